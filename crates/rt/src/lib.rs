@@ -1,0 +1,1 @@
+//! Varve's runtime.
