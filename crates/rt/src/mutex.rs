@@ -1,0 +1,229 @@
+//! The mutual-exclusion lock: one byte, one atomic operation when uncontended in both worlds.
+//!
+//! The byte: `LOCKED`; `PARKED` (someone is, or is about to be, in the queue of the lock's address); `SIM` (used in a
+//! simulation: every operation takes the slow path, where CPU charges are settled and chaos lives); `FRESH` (never
+//! used: the first operation finds out which world it is in).
+//!
+//! Invariant: a thread queued on the address implies `PARKED`, except while a waker holds the queue. A lock belongs to
+//! one world at a time: threads of a simulation and OS threads do not contend for it.
+
+use crate::park::{self, Caller, Parked, Wait, What, Woken};
+use crate::sim;
+use crate::spin::Backoff;
+use crate::time::{Instant, now};
+use std::panic::Location;
+use std::sync::atomic::{AtomicU8, Ordering::*};
+use std::time::Duration;
+
+const LOCKED: u8 = 1;
+const PARKED: u8 = 2;
+const SIM: u8 = 4;
+const FRESH: u8 = 8;
+
+/// Token of a wake-up that brings the lock along.
+const HANDED: usize = 1;
+/// Token of a wake-up after which the woken thread tries again.
+const RETRY: usize = 0;
+
+/// A raw lock (see [`lock_api::RawMutex`]); [`Mutex`] adds data and guards. Not reentrant.
+pub struct RawMutex {
+    state: AtomicU8,
+}
+
+/// A mutual-exclusion lock over `T`. Fair in the long run; no poisoning.
+pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
+/// Unlocks its [`Mutex`] when dropped.
+pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
+/// A [`MutexGuard`] narrowed to a part of the data.
+pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
+/// A guard that keeps its [`Mutex`] alive by an `Arc`.
+pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<RawMutex, T>;
+
+impl RawMutex {
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    /// True when the lock was acquired.
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self, deadline: Option<Instant>, at: Caller) -> bool {
+        let sim = sim::active();
+        let mark = if sim { SIM } else { 0 };
+        if sim {
+            sim::before_lock();
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            let s = self.state.load(Relaxed);
+            if s & LOCKED == 0 {
+                let taken = (s & !FRESH) | LOCKED | mark;
+                if self.state.compare_exchange_weak(s, taken, Acquire, Relaxed).is_ok() {
+                    break;
+                }
+                continue;
+            }
+            if s & PARKED == 0 {
+                if backoff.step() {
+                    continue;
+                }
+                if self.state.compare_exchange_weak(s, s | PARKED | mark, Relaxed, Relaxed).is_err() {
+                    continue;
+                }
+            }
+            let wait = Wait { key: self.key(), what: What::Mutex, at, token: 0, deadline };
+            let blocked = || self.state.load(Relaxed) & (LOCKED | PARKED) == LOCKED | PARKED;
+            let left = |last: bool| {
+                if last {
+                    self.state.fetch_and(!PARKED, Relaxed);
+                }
+            };
+            match park::park(wait, blocked, || {}, left) {
+                Parked::Unparked(HANDED) => {
+                    self.state.load(Acquire);
+                    break;
+                }
+                Parked::Unparked(_) | Parked::Invalid => backoff = Backoff::new(),
+                Parked::TimedOut => return false,
+                Parked::Dying => {
+                    if self.state.load(Relaxed) & LOCKED == 0 {
+                        continue;
+                    }
+                    sim::unwind_if_possible();
+                    self.state.fetch_or(SIM, Relaxed);
+                    sim::ghost_lock(self.key());
+                    return true;
+                }
+            }
+        }
+        if sim {
+            sim::after_lock(self.key(), true);
+        }
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_lock_slow(&self) -> bool {
+        let sim = sim::active();
+        let mark = if sim { SIM } else { 0 };
+        if sim {
+            sim::before_lock();
+        }
+        let take = |s: u8| (s & LOCKED == 0).then_some((s & !FRESH) | LOCKED | mark);
+        let taken = self.state.fetch_update(Acquire, Relaxed, take).is_ok();
+        if taken && sim {
+            sim::after_lock(self.key(), true);
+        }
+        taken
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_slow(&self, fair: bool) {
+        if sim::active() {
+            sim::before_unlock();
+            if sim::ghost_unlock(self.key()) {
+                return;
+            }
+            sim::released(self.key());
+        }
+        let s = self.state.load(Relaxed);
+        assert!(s & LOCKED != 0, "unlock of a mutex that is not locked");
+        if s & PARKED == 0 && self.state.compare_exchange(s, s & !LOCKED, Release, Relaxed).is_ok() {
+            return;
+        }
+        park::unpark_one(self.key(), |w: Woken| {
+            if w.count > 0 && (w.fair || fair) {
+                if !w.more {
+                    self.state.fetch_and(!PARKED, Relaxed);
+                }
+                return HANDED;
+            }
+            let gone = if w.more { LOCKED } else { LOCKED | PARKED };
+            self.state.fetch_and(!gone, Release);
+            RETRY
+        });
+    }
+
+    /// Releases the lock from inside a wait, without settling charges or yielding.
+    pub(crate) fn unlock_for_wait(&self) {
+        let _quiet = sim::Quiet::new();
+        // SAFETY: called by `Condvar` only, whose caller holds the lock.
+        unsafe { lock_api::RawMutex::unlock(self) }
+    }
+
+    /// Takes the lock back after a wait.
+    pub(crate) fn lock_after_wait(&self, at: Caller) {
+        if self.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_err() {
+            self.lock_slow(None, at);
+        }
+    }
+
+    fn try_until(&self, deadline: Instant, at: Caller) -> bool {
+        self.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok() || self.lock_slow(Some(deadline), at)
+    }
+}
+
+// SAFETY: `LOCKED` is set by exactly one successful acquisition at a time (compare-and-swap from a word without it, or
+// handed over by the holder), with acquire on taking and release on leaving; see `sim::ghost_lock` for dying threads.
+unsafe impl lock_api::RawMutex for RawMutex {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: RawMutex = RawMutex { state: AtomicU8::new(FRESH) };
+    type GuardMarker = lock_api::GuardSend;
+
+    #[inline]
+    #[track_caller]
+    fn lock(&self) {
+        if self.state.compare_exchange_weak(0, LOCKED, Acquire, Relaxed).is_err() {
+            self.lock_slow(None, Location::caller());
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        let s = self.state.load(Relaxed);
+        if s & (SIM | FRESH) != 0 {
+            return self.try_lock_slow();
+        }
+        s & LOCKED == 0
+            && (self.state.compare_exchange(s, s | LOCKED, Acquire, Relaxed).is_ok() || self.try_lock_slow())
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        if self.state.compare_exchange(LOCKED, 0, Release, Relaxed).is_err() {
+            self.unlock_slow(false);
+        }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.state.load(Relaxed) & LOCKED != 0
+    }
+}
+
+// SAFETY: as for `RawMutex`.
+unsafe impl lock_api::RawMutexFair for RawMutex {
+    unsafe fn unlock_fair(&self) {
+        if self.state.compare_exchange(LOCKED, 0, Release, Relaxed).is_err() {
+            self.unlock_slow(true);
+        }
+    }
+}
+
+// SAFETY: as for `RawMutex`.
+unsafe impl lock_api::RawMutexTimed for RawMutex {
+    type Duration = Duration;
+    type Instant = Instant;
+
+    #[track_caller]
+    fn try_lock_for(&self, timeout: Duration) -> bool {
+        self.try_until(now() + timeout, Location::caller())
+    }
+
+    #[track_caller]
+    fn try_lock_until(&self, deadline: Instant) -> bool {
+        self.try_until(deadline, Location::caller())
+    }
+}
