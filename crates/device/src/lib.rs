@@ -1,1 +1,25 @@
-//! Part of Varve.
+//! Varve's devices: batches of reads, writes, trims and flushes of aligned blocks.
+//!
+//! [`Device`] is the one seam to storage. [`FileDevice`] is a real file or block device, [`MemDevice`] keeps a durable
+//! and a volatile image in memory and loses power on demand, [`Faulty`] injects faults into any device. Everything that
+//! is specific to one kind of storage (tracing, striping, models) is another implementation or wrapper of the same trait.
+//!
+//! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt`.
+
+mod buf;
+mod device;
+mod error;
+mod file;
+mod io;
+mod mem;
+mod stats;
+mod ticket;
+
+pub use buf::AlignedBuf;
+pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, check, flush, read_at, write_at};
+pub use error::{DeviceError, OpKind};
+pub use file::{FileDevice, Options};
+pub use io::{Io, IoBuf, Op};
+pub use mem::MemDevice;
+pub use stats::{Counters, DeviceStats, OpStats};
+pub use ticket::{Completion, Ticket};

@@ -1,1 +1,18 @@
-//! Part of Varve.
+//! Varve's volumes: what storage looks like to the engine, fixed-size pages by id.
+//!
+//! [`PageStore`] is the seam under the buffer pool. [`Single`] puts the pages on one device. `TestStore` keeps them in
+//! memory and asserts every call of the contract. The [`page`] header (checksum, id, LSN) belongs to this layer.
+//!
+//! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
+
+mod error;
+pub mod page;
+mod single;
+mod store;
+
+pub use error::{PageDamage, VolumeError};
+pub use single::Single;
+pub use store::{
+    CostClass, KeyspaceId, Lsn, PageCompletion, PageId, PageIo, PageRead, PageStore, PageTicket, PageUse, PageWrite,
+    ReadWhy, VolumeStats, WriteWhy,
+};

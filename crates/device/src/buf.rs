@@ -1,0 +1,87 @@
+//! Memory aligned for direct I/O.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Alignment of every [`AlignedBuf`], bytes. Enough for direct I/O on every common drive.
+const ALIGN: usize = 4096;
+
+/// A zeroed heap buffer aligned to 4096 bytes, of any length.
+pub struct AlignedBuf {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: AlignedBuf owns its memory exclusively, like a Box<[u8]>.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: as above; shared access only reads.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// Allocates `len` zeroed bytes.
+    pub fn new(len: usize) -> AlignedBuf {
+        if len == 0 {
+            // An aligned address that is never dereferenced.
+            return AlignedBuf { ptr: NonNull::without_provenance(ALIGN.try_into().expect("not zero")), len };
+        }
+        // SAFETY: the layout's size is not zero.
+        let raw = unsafe { alloc_zeroed(Self::layout(len)) };
+        let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(Self::layout(len)) };
+        AlignedBuf { ptr, len }
+    }
+
+    /// Allocates a copy of `bytes`, lengthened with zeros to a multiple of `multiple` bytes.
+    pub fn copy_padded(bytes: &[u8], multiple: usize) -> AlignedBuf {
+        let mut buf = AlignedBuf::new(bytes.len().next_multiple_of(multiple));
+        buf[..bytes.len()].copy_from_slice(bytes);
+        buf
+    }
+
+    /// Sets every byte to zero.
+    pub fn clear(&mut self) {
+        self.fill(0);
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, ALIGN).expect("length fits the address space")
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: allocated in `new` with the same layout, freed once.
+            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+        }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: ptr is valid for len initialised bytes (or dangling with len 0).
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in deref, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl Clone for AlignedBuf {
+    fn clone(&self) -> AlignedBuf {
+        let mut buf = AlignedBuf::new(self.len);
+        buf.copy_from_slice(self);
+        buf
+    }
+}
+
+impl std::fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AlignedBuf({} bytes)", self.len)
+    }
+}

@@ -1,0 +1,167 @@
+//! Errors of devices.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What a failed request was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpKind {
+    /// Opening a file or block device.
+    Open,
+    /// Reading blocks.
+    Read,
+    /// Writing blocks, durable or not.
+    Write,
+    /// Telling the device that blocks are no longer needed.
+    Trim,
+    /// Making completed writes durable.
+    Flush,
+    /// Changing the length.
+    SetLen,
+}
+
+impl fmt::Display for OpKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OpKind::Open => "open",
+            OpKind::Read => "read",
+            OpKind::Write => "write",
+            OpKind::Trim => "trim",
+            OpKind::Flush => "flush",
+            OpKind::SetLen => "set_len",
+        })
+    }
+}
+
+/// Why a device request failed. Cheap to clone, so that one failure can be told to every waiter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// The operating system or the drive reported an error.
+    #[error("{op} of {len} bytes at offset {offset} of {device} failed: {} (errno {errno}); {}",
+            std::io::Error::from_raw_os_error(*errno), advice(*retryable))]
+    Io {
+        /// The failed operation.
+        op: OpKind,
+        /// The device's name.
+        device: Arc<str>,
+        /// First byte of the request.
+        offset: u64,
+        /// Length of the request in bytes.
+        len: u64,
+        /// The operating system's error number (`EIO` = 5, ...).
+        errno: i32,
+        /// Whether the same request may succeed when it is made again.
+        retryable: bool,
+    },
+    /// No space is left on the device or in the quota.
+    #[error("no space left for {op} of {len} bytes at offset {offset} of {device}: free some space, then try again")]
+    NoSpace {
+        /// The failed operation.
+        op: OpKind,
+        /// The device's name.
+        device: Arc<str>,
+        /// First byte of the request.
+        offset: u64,
+        /// Length of the request in bytes.
+        len: u64,
+    },
+    /// The (simulated) power is off: nothing works until it is restored and the database is reopened.
+    #[error("the device has lost power: restore it, then open the database again so that it recovers")]
+    PowerLost,
+    /// The request reaches past the end of the device.
+    #[error("{op} of {len} bytes at offset {offset} reaches past the end of {device} ({device_len} bytes): the file may \
+             have been truncated; compare its length with the one at creation")]
+    OutOfRange {
+        /// The refused operation.
+        op: OpKind,
+        /// The device's name.
+        device: Arc<str>,
+        /// First byte of the request.
+        offset: u64,
+        /// Length of the request in bytes.
+        len: u64,
+        /// Length of the device in bytes.
+        device_len: u64,
+    },
+    /// Offset, length or memory of the request is not a multiple of the device's block.
+    #[error("{op} of {len} bytes at offset {offset} of {device} is not aligned to its blocks of {block} bytes (offset, \
+             length and memory must be): use AlignedBuf and whole blocks")]
+    Misaligned {
+        /// The refused operation.
+        op: OpKind,
+        /// The device's name.
+        device: Arc<str>,
+        /// First byte of the request.
+        offset: u64,
+        /// Length of the request in bytes.
+        len: u64,
+        /// The required alignment in bytes.
+        block: u32,
+    },
+    /// A change was asked of a device opened for reading only.
+    #[error("{op} refused: {device} was opened read-only; open it for writing")]
+    ReadOnly {
+        /// The refused operation.
+        op: OpKind,
+        /// The device's name.
+        device: Arc<str>,
+    },
+    /// The device cannot do what was asked.
+    #[error("{device} cannot {what}; choose another device or option")]
+    Unsupported {
+        /// The device's name.
+        device: Arc<str>,
+        /// What it cannot do.
+        what: &'static str,
+    },
+    /// Another process (or another handle of this one) holds the directory's lock.
+    #[error("{dir} is in use by {}: close it there first", holder(*pid))]
+    Locked {
+        /// The database directory.
+        dir: Arc<str>,
+        /// Process id of the holder, where it could be read.
+        pid: Option<u32>,
+    },
+    /// A real file was used inside a simulation, whose clock and crashes it would not follow.
+    #[error("{device} is a real file and cannot be used inside a simulation: use MemDevice or a device model there")]
+    InSimulation {
+        /// The device's name.
+        device: Arc<str>,
+    },
+}
+
+fn advice(retryable: bool) -> &'static str {
+    if retryable { "it may be tried again" } else { "check the drive and the kernel log" }
+}
+
+fn holder(pid: Option<u32>) -> String {
+    match pid {
+        Some(pid) if pid == std::process::id() => format!("this process (pid {pid})"),
+        Some(pid) => format!("process {pid}"),
+        None => "another process".into(),
+    }
+}
+
+impl DeviceError {
+    /// Builds the error for an `errno`: `ENOSPC`, `EDQUOT` and `EFBIG` become [`DeviceError::NoSpace`].
+    pub fn from_errno(op: OpKind, device: &Arc<str>, offset: u64, len: u64, errno: i32) -> DeviceError {
+        let device = device.clone();
+        match errno {
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => DeviceError::NoSpace { op, device, offset, len },
+            _ => {
+                let retryable = matches!(errno, libc::EINTR | libc::EAGAIN | libc::ETIMEDOUT | libc::EBUSY | libc::ENOMEM);
+                DeviceError::Io { op, device, offset, len, errno, retryable }
+            }
+        }
+    }
+
+    /// Whether the same request may succeed when it is made again. Never true of a failed flush: what it should have
+    /// made durable may be gone, and a second flush may report success all the same.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            DeviceError::Io { op, retryable, .. } => *retryable && *op != OpKind::Flush,
+            DeviceError::NoSpace { .. } | DeviceError::Locked { .. } => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! One request to a device.
+//!
+//! Invariant: the memory behind an [`IoBuf`] stays valid and is used by nobody else until the request was waited for;
+//! whoever called the unsafe constructor promised it. An `Io` cannot be cloned, so safe code cannot use a buffer twice.
+
+use crate::OpKind;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Fill the buffer.
+    Read,
+    /// Store the buffer.
+    Write {
+        /// On media when it completes (force unit access): survives a power cut without a flush.
+        durable: bool,
+    },
+    /// The range is no longer needed: it reads as zeros or as its old bytes from now on.
+    Trim,
+    /// Every write that *completed* before this request was submitted survives a power cut.
+    Flush,
+}
+
+impl Op {
+    /// The operation without its options, for errors and counters.
+    pub fn kind(self) -> OpKind {
+        match self {
+            Op::Read => OpKind::Read,
+            Op::Write { .. } => OpKind::Write,
+            Op::Trim => OpKind::Trim,
+            Op::Flush => OpKind::Flush,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    None,
+    Mut,
+    Const,
+}
+
+/// The memory of a request: address and length. Trim has a length only, flush has nothing.
+#[derive(Debug)]
+pub struct IoBuf {
+    ptr: *mut u8,
+    len: usize,
+    access: Access,
+}
+
+// SAFETY: an IoBuf is the promise that the memory is exclusively the request's (read) or unchanged (write) until it was
+// waited for, from whichever thread; see the constructors of `Io`.
+unsafe impl Send for IoBuf {}
+
+impl IoBuf {
+    /// Length in bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Address as a number, for alignment checks.
+    pub fn addr(&self) -> usize {
+        self.ptr as usize
+    }
+
+    /// The memory to fill. Panics if this is not the buffer of a read.
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        assert_eq!(self.access, Access::Mut, "only a read's buffer may be written to");
+        self.ptr
+    }
+
+    /// The bytes to store. Panics if this is not the buffer of a write.
+    pub fn as_ptr(&self) -> *const u8 {
+        assert_eq!(self.access, Access::Const, "only a write's buffer may be read from");
+        self.ptr
+    }
+}
+
+/// One request: what, where, and the memory.
+#[derive(Debug)]
+pub struct Io {
+    /// What to do.
+    pub op: Op,
+    /// First byte, a multiple of the device's block. Zero for a flush.
+    pub offset: u64,
+    /// The memory.
+    pub buf: IoBuf,
+}
+
+impl Io {
+    /// A read of `len` bytes at `offset` into `ptr`.
+    ///
+    /// # Safety
+    /// `ptr..ptr+len` is valid for writes and nobody else uses it until the request was waited for.
+    pub unsafe fn read(offset: u64, ptr: *mut u8, len: usize) -> Io {
+        Io { op: Op::Read, offset, buf: IoBuf { ptr, len, access: Access::Mut } }
+    }
+
+    /// A write of `len` bytes from `ptr` to `offset`.
+    ///
+    /// # Safety
+    /// `ptr..ptr+len` is valid for reads and nobody changes it until the request was waited for.
+    pub unsafe fn write(offset: u64, ptr: *const u8, len: usize, durable: bool) -> Io {
+        Io { op: Op::Write { durable }, offset, buf: IoBuf { ptr: ptr.cast_mut(), len, access: Access::Const } }
+    }
+
+    /// A trim of `len` bytes at `offset`.
+    pub fn trim(offset: u64, len: usize) -> Io {
+        Io { op: Op::Trim, offset, buf: IoBuf { ptr: std::ptr::null_mut(), len, access: Access::None } }
+    }
+
+    /// A flush of the whole device.
+    pub fn flush() -> Io {
+        Io { op: Op::Flush, offset: 0, buf: IoBuf { ptr: std::ptr::null_mut(), len: 0, access: Access::None } }
+    }
+
+    /// Length in bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.buf.len
+    }
+
+    /// Splits the request into its first `at` bytes and the rest, both on the same device offsets as before.
+    /// Panics if `at` is past the end.
+    pub fn split_at(self, at: usize) -> (Io, Io) {
+        let Io { op, offset, buf: IoBuf { ptr, len, access } } = self;
+        assert!(at <= len, "split at {at} of a request of {len} bytes");
+        let first = IoBuf { ptr, len: at, access };
+        let rest = IoBuf { ptr: ptr.wrapping_add(at), len: len - at, access };
+        (Io { op, offset, buf: first }, Io { op, offset: offset + at as u64, buf: rest })
+    }
+}

@@ -1,0 +1,239 @@
+//! The bytes of a memory device, durable and volatile, and what a power cut leaves of them.
+//!
+//! Pure: no locks, no clock. Storage is sparse: chunks of 64 KiB, shared copy-on-write between snapshots. The chunks hold
+//! the *volatile* bytes. For every atomic unit written since it was last made durable, `dirty` holds the durable bytes
+//! and each version since, oldest first.
+//!
+//! Invariant: the last version of a dirty unit equals the unit's bytes in the chunks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use varve_rt::Rng;
+
+const CHUNK: usize = 64 << 10;
+/// Versions kept per unit between flushes; older ones are dropped (a unit rewritten so often keeps the newest of them).
+const MAX_VERSIONS: usize = 16;
+
+/// The bytes of one write, shared by the units it covers. `None` stands for zeros.
+#[derive(Clone, Debug)]
+pub(crate) struct Payload(Option<Arc<[u8]>>);
+
+impl Payload {
+    pub(crate) fn bytes(data: &[u8]) -> Payload {
+        Payload(Some(data.into()))
+    }
+
+    pub(crate) fn zeros() -> Payload {
+        Payload(None)
+    }
+}
+
+/// One unit's bytes within a payload.
+#[derive(Clone, Debug)]
+struct Piece {
+    payload: Payload,
+    at: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Unit {
+    durable: Piece,
+    versions: Vec<(u64, Piece)>,
+}
+
+/// A write that had not completed when the power was cut.
+pub(crate) struct Unfinished {
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+    pub(crate) payload: Payload,
+}
+
+/// What a power cut did, for statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CutReport {
+    /// Atomic units that had bytes which were not durable.
+    pub units: u64,
+    /// Of those, units that fell back to their durable bytes.
+    pub lost: u64,
+    /// Of those, units that kept a version other than the newest or the durable one.
+    pub reordered: u64,
+    /// Writes of which some units survived in their newest version and others did not.
+    pub torn_writes: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Image {
+    len: u64,
+    unit: usize,
+    chunks: BTreeMap<u64, Arc<[u8]>>,
+    dirty: BTreeMap<u64, Unit>,
+    seq: u64,
+}
+
+impl Image {
+    pub(crate) fn new(len: u64, unit: usize) -> Image {
+        assert!(unit.is_power_of_two() && unit <= CHUNK, "atomic unit of {unit} bytes");
+        Image { len, unit, chunks: BTreeMap::new(), dirty: BTreeMap::new(), seq: 0 }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes of memory that the chunks occupy.
+    pub(crate) fn resident(&self) -> u64 {
+        (self.chunks.len() * CHUNK) as u64
+    }
+
+    /// Units that a power cut could still change.
+    pub(crate) fn unflushed_units(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// A mark that covers every write so far, for `flush`.
+    pub(crate) fn mark(&self) -> u64 {
+        self.seq
+    }
+
+    pub(crate) fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            let tail = len.next_multiple_of(CHUNK as u64);
+            self.put_bytes(len, None, (tail.min(self.len) - len) as usize);
+            self.chunks.split_off(&(tail / CHUNK as u64));
+            self.dirty.split_off(&len.div_ceil(self.unit as u64));
+        }
+        self.len = len;
+    }
+
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) {
+        for_chunks(offset, buf.len(), |index, at, range| match self.chunks.get(&index) {
+            Some(chunk) => buf[range.clone()].copy_from_slice(&chunk[at..at + range.len()]),
+            None => buf[range].fill(0),
+        });
+    }
+
+    /// Applies a completed write (or, with zeros, a trim).
+    pub(crate) fn write(&mut self, offset: u64, len: usize, payload: Payload, durable: bool) {
+        self.seq += 1;
+        let (first, count) = self.units(offset, len);
+        if durable {
+            let mut rest = self.dirty.split_off(&first);
+            self.dirty.append(&mut rest.split_off(&(first + count)));
+        } else {
+            self.add_versions(offset, len, &payload);
+        }
+        self.put_bytes(offset, payload.0.as_deref(), len);
+    }
+
+    /// Makes the newest version no younger than `mark` of each unit the durable one.
+    pub(crate) fn flush(&mut self, mark: u64) {
+        self.dirty.retain(|_, unit| {
+            if let Some(newest) = unit.versions.iter().rposition(|(seq, _)| *seq <= mark) {
+                unit.durable = unit.versions[newest].1.clone();
+                unit.versions.drain(..=newest);
+            }
+            !unit.versions.is_empty()
+        });
+    }
+
+    /// Cuts the power: every unit with un-flushed bytes keeps its durable bytes or one of its versions, chosen
+    /// independently by `rng` (one cut in eight keeps all the newest, one in eight nothing, since those are the cuts that
+    /// uniform choice hardly ever makes). `unfinished` writes take part as if they had just been written.
+    pub(crate) fn cut(&mut self, rng: &mut Rng, unfinished: &[Unfinished]) -> CutReport {
+        for w in unfinished {
+            self.seq += 1;
+            self.add_versions(w.offset, w.len, &w.payload);
+        }
+        let mode = rng.below(8);
+        let mut report = CutReport::default();
+        let mut by_write: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
+        for (index, unit) in std::mem::take(&mut self.dirty) {
+            let versions = unit.versions.len();
+            let keep = match mode {
+                0 => versions,
+                1 => 0,
+                _ => rng.below(versions as u64 + 1) as usize,
+            };
+            report.units += 1;
+            report.lost += u64::from(keep == 0);
+            report.reordered += u64::from(keep != 0 && keep != versions);
+            let torn = by_write.entry(unit.versions[versions - 1].0).or_default();
+            *if keep == versions { &mut torn.0 } else { &mut torn.1 } = true;
+            let piece = if keep == 0 { unit.durable } else { unit.versions[keep - 1].1.clone() };
+            let bytes = piece.payload.0.as_deref().map(|data| &data[piece.at..piece.at + self.unit]);
+            self.put_bytes(index * self.unit as u64, bytes, self.unit);
+        }
+        report.torn_writes = by_write.values().filter(|(kept, lost)| *kept && *lost).count() as u64;
+        report
+    }
+
+    /// Flips bit `bit` of the byte at `offset`, durably: damage at rest.
+    pub(crate) fn flip(&mut self, offset: u64, bit: u8) {
+        let mut byte = [0];
+        self.read(offset, &mut byte);
+        byte[0] ^= 1 << bit;
+        self.put_bytes(offset, Some(&byte), 1);
+        self.dirty.remove(&(offset / self.unit as u64));
+    }
+
+    fn units(&self, offset: u64, len: usize) -> (u64, u64) {
+        let unit = self.unit as u64;
+        assert!(offset.is_multiple_of(unit) && len.is_multiple_of(self.unit), "whole atomic units are written");
+        (offset / unit, len as u64 / unit)
+    }
+
+    fn add_versions(&mut self, offset: u64, len: usize, payload: &Payload) {
+        let (first, count) = self.units(offset, len);
+        let clean = (first..first + count).any(|i| !self.dirty.contains_key(&i));
+        let before = if clean { self.payload_of(offset, len) } else { Payload::zeros() };
+        for i in 0..count {
+            let at = i as usize * self.unit;
+            let unit = self.dirty.entry(first + i).or_insert_with(|| Unit {
+                durable: Piece { payload: before.clone(), at },
+                versions: Vec::with_capacity(1),
+            });
+            if unit.versions.len() == MAX_VERSIONS {
+                unit.versions.remove(0);
+            }
+            unit.versions.push((self.seq, Piece { payload: payload.clone(), at }));
+        }
+    }
+
+    /// The bytes of a range as they are now.
+    fn payload_of(&self, offset: u64, len: usize) -> Payload {
+        let mut blank = true;
+        for_chunks(offset, len, |index, _, _| blank &= !self.chunks.contains_key(&index));
+        if blank {
+            return Payload::zeros();
+        }
+        let mut bytes = vec![0; len];
+        self.read(offset, &mut bytes);
+        Payload(Some(bytes.into()))
+    }
+
+    fn put_bytes(&mut self, offset: u64, data: Option<&[u8]>, len: usize) {
+        for_chunks(offset, len, |index, at, range| {
+            if data.is_none() && !self.chunks.contains_key(&index) {
+                return;
+            }
+            let chunk = self.chunks.entry(index).or_insert_with(|| vec![0; CHUNK].into());
+            let place = &mut Arc::make_mut(chunk)[at..at + range.len()];
+            match data {
+                Some(data) => place.copy_from_slice(&data[range]),
+                None => place.fill(0),
+            }
+        });
+    }
+}
+
+/// Calls `f(chunk index, offset in chunk, range of the buffer)` for each chunk that a range touches.
+fn for_chunks(offset: u64, len: usize, mut f: impl FnMut(u64, usize, std::ops::Range<usize>)) {
+    let mut done = 0;
+    while done < len {
+        let position = offset + done as u64;
+        let at = (position % CHUNK as u64) as usize;
+        let part = (CHUNK - at).min(len - done);
+        f(position / CHUNK as u64, at, done..done + part);
+        done += part;
+    }
+}

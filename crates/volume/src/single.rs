@@ -1,0 +1,184 @@
+//! Pages on one device: page `p` lives at byte `p * page_size`.
+
+use crate::{
+    CostClass, KeyspaceId, PageCompletion, PageId, PageIo, PageStore, PageTicket, PageUse, ReadWhy, VolumeError,
+    VolumeStats, WriteWhy, page,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use varve_device::{Device, DeviceError, Io, Ticket};
+use varve_rt::Mutex;
+
+/// Totals; they order nothing, so plain relaxed atomics are right.
+#[derive(Default)]
+struct Totals {
+    reads: [AtomicU64; 2],
+    writes: [AtomicU64; 3],
+    declined: AtomicU64,
+    discarded: AtomicU64,
+    syncs: AtomicU64,
+    damaged: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// A page store over one device. Ignores what a store of one device has no use for (usage, changed ranges, clean pages).
+///
+/// The device may hold more than a whole number of pages; the rest is not used.
+pub struct Single {
+    device: Arc<dyn Device>,
+    page_size: usize,
+    /// Held while the device grows, so that two growers do not shrink each other's work.
+    growing: Mutex<()>,
+    totals: Arc<Totals>,
+}
+
+impl Single {
+    /// Pages of `page_size` bytes over `device`, as many as it has room for.
+    pub fn new(device: Arc<dyn Device>, page_size: usize) -> Result<Arc<Single>, VolumeError> {
+        let block = device.info().block as usize;
+        let supported = matches!(page_size, 4096 | 8192 | 16384 | 32768) && page_size.is_multiple_of(block);
+        if !supported {
+            return Err(VolumeError::PageSize { size: page_size });
+        }
+        Ok(Arc::new(Single { device, page_size, growing: Mutex::new(()), totals: Arc::default() }))
+    }
+
+    /// The device under the pages.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    fn offset(&self, page: PageId) -> u64 {
+        page.0 * self.page_size as u64
+    }
+
+    fn device_io(&self, io: &PageIo) -> Io {
+        match io {
+            PageIo::Read(read) => {
+                self.totals.reads[usize::from(read.why == ReadWhy::Prefetch)].fetch_add(1, Relaxed);
+                // SAFETY: passed on from the caller of `PageIo::read`; the page ticket waits for the device's ticket.
+                unsafe { Io::read(self.offset(read.page), read.buf(), self.page_size) }
+            }
+            PageIo::Write(write) => {
+                let why = match write.why {
+                    WriteWhy::Replacement => 0,
+                    WriteWhy::Recoverability => 1,
+                    WriteWhy::Checkpoint => 2,
+                };
+                self.totals.writes[why].fetch_add(1, Relaxed);
+                // SAFETY: the caller of `PageIo::write` promised valid, unchanging bytes.
+                let bytes = unsafe { std::slice::from_raw_parts(write.buf(), self.page_size) };
+                assert_eq!(page::id(bytes), write.page, "a page is sealed under its own id before it is written");
+                // SAFETY: as above; the page ticket waits for the device's ticket.
+                unsafe { Io::write(self.offset(write.page), write.buf(), self.page_size, false) }
+            }
+        }
+    }
+}
+
+struct Pending {
+    ticket: Ticket,
+    ios: Vec<PageIo>,
+    page_size: usize,
+    totals: Arc<Totals>,
+    pages: u64,
+}
+
+impl PageCompletion for Pending {
+    fn wait(&mut self, i: usize) -> Result<CostClass, VolumeError> {
+        let id = self.ios[i].page();
+        if let Err(source) = self.ticket.wait(i) {
+            self.totals.errors.fetch_add(1, Relaxed);
+            return Err(match source {
+                DeviceError::OutOfRange { .. } => VolumeError::OutOfRange { page: id, pages: self.pages },
+                source => VolumeError::Page { page: id, source },
+            });
+        }
+        if let PageIo::Read(read) = &self.ios[i] {
+            // SAFETY: the caller of `PageIo::read` promised valid memory, and the read was waited for above.
+            let bytes = unsafe { std::slice::from_raw_parts(read.buf(), self.page_size) };
+            if let Err(damage) = page::verify(bytes, id) {
+                self.totals.damaged.fetch_add(1, Relaxed);
+                return Err(VolumeError::Damaged { page: id, damage });
+            }
+        }
+        Ok(CostClass(0))
+    }
+
+    fn try_done(&mut self, i: usize) -> bool {
+        self.ticket.try_done(i)
+    }
+
+    fn abandon(&mut self) {
+        // Dropping the device's ticket, right after this, does it.
+    }
+}
+
+impl PageStore for Single {
+    fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    fn pages(&self) -> u64 {
+        self.device.len() / self.page_size as u64
+    }
+
+    fn grow(&self, pages: u64) -> Result<(), VolumeError> {
+        let _guard = self.growing.lock();
+        if pages > self.pages() {
+            self.device.set_len(pages * self.page_size as u64)?;
+        }
+        Ok(())
+    }
+
+    fn usable_bytes(&self, _keyspace: KeyspaceId) -> usize {
+        self.page_size - page::HEADER
+    }
+
+    fn submit(&self, batch: Vec<PageIo>) -> PageTicket {
+        let ticket = self.device.submit(batch.iter().map(|io| self.device_io(io)).collect());
+        let (page_size, totals, pages) = (self.page_size, self.totals.clone(), self.pages());
+        PageTicket::pending(batch.len(), Box::new(Pending { ticket, ios: batch, page_size, totals, pages }))
+    }
+
+    fn evict_clean(&self, _page: PageId, _bytes: &[u8], _usage: PageUse) -> bool {
+        self.totals.declined.fetch_add(1, Relaxed);
+        false
+    }
+
+    fn dirtied(&self, _page: PageId) {}
+
+    fn discard(&self, pages: &[PageId]) -> Result<(), VolumeError> {
+        let mut sorted: Vec<u64> = pages.iter().map(|p| p.0).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        self.totals.discarded.fetch_add(sorted.len() as u64, Relaxed);
+        let runs = sorted.chunk_by(|a, b| a + 1 == *b);
+        let trim = |run: &[u64]| Io::trim(self.offset(PageId(run[0])), run.len() * self.page_size);
+        Ok(self.device.submit(runs.map(trim).collect()).wait_all()?)
+    }
+
+    fn drain_class_changes(&self, _into: &mut Vec<(PageId, CostClass)>) {}
+
+    fn sync(&self) -> Result<(), VolumeError> {
+        self.totals.syncs.fetch_add(1, Relaxed);
+        Ok(varve_device::flush(&*self.device)?)
+    }
+
+    fn stats(&self) -> VolumeStats {
+        let t = &*self.totals;
+        VolumeStats {
+            demand_reads: t.reads[0].load(Relaxed),
+            prefetch_reads: t.reads[1].load(Relaxed),
+            replacement_writes: t.writes[0].load(Relaxed),
+            recoverability_writes: t.writes[1].load(Relaxed),
+            checkpoint_writes: t.writes[2].load(Relaxed),
+            clean_accepted: 0,
+            clean_declined: t.declined.load(Relaxed),
+            discarded: t.discarded.load(Relaxed),
+            syncs: t.syncs.load(Relaxed),
+            damaged: t.damaged.load(Relaxed),
+            errors: t.errors.load(Relaxed),
+        }
+    }
+}

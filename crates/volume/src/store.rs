@@ -1,0 +1,291 @@
+//! The seam under the buffer pool: pages by id, in batches.
+//!
+//! Contract (asserted by `TestStore`): at most one write of a page is in flight; a page is not read while its write is
+//! in flight; buffers are aligned to 4096 bytes and stay valid, unaliased (reads) or unchanged (writes), until the
+//! request was waited for; written bytes are sealed for their page; a discarded page is written before it is read.
+
+use crate::VolumeError;
+use std::fmt;
+use std::ops::Range;
+
+/// A page of a store; pages are numbered from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageId(pub u64);
+
+impl fmt::Display for PageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A keyspace; the engine gives out the numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyspaceId(pub u32);
+
+/// A byte position in the log stream.
+pub type Lsn = u64;
+
+/// Why a page is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReadWhy {
+    /// A transaction waits for it.
+    Demand,
+    /// Read-ahead expects it to be asked for.
+    Prefetch,
+}
+
+/// Why a page is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteWhy {
+    /// Its frame is wanted for another page.
+    Replacement,
+    /// To bound the log that recovery must redo.
+    Recoverability,
+    /// A checkpoint asked for it.
+    Checkpoint,
+}
+
+/// How a page was used since the last report; the frame holds the numbers, the store owns their meaning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageUse {
+    /// References by the layers above.
+    pub logical_reads: u32,
+    /// Reads from the store that somebody waited for.
+    pub demand_reads: u32,
+    /// Writes to the store.
+    pub writes: u32,
+}
+
+/// What a page costs to read again: 0 = from the only or the slow device, 1 = from a fast one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CostClass(pub u8);
+
+/// A read of one page into `page_size` bytes of memory.
+#[derive(Debug)]
+pub struct PageRead {
+    /// The page.
+    pub page: PageId,
+    /// Why it is read.
+    pub why: ReadWhy,
+    buf: *mut u8,
+}
+
+/// A write of one page, whole and sealed.
+#[derive(Debug)]
+pub struct PageWrite {
+    /// The page.
+    pub page: PageId,
+    /// The keyspace that it belongs to.
+    pub keyspace: KeyspaceId,
+    /// Why it is written.
+    pub why: WriteWhy,
+    /// How it was used since the last report.
+    pub usage: PageUse,
+    /// Byte ranges changed since the page was last stored, if known.
+    pub changed: Option<Vec<Range<u16>>>,
+    buf: *const u8,
+}
+
+// SAFETY: the buffer is the request's alone until it was waited for, from whichever thread (promised to `PageIo::read`).
+unsafe impl Send for PageRead {}
+// SAFETY: the buffer does not change until the request was waited for (promised to `PageIo::write`).
+unsafe impl Send for PageWrite {}
+
+impl PageRead {
+    /// Where the page goes: `page_size` bytes.
+    pub fn buf(&self) -> *mut u8 {
+        self.buf
+    }
+}
+
+impl PageWrite {
+    /// The sealed bytes: `page_size` of them.
+    pub fn buf(&self) -> *const u8 {
+        self.buf
+    }
+}
+
+/// One request to a page store.
+#[derive(Debug)]
+pub enum PageIo {
+    /// Read a page; verified before the request completes.
+    Read(PageRead),
+    /// Write a page.
+    Write(PageWrite),
+}
+
+impl PageIo {
+    /// A read of `page` into `buf`.
+    ///
+    /// # Safety
+    /// `buf` is valid for writes of the store's page size, aligned to 4096 bytes, and used by nobody else until the
+    /// request was waited for.
+    pub unsafe fn read(page: PageId, why: ReadWhy, buf: *mut u8) -> PageIo {
+        PageIo::Read(PageRead { page, why, buf })
+    }
+
+    /// A write of `page` from `buf`, a staging copy sealed by [`crate::page::seal`].
+    ///
+    /// # Safety
+    /// `buf` is valid for reads of the store's page size, aligned to 4096 bytes, and does not change until the request
+    /// was waited for.
+    pub unsafe fn write(
+        page: PageId,
+        keyspace: KeyspaceId,
+        why: WriteWhy,
+        usage: PageUse,
+        buf: *const u8,
+        changed: Option<Vec<Range<u16>>>,
+    ) -> PageIo {
+        PageIo::Write(PageWrite { page, keyspace, why, usage, changed, buf })
+    }
+
+    /// The page asked for.
+    pub fn page(&self) -> PageId {
+        match self {
+            PageIo::Read(read) => read.page,
+            PageIo::Write(write) => write.page,
+        }
+    }
+}
+
+/// How one batch of page requests completes; written by each store, called by [`PageTicket`] only.
+pub trait PageCompletion: Send {
+    /// Waits for request `i`. Called at most once for each `i`.
+    fn wait(&mut self, i: usize) -> Result<CostClass, VolumeError>;
+    /// Whether `wait(i)` would return at once (but for verifying). Never blocks.
+    fn try_done(&mut self, i: usize) -> bool;
+    /// The ticket is dropped with requests pending: no buffer is touched from now on.
+    fn abandon(&mut self);
+}
+
+/// A submitted batch of page requests. Wait for each (or all) before dropping it and before touching the buffers; the
+/// rules of [`varve_device::Ticket`] hold.
+#[must_use = "requests must be waited for"]
+pub struct PageTicket {
+    results: Vec<Option<Result<CostClass, VolumeError>>>,
+    source: Option<Box<dyn PageCompletion>>,
+}
+
+impl PageTicket {
+    /// A ticket whose requests all completed at submission.
+    pub fn ready(results: Vec<Result<CostClass, VolumeError>>) -> PageTicket {
+        PageTicket { results: results.into_iter().map(Some).collect(), source: None }
+    }
+
+    /// A ticket of `len` requests that `source` completes.
+    pub fn pending(len: usize, source: Box<dyn PageCompletion>) -> PageTicket {
+        PageTicket { results: vec![None; len], source: Some(source) }
+    }
+
+    /// Number of requests.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.results.len()
+    }
+
+    /// Waits for request `i`: the cost class of the page from now on, or why it failed. Again the same when called again.
+    pub fn wait(&mut self, i: usize) -> Result<CostClass, VolumeError> {
+        if self.results[i].is_none() {
+            let source = self.source.as_mut().expect("a pending request has a source");
+            self.results[i] = Some(source.wait(i));
+        }
+        self.results[i].clone().expect("set above")
+    }
+
+    /// Whether `wait(i)` would return at once. The buffer may be touched after that `wait` only.
+    pub fn try_done(&mut self, i: usize) -> bool {
+        self.results[i].is_some() || self.source.as_mut().expect("a pending request has a source").try_done(i)
+    }
+
+    /// Waits for every request; returns the first error in batch order.
+    pub fn wait_all(mut self) -> Result<(), VolumeError> {
+        let mut first = Ok(());
+        for i in 0..self.len() {
+            let result = self.wait(i).map(|_| ());
+            if first.is_ok() {
+                first = result;
+            }
+        }
+        first
+    }
+}
+
+impl Drop for PageTicket {
+    fn drop(&mut self) {
+        let pending = self.results.iter().filter(|r| r.is_none()).count();
+        if pending == 0 {
+            return;
+        }
+        if let Some(source) = self.source.as_mut() {
+            source.abandon();
+        }
+        if !varve_rt::dying() && !std::thread::panicking() {
+            panic!("a page ticket was dropped with {pending} pending requests: wait for each of them first");
+        }
+    }
+}
+
+/// Totals of a store since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeStats {
+    /// Pages read because somebody waited for them.
+    pub demand_reads: u64,
+    /// Pages read ahead.
+    pub prefetch_reads: u64,
+    /// Pages written for their frames.
+    pub replacement_writes: u64,
+    /// Pages written to bound the log.
+    pub recoverability_writes: u64,
+    /// Pages written for a checkpoint.
+    pub checkpoint_writes: u64,
+    /// Clean pages taken by `evict_clean`.
+    pub clean_accepted: u64,
+    /// Clean pages declined by `evict_clean`.
+    pub clean_declined: u64,
+    /// Pages discarded.
+    pub discarded: u64,
+    /// Calls of `sync`.
+    pub syncs: u64,
+    /// Reads that found a damaged page.
+    pub damaged: u64,
+    /// Requests that failed on the device.
+    pub errors: u64,
+}
+
+/// Fixed-size pages by id.
+pub trait PageStore: Send + Sync {
+    /// Bytes of a page, header included; fixed at creation.
+    fn page_size(&self) -> usize;
+
+    /// Pages that the store has room for: ids 0 to `pages() - 1`.
+    fn pages(&self) -> u64;
+
+    /// Makes room for at least `pages` pages; new ones are unwritten. Durable when it returns. Never shrinks.
+    fn grow(&self, pages: u64) -> Result<(), VolumeError>;
+
+    /// Bytes after the header that the engine may use in a page of `keyspace`.
+    fn usable_bytes(&self, keyspace: KeyspaceId) -> usize;
+
+    /// Begins every request; they complete in any order. See the contract at the top of this file.
+    fn submit(&self, batch: Vec<PageIo>) -> PageTicket;
+
+    /// A clean page leaves the pool: the store may copy `bytes` into its staging (true) or declines (false, counted).
+    /// Never blocks.
+    fn evict_clean(&self, page: PageId, bytes: &[u8], usage: PageUse) -> bool;
+
+    /// A page in the pool was changed: copies of it in the store are out of date.
+    fn dirtied(&self, page: PageId);
+
+    /// The pages were freed: their bytes need not be kept, and reading them before writing is an error of the caller.
+    fn discard(&self, pages: &[PageId]) -> Result<(), VolumeError>;
+
+    /// Adds the pages whose cost class changed since the last call; may be stale, which costs speed only.
+    fn drain_class_changes(&self, into: &mut Vec<(PageId, CostClass)>);
+
+    /// Every write that completed before this call, maps included, survives a power cut when it returns.
+    fn sync(&self) -> Result<(), VolumeError>;
+
+    /// Totals since the store was opened.
+    fn stats(&self) -> VolumeStats;
+}
