@@ -18,7 +18,7 @@ mod ticket;
 pub use buf::AlignedBuf;
 pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, check, flush, read_at, write_at};
 pub use error::{DeviceError, OpKind};
-pub use file::{FileDevice, Options};
+pub use file::{DirLock, FileDevice, Options, sys};
 pub use io::{Io, IoBuf, Op};
 pub use mem::MemDevice;
 pub use stats::{Counters, DeviceStats, OpStats};

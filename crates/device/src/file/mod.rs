@@ -1,89 +1,154 @@
-//! A real file.
+//! A real file or block device.
+//!
+//! Single requests are positional system calls in the calling thread; batches go through `io_uring`. Where the kernel or
+//! the file system refuses something better (`O_DIRECT`, `io_uring`, `RWF_DSYNC`, hole punching), the next best is used and
+//! [`DeviceInfo::fallback`] says so.
+//!
+//! Lock order: none; `growing`, `rings` and `notes` are never held together.
 
-use crate::{Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, Op, OpKind, Ticket, device};
-use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
+mod batch;
+mod exec;
+mod lock;
+pub mod sys;
+
+pub use lock::DirLock;
+
+use crate::{
+    AlignedBuf, Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, OpKind, Ticket, device,
+};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use sys::{Linux, OpenMode, Syscalls, raw};
+use varve_rt::{Instant, Mutex};
 
 /// How to open a file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Create the file if it is missing.
+    /// Create the file if it is missing. Default false.
     pub create: bool,
-    /// Refuse every change.
+    /// Refuse every change. Default false.
     pub read_only: bool,
+    /// Bypass the operating system's cache where possible. Default true.
+    pub direct: bool,
+    /// Send batches through `io_uring` where possible. Default true.
+    pub io_uring: bool,
+    /// Write zeros to the part that `set_len` adds, so that later writes to it need no change of the file system's
+    /// metadata: right for a log, whose durable writes get much faster; a data file can do without. Default false.
+    pub prewrite: bool,
+    /// A trim gives space back to the file system (which a later write must then find again). Default false.
+    pub punch_holes: bool,
 }
 
-/// A real file by positional reads and writes.
+impl Default for Options {
+    fn default() -> Options {
+        Options { create: false, read_only: false, direct: true, io_uring: true, prewrite: false, punch_holes: false }
+    }
+}
+
+/// A file or block device of the operating system.
 pub struct FileDevice {
+    inner: Arc<Inner>,
+}
+
+/// What tickets share with the device. The atomics order nothing but themselves.
+struct Inner {
     name: Arc<str>,
-    file: File,
+    sys: Arc<dyn Syscalls>,
+    fd: OwnedFd,
     len: AtomicU64,
-    read_only: bool,
+    block_device: bool,
+    options: Options,
+    direct: AtomicBool,
+    uring: AtomicBool,
+    dsync: AtomicBool,
+    trim: AtomicBool,
+    rings: batch::Rings,
+    growing: Mutex<()>,
+    notes: Mutex<Vec<String>>,
     counters: Counters,
 }
 
 impl FileDevice {
-    /// Opens `path`.
+    /// Opens a file or block device. The length of a file is rounded down to whole blocks.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Arc<FileDevice>, DeviceError> {
+        FileDevice::open_with(path, options, Arc::new(Linux))
+    }
+
+    /// Opens a file over the given system calls.
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        options: Options,
+        sys: Arc<dyn Syscalls>,
+    ) -> Result<Arc<FileDevice>, DeviceError> {
         let name: Arc<str> = path.as_ref().display().to_string().into();
         if varve_rt::in_simulation() {
             return Err(DeviceError::InSimulation { device: name });
         }
-        let fail = |e: std::io::Error| {
-            DeviceError::from_errno(OpKind::Open, &name, 0, 0, e.raw_os_error().unwrap_or(libc::EIO))
-        };
-        let mut open = OpenOptions::new();
-        open.read(true).write(!options.read_only).create(options.create && !options.read_only).truncate(false);
-        let file = open.open(path.as_ref()).map_err(fail)?;
-        let len = file.metadata().map_err(fail)?.len() & !(device::BLOCK as u64 - 1);
-        let (read_only, counters) = (options.read_only, Counters::default());
-        Ok(Arc::new(FileDevice { name: name.clone(), file, len: len.into(), read_only, counters }))
-    }
-
-    fn execute(&self, io: &Io) -> Result<(), DeviceError> {
-        use std::os::unix::fs::FileExt;
-        device::check(io, &self.name, device::BLOCK as u32, self.len())?;
-        let op = io.op.kind();
-        if self.read_only && op != OpKind::Read {
-            return Err(DeviceError::ReadOnly { op, device: self.name.clone() });
+        let fail = |errno| DeviceError::from_errno(OpKind::Open, &name, 0, 0, errno);
+        let mut notes = Vec::new();
+        let (fd, direct) = open_file(&*sys, path.as_ref(), &options, &mut notes).map_err(fail)?;
+        let kind = sys.kind(raw(&fd)).map_err(fail)?;
+        let ring = if options.io_uring { batch::Rings::open(&*sys).map_err(Some) } else { Err(None) };
+        match ring {
+            Err(Some(errno)) => notes.push(format!("io_uring is not available (errno {errno}), using positional I/O")),
+            Err(None) | Ok(_) => {}
         }
-        let result = match io.op {
-            Op::Read => {
-                // SAFETY: the caller of `Io::read` promised valid, exclusive memory until the request was waited for.
-                let buf = unsafe { std::slice::from_raw_parts_mut(io.buf.as_mut_ptr(), io.len()) };
-                self.file.read_exact_at(buf, io.offset)
-            }
-            Op::Write { durable } => {
-                // SAFETY: the caller of `Io::write` promised valid, unchanging memory until the request was waited for.
-                let buf = unsafe { std::slice::from_raw_parts(io.buf.as_ptr(), io.len()) };
-                let result = self.file.write_all_at(buf, io.offset);
-                if durable { result.and_then(|()| self.file.sync_data()) } else { result }
-            }
-            Op::Trim => Ok(()),
-            Op::Flush => self.file.sync_data(),
-        };
-        result.map_err(|e| {
-            let errno = e.raw_os_error().unwrap_or(libc::EIO);
-            DeviceError::from_errno(op, &self.name, io.offset, io.len() as u64, errno)
-        })
+        Ok(Arc::new(FileDevice {
+            inner: Arc::new(Inner {
+                fd,
+                len: (kind.len & !(device::BLOCK as u64 - 1)).into(),
+                block_device: kind.block_device,
+                direct: direct.into(),
+                uring: ring.is_ok().into(),
+                dsync: true.into(),
+                trim: options.punch_holes.into(),
+                rings: batch::Rings::new(ring.ok()),
+                growing: Mutex::new(()),
+                notes: Mutex::new(notes),
+                counters: Counters::default(),
+                name: name.clone(),
+                sys,
+                options,
+            }),
+        }))
     }
 }
 
-impl Device for FileDevice {
-    fn info(&self) -> DeviceInfo {
-        DeviceInfo {
-            name: self.name.clone(),
-            kind: DeviceKind::File,
-            block: device::BLOCK as u32,
-            atomic_write_unit: 512,
-            queue_depth: 64,
-            direct: false,
-            access: "cached, positional".into(),
-            fallback: None,
-            capabilities: Capabilities::default(),
+/// Opens the file, directly if asked and possible.
+fn open_file(
+    sys: &dyn Syscalls,
+    path: &Path,
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Result<(OwnedFd, bool), i32> {
+    let write = !options.read_only;
+    let mode = OpenMode { write, create: options.create && write, direct: options.direct };
+    let open = |mode| {
+        loop {
+            match sys.open(path, mode) {
+                Err(libc::EINTR) => {}
+                other => return other,
+            }
+        }
+    };
+    match open(mode) {
+        Ok(fd) => Ok((fd, options.direct)),
+        Err(libc::EINVAL) if options.direct => {
+            notes.push("the file system has no direct I/O, using its cache".into());
+            Ok((open(OpenMode { direct: false, ..mode })?, false))
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+impl Inner {
+    /// Remembers, once, why something slower is used.
+    fn note(&self, text: &str) {
+        let mut notes = self.notes.lock();
+        if !notes.iter().any(|n| n == text) {
+            notes.push(text.into());
         }
     }
 
@@ -91,33 +156,145 @@ impl Device for FileDevice {
         self.len.load(Relaxed)
     }
 
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        let len = len.next_multiple_of(device::BLOCK as u64);
-        if self.read_only {
-            return Err(DeviceError::ReadOnly { op: OpKind::SetLen, device: self.name.clone() });
+    /// Whether `io` may be executed at all.
+    fn admit(&self, io: &Io) -> Result<(), DeviceError> {
+        let op = io.op.kind();
+        if varve_rt::in_simulation() {
+            return Err(DeviceError::InSimulation { device: self.name.clone() });
         }
-        // SAFETY: plain system calls on a descriptor that `self.file` keeps open.
-        let allocated = unsafe { libc::fallocate(self.file.as_raw_fd(), 0, 0, len as i64) };
-        let result = if allocated == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
-        result.or_else(|e| if e.raw_os_error() == Some(libc::EOPNOTSUPP) { Ok(()) } else { Err(e) })
-            .and_then(|()| self.file.set_len(len))
-            .and_then(|()| self.file.sync_all())
-            .map_err(|e| DeviceError::from_errno(OpKind::SetLen, &self.name, 0, len, e.raw_os_error().unwrap_or(libc::EIO)))?;
-        self.len.store(len, Relaxed);
+        if self.options.read_only && op != OpKind::Read {
+            return Err(DeviceError::ReadOnly { op, device: self.name.clone() });
+        }
+        device::check(io, &self.name, device::BLOCK as u32, self.len())
+    }
+
+    fn count(&self, io: &Io, started: Instant, ok: bool) {
+        self.counters.finished(io.op.kind(), io.len() as u64, started.elapsed().as_nanos() as u64, ok);
+        if matches!(io.op, crate::Op::Write { durable: true }) {
+            self.counters.durable_write();
+        }
+    }
+
+    /// Reserves `len` bytes at `from`, so that writing there cannot run out of space. Returns whether it could.
+    fn reserve(&self, from: u64, len: u64) -> Result<bool, i32> {
+        loop {
+            match self.sys.allocate(raw(&self.fd), from, len) {
+                Ok(()) => return Ok(true),
+                Err(libc::EINTR) => self.counters.retry(),
+                Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => return Ok(false),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    fn truncate(&self, len: u64) -> Result<(), i32> {
+        loop {
+            match self.sys.truncate(raw(&self.fd), len) {
+                Err(libc::EINTR) => self.counters.retry(),
+                other => return other,
+            }
+        }
+    }
+
+    /// Lengthens the file. On an error the old length is restored as far as possible.
+    fn grow(&self, old: u64, len: u64) -> Result<(), DeviceError> {
+        let fail = |errno| DeviceError::from_errno(OpKind::SetLen, &self.name, old, len - old, errno);
+        // What lies past the last whole block is no part of the device and must not show up as its bytes.
+        let result = self.truncate(old).map_err(fail).and_then(|()| {
+            let reserved = self.reserve(old, len - old).map_err(fail)?;
+            if !reserved {
+                self.note("space cannot be reserved (fallocate), writing zeros instead");
+                self.truncate(len).map_err(fail)?;
+            }
+            if !reserved || self.options.prewrite { self.write_zeros(old, len) } else { Ok(()) }
+        });
+        if result.is_err() {
+            // The error that matters is the first; a file left longer than the device does no harm.
+            let _ = self.truncate(old);
+        }
+        result
+    }
+
+    fn write_zeros(&self, from: u64, to: u64) -> Result<(), DeviceError> {
+        let zeros = AlignedBuf::new((1 << 20).min((to - from) as usize));
+        let mut at = from;
+        while at < to {
+            let part = zeros.len().min((to - at) as usize);
+            // SAFETY: `zeros` outlives the call, which executes the request.
+            self.execute(&unsafe { Io::write(at, zeros.as_ptr(), part, false) }, 0)?;
+            at += part as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Device for FileDevice {
+    fn info(&self) -> DeviceInfo {
+        let d = &*self.inner;
+        let notes = d.notes.lock();
+        let cache = if d.direct.load(Relaxed) { "O_DIRECT" } else { "cached" };
+        let batches = if d.uring.load(Relaxed) { "io_uring" } else { "positional" };
+        DeviceInfo {
+            name: d.name.clone(),
+            kind: if d.block_device { DeviceKind::Block } else { DeviceKind::File },
+            block: device::BLOCK as u32,
+            atomic_write_unit: 512,
+            queue_depth: 64,
+            direct: d.direct.load(Relaxed),
+            access: format!("{cache}, {batches}"),
+            fallback: (!notes.is_empty()).then(|| notes.join("; ")),
+            capabilities: Capabilities { trim: d.trim.load(Relaxed), ..Capabilities::default() },
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        let d = &*self.inner;
+        let (op, device) = (OpKind::SetLen, d.name.clone());
+        if varve_rt::in_simulation() {
+            return Err(DeviceError::InSimulation { device });
+        }
+        if d.options.read_only {
+            return Err(DeviceError::ReadOnly { op, device });
+        }
+        let _guard = d.growing.lock();
+        let (old, len) = (d.len(), len.next_multiple_of(device::BLOCK as u64));
+        if d.block_device {
+            let fits = len <= old;
+            return if fits { Ok(()) } else { Err(DeviceError::NoSpace { op, device, offset: old, len: len - old }) };
+        }
+        if len > old {
+            d.grow(old, len)?;
+        } else if len < old {
+            // Requests past the new end are refused from here on, before the bytes go.
+            d.len.store(len, Relaxed);
+            d.truncate(len).map_err(|e| DeviceError::from_errno(op, &d.name, len, old - len, e))?;
+        }
+        d.execute(&Io::flush(), 0)?;
+        d.len.store(len, Relaxed);
         Ok(())
     }
 
     fn submit(&self, batch: Vec<Io>) -> Ticket {
-        let one = |io: &Io| {
-            let started = varve_rt::now();
-            let result = self.execute(io);
-            self.counters.finished(io.op.kind(), io.len() as u64, started.elapsed().as_nanos() as u64, result.is_ok());
-            result
+        let admit = |io: Io| {
+            let refused = self.inner.admit(&io).err();
+            (io, refused)
         };
-        Ticket::ready(batch.iter().map(one).collect())
+        batch::start(&self.inner, batch.into_iter().map(admit).collect())
+    }
+
+    fn run(&self, io: Io) -> Result<(), DeviceError> {
+        self.inner.admit(&io)?;
+        let started = varve_rt::now();
+        let result = self.inner.execute(&io, 0);
+        self.inner.count(&io, started, result.is_ok());
+        result
     }
 
     fn stats(&self) -> DeviceStats {
-        self.counters.snapshot()
+        self.inner.counters.snapshot()
     }
 }

@@ -1,0 +1,256 @@
+//! Batches through `io_uring`.
+//!
+//! Every outstanding ticket has a ring of its own, checked out of a small pool, so that the thread that waits reaps its
+//! own completions: no reaper thread, no lock while waiting, no wake-up in between.
+//!
+//! Invariant: a ring goes back to the pool, or is closed, only when everything that it started has completed. No buffer
+//! is in the kernel's hands after that.
+
+use super::Inner;
+use super::sys::{Ring, RingOp, raw};
+use crate::{Completion, DeviceError, Io, Op, Ticket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use varve_rt::{Instant, Mutex};
+
+/// Requests that a ring can queue at once; larger batches are submitted in parts.
+const ENTRIES: u32 = 64;
+/// Rings kept for reuse.
+const IDLE: usize = 16;
+
+/// Idle rings of a device.
+pub(super) struct Rings(Mutex<Vec<Box<dyn Ring>>>);
+
+impl Rings {
+    pub(super) fn new(first: Option<Box<dyn Ring>>) -> Rings {
+        Rings(Mutex::new(first.into_iter().collect()))
+    }
+
+    pub(super) fn open(sys: &dyn super::sys::Syscalls) -> Result<Box<dyn Ring>, i32> {
+        sys.ring(ENTRIES)
+    }
+
+    fn take(&self, sys: &dyn super::sys::Syscalls) -> Result<Box<dyn Ring>, i32> {
+        let idle = self.0.lock().pop();
+        idle.map_or_else(|| Rings::open(sys), Ok)
+    }
+
+    fn give_back(&self, ring: Box<dyn Ring>) {
+        let mut idle = self.0.lock();
+        if idle.len() < IDLE {
+            idle.push(ring);
+        }
+    }
+}
+
+/// One request of a batch.
+struct Slot {
+    io: Io,
+    /// Handed to the kernel and not yet completed.
+    flying: bool,
+    result: Option<Result<(), DeviceError>>,
+}
+
+/// A batch in flight.
+struct Batch {
+    inner: Arc<Inner>,
+    /// None once every request has completed.
+    ring: Option<Box<dyn Ring>>,
+    slots: Vec<Slot>,
+    flying: usize,
+    started: Instant,
+    /// The ring answered with an error of its own and is not used again.
+    broken: bool,
+}
+
+/// Starts `batch`, whose requests were checked (`Some(error)`: refused already).
+pub(super) fn start(inner: &Arc<Inner>, batch: Vec<(Io, Option<DeviceError>)>) -> Ticket {
+    let started = varve_rt::now();
+    let slots = batch.into_iter().map(|(io, refused)| Slot { io, flying: false, result: refused.map(Err) }).collect();
+    let ring = inner.uring.load(Relaxed).then(|| inner.rings.take(&*inner.sys)).and_then(|ring| match ring {
+        Ok(ring) => Some(ring),
+        Err(errno) => {
+            inner.note(&format!("no further io_uring (errno {errno}), using positional I/O where none is free"));
+            None
+        }
+    });
+    let mut batch = Batch { inner: inner.clone(), ring, slots, flying: 0, started, broken: false };
+    batch.fly();
+    batch.run_rest();
+    batch.reap();
+    batch.retire();
+    Ticket::pending(batch.slots.len(), Box::new(batch))
+}
+
+impl Batch {
+    /// Hands as many requests as possible to the ring.
+    fn fly(&mut self) {
+        let Some(mut ring) = self.ring.take() else { return };
+        let mut queued: Vec<usize> = Vec::with_capacity(self.slots.len());
+        let mut begun = 0;
+        for i in 0..self.slots.len() {
+            let slot = &self.slots[i];
+            let (None, Some(op)) = (&slot.result, self.ring_op(&slot.io)) else { continue };
+            // SAFETY: the makers of the Io keep its memory valid until it was waited for, which reaps its completion;
+            // a dropped ticket waits in `abandon`.
+            while !unsafe { ring.push(raw(&self.inner.fd), i as u64, op) } {
+                let before = begun;
+                self.launch(&mut *ring, &queued, &mut begun);
+                if self.broken || begun == before {
+                    self.broken = true;
+                    self.ring = Some(ring);
+                    return;
+                }
+            }
+            queued.push(i);
+        }
+        self.launch(&mut *ring, &queued, &mut begun);
+        self.ring = Some(ring);
+    }
+
+    /// Starts what is queued; `begun` counts the started ones of `queued`.
+    fn launch(&mut self, ring: &mut dyn Ring, queued: &[usize], begun: &mut usize) {
+        let mut tries = 0;
+        while *begun < queued.len() {
+            match ring.submit() {
+                Ok(n) => {
+                    for &i in &queued[*begun..*begun + n] {
+                        self.slots[i].flying = true;
+                    }
+                    self.flying += n;
+                    *begun += n;
+                    if n == 0 {
+                        self.broken = true;
+                        return;
+                    }
+                }
+                Err(libc::EINTR) => {}
+                // Short of kernel memory or of completion slots: completions make room.
+                Err(libc::EAGAIN | libc::EBUSY) if tries < 100 => {
+                    tries += 1;
+                    while let Some((tag, result)) = ring.pop() {
+                        self.complete(tag, result);
+                    }
+                    varve_rt::sleep(Duration::from_micros(100));
+                }
+                Err(errno) => {
+                    self.inner.note(&format!("io_uring failed to submit (errno {errno}), using positional I/O"));
+                    self.broken = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn ring_op(&self, io: &Io) -> Option<RingOp> {
+        let (offset, len) = (io.offset, u32::try_from(io.len()).ok()?);
+        match io.op {
+            Op::Read => Some(RingOp::Read { ptr: io.buf.as_mut_ptr(), len, offset }),
+            Op::Write { durable } => {
+                // Without RWF_DSYNC a durable write is two calls, which the positional path makes.
+                let able = !durable || self.inner.dsync.load(Relaxed);
+                able.then(|| RingOp::Write { ptr: io.buf.as_ptr(), len, offset, dsync: durable })
+            }
+            Op::Flush => Some(RingOp::Sync),
+            Op::Trim => None,
+        }
+    }
+
+    /// Executes in this thread what the ring did not take.
+    fn run_rest(&mut self) {
+        for i in 0..self.slots.len() {
+            let slot = &self.slots[i];
+            if slot.result.is_none() && !slot.flying {
+                if slot.io.op != Op::Trim {
+                    self.inner.counters.fallback();
+                }
+                let result = self.inner.execute(&slot.io, 0);
+                self.finish(i, result);
+            }
+        }
+    }
+
+    /// Takes in every completion that is there.
+    fn reap(&mut self) {
+        while let Some((tag, result)) = self.ring.as_mut().and_then(|ring| ring.pop()) {
+            self.complete(tag, result);
+        }
+    }
+
+    fn complete(&mut self, tag: u64, result: i32) {
+        let i = tag as usize;
+        let slot = &mut self.slots[i];
+        assert!(slot.flying, "a completion belongs to a request in flight");
+        slot.flying = false;
+        self.flying -= 1;
+        let (io, inner) = (&slot.io, &*self.inner);
+        let result = match result {
+            n if n >= 0 && (n as usize == io.len() || io.op == Op::Flush) => Ok(()),
+            // Short: the rest positionally. Direct I/O continues at a whole block.
+            n if n >= 0 => {
+                inner.counters.retry();
+                let done = n as usize;
+                inner.execute(io, if inner.direct.load(Relaxed) { done - done % crate::device::BLOCK } else { done })
+            }
+            // Interrupted, cancelled with its submitting thread, or refused as such: positional I/O knows what to do.
+            n if matches!(-n, libc::EINTR | libc::EAGAIN | libc::ECANCELED) => {
+                inner.counters.retry();
+                inner.execute(io, 0)
+            }
+            n if matches!(-n, libc::EINVAL | libc::EOPNOTSUPP) && io.op != Op::Flush => inner.execute(io, 0),
+            n => Err(inner.error(io, 0, -n)),
+        };
+        self.finish(i, result);
+    }
+
+    fn finish(&mut self, i: usize, result: Result<(), DeviceError>) {
+        let slot = &mut self.slots[i];
+        self.inner.count(&slot.io, self.started, result.is_ok());
+        slot.result = Some(result);
+    }
+
+    /// Gives the ring back when nothing is in flight any more.
+    fn retire(&mut self) {
+        if self.flying == 0
+            && let Some(ring) = self.ring.take()
+            && !self.broken
+        {
+            self.inner.rings.give_back(ring);
+        }
+    }
+
+    /// Waits for at least one completion and takes in what is there.
+    fn wait_some(&mut self) {
+        let ring = self.ring.as_mut().expect("requests in flight have a ring");
+        match ring.wait() {
+            Ok(()) | Err(libc::EINTR) => {}
+            // The kernel will not let us sleep: completions still arrive in the queue, so look again soon.
+            Err(_) => varve_rt::sleep(Duration::from_micros(100)),
+        }
+        self.reap();
+        self.retire();
+    }
+}
+
+impl Completion for Batch {
+    fn wait(&mut self, i: usize) -> Result<(), DeviceError> {
+        while self.slots[i].result.is_none() {
+            self.wait_some();
+        }
+        self.slots[i].result.take().expect("loop ends when it is there")
+    }
+
+    fn try_done(&mut self, i: usize) -> bool {
+        self.reap();
+        self.retire();
+        self.slots[i].result.is_some()
+    }
+
+    /// Real I/O is never simulated, so waiting here is allowed, and it is the only way to get the buffers back.
+    fn abandon(&mut self) {
+        while self.flying > 0 {
+            self.wait_some();
+        }
+    }
+}

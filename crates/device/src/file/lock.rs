@@ -1,0 +1,81 @@
+//! The advisory lock of a database directory.
+
+use crate::{DeviceError, OpKind};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Name of the lock file in the directory.
+const FILE: &str = "lock";
+
+/// Held while a database is open, through `flock` on the file `lock` of its directory; the system lets go of it when the
+/// process ends, however it ends. Writers hold it alone, read-only users together.
+#[derive(Debug)]
+pub struct DirLock {
+    // Closing the file lets go of the lock.
+    _file: File,
+}
+
+impl DirLock {
+    /// Takes the lock for writing. Creates the lock file if it is missing and writes the process id to it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Locked`], with the holder's process id where known, if anybody holds it.
+    pub fn exclusive(dir: impl AsRef<Path>) -> Result<DirLock, DeviceError> {
+        let (dir, name) = names(dir.as_ref());
+        let mut open = OpenOptions::new();
+        open.read(true).write(true).create(true).truncate(false);
+        let mut file = open.open(dir.join(FILE)).map_err(|e| failed(&name, &e))?;
+        lock(&mut file, libc::LOCK_EX, &name)?;
+        // Informative only, so its failure (a full disk) is no reason not to open.
+        let _ = file.set_len(0).and_then(|()| write!(file, "{}\n", std::process::id()));
+        Ok(DirLock { _file: file })
+    }
+
+    /// Takes the lock for reading, without writing a byte. The lock file must exist.
+    ///
+    /// # Errors
+    /// [`DeviceError::Locked`] if a writer holds it.
+    pub fn shared(dir: impl AsRef<Path>) -> Result<DirLock, DeviceError> {
+        let (dir, name) = names(dir.as_ref());
+        let mut file = File::open(dir.join(FILE)).map_err(|e| failed(&name, &e))?;
+        lock(&mut file, libc::LOCK_SH, &name)?;
+        Ok(DirLock { _file: file })
+    }
+}
+
+fn names(dir: &Path) -> (&Path, Arc<str>) {
+    (dir, dir.display().to_string().into())
+}
+
+fn failed(dir: &Arc<str>, e: &std::io::Error) -> DeviceError {
+    DeviceError::from_errno(OpKind::Open, dir, 0, 0, e.raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn lock(file: &mut File, how: i32, dir: &Arc<str>) -> Result<(), DeviceError> {
+    loop {
+        // SAFETY: a system call without memory, on a descriptor that `file` keeps open.
+        if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EWOULDBLOCK) => return Err(DeviceError::Locked { dir: dir.clone(), pid: holder(file) }),
+            _ => return Err(failed(dir, &error)),
+        }
+    }
+}
+
+/// The process id in the lock file. Readers leave none, so after a writer's end it may be that of a dead process.
+fn holder(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.rewind().and_then(|()| file.read_to_string(&mut text)).ok()?;
+    let pid: u32 = text.trim().parse().ok()?;
+    // SAFETY: signal 0 only asks whether the process exists.
+    let alive = unsafe { libc::kill(pid as i32, 0) } == 0
+        || std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM);
+    alive.then_some(pid)
+}
