@@ -1,0 +1,83 @@
+//! The flusher: a daemon that writes out what nobody waits for.
+//!
+//! It keeps the promise of `async` commits (durable within a bounded delay) and drains the buffer when a good part of it is
+//! filled. It holds the log weakly, so a log that is dropped without being stopped ends its flusher.
+
+use super::log::Log;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use varve_rt::{Event, Instant, JoinHandle, now};
+use varve_volume::Lsn;
+
+/// What the daemon and the log share.
+pub(super) struct Flusher {
+    wake: Event,
+    stop: AtomicBool,
+    /// When the oldest asked-for flush is due, nanoseconds; 0 for none.
+    due: AtomicU64,
+    /// The newest LSN asked for.
+    wanted: AtomicU64,
+}
+
+impl Flusher {
+    pub fn new() -> Arc<Flusher> {
+        let (due, wanted) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Flusher { wake: Event::new(), stop: AtomicBool::new(false), due, wanted })
+    }
+
+    /// Asks for everything below `lsn` to be durable `delay` from now.
+    pub fn ask(&self, lsn: Lsn, delay: Duration) {
+        self.wanted.fetch_max(lsn, Ordering::SeqCst);
+        if self.due.load(Ordering::SeqCst) == 0 {
+            let due = (now() + delay).as_nanos().max(1);
+            if self.due.compare_exchange(0, due, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                self.wake.set();
+            }
+        }
+    }
+
+    /// Tells that the buffer fills up.
+    pub fn nudge(&self) {
+        self.wake.set();
+    }
+
+    /// Ends the daemon.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake.set();
+    }
+
+    /// Starts the daemon.
+    pub fn start(self: &Arc<Self>, log: Weak<Log>) -> JoinHandle<()> {
+        let flusher = self.clone();
+        self.stop.store(false, Ordering::Release);
+        varve_rt::spawn_daemon("log-flusher", move || flusher.run(&log))
+    }
+
+    fn run(&self, log: &Weak<Log>) {
+        while !self.stop.load(Ordering::Acquire) && !varve_rt::dying() {
+            self.wake.reset();
+            let due = self.due.load(Ordering::Acquire);
+            let Some(log) = log.upgrade() else { return };
+            log.drain(log.pressure());
+            let time = Instant::from_nanos(due);
+            if due != 0 && now() >= time {
+                // After this, an asker who does not see it cleared has raised `wanted` before we read it.
+                self.due.store(0, Ordering::SeqCst);
+                // A failure latches the log, which tells everyone.
+                let _ = log.wait_durable(self.wanted.load(Ordering::SeqCst));
+                continue;
+            }
+            drop(log);
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            if due == 0 {
+                self.wake.wait();
+            } else {
+                self.wake.wait_for(time - now());
+            }
+        }
+    }
+}

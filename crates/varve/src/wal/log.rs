@@ -1,0 +1,546 @@
+//! The log: appending, space, checkpoints' bookkeeping and closing.
+//!
+//! Lock order: `disk` (superblock) before `ring`; the writer lock, the latch's cause and the space lock are leaves. No lock
+//! but `disk` is held during I/O.
+//!
+//! Invariants: nothing is appended before [`Log::resume_at`] made the new run known in a durable superblock; the ring before
+//! the redo point is reused only after a superblock with that redo point is durable; a latched log never becomes good again.
+
+use super::flusher::Flusher;
+use super::format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupHeader, GroupKind, block_ceil, group_size};
+use super::reader::LogReader;
+use super::ring::{RING_START, Ring};
+use super::stats::{Counters, LogStats, add};
+use super::superblock::{self, DbHeader, MAX_OPTIONS, MAX_RUNS, Run, Superblock};
+use super::tail::{Refused, Tail};
+use super::writer::Writer;
+use super::{Appended, AppendError, Floor, LogConfig, LogState};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use varve_device::{AlignedBuf, Device, DeviceError, DeviceKind, Io};
+use varve_rt::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use varve_rt::{Condvar, Event, JoinHandle, Mutex, RwLock, now};
+use varve_volume::Lsn;
+
+/// The superblock as it is on the device, and where the next one goes.
+pub(super) struct Disk {
+    pub sb: Superblock,
+    /// Slot of the newest valid superblock.
+    slot: usize,
+    /// The other slot is damaged or was torn.
+    other: Option<String>,
+}
+
+/// The redo log of a database. Shared as `Arc<Log>`.
+pub struct Log {
+    pub(super) dev: Arc<dyn Device>,
+    pub(super) cfg: LogConfig,
+    pub(super) salt: u32,
+    read_only: bool,
+    pub(super) run: AtomicU32,
+    pub(super) tail: Tail,
+    pub(super) durable: AtomicU64,
+    pub(super) writer: Mutex<Writer>,
+    pub(super) disk: Mutex<Disk>,
+    pub(super) ring: RwLock<Ring>,
+    /// Redo point of the last completed checkpoint.
+    redo: AtomicU64,
+    /// First LSN past what the ring has room for.
+    limit: AtomicU64,
+    resumed: AtomicBool,
+    closed: AtomicBool,
+    latched: AtomicBool,
+    cause: Mutex<Option<Arc<str>>>,
+    /// Waited on for log space; notified when the redo point moves or the log is latched.
+    space: Mutex<()>,
+    space_freed: Condvar,
+    /// Log age past which a checkpoint is asked for, bytes.
+    age_limit: AtomicU64,
+    wanted: Arc<Event>,
+    flusher: Arc<Flusher>,
+    daemon: Mutex<Option<JoinHandle<()>>>,
+    pub(super) stats: Counters,
+}
+
+impl Log {
+    /// Makes a new, empty log on `dev` and opens it for appending. What `dev` held is lost.
+    pub fn create(dev: Arc<dyn Device>, cfg: LogConfig, header: DbHeader) -> Result<Arc<Log>> {
+        cfg.check()?;
+        if header.options.len() > MAX_OPTIONS {
+            return Err(Error::Invalid(format!("creation options of more than {MAX_OPTIONS} bytes")));
+        }
+        let ring = Ring::new(cfg.segment, cfg.capacity.div_ceil(cfg.segment).max(1) as usize);
+        dev.set_len(ring.device_len())?;
+        zero(&*dev, RING_START, ring.device_len())?;
+        let runs = vec![Run { number: 1, start: FIRST_LSN, prev_end: FIRST_LSN }];
+        let (redo, end) = (FIRST_LSN, FIRST_LSN);
+        let mut sb = Superblock { sequence: 1, header, clean: false, redo, end, replay_rate: 0, ring, runs };
+        superblock::store(&*dev, 0, &sb, true)?;
+        sb.sequence = 2;
+        superblock::store(&*dev, 1, &sb, true)?;
+        let log = Log::new(dev, cfg, Disk { sb, slot: 1, other: None }, false);
+        log.begin_appending(FIRST_LSN, FIRST_LSN, 1);
+        Ok(log)
+    }
+
+    /// Opens an existing log. Nothing can be appended before recovery has called [`Log::resume_at`]. Read-only opening writes
+    /// nothing and is refused when the database was not closed cleanly.
+    pub fn open(dev: Arc<dyn Device>, cfg: LogConfig, read_only: bool) -> Result<(Arc<Log>, LogState)> {
+        cfg.check()?;
+        let loaded = superblock::load(&*dev)?;
+        let sb = &loaded.sb;
+        if read_only && !sb.clean {
+            return Err(Error::ReadOnly(
+                "the database was not closed cleanly; open it for writing once, so that it recovers, then read-only".into(),
+            ));
+        }
+        if dev.len() < sb.ring.device_len() {
+            let what = format!("the log is {} bytes long, {} expected: it was truncated", dev.len(), sb.ring.device_len());
+            return Err(Error::corrupt_log(sb.redo, what));
+        }
+        if !read_only {
+            // What an earlier process wrote but did not see completed is relied on from here: make it durable first.
+            varve_device::flush(&*dev)?;
+        }
+        let state = LogState {
+            header: sb.header.clone(),
+            redo: sb.redo,
+            clean: sb.clean,
+            end: sb.end,
+            replay_rate: (sb.replay_rate > 0).then_some(sb.replay_rate),
+            damaged_superblock: loaded.other.clone(),
+        };
+        let disk = Disk { sb: loaded.sb, slot: loaded.slot, other: loaded.other };
+        Ok((Log::new(dev, cfg, disk, read_only), state))
+    }
+
+    fn new(dev: Arc<dyn Device>, cfg: LogConfig, disk: Disk, read_only: bool) -> Arc<Log> {
+        let sb = &disk.sb;
+        let known = if sb.clean { sb.end } else { sb.redo };
+        Arc::new(Log {
+            salt: super::format::salt(&sb.header.uuid),
+            read_only,
+            run: AtomicU32::new(0),
+            tail: Tail::new(cfg.buffer as usize),
+            durable: AtomicU64::new(known),
+            writer: Mutex::new(Writer::new(known)),
+            ring: RwLock::new(sb.ring.clone()),
+            redo: AtomicU64::new(sb.redo),
+            limit: AtomicU64::new(sb.ring.limit(sb.redo)),
+            resumed: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            latched: AtomicBool::new(false),
+            cause: Mutex::new(None),
+            space: Mutex::new(()),
+            space_freed: Condvar::new(),
+            age_limit: AtomicU64::new(u64::MAX),
+            wanted: Arc::new(Event::new()),
+            flusher: Flusher::new(),
+            daemon: Mutex::new(None),
+            stats: Counters::default(),
+            disk: Mutex::new(disk),
+            dev,
+            cfg,
+        })
+    }
+
+    fn begin_appending(&self, at: Lsn, floor: Lsn, run: u32) {
+        self.run.store(run, Ordering::Release);
+        self.tail.start(at, floor);
+        self.writer.lock().restart(at);
+        self.durable.store(at, Ordering::Release);
+        self.resumed.store(true, Ordering::Release);
+    }
+
+    /// The image floor: a page whose last change ends at or before `lsn` is logged whole. `epoch` goes to [`Log::append`].
+    pub fn floor(&self) -> Floor {
+        self.tail.floor()
+    }
+
+    /// Appends a group: reserves its place, copies header and body into the buffer. Not durable yet. With `epoch`, fails with
+    /// [`AppendError::EpochMoved`] when a checkpoint began since that [`Log::floor`]. The caller has called
+    /// [`Log::ensure_space`]. Waits only when the log buffer is full.
+    pub fn append(&self, kind: GroupKind, epoch: Option<u32>, body: &[u8]) -> Result<Appended, AppendError> {
+        if !self.resumed.load(Ordering::Acquire) || self.closed.load(Ordering::Acquire) || self.latched.load(Ordering::Acquire) {
+            return Err(AppendError::Poisoned(self.why_refused()));
+        }
+        if body.len() as u64 > self.max_group() {
+            return Err(AppendError::TooLarge { needed: body.len() as u64, limit: self.max_group() });
+        }
+        let body_crc = crc32c::crc32c(body);
+        let size = group_size(body.len());
+        let lsn = match self.tail.reserve(epoch, size) {
+            Ok(lsn) => lsn,
+            Err(Refused::EpochMoved) => return Err(AppendError::EpochMoved),
+            Err(Refused::Exhausted) => {
+                self.poison("the log stream of this opening is used up; close the database and open it again");
+                return Err(AppendError::Poisoned(self.why_refused()));
+            }
+        };
+        let run = self.run.load(Ordering::Relaxed);
+        let header = GroupHeader { kind, lsn, durable: self.durable_lsn(), body_len: body.len() as u32, run, body_crc };
+        let header = header.encode(self.salt);
+        let end = lsn + size;
+        let zeros = (size - GROUP_HEADER as u64) as usize - body.len();
+        if self.has_room(end - 1) {
+            self.tail.fill_two(lsn, &header, body, zeros);
+        } else {
+            let parts: [&[u8]; 3] = [&header, body, &[0; 8][..zeros]];
+            self.fill_slowly(lsn, &parts).map_err(|_| AppendError::Poisoned(self.why_refused()))?;
+        }
+        if end - lsn > self.stats.largest_group.load(Ordering::Relaxed) {
+            self.stats.largest_group.fetch_max(end - lsn, Ordering::Relaxed);
+        }
+        // Once per quarter of the buffer the flusher has a look.
+        let quarter = self.pressure();
+        if lsn / quarter != end / quarter {
+            self.flusher.nudge();
+        }
+        Ok(Appended { start: lsn, end })
+    }
+
+    /// Fills a group for which the buffer has no room yet, piece by piece as it drains.
+    fn fill_slowly(&self, start: Lsn, parts: &[&[u8]]) -> Result<()> {
+        let mut at = start;
+        for part in parts {
+            let mut rest = *part;
+            while !rest.is_empty() {
+                if !self.has_room(at) {
+                    self.wait_room(at)?;
+                }
+                let room = self.durable_lsn() + self.tail.capacity() - at;
+                let n = rest.len().min(room as usize);
+                self.tail.fill(at, &rest[..n]);
+                at += n as u64;
+                rest = &rest[n..];
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes waiting in the buffer past which the flusher writes them out.
+    pub(super) fn pressure(&self) -> u64 {
+        self.cfg.buffer / 4
+    }
+
+    /// Longest body of a group, bytes.
+    pub fn max_group(&self) -> u64 {
+        let room = self.cfg.max_capacity.saturating_sub(self.cfg.segment + self.cfg.slack() + 2 * BLOCK);
+        room.min(self.cfg.max_capacity / 2).min(u64::from(u32::MAX) - BLOCK)
+    }
+
+    /// Makes sure that the ring has room for a group with a body of `bytes`: grows it up to its configured maximum, asks for a
+    /// checkpoint and waits for it when that is not enough. No latch may be held.
+    pub fn ensure_space(&self, bytes: usize) -> Result<()> {
+        self.check_latch()?;
+        if bytes as u64 > self.max_group() {
+            return Err(Error::TransactionTooLarge { what: "log", needed: bytes as u64, limit: self.max_group() });
+        }
+        let need = block_ceil(group_size(bytes)) + BLOCK + self.cfg.slack();
+        let end = self.tail.position();
+        if end - self.redo.load(Ordering::Acquire) > self.age_limit() && !self.wanted.is_set() {
+            self.wanted.set();
+        }
+        if end + need <= self.limit.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.make_space(need)
+    }
+
+    fn make_space(&self, need: u64) -> Result<()> {
+        let mut since = None;
+        loop {
+            self.check_latch()?;
+            let wanted_limit = self.tail.position() + need;
+            if wanted_limit <= self.limit.load(Ordering::Acquire) {
+                break;
+            }
+            if self.ring.read().capacity() < self.cfg.max_capacity {
+                self.grow(wanted_limit, self.cfg.max_capacity)?;
+                continue;
+            }
+            since.get_or_insert_with(now);
+            self.wanted.set();
+            let mut guard = self.space.lock();
+            if self.tail.position() + need > self.limit.load(Ordering::Acquire) && self.check_latch().is_ok() {
+                self.space_freed.wait(&mut guard);
+            }
+            if varve_rt::dying() {
+                return Err(Error::Poisoned("power lost".into()));
+            }
+        }
+        if let Some(since) = since {
+            add(&self.stats.space_waits, 1);
+            add(&self.stats.space_wait_ns, since.elapsed().as_nanos() as u64);
+        }
+        Ok(())
+    }
+
+    /// Grows the ring so that positions below `limit` have room, to at most `most` bytes; at least by a segment.
+    fn grow(&self, limit: Lsn, most: u64) -> Result<()> {
+        let mut disk = self.disk.lock();
+        let ring = &disk.sb.ring;
+        let have = ring.limit(disk.sb.redo);
+        let room = most.saturating_sub(ring.capacity()) / ring.segment;
+        if have >= limit || room == 0 {
+            return Ok(());
+        }
+        let least = (limit - have).div_ceil(ring.segment);
+        let more = least.max(ring.order.len() as u64 / 2).min(room);
+        let Some(grown) = ring.grown(disk.sb.redo, more as usize) else {
+            return Err(Error::NoSpace("the log's ring: it has the most segments that a superblock can list".into()));
+        };
+        let old_len = ring.device_len();
+        self.dev.set_len(grown.device_len())?;
+        zero(&*self.dev, old_len, grown.device_len())?;
+        let mut sb = disk.sb.clone();
+        sb.ring = grown.clone();
+        self.store_superblock(&mut disk, sb)?;
+        *self.ring.write() = grown;
+        self.limit.store(disk.sb.ring.limit(disk.sb.redo), Ordering::Release);
+        add(&self.stats.growths, 1);
+        Ok(())
+    }
+
+    /// Makes sure that blocks up to `end` may be written: if groups under way outran the slack, the ring grows past its
+    /// configured maximum, because a reserved place cannot be given back.
+    pub(super) fn reserve_ring(&self, end: Lsn) -> Result<()> {
+        while end > self.limit.load(Ordering::Acquire) {
+            self.grow(end, u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Everything below is on media.
+    pub fn durable_lsn(&self) -> Lsn {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// End of everything appended.
+    pub fn end_lsn(&self) -> Lsn {
+        if self.resumed.load(Ordering::Acquire) { self.tail.position() } else { self.durable_lsn() }
+    }
+
+    /// Asks for everything below `lsn` to become durable within the configured delay, without waiting: `async` commits.
+    pub fn flush_soon(&self, lsn: Lsn) {
+        if self.durable_lsn() < lsn {
+            self.flusher.ask(lsn, self.cfg.async_delay);
+        }
+    }
+
+    /// Begins a checkpoint: the returned T is the end of the log and the new image floor, taken in one step with the epoch's
+    /// move. One caller at a time.
+    pub fn begin_checkpoint(&self) -> Lsn {
+        self.tail.raise_floor()
+    }
+
+    /// Completes a checkpoint: every page dirty when `t` was taken has been written and synced. Makes `t` the redo point
+    /// (durably) and frees the ring before it.
+    pub fn complete_checkpoint(&self, t: Lsn) -> Result<()> {
+        self.wait_durable(t)?;
+        let mut disk = self.disk.lock();
+        if t > disk.sb.redo {
+            let mut sb = disk.sb.clone();
+            sb.redo = t;
+            sb.end = self.durable_lsn().max(sb.end);
+            sb.prune_runs();
+            self.store_superblock(&mut disk, sb).inspect_err(|e| self.poison(&format!("superblock write: {e}")))?;
+            self.redo.store(t, Ordering::Release);
+            self.limit.store(disk.sb.ring.limit(t), Ordering::Release);
+        }
+        drop(disk);
+        add(&self.stats.checkpoints, 1);
+        drop(self.space.lock());
+        self.space_freed.notify_all();
+        Ok(())
+    }
+
+    /// Records the replay rate (bytes per second) with the next superblock.
+    pub fn set_replay_rate(&self, rate: u64) {
+        self.disk.lock().sb.replay_rate = rate;
+    }
+
+    /// Replay rate of the last recovery, bytes per second.
+    pub fn replay_rate(&self) -> Option<u64> {
+        Some(self.disk.lock().sb.replay_rate).filter(|&r| r > 0)
+    }
+
+    fn store_superblock(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
+        sb.sequence = disk.sb.sequence + 1;
+        let slot = 1 - disk.slot;
+        superblock::store(&*self.dev, slot, &sb, !self.cfg.broken_skip_superblock_flush)?;
+        add(&self.stats.superblock_writes, 1);
+        *disk = Disk { sb, slot, other: None };
+        Ok(())
+    }
+
+    /// Records a clean close: everything is durable, checkpointed up to the end, and the end is known. The caller has ended
+    /// all work and completed a checkpoint at the end of the log. Refuses appends from here on.
+    pub fn close_clean(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
+        let end = block_ceil(self.end_lsn());
+        self.wait_durable(self.end_lsn())?;
+        let mut disk = self.disk.lock();
+        if block_ceil(disk.sb.redo) != end {
+            return Err(Error::Invalid("a clean close needs a checkpoint at the end of the log".into()));
+        }
+        let mut sb = disk.sb.clone();
+        (sb.clean, sb.redo, sb.end) = (true, end, end);
+        sb.prune_runs();
+        // Both slots: after a clean close neither holds anything older.
+        for _ in 0..2 {
+            self.store_superblock(&mut disk, sb.clone())?;
+        }
+        self.redo.store(end, Ordering::Release);
+        Ok(())
+    }
+
+    /// Walks the groups from `from` (a redo point) on.
+    pub fn scan(&self, from: Lsn) -> LogReader {
+        let disk = self.disk.lock();
+        LogReader::new(self.dev.clone(), disk.sb.clone(), self.salt, from)
+    }
+
+    /// Recovery has replayed everything below `lsn`: it is on media.
+    pub fn note_recovered(&self, lsn: Lsn) {
+        assert!(!self.resumed.load(Ordering::Acquire), "recovery is over");
+        self.durable.fetch_max(lsn, Ordering::AcqRel);
+    }
+
+    /// Whether the table of runs is so full that recovery has to write back what it replayed before [`Log::resume_at`].
+    pub fn must_checkpoint_on_resume(&self) -> bool {
+        self.disk.lock().sb.runs.len() >= MAX_RUNS
+    }
+
+    /// Opens the log for appending after the last valid group, whose end is `end`: begins a new run, durably. With
+    /// `checkpointed`, everything replayed has been written back and synced, and redo begins anew at the end.
+    pub fn resume_at(&self, end: Lsn, checkpointed: bool) -> Result<()> {
+        assert!(!self.read_only && !self.resumed.load(Ordering::Acquire), "resumed once, for writing");
+        let start = block_ceil(end);
+        let mut disk = self.disk.lock();
+        let mut sb = disk.sb.clone();
+        let number = sb.runs.last().expect("never empty").number + 1;
+        sb.runs.push(Run { number, start, prev_end: end });
+        if checkpointed || sb.clean {
+            sb.redo = start;
+            sb.prune_runs();
+        }
+        (sb.clean, sb.end) = (false, end);
+        let redo = sb.redo;
+        self.store_superblock(&mut disk, sb)?;
+        if let Some(what) = disk.other.take() {
+            debug_assert!(!what.is_empty());
+        }
+        self.redo.store(redo, Ordering::Release);
+        self.limit.store(disk.sb.ring.limit(redo), Ordering::Release);
+        drop(disk);
+        self.begin_appending(start, redo, number);
+        Ok(())
+    }
+
+    /// Redo point of the last completed checkpoint.
+    pub fn completed_redo(&self) -> Lsn {
+        self.redo.load(Ordering::Acquire)
+    }
+
+    /// Why the log is latched, if it is.
+    pub fn poisoned(&self) -> Option<Arc<str>> {
+        if self.latched.load(Ordering::Acquire) { self.cause.lock().clone() } else { None }
+    }
+
+    /// Latches the log: nothing is appended or promised durable any more. The first cause is kept.
+    pub fn poison(&self, cause: &str) {
+        self.cause.lock().get_or_insert_with(|| cause.into());
+        self.latched.store(true, Ordering::Release);
+        self.wake_all();
+        drop(self.space.lock());
+        self.space_freed.notify_all();
+    }
+
+    pub(super) fn check_latch(&self) -> Result<()> {
+        if self.latched.load(Ordering::Acquire) {
+            return Err(Error::Poisoned(self.why_refused().to_string()));
+        }
+        Ok(())
+    }
+
+    fn why_refused(&self) -> Arc<str> {
+        match self.poisoned() {
+            Some(cause) => cause,
+            None if self.read_only => "opened read-only".into(),
+            None => "the database is closed or not yet recovered".into(),
+        }
+    }
+
+    /// Set when a checkpoint is wanted; whoever makes checkpoints resets it.
+    pub fn checkpoint_wanted(&self) -> &Arc<Event> {
+        &self.wanted
+    }
+
+    /// Sets the log age, in bytes, past which a checkpoint is asked for. The ring's size bounds it too.
+    pub fn set_age_limit(&self, bytes: u64) {
+        self.age_limit.store(bytes, Ordering::Release);
+    }
+
+    /// Log age past which a checkpoint is asked for: the limit that was set, or five eighths of the largest ring.
+    pub fn age_limit(&self) -> u64 {
+        self.age_limit.load(Ordering::Acquire).min(self.cfg.max_capacity / 8 * 5)
+    }
+
+    /// Bytes from the redo point to the end of the log.
+    pub fn age(&self) -> u64 {
+        self.end_lsn().saturating_sub(self.completed_redo())
+    }
+
+    /// Most bytes that the ring may hold.
+    pub fn max_capacity(&self) -> u64 {
+        self.cfg.max_capacity
+    }
+
+    /// Starts the flusher.
+    pub fn start(self: &Arc<Self>) {
+        *self.daemon.lock() = Some(self.flusher.start(Arc::downgrade(self)));
+    }
+
+    /// Ends the flusher and waits for it. What is not durable stays so.
+    pub fn stop(&self) {
+        self.flusher.stop();
+        let daemon = self.daemon.lock().take();
+        if let Some(daemon) = daemon {
+            let _ = daemon.join();
+        }
+    }
+
+    /// Counters, and the log's positions.
+    pub fn stats(&self) -> LogStats {
+        let capacity = self.ring.read().capacity();
+        LogStats { capacity, age: self.age(), end: self.end_lsn(), durable: self.durable_lsn(), ..self.stats.snapshot() }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.flusher.stop();
+    }
+}
+
+/// Writes zeros, so that a file's blocks are there before the first durable write to them. Other devices need none.
+fn zero(dev: &dyn Device, from: u64, to: u64) -> Result<(), DeviceError> {
+    const CHUNK: u64 = 1 << 20;
+    if !matches!(dev.info().kind, DeviceKind::File | DeviceKind::Block) {
+        return Ok(());
+    }
+    let zeros = AlignedBuf::new(CHUNK as usize);
+    let mut at = from;
+    while at < to {
+        let mut batch = Vec::new();
+        while at < to && batch.len() < 8 {
+            let len = CHUNK.min(to - at);
+            // SAFETY: `zeros` outlives the requests, which are waited for below, and is not changed.
+            batch.push(unsafe { Io::write(at, zeros.as_ptr(), len as usize, false) });
+            at += len;
+        }
+        dev.submit(batch).wait_all()?;
+    }
+    varve_device::flush(dev)
+}

@@ -1,0 +1,149 @@
+//! The write-ahead log: groups of redo records in a ring of segments, group commit, checkpoints and recovery.
+//!
+//! Positions in the log stream are LSNs (bytes). A group is appended at a place reserved without a lock, becomes durable with
+//! the next write of its block, and is replayed whole or not at all. `docs/wal.md` tells how and why; the bytes are in
+//! `docs/format.md`.
+//!
+//! Parts, lower to upper: [`format`](self::format) and [`ring`] (bytes and their place), `superblock`, `tail` (reservation and
+//! buffer), `writer` (group commit), `flusher`, [`Log`], [`LogReader`].
+
+mod flusher;
+mod format;
+mod log;
+mod reader;
+mod ring;
+mod stats;
+mod superblock;
+mod tail;
+mod writer;
+
+pub use format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupKind, group_size};
+pub use log::Log;
+pub use reader::{EndRow, GroupView, LogEnd, LogReader, Step};
+pub use stats::LogStats;
+pub use superblock::DbHeader;
+
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use std::time::Duration;
+use varve_volume::Lsn;
+
+/// How a log is laid out and run. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Size of a new log's ring; rounded up to whole segments.
+    pub capacity: u64,
+    /// Size to which the ring may grow. Groups that are under way when it is reached may push it a little further.
+    pub max_capacity: u64,
+    /// Size of a segment: a multiple of 4096. An existing log keeps its own.
+    pub segment: u64,
+    /// Size of the log buffer: a power of two, at least 16 KiB.
+    pub buffer: u64,
+    /// Most time that passes before an `async` commit is written.
+    pub async_delay: Duration,
+    /// Most log writes in flight.
+    pub max_in_flight: usize,
+    /// Deliberate fault: log writes are not made durable. For proving that tests notice.
+    #[doc(hidden)]
+    pub broken_skip_flush: bool,
+    /// Deliberate fault: superblock writes are not made durable.
+    #[doc(hidden)]
+    pub broken_skip_superblock_flush: bool,
+}
+
+impl Default for LogConfig {
+    fn default() -> LogConfig {
+        LogConfig {
+            capacity: 64 << 20,
+            max_capacity: 2 << 30,
+            segment: 8 << 20,
+            buffer: 4 << 20,
+            async_delay: Duration::from_millis(100),
+            max_in_flight: 4,
+            broken_skip_flush: false,
+            broken_skip_superblock_flush: false,
+        }
+    }
+}
+
+impl LogConfig {
+    fn check(&self) -> Result<()> {
+        let bad = |what: String| Err(Error::Invalid(what));
+        if self.segment < 4 * BLOCK || !self.segment.is_multiple_of(BLOCK) || self.segment > 1 << 32 {
+            return bad(format!("log segment of {} bytes: a multiple of {BLOCK} between 16 KiB and 4 GiB", self.segment));
+        }
+        if !self.buffer.is_power_of_two() || !(4 * BLOCK..=1 << 30).contains(&self.buffer) {
+            return bad(format!("log buffer of {} bytes: a power of two between 16 KiB and 1 GiB", self.buffer));
+        }
+        if self.max_capacity < self.capacity || self.max_capacity / self.segment > ring::MAX_SEGMENTS as u64 {
+            let (most, segments) = (self.max_capacity, ring::MAX_SEGMENTS);
+            return bad(format!("log of at most {most} bytes: at least its first size, at most {segments} segments"));
+        }
+        if self.max_capacity < 4 * self.segment {
+            return bad(format!("log of at most {} bytes: at least four segments of {}", self.max_capacity, self.segment));
+        }
+        if self.max_in_flight == 0 {
+            return bad("at least one log write in flight".into());
+        }
+        Ok(())
+    }
+
+    /// Room kept free for groups that checked for space at the same time.
+    fn slack(&self) -> u64 {
+        (self.max_capacity / 16).clamp(4 * BLOCK, 8 << 20)
+    }
+}
+
+/// What opening a log finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogState {
+    /// What was fixed at creation.
+    pub header: DbHeader,
+    /// Where redo begins.
+    pub redo: Lsn,
+    /// The database was closed cleanly: nothing to redo.
+    pub clean: bool,
+    /// The log is known to be durable to here; its exact end when `clean`.
+    pub end: Lsn,
+    /// Redo bytes per second at the last recovery, if there was one.
+    pub replay_rate: Option<u64>,
+    /// What is wrong with the older superblock, if anything: a torn write or damage.
+    pub damaged_superblock: Option<String>,
+}
+
+/// The image floor and the epoch in which it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Floor {
+    /// Moves with every checkpoint begun.
+    pub epoch: u32,
+    /// A page whose last change ends at or before this is logged whole.
+    pub lsn: Lsn,
+}
+
+/// Where a group went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// Its first byte.
+    pub start: Lsn,
+    /// Its end: the LSN of the pages it changed.
+    pub end: Lsn,
+}
+
+/// Why a group was not appended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// A checkpoint began since the floor was read: decide anew which pages are logged whole.
+    #[error("a checkpoint began meanwhile")]
+    EpochMoved,
+    /// The log is latched, closed or not open for writing.
+    #[error("{0}")]
+    Poisoned(Arc<str>),
+    /// The group is longer than the log allows.
+    #[error("a group of {needed} bytes, at most {limit} fit the log")]
+    TooLarge {
+        /// Bytes of its body.
+        needed: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+}

@@ -1,0 +1,272 @@
+//! Reading the log back: group after group from a redo point, and the decision where and how it ends.
+//!
+//! The rule for the end (rows `L1`..`L10` of the table in `docs/wal.md`): an invalid group below any LSN known to have been
+//! durable is corruption; past it, it is a torn tail. Known are: the superblock's `end`, the durable LSN in the header of each
+//! valid group, before the invalid one or anywhere after it in the ring, and the end of each run that a later run recorded.
+//!
+//! Memory: one window of [`WINDOW`] bytes and one group.
+
+use super::format::{ALIGN, BLOCK, GROUP_HEADER, GroupHeader, GroupKind, PAD_MARK, block_ceil, block_floor, is_pad};
+use super::superblock::Superblock;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use varve_device::{AlignedBuf, Device, DeviceError, Io};
+use varve_volume::Lsn;
+
+/// Bytes read at a time.
+const WINDOW: u64 = 1 << 20;
+/// Requests that a window is read with.
+const PARTS: u64 = 4;
+
+/// How the log ends: the row of the decision table that said so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EndRow {
+    /// `L7`: an invalid group that nothing proves to have been durable: a torn tail.
+    TornTail,
+    /// `L8`: the end that a clean close recorded.
+    CleanEnd,
+}
+
+impl EndRow {
+    /// The row's id in the table.
+    pub fn id(self) -> &'static str {
+        match self {
+            EndRow::TornTail => "L7",
+            EndRow::CleanEnd => "L8",
+        }
+    }
+}
+
+/// The end of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogEnd {
+    /// End of the last valid group.
+    pub at: Lsn,
+    /// Why it is the end.
+    pub row: EndRow,
+    /// Valid groups past it that were in flight when the power went, at least.
+    pub orphans: u64,
+}
+
+/// A group as read back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupView<'a> {
+    /// Where it begins.
+    pub start: Lsn,
+    /// Where it ends: the LSN of the pages it changed.
+    pub end: Lsn,
+    /// What it is.
+    pub kind: GroupKind,
+    /// The durable LSN when it was appended.
+    pub durable: Lsn,
+    /// Its records.
+    pub body: &'a [u8],
+}
+
+/// One step of reading.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// The next group.
+    Group(GroupView<'a>),
+    /// The log ends here.
+    End(LogEnd),
+}
+
+/// See the module. Made by [`super::Log::scan`].
+pub struct LogReader {
+    dev: Arc<dyn Device>,
+    sb: Superblock,
+    salt: u32,
+    at: Lsn,
+    /// End of the last valid group (or of the padding after it).
+    last_end: Lsn,
+    /// Greatest LSN known to have been durable.
+    known: Lsn,
+    window: AlignedBuf,
+    window_at: Lsn,
+    window_len: u64,
+    body: Vec<u8>,
+    broken_partial_group: bool,
+}
+
+impl LogReader {
+    pub(super) fn new(dev: Arc<dyn Device>, sb: Superblock, salt: u32, from: Lsn) -> LogReader {
+        LogReader {
+            known: sb.end,
+            dev,
+            sb,
+            salt,
+            at: from,
+            last_end: from,
+            window: AlignedBuf::new(WINDOW as usize),
+            window_at: 0,
+            window_len: 0,
+            body: Vec::new(),
+            broken_partial_group: false,
+        }
+    }
+
+    /// Hands out groups whose body is damaged as if they were whole. For proving that tests notice.
+    #[doc(hidden)]
+    pub fn break_partial_group(&mut self) {
+        self.broken_partial_group = true;
+    }
+
+    /// Where reading stands.
+    pub fn position(&self) -> Lsn {
+        self.at
+    }
+
+    /// First LSN past what the ring can hold.
+    fn limit(&self) -> Lsn {
+        self.sb.ring.limit(self.sb.redo)
+    }
+
+    /// The next group, or the end. Damage below what is known to have been durable is an error.
+    pub fn next_group(&mut self) -> Result<Step<'_>> {
+        match self.find()? {
+            Ok(header) => {
+                // L1.
+                let (start, end) = (header.lsn, header.end());
+                self.at = end;
+                self.last_end = end;
+                self.known = self.known.max(header.durable);
+                let body = &self.body;
+                Ok(Step::Group(GroupView { start, end, kind: header.kind, durable: header.durable, body }))
+            }
+            Err(end) => Ok(Step::End(end)),
+        }
+    }
+
+    /// Goes to the next valid group, reading its body.
+    fn find(&mut self) -> Result<Result<GroupHeader, LogEnd>> {
+        loop {
+            if self.sb.clean && self.at >= self.sb.end {
+                // L8.
+                return Ok(Err(LogEnd { at: self.last_end, row: EndRow::CleanEnd, orphans: 0 }));
+            }
+            // L3: where a run ended, the next one's groups begin at a known place.
+            if let Some(run) = self.sb.runs.iter().rev().find(|r| r.prev_end <= self.at && self.at < r.start) {
+                self.at = run.start;
+            }
+            if let Some(header) = self.group_at(self.at)? {
+                return Ok(Ok(header));
+            }
+            if self.padding_at(self.at)? {
+                // L2.
+                self.at = block_ceil(self.at + 1);
+                continue;
+            }
+            return self.judge(self.at).map(Err);
+        }
+    }
+
+    fn run_at(&self, lsn: Lsn) -> (u32, Lsn) {
+        let runs = &self.sb.runs;
+        let i = runs.iter().rposition(|r| r.start <= lsn).unwrap_or(0);
+        (runs[i].number, runs.get(i + 1).map_or(Lsn::MAX, |next| next.prev_end))
+    }
+
+    /// The group that begins at `lsn`, if a valid one does. Its body is left in `self.body`.
+    fn group_at(&mut self, lsn: Lsn) -> Result<Option<GroupHeader>> {
+        let mut bytes = [0u8; GROUP_HEADER];
+        if !self.read(lsn, &mut bytes)? {
+            return Ok(None);
+        }
+        let Some(header) = GroupHeader::decode(&bytes, self.salt, lsn) else { return Ok(None) };
+        let (run, end) = self.run_at(lsn);
+        if header.run != run || header.end() > end || header.end() > self.limit() {
+            return Ok(None);
+        }
+        let mut body = std::mem::take(&mut self.body);
+        body.resize(header.body_len as usize, 0);
+        let there = self.read(lsn + GROUP_HEADER as u64, &mut body);
+        let whole = self.broken_partial_group || crc32c::crc32c(&body) == header.body_crc;
+        self.body = body;
+        Ok((there? && whole).then_some(header))
+    }
+
+    fn padding_at(&mut self, lsn: Lsn) -> Result<bool> {
+        let mut mark = [0u8; PAD_MARK];
+        let (run, _) = self.run_at(lsn);
+        Ok(lsn % BLOCK != 0 && self.read(lsn, &mut mark)? && is_pad(&mark, self.salt, run, lsn))
+    }
+
+    /// Decides about an invalid group at `at`.
+    fn judge(&mut self, at: Lsn) -> Result<LogEnd> {
+        let bad = |row: &str, what: String| {
+            Err(Error::corrupt_log(at, format!("[{row}] no valid group, though {what}; the log from there on can only be salvaged")))
+        };
+        if self.sb.clean {
+            return bad("L9", format!("the log was closed cleanly at LSN {}", self.sb.end));
+        }
+        let (_, run_end) = self.run_at(at);
+        if run_end != Lsn::MAX {
+            return bad("L4", format!("a later opening found the log valid to LSN {run_end}"));
+        }
+        if at < self.known {
+            return bad("L5", format!("it was known to be durable to LSN {}", self.known));
+        }
+        // Groups after it: each write begins at a block boundary, nearly always with a group's header.
+        let (mut block, mut orphans) = (block_floor(at) + BLOCK, 0);
+        let newest = self.sb.runs.last().expect("never empty").number;
+        while block < self.limit() {
+            let mut bytes = [0u8; GROUP_HEADER];
+            if !self.read(block, &mut bytes)? {
+                break;
+            }
+            if let Some(header) = GroupHeader::decode(&bytes, self.salt, block) {
+                if header.run > newest {
+                    return bad("L10", format!("run {} wrote at LSN {block}: its superblock is lost", header.run));
+                }
+                if header.run == newest && header.durable > at {
+                    return bad("L6", format!("the group at LSN {block} was written when the log was durable to {}", header.durable));
+                }
+                orphans += u64::from(header.run == newest);
+            }
+            block += BLOCK;
+        }
+        Ok(LogEnd { at: self.last_end, row: EndRow::TornTail, orphans })
+    }
+
+    /// Copies bytes of the stream; false when they lie past what the ring can hold.
+    fn read(&mut self, at: Lsn, out: &mut [u8]) -> Result<bool> {
+        if at + out.len() as u64 > self.limit() {
+            return Ok(false);
+        }
+        let mut done = 0;
+        while done < out.len() {
+            let lsn = at + done as u64;
+            if lsn < self.window_at || lsn >= self.window_at + self.window_len {
+                self.load(block_floor(lsn))?;
+            }
+            let from = (lsn - self.window_at) as usize;
+            let n = (out.len() - done).min(self.window_len as usize - from);
+            out[done..done + n].copy_from_slice(&self.window[from..from + n]);
+            done += n;
+        }
+        Ok(true)
+    }
+
+    fn load(&mut self, at: Lsn) -> Result<(), DeviceError> {
+        let len = WINDOW.min(self.limit() - at);
+        self.window_len = 0;
+        let part = (len / PARTS).next_multiple_of(BLOCK);
+        let mut batch = Vec::new();
+        for (lsn, offset, len) in self.sb.ring.pieces(at, at + len) {
+            let mut done = 0;
+            while done < len {
+                let n = part.min(len - done);
+                let to = self.window[(lsn + done - at) as usize..].as_mut_ptr();
+                // SAFETY: `n` bytes of the window from there on, used by nobody else until `wait_all` below has returned.
+                batch.push(unsafe { Io::read(offset + done, to, n as usize) });
+                done += n;
+            }
+        }
+        self.dev.submit(batch).wait_all()?;
+        (self.window_at, self.window_len) = (at, len);
+        Ok(())
+    }
+}
+
+const _: () = assert!(ALIGN as usize == PAD_MARK, "a padding mark always fits");

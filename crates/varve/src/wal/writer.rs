@@ -1,0 +1,235 @@
+//! Writing the log out: leader and follower group commit.
+//!
+//! Whoever waits for durability writes himself when fewer than `max_in_flight` writes are under way, and takes everything
+//! appended so far with him; the others wait and find their groups durable, or are woken to lead the next write. Writes may
+//! complete out of order: the durable LSN is the end of the gapless prefix of completed ones.
+//!
+//! Invariants: a write's range is claimed under the writer lock, in order, and ends at a block boundary at most one buffer
+//! past the durable LSN, so that whoever has to fill it can do so without waiting; a waiter sleeps only while a write is in
+//! flight or another waiter has been woken to lead. A failed write is never retried: it latches the log.
+//!
+//! Lock order: the writer lock is a leaf; it is held neither during I/O nor while waking.
+
+use super::format::{BLOCK, block_floor};
+use super::log::Log;
+use super::stats::add;
+use crate::error::{Error, Result};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use varve_device::{DeviceError, Io};
+use varve_rt::Event;
+use varve_rt::atomic::Ordering;
+use varve_volume::Lsn;
+
+/// A write under way, or done with one before it still under way.
+struct Flight {
+    start: Lsn,
+    end: Lsn,
+    done: bool,
+}
+
+/// State of writing, under the writer lock.
+pub(super) struct Writer {
+    /// Everything below is durable or in a flight.
+    next: Lsn,
+    /// In LSN order, gapless from the durable LSN to `next`.
+    flights: VecDeque<Flight>,
+    /// Flights not done.
+    writing: usize,
+    waiters: Vec<(Lsn, Arc<Event>)>,
+}
+
+impl Writer {
+    pub fn new(next: Lsn) -> Writer {
+        Writer { next, flights: VecDeque::new(), writing: 0, waiters: Vec::new() }
+    }
+
+    /// Everything below is durable or being written.
+    pub fn next(&self) -> Lsn {
+        self.next
+    }
+
+    /// Sets where writing begins, before the first write.
+    pub fn restart(&mut self, next: Lsn) {
+        assert!(self.flights.is_empty(), "no write is under way");
+        self.next = next;
+    }
+
+    /// The waiters to wake now: those served, one to lead the next write if there is room for it, all when `all`.
+    fn ready(&mut self, durable: Lsn, max: usize, all: bool) -> Vec<Arc<Event>> {
+        let mut wake = Vec::new();
+        let (next, mut lead) = (self.next, self.writing < max);
+        self.waiters.retain(|(lsn, event)| {
+            let served = all || *lsn <= durable;
+            let leads = !served && lead && *lsn > next;
+            lead &= !leads;
+            if served || leads {
+                wake.push(event.clone());
+            }
+            !(served || leads)
+        });
+        wake
+    }
+}
+
+impl Log {
+    /// Returns when everything below `lsn` is on media. The caller itself writes when the device has room for a write.
+    /// Fails when the log is latched and `lsn` was not reached before.
+    pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
+        self.wait_until(|log| log.durable_lsn() >= lsn, lsn, lsn)
+    }
+
+    /// Returns when the byte at `at` has room in the buffer, helping to drain it.
+    pub(super) fn wait_room(&self, at: Lsn) -> Result<()> {
+        add(&self.stats.buffer_waits, 1);
+        let lsn = at + 1 - self.tail.capacity();
+        self.wait_until(|log| log.has_room(at), lsn, 0)
+    }
+
+    /// Whether the byte at `at` has room in the buffer.
+    pub(super) fn has_room(&self, at: Lsn) -> bool {
+        at < self.durable_lsn() + self.tail.capacity()
+    }
+
+    /// Waits until `done`, which the durable LSN reaching `lsn` brings about; the open block is closed if `need` lies in it.
+    fn wait_until(&self, done: impl Fn(&Log) -> bool, lsn: Lsn, need: Lsn) -> Result<()> {
+        loop {
+            if done(self) {
+                return Ok(());
+            }
+            let mut writer = self.writer.lock();
+            // Under the lock: the durable LSN stands still, and whoever latches the log wakes the waiters after us.
+            if done(self) {
+                return Ok(());
+            }
+            self.check_latch()?;
+            if varve_rt::dying() {
+                return Err(Error::Poisoned("power lost".into()));
+            }
+            if let Some(range) = self.claim(&mut writer, need) {
+                drop(writer);
+                self.write_out(range.0, range.1);
+                continue;
+            }
+            let event = Arc::new(Event::new());
+            writer.waiters.push((lsn, event.clone()));
+            drop(writer);
+            add(&self.stats.waits, 1);
+            event.wait();
+        }
+    }
+
+    /// Writes complete blocks while more than `keep` bytes are waiting; for the flusher.
+    pub(super) fn drain(&self, keep: u64) {
+        loop {
+            let mut writer = self.writer.lock();
+            if block_floor(self.tail.position()) < writer.next + keep.max(1) || self.check_latch().is_err() {
+                return;
+            }
+            let Some(range) = self.claim(&mut writer, 0) else { return };
+            drop(writer);
+            self.write_out(range.0, range.1);
+        }
+    }
+
+    /// Claims the next range to write, if there is one and the device has room for a write.
+    fn claim(&self, writer: &mut Writer, need: Lsn) -> Option<(Lsn, Lsn)> {
+        if writer.writing >= self.cfg.max_in_flight {
+            return None;
+        }
+        let limit = self.durable_lsn() + self.tail.capacity();
+        let before = self.tail.position();
+        let reserved = if need > block_floor(before) {
+            self.tail.close_block(limit, self.salt, self.run.load(Ordering::Relaxed))
+        } else {
+            block_floor(before)
+        };
+        let start = writer.next;
+        let end = reserved.min(limit).min(start + self.max_write());
+        if end <= start {
+            return None;
+        }
+        writer.flights.push_back(Flight { start, end, done: false });
+        writer.next = end;
+        add(&self.stats.in_flight_sum, writer.writing as u64);
+        writer.writing += 1;
+        self.stats.in_flight_max.fetch_max(writer.writing as u64, Ordering::Relaxed);
+        Some((start, end))
+    }
+
+    fn max_write(&self) -> u64 {
+        (self.tail.capacity() / 4).clamp(BLOCK, 4 << 20)
+    }
+
+    /// Writes a claimed range and makes its durability known.
+    fn write_out(&self, start: Lsn, end: Lsn) {
+        if !self.wait_filled(start, end) {
+            return;
+        }
+        if let Err(e) = self.reserve_ring(end).and_then(|()| Ok(self.write_blocks(start, end)?)) {
+            self.poison(&format!("log write at LSN {start}: {e}"));
+            return;
+        }
+        add(&self.stats.writes, 1);
+        add(&self.stats.written_bytes, end - start);
+        let mut writer = self.writer.lock();
+        let flight = writer.flights.iter_mut().find(|f| f.start == start).expect("the flight was claimed");
+        flight.done = true;
+        writer.writing -= 1;
+        while writer.flights.front().is_some_and(|f| f.done) {
+            let flight = writer.flights.pop_front().expect("there is a front");
+            self.tail.reclaim(flight.start, flight.end);
+            self.durable.store(flight.end, Ordering::Release);
+        }
+        let wake = writer.ready(self.durable_lsn(), self.cfg.max_in_flight, false);
+        drop(writer);
+        for event in wake {
+            event.set();
+        }
+    }
+
+    /// Waits until every block of the range is complete; false when the log was latched meanwhile.
+    fn wait_filled(&self, start: Lsn, end: Lsn) -> bool {
+        let (mut block, mut tries) = (start, 0);
+        while block < end {
+            if self.tail.is_full(block) {
+                block += BLOCK;
+                tries = 0;
+            } else if self.check_latch().is_err() || varve_rt::dying() {
+                return false;
+            } else {
+                varve_rt::spin(tries);
+                tries += 1;
+            }
+        }
+        true
+    }
+
+    fn write_blocks(&self, start: Lsn, end: Lsn) -> Result<(), DeviceError> {
+        let durable = !self.cfg.broken_skip_flush;
+        let mut batch = Vec::with_capacity(1);
+        for (lsn, offset, len) in self.ring.read().pieces(start, end) {
+            let mut at = 0;
+            while at < len {
+                let (address, room) = self.tail.address(lsn + at);
+                let part = room.min(len - at);
+                // SAFETY: the blocks are complete, so nobody writes to them before they are reclaimed, which happens after
+                // this request was waited for; the buffer lives as long as the log.
+                batch.push(unsafe { Io::write(offset + at, address, part as usize, durable) });
+                at += part;
+            }
+        }
+        if batch.len() == 1 {
+            return self.dev.run(batch.remove(0));
+        }
+        self.dev.submit(batch).wait_all()
+    }
+
+    /// Wakes every waiter: the log was latched.
+    pub(super) fn wake_all(&self) {
+        let wake = self.writer.lock().ready(0, 0, true);
+        for event in wake {
+            event.set();
+        }
+    }
+}
