@@ -14,7 +14,7 @@ use super::stats::{Counters, LogStats, add};
 use super::superblock::{self, DbHeader, MAX_OPTIONS, MAX_RUNS, Run, Superblock};
 use super::tail::{Refused, Tail};
 use super::writer::Writer;
-use super::{Appended, AppendError, Floor, LogConfig, LogState};
+use super::{AppendError, Appended, Floor, LogConfig, LogState};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use varve_device::{AlignedBuf, Device, DeviceError, DeviceKind, Io};
@@ -91,11 +91,13 @@ impl Log {
         let sb = &loaded.sb;
         if read_only && !sb.clean {
             return Err(Error::ReadOnly(
-                "the database was not closed cleanly; open it for writing once, so that it recovers, then read-only".into(),
+                "the database was not closed cleanly; open it for writing once, so that it recovers, then read-only"
+                    .into(),
             ));
         }
         if dev.len() < sb.ring.device_len() {
-            let what = format!("the log is {} bytes long, {} expected: it was truncated", dev.len(), sb.ring.device_len());
+            let what =
+                format!("the log is {} bytes long, {} expected: it was truncated", dev.len(), sb.ring.device_len());
             return Err(Error::corrupt_log(sb.redo, what));
         }
         if !read_only {
@@ -161,7 +163,10 @@ impl Log {
     /// [`AppendError::EpochMoved`] when a checkpoint began since that [`Log::floor`]. The caller has called
     /// [`Log::ensure_space`]. Waits only when the log buffer is full.
     pub fn append(&self, kind: GroupKind, epoch: Option<u32>, body: &[u8]) -> Result<Appended, AppendError> {
-        if !self.resumed.load(Ordering::Acquire) || self.closed.load(Ordering::Acquire) || self.latched.load(Ordering::Acquire) {
+        if !self.resumed.load(Ordering::Acquire)
+            || self.closed.load(Ordering::Acquire)
+            || self.latched.load(Ordering::Acquire)
+        {
             return Err(AppendError::Poisoned(self.why_refused()));
         }
         if body.len() as u64 > self.max_group() {
@@ -514,7 +519,13 @@ impl Log {
     /// Counters, and the log's positions.
     pub fn stats(&self) -> LogStats {
         let capacity = self.ring.read().capacity();
-        LogStats { capacity, age: self.age(), end: self.end_lsn(), durable: self.durable_lsn(), ..self.stats.snapshot() }
+        LogStats {
+            capacity,
+            age: self.age(),
+            end: self.end_lsn(),
+            durable: self.durable_lsn(),
+            ..self.stats.snapshot()
+        }
     }
 }
 

@@ -17,6 +17,9 @@ mod superblock;
 mod tail;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupKind, group_size};
 pub use log::Log;
 pub use reader::{EndRow, GroupView, LogEnd, LogReader, Step};
@@ -70,7 +73,10 @@ impl LogConfig {
     fn check(&self) -> Result<()> {
         let bad = |what: String| Err(Error::Invalid(what));
         if self.segment < 4 * BLOCK || !self.segment.is_multiple_of(BLOCK) || self.segment > 1 << 32 {
-            return bad(format!("log segment of {} bytes: a multiple of {BLOCK} between 16 KiB and 4 GiB", self.segment));
+            return bad(format!(
+                "log segment of {} bytes: a multiple of {BLOCK} between 16 KiB and 4 GiB",
+                self.segment
+            ));
         }
         if !self.buffer.is_power_of_two() || !(4 * BLOCK..=1 << 30).contains(&self.buffer) {
             return bad(format!("log buffer of {} bytes: a power of two between 16 KiB and 1 GiB", self.buffer));
@@ -80,7 +86,10 @@ impl LogConfig {
             return bad(format!("log of at most {most} bytes: at least its first size, at most {segments} segments"));
         }
         if self.max_capacity < 4 * self.segment {
-            return bad(format!("log of at most {} bytes: at least four segments of {}", self.max_capacity, self.segment));
+            return bad(format!(
+                "log of at most {} bytes: at least four segments of {}",
+                self.max_capacity, self.segment
+            ));
         }
         if self.max_in_flight == 0 {
             return bad("at least one log write in flight".into());

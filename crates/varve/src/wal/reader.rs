@@ -195,7 +195,10 @@ impl LogReader {
     /// Decides about an invalid group at `at`.
     fn judge(&mut self, at: Lsn) -> Result<LogEnd> {
         let bad = |row: &str, what: String| {
-            Err(Error::corrupt_log(at, format!("[{row}] no valid group, though {what}; the log from there on can only be salvaged")))
+            Err(Error::corrupt_log(
+                at,
+                format!("[{row}] no valid group, though {what}; the log from there on can only be salvaged"),
+            ))
         };
         if self.sb.clean {
             return bad("L9", format!("the log was closed cleanly at LSN {}", self.sb.end));
@@ -220,7 +223,10 @@ impl LogReader {
                     return bad("L10", format!("run {} wrote at LSN {block}: its superblock is lost", header.run));
                 }
                 if header.run == newest && header.durable > at {
-                    return bad("L6", format!("the group at LSN {block} was written when the log was durable to {}", header.durable));
+                    return bad(
+                        "L6",
+                        format!("the group at LSN {block} was written when the log was durable to {}", header.durable),
+                    );
                 }
                 orphans += u64::from(header.run == newest);
             }

@@ -2,7 +2,6 @@
 
 use varve_rt::atomic::{AtomicU64, Ordering};
 
-
 /// Counters since the log was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogStats {
@@ -62,8 +61,19 @@ macro_rules! counters {
 }
 
 counters!(
-    largest_group, writes, written_bytes, padding_bytes, in_flight_sum, in_flight_max, waits, buffer_waits, space_waits,
-    space_wait_ns, growths, superblock_writes, checkpoints
+    largest_group,
+    writes,
+    written_bytes,
+    padding_bytes,
+    in_flight_sum,
+    in_flight_max,
+    waits,
+    buffer_waits,
+    space_waits,
+    space_wait_ns,
+    growths,
+    superblock_writes,
+    checkpoints
 );
 
 /// Adds to a counter.

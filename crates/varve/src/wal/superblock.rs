@@ -161,7 +161,9 @@ impl Superblock {
     }
 
     fn makes_sense(&self) -> bool {
-        self.ring.is_valid() && !self.runs.is_empty() && self.runs.is_sorted_by(|a, b| a.start <= b.start && a.number < b.number)
+        self.ring.is_valid()
+            && !self.runs.is_empty()
+            && self.runs.is_sorted_by(|a, b| a.start <= b.start && a.number < b.number)
     }
 
     /// Drops runs that lie wholly before the redo point.

@@ -10,8 +10,8 @@
 //! (the durable LSN) moves only after the counts of the blocks below it were set back to zero, and never past a block that is
 //! being written. The release increment of a count pairs with the writer's acquire load of it.
 
-use super::format::{ALIGN, BLOCK, PAD_MARK, block_ceil, block_floor, pad_mark};
 use super::Floor;
+use super::format::{ALIGN, BLOCK, PAD_MARK, block_ceil, block_floor, pad_mark};
 use varve_device::AlignedBuf;
 use varve_rt::atomic::{AtomicU32, AtomicU64, Ordering};
 use varve_volume::Lsn;
