@@ -69,8 +69,10 @@ pub enum DeviceError {
     #[error("the device has lost power: restore it, then open the database again so that it recovers")]
     PowerLost,
     /// The request reaches past the end of the device.
-    #[error("{op} of {len} bytes at offset {offset} reaches past the end of {device} ({device_len} bytes): the file may \
-             have been truncated; compare its length with the one at creation")]
+    #[error(
+        "{op} of {len} bytes at offset {offset} reaches past the end of {device} ({device_len} bytes): the file may \
+             have been truncated; compare its length with the one at creation"
+    )]
     OutOfRange {
         /// The refused operation.
         op: OpKind,
@@ -84,8 +86,10 @@ pub enum DeviceError {
         device_len: u64,
     },
     /// Offset, length or memory of the request is not a multiple of the device's block.
-    #[error("{op} of {len} bytes at offset {offset} of {device} is not aligned to its blocks of {block} bytes (offset, \
-             length and memory must be): use AlignedBuf and whole blocks")]
+    #[error(
+        "{op} of {len} bytes at offset {offset} of {device} is not aligned to its blocks of {block} bytes (offset, \
+             length and memory must be): use AlignedBuf and whole blocks"
+    )]
     Misaligned {
         /// The refused operation.
         op: OpKind,
@@ -149,7 +153,8 @@ impl DeviceError {
         match errno {
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG => DeviceError::NoSpace { op, device, offset, len },
             _ => {
-                let retryable = matches!(errno, libc::EINTR | libc::EAGAIN | libc::ETIMEDOUT | libc::EBUSY | libc::ENOMEM);
+                let retryable =
+                    matches!(errno, libc::EINTR | libc::EAGAIN | libc::ETIMEDOUT | libc::EBUSY | libc::ENOMEM);
                 DeviceError::Io { op, device, offset, len, errno, retryable }
             }
         }

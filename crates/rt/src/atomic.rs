@@ -57,22 +57,52 @@ macro_rules! integer {
         common!($name, $std, $t);
         impl $name {
             /// Adds (wrapping), returns the old value.
-            #[inline] pub fn fetch_add(&self, v: $t, o: Ordering) -> $t { point(); self.0.fetch_add(v, o) }
+            #[inline]
+            pub fn fetch_add(&self, v: $t, o: Ordering) -> $t {
+                point();
+                self.0.fetch_add(v, o)
+            }
             /// Subtracts (wrapping), returns the old value.
-            #[inline] pub fn fetch_sub(&self, v: $t, o: Ordering) -> $t { point(); self.0.fetch_sub(v, o) }
+            #[inline]
+            pub fn fetch_sub(&self, v: $t, o: Ordering) -> $t {
+                point();
+                self.0.fetch_sub(v, o)
+            }
             /// Bitwise and, returns the old value.
-            #[inline] pub fn fetch_and(&self, v: $t, o: Ordering) -> $t { point(); self.0.fetch_and(v, o) }
+            #[inline]
+            pub fn fetch_and(&self, v: $t, o: Ordering) -> $t {
+                point();
+                self.0.fetch_and(v, o)
+            }
             /// Bitwise or, returns the old value.
-            #[inline] pub fn fetch_or(&self, v: $t, o: Ordering) -> $t { point(); self.0.fetch_or(v, o) }
+            #[inline]
+            pub fn fetch_or(&self, v: $t, o: Ordering) -> $t {
+                point();
+                self.0.fetch_or(v, o)
+            }
             /// Bitwise exclusive or, returns the old value.
-            #[inline] pub fn fetch_xor(&self, v: $t, o: Ordering) -> $t { point(); self.0.fetch_xor(v, o) }
+            #[inline]
+            pub fn fetch_xor(&self, v: $t, o: Ordering) -> $t {
+                point();
+                self.0.fetch_xor(v, o)
+            }
             /// Maximum, returns the old value.
-            #[inline] pub fn fetch_max(&self, v: $t, o: Ordering) -> $t { point(); self.0.fetch_max(v, o) }
+            #[inline]
+            pub fn fetch_max(&self, v: $t, o: Ordering) -> $t {
+                point();
+                self.0.fetch_max(v, o)
+            }
             /// Minimum, returns the old value.
-            #[inline] pub fn fetch_min(&self, v: $t, o: Ordering) -> $t { point(); self.0.fetch_min(v, o) }
+            #[inline]
+            pub fn fetch_min(&self, v: $t, o: Ordering) -> $t {
+                point();
+                self.0.fetch_min(v, o)
+            }
         }
         impl From<$t> for $name {
-            fn from(v: $t) -> Self { Self::new(v) }
+            fn from(v: $t) -> Self {
+                Self::new(v)
+            }
         }
     };
 }

@@ -99,14 +99,7 @@ pub(crate) fn park(
     // SAFETY: the key is an address the calling primitive owns, and neither callback waits nor calls back into the
     // parking table while the queue is locked (`before_sleep` runs unlocked).
     let result = unsafe {
-        plc::park(
-            wait.key,
-            validate,
-            before_sleep,
-            |_, last| timed_out(last),
-            plc::ParkToken(wait.token),
-            deadline,
-        )
+        plc::park(wait.key, validate, before_sleep, |_, last| timed_out(last), plc::ParkToken(wait.token), deadline)
     };
     match result {
         plc::ParkResult::Unparked(token) => Parked::Unparked(token.0),
@@ -126,11 +119,7 @@ pub(crate) fn unpark_one(key: usize, callback: impl FnOnce(Woken) -> usize) {
     // SAFETY: as in `park`.
     unsafe {
         plc::unpark_one(key, |r| {
-            plc::UnparkToken(callback(Woken {
-                count: r.unparked_threads,
-                more: r.have_more_threads,
-                fair: r.be_fair,
-            }))
+            plc::UnparkToken(callback(Woken { count: r.unparked_threads, more: r.have_more_threads, fair: r.be_fair }))
         });
     }
 }

@@ -1,1 +1,13 @@
-//! Part of Varve.
+//! Varve: an embeddable transactional storage engine for layered storage.
+//!
+//! Layers inside this crate, upper to lower: [`db`] (the public API) over `txn` (locks, snapshots, commit) over `btree`
+//! and `space` (pages as trees) over `group` (atomic page changes) over `buffer` (frames) and `wal` (the redo log).
+#![warn(missing_docs)]
+
+pub mod budget;
+pub mod error;
+
+pub(crate) mod redo;
+
+pub use error::{Error, Result};
+pub use varve_volume::{KeyspaceId, Lsn, PageId};

@@ -14,7 +14,8 @@ pub mod sys;
 pub use lock::DirLock;
 
 use crate::{
-    AlignedBuf, Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, OpKind, Ticket, device,
+    AlignedBuf, Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, OpKind, Ticket,
+    device,
 };
 use std::os::fd::OwnedFd;
 use std::path::Path;

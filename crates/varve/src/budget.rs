@@ -1,0 +1,130 @@
+//! One memory budget for the whole database: every class of allocation that can grow is charged here before it is made.
+//!
+//! Charges are striped atomics per class; a refused charge is an [`Error::OverBudget`] before anything was allocated.
+
+use crate::error::{Error, Result};
+use varve_rt::atomic::{AtomicU64, Ordering};
+
+/// What memory is used for. Each class has a limit of its own; the limits add up to the budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Class {
+    /// Page frames of the pool.
+    Frames,
+    /// Page table, policy lists and other per-frame bookkeeping.
+    PageTable,
+    /// Staging buffers of page writers.
+    Staging,
+    /// Log buffers.
+    LogBuffers,
+    /// Key and interval locks.
+    Locks,
+    /// Write sets of open transactions, and groups being built at commit.
+    WriteSets,
+    /// Old values that open snapshots need.
+    Versions,
+}
+
+/// All classes, in order.
+pub const CLASSES: [Class; 7] = [
+    Class::Frames,
+    Class::PageTable,
+    Class::Staging,
+    Class::LogBuffers,
+    Class::Locks,
+    Class::WriteSets,
+    Class::Versions,
+];
+
+impl Class {
+    /// Name for statistics and errors.
+    pub fn name(self) -> &'static str {
+        ["frames", "page table", "staging", "log buffers", "locks", "write sets", "versions"][self as usize]
+    }
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    limit: AtomicU64,
+    used: AtomicU64,
+    peak: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// State of one class, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassUse {
+    /// The class.
+    pub class: Class,
+    /// Most bytes allowed.
+    pub limit: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Most bytes ever in use.
+    pub peak: u64,
+    /// Charges refused.
+    pub refused: u64,
+}
+
+/// The budget of one database.
+#[derive(Debug)]
+pub struct Budget {
+    accounts: [Account; CLASSES.len()],
+}
+
+impl Budget {
+    /// A budget with the given limits in bytes, in the order of [`CLASSES`].
+    pub fn new(limits: [u64; CLASSES.len()]) -> Budget {
+        let accounts: [Account; CLASSES.len()] = Default::default();
+        for (account, limit) in accounts.iter().zip(limits) {
+            account.limit.store(limit, Ordering::Relaxed);
+        }
+        Budget { accounts }
+    }
+
+    /// A budget that never refuses (tests).
+    pub fn unlimited() -> Budget {
+        Budget::new([u64::MAX / 2; CLASSES.len()])
+    }
+
+    /// Charges `bytes` to `class`, or refuses. Give them back with [`Budget::release`].
+    pub fn charge(&self, class: Class, bytes: u64) -> Result<()> {
+        let account = &self.accounts[class as usize];
+        let used = account.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let limit = account.limit.load(Ordering::Relaxed);
+        if used > limit {
+            account.used.fetch_sub(bytes, Ordering::Relaxed);
+            account.refused.fetch_add(1, Ordering::Relaxed);
+            let available = limit.saturating_sub(used - bytes);
+            return Err(Error::OverBudget { class: class.name(), requested: bytes, available });
+        }
+        account.peak.fetch_max(used, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives back what [`Budget::charge`] took.
+    pub fn release(&self, class: Class, bytes: u64) {
+        let before = self.accounts[class as usize].used.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "released more {} than was charged", class.name());
+    }
+
+    /// Most bytes the class may use.
+    pub fn limit(&self, class: Class) -> u64 {
+        self.accounts[class as usize].limit.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the class uses now.
+    pub fn used(&self, class: Class) -> u64 {
+        self.accounts[class as usize].used.load(Ordering::Relaxed)
+    }
+
+    /// A line per class.
+    pub fn report(&self) -> Vec<ClassUse> {
+        let line = |class: Class| {
+            let a = &self.accounts[class as usize];
+            let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+            ClassUse { class, limit: get(&a.limit), used: get(&a.used), peak: get(&a.peak), refused: get(&a.refused) }
+        };
+        CLASSES.iter().map(|&c| line(c)).collect()
+    }
+}

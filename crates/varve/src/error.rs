@@ -1,0 +1,181 @@
+//! The engine's errors: few kinds, each saying what the user can do about it.
+
+use varve_device::DeviceError;
+use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, VolumeError};
+
+/// The engine's result type.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong in the engine. [`Error::is_retryable`] tells whether the same transaction may succeed when run again.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transaction stands in the way: this one was chosen to give way.
+    #[error("conflict on a key of keyspace {keyspace}: {reason}; roll back and run the transaction again")]
+    Conflict {
+        /// Name (or number) of the keyspace in which the two transactions met.
+        keyspace: String,
+        /// Deadlock, lock time-out, ...
+        reason: String,
+    },
+    /// The snapshot's old values had to make room.
+    #[error(
+        "snapshot too old: its versions no longer fit the version store; open a new snapshot, or raise the version budget"
+    )]
+    SnapshotTooOld,
+    /// The transaction would not fit; nothing was changed.
+    #[error(
+        "transaction too large: needs {needed} bytes of {what}, the limit is {limit}; split it, or raise the cache size"
+    )]
+    TransactionTooLarge {
+        /// What ran out (pages of the pool, write set, log, locks).
+        what: &'static str,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// A memory class of the budget is used up.
+    #[error(
+        "memory budget exhausted for {class}: {requested} bytes asked, {available} free; end other transactions or raise the cache size"
+    )]
+    OverBudget {
+        /// The class of the budget.
+        class: &'static str,
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes free in the class.
+        available: u64,
+    },
+    /// The key is longer than this database's page size allows, or empty where a key is needed.
+    #[error("key of {len} bytes: this database takes keys of 1 to {max} bytes")]
+    KeySize {
+        /// Length given.
+        len: usize,
+        /// Longest allowed.
+        max: usize,
+    },
+    /// The value is longer than the engine allows.
+    #[error("value of {len} bytes: the longest value is {max} bytes")]
+    ValueSize {
+        /// Length given.
+        len: u64,
+        /// Longest allowed.
+        max: u64,
+    },
+    /// An argument, an option or a call that does not make sense here.
+    #[error("invalid: {0}")]
+    Invalid(String),
+    /// No keyspace of that name.
+    #[error("no keyspace named {0:?}; create it first, or list the names with `info`")]
+    NoSuchKeyspace(String),
+    /// The database directory or device holds no database.
+    #[error("no database at {0}; create one first")]
+    NoDatabase(String),
+    /// A database is already there.
+    #[error("{0} already holds a database; open it, or choose another place")]
+    AlreadyExists(String),
+    /// Another process has the database open.
+    #[error("database is in use: {0}; close it there first")]
+    InUse(String),
+    /// A write was asked of something opened for reading only.
+    #[error("read-only: {0}")]
+    ReadOnly(String),
+    /// The database was closed.
+    #[error("the database is closed; open it again")]
+    Closed,
+    /// Bytes on a device are not what was written there.
+    #[error("corruption: {0}; run `check` for the extent, restore a backup or use `salvage`")]
+    Corrupt(Damage),
+    /// A format newer than this build, or not ours.
+    #[error("{what}: format version {found} is not understood (this build reads up to {supported}); use a newer build")]
+    Version {
+        /// Which structure.
+        what: &'static str,
+        /// Version found.
+        found: u32,
+        /// Newest version understood.
+        supported: u32,
+    },
+    /// A log write or flush failed earlier: durability can no longer be promised.
+    #[error(
+        "database is latched after a failed write ({0}): reads go on, writes are refused; fix the device and open again"
+    )]
+    Poisoned(String),
+    /// A device is full.
+    #[error("no space left on {0}; free space or grow the device, then go on")]
+    NoSpace(String),
+    /// A device failed.
+    #[error("device error: {0}")]
+    Io(DeviceError),
+    /// The volume failed.
+    #[error("volume error: {0}")]
+    Volume(VolumeError),
+}
+
+/// Where damage was found.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// A page.
+    #[error("page {} (keyspace {}): {what}", page.0, keyspace.map_or("unknown".to_string(), |k| k.0.to_string()))]
+    Page {
+        /// The page.
+        page: PageId,
+        /// Its keyspace, where known.
+        keyspace: Option<KeyspaceId>,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A place in the log.
+    #[error("log at LSN {lsn}: {what}")]
+    Log {
+        /// Position in the log stream.
+        lsn: Lsn,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A superblock.
+    #[error("superblock: {0}")]
+    Superblock(String),
+}
+
+impl Error {
+    /// Whether running the same transaction again may succeed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Conflict { .. } | Error::SnapshotTooOld)
+    }
+
+    /// Shorthand for damage of a page.
+    pub fn corrupt_page(page: PageId, keyspace: Option<KeyspaceId>, what: impl Into<String>) -> Error {
+        Error::Corrupt(Damage::Page { page, keyspace, what: what.into() })
+    }
+
+    /// Shorthand for damage in the log.
+    pub fn corrupt_log(lsn: Lsn, what: impl Into<String>) -> Error {
+        Error::Corrupt(Damage::Log { lsn, what: what.into() })
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(e: DeviceError) -> Error {
+        match e {
+            DeviceError::NoSpace { .. } => Error::NoSpace(e.to_string()),
+            _ => Error::Io(e),
+        }
+    }
+}
+
+impl From<VolumeError> for Error {
+    fn from(e: VolumeError) -> Error {
+        match e {
+            VolumeError::Damaged { damage: PageDamage::NewerVersion { found }, .. } => {
+                Error::Version { what: "page", found: found.into(), supported: varve_volume::page::VERSION.into() }
+            }
+            VolumeError::Damaged { page, damage } => Error::corrupt_page(page, None, damage.to_string()),
+            VolumeError::Page { source: source @ DeviceError::NoSpace { .. }, .. } => source.into(),
+            VolumeError::Device(source) => source.into(),
+            other => Error::Volume(other),
+        }
+    }
+}
