@@ -9,17 +9,21 @@
 mod buf;
 mod device;
 mod error;
+mod faulty;
 mod file;
 mod io;
 mod mem;
+mod power;
 mod stats;
 mod ticket;
 
 pub use buf::AlignedBuf;
 pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, check, flush, read_at, write_at};
 pub use error::{DeviceError, OpKind};
+pub use faulty::{Fault, FaultCounts, FaultPlan, Faulty, Rule, When};
 pub use file::{DirLock, FileDevice, Options, sys};
 pub use io::{Io, IoBuf, Op};
-pub use mem::MemDevice;
+pub use mem::{CutReport, Latency, MemDevice, MemOptions};
+pub use power::{PowerSupply, Powered};
 pub use stats::{Counters, DeviceStats, OpStats};
 pub use ticket::{Completion, Ticket};

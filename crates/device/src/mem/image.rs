@@ -26,6 +26,10 @@ impl Payload {
     pub(crate) fn zeros() -> Payload {
         Payload(None)
     }
+
+    pub(crate) fn as_deref(&self) -> Option<&[u8]> {
+        self.0.as_deref()
+    }
 }
 
 /// One unit's bytes within a payload.
@@ -59,6 +63,16 @@ pub struct CutReport {
     pub reordered: u64,
     /// Writes of which some units survived in their newest version and others did not.
     pub torn_writes: u64,
+}
+
+impl CutReport {
+    /// Adds the cut of another device.
+    pub fn add(&mut self, other: CutReport) {
+        self.units += other.units;
+        self.lost += other.lost;
+        self.reordered += other.reordered;
+        self.torn_writes += other.torn_writes;
+    }
 }
 
 #[derive(Clone)]
