@@ -74,7 +74,7 @@ impl Condvar {
             raw.lock_after_wait(at);
         }
         self.waiters.fetch_sub(1, Relaxed);
-        if end == Parked::Dying {
+        if sim::dying() {
             sim::unwind_if_possible();
         }
         matches!(end, Parked::TimedOut | Parked::Dying)

@@ -89,7 +89,12 @@ impl Event {
             };
             match park::park(wait, || self.state.load(Relaxed) == PARKED, || {}, left) {
                 // Set in the meantime, though it may have been reset since.
-                Parked::Unparked(_) => return false,
+                Parked::Unparked(_) => {
+                    if sim::dying() {
+                        sim::unwind_if_possible();
+                    }
+                    return false;
+                }
                 Parked::Invalid => {}
                 Parked::TimedOut => return true,
                 Parked::Dying => {

@@ -44,16 +44,18 @@ impl RawMutex {
         std::ptr::from_ref(self) as usize
     }
 
-    /// True when the lock was acquired.
+    /// True when the lock was acquired. With `must`, a dying thread that finds it held is not unwound here but lent
+    /// the lock: its caller has a guard that will release it.
     #[cold]
     #[inline(never)]
-    fn lock_slow(&self, deadline: Option<Instant>, at: Caller) -> bool {
+    fn lock_slow(&self, deadline: Option<Instant>, at: Caller, must: bool) -> bool {
         let sim = sim::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
             sim::before_lock();
         }
         let mut backoff = Backoff::new();
+        let fresh = self.state.load(Relaxed) & SIM == 0;
         loop {
             let s = self.state.load(Relaxed);
             if s & LOCKED == 0 {
@@ -89,7 +91,9 @@ impl RawMutex {
                     if self.state.load(Relaxed) & LOCKED == 0 {
                         continue;
                     }
-                    sim::unwind_if_possible();
+                    if !must {
+                        sim::unwind_if_possible();
+                    }
                     self.state.fetch_or(SIM, Relaxed);
                     sim::ghost_lock(self.key());
                     return true;
@@ -97,7 +101,7 @@ impl RawMutex {
             }
         }
         if sim {
-            sim::after_lock(self.key(), true);
+            sim::after_lock(self.key(), true, fresh);
         }
         true
     }
@@ -110,10 +114,11 @@ impl RawMutex {
         if sim {
             sim::before_lock();
         }
+        let fresh = self.state.load(Relaxed) & SIM == 0;
         let take = |s: u8| (s & LOCKED == 0).then_some((s & !FRESH) | LOCKED | mark);
         let taken = self.state.fetch_update(Acquire, Relaxed, take).is_ok();
         if taken && sim {
-            sim::after_lock(self.key(), true);
+            sim::after_lock(self.key(), true, fresh);
         }
         taken
     }
@@ -156,12 +161,12 @@ impl RawMutex {
     /// Takes the lock back after a wait.
     pub(crate) fn lock_after_wait(&self, at: Caller) {
         if self.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_err() {
-            self.lock_slow(None, at);
+            self.lock_slow(None, at, true);
         }
     }
 
     fn try_until(&self, deadline: Instant, at: Caller) -> bool {
-        self.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok() || self.lock_slow(Some(deadline), at)
+        self.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok() || self.lock_slow(Some(deadline), at, false)
     }
 }
 
@@ -176,7 +181,7 @@ unsafe impl lock_api::RawMutex for RawMutex {
     #[track_caller]
     fn lock(&self) {
         if self.state.compare_exchange_weak(0, LOCKED, Acquire, Relaxed).is_err() {
-            self.lock_slow(None, Location::caller());
+            self.lock_slow(None, Location::caller(), false);
         }
     }
 

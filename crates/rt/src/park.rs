@@ -16,14 +16,30 @@ pub(crate) enum What {
     Write,
     Condvar,
     Event,
-    Channel,
     Join,
     Sleep,
     Core,
+    Yield,
     Named(&'static str),
 }
 
 impl What {
+    /// A small number for the running hash of a simulation.
+    pub(crate) fn code(self) -> u64 {
+        match self {
+            What::Mutex => 1,
+            What::Read => 2,
+            What::Write => 3,
+            What::Condvar => 4,
+            What::Event => 5,
+            What::Join => 6,
+            What::Sleep => 7,
+            What::Core => 8,
+            What::Yield => 9,
+            What::Named(_) => 10,
+        }
+    }
+
     pub(crate) fn text(self) -> &'static str {
         match self {
             What::Mutex => "a mutex",
@@ -31,10 +47,10 @@ impl What {
             What::Write => "exclusive access to a read-write lock",
             What::Condvar => "a condition",
             What::Event => "an event",
-            What::Channel => "a channel",
             What::Join => "the end of a thread",
             What::Sleep => "time to pass",
-            What::Core => "a free core",
+            What::Core => "a core",
+            What::Yield => "its turn",
             What::Named(name) => name,
         }
     }
@@ -70,7 +86,6 @@ pub(crate) struct Woken {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pick {
     Wake,
-    Skip,
     Stop,
 }
 
@@ -136,7 +151,6 @@ pub(crate) fn unpark_filter(key: usize, mut filter: impl FnMut(usize) -> Pick, c
             key,
             |token| match filter(token.0) {
                 Pick::Wake => plc::FilterOp::Unpark,
-                Pick::Skip => plc::FilterOp::Skip,
                 Pick::Stop => plc::FilterOp::Stop,
             },
             |r| {

@@ -79,6 +79,7 @@ impl RawRwLock {
         }
         let what = if kind == WANTS_WRITE { What::Write } else { What::Read };
         let mut backoff = Backoff::new();
+        let fresh = self.state.load(Relaxed) & SIM == 0;
         let mut woken = false;
         loop {
             let s = self.state.load(Relaxed);
@@ -132,7 +133,7 @@ impl RawRwLock {
             }
         }
         if sim {
-            sim::after_lock(self.key(), kind == WANTS_WRITE);
+            sim::after_lock(self.key(), kind == WANTS_WRITE, fresh);
         }
         true
     }
@@ -145,10 +146,11 @@ impl RawRwLock {
         if sim {
             sim::before_lock();
         }
+        let fresh = self.state.load(Relaxed) & SIM == 0;
         let take = |s: u32| Self::granted(s, kind, false).map(|t| (t & !FRESH) | mark);
         let taken = self.state.fetch_update(Acquire, Relaxed, take).is_ok();
         if taken && sim {
-            sim::after_lock(self.key(), kind == WANTS_WRITE);
+            sim::after_lock(self.key(), kind == WANTS_WRITE, fresh);
         }
         taken
     }

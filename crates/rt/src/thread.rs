@@ -131,7 +131,15 @@ pub(crate) fn spawn_kind<T: Send + 'static>(
     let packet = Arc::new(Packet { result: Mutex::new(None), done: Event::new() });
     let theirs = packet.clone();
     let thread = name.clone();
-    let body = move || {
+    let refused = sim::active() && sim::refuses_spawn(domain);
+    let body = move |alive: bool| {
+        if !alive {
+            drop(f);
+            let end = Panicked::new(&thread, &sim::PowerCut);
+            *theirs.result.lock() = Some(Err(end));
+            theirs.done.set();
+            return None;
+        }
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
         let failure = result.as_ref().err().map(|payload| Panicked::new(&thread, &**payload));
         let result = match result {
@@ -142,6 +150,10 @@ pub(crate) fn spawn_kind<T: Send + 'static>(
         theirs.done.set();
         failure
     };
+    if refused {
+        body(false);
+        return JoinHandle { packet, os: None, sim: None, name };
+    }
     if sim::active() {
         let id = sim::spawn(name.clone(), daemon, domain, Box::new(body));
         return JoinHandle { packet, os: None, sim: Some(id), name };
@@ -150,7 +162,7 @@ pub(crate) fn spawn_kind<T: Send + 'static>(
         .name(name.clone())
         .stack_size(stack_size())
         .spawn(move || {
-            body();
+            body(true);
         })
         .unwrap_or_else(|e| panic!("cannot start thread '{name}': {e}; lower the number of threads"));
     JoinHandle { packet, os: Some(os), sim: None, name }

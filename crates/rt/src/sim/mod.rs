@@ -1,92 +1,287 @@
-//! The simulated world: hooks used by the primitives.
+//! The simulated world: threads are stackful coroutines on one OS thread, under a seeded scheduler with a virtual
+//! clock that jumps to the next event when everyone waits.
+//!
+//! This file is the public surface and the hooks that the primitives call. `world` holds the state and the scheduler,
+//! `waits` parking and sleeping, `cores` modelled processors, `domain` power cuts, `report` what a stuck simulation
+//! says, `stack` stacks and their overflow.
+//!
+//! Invariants: a simulation lives on the OS thread that called [`run`]; several may run at once on different OS
+//! threads. Nothing in here holds a borrow of the world's state across a switch or a callback.
+
+mod cores;
+mod domain;
+mod report;
+mod stack;
+mod waits;
+mod world;
+
+pub use domain::{Domain, domain_spawn};
+pub use report::{Failure, StuckReport, Waiting};
+
+pub(crate) use domain::{PowerCut, refuses_spawn, unwind_if_possible};
+pub(crate) use waits::{park, sleep, spin, unpark, yield_now};
+pub(crate) use world::{ThreadId, joined, spawn};
 
 use crate::local::Table;
-use crate::park::{Parked, Pick, Wait, Woken};
-use crate::thread::Panicked;
+use crate::rng::splitmix;
 use crate::time::Instant;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+use world::World;
 
-/// The payload that unwinds a dying thread.
-pub(crate) struct PowerCut;
+/// How to run a simulation.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Everything random in the run follows from it.
+    pub seed: u64,
+    /// Explore: also switch threads at lock and atomic boundaries, and now and then hold a thread back.
+    pub chaos: bool,
+    /// Modelled cores that [`compute`](crate::compute) occupies.
+    pub cores: usize,
+    /// Stack bytes of each thread; `None`: [`stack_size`](crate::stack_size).
+    pub stack_size: Option<usize>,
+    /// CPU time charged, one at a time per lock, for taking a lock that was last taken on another modelled core.
+    pub lock_handoff: Duration,
+    /// A thread that computes longer than this lets a waiting one have its core.
+    pub quantum: Duration,
+    /// When only daemons have run for this long, and nobody else has a time to wait for, the simulation is stuck.
+    pub patience: Duration,
+    /// The run fails when virtual time passes this.
+    pub limit: Option<Duration>,
+    /// Print every switch on stderr.
+    pub trace: bool,
+}
 
-/// Identity of a simulated thread.
-pub(crate) type ThreadId = u32;
-
-/// Keeps the calling simulated thread from being switched away from.
-pub(crate) struct Quiet;
-
-impl Quiet {
-    pub(crate) fn new() -> Quiet {
-        Quiet
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            seed: 0,
+            chaos: false,
+            cores: 8,
+            stack_size: None,
+            lock_handoff: Duration::ZERO,
+            quantum: Duration::from_millis(4),
+            patience: Duration::from_secs(60),
+            limit: None,
+            trace: false,
+        }
     }
+}
+
+/// What a simulation came to.
+#[derive(Debug)]
+pub struct Outcome<T> {
+    /// The seed it ran with.
+    pub seed: u64,
+    /// The value of the main closure, or why there is none.
+    pub result: Result<T, Failure>,
+    /// A hash over every (time, thread, event) of the run and everything given to [`note`]: equal for equal runs.
+    pub hash: u64,
+    /// Virtual time passed.
+    pub time: Duration,
+    /// Switches between threads.
+    pub switches: u64,
+}
+
+impl<T> Outcome<T> {
+    /// The value; panics with the seed and the failure when there is none. For tests.
+    #[track_caller]
+    pub fn unwrap(self) -> T {
+        match self.result {
+            Ok(value) => value,
+            Err(failure) => panic!("simulation with seed {} failed: {failure}", self.seed),
+        }
+    }
+}
+
+/// Runs `main` as the first thread of a new simulation on the calling OS thread, until it returns. Threads that are
+/// left then are unwound as by a power cut. A panic of a thread that nobody joined makes the run a failure.
+///
+/// Panics when called inside a simulation.
+pub fn run<T>(config: Config, main: impl FnOnce() -> T) -> Outcome<T> {
+    world::run(config, main)
+}
+
+/// Folds `x` into the running hash: for devices and tests, so that equal hashes mean equal input and output too.
+/// Nothing outside a simulation.
+pub fn note(x: u64) {
+    if let Some(w) = world() {
+        w.note(x);
+    }
+}
+
+/// Settles the calling thread's CPU charges now, as is done before every lock, unlock, wait and send. Devices call it
+/// before they look at the clock. Nothing outside a simulation.
+pub fn settle() {
+    before_send();
+}
+
+/// Names `thing` (a lock, condition, event..) in reports of a stuck simulation. Nothing outside a simulation.
+pub fn name<T: ?Sized>(thing: &T, name: impl Into<String>) {
+    if let Some(w) = world() {
+        let start = std::ptr::from_ref(thing).cast::<u8>() as usize;
+        w.state.borrow_mut().names.insert(start, (size_of_val(thing), name.into()));
+    }
+}
+
+/// The seed of the simulation the caller is in.
+pub fn seed() -> Option<u64> {
+    world().map(|w| w.config.seed)
+}
+
+/// Simulations that exist in this process, and those of them with chaos.
+static SIMULATIONS: AtomicUsize = AtomicUsize::new(0);
+static CHAOTIC: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The simulation running on this OS thread.
+    static WORLD: Cell<*const World> = const { Cell::new(std::ptr::null()) };
+}
+
+/// The simulation the caller is in.
+#[inline]
+fn world() -> Option<&'static World> {
+    if SIMULATIONS.load(Relaxed) == 0 {
+        return None;
+    }
+    // SAFETY: the pointer is null or the world that `run` keeps alive, and in place, until it clears the pointer; the
+    // references made here do not outlive the call that made them, which happens within that run.
+    unsafe { WORLD.with(Cell::get).as_ref() }
 }
 
 #[inline]
 pub(crate) fn any() -> bool {
-    false
+    SIMULATIONS.load(Relaxed) != 0
 }
-#[inline]
-pub(crate) fn active() -> bool {
-    false
-}
+
 #[inline]
 pub(crate) fn any_chaos() -> bool {
-    false
+    CHAOTIC.load(Relaxed) != 0
 }
-pub(crate) fn chaos_point() {}
+
+/// The caller is a simulated thread.
+#[inline]
+pub(crate) fn active() -> bool {
+    world().is_some()
+}
+
+#[cold]
+pub(crate) fn chaos_point() {
+    if let Some(w) = world() {
+        w.chaos_point();
+    }
+}
+
 pub(crate) fn virtual_now() -> Option<Instant> {
-    None
+    world().map(|w| Instant::from_nanos(w.clock.get() + w.current().pending.get()))
 }
+
 pub(crate) fn next_seed() -> Option<u64> {
-    None
+    world().map(|w| {
+        let seeds = &w.current().seeds;
+        let mut state = seeds.get();
+        let seed = splitmix(&mut state);
+        seeds.set(state);
+        seed
+    })
 }
-pub(crate) fn sleep(_d: Duration) -> bool {
-    false
-}
-pub(crate) fn spin(_n: u32) -> bool {
-    false
-}
-pub(crate) fn yield_now() -> bool {
-    false
-}
-pub(crate) fn compute(_d: Duration) {}
+
 pub(crate) fn dying() -> bool {
-    false
+    world().is_some_and(|w| w.current().dying.get())
 }
+
 pub(crate) fn current_name() -> Option<String> {
-    None
+    world().map(|w| w.current().name.clone())
 }
-pub(crate) fn before_lock() {}
-pub(crate) fn after_lock(_key: usize, _exclusive: bool) {}
-pub(crate) fn before_unlock() {}
-pub(crate) fn before_send() {}
-pub(crate) fn released(_key: usize) {}
-pub(crate) fn ghost_lock(_key: usize) {}
-pub(crate) fn ghost_unlock(_key: usize) -> bool {
-    false
+
+/// Adds to the calling thread's CPU charges.
+pub(crate) fn compute(cpu: Duration) {
+    if let Some(w) = world() {
+        w.charge(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX));
+    }
 }
-pub(crate) fn is_ghost(_key: usize) -> bool {
-    false
+
+pub(crate) fn before_lock() {
+    boundary();
 }
-pub(crate) fn unwind_if_possible() {}
-pub(crate) fn joined(_id: ThreadId) {}
-pub(crate) fn local_table<R>(_f: impl FnOnce(&mut Table) -> R) -> Option<R> {
-    None
+
+pub(crate) fn before_unlock() {
+    boundary();
 }
-pub(crate) fn park(
-    _wait: Wait,
-    _validate: impl FnOnce() -> bool,
-    _before_sleep: impl FnOnce(),
-    _timed_out: impl FnOnce(bool),
-) -> Parked {
-    unreachable!("not in a simulation")
+
+pub(crate) fn before_send() {
+    boundary();
 }
-pub(crate) fn unpark(_key: usize, _filter: impl FnMut(usize) -> Pick, _callback: impl FnOnce(Woken) -> usize) {}
-pub(crate) fn spawn(
-    _name: String,
-    _daemon: bool,
-    _domain: Option<u32>,
-    _body: Box<dyn FnOnce() -> Option<Panicked>>,
-) -> ThreadId {
-    unreachable!("not in a simulation")
+
+fn boundary() {
+    if let Some(w) = world() {
+        w.settle();
+        if w.config.chaos {
+            w.chaos_point();
+        }
+    }
+}
+
+/// Books the lock at `key` to the calling thread. `fresh`: no simulated thread has taken it before.
+pub(crate) fn after_lock(key: usize, exclusive: bool, fresh: bool) {
+    if let Some(w) = world() {
+        w.took_lock(key, exclusive, fresh);
+    }
+}
+
+pub(crate) fn released(key: usize) {
+    if let Some(w) = world() {
+        w.released_lock(key);
+    }
+}
+
+/// Lends the lock at `key`, which someone holds, to the calling thread, which is dying: it runs its destructors while
+/// every other thread stands still, and the lock's word keeps saying what is true for the others.
+pub(crate) fn ghost_lock(key: usize) {
+    if let Some(w) = world() {
+        w.current().ghosts.borrow_mut().push(key);
+    }
+}
+
+/// Gives a lent lock back; false when the lock at `key` was not lent to the calling thread.
+pub(crate) fn ghost_unlock(key: usize) -> bool {
+    let Some(w) = world() else { return false };
+    let mut ghosts = w.current().ghosts.borrow_mut();
+    match ghosts.iter().rposition(|&g| g == key) {
+        Some(i) => {
+            ghosts.remove(i);
+            true
+        }
+        None => false,
+    }
+}
+
+pub(crate) fn is_ghost(key: usize) -> bool {
+    world().is_some_and(|w| w.current().ghosts.borrow().contains(&key))
+}
+
+/// The calling simulated thread's locals; `None` on an OS thread.
+pub(crate) fn local_table<R>(f: impl FnOnce(&mut Table) -> R) -> Option<R> {
+    world().map(|w| f(&mut w.current().locals.borrow_mut()))
+}
+
+/// While it lives, settling and chaos do not switch away from the calling simulated thread.
+pub(crate) struct Quiet;
+
+impl Quiet {
+    pub(crate) fn new() -> Quiet {
+        if let Some(w) = world() {
+            w.quiet.set(w.quiet.get() + 1);
+        }
+        Quiet
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if let Some(w) = world() {
+            w.quiet.set(w.quiet.get() - 1);
+        }
+    }
 }

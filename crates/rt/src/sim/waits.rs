@@ -1,0 +1,212 @@
+//! Waiting in a simulation: parking by key, sleeping, yielding, and the yields of chaos.
+
+use super::world::{State, Status, Thread, World};
+use super::{Quiet, unwind_if_possible, world};
+use crate::hash::fold;
+use crate::park::{Parked, Pick, Wait, What, Woken};
+use std::time::Duration;
+
+/// Virtual nanoseconds that a yield takes when nobody else is ready, so that waiting by yielding ends.
+const YIELD_NS: u64 = 1_000;
+
+/// See [`crate::park::park`].
+pub(crate) fn park(
+    wait: Wait,
+    validate: impl FnOnce() -> bool,
+    before_sleep: impl FnOnce(),
+    timed_out: impl FnOnce(bool),
+) -> Parked {
+    let w = world().expect("in a simulation");
+    let me = w.current();
+    if me.dying.get() {
+        return Parked::Dying;
+    }
+    w.settle();
+    if me.dying.get() {
+        return Parked::Dying;
+    }
+    let quiet = Quiet::new();
+    if !validate() {
+        return Parked::Invalid;
+    }
+    {
+        let state = &mut *w.state.borrow_mut();
+        me.wait.set((wait.what, wait.key, Some(wait.at)));
+        me.status.set(Status::Waiting);
+        me.epoch.set(me.epoch.get() + 1);
+        me.woken.set(None);
+        me.queued.set(true);
+        let spare = &mut state.spare;
+        let queue = state.queues.entry(wait.key).or_insert_with(|| spare.pop().unwrap_or_default());
+        queue.push_back((me.id, wait.token));
+        if let Some(deadline) = wait.deadline {
+            w.set_timer(state, me, deadline.as_nanos().max(w.clock.get()));
+        }
+    }
+    before_sleep();
+    drop(quiet);
+    w.switch();
+    let how = me.woken.take();
+    me.timed_off(w);
+    if let Some(Parked::Unparked(token)) = how {
+        return Parked::Unparked(token);
+    }
+    let last = w.leave_queue(me, wait.key);
+    timed_out(last);
+    if me.dying.get() { Parked::Dying } else { Parked::TimedOut }
+}
+
+/// See [`crate::park::unpark_filter`].
+pub(crate) fn unpark(key: usize, mut filter: impl FnMut(usize) -> Pick, callback: impl FnOnce(Woken) -> usize) {
+    let w = world().expect("in a simulation");
+    let _quiet = Quiet::new();
+    let queue = w.state.borrow_mut().queues.remove(&key);
+    let Some(mut queue) = queue else {
+        callback(Woken { count: 0, more: false, fair: false });
+        return;
+    };
+    let mut woken = Vec::new();
+    while let Some(&(id, token)) = queue.front() {
+        if filter(token) == Pick::Stop {
+            break;
+        }
+        queue.pop_front();
+        woken.push(id);
+    }
+    let fair = !w.config.chaos || w.dice.borrow_mut().below(2) == 0;
+    let token = callback(Woken { count: woken.len(), more: !queue.is_empty(), fair });
+    let state = &mut *w.state.borrow_mut();
+    if queue.is_empty() {
+        state.spare.push(queue);
+    } else {
+        state.queues.insert(key, queue);
+    }
+    for id in woken {
+        w.thread(state, id).queued.set(false);
+        w.wake(state, id, Parked::Unparked(token));
+    }
+}
+
+/// Sleeps in virtual time; false on an OS thread.
+pub(crate) fn sleep(d: Duration) -> bool {
+    let Some(w) = world() else { return false };
+    let me = w.current();
+    if !me.dying.get() {
+        w.settle();
+        let ns = u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        w.pause(me, What::Sleep, w.clock.get().saturating_add(ns));
+    }
+    if me.dying.get() {
+        unwind_if_possible();
+    }
+    true
+}
+
+/// One step of busy waiting takes virtual time; false on an OS thread.
+pub(crate) fn spin(n: u32) -> bool {
+    world().is_some() && sleep(Duration::from_nanos(100 << n.min(8)))
+}
+
+/// Lets others run; false on an OS thread.
+pub(crate) fn yield_now() -> bool {
+    let Some(w) = world() else { return false };
+    let me = w.current();
+    if !me.dying.get() {
+        w.settle();
+        if w.state.borrow().ready.is_empty() || me.yields.get() >= 16 {
+            me.yields.set(0);
+            w.pause(me, What::Yield, w.clock.get() + YIELD_NS);
+        } else {
+            me.yields.set(me.yields.get() + 1);
+            w.requeue(me);
+        }
+    }
+    if me.dying.get() {
+        unwind_if_possible();
+    }
+    true
+}
+
+impl Thread {
+    /// The wait is over: its timer, if it has not fired, is of no use any more.
+    fn timed_off(&self, w: &World) {
+        if self.timed.replace(false) {
+            w.state.borrow_mut().timers_live -= 1;
+        }
+    }
+}
+
+impl World {
+    /// Waits until the clock shows `at`, without a queue. Returns early in a dying thread.
+    pub(super) fn pause(&self, me: &Thread, what: What, at: u64) {
+        if me.dying.get() {
+            return;
+        }
+        {
+            let state = &mut *self.state.borrow_mut();
+            me.wait.set((what, 0, None));
+            if self.idle_until(state, me, at) {
+                self.clock.set(at);
+                state.progress = at;
+                self.note(fold(at, u64::from(me.id)));
+                return;
+            }
+            me.status.set(Status::Waiting);
+            me.epoch.set(me.epoch.get() + 1);
+            self.set_timer(state, me, at);
+        }
+        self.switch();
+        me.timed_off(self);
+    }
+
+    /// Lets the scheduler pick among the ready threads, the caller included.
+    pub(super) fn requeue(&self, me: &Thread) {
+        if me.dying.get() {
+            return;
+        }
+        {
+            let state = &mut *self.state.borrow_mut();
+            me.wait.set((What::Yield, 0, None));
+            me.status.set(Status::Ready);
+            state.ready.push(me.id);
+        }
+        self.switch();
+    }
+
+    /// In a chaotic simulation: perhaps lets others run here, perhaps for a while.
+    pub(super) fn chaos_point(&self) {
+        if !self.config.chaos || self.quiet.get() > 0 || std::thread::panicking() || self.current.get().is_null() {
+            return;
+        }
+        let me = self.current();
+        if me.dying.get() {
+            return;
+        }
+        let hold = {
+            let mut dice = self.dice.borrow_mut();
+            if dice.below(self.chaos_rate) != 0 {
+                return;
+            }
+            if dice.below(16) == 0 { dice.below(self.chaos_hold + 1) } else { 0 }
+        };
+        if hold > 0 {
+            self.pause(me, What::Yield, self.clock.get() + hold);
+        } else if !self.state.borrow().ready.is_empty() {
+            self.requeue(me);
+        }
+    }
+
+    /// Takes `me` out of the queue of `key`; true when nobody is left in it.
+    fn leave_queue(&self, me: &Thread, key: usize) -> bool {
+        me.queued.set(false);
+        let state: &mut State = &mut self.state.borrow_mut();
+        let Some(queue) = state.queues.get_mut(&key) else { return true };
+        queue.retain(|&(id, _)| id != me.id);
+        if !queue.is_empty() {
+            return false;
+        }
+        let queue = state.queues.remove(&key).expect("found above");
+        state.spare.push(queue);
+        true
+    }
+}
