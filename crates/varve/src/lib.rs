@@ -8,6 +8,8 @@ pub mod budget;
 pub mod error;
 
 pub(crate) mod redo;
+#[doc(hidden)]
+pub mod wal;
 
 pub use error::{Error, Result};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};

@@ -27,8 +27,6 @@ pub(super) struct Disk {
     pub sb: Superblock,
     /// Slot of the newest valid superblock.
     slot: usize,
-    /// The other slot is damaged or was torn.
-    other: Option<String>,
 }
 
 /// The redo log of a database. Shared as `Arc<Log>`.
@@ -54,8 +52,9 @@ pub struct Log {
     /// Waited on for log space; notified when the redo point moves or the log is latched.
     space: Mutex<()>,
     space_freed: Condvar,
-    /// Log age past which a checkpoint is asked for, bytes.
-    age_limit: AtomicU64,
+    space_waiters: AtomicU32,
+    /// Bytes of log that recovery may have to redo.
+    redo_budget: AtomicU64,
     wanted: Arc<Event>,
     flusher: Arc<Flusher>,
     daemon: Mutex<Option<JoinHandle<()>>>,
@@ -78,7 +77,7 @@ impl Log {
         superblock::store(&*dev, 0, &sb, true)?;
         sb.sequence = 2;
         superblock::store(&*dev, 1, &sb, true)?;
-        let log = Log::new(dev, cfg, Disk { sb, slot: 1, other: None }, false);
+        let log = Log::new(dev, cfg, Disk { sb, slot: 1 }, false);
         log.begin_appending(FIRST_LSN, FIRST_LSN, 1);
         Ok(log)
     }
@@ -110,9 +109,9 @@ impl Log {
             clean: sb.clean,
             end: sb.end,
             replay_rate: (sb.replay_rate > 0).then_some(sb.replay_rate),
-            damaged_superblock: loaded.other.clone(),
+            damaged_superblock: loaded.other,
         };
-        let disk = Disk { sb: loaded.sb, slot: loaded.slot, other: loaded.other };
+        let disk = Disk { sb: loaded.sb, slot: loaded.slot };
         Ok((Log::new(dev, cfg, disk, read_only), state))
     }
 
@@ -135,7 +134,8 @@ impl Log {
             cause: Mutex::new(None),
             space: Mutex::new(()),
             space_freed: Condvar::new(),
-            age_limit: AtomicU64::new(u64::MAX),
+            space_waiters: AtomicU32::new(0),
+            redo_budget: AtomicU64::new(u64::MAX),
             wanted: Arc::new(Event::new()),
             flusher: Flusher::new(),
             daemon: Mutex::new(None),
@@ -242,34 +242,47 @@ impl Log {
             return Err(Error::TransactionTooLarge { what: "log", needed: bytes as u64, limit: self.max_group() });
         }
         let need = block_ceil(group_size(bytes)) + BLOCK + self.cfg.slack();
-        let end = self.tail.position();
-        if end - self.redo.load(Ordering::Acquire) > self.age_limit() && !self.wanted.is_set() {
+        let age = self.tail.position().saturating_sub(self.completed_redo());
+        if age > self.age_limit() && !self.wanted.is_set() {
             self.wanted.set();
         }
-        if end + need <= self.limit.load(Ordering::Acquire) {
+        if self.has_space(need) {
             return Ok(());
         }
         self.make_space(need)
     }
 
+    /// Whether the ring has room for `need` bytes more and recovery would still be within its bound.
+    fn has_space(&self, need: u64) -> bool {
+        let end = self.tail.position();
+        end + need <= self.limit.load(Ordering::Acquire) && end.saturating_sub(self.completed_redo()) <= self.hard_age()
+    }
+
     fn make_space(&self, need: u64) -> Result<()> {
         let mut since = None;
-        loop {
+        let mut may_grow = true;
+        while !self.has_space(need) {
             self.check_latch()?;
-            let wanted_limit = self.tail.position() + need;
-            if wanted_limit <= self.limit.load(Ordering::Acquire) {
-                break;
-            }
-            if self.ring.read().capacity() < self.cfg.max_capacity {
-                self.grow(wanted_limit, self.cfg.max_capacity)?;
+            let limit = self.tail.position() + need;
+            let capacity = self.ring.read().capacity();
+            let full = limit > self.limit.load(Ordering::Acquire);
+            if full && may_grow && capacity + self.ring_segment() <= self.cfg.max_capacity {
+                match self.grow(limit, self.cfg.max_capacity) {
+                    // A full device is no reason to fail while a checkpoint can make room.
+                    Err(Error::NoSpace(_)) if 4 * need <= capacity => may_grow = false,
+                    grown => grown?,
+                }
                 continue;
             }
             since.get_or_insert_with(now);
+            self.space_waiters.fetch_add(1, Ordering::AcqRel);
             self.wanted.set();
             let mut guard = self.space.lock();
-            if self.tail.position() + need > self.limit.load(Ordering::Acquire) && self.check_latch().is_ok() {
+            if !self.has_space(need) && self.check_latch().is_ok() {
                 self.space_freed.wait(&mut guard);
             }
+            drop(guard);
+            self.space_waiters.fetch_sub(1, Ordering::AcqRel);
             if varve_rt::dying() {
                 return Err(Error::Poisoned("power lost".into()));
             }
@@ -279,6 +292,10 @@ impl Log {
             add(&self.stats.space_wait_ns, since.elapsed().as_nanos() as u64);
         }
         Ok(())
+    }
+
+    fn ring_segment(&self) -> u64 {
+        self.ring.read().segment
     }
 
     /// Grows the ring so that positions below `limit` have room, to at most `most` bytes; at least by a segment.
@@ -375,7 +392,7 @@ impl Log {
         let slot = 1 - disk.slot;
         superblock::store(&*self.dev, slot, &sb, !self.cfg.broken_skip_superblock_flush)?;
         add(&self.stats.superblock_writes, 1);
-        *disk = Disk { sb, slot, other: None };
+        *disk = Disk { sb, slot };
         Ok(())
     }
 
@@ -433,9 +450,6 @@ impl Log {
         (sb.clean, sb.end) = (false, end);
         let redo = sb.redo;
         self.store_superblock(&mut disk, sb)?;
-        if let Some(what) = disk.other.take() {
-            debug_assert!(!what.is_empty());
-        }
         self.redo.store(redo, Ordering::Release);
         self.limit.store(disk.sb.ring.limit(redo), Ordering::Release);
         drop(disk);
@@ -482,14 +496,30 @@ impl Log {
         &self.wanted
     }
 
-    /// Sets the log age, in bytes, past which a checkpoint is asked for. The ring's size bounds it too.
-    pub fn set_age_limit(&self, bytes: u64) {
-        self.age_limit.store(bytes, Ordering::Release);
+    /// Whether a checkpoint is due: the log is old enough, or somebody waits for space.
+    pub fn needs_checkpoint(&self) -> bool {
+        self.age() > self.age_limit() || self.starved()
     }
 
-    /// Log age past which a checkpoint is asked for: the limit that was set, or five eighths of the largest ring.
+    /// Whether somebody waits for space.
+    pub fn starved(&self) -> bool {
+        self.space_waiters.load(Ordering::Acquire) > 0
+    }
+
+    /// Sets how many bytes of log recovery may have to redo. A checkpoint is asked for at half of it; at all of it, writers
+    /// wait. The ring's size bounds it too.
+    pub fn set_redo_budget(&self, bytes: u64) {
+        self.redo_budget.store(bytes.max(1 << 20), Ordering::Release);
+    }
+
+    /// Log age past which writers wait for a checkpoint, bytes.
+    pub fn hard_age(&self) -> u64 {
+        self.redo_budget.load(Ordering::Acquire).min(self.cfg.max_capacity)
+    }
+
+    /// Log age past which a checkpoint is asked for, bytes.
     pub fn age_limit(&self) -> u64 {
-        self.age_limit.load(Ordering::Acquire).min(self.cfg.max_capacity / 8 * 5)
+        (self.redo_budget.load(Ordering::Acquire) / 2).min(self.cfg.max_capacity / 8 * 5)
     }
 
     /// Bytes from the redo point to the end of the log.

@@ -7,6 +7,7 @@
 //! Parts, lower to upper: [`format`](self::format) and [`ring`] (bytes and their place), `superblock`, `tail` (reservation and
 //! buffer), `writer` (group commit), `flusher`, [`Log`], [`LogReader`].
 
+pub mod checkpoint;
 mod flusher;
 mod format;
 mod log;

@@ -44,11 +44,6 @@ impl Writer {
         Writer { next, flights: VecDeque::new(), writing: 0, waiters: Vec::new() }
     }
 
-    /// Everything below is durable or being written.
-    pub fn next(&self) -> Lsn {
-        self.next
-    }
-
     /// Sets where writing begins, before the first write.
     pub fn restart(&mut self, next: Lsn) {
         assert!(self.flights.is_empty(), "no write is under way");

@@ -1,6 +1,7 @@
 //! Tests of the log at its own surface: in memory, in simulation, with power cuts and damage.
 
 mod basic;
+mod checkpoints;
 
 use super::*;
 use varve_device::{Device, MemDevice};

@@ -1,0 +1,263 @@
+//! Checkpoints: what moves the redo point, when, and how fast.
+//!
+//! One checkpoint: take T and raise the image floor ([`Log::begin_checkpoint`]); write every page whose first unflushed change
+//! lies below T, spread over time; make the pages durable; then, and only then, write the superblock with redo = T and reuse
+//! the log before it. Fuzzy: nobody waits while it runs (after ARIES, Mohan et al., TODS 1992, with an ordered flush instead
+//! of a dirty-page table in the log).
+//!
+//! Triggers: the log's age against the recovery bound, the ring's fill, [`Checkpointer::checkpoint`], and closing.
+//!
+//! Lock order: `running` before everything of the pool and the log; never taken with a latch held.
+
+use super::Log;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use std::time::Duration;
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use varve_rt::{Event, JoinHandle, Mutex, now};
+use varve_volume::Lsn;
+
+/// Replay rate assumed before the first measured recovery, bytes of log per second: that of a slow disk.
+pub const DEFAULT_REPLAY_RATE: u64 = 50 << 20;
+/// A measured rate below this is not believed: the bound would stop all work.
+const LEAST_REPLAY_RATE: u64 = 4 << 20;
+/// Parts in which the pages are written, between which the pace is checked.
+const STEPS: u64 = 32;
+/// Failures in a row, of attempts that may be repeated, after which the log is latched.
+const MAX_FAILURES: u32 = 10;
+
+/// The pages, as checkpoints see them.
+pub trait CheckpointPages: Send + Sync {
+    /// Writes every page whose first unflushed change is below `t`.
+    fn flush_older_than(&self, t: Lsn) -> Result<()>;
+    /// Smallest first-change LSN over the dirty pages.
+    fn oldest_dirty(&self) -> Option<Lsn>;
+    /// Every page written so far survives a power cut from here on.
+    fn sync(&self) -> Result<()>;
+}
+
+/// How checkpoints are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointConfig {
+    /// Most time that recovery may take.
+    pub recovery_bound: Duration,
+    /// Time over which the writes of an unhurried checkpoint are spread.
+    pub spread: Duration,
+    /// Deliberate fault: on completion the redo point is the smallest first-change LSN of the pages then dirty.
+    #[doc(hidden)]
+    pub broken_redo_from_first_change: bool,
+    /// Deliberate fault: pages are not synced before the superblock is written.
+    #[doc(hidden)]
+    pub broken_skip_sync: bool,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> CheckpointConfig {
+        CheckpointConfig {
+            recovery_bound: Duration::from_secs(10),
+            spread: Duration::from_secs(2),
+            broken_redo_from_first_change: false,
+            broken_skip_sync: false,
+        }
+    }
+}
+
+/// What checkpoints did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckpointStats {
+    /// Checkpoints completed.
+    pub completed: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Nanoseconds of the last one.
+    pub last_ns: u64,
+    /// Bytes of log that recovery may have to redo: the recovery bound at the replay rate.
+    pub redo_budget: u64,
+}
+
+/// Makes checkpoints.
+pub struct Checkpointer {
+    log: Arc<Log>,
+    pages: Arc<dyn CheckpointPages>,
+    cfg: CheckpointConfig,
+    running: Mutex<()>,
+    /// Callers that want the running checkpoint to hurry.
+    hurry: AtomicU64,
+    stop: AtomicBool,
+    /// Set to cut short a wait between two steps.
+    woken: Event,
+    daemon: Mutex<Option<JoinHandle<()>>>,
+    completed: AtomicU64,
+    failed: AtomicU64,
+    last_ns: AtomicU64,
+}
+
+impl Checkpointer {
+    /// A checkpointer; nothing runs before [`Checkpointer::start`]. Sets the log's age limits from the recovery bound and the
+    /// replay rate measured at the last recovery.
+    pub fn new(log: Arc<Log>, pages: Arc<dyn CheckpointPages>, cfg: CheckpointConfig) -> Arc<Checkpointer> {
+        let zero = || AtomicU64::new(0);
+        let this = Checkpointer {
+            log,
+            pages,
+            cfg,
+            running: Mutex::new(()),
+            hurry: zero(),
+            stop: AtomicBool::new(false),
+            woken: Event::new(),
+            daemon: Mutex::new(None),
+            completed: zero(),
+            failed: zero(),
+            last_ns: zero(),
+        };
+        this.log.set_redo_budget(this.redo_budget());
+        Arc::new(this)
+    }
+
+    /// Bytes of log that recovery may have to redo within the bound.
+    pub fn redo_budget(&self) -> u64 {
+        let rate = self.log.replay_rate().unwrap_or(DEFAULT_REPLAY_RATE).max(LEAST_REPLAY_RATE);
+        (rate as f64 * self.cfg.recovery_bound.as_secs_f64()) as u64
+    }
+
+    /// Starts the daemon that makes checkpoints when the log asks for them.
+    pub fn start(self: &Arc<Self>) {
+        let this = self.clone();
+        self.stop.store(false, Ordering::Release);
+        *self.daemon.lock() = Some(varve_rt::spawn_daemon("checkpointer", move || this.run()));
+    }
+
+    /// Ends the daemon, after the checkpoint it may be making, and waits for it.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.woken.set();
+        self.log.checkpoint_wanted().set();
+        let daemon = self.daemon.lock().take();
+        if let Some(daemon) = daemon {
+            let _ = daemon.join();
+        }
+    }
+
+    /// Makes a checkpoint now, at full speed: on return, recovery needs no log from before the call.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.hurry.fetch_add(1, Ordering::AcqRel);
+        self.woken.set();
+        let result = {
+            let _running = self.running.lock();
+            self.make(false)
+        };
+        self.hurry.fetch_sub(1, Ordering::AcqRel);
+        result
+    }
+
+    /// Ends checkpointing: stops the daemon, makes a last checkpoint and records a clean close in the log. No group may be
+    /// appended any more.
+    pub fn close(&self) -> Result<()> {
+        self.stop();
+        self.checkpoint()?;
+        self.log.close_clean()
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> CheckpointStats {
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let (completed, failed, last_ns) = (get(&self.completed), get(&self.failed), get(&self.last_ns));
+        CheckpointStats { completed, failed, last_ns, redo_budget: self.redo_budget() }
+    }
+
+    fn run(&self) {
+        let mut failures = 0;
+        while !self.stopping() {
+            self.log.checkpoint_wanted().wait();
+            if self.stopping() || self.log.poisoned().is_some() {
+                break;
+            }
+            self.log.checkpoint_wanted().reset();
+            if !self.log.needs_checkpoint() {
+                continue;
+            }
+            let result = {
+                let _running = self.running.lock();
+                self.make(true)
+            };
+            match result {
+                Ok(()) => failures = 0,
+                Err(e) => {
+                    failures += 1;
+                    if failures >= MAX_FAILURES {
+                        self.log.poison(&format!("checkpoint failed {failures} times, lastly: {e}"));
+                        break;
+                    }
+                    self.woken.reset();
+                    self.woken.wait_for(Duration::from_millis(50 << failures.min(6)));
+                    self.log.checkpoint_wanted().set();
+                }
+            }
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire) || varve_rt::dying()
+    }
+
+    fn hurried(&self) -> bool {
+        self.hurry.load(Ordering::Acquire) > 0 || self.log.starved() || self.stopping()
+    }
+
+    fn make(&self, paced: bool) -> Result<()> {
+        let began = now();
+        let result = self.attempt(paced);
+        match &result {
+            Ok(()) => {
+                self.completed.fetch_add(1, Ordering::Relaxed);
+                self.last_ns.store(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            }
+            Err(_) => {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        result
+    }
+
+    fn attempt(&self, paced: bool) -> Result<()> {
+        if let Some(why) = self.log.poisoned() {
+            return Err(Error::Poisoned(why.to_string()));
+        }
+        let t = self.log.begin_checkpoint();
+        if paced {
+            self.flush_paced(t)?;
+        }
+        self.pages.flush_older_than(t)?;
+        if !self.cfg.broken_skip_sync {
+            // Never repeated and believed: after a failed sync nobody knows which pages are on media.
+            self.pages.sync().inspect_err(|e| self.log.poison(&format!("sync of the pages: {e}")))?;
+        }
+        let redo = match self.cfg.broken_redo_from_first_change {
+            false => t,
+            true => self.pages.oldest_dirty().unwrap_or_else(|| self.log.end_lsn()),
+        };
+        self.log.complete_checkpoint(redo)
+    }
+
+    /// Writes most of what is older than `t` in steps, each when its share of the time, or of the log that may be added
+    /// meanwhile, has passed.
+    fn flush_paced(&self, t: Lsn) -> Result<()> {
+        let Some(oldest) = self.pages.oldest_dirty().filter(|&o| o < t) else { return Ok(()) };
+        let (began, age) = (now(), self.log.age());
+        let growth = (self.log.hard_age() * 7 / 8).saturating_sub(age).max(1);
+        for step in 1..STEPS {
+            self.pages.flush_older_than(oldest + (t - oldest) / STEPS * step)?;
+            let due = self.cfg.spread * step as u32 / STEPS as u32;
+            loop {
+                let added = self.log.age().saturating_sub(age);
+                let early = due.saturating_sub(began.elapsed());
+                self.woken.reset();
+                if early.is_zero() || added > growth / STEPS * step || self.hurried() {
+                    break;
+                }
+                self.woken.wait_for(early.min(Duration::from_millis(20)));
+            }
+        }
+        Ok(())
+    }
+}
