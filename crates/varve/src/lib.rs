@@ -7,6 +7,8 @@
 pub mod budget;
 pub mod error;
 
+#[allow(dead_code)] // the tree over these nodes is what uses them
+pub(crate) mod btree;
 pub(crate) mod redo;
 #[doc(hidden)]
 pub mod wal;

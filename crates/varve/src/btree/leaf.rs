@@ -1,0 +1,238 @@
+//! Leaves: what a commit does to a latched leaf page, and what a reader sees of one.
+//!
+//! A leaf cell is the key's tail, a length field (u16, top bit: the value is an overflow reference) and the value.
+
+use super::edit::{self, PageEdit};
+use super::node::*;
+use super::overflow::OverflowRef;
+use std::cmp::Ordering;
+use varve_volume::{KeyspaceId, Lsn, PageId, page};
+
+/// Page type of a leaf.
+pub(crate) const KIND_LEAF: u8 = 2;
+/// Page type of an inner node.
+pub(crate) const KIND_INNER: u8 = 3;
+
+/// A value to be stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CellValue<'a> {
+    /// Kept in the leaf; at most [`max_inline`] for its key.
+    Inline(&'a [u8]),
+    /// Kept in overflow pages.
+    Overflow(OverflowRef),
+}
+
+/// A value found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueRef<'a> {
+    /// The value itself.
+    Inline(&'a [u8]),
+    /// Where the value lies.
+    Overflow(OverflowRef),
+}
+
+impl ValueRef<'_> {
+    /// The value's length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            ValueRef::Inline(v) => v.len() as u64,
+            ValueRef::Overflow(r) => r.len,
+        }
+    }
+}
+
+/// What a change did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// Whether the key was there before.
+    pub existed: bool,
+    /// The overflow value that is no longer referred to: free its pages.
+    pub orphan: Option<OverflowRef>,
+    /// Whether the leaf now holds less than a quarter of what it could: call `Tree::tidy` after the commit.
+    pub underfull: bool,
+}
+
+/// Longest key, in bytes, of a tree whose pages have `usable` bytes after the page header: 2048, less with small pages.
+///
+/// A node holds two fences and must be able to hold one cell besides (three keys and some change), so that any split makes progress.
+pub(crate) fn max_key(usable: usize) -> usize {
+    let body = usable + HEADER - SLOTS;
+    2048.min((usable + HEADER) / 4).min((body - 128) / 3)
+}
+
+/// Longest value kept in the leaf with a key of `key` bytes: a cell takes at most a quarter of the page. Longer ones go to overflow pages.
+pub(crate) fn max_inline(usable: usize, key: usize) -> usize {
+    ((usable + HEADER - SLOTS) / 4).saturating_sub(SLOT + 2 + key)
+}
+
+/// Bytes of room that a cell needs at most.
+pub(crate) fn cell_size(key: &[u8], value: &CellValue<'_>) -> usize {
+    SLOT + key.len() + 2 + match value {
+        CellValue::Inline(v) => v.len(),
+        CellValue::Overflow(_) => OverflowRef::LEN,
+    }
+}
+
+/// Whether the page is a leaf of `keyspace` that covers `key`. False for a page that was freed or reused meanwhile.
+pub(crate) fn covers(bytes: &[u8], keyspace: KeyspaceId, key: &[u8]) -> bool {
+    page::kind(bytes) == KIND_LEAF && page::keyspace(bytes) == keyspace && Node::parse(bytes).is_ok_and(|n| n.level() == 0 && n.covers(key))
+}
+
+/// Bytes free for cells of any keys that the leaf covers; see [`cell_size`]. 0 for a damaged leaf.
+#[cfg(test)]
+pub(crate) fn room(bytes: &[u8]) -> usize {
+    Node::parse(bytes).map_or(0, |n| n.room())
+}
+
+/// Bytes free for cells of keys like `key`. For several keys the least of their rooms counts. 0 for a damaged leaf.
+pub(crate) fn room_for(bytes: &[u8], key: &[u8]) -> usize {
+    Node::parse(bytes).map_or(0, |n| n.room_for(key))
+}
+
+/// Makes sure that `put` and `remove` will not find damage after the first change: to be called before a group's first change for a leaf that will take
+/// `room` bytes of new cells. (Cheap: only a leaf that will have to be rebuilt is looked at in full.)
+pub(crate) fn prepare(bytes: &[u8], key: &[u8], room: usize) -> Result<(), Damage> {
+    let node = Node::parse(bytes)?;
+    let (pos, found) = node.search(key)?;
+    if found {
+        node.leaf_cell(pos)?;
+    }
+    if node.gap() < room || !key.starts_with(node.prefix()) { node.validate() } else { Ok(()) }
+}
+
+fn value_of<'a>(cell: LeafCell<'a>) -> Result<ValueRef<'a>, Damage> {
+    if cell.overflow {
+        return OverflowRef::decode(cell.value).map(ValueRef::Overflow).ok_or(Damage("overflow reference of wrong length"));
+    }
+    Ok(ValueRef::Inline(cell.value))
+}
+
+/// The value of `key`.
+#[inline]
+pub(crate) fn get<'a>(bytes: &'a [u8], key: &[u8]) -> Result<Option<ValueRef<'a>>, Damage> {
+    let node = Node::parse(bytes)?;
+    match node.search(key)? {
+        (pos, true) => value_of(node.leaf_cell(pos)?).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Inserts `key` or replaces its value. The leaf covers the key and has room ([`room_for`] at least [`cell_size`]).
+///
+/// An error means a damaged leaf; after [`prepare`] it cannot happen.
+pub(crate) fn put(page: &mut impl PageEdit, key: &[u8], value: CellValue<'_>) -> Result<Change, Damage> {
+    let encoded;
+    let (field, payload): (u16, &[u8]) = match value {
+        CellValue::Inline(v) => {
+            assert!(v.len() < OVERFLOW as usize, "an inline value is at most a quarter page");
+            (v.len() as u16, v)
+        }
+        CellValue::Overflow(r) => {
+            encoded = r.encode();
+            (OVERFLOW | OverflowRef::LEN as u16, &encoded)
+        }
+    };
+    let node = Node::parse(page.bytes())?;
+    debug_assert!(node.level() == 0 && node.covers(key));
+    let (pos, found) = node.search(key)?;
+    if !found {
+        edit::insert(page, key, [&field.to_le_bytes(), payload])?;
+        return Ok(Change::default());
+    }
+    let orphan = match value_of(node.leaf_cell(pos)?)? {
+        ValueRef::Overflow(old) if !matches!(value, CellValue::Overflow(new) if new == old) => Some(old),
+        _ => None,
+    };
+    edit::replace(page, key, pos, field, payload)?;
+    Ok(Change { existed: true, orphan, underfull: false })
+}
+
+/// Removes `key` if it is there.
+pub(crate) fn remove(page: &mut impl PageEdit, key: &[u8]) -> Result<Change, Damage> {
+    let node = Node::parse(page.bytes())?;
+    let (pos, found) = node.search(key)?;
+    if !found {
+        return Ok(Change::default());
+    }
+    let orphan = match value_of(node.leaf_cell(pos)?)? {
+        ValueRef::Overflow(old) => Some(old),
+        ValueRef::Inline(_) => None,
+    };
+    edit::remove(page, pos)?;
+    let underfull = Node::parse(page.bytes()).is_ok_and(|n| is_underfull(&n));
+    Ok(Change { existed: true, orphan, underfull })
+}
+
+/// Whether a node holds less than a quarter of what it could.
+pub(crate) fn is_underfull(node: &Node<'_>) -> bool {
+    node.used() * 4 < edit::shape_of(node).capacity()
+}
+
+/// A leaf under its shared latch.
+#[derive(Clone, Copy)]
+pub(crate) struct LeafView<'a> {
+    node: Node<'a>,
+    id: PageId,
+}
+
+impl<'a> LeafView<'a> {
+    pub(crate) fn new(node: Node<'a>, id: PageId) -> LeafView<'a> {
+        LeafView { node, id }
+    }
+
+    /// The leaf's page.
+    pub(crate) fn id(&self) -> PageId {
+        self.id
+    }
+
+    /// LSN of the leaf's last change.
+    pub(crate) fn lsn(&self) -> Lsn {
+        page::lsn(self.node.bytes())
+    }
+
+    /// The value of `key`.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Result<Option<ValueRef<'a>>, Damage> {
+        match self.node.search(key)? {
+            (pos, true) => self.value(pos).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The lowest key the leaf may hold.
+    pub(crate) fn low(&self) -> &'a [u8] {
+        self.node.low()
+    }
+
+    /// The lowest key beyond the leaf.
+    pub(crate) fn high(&self) -> Option<&'a [u8]> {
+        self.node.high()
+    }
+
+    /// Number of entries.
+    pub(crate) fn count(&self) -> usize {
+        self.node.count()
+    }
+
+    /// Entry `i`'s key.
+    pub(crate) fn key(&self, i: usize) -> Result<Vec<u8>, Damage> {
+        self.node.key(i)
+    }
+
+    /// Entry `i`'s value.
+    #[inline]
+    pub(crate) fn value(&self, i: usize) -> Result<ValueRef<'a>, Damage> {
+        value_of(self.node.leaf_cell(i)?)
+    }
+
+    /// Number of the first entry at or after `key`.
+    pub(crate) fn lower(&self, key: &[u8]) -> Result<usize, Damage> {
+        self.node.lower(key)
+    }
+
+    /// How entry `i`'s key compares with `key`.
+    pub(crate) fn compare(&self, i: usize, key: &[u8]) -> Result<Ordering, Damage> {
+        let (pos, found) = self.node.search(key)?;
+        Ok(if found && pos == i { Ordering::Equal } else { i.cmp(&pos).then(Ordering::Greater) })
+    }
+}

@@ -1,0 +1,171 @@
+//! Where to divide a node, and joining two: pure functions on node bytes. The tree does the latching around them.
+
+use super::edit::{self, PageEdit, Shape, build, shape_of};
+use super::node::*;
+use std::ops::Range;
+use varve_volume::page;
+
+/// How a node is to be divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Leaf: slots from here on go right. Inner: this slot's key goes up, its child becomes the right node's leftmost.
+    pub at: usize,
+    /// Low fence of the right node.
+    pub separator: Vec<u8>,
+}
+
+/// The shortest key above `low` and not above `high` (`low < high`).
+pub(crate) fn separator(low: &[u8], high: &[u8]) -> Vec<u8> {
+    debug_assert!(low < high);
+    high[..(common(low, high) + 1).min(high.len())].to_vec()
+}
+
+/// First slot of the upper half of a node, by bytes.
+fn middle(node: &Node<'_>) -> Result<usize, Damage> {
+    let mut sizes = Vec::with_capacity(node.count());
+    for i in 0..node.count() {
+        sizes.push(SLOT + node.cell_len(i)?);
+    }
+    let (half, mut sum) = (sizes.iter().sum::<usize>() / 2, 0);
+    let at = sizes.iter().position(|s| {
+        sum += s;
+        sum > half
+    });
+    Ok(at.unwrap_or(0))
+}
+
+/// The shapes and cells of the two halves.
+fn halves<'a>(node: &Node<'a>, plan: &'a Plan) -> Result<[(Shape<'a>, (Node<'a>, Range<usize>)); 2], Damage> {
+    let leaf = node.level() == 0;
+    let leftmost = if leaf { 0 } else { node.child(plan.at + 1)? };
+    let old = shape_of(node);
+    let from = if leaf { plan.at } else { plan.at + 1 };
+    let left = (Shape { high: Some(&plan.separator), ..old }, (*node, 0..plan.at));
+    Ok([left, (Shape { low: &plan.separator, leftmost, ..old }, (*node, from..node.count()))])
+}
+
+/// Whether both halves fit their pages with their new fences.
+fn feasible(node: &Node<'_>, plan: &Plan) -> Result<bool, Damage> {
+    for (shape, part) in halves(node, plan)? {
+        if !edit::fits(&shape, &[part])? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The feasible division nearest to `start`, which `plan` makes for a slot in `from..to`.
+fn nearest(node: &Node<'_>, start: usize, slots: Range<usize>, plan: impl Fn(usize) -> Result<Plan, Damage>) -> Result<Option<Plan>, Damage> {
+    let start = start.clamp(slots.start, slots.end.max(1) - 1);
+    for distance in 0..slots.len() {
+        for at in [start.checked_sub(distance), start.checked_add(distance)].into_iter().flatten() {
+            if slots.contains(&at) {
+                let p = plan(at)?;
+                if feasible(node, &p)? {
+                    return Ok(Some(p));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Where to divide a leaf in which room for `key` is wanted. None when no division could help (nothing but the key itself is there).
+///
+/// Runs of ascending (or descending) inserts, told by the slot of the last insert, divide at the insert position, so that what they leave behind stays full;
+/// else the node is halved.
+pub(crate) fn plan_leaf(node: &Node<'_>, key: &[u8], room: usize) -> Result<Option<Plan>, Damage> {
+    let (pos, found) = node.search(key)?;
+    let count = node.count();
+    if count == 0 || (found && count == 1) {
+        return Ok(None);
+    }
+    let spare = node.end() - SLOTS;
+    let size = |slots: Range<usize>| slots.map(|i| node.cell_len(i).map(|l| l + SLOT)).sum::<Result<usize, _>>();
+    if !found && pos > 0 && (pos == count || node.hint() + 1 == pos) {
+        let plan = Plan { at: pos, separator: separator(&node.key(pos - 1)?, key) }; // ascending: the key begins the right node
+        if size(pos..count)? + plan.separator.len() + room <= spare && feasible(node, &plan)? {
+            return Ok(Some(plan));
+        }
+    }
+    if !found && pos < count && (pos == 0 || node.hint() == pos) {
+        let plan = Plan { at: pos, separator: separator(key, &node.key(pos)?) }; // descending: the key ends the left node
+        if size(0..pos)? + plan.separator.len() + room <= spare && feasible(node, &plan)? {
+            return Ok(Some(plan));
+        }
+    }
+    if count == 1 {
+        return Ok(None);
+    }
+    nearest(node, middle(node)?, 1..count, |at| Ok(Plan { at, separator: separator(&node.key(at - 1)?, &node.key(at)?) }))
+}
+
+/// Where to divide an inner node in which a separator like `key` is to be inserted. None when it has no separator.
+pub(crate) fn plan_inner(node: &Node<'_>, key: &[u8]) -> Result<Option<Plan>, Damage> {
+    let count = node.count();
+    let (pos, _) = node.search(key)?;
+    let ascending = count > 1 && pos == count && node.hint() + 1 == count;
+    let start = if ascending { count - 1 } else { middle(node)? };
+    nearest(node, start, 0..count, |at| Ok(Plan { at, separator: node.key(at)? }))
+}
+
+/// Fills the right node of a division on a fresh page.
+pub(crate) fn fill_right(bytes: &mut [u8], old: &Node<'_>, plan: &Plan) -> Result<(), Damage> {
+    let [_, (shape, part)] = halves(old, plan)?;
+    if old.level() == 0 && plan.at == old.count() && old.high().is_none() && old.count() >= 16 {
+        // An ascending load: what the full node's keys share, those of the next one will likely share.
+        let prefix = common(&old.key(0)?, &plan.separator);
+        edit::Builder::new(bytes, &shape, &plan.separator[..prefix]).finish();
+        return Ok(());
+    }
+    build(bytes, &shape, &[part], None)
+}
+
+/// Cuts the left node of a division down. The node was validated.
+pub(crate) fn cut_left(page: &mut impl PageEdit, plan: &Plan) -> Result<(), Damage> {
+    let node = Node::parse(page.bytes())?;
+    if plan.at == node.count() && node.gap() >= plan.separator.len() {
+        return edit::set_high(page, &plan.separator);
+    }
+    let copy = page.bytes().to_vec();
+    let old = Node::parse(&copy)?;
+    let [(shape, part), _] = halves(&old, plan)?;
+    let mut built = Ok(());
+    page.image(|bytes| built = build(bytes, &shape, &[part], None));
+    built
+}
+
+/// Makes the page an empty leaf.
+pub(crate) fn init_leaf(bytes: &mut [u8], low: &[u8], high: Option<&[u8]>, end: usize) {
+    let shape = Shape { level: 0, low, high, leftmost: 0, end };
+    edit::Builder::new(bytes, &shape, &low[..shape.base()]).finish();
+    page::set_kind(bytes, super::leaf::KIND_LEAF);
+}
+
+/// Whether two neighbours fit one node and leave an eighth of it free (so that the next insert does not divide it again).
+pub(crate) fn can_join(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
+    if left.level() != right.level() || left.high() != Some(right.low()) {
+        return Err(Damage("neighbouring nodes do not meet"));
+    }
+    let shape = Shape { high: right.high(), ..shape_of(left) };
+    let (extra, next) = if left.level() > 0 { (SLOT + 8 + right.low().len(), Some(right.low())) } else { (0, None) };
+    let (_, size) = edit::measure(&shape, &[(*left, 0..left.count()), (*right, 0..right.count())], next)?;
+    let all = shape.end - SLOTS;
+    Ok(size + extra <= all - all / 8)
+}
+
+/// Moves all of `right` into `left`. Both were validated and `can_join` said yes.
+pub(crate) fn join(page: &mut impl PageEdit, right: &Node<'_>) -> Result<(), Damage> {
+    let copy = page.bytes().to_vec();
+    let left = Node::parse(&copy)?;
+    let shape = Shape { high: right.high(), ..shape_of(&left) };
+    let next = (left.level() > 0).then_some(right.low());
+    let mut built = Ok(());
+    page.image(|bytes| built = build(bytes, &shape, &[(left, 0..left.count()), (*right, 0..right.count())], next));
+    built?;
+    if left.level() > 0 {
+        // Between the two comes the separator, with the right node's leftmost child.
+        edit::insert(page, right.low(), [&right.child(0)?.to_le_bytes(), &[]])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,359 @@
+//! Node layer: random edits against a `BTreeMap`, redo replayed over the old page, damaged bytes.
+
+use super::edit::{self, PageEdit, Shape};
+use super::leaf::{self, CellValue, ValueRef};
+use super::node::*;
+use super::split;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use varve_volume::page;
+
+#[derive(Debug)]
+enum Op {
+    Write(usize, Vec<u8>),
+    Shift(usize, usize, usize),
+    Image(Vec<u8>),
+}
+
+/// A page in memory that records what is done to it.
+struct Recorder {
+    page: Vec<u8>,
+    ops: Vec<Op>,
+}
+
+impl Recorder {
+    fn leaf(size: usize, low: &[u8], high: Option<&[u8]>) -> Recorder {
+        let mut page = vec![0; size];
+        split::init_leaf(&mut page, low, high, size);
+        Recorder { page, ops: Vec::new() }
+    }
+
+    fn node(&self) -> Node<'_> {
+        Node::parse(&self.page).unwrap()
+    }
+
+    fn redo_bytes(&self) -> usize {
+        self.ops.iter().map(|o| match o { Op::Write(_, b) => b.len() + 5, Op::Shift(..) => 7, Op::Image(p) => p.len() }).sum()
+    }
+}
+
+impl PageEdit for Recorder {
+    fn bytes(&self) -> &[u8] {
+        &self.page
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        assert!(at >= HEADER);
+        self.page[at..at + bytes.len()].copy_from_slice(bytes);
+        self.ops.push(Op::Write(at, bytes.to_vec()));
+    }
+
+    fn shift(&mut self, from: usize, to: usize, len: usize) {
+        assert!(from >= HEADER && to >= HEADER);
+        self.page.copy_within(from..from + len, to);
+        self.ops.push(Op::Shift(from, to, len));
+    }
+
+    fn image(&mut self, f: impl FnOnce(&mut [u8])) {
+        f(&mut self.page);
+        self.ops.push(Op::Image(self.page.clone()));
+    }
+}
+
+fn replay(page: &mut Vec<u8>, ops: &[Op]) {
+    for op in ops {
+        match op {
+            Op::Write(at, b) => page[*at..*at + b.len()].copy_from_slice(b),
+            Op::Shift(f, t, l) => page.copy_within(*f..*f + *l, *t),
+            Op::Image(b) => page.clone_from(b),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(usize),
+    Update(usize, Vec<u8>),
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..12),
+        prop::collection::vec(0u8..3, 0..8),
+        (0u32..2000).prop_map(|n| format!("user{n:08}").into_bytes()),
+        (0u32..200).prop_map(|n| [b"user0000".as_slice(), &n.to_be_bytes()].concat()),
+        (0u8..4, 100usize..900).prop_map(|(b, n)| vec![b; n]),
+    ]
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 0..600)]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (key(), value()).prop_map(|(k, v)| Step::Put(k, v)),
+        1 => (0usize..1000).prop_map(Step::Remove),
+        2 => (0usize..1000, value()).prop_map(|(i, v)| Step::Update(i, v)),
+    ];
+    prop::collection::vec(step, 0..200)
+}
+
+fn check_equal(page: &[u8], model: &BTreeMap<Vec<u8>, Vec<u8>>) {
+    let node = Node::parse(page).unwrap();
+    node.validate().unwrap();
+    assert_eq!(node.count(), model.len());
+    for (i, (k, v)) in model.iter().enumerate() {
+        assert_eq!(&node.key(i).unwrap(), k);
+        assert_eq!(leaf::get(page, k).unwrap(), Some(ValueRef::Inline(v)));
+        assert_eq!(node.search(k).unwrap(), (i, true));
+    }
+}
+
+/// Splits the model's keys as a plan says.
+fn check_split(r: &Recorder, model: &BTreeMap<Vec<u8>, Vec<u8>>, key: &[u8], room: usize) {
+    let old = r.page.clone();
+    let node = Node::parse(&old).unwrap();
+    let Some(plan) = split::plan_leaf(&node, key, room).unwrap() else { return };
+    let mut right = vec![0; old.len()];
+    split::fill_right(&mut right, &node, &plan).unwrap();
+    page::set_kind(&mut right, leaf::KIND_LEAF);
+    let mut left = Recorder { page: old.clone(), ops: Vec::new() };
+    split::cut_left(&mut left, &plan).unwrap();
+    let (mut l, h) = (model.clone(), plan.separator.clone());
+    let rest = l.split_off(&h);
+    check_equal(&left.page, &l);
+    check_equal(&right, &rest);
+    let right_node = Node::parse(&right).unwrap();
+    assert_eq!(left.node().high(), Some(right_node.low()));
+    assert_eq!(right_node.high(), node.high());
+    if split::can_join(&left.node(), &right_node).unwrap() {
+        split::join(&mut left, &right_node).unwrap();
+        check_equal(&left.page, model);
+        assert_eq!(left.node().high(), node.high());
+    }
+    let mut again = old;
+    replay(&mut again, &left.ops);
+    assert_eq!(again, left.page);
+}
+
+fn run(size: usize, low: &[u8], high: Option<&[u8]>, steps: Vec<Step>) {
+    let usable = size - HEADER;
+    let mut r = Recorder::leaf(size, low, high);
+    let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    for step in steps {
+        let pick = |i: usize| model.keys().nth(i % model.len().max(1)).cloned();
+        let before = r.page.clone();
+        r.ops.clear();
+        match step {
+            Step::Remove(i) => {
+                let Some(k) = pick(i) else { continue };
+                assert!(leaf::remove(&mut r, &k).unwrap().existed);
+                model.remove(&k);
+                assert!(r.ops.len() <= 2);
+            }
+            Step::Put(..) | Step::Update(..) => {
+                let (k, v) = match step {
+                    Step::Put(k, v) => (k, v),
+                    Step::Update(i, v) => match pick(i) {
+                        Some(k) => (k, v),
+                        None => continue,
+                    },
+                    Step::Remove(_) => unreachable!(),
+                };
+                if k.len() > leaf::max_key(usable) || v.len() > leaf::max_inline(usable, k.len()) || !r.node().covers(&k) {
+                    continue;
+                }
+                let cell = CellValue::Inline(&v);
+                let need = leaf::cell_size(&k, &cell);
+                if leaf::room_for(&r.page, &k) < need {
+                    check_split(&r, &model, &k, need);
+                    continue;
+                }
+                leaf::prepare(&r.page, &k, need).unwrap();
+                let same_length = model.get(&k).is_some_and(|o| o.len() == v.len());
+                let change = leaf::put(&mut r, &k, cell).unwrap();
+                assert_eq!(change.existed, model.insert(k, v).is_some());
+                assert!(!same_length || r.ops.len() <= 1);
+                assert!(r.ops.len() <= 6 || r.ops.iter().any(|o| matches!(o, Op::Image(_))));
+            }
+        }
+        let mut redone = before;
+        replay(&mut redone, &r.ops);
+        assert_eq!(redone, r.page);
+        check_equal(&r.page, &model);
+    }
+    if r.node().covers(b"user00001000") {
+        check_split(&r, &model, b"user00001000", 100);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_leaf_is_a_sorted_map(steps in steps(), size in prop::sample::select(vec![4096usize, 8192, 16384])) {
+        run(size, b"", None, steps);
+    }
+
+    #[test]
+    fn a_leaf_between_fences_is_a_sorted_map(steps in steps(), a in key(), b in key()) {
+        let (low, high) = if a < b { (a, b) } else { (b, a) };
+        if low < high {
+            run(4096, &low, Some(&high), steps);
+        }
+    }
+
+    #[test]
+    fn damaged_bytes_never_panic(flips in prop::collection::vec((32usize..4096, any::<u8>()), 1..40), few in any::<bool>(), k in key(), v in value()) {
+        let mut r = Recorder::leaf(4096, b"", None);
+        for i in 0..30u32 {
+            leaf::put(&mut r, format!("user{i:06}").as_bytes(), CellValue::Inline(&[7; 40])).unwrap();
+        }
+        for (at, b) in flips {
+            // Either anywhere, or among header and slots, where it hurts.
+            let at = if few { HEADER + (at - HEADER) % 300 } else { at };
+            r.page[at] = b;
+        }
+        exercise(&mut r, &k, &v);
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 4096), header in prop::collection::vec(0u16..5000, 12), k in key(), v in value()) {
+        let mut r = Recorder { page: bytes, ops: Vec::new() };
+        for (i, h) in header.iter().enumerate() {
+            r.page[HEADER + 2 * i..HEADER + 2 * i + 2].copy_from_slice(&h.to_le_bytes());
+        }
+        exercise(&mut r, &k, &v);
+    }
+}
+
+/// Everything that is done to pages read from a device.
+fn exercise(r: &mut Recorder, k: &[u8], v: &[u8]) {
+    let _ = leaf::get(&r.page, k);
+    let _ = leaf::covers(&r.page, page::keyspace(&r.page), k);
+    if let Ok(node) = Node::parse(&r.page) {
+        let _ = (node.validate(), node.room(), node.used(), node.high(), node.low());
+        let _ = (node.child_for(k), node.child_below(k));
+        for i in 0..node.count() {
+            let _ = (node.key(i), node.leaf_cell(i), node.child(i), node.payload(i));
+        }
+        if node.validate().is_ok() && node.level() == 0 {
+            let _ = split::plan_leaf(&node, k, 100);
+        }
+    }
+    let cell = CellValue::Inline(&v[..v.len().min(200)]);
+    let need = leaf::cell_size(k, &cell);
+    if leaf::room_for(&r.page, k) >= need && leaf::covers(&r.page, page::keyspace(&r.page), k) && leaf::prepare(&r.page, k, need).is_ok() {
+        let _ = leaf::put(r, k, cell);
+        let _ = leaf::remove(r, k);
+    }
+}
+
+#[test]
+fn redo_is_small() {
+    let mut r = Recorder::leaf(16384, b"", None);
+    for i in (0..200u32).step_by(2) {
+        leaf::put(&mut r, format!("user{i:08}").as_bytes(), CellValue::Inline(&[1; 50])).unwrap();
+    }
+    r.ops.clear();
+    leaf::put(&mut r, b"user00000101", CellValue::Inline(&[2; 50])).unwrap();
+    assert_eq!(r.ops.len(), 4);
+    assert!(r.redo_bytes() < 50 + 12 + 45, "{}", r.redo_bytes());
+    r.ops.clear();
+    let mut v = [2; 50];
+    (v[10], v[20]) = (3, 3);
+    leaf::put(&mut r, b"user00000101", CellValue::Inline(&v)).unwrap();
+    assert!(matches!(&r.ops[..], [Op::Write(_, b)] if b.len() == 11));
+    r.ops.clear();
+    leaf::put(&mut r, b"user00000101", CellValue::Inline(&v)).unwrap();
+    assert!(r.ops.is_empty());
+}
+
+#[test]
+fn an_ascending_load_leaves_full_leaves_and_divides_without_an_image() {
+    let mut r = Recorder::leaf(16384, b"", None);
+    let cell = CellValue::Inline(&[1; 100]);
+    let (mut i, mut leaves) = (0u32, 0);
+    while leaves < 20 {
+        let k = format!("user{i:08}").into_bytes();
+        if leaf::room_for(&r.page, &k) < leaf::cell_size(&k, &cell) {
+            let copy = r.page.clone();
+            let node = Node::parse(&copy).unwrap();
+            let plan = split::plan_leaf(&node, &k, leaf::cell_size(&k, &cell)).unwrap().unwrap();
+            assert_eq!(plan.at, node.count());
+            let mut right = vec![0; 16384];
+            split::fill_right(&mut right, &node, &plan).unwrap();
+            page::set_kind(&mut right, leaf::KIND_LEAF);
+            r.ops.clear();
+            split::cut_left(&mut r, &plan).unwrap();
+            assert!(r.redo_bytes() < 100);
+            let left = r.node();
+            left.validate().unwrap();
+            assert!(leaves == 0 || left.used() * 100 > 97 * 16384, "fill {}", left.used());
+            r = Recorder { page: right, ops: Vec::new() };
+            leaves += 1;
+        }
+        leaf::put(&mut r, &k, cell).unwrap();
+        i += 1;
+    }
+}
+
+#[test]
+fn inner_nodes_divide_and_join() {
+    for longest in [8usize, 1024] {
+        let mut r = Recorder { page: vec![0; 4096], ops: Vec::new() };
+        let shape = Shape { level: 1, low: b"", high: None, leftmost: 99, end: 4096 };
+        edit::Builder::new(&mut r.page, &shape, b"").finish();
+        let mut rng = varve_rt::Rng::from_seed(longest as u64);
+        let mut model: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        for child in 100u64.. {
+            let k: Vec<u8> = (0..1 + rng.below(longest as u64)).map(|_| rng.below(4) as u8).collect();
+            if model.contains_key(&k) {
+                continue;
+            }
+            if r.node().room_for(&k) < SLOT + 8 + k.len() {
+                break;
+            }
+            edit::insert(&mut r, &k, [&child.to_le_bytes(), &[]]).unwrap();
+            r.node().validate().unwrap();
+            model.insert(k, child);
+            for (i, (k, c)) in model.iter().enumerate() {
+                assert_eq!(r.node().child_for(k).unwrap(), i + 1);
+                assert_eq!(r.node().child(i + 1).unwrap(), *c);
+                assert_eq!(r.node().child_below(k).unwrap(), i);
+            }
+        }
+        let copy = r.page.clone();
+        let node = Node::parse(&copy).unwrap();
+        let plan = split::plan_inner(&node, &vec![2; longest]).unwrap().unwrap();
+        let mut right = vec![0; 4096];
+        split::fill_right(&mut right, &node, &plan).unwrap();
+        split::cut_left(&mut r, &plan).unwrap();
+        let right = Node::parse(&right).unwrap();
+        (r.node().validate().unwrap(), right.validate().unwrap());
+        assert_eq!(r.node().count() + right.count() + 1, model.len());
+        assert_eq!(right.child(0).unwrap(), model[&plan.separator]);
+        // Thin both out until they fit one node.
+        let (mut l, mut rr) = (r, Recorder { page: right.bytes().to_vec(), ops: Vec::new() });
+        while !split::can_join(&l.node(), &rr.node()).unwrap() {
+            for p in [&mut l, &mut rr] {
+                if p.node().count() > 0 {
+                    let k = p.node().key(0).unwrap();
+                    model.remove(&k);
+                    edit::remove(p, 0).unwrap();
+                }
+            }
+        }
+        split::join(&mut l, &rr.node()).unwrap();
+        l.node().validate().unwrap();
+        assert_eq!(l.node().count(), model.len());
+        for (k, c) in &model {
+            let n = l.node();
+            assert_eq!(n.child(n.child_for(k).unwrap()).unwrap(), *c);
+        }
+        edit::set_child(&mut l, 0, 5).unwrap();
+        assert_eq!(l.node().child(0).unwrap(), 5);
+    }
+}
