@@ -5,6 +5,8 @@
 #![warn(missing_docs)]
 
 pub mod budget;
+#[doc(hidden)]
+pub mod buffer;
 pub mod error;
 
 #[allow(dead_code)] // the tree over these nodes is what uses them

@@ -1,0 +1,173 @@
+//! What a pool can be told: plain data, every value visible in [`crate::buffer::Pool::config`].
+
+use super::frame::Frame;
+use super::policy::{self, PolicyOptions};
+use super::victim;
+use std::time::Duration;
+use varve_rt::atomic::AtomicU32;
+
+/// Configuration of a [`crate::buffer::Pool`]. [`PoolConfig::new`] gives the defaults (InnoDB 5.7's shape, scaled to the pool).
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolConfig {
+    /// Bytes of a page, header included: 4096, 8192, 16384 or 32768.
+    pub page_size: usize,
+    /// Frames of the whole pool.
+    pub frames: usize,
+    /// Independent instances; pages are spread over them by their id.
+    pub instances: usize,
+    /// Replacement policy, by its name in [`policy::REGISTRY`].
+    pub replacement: &'static str,
+    /// Options of the policy.
+    pub policy: PolicyOptions,
+    /// What a miss does when the coldest pages are dirty, by its name in [`victim::REGISTRY`].
+    pub victim: &'static str,
+    /// Who writes in the background and how much.
+    pub cleaner: CleanerConfig,
+    /// Read-ahead.
+    pub read_ahead: ReadAhead,
+    /// Pages in flight per batch of writes.
+    pub write_batch: usize,
+    /// Staging buffers (pages) shared by all writers of the pool.
+    pub staging_pages: usize,
+    /// Hits that a thread gathers before it tells the policy, per instance. A pool made inside a simulation uses 1.
+    pub hit_buffer: usize,
+    /// A miss that found no frame for this long fails: the pool is too small for what is pinned.
+    pub frame_timeout: Duration,
+}
+
+/// Background writing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CleanerConfig {
+    /// Which cleaner.
+    pub kind: CleanerKind,
+    /// Pages examined from the cold end of an instance per pass.
+    pub scan_depth: usize,
+    /// Free frames that a pass tries to reach per instance.
+    pub free_target: usize,
+    /// A cleaner is woken when the free frames of its instance fall below this.
+    pub free_low: usize,
+    /// Time between passes when nobody wakes the cleaner.
+    pub interval: Duration,
+    /// Recoverability writes per second that are considered normal (InnoDB's `io_capacity`).
+    pub io: u32,
+    /// Most recoverability writes per second (`io_capacity_max`).
+    pub io_max: u32,
+    /// Share of dirty pages in percent that the dirty term of the rate is measured against.
+    pub max_dirty: u32,
+    /// Share of dirty pages in percent from which the dirty term counts.
+    pub low_water: u32,
+}
+
+/// Kinds of cleaner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CleanerKind {
+    /// One thread per instance, chunk after chunk, each waited for (InnoDB).
+    Fixed,
+    /// Nobody: victims are written by who needs them, and checkpoints write the rest.
+    Off,
+}
+
+/// Read-ahead.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadAhead {
+    /// Misses in a row on ascending neighbours that start read-ahead; 0 = never.
+    pub linear_threshold: u32,
+    /// Pages read ahead of a recognised run.
+    pub window: u32,
+    /// Pages of a 64-page extent, loaded by misses, that make read-ahead load the rest of it; 0 = never.
+    pub random_threshold: u32,
+    /// Hints that may wait for the reader thread; more are dropped and counted.
+    pub queue: usize,
+    /// Pages per batch of reads.
+    pub batch: usize,
+}
+
+/// Hit buffers per instance; threads are spread over them.
+pub(super) const HIT_STRIPES: usize = 8;
+
+impl PoolConfig {
+    /// Defaults for a pool of `frames` pages of `page_size` bytes.
+    pub fn new(page_size: usize, frames: usize) -> PoolConfig {
+        let instances = (frames / 4096).clamp(1, 8);
+        let per_instance = frames / instances;
+        let scan_depth = (per_instance / 4).clamp(1, 1024);
+        let free_target = (per_instance / 32).clamp(1, 1024);
+        PoolConfig {
+            page_size,
+            frames,
+            instances,
+            replacement: "lru-midpoint",
+            policy: PolicyOptions::default(),
+            victim: "spf",
+            cleaner: CleanerConfig {
+                kind: CleanerKind::Fixed,
+                scan_depth,
+                free_target,
+                free_low: free_target.div_ceil(2),
+                interval: Duration::from_secs(1),
+                io: 2000,
+                io_max: 20_000,
+                max_dirty: 75,
+                low_water: 10,
+            },
+            read_ahead: ReadAhead { linear_threshold: 8, window: 32, random_threshold: 0, queue: 256, batch: 32 },
+            write_batch: (frames / 32).clamp(1, 64),
+            staging_pages: (frames / 16).clamp(2, 256),
+            hit_buffer: 64,
+            frame_timeout: Duration::from_secs(20),
+        }
+    }
+
+    /// Defaults for a pool that takes at most `bytes` of memory, everything counted; at least 16 frames.
+    pub fn with_memory(page_size: usize, bytes: usize) -> PoolConfig {
+        let mut frames = bytes / (page_size + FRAME_BYTES);
+        loop {
+            let config = PoolConfig::new(page_size, frames.max(16));
+            let used = config.memory_bytes();
+            if used <= bytes || frames <= 16 {
+                return config;
+            }
+            frames -= ((used - bytes) / (page_size + FRAME_BYTES)).max(1).min(frames - 16);
+        }
+    }
+
+    /// Memory that the pool takes, bytes: arena, frames, page table, policy, dirty list, staging and hit buffers.
+    pub fn memory_bytes(&self) -> usize {
+        let hits = self.instances * HIT_STRIPES * (self.hit_buffer * 8 + 64);
+        self.frames * (self.page_size + FRAME_BYTES) + self.staging_pages * self.page_size + hits + ARENA_SLACK
+    }
+
+    /// Checks that the values make sense together; the error says which does not.
+    pub fn validate(&self) -> Result<(), String> {
+        let c = &self.cleaner;
+        let rules = [
+            ([4096, 8192, 16384, 32768].contains(&self.page_size), "page_size must be 4096, 8192, 16384 or 32768"),
+            (self.instances >= 1, "instances must be at least 1"),
+            (self.frames >= 8 * self.instances, "a pool needs at least 8 frames per instance"),
+            (self.frames < 1 << 31, "a pool has at most 2^31 frames"),
+            (policy::find(self.replacement).is_some(), "replacement names no policy"),
+            (victim::find(self.victim).is_some(), "victim names no strategy"),
+            (self.write_batch >= 1 && self.staging_pages >= 1, "write_batch and staging_pages must be at least 1"),
+            (self.hit_buffer >= 1, "hit_buffer must be at least 1"),
+            (c.scan_depth >= 1, "scan_depth must be at least 1"),
+            (
+                c.free_target < self.frames / self.instances.max(1),
+                "free_target must be below the frames of an instance",
+            ),
+            (c.free_low <= c.free_target, "free_low must not be above free_target"),
+            (c.io >= 1 && c.io <= c.io_max, "io must be from 1 to io_max"),
+            (c.max_dirty <= 99 && c.low_water <= c.max_dirty, "low_water <= max_dirty <= 99 must hold"),
+            (self.read_ahead.queue >= 1 && self.read_ahead.batch >= 1, "read-ahead queue and batch must be at least 1"),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(format!("buffer pool: {rule}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Alignment of the arena and allocator overhead.
+const ARENA_SLACK: usize = 16 * 1024;
+
+/// Bytes per frame beside the page: frame, page table (up to four heads a frame), policy (lists and times), dirty set.
+const FRAME_BYTES: usize = size_of::<Frame>() + 4 * size_of::<AtomicU32>() + 48 + 48;

@@ -1,0 +1,236 @@
+//! Frames: the memory of pages, their latches and their state words.
+//!
+//! Invariants
+//! - Frames, latches and the arena live as long as the pool; they are never freed or moved.
+//! - The bytes of a frame are read under its latch (shared or exclusive) and written under its exclusive latch only; a read
+//!   in flight counts as holding the exclusive latch.
+//! - `page` changes under the exclusive latch *and* the instance's lock. While a frame is latched or pinned by anybody else it
+//!   does not change.
+//! - `pins` rises under the latch (or by cloning a pin) and falls at any time. Who holds the exclusive latch and sees no
+//!   pins may take the frame away.
+//! - `DIRTY` is set under the exclusive latch; `WRITING` under the shared one; both fall under the instance's lock.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use varve_rt::RwLock;
+use varve_rt::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use varve_volume::{PageId, PageUse};
+
+/// Page id of an empty frame.
+pub(super) const NO_PAGE: u64 = u64::MAX;
+
+/// The page has changes that no completed write covers.
+pub(super) const DIRTY: u32 = 1;
+/// A write of the page is in flight.
+pub(super) const WRITING: u32 = 2;
+/// Changed since the copy in flight was made.
+pub(super) const REDIRTIED: u32 = 4;
+/// Loaded by read-ahead and not accessed yet.
+pub(super) const PREFETCHED: u32 = 8;
+/// The replacement policy has the page in its lists. Changes under the instance's lock only.
+pub(super) const KNOWN: u32 = 16;
+/// Loaded on demand; the access that it was loaded for has not been recorded and is no hit.
+pub(super) const MISSED: u32 = 32;
+
+/// A shared/exclusive latch without data of its own.
+pub(super) struct Latch(RwLock<()>);
+
+impl Latch {
+    fn new() -> Latch {
+        Latch(RwLock::new(()))
+    }
+
+    #[inline]
+    pub(super) fn lock_shared(&self) {
+        std::mem::forget(self.0.read());
+    }
+
+    #[inline]
+    pub(super) fn lock_exclusive(&self) {
+        std::mem::forget(self.0.write());
+    }
+
+    #[inline]
+    pub(super) fn try_lock_shared(&self) -> bool {
+        self.0.try_read().map(std::mem::forget).is_some()
+    }
+
+    #[inline]
+    pub(super) fn try_lock_exclusive(&self) -> bool {
+        self.0.try_write().map(std::mem::forget).is_some()
+    }
+
+    /// # Safety
+    /// The caller holds the latch shared and gives it up.
+    #[inline]
+    pub(super) unsafe fn unlock_shared(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.force_unlock_read() }
+    }
+
+    /// # Safety
+    /// The caller holds the latch exclusively and gives it up.
+    #[inline]
+    pub(super) unsafe fn unlock_exclusive(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.force_unlock_write() }
+    }
+}
+
+/// One frame: everything a hit touches lies in one cache line.
+#[repr(align(64))]
+pub(super) struct Frame {
+    pub(super) latch: Latch,
+    /// `DIRTY`, `WRITING`, ...
+    pub(super) state: AtomicU32,
+    /// Id of the page held, or [`NO_PAGE`].
+    pub(super) page: AtomicU64,
+    /// Next frame of the page table's chain.
+    pub(super) next: AtomicU32,
+    pub(super) pins: AtomicU32,
+    data: *mut u8,
+    /// Page type byte, for statistics.
+    pub(super) kind: AtomicU8,
+    /// Cost class as last told by the store.
+    pub(super) class: AtomicU8,
+    logical_reads: AtomicU32,
+    demand_reads: AtomicU32,
+    writes: AtomicU32,
+}
+
+// SAFETY: `data` points into the arena, which outlives the frame; access to its bytes follows the latch (see the invariants).
+unsafe impl Send for Frame {}
+// SAFETY: as above.
+unsafe impl Sync for Frame {}
+
+impl Frame {
+    pub(super) fn new(data: *mut u8) -> Frame {
+        Frame {
+            latch: Latch::new(),
+            state: AtomicU32::new(0),
+            page: AtomicU64::new(NO_PAGE),
+            next: AtomicU32::new(u32::MAX),
+            pins: AtomicU32::new(0),
+            data,
+            kind: AtomicU8::new(0),
+            class: AtomicU8::new(0),
+            logical_reads: AtomicU32::new(0),
+            demand_reads: AtomicU32::new(0),
+            writes: AtomicU32::new(0),
+        }
+    }
+
+    /// Where the page's bytes are.
+    #[inline]
+    pub(super) fn data(&self) -> *mut u8 {
+        self.data
+    }
+
+    #[inline]
+    pub(super) fn holds(&self, id: PageId) -> bool {
+        self.page.load(Acquire) == id.0
+    }
+
+    pub(super) fn is(&self, bits: u32) -> bool {
+        self.state.load(Acquire) & bits != 0
+    }
+
+    /// Whether the page could be taken away if the latch is free: clean, no write in flight, no pins.
+    pub(super) fn evictable(&self) -> bool {
+        self.pins.load(Acquire) == 0 && !self.is(DIRTY | WRITING)
+    }
+
+    /// Whether a replacement write may be tried: dirty, none in flight, no pins.
+    pub(super) fn flushable(&self) -> bool {
+        self.pins.load(Acquire) == 0 && self.state.load(Acquire) & (DIRTY | WRITING) == DIRTY
+    }
+
+    /// Takes the exclusive latch if the frame can be taken away from its page now; no waiting.
+    pub(super) fn try_claim(&self) -> bool {
+        if !self.evictable() || !self.latch.try_lock_exclusive() {
+            return false;
+        }
+        if self.evictable() {
+            return true;
+        }
+        // SAFETY: locked just above.
+        unsafe { self.latch.unlock_exclusive() };
+        false
+    }
+
+    /// Marks the page as about to be written: `DIRTY` without `WRITING` becomes both. Under the shared latch.
+    pub(super) fn begin_write(&self) -> bool {
+        let claim = |s: u32| (s & DIRTY != 0 && s & WRITING == 0).then_some((s | WRITING) & !REDIRTIED);
+        self.state.fetch_update(AcqRel, Acquire, claim).is_ok()
+    }
+
+    /// A write ended well: true when the page is clean now, false when it changed meanwhile. Under the instance's lock.
+    pub(super) fn end_write(&self) -> bool {
+        let end = |s: u32| Some(if s & REDIRTIED != 0 { s & !WRITING } else { s & !(WRITING | DIRTY) });
+        let old = self.state.fetch_update(AcqRel, Acquire, end).expect("always some");
+        debug_assert!(old & WRITING != 0);
+        old & REDIRTIED == 0
+    }
+
+    pub(super) fn count_logical(&self) {
+        self.logical_reads.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn count_demand(&self) {
+        self.demand_reads.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn count_write(&self) {
+        self.writes.fetch_add(1, Relaxed);
+    }
+
+    /// The use of the page since the last call.
+    pub(super) fn take_usage(&self) -> PageUse {
+        PageUse {
+            logical_reads: self.logical_reads.swap(0, Relaxed),
+            demand_reads: self.demand_reads.swap(0, Relaxed),
+            writes: self.writes.swap(0, Relaxed),
+        }
+    }
+}
+
+/// The memory of all frames: one allocation, aligned to 4096 bytes, zeroed, touched only when used.
+pub(super) struct Arena {
+    raw: *mut u8,
+    layout: Layout,
+    base: *mut u8,
+}
+
+// SAFETY: the arena only owns the memory; who may touch which part is the frames' business.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    const ALIGN: usize = 4096;
+
+    pub(super) fn new(bytes: usize) -> Arena {
+        // Asked for with a small alignment and aligned by hand: that way the zeros come from fresh pages of the system
+        // and nothing is touched.
+        let layout = Layout::from_size_align(bytes + Self::ALIGN, 16).expect("arena fits the address space");
+        // SAFETY: the layout's size is not zero.
+        let raw = unsafe { alloc_zeroed(layout) };
+        if raw.is_null() {
+            handle_alloc_error(layout);
+        }
+        let base = raw.wrapping_add(raw.align_offset(Self::ALIGN));
+        Arena { raw, layout, base }
+    }
+
+    /// Address of byte `at`.
+    pub(super) fn at(&self, at: usize) -> *mut u8 {
+        assert!(at < self.layout.size() - Self::ALIGN);
+        self.base.wrapping_add(at)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; the frames that point into it go with the pool.
+        unsafe { dealloc(self.raw, self.layout) }
+    }
+}

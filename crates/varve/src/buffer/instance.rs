@@ -1,0 +1,313 @@
+//! One instance of the pool: its frames, its page table, and its lists under one lock.
+//!
+//! Lock order: a frame's latch comes before the instance's lock. Under the lock latches are only tried, no device or log is
+//! waited for, and no other lock is taken.
+
+use super::config::{HIT_STRIPES, PoolConfig};
+use super::frame::{DIRTY, Frame, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, WRITING};
+use super::hits::{HitBuffers, Pushed};
+use super::policy::{self, Ask, Load, Replacement, Slot, Unlink};
+use super::stats::Counters;
+use super::table::PageTable;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use varve_rt::atomic::Ordering::*;
+use varve_rt::{Condvar, Event, Mutex, MutexGuard};
+use varve_volume::{CostClass, Lsn, PageId, WriteWhy};
+
+/// What the instance's lock protects.
+pub(super) struct Lists {
+    pub(super) free: Vec<Slot>,
+    pub(super) policy: Box<dyn Replacement>,
+    /// Dirty pages by their first-change LSN.
+    pub(super) dirty: BTreeSet<(Lsn, Slot)>,
+    /// First-change LSN of each dirty slot.
+    first: Vec<Lsn>,
+    /// The next bounded scan for a victim is worth while (cleared by one that found nothing, set by every write completed).
+    pub(super) scan_pays: bool,
+}
+
+pub(super) struct Instance {
+    pub(super) frames: Box<[Frame]>,
+    pub(super) table: PageTable,
+    lists: Mutex<Lists>,
+    hits: HitBuffers,
+    /// A frame became free, or a page clean.
+    frames_cv: Condvar,
+    /// A write ended.
+    writes_cv: Condvar,
+    /// Wakes this instance's cleaner.
+    pub(super) cleaner: Arc<Event>,
+}
+
+impl Instance {
+    /// An instance over frames at the given addresses.
+    pub(super) fn new(config: &PoolConfig, data: impl Iterator<Item = *mut u8>) -> Instance {
+        let frames: Box<[Frame]> = data.map(Frame::new).collect();
+        let count = frames.len();
+        let entry = policy::find(config.replacement).expect("the configuration was validated");
+        let lists = Lists {
+            free: (0..count as Slot).rev().collect(),
+            policy: (entry.make)(count, &config.policy),
+            dirty: BTreeSet::new(),
+            first: vec![0; count],
+            scan_pays: true,
+        };
+        let (stripes, entries) = if varve_rt::in_simulation() { (1, 1) } else { (HIT_STRIPES, config.hit_buffer) };
+        Instance {
+            table: PageTable::new(count),
+            frames,
+            lists: Mutex::new(lists),
+            hits: HitBuffers::new(stripes, entries),
+            frames_cv: Condvar::new(),
+            writes_cv: Condvar::new(),
+            cleaner: Arc::new(Event::new()),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock()
+    }
+
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Lists>> {
+        self.lists.try_lock()
+    }
+
+    pub(super) fn wake_cleaner(&self) {
+        if !self.cleaner.is_set() {
+            self.cleaner.set();
+        }
+    }
+
+    /// Smallest first-change LSN of the instance's dirty pages.
+    pub(super) fn oldest_dirty(&self) -> Option<Lsn> {
+        self.lock().dirty.first().map(|d| d.0)
+    }
+
+    #[inline]
+    pub(super) fn frame(&self, slot: Slot) -> &Frame {
+        &self.frames[slot as usize]
+    }
+
+    /// The frame of `id` without any lock: a hint, see [`PageTable`].
+    #[inline]
+    pub(super) fn hint(&self, id: PageId) -> Option<Slot> {
+        self.table.hint(&self.frames, id)
+    }
+
+    /// Records an access of a latched page.
+    #[inline]
+    pub(super) fn hit(&self, slot: Slot, id: PageId, stats: &Counters) {
+        if self.hits.push(slot, id) == Pushed::Full {
+            self.hits_full(stats);
+        }
+    }
+
+    #[cold]
+    fn hits_full(&self, stats: &Counters) {
+        if let Some(mut lists) = self.lists.try_lock() {
+            self.drain_hits(&mut lists, stats);
+        }
+    }
+
+    /// Tells the policy of every gathered hit.
+    pub(super) fn drain_hits(&self, lists: &mut Lists, stats: &Counters) {
+        let mut now = None;
+        let lost = self.hits.drain(|slot, page| {
+            let frame = self.frame(slot);
+            // The frame may have got another page, or none that the policy knows, since.
+            if frame.page.load(Acquire) as u32 != page || !frame.is(KNOWN) {
+                return;
+            }
+            let now = *now.get_or_insert_with(|| varve_rt::now().as_nanos());
+            frame.count_logical();
+            if frame.is(MISSED) {
+                frame.state.fetch_and(!MISSED, AcqRel);
+                return;
+            }
+            let kind = stats.kind(frame.kind.load(Relaxed));
+            kind.hits.inc();
+            if frame.is(PREFETCHED) && frame.state.fetch_and(!PREFETCHED, AcqRel) & PREFETCHED != 0 {
+                kind.prefetch_used.inc();
+            }
+            lists.policy.hit(slot, now);
+        });
+        stats.hits_dropped.add(lost);
+    }
+
+    /// Gives an empty, unlatched frame back.
+    pub(super) fn free(&self, slot: Slot) {
+        debug_assert_eq!(self.frame(slot).page.load(Acquire), NO_PAGE);
+        self.lock().free.push(slot);
+        self.frame_freed();
+    }
+
+    /// A frame was put on the free list.
+    pub(super) fn frame_freed(&self) {
+        self.frames_cv.notify_one();
+    }
+
+    /// Waits until a frame may have become available, at most `limit`.
+    pub(super) fn wait_for_frame(&self, limit: Duration) {
+        let mut lists = self.lock();
+        if lists.free.is_empty() && !lists.scan_pays {
+            self.frames_cv.wait_for(&mut lists, limit);
+        }
+    }
+
+    /// Waits until some write of this instance ended, at most `limit`.
+    pub(super) fn wait_for_write(&self, lists: &mut MutexGuard<'_, Lists>, limit: Duration) {
+        self.writes_cv.wait_for(lists, limit);
+    }
+
+    /// Writes ended: wakes who waits for them or for clean pages.
+    pub(super) fn writes_ended(&self) {
+        self.writes_cv.notify_all();
+        self.frames_cv.notify_all();
+    }
+
+    /// Makes an exclusively latched empty frame the one of `id`, unless another frame has become that; then false.
+    pub(super) fn publish(&self, lists: &mut Lists, slot: Slot, id: PageId) -> bool {
+        let _ = lists;
+        if self.table.find(&self.frames, id).is_some() {
+            return false;
+        }
+        let frame = self.frame(slot);
+        debug_assert_eq!(frame.page.load(Acquire), NO_PAGE);
+        frame.state.store(0, Release);
+        frame.page.store(id.0, Release);
+        self.table.insert(&self.frames, id, slot);
+        true
+    }
+
+    /// Tells the policy of a page that came into an exclusively latched, published frame.
+    pub(super) fn loaded(&self, lists: &mut Lists, slot: Slot, id: PageId, how: Load, class: CostClass) {
+        let frame = self.frame(slot);
+        frame.class.store(class.0, Relaxed);
+        frame.state.fetch_or(if how == Load::Prefetch { PREFETCHED | KNOWN } else { KNOWN }, AcqRel);
+        lists.policy.load(slot, id, how, class, varve_rt::now().as_nanos());
+    }
+
+    /// Takes the page out of an exclusively latched frame that the policy does not know (any more).
+    pub(super) fn withdraw(&self, lists: &mut Lists, slot: Slot) {
+        let _ = lists;
+        let frame = self.frame(slot);
+        debug_assert!(!frame.is(DIRTY | WRITING | KNOWN));
+        let id = PageId(frame.page.load(Acquire));
+        self.table.remove(&self.frames, id, slot);
+        frame.page.store(NO_PAGE, Release);
+        frame.state.store(0, Release);
+        frame.take_usage();
+    }
+
+    /// Unlinks a page from the policy.
+    pub(super) fn unlink(&self, lists: &mut Lists, slot: Slot, how: Unlink) {
+        self.frame(slot).state.fetch_and(!KNOWN, AcqRel);
+        lists.policy.unlink(slot, how);
+    }
+
+    /// Finds a victim, latches its frame exclusively and unlinks it from the policy; the page is still in the table.
+    pub(super) fn claim_victim(&self, lists: &mut Lists, ask: Ask, stats: &Counters) -> Option<Slot> {
+        self.drain_hits(lists, stats);
+        let slot = lists.policy.victim(ask, &mut |slot| self.frame(slot).try_claim())?;
+        self.unlink(lists, slot, Unlink::Evicted);
+        Some(slot)
+    }
+
+    /// Latches a frame exclusively and unlinks its page from the policy, if that page may be evicted now.
+    pub(super) fn claim(&self, lists: &mut Lists, slot: Slot, how: Unlink) -> bool {
+        let frame = self.frame(slot);
+        let claimed = frame.is(KNOWN) && frame.try_claim();
+        if claimed {
+            self.unlink(lists, slot, how);
+        }
+        claimed
+    }
+
+    /// The store told the cost class of a resident page; `wrote` if it did so as the result of a write.
+    pub(super) fn set_class(
+        &self,
+        lists: &mut Lists,
+        slot: Slot,
+        class: CostClass,
+        wrote: Option<WriteWhy>,
+        stats: &Counters,
+    ) {
+        let frame = self.frame(slot);
+        if !frame.is(KNOWN) || frame.class.swap(class.0, Relaxed) == class.0 {
+            return;
+        }
+        stats.class_changes.inc();
+        lists.policy.class_changed(slot, class, wrote, varve_rt::now().as_nanos());
+    }
+
+    /// The page in a frame became dirty.
+    pub(super) fn dirtied(&self, lists: &mut Lists, slot: Slot, first: Lsn) {
+        lists.first[slot as usize] = first;
+        let new = lists.dirty.insert((first, slot));
+        assert!(new, "slot {slot} was dirty already");
+        lists.policy.dirtied(slot, varve_rt::now().as_nanos());
+    }
+
+    /// A write of the page in a frame, of its state at `lsn`, ended well. True when the page is clean now.
+    pub(super) fn written(&self, lists: &mut Lists, slot: Slot, lsn: Lsn, why: WriteWhy) -> bool {
+        let frame = self.frame(slot);
+        let clean = frame.end_write();
+        let first = lists.first[slot as usize];
+        // A page that was discarded while its write was in flight is clean already.
+        if lists.dirty.remove(&(first, slot)) {
+            if clean {
+                lists.policy.cleaned(slot, why, varve_rt::now().as_nanos());
+            } else {
+                // The first change that this write does not cover came after the page had this LSN.
+                let first = first.max(lsn);
+                lists.first[slot as usize] = first;
+                lists.dirty.insert((first, slot));
+            }
+        }
+        lists.scan_pays = true;
+        clean
+    }
+
+    /// Forgets the changes of a page. Under its exclusive latch.
+    pub(super) fn undirty(&self, lists: &mut Lists, slot: Slot) {
+        let frame = self.frame(slot);
+        if frame.state.fetch_and(!(DIRTY | REDIRTIED), AcqRel) & DIRTY != 0 {
+            let removed = lists.dirty.remove(&(lists.first[slot as usize], slot));
+            debug_assert!(removed);
+            lists.policy.cleaned(slot, WriteWhy::Recoverability, varve_rt::now().as_nanos());
+        }
+    }
+
+    /// See [`crate::buffer::Pool::check_quiescent`].
+    pub(super) fn check_quiescent(&self) {
+        let lists = self.lock();
+        lists.policy.check();
+        let mut resident = 0;
+        let mut dirty = 0;
+        for (slot, frame) in self.frames.iter().enumerate() {
+            let slot = slot as Slot;
+            let id = frame.page.load(Acquire);
+            assert_eq!(frame.pins.load(Acquire), 0, "page {id} is pinned");
+            assert!(!frame.is(WRITING), "page {id} is being written");
+            assert!(frame.latch.try_lock_exclusive(), "page {id} is latched");
+            // SAFETY: locked just above.
+            unsafe { frame.latch.unlock_exclusive() };
+            if id == NO_PAGE {
+                assert!(lists.free.contains(&slot), "an empty frame is not on the free list");
+                assert!(!frame.is(DIRTY | KNOWN), "an empty frame is dirty or known to the policy");
+                continue;
+            }
+            resident += 1;
+            assert!(frame.is(KNOWN), "page {id} is unknown to the policy");
+            assert_eq!(self.table.find(&self.frames, PageId(id)), Some(slot), "page {id} in the table");
+            let listed = lists.dirty.contains(&(lists.first[slot as usize], slot));
+            assert_eq!(frame.is(DIRTY), listed, "page {id}: dirty state and dirty list");
+            dirty += usize::from(listed);
+        }
+        assert_eq!(lists.policy.len(), resident, "pages known to the policy");
+        assert_eq!(lists.dirty.len(), dirty, "pages on the dirty list");
+        assert_eq!(lists.free.len() + resident, self.frames.len(), "free and resident frames");
+    }
+}

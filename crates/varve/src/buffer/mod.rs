@@ -1,0 +1,38 @@
+//! The buffer pool: pages of a [`PageStore`] in frames of memory.
+//!
+//! A page is found without a lock, used under its latch, and kept while latched or pinned. Misses load it, cleaners write
+//! what changed, and a replacement policy says which page gives its frame up. Three choices are independent and each is one
+//! file: the policy ([`policy`]), what a miss does about dirty victims (`victim`), and who cleans (`cleaner`).
+//!
+//! Invariants
+//! - A page is written only when the log is durable to the LSN of the copy that is written (by whichever path).
+//! - At most one write per page is in flight; a page stays resident until its write ended, so a read never overtakes it.
+//! - A page that is latched, pinned, dirty or being written is never evicted.
+//! - No instance lock is held while a device or the log is waited for.
+//!
+//! Lock order: a page's latch, then an instance's lock; under that lock latches are only tried. The staging pool's lock and the
+//! log gate are taken with neither held. Who loads a page holds its exclusive latch meanwhile, and no other lock.
+
+mod cleaner;
+mod config;
+mod frame;
+mod guard;
+mod hits;
+mod instance;
+mod load;
+pub mod policy;
+mod pool;
+mod prefetch;
+mod staging;
+mod stats;
+mod table;
+pub mod victim;
+mod writer;
+
+pub use config::{CleanerConfig, CleanerKind, PoolConfig, ReadAhead};
+pub use guard::{PagePin, PageRead, PageWrite};
+pub use pool::{LogAge, LogGate, Pool};
+pub use stats::{KINDS, KindStats, PoolStats};
+
+#[allow(unused_imports)] // for the documentation above
+use varve_volume::PageStore;

@@ -1,0 +1,117 @@
+//! Replacement policies: pure state machines that say which page should leave next.
+//!
+//! A policy does no I/O, takes no lock and reads no clock: events come in (with the time), slots come out. The buffer pool
+//! drives one per instance under the instance's lock; trace replay and property tests drive the very same code.
+//! State lives in the policy, indexed by slot, never in the frame. Every operation is O(1) but for the walks, which are
+//! bounded by what the caller asks for.
+//!
+//! A new policy is one file here, one line in `mod` and one in [`REGISTRY`].
+
+mod clock;
+mod fifo;
+pub mod list;
+mod lru;
+mod midpoint;
+mod random;
+
+pub use midpoint::MidpointOptions;
+use varve_volume::{CostClass, PageId, WriteWhy};
+
+/// Index of a frame within its instance, `0..slots`.
+pub type Slot = u32;
+
+/// How a page came into the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// Somebody waited for it, or it was created: this counts as its first access.
+    Demand,
+    /// Read-ahead brought it: nobody has accessed it yet.
+    Prefetch,
+}
+
+/// How a page leaves the policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unlink {
+    /// As a victim; policies with history remember it.
+    Evicted,
+    /// The page was freed, or its read failed: it leaves no trace.
+    Discarded,
+}
+
+/// What the caller looks for when it asks for a victim.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask {
+    /// Examine at most this many pages.
+    pub depth: usize,
+    /// Go on where the last walk ended, not at the cold end.
+    pub resume: bool,
+    /// The page that the frame is for, if known; policies with history look it up.
+    pub incoming: Option<PageId>,
+}
+
+impl Ask {
+    /// Any page of the whole pool, coldest first.
+    pub fn any() -> Ask {
+        Ask { depth: usize::MAX, resume: false, incoming: None }
+    }
+}
+
+/// A replacement policy over a fixed number of slots. Times are in nanoseconds from any fixed origin and never go back.
+pub trait Replacement: Send {
+    /// A page was loaded into an empty `slot`.
+    fn load(&mut self, slot: Slot, page: PageId, how: Load, class: CostClass, now: u64);
+    /// The page in `slot` was accessed.
+    fn hit(&mut self, slot: Slot, now: u64);
+    /// The page in `slot` became dirty.
+    fn dirtied(&mut self, _slot: Slot, _now: u64) {}
+    /// The page in `slot` became clean: it was written for this reason.
+    fn cleaned(&mut self, _slot: Slot, _why: WriteWhy, _now: u64) {}
+    /// The cost of reading the page in `slot` again changed. `wrote` is why it was written, if a write changed it.
+    fn class_changed(&mut self, _slot: Slot, _class: CostClass, _wrote: Option<WriteWhy>, _now: u64) {}
+    /// The page in `slot` leaves; the slot is empty.
+    fn unlink(&mut self, slot: Slot, how: Unlink);
+    /// Walks pages in the order in which they should leave and returns the first that `take` accepts. The page stays until
+    /// [`Replacement::unlink`]. `take` refuses pages that are pinned, latched, dirty or being written.
+    fn victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot>;
+    /// Shows up to `depth` pages in the order in which they would leave, until `visit` says stop by `false`; changes nothing.
+    fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool);
+    /// Pages present.
+    fn len(&self) -> usize;
+    /// Whether no page is present.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Asserts the policy's invariants. O(slots), for tests.
+    fn check(&self) {}
+}
+
+/// What a policy may be configured with; each takes what concerns it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PolicyOptions {
+    /// `lru-midpoint`.
+    pub midpoint: MidpointOptions,
+    /// Seed of `random`.
+    pub seed: u64,
+}
+
+/// One line per policy.
+pub struct Entry {
+    /// Name in configurations and statistics.
+    pub name: &'static str,
+    /// Makes one for a number of slots.
+    pub make: fn(usize, &PolicyOptions) -> Box<dyn Replacement>,
+}
+
+/// Every policy there is.
+pub const REGISTRY: &[Entry] = &[
+    Entry { name: "lru", make: |slots, _| Box::new(lru::Lru::new(slots)) },
+    Entry { name: "lru-midpoint", make: |slots, o| Box::new(midpoint::Midpoint::new(slots, o.midpoint)) },
+    Entry { name: "fifo", make: |slots, _| Box::new(fifo::Fifo::new(slots)) },
+    Entry { name: "random", make: |slots, o| Box::new(random::Random::new(slots, o.seed)) },
+    Entry { name: "clock", make: |slots, _| Box::new(clock::Clock::new(slots)) },
+];
+
+/// The policy of that name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    REGISTRY.iter().find(|e| e.name == name)
+}

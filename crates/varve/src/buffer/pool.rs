@@ -1,0 +1,351 @@
+//! The pool itself: making it, finding resident pages, and the small operations. Misses are in `load.rs`, writes in
+//! `writer.rs`.
+
+use super::cleaner::Cleaners;
+use super::config::PoolConfig;
+use super::frame::{Arena, DIRTY, WRITING};
+use super::guard::{FrameRef, PagePin, PageRead, PageWrite};
+use super::instance::Instance;
+use super::policy::{Slot, Unlink};
+use super::prefetch::Prefetcher;
+use super::staging::Staging;
+use super::stats::{Counters, PoolStats};
+use super::table;
+use super::victim::{self, VictimStrategy};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use varve_rt::Mutex;
+use varve_rt::atomic::Ordering::*;
+use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, page};
+
+/// How much log a crash would have to redo now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogAge {
+    /// Bytes of log since the redo point.
+    pub bytes_since_redo: u64,
+    /// Bytes that the log may hold, or that recovery may take, whichever is less.
+    pub capacity: u64,
+}
+
+/// What the pool needs of the log.
+pub trait LogGate: Send + Sync {
+    /// The log is durable up to this LSN.
+    fn durable_lsn(&self) -> Lsn;
+    /// Makes the log durable up to `lsn`; waits for it.
+    fn force(&self, lsn: Lsn) -> Result<()>;
+    /// Age of the log, for adaptive cleaning.
+    fn age(&self) -> LogAge;
+    /// A page could not be written and trying again will not help: the database should refuse writes.
+    fn page_write_failed(&self, _error: &Error) {}
+}
+
+/// The buffer pool. Shared as an `Arc`; every operation may be called from any thread.
+pub struct Pool {
+    config: PoolConfig,
+    instances: Box<[Instance]>,
+    store: Arc<dyn PageStore>,
+    gate: Arc<dyn LogGate>,
+    /// Write pages without forcing the log: a deliberate fault for the crash simulation.
+    pub(super) page_before_log: bool,
+    pub(super) victim: Box<dyn VictimStrategy>,
+    pub(super) staging: Staging,
+    pub(super) counters: Counters,
+    pub(super) cleaners: Cleaners,
+    pub(super) prefetcher: Prefetcher,
+    /// The page write error that latched the pool.
+    failed: Mutex<Option<Error>>,
+    // Last: the frames point into it.
+    _arena: Arena,
+}
+
+impl Pool {
+    /// A pool over `store`. Its memory is reserved now and touched as it is used. Nothing runs in the background before
+    /// [`Pool::start`]. `page_before_log` is for crash simulations only: pages are then written without forcing the log.
+    pub fn new(
+        config: PoolConfig,
+        store: Arc<dyn PageStore>,
+        gate: Arc<dyn LogGate>,
+        page_before_log: bool,
+    ) -> Result<Arc<Pool>> {
+        config.validate().map_err(Error::Invalid)?;
+        if store.page_size() != config.page_size {
+            let (pool, store) = (config.page_size, store.page_size());
+            return Err(Error::Invalid(format!(
+                "buffer pool: page_size is {pool}, the store's pages have {store} bytes"
+            )));
+        }
+        let arena = Arena::new(config.frames * config.page_size);
+        let n = config.instances;
+        let bound = |i: usize| i * config.frames / n;
+        let instances = (0..n)
+            .map(|i| Instance::new(&config, (bound(i)..bound(i + 1)).map(|f| arena.at(f * config.page_size))))
+            .collect();
+        let victim = (victim::find(config.victim).expect("validated").make)(&config);
+        Ok(Arc::new(Pool {
+            instances,
+            store,
+            gate,
+            page_before_log,
+            victim,
+            staging: Staging::new(config.staging_pages, config.page_size),
+            counters: Counters::default(),
+            cleaners: Cleaners::new(),
+            prefetcher: Prefetcher::new(&config.read_ahead),
+            failed: Mutex::new(None),
+            config,
+            _arena: arena,
+        }))
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    /// Bytes of a page, header included.
+    #[inline]
+    pub fn page_size(&self) -> usize {
+        self.config.page_size
+    }
+
+    #[inline]
+    pub(super) fn store(&self) -> &dyn PageStore {
+        &*self.store
+    }
+
+    pub(super) fn gate(&self) -> &dyn LogGate {
+        &*self.gate
+    }
+
+    #[inline]
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(super) fn instances(&self) -> &[Instance] {
+        &self.instances
+    }
+
+    #[inline]
+    pub(super) fn instance(&self, id: PageId) -> &Instance {
+        if self.instances.len() == 1 {
+            return &self.instances[0];
+        }
+        let high = table::hash(id) >> 32;
+        &self.instances[((high * self.instances.len() as u64) >> 32) as usize]
+    }
+
+    pub(super) fn at<'a>(&'a self, inst: &'a Instance, slot: Slot) -> FrameRef<'a> {
+        FrameRef { pool: self, inst, slot }
+    }
+
+    /// Latches the page shared if it is resident. Waits for the latch only (which may be that of its read under way).
+    #[inline]
+    pub fn read_resident(&self, id: PageId) -> Option<PageRead<'_>> {
+        let inst = self.instance(id);
+        while let Some(slot) = inst.hint(id) {
+            let frame = inst.frame(slot);
+            frame.latch.lock_shared();
+            let read = PageRead::held(self.at(inst, slot));
+            if frame.holds(id) {
+                inst.hit(slot, id, &self.counters);
+                return Some(read);
+            }
+        }
+        None
+    }
+
+    /// Latches the page exclusively if it is resident. Waits for the latch only.
+    #[inline]
+    pub fn write_resident(&self, id: PageId) -> Option<PageWrite<'_>> {
+        let write = self.latch_resident(id)?;
+        write.1.hit(write.2, id, &self.counters);
+        Some(PageWrite::held(self.at(write.1, write.2), false))
+    }
+
+    /// Takes the exclusive latch of a resident page; the last part of the result is the slot.
+    fn latch_resident(&self, id: PageId) -> Option<(PageId, &Instance, Slot)> {
+        let inst = self.instance(id);
+        while let Some(slot) = inst.hint(id) {
+            let frame = inst.frame(slot);
+            frame.latch.lock_exclusive();
+            if frame.holds(id) {
+                return Some((id, inst, slot));
+            }
+            // SAFETY: locked just above.
+            unsafe { frame.latch.unlock_exclusive() };
+        }
+        None
+    }
+
+    /// Latches the page shared, loading it first if need be. Not to be called with an inner node's latch held.
+    ///
+    /// Errors: damage of the page, the device's errors, and the lack of a frame when everything is pinned or unwritable.
+    #[inline]
+    pub fn read(&self, id: PageId) -> Result<PageRead<'_>> {
+        match self.read_resident(id) {
+            Some(page) => Ok(page),
+            None => Ok(self.load(id)?.read()),
+        }
+    }
+
+    /// Latches the page exclusively, loading it first if need be. Not to be called with an inner node's latch held.
+    #[inline]
+    pub fn write(&self, id: PageId) -> Result<PageWrite<'_>> {
+        match self.write_resident(id) {
+            Some(page) => Ok(page),
+            None => Ok(self.load(id)?.write()),
+        }
+    }
+
+    /// Makes the page resident and pins it; no latch is held on return.
+    pub fn load(&self, id: PageId) -> Result<PagePin<'_>> {
+        loop {
+            if let Some(page) = self.read_resident(id) {
+                return Ok(page.pin());
+            }
+            if let Some(pin) = self.fault(id)? {
+                return Ok(pin);
+            }
+        }
+    }
+
+    /// The page is freed: drops its frame, dirty or not, without writing. A pinned page, or one whose write is under way, stays
+    /// resident for now but is no longer dirty. Waits for the page's latch.
+    pub fn discard(&self, id: PageId) {
+        loop {
+            let Some((_, inst, slot)) = self.latch_resident(id) else {
+                // The lock-free lookup may miss; the exact one decides.
+                if inst_find(self.instance(id), id) {
+                    continue;
+                }
+                return;
+            };
+            let frame = inst.frame(slot);
+            let mut lists = inst.lock();
+            inst.undirty(&mut lists, slot);
+            self.counters.discarded.inc();
+            let gone = frame.pins.load(Acquire) == 0 && !frame.is(WRITING | DIRTY);
+            if gone {
+                inst.unlink(&mut lists, slot, Unlink::Discarded);
+                inst.withdraw(&mut lists, slot);
+            }
+            drop(lists);
+            // SAFETY: latched by `latch_resident`.
+            unsafe { frame.latch.unlock_exclusive() };
+            if gone {
+                inst.free(slot);
+            }
+            return;
+        }
+    }
+
+    /// A page made by `create` was dropped before any change: takes it out again, and the latch with it, unless it is in use.
+    /// Never waits, as it is called by a destructor.
+    pub(super) fn forget_fresh(&self, at: FrameRef<'_>) -> bool {
+        let FrameRef { inst, slot, .. } = at;
+        let frame = at.frame();
+        let Some(mut lists) = inst.try_lock() else { return false };
+        if frame.pins.load(Acquire) != 0 || frame.is(WRITING | DIRTY) {
+            return false;
+        }
+        inst.unlink(&mut lists, slot, Unlink::Discarded);
+        inst.withdraw(&mut lists, slot);
+        lists.free.push(slot);
+        drop(lists);
+        // SAFETY: the caller holds the latch and gives it up with a true result.
+        unsafe { frame.latch.unlock_exclusive() };
+        inst.frame_freed();
+        true
+    }
+
+    /// A zeroed page that need not be read, latched exclusively: of a new page, or in place of a damaged or stale one. Its header
+    /// bears the keyspace; type and contents are the caller's. Dropped before [`PageWrite::set_dirty`], it leaves the pool.
+    ///
+    /// May have to wait for a frame, so it is called before other latches are taken where possible.
+    pub fn create(&self, id: PageId, keyspace: KeyspaceId) -> Result<PageWrite<'_>> {
+        let mut page = self.latch_for_create(id)?;
+        let bytes = page.bytes_mut();
+        bytes.fill(0);
+        page::set_keyspace(bytes, keyspace);
+        Ok(page)
+    }
+
+    fn latch_for_create(&self, id: PageId) -> Result<PageWrite<'_>> {
+        loop {
+            if let Some((_, inst, slot)) = self.latch_resident(id) {
+                inst.hit(slot, id, &self.counters);
+                return Ok(PageWrite::held(self.at(inst, slot), true));
+            }
+            if let Some(page) = self.empty_page(id)? {
+                self.counters.kind(0).created.inc();
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Smallest first-change LSN over the dirty pages: a lower bound of what any of them lacks in the store.
+    pub fn oldest_dirty(&self) -> Option<Lsn> {
+        self.instances.iter().filter_map(|inst| inst.lock().dirty.first().map(|d| d.0)).min()
+    }
+
+    /// Number of dirty pages.
+    pub fn dirty_pages(&self) -> usize {
+        self.instances.iter().map(|inst| inst.lock().dirty.len()).sum()
+    }
+
+    /// Number of frames.
+    pub fn capacity_frames(&self) -> usize {
+        self.config.frames
+    }
+
+    /// What the pool did so far, and how full it is. Drains the hit buffers, so that every hit is counted.
+    pub fn stats(&self) -> PoolStats {
+        let (mut free, mut dirty) = (0, 0);
+        for inst in &self.instances {
+            let mut lists = inst.lock();
+            inst.drain_hits(&mut lists, &self.counters);
+            free += lists.free.len() as u64;
+            dirty += lists.dirty.len() as u64;
+        }
+        PoolStats { frames: self.config.frames as u64, free, dirty, ..self.counters.get() }
+    }
+
+    /// The error that latched the pool, if a page could not be written for good.
+    pub fn failure(&self) -> Option<Error> {
+        self.failed.lock().clone()
+    }
+
+    /// Remembers a page write error that will not go away and tells the log.
+    pub(super) fn fail(&self, error: &Error) {
+        let first = {
+            let mut failed = self.failed.lock();
+            failed.is_none() && failed.replace(error.clone()).is_none()
+        };
+        if first {
+            self.gate.page_write_failed(error);
+        }
+    }
+
+    /// Asserts everything that must hold while nobody uses the pool: no latch, no pin, no write under way, lists and table
+    /// agreeing with the frames. For tests.
+    #[doc(hidden)]
+    pub fn check_quiescent(&self) {
+        for inst in &self.instances {
+            inst.check_quiescent();
+        }
+    }
+}
+
+fn inst_find(inst: &Instance, id: PageId) -> bool {
+    let _lists = inst.lock();
+    inst.table.find(&inst.frames, id).is_some()
+}
+
+impl Drop for Pool {
+    /// The background threads hold the pool weakly and find it gone; nothing is written and nobody is waited for.
+    fn drop(&mut self) {
+        self.cleaners.stop.store(true, Release);
+        self.instances.iter().for_each(|inst| inst.cleaner.set());
+    }
+}

@@ -1,0 +1,87 @@
+//! The page table of one instance: which frame holds which page.
+//!
+//! Lookups take no lock: bucket heads and the frames' `next` links are atomics, and what they say is only a hint. A lookup
+//! may miss a page whose frame is being moved (the caller looks again under the instance's lock before it does anything
+//! about a miss), and may name a frame that was just given to another page (the caller latches it and checks the id).
+//! Changes are made under the instance's lock, so a lookup under that lock is exact.
+
+use super::frame::Frame;
+use super::policy::Slot;
+use varve_rt::atomic::{AtomicU32, Ordering::*};
+use varve_volume::PageId;
+
+const NIL: u32 = u32::MAX;
+
+/// A lock-free lookup that strays from chain to chain while frames move gives up here.
+const MAX_STEPS: usize = 128;
+
+pub(super) struct PageTable {
+    heads: Box<[AtomicU32]>,
+    mask: u64,
+}
+
+/// Spreads page ids over buckets and instances (multiplicative hashing by the golden ratio).
+#[inline]
+pub(super) fn hash(id: PageId) -> u64 {
+    let h = id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    h ^ (h >> 32)
+}
+
+impl PageTable {
+    pub(super) fn new(frames: usize) -> PageTable {
+        let buckets = (frames * 2).next_power_of_two();
+        PageTable { heads: (0..buckets).map(|_| AtomicU32::new(NIL)).collect(), mask: buckets as u64 - 1 }
+    }
+
+    #[inline]
+    fn head(&self, id: PageId) -> &AtomicU32 {
+        &self.heads[(hash(id) & self.mask) as usize]
+    }
+
+    /// The frame that seems to hold `id`; without any lock.
+    #[inline]
+    pub(super) fn hint(&self, frames: &[Frame], id: PageId) -> Option<Slot> {
+        self.walk(frames, id, MAX_STEPS)
+    }
+
+    /// The frame that holds `id`. Under the instance's lock.
+    pub(super) fn find(&self, frames: &[Frame], id: PageId) -> Option<Slot> {
+        self.walk(frames, id, usize::MAX)
+    }
+
+    #[inline]
+    fn walk(&self, frames: &[Frame], id: PageId, steps: usize) -> Option<Slot> {
+        let mut at = self.head(id).load(Acquire);
+        for _ in 0..steps {
+            let frame = frames.get(at as usize)?;
+            if frame.holds(id) {
+                return Some(at);
+            }
+            at = frame.next.load(Acquire);
+        }
+        None
+    }
+
+    /// Links a frame that already bears `id`. Under the instance's lock.
+    pub(super) fn insert(&self, frames: &[Frame], id: PageId, slot: Slot) {
+        let head = self.head(id);
+        frames[slot as usize].next.store(head.load(Relaxed), Release);
+        head.store(slot, Release);
+    }
+
+    /// Unlinks the frame of `id`. Its own link stays, so that a lookup standing on it finds its way on. Under the
+    /// instance's lock.
+    pub(super) fn remove(&self, frames: &[Frame], id: PageId, slot: Slot) {
+        let mut link = self.head(id);
+        loop {
+            let at = link.load(Relaxed);
+            assert_ne!(at, NIL, "page {id} is not in the table");
+            let next = &frames[at as usize].next;
+            if at == slot {
+                link.store(next.load(Relaxed), Release);
+                return;
+            }
+            link = next;
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `spf`: single-page flush, as InnoDB 5.7 does it.
+//!
+//! Free list; else the coldest 100 pages for a clean one, going on where the last scan ended; else wake the cleaner; from the
+//! second round on the whole list; then write the coldest dirty page oneself, put its frame on the free list and try again (another
+//! thread may take it). From the third round on wait first, 10 ms at most: unlike InnoDB's sleep ours ends as soon as a frame is
+//! freed or a page becomes clean.
+
+use super::VictimStrategy;
+use crate::buffer::Pool;
+use crate::buffer::instance::Instance;
+use crate::buffer::policy::{Ask, Slot};
+use crate::error::{Error, Result};
+use std::time::Duration;
+use varve_rt::Instant;
+use varve_volume::PageId;
+
+/// Pages scanned for a clean one before the cleaner is called.
+const FIRST_SCAN: usize = 100;
+/// Longest wait for the cleaner between two attempts.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+pub(super) struct SinglePageFlush;
+
+impl VictimStrategy for SinglePageFlush {
+    fn take_frame(&self, pool: &Pool, inst: &Instance, incoming: PageId) -> Result<Slot> {
+        let resume = Ask { depth: FIRST_SCAN, resume: true, incoming: Some(incoming) };
+        if let Some(slot) = pool.pop_free(inst) {
+            return Ok(slot);
+        }
+        if inst.lock().scan_pays {
+            if let Some(slot) = pool.evict_clean(inst, resume) {
+                return Ok(slot);
+            }
+            inst.lock().scan_pays = false;
+        }
+        pool.counters.stalls.inc();
+        let began = varve_rt::now();
+        let result = stalled(pool, inst, incoming, began);
+        pool.counters.stall_ns.add(began.elapsed().as_nanos() as u64);
+        result
+    }
+}
+
+fn stalled(pool: &Pool, inst: &Instance, incoming: PageId, began: Instant) -> Result<Slot> {
+    let whole = Ask { depth: usize::MAX, resume: false, incoming: Some(incoming) };
+    for round in 1u64.. {
+        inst.wake_cleaner();
+        if round > 2 {
+            inst.wait_for_frame(PATIENCE);
+        }
+        let flushed = match pool.failure() {
+            None => pool.flush_single(inst),
+            Some(e) => Err(e),
+        };
+        if let Some(slot) = pool.pop_free(inst) {
+            return Ok(slot);
+        }
+        if let Some(slot) = pool.evict_clean(inst, whole) {
+            return Ok(slot);
+        }
+        inst.lock().scan_pays = false;
+        flushed?;
+        if varve_rt::dying() || began.elapsed() > pool.config().frame_timeout {
+            break;
+        }
+    }
+    Err(Error::OverBudget { class: "buffer pool frames", requested: pool.page_size() as u64, available: 0 })
+}

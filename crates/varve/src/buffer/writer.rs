@@ -1,0 +1,348 @@
+//! Writing pages: the only way from a frame to the store.
+//!
+//! A [`Writer`] copies each page under its shared latch into a staging buffer, unlatches, seals the copy, forces the log to the
+//! newest LSN of the batch, submits, and goes on with the next batch while several are in flight. A page is clean after its
+//! write only if nobody changed it since the copy. Every page between copy and end of write has `WRITING` set, which keeps a
+//! second write of it, and its eviction, away.
+//!
+//! A writer blocks on a page's latch only while nothing of it is staged or in flight: whoever holds that latch may be waiting
+//! for a frame that only this writer's writes can make free.
+
+use super::Pool;
+use super::frame::WRITING;
+use super::guard::FrameRef;
+use super::instance::Instance;
+use super::load::volume_error;
+use super::policy::{Slot, Unlink};
+use crate::error::{Error, Result};
+use std::collections::VecDeque;
+use std::time::Duration;
+use varve_device::AlignedBuf;
+use varve_rt::atomic::Ordering::*;
+use varve_volume::{CostClass, KeyspaceId, Lsn, PageId, PageIo, PageTicket, PageUse, VolumeError, WriteWhy, page};
+
+/// Batches of one writer in flight.
+const BATCHES_IN_FLIGHT: usize = 4;
+
+/// Dirty pages looked at under one hold of an instance's lock.
+const CHUNK: usize = 128;
+
+/// How often a checkpoint tries a page again whose write failed in a way that may pass.
+const RETRIES: u32 = 8;
+
+/// A page copied, not yet written.
+struct Staged<'a> {
+    at: FrameRef<'a>,
+    id: PageId,
+    lsn: Lsn,
+    keyspace: KeyspaceId,
+    usage: PageUse,
+    buf: AlignedBuf,
+}
+
+/// Submitted pages. The ticket is dropped before the buffers.
+struct InFlight<'a> {
+    ticket: PageTicket,
+    pages: Vec<Staged<'a>>,
+}
+
+/// What to do with a page whose latch is not free.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Latch {
+    Skip,
+    Wait,
+}
+
+/// Writes pages in batches.
+pub(super) struct Writer<'a> {
+    pool: &'a Pool,
+    why: WriteWhy,
+    in_flight: VecDeque<InFlight<'a>>,
+    staged: Vec<Staged<'a>>,
+    outcome: Outcome,
+}
+
+/// What a writer did.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// Pages written.
+    pub(super) written: usize,
+    /// Pages that could not be written.
+    pub(super) failed: usize,
+    /// The worst error: one that will not pass, if there was any.
+    pub(super) error: Option<Error>,
+    /// Whether every error may pass.
+    pub(super) retryable: bool,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(pool: &'a Pool, why: WriteWhy) -> Writer<'a> {
+        let outcome = Outcome { retryable: true, ..Outcome::default() };
+        Writer { pool, why, in_flight: VecDeque::new(), staged: Vec::new(), outcome }
+    }
+
+    /// Copies the page in a frame for writing, and submits when a batch is full. False when there was nothing to write: clean,
+    /// written by somebody else right now, or (with [`Latch::Skip`]) latched.
+    pub(super) fn add(&mut self, inst: &'a Instance, slot: Slot, latch: Latch) -> bool {
+        let buf = self.buffer();
+        let at = self.pool.at(inst, slot);
+        let frame = at.frame();
+        if !frame.latch.try_lock_shared() {
+            if latch == Latch::Skip {
+                self.pool.staging.give(buf);
+                return false;
+            }
+            self.drain();
+            frame.latch.lock_shared();
+        }
+        let copied = self.copy(at, buf);
+        // SAFETY: locked above.
+        unsafe { frame.latch.unlock_shared() };
+        let mut staged = match copied {
+            Ok(staged) => staged,
+            Err(buf) => {
+                self.pool.staging.give(buf);
+                return false;
+            }
+        };
+        page::seal(&mut staged.buf, staged.id);
+        self.staged.push(staged);
+        if self.staged.len() >= self.pool.config().write_batch {
+            self.submit();
+        }
+        true
+    }
+
+    /// A staging buffer; completes own writes to get one, waits for others' only when holding none.
+    fn buffer(&mut self) -> AlignedBuf {
+        loop {
+            if let Some(buf) = self.pool.staging.try_take() {
+                return buf;
+            }
+            if self.staged.is_empty() && self.in_flight.is_empty() {
+                return self.pool.staging.take();
+            }
+            self.submit();
+            self.complete_oldest();
+        }
+    }
+
+    /// Copies a latched page, if it is to be written.
+    fn copy(&self, at: FrameRef<'a>, mut buf: AlignedBuf) -> Result<Staged<'a>, AlignedBuf> {
+        let frame = at.frame();
+        if !frame.begin_write() {
+            return Err(buf);
+        }
+        // SAFETY: the caller holds the shared latch.
+        buf.copy_from_slice(unsafe { at.bytes() });
+        frame.count_write();
+        let (lsn, keyspace, usage) = (page::lsn(&buf), page::keyspace(&buf), frame.take_usage());
+        Ok(Staged { at, id: at.id(), lsn, keyspace, usage, buf })
+    }
+
+    /// Forces the log as far as the staged pages need it, then begins their writes.
+    fn submit(&mut self) {
+        let mut pages = std::mem::take(&mut self.staged);
+        let newest = pages.iter().map(|p| p.lsn).max().unwrap_or(0);
+        let pool = self.pool;
+        if !pool.page_before_log && newest > pool.gate().durable_lsn() {
+            pool.counters.log_forces.inc();
+            if let Err(e) = pool.gate().force(newest) {
+                // What the log does cover may still be written.
+                let durable = pool.gate().durable_lsn();
+                for page in pages.extract_if(.., |p| p.lsn > durable) {
+                    self.abandon(page);
+                }
+                self.note_error(e, false);
+            }
+        }
+        if pages.is_empty() {
+            return;
+        }
+        let why = self.why;
+        let request = |p: &Staged<'_>| {
+            // SAFETY: the staging buffer is the writer's alone, page_size long and aligned; it is not touched before the
+            // request was waited for in `complete_oldest`.
+            unsafe { PageIo::write(p.id, p.keyspace, why, p.usage, p.buf.as_ptr(), None) }
+        };
+        let ticket = pool.store().submit(pages.iter().map(request).collect());
+        pool.counters.write_batches.inc();
+        self.in_flight.push_back(InFlight { ticket, pages });
+        if self.in_flight.len() >= BATCHES_IN_FLIGHT {
+            self.complete_oldest();
+        }
+    }
+
+    /// Waits for the oldest batch in flight.
+    fn complete_oldest(&mut self) {
+        let Some(InFlight { mut ticket, pages }) = self.in_flight.pop_front() else { return };
+        // The results first: nobody may touch the buffers before all of them are in.
+        let results: Vec<_> = (0..pages.len()).map(|i| ticket.wait(i)).collect();
+        for (page, result) in pages.into_iter().zip(results) {
+            match result {
+                Ok(class) => self.written(page, class),
+                Err(e) => {
+                    self.pool.counters.write_errors.inc();
+                    let retryable = is_retryable(&e);
+                    self.abandon(page);
+                    self.note_error(volume_error(e), retryable);
+                }
+            }
+        }
+    }
+
+    fn written(&mut self, page: Staged<'a>, class: CostClass) {
+        let Staged { at, lsn, buf, .. } = page;
+        let FrameRef { pool, inst, slot } = at;
+        let frame = at.frame();
+        pool.staging.give(buf);
+        pool.counters.writes(self.why).inc();
+        let kind = pool.counters.kind(frame.kind.load(Relaxed));
+        kind.written.inc();
+        self.outcome.written += 1;
+        let mut lists = inst.lock();
+        let clean = inst.written(&mut lists, slot, lsn, self.why);
+        inst.set_class(&mut lists, slot, class, Some(self.why), &pool.counters);
+        if !clean {
+            pool.counters.redirtied.inc();
+        } else if self.why == WriteWhy::Replacement && inst.claim(&mut lists, slot, Unlink::Evicted) {
+            kind.evicted_dirty.inc();
+            inst.withdraw(&mut lists, slot);
+            lists.free.push(slot);
+            // SAFETY: latched exclusively by `claim`.
+            unsafe { frame.latch.unlock_exclusive() };
+        }
+        drop(lists);
+        inst.writes_ended();
+    }
+
+    /// The page was not written: it stays dirty.
+    fn abandon(&mut self, page: Staged<'a>) {
+        let Staged { at, buf, .. } = page;
+        self.outcome.failed += 1;
+        self.pool.staging.give(buf);
+        {
+            let _lists = at.inst.lock();
+            at.frame().state.fetch_and(!WRITING, AcqRel);
+        }
+        at.inst.writes_ended();
+    }
+
+    fn note_error(&mut self, e: Error, retryable: bool) {
+        if !retryable {
+            self.pool.fail(&e);
+        }
+        if self.outcome.error.is_none() || (self.outcome.retryable && !retryable) {
+            self.outcome.error = Some(e);
+        }
+        self.outcome.retryable &= retryable;
+    }
+
+    /// Submits what is staged and waits for everything in flight.
+    fn drain(&mut self) {
+        self.submit();
+        while !self.in_flight.is_empty() {
+            self.complete_oldest();
+        }
+    }
+
+    /// Ends the work.
+    pub(super) fn finish(mut self) -> Outcome {
+        self.drain();
+        self.outcome
+    }
+}
+
+fn is_retryable(e: &VolumeError) -> bool {
+    match e {
+        VolumeError::Page { source, .. } => source.is_retryable(),
+        VolumeError::Device(e) => e.is_retryable(),
+        _ => false,
+    }
+}
+
+impl Pool {
+    /// Writes every page whose first change that is not stored lies below `t`; all of them are stored (not yet synced) when it
+    /// returns well. No latch may be held. Fails when a page cannot be written; what failed stays dirty.
+    pub fn flush_older_than(&self, t: Lsn, why: WriteWhy) -> Result<()> {
+        let mut tries = 0;
+        loop {
+            if let Some(e) = self.failure() {
+                return Err(e);
+            }
+            let outcome = self.flush_once(t, why);
+            if let Some(e) = outcome.error {
+                if !outcome.retryable || tries == RETRIES || varve_rt::dying() {
+                    return Err(e);
+                }
+                tries += 1;
+                varve_rt::sleep(Duration::from_millis(1 << tries));
+            }
+            let Some(inst) = self.instances().iter().find(|inst| inst.oldest_dirty().is_some_and(|o| o < t)) else {
+                return Ok(());
+            };
+            if outcome.written == 0 {
+                let mut lists = inst.lock();
+                // All that is left is being written by others; their end is announced under this lock.
+                if lists.dirty.range(..(t, 0)).all(|&(_, slot)| inst.frame(slot).is(WRITING)) {
+                    inst.wait_for_write(&mut lists, Duration::from_millis(100));
+                }
+            }
+        }
+    }
+
+    /// One round over the dirty pages older than `t`, oldest first within each instance.
+    fn flush_once(&self, t: Lsn, why: WriteWhy) -> Outcome {
+        let mut writer = Writer::new(self, why);
+        for inst in self.instances() {
+            let mut from = (0, 0);
+            loop {
+                let chunk: Vec<(Lsn, Slot)> = inst.lock().dirty.range(from..(t, 0)).take(CHUNK).copied().collect();
+                let Some(&(lsn, slot)) = chunk.last() else { break };
+                from = (lsn, slot + 1);
+                for (_, slot) in chunk {
+                    if !inst.frame(slot).is(WRITING) {
+                        writer.add(inst, slot, Latch::Wait);
+                    }
+                }
+            }
+        }
+        writer.finish()
+    }
+
+    /// Writes at most `limit` of an instance's oldest dirty pages; returns how many.
+    pub(super) fn flush_oldest(&self, inst: &Instance, limit: usize, why: WriteWhy) -> Outcome {
+        let mut writer = Writer::new(self, why);
+        let oldest: Vec<Slot> = inst.lock().dirty.iter().take(limit).map(|d| d.1).collect();
+        for slot in oldest {
+            writer.add(inst, slot, Latch::Skip);
+        }
+        writer.finish()
+    }
+
+    /// Writes the coldest dirty page of an instance that can be written now, and frees its frame (vanilla's single-page flush). True
+    /// when a page was written.
+    pub(super) fn flush_single(&self, inst: &Instance) -> Result<bool> {
+        let mut candidates = Vec::new();
+        inst.lock().policy.coldest(usize::MAX, &mut |slot| {
+            if inst.frame(slot).flushable() {
+                candidates.push(slot);
+            }
+            candidates.len() < 8
+        });
+        for slot in candidates {
+            let mut writer = Writer::new(self, WriteWhy::Replacement);
+            if !writer.add(inst, slot, Latch::Skip) {
+                continue;
+            }
+            let outcome = writer.finish();
+            self.counters.single_page_flushes.inc();
+            match outcome.error {
+                None => return Ok(true),
+                Some(e) if !outcome.retryable => return Err(e),
+                Some(_) => {}
+            }
+        }
+        Ok(false)
+    }
+}
