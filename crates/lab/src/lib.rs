@@ -1,1 +1,13 @@
-//! Part of Varve.
+//! Varve's lab: workloads written once over a small adapter trait, a driver that runs and measures them on OS threads
+//! or in a simulation, and a checker that decides whether a history of transactions is serializable.
+//!
+//! - [`adapter`]: the view that workloads have of a store; the in-memory reference store;
+//! - [`driver`]: threads, warm-up, response times, results;
+//! - [`tpcc`]: TPC-C with its consistency conditions.
+
+pub mod adapter;
+pub mod driver;
+mod error;
+pub mod tpcc;
+
+pub use error::{Error, Result};
