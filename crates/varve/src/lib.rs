@@ -11,6 +11,10 @@ pub mod error;
 
 #[allow(dead_code)] // the tree over these nodes is what uses them
 pub(crate) mod btree;
+#[allow(dead_code)] // the tree is what uses it
+pub(crate) mod core;
+#[allow(dead_code)]
+pub(crate) mod group;
 pub(crate) mod redo;
 #[doc(hidden)]
 pub mod wal;

@@ -1,0 +1,69 @@
+//! What every part of the engine shares: the pool, the log, the page store, the space manager and the budget.
+//!
+//! Lock order, outermost first: key and interval locks; inner-node latches, top down; leaf latches in (keyspace, key) order;
+//! space-map latches in page order; the log's reservation. Pool-instance locks are leaves of this order and are never held
+//! during device I/O.
+
+use crate::budget::Budget;
+use crate::buffer::{LogAge, LogGate, Pool};
+use crate::error::{Error, Result};
+use crate::wal::Log;
+use std::sync::Arc;
+use varve_volume::{Lsn, PageStore};
+
+/// Deliberate faults in the durability protocol, all off. The crash simulation turns them on one at a time to prove that it
+/// would notice: a checker that cannot fail shows nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[doc(hidden)]
+pub struct Broken {
+    /// Pages are written without forcing the log first.
+    pub page_before_log: bool,
+    /// Page images are decided by the last *completed* checkpoint instead of the newest begun.
+    pub image_rule_completed: bool,
+    /// A completed checkpoint's redo point is the smallest first-change LSN of the pages then dirty.
+    pub redo_from_first_change: bool,
+    /// Commits are acknowledged before their group is durable.
+    pub ack_before_flush: bool,
+    /// Log writes are not made durable.
+    pub skip_log_flush: bool,
+    /// Superblock writes are not made durable, nor the pages before them.
+    pub skip_superblock_flush: bool,
+    /// Scans take no interval locks.
+    pub skip_interval_lock: bool,
+    /// Recovery applies the intact part of a group whose end is missing.
+    pub partial_group: bool,
+}
+
+/// The engine below transactions.
+pub(crate) struct Core {
+    pub pool: Arc<Pool>,
+    pub log: Arc<Log>,
+    pub store: Arc<dyn PageStore>,
+    pub budget: Arc<Budget>,
+    pub broken: Broken,
+}
+
+impl Core {
+    /// Bytes of a page, header included.
+    pub fn page_size(&self) -> usize {
+        self.store.page_size()
+    }
+}
+
+impl LogGate for Log {
+    fn durable_lsn(&self) -> Lsn {
+        Log::durable_lsn(self)
+    }
+
+    fn force(&self, lsn: Lsn) -> Result<()> {
+        self.wait_durable(lsn)
+    }
+
+    fn age(&self) -> LogAge {
+        LogAge { bytes_since_redo: Log::age(self), capacity: self.age_limit() }
+    }
+
+    fn page_write_failed(&self, error: &Error) {
+        self.poison(&error.to_string());
+    }
+}

@@ -1,0 +1,260 @@
+//! Groups: sets of page changes that recovery redoes whole or not at all.
+//!
+//! A group holds the exclusive latches of the pages it changes from [`Group::add`] until its log record has a place in the
+//! log. All page bytes change through [`PageMut`] and nowhere else: each edit is made in the frame and remembered as redo.
+//!
+//! Torn pages: a page whose last change lies at or before the image floor (the redo point of the newest checkpoint begun) is
+//! logged whole. The floor is read when the group begins and checked again inside the log's reservation; when a checkpoint
+//! began in between, the group is encoded anew (`docs/wal.md` has the argument and the exhaustive model test).
+//!
+//! Invariant: everything that can fail is done before the first change. A group with changes that is dropped without
+//! [`Group::commit`] has made memory differ from the log, which is an assertion failure.
+
+use crate::btree::edit::PageEdit;
+use crate::buffer::PageWrite;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::redo;
+use crate::wal::{AppendError, Floor, GroupKind};
+use varve_rt::Local;
+use varve_volume::page::{self, HEADER};
+use varve_volume::{Lsn, PageId};
+
+/// A page's place in its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PageNo(usize);
+
+struct Entry<'c> {
+    page: PageWrite<'c>,
+    /// The page's LSN before this group.
+    prev: Lsn,
+    /// Redo operations so far; unused once the page is to be logged whole.
+    ops: Vec<u8>,
+    whole: bool,
+    changed: bool,
+}
+
+/// Buffers kept per thread so that small groups allocate nothing.
+static SCRATCH: Local<std::cell::RefCell<Vec<Vec<u8>>>> = Local::new(|| std::cell::RefCell::new(Vec::new()));
+
+const SCRATCH_KEPT: usize = 8;
+const SCRATCH_BYTES: usize = 256 * 1024;
+
+fn scratch() -> Vec<u8> {
+    SCRATCH.with(|s| s.borrow_mut().pop()).unwrap_or_default()
+}
+
+fn give_back(mut buf: Vec<u8>) {
+    if buf.capacity() == 0 || buf.capacity() > SCRATCH_BYTES {
+        return;
+    }
+    buf.clear();
+    SCRATCH.with(|s| {
+        let mut kept = s.borrow_mut();
+        if kept.len() < SCRATCH_KEPT {
+            kept.push(buf);
+        }
+    });
+}
+
+/// A set of page changes under way.
+pub(crate) struct Group<'c> {
+    core: &'c Core,
+    kind: GroupKind,
+    floor: Floor,
+    pages: Vec<Entry<'c>>,
+    extra: Vec<u8>,
+}
+
+impl<'c> Group<'c> {
+    /// Begins a group whose log record will need at most about `max_bytes`. Waits for log space, so no latch may be held.
+    /// Fails when the database is latched after a failed log write.
+    pub fn begin(core: &'c Core, kind: GroupKind, max_bytes: usize) -> Result<Group<'c>> {
+        core.log.ensure_space(max_bytes)?;
+        Ok(Group { core, kind, floor: current_floor(core), pages: Vec::new(), extra: Vec::new() })
+    }
+
+    /// Takes a latched page into the group.
+    pub fn add(&mut self, page: PageWrite<'c>) -> PageNo {
+        let prev = page.lsn();
+        self.push(page, prev, prev <= self.floor.lsn)
+    }
+
+    /// Takes a page fresh from `Pool::create` into the group; it is logged whole.
+    pub fn add_new(&mut self, page: PageWrite<'c>) -> PageNo {
+        self.push(page, 0, true)
+    }
+
+    fn push(&mut self, page: PageWrite<'c>, prev: Lsn, whole: bool) -> PageNo {
+        debug_assert!(self.find(page.id()).is_none(), "page {} is in the group already", page.id().0);
+        let ops = if whole { Vec::new() } else { scratch() };
+        self.pages.push(Entry { page, prev, ops, whole, changed: false });
+        PageNo(self.pages.len() - 1)
+    }
+
+    /// The place of a page that is in the group.
+    pub fn find(&self, id: PageId) -> Option<PageNo> {
+        self.pages.iter().position(|e| e.page.id() == id).map(PageNo)
+    }
+
+    /// A page's bytes, header included, as changed so far.
+    pub fn bytes(&self, n: PageNo) -> &[u8] {
+        self.pages[n.0].page.bytes()
+    }
+
+    /// The page's id.
+    pub fn id(&self, n: PageNo) -> PageId {
+        self.pages[n.0].page.id()
+    }
+
+    /// Access for changing a page.
+    pub fn page(&mut self, n: PageNo) -> PageMut<'_> {
+        let Entry { page, ops, whole, changed, .. } = &mut self.pages[n.0];
+        PageMut { id: page.id(), bytes: page.bytes_mut(), ops, whole, changed }
+    }
+
+    /// Adds a record that is not a page change.
+    pub fn extra(&mut self, record: &[u8]) {
+        redo::push_extra(&mut self.extra, record);
+    }
+
+    /// Whether anything was changed or added.
+    pub fn is_empty(&self) -> bool {
+        self.extra.is_empty() && !self.pages.iter().any(|e| e.changed)
+    }
+
+    /// Logs the group, stamps and unlatches its pages. Returns the end LSN, which is *not yet durable*.
+    pub fn commit(self) -> Result<Lsn> {
+        self.commit_with(|_| {})
+    }
+
+    /// As [`Group::commit`]; `f` runs with the end LSN while every page is still latched.
+    pub fn commit_with(mut self, f: impl FnOnce(Lsn)) -> Result<Lsn> {
+        if self.is_empty() {
+            let end = self.core.log.end_lsn();
+            self.recycle();
+            return Ok(end);
+        }
+        let hint = self.core.log.end_lsn();
+        for entry in self.pages.iter().filter(|e| e.changed) {
+            entry.page.set_dirty(hint);
+        }
+        let mut body = scratch();
+        let appended = loop {
+            self.encode(&mut body);
+            let epoch = (!self.core.broken.image_rule_completed).then_some(self.floor.epoch);
+            match self.core.log.append(self.kind, epoch, &body) {
+                Ok(appended) => break Ok(appended.end),
+                Err(AppendError::EpochMoved) => self.floor = current_floor(self.core),
+                Err(AppendError::Poisoned(cause)) => break Err(Error::Poisoned(cause.to_string())),
+                Err(AppendError::TooLarge { needed, limit }) => {
+                    break Err(Error::TransactionTooLarge { what: "log", needed, limit });
+                }
+            }
+        };
+        give_back(body);
+        // A group that could not be logged leaves its pages changed in memory only: the log is latched, so they are never
+        // written, and a stamp that no log reaches makes every reader that depends on them fail with the same error.
+        let stamp = *appended.as_ref().unwrap_or(&Lsn::MAX);
+        for entry in self.pages.iter_mut().filter(|e| e.changed) {
+            entry.page.stamp(stamp);
+        }
+        if appended.is_ok() {
+            f(stamp);
+        }
+        self.recycle();
+        appended
+    }
+
+    fn encode(&mut self, body: &mut Vec<u8>) {
+        body.clear();
+        body.extend_from_slice(&self.extra);
+        for entry in self.pages.iter_mut().filter(|e| e.changed) {
+            entry.whole |= entry.prev <= self.floor.lsn;
+            let bytes = entry.page.bytes();
+            if entry.whole {
+                redo::push_image_record(body, entry.page.id(), bytes, redo::zero_hole(bytes));
+            } else {
+                redo::push_ops_record(body, entry.page.id(), page::keyspace(bytes), entry.prev, &entry.ops);
+            }
+        }
+    }
+
+    fn recycle(mut self) {
+        for entry in self.pages.drain(..) {
+            give_back(entry.ops);
+        }
+        self.extra.clear();
+    }
+}
+
+impl Drop for Group<'_> {
+    fn drop(&mut self) {
+        let lost = !self.is_empty() && !std::thread::panicking() && !varve_rt::dying();
+        assert!(!lost, "a group with changes was dropped without being logged");
+    }
+}
+
+fn current_floor(core: &Core) -> Floor {
+    if core.broken.image_rule_completed {
+        return Floor { epoch: 0, lsn: core.log.completed_redo() };
+    }
+    core.log.floor()
+}
+
+/// A latched page being changed. Offsets count from the start of the page; the header is out of reach but for
+/// [`PageMut::image`], which may set page type and keyspace.
+pub(crate) struct PageMut<'g> {
+    id: PageId,
+    bytes: &'g mut [u8],
+    ops: &'g mut Vec<u8>,
+    whole: &'g mut bool,
+    changed: &'g mut bool,
+}
+
+impl PageMut<'_> {
+    /// The page's id.
+    pub fn id(&self) -> PageId {
+        self.id
+    }
+
+    fn note(&mut self, push: impl FnOnce(&mut Vec<u8>)) {
+        *self.changed = true;
+        if *self.whole {
+            return;
+        }
+        push(self.ops);
+        // Past this much redo the image is the smaller record.
+        if self.ops.len() > self.bytes.len() {
+            *self.whole = true;
+        }
+    }
+}
+
+impl PageEdit for PageMut<'_> {
+    /// The whole page as it is now.
+    fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+
+    /// Overwrites bytes at `at`.
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        assert!(at >= HEADER, "the page header is not the engine's to write");
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.note(|ops| redo::push_write(ops, at, bytes));
+    }
+
+    /// Moves `len` bytes within the page; the ranges may overlap.
+    fn shift(&mut self, from: usize, to: usize, len: usize) {
+        assert!(from >= HEADER && to >= HEADER, "the page header is not the engine's to write");
+        self.bytes.copy_within(from..from + len, to);
+        self.note(|ops| redo::push_shift(ops, from, to, len));
+    }
+
+    /// Rewrites the page freely; it is logged whole. Only type and keyspace of the header may be set.
+    fn image(&mut self, f: impl FnOnce(&mut [u8])) {
+        f(self.bytes);
+        *self.whole = true;
+        *self.changed = true;
+    }
+}
