@@ -203,7 +203,13 @@ fn fill(page: &mut [u8], shape: &Shape<'_>, prefix: &[u8], parts: &Parts<'_>) ->
 
 /// The shape of a node as it stands.
 pub(crate) fn shape_of<'a>(node: &Node<'a>) -> Shape<'a> {
-    Shape { level: node.level(), low: node.low(), high: node.high(), leftmost: u64_at(node.bytes(), LEFTMOST), end: node.end() }
+    Shape {
+        level: node.level(),
+        low: node.low(),
+        high: node.high(),
+        leftmost: u64_at(node.bytes(), LEFTMOST),
+        end: node.end(),
+    }
 }
 
 /// Rewrites the node so that all its free bytes lie together, under a prefix that `key` has too (`key` lies between the fences).
@@ -280,7 +286,8 @@ pub(crate) fn insert(page: &mut impl PageEdit, key: &[u8], payload: [&[u8]; 2]) 
     let suffix = &key[plen..];
     let tail = tail(suffix);
     let at = node.heap() - tail.len() - size;
-    let cell = if leaf { Joined::new([tail, payload[0], payload[1]]) } else { Joined::new([payload[0], payload[1], tail]) };
+    let cell =
+        if leaf { Joined::new([tail, payload[0], payload[1]]) } else { Joined::new([payload[0], payload[1], tail]) };
     page.write(at, cell.bytes());
     let slot = SLOTS + SLOT * pos;
     if pos < count {
@@ -311,7 +318,13 @@ pub(crate) fn remove(page: &mut impl PageEdit, pos: usize) -> Result<(), Damage>
 }
 
 /// Replaces the length field and value of leaf slot `pos`; the node must have room for a new cell when the value grows.
-pub(crate) fn replace(page: &mut impl PageEdit, key: &[u8], pos: usize, field: u16, value: &[u8]) -> Result<(), Damage> {
+pub(crate) fn replace(
+    page: &mut impl PageEdit,
+    key: &[u8],
+    pos: usize,
+    field: u16,
+    value: &[u8],
+) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     let cell = node.leaf_cell(pos)?;
     let (at, old) = (cell.at, cell.value);
@@ -324,7 +337,8 @@ pub(crate) fn replace(page: &mut impl PageEdit, key: &[u8], pos: usize, field: u
         return Ok(());
     }
     if value.len() <= old.len() {
-        let (count, heap, garbage, hint) = (node.count(), node.heap(), node.garbage() + old.len() - value.len(), node.hint());
+        let (count, heap, garbage, hint) =
+            (node.count(), node.heap(), node.garbage() + old.len() - value.len(), node.hint());
         if garbage > node.end() - heap {
             return Err(Damage("free-space accounting is wrong"));
         }
@@ -344,7 +358,8 @@ fn grow(page: &mut impl PageEdit, key: &[u8], pos: usize, field: u16, value: &[u
         remove(page, pos)?;
         return insert(page, key, [&field.to_le_bytes(), value]);
     }
-    let (count, garbage, hint, at) = (node.count(), node.garbage() + node.cell_len(pos)?, node.hint(), node.heap() - size);
+    let (count, garbage, hint, at) =
+        (node.count(), node.garbage() + node.cell_len(pos)?, node.hint(), node.heap() - size);
     if garbage > node.end() - at {
         return Err(Damage("free-space accounting is wrong"));
     }

@@ -67,15 +67,19 @@ pub(crate) fn max_inline(usable: usize, key: usize) -> usize {
 
 /// Bytes of room that a cell needs at most.
 pub(crate) fn cell_size(key: &[u8], value: &CellValue<'_>) -> usize {
-    SLOT + key.len() + 2 + match value {
-        CellValue::Inline(v) => v.len(),
-        CellValue::Overflow(_) => OverflowRef::LEN,
-    }
+    SLOT + key.len()
+        + 2
+        + match value {
+            CellValue::Inline(v) => v.len(),
+            CellValue::Overflow(_) => OverflowRef::LEN,
+        }
 }
 
 /// Whether the page is a leaf of `keyspace` that covers `key`. False for a page that was freed or reused meanwhile.
 pub(crate) fn covers(bytes: &[u8], keyspace: KeyspaceId, key: &[u8]) -> bool {
-    page::kind(bytes) == KIND_LEAF && page::keyspace(bytes) == keyspace && Node::parse(bytes).is_ok_and(|n| n.level() == 0 && n.covers(key))
+    page::kind(bytes) == KIND_LEAF
+        && page::keyspace(bytes) == keyspace
+        && Node::parse(bytes).is_ok_and(|n| n.level() == 0 && n.covers(key))
 }
 
 /// Bytes free for cells of any keys that the leaf covers; see [`cell_size`]. 0 for a damaged leaf.
@@ -102,7 +106,9 @@ pub(crate) fn prepare(bytes: &[u8], key: &[u8], room: usize) -> Result<(), Damag
 
 fn value_of<'a>(cell: LeafCell<'a>) -> Result<ValueRef<'a>, Damage> {
     if cell.overflow {
-        return OverflowRef::decode(cell.value).map(ValueRef::Overflow).ok_or(Damage("overflow reference of wrong length"));
+        return OverflowRef::decode(cell.value)
+            .map(ValueRef::Overflow)
+            .ok_or(Damage("overflow reference of wrong length"));
     }
     Ok(ValueRef::Inline(cell.value))
 }

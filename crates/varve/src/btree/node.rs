@@ -228,7 +228,11 @@ impl<'a> Node<'a> {
 
     /// Bytes of a prefix that is stored apart from the low fence.
     pub(crate) fn own_prefix(&self) -> usize {
-        if self.field(PREFIX) == self.field(LOW) && self.prefix.len() <= self.low().len() { 0 } else { self.prefix.len() }
+        if self.field(PREFIX) == self.field(LOW) && self.prefix.len() <= self.low().len() {
+            0
+        } else {
+            self.prefix.len()
+        }
     }
 
     /// Length of slot `i`'s key without the prefix.
@@ -318,7 +322,8 @@ impl<'a> Node<'a> {
             };
             if order == Ordering::Less { lo = mid + 1 } else { hi = mid }
         }
-        let found = lo < self.count() && slot_head(&self.slots[lo]) == h && self.compare_tail(lo, suffix)? == Ordering::Equal;
+        let found =
+            lo < self.count() && slot_head(&self.slots[lo]) == h && self.compare_tail(lo, suffix)? == Ordering::Equal;
         Ok((lo, found))
     }
 

@@ -55,7 +55,12 @@ fn feasible(node: &Node<'_>, plan: &Plan) -> Result<bool, Damage> {
 }
 
 /// The feasible division nearest to `start`, which `plan` makes for a slot in `from..to`.
-fn nearest(node: &Node<'_>, start: usize, slots: Range<usize>, plan: impl Fn(usize) -> Result<Plan, Damage>) -> Result<Option<Plan>, Damage> {
+fn nearest(
+    node: &Node<'_>,
+    start: usize,
+    slots: Range<usize>,
+    plan: impl Fn(usize) -> Result<Plan, Damage>,
+) -> Result<Option<Plan>, Damage> {
     let start = start.clamp(slots.start, slots.end.max(1) - 1);
     for distance in 0..slots.len() {
         for at in [start.checked_sub(distance), start.checked_add(distance)].into_iter().flatten() {
@@ -97,7 +102,9 @@ pub(crate) fn plan_leaf(node: &Node<'_>, key: &[u8], room: usize) -> Result<Opti
     if count == 1 {
         return Ok(None);
     }
-    nearest(node, middle(node)?, 1..count, |at| Ok(Plan { at, separator: separator(&node.key(at - 1)?, &node.key(at)?) }))
+    nearest(node, middle(node)?, 1..count, |at| {
+        Ok(Plan { at, separator: separator(&node.key(at - 1)?, &node.key(at)?) })
+    })
 }
 
 /// Where to divide an inner node in which a separator like `key` is to be inserted. None when it has no separator.

@@ -33,7 +33,14 @@ impl Recorder {
     }
 
     fn redo_bytes(&self) -> usize {
-        self.ops.iter().map(|o| match o { Op::Write(_, b) => b.len() + 5, Op::Shift(..) => 7, Op::Image(p) => p.len() }).sum()
+        self.ops
+            .iter()
+            .map(|o| match o {
+                Op::Write(_, b) => b.len() + 5,
+                Op::Shift(..) => 7,
+                Op::Image(p) => p.len(),
+            })
+            .sum()
     }
 }
 
@@ -162,7 +169,10 @@ fn run(size: usize, low: &[u8], high: Option<&[u8]>, steps: Vec<Step>) {
                     },
                     Step::Remove(_) => unreachable!(),
                 };
-                if k.len() > leaf::max_key(usable) || v.len() > leaf::max_inline(usable, k.len()) || !r.node().covers(&k) {
+                if k.len() > leaf::max_key(usable)
+                    || v.len() > leaf::max_inline(usable, k.len())
+                    || !r.node().covers(&k)
+                {
                     continue;
                 }
                 let cell = CellValue::Inline(&v);
@@ -245,7 +255,10 @@ fn exercise(r: &mut Recorder, k: &[u8], v: &[u8]) {
     }
     let cell = CellValue::Inline(&v[..v.len().min(200)]);
     let need = leaf::cell_size(k, &cell);
-    if leaf::room_for(&r.page, k) >= need && leaf::covers(&r.page, page::keyspace(&r.page), k) && leaf::prepare(&r.page, k, need).is_ok() {
+    if leaf::room_for(&r.page, k) >= need
+        && leaf::covers(&r.page, page::keyspace(&r.page), k)
+        && leaf::prepare(&r.page, k, need).is_ok()
+    {
         let _ = leaf::put(r, k, cell);
         let _ = leaf::remove(r, k);
     }

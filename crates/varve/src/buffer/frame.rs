@@ -171,8 +171,9 @@ impl Frame {
         old & REDIRTIED == 0
     }
 
+    /// Counts an access. Under the instance's lock; a report taken at the same moment may miss it.
     pub(super) fn count_logical(&self) {
-        self.logical_reads.fetch_add(1, Relaxed);
+        self.logical_reads.store(self.logical_reads.load(Relaxed) + 1, Relaxed);
     }
 
     pub(super) fn count_demand(&self) {

@@ -72,8 +72,11 @@ impl HitBuffers {
             let used = stripe.used.swap(0, Relaxed) as usize;
             lost += used.saturating_sub(stripe.entries.len()) as u64;
             for entry in stripe.entries.iter().take(used) {
-                let hit = entry.swap(EMPTY, Relaxed);
+                // Two plain steps instead of a swap: only one thread drains at a time, and a hit that its thread stores in
+                // between is lost like any that is overwritten.
+                let hit = entry.load(Relaxed);
                 if hit != EMPTY {
+                    entry.store(EMPTY, Relaxed);
                     f((hit >> 32) as u32 - 1, hit as u32);
                 }
             }

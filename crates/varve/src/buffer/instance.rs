@@ -7,7 +7,7 @@ use super::config::{HIT_STRIPES, PoolConfig};
 use super::frame::{DIRTY, Frame, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, WRITING};
 use super::hits::{HitBuffers, Pushed};
 use super::policy::{self, Ask, Load, Replacement, Slot, Unlink};
-use super::stats::Counters;
+use super::stats::{Counters, KINDS};
 use super::table::PageTable;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -114,26 +114,33 @@ impl Instance {
     /// Tells the policy of every gathered hit.
     pub(super) fn drain_hits(&self, lists: &mut Lists, stats: &Counters) {
         let mut now = None;
+        let mut hits = [0u64; KINDS];
         let lost = self.hits.drain(|slot, page| {
             let frame = self.frame(slot);
             // The frame may have got another page, or none that the policy knows, since.
-            if frame.page.load(Acquire) as u32 != page || !frame.is(KNOWN) {
+            let state = frame.state.load(Acquire);
+            if frame.page.load(Acquire) as u32 != page || state & KNOWN == 0 {
                 return;
             }
             let now = *now.get_or_insert_with(|| varve_rt::now().as_nanos());
             frame.count_logical();
-            if frame.is(MISSED) {
+            if state & MISSED != 0 {
                 frame.state.fetch_and(!MISSED, AcqRel);
                 return;
             }
-            let kind = stats.kind(frame.kind.load(Relaxed));
-            kind.hits.inc();
-            if frame.is(PREFETCHED) && frame.state.fetch_and(!PREFETCHED, AcqRel) & PREFETCHED != 0 {
-                kind.prefetch_used.inc();
+            let kind = KINDS.min(frame.kind.load(Relaxed) as usize + 1) - 1;
+            hits[kind] += 1;
+            if state & PREFETCHED != 0 && frame.state.fetch_and(!PREFETCHED, AcqRel) & PREFETCHED != 0 {
+                stats.kinds[kind].prefetch_used.inc();
             }
             lists.policy.hit(slot, now);
         });
-        stats.hits_dropped.add(lost);
+        for (kind, n) in hits.iter().enumerate().filter(|(_, n)| **n > 0) {
+            stats.kinds[kind].hits.add(*n);
+        }
+        if lost > 0 {
+            stats.hits_dropped.add(lost);
+        }
     }
 
     /// Gives an empty, unlatched frame back.
