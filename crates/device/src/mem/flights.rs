@@ -45,18 +45,22 @@ impl Flight {
 
 /// One request of a ticket.
 pub(super) struct Slot {
+    /// When it completes.
     at: Instant,
+    /// When it takes effect: its place among the requests in flight.
+    effect: Instant,
     id: u64,
     refused: Option<DeviceError>,
 }
 
 impl Slot {
     pub(super) fn refused(error: DeviceError) -> Slot {
-        Slot { at: Instant::ORIGIN, id: u64::MAX, refused: Some(error) }
+        Slot { at: Instant::ORIGIN, effect: Instant::ORIGIN, id: u64::MAX, refused: Some(error) }
     }
 
-    pub(super) fn flying(at: Instant, id: u64) -> Slot {
-        Slot { at, id, refused: None }
+    pub(super) fn flying(at: Instant, effect: Instant, id: u64) -> Slot {
+        assert!(effect <= at, "a request takes effect before it completes");
+        Slot { at, effect, id, refused: None }
     }
 }
 
@@ -71,7 +75,7 @@ pub(super) struct Batch {
 impl MemDevice {
     pub(super) fn submit_batch(&self, batch: Vec<Io>) -> Ticket {
         let timed = varve_rt::in_simulation();
-
+        varve_rt::sim::settle();
         let mut state = self.state.lock();
         let started = varve_rt::now();
         state.settle(started);
@@ -161,10 +165,10 @@ impl Completion for Batch {
         let mut state = self.device.state.lock();
         for (_, slot) in &self.slots {
             state.arrived.remove(&slot.id);
-            if let Some(flight) = state.flights.get(&(slot.at, slot.id))
+            if let Some(flight) = state.flights.get(&(slot.effect, slot.id))
                 && flight.op == OpKind::Read
             {
-                state.flights.remove(&(slot.at, slot.id));
+                state.flights.remove(&(slot.effect, slot.id));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! A device in memory, with a durable and a volatile image, that can lose its power.
 //!
 //! On OS threads every request completes at submission. In a simulation each takes a seeded time and they complete out
-//! of order, in virtual time: a write takes effect, and a read sees the bytes, at the moment of completion, so an engine
-//! that does not wait for a write before it flushes or reads finds out.
+//! of order, in virtual time: a write takes effect when it completes, a read sees the bytes of any moment while it is in
+//! flight, so an engine that does not wait for a write before it flushes or reads finds out.
 //!
 //! A power cut ([`Powered::power_cut`]) keeps what is durable plus, for each atomic unit on its own, any of the versions
 //! written since; see `docs/device.md`. While the power is off every request, those in flight too, answers `PowerLost`.
@@ -89,7 +89,7 @@ struct State {
     epoch: u64,
     /// New requests stay in flight until the power is cut.
     hold: bool,
-    /// Requests in flight by completion time and number.
+    /// Requests in flight by the time at which they take effect, and number.
     flights: BTreeMap<(Instant, u64), Flight>,
     /// Bytes that reads found at their completion, until they are waited for.
     arrived: BTreeMap<u64, Box<[u8]>>,
@@ -186,19 +186,25 @@ impl MemDevice {
             _ => Payload::zeros(),
         };
         let takes = if timed { self.time_of(state, op, durable) } else { Duration::ZERO };
+        // A read sees the bytes of any moment while it is in flight, a write counts from its completion.
+        let early = if timed && op == OpKind::Read { state.rng.below(takes.as_nanos() as u64) } else { 0 };
         let at = if state.hold { Instant::from_nanos(u64::MAX) } else { now + takes };
         let id = state.next;
         state.next += 1;
         let flight = Flight { op, offset: io.offset, len, durable, payload, mark: state.image.mark() };
+        if timed {
+            varve_rt::sim::note(flight.digest(&self.name) ^ at.as_nanos());
+        }
         if durable {
             self.counters.durable_write();
         }
-        state.flights.insert((at, id), flight);
+        let effect = if state.hold { at } else { at - Duration::from_nanos(early) };
+        state.flights.insert((effect, id), flight);
         if at <= now {
             // On OS threads: done before the next request of the batch starts.
             state.settle(now);
         }
-        Slot::flying(at, id)
+        Slot::flying(at, effect, id)
     }
 }
 
@@ -258,6 +264,7 @@ impl Device for MemDevice {
             (id, state.epoch, self.time_of(&mut state, OpKind::SetLen, true))
         };
         if varve_rt::in_simulation() {
+            varve_rt::sim::note(len);
             varve_rt::sleep(takes);
         }
         let mut state = self.state.lock();
