@@ -12,6 +12,7 @@ mod flusher;
 mod format;
 mod log;
 mod reader;
+pub mod recovery;
 mod ring;
 mod stats;
 mod superblock;

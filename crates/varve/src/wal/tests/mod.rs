@@ -2,6 +2,8 @@
 
 mod basic;
 mod checkpoints;
+mod pages;
+mod torn_model;
 
 use super::*;
 use varve_device::{Device, MemDevice};

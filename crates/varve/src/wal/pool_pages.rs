@@ -1,0 +1,80 @@
+//! The buffer pool and the page store as checkpoints and recovery see them.
+
+use super::checkpoint::CheckpointPages;
+use super::recovery::ReplayPages;
+use crate::buffer::Pool;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, WriteWhy};
+
+/// See the module.
+pub(crate) struct PoolPages {
+    pool: Arc<Pool>,
+    store: Arc<dyn PageStore>,
+}
+
+impl PoolPages {
+    /// The pages of `pool`, which keeps them in `store`.
+    pub(crate) fn new(pool: Arc<Pool>, store: Arc<dyn PageStore>) -> Arc<PoolPages> {
+        Arc::new(PoolPages { pool, store })
+    }
+}
+
+impl CheckpointPages for PoolPages {
+    fn flush_older_than(&self, t: Lsn) -> Result<()> {
+        self.pool.flush_older_than(t, WriteWhy::Checkpoint)
+    }
+
+    fn oldest_dirty(&self) -> Option<Lsn> {
+        self.pool.oldest_dirty()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.store.sync().map_err(Error::from)
+    }
+}
+
+impl ReplayPages for PoolPages {
+    fn page_size(&self) -> usize {
+        self.store.page_size()
+    }
+
+    fn prefetch(&self, pages: &[PageId]) {
+        self.pool.prefetch(pages);
+    }
+
+    fn replace(
+        &self,
+        page: PageId,
+        keyspace: KeyspaceId,
+        first_change: Lsn,
+        end: Lsn,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<()> {
+        let mut page = self.pool.create(page, keyspace)?;
+        page.set_dirty(first_change);
+        fill(page.bytes_mut());
+        page.stamp(end);
+        Ok(())
+    }
+
+    fn change(
+        &self,
+        page: PageId,
+        first_change: Lsn,
+        end: Lsn,
+        change: &mut dyn FnMut(&mut [u8]) -> Result<bool>,
+    ) -> Result<()> {
+        let mut page = self.pool.write(page)?;
+        if change(page.bytes_mut())? {
+            page.set_dirty(first_change);
+            page.stamp(end);
+        }
+        Ok(())
+    }
+
+    fn write_back(&self) -> Result<()> {
+        self.flush_older_than(Lsn::MAX)?;
+        self.sync()
+    }
+}
