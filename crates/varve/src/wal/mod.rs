@@ -11,6 +11,7 @@ pub mod checkpoint;
 mod flusher;
 mod format;
 mod log;
+mod pool_pages;
 mod reader;
 pub mod recovery;
 mod ring;
@@ -24,6 +25,7 @@ mod tests;
 
 pub use format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupKind, group_size};
 pub use log::Log;
+pub(crate) use pool_pages::PoolPages;
 pub use reader::{EndRow, GroupView, LogEnd, LogReader, Step};
 pub use stats::LogStats;
 pub use superblock::DbHeader;

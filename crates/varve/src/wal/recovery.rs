@@ -128,14 +128,8 @@ pub fn run(
         log.resume_at(state.end, false)?;
         return Ok(report);
     }
-    let mut replay = Replay {
-        log,
-        pages,
-        report,
-        damaged: HashMap::default(),
-        began: now(),
-        known: state.end.max(state.redo),
-    };
+    let mut replay =
+        Replay { log, pages, report, damaged: HashMap::default(), began: now(), known: state.end.max(state.redo) };
     let end = replay.all(options)?;
     let mut report = replay.finish(end)?;
     if report.bytes >= MEASURABLE_BYTES && !report.elapsed.is_zero() {
@@ -257,7 +251,10 @@ impl Replay<'_> {
                 return Ok(false); // P1
             }
             if lsn != prev {
-                let what = format!("[P3] its LSN is {lsn}, the log at LSN {} changes it from {prev}: a write was lost", group.start);
+                let what = format!(
+                    "[P3] its LSN is {lsn}, the log at LSN {} changes it from {prev}: a write was lost",
+                    group.start
+                );
                 return Err(Error::corrupt_page(id, Some(keyspace), what));
             }
             redo::apply_ops(bytes, ops, id, group.start)?; // P2
@@ -287,7 +284,8 @@ impl Replay<'_> {
             1 => String::new(),
             n => format!(" ({} more pages likewise)", n - 1),
         };
-        let what = format!("[P6] it is torn or was never written, and the log from LSN {lsn} on has no image of it{more}");
+        let what =
+            format!("[P6] it is torn or was never written, and the log from LSN {lsn} on has no image of it{more}");
         Some(Error::corrupt_page(*id, Some(*keyspace), what))
     }
 
