@@ -1,6 +1,6 @@
 //! Varve's volumes: what storage looks like to the engine, fixed-size pages by id.
 //!
-//! [`PageStore`] is the seam under the buffer pool. [`Single`] puts the pages on one device. `TestStore` keeps them in
+//! [`PageStore`] is the seam under the buffer pool. [`Single`] puts the pages on one device. [`TestStore`] keeps them in
 //! memory and asserts every call of the contract. The [`page`] header (checksum, id, LSN) belongs to this layer.
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
@@ -9,6 +9,7 @@ mod error;
 pub mod page;
 mod single;
 mod store;
+mod test_store;
 
 pub use error::{PageDamage, VolumeError};
 pub use single::Single;
@@ -16,3 +17,4 @@ pub use store::{
     CostClass, KeyspaceId, Lsn, PageCompletion, PageId, PageIo, PageRead, PageStore, PageTicket, PageUse, PageWrite,
     ReadWhy, VolumeStats, WriteWhy,
 };
+pub use test_store::TestStore;
