@@ -7,6 +7,7 @@
 pub mod budget;
 #[doc(hidden)]
 pub mod buffer;
+pub mod db;
 pub mod error;
 
 #[allow(dead_code)] // the tree over these nodes is what uses them
@@ -19,5 +20,6 @@ pub(crate) mod redo;
 #[doc(hidden)]
 pub mod wal;
 
-pub use error::{Error, Result};
+pub use db::{CheckReport, Durability, Layout, MIN_CACHE_BYTES, Options};
+pub use error::{Damage, Error, Result};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};

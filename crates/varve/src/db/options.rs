@@ -1,0 +1,132 @@
+//! What a user can choose: the layout when a database is created, and options each time it is opened.
+
+use crate::core::Broken;
+use crate::error::{Error, Result};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// When a commit counts as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Durability {
+    /// When it would survive a power cut. The default.
+    #[default]
+    Sync,
+    /// At once; it survives a power cut after at most [`Options::async_delay`].
+    Async,
+    /// At once; it survives a power cut when something else made the log durable.
+    None,
+}
+
+impl std::str::FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Durability> {
+        match s {
+            "sync" => Ok(Durability::Sync),
+            "async" => Ok(Durability::Async),
+            "none" => Ok(Durability::None),
+            other => Err(Error::Invalid(format!("durability {other:?}: choose sync, async or none"))),
+        }
+    }
+}
+
+/// What is fixed when a database is created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of a page: 4096, 8192 or 16384.
+    pub page_size: usize,
+    /// Bytes of log preallocated at creation; the log grows up to [`Options::log_max_bytes`] when a workload needs it.
+    pub log_bytes: u64,
+    /// Directory for the log, when it shall be on a device of its own; a link to it is left in the database directory.
+    pub log_dir: Option<PathBuf>,
+}
+
+impl Default for Layout {
+    fn default() -> Layout {
+        Layout { page_size: 8192, log_bytes: 64 << 20, log_dir: None }
+    }
+}
+
+impl Layout {
+    pub(crate) fn validate(&self) -> Result<()> {
+        if ![4096, 8192, 16384].contains(&self.page_size) {
+            return Err(Error::Invalid(format!("page size {}: choose 4096, 8192 or 16384", self.page_size)));
+        }
+        if self.log_bytes < 1 << 20 {
+            return Err(Error::Invalid(format!("log of {} bytes: at least 1 MiB is needed", self.log_bytes)));
+        }
+        Ok(())
+    }
+}
+
+/// How a database is opened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Memory for everything: frames, page table, log buffers, locks, write sets, versions. Bytes.
+    pub cache_bytes: u64,
+    /// Open without writing a byte. Needs a database that was closed cleanly.
+    pub read_only: bool,
+    /// What `commit` waits for unless a transaction says otherwise.
+    pub durability: Durability,
+    /// Longest time before an `Async` commit is durable.
+    pub async_delay: Duration,
+    /// Redo work that a crash may leave behind, as time at the replay rate measured at the last recovery.
+    pub recovery_bound: Duration,
+    /// Size to which the log may grow, bytes.
+    pub log_max_bytes: u64,
+    /// Pool instances; 0 chooses by memory and cores.
+    pub pool_instances: usize,
+    /// Replacement policy, by its registered name.
+    pub replacement: String,
+    /// Background page writers.
+    pub cleaners: bool,
+    /// Bypass the operating system's cache where the file system allows.
+    pub direct_io: bool,
+    /// Deliberate faults, for the crash simulation's own tests.
+    #[doc(hidden)]
+    pub broken: Broken,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            cache_bytes: 256 << 20,
+            read_only: false,
+            durability: Durability::Sync,
+            async_delay: Duration::from_millis(100),
+            recovery_bound: Duration::from_secs(10),
+            log_max_bytes: 4 << 30,
+            pool_instances: 0,
+            replacement: "lru-midpoint".to_string(),
+            cleaners: true,
+            direct_io: true,
+            broken: Broken::default(),
+        }
+    }
+}
+
+/// Least memory a database can be opened with, bytes.
+pub const MIN_CACHE_BYTES: u64 = 1 << 20;
+
+impl Options {
+    /// These options with another cache size in MiB.
+    pub fn cache_mb(mut self, mb: u64) -> Options {
+        self.cache_bytes = mb << 20;
+        self
+    }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        if self.cache_bytes < MIN_CACHE_BYTES {
+            return Err(Error::Invalid(format!(
+                "cache of {} bytes: at least {} are needed",
+                self.cache_bytes, MIN_CACHE_BYTES
+            )));
+        }
+        if self.recovery_bound.is_zero() {
+            return Err(Error::Invalid(
+                "recovery bound of zero: a checkpoint would never end; use at least 1 s".into(),
+            ));
+        }
+        Ok(())
+    }
+}
