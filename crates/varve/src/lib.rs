@@ -17,6 +17,8 @@ pub(crate) mod core;
 #[allow(dead_code)]
 pub(crate) mod group;
 pub(crate) mod redo;
+#[allow(dead_code)]
+pub(crate) mod txn;
 #[doc(hidden)]
 pub mod wal;
 

@@ -1,0 +1,223 @@
+//! Keys owned by the transaction layer: short ones in place, long ones on the heap.
+//!
+//! Invariant: the order of `KeyBuf` is the order of its bytes, so ordered maps can be searched with plain slices.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::ops::{Bound, Deref};
+
+const INLINE: usize = 30;
+
+/// An owned key.
+#[derive(Clone)]
+pub(crate) enum KeyBuf {
+    /// Up to [`INLINE`] bytes.
+    Inline { len: u8, bytes: [u8; INLINE] },
+    /// Longer keys.
+    Heap(Box<[u8]>),
+}
+
+impl KeyBuf {
+    /// Copies `key`.
+    #[inline]
+    pub fn new(key: &[u8]) -> KeyBuf {
+        if key.len() <= INLINE {
+            let mut bytes = [0; INLINE];
+            bytes[..key.len()].copy_from_slice(key);
+            KeyBuf::Inline { len: key.len() as u8, bytes }
+        } else {
+            KeyBuf::Heap(key.into())
+        }
+    }
+
+    /// Bytes on the heap beside the value itself.
+    #[inline]
+    pub fn heap_bytes(&self) -> usize {
+        KeyBuf::heap_bytes_of(self)
+    }
+
+    /// Bytes that a copy of `key` takes on the heap.
+    #[inline]
+    pub fn heap_bytes_of(key: &[u8]) -> usize {
+        if key.len() <= INLINE { 0 } else { key.len() }
+    }
+}
+
+impl Deref for KeyBuf {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            KeyBuf::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            KeyBuf::Heap(bytes) => bytes,
+        }
+    }
+}
+
+impl Borrow<[u8]> for KeyBuf {
+    #[inline]
+    fn borrow(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq for KeyBuf {
+    fn eq(&self, other: &KeyBuf) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for KeyBuf {}
+
+impl PartialOrd for KeyBuf {
+    fn partial_cmp(&self, other: &KeyBuf) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for KeyBuf {
+    #[inline]
+    fn cmp(&self, other: &KeyBuf) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl fmt::Debug for KeyBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", show(self))
+    }
+}
+
+/// A key for messages: text where it is printable, else hexadecimal, cut at 64 bytes.
+pub(crate) fn show(key: &[u8]) -> String {
+    let cut = &key[..key.len().min(64)];
+    let more = if cut.len() < key.len() { ".." } else { "" };
+    if !cut.is_empty() && cut.iter().all(|b| b.is_ascii_graphic() || *b == b' ') {
+        return format!("\"{}\"{more}", String::from_utf8_lossy(cut));
+    }
+    let hex: String = cut.iter().map(|b| format!("{b:02x}")).collect();
+    format!("0x{hex}{more}")
+}
+
+/// A range of keys as two bounds.
+pub(crate) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+/// An owned range of keys.
+pub(crate) type OwnedBounds = (Bound<KeyBuf>, Bound<KeyBuf>);
+
+/// A bound of a slice.
+pub(crate) fn bound_ref(bound: &Bound<KeyBuf>) -> Bound<&[u8]> {
+    match bound {
+        Bound::Included(key) => Bound::Included(key),
+        Bound::Excluded(key) => Bound::Excluded(key),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+/// Copies a bound.
+pub(crate) fn bound_owned(bound: Bound<&[u8]>) -> Bound<KeyBuf> {
+    bound.map(KeyBuf::new)
+}
+
+/// Orders two bounds as lower ends of a range.
+pub(crate) fn cmp_low(a: Bound<&[u8]>, b: Bound<&[u8]>) -> Ordering {
+    match (a, b) {
+        (Bound::Unbounded, Bound::Unbounded) => Ordering::Equal,
+        (Bound::Unbounded, _) => Ordering::Less,
+        (_, Bound::Unbounded) => Ordering::Greater,
+        (Bound::Included(x), Bound::Included(y)) | (Bound::Excluded(x), Bound::Excluded(y)) => x.cmp(y),
+        (Bound::Included(x), Bound::Excluded(y)) => x.cmp(y).then(Ordering::Less),
+        (Bound::Excluded(x), Bound::Included(y)) => x.cmp(y).then(Ordering::Greater),
+    }
+}
+
+/// Orders two bounds as upper ends of a range.
+pub(crate) fn cmp_high(a: Bound<&[u8]>, b: Bound<&[u8]>) -> Ordering {
+    match (a, b) {
+        (Bound::Unbounded, Bound::Unbounded) => Ordering::Equal,
+        (Bound::Unbounded, _) => Ordering::Greater,
+        (_, Bound::Unbounded) => Ordering::Less,
+        (Bound::Included(x), Bound::Included(y)) | (Bound::Excluded(x), Bound::Excluded(y)) => x.cmp(y),
+        (Bound::Included(x), Bound::Excluded(y)) => x.cmp(y).then(Ordering::Greater),
+        (Bound::Excluded(x), Bound::Included(y)) => x.cmp(y).then(Ordering::Less),
+    }
+}
+
+/// Whether the range that begins at `low` and ends at `high` can hold a key. (Ranges that hold none of the keys there are,
+/// such as those between two adjacent byte strings, count as able.)
+pub(crate) fn is_possible(low: Bound<&[u8]>, high: Bound<&[u8]>) -> bool {
+    match (low, high) {
+        (Bound::Unbounded, Bound::Excluded(h)) => !h.is_empty(),
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
+        (Bound::Included(l), Bound::Included(h)) => l <= h,
+        (Bound::Included(l), Bound::Excluded(h))
+        | (Bound::Excluded(l), Bound::Included(h))
+        | (Bound::Excluded(l), Bound::Excluded(h)) => l < h,
+    }
+}
+
+/// Whether `key` lies in the range.
+pub(crate) fn contains(range: Bounds<'_>, key: &[u8]) -> bool {
+    let above = match range.0 {
+        Bound::Included(l) => key >= l,
+        Bound::Excluded(l) => key > l,
+        Bound::Unbounded => true,
+    };
+    above
+        && match range.1 {
+            Bound::Included(h) => key <= h,
+            Bound::Excluded(h) => key < h,
+            Bound::Unbounded => true,
+        }
+}
+
+/// Whether two ranges share a possible key.
+pub(crate) fn overlap(a: Bounds<'_>, b: Bounds<'_>) -> bool {
+    let low = if cmp_low(a.0, b.0).is_ge() { a.0 } else { b.0 };
+    let high = if cmp_high(a.1, b.1).is_le() { a.1 } else { b.1 };
+    is_possible(low, high)
+}
+
+/// Whether `inner` lies within `outer`.
+pub(crate) fn within(inner: Bounds<'_>, outer: Bounds<'_>) -> bool {
+    cmp_low(outer.0, inner.0).is_le() && cmp_high(inner.1, outer.1).is_le()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Bound::*;
+
+    #[test]
+    fn keys_order_like_their_bytes_at_every_length() {
+        let mut keys: Vec<Vec<u8>> = (0..40).map(|n| vec![7; n]).collect();
+        keys.push(vec![8]);
+        for a in &keys {
+            for b in &keys {
+                assert_eq!(KeyBuf::new(a).cmp(&KeyBuf::new(b)), a.cmp(b));
+                assert_eq!(&*KeyBuf::new(a), a.as_slice());
+            }
+        }
+    }
+
+    #[test]
+    fn overlap_and_within_agree_with_enumeration() {
+        let points: Vec<Vec<u8>> = (0..6u8).map(|n| vec![n]).collect();
+        let mut bounds: Vec<Bound<&[u8]>> = vec![Unbounded];
+        for p in [&points[1], &points[3]] {
+            bounds.extend([Included(p.as_slice()), Excluded(p.as_slice())]);
+        }
+        // Between any two of the byte strings above lies one of these.
+        let probes: Vec<Vec<u8>> = (0..6u8).flat_map(|n| [vec![n], vec![n, 0, 1]]).collect();
+        let ranges: Vec<Bounds> = bounds.iter().flat_map(|&l| bounds.iter().map(move |&h| (l, h))).collect();
+        for &a in &ranges {
+            for &b in &ranges {
+                let both = probes.iter().any(|k| contains(a, k) && contains(b, k));
+                assert_eq!(overlap(a, b), both, "{a:?} {b:?}");
+                if within(a, b) {
+                    assert!(probes.iter().all(|k| !contains(a, k) || contains(b, k)), "{a:?} {b:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! The lock table: strict two-phase locks on keys and key intervals, never on pages.
+//!
+//! Each open keyspace has its own [`KeyspaceLocks`]: key locks in shards by hash, and a list of interval locks. Protocol
+//! against phantoms: a scanner first publishes its interval, then looks for X key locks inside it; a writer first takes its key
+//! lock, then looks at the intervals if there are any. One of the two sees the other. A writer that meets an interval gives
+//! the key back and queues behind the interval, so that a scan's owner never waits for a writer that waits for the scan.
+//!
+//! Queues are first come, first served. Deadlocks are found when a thread is about to wait (`wait.rs`); the youngest member of
+//! the cycle gets [`Error::Conflict`], and its transaction lets go of all its locks. Nothing depends on hash order.
+//!
+//! Lock order inside the table: at most one shard or list mutex at a time, then the waits-for graph's.
+
+mod credit;
+mod interval;
+mod shard;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+use self::interval::{Intervals, Ticket};
+use self::shard::{Shard, Taken};
+use self::wait::{Outcome, WaitGraph};
+use super::key::{Bounds, KeyBuf, show};
+use crate::budget::Budget;
+use crate::error::{Error, Result};
+use std::ops::Bound;
+use std::sync::Arc;
+use varve_rt::atomic::{AtomicU64, Ordering};
+
+pub(crate) use self::wait::OwnerId;
+
+/// Shards of a keyspace's key locks; a power of two.
+const SHARDS: usize = 16;
+
+/// Strength of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Many owners may hold it; keeps writers out.
+    Shared,
+    /// One owner; keeps all others out.
+    Exclusive,
+}
+
+/// What the locks of all keyspaces share.
+pub(crate) struct LockTable {
+    graph: WaitGraph,
+    budget: Arc<Budget>,
+    ids: Ids,
+    waits: AtomicU64,
+    deadlocks: AtomicU64,
+}
+
+#[repr(align(128))]
+struct Ids(AtomicU64);
+
+/// Counters of the lock table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LockStats {
+    /// Times a transaction had to wait for a lock.
+    pub waits: u64,
+    /// Transactions that had to give way in a deadlock.
+    pub deadlocks: u64,
+    /// Transactions waiting now.
+    pub waiting: u64,
+}
+
+impl LockTable {
+    /// An empty table that charges `budget`.
+    pub fn new(budget: Arc<Budget>) -> Arc<LockTable> {
+        let zero = || AtomicU64::new(0);
+        Arc::new(LockTable {
+            graph: WaitGraph::new(),
+            budget,
+            ids: Ids(AtomicU64::new(1)),
+            waits: zero(),
+            deadlocks: zero(),
+        })
+    }
+
+    /// The locks of a keyspace: one object per open keyspace. The name is for error messages.
+    pub fn keyspace(self: &Arc<LockTable>, name: &str) -> Arc<KeyspaceLocks> {
+        let shards = std::array::from_fn(|_| Shard::new());
+        Arc::new(KeyspaceLocks { name: name.into(), table: self.clone(), shards, intervals: Intervals::new() })
+    }
+
+    /// A fresh identity; smaller is older.
+    #[inline]
+    pub fn new_owner(&self) -> OwnerId {
+        self.ids.0.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counters since the table was made.
+    pub fn stats(&self) -> LockStats {
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        LockStats { waits: get(&self.waits), deadlocks: get(&self.deadlocks), waiting: self.graph.waiting() as u64 }
+    }
+}
+
+/// Who asks: identity, and age for choosing whom a deadlock costs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker {
+    /// Identity.
+    pub id: OwnerId,
+    /// Identity of the first attempt, when this is a retry.
+    pub birth: u64,
+}
+
+/// Key and interval locks of one keyspace.
+pub(crate) struct KeyspaceLocks {
+    name: Box<str>,
+    table: Arc<LockTable>,
+    shards: [Shard; SHARDS],
+    intervals: Intervals,
+}
+
+/// What changed by a successful [`KeyspaceLocks::take`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Got {
+    Nothing,
+    Key,
+    Upgrade,
+}
+
+impl KeyspaceLocks {
+    #[inline]
+    fn shard(&self, key: &[u8]) -> &Shard {
+        &self.shards[hash(key) as usize % SHARDS]
+    }
+
+    /// Locks `key`. True when the owner has a new lock to release. `ranged`: the owner may hold intervals here.
+    #[inline]
+    fn lock_key(&self, asker: Asker, key: &[u8], mode: Mode, ranged: bool) -> Result<bool> {
+        if ranged && self.intervals.covers(asker.id, key, mode) {
+            return Ok(false);
+        }
+        let shard = self.shard(key);
+        let got = self.take(shard, asker, key, mode)?;
+        let clear =
+            got == Got::Nothing || self.intervals.is_idle_for(mode) || !self.intervals.blocks_key(asker.id, key, mode);
+        if clear { Ok(got == Got::Key) } else { self.lock_key_behind(shard, asker, key, mode, got) }
+    }
+
+    /// The key's lock is in hand, in conflict with an interval: gives it back, queues behind the interval, takes it again.
+    #[cold]
+    fn lock_key_behind(&self, shard: &Shard, asker: Asker, key: &[u8], mode: Mode, got: Got) -> Result<bool> {
+        let budget = &*self.table.budget;
+        shard.release(budget, key, asker.id, got == Got::Upgrade);
+        let point = (Bound::Included(key), Bound::Included(key));
+        let ticket = self.intervals.publish(budget, asker.id, point, mode, true)?.expect("points are always put in");
+        let result = self.pass_list(asker, ticket, key).and_then(|()| self.take(shard, asker, key, mode));
+        self.intervals.remove(budget, ticket);
+        Ok(result? == Got::Key)
+    }
+
+    /// Takes a key lock in its shard, waiting in its queue.
+    #[inline]
+    fn take(&self, shard: &Shard, asker: Asker, key: &[u8], mode: Mode) -> Result<Got> {
+        match shard.acquire(&self.table.budget, key, asker.id, mode) {
+            Taken::Fresh => Ok(Got::Key),
+            Taken::Already => Ok(Got::Nothing),
+            Taken::Upgraded => Ok(Got::Upgrade),
+            Taken::Full(error) => Err(error),
+            Taken::Queued(cell, on, upgrade) => match self.wait(&cell, asker, on) {
+                Outcome::Granted => Ok(if upgrade { Got::Upgrade } else { Got::Key }),
+                Outcome::Victim => {
+                    shard.withdraw(&self.table.budget, key, &cell, upgrade);
+                    Err(self.conflict(key))
+                }
+            },
+        }
+    }
+
+    #[cold]
+    fn wait(&self, cell: &Arc<wait::WaitCell>, asker: Asker, on: Vec<OwnerId>) -> Outcome {
+        self.table.waits.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.table.graph.wait(cell, asker.birth, on);
+        if outcome == Outcome::Victim {
+            self.table.deadlocks.fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    fn conflict(&self, key: &[u8]) -> Error {
+        Error::Conflict {
+            keyspace: self.name.to_string(),
+            reason: format!("deadlock with older transactions, met at key {}", show(key)),
+        }
+    }
+
+    /// Waits until no other request in the interval list stands in the way.
+    fn pass_list(&self, asker: Asker, ticket: Ticket, key: &[u8]) -> Result<()> {
+        while let Some((cell, on)) = self.intervals.evaluate(ticket) {
+            if self.wait(&cell, asker, on) == Outcome::Victim {
+                return Err(self.conflict(key));
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks a range. True when the owner has something new to release.
+    fn lock_range(&self, asker: Asker, range: Bounds<'_>, mode: Mode) -> Result<bool> {
+        let budget = &*self.table.budget;
+        let Some(ticket) = self.intervals.publish(budget, asker.id, range, mode, false)? else { return Ok(false) };
+        match self.pass_range(asker, ticket, range, mode) {
+            Ok(()) => {
+                self.intervals.grant(budget, ticket);
+                Ok(true)
+            }
+            Err(error) => {
+                self.intervals.remove(budget, ticket);
+                Err(error)
+            }
+        }
+    }
+
+    fn pass_range(&self, asker: Asker, ticket: Ticket, range: Bounds<'_>, mode: Mode) -> Result<()> {
+        let named = match range.0 {
+            Bound::Included(key) | Bound::Excluded(key) => key,
+            Bound::Unbounded => &[],
+        };
+        loop {
+            self.pass_list(asker, ticket, named)?;
+            let mut on = self.key_conflicts(range, asker.id, mode);
+            if on.is_empty() {
+                return Ok(());
+            }
+            while !on.is_empty() {
+                let cell = self.intervals.wait_for_keys(ticket, &on);
+                // Owners that let go before the line above woke nobody; those that are still there will.
+                let still = self.key_conflicts(range, asker.id, mode);
+                if on.iter().all(|o| still.binary_search(o).is_ok()) {
+                    if self.wait(&cell, asker, on) == Outcome::Victim {
+                        return Err(self.conflict(named));
+                    }
+                    break;
+                }
+                on = still;
+            }
+        }
+    }
+
+    fn key_conflicts(&self, range: Bounds<'_>, owner: OwnerId, mode: Mode) -> Vec<OwnerId> {
+        let mut on = Vec::new();
+        for shard in &self.shards {
+            shard.conflicts(range, owner, mode, &mut on);
+        }
+        on.sort_unstable();
+        on.dedup();
+        on
+    }
+
+    /// The owner has released its key locks here: takes its intervals out and wakes scans that waited for it.
+    #[inline]
+    fn end(&self, owner: OwnerId, ranged: bool) {
+        if ranged || !self.intervals.is_empty() {
+            self.intervals.end_owner(&self.table.budget, owner);
+        }
+    }
+
+    /// Locks one key exclusively for the length of a single operation.
+    #[inline]
+    pub fn lock_single<'a>(&'a self, key: &'a [u8]) -> Result<SingleLock<'a>> {
+        let id = self.table.new_owner();
+        let result = self.lock_key(Asker { id, birth: id }, key, Mode::Exclusive, false);
+        if result.is_err() {
+            self.end(id, false);
+        }
+        result.map(|_| SingleLock { locks: self, key, id })
+    }
+
+    /// Keys locked now (for tests and statistics).
+    pub fn locked_keys(&self) -> usize {
+        self.shards.iter().map(Shard::len).sum()
+    }
+
+    /// Intervals locked or asked for now.
+    pub fn intervals(&self) -> usize {
+        self.intervals.len()
+    }
+}
+
+impl Drop for KeyspaceLocks {
+    fn drop(&mut self) {
+        if varve_rt::dying() {
+            return;
+        }
+        for shard in &self.shards {
+            shard.close(&self.table.budget);
+        }
+        self.intervals.close(&self.table.budget);
+    }
+}
+
+/// An exclusive key lock of a single operation.
+pub(crate) struct SingleLock<'a> {
+    locks: &'a KeyspaceLocks,
+    key: &'a [u8],
+    id: OwnerId,
+}
+
+impl Drop for SingleLock<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if varve_rt::dying() {
+            return;
+        }
+        self.locks.shard(self.key).release(&self.locks.table.budget, self.key, self.id, false);
+        self.locks.end(self.id, false);
+    }
+}
+
+struct Held {
+    locks: Arc<KeyspaceLocks>,
+    keys: Vec<KeyBuf>,
+    ranged: bool,
+}
+
+/// All locks of one transaction. They are released together, by [`LockSet::release`] or when it is dropped.
+pub(crate) struct LockSet {
+    asker: Asker,
+    held: Vec<Held>,
+}
+
+impl LockSet {
+    /// An owner without locks. `birth`: identity of the first attempt, when this is a retry.
+    pub fn new(table: &LockTable, birth: Option<u64>) -> LockSet {
+        let id = table.new_owner();
+        LockSet { asker: Asker { id, birth: birth.unwrap_or(id) }, held: Vec::new() }
+    }
+
+    /// The age by which deadlock victims are chosen.
+    pub fn birth(&self) -> u64 {
+        self.asker.birth
+    }
+
+    #[inline]
+    fn space(&mut self, locks: &Arc<KeyspaceLocks>) -> &mut Held {
+        let found = self.held.iter().position(|h| Arc::ptr_eq(&h.locks, locks));
+        let at = found.unwrap_or_else(|| {
+            self.held.push(Held { locks: locks.clone(), keys: Vec::new(), ranged: false });
+            self.held.len() - 1
+        });
+        &mut self.held[at]
+    }
+
+    /// Locks a key, waiting as long as it takes.
+    ///
+    /// # Errors
+    /// `Conflict` when this transaction has to give way in a deadlock (the caller then releases all);
+    /// `OverBudget` when there is no memory for another lock (what is held stays held).
+    #[inline]
+    pub fn lock_key(&mut self, locks: &Arc<KeyspaceLocks>, key: &[u8], mode: Mode) -> Result<()> {
+        let asker = self.asker;
+        let space = self.space(locks);
+        if space.locks.lock_key(asker, key, mode, space.ranged)? {
+            space.keys.push(KeyBuf::new(key));
+        }
+        Ok(())
+    }
+
+    /// Locks a range of keys, those not there included. Errors as for [`LockSet::lock_key`].
+    pub fn lock_range(&mut self, locks: &Arc<KeyspaceLocks>, range: Bounds<'_>, mode: Mode) -> Result<()> {
+        let asker = self.asker;
+        let space = self.space(locks);
+        space.ranged |= space.locks.lock_range(asker, range, mode)?;
+        Ok(())
+    }
+
+    /// Releases everything.
+    pub fn release(&mut self) {
+        if varve_rt::dying() {
+            return;
+        }
+        for space in self.held.drain(..) {
+            for key in &space.keys {
+                space.locks.shard(key).release(&space.locks.table.budget, key, self.asker.id, false);
+            }
+            space.locks.end(self.asker.id, space.ranged);
+        }
+    }
+}
+
+impl Drop for LockSet {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[inline]
+fn hash(key: &[u8]) -> u64 {
+    const K: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut h = key.len() as u64;
+    let mut chunks = key.chunks_exact(8);
+    for chunk in &mut chunks {
+        h = (h.rotate_left(5) ^ u64::from_le_bytes(chunk.try_into().expect("eight bytes"))).wrapping_mul(K);
+    }
+    let mut last = 0;
+    for &byte in chunks.remainder() {
+        last = last << 8 | u64::from(byte);
+    }
+    h = (h.rotate_left(5) ^ last).wrapping_mul(K);
+    h >> 48
+}

@@ -1,0 +1,296 @@
+//! One shard of a keyspace's key locks: an ordered map from key to who holds it and who waits.
+//!
+//! Queues are first come, first served, with direct hand-over; only a holder of S that asks for X (an upgrade) goes to the
+//! front. Invariants: an entry has a holder; it is X with one holder or S with one or more; the front of its queue does not
+//! fit its holders. `exclusive` and `all` count the entries and are raised, sequentially consistent, before an acquirer looks
+//! at the intervals, so that a scan that has published its interval may skip a shard whose count is zero.
+//!
+//! Lock order: a shard's mutex is taken with no other lock-table mutex held.
+
+use super::Mode;
+use super::credit::Credit;
+use super::wait::{OwnerId, WaitCell};
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::txn::key::{Bounds, KeyBuf};
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+use varve_rt::Mutex;
+use varve_rt::atomic::{AtomicU32, Ordering};
+
+/// Bytes an entry takes in the ordered map, with the map's slack.
+const ENTRY: usize = (size_of::<KeyBuf>() + size_of::<Entry>()) * 3 / 2;
+/// Bytes each holder takes: its place in the entry and the key in its own list of locks.
+const HOLDER: usize = size_of::<OwnerId>() + size_of::<KeyBuf>() * 3 / 2;
+
+struct Waiter {
+    cell: Arc<WaitCell>,
+    mode: Mode,
+    /// Holds S already.
+    upgrade: bool,
+}
+
+/// Rarely needed parts of an entry.
+#[derive(Default)]
+struct Crowd {
+    /// Holders beside the first.
+    others: Vec<OwnerId>,
+    queue: VecDeque<Waiter>,
+}
+
+struct Entry {
+    first: OwnerId,
+    mode: Mode,
+    crowd: Option<Box<Crowd>>,
+}
+
+impl Entry {
+    fn holds(&self, owner: OwnerId) -> bool {
+        self.first == owner || self.crowd.as_ref().is_some_and(|c| c.others.contains(&owner))
+    }
+
+    fn holders(&self) -> impl Iterator<Item = OwnerId> + '_ {
+        let others = self.crowd.as_ref().map_or(&[][..], |c| &c.others);
+        std::iter::once(self.first).chain(others.iter().copied())
+    }
+
+    fn is_alone(&self) -> bool {
+        self.crowd.as_ref().is_none_or(|c| c.others.is_empty())
+    }
+
+    fn has_queue(&self) -> bool {
+        self.crowd.as_ref().is_some_and(|c| !c.queue.is_empty())
+    }
+}
+
+/// What came of asking for a key lock.
+pub(super) enum Taken {
+    /// Held already, at least as strongly.
+    Already,
+    /// Newly held.
+    Fresh,
+    /// Was S, is X.
+    Upgraded,
+    /// Queued behind these owners; true for an upgrade.
+    Queued(Arc<WaitCell>, Vec<OwnerId>, bool),
+    /// No memory for another lock.
+    Full(Error),
+}
+
+#[repr(align(128))]
+pub(super) struct Shard {
+    entries: Mutex<Entries>,
+    exclusive: AtomicU32,
+    all: AtomicU32,
+}
+
+struct Entries {
+    map: BTreeMap<KeyBuf, Entry>,
+    credit: Credit,
+}
+
+impl Shard {
+    pub fn new() -> Shard {
+        let entries = Entries { map: BTreeMap::new(), credit: Credit::default() };
+        Shard { entries: Mutex::new(entries), exclusive: AtomicU32::new(0), all: AtomicU32::new(0) }
+    }
+
+    /// Asks for `key`. When queued, the caller waits on the cell, and calls [`Shard::withdraw`] if it has to give way.
+    #[inline]
+    pub fn acquire(&self, budget: &Budget, key: &[u8], owner: OwnerId, mode: Mode) -> Taken {
+        let mut entries = self.entries.lock();
+        let entries = &mut *entries;
+        let key = KeyBuf::new(key);
+        let heap = key.heap_bytes();
+        let bytes = ENTRY + HOLDER + 2 * heap;
+        if let Err(full) = entries.credit.reserve(budget, bytes) {
+            return Taken::Full(full);
+        }
+        match entries.map.entry(key) {
+            Slot::Vacant(slot) => {
+                entries.credit.spend(bytes);
+                slot.insert(Entry { first: owner, mode, crowd: None });
+                self.raise(mode);
+                Taken::Fresh
+            }
+            Slot::Occupied(slot) => {
+                let taken = self.acquire_present(slot.into_mut(), owner, mode);
+                if matches!(taken, Taken::Fresh | Taken::Queued(_, _, false)) {
+                    entries.credit.spend(HOLDER + heap);
+                }
+                taken
+            }
+        }
+    }
+
+    fn raise(&self, mode: Mode) {
+        self.all.fetch_add(1, Ordering::SeqCst);
+        if mode == Mode::Exclusive {
+            self.exclusive.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn acquire_present(&self, entry: &mut Entry, owner: OwnerId, mode: Mode) -> Taken {
+        if entry.holds(owner) {
+            if mode == Mode::Shared || entry.mode == Mode::Exclusive {
+                return Taken::Already;
+            }
+            if entry.is_alone() {
+                entry.mode = Mode::Exclusive;
+                self.exclusive.fetch_add(1, Ordering::SeqCst);
+                return Taken::Upgraded;
+            }
+            let on = entry.holders().filter(|&h| h != owner).collect();
+            let cell = WaitCell::new(owner);
+            let crowd = entry.crowd.as_mut().expect("several holders");
+            crowd.queue.push_front(Waiter { cell: cell.clone(), mode, upgrade: true });
+            return Taken::Queued(cell, on, true);
+        }
+        if mode == Mode::Shared && entry.mode == Mode::Shared && !entry.has_queue() {
+            entry.crowd.get_or_insert_default().others.push(owner);
+            return Taken::Fresh;
+        }
+        let mut on: Vec<OwnerId> = Vec::new();
+        if mode == Mode::Exclusive || entry.mode == Mode::Exclusive {
+            on.extend(entry.holders());
+        }
+        let crowd = entry.crowd.get_or_insert_default();
+        let ahead = crowd.queue.iter().filter(|w| w.mode == Mode::Exclusive || mode == Mode::Exclusive);
+        on.extend(ahead.map(|w| w.cell.owner));
+        let cell = WaitCell::new(owner);
+        crowd.queue.push_back(Waiter { cell: cell.clone(), mode, upgrade: false });
+        Taken::Queued(cell, on, false)
+    }
+
+    /// Gives `key` up, or back to S when `keep_shared`.
+    #[inline]
+    pub fn release(&self, budget: &Budget, key: &[u8], owner: OwnerId, keep_shared: bool) {
+        let mut entries = self.entries.lock();
+        let entries = &mut *entries;
+        let entry = entries.map.get_mut(key).expect("a held lock has an entry");
+        debug_assert!(entry.holds(owner), "lock released by an owner that does not hold it");
+        if entry.mode == Mode::Exclusive {
+            self.exclusive.fetch_sub(1, Ordering::Release);
+        }
+        let emptied = if keep_shared {
+            entry.mode = Mode::Shared;
+            false
+        } else {
+            entries.credit.give(budget, HOLDER + KeyBuf::heap_bytes_of(key));
+            leave(entry, owner)
+        };
+        if (emptied && !entry.has_queue()) || !self.hand_over(entry, emptied) {
+            entries.forget(budget, key);
+            self.all.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Takes a waiter that gave way out of the queue.
+    pub fn withdraw(&self, budget: &Budget, key: &[u8], cell: &Arc<WaitCell>, upgrade: bool) {
+        let mut entries = self.entries.lock();
+        let entries = &mut *entries;
+        if !upgrade {
+            entries.credit.give(budget, HOLDER + KeyBuf::heap_bytes_of(key));
+        }
+        // The entry may be gone: whoever hands over drops decided waiters on the way.
+        let Some(entry) = entries.map.get_mut(key) else { return };
+        if let Some(crowd) = &mut entry.crowd {
+            crowd.queue.retain(|w| !Arc::ptr_eq(&w.cell, cell));
+        }
+        self.hand_over(entry, false);
+    }
+
+    /// Grants the queue's front as far as it fits. `free`: no holder is left. False when it stays so.
+    fn hand_over(&self, entry: &mut Entry, mut free: bool) -> bool {
+        while let Some(crowd) = &mut entry.crowd {
+            let Some(front) = crowd.queue.front() else { break };
+            let alone = crowd.others.is_empty();
+            let fits = if front.upgrade {
+                alone && entry.first == front.cell.owner
+            } else {
+                free || (front.mode == Mode::Shared && entry.mode == Mode::Shared)
+            };
+            if !fits {
+                break;
+            }
+            let waiter = crowd.queue.pop_front().expect("seen above");
+            assert!(!(waiter.upgrade && free), "an upgrader holds its S lock while it waits");
+            // Counted before the waiter learns of it: it looks at the intervals next.
+            let exclusive = waiter.mode == Mode::Exclusive;
+            if exclusive {
+                self.exclusive.fetch_add(1, Ordering::SeqCst);
+            }
+            if !waiter.cell.grant() {
+                if exclusive {
+                    self.exclusive.fetch_sub(1, Ordering::Release);
+                }
+                continue;
+            }
+            if waiter.upgrade {
+                entry.mode = Mode::Exclusive;
+            } else if free {
+                (entry.first, entry.mode) = (waiter.cell.owner, waiter.mode);
+            } else {
+                crowd.others.push(waiter.cell.owner);
+            }
+            free = false;
+            if exclusive {
+                break;
+            }
+        }
+        !free
+    }
+
+    /// Appends the owners other than `owner` of locks in `range` that an interval lock of `mode` has to wait for.
+    pub fn conflicts(&self, range: Bounds<'_>, owner: OwnerId, mode: Mode, into: &mut Vec<OwnerId>) {
+        let count = if mode == Mode::Exclusive { &self.all } else { &self.exclusive };
+        if count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let entries = self.entries.lock();
+        for (_, entry) in entries.map.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>(range) {
+            if mode == Mode::Shared && entry.mode == Mode::Shared {
+                continue;
+            }
+            into.extend(entry.holders().filter(|&h| h != owner));
+        }
+    }
+
+    /// Keys locked now.
+    pub fn len(&self) -> usize {
+        self.entries.lock().map.len()
+    }
+
+    /// Gives the memory charged back to the budget; nothing may be locked.
+    pub fn close(&self, budget: &Budget) {
+        let mut entries = self.entries.lock();
+        if entries.map.is_empty() {
+            entries.credit.close(budget);
+        }
+    }
+}
+
+/// Takes a holder out; true when none is left.
+fn leave(entry: &mut Entry, owner: OwnerId) -> bool {
+    if entry.first != owner {
+        let others = &mut entry.crowd.as_mut().expect("another holder").others;
+        others.retain(|&h| h != owner);
+        return false;
+    }
+    match entry.crowd.as_mut().map(|c| &mut c.others) {
+        Some(others) if !others.is_empty() => {
+            entry.first = others.remove(0);
+            false
+        }
+        _ => true,
+    }
+}
+
+impl Entries {
+    fn forget(&mut self, budget: &Budget, key: &[u8]) {
+        let (key, _) = self.map.remove_entry(key).expect("the entry is there");
+        self.credit.give(budget, ENTRY + key.heap_bytes());
+    }
+}

@@ -1,0 +1,339 @@
+//! The lock table against an oracle that knows who may hold what, on OS threads; and directed cases.
+
+use super::*;
+use crate::budget::{CLASSES, Class};
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::time::Duration;
+use varve_rt::{Mutex, Rng, channel, sleep, spawn, yield_now};
+
+const KEYS: u64 = 12;
+
+fn key(n: u64) -> [u8; 8] {
+    n.to_be_bytes()
+}
+
+/// Who holds what, by the book: each grant is checked against all others.
+#[derive(Default)]
+struct Oracle {
+    keys: BTreeMap<(usize, u64), BTreeMap<OwnerId, bool>>,
+    grants: u64,
+}
+
+impl Oracle {
+    fn grant(&mut self, space: usize, keys: std::ops::Range<u64>, owner: OwnerId, exclusive: bool) {
+        for k in keys {
+            let holders = self.keys.entry((space, k)).or_default();
+            for (other, theirs) in holders.iter().filter(|(o, _)| **o != owner) {
+                assert!(
+                    !exclusive && !theirs,
+                    "key {k}: granted to {owner} (X: {exclusive}) while {other} holds it (X: {theirs})"
+                );
+            }
+            *holders.entry(owner).or_default() |= exclusive;
+        }
+        self.grants += 1;
+    }
+
+    fn release(&mut self, owner: OwnerId) {
+        for holders in self.keys.values_mut() {
+            holders.remove(&owner);
+        }
+    }
+}
+
+struct World {
+    table: Arc<LockTable>,
+    spaces: [Arc<KeyspaceLocks>; 2],
+    oracle: Mutex<Oracle>,
+}
+
+impl World {
+    fn new() -> Arc<World> {
+        let table = LockTable::new(Arc::new(Budget::unlimited()));
+        let spaces = [table.keyspace("one"), table.keyspace("two")];
+        Arc::new(World { table, spaces, oracle: Mutex::default() })
+    }
+
+    fn assert_empty(&self) {
+        for space in &self.spaces {
+            assert_eq!((space.locked_keys(), space.intervals()), (0, 0));
+        }
+        assert_eq!(self.table.stats().waiting, 0);
+    }
+}
+
+/// One transaction with a few random locks. True when it got them all.
+fn random_transaction(world: &World, rng: &mut Rng) -> bool {
+    let mut locks = LockSet::new(&world.table, None);
+    let owner = locks.asker.id;
+    for _ in 0..1 + rng.below(5) {
+        let at = rng.below(2) as usize;
+        let space = &world.spaces[at];
+        let exclusive = rng.below(2) == 0;
+        let mode = if exclusive { Mode::Exclusive } else { Mode::Shared };
+        let (a, b) = (rng.below(KEYS), rng.below(KEYS));
+        let (low, high) = (a.min(b), a.max(b));
+        let (result, keys, exclusive) = match rng.below(10) {
+            0..7 => (locks.lock_key(space, &key(low), mode), low..low + 1, exclusive),
+            7 => (locks.lock_range(space, (Included(&key(low)), Included(&key(high))), mode), low..high + 1, exclusive),
+            8 => (locks.lock_range(space, (Excluded(&key(low)), Unbounded), mode), low + 1..KEYS, exclusive),
+            _ => (locks.lock_range(space, (Unbounded, Excluded(&key(high))), Mode::Shared), 0..high, false),
+        };
+        if let Err(error) = result {
+            assert!(error.is_retryable(), "{error}");
+            world.oracle.lock().release(owner);
+            return false;
+        }
+        world.oracle.lock().grant(at, keys, owner, exclusive);
+        if rng.below(3) == 0 {
+            yield_now();
+        }
+    }
+    world.oracle.lock().release(owner);
+    true
+}
+
+/// Random transactions on several threads; ends with an empty table.
+fn stress(seed: u64, threads: u64, transactions: u64) -> (u64, u64) {
+    let world = World::new();
+    let workers: Vec<_> = (0..threads)
+        .map(|t| {
+            let world = world.clone();
+            spawn("client", move || {
+                let mut rng = Rng::from_seed(seed * 1000 + t);
+                (0..transactions).filter(|_| random_transaction(&world, &mut rng)).count() as u64
+            })
+        })
+        .collect();
+    let done = workers.into_iter().map(|w| w.join().unwrap_or_else(|p| panic!("seed {seed}: {p:?}"))).sum();
+    world.assert_empty();
+    (done, world.table.stats().deadlocks)
+}
+
+#[test]
+fn threads_never_hold_conflicting_locks_and_all_finish() {
+    for seed in 0..20 {
+        let (done, deadlocks) = stress(seed, 4, 400);
+        assert!(done > 400, "seed {seed}: only {done} transactions got their locks, {deadlocks} deadlocks");
+    }
+}
+
+type Order = Box<dyn FnOnce(&mut LockSet) -> Result<()> + Send>;
+
+struct Client {
+    orders: channel::Sender<Order>,
+    results: channel::Receiver<Result<()>>,
+}
+
+impl Client {
+    /// A thread with a transaction of its own; older clients are those made first.
+    fn new(table: &Arc<LockTable>) -> Client {
+        let (orders, inbox) = channel::unbounded::<Order>();
+        let (outbox, results) = channel::unbounded();
+        let mut locks = LockSet::new(table, None);
+        spawn("client", move || {
+            while let Ok(order) = inbox.recv() {
+                let result = order(&mut locks);
+                if result.is_err() {
+                    locks.release();
+                }
+                let _ = outbox.send(result);
+            }
+        });
+        Client { orders, results }
+    }
+
+    fn send(&self, order: impl FnOnce(&mut LockSet) -> Result<()> + Send + 'static) {
+        self.orders.send(Box::new(order)).unwrap_or_else(|_| panic!("client thread ended"));
+    }
+
+    fn key(&self, space: &Arc<KeyspaceLocks>, n: u64, mode: Mode) {
+        let space = space.clone();
+        self.send(move |l| l.lock_key(&space, &key(n), mode));
+    }
+
+    fn range(&self, space: &Arc<KeyspaceLocks>, low: u64, high: u64, mode: Mode) {
+        let space = space.clone();
+        self.send(move |l| l.lock_range(&space, (Included(&key(low)), Included(&key(high))), mode));
+    }
+
+    fn end(&self) {
+        self.send(|l| {
+            l.release();
+            Ok(())
+        });
+        self.results.recv().unwrap().unwrap();
+    }
+
+    fn got(&self) -> Result<()> {
+        self.results.recv().expect("client thread ended")
+    }
+}
+
+fn until_waiting(table: &LockTable, n: u64) {
+    while table.stats().waiting != n {
+        sleep(Duration::from_micros(50));
+    }
+}
+
+const S: Mode = Mode::Shared;
+const X: Mode = Mode::Exclusive;
+
+#[test]
+fn a_reader_does_not_overtake_a_waiting_writer() {
+    let w = World::new();
+    let [a, b, c] = [(); 3].map(|()| Client::new(&w.table));
+    let s = &w.spaces[0];
+    a.key(s, 1, S);
+    a.got().unwrap();
+    b.key(s, 1, X);
+    until_waiting(&w.table, 1);
+    c.key(s, 1, S);
+    until_waiting(&w.table, 2);
+    a.end();
+    b.got().unwrap();
+    until_waiting(&w.table, 1);
+    b.end();
+    c.got().unwrap();
+    c.end();
+    w.assert_empty();
+}
+
+#[test]
+fn two_upgrades_cost_the_younger_only() {
+    let w = World::new();
+    let [a, b] = [(); 2].map(|()| Client::new(&w.table));
+    let s = &w.spaces[0];
+    a.key(s, 1, S);
+    a.got().unwrap();
+    b.key(s, 1, S);
+    b.got().unwrap();
+    b.key(s, 1, X);
+    until_waiting(&w.table, 1);
+    a.key(s, 1, X);
+    let error = b.got().unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("0x0000000000000001"), "{error}");
+    a.got().unwrap();
+    a.end();
+    w.assert_empty();
+}
+
+#[test]
+fn a_scan_waits_for_writers_and_keeps_new_ones_out() {
+    let w = World::new();
+    let [a, b, c] = [(); 3].map(|()| Client::new(&w.table));
+    let s = &w.spaces[0];
+    a.key(s, 5, X);
+    a.got().unwrap();
+    b.range(s, 1, 9, S);
+    until_waiting(&w.table, 1);
+    c.key(s, 6, X);
+    until_waiting(&w.table, 2);
+    // The scan waits for `a`, so `a` may still write inside of it.
+    a.key(s, 7, X);
+    a.got().unwrap();
+    a.end();
+    b.got().unwrap();
+    until_waiting(&w.table, 1);
+    // Its owner does not wait for the writer that waits for it.
+    b.key(s, 6, X);
+    b.got().unwrap();
+    b.end();
+    c.got().unwrap();
+    c.end();
+    w.assert_empty();
+}
+
+#[test]
+fn a_range_deletion_excludes_readers_of_its_keys() {
+    let w = World::new();
+    let [a, b, c] = [(); 3].map(|()| Client::new(&w.table));
+    let s = &w.spaces[0];
+    a.key(s, 5, S);
+    a.got().unwrap();
+    b.range(s, 4, 6, X);
+    until_waiting(&w.table, 1);
+    a.end();
+    b.got().unwrap();
+    c.key(s, 6, S);
+    until_waiting(&w.table, 1);
+    b.key(s, 6, X);
+    b.got().unwrap();
+    b.end();
+    c.got().unwrap();
+    c.end();
+    w.assert_empty();
+}
+
+#[test]
+fn a_cycle_through_keys_and_intervals_costs_its_youngest() {
+    let w = World::new();
+    let [a, b, c] = [(); 3].map(|()| Client::new(&w.table));
+    let s = &w.spaces[0];
+    a.key(s, 1, X);
+    a.got().unwrap();
+    b.range(s, 10, 20, S);
+    b.got().unwrap();
+    c.key(s, 2, X);
+    c.got().unwrap();
+    a.key(s, 15, X); // waits for b
+    until_waiting(&w.table, 1);
+    c.key(s, 1, S); // waits for a
+    until_waiting(&w.table, 2);
+    b.key(s, 2, S); // waits for c: the cycle a, b, c
+    assert!(c.got().unwrap_err().is_retryable());
+    b.got().unwrap();
+    b.end();
+    a.got().unwrap();
+    a.end();
+    w.assert_empty();
+    assert_eq!(w.table.stats().deadlocks, 1);
+}
+
+#[test]
+fn a_full_lock_budget_is_an_error_and_costs_nothing_held() {
+    let mut limits = [0; CLASSES.len()];
+    limits[Class::Locks as usize] = 256 * 1024;
+    let budget = Arc::new(Budget::new(limits));
+    let table = LockTable::new(budget.clone());
+    let space = table.keyspace("one");
+    let mut locks = LockSet::new(&table, None);
+    let mut held = 0;
+    let error = loop {
+        match locks.lock_key(&space, &key(held), X) {
+            Ok(()) => held += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::OverBudget { class: "locks", .. }), "{error}");
+    assert!(held > 500, "{held}");
+    assert_eq!(space.locked_keys() as u64, held);
+    locks.lock_key(&space, &key(0), X).unwrap();
+    locks.release();
+    assert_eq!(space.locked_keys(), 0);
+    drop((locks, space));
+    assert_eq!(budget.used(Class::Locks), 0);
+}
+
+/// Not a test of speed; run with `--ignored --nocapture` to see it.
+#[test]
+#[ignore = "prints timings"]
+fn cost_of_a_key_lock() {
+    let table = LockTable::new(Arc::new(Budget::unlimited()));
+    let space = table.keyspace("one");
+    let n = 2_000_000u64;
+    let start = varve_rt::now();
+    for i in 0..n {
+        drop(space.lock_single(&key(i)).unwrap());
+    }
+    println!("single: {} ns", start.elapsed().as_nanos() as u64 / n);
+    let start = varve_rt::now();
+    for _ in 0..n / 20 {
+        let mut locks = LockSet::new(&table, None);
+        for i in 0..20 {
+            locks.lock_key(&space, &key(i * 7919), X).unwrap();
+        }
+    }
+    println!("set of 20: {} ns per key", start.elapsed().as_nanos() as u64 / n);
+}

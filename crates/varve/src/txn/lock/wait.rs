@@ -1,0 +1,123 @@
+//! Waiting for locks: one cell per wait, and the waits-for graph in which deadlocks are found.
+//!
+//! Only a thread that is about to wait touches the graph. It first stands in a lock's queue, then enters the owners it
+//! waits for, then looks for a cycle through itself: the last member of a cycle to enter sees all of it. The youngest member
+//! (by birth, then by identity) gives way. A cell is decided once, by compare-and-swap: `GRANTED` by whoever hands the lock
+//! over, or `VICTIM` by whoever found the cycle; the loser of that race changes nothing.
+//!
+//! Lock order: the graph's mutex is innermost; it is taken with no shard or interval list locked, or inside one of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use varve_rt::atomic::{AtomicU8, Ordering};
+use varve_rt::{Event, Mutex};
+
+/// Identity of a lock owner; never used twice.
+pub(crate) type OwnerId = u64;
+
+const WAITING: u8 = 0;
+const GRANTED: u8 = 1;
+const VICTIM: u8 = 2;
+
+/// One wait of one owner.
+pub(super) struct WaitCell {
+    pub owner: OwnerId,
+    state: AtomicU8,
+    decided: Event,
+}
+
+impl WaitCell {
+    pub fn new(owner: OwnerId) -> Arc<WaitCell> {
+        Arc::new(WaitCell { owner, state: AtomicU8::new(WAITING), decided: Event::new() })
+    }
+
+    fn decide(&self, state: u8) -> bool {
+        let won = self.state.compare_exchange(WAITING, state, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if won {
+            self.decided.set();
+        }
+        won
+    }
+
+    /// Ends the wait with the lock in hand; false when the waiter was told to give way first.
+    pub fn grant(&self) -> bool {
+        self.decide(GRANTED)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.state.load(Ordering::Acquire) == WAITING
+    }
+}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Granted,
+    /// This owner has to give way.
+    Victim,
+}
+
+struct Node {
+    cell: Arc<WaitCell>,
+    birth: u64,
+    on: Vec<OwnerId>,
+}
+
+/// Who waits for whom.
+pub(super) struct WaitGraph {
+    nodes: Mutex<BTreeMap<OwnerId, Node>>,
+}
+
+impl WaitGraph {
+    pub fn new() -> WaitGraph {
+        WaitGraph { nodes: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Waits until `cell` is decided. `on`: the owners ahead, as of the moment the cell was queued.
+    pub fn wait(&self, cell: &Arc<WaitCell>, birth: u64, on: Vec<OwnerId>) -> Outcome {
+        {
+            let mut nodes = self.nodes.lock();
+            nodes.insert(cell.owner, Node { cell: cell.clone(), birth, on });
+            while let Some(victim) = youngest_of_cycle(&nodes, cell.owner) {
+                // A member that was granted its lock meanwhile is no longer waiting: the cycle is gone either way.
+                let node = nodes.remove(&victim).expect("members of the cycle are in the graph");
+                node.cell.decide(VICTIM);
+                if victim == cell.owner {
+                    break;
+                }
+            }
+        }
+        while cell.is_waiting() && !varve_rt::dying() {
+            cell.decided.wait();
+        }
+        self.nodes.lock().remove(&cell.owner);
+        if cell.state.load(Ordering::Acquire) == GRANTED { Outcome::Granted } else { Outcome::Victim }
+    }
+
+    /// Owners waiting now.
+    pub fn waiting(&self) -> usize {
+        self.nodes.lock().len()
+    }
+}
+
+/// The youngest member of a cycle through `start`, if there is one. Depth first, in the order of the queues.
+fn youngest_of_cycle(nodes: &BTreeMap<OwnerId, Node>, start: OwnerId) -> Option<OwnerId> {
+    let mut seen = std::collections::BTreeSet::new();
+    // The path from `start`: a node and how many of its edges were followed.
+    let mut path: Vec<(OwnerId, usize)> = vec![(start, 0)];
+    while let Some((at, next)) = path.last_mut() {
+        let node = nodes.get(at).filter(|n| n.cell.is_waiting());
+        let Some(&to) = node.and_then(|n| n.on.get(*next)) else {
+            path.pop();
+            continue;
+        };
+        *next += 1;
+        if to == start {
+            return path.iter().map(|&(id, _)| id).max_by_key(|id| (nodes[id].birth, *id));
+        }
+        if seen.insert(to) {
+            path.push((to, 0));
+        }
+    }
+    None
+}

@@ -1,0 +1,4 @@
+//! Transactions: locks, write sets, snapshots, commit.
+
+pub(crate) mod key;
+pub(crate) mod lock;
