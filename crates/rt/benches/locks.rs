@@ -71,7 +71,11 @@ fn main() {
                 })
             },
         ),
-        compare("rwlock write+unlock", || time(|| *black_box(&l).write() += 1), || time(|| *black_box(&pl).write() += 1)),
+        compare(
+            "rwlock write+unlock",
+            || time(|| *black_box(&l).write() += 1),
+            || time(|| *black_box(&pl).write() += 1),
+        ),
     ];
     for n in [2, 4] {
         let (m, pm) = (Arc::new(varve_rt::Mutex::new(0u64)), Arc::new(parking_lot::Mutex::new(0u64)));

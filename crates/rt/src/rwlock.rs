@@ -240,8 +240,7 @@ impl RawRwLock {
     fn read_fast(&self) -> bool {
         let s = self.state.load(Relaxed);
         // The top bit of the count sends the overflow check down the slow path.
-        s & (!READERS | 1 << 31) == 0
-            && self.state.compare_exchange_weak(s, s + READER, Acquire, Relaxed).is_ok()
+        s & (!READERS | 1 << 31) == 0 && self.state.compare_exchange_weak(s, s + READER, Acquire, Relaxed).is_ok()
     }
 
     #[inline]

@@ -239,7 +239,8 @@ fn chaos_finds_a_lost_update() {
         }
         n.load(Acquire)
     };
-    let lost = |chaos: bool| (0..50).filter(|&seed| sim::run(Config { chaos, ..plain(seed) }, lossy).unwrap() < 10).count();
+    let lost =
+        |chaos: bool| (0..50).filter(|&seed| sim::run(Config { chaos, ..plain(seed) }, lossy).unwrap() < 10).count();
     assert_eq!(lost(false), 0);
     assert!(lost(true) >= 5, "chaos found {} lost updates in 50 seeds", lost(true));
 }
@@ -306,7 +307,14 @@ fn power_cut_case(seed: u64) {
     start("on an event", Box::new(|| Event::new().wait()));
     let (tx, rx) = channel::bounded::<u32>(1);
     let tx2 = tx.clone();
-    start("receiving", Box::new(move || while rx.recv().is_ok() { sleep(MS) }));
+    start(
+        "receiving",
+        Box::new(move || {
+            while rx.recv().is_ok() {
+                sleep(MS)
+            }
+        }),
+    );
     start("sending", Box::new(move || while tx2.send(1).is_ok() {}));
     for i in 0..3 {
         let (m, l) = (shared.clone(), latch.clone());
@@ -327,10 +335,13 @@ fn power_cut_case(seed: u64) {
             }),
         );
     }
-    start("parent", Box::new(|| {
-        let child = spawn("child", || sleep(Duration::from_secs(1000)));
-        let _ = child.join();
-    }));
+    start(
+        "parent",
+        Box::new(|| {
+            let child = spawn("child", || sleep(Duration::from_secs(1000)));
+            let _ = child.join();
+        }),
+    );
     let outside = {
         let (m, l) = (shared.clone(), latch.clone());
         spawn("outside", move || {

@@ -4,8 +4,8 @@
 //! others stand still. A dying thread runs on until it would have to wait; there it is unwound by a private panic
 //! payload. While unwinding, a wait returns at once, and a held lock is lent (`ghost_lock`).
 
-use super::world::{Status, ThreadId, World};
 use super::world;
+use super::world::{Status, ThreadId, World};
 use crate::thread::{JoinHandle, spawn_kind};
 
 /// The payload that unwinds a dying thread.

@@ -1,0 +1,304 @@
+//! The shape of the workspace: which crate may use which, what may be used from outside, where `unsafe` lives, how
+//! long files and functions get. Needs no network. Each list below only shrinks, unless there is a good reason; a
+//! failing test names the place and the list.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The crates from the bottom up; each may use those before it.
+const LAYERS: &[&str] = &["varve-rt", "varve-device", "varve-volume", "varve", "varve-lab", "varve-cli"];
+
+/// What the crates below the command may use from outside, and why it is harmless there: no threads, no blocking, no
+/// clocks, no thread locals, no random hashing of its own.
+const ALLOWED: &[(&str, &str)] = &[
+    ("thiserror", "derives Display and Error for error enums; no code at run time"),
+    ("crc32c", "pure arithmetic on bytes"),
+    ("serde", "derives; pure"),
+    ("serde_json", "pure text"),
+    ("toml", "pure text"),
+    ("hdrhistogram", "pure counting"),
+    ("libc", "system calls of FileDevice and of the runtime"),
+    ("io-uring", "system calls of FileDevice"),
+];
+
+/// What the runtime alone may use.
+const ALLOWED_RT: &[(&str, &str)] = &[
+    ("lock_api", "guards over our raw locks"),
+    ("parking_lot_core", "the parking table of OS threads"),
+    ("corosensei", "the stacks of simulated threads"),
+];
+
+/// Words that no source file above the runtime may have, and what to use instead.
+const REFUSED: &[(&str, &str)] = &[
+    ("thread_local!", "all simulated threads share one OS thread: use varve_rt::Local"),
+    ("static mut", "state belongs in the database value, or in an atomic"),
+    ("tracing::", "spans live in thread locals: use the engine's events and statistics"),
+];
+
+/// Words that no source file may have.
+const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
+
+/// Source files that may contain `unsafe`; a trailing slash allows a directory. Tests and benches are free.
+const UNSAFE: &[&str] = &[
+    "crates/rt/src/",
+    "crates/device/src/buf.rs",
+    "crates/device/src/device.rs",
+    "crates/device/src/io.rs",
+    "crates/device/src/faulty/",
+    "crates/device/src/file/",
+    "crates/device/src/mem/",
+    "crates/volume/src/single.rs",
+    "crates/volume/src/store.rs",
+    "crates/volume/src/test_store.rs",
+    "crates/varve/src/buffer/",
+    "crates/varve/src/wal/",
+];
+
+const FILE_LINES: usize = 600;
+const FN_LINES: usize = 100;
+
+/// Files that are longer than they should be, with the length they must not pass.
+const LONG_FILES: &[(&str, usize)] = &[];
+
+/// Functions that are longer than they should be, as `file::name`, with the length they must not pass.
+const LONG_FNS: &[(&str, usize)] = &[];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+}
+
+/// Every Rust file of the workspace's crates, by path from the root.
+fn sources() -> BTreeMap<String, String> {
+    let root = root();
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![root.join("crates")];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).expect("a directory").map(|e| e.expect("an entry").path()) {
+            if entry.is_dir() {
+                if entry.file_name().is_some_and(|n| n != "target") {
+                    dirs.push(entry);
+                }
+            } else if entry.extension().is_some_and(|e| e == "rs") {
+                let name = entry.strip_prefix(&root).expect("below the root").to_string_lossy().replace('\\', "/");
+                if name != "crates/cli/tests/tidy.rs" {
+                    found.insert(name, std::fs::read_to_string(&entry).expect("utf-8 text"));
+                }
+            }
+        }
+    }
+    assert!(found.len() > 20, "found only {} source files", found.len());
+    found
+}
+
+/// The lines of a file without comments and the insides of string literals, numbered from 1.
+fn code(text: &str) -> impl Iterator<Item = (usize, String)> + '_ {
+    text.lines().enumerate().map(|(i, line)| {
+        let mut out = String::new();
+        let mut chars = line.chars().peekable();
+        let mut quoted = false;
+        while let Some(c) = chars.next() {
+            match c {
+                '\\' if quoted => drop(chars.next()),
+                '"' => quoted = !quoted,
+                '/' if !quoted && chars.peek() == Some(&'/') => break,
+                _ if quoted => {}
+                _ => out.push(c),
+            }
+        }
+        (i + 1, out)
+    })
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let ident = |c: char| c.is_alphanumeric() || c == '_';
+        !line[..at].ends_with(ident) && !line[at + word.len()..].starts_with(ident)
+    })
+}
+
+fn is_test_code(file: &str) -> bool {
+    file.contains("/tests/") || file.contains("/benches/") || file.contains("/examples/")
+}
+
+#[track_caller]
+fn none(problems: Vec<String>, advice: &str) {
+    let mut text = String::new();
+    problems.iter().for_each(|p| writeln!(text, "  {p}").expect("a string"));
+    assert!(problems.is_empty(), "{} problem(s); {advice}\n{text}", problems.len());
+}
+
+struct Dependency {
+    user: String,
+    used: String,
+    dev: bool,
+}
+
+fn dependencies() -> Vec<Dependency> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let out = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let text = |v: &serde_json::Value| v.as_str().expect("a name").to_string();
+    let mut all = Vec::new();
+    for package in json["packages"].as_array().expect("packages") {
+        for d in package["dependencies"].as_array().expect("dependencies") {
+            all.push(Dependency { user: text(&package["name"]), used: text(&d["name"]), dev: d["kind"] == "dev" });
+        }
+    }
+    all
+}
+
+#[test]
+fn crates_use_only_lower_ones() {
+    let level = |name: &str| LAYERS.iter().position(|l| *l == name);
+    let problems = dependencies().into_iter().filter_map(|d| {
+        let user = level(&d.user).unwrap_or_else(|| panic!("crate {} has no place in LAYERS", d.user));
+        let bad = level(&d.used).is_some_and(|used| used >= user);
+        bad.then(|| format!("{} uses {}", d.user, d.used))
+    });
+    none(problems.collect(), "imports point down: rt < device < volume < varve < lab < cli");
+}
+
+#[test]
+fn outside_crates_are_on_the_list() {
+    let problems = dependencies().into_iter().filter_map(|d| {
+        let ours = LAYERS.contains(&d.used.as_str());
+        let listed = |list: &[(&str, &str)]| list.iter().any(|(name, _)| *name == d.used);
+        let ok =
+            ours || d.dev || d.user == "varve-cli" || listed(ALLOWED) || d.user == "varve-rt" && listed(ALLOWED_RT);
+        (!ok).then(|| format!("{} uses {}", d.user, d.used))
+    });
+    none(problems.collect(), "crates below the command use only what is on ALLOWED, with its reason");
+}
+
+#[test]
+fn no_hidden_state_outside_the_runtime() {
+    let mut problems = Vec::new();
+    for (file, text) in sources() {
+        if file.starts_with("crates/rt/") {
+            continue;
+        }
+        for (n, line) in code(&text) {
+            for (word, instead) in REFUSED {
+                if line.contains(word) {
+                    problems.push(format!("{file}:{n}: {word}: {instead}"));
+                }
+            }
+        }
+    }
+    none(problems, "simulated threads would share it");
+}
+
+#[test]
+fn nothing_unfinished() {
+    let mut problems = Vec::new();
+    for (file, text) in sources() {
+        for (n, line) in code(&text) {
+            problems.extend(
+                UNFINISHED
+                    .iter()
+                    .filter(|w| has_word(&line, w.trim_end_matches('!')) && line.contains(**w))
+                    .map(|w| format!("{file}:{n}: {w}")),
+            );
+        }
+    }
+    none(problems, "finish it or take it out");
+}
+
+#[test]
+fn unsafe_stays_where_it_is() {
+    let mut problems = Vec::new();
+    let mut used = BTreeSet::new();
+    for (file, text) in sources() {
+        if is_test_code(&file) {
+            continue;
+        }
+        let allowed = UNSAFE.iter().find(|a| file == **a || a.ends_with('/') && file.starts_with(**a));
+        for (n, line) in code(&text) {
+            if has_word(&line, "unsafe") && !line.contains("unsafe_") {
+                match allowed {
+                    Some(a) => drop(used.insert(*a)),
+                    None => problems.push(format!("{file}:{n}: {}", line.trim())),
+                }
+            }
+        }
+    }
+    none(problems, "keep unsafe in few modules, or extend UNSAFE with a reason in the commit");
+    let idle = UNSAFE.iter().filter(|a| !used.contains(**a) && !a.ends_with('/'));
+    none(idle.map(ToString::to_string).collect(), "these files have no unsafe any more: take them off UNSAFE");
+}
+
+/// Checks measured sizes against a limit and a list of exceptions that only shrink.
+fn ratchet(sizes: impl Iterator<Item = (String, usize)>, limit: usize, exceptions: &[(&str, usize)], list: &str) {
+    let mut problems = Vec::new();
+    let mut left: BTreeMap<&str, usize> = exceptions.iter().copied().collect();
+    for (name, size) in sizes {
+        let allowed = left.remove(name.as_str());
+        match allowed {
+            Some(n) if size > n => problems.push(format!("{name}: {size} lines, grown past {n}")),
+            Some(_) if size <= limit => problems.push(format!("{name}: short enough now, take it off {list}")),
+            None if size > limit => problems.push(format!("{name}: {size} lines")),
+            _ => {}
+        }
+    }
+    problems.extend(left.keys().map(|n| format!("{n}: gone, take it off {list}")));
+    none(problems, &format!("the limit is {limit} lines; {list} holds the exceptions and only shrinks"));
+}
+
+#[test]
+fn files_fit_in_a_head() {
+    ratchet(sources().into_iter().map(|(f, t)| (f, t.lines().count())), FILE_LINES, LONG_FILES, "LONG_FILES");
+}
+
+/// Length of each function: from its `fn` line to the closing brace at the same indentation (formatted code).
+fn functions(file: &str, text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<String> = code(text).map(|(_, l)| l).collect();
+    let indent = |l: &str| l.len() - l.trim_start().len();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let Some(at) = line.find("fn ") else { continue };
+        let before = line[..at].trim();
+        let words = ["pub", "pub(crate)", "pub(super)", "const", "unsafe", "extern", "async", "default"];
+        if !before.split_whitespace().all(|w| words.contains(&w)) {
+            continue;
+        }
+        let name: String = line[at + 3..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let end = lines[start..].iter().position(|l| l.trim_end() == format!("{}}}", " ".repeat(indent(line))));
+        let one_line = line.trim_end().ends_with(['}', ';']);
+        if let (Some(end), false) = (end, one_line) {
+            found.push((format!("{file}::{name}"), end + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn functions_fit_on_a_screen() {
+    // Of several functions of one name in a file, the longest counts.
+    let mut longest: BTreeMap<String, usize> = BTreeMap::new();
+    for (file, text) in sources() {
+        for (name, size) in functions(&file, &text) {
+            let entry = longest.entry(name).or_default();
+            *entry = size.max(*entry);
+        }
+    }
+    assert!(longest.len() > 300, "found only {} functions", longest.len());
+    ratchet(longest.into_iter(), FN_LINES, LONG_FNS, "LONG_FNS");
+}
+
+/// The measuring itself: what it must see and what it must not.
+#[test]
+fn the_checks_can_fail() {
+    let text = "fn long(\n    a: u8,\n) {\n    // unsafe\n    let s = \"todo!\";\n    unsafe { x() }\n}\n";
+    assert_eq!(functions("f.rs", text), vec![("f.rs::long".to_string(), 7)]);
+    let lines: Vec<_> = code(text).filter(|(_, l)| has_word(l, "unsafe")).map(|(n, _)| n).collect();
+    assert_eq!(lines, [6]);
+    assert!(!code(text).any(|(_, l)| l.contains("todo!")));
+    assert!(!has_word("deny(unsafe_code)", "unsafe"));
+}
