@@ -150,7 +150,7 @@ fn many_threads() {
         let workers: Vec<_> = (0..8u64)
             .map(|t| {
                 let dev = dev.clone();
-                varve_rt::spawn(&format!("worker {t}"), move || stress(&*dev, t))
+                varve_rt::spawn(format!("worker {t}"), move || stress(&*dev, t))
             })
             .collect();
         let flusher = {

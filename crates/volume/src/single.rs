@@ -76,8 +76,16 @@ impl Single {
     }
 }
 
+/// The device's side of a batch.
+enum Under {
+    /// In flight, or done at submission.
+    Ticket(Ticket),
+    /// One request that was executed already.
+    Done(Result<(), DeviceError>),
+}
+
 struct Pending {
-    ticket: Ticket,
+    under: Under,
     ios: Vec<PageIo>,
     page_size: usize,
     totals: Arc<Totals>,
@@ -87,7 +95,11 @@ struct Pending {
 impl PageCompletion for Pending {
     fn wait(&mut self, i: usize) -> Result<CostClass, VolumeError> {
         let id = self.ios[i].page();
-        if let Err(source) = self.ticket.wait(i) {
+        let done = match &mut self.under {
+            Under::Ticket(ticket) => ticket.wait(i),
+            Under::Done(result) => result.clone(),
+        };
+        if let Err(source) = done {
             self.totals.errors.fetch_add(1, Relaxed);
             return Err(match source {
                 DeviceError::OutOfRange { .. } => VolumeError::OutOfRange { page: id, pages: self.pages },
@@ -106,7 +118,10 @@ impl PageCompletion for Pending {
     }
 
     fn try_done(&mut self, i: usize) -> bool {
-        self.ticket.try_done(i)
+        match &mut self.under {
+            Under::Ticket(ticket) => ticket.try_done(i),
+            Under::Done(_) => true,
+        }
     }
 
     fn abandon(&mut self) {
@@ -136,9 +151,15 @@ impl PageStore for Single {
     }
 
     fn submit(&self, batch: Vec<PageIo>) -> PageTicket {
-        let ticket = self.device.submit(batch.iter().map(|io| self.device_io(io)).collect());
+        // Somebody waits for a single demand read, so it is executed here and now, which costs less than a batch.
+        let under = match &batch[..] {
+            [one @ PageIo::Read(read)] if read.why == ReadWhy::Demand => {
+                Under::Done(self.device.run(self.device_io(one)))
+            }
+            _ => Under::Ticket(self.device.submit(batch.iter().map(|io| self.device_io(io)).collect())),
+        };
         let (page_size, totals, pages) = (self.page_size, self.totals.clone(), self.pages());
-        PageTicket::pending(batch.len(), Box::new(Pending { ticket, ios: batch, page_size, totals, pages }))
+        PageTicket::pending(batch.len(), Box::new(Pending { under, ios: batch, page_size, totals, pages }))
     }
 
     fn evict_clean(&self, _page: PageId, _bytes: &[u8], _usage: PageUse) -> bool {

@@ -267,7 +267,8 @@ pub trait PageStore: Send + Sync {
     /// Bytes after the header that the engine may use in a page of `keyspace`.
     fn usable_bytes(&self, keyspace: KeyspaceId) -> usize;
 
-    /// Begins every request; they complete in any order. See the contract at the top of this file.
+    /// Begins every request; they complete in any order. See the contract at the top of this file. A batch of one demand
+    /// read may be executed before this returns.
     fn submit(&self, batch: Vec<PageIo>) -> PageTicket;
 
     /// A clean page leaves the pool: the store may copy `bytes` into its staging (true) or declines (false, counted).

@@ -30,7 +30,7 @@ impl DirLock {
         let mut file = open.open(dir.join(FILE)).map_err(|e| failed(&name, &e))?;
         lock(&mut file, libc::LOCK_EX, &name)?;
         // Informative only, so its failure (a full disk) is no reason not to open.
-        let _ = file.set_len(0).and_then(|()| write!(file, "{}\n", std::process::id()));
+        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(DirLock { _file: file })
     }
 

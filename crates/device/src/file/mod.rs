@@ -92,9 +92,8 @@ impl FileDevice {
         let (fd, direct) = open_file(&*sys, path.as_ref(), &options, &mut notes).map_err(fail)?;
         let kind = sys.kind(raw(&fd)).map_err(fail)?;
         let ring = if options.io_uring { batch::Rings::open(&*sys).map_err(Some) } else { Err(None) };
-        match ring {
-            Err(Some(errno)) => notes.push(format!("io_uring is not available (errno {errno}), using positional I/O")),
-            Err(None) | Ok(_) => {}
+        if let Err(Some(errno)) = ring {
+            notes.push(format!("io_uring is not available (errno {errno}), using positional I/O"));
         }
         Ok(Arc::new(FileDevice {
             inner: Arc::new(Inner {
