@@ -9,7 +9,7 @@
 use super::flusher::Flusher;
 use super::format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupHeader, GroupKind, block_ceil, group_size};
 use super::reader::LogReader;
-use super::ring::{RING_START, Ring};
+use super::ring::Ring;
 use super::stats::{Counters, LogStats, add};
 use super::superblock::{self, DbHeader, MAX_OPTIONS, MAX_RUNS, Run, Superblock};
 use super::tail::{Refused, Tail};
@@ -17,7 +17,7 @@ use super::writer::Writer;
 use super::{AppendError, Appended, Floor, LogConfig, LogState};
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use varve_device::{AlignedBuf, Device, DeviceError, DeviceKind, Io};
+use varve_device::Device;
 use varve_rt::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use varve_rt::{Condvar, Event, JoinHandle, Mutex, RwLock, now};
 use varve_volume::Lsn;
@@ -62,7 +62,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Makes a new, empty log on `dev` and opens it for appending. What `dev` held is lost.
+    /// Makes a new, empty log on `dev` and opens it for appending. What `dev` held is lost. A file should be one that writes
+    /// what `set_len` adds (`varve_device::Options::prewrite`): durable writes to it are then much faster.
     pub fn create(dev: Arc<dyn Device>, cfg: LogConfig, header: DbHeader) -> Result<Arc<Log>> {
         cfg.check()?;
         if header.options.len() > MAX_OPTIONS {
@@ -70,7 +71,6 @@ impl Log {
         }
         let ring = Ring::new(cfg.segment, cfg.capacity.div_ceil(cfg.segment).max(1) as usize);
         dev.set_len(ring.device_len())?;
-        zero(&*dev, RING_START, ring.device_len())?;
         let runs = vec![Run { number: 1, start: FIRST_LSN, prev_end: FIRST_LSN }];
         let (redo, end) = (FIRST_LSN, FIRST_LSN);
         let mut sb = Superblock { sequence: 1, header, clean: false, redo, end, replay_rate: 0, ring, runs };
@@ -312,9 +312,7 @@ impl Log {
         let Some(grown) = ring.grown(disk.sb.redo, more as usize) else {
             return Err(Error::NoSpace("the log's ring: it has the most segments that a superblock can list".into()));
         };
-        let old_len = ring.device_len();
         self.dev.set_len(grown.device_len())?;
-        zero(&*self.dev, old_len, grown.device_len())?;
         let mut sb = disk.sb.clone();
         sb.ring = grown.clone();
         self.store_superblock(&mut disk, sb)?;
@@ -563,25 +561,4 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.flusher.stop();
     }
-}
-
-/// Writes zeros, so that a file's blocks are there before the first durable write to them. Other devices need none.
-fn zero(dev: &dyn Device, from: u64, to: u64) -> Result<(), DeviceError> {
-    const CHUNK: u64 = 1 << 20;
-    if !matches!(dev.info().kind, DeviceKind::File | DeviceKind::Block) {
-        return Ok(());
-    }
-    let zeros = AlignedBuf::new(CHUNK as usize);
-    let mut at = from;
-    while at < to {
-        let mut batch = Vec::new();
-        while at < to && batch.len() < 8 {
-            let len = CHUNK.min(to - at);
-            // SAFETY: `zeros` outlives the requests, which are waited for below, and is not changed.
-            batch.push(unsafe { Io::write(at, zeros.as_ptr(), len as usize, false) });
-            at += len;
-        }
-        dev.submit(batch).wait_all()?;
-    }
-    varve_device::flush(dev)
 }

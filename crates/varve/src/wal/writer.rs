@@ -25,6 +25,8 @@ use varve_volume::Lsn;
 struct Flight {
     start: Lsn,
     end: Lsn,
+    /// Bytes of groups in it, without the padding at its end.
+    bytes: u64,
     done: bool,
 }
 
@@ -50,10 +52,17 @@ impl Writer {
         self.next = next;
     }
 
+    /// Whether what waits, up to `position`, is worth a write of its own beside those under way: at least half of what the largest
+    /// of them carries. So groups share writes when committers are many, and overlap writes when they are few.
+    fn worth_writing(&self, position: Lsn) -> bool {
+        let largest = self.flights.iter().filter(|f| !f.done).map(|f| f.bytes).max().unwrap_or(0);
+        2 * position.saturating_sub(self.next) >= largest
+    }
+
     /// The waiters to wake now: those served, one to lead the next write if there is room for it, all when `all`.
-    fn ready(&mut self, durable: Lsn, max: usize, all: bool) -> Vec<Arc<Event>> {
+    fn ready(&mut self, durable: Lsn, position: Lsn, max: usize, all: bool) -> Vec<Arc<Event>> {
         let mut wake = Vec::new();
-        let (next, mut lead) = (self.next, self.writing < max);
+        let (next, mut lead) = (self.next, self.writing < max && self.worth_writing(position));
         self.waiters.retain(|(lsn, event)| {
             let served = all || *lsn <= durable;
             let leads = !served && lead && *lsn > next;
@@ -129,11 +138,11 @@ impl Log {
 
     /// Claims the next range to write, if there is one and the device has room for a write.
     fn claim(&self, writer: &mut Writer, need: Lsn) -> Option<(Lsn, Lsn)> {
-        if writer.writing >= self.cfg.max_in_flight {
+        let before = self.tail.position();
+        if writer.writing >= self.cfg.max_in_flight || !writer.worth_writing(before) {
             return None;
         }
         let limit = self.durable_lsn() + self.tail.capacity();
-        let before = self.tail.position();
         let reserved = if need > block_floor(before) {
             self.tail.close_block(limit, self.salt, self.run.load(Ordering::Relaxed))
         } else {
@@ -144,7 +153,9 @@ impl Log {
         if end <= start {
             return None;
         }
-        writer.flights.push_back(Flight { start, end, done: false });
+        let bytes = before.min(end) - start;
+        writer.flights.push_back(Flight { start, end, bytes, done: false });
+        add(&self.stats.padding_bytes, end - start - bytes);
         writer.next = end;
         add(&self.stats.in_flight_sum, writer.writing as u64);
         writer.writing += 1;
@@ -176,7 +187,7 @@ impl Log {
             self.tail.reclaim(flight.start, flight.end);
             self.durable.store(flight.end, Ordering::Release);
         }
-        let wake = writer.ready(self.durable_lsn(), self.cfg.max_in_flight, false);
+        let wake = writer.ready(self.durable_lsn(), self.tail.position(), self.cfg.max_in_flight, false);
         drop(writer);
         for event in wake {
             event.set();
@@ -222,7 +233,7 @@ impl Log {
 
     /// Wakes every waiter: the log was latched.
     pub(super) fn wake_all(&self) {
-        let wake = self.writer.lock().ready(0, 0, true);
+        let wake = self.writer.lock().ready(0, 0, 0, true);
         for event in wake {
             event.set();
         }
