@@ -118,7 +118,15 @@ struct NaiveMidpoint {
 impl NaiveMidpoint {
     fn new(slots: usize, o: MidpointOptions) -> NaiveMidpoint {
         let (order, walk) = (Vec::new(), Walk::default());
-        NaiveMidpoint { o, order, old: None, first_access: vec![None; slots], stamp: vec![0; slots], evictions: 0, walk }
+        NaiveMidpoint {
+            o,
+            order,
+            old: None,
+            first_access: vec![None; slots],
+            stamp: vec![0; slots],
+            evictions: 0,
+            walk,
+        }
     }
     fn is_old(&self, slot: Slot) -> bool {
         let at = self.order.iter().position(|s| *s == slot).unwrap();
@@ -323,7 +331,9 @@ fn clock_is_the_naive_one() {
 
 #[test]
 fn lru_midpoint_is_the_naive_one() {
-    for (old_percent, tolerance, demand_at_midpoint) in [(37.5, 2, true), (37.5, 2, false), (5.0, 0, true), (95.0, 3, true)] {
+    for (old_percent, tolerance, demand_at_midpoint) in
+        [(37.5, 2, true), (37.5, 2, false), (5.0, 0, true), (95.0, 3, true)]
+    {
         let o = MidpointOptions { old_percent, old_time: 500, demand_at_midpoint, old_min: 16, tolerance };
         agree("lru-midpoint", PolicyOptions { midpoint: o, seed: 0 }, move |slots| {
             Some(Box::new(NaiveMidpoint::new(slots, o)))
@@ -335,7 +345,8 @@ fn lru_midpoint_is_the_naive_one() {
 fn random_keeps_the_rules_and_its_seed() {
     agree("random", PolicyOptions { seed: 7, ..PolicyOptions::default() }, |_| None);
     let victims = |seed| {
-        let mut policy = (policy::find("random").unwrap().make)(64, &PolicyOptions { seed, ..PolicyOptions::default() });
+        let mut policy =
+            (policy::find("random").unwrap().make)(64, &PolicyOptions { seed, ..PolicyOptions::default() });
         (0..64).for_each(|s| policy.load(s, PageId(s as u64), Load::Demand, CostClass(0), 0));
         let mut next = || {
             let slot = policy.victim(Ask::any(), &mut |_| true).unwrap();

@@ -30,6 +30,8 @@ pub(super) const PREFETCHED: u32 = 8;
 pub(super) const KNOWN: u32 = 16;
 /// Loaded on demand; the access that it was loaded for has not been recorded and is no hit.
 pub(super) const MISSED: u32 = 32;
+/// Not dirty, but not what is stored either: freed while in use, or created and not changed. Not to be offered to the store.
+pub(super) const STALE: u32 = 64;
 
 /// A shared/exclusive latch without data of its own.
 pub(super) struct Latch(RwLock<()>);

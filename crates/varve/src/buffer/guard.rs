@@ -4,7 +4,7 @@
 //! two latches against the order of `core.rs`.
 
 use super::Pool;
-use super::frame::{DIRTY, Frame, REDIRTIED};
+use super::frame::{DIRTY, Frame, REDIRTIED, STALE};
 use super::instance::Instance;
 use super::policy::Slot;
 use varve_rt::atomic::Ordering::*;
@@ -148,7 +148,11 @@ impl<'a> PageWrite<'a> {
     /// reserved; does nothing but note the change when the page is dirty already.
     pub fn set_dirty(&self, first_change: Lsn) {
         let FrameRef { pool, inst, slot } = self.at;
-        if self.at.frame().state.fetch_or(DIRTY | REDIRTIED, AcqRel) & DIRTY == 0 {
+        let old = self.at.frame().state.fetch_or(DIRTY | REDIRTIED, AcqRel);
+        if old & STALE != 0 {
+            self.at.frame().state.fetch_and(!STALE, AcqRel);
+        }
+        if old & DIRTY == 0 {
             inst.dirtied(&mut inst.lock(), slot, first_change);
             pool.store().dirtied(self.id());
         }
@@ -169,8 +173,11 @@ impl Drop for PageWrite<'_> {
         if frame.kind.load(Relaxed) != kind {
             frame.kind.store(kind, Relaxed);
         }
-        if self.fresh && !frame.is(DIRTY) && self.at.pool.forget_fresh(self.at) {
-            return;
+        if self.fresh && !frame.is(DIRTY) {
+            if self.at.pool.forget_fresh(self.at) {
+                return;
+            }
+            frame.state.fetch_or(STALE, AcqRel);
         }
         // SAFETY: self holds the exclusive latch.
         unsafe { frame.latch.unlock_exclusive() }

@@ -96,6 +96,19 @@ impl Instance {
         self.table.hint(&self.frames, id)
     }
 
+    /// The frame of `id`: looked up without a lock first, and exactly before it is said that there is none. The frame may be
+    /// given to another page before the caller has its latch.
+    #[inline]
+    pub(super) fn find(&self, id: PageId) -> Option<Slot> {
+        self.hint(id).or_else(|| self.find_locked(id))
+    }
+
+    #[cold]
+    fn find_locked(&self, id: PageId) -> Option<Slot> {
+        let _lists = self.lock();
+        self.table.find(&self.frames, id)
+    }
+
     /// Records an access of a latched page.
     #[inline]
     pub(super) fn hit(&self, slot: Slot, id: PageId, stats: &Counters) {

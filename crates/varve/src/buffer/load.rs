@@ -5,7 +5,7 @@
 //! page out of the table again; the waiters find that and try for themselves.
 
 use super::Pool;
-use super::frame::{MISSED, PREFETCHED};
+use super::frame::{MISSED, PREFETCHED, STALE};
 use super::guard::{PagePin, PageWrite};
 use super::instance::Instance;
 use super::policy::{Ask, Load, Slot};
@@ -123,6 +123,9 @@ impl Pool {
     /// page anew, change and write it before the store has seen these bytes.
     pub(super) fn offer(&self, inst: &Instance, slot: Slot) {
         let at = self.at(inst, slot);
+        if inst.frame(slot).is(STALE) {
+            return;
+        }
         // SAFETY: latched exclusively by the caller.
         let taken = self.store().evict_clean(at.id(), unsafe { at.bytes() }, inst.frame(slot).take_usage());
         let counters = &self.counters;

@@ -3,7 +3,7 @@
 
 use super::cleaner::Cleaners;
 use super::config::PoolConfig;
-use super::frame::{Arena, DIRTY, WRITING};
+use super::frame::{Arena, DIRTY, STALE, WRITING};
 use super::guard::{FrameRef, PagePin, PageRead, PageWrite};
 use super::instance::Instance;
 use super::policy::{Slot, Unlink};
@@ -143,7 +143,7 @@ impl Pool {
     #[inline]
     pub fn read_resident(&self, id: PageId) -> Option<PageRead<'_>> {
         let inst = self.instance(id);
-        while let Some(slot) = inst.hint(id) {
+        while let Some(slot) = inst.find(id) {
             let frame = inst.frame(slot);
             frame.latch.lock_shared();
             let read = PageRead::held(self.at(inst, slot));
@@ -158,19 +158,19 @@ impl Pool {
     /// Latches the page exclusively if it is resident. Waits for the latch only.
     #[inline]
     pub fn write_resident(&self, id: PageId) -> Option<PageWrite<'_>> {
-        let write = self.latch_resident(id)?;
-        write.1.hit(write.2, id, &self.counters);
-        Some(PageWrite::held(self.at(write.1, write.2), false))
+        let (inst, slot) = self.latch_resident(id)?;
+        inst.hit(slot, id, &self.counters);
+        Some(PageWrite::held(self.at(inst, slot), false))
     }
 
-    /// Takes the exclusive latch of a resident page; the last part of the result is the slot.
-    fn latch_resident(&self, id: PageId) -> Option<(PageId, &Instance, Slot)> {
+    /// Takes the exclusive latch of a resident page.
+    fn latch_resident(&self, id: PageId) -> Option<(&Instance, Slot)> {
         let inst = self.instance(id);
-        while let Some(slot) = inst.hint(id) {
+        while let Some(slot) = inst.find(id) {
             let frame = inst.frame(slot);
             frame.latch.lock_exclusive();
             if frame.holds(id) {
-                return Some((id, inst, slot));
+                return Some((inst, slot));
             }
             // SAFETY: locked just above.
             unsafe { frame.latch.unlock_exclusive() };
@@ -213,30 +213,22 @@ impl Pool {
     /// The page is freed: drops its frame, dirty or not, without writing. A pinned page, or one whose write is under way, stays
     /// resident for now but is no longer dirty. Waits for the page's latch.
     pub fn discard(&self, id: PageId) {
-        loop {
-            let Some((_, inst, slot)) = self.latch_resident(id) else {
-                // The lock-free lookup may miss; the exact one decides.
-                if inst_find(self.instance(id), id) {
-                    continue;
-                }
-                return;
-            };
-            let frame = inst.frame(slot);
-            let mut lists = inst.lock();
-            inst.undirty(&mut lists, slot);
-            self.counters.discarded.inc();
-            let gone = frame.pins.load(Acquire) == 0 && !frame.is(WRITING | DIRTY);
-            if gone {
-                inst.unlink(&mut lists, slot, Unlink::Discarded);
-                inst.withdraw(&mut lists, slot);
-            }
-            drop(lists);
-            // SAFETY: latched by `latch_resident`.
-            unsafe { frame.latch.unlock_exclusive() };
-            if gone {
-                inst.free(slot);
-            }
-            return;
+        let Some((inst, slot)) = self.latch_resident(id) else { return };
+        let frame = inst.frame(slot);
+        let mut lists = inst.lock();
+        inst.undirty(&mut lists, slot);
+        self.counters.discarded.inc();
+        frame.state.fetch_or(STALE, AcqRel);
+        let gone = frame.pins.load(Acquire) == 0 && !frame.is(WRITING | DIRTY);
+        if gone {
+            inst.unlink(&mut lists, slot, Unlink::Discarded);
+            inst.withdraw(&mut lists, slot);
+        }
+        drop(lists);
+        // SAFETY: latched by `latch_resident`.
+        unsafe { frame.latch.unlock_exclusive() };
+        if gone {
+            inst.free(slot);
         }
     }
 
@@ -273,8 +265,12 @@ impl Pool {
 
     fn latch_for_create(&self, id: PageId) -> Result<PageWrite<'_>> {
         loop {
-            if let Some((_, inst, slot)) = self.latch_resident(id) {
+            if let Some((inst, slot)) = self.latch_resident(id) {
                 inst.hit(slot, id, &self.counters);
+                if inst.frame(slot).is(DIRTY) {
+                    // What was there before is given up, as by `discard`.
+                    inst.undirty(&mut inst.lock(), slot);
+                }
                 return Ok(PageWrite::held(self.at(inst, slot), true));
             }
             if let Some(page) = self.empty_page(id)? {
@@ -335,11 +331,6 @@ impl Pool {
             inst.check_quiescent();
         }
     }
-}
-
-fn inst_find(inst: &Instance, id: PageId) -> bool {
-    let _lists = inst.lock();
-    inst.table.find(&inst.frames, id).is_some()
 }
 
 impl Drop for Pool {

@@ -1,6 +1,8 @@
 //! What the pool's tests share: a log gate that checks the write-ahead rule's inputs, pages that check themselves.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod store;
+
 use std::sync::Arc;
 use varve::Result;
 use varve::buffer::{LogAge, LogGate, Pool, PoolConfig};

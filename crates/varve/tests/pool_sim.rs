@@ -1,0 +1,295 @@
+//! The buffer pool in the simulation, with chaos, over a store that asserts its contract: no deadlock, no lost change, the
+//! log before the page, no eviction of what is in use, errors that stay where they belong, power cuts.
+//!
+//! `POOL_SEED=n` runs one seed; `POOL_SEEDS=n` sets how many run.
+
+mod pool_support;
+
+use pool_support::store::{CheckedStore, Shared};
+use pool_support::{Gate, change, format, value};
+use std::sync::Arc;
+use std::time::Duration;
+use varve::Error;
+use varve::buffer::{CleanerKind, Pool, PoolConfig, ReadAhead, policy};
+use varve_rt::atomic::Ordering::*;
+use varve_rt::sim::{self, Config, Domain};
+use varve_rt::{Mutex, Rng, sleep, spawn};
+use varve_volume::{KeyspaceId, PageId, WriteWhy, page};
+
+fn seeds(default: u64) -> Vec<u64> {
+    let number = |name| std::env::var(name).ok().map(|v| v.parse::<u64>().expect("a number"));
+    match number("POOL_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("POOL_SEEDS").unwrap_or(default)).collect(),
+    }
+}
+
+fn simulate<T>(seed: u64, main: impl FnOnce() -> T) -> (T, u64) {
+    let config = Config { seed, chaos: true, limit: Some(Duration::from_secs(600)), ..Config::default() };
+    let outcome = sim::run(config, main);
+    let hash = outcome.hash;
+    (outcome.unwrap(), hash)
+}
+
+/// A small pool of random shape.
+fn config(rng: &mut Rng) -> PoolConfig {
+    let mut config = PoolConfig::new(4096, 24 + rng.below(40) as usize);
+    config.instances = 1 + rng.below(3) as usize;
+    config.replacement = policy::REGISTRY[rng.below(policy::REGISTRY.len() as u64) as usize].name;
+    config.policy.midpoint.old_min = 8;
+    config.policy.midpoint.tolerance = 1;
+    config.policy.midpoint.old_time = 1_000_000;
+    config.cleaner.kind = if rng.below(4) == 0 { CleanerKind::Off } else { CleanerKind::Fixed };
+    config.cleaner.interval = Duration::from_millis(1 + rng.below(20));
+    config.cleaner.free_target = 1 + rng.below(5) as usize;
+    config.cleaner.free_low = rng.below(config.cleaner.free_target as u64 + 1) as usize;
+    config.write_batch = 1 + rng.below(8) as usize;
+    config.staging_pages = 1 + rng.below(12) as usize;
+    config.read_ahead = ReadAhead { linear_threshold: 3, window: 6, batch: 4, ..config.read_ahead };
+    config
+}
+
+const PAGES: u64 = 160;
+/// Pages from here on are created and discarded; each worker has its own.
+const VOLATILE: u64 = 120;
+
+struct World {
+    pool: Arc<Pool>,
+    store: Arc<CheckedStore>,
+    gate: Arc<Gate>,
+    /// Sum of all changes of the pages below `VOLATILE`.
+    changes: Mutex<u64>,
+}
+
+fn world(seed: u64) -> Arc<World> {
+    let mut rng = Rng::from_seed(seed);
+    let gate = Gate::new();
+    let store = CheckedStore::new(PAGES, &gate, seed);
+    let pool = Pool::new(config(&mut rng), Arc::new(Shared(store.clone())), gate.clone(), false).unwrap();
+    Arc::new(World { pool, store, gate, changes: Mutex::new(0) })
+}
+
+fn work(w: &World, worker: u64, seed: u64, steps: u64) {
+    let mut rng = Rng::from_seed(seed * 1000 + worker);
+    let World { pool, gate, .. } = w;
+    let mut mine: [Option<u64>; 10] = [None; 10];
+    for _ in 0..steps {
+        let p = if rng.below(3) > 0 { rng.below(12) } else { rng.below(VOLATILE) };
+        match rng.below(16) {
+            0..5 => {
+                change(pool, gate, p, |v| v + 1).unwrap();
+                *w.changes.lock() += 1;
+            }
+            5..9 => {
+                value(pool.read(PageId(p)).unwrap().bytes());
+            }
+            9 => pool.prefetch(&[PageId(p), PageId((p + 1) % VOLATILE), PageId((p + 2) % VOLATILE)]),
+            10 => {
+                // A latch held for a while, then a pin.
+                let pin = {
+                    let page = pool.read(PageId(p)).unwrap();
+                    let before = value(page.bytes());
+                    sleep(Duration::from_micros(rng.below(300)));
+                    assert_eq!(value(page.bytes()), before, "changed under a shared latch");
+                    page.pin()
+                };
+                sleep(Duration::from_micros(rng.below(300)));
+                assert_eq!(pin.read().id(), PageId(p));
+                assert!(pool.read_resident(PageId(p)).is_some(), "a pinned page was evicted");
+            }
+            11 => {
+                // A second page latched while one is held, in order.
+                let a = pool.load(PageId(p)).unwrap();
+                let b = pool.load(PageId((p + 1).min(VOLATILE - 1))).unwrap();
+                let first = a.write();
+                if b.id() != a.id() {
+                    assert!(value(b.read().bytes()) < u64::MAX);
+                }
+                drop(first);
+            }
+            12 => {
+                let t = gate.end();
+                let why = if rng.below(2) == 0 { WriteWhy::Checkpoint } else { WriteWhy::Recoverability };
+                pool.flush_older_than(t, why).unwrap();
+            }
+            _ => volatile(w, &mut rng, worker, &mut mine),
+        }
+    }
+}
+
+/// Creates, checks, changes or discards one of the worker's own pages.
+fn volatile(w: &World, rng: &mut Rng, worker: u64, mine: &mut [Option<u64>; 10]) {
+    let at = rng.below(10);
+    let p = VOLATILE + worker * 10 + at;
+    let expected = &mut mine[at as usize];
+    match (*expected, rng.below(3)) {
+        (None, 0) => drop(w.pool.create(PageId(p), KeyspaceId(9)).unwrap()),
+        (None, _) => {
+            let v = rng.below(1 << 40);
+            format(&w.pool, &w.gate, p, v);
+            *expected = Some(v);
+        }
+        (Some(_), 0) => {
+            w.pool.discard(PageId(p));
+            *expected = None;
+        }
+        (Some(v), 1) => {
+            change(&w.pool, &w.gate, p, |old| old ^ 1).unwrap();
+            *expected = Some(v ^ 1);
+        }
+        (Some(v), _) => assert_eq!(value(w.pool.read(PageId(p)).unwrap().bytes()), v, "page {p}"),
+    }
+}
+
+fn run_workers(w: &Arc<World>, seed: u64, steps: u64) {
+    let workers: Vec<_> = (0..4)
+        .map(|i| {
+            let w = w.clone();
+            spawn(format!("worker-{i}"), move || work(&w, i, seed, steps))
+        })
+        .collect();
+    workers.into_iter().for_each(|t| t.join().unwrap());
+}
+
+fn scenario(seed: u64) {
+    let w = world(seed);
+    w.pool.start();
+    (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
+    run_workers(&w, seed, 150);
+    w.pool.stop();
+    w.pool.check_quiescent();
+    let sum: u64 = (0..VOLATILE).map(|p| value(w.pool.read(PageId(p)).unwrap().bytes())).sum();
+    assert_eq!(sum, *w.changes.lock(), "no change is lost in memory");
+    w.pool.flush_older_than(u64::MAX, WriteWhy::Checkpoint).unwrap();
+    let stored: u64 = (0..VOLATILE).map(|p| value(&w.store.stored(PageId(p)).expect("stored"))).sum();
+    assert_eq!(stored, sum, "no change is lost in the store");
+    w.pool.check_quiescent();
+}
+
+#[test]
+fn chaos() {
+    for seed in seeds(150) {
+        let (_, hash) = simulate(seed, || scenario(seed));
+        if seed % 30 == 0 {
+            assert_eq!(simulate(seed, || scenario(seed)).1, hash, "seed {seed} is not deterministic");
+        }
+    }
+}
+
+/// Writes that fail for a while leave their pages dirty and are tried again; nothing is lost.
+#[test]
+fn passing_write_errors() {
+    for seed in seeds(40) {
+        simulate(seed, || {
+            let w = world(seed);
+            w.store.faults.write_retryable.store(100, Relaxed);
+            w.pool.start();
+            (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
+            run_workers(&w, seed, 60);
+            w.store.faults.write_retryable.store(0, Relaxed);
+            w.pool.flush_older_than(u64::MAX, WriteWhy::Checkpoint).unwrap();
+            w.pool.stop();
+            w.pool.check_quiescent();
+            let stored: u64 = (0..VOLATILE).map(|p| value(&w.store.stored(PageId(p)).expect("stored"))).sum();
+            assert_eq!(stored, *w.changes.lock());
+            assert!(w.pool.stats().write_errors > 0, "no error was met");
+            assert!(w.pool.failure().is_none());
+        });
+    }
+}
+
+/// A write that fails for good latches the pool: the page stays dirty, flushes fail, reads of what is there go on.
+#[test]
+fn a_lasting_write_error() {
+    for seed in seeds(20) {
+        simulate(seed, || {
+            let w = world(seed);
+            let frames = w.pool.capacity_frames() as u64;
+            (0..frames / 2).for_each(|p| format(&w.pool, &w.gate, p, p));
+            w.store.faults.write_eio.store(1000, Relaxed);
+            let err = w.pool.flush_older_than(u64::MAX, WriteWhy::Checkpoint).unwrap_err();
+            assert!(matches!(err, Error::Volume(_)) && err.to_string().contains("page"), "{err}");
+            assert_eq!(w.pool.dirty_pages() as u64, frames / 2, "all pages stay dirty");
+            assert!(w.pool.failure().is_some());
+            w.store.faults.write_eio.store(0, Relaxed);
+            assert!(w.pool.flush_older_than(u64::MAX, WriteWhy::Checkpoint).is_err(), "latched for good");
+            (0..frames / 2).for_each(|p| assert_eq!(value(w.pool.read(PageId(p)).unwrap().bytes()), p));
+            w.pool.check_quiescent();
+        });
+    }
+}
+
+/// A failed or damaged read is an error that names the page, for every waiter, and the next attempt may succeed.
+#[test]
+fn read_errors() {
+    for seed in seeds(20) {
+        simulate(seed, || {
+            let w = world(seed);
+            (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, p));
+            w.pool.flush_older_than(u64::MAX, WriteWhy::Checkpoint).unwrap();
+            (0..VOLATILE).for_each(|p| w.pool.discard(PageId(p)));
+            w.store.faults.read_eio.store(1000, Relaxed);
+            let readers: Vec<_> = (0..4)
+                .map(|i| {
+                    let pool = w.pool.clone();
+                    spawn(format!("reader-{i}"), move || pool.read(PageId(5)).unwrap_err().to_string())
+                })
+                .collect();
+            for reader in readers {
+                let err = reader.join().unwrap();
+                assert!(err.contains("page 5"), "{err}");
+            }
+            w.store.faults.read_eio.store(0, Relaxed);
+            assert_eq!(value(w.pool.read(PageId(5)).unwrap().bytes()), 5);
+            w.store.damage(PageId(6), 2000);
+            let err = w.pool.read(PageId(6)).unwrap_err();
+            assert!(matches!(err, Error::Corrupt(_)) && err.to_string().contains("page 6"), "{err}");
+            // A damaged page can be replaced.
+            format(&w.pool, &w.gate, 6, 66);
+            assert_eq!(value(w.pool.read(PageId(6)).unwrap().bytes()), 66);
+            w.pool.check_quiescent();
+        });
+    }
+}
+
+/// Power fails in the midst of everything; nothing hangs, and what is stored is covered by the log (the store asserts that at
+/// each write).
+#[test]
+fn power_cuts() {
+    for seed in seeds(60) {
+        simulate(seed, || {
+            let domain = Domain::new("machine");
+            let stores = Arc::new(Mutex::new(None));
+            let shared = stores.clone();
+            let machine = domain.spawn("machine", move || {
+                let w = world(seed);
+                *shared.lock() = Some((w.store.clone(), w.gate.clone()));
+                w.pool.start();
+                (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
+                run_workers(&w, seed, 100_000);
+            });
+            sleep(Duration::from_micros(200 + Rng::from_seed(seed).below(30_000)));
+            domain.power_cut();
+            assert!(machine.join().is_err());
+            let (store, gate) = stores.lock().take().expect("made");
+            for p in 0..PAGES {
+                if let Some(bytes) = store.stored(PageId(p)) {
+                    assert!(page::lsn(&bytes) <= gate.end());
+                    value(&bytes);
+                }
+            }
+        });
+    }
+}
+
+/// The deliberate fault is one: pages are written before their log, and the store notices.
+#[test]
+#[should_panic(expected = "the log is durable to")]
+fn page_before_log_is_noticed() {
+    simulate(0, || {
+        let gate = Gate::new();
+        let store = CheckedStore::new(PAGES, &gate, 0);
+        let pool = Pool::new(PoolConfig::new(4096, 32), Arc::new(Shared(store)), gate.clone(), true).unwrap();
+        (0..VOLATILE).for_each(|p| format(&pool, &gate, p, 0));
+    });
+}
