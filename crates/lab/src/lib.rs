@@ -3,11 +3,13 @@
 //!
 //! - [`adapter`]: the view that workloads have of a store; the in-memory reference store;
 //! - [`driver`]: threads, warm-up, response times, results;
+//! - [`history`]: histories of concurrent transactions and the serializability checker;
 //! - [`tpcc`]: TPC-C with its consistency conditions.
 
 pub mod adapter;
 pub mod driver;
 mod error;
+pub mod history;
 pub mod tpcc;
 
 pub use error::{Error, Result};
