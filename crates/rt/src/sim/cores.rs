@@ -92,7 +92,7 @@ impl World {
             if let Some(core) = state.cores.take(me.core.get()) {
                 return Some(core);
             }
-            me.wait.set((What::Core, 0, None));
+            me.waits_for(What::Core, 0, None);
             me.status.set(Status::CoreQueue);
             me.epoch.set(me.epoch.get() + 1);
             state.cores.queue.push_back(me.id);
@@ -106,7 +106,7 @@ impl World {
     fn occupy(&self, me: &Thread, until: u64) {
         {
             let state = &mut *self.state.borrow_mut();
-            me.wait.set((What::Core, 0, None));
+            me.waits_for(What::Core, 0, None);
             if self.idle_until(state, me, until) {
                 self.clock.set(until);
                 state.progress = until;
@@ -140,7 +140,7 @@ impl World {
         match t.status.get() {
             Status::OnCore => self.release_core(state, t.core.get()),
             // It may have fired already, or have been given a core it has not begun to use.
-            Status::Ready if t.wait.get().0 == What::Core => self.release_core(state, t.core.get()),
+            Status::Ready if t.last_wait().0 == What::Core => self.release_core(state, t.core.get()),
             Status::CoreQueue => state.cores.queue.retain(|&id| id != t.id),
             _ => {}
         }

@@ -66,7 +66,7 @@ impl StuckReport {
 impl Waiting {
     fn new(w: &World, state: &State, id: u32) -> Waiting {
         let t = w.thread(state, id);
-        let (what, key, place) = t.wait.get();
+        let (what, key, place) = t.last_wait();
         let mut text = match t.status.get() {
             Status::Ready | Status::Running => "nothing, it can run".to_string(),
             _ => what.text().to_string(),

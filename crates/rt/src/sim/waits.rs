@@ -31,11 +31,10 @@ pub(crate) fn park(
     }
     {
         let state = &mut *w.state.borrow_mut();
-        me.wait.set((wait.what, wait.key, Some(wait.at)));
+        me.waits_for(wait.what, wait.key, Some(wait.at));
         me.status.set(Status::Waiting);
         me.epoch.set(me.epoch.get() + 1);
         me.woken.set(None);
-        me.queued.set(true);
         let spare = &mut state.spare;
         let queue = state.queues.entry(wait.key).or_insert_with(|| spare.pop().unwrap_or_default());
         queue.push_back((me.id, wait.token));
@@ -65,7 +64,7 @@ pub(crate) fn unpark(key: usize, mut filter: impl FnMut(usize) -> Pick, callback
         callback(Woken { count: 0, more: false, fair: false });
         return;
     };
-    let mut woken = Vec::new();
+    let mut woken = std::mem::take(&mut w.state.borrow_mut().woken);
     while let Some(&(id, token)) = queue.front() {
         if filter(token) == Pick::Stop {
             break;
@@ -81,10 +80,10 @@ pub(crate) fn unpark(key: usize, mut filter: impl FnMut(usize) -> Pick, callback
     } else {
         state.queues.insert(key, queue);
     }
-    for id in woken {
-        w.thread(state, id).queued.set(false);
+    for id in woken.drain(..) {
         w.wake(state, id, Parked::Unparked(token));
     }
+    state.woken = woken;
 }
 
 /// Sleeps in virtual time; false on an OS thread.
@@ -144,7 +143,7 @@ impl World {
         }
         {
             let state = &mut *self.state.borrow_mut();
-            me.wait.set((what, 0, None));
+            me.waits_for(what, 0, None);
             if self.idle_until(state, me, at) {
                 self.clock.set(at);
                 state.progress = at;
@@ -166,7 +165,7 @@ impl World {
         }
         {
             let state = &mut *self.state.borrow_mut();
-            me.wait.set((What::Yield, 0, None));
+            me.waits_for(What::Yield, 0, None);
             me.status.set(Status::Ready);
             state.ready.push(me.id);
         }
@@ -198,7 +197,6 @@ impl World {
 
     /// Takes `me` out of the queue of `key`; true when nobody is left in it.
     fn leave_queue(&self, me: &Thread, key: usize) -> bool {
-        me.queued.set(false);
         let state: &mut State = &mut self.state.borrow_mut();
         let Some(queue) = state.queues.get_mut(&key) else { return true };
         queue.retain(|&(id, _)| id != me.id);

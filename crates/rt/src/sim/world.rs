@@ -14,7 +14,7 @@ use crate::rng::{Rng, splitmix};
 use crate::thread::Panicked;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -52,13 +52,14 @@ pub(super) struct Thread {
     pub(super) domain: u32,
     pub(super) status: Cell<Status>,
     pub(super) yielder: Cell<*const Yielder<(), ()>>,
-    pub(super) co: RefCell<Option<Co>>,
+    /// Touched by `resume` only: nobody else looks while the thread runs.
+    co: UnsafeCell<Option<Co>>,
     /// The lowest usable byte of the stack; the guard page lies below.
     pub(super) stack_low: usize,
     /// What it waits for, in the queue of which key, since where in the source.
-    pub(super) wait: Cell<(What, usize, Option<Caller>)>,
-    /// Set while queued in `State::queues`.
-    pub(super) queued: Cell<bool>,
+    wait: Cell<(What, usize, Option<Caller>)>,
+    /// The kind of wait, for the running hash.
+    event: Cell<u64>,
     pub(super) woken: Cell<Option<Parked>>,
     /// Numbers the waits, so that a timer of an earlier one is recognised.
     pub(super) epoch: Cell<u64>,
@@ -78,6 +79,20 @@ pub(super) struct Thread {
     pub(super) ghosts: RefCell<Vec<usize>>,
 }
 
+impl Thread {
+    /// Remembers what the thread is about to wait for.
+    #[inline]
+    pub(super) fn waits_for(&self, what: What, key: usize, at: Option<Caller>) {
+        self.wait.set((what, key, at));
+        self.event.set(what.code());
+    }
+
+    /// What the thread waits for, or waited for last.
+    pub(super) fn last_wait(&self) -> (What, usize, Option<Caller>) {
+        self.wait.get()
+    }
+}
+
 /// A timer: time, order of setting, thread, epoch of its wait.
 type Timer = Reverse<(u64, u64, ThreadId, u64)>;
 
@@ -92,6 +107,8 @@ pub(super) struct State {
     /// Waiters by key, in order, with their park token.
     pub(super) queues: HashMap<usize, VecDeque<(ThreadId, usize)>>,
     pub(super) spare: Vec<VecDeque<(ThreadId, usize)>>,
+    /// Reused by `unpark`.
+    pub(super) woken: Vec<ThreadId>,
     pub(super) rng: Rng,
     pub(super) cores: Cores,
     /// Exclusive holders of locks, for reports.
@@ -114,6 +131,7 @@ pub(crate) struct World {
     /// The running thread; null in the scheduler.
     pub(super) current: Cell<*const Thread>,
     pub(super) next: Cell<Option<ThreadId>>,
+    main_ended: Cell<bool>,
     pub(super) quiet: Cell<u32>,
     /// Threads that wait in the middle of unwinding.
     pub(super) suspended_unwinding: Cell<u32>,
@@ -185,6 +203,7 @@ impl World {
             switches: Cell::new(0),
             current: Cell::new(std::ptr::null()),
             next: Cell::new(None),
+            main_ended: Cell::new(false),
             quiet: Cell::new(0),
             suspended_unwinding: Cell::new(0),
             chaos_rate,
@@ -199,6 +218,7 @@ impl World {
                 timers_live: 0,
                 queues: HashMap::default(),
                 spare: Vec::new(),
+                woken: Vec::new(),
                 rng,
                 cores: Cores::new(config.cores),
                 owners: HashMap::default(),
@@ -253,10 +273,10 @@ impl World {
             domain,
             status: Cell::new(Status::Ready),
             yielder: Cell::new(std::ptr::null()),
-            co: RefCell::new(Some(co)),
+            co: UnsafeCell::new(Some(co)),
             stack_low,
             wait: Cell::new((What::Sleep, 0, None)),
-            queued: Cell::new(false),
+            event: Cell::new(0),
             woken: Cell::new(None),
             epoch: Cell::new(0),
             timed: Cell::new(false),
@@ -307,14 +327,20 @@ impl World {
         let ptr = self.state.borrow().threads[id as usize];
         // SAFETY: `id` has not ended, so its record is in place; it is freed below, after its coroutine has ended.
         let thread = unsafe { &*ptr };
-        let mut co = thread.co.borrow_mut().take().expect("a suspended thread has its coroutine");
+        // SAFETY: only `resume` touches the cell, and a thread that is being resumed is not resumed again before it
+        // has switched away or ended (the scheduler picks suspended threads only).
+        let co = unsafe { &mut *thread.co.get() };
         let before = self.current.replace(ptr);
-        let result = co.resume(());
+        let result = co.as_mut().expect("a suspended thread has its coroutine").resume(());
         self.current.set(before);
         match result {
-            CoroutineResult::Yield(()) => *thread.co.borrow_mut() = Some(co),
+            CoroutineResult::Yield(()) => {}
             CoroutineResult::Return(()) => {
+                let co = co.take().expect("just resumed");
                 stack::give_back(self.stack_size, co.into_stack());
+                if id == 0 {
+                    self.main_ended.set(true);
+                }
                 let mut state = self.state.borrow_mut();
                 state.threads[id as usize] = std::ptr::null();
                 self.note(0x454e ^ u64::from(id));
@@ -329,7 +355,7 @@ impl World {
     fn drive(&self) -> Option<Failure> {
         self.next.set(self.pick().ok().flatten());
         let mut failure = None;
-        while !self.state.borrow().threads[0].is_null() {
+        while !self.main_ended.get() {
             match self.next.take() {
                 Some(id) => self.resume(id),
                 None => {
@@ -337,7 +363,7 @@ impl World {
                     break;
                 }
             }
-            if self.next.get().is_none() && !self.state.borrow().threads[0].is_null() {
+            if self.next.get().is_none() && !self.main_ended.get() {
                 // The thread ended rather than switched: choose here.
                 match self.pick() {
                     Ok(next) => self.next.set(next),
@@ -422,9 +448,9 @@ impl World {
             state.progress = self.clock.get();
         }
         self.switches.set(self.switches.get() + 1);
-        let (what, _, _) = thread.wait.get();
-        self.note(self.clock.get().rotate_left(24) ^ (u64::from(id) << 4) ^ what.code());
+        self.note(self.clock.get().rotate_left(24) ^ (u64::from(id) << 4) ^ thread.event.get());
         if self.config.trace {
+            let (what, _, _) = thread.wait.get();
             let ns = self.clock.get();
             eprintln!("{}.{:09} {} (after {})", ns / 1_000_000_000, ns % 1_000_000_000, thread.name, what.text());
         }
