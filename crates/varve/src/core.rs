@@ -7,6 +7,7 @@
 use crate::budget::Budget;
 use crate::buffer::{LogAge, LogGate, Pool};
 use crate::error::{Error, Result};
+use crate::space::Space;
 use crate::wal::Log;
 use std::sync::Arc;
 use varve_volume::{Lsn, PageStore};
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     pub pool: Arc<Pool>,
     pub log: Arc<Log>,
     pub store: Arc<dyn PageStore>,
+    pub space: Space,
     pub budget: Arc<Budget>,
     pub broken: Broken,
 }

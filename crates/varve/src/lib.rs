@@ -10,7 +10,7 @@ pub mod buffer;
 pub mod db;
 pub mod error;
 
-#[allow(dead_code)] // the tree over these nodes is what uses them
+#[allow(dead_code)] // used by transactions
 pub(crate) mod btree;
 #[allow(dead_code)] // the tree is what uses it
 pub(crate) mod core;
@@ -18,10 +18,14 @@ pub(crate) mod core;
 pub(crate) mod group;
 pub(crate) mod redo;
 #[allow(dead_code)]
+pub(crate) mod space;
+#[allow(dead_code)]
 pub(crate) mod txn;
 #[doc(hidden)]
 pub mod wal;
 
+#[doc(hidden)]
+pub use btree::harness as tree_harness;
 pub use db::{CheckReport, Durability, Layout, MIN_CACHE_BYTES, Options};
 pub use error::{Damage, Error, Result};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};

@@ -1,7 +1,33 @@
 //! Overflow values: values too long for a leaf, in chains of pages.
+//!
+//! Layout of an overflow page after the page header: 0 u64 value id, 8 u32 number of the page in its chain, 12 u32 bytes of the value in this page,
+//! 16 eight u64: the next eight pages of the chain (0 beyond its end), 80 the bytes. A reader sees eight pages ahead and reads them ahead; whoever frees a
+//! chain reads every eighth page.
+//!
+//! Chains are read without a latch on the leaf. Each page carries the value's id (the log's end when the value was written: a page freed and used again has
+//! a greater one), its number and its keyspace, so that a page that was reused meanwhile is told from the value's own.
 
-use super::node::u64_at;
-use varve_volume::PageId;
+use super::corrupt;
+use super::edit::PageEdit;
+use super::node::{Damage, u64_at};
+use crate::buffer::PageRead;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::group::Group;
+use std::ops::Range;
+use varve_volume::page::{self, HEADER};
+use varve_volume::{KeyspaceId, PageId};
+
+/// Page type of an overflow page.
+pub(crate) const KIND_OVERFLOW: u8 = 4;
+
+const ID: usize = HEADER;
+const NUMBER: usize = HEADER + 8;
+const LENGTH: usize = HEADER + 12;
+const NEXT: usize = HEADER + 16;
+/// Pages ahead that a page names.
+const AHEAD: usize = 8;
+const DATA: usize = NEXT + 8 * AHEAD;
 
 /// Where a long value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +36,7 @@ pub(crate) struct OverflowRef {
     pub head: PageId,
     /// Length of the value in bytes.
     pub len: u64,
-    /// The value's id, carried by each of its pages: a reader without a latch sees by it that a page was reused.
+    /// The value's id, carried by each of its pages.
     pub id: u64,
 }
 
@@ -31,4 +57,161 @@ impl OverflowRef {
     pub(crate) fn decode(b: &[u8]) -> Option<OverflowRef> {
         (b.len() == Self::LEN).then(|| OverflowRef { head: PageId(u64_at(b, 0)), len: u64_at(b, 8), id: u64_at(b, 16) })
     }
+}
+
+/// Bytes of a value in one page.
+fn capacity(core: &Core, keyspace: KeyspaceId) -> usize {
+    super::usable(core, keyspace) + HEADER - DATA
+}
+
+/// Pages that a value of `len` bytes takes.
+pub(crate) fn pages_for(core: &Core, keyspace: KeyspaceId, len: u64) -> usize {
+    (len.div_ceil(capacity(core, keyspace) as u64) as usize).max(1)
+}
+
+/// Writes a value into reserved pages (as many as [`pages_for`] says) as part of `group`, which also marks them as allocated. Every page stays latched until
+/// the group's commit, and is logged whole: the length of values is bounded by what a group may hold.
+pub(crate) fn write<'c>(
+    core: &'c Core,
+    group: &mut Group<'c>,
+    keyspace: KeyspaceId,
+    value: &[u8],
+    pages: &[PageId],
+) -> Result<OverflowRef> {
+    let r = OverflowRef { head: pages[0], len: value.len() as u64, id: core.log.end_lsn() };
+    let room = capacity(core, keyspace);
+    assert_eq!(pages.len(), pages_for(core, keyspace, r.len));
+    for (i, id) in pages.iter().enumerate() {
+        let page = core.pool.create(*id, keyspace)?;
+        let n = group.add_new(page);
+        let part = &value[(i * room).min(value.len())..((i + 1) * room).min(value.len())];
+        group.page(n).image(|b| fill(b, r.id, i, part, &pages[i + 1..]));
+    }
+    Ok(r)
+}
+
+fn fill(b: &mut [u8], id: u64, number: usize, part: &[u8], rest: &[PageId]) {
+    b[HEADER..].fill(0);
+    page::set_kind(b, KIND_OVERFLOW);
+    b[ID..ID + 8].copy_from_slice(&id.to_le_bytes());
+    b[NUMBER..NUMBER + 4].copy_from_slice(&(number as u32).to_le_bytes());
+    b[LENGTH..LENGTH + 4].copy_from_slice(&(part.len() as u32).to_le_bytes());
+    for (i, next) in rest.iter().take(AHEAD).enumerate() {
+        b[NEXT + 8 * i..NEXT + 8 * i + 8].copy_from_slice(&next.0.to_le_bytes());
+    }
+    b[DATA..DATA + part.len()].copy_from_slice(part);
+}
+
+/// Page `number` of a value, under its shared latch, checked to be that.
+fn open<'c>(core: &'c Core, keyspace: KeyspaceId, r: &OverflowRef, id: PageId, number: usize) -> Result<PageRead<'c>> {
+    if id.0 >= core.store.pages() {
+        return Err(corrupt(r.head, keyspace, Damage("overflow chain leads to a page that does not exist")));
+    }
+    let page = core.pool.read(id)?;
+    let b = page.bytes();
+    let expected = (r.len - (number * capacity(core, keyspace)) as u64).min(capacity(core, keyspace) as u64);
+    let right = page::kind(b) == KIND_OVERFLOW
+        && page::keyspace(b) == keyspace
+        && u64_at(b, ID) == r.id
+        && u64_at(b, NUMBER) == number as u64 | expected << 32;
+    if right {
+        Ok(page)
+    } else {
+        Err(corrupt(id, keyspace, Damage("not the page of the overflow value that belongs here")))
+    }
+}
+
+/// The pages after one of a chain that it names, cut to those the value has.
+fn ahead(bytes: &[u8], number: usize, pages: usize) -> impl Iterator<Item = PageId> {
+    let count = AHEAD.min(pages - 1 - number);
+    (0..count).map(move |i| PageId(u64_at(bytes, NEXT + 8 * i)))
+}
+
+/// Appends bytes `range` of a value to `into`. No latch may be held.
+///
+/// An error of kind [`Error::Corrupt`] may also mean that the value was freed meanwhile: a reader that holds no lock on the key looks whether the leaf still
+/// has the same reference.
+pub(crate) fn read(
+    core: &Core,
+    keyspace: KeyspaceId,
+    r: &OverflowRef,
+    range: Range<u64>,
+    into: &mut Vec<u8>,
+) -> Result<()> {
+    let (room, pages) = (capacity(core, keyspace) as u64, pages_for(core, keyspace, r.len));
+    let range = range.start.min(r.len)..range.end.min(r.len);
+    // A damaged length must not make us ask for memory that the value cannot have.
+    if r.len > core.store.pages().saturating_mul(room) {
+        return Err(corrupt(r.head, keyspace, Damage("overflow value is longer than the store")));
+    }
+    if range.is_empty() {
+        return Ok(());
+    }
+    into.reserve((range.end - range.start) as usize);
+    let (mut id, mut number, mut asked) = (r.head, 0, 0);
+    let last = ((range.end - 1) / room) as usize;
+    loop {
+        let (jump, wanted) = {
+            let page = open(core, keyspace, r, id, number)?;
+            let start = number as u64 * room;
+            let (from, to) = (range.start.max(start), range.end.min(start + room));
+            if from < to {
+                into.extend_from_slice(&page.bytes()[DATA + (from - start) as usize..DATA + (to - start) as usize]);
+            }
+            if number >= last {
+                return Ok(());
+            }
+            // Pages that lie before the range are passed over, eight at a time.
+            let next: Vec<PageId> = ahead(page.bytes(), number, pages).collect();
+            let first = (range.start / room) as usize;
+            let step = first.saturating_sub(number).clamp(1, AHEAD);
+            let wanted = (number + AHEAD > asked + AHEAD / 2).then_some(next.clone());
+            ((step, next[step - 1]), wanted)
+        };
+        if let Some(wanted) = wanted {
+            let wanted: Vec<PageId> =
+                wanted.into_iter().take(last - number).filter(|p| p.0 < core.store.pages()).collect();
+            core.pool.prefetch(&wanted);
+            asked = number + AHEAD;
+        }
+        number += jump.0;
+        id = jump.1;
+    }
+}
+
+/// Every page of a value, to be freed. No latch may be held.
+pub(crate) fn pages(core: &Core, keyspace: KeyspaceId, r: &OverflowRef) -> Result<Vec<PageId>> {
+    if r.len > core.store.pages().saturating_mul(capacity(core, keyspace) as u64) {
+        return Err(corrupt(r.head, keyspace, Damage("overflow value is longer than the store")));
+    }
+    let count = pages_for(core, keyspace, r.len);
+    let mut ids = vec![r.head];
+    while ids.len() < count {
+        let number = ids.len() - 1;
+        let page = open(core, keyspace, r, ids[number], number)?;
+        ids.extend(ahead(page.bytes(), number, count));
+    }
+    if ids.iter().any(|id| id.0 >= core.store.pages()) {
+        return Err(corrupt(r.head, keyspace, Damage("overflow chain leads to a page that does not exist")));
+    }
+    Ok(ids)
+}
+
+/// Reads a whole chain for a check; hands each page to `visit`.
+pub(super) fn walk(
+    core: &Core,
+    keyspace: KeyspaceId,
+    r: &OverflowRef,
+    mut visit: impl FnMut(PageId),
+) -> Result<(), (PageId, Error)> {
+    let ids = pages(core, keyspace, r).map_err(|e| (r.head, e))?;
+    for (number, id) in ids.iter().enumerate() {
+        visit(*id);
+        let page = open(core, keyspace, r, *id, number).map_err(|e| (*id, e))?;
+        let named = ahead(page.bytes(), number, ids.len());
+        if !named.eq(ids[number + 1..].iter().copied().take(AHEAD)) {
+            return Err((*id, corrupt(*id, keyspace, Damage("overflow pages disagree about their chain"))));
+        }
+    }
+    Ok(())
 }

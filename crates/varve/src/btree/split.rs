@@ -107,6 +107,12 @@ pub(crate) fn plan_leaf(node: &Node<'_>, key: &[u8], room: usize) -> Result<Opti
     })
 }
 
+/// Dividing a leaf so that `key`, which it covers, becomes the low fence of the right node. None when the fences do not fit.
+pub(crate) fn plan_boundary(node: &Node<'_>, key: &[u8]) -> Result<Option<Plan>, Damage> {
+    let plan = Plan { at: node.search(key)?.0, separator: key.to_vec() };
+    Ok(if feasible(node, &plan)? { Some(plan) } else { None })
+}
+
 /// Where to divide an inner node in which a separator like `key` is to be inserted. None when it has no separator.
 pub(crate) fn plan_inner(node: &Node<'_>, key: &[u8]) -> Result<Option<Plan>, Damage> {
     let count = node.count();

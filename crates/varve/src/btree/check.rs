@@ -1,0 +1,105 @@
+//! Checking a tree: every node, fence, level and overflow chain. Exact when nothing is being written; never panics on damage.
+
+use super::node::Node;
+use super::{OverflowRef, Tree, ValueRef, leaf, overflow};
+use crate::db::CheckReport;
+use crate::error::{Damage, Error};
+use crate::space::{SpaceWalk, damage_of};
+use varve_volume::PageId;
+
+/// A node to be looked at, and what its parent says of it.
+struct Task {
+    id: PageId,
+    level: Option<u8>,
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+}
+
+/// What a node led to.
+#[derive(Default)]
+struct Found {
+    children: Vec<Task>,
+    values: Vec<OverflowRef>,
+    keys: u64,
+}
+
+impl Tree {
+    /// Reads the whole tree: notes every page in `walk`, and every damage in `report`.
+    pub(crate) fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
+        let mut tasks = vec![Task { id: self.root, level: None, low: Vec::new(), high: None }];
+        while let Some(task) = tasks.pop() {
+            if !walk.visit(task.id) {
+                self.report(report, task.id, "used twice, or not within the store");
+                walk.broken();
+                continue;
+            }
+            report.pages += 1;
+            match self.check_node(&task) {
+                Ok(found) => {
+                    report.keys += found.keys;
+                    tasks.extend(found.children);
+                    found.values.iter().for_each(|r| self.check_value(r, walk, report));
+                }
+                Err(e) => {
+                    report.damages.push(damage_of(e, task.id, self.keyspace));
+                    walk.broken();
+                }
+            }
+        }
+    }
+
+    fn report(&self, report: &mut CheckReport, page: PageId, what: &str) {
+        report.damages.push(Damage::Page { page, keyspace: Some(self.keyspace), what: what.into() });
+    }
+
+    fn check_node(&self, task: &Task) -> Result<Found, Error> {
+        let page = self.core.pool.read(task.id)?;
+        let node = self.node(task.id, page.bytes(), task.level)?;
+        node.validate().map_err(|d| self.corrupt(task.id, d))?;
+        if node.low() != task.low || node.high() != task.high.as_deref() {
+            return Err(self.corrupt(task.id, super::Damage("fences do not agree with the parent")));
+        }
+        if node.end() != self.usable() + varve_volume::page::HEADER {
+            return Err(self.corrupt(task.id, super::Damage("the node's size is not the keyspace's")));
+        }
+        self.contents(&node).map_err(|d| self.corrupt(task.id, d))
+    }
+
+    fn contents(&self, node: &Node<'_>) -> Result<Found, super::Damage> {
+        let mut found = Found::default();
+        if node.level() == 0 {
+            found.keys = node.count() as u64;
+            for i in 0..node.count() {
+                if let ValueRef::Overflow(r) = leaf::LeafView::new(*node, PageId(0)).value(i)? {
+                    found.values.push(r);
+                }
+            }
+            return Ok(found);
+        }
+        for i in 0..=node.count() {
+            let low = if i == 0 { node.low().to_vec() } else { node.key(i - 1)? };
+            let high = if i == node.count() { node.high().map(<[u8]>::to_vec) } else { Some(node.key(i)?) };
+            found.children.push(Task { id: PageId(node.child(i)?), level: Some(node.level() - 1), low, high });
+        }
+        Ok(found)
+    }
+
+    fn check_value(&self, r: &OverflowRef, walk: &mut SpaceWalk, report: &mut CheckReport) {
+        let mut twice = None;
+        let mut pages = 0;
+        let result = overflow::walk(&self.core, self.keyspace, r, |id| {
+            pages += 1;
+            if !walk.visit(id) {
+                twice = Some(id);
+            }
+        });
+        report.pages += pages;
+        if let Some(id) = twice {
+            self.report(report, id, "used twice, or not within the store");
+        }
+        if let Err((id, e)) = result {
+            report.damages.push(damage_of(e, id, self.keyspace));
+            walk.broken();
+        }
+    }
+}

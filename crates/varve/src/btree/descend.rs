@@ -1,0 +1,233 @@
+//! Finding nodes: latch coupling from the root down.
+
+use super::Tree;
+use super::leaf::{KIND_INNER, KIND_LEAF};
+use super::node::*;
+use super::scan::ReadAhead;
+use crate::buffer::{PagePin, PageRead, PageWrite};
+use crate::error::Result;
+use varve_volume::{PageId, page};
+
+/// Where a descent goes.
+#[derive(Clone, Copy)]
+pub(super) enum Target<'k> {
+    /// To the node that covers the key.
+    Key(&'k [u8]),
+    /// To the node that covers the keys just below the key.
+    Below(&'k [u8]),
+    /// To the last node.
+    Last,
+}
+
+impl Target<'_> {
+    /// Number of the child to go to.
+    #[inline]
+    pub(super) fn child(&self, node: &Node<'_>) -> Result<usize, Damage> {
+        match self {
+            Target::Key(k) => node.child_for(k),
+            Target::Below(k) => node.child_below(k),
+            Target::Last => Ok(node.count()),
+        }
+    }
+}
+
+/// Pages that a descent had to load, pinned so that it finds them when it comes by again: the last few of them.
+#[derive(Default)]
+pub(super) struct Loaded<'t> {
+    pins: [Option<PagePin<'t>>; 6],
+    next: usize,
+}
+
+impl<'t> Loaded<'t> {
+    fn push(&mut self, pin: PagePin<'t>) {
+        self.pins[self.next % self.pins.len()] = Some(pin);
+        self.next += 1;
+    }
+}
+
+/// An inner node and one of its children, both latched exclusively.
+pub(super) struct Family<'t> {
+    pub parent: PageWrite<'t>,
+    pub child: PageWrite<'t>,
+}
+
+impl Tree {
+    /// A latched page as a node of this tree; `level` when it is known.
+    #[inline]
+    pub(super) fn node<'a>(&self, id: PageId, bytes: &'a [u8], level: Option<u8>) -> Result<Node<'a>> {
+        let node = Node::parse(bytes).map_err(|d| self.corrupt(id, d))?;
+        let kind = if node.level() == 0 { KIND_LEAF } else { KIND_INNER };
+        if page::kind(bytes) != kind || page::keyspace(bytes) != self.keyspace {
+            return Err(self.corrupt(id, Damage("not a node of this keyspace")));
+        }
+        if level.is_some_and(|l| l != node.level()) || node.level() > MAX_LEVEL {
+            return Err(self.corrupt(id, Damage("a node of the wrong level")));
+        }
+        Ok(node)
+    }
+
+    /// The id of a node's child.
+    #[inline]
+    pub(super) fn child(&self, id: PageId, node: &Node<'_>, target: Target<'_>) -> Result<PageId> {
+        let child = target.child(node).and_then(|i| node.child(i));
+        child.map(PageId).map_err(|d| self.corrupt(id, d))
+    }
+
+    /// Loads a page that a node refers to; no latch is held.
+    #[cold]
+    pub(super) fn load(&self, from: PageId, id: PageId) -> Result<PagePin<'_>> {
+        if id.0 >= self.core.store.pages() {
+            return Err(self.corrupt(from, Damage("refers to a page that does not exist")));
+        }
+        self.core.pool.load(id).map_err(|e| self.name_keyspace(e))
+    }
+
+    /// Adds the keyspace to an error that names a page only.
+    pub(super) fn name_keyspace(&self, e: crate::error::Error) -> crate::error::Error {
+        use crate::error::{Damage, Error};
+        match e {
+            Error::Corrupt(Damage::Page { page, keyspace: None, what }) => {
+                Error::corrupt_page(page, Some(self.keyspace), what)
+            }
+            e => e,
+        }
+    }
+
+    fn root_shared(&self) -> Result<PageRead<'_>> {
+        self.core.pool.read(self.root).map_err(|e| self.name_keyspace(e))
+    }
+
+    fn root_exclusive(&self) -> Result<PageWrite<'_>> {
+        self.core.pool.write(self.root).map_err(|e| self.name_keyspace(e))
+    }
+
+    /// The leaf that covers `key`, latched shared.
+    #[inline]
+    pub(super) fn leaf(&self, key: &[u8]) -> Result<PageRead<'_>> {
+        self.leaf_at(Target::Key(key), None)
+    }
+
+    /// The leaf at `target`, latched shared. With `ahead`, the leaves after it are noted there.
+    #[inline]
+    pub(super) fn leaf_at(&self, target: Target<'_>, mut ahead: Option<&mut ReadAhead>) -> Result<PageRead<'_>> {
+        let mut loaded = None;
+        'restart: loop {
+            let mut page = self.root_shared()?;
+            let mut level = None;
+            loop {
+                let (child, next) = {
+                    let node = self.node(page.id(), page.bytes(), level)?;
+                    if node.level() == 0 {
+                        return Ok(page);
+                    }
+                    if node.level() == 1
+                        && let Some(ahead) = ahead.as_deref_mut()
+                    {
+                        ahead.note(&node, target);
+                    }
+                    (self.child(page.id(), &node, target)?, node.level() - 1)
+                };
+                match self.core.pool.read_resident(child) {
+                    Some(p) => page = p,
+                    None => {
+                        let from = page.id();
+                        drop(page);
+                        let pin = self.load(from, child)?;
+                        loaded.get_or_insert_with(Loaded::default).push(pin);
+                        continue 'restart;
+                    }
+                }
+                level = Some(next);
+            }
+        }
+    }
+
+    /// The leaf that covers `key`, latched exclusively; its ancestors are latched shared on the way.
+    pub(super) fn leaf_exclusive(&self, key: &[u8]) -> Result<PageWrite<'_>> {
+        let mut loaded = Loaded::default();
+        loop {
+            if let Some(page) = self.exclusive_at(Target::Key(key), 0, &mut loaded)? {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// The node of `level` at `target`, latched exclusively; none when something had to be loaded or the root changed its level: try again.
+    /// A tree lower than `level` gives its root.
+    fn exclusive_at<'t>(
+        &'t self,
+        target: Target<'_>,
+        level: u8,
+        loaded: &mut Loaded<'t>,
+    ) -> Result<Option<PageWrite<'t>>> {
+        let mut page = self.root_shared()?;
+        let mut at = self.node(page.id(), page.bytes(), None)?.level();
+        if at <= level {
+            drop(page);
+            let root = self.root_exclusive()?;
+            let now = self.node(root.id(), root.bytes(), None)?.level();
+            return Ok((now <= level).then_some(root));
+        }
+        loop {
+            let (child, next) = {
+                let node = self.node(page.id(), page.bytes(), Some(at))?;
+                (self.child(page.id(), &node, target)?, at - 1)
+            };
+            if next == level {
+                if let Some(p) = self.core.pool.write_resident(child) {
+                    self.node(p.id(), p.bytes(), Some(next))?;
+                    return Ok(Some(p));
+                }
+            } else if let Some(p) = self.core.pool.read_resident(child) {
+                (page, at) = (p, next);
+                continue;
+            }
+            let from = page.id();
+            drop(page);
+            loaded.push(self.load(from, child)?);
+            return Ok(None);
+        }
+    }
+
+    /// The node of `level` that covers `key` and its parent, both latched exclusively. None when the tree has no node above `level`.
+    pub(super) fn family(&self, key: &[u8], level: u8) -> Result<Option<Family<'_>>> {
+        let mut loaded = Loaded::default();
+        loop {
+            let Some(parent) = self.exclusive_at(Target::Key(key), level + 1, &mut loaded)? else { continue };
+            let child = {
+                let node = self.node(parent.id(), parent.bytes(), None)?;
+                if node.level() <= level {
+                    return Ok(None);
+                }
+                self.child(parent.id(), &node, Target::Key(key))?
+            };
+            match self.core.pool.write_resident(child) {
+                Some(child) => {
+                    self.node(child.id(), child.bytes(), Some(level))?;
+                    return Ok(Some(Family { parent, child }));
+                }
+                None => {
+                    let from = parent.id();
+                    drop(parent);
+                    loaded.push(self.load(from, child)?);
+                }
+            }
+        }
+    }
+
+    /// The inner node of `level` that covers `key`, latched exclusively. None when the tree has no such level.
+    pub(super) fn inner_exclusive(&self, key: &[u8], level: u8) -> Result<Option<PageWrite<'_>>> {
+        let mut loaded = Loaded::default();
+        loop {
+            if let Some(page) = self.exclusive_at(Target::Key(key), level, &mut loaded)? {
+                let found = self.node(page.id(), page.bytes(), None)?.level();
+                return Ok((found == level).then_some(page));
+            }
+        }
+    }
+
+    /// The root, latched exclusively.
+    pub(super) fn root_for_change(&self) -> Result<PageWrite<'_>> {
+        self.root_exclusive()
+    }
+}

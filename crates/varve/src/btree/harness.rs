@@ -1,0 +1,265 @@
+//! A tree by itself, over devices in memory: for the benchmark and the tests of this module. Every operation is a log group of its own; there are no
+//! transactions, locks or snapshots.
+
+use super::{CellValue, Direction, OverflowRef, ReadAhead, Tree, ValueRef, leaf, overflow};
+use crate::budget::Budget;
+use crate::buffer::{Pool, PoolConfig};
+use crate::core::{Broken, Core};
+use crate::db::CheckReport;
+use crate::error::{Error, Result};
+use crate::group::Group;
+use crate::space::{Reserved, Space};
+use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
+use crate::wal::{DbHeader, GroupKind, Log, LogConfig, PoolPages, recovery};
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+use varve_device::Device;
+use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, Single, TestStore};
+
+/// Keyspace of the harness's tree.
+const KEYSPACE: KeyspaceId = KeyspaceId(7);
+
+/// How a harness is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Bytes of a page.
+    pub page_size: usize,
+    /// Frames of the pool.
+    pub frames: usize,
+    /// Assert the page store's contract at every call.
+    pub strict: bool,
+    /// The log.
+    pub log: LogConfig,
+}
+
+impl Setup {
+    /// A pool of `frames` pages, contract assertions on, a small log.
+    pub fn new(page_size: usize, frames: usize) -> Setup {
+        let log = LogConfig {
+            capacity: 4 << 20,
+            max_capacity: 64 << 20,
+            segment: 1 << 20,
+            buffer: 1 << 20,
+            ..LogConfig::default()
+        };
+        Setup { page_size, frames, strict: true, log }
+    }
+}
+
+/// A tree over two devices. Shared by threads as it is.
+pub struct Harness {
+    pub(super) core: Arc<Core>,
+    pub(super) tree: Tree,
+    checkpointer: Arc<Checkpointer>,
+}
+
+impl Harness {
+    /// Makes an empty tree on empty devices.
+    pub fn create(data: Arc<dyn Device>, log: Arc<dyn Device>, setup: &Setup) -> Result<Harness> {
+        let header = DbHeader { uuid: [7; 16], page_size: setup.page_size as u32, created: 0, options: Vec::new() };
+        let log = Log::create(log, setup.log.clone(), header)?;
+        Harness::assemble(data, log, setup, |_, _| Ok(()))
+    }
+
+    /// Opens what was made on the devices before, recovering it.
+    pub fn open(data: Arc<dyn Device>, log: Arc<dyn Device>, setup: &Setup) -> Result<Harness> {
+        let (log, state) = Log::open(log, setup.log.clone(), false)?;
+        Harness::assemble(data, log, setup, |log, pages| {
+            recovery::run(log, &state, &**pages, &mut recovery::RecoveryOptions::default()).map(|_| ())
+        })
+    }
+
+    fn assemble(
+        data: Arc<dyn Device>,
+        log: Arc<Log>,
+        setup: &Setup,
+        recover: impl FnOnce(&Log, &Arc<PoolPages>) -> Result<()>,
+    ) -> Result<Harness> {
+        let single: Arc<dyn PageStore> = Single::new(data, setup.page_size)?;
+        let store: Arc<dyn PageStore> = if setup.strict {
+            let (test, gate) = (TestStore::over(single), log.clone());
+            test.set_log_rule(move |_, lsn| lsn <= gate.durable_lsn());
+            test
+        } else {
+            single
+        };
+        let pool = Pool::new(PoolConfig::new(setup.page_size, setup.frames), store.clone(), log.clone(), false)?;
+        let pages = PoolPages::new(pool.clone(), store.clone());
+        recover(&log, &pages)?;
+        log.start();
+        pool.start();
+        let space = Space::open(pool.clone(), store.clone(), false)?;
+        let core = Arc::new(Core {
+            pool,
+            log: log.clone(),
+            store,
+            space,
+            budget: Arc::new(Budget::unlimited()),
+            broken: Broken::default(),
+        });
+        let checkpointer = Checkpointer::new(log, pages, CheckpointConfig::default());
+        checkpointer.start();
+        let root = PageId(1);
+        if core.space.is_empty() {
+            let core = &*core;
+            core.space.bootstrap(core, |group| Tree::create_root(core, group, KEYSPACE, root))?;
+        }
+        Ok(Harness { tree: Tree::open(core.clone(), KEYSPACE, root), core, checkpointer })
+    }
+
+    /// Ends the background work; nothing is written.
+    pub fn stop(&self) {
+        self.checkpointer.stop();
+        self.core.pool.stop();
+        self.core.log.stop();
+    }
+
+    /// Makes a checkpoint.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.checkpointer.checkpoint()?;
+        self.core.space.trim()
+    }
+
+    /// Waits until everything logged so far is durable.
+    pub fn sync(&self) -> Result<()> {
+        self.core.log.wait_durable(self.core.log.end_lsn())
+    }
+
+    /// Inserts or replaces; returns whether the key was there, and the group's end.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(bool, Lsn)> {
+        let (core, tree) = (&*self.core, &self.tree);
+        if key.len() > tree.max_key() {
+            return Err(Error::KeySize { len: key.len(), max: tree.max_key() });
+        }
+        let long = value.len() > tree.max_inline(key.len());
+        let reserved = match long {
+            true => Some(core.space.reserve(core, overflow::pages_for(core, KEYSPACE, value.len() as u64))?),
+            false => None,
+        };
+        let room = match long {
+            true => leaf::cell_size(key, &CellValue::Overflow(OverflowRef { head: PageId(0), len: 0, id: 0 })),
+            false => leaf::cell_size(key, &CellValue::Inline(value)),
+        };
+        let bytes = core.page_size() * (2 + reserved.as_ref().map_or(0, |r| r.ids().len()));
+        let mut group = Group::begin(core, GroupKind::Commit, bytes)?;
+        let cell = match &reserved {
+            Some(r) => CellValue::Overflow(overflow::write(core, &mut group, KEYSPACE, value, r.ids())?),
+            None => CellValue::Inline(value),
+        };
+        let alloc = reserved.as_ref().map_or(&[][..], Reserved::ids);
+        let result = self.finish(group, key, room, alloc, |page| leaf::put(page, key, cell));
+        if let Some(r) = reserved {
+            r.keep();
+        }
+        result
+    }
+
+    /// Removes a key; returns whether it was there, and the group's end.
+    pub fn remove(&self, key: &[u8]) -> Result<(bool, Lsn)> {
+        let group = Group::begin(&self.core, GroupKind::Commit, 2 * self.core.page_size())?;
+        self.finish(group, key, 0, &[], |page| leaf::remove(page, key))
+    }
+
+    /// Changes one leaf as the last part of a group. The overflow pages that the change makes free are looked up first.
+    fn finish<'c>(
+        &'c self,
+        mut group: Group<'c>,
+        key: &[u8],
+        room: usize,
+        alloc: &[PageId],
+        change: impl FnOnce(&mut crate::group::PageMut<'_>) -> Result<leaf::Change, super::node::Damage>,
+    ) -> Result<(bool, Lsn)> {
+        let (core, tree) = (&*self.core, &self.tree);
+        let (page, free) = loop {
+            let long = |bytes: &[u8]| match leaf::get(bytes, key) {
+                Ok(Some(ValueRef::Overflow(r))) => Some(r),
+                _ => None,
+            };
+            let seen = long(tree.leaf(key)?.bytes());
+            let free = match &seen {
+                Some(r) => overflow::pages(core, KEYSPACE, r),
+                None => Ok(Vec::new()),
+            };
+            let page = tree.write_leaf(key, room)?;
+            if long(page.bytes()) == seen {
+                break (page, free?);
+            }
+        };
+        leaf::prepare(page.bytes(), key, room).map_err(|d| tree.corrupt(page.id(), d))?;
+        let n = group.add(page);
+        let change = change(&mut group.page(n)).expect("prepared");
+        core.space.apply(core, &mut group, alloc, &free);
+        let end = group.commit()?;
+        core.space.freed(&free);
+        if change.underfull {
+            tree.tidy(key)?;
+        }
+        Ok((change.existed, end))
+    }
+
+    /// A key's value.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.tree.get(key)
+    }
+
+    /// Length of a key's value, without a copy.
+    #[inline]
+    pub fn probe(&self, key: &[u8]) -> Result<Option<usize>> {
+        self.tree
+            .with_leaf(key, |leaf| leaf.find(key).map(|v| v.map(|v| v.len() as usize)))?
+            .map_err(|d| self.tree.corrupt(PageId(0), d))
+    }
+
+    /// Hands up to `limit` entries from a bound on to `f`; long values as empty slices. Returns how many there were.
+    pub fn scan(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        reverse: bool,
+        limit: usize,
+        mut f: impl FnMut(&[u8], &[u8]),
+    ) -> Result<usize> {
+        let direction = if reverse { Direction::Reverse } else { Direction::Forward };
+        let (mut ahead, mut seen, mut next): (_, _, Option<Vec<u8>>) = (ReadAhead::default(), 0, None);
+        loop {
+            let (from, to) = match (&next, reverse) {
+                (None, _) => (from, to),
+                (Some(k), false) => (Bound::Included(&k[..]), to),
+                (Some(k), true) => (from, Bound::Excluded(&k[..])),
+            };
+            let end = self.tree.read_leaf_batch(from, to, direction, &mut ahead, |k, v| {
+                f(k, if let ValueRef::Inline(v) = v { v } else { &[] });
+                seen += 1;
+                if seen == limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            match end.next {
+                Some(k) => next = Some(k),
+                None => return Ok(seen),
+            }
+        }
+    }
+
+    /// Number of keys.
+    pub fn count(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<u64> {
+        self.tree.count(from, to)
+    }
+
+    /// Removes everything.
+    pub fn clear(&self) -> Result<()> {
+        self.tree.clear()
+    }
+
+    /// Checks tree and space map against each other.
+    pub fn check(&self) -> CheckReport {
+        let mut report = CheckReport::default();
+        let mut walk = self.core.space.begin_check();
+        self.tree.check(&mut walk, &mut report);
+        self.core.space.finish_check(walk, &mut report);
+        report
+    }
+
+    /// Pages allocated.
+    pub fn pages(&self) -> u64 {
+        self.core.space.usage().0
+    }
+}

@@ -1,0 +1,196 @@
+//! Giving space back: merges of neighbours and removal of a level at the root. Each is a system group of its own that leaves a sound tree.
+
+use super::edit;
+use super::edit::PageEdit;
+use super::leaf::is_underfull;
+use super::node::*;
+use super::split;
+use super::{Tree, retire};
+use crate::buffer::PageWrite;
+use crate::error::Result;
+use crate::group::Group;
+use crate::wal::GroupKind;
+use varve_volume::PageId;
+use varve_volume::page::{self, HEADER};
+
+/// What an attempt at a merge came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Two nodes became one: the parent may be worth a merge now, or this node another.
+    Merged,
+    /// The node is not underfull, or its neighbours are too full.
+    Nothing,
+    /// The node is its parent's only child: the parent must be merged first.
+    Alone,
+    /// The node is the root.
+    Root,
+}
+
+/// Two neighbours and their parent, latched exclusively, parent first, then left to right.
+struct Pair<'t> {
+    parent: PageWrite<'t>,
+    left: PageWrite<'t>,
+    right: PageWrite<'t>,
+    /// Slot of the parent that refers to the right one.
+    slot: usize,
+}
+
+/// What was found in place of a pair.
+enum Latched<'t> {
+    Pair(Pair<'t>),
+    Not(Outcome),
+}
+
+impl Tree {
+    /// Merges the leaf around `key` with a neighbour if it is underfull and one has room, and so on upwards; takes levels without a separator off the root.
+    /// To be called after a commit whose changes said [`super::Change::underfull`]; no latch may be held.
+    pub(crate) fn tidy(&self, key: &[u8]) -> Result<()> {
+        while self.tidy_pass(key)? {}
+        Ok(())
+    }
+
+    /// One pass from the leaf upwards. True when a node that had no neighbour may have got one.
+    fn tidy_pass(&self, key: &[u8]) -> Result<bool> {
+        let mut alone = false;
+        for level in 0..=MAX_LEVEL {
+            let mut merged = false;
+            loop {
+                match self.merge(key, level)? {
+                    Outcome::Merged if alone => return Ok(true),
+                    Outcome::Merged => merged = true,
+                    Outcome::Alone => {
+                        alone = true;
+                        break;
+                    }
+                    Outcome::Nothing if merged => break,
+                    Outcome::Nothing => return Ok(false),
+                    Outcome::Root => {
+                        self.lower_root()?;
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Merges the node of `level` around `key` with a neighbour.
+    fn merge(&self, key: &[u8], level: u8) -> Result<Outcome> {
+        for with_left in [false, true] {
+            match self.merge_with(key, level, with_left)? {
+                Some(outcome) => return Ok(outcome),
+                None => continue,
+            }
+        }
+        Ok(Outcome::Nothing)
+    }
+
+    /// Merges with the left or the right neighbour; none when the two do not fit one node or there is no such neighbour.
+    fn merge_with(&self, key: &[u8], level: u8, with_left: bool) -> Result<Option<Outcome>> {
+        let core = &*self.core;
+        let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
+        let Pair { parent, left, right, slot } = match self.pair(key, level, with_left)? {
+            Latched::Pair(pair) => pair,
+            Latched::Not(outcome) => return Ok(if outcome == Outcome::Nothing { None } else { Some(outcome) }),
+        };
+        let (l, r) =
+            (self.node(left.id(), left.bytes(), Some(level))?, self.node(right.id(), right.bytes(), Some(level))?);
+        if !is_underfull(if with_left { &r } else { &l }) {
+            return Ok(Some(Outcome::Nothing));
+        }
+        l.validate().map_err(|d| self.corrupt(left.id(), d))?;
+        r.validate().map_err(|d| self.corrupt(right.id(), d))?;
+        self.node(parent.id(), parent.bytes(), None)?.validate().map_err(|d| self.corrupt(parent.id(), d))?;
+        if !split::can_join(&l, &r).map_err(|d| self.corrupt(right.id(), d))? {
+            return Ok(None);
+        }
+        let freed = right.id();
+        let copy = right.bytes().to_vec();
+        let right_node = Node::parse(&copy).map_err(|d| self.corrupt(freed, d))?;
+        let (up, left, right) = (group.add(parent), group.add(left), group.add(right));
+        split::join(&mut group.page(left), &right_node)
+            .and_then(|()| edit::remove(&mut group.page(up), slot))
+            .expect("the nodes were validated and fit");
+        retire(&mut group.page(right));
+        core.space.apply(core, &mut group, &[], &[freed]);
+        group.commit()?;
+        core.space.freed(&[freed]);
+        Ok(Some(Outcome::Merged))
+    }
+
+    /// Latches the node of `level` around `key`, its left or right neighbour, and their parent.
+    fn pair(&self, key: &[u8], level: u8, with_left: bool) -> Result<Latched<'_>> {
+        let mut pins = Vec::new();
+        loop {
+            let Some(parent) = self.inner_exclusive(key, level + 1)? else { return Ok(Latched::Not(Outcome::Root)) };
+            let (ids, slot) = {
+                let node = self.node(parent.id(), parent.bytes(), Some(level + 1))?;
+                if node.count() == 0 {
+                    return Ok(Latched::Not(Outcome::Alone));
+                }
+                let at = node.child_for(key).map_err(|d| self.corrupt(parent.id(), d))?;
+                let first = match with_left {
+                    true if at > 0 => at - 1,
+                    false if at < node.count() => at,
+                    _ => return Ok(Latched::Not(Outcome::Nothing)),
+                };
+                let child = |i| node.child(i).map(PageId).map_err(|d| self.corrupt(parent.id(), d));
+                ([child(first)?, child(first + 1)?], first)
+            };
+            let left = self.core.pool.write_resident(ids[0]);
+            let right = if left.is_some() && ids[0] != ids[1] { self.core.pool.write_resident(ids[1]) } else { None };
+            match (left, right) {
+                (Some(left), Some(right)) => return Ok(Latched::Pair(Pair { parent, left, right, slot })),
+                (left, _) => {
+                    let from = parent.id();
+                    if ids[0] == ids[1] {
+                        return Err(self.corrupt(from, Damage("refers to a page twice")));
+                    }
+                    let missing = ids[left.is_some() as usize];
+                    drop((left, parent));
+                    pins.truncate(3);
+                    pins.insert(0, self.load(from, missing)?);
+                }
+            }
+        }
+    }
+
+    /// Takes a level off a root that has a single child.
+    fn lower_root(&self) -> Result<()> {
+        let core = &*self.core;
+        let mut pin = None;
+        loop {
+            let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
+            let root = self.root_for_change()?;
+            let (child, level) = {
+                let node = self.node(root.id(), root.bytes(), None)?;
+                if node.level() == 0 || node.count() > 0 {
+                    return Ok(());
+                }
+                (PageId(node.child(0).map_err(|d| self.corrupt(self.root, d))?), node.level())
+            };
+            let Some(page) = core.pool.write_resident(child) else {
+                drop(root);
+                drop(group);
+                pin = Some(self.load(self.root, child)?);
+                continue;
+            };
+            let node = self.node(child, page.bytes(), Some(level - 1))?;
+            node.validate().map_err(|d| self.corrupt(child, d))?;
+            if !node.low().is_empty() || node.high().is_some() {
+                return Err(self.corrupt(child, Damage("fences do not agree with the parent")));
+            }
+            let copy = page.bytes().to_vec();
+            let (root, child_no) = (group.add(root), group.add(page));
+            group.page(root).image(|b| {
+                b[HEADER..].copy_from_slice(&copy[HEADER..]);
+                page::set_kind(b, page::kind(&copy));
+            });
+            retire(&mut group.page(child_no));
+            core.space.apply(core, &mut group, &[], &[child]);
+            group.commit()?;
+            drop(pin.take());
+            core.space.freed(&[child]);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Reading ranges: one leaf at a time, either way, with read-ahead; counting.
+
+use super::Tree;
+use super::descend::Target;
+use super::leaf::{LeafView, ValueRef};
+use super::node::*;
+use crate::error::Result;
+use std::ops::{Bound, ControlFlow, Range};
+use varve_volume::{Lsn, PageId};
+
+/// The way a scan goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Ascending.
+    Forward,
+    /// Descending.
+    Reverse,
+}
+
+/// Where a batch ended.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchEnd {
+    /// The leaf that was read.
+    pub page: PageId,
+    /// LSN of its last change.
+    pub lsn: Lsn,
+    /// Where the scan goes on: forward with `from = Included(next)`, in reverse with `to = Excluded(next)`. None at the end of the range, or when `f` broke
+    /// off.
+    pub next: Option<Vec<u8>>,
+}
+
+/// What a scan remembers to read ahead: the leaves of a scan are asked for in growing numbers once it has read two of them.
+#[derive(Debug, Default)]
+pub(crate) struct ReadAhead {
+    leaves: u32,
+    /// Leaves ahead that were asked for already.
+    covered: usize,
+    window: usize,
+    ids: Vec<PageId>,
+}
+
+impl ReadAhead {
+    /// Most leaves asked for ahead.
+    const MOST: usize = 32;
+
+    /// Called with the parent of the leaf that the scan goes to.
+    pub(super) fn note(&mut self, parent: &Node<'_>, target: Target<'_>) {
+        self.leaves += 1;
+        self.covered = self.covered.saturating_sub(1);
+        self.ids.clear();
+        if self.leaves < 3 || self.covered * 2 > self.window {
+            return;
+        }
+        let Ok(at) = target.child(parent) else { return };
+        self.window = (self.window * 2).clamp(4, Self::MOST);
+        let forward = matches!(target, Target::Key(_));
+        let left = if forward { parent.count() - at } else { at };
+        for step in self.covered + 1..=self.window.min(left) {
+            let i = if forward { at + step } else { at - step };
+            let Ok(child) = parent.child(i) else { return };
+            self.ids.push(PageId(child));
+        }
+        self.covered = self.covered.max(self.window.min(left));
+    }
+}
+
+/// The slots of a leaf between two bounds.
+fn slots(node: &Node<'_>, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Range<usize>, Damage> {
+    let start = match from {
+        Bound::Unbounded => 0,
+        Bound::Included(k) => node.search(k)?.0,
+        Bound::Excluded(k) => {
+            let (at, found) = node.search(k)?;
+            at + found as usize
+        }
+    };
+    let end = match to {
+        Bound::Unbounded => node.count(),
+        // A bound at or beyond the high fence takes all: no search.
+        Bound::Included(k) | Bound::Excluded(k) if node.high().is_some_and(|h| k >= h) => node.count(),
+        Bound::Excluded(k) => node.search(k)?.0,
+        Bound::Included(k) => {
+            let (at, found) = node.search(k)?;
+            at + found as usize
+        }
+    };
+    Ok(start..end.max(start))
+}
+
+/// Whether the range has keys at or after `key` (a leaf's high fence).
+fn goes_on(key: &[u8], to: Bound<&[u8]>) -> bool {
+    match to {
+        Bound::Unbounded => true,
+        Bound::Included(k) => k >= key,
+        Bound::Excluded(k) => k > key,
+    }
+}
+
+/// Whether the range has keys below `key` (a leaf's low fence).
+fn goes_below(key: &[u8], from: Bound<&[u8]>) -> bool {
+    match from {
+        Bound::Unbounded => !key.is_empty(),
+        Bound::Included(k) | Bound::Excluded(k) => k < key,
+    }
+}
+
+impl Tree {
+    /// Hands the entries of one leaf between two bounds to `f`, which must neither touch the pool nor wait: ascending, those of the leaf in which the range
+    /// begins; or descending, those of the leaf in which it ends. A key is valid during its call only.
+    pub(crate) fn read_leaf_batch(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        direction: Direction,
+        ahead: &mut ReadAhead,
+        mut f: impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
+    ) -> Result<BatchEnd> {
+        let target = match (direction, from, to) {
+            (Direction::Forward, Bound::Included(k) | Bound::Excluded(k), _) => Target::Key(k),
+            (Direction::Forward, Bound::Unbounded, _) => Target::Key(b""),
+            (Direction::Reverse, _, Bound::Included(k)) => Target::Key(k),
+            (Direction::Reverse, _, Bound::Excluded(k)) => Target::Below(k),
+            (Direction::Reverse, _, Bound::Unbounded) => Target::Last,
+        };
+        let end = {
+            let page = self.leaf_at(target, Some(ahead))?;
+            let node = self.node(page.id(), page.bytes(), Some(0))?;
+            let ended = each(&node, page.id(), slots(&node, from, to), direction, &mut f);
+            let broke = ended.map_err(|d| self.corrupt(page.id(), d))?.is_break();
+            let next = match direction {
+                _ if broke => None,
+                Direction::Forward => node.high().filter(|h| goes_on(h, to)).map(<[u8]>::to_vec),
+                Direction::Reverse => Some(node.low()).filter(|l| goes_below(l, from)).map(<[u8]>::to_vec),
+            };
+            BatchEnd { page: page.id(), lsn: page.lsn(), next }
+        };
+        if !ahead.ids.is_empty() {
+            let pages = self.core.store.pages();
+            ahead.ids.retain(|id| id.0 < pages);
+            self.core.pool.prefetch(&ahead.ids);
+            ahead.ids.clear();
+        }
+        Ok(end)
+    }
+
+    /// Number of keys between two bounds, as they are while each leaf is read.
+    pub(crate) fn count(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<u64> {
+        let (mut sum, mut ahead) = (0, ReadAhead::default());
+        let mut next: Option<Vec<u8>> = None;
+        loop {
+            let from = next.as_deref().map_or(from, Bound::Included);
+            let start = match from {
+                Bound::Included(k) | Bound::Excluded(k) => k,
+                Bound::Unbounded => b"",
+            };
+            {
+                let page = self.leaf_at(Target::Key(start), Some(&mut ahead))?;
+                let node = self.node(page.id(), page.bytes(), Some(0))?;
+                sum += slots(&node, from, to).map_err(|d| self.corrupt(page.id(), d))?.len() as u64;
+                next = node.high().filter(|h| goes_on(h, to)).map(<[u8]>::to_vec);
+            }
+            self.core.pool.prefetch(&ahead.ids);
+            ahead.ids.clear();
+            if next.is_none() {
+                return Ok(sum);
+            }
+        }
+    }
+}
+
+/// Hands the entries of the given slots to `f`.
+fn each(
+    node: &Node<'_>,
+    id: PageId,
+    slots: Result<Range<usize>, Damage>,
+    direction: Direction,
+    f: &mut impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, Damage> {
+    let (view, slots, prefix) = (LeafView::new(*node, id), slots?, node.prefix().len());
+    let mut key = Vec::with_capacity(prefix + 64);
+    key.extend_from_slice(node.prefix());
+    for n in 0..slots.len() {
+        let i = if direction == Direction::Forward { slots.start + n } else { slots.end - 1 - n };
+        key.truncate(prefix);
+        node.append_suffix(i, &mut key)?;
+        if f(&key, view.value(i)?).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}

@@ -1,0 +1,163 @@
+//! Making room: divisions of nodes and growth of the root. Each is a system group of its own that leaves a sound tree.
+//!
+//! The order in each: reserve the page and make sure of log space, create the new page, latch parent then node, check everything that can be wrong, change,
+//! mark the page in the space map, commit. Nobody can be waiting for the new page, so holding its latch first is no danger.
+
+use super::descend::Family;
+use super::edit::{self, PageEdit, Shape};
+use super::leaf::KIND_INNER;
+use super::node::*;
+use super::split::{self, Plan};
+use super::{Tree, leaf};
+use crate::error::{Error, Result};
+use crate::group::Group;
+use crate::wal::GroupKind;
+use varve_volume::page::{self, HEADER};
+
+/// Why a node is divided.
+#[derive(Clone, Copy)]
+enum Want<'k> {
+    /// So many bytes of cells are to be added.
+    Room(usize),
+    /// A cell of so many bytes does not fit, and the ones below the boundary would: they should get a leaf of their own.
+    Boundary(usize, &'k [u8]),
+}
+
+/// What is to be done with a node.
+enum Decision {
+    Nothing,
+    Divide(Plan),
+    /// Nothing that could be divided is in it.
+    Impossible,
+}
+
+/// Bytes that a separator takes in an inner node at most.
+fn separator_size(key: &[u8]) -> usize {
+    SLOT + 8 + key.len()
+}
+
+impl Tree {
+    /// Divides the leaf that covers `key` unless it has the room.
+    pub(super) fn make_room(&self, key: &[u8], room: usize) -> Result<()> {
+        self.divide(key, 0, Want::Room(room))
+    }
+
+    /// Divides the leaf that covers `key` at `boundary`, which it covers too; a leaf that is more than half full as if room was wanted for `key`.
+    pub(super) fn divide_at(&self, key: &[u8], size: usize, boundary: &[u8]) -> Result<()> {
+        self.divide(key, 0, Want::Boundary(size, boundary))
+    }
+
+    /// Divides the node of `level` that covers `key`, or prepares that by dividing its parent or growing the root: the caller looks again.
+    fn divide(&self, key: &[u8], level: u8, want: Want<'_>) -> Result<()> {
+        let core = &*self.core;
+        let reserved = core.space.reserve(core, 1)?;
+        let id = reserved.ids()[0];
+        let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
+        let fresh = core.pool.create(id, self.keyspace)?;
+        let Some(Family { parent, child }) = self.family(key, level)? else {
+            drop((fresh, group, reserved));
+            return self.grow_root(level);
+        };
+        let node = self.node(child.id(), child.bytes(), Some(level))?;
+        let plan = match decide(&node, key, want).map_err(|d| self.corrupt(child.id(), d))? {
+            Decision::Nothing => return Ok(()),
+            Decision::Divide(plan) => plan,
+            Decision::Impossible => {
+                return Err(Error::Invalid("more room is asked of one leaf than any leaf can have".into()));
+            }
+        };
+        let above = self.node(parent.id(), parent.bytes(), Some(level + 1))?;
+        let size = separator_size(&plan.separator);
+        if above.room_for(&plan.separator) < size {
+            drop((fresh, group, reserved, parent, child));
+            return self.divide(&plan.separator, level + 1, Want::Room(size));
+        }
+        self.validate_for(&above, size).map_err(|d| self.corrupt(parent.id(), d))?;
+        let kind = page::kind(child.bytes());
+        let (left, up, right) = (group.add(child), group.add(parent), group.add_new(fresh));
+        let copy = group.bytes(left).to_vec();
+        let old = Node::parse(&copy).map_err(|d| self.corrupt(group.id(left), d))?;
+        let mut done = Ok(());
+        group.page(right).image(|b| {
+            done = split::fill_right(b, &old, &plan);
+            page::set_kind(b, kind);
+        });
+        done.and_then(|()| split::cut_left(&mut group.page(left), &plan))
+            .and_then(|()| edit::insert(&mut group.page(up), &plan.separator, [&id.0.to_le_bytes(), &[]]))
+            .expect("the nodes were validated and the plan is feasible");
+        core.space.apply(core, &mut group, &[id], &[]);
+        group.commit()?;
+        reserved.keep();
+        Ok(())
+    }
+
+    /// Looks at all of a node that a cell of `size` bytes will be inserted in, if that needs a rebuild.
+    pub(super) fn validate_for(&self, node: &Node<'_>, size: usize) -> Result<(), Damage> {
+        // A rebuild is needed when the prefix does not hold too; that shows in the key only, so inner nodes are always looked at.
+        if node.gap() < size || node.level() > 0 { node.validate() } else { Ok(()) }
+    }
+
+    /// Puts a level above the root if it is still of `level`: its contents move to a new page, which becomes its only child.
+    fn grow_root(&self, level: u8) -> Result<()> {
+        let core = &*self.core;
+        let reserved = core.space.reserve(core, 1)?;
+        let id = reserved.ids()[0];
+        let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
+        let fresh = core.pool.create(id, self.keyspace)?;
+        let root = self.root_for_change()?;
+        let node = self.node(root.id(), root.bytes(), None)?;
+        if node.level() != level {
+            return Ok(());
+        }
+        node.validate().map_err(|d| self.corrupt(self.root, d))?;
+        if level >= MAX_LEVEL {
+            return Err(self.corrupt(self.root, Damage("the tree is higher than any tree can be")));
+        }
+        let shape = Shape { level: level + 1, low: b"", high: None, leftmost: id.0, end: node.end() };
+        let (root, child) = (group.add(root), group.add_new(fresh));
+        let copy = group.bytes(root).to_vec();
+        group.page(child).image(|b| {
+            b[HEADER..].copy_from_slice(&copy[HEADER..]);
+            page::set_kind(b, page::kind(&copy));
+        });
+        group.page(root).image(|b| {
+            edit::Builder::new(b, &shape, b"").finish();
+            page::set_kind(b, KIND_INNER);
+        });
+        core.space.apply(core, &mut group, &[id], &[]);
+        group.commit()?;
+        reserved.keep();
+        Ok(())
+    }
+
+    /// Whether the leaf around `key` is worth a call of [`Tree::tidy`]: it holds less than a quarter of what it could.
+    pub(crate) fn is_underfull(&self, key: &[u8]) -> Result<bool> {
+        let page = self.leaf(key)?;
+        Ok(leaf::is_underfull(&self.node(page.id(), page.bytes(), Some(0))?))
+    }
+}
+
+/// How to divide a node, after looking at all of it.
+fn decide(node: &Node<'_>, key: &[u8], want: Want<'_>) -> Result<Decision, Damage> {
+    let room = match want {
+        Want::Room(room) | Want::Boundary(room, _) => room,
+    };
+    if matches!(want, Want::Room(_)) && node.room_for(key) >= room {
+        return Ok(Decision::Nothing);
+    }
+    node.validate()?;
+    if let Want::Boundary(_, boundary) = want
+        && node.used() * 2 <= edit::shape_of(node).capacity()
+    {
+        if node.low() == boundary || !node.covers(boundary) {
+            return Ok(Decision::Nothing);
+        }
+        return Ok(split::plan_boundary(node, boundary)?.map_or(Decision::Nothing, Decision::Divide));
+    }
+    let plan = if node.level() == 0 { split::plan_leaf(node, key, room)? } else { split::plan_inner(node, key)? };
+    Ok(match (plan, want) {
+        (Some(plan), _) => Decision::Divide(plan),
+        (None, Want::Room(_)) => Decision::Impossible,
+        (None, Want::Boundary(..)) => Decision::Nothing,
+    })
+}

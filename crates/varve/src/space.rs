@@ -1,0 +1,454 @@
+//! The space manager: which pages of the store are allocated.
+//!
+//! Page 0 and every `span`-th page after it is a space-map page: a bitmap of the `span` pages that begin with itself (bit set: allocated). The bitmaps change
+//! only inside log groups, together with the change that links or unlinks the pages, so a crash neither leaks nor doubles a page. In memory there is a copy
+//! of all bits in which reserved pages count as taken: a page is reserved first, without any latch, then written, linked and marked in one group.
+//!
+//! Map pages stay pinned for as long as the pool lives, so that marking pages never waits for a device.
+//!
+//! Lock order: `growing`, then (released before) `state`. `state` is a leaf lock. Map pages are latched in ascending order after all tree pages.
+
+use crate::btree::edit::PageEdit;
+use crate::buffer::Pool;
+use crate::core::Core;
+use crate::db::CheckReport;
+use crate::error::{Damage, Error, Result};
+use crate::group::Group;
+use crate::wal::GroupKind;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use varve_device::AlignedBuf;
+use varve_rt::Mutex;
+use varve_rt::atomic::{AtomicU64, Ordering};
+use varve_volume::page::{self, HEADER};
+use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, PageIo, PageStore, ReadWhy, VolumeError};
+
+/// Page type of a space-map page.
+pub(crate) const KIND_SPACE: u8 = 1;
+/// Keyspace id in the header of space-map pages.
+pub(crate) const SPACE_KEYSPACE: KeyspaceId = KeyspaceId(u32::MAX);
+/// Where the bitmap begins; before it the id of the first page it covers (u64) and eight reserved bytes.
+const BITMAP: usize = HEADER + 16;
+/// Pages that a database begins with.
+const FIRST_PAGES: u64 = 64;
+/// Most bytes that the store grows by at a time.
+const GROW_BYTES: u64 = 64 << 20;
+
+struct State {
+    /// A bit per page, set when the page is allocated, reserved, or not there.
+    taken: Vec<u64>,
+    /// Map pages that exist.
+    maps: u64,
+    /// Pages that may be given out: those of the store that a map page covers.
+    pages: u64,
+    /// Clear bits below `pages`.
+    free: u64,
+    /// No clear bit lies in a word below this one.
+    hint: usize,
+    /// Free pages that the store has not been told of.
+    untrimmed: Vec<PageId>,
+}
+
+/// The space manager of a database.
+pub(crate) struct Space {
+    pool: Arc<Pool>,
+    store: Arc<dyn PageStore>,
+    span: u64,
+    state: Mutex<State>,
+    growing: Mutex<()>,
+    /// Counts groups that changed the map: tells a check whether it ran undisturbed.
+    changes: AtomicU64,
+}
+
+/// Pages set aside for one use; dropped, they are free again.
+pub(crate) struct Reserved<'s> {
+    space: &'s Space,
+    ids: Vec<PageId>,
+}
+
+impl Reserved<'_> {
+    /// The pages, in ascending order.
+    pub(crate) fn ids(&self) -> &[PageId] {
+        &self.ids
+    }
+
+    /// The pages were allocated by a group that is in the log.
+    pub(crate) fn keep(self) {
+        self.keep_first(usize::MAX);
+    }
+
+    /// The first `n` pages were allocated by a group that is in the log; the rest is free again.
+    pub(crate) fn keep_first(mut self, n: usize) {
+        self.ids.drain(..n.min(self.ids.len()));
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if !self.ids.is_empty() {
+            self.space.state.lock().release(&self.ids);
+        }
+    }
+}
+
+impl State {
+    fn is_taken(&self, id: u64) -> bool {
+        self.taken.get(id as usize / 64).is_none_or(|w| w >> (id % 64) & 1 == 1)
+    }
+
+    fn release(&mut self, ids: &[PageId]) {
+        for id in ids {
+            debug_assert!(self.is_taken(id.0), "page {} is released twice", id.0);
+            self.taken[id.0 as usize / 64] &= !(1 << (id.0 % 64));
+            self.hint = self.hint.min(id.0 as usize / 64);
+        }
+        self.free += ids.len() as u64;
+    }
+
+    /// Takes the lowest `n` free pages.
+    fn take(&mut self, n: usize) -> Vec<PageId> {
+        let mut ids = Vec::with_capacity(n);
+        while ids.len() < n {
+            let Some(word) = self.taken.get_mut(self.hint) else { break };
+            if *word == u64::MAX {
+                self.hint += 1;
+                continue;
+            }
+            let bit = word.trailing_ones();
+            *word |= 1 << bit;
+            ids.push(PageId(self.hint as u64 * 64 + u64::from(bit)));
+        }
+        self.free -= ids.len() as u64;
+        ids
+    }
+
+    /// Makes the pages up to `pages`, all covered by map pages, available, except those that `taken` names.
+    fn extend(&mut self, pages: u64, taken: impl Fn(u64) -> bool) {
+        self.taken.resize(pages.div_ceil(64) as usize, u64::MAX);
+        for id in self.pages..pages {
+            if !taken(id) {
+                self.taken[id as usize / 64] &= !(1 << (id % 64));
+                self.hint = self.hint.min(id as usize / 64);
+                self.free += 1;
+            }
+        }
+        self.pages = self.pages.max(pages);
+    }
+}
+
+impl Space {
+    /// Reads the space map. A store without one (`is_empty`) is to be bootstrapped. The log was replayed into the pool before.
+    pub(crate) fn open(pool: Arc<Pool>, store: Arc<dyn PageStore>, _read_only: bool) -> Result<Space> {
+        let usable = store.usable_bytes(SPACE_KEYSPACE).min(store.page_size() - HEADER);
+        let span = 8 * ((usable - (BITMAP - HEADER)) & !7) as u64;
+        let state = State { taken: Vec::new(), maps: 0, pages: 0, free: 0, hint: 0, untrimmed: Vec::new() };
+        let space =
+            Space { pool, store, span, state: Mutex::new(state), growing: Mutex::new(()), changes: AtomicU64::new(0) };
+        let pages = space.store.pages();
+        let mut map = 0;
+        while map * span < pages && space.load_map(map, pages)? {
+            map += 1;
+        }
+        Ok(space)
+    }
+
+    /// Reads map page number `map`; false when it was never written.
+    fn load_map(&self, map: u64, pages: u64) -> Result<bool> {
+        let id = PageId(map * self.span);
+        let pin = match self.pool.load(id) {
+            Ok(pin) => pin,
+            Err(e) => return if self.is_unwritten(id) { Ok(false) } else { Err(e) },
+        };
+        {
+            let page = pin.read();
+            self.check_map(id, page.bytes())?;
+            let bitmap = &page.bytes()[BITMAP..];
+            let bit = |p: u64| bitmap[((p - id.0) / 8) as usize] >> ((p - id.0) % 8) & 1 == 1;
+            let mut state = self.state.lock();
+            state.extend(pages.min(id.0 + self.span), bit);
+            state.maps = map + 1;
+        }
+        // Pinned for as long as the pool lives.
+        std::mem::forget(pin);
+        Ok(true)
+    }
+
+    fn is_unwritten(&self, id: PageId) -> bool {
+        let mut buf = AlignedBuf::new(self.store.page_size());
+        // SAFETY: the buffer is page_size long, aligned to 4096, and ours alone until the request is waited for.
+        let io = unsafe { PageIo::read(id, ReadWhy::Demand, buf.as_mut_ptr()) };
+        matches!(self.store.submit(vec![io]).wait(0), Err(VolumeError::Damaged { damage: PageDamage::Unwritten, .. }))
+    }
+
+    fn check_map(&self, id: PageId, bytes: &[u8]) -> Result<()> {
+        let first = u64::from_le_bytes(bytes[HEADER..HEADER + 8].try_into().expect("eight bytes"));
+        if page::kind(bytes) != KIND_SPACE || first != id.0 || bytes[BITMAP] & 1 == 0 {
+            return Err(Error::corrupt_page(id, Some(SPACE_KEYSPACE), "not the space-map page that belongs here"));
+        }
+        Ok(())
+    }
+
+    /// Whether the store holds no space map yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().maps == 0
+    }
+
+    /// Makes the space map and the page after it, which `init` fills (the catalog's root), in one group; returns the group's end.
+    pub(crate) fn bootstrap<'c>(&self, core: &'c Core, init: impl FnOnce(&mut Group<'c>) -> Result<()>) -> Result<Lsn> {
+        self.store.grow(FIRST_PAGES)?;
+        let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
+        let end = {
+            let map = core.pool.create(PageId(0), SPACE_KEYSPACE)?;
+            std::mem::forget(map.pin());
+            init(&mut group)?;
+            let n = group.add_new(map);
+            group.page(n).image(|b| init_map(b, PageId(0), &[0, 1]));
+            group.commit()?
+        };
+        let mut state = self.state.lock();
+        state.extend(self.store.pages().min(self.span), |id| id < 2);
+        state.maps = 1;
+        Ok(end)
+    }
+
+    /// Sets `n` free pages aside, growing the store when it has not enough. No latch may be held.
+    ///
+    /// Errors: the store cannot grow; the log is latched.
+    pub(crate) fn reserve<'s>(&'s self, core: &Core, n: usize) -> Result<Reserved<'s>> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                if state.free >= n as u64 {
+                    let ids = state.take(n);
+                    assert_eq!(ids.len(), n, "as many pages are free as are counted");
+                    return Ok(Reserved { space: self, ids });
+                }
+            }
+            self.grow(core, n as u64)?;
+        }
+    }
+
+    /// Grows the store so that `n` pages are free.
+    fn grow(&self, core: &Core, n: u64) -> Result<()> {
+        let _growing = self.growing.lock();
+        let (free, covered, maps) = {
+            let state = self.state.lock();
+            (state.free, state.pages, state.maps)
+        };
+        if free >= n {
+            return Ok(());
+        }
+        let most = (GROW_BYTES / self.store.page_size() as u64).max(1);
+        let wanted = covered + (n - free) + (n / (self.span - 1) + 1) + (covered / 8).clamp(16, most);
+        if self.store.pages() < wanted {
+            self.store.grow(wanted)?;
+        }
+        let pages = self.store.pages();
+        let mut map = maps;
+        self.state.lock().extend(pages.min(maps * self.span), |_| false);
+        while map * self.span < pages {
+            self.create_map(core, map)?;
+            let mut state = self.state.lock();
+            state.extend(pages.min((map + 1) * self.span), |id| id == map * self.span);
+            state.maps = map + 1;
+            map += 1;
+        }
+        Ok(())
+    }
+
+    fn create_map(&self, core: &Core, map: u64) -> Result<()> {
+        let id = PageId(map * self.span);
+        let mut group = Group::begin(core, GroupKind::System, 2 * core.page_size())?;
+        let page = core.pool.create(id, SPACE_KEYSPACE)?;
+        std::mem::forget(page.pin());
+        let n = group.add_new(page);
+        group.page(n).image(|b| init_map(b, id, &[0]));
+        group.commit()?;
+        Ok(())
+    }
+
+    /// Marks pages as allocated and as free: the last step of a group, after all its tree pages. After the group's commit the caller calls
+    /// [`Reserved::keep`] and [`Space::freed`].
+    pub(crate) fn apply<'c>(&self, core: &'c Core, group: &mut Group<'c>, alloc: &[PageId], free: &[PageId]) {
+        // Bytes to change: map page, byte in the bitmap, bits to set and to clear.
+        let mut bytes: BTreeMap<(u64, usize), (u8, u8)> = BTreeMap::new();
+        for (ids, set) in [(alloc, true), (free, false)] {
+            for id in ids {
+                let (map, at) = (id.0 / self.span, id.0 % self.span);
+                let entry = bytes.entry((map, BITMAP + at as usize / 8)).or_default();
+                if set { entry.0 |= 1 << (at % 8) } else { entry.1 |= 1 << (at % 8) }
+            }
+        }
+        if bytes.is_empty() {
+            return;
+        }
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        let (mut run, mut run_at): (Vec<u8>, (u64, usize)) = (Vec::new(), (0, 0));
+        for ((map, at), (set, clear)) in bytes {
+            let page = self.map_in(core, group, map);
+            let old = group.bytes(page)[at];
+            debug_assert!(old & set == 0 && old & clear == clear, "pages are allocated once and freed once");
+            if run_at != (map, at - run.len()) || run.is_empty() {
+                self.flush_run(core, group, run_at, &run);
+                (run_at, run) = ((map, at), Vec::new());
+            }
+            run.push((old | set) & !clear);
+        }
+        self.flush_run(core, group, run_at, &run);
+    }
+
+    fn flush_run<'c>(&self, core: &'c Core, group: &mut Group<'c>, at: (u64, usize), run: &[u8]) {
+        if !run.is_empty() {
+            let page = self.map_in(core, group, at.0);
+            group.page(page).write(at.1, run);
+        }
+    }
+
+    fn map_in<'c>(&self, core: &'c Core, group: &mut Group<'c>, map: u64) -> crate::group::PageNo {
+        let id = PageId(map * self.span);
+        if let Some(n) = group.find(id) {
+            return n;
+        }
+        let page = core.pool.write_resident(id).expect("map pages are pinned");
+        group.add(page)
+    }
+
+    /// The pages were freed by a group that is in the log: they may be given out again.
+    pub(crate) fn freed(&self, ids: &[PageId]) {
+        for id in ids {
+            self.pool.discard(*id);
+        }
+        let mut state = self.state.lock();
+        state.release(ids);
+        state.untrimmed.extend_from_slice(ids);
+    }
+
+    /// Tells the store which pages hold nothing any more. The log must be durable past the groups that freed them; a checkpoint calls this after forcing the
+    /// log. Pages that are in use again are left alone.
+    pub(crate) fn trim(&self) -> Result<()> {
+        let ids = {
+            let mut state = self.state.lock();
+            let mut ids = std::mem::take(&mut state.untrimmed);
+            ids.sort_unstable();
+            ids.dedup();
+            ids.retain(|id| !state.is_taken(id.0));
+            for id in &ids {
+                state.taken[id.0 as usize / 64] |= 1 << (id.0 % 64);
+            }
+            state.free -= ids.len() as u64;
+            ids
+        };
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let result = self.store.discard(&ids);
+        self.state.lock().release(&ids);
+        Ok(result?)
+    }
+
+    /// Pages allocated or reserved, and pages free.
+    pub(crate) fn usage(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.pages - state.free, state.free)
+    }
+
+    /// Begins to account for every page. See [`Space::finish_check`].
+    pub(crate) fn begin_check(&self) -> SpaceWalk {
+        let (pages, maps) = {
+            let state = self.state.lock();
+            (state.pages, state.maps)
+        };
+        let mut walk = SpaceWalk {
+            seen: vec![0; pages.div_ceil(64) as usize],
+            changes: self.changes.load(Ordering::Acquire),
+            broken: false,
+        };
+        (0..maps).for_each(|m| {
+            walk.visit(PageId(m * self.span));
+        });
+        walk
+    }
+
+    /// Compares the pages seen with the space map: reports pages that are in use but not allocated, and, when every page could be read and nothing was
+    /// allocated or freed meanwhile, pages that are allocated but not in use.
+    pub(crate) fn finish_check(&self, walk: SpaceWalk, report: &mut CheckReport) {
+        let (pages, maps) = {
+            let state = self.state.lock();
+            (state.pages, state.maps)
+        };
+        let quiet = self.changes.load(Ordering::Acquire) == walk.changes;
+        for map in 0..maps {
+            let id = PageId(map * self.span);
+            report.pages += 1;
+            let page = match self.pool.read(id) {
+                Ok(page) => page,
+                Err(e) => {
+                    report.damages.push(damage_of(e, id, SPACE_KEYSPACE));
+                    continue;
+                }
+            };
+            if let Err(Error::Corrupt(d)) = self.check_map(id, page.bytes()) {
+                report.damages.push(d);
+                continue;
+            }
+            let bitmap = &page.bytes()[BITMAP..];
+            for p in id.0..pages.min(id.0 + self.span) {
+                let allocated = bitmap[((p - id.0) / 8) as usize] >> ((p - id.0) % 8) & 1 == 1;
+                let seen = walk.seen.get(p as usize / 64).is_some_and(|w| w >> (p % 64) & 1 == 1);
+                if allocated {
+                    report.allocated_pages += 1
+                } else {
+                    report.free_pages += 1
+                }
+                let what = match (allocated, seen) {
+                    (true, false) if quiet && !walk.broken => "allocated, but nothing uses it",
+                    (false, true) if quiet => "in use, but free in the space map",
+                    _ => continue,
+                };
+                report.damages.push(Damage::Page { page: PageId(p), keyspace: None, what: what.into() });
+            }
+        }
+    }
+}
+
+/// Which pages a check has come across.
+pub(crate) struct SpaceWalk {
+    seen: Vec<u64>,
+    changes: u64,
+    broken: bool,
+}
+
+impl SpaceWalk {
+    /// Notes a page; false when it was seen before or does not exist.
+    pub(crate) fn visit(&mut self, id: PageId) -> bool {
+        let Some(word) = self.seen.get_mut((id.0 / 64) as usize) else { return false };
+        let new = *word >> (id.0 % 64) & 1 == 0;
+        *word |= 1 << (id.0 % 64);
+        new
+    }
+
+    /// Something could not be read, so that what it refers to stays unseen.
+    pub(crate) fn broken(&mut self) {
+        self.broken = true;
+    }
+}
+
+/// The damage that an error is, or tells of.
+pub(crate) fn damage_of(e: Error, page: PageId, keyspace: KeyspaceId) -> Damage {
+    match e {
+        Error::Corrupt(Damage::Page { page, what, keyspace: k }) => {
+            Damage::Page { page, keyspace: k.or(Some(keyspace)), what }
+        }
+        Error::Corrupt(d) => d,
+        e => Damage::Page { page, keyspace: Some(keyspace), what: e.to_string() },
+    }
+}
+
+fn init_map(bytes: &mut [u8], id: PageId, allocated: &[usize]) {
+    bytes[HEADER..].fill(0);
+    page::set_kind(bytes, KIND_SPACE);
+    bytes[HEADER..HEADER + 8].copy_from_slice(&id.0.to_le_bytes());
+    for bit in allocated {
+        bytes[BITMAP + bit / 8] |= 1 << (bit % 8);
+    }
+}
