@@ -1,7 +1,7 @@
 //! Reading the log back: group after group from a redo point, and the decision where and how it ends.
 //!
-//! The rule for the end (rows `L1`..`L10` of the table in `docs/wal.md`): an invalid group below any LSN known to have been
-//! durable is corruption; past it, it is a torn tail. Known are: the superblock's `end`, the durable LSN in the header of each
+//! The rule for the end (rows `L1`..`L10` of the table in `docs/wal.md`): an invalid group wholly below an LSN known to have
+//! been durable is corruption; otherwise it is a torn tail. Known are: the superblock's `end`, the durable LSN in the header of each
 //! valid group, before the invalid one or anywhere after it in the ring, and the end of each run that a later run recorded.
 //!
 //! Memory: one window of [`WINDOW`] bytes and one group.
@@ -167,17 +167,20 @@ impl LogReader {
         (runs[i].number, runs.get(i + 1).map_or(Lsn::MAX, |next| next.prev_end))
     }
 
-    /// The group that begins at `lsn`, if a valid one does. Its body is left in `self.body`.
-    fn group_at(&mut self, lsn: Lsn) -> Result<Option<GroupHeader>> {
+    /// The header of a group that begins at `lsn`, if a valid one does.
+    fn header_at(&mut self, lsn: Lsn) -> Result<Option<GroupHeader>> {
         let mut bytes = [0u8; GROUP_HEADER];
         if !self.read(lsn, &mut bytes)? {
             return Ok(None);
         }
-        let Some(header) = GroupHeader::decode(&bytes, self.salt, lsn) else { return Ok(None) };
         let (run, end) = self.run_at(lsn);
-        if header.run != run || header.end() > end || header.end() > self.limit() {
-            return Ok(None);
-        }
+        let header = GroupHeader::decode(&bytes, self.salt, lsn);
+        Ok(header.filter(|h| h.run == run && h.end() <= end.min(self.limit())))
+    }
+
+    /// The group that begins at `lsn`, if a valid one does. Its body is left in `self.body`.
+    fn group_at(&mut self, lsn: Lsn) -> Result<Option<GroupHeader>> {
+        let Some(header) = self.header_at(lsn)? else { return Ok(None) };
         let mut body = std::mem::take(&mut self.body);
         body.resize(header.body_len as usize, 0);
         let there = self.read(lsn + GROUP_HEADER as u64, &mut body);
@@ -207,7 +210,13 @@ impl LogReader {
         if run_end != Lsn::MAX {
             return bad("L4", format!("a later opening found the log valid to LSN {run_end}"));
         }
-        if at < self.known {
+        // What durability would have to reach to prove damage: a group that is longer than the log buffer is written in parts, so
+        // its header and much of its body may have been durable though the whole never was.
+        let whole = match self.header_at(at)? {
+            Some(header) => header.end(),
+            None => at + GROUP_HEADER as u64,
+        };
+        if self.known >= whole {
             return bad("L5", format!("it was known to be durable to LSN {}", self.known));
         }
         // Groups after it: each write begins at a block boundary, nearly always with a group's header.
@@ -222,7 +231,7 @@ impl LogReader {
                 if header.run > newest {
                     return bad("L10", format!("run {} wrote at LSN {block}: its superblock is lost", header.run));
                 }
-                if header.run == newest && header.durable > at {
+                if header.run == newest && header.durable >= whole {
                     return bad(
                         "L6",
                         format!("the group at LSN {block} was written when the log was durable to {}", header.durable),

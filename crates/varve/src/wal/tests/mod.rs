@@ -2,6 +2,7 @@
 
 mod basic;
 mod checkpoints;
+mod cuts;
 mod pages;
 mod torn_model;
 
