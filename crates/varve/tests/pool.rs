@@ -111,6 +111,24 @@ fn everything_pinned_is_an_error_not_a_hang() {
     pool.check_quiescent();
 }
 
+/// Only what is used is resident: a gigabyte of frames costs little until pages come in.
+#[test]
+#[cfg(target_os = "linux")]
+fn memory_is_touched_as_it_is_used() {
+    let resident = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    };
+    let before = resident();
+    let device = varve_device::MemDevice::new(64 << 20);
+    let store = varve_volume::Single::new(device, 16384).unwrap();
+    let gate = Gate::new();
+    let pool = pool_of(PoolConfig::new(16384, 65536), store, &gate);
+    let made = resident() - before;
+    assert!(made < 48 << 20, "{made} bytes resident for an empty pool");
+    drop(pool.create(PageId(1), KeyspaceId(1)).unwrap());
+}
+
 /// Readers and writers on twenty times the pool's size, with cleaners, checkpoints and discards at the same time. Each page
 /// holds a number and its inverse; a torn or stale page would show.
 #[test]

@@ -10,7 +10,7 @@ use pool_support::{Gate, change, format, value};
 use std::sync::Arc;
 use std::time::Duration;
 use varve::Error;
-use varve::buffer::{CleanerKind, Pool, PoolConfig, ReadAhead, policy};
+use varve::buffer::{CleanerKind, Pool, PoolConfig, PoolStats, ReadAhead, policy};
 use varve_rt::atomic::Ordering::*;
 use varve_rt::sim::{self, Config, Domain};
 use varve_rt::{Mutex, Rng, sleep, spawn};
@@ -151,7 +151,7 @@ fn run_workers(w: &Arc<World>, seed: u64, steps: u64) {
     workers.into_iter().for_each(|t| t.join().unwrap());
 }
 
-fn scenario(seed: u64) {
+fn scenario(seed: u64) -> PoolStats {
     let w = world(seed);
     w.pool.start();
     (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
@@ -164,14 +164,38 @@ fn scenario(seed: u64) {
     let stored: u64 = (0..VOLATILE).map(|p| value(&w.store.stored(PageId(p)).expect("stored"))).sum();
     assert_eq!(stored, sum, "no change is lost in the store");
     w.pool.check_quiescent();
+    w.pool.stats()
 }
 
 #[test]
 fn chaos() {
+    let mut seen = [0u64; 14];
     for seed in seeds(150) {
-        let (_, hash) = simulate(seed, || scenario(seed));
+        let (stats, hash) = simulate(seed, || scenario(seed));
         if seed % 30 == 0 {
             assert_eq!(simulate(seed, || scenario(seed)).1, hash, "seed {seed} is not deterministic");
+        }
+        let t = stats.total();
+        let counts = [
+            ("hits", t.hits),
+            ("misses", t.misses),
+            ("clean evictions", t.evicted_clean),
+            ("evictions after a write", t.evicted_dirty),
+            ("read ahead", t.prefetched),
+            ("read ahead and used", t.prefetch_used),
+            ("read ahead in vain", t.prefetch_wasted),
+            ("discarded", stats.discarded),
+            ("single-page flushes", stats.single_page_flushes),
+            ("stalls", stats.stalls),
+            ("replacement writes", stats.replacement_writes),
+            ("recoverability writes", stats.recoverability_writes),
+            ("changed during their write", stats.redirtied),
+            ("changes of class", stats.class_changes),
+        ];
+        for (sum, (name, n)) in seen.iter_mut().zip(counts) {
+            *sum += n;
+            let last = seed == 149;
+            assert!(!last || *sum > 0, "150 seeds without any {name}");
         }
     }
 }

@@ -89,9 +89,7 @@ impl PoolConfig {
     /// Defaults for a pool of `frames` pages of `page_size` bytes.
     pub fn new(page_size: usize, frames: usize) -> PoolConfig {
         let instances = (frames / 4096).clamp(1, 8);
-        let per_instance = frames / instances;
-        let scan_depth = (per_instance / 4).clamp(1, 1024);
-        let free_target = (per_instance / 32).clamp(1, 1024);
+        let (scan_depth, free_target) = depths(frames, instances);
         PoolConfig {
             page_size,
             frames,
@@ -108,7 +106,7 @@ impl PoolConfig {
                 io: 2000,
                 io_max: 20_000,
                 max_dirty: 75,
-                low_water: 10,
+                low_water: 50,
             },
             read_ahead: ReadAhead { linear_threshold: 8, window: 32, random_threshold: 0, queue: 256, batch: 32 },
             write_batch: (frames / 32).clamp(1, 64),
@@ -116,6 +114,13 @@ impl PoolConfig {
             hit_buffer: 64,
             frame_timeout: Duration::from_secs(20),
         }
+    }
+
+    /// The same pool in so many instances; what is per instance (scan depth, free frames) is scaled along.
+    pub fn with_instances(self, instances: usize) -> PoolConfig {
+        let (scan_depth, free_target) = depths(self.frames, instances.max(1));
+        let cleaner = CleanerConfig { scan_depth, free_target, free_low: free_target.div_ceil(2), ..self.cleaner };
+        PoolConfig { instances, cleaner, ..self }
     }
 
     /// Defaults for a pool that takes at most `bytes` of memory, everything counted; at least 16 frames.
@@ -166,8 +171,51 @@ impl PoolConfig {
     }
 }
 
+/// Scan depth and free frames to keep, per instance: InnoDB's 1024, scaled down for small pools.
+fn depths(frames: usize, instances: usize) -> (usize, usize) {
+    let frames = frames / instances;
+    ((frames / 4).clamp(1, 1024), (frames / 32).clamp(1, 1024))
+}
+
 /// Alignment of the arena and allocator overhead.
 const ARENA_SLACK: usize = 16 * 1024;
 
 /// Bytes per frame beside the page: frame, page table (up to four heads a frame), policy (lists and times), dirty set.
 const FRAME_BYTES: usize = size_of::<Frame>() + 4 * size_of::<AtomicU32>() + 48 + 48;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_budget_is_kept_and_used() {
+        for page_size in [4096, 8192, 16384] {
+            for bytes in [1 << 20, 5_000_000, 100 << 20, 3 << 30] {
+                let config = PoolConfig::with_memory(page_size, bytes);
+                config.validate().unwrap();
+                assert!(config.memory_bytes() <= bytes, "{page_size}, {bytes}: {}", config.memory_bytes());
+                assert!(config.memory_bytes() > bytes * 9 / 10, "{page_size}, {bytes}: {}", config.memory_bytes());
+            }
+        }
+        assert_eq!(PoolConfig::with_memory(16384, 0).frames, 16, "the least that works");
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_name() {
+        type Change = fn(&mut PoolConfig);
+        let cases: [(Change, &str); 6] = [
+            (|c| c.page_size = 5000, "page_size"),
+            (|c| c.instances = 0, "instances"),
+            (|c| c.frames = 7, "frames per instance"),
+            (|c| c.replacement = "best", "replacement"),
+            (|c| c.victim = "nobody", "victim"),
+            (|c| c.cleaner.free_target = c.frames, "free_target"),
+        ];
+        for (change, name) in cases {
+            let mut config = PoolConfig::new(4096, 64);
+            change(&mut config);
+            let err = config.validate().unwrap_err();
+            assert!(err.contains(name), "{err}");
+        }
+    }
+}

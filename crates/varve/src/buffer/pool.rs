@@ -336,7 +336,6 @@ impl Pool {
 impl Drop for Pool {
     /// The background threads hold the pool weakly and find it gone; nothing is written and nobody is waited for.
     fn drop(&mut self) {
-        self.cleaners.stop.store(true, Release);
-        self.instances.iter().for_each(|inst| inst.cleaner.set());
+        self.cleaners.end(&self.instances);
     }
 }

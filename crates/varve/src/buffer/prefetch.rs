@@ -1,4 +1,7 @@
-//! Read-ahead: hints from above and runs of misses become batches of reads by a background thread.
+//! Read-ahead: hints from above and patterns of misses become batches of reads by a background thread.
+//!
+//! *Linear*: a run of misses on ascending neighbours makes it read a window ahead of the run. *Random*: so many misses within one
+//! extent of 64 pages, in any order, make it read the rest of the extent. Both are after InnoDB's.
 //!
 //! The thread takes only frames that cost nothing (free ones and clean victims), holds each page's exclusive latch until its read
 //! ended, and keeps two batches in flight. A hint is dropped (and counted) when the queue is full or no frame is clean. Without
@@ -7,14 +10,18 @@
 use super::Pool;
 use super::config::ReadAhead;
 use super::policy::{Ask, Load, Slot};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use varve_rt::atomic::{AtomicBool, Ordering::*};
 use varve_rt::channel::{Receiver, Sender, bounded};
 use varve_rt::{JoinHandle, Mutex};
 use varve_volume::{PageId, PageIo, PageTicket, ReadWhy};
 
-/// Runs of misses followed at a time.
+/// Runs of misses, and extents, followed at a time.
 const STREAMS: usize = 16;
+
+/// Pages of an extent.
+const EXTENT: u64 = 64;
 
 /// A run of misses on ascending neighbours.
 #[derive(Clone, Copy, Default)]
@@ -26,17 +33,26 @@ struct Stream {
     asked: u64,
 }
 
+/// Misses within one extent.
+#[derive(Clone, Copy, Default)]
+struct Extent {
+    number: u64,
+    misses: u32,
+}
+
+#[derive(Default)]
 struct Detector {
     streams: [Stream; STREAMS],
-    /// The stream to be given up next.
-    oldest: usize,
+    extents: [Extent; STREAMS],
+    /// The stream, and the extent, to be given up next.
+    oldest: (usize, usize),
 }
 
 pub(super) struct Prefetcher {
     hints: Mutex<Option<Sender<PageId>>>,
     running: AtomicBool,
     detector: Mutex<Detector>,
-    linear: bool,
+    detects: bool,
 }
 
 impl Prefetcher {
@@ -44,8 +60,8 @@ impl Prefetcher {
         Prefetcher {
             hints: Mutex::new(None),
             running: AtomicBool::new(false),
-            detector: Mutex::new(Detector { streams: [Stream::default(); STREAMS], oldest: 0 }),
-            linear: config.linear_threshold > 0,
+            detector: Mutex::new(Detector::default()),
+            detects: config.linear_threshold > 0 || config.random_threshold > 0,
         }
     }
 
@@ -57,25 +73,40 @@ impl Prefetcher {
 }
 
 impl Detector {
-    /// A miss on `page`: the pages to read ahead, if it continues a long enough run.
-    fn miss(&mut self, page: u64, config: &ReadAhead) -> Option<std::ops::Range<u64>> {
-        let window = u64::from(config.window);
+    /// A miss on `page`: the pages to read ahead, if it completes a pattern.
+    fn miss(&mut self, page: u64, config: &ReadAhead) -> Option<Range<u64>> {
+        let linear = (config.linear_threshold > 0).then(|| self.linear(page, config)).flatten();
+        let random = (config.random_threshold > 0).then(|| self.random(page, config)).flatten();
+        linear.or(random)
+    }
+
+    fn linear(&mut self, page: u64, config: &ReadAhead) -> Option<Range<u64>> {
         // Read-ahead swallows misses, so a run goes on at any page up to where it was asked to read.
         let continues = |s: &Stream| s.length > 0 && page >= s.next && page <= s.asked.max(s.next);
         let Some(stream) = self.streams.iter_mut().find(|s| continues(s)) else {
-            self.streams[self.oldest] = Stream { next: page + 1, length: 1, asked: page + 1 };
-            self.oldest = (self.oldest + 1) % STREAMS;
+            self.streams[self.oldest.0] = Stream { next: page + 1, length: 1, asked: page + 1 };
+            self.oldest.0 = (self.oldest.0 + 1) % STREAMS;
             return None;
         };
         stream.length += 1;
         stream.next = page + 1;
+        let from = stream.asked.max(page + 1);
         if stream.length < config.linear_threshold {
-            stream.asked = page + 1;
             return None;
         }
-        let from = stream.asked.max(page + 1);
-        stream.asked = page + 1 + window;
+        stream.asked = page + 1 + u64::from(config.window);
         (from < stream.asked).then_some(from..stream.asked)
+    }
+
+    fn random(&mut self, page: u64, config: &ReadAhead) -> Option<Range<u64>> {
+        let number = page / EXTENT;
+        let Some(extent) = self.extents.iter_mut().find(|e| e.number == number && e.misses > 0) else {
+            self.extents[self.oldest.1] = Extent { number, misses: 1 };
+            self.oldest.1 = (self.oldest.1 + 1) % STREAMS;
+            return None;
+        };
+        extent.misses += 1;
+        (extent.misses == config.random_threshold).then(|| number * EXTENT..(number + 1) * EXTENT)
     }
 }
 
@@ -101,9 +132,9 @@ impl Pool {
         }
     }
 
-    /// Linear read-ahead: called for each miss.
+    /// Called for each miss.
     pub(super) fn note_miss(&self, id: PageId) {
-        if !self.prefetcher.linear || !self.prefetcher.running.load(Relaxed) {
+        if !self.prefetcher.detects || !self.prefetcher.running.load(Relaxed) {
             return;
         }
         let Some(mut detector) = self.prefetcher.detector.try_lock() else { return };
@@ -199,5 +230,37 @@ fn run(pool: &Weak<Pool>, hints: &Receiver<PageId>, batch: usize) {
                 break;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::PoolConfig;
+
+    fn ahead(linear: u32, random: u32, misses: &[u64]) -> Vec<Range<u64>> {
+        let defaults = PoolConfig::new(4096, 64).read_ahead;
+        let config = ReadAhead { linear_threshold: linear, window: 8, random_threshold: random, ..defaults };
+        let mut detector = Detector::default();
+        misses.iter().filter_map(|p| detector.miss(*p, &config)).collect()
+    }
+
+    #[test]
+    fn a_run_reads_ahead_and_goes_on_where_its_window_ends() {
+        assert_eq!(ahead(3, 0, &[10, 11]), []);
+        assert_eq!(ahead(3, 0, &[10, 11, 12]), [13..21]);
+        assert_eq!(ahead(3, 0, &[10, 11, 12, 21]), [13..21, 22..30]);
+        // A page of the window that was not read in time does not ask for the same pages again.
+        assert_eq!(ahead(3, 0, &[10, 11, 12, 14]), [13..21, 21..23]);
+        assert_eq!(ahead(3, 0, &[10, 50, 11, 51, 12, 52]), [13..21, 53..61], "two runs at once");
+        assert_eq!(ahead(3, 0, &[12, 11, 10, 9]), []);
+        assert_eq!(ahead(0, 0, &[10, 11, 12, 13]), [], "off");
+    }
+
+    #[test]
+    fn enough_misses_in_an_extent_read_the_rest() {
+        assert_eq!(ahead(0, 3, &[130, 70, 190, 150]), [128..192]);
+        assert_eq!(ahead(0, 3, &[130, 150, 190, 131, 132]), [128..192], "once");
+        assert_eq!(ahead(0, 3, &[0, 64, 128, 192]), []);
     }
 }

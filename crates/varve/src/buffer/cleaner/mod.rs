@@ -1,0 +1,156 @@
+//! Cleaners: the background threads that write dirty pages.
+//!
+//! *Replacement writes* make coming victims clean: one thread per instance, woken when free frames run low and at each interval;
+//! what it does is the configured [`Cleaner`]. *Recoverability writes* let the oldest log go: one thread for the pool, at each interval
+//! (`adaptive`). A new cleaner is one file here, one line in `mod` and one in [`make`].
+//!
+//! The threads hold the pool weakly: one that is dropped without [`Pool::stop`] takes them along.
+
+mod adaptive;
+mod fixed;
+
+use super::Pool;
+use super::config::{CleanerConfig, CleanerKind};
+use super::instance::Instance;
+use std::sync::{Arc, Weak};
+use varve_rt::atomic::{AtomicBool, Ordering::*};
+use varve_rt::{Event, JoinHandle, Mutex};
+use varve_volume::{CostClass, PageId};
+
+/// What one pass came to.
+pub(super) struct Pass {
+    /// Pages written.
+    pub(super) written: usize,
+    /// No write failed.
+    pub(super) well: bool,
+}
+
+/// Replacement writes of one instance.
+pub(super) trait Cleaner: Send + Sync {
+    /// One pass; it may wait for the log and for writes, and holds no instance lock meanwhile.
+    fn pass(&self, pool: &Pool, inst: &Instance) -> Pass;
+}
+
+fn make(kind: CleanerKind) -> Option<Arc<dyn Cleaner>> {
+    match kind {
+        CleanerKind::Fixed => Some(Arc::new(fixed::Fixed)),
+        CleanerKind::Off => None,
+    }
+}
+
+/// What every background thread needs: the pool if it still is there, and how it is told to act or to end.
+#[derive(Clone)]
+struct Service {
+    pool: Weak<Pool>,
+    wake: Arc<Event>,
+    stop: Arc<AtomicBool>,
+    config: CleanerConfig,
+}
+
+pub(super) struct Cleaners {
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    stop: Arc<AtomicBool>,
+    /// Wakes the thread of recoverability writes, to end it.
+    recoverability: Arc<Event>,
+}
+
+impl Cleaners {
+    pub(super) fn new() -> Cleaners {
+        let (stop, recoverability) = (Arc::new(AtomicBool::new(false)), Arc::new(Event::new()));
+        Cleaners { threads: Mutex::new(Vec::new()), stop, recoverability }
+    }
+
+    /// Tells every thread to end; waits for none.
+    pub(super) fn end(&self, instances: &[Instance]) {
+        self.stop.store(true, Release);
+        self.recoverability.set();
+        instances.iter().for_each(|inst| inst.cleaner.set());
+    }
+}
+
+impl Pool {
+    /// Starts the background threads: cleaners and read-ahead. May be called again after [`Pool::stop`].
+    pub fn start(self: &Arc<Self>) {
+        let mut threads = self.cleaners.threads.lock();
+        assert!(threads.is_empty(), "the pool is started already");
+        self.cleaners.stop.store(false, Release);
+        self.cleaners.recoverability.reset();
+        let service = |wake: &Arc<Event>| Service {
+            pool: Arc::downgrade(self),
+            wake: wake.clone(),
+            stop: self.cleaners.stop.clone(),
+            config: self.config().cleaner.clone(),
+        };
+        if let Some(cleaner) = make(self.config().cleaner.kind) {
+            for (i, inst) in self.instances().iter().enumerate() {
+                let (service, cleaner) = (service(&inst.cleaner), cleaner.clone());
+                threads.push(varve_rt::spawn_daemon(format!("cleaner-{i}"), move || run(i, &service, &*cleaner)));
+            }
+            let service = service(&self.cleaners.recoverability);
+            threads.push(varve_rt::spawn_daemon("recoverability", move || adaptive::run(&service)));
+        }
+        threads.extend(self.start_prefetcher());
+    }
+
+    /// Ends the background threads and waits for them. Writes nothing beyond what they were writing.
+    pub fn stop(&self) {
+        self.cleaners.end(self.instances());
+        self.prefetcher.close();
+        let threads = std::mem::take(&mut *self.cleaners.threads.lock());
+        for thread in threads {
+            if let Err(panicked) = thread.join() {
+                assert!(varve_rt::dying(), "a background thread of the pool failed: {panicked}");
+            }
+        }
+    }
+
+    /// Pulls changes of cost class from the store, with no lock held, and tells the policies.
+    fn drain_class_changes(&self) {
+        let mut changes: Vec<(PageId, CostClass)> = Vec::new();
+        self.store().drain_class_changes(&mut changes);
+        for (id, class) in changes {
+            let inst = self.instance(id);
+            let mut lists = inst.lock();
+            if let Some(slot) = inst.table.find(&inst.frames, id) {
+                inst.set_class(&mut lists, slot, class, None, &self.counters);
+            }
+        }
+    }
+}
+
+/// The life of an instance's cleaner.
+fn run(index: usize, service: &Service, cleaner: &dyn Cleaner) {
+    let Service { pool, wake, stop, config } = service;
+    let mut well = true;
+    loop {
+        let woken = if well {
+            !wake.wait_for(config.interval)
+        } else {
+            // After a failed write nobody can hurry the cleaner.
+            varve_rt::sleep(config.interval);
+            false
+        };
+        if stop.load(Acquire) {
+            return;
+        }
+        wake.reset();
+        let Some(pool) = pool.upgrade() else { return };
+        well = pool.failure().is_none();
+        if !well {
+            continue;
+        }
+        pool.counters.cleaner_passes.inc();
+        if woken {
+            pool.counters.cleaner_wakes.inc();
+        }
+        if index == 0 {
+            pool.drain_class_changes();
+        }
+        let inst = &pool.instances()[index];
+        let pass = cleaner.pass(&pool, inst);
+        well = pass.well;
+        if well && pass.written > 0 && inst.lock().free.len() < config.free_low {
+            wake.set();
+        }
+    }
+}
