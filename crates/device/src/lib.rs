@@ -27,3 +27,8 @@ pub use mem::{CutReport, Latency, MemDevice, MemOptions};
 pub use power::{PowerSupply, Powered};
 pub use stats::{Counters, DeviceStats, OpStats};
 pub use ticket::{Completion, Ticket};
+
+/// The examples of the layer's page are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/device.md")]
+struct Page;

@@ -71,6 +71,21 @@ fn files_grow_with_zeros_and_keep_their_bytes() {
 }
 
 #[test]
+fn bytes_past_the_last_whole_block_are_not_part_of_the_device() {
+    let dir = Dir::new("tail");
+    for prewrite in [false, true] {
+        let path = dir.0.join(format!("{prewrite}"));
+        std::fs::write(&path, vec![9; 4096 + 100]).unwrap();
+        let dev = FileDevice::open(&path, Options { prewrite, ..Options::default() }).unwrap();
+        assert_eq!(dev.len(), 4096);
+        dev.set_len(8192).unwrap();
+        let mut buf = AlignedBuf::new(8192);
+        read_at(&*dev, 0, &mut buf).unwrap();
+        assert!(buf[..4096].iter().all(|&b| b == 9) && buf[4096..].iter().all(|&b| b == 0));
+    }
+}
+
+#[test]
 fn trims_give_space_back_when_asked() {
     let dir = Dir::new("trim");
     let dev = FileDevice::open(dir.0.join("f"), Options { punch_holes: true, ..create() }).unwrap();

@@ -34,6 +34,8 @@ struct Script {
     submit: VecDeque<Answer>,
     wait: VecDeque<Answer>,
     calls: Vec<&'static str>,
+    /// Offsets of reads and writes.
+    offsets: Vec<u64>,
 }
 
 /// The real system calls, answered from a script where it has an answer left.
@@ -68,6 +70,7 @@ impl Syscalls for Fake {
         self.real.clear_direct(fd)
     }
     unsafe fn pread(&self, fd: RawFd, ptr: *mut u8, len: usize, offset: u64) -> Result<usize, i32> {
+        self.script.lock().offsets.push(offset);
         let most = self.next("read", |s| &mut s.read)?;
         // SAFETY: passed on from the caller.
         unsafe { self.real.pread(fd, ptr, len.min(most), offset) }
@@ -229,11 +232,14 @@ fn short_and_interrupted_transfers_are_continued() {
 
 #[test]
 fn direct_transfers_continue_at_whole_blocks() {
-    let rig = Rig::new("blocks", Options { io_uring: false, ..Options::default() }, |_| {});
-    rig.dev.set_len(65536).unwrap();
-    rig.set(|s| s.read = [Short(5000), Short(4096), Short(4097)].into());
-    rig.roundtrip(false, 3).unwrap();
-    assert_eq!(rig.calls().iter().filter(|c| **c == "read").count(), 5);
+    for io_uring in [false, true] {
+        let rig = Rig::new(&format!("blocks-{io_uring}"), Options { io_uring, ..Options::default() }, |_| {});
+        rig.dev.set_len(65536).unwrap();
+        rig.set(|s| s.read = [Short(5000), Short(4096), Short(4097)].into());
+        rig.roundtrip(false, 3).unwrap();
+        assert_eq!(rig.calls().iter().filter(|c| **c == "read").count(), 5);
+        assert_eq!(rig.script.lock().offsets, [4096, 8192, 12288, 16384, 4096]);
+    }
 }
 
 #[test]
