@@ -4,12 +4,15 @@
 //! - [`adapter`]: the view that workloads have of a store; the in-memory reference store;
 //! - [`driver`]: threads, warm-up, response times, results;
 //! - [`history`]: histories of concurrent transactions and the serializability checker;
-//! - [`tpcc`]: TPC-C with its consistency conditions.
+//! - [`tpcc`]: TPC-C with its consistency conditions;
+//! - [`ycsb`]: YCSB, workloads A to F.
 
 pub mod adapter;
+mod batch;
 pub mod driver;
 mod error;
 pub mod history;
 pub mod tpcc;
+pub mod ycsb;
 
 pub use error::{Error, Result};

@@ -12,8 +12,9 @@ use varve_rt::atomic::{AtomicU32, Ordering};
 
 use super::random::{NuRandC, Scale, a_string, item_data, last_name, letters, n_string, nurand, zip};
 use super::row::Row;
-use super::schema::{Customer, District, History, Item, Key, Order, OrderLine, Stock, Tables, Warehouse, key};
+use super::schema::{Customer, District, History, Item, Order, OrderLine, Stock, Tables, Warehouse, key};
 use crate::adapter::{Durability, End, Store, TxMode, Txn, transact};
+use crate::batch::Batch;
 use crate::error::{Error, Result};
 
 /// What the loader writes down about the data.
@@ -33,9 +34,6 @@ pub struct Loaded {
 
 /// Layout that this build reads and writes.
 pub const VERSION: u32 = 1;
-
-/// Rows per commit of the loader.
-const BATCH_ROWS: usize = 500;
 
 /// How far a load has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,43 +138,6 @@ pub fn load<S: Store>(
     Ok(note)
 }
 
-/// Rows gathered for one commit. Kept as bytes, so that a commit that the store refused can be repeated.
-struct Batch<'a, S: Store> {
-    store: &'a S,
-    rows: Vec<(S::Keyspace, Key, std::ops::Range<usize>)>,
-    values: Vec<u8>,
-    unreported: u64,
-    report: &'a mut dyn FnMut(u64),
-}
-
-impl<'a, S: Store> Batch<'a, S> {
-    fn new(store: &'a S, report: &'a mut dyn FnMut(u64)) -> Self {
-        Batch { store, rows: Vec::new(), values: Vec::new(), unreported: 0, report }
-    }
-
-    fn put(&mut self, ks: &S::Keyspace, key: Key, value: &[u8]) -> Result<()> {
-        let from = self.values.len();
-        self.values.extend_from_slice(value);
-        self.rows.push((ks.clone(), key, from..self.values.len()));
-        self.unreported += u64::from(!value.is_empty());
-        if self.rows.len() >= BATCH_ROWS { self.flush() } else { Ok(()) }
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        let (rows, values) = (&self.rows, &self.values);
-        transact(self.store, TxMode::ReadWrite, Durability::None, |tx| {
-            for (ks, key, range) in rows {
-                tx.put(ks, key, &values[range.clone()])?;
-            }
-            Ok(((), End::Commit))
-        })?;
-        self.rows.clear();
-        self.values.clear();
-        (self.report)(std::mem::take(&mut self.unreported));
-        Ok(())
-    }
-}
-
 struct Loader<'a, S: Store> {
     batch: Batch<'a, S>,
     tables: &'a Tables<S>,
@@ -193,7 +154,7 @@ impl<S: Store> Loader<'_, S> {
             row.set_name(&a_string(rng, 14, 24));
             row.set_price(rng.between(100, 10_000) as u32);
             row.set_data(&item_data(rng));
-            self.batch.put(&self.tables.item, key::item(i), row.as_bytes())?;
+            self.batch.put(&self.tables.item, &key::item(i), row.as_bytes())?;
         }
         Ok(())
     }
@@ -211,7 +172,7 @@ impl<S: Store> Loader<'_, S> {
         row.set_city(&a_string(rng, 10, 20));
         row.set_state(&a_string(rng, 2, 2));
         row.set_zip(&zip(rng));
-        self.batch.put(&self.tables.warehouse, key::warehouse(w), row.as_bytes())?;
+        self.batch.put(&self.tables.warehouse, &key::warehouse(w), row.as_bytes())?;
         self.stock(w)?;
         for d in 1..=scale.districts {
             self.district(w, d)?;
@@ -230,7 +191,7 @@ impl<S: Store> Loader<'_, S> {
             row.set_quantity(rng.between(10, 100) as u32);
             row.set_data(&item_data(rng));
             row.set_dists(&dists);
-            self.batch.put(&self.tables.stock, key::stock(w, i), row.as_bytes())?;
+            self.batch.put(&self.tables.stock, &key::stock(w, i), row.as_bytes())?;
         }
         Ok(())
     }
@@ -247,7 +208,7 @@ impl<S: Store> Loader<'_, S> {
         row.set_city(&a_string(rng, 10, 20));
         row.set_state(&a_string(rng, 2, 2));
         row.set_zip(&zip(rng));
-        self.batch.put(&self.tables.district, key::district(w, d), row.as_bytes())
+        self.batch.put(&self.tables.district, &key::district(w, d), row.as_bytes())
     }
 
     fn customers(&mut self, w: u32, d: u8) -> Result<()> {
@@ -255,18 +216,18 @@ impl<S: Store> Loader<'_, S> {
         for c in 1..=self.note.scale.customers {
             let row = self.customer(c);
             by_name.push(key::customer_by_name(w, d, row.last(), row.first(), c));
-            self.batch.put(&self.tables.customer, key::customer(w, d, c), row.as_bytes())?;
+            self.batch.put(&self.tables.customer, &key::customer(w, d, c), row.as_bytes())?;
         }
         by_name.sort_by(|a, b| a[..].cmp(&b[..]));
         for key in by_name {
-            self.batch.put(&self.tables.customer_by_name, key, &[])?;
+            self.batch.put(&self.tables.customer_by_name, &key, &[])?;
         }
         for c in 1..=self.note.scale.customers {
             let mut row = History::blank();
             row.set_amount(1000);
             row.set_data(&a_string(&mut self.rng, 12, 24));
             let key = key::history(w, d, self.note.date, (w, d, c), 1);
-            self.batch.put(&self.tables.history, key, row.as_bytes())?;
+            self.batch.put(&self.tables.history, &key, row.as_bytes())?;
         }
         Ok(())
     }
@@ -313,20 +274,20 @@ impl<S: Store> Loader<'_, S> {
             row.set_ol_cnt(self.rng.between(5, 15) as u8);
             row.set_all_local(1);
             counts.push(row.ol_cnt());
-            self.batch.put(&self.tables.order, key::order(w, d, o), row.as_bytes())?;
+            self.batch.put(&self.tables.order, &key::order(w, d, o), row.as_bytes())?;
         }
         let mut by_customer: Vec<(u32, u32)> = customers.iter().copied().zip(1..).collect();
         by_customer.sort_unstable();
         for (c, o) in by_customer {
-            self.batch.put(&self.tables.order_by_customer, key::order_by_customer(w, d, c, o), &[])?;
+            self.batch.put(&self.tables.order_by_customer, &key::order_by_customer(w, d, c, o), &[])?;
         }
         for o in first_new..=scale.customers {
-            self.batch.put(&self.tables.new_order, key::order(w, d, o), &[])?;
+            self.batch.put(&self.tables.new_order, &key::order(w, d, o), &[])?;
         }
         for (o, count) in (1..).zip(counts) {
             for line in 1..=count {
                 let row = self.order_line(w, o < first_new);
-                self.batch.put(&self.tables.order_line, key::order_line(w, d, o, line), row.as_bytes())?;
+                self.batch.put(&self.tables.order_line, &key::order_line(w, d, o, line), row.as_bytes())?;
             }
         }
         Ok(())

@@ -1,0 +1,142 @@
+//! YCSB on the in-memory store: distributions, the six workloads, and the check.
+
+use std::sync::Arc;
+
+use varve_lab::adapter::mem::MemStore;
+use varve_lab::adapter::{Durability, End, Store, TxMode, Txn, transact};
+use varve_lab::driver::{RunOptions, RunResult, Until, run};
+use varve_lab::ycsb::distribution::{Chooser, Zipf, zeta};
+use varve_lab::ycsb::{Distribution, KeyForm, Letter, Options, Shape, Ycsb, check, load};
+
+fn loaded(shape: Shape) -> Arc<MemStore> {
+    let store = Arc::new(MemStore::default());
+    load(&store, shape, 1, 2, |_, _| {}).unwrap();
+    store
+}
+
+fn small() -> Shape {
+    Shape { records: 1000, fields: 4, field_length: 20, ..Shape::default() }
+}
+
+fn drive(store: &Arc<MemStore>, options: Options, requests: u64) -> RunResult {
+    let workload = Arc::new(Ycsb::new(&**store, options).unwrap());
+    let options = RunOptions { threads: 3, until: Until::Transactions(requests), ..RunOptions::default() };
+    run(store, &workload, &options, |_| {}).unwrap()
+}
+
+#[test]
+fn zeta_is_the_sum() {
+    let naive = |n: u64, theta: f64| (1..=n).map(|i| (i as f64).powf(-theta)).sum::<f64>();
+    for n in [1, 2, 1000, 100_000, 1_000_000] {
+        for theta in [0.5, 0.99] {
+            let (fast, slow) = (zeta(n, theta), naive(n, theta));
+            assert!((fast - slow).abs() < 1e-8 * slow, "zeta({n}, {theta}): {fast} for {slow}");
+        }
+    }
+    // The constant that YCSB has in its source for ten billion.
+    assert!((zeta(10_000_000_000, 0.99) - 26.46902820178302).abs() < 1e-6, "{}", zeta(10_000_000_000, 0.99));
+    let mut grown = Zipf::new(10, 0.99).unwrap();
+    (11..300).for_each(|n| grown.grow(n));
+    let fresh = Zipf::new(299, 0.99).unwrap();
+    let draws = |zipf: &Zipf| {
+        let mut rng = varve_rt::Rng::from_seed(4);
+        (0..1000).map(|_| zipf.draw(&mut rng)).collect::<Vec<_>>()
+    };
+    assert_eq!(draws(&grown), draws(&fresh));
+}
+
+#[test]
+fn distributions_have_their_shape() {
+    let records = 1000;
+    let counts = |distribution| {
+        let mut chooser = Chooser::new(distribution, records, 0.99).unwrap();
+        let mut rng = varve_rt::Rng::from_seed(9);
+        let mut counts = vec![0u32; records as usize];
+        (0..100_000).for_each(|_| counts[chooser.draw(records, &mut rng) as usize] += 1);
+        counts
+    };
+    let zipfian = counts(Distribution::Zipfian);
+    let hottest = *zipfian.iter().max().unwrap();
+    // The first rank has a share of 1 / 26.47.
+    assert!((3500..4300).contains(&hottest), "{hottest}");
+    assert!(zipfian.iter().all(|n| *n > 0), "the tail is spread over all records");
+    let latest = counts(Distribution::Latest);
+    assert_eq!(latest.iter().max(), latest.last());
+    assert!(latest[999] > 10_000 && latest[0] < 100, "{} {}", latest[999], latest[0]);
+    let uniform = counts(Distribution::Uniform);
+    assert!(uniform.iter().all(|n| (40..180).contains(n)));
+    assert!(Zipf::new(5, 1.0).is_err() && Zipf::new(0, 0.5).is_err());
+}
+
+#[test]
+fn keys_keep_their_form_and_records_their_place() {
+    for key in [KeyForm::User, KeyForm::Binary8, KeyForm::Binary16] {
+        for ordered in [false, true] {
+            let shape = Shape { key, ordered, ..small() };
+            let length = [24, 8, 16][key as usize];
+            assert_eq!(shape.key(7).len(), length);
+            if ordered {
+                assert!(*shape.key(7) < *shape.key(8) && *shape.key(255) < *shape.key(256));
+            }
+            let store = loaded(shape);
+            let report = check(&*store).unwrap();
+            assert!(report.consistent() && report.records == 1000, "{report}");
+        }
+    }
+    assert!(shape_key_is("user", &small()));
+}
+
+fn shape_key_is(prefix: &str, shape: &Shape) -> bool {
+    shape.key(1).starts_with(prefix.as_bytes())
+}
+
+#[test]
+fn the_six_workloads_run_and_leave_the_records_whole() {
+    for letter in [Letter::A, Letter::B, Letter::C, Letter::D, Letter::E, Letter::F] {
+        for write_one_field in [false, true] {
+            let store = loaded(small());
+            let result = drive(&store, Options { write_one_field, ..Options::of(letter) }, 2000);
+            assert_eq!(result.total.count, 2000);
+            for (kind, share) in result.kinds.iter().zip(letter.shares()) {
+                let wide = 100 + share * 20;
+                let near = (kind.count as i64 - i64::from(share * 20)).unsigned_abs() < 100;
+                assert!(near && (share > 0) == (kind.count > 0), "{letter:?} {}: {} {wide}", kind.name, kind.count);
+            }
+            let inserted = result.kinds[2].count;
+            let report = check(&*store).unwrap();
+            assert!(report.consistent(), "{report}");
+            assert_eq!(report.records, 1000 + inserted);
+            assert!(result.tpmc.is_none() && result.to_json().get("tpmc").is_none());
+            // A second run goes on where the first stopped inserting.
+            let again = drive(&store, Options::of(Letter::D), 500);
+            assert_eq!(check(&*store).unwrap().records, 1000 + inserted + again.kinds[2].count);
+        }
+    }
+    assert_eq!("e".parse::<Letter>().unwrap(), Letter::E);
+    assert!("g".parse::<Letter>().is_err());
+}
+
+#[test]
+fn wrong_records_are_noticed() {
+    let put = |key: &[u8], value: Option<&[u8]>| {
+        let store = loaded(small());
+        let records = store.keyspace("ycsb").unwrap();
+        transact(&*store, TxMode::ReadWrite, Durability::Sync, |tx| {
+            match value {
+                Some(value) => tx.put(&records, key, value)?,
+                None => tx.delete(&records, key)?,
+            }
+            Ok(((), End::Commit))
+        })
+        .unwrap();
+        let report = check(&*store).unwrap();
+        assert!(!report.consistent(), "{report}");
+        report.to_string()
+    };
+    let key = small().key(5);
+    assert!(put(&key, Some(b"short")).contains("5 bytes long"));
+    assert!(put(&key, Some(&[9; 80])).contains("belongs elsewhere"));
+    assert!(put(&key, None).contains("999 of the 1000"));
+    let refused = load(&loaded(small()), Shape::default(), 1, 1, |_, _| {}).unwrap_err();
+    assert!(refused.to_string().contains("not loaded"), "{refused}");
+}
