@@ -46,3 +46,8 @@ pub use thread::{
     yield_now,
 };
 pub use time::{Instant, compute, now, sleep, unix_time};
+
+/// The layer's page, whose examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/runtime.md")]
+struct Page;

@@ -28,7 +28,7 @@ pub fn stack_size() -> usize {
 pub struct Panicked {
     /// The thread's name.
     pub thread: String,
-    /// The panic's message.
+    /// The panic's message; in a simulation with the source line.
     pub message: String,
     /// The thread did not panic: a power cut of its simulated domain, or the end of the simulation, ended it.
     pub power_cut: bool,
@@ -45,6 +45,10 @@ impl Panicked {
             s.clone()
         } else {
             "a panic without a message".to_string()
+        };
+        let message = match sim::panic_place() {
+            Some(place) if !power_cut => format!("{message}, at {place}"),
+            _ => message,
         };
         Panicked { thread: thread.to_string(), message, power_cut }
     }

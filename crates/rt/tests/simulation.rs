@@ -261,6 +261,13 @@ fn panics_are_not_lost() {
         assert!(spawn("doomed", move || -> () { doomed() }).join().is_err());
     })
     .unwrap();
+    let outcome = sim::run(plain(11), || -> () { panic!("with a place") });
+    match outcome.result {
+        Err(Failure::Panic(p)) => {
+            assert!(p.message.starts_with("with a place, at ") && p.message.contains("simulation.rs:"), "{p}")
+        }
+        other => panic!("{other:?}"),
+    }
     let outcome = sim::run(plain(11), move || -> () { doomed() });
     assert!(matches!(outcome.result, Err(Failure::Panic(p)) if p.thread == "main"));
 }

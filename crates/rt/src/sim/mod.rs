@@ -3,13 +3,14 @@
 //!
 //! This file is the public surface and the hooks that the primitives call. `world` holds the state and the scheduler,
 //! `waits` parking and sleeping, `cores` modelled processors, `domain` power cuts, `report` what a stuck simulation
-//! says, `stack` stacks and their overflow.
+//! says, `hook` what a panic says, `stack` stacks and their overflow.
 //!
 //! Invariants: a simulation lives on the OS thread that called [`run`]; several may run at once on different OS
 //! threads. Nothing in here holds a borrow of the world's state across a switch or a callback.
 
 mod cores;
 mod domain;
+mod hook;
 mod report;
 mod stack;
 mod waits;
@@ -19,6 +20,7 @@ pub use domain::{Domain, domain_spawn};
 pub use report::{Failure, StuckReport, Waiting};
 
 pub(crate) use domain::{PowerCut, refuses_spawn, unwind_if_possible};
+pub(crate) use hook::panic_place;
 pub(crate) use waits::{park, sleep, spin, unpark, yield_now};
 pub(crate) use world::{ThreadId, joined, spawn};
 

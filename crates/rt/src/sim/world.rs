@@ -77,6 +77,8 @@ pub(super) struct Thread {
     /// Waits refused while dying.
     pub(super) refused: Cell<u32>,
     pub(super) ghosts: RefCell<Vec<usize>>,
+    /// Where the panic under way was raised.
+    pub(super) panic_place: RefCell<Option<String>>,
 }
 
 impl Thread {
@@ -149,6 +151,7 @@ pub(super) fn run<T>(config: Config, main: impl FnOnce() -> T) -> Outcome<T> {
     assert!(WORLD.with(Cell::get).is_null(), "a simulation cannot be started inside another");
     assert!(config.cores > 0, "a modelled host has at least one core");
     stack::install_overflow_handler();
+    super::hook::install();
     let world = World::new(config);
     let chaos = usize::from(world.config.chaos);
     SIMULATIONS.fetch_add(1, Relaxed);
@@ -289,6 +292,7 @@ impl World {
             unwinding: Cell::new(false),
             refused: Cell::new(0),
             ghosts: RefCell::new(Vec::new()),
+            panic_place: RefCell::new(None),
         });
         state.threads.push(Box::into_raw(thread));
         state.ready.push(id);
