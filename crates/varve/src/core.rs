@@ -10,6 +10,9 @@ use crate::error::{Error, Result};
 use crate::space::Space;
 use crate::wal::Log;
 use std::sync::Arc;
+// Counters order nothing.
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use varve_volume::{Lsn, PageStore};
 
 /// Deliberate faults in the durability protocol, all off. The crash simulation turns them on one at a time to prove that it
@@ -43,9 +46,61 @@ pub(crate) struct Core {
     pub space: Space,
     pub budget: Arc<Budget>,
     pub broken: Broken,
+    pub counters: Counters,
+}
+
+/// What is counted of page changes.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub images: AtomicU64,
+    pub repeated: AtomicU64,
+    pub splits: AtomicU64,
+    pub merges: AtomicU64,
+}
+
+/// Page changes since the database was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PageChangeStats {
+    /// Pages logged whole.
+    pub images: u64,
+    /// Groups encoded again because a checkpoint began meanwhile.
+    pub repeated: u64,
+    /// Nodes divided.
+    pub splits: u64,
+    /// Nodes joined or freed.
+    pub merges: u64,
+}
+
+impl Counters {
+    /// Counts one more.
+    pub fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Relaxed);
+    }
+
+    /// The counts so far.
+    pub fn get(&self) -> PageChangeStats {
+        PageChangeStats {
+            images: self.images.load(Relaxed),
+            repeated: self.repeated.load(Relaxed),
+            splits: self.splits.load(Relaxed),
+            merges: self.merges.load(Relaxed),
+        }
+    }
 }
 
 impl Core {
+    /// Puts the parts together.
+    pub fn new(
+        pool: Arc<Pool>,
+        log: Arc<Log>,
+        store: Arc<dyn PageStore>,
+        space: Space,
+        budget: Arc<Budget>,
+        broken: Broken,
+    ) -> Core {
+        Core { pool, log, store, space, budget, broken, counters: Counters::default() }
+    }
+
     /// Bytes of a page, header included.
     pub fn page_size(&self) -> usize {
         self.store.page_size()

@@ -12,7 +12,7 @@
 
 use crate::btree::edit::PageEdit;
 use crate::buffer::PageWrite;
-use crate::core::Core;
+use crate::core::{Core, Counters};
 use crate::error::{Error, Result};
 use crate::redo;
 use crate::wal::{AppendError, Floor, GroupKind};
@@ -145,7 +145,10 @@ impl<'c> Group<'c> {
             let epoch = (!self.core.broken.image_rule_completed).then_some(self.floor.epoch);
             match self.core.log.append(self.kind, epoch, &body) {
                 Ok(appended) => break Ok(appended.end),
-                Err(AppendError::EpochMoved) => self.floor = current_floor(self.core),
+                Err(AppendError::EpochMoved) => {
+                    self.floor = current_floor(self.core);
+                    Counters::add(&self.core.counters.repeated, 1);
+                }
                 Err(AppendError::Poisoned(cause)) => break Err(Error::Poisoned(cause.to_string())),
                 Err(AppendError::TooLarge { needed, limit }) => {
                     break Err(Error::TransactionTooLarge { what: "log", needed, limit });
@@ -153,6 +156,10 @@ impl<'c> Group<'c> {
             }
         };
         give_back(body);
+        let images = self.pages.iter().filter(|e| e.changed && e.whole).count() as u64;
+        if images > 0 {
+            Counters::add(&self.core.counters.images, images);
+        }
         // A group that could not be logged leaves its pages changed in memory only: the log is latched, so they are never
         // written, and a stamp that no log reaches makes every reader that depends on them fail with the same error.
         let stamp = *appended.as_ref().unwrap_or(&Lsn::MAX);

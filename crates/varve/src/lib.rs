@@ -25,7 +25,13 @@ pub(crate) mod txn;
 pub mod wal;
 
 #[doc(hidden)]
+pub use crate::core::Broken;
+pub use crate::core::PageChangeStats;
+#[doc(hidden)]
 pub use btree::harness as tree_harness;
-pub use db::{CheckReport, Durability, Layout, MIN_CACHE_BYTES, Options};
+pub use db::{
+    CheckReport, Db, Devices, Durability, Figure, Keyspace, KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME,
+    MIN_CACHE_BYTES, Options, Stats, exists,
+};
 pub use error::{Damage, Error, Result};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};

@@ -89,14 +89,8 @@ impl Harness {
         log.start();
         pool.start();
         let space = Space::open(pool.clone(), store.clone(), false)?;
-        let core = Arc::new(Core {
-            pool,
-            log: log.clone(),
-            store,
-            space,
-            budget: Arc::new(Budget::unlimited()),
-            broken: Broken::default(),
-        });
+        let core =
+            Arc::new(Core::new(pool, log.clone(), store, space, Arc::new(Budget::unlimited()), Broken::default()));
         let checkpointer = Checkpointer::new(log, pages, CheckpointConfig::default());
         checkpointer.start();
         let root = PageId(1);

@@ -7,6 +7,7 @@ use super::node::*;
 use super::split;
 use super::{Tree, retire};
 use crate::buffer::PageWrite;
+use crate::core::Counters;
 use crate::error::Result;
 use crate::group::Group;
 use crate::wal::GroupKind;
@@ -114,6 +115,7 @@ impl Tree {
         retire(&mut group.page(right));
         core.space.apply(core, &mut group, &[], &[freed]);
         group.commit()?;
+        Counters::add(&core.counters.merges, 1);
         core.space.freed(&[freed]);
         Ok(Some(Outcome::Merged))
     }
@@ -189,6 +191,7 @@ impl Tree {
             retire(&mut group.page(child_no));
             core.space.apply(core, &mut group, &[], &[child]);
             group.commit()?;
+            Counters::add(&core.counters.merges, 1);
             drop(pin.take());
             core.space.freed(&[child]);
         }

@@ -9,6 +9,7 @@ use super::leaf::KIND_INNER;
 use super::node::*;
 use super::split::{self, Plan};
 use super::{Tree, leaf};
+use crate::core::Counters;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::wal::GroupKind;
@@ -87,6 +88,7 @@ impl Tree {
             .expect("the nodes were validated and the plan is feasible");
         core.space.apply(core, &mut group, &[id], &[]);
         group.commit()?;
+        Counters::add(&core.counters.splits, 1);
         reserved.keep();
         Ok(())
     }
@@ -126,6 +128,7 @@ impl Tree {
         });
         core.space.apply(core, &mut group, &[id], &[]);
         group.commit()?;
+        Counters::add(&core.counters.splits, 1);
         reserved.keep();
         Ok(())
     }

@@ -1,6 +1,10 @@
 //! `Db::check`: every page, every tree, every bit of the space map, against each other.
 
-use crate::error::Damage;
+use super::Inner;
+use super::catalog::{CATALOG, CATALOG_ROOT};
+use crate::btree::Tree;
+use crate::error::{Damage, Result};
+use std::sync::Arc;
 
 /// What a check found.
 #[derive(Debug, Clone, Default)]
@@ -24,4 +28,18 @@ impl CheckReport {
     pub fn is_clean(&self) -> bool {
         self.damages.is_empty()
     }
+}
+
+pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
+    let mut report = CheckReport::default();
+    let core = &inner.core;
+    let mut walk = core.space.begin_check();
+    Tree::open(core.clone(), CATALOG, CATALOG_ROOT).check(&mut walk, &mut report);
+    report.keys = 0;
+    for keyspace in inner.registry.all() {
+        keyspace.tree.check(&mut walk, &mut report);
+        report.keyspaces += 1;
+    }
+    core.space.finish_check(walk, &mut report);
+    Ok(report)
 }

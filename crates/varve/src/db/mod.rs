@@ -1,7 +1,146 @@
 //! The public API: databases and keyspaces. Transactions and snapshots are in `txn`.
 
+mod catalog;
 mod check;
+mod devices;
+mod keyspaces;
+mod memory;
+mod open;
 mod options;
+mod stats;
 
+pub use catalog::{KeyspaceKind, MAX_NAME};
 pub use check::CheckReport;
+pub use devices::{Devices, exists};
+pub use keyspaces::{Keyspace, KeyspaceInfo};
 pub use options::{Durability, Layout, MIN_CACHE_BYTES, Options};
+pub use stats::{Figure, Stats};
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::wal::checkpoint::Checkpointer;
+use crate::wal::recovery::RecoveryReport;
+use keyspaces::Registry;
+use std::path::Path;
+use std::sync::Arc;
+use varve_device::DirLock;
+use varve_rt::Mutex;
+use varve_rt::atomic::{AtomicBool, Ordering};
+
+/// An open database. Cheap to clone; all clones are the same database. Close it with [`Db::close`]: a database that is merely
+/// dropped stays correct and is recovered at the next open, as after a crash.
+///
+/// ```
+/// # fn main() -> varve::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("varve-doc-{}", std::process::id()));
+/// # let _ = std::fs::remove_dir_all(&dir);
+/// use varve::{Db, Options};
+///
+/// let db = Db::open_or_create(&dir, Options::default())?;
+/// let accounts = db.keyspace_or_create("accounts")?;
+/// accounts.put(b"alice", b"10")?;
+/// db.transact(|tx| {
+///     let alice = tx.get(&accounts, b"alice")?.expect("put above");
+///     tx.put(&accounts, b"bob", &alice)?;
+///     tx.delete(&accounts, b"alice")
+/// })?;
+/// assert_eq!(accounts.get(b"bob")?.as_deref(), Some(&b"10"[..]));
+/// db.close()?;
+/// # let _ = std::fs::remove_dir_all(&dir);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Db {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What all handles of a database share.
+pub(crate) struct Inner {
+    pub core: Arc<Core>,
+    pub registry: Registry,
+    pub options: Options,
+    checkpointer: Option<Arc<Checkpointer>>,
+    devices: Devices,
+    recovery: RecoveryReport,
+    closed: AtomicBool,
+    lock: Mutex<Option<DirLock>>,
+}
+
+impl Db {
+    /// Creates a database in a directory that holds none. The directory is made if need be.
+    pub fn create(path: impl AsRef<Path>, layout: &Layout, options: Options) -> Result<Db> {
+        open::create_dir(path.as_ref(), layout, options)
+    }
+
+    /// Opens the database in a directory, recovering it first if it was not closed.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Db> {
+        open::open_dir(path.as_ref(), options)
+    }
+
+    /// Opens the database in a directory, or creates one there with the default layout.
+    pub fn open_or_create(path: impl AsRef<Path>, options: Options) -> Result<Db> {
+        if exists(path.as_ref()) { Db::open(path, options) } else { Db::create(path, &Layout::default(), options) }
+    }
+
+    /// Creates a database on devices: modelled ones, wrapped ones, or files opened by the caller.
+    pub fn create_on(devices: Devices, layout: &Layout, options: Options) -> Result<Db> {
+        open::create_on(devices, layout, options, None)
+    }
+
+    /// Opens the database on devices, recovering it first if it was not closed.
+    pub fn open_on(devices: Devices, options: Options) -> Result<Db> {
+        open::open_on(devices, options, None)
+    }
+
+    /// Ends background work, writes what is dirty and marks the database closed. Fails with [`Error::Invalid`] while
+    /// transactions or snapshots are open. Other handles get [`Error::Closed`] from here on.
+    pub fn close(self) -> Result<()> {
+        open::close(&self.inner)
+    }
+
+    /// Writes every page that is dirty now and moves the redo point up, so that recovery has nothing older to redo.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.inner.live_for_write()?;
+        match &self.inner.checkpointer {
+            Some(checkpointer) => checkpointer.checkpoint(),
+            None => Err(Error::ReadOnly("a checkpoint writes".into())),
+        }
+    }
+
+    /// Reads the whole database and reports every damage found: checksums, structure of each keyspace, free space.
+    pub fn check(&self) -> Result<CheckReport> {
+        self.inner.live()?;
+        check::run(&self.inner)
+    }
+
+    /// Counters and sizes since the database was opened.
+    pub fn stats(&self) -> Stats {
+        stats::collect(&self.inner)
+    }
+
+    /// What the last open had to recover.
+    pub fn recovery_report(&self) -> &RecoveryReport {
+        &self.inner.recovery
+    }
+}
+
+impl Inner {
+    /// Fails when the database was closed.
+    pub fn live(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Fails when the database was closed or cannot be written.
+    pub fn live_for_write(&self) -> Result<()> {
+        self.live()?;
+        if self.options.read_only {
+            return Err(Error::ReadOnly(
+                "the database was opened for reading only; open it again without read_only".into(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

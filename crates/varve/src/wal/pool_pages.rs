@@ -9,8 +9,8 @@ use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, WriteWhy};
 
 /// See the module.
 pub(crate) struct PoolPages {
-    pool: Arc<Pool>,
-    store: Arc<dyn PageStore>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) store: Arc<dyn PageStore>,
 }
 
 impl PoolPages {

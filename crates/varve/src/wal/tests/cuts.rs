@@ -229,7 +229,10 @@ fn what_was_acknowledged_survives_every_cut_and_nothing_is_invented() {
         opened += totals.opened;
         orphans += totals.orphans;
     }
-    assert!(recovered > 10_000 && opened > 500 && orphans > 0, "{recovered} groups, {opened} openings, {orphans} orphans");
+    assert!(
+        recovered > 10_000 && opened > 500 && orphans > 0,
+        "{recovered} groups, {opened} openings, {orphans} orphans"
+    );
 }
 
 #[test]

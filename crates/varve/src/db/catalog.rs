@@ -1,0 +1,116 @@
+//! The catalog: which keyspaces exist. A B+-tree of its own, rooted at page 1, keyspace 0.
+//!
+//! Key: the keyspace's number, u32 big endian. Value, little endian: version u8, kind u8, state u8, reserved u8, u32 reserved,
+//! root page u64, then the name in UTF-8. State 1 marks a keyspace whose pages are being freed; the next open goes on with
+//! that. Every change of the catalog is one entry in one log group.
+
+use crate::error::{Error, Result};
+use varve_volume::{KeyspaceId, PageId};
+
+/// Keyspace of the catalog tree itself.
+pub(crate) const CATALOG: KeyspaceId = KeyspaceId(0);
+/// Root of the catalog tree.
+pub(crate) const CATALOG_ROOT: PageId = PageId(1);
+/// Longest name of a keyspace, bytes.
+pub const MAX_NAME: usize = 255;
+
+const VERSION: u8 = 1;
+const KIND_TREE: u8 = 0;
+const FIXED: usize = 16;
+
+/// What a keyspace is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyspaceKind {
+    /// A B+-tree.
+    Tree,
+}
+
+/// A catalog entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub kind: KeyspaceKind,
+    pub id: KeyspaceId,
+    pub root: PageId,
+    pub name: String,
+    /// Its pages are being freed.
+    pub dropping: bool,
+}
+
+/// Catalog key of a keyspace.
+pub(crate) fn key(id: KeyspaceId) -> [u8; 4] {
+    id.0.to_be_bytes()
+}
+
+impl Entry {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; FIXED];
+        out[0] = VERSION;
+        out[1] = match self.kind {
+            KeyspaceKind::Tree => KIND_TREE,
+        };
+        out[2] = u8::from(self.dropping);
+        out[8..16].copy_from_slice(&self.root.0.to_le_bytes());
+        out.extend_from_slice(self.name.as_bytes());
+        out
+    }
+
+    pub fn decode(key: &[u8], value: &[u8]) -> Result<Entry> {
+        let bad = |what: String| {
+            Error::corrupt_page(CATALOG_ROOT, Some(CATALOG), format!("catalog entry {key:02x?}: {what}"))
+        };
+        let id = key.try_into().map(u32::from_be_bytes).map_err(|_| bad("its key is not four bytes".into()))?;
+        if value.len() < FIXED {
+            return Err(bad(format!("{} bytes, at least {FIXED} expected", value.len())));
+        }
+        if value[0] > VERSION {
+            return Err(Error::Version { what: "catalog entry", found: value[0].into(), supported: VERSION.into() });
+        }
+        let kind = match value[1] {
+            KIND_TREE => KeyspaceKind::Tree,
+            other => return Err(bad(format!("unknown kind {other}"))),
+        };
+        let root = u64::from_le_bytes(value[8..16].try_into().expect("eight bytes"));
+        let name = std::str::from_utf8(&value[FIXED..]).map_err(|_| bad("its name is not UTF-8".into()))?.to_string();
+        Ok(Entry { kind, id: KeyspaceId(id), root: PageId(root), name, dropping: value[2] == 1 })
+    }
+}
+
+/// Refuses names that could not be typed or told apart.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+        return Err(Error::Invalid(format!(
+            "keyspace name {name:?}: use 1 to {MAX_NAME} bytes of UTF-8 without control characters"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_survive_encoding_and_damage_is_an_error() {
+        let entry = Entry {
+            kind: KeyspaceKind::Tree,
+            id: KeyspaceId(7),
+            root: PageId(1 << 40),
+            name: "größe".into(),
+            dropping: true,
+        };
+        let bytes = entry.encode();
+        assert_eq!(Entry::decode(&key(entry.id), &bytes).unwrap(), entry);
+        assert!(Entry::decode(&key(entry.id), &bytes[..15]).is_err());
+        assert!(Entry::decode(b"longer", &bytes).is_err());
+        assert!(Entry::decode(&key(entry.id), &[9; 16]).is_err());
+        assert!(Entry::decode(&key(entry.id), &[1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+    }
+
+    #[test]
+    fn names_are_checked() {
+        assert!(check_name("stock").is_ok());
+        for bad in ["", "a\0b", "tab\t", &"x".repeat(256)] {
+            assert!(check_name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Keyspaces: named trees, made, found and dropped through the catalog.
+//!
+//! Catalog changes are log groups of their own (not transactions) under the registry's lock. Dropping marks the catalog entry,
+//! durably; its pages are given back once no handle is left, in bounded groups, and the entry goes last. An interrupted drop
+//! is finished by the next open.
+//!
+//! Lock order: the registry's lock before any latch; never taken with a latch held.
+
+use super::catalog::{self, CATALOG, CATALOG_ROOT, Entry, KeyspaceKind, check_name};
+use super::{Db, Inner};
+use crate::btree::{self, CellValue, Direction, ReadAhead, Tree, ValueRef, leaf};
+use crate::buffer::PageWrite;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::group::Group;
+use crate::wal::GroupKind;
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+use varve_rt::Mutex;
+use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_volume::{KeyspaceId, Lsn, PageId};
+
+/// A keyspace of an open database: an ordered map of its own within the database's transactions. Cheap to clone.
+#[derive(Clone)]
+pub struct Keyspace {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) db: Arc<Inner>,
+}
+
+/// What handles of a keyspace share.
+pub(crate) struct Shared {
+    name: String,
+    pub tree: Tree,
+    dropped: AtomicBool,
+}
+
+impl Shared {
+    fn new(core: &Arc<Core>, entry: &Entry) -> Shared {
+        let tree = Tree::open(core.clone(), entry.id, entry.root);
+        Shared { name: entry.name.clone(), tree, dropped: AtomicBool::new(entry.dropping) }
+    }
+
+    fn id(&self) -> KeyspaceId {
+        self.tree.keyspace()
+    }
+
+    fn entry(&self, dropping: bool) -> Entry {
+        Entry { kind: KeyspaceKind::Tree, id: self.id(), root: self.tree.root(), name: self.name.clone(), dropping }
+    }
+}
+
+/// What `Db::keyspaces` tells of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyspaceInfo {
+    /// Its name.
+    pub name: String,
+    /// Its number in log records, page headers and messages.
+    pub id: KeyspaceId,
+    /// What it is made of.
+    pub kind: KeyspaceKind,
+    /// Root page of its tree.
+    pub root: PageId,
+}
+
+impl Keyspace {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Its number in log records, page headers and messages.
+    pub fn id(&self) -> KeyspaceId {
+        self.shared.tree.keyspace()
+    }
+
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.shared.tree
+    }
+
+    /// Fails when the keyspace was dropped or the database closed.
+    pub(crate) fn live(&self) -> Result<()> {
+        self.db.live()?;
+        if self.shared.dropped.load(Ordering::Acquire) {
+            return Err(Error::NoSuchKeyspace(self.shared.name.clone()));
+        }
+        Ok(())
+    }
+
+    /// Whether the handle belongs to this database.
+    pub(crate) fn belongs_to(&self, db: &Arc<Inner>) -> Result<()> {
+        if Arc::ptr_eq(&self.db, db) {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!("keyspace {:?} belongs to another database", self.name())))
+    }
+}
+
+impl std::fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keyspace").field("name", &self.name()).field("id", &self.id().0).finish()
+    }
+}
+
+impl Db {
+    /// Opens a keyspace by name.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.inner.live()?;
+        match self.inner.registry.find(name) {
+            Some(shared) => Ok(Keyspace { shared, db: self.inner.clone() }),
+            None => Err(Error::NoSuchKeyspace(name.to_string())),
+        }
+    }
+
+    /// Makes a keyspace, durably. Fails with [`Error::AlreadyExists`] if there is one of that name.
+    pub fn create_keyspace(&self, name: &str) -> Result<Keyspace> {
+        match self.inner.make_keyspace(name)? {
+            (shared, true) => Ok(Keyspace { shared, db: self.inner.clone() }),
+            (_, false) => Err(Error::AlreadyExists(format!("keyspace {name:?}: the database"))),
+        }
+    }
+
+    /// Opens a keyspace by name, making it if there is none.
+    pub fn keyspace_or_create(&self, name: &str) -> Result<Keyspace> {
+        if let Some(shared) = self.inner.registry.find(name) {
+            self.inner.live()?;
+            return Ok(Keyspace { shared, db: self.inner.clone() });
+        }
+        let (shared, _) = self.inner.make_keyspace(name)?;
+        Ok(Keyspace { shared, db: self.inner.clone() })
+    }
+
+    /// All keyspaces, by name.
+    pub fn keyspaces(&self) -> Result<Vec<KeyspaceInfo>> {
+        self.inner.live()?;
+        let state = self.inner.registry.state.lock();
+        let info = |s: &Arc<Shared>| KeyspaceInfo {
+            name: s.name.clone(),
+            id: s.tree.keyspace(),
+            kind: KeyspaceKind::Tree,
+            root: s.tree.root(),
+        };
+        Ok(state.live.values().map(info).collect())
+    }
+
+    /// Drops a keyspace and everything in it, durably. Handles that are still about fail with [`Error::NoSuchKeyspace`] from
+    /// here on; its pages become free when the last handle is gone (at the latest when the database is opened again).
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.inner.live_for_write()?;
+        let registry = &self.inner.registry;
+        let mut state = registry.state.lock();
+        let Some(shared) = state.live.get(name).cloned() else {
+            return Err(Error::NoSuchKeyspace(name.to_string()));
+        };
+        let end = registry.set(&self.inner.core, &shared.entry(true), None)?;
+        shared.dropped.store(true, Ordering::Release);
+        state.live.remove(name);
+        state.dropped.push(shared);
+        drop(state);
+        self.inner.core.log.wait_durable(end)?;
+        registry.finish_drops(&self.inner.core)
+    }
+}
+
+impl Inner {
+    fn make_keyspace(self: &Arc<Self>, name: &str) -> Result<(Arc<Shared>, bool)> {
+        self.live_for_write()?;
+        check_name(name)?;
+        let mut state = self.registry.state.lock();
+        if let Some(shared) = state.live.get(name) {
+            return Ok((shared.clone(), false));
+        }
+        let core = &self.core;
+        let id = KeyspaceId(1 + state.live.values().chain(&state.dropped).map(|s| s.id().0).max().unwrap_or(0));
+        let reserved = core.space.reserve(core, 1)?;
+        let root = reserved.ids()[0];
+        let entry = Entry { kind: KeyspaceKind::Tree, id, root, name: name.to_string(), dropping: false };
+        let end = self.registry.set(core, &entry, Some(root))?;
+        reserved.keep();
+        core.log.wait_durable(end)?;
+        let shared = Arc::new(Shared::new(core, &entry));
+        state.live.insert(name.to_string(), shared.clone());
+        Ok((shared, true))
+    }
+}
+
+/// Keyspaces of an open database.
+pub(crate) struct Registry {
+    catalog: Tree,
+    state: Mutex<State>,
+}
+
+struct State {
+    live: BTreeMap<String, Arc<Shared>>,
+    /// Dropped, pages not yet given back.
+    dropped: Vec<Arc<Shared>>,
+}
+
+impl Registry {
+    /// Reads the catalog.
+    pub fn load(core: &Arc<Core>) -> Result<Registry> {
+        let catalog = Tree::open(core.clone(), CATALOG, CATALOG_ROOT);
+        let mut state = State { live: BTreeMap::new(), dropped: Vec::new() };
+        let (mut from, mut ahead): (Vec<u8>, _) = (Vec::new(), ReadAhead::default());
+        loop {
+            let mut rows = Vec::new();
+            let range = (Bound::Included(&from[..]), Bound::Unbounded);
+            let end = catalog.read_leaf_batch(range.0, range.1, Direction::Forward, &mut ahead, |key, value| {
+                rows.push(match value {
+                    ValueRef::Inline(value) => Entry::decode(key, value),
+                    ValueRef::Overflow(_) => Err(bad_catalog("an entry is too long")),
+                });
+                ControlFlow::Continue(())
+            })?;
+            for entry in rows {
+                let entry = entry?;
+                let shared = Arc::new(Shared::new(core, &entry));
+                if entry.dropping {
+                    state.dropped.push(shared);
+                } else if state.live.insert(entry.name, shared).is_some() {
+                    return Err(bad_catalog("two keyspaces have one name"));
+                }
+            }
+            match end.next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        Ok(Registry { catalog, state: Mutex::new(state) })
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<Shared>> {
+        self.state.lock().live.get(name).cloned()
+    }
+
+    /// Name of a keyspace, for messages.
+    pub fn name_of(&self, id: KeyspaceId) -> Option<String> {
+        self.state.lock().live.values().find(|s| s.id() == id).map(|s| s.name.clone())
+    }
+
+    /// Keyspaces that own pages, for `check`.
+    pub fn all(&self) -> Vec<Arc<Shared>> {
+        let state = self.state.lock();
+        state.live.values().chain(&state.dropped).cloned().collect()
+    }
+
+    /// Sets a keyspace's entry in one log group; with `new_root` (a reserved page), the tree's empty root appears in it too.
+    fn set(&self, core: &Core, entry: &Entry, new_root: Option<PageId>) -> Result<Lsn> {
+        let (key, value) = (catalog::key(entry.id), entry.encode());
+        let value = CellValue::Inline(&value);
+        let room = leaf::cell_size(&key, &value);
+        let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
+        let page = self.leaf(&key, room)?;
+        // The leaf is latched already; a new page's latch is nobody else's, so the order of latches is kept.
+        if let Some(root) = new_root {
+            Tree::create_root(core, &mut group, entry.id, root)?;
+        }
+        let n = group.add(page);
+        leaf::put(&mut group.page(n), &key, value).expect("prepared");
+        core.space.apply(core, &mut group, new_root.as_slice(), &[]);
+        group.commit()
+    }
+
+    /// Removes the entry of a keyspace whose tree was cleared, and frees the tree's root, in one log group.
+    fn remove(&self, core: &Core, tree: &Tree) -> Result<()> {
+        let key = catalog::key(tree.keyspace());
+        let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
+        let page = self.leaf(&key, 0)?;
+        let root = tree.free_root(&mut group)?;
+        let n = group.add(page);
+        leaf::remove(&mut group.page(n), &key).expect("prepared");
+        core.space.apply(core, &mut group, &[], &[root]);
+        group.commit()?;
+        core.space.freed(&[root]);
+        Ok(())
+    }
+
+    /// The catalog's leaf for `key`, latched, with room, and found sound.
+    fn leaf(&self, key: &[u8], room: usize) -> Result<PageWrite<'_>> {
+        let page = self.catalog.write_leaf(key, room)?;
+        let id = page.id();
+        leaf::prepare(page.bytes(), key, room).map_err(|damage| btree::corrupt(id, CATALOG, damage))?;
+        Ok(page)
+    }
+
+    /// Gives back the pages of dropped keyspaces that nobody holds any more.
+    pub fn finish_drops(&self, core: &Arc<Core>) -> Result<()> {
+        let mut state = self.state.lock();
+        let (ready, held): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.dropped).into_iter().partition(|s| Arc::strong_count(s) == 1);
+        state.dropped = held;
+        for shared in ready {
+            shared.tree.clear()?;
+            self.remove(core, &shared.tree)?;
+        }
+        Ok(())
+    }
+}
+
+fn bad_catalog(what: &str) -> Error {
+    Error::corrupt_page(CATALOG_ROOT, Some(CATALOG), format!("catalog: {what}"))
+}

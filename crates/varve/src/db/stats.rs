@@ -1,0 +1,183 @@
+//! `Db::stats`: every counter of the layers, in one plain structure, and as named rows for tables and exporters.
+
+use super::Inner;
+use crate::budget::ClassUse;
+use crate::buffer::PoolStats;
+use crate::core::PageChangeStats;
+use crate::wal::LogStats;
+use crate::wal::checkpoint::CheckpointStats;
+use varve_device::{DeviceStats, OpStats};
+
+/// Counters since the database was opened, and sizes as they are now.
+#[derive(Debug, Clone)]
+pub struct Stats {
+    /// Bytes of a page.
+    pub page_size: usize,
+    /// Pages that the data device holds.
+    pub pages: u64,
+    /// Of these, pages that nothing is stored in.
+    pub free_pages: u64,
+    /// The buffer pool.
+    pub pool: PoolStats,
+    /// The log.
+    pub log: LogStats,
+    /// Checkpoints.
+    pub checkpoints: CheckpointStats,
+    /// Page changes: images logged, nodes divided and joined.
+    pub changes: PageChangeStats,
+    /// Memory by class.
+    pub budget: Vec<ClassUse>,
+    /// The data device.
+    pub data_device: DeviceStats,
+    /// The log device.
+    pub log_device: DeviceStats,
+    /// How the data and log devices are accessed, and why not in a better way if so.
+    pub access: Vec<String>,
+}
+
+/// A figure of [`Stats::rows`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Figure {
+    /// A count or a size.
+    Number(u64),
+    /// A ratio.
+    Ratio(f64),
+    /// Words.
+    Text(String),
+}
+
+impl std::fmt::Display for Figure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Figure::Number(n) => n.fmt(f),
+            Figure::Ratio(r) => write!(f, "{r:.4}"),
+            Figure::Text(t) => f.write_str(t),
+        }
+    }
+}
+
+pub(super) fn collect(inner: &Inner) -> Stats {
+    let core = &inner.core;
+    let access = |name: &str, device: &dyn varve_device::Device| {
+        let info = device.info();
+        let fallback = info.fallback.map(|f| format!(" (fallback: {f})")).unwrap_or_default();
+        format!("{name}: {}{fallback}", info.access)
+    };
+    Stats {
+        page_size: core.page_size(),
+        pages: core.store.pages(),
+        free_pages: core.space.usage().1,
+        pool: core.pool.stats(),
+        log: core.log.stats(),
+        checkpoints: inner.checkpointer.as_ref().map(|c| c.stats()).unwrap_or_default(),
+        changes: core.counters.get(),
+        budget: core.budget.report(),
+        data_device: inner.devices.data.stats(),
+        log_device: inner.devices.log.stats(),
+        access: vec![access("data", &*inner.devices.data), access("log", &*inner.devices.log)],
+    }
+}
+
+impl Stats {
+    /// The figures by name, in a stable order.
+    pub fn rows(&self) -> Vec<(String, Figure)> {
+        let mut rows = Rows(Vec::new());
+        rows.number("page_size", self.page_size as u64);
+        rows.number("pages", self.pages);
+        rows.number("free_pages", self.free_pages);
+        self.pool_rows(&mut rows);
+        self.log_rows(&mut rows);
+        self.engine_rows(&mut rows);
+        for (name, device) in [("data", &self.data_device), ("log", &self.log_device)] {
+            for (op, s) in [("reads", &device.read), ("writes", &device.write), ("flushes", &device.flush)] {
+                rows.operation(&format!("device.{name}.{op}"), s);
+            }
+        }
+        for class in &self.budget {
+            let name = class.class.name().replace(' ', "_");
+            rows.number(&format!("memory.{name}.used"), class.used);
+            rows.number(&format!("memory.{name}.limit"), class.limit);
+        }
+        for (name, text) in ["device.data.access", "device.log.access"].iter().zip(&self.access) {
+            rows.0.push((name.to_string(), Figure::Text(text.clone())));
+        }
+        rows.0
+    }
+
+    fn pool_rows(&self, rows: &mut Rows) {
+        let (p, t) = (&self.pool, self.pool.total());
+        rows.0.push(("pool.hit_ratio".into(), Figure::Ratio(p.hit_ratio())));
+        for (name, n) in [
+            ("frames", p.frames),
+            ("free", p.free),
+            ("dirty", p.dirty),
+            ("hits", t.hits),
+            ("misses", t.misses),
+            ("prefetched", t.prefetched),
+            ("evicted_clean", t.evicted_clean),
+            ("evicted_dirty", t.evicted_dirty),
+            ("written", t.written),
+            ("single_page_flushes", p.single_page_flushes),
+            ("stalls", p.stalls),
+            ("stall_ns", p.stall_ns),
+            ("replacement_writes", p.replacement_writes),
+            ("recoverability_writes", p.recoverability_writes),
+            ("checkpoint_writes", p.checkpoint_writes),
+            ("log_forces", p.log_forces),
+            ("write_errors", p.write_errors),
+            ("read_errors", p.read_errors),
+        ] {
+            rows.number(&format!("pool.{name}"), n);
+        }
+    }
+
+    fn log_rows(&self, rows: &mut Rows) {
+        let (l, c) = (&self.log, &self.checkpoints);
+        for (name, n) in [
+            ("log.groups", l.groups),
+            ("log.group_bytes", l.group_bytes),
+            ("log.writes", l.writes),
+            ("log.written_bytes", l.written_bytes),
+            ("log.padding_bytes", l.padding_bytes),
+            ("log.waits", l.waits),
+            ("log.space_waits", l.space_waits),
+            ("log.capacity", l.capacity),
+            ("log.age", l.age),
+            ("log.end_lsn", l.end),
+            ("log.durable_lsn", l.durable),
+            ("checkpoint.completed", c.completed),
+            ("checkpoint.failed", c.failed),
+            ("checkpoint.last_ns", c.last_ns),
+            ("checkpoint.redo_budget", c.redo_budget),
+        ] {
+            rows.number(name, n);
+        }
+    }
+
+    fn engine_rows(&self, rows: &mut Rows) {
+        let c = &self.changes;
+        for (name, n) in [
+            ("groups.page_images", c.images),
+            ("groups.repeated", c.repeated),
+            ("tree.splits", c.splits),
+            ("tree.merges", c.merges),
+        ] {
+            rows.number(name, n);
+        }
+    }
+}
+
+struct Rows(Vec<(String, Figure)>);
+
+impl Rows {
+    fn number(&mut self, name: &str, n: u64) {
+        self.0.push((name.to_string(), Figure::Number(n)));
+    }
+
+    fn operation(&mut self, name: &str, s: &OpStats) {
+        self.number(name, s.count);
+        self.number(&format!("{name}.bytes"), s.bytes);
+        self.number(&format!("{name}.nanos"), s.nanos);
+        self.number(&format!("{name}.errors"), s.errors);
+    }
+}
