@@ -181,12 +181,14 @@ impl LogReader {
     /// The group that begins at `lsn`, if a valid one does. Its body is left in `self.body`.
     fn group_at(&mut self, lsn: Lsn) -> Result<Option<GroupHeader>> {
         let Some(header) = self.header_at(lsn)? else { return Ok(None) };
+        // The zeros that align the next group are the group's too.
         let mut body = std::mem::take(&mut self.body);
-        body.resize(header.body_len as usize, 0);
+        body.resize((header.end() - lsn) as usize - GROUP_HEADER, 0);
         let there = self.read(lsn + GROUP_HEADER as u64, &mut body);
-        let whole = self.broken_partial_group || crc32c::crc32c(&body) == header.body_crc;
+        let zeros = body.split_off(header.body_len as usize);
+        let whole = crc32c::crc32c(&body) == header.body_crc && zeros.iter().all(|&b| b == 0);
         self.body = body;
-        Ok((there? && whole).then_some(header))
+        Ok((there? && (whole || self.broken_partial_group)).then_some(header))
     }
 
     fn padding_at(&mut self, lsn: Lsn) -> Result<bool> {
@@ -220,7 +222,7 @@ impl LogReader {
             return bad("L5", format!("it was known to be durable to LSN {}", self.known));
         }
         // Groups after it: each write begins at a block boundary, nearly always with a group's header.
-        let (mut block, mut orphans) = (block_floor(at) + BLOCK, 0);
+        let (mut block, mut orphans) = (block_ceil(at), 0);
         let newest = self.sb.runs.last().expect("never empty").number;
         while block < self.limit() {
             let mut bytes = [0u8; GROUP_HEADER];

@@ -3,7 +3,9 @@
 mod basic;
 mod checkpoints;
 mod cuts;
+mod damage;
 mod pages;
+mod stress;
 mod torn_model;
 
 use super::*;
