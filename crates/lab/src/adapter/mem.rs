@@ -152,6 +152,10 @@ impl Store for MemStore {
         Ok(MemKeyspace(state.names.len() - 1))
     }
 
+    fn find_keyspace(&self, name: &str) -> Result<Option<MemKeyspace>> {
+        Ok(self.state.lock().names.iter().position(|n| n == name).map(MemKeyspace))
+    }
+
     fn begin(&self, mode: TxMode, _durability: Durability) -> Result<MemTxn<'_>> {
         varve_rt::compute(self.options.op_time);
         let mut state = self.state.lock();

@@ -97,6 +97,9 @@ pub trait Store: Send + Sync + 'static {
     /// Opens the keyspace of this name, creating it if there is none.
     fn keyspace(&self, name: &str) -> Result<Self::Keyspace>;
 
+    /// Opens the keyspace of this name; `None` if there is none.
+    fn find_keyspace(&self, name: &str) -> Result<Option<Self::Keyspace>>;
+
     /// Begins a transaction. `durability` is that of its commit.
     fn begin(&self, mode: TxMode, durability: Durability) -> Result<Self::Txn<'_>>;
 

@@ -96,6 +96,25 @@ impl Interval {
     }
 }
 
+impl std::fmt::Display for Interval {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64 / self.length.as_secs_f64().max(1e-9);
+        write!(
+            f,
+            "{:>6.1} s  {:>9.0} tx/s  {:>7.0} retries  {:>8.1} MiB/s written",
+            self.at.as_secs_f64(),
+            self.per_second(),
+            self.retries,
+            mib(self.stats.bytes_written)
+        )?;
+        match self.stats.hit_ratio() {
+            Some(ratio) => write!(f, "  {:.2} % hits", 100.0 * ratio)?,
+            None => {}
+        }
+        if self.warming_up { write!(f, "  (warm-up)") } else { Ok(()) }
+    }
+}
+
 /// Response times of one transaction type, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
 pub struct Latency {

@@ -46,7 +46,10 @@ pub struct LoadProgress {
 
 /// Reads what the loader wrote down: `None` if the store holds no completely loaded TPC-C data.
 pub fn loaded<S: Store>(store: &S) -> Result<Option<Loaded>> {
-    read_meta(store, &store.keyspace("tpcc_meta")?, b"loaded")
+    match store.find_keyspace("tpcc_meta")? {
+        Some(meta) => read_meta(store, &meta, b"loaded"),
+        None => Ok(None),
+    }
 }
 
 fn read_meta<S: Store>(store: &S, meta: &S::Keyspace, name: &[u8]) -> Result<Option<Loaded>> {

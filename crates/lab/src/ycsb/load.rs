@@ -36,7 +36,7 @@ pub fn loaded<S: Store>(store: &S) -> Result<Option<Loaded>> {
 }
 
 fn read_meta<S: Store>(store: &S, name: &[u8]) -> Result<Option<Loaded>> {
-    let meta = store.keyspace("ycsb_meta")?;
+    let Some(meta) = store.find_keyspace("ycsb_meta")? else { return Ok(None) };
     let bytes = transact(store, TxMode::ReadOnly, Durability::Sync, |tx| {
         Ok((tx.get(&meta, name, |v| v.map(<[u8]>::to_vec))?, End::Commit))
     })?;
@@ -122,7 +122,7 @@ pub fn load<S: Store>(
 /// each ascend.
 fn keys_of_part(shape: &Shape, part: u64, parts: u64) -> Vec<(YcsbKey, u64)> {
     let place =
-        |n: u64| if shape.ordered { n / PART } else { (u128::from(scatter(n)) * u128::from(parts) >> 64) as u64 };
+        |n: u64| if shape.ordered { n / PART } else { ((u128::from(scatter(n)) * u128::from(parts)) >> 64) as u64 };
     let numbers = if shape.ordered { part * PART..((part + 1) * PART).min(shape.records) } else { 0..shape.records };
     let mut keys: Vec<_> = numbers.filter(|n| place(*n) == part).map(|n| (shape.key(n), n)).collect();
     keys.sort_unstable();
