@@ -406,6 +406,44 @@ fn the_end_unwinds_the_rest() {
     assert_eq!(*shared.lock(), 6, "and the lock works outside the simulation");
 }
 
+/// Locks that were used on OS threads before work, contended, inside a simulation, and afterwards outside again.
+#[test]
+fn locks_move_between_worlds() {
+    let m = Arc::new(Mutex::new(0u64));
+    let l = Arc::new(RwLock::new(0u64));
+    for round in 0..3u64 {
+        *m.lock() += 1;
+        *l.write() += 1;
+        let (m2, l2) = (m.clone(), l.clone());
+        sim::run(if round == 1 { chaotic(round) } else { plain(round) }, move || {
+            let t: Vec<_> = (0..4)
+                .map(|i| {
+                    let (m, l) = (m2.clone(), l2.clone());
+                    spawn(format!("mover {i}"), move || {
+                        for _ in 0..20 {
+                            let mut g = m.lock();
+                            let seen = *g;
+                            sleep(US);
+                            *g = seen + 1;
+                            drop(g);
+                            let r = l.read();
+                            sleep(US);
+                            drop(r);
+                            let mut g = l.write();
+                            let seen = *g;
+                            sleep(US);
+                            *g = seen + 1;
+                        }
+                    })
+                })
+                .collect();
+            t.into_iter().for_each(|t| t.join().unwrap());
+        })
+        .unwrap();
+        assert_eq!((*m.lock(), *l.read()), (81 * (round + 1), 81 * (round + 1)));
+    }
+}
+
 /// Simulations on several OS threads of one process do not disturb each other.
 #[test]
 fn simulations_run_in_parallel() {
