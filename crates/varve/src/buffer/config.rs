@@ -67,7 +67,8 @@ pub enum CleanerKind {
     Off,
 }
 
-/// Read-ahead.
+/// Read-ahead. Hints from above ([`crate::buffer::Pool::prefetch`]) are always followed; the patterns, which guess and may read
+/// pages that are free, are off by default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadAhead {
     /// Misses in a row on ascending neighbours that start read-ahead; 0 = never.
@@ -108,7 +109,7 @@ impl PoolConfig {
                 max_dirty: 75,
                 low_water: 50,
             },
-            read_ahead: ReadAhead { linear_threshold: 8, window: 32, random_threshold: 0, queue: 256, batch: 32 },
+            read_ahead: ReadAhead { linear_threshold: 0, window: 32, random_threshold: 0, queue: 256, batch: 32 },
             write_batch: (frames / 32).clamp(1, 64),
             staging_pages: (frames / 16).clamp(2, 256),
             hit_buffer: 64,

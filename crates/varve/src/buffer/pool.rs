@@ -14,6 +14,7 @@ use super::table;
 use super::victim::{self, VictimStrategy};
 use crate::error::{Error, Result};
 use std::sync::Arc;
+use std::time::Duration;
 use varve_rt::Mutex;
 use varve_rt::atomic::Ordering::*;
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, page};
@@ -210,25 +211,34 @@ impl Pool {
         }
     }
 
-    /// The page is freed: drops its frame, dirty or not, without writing. A pinned page, or one whose write is under way, stays
-    /// resident for now but is no longer dirty. Waits for the page's latch.
+    /// The page is freed: drops its frame, dirty or not, without writing. A pinned page stays resident until it is unpinned and
+    /// evicted, but is no longer dirty. Waits for the page's latch and for a write of it under way, so that afterwards the store
+    /// may be told that the page is free.
     pub fn discard(&self, id: PageId) {
-        let Some((inst, slot)) = self.latch_resident(id) else { return };
-        let frame = inst.frame(slot);
-        let mut lists = inst.lock();
-        inst.undirty(&mut lists, slot);
-        self.counters.discarded.inc();
-        frame.state.fetch_or(STALE, AcqRel);
-        let gone = frame.pins.load(Acquire) == 0 && !frame.is(WRITING | DIRTY);
-        if gone {
-            inst.unlink(&mut lists, slot, Unlink::Discarded);
-            inst.withdraw(&mut lists, slot);
-        }
-        drop(lists);
-        // SAFETY: latched by `latch_resident`.
-        unsafe { frame.latch.unlock_exclusive() };
-        if gone {
-            inst.free(slot);
+        while let Some((inst, slot)) = self.latch_resident(id) {
+            let frame = inst.frame(slot);
+            let mut lists = inst.lock();
+            inst.undirty(&mut lists, slot);
+            frame.state.fetch_or(STALE, AcqRel);
+            if frame.is(WRITING) {
+                // SAFETY: latched by `latch_resident`.
+                unsafe { frame.latch.unlock_exclusive() };
+                inst.wait_for_write(&mut lists, Duration::from_millis(100));
+                continue;
+            }
+            self.counters.discarded.inc();
+            let gone = frame.pins.load(Acquire) == 0;
+            if gone {
+                inst.unlink(&mut lists, slot, Unlink::Discarded);
+                inst.withdraw(&mut lists, slot);
+            }
+            drop(lists);
+            // SAFETY: latched by `latch_resident`.
+            unsafe { frame.latch.unlock_exclusive() };
+            if gone {
+                inst.free(slot);
+            }
+            return;
         }
     }
 

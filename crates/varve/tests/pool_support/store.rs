@@ -176,7 +176,7 @@ impl PageStore for Shared {
     fn submit(&self, batch: Vec<PageIo>) -> PageTicket {
         batch.iter().for_each(|io| self.0.begin(io));
         let longest = self.0.latency.as_nanos() as u64;
-        let mut ready = || now() + Duration::from_nanos(1 + self.0.rng.lock().below(longest));
+        let ready = || now() + Duration::from_nanos(1 + self.0.rng.lock().below(longest));
         let requests: Vec<_> = batch.into_iter().map(|io| (ready(), io)).collect();
         PageTicket::pending(requests.len(), Box::new(Completion { store: self.0.clone(), requests }))
     }
