@@ -107,9 +107,8 @@ impl std::fmt::Display for Interval {
             self.retries,
             mib(self.stats.bytes_written)
         )?;
-        match self.stats.hit_ratio() {
-            Some(ratio) => write!(f, "  {:.2} % hits", 100.0 * ratio)?,
-            None => {}
+        if let Some(ratio) = self.stats.hit_ratio() {
+            write!(f, "  {:.2} % hits", 100.0 * ratio)?;
         }
         if self.warming_up { write!(f, "  (warm-up)") } else { Ok(()) }
     }

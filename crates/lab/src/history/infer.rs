@@ -483,8 +483,19 @@ impl<'h> Inference<'h> {
         let chain = &self.out.chains[ledger as usize];
         let txn = |node: u32| &self.history.txns[self.out.txns[node as usize]];
         let me = &self.history.txns[t];
+        let key = self.out.objects[object as usize];
         let places = &chain.absent;
         let mut high = places.len() - 1;
+        // What it wrote to the key itself came after this look at it.
+        let written = |op: &Op| match op {
+            Op::Insert { object, element } | Op::Delete { object, element } => {
+                (*object == key).then(|| self.place.get(element).copied()).flatten()
+            }
+            _ => None,
+        };
+        if let Some(own) = me.ops.iter().find_map(written) {
+            high = places.partition_point(|place| *place < own).max(1) - 1;
+        }
         while high > 0 && chain.writer(places[high]).is_some_and(|w| before(me, txn(w))) {
             high -= 1;
         }
