@@ -17,11 +17,10 @@ use crate::group::Group;
 use crate::wal::GroupKind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use varve_device::AlignedBuf;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::page::{self, HEADER};
-use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, PageIo, PageStore, ReadWhy, VolumeError};
+use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, PageStore};
 
 /// Page type of a space-map page.
 pub(crate) const KIND_SPACE: u8 = 1;
@@ -157,7 +156,10 @@ impl Space {
         let id = PageId(map * self.span);
         let pin = match self.pool.load(id) {
             Ok(pin) => pin,
-            Err(e) => return if self.is_unwritten(id) { Ok(false) } else { Err(e) },
+            Err(Error::Corrupt(Damage::Page { what, .. })) if what == PageDamage::Unwritten.to_string() => {
+                return Ok(false);
+            }
+            Err(e) => return Err(e),
         };
         {
             let page = pin.read();
@@ -171,13 +173,6 @@ impl Space {
         // Pinned for as long as the pool lives.
         std::mem::forget(pin);
         Ok(true)
-    }
-
-    fn is_unwritten(&self, id: PageId) -> bool {
-        let mut buf = AlignedBuf::new(self.store.page_size());
-        // SAFETY: the buffer is page_size long, aligned to 4096, and ours alone until the request is waited for.
-        let io = unsafe { PageIo::read(id, ReadWhy::Demand, buf.as_mut_ptr()) };
-        matches!(self.store.submit(vec![io]).wait(0), Err(VolumeError::Damaged { damage: PageDamage::Unwritten, .. }))
     }
 
     fn check_map(&self, id: PageId, bytes: &[u8]) -> Result<()> {
