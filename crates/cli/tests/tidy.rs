@@ -52,6 +52,7 @@ const UNSAFE: &[&str] = &[
     "crates/volume/src/single.rs",
     "crates/volume/src/store.rs",
     "crates/volume/src/test_store.rs",
+    "crates/varve/src/btree/fetch.rs",
     "crates/varve/src/buffer/",
     "crates/varve/src/space.rs",
     "crates/varve/src/wal/",

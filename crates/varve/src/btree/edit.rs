@@ -269,9 +269,9 @@ fn write_counts(page: &mut impl PageEdit, count: usize, heap: usize, garbage: us
     page.write(COUNT, &h);
 }
 
-/// Inserts a cell that is not there yet. `payload` in two parts (leaf: length field and value; inner: child and nothing).
+/// Inserts a cell as slot `pos`, where `Node::search` says that the key, which is not there yet, belongs. `payload` in two parts (leaf: length field and value; inner: child and nothing).
 /// The node must have room for it.
-pub(crate) fn insert(page: &mut impl PageEdit, key: &[u8], payload: [&[u8]; 2]) -> Result<(), Damage> {
+pub(crate) fn insert(page: &mut impl PageEdit, key: &[u8], pos: usize, payload: [&[u8]; 2]) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     let size = payload[0].len() + payload[1].len();
     let fits = |n: &Node<'_>| key.strip_prefix(n.prefix()).map(|s| n.gap() >= SLOT + tail(s).len() + size);
@@ -280,8 +280,7 @@ pub(crate) fn insert(page: &mut impl PageEdit, key: &[u8], payload: [&[u8]; 2]) 
     }
     let node = Node::parse(page.bytes())?;
     assert_eq!(fits(&node), Some(true), "the caller made room for the cell");
-    let (pos, found) = node.search(key)?;
-    assert!(!found, "the key is not in the node yet");
+    debug_assert_eq!(node.search(key), Ok((pos, false)));
     let (count, garbage, plen, leaf) = (node.count(), node.garbage(), node.prefix().len(), node.level() == 0);
     let suffix = &key[plen..];
     let tail = tail(suffix);
@@ -356,7 +355,7 @@ fn grow(page: &mut impl PageEdit, key: &[u8], pos: usize, field: u16, value: &[u
     let size = tail(suffix).len() + 2 + value.len();
     if node.gap() < size {
         remove(page, pos)?;
-        return insert(page, key, [&field.to_le_bytes(), value]);
+        return insert(page, key, pos, [&field.to_le_bytes(), value]);
     }
     let (count, garbage, hint, at) =
         (node.count(), node.garbage() + node.cell_len(pos)?, node.hint(), node.heap() - size);

@@ -142,7 +142,7 @@ pub(crate) fn put(page: &mut impl PageEdit, key: &[u8], value: CellValue<'_>) ->
     debug_assert!(node.level() == 0 && node.covers(key));
     let (pos, found) = node.search(key)?;
     if !found {
-        edit::insert(page, key, [&field.to_le_bytes(), payload])?;
+        edit::insert(page, key, pos, [&field.to_le_bytes(), payload])?;
         return Ok(Change::default());
     }
     let orphan = match value_of(node.leaf_cell(pos)?)? {
@@ -179,11 +179,19 @@ pub(crate) fn is_underfull(node: &Node<'_>) -> bool {
 pub(crate) struct LeafView<'a> {
     node: Node<'a>,
     id: PageId,
+    /// The key by which the leaf was found, if any: the leaf covers it.
+    key: Option<&'a [u8]>,
 }
 
 impl<'a> LeafView<'a> {
     pub(crate) fn new(node: Node<'a>, id: PageId) -> LeafView<'a> {
-        LeafView { node, id }
+        LeafView { node, id, key: None }
+    }
+
+    /// A leaf that covers `key`.
+    #[inline]
+    pub(crate) fn found(node: Node<'a>, id: PageId, key: &'a [u8]) -> LeafView<'a> {
+        LeafView { node, id, key: Some(key) }
     }
 
     /// The leaf's page.
@@ -199,7 +207,11 @@ impl<'a> LeafView<'a> {
     /// The value of `key`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Result<Option<ValueRef<'a>>, Damage> {
-        match self.node.search(key)? {
+        let found = match self.key {
+            Some(k) if std::ptr::eq(k, key) => self.node.search_covered(key)?,
+            _ => self.node.search(key)?,
+        };
+        match found {
             (pos, true) => self.value(pos).map(Some),
             _ => Ok(None),
         }

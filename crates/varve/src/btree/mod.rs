@@ -12,6 +12,7 @@ pub(crate) mod check;
 mod clear;
 mod descend;
 pub(crate) mod edit;
+mod fetch;
 pub mod harness;
 pub(crate) mod leaf;
 mod merge;
@@ -110,7 +111,7 @@ impl Tree {
     pub(crate) fn with_leaf<R>(&self, key: &[u8], f: impl FnOnce(LeafView<'_>) -> R) -> Result<R> {
         let page = self.leaf(key)?;
         let node = node::Node::parse(page.bytes()).map_err(|d| self.corrupt(page.id(), d))?;
-        Ok(f(LeafView::new(node, page.id())))
+        Ok(f(LeafView::found(node, page.id(), key)))
     }
 
     /// The value of `key`, overflow pages included, as it is now. Nobody may free the value meanwhile (a lock on the key is held).

@@ -14,7 +14,6 @@
 //! Nothing in here panics on damaged bytes: `Node::parse` checks what every access relies on, and each cell is range-checked when it is touched.
 
 use std::cmp::Ordering;
-use std::hint::select_unpredictable;
 
 /// Bytes of the page header, owned by the volume layer.
 pub(crate) const HEADER: usize = varve_volume::page::HEADER;
@@ -270,9 +269,24 @@ impl<'a> Node<'a> {
     /// The first slot whose key is at or after `key`, and whether it is `key`.
     #[inline]
     pub(crate) fn search(&self, key: &[u8]) -> Result<(usize, bool), Damage> {
-        let Some(suffix) = key.strip_prefix(self.prefix) else {
-            return Ok((if key < self.prefix { 0 } else { self.count() }, false));
-        };
+        match key.strip_prefix(self.prefix) {
+            Some(suffix) => self.search_suffix(suffix),
+            None => Ok((if key < self.prefix { 0 } else { self.count() }, false)),
+        }
+    }
+
+    /// As `search`, for a key that the node is known to cover: what its fences share need not be compared (it lies at the far end of the page).
+    #[inline]
+    pub(crate) fn search_covered(&self, key: &[u8]) -> Result<(usize, bool), Damage> {
+        let (base, len) = (self.base(), self.prefix.len());
+        match key.get(len..) {
+            Some(suffix) if len == base || key[base..len] == self.prefix[base..] => self.search_suffix(suffix),
+            _ => self.search(key),
+        }
+    }
+
+    #[inline]
+    fn search_suffix(&self, suffix: &[u8]) -> Result<(usize, bool), Damage> {
         let h = head(suffix);
         let first = self.lower_bound(h);
         match self.slots.get(first) {
@@ -287,20 +301,19 @@ impl<'a> Node<'a> {
     }
 
     /// The first slot whose head is at least `h`.
+    ///
+    /// Divides by eight: the seven heads of a step are independent of each other, so that their cache misses overlap, which those of a bisection cannot.
     #[inline]
     fn lower_bound(&self, h: u32) -> usize {
-        let mut n = self.slots.len();
-        if n == 0 {
-            return 0;
-        }
+        let mut slots = self.slots;
         let mut base = 0;
-        while n > 1 {
-            let half = n / 2;
-            let below = slot_head(&self.slots[base + half - 1]) < h;
-            base = select_unpredictable(below, base + half, base);
-            n -= half;
+        while slots.len() > 16 {
+            let step = slots.len() / 8;
+            let below = (1..8).map(|k| (slot_head(&slots[k * step - 1]) < h) as usize).sum::<usize>();
+            base += below * step;
+            slots = if below == 7 { &slots[7 * step..] } else { &slots[below * step..(below + 1) * step] };
         }
-        base + (slot_head(&self.slots[base]) < h) as usize
+        base + slots.iter().map(|s| (slot_head(s) < h) as usize).sum::<usize>()
     }
 
     /// Continues a search among the slots from `from` on that have the head `h`.
@@ -334,6 +347,26 @@ impl<'a> Node<'a> {
         into.extend_from_slice(&slot_head(s).to_be_bytes()[..slot_len(s).min(4)]);
         into.extend_from_slice(self.tail(i)?);
         Ok(())
+    }
+
+    /// Writes slot `i`'s key without the prefix to the beginning of `into` if it fits there; returns its length.
+    #[inline]
+    pub(crate) fn copy_suffix(&self, i: usize, into: &mut [u8]) -> Result<usize, Damage> {
+        let s = &self.slots[i];
+        let (len, tail) = (slot_len(s), self.tail(i)?);
+        if let Some(out) = into.get_mut(..4 + tail.len()) {
+            out[..4].copy_from_slice(&slot_head(s).to_be_bytes());
+            out[4..].copy_from_slice(tail);
+        }
+        Ok(len)
+    }
+
+    /// Asks the processor for slot `i`'s cell, if there is such a slot.
+    #[inline]
+    pub(crate) fn fetch_cell(&self, i: usize) {
+        if let Some(s) = self.slots.get(i) {
+            super::fetch::ahead(self.b, slot_off(s));
+        }
     }
 
     /// Sets `into` to slot `i`'s whole key.
@@ -395,10 +428,10 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Number of the child that covers `key`.
+    /// Number of the child that covers `key`, which the node covers.
     #[inline]
     pub(crate) fn child_for(&self, key: &[u8]) -> Result<usize, Damage> {
-        let (at, found) = self.search(key)?;
+        let (at, found) = self.search_covered(key)?;
         Ok(at + found as usize)
     }
 

@@ -8,6 +8,9 @@ use crate::error::Result;
 use std::ops::{Bound, ControlFlow, Range};
 use varve_volume::{Lsn, PageId};
 
+/// Cells of a leaf that a scan asks the processor for in advance: they lie in the order of their insertion, which no hardware foresees.
+const CELLS_AHEAD: usize = 8;
+
 /// The way a scan goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -177,13 +180,26 @@ fn each(
     f: &mut impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, Damage> {
     let (view, slots, prefix) = (LeafView::new(*node, id), slots?, node.prefix().len());
-    let mut key = Vec::with_capacity(prefix + 64);
-    key.extend_from_slice(node.prefix());
+    let mut small = [0; 256];
+    let mut large = Vec::new();
+    let slot = |n: usize| if direction == Direction::Forward { slots.start + n } else { slots.end.wrapping_sub(1 + n) };
+    let longest = slots.clone().map(|i| node.suffix_len(i)).max().unwrap_or(0);
+    // The key is put together in one place: the prefix stays, what follows is overwritten (in steps of four bytes).
+    let key: &mut [u8] = if prefix + longest + 4 <= small.len() {
+        &mut small
+    } else {
+        large.resize(prefix + longest + 4, 0);
+        &mut large
+    };
+    key[..prefix].copy_from_slice(node.prefix());
+    (0..CELLS_AHEAD.min(slots.len())).for_each(|n| node.fetch_cell(slot(n)));
     for n in 0..slots.len() {
-        let i = if direction == Direction::Forward { slots.start + n } else { slots.end - 1 - n };
-        key.truncate(prefix);
-        node.append_suffix(i, &mut key)?;
-        if f(&key, view.value(i)?).is_break() {
+        if n + CELLS_AHEAD < slots.len() {
+            node.fetch_cell(slot(n + CELLS_AHEAD));
+        }
+        let i = slot(n);
+        let len = node.copy_suffix(i, &mut key[prefix..])?;
+        if f(&key[..prefix + len], view.value(i)?).is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }

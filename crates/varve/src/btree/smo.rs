@@ -73,7 +73,11 @@ impl Tree {
             drop((fresh, group, reserved, parent, child));
             return self.divide(&plan.separator, level + 1, Want::Room(size));
         }
-        self.validate_for(&above, size).map_err(|d| self.corrupt(parent.id(), d))?;
+        above.validate().map_err(|d| self.corrupt(parent.id(), d))?;
+        let (slot, exists) = above.search(&plan.separator).map_err(|d| self.corrupt(parent.id(), d))?;
+        if exists {
+            return Err(self.corrupt(parent.id(), Damage("has the separator of two of its children already")));
+        }
         let kind = page::kind(child.bytes());
         let (left, up, right) = (group.add(child), group.add(parent), group.add_new(fresh));
         let copy = group.bytes(left).to_vec();
@@ -84,19 +88,13 @@ impl Tree {
             page::set_kind(b, kind);
         });
         done.and_then(|()| split::cut_left(&mut group.page(left), &plan))
-            .and_then(|()| edit::insert(&mut group.page(up), &plan.separator, [&id.0.to_le_bytes(), &[]]))
+            .and_then(|()| edit::insert(&mut group.page(up), &plan.separator, slot, [&id.0.to_le_bytes(), &[]]))
             .expect("the nodes were validated and the plan is feasible");
         core.space.apply(core, &mut group, &[id], &[]);
         group.commit()?;
         Counters::add(&core.counters.splits, 1);
         reserved.keep();
         Ok(())
-    }
-
-    /// Looks at all of a node that a cell of `size` bytes will be inserted in, if that needs a rebuild.
-    pub(super) fn validate_for(&self, node: &Node<'_>, size: usize) -> Result<(), Damage> {
-        // A rebuild is needed when the prefix does not hold too; that shows in the key only, so inner nodes are always looked at.
-        if node.gap() < size || node.level() > 0 { node.validate() } else { Ok(()) }
     }
 
     /// Puts a level above the root if it is still of `level`: its contents move to a new page, which becomes its only child.

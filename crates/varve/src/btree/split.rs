@@ -178,7 +178,7 @@ pub(crate) fn join(page: &mut impl PageEdit, right: &Node<'_>) -> Result<(), Dam
     built?;
     if left.level() > 0 {
         // Between the two comes the separator, with the right node's leftmost child.
-        edit::insert(page, right.low(), [&right.child(0)?.to_le_bytes(), &[]])?;
+        edit::insert(page, right.low(), left.count(), [&right.child(0)?.to_le_bytes(), &[]])?;
     }
     Ok(())
 }

@@ -329,7 +329,8 @@ fn inner_nodes_divide_and_join() {
             if r.node().room_for(&k) < SLOT + 8 + k.len() {
                 break;
             }
-            edit::insert(&mut r, &k, [&child.to_le_bytes(), &[]]).unwrap();
+            let pos = r.node().search(&k).unwrap().0;
+            edit::insert(&mut r, &k, pos, [&child.to_le_bytes(), &[]]).unwrap();
             r.node().validate().unwrap();
             model.insert(k, child);
             for (i, (k, c)) in model.iter().enumerate() {
