@@ -194,7 +194,7 @@ impl LogReader {
     fn padding_at(&mut self, lsn: Lsn) -> Result<bool> {
         let mut mark = [0u8; PAD_MARK];
         let (run, _) = self.run_at(lsn);
-        Ok(lsn % BLOCK != 0 && self.read(lsn, &mut mark)? && is_pad(&mark, self.salt, run, lsn))
+        Ok(!lsn.is_multiple_of(BLOCK) && self.read(lsn, &mut mark)? && is_pad(&mark, self.salt, run, lsn))
     }
 
     /// Decides about an invalid group at `at`.

@@ -103,19 +103,23 @@ pub struct RecoveryReport {
     pub rate: Option<u64>,
 }
 
+/// Gets the end of a group and a record of it that is not a page change.
+pub type ExtraRecord<'a> = dyn FnMut(Lsn, &[u8]) -> Result<()> + 'a;
+
 /// How recovery is run.
 #[derive(Default)]
 pub struct RecoveryOptions<'a> {
     /// Called now and then.
-    pub progress: Option<&'a mut dyn FnMut(Progress)>,
+    pub progress: Option<&'a mut (dyn FnMut(Progress) + 'a)>,
     /// Gets every record that is not a page change, with the end of its group.
-    pub extra: Option<&'a mut dyn FnMut(Lsn, &[u8]) -> Result<()>>,
+    pub extra: Option<&'a mut ExtraRecord<'a>>,
     /// Deliberate fault: a group whose end is missing is applied as far as it goes.
     #[doc(hidden)]
     pub broken_partial_group: bool,
 }
 
-/// Replays the log that [`Log::open`] opened for writing, and opens it for appending.
+/// Replays the log that [`Log::open`] opened, and opens it for appending. Does nothing when the database was closed cleanly and
+/// is opened read-only.
 pub fn run(
     log: &Log,
     state: &LogState,
@@ -125,7 +129,9 @@ pub fn run(
     let mut report = RecoveryReport { redo: state.redo, end: state.end, clean: state.clean, ..Default::default() };
     if state.clean {
         report.end_row = "L8";
-        log.resume_at(state.end, false)?;
+        if !log.is_read_only() {
+            log.resume_at(state.end, false)?;
+        }
         return Ok(report);
     }
     let mut replay =

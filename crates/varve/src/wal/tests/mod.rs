@@ -5,6 +5,7 @@ mod checkpoints;
 mod cuts;
 mod damage;
 mod pages;
+mod recoveries;
 mod stress;
 mod torn_model;
 

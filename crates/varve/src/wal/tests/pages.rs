@@ -18,11 +18,23 @@ pub(super) struct Pages {
     size: usize,
     frames: Mutex<BTreeMap<PageId, Frame>>,
     stored: Mutex<BTreeMap<PageId, Vec<u8>>>,
+    /// Replay fails after this many page changes, as if the power went.
+    pub fuse: Mutex<Option<u64>>,
+    /// Pages asked for ahead.
+    pub prefetched: Mutex<u64>,
+    pub write_backs: Mutex<u64>,
 }
 
 impl Pages {
     pub fn new(size: usize) -> Pages {
-        Pages { size, frames: Mutex::new(BTreeMap::new()), stored: Mutex::new(BTreeMap::new()) }
+        Pages {
+            size,
+            frames: Mutex::new(BTreeMap::new()),
+            stored: Mutex::new(BTreeMap::new()),
+            fuse: Mutex::new(None),
+            prefetched: Mutex::new(0),
+            write_backs: Mutex::new(0),
+        }
     }
 
     /// The page in memory.
@@ -84,6 +96,39 @@ impl Pages {
         old[self.size - 1] ^= 0x55;
     }
 
+    fn burn(&self) -> Result<()> {
+        match &mut *self.fuse.lock() {
+            None => Ok(()),
+            Some(0) => Err(varve_device::DeviceError::PowerLost.into()),
+            Some(n) => {
+                *n -= 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Ids of dirty pages.
+    pub fn dirty(&self) -> Vec<PageId> {
+        self.frames.lock().iter().filter(|(_, f)| f.first_dirty.is_some()).map(|(id, _)| *id).collect()
+    }
+
+    /// Every page as it is.
+    pub fn all(&self) -> BTreeMap<PageId, Vec<u8>> {
+        let mut ids: Vec<PageId> = self.frames.lock().keys().copied().collect();
+        ids.extend(self.stored.lock().keys());
+        ids.iter().filter_map(|&id| Some((id, self.load(id)?))).collect()
+    }
+
+    /// The page as stored.
+    pub fn stored(&self, id: PageId) -> Option<Vec<u8>> {
+        self.stored.lock().get(&id).cloned()
+    }
+
+    /// Puts bytes in the store's place of a page.
+    pub fn set_stored(&self, id: PageId, bytes: Vec<u8>) {
+        self.stored.lock().insert(id, bytes);
+    }
+
     /// Memory is lost.
     pub fn crash(&self) {
         self.frames.lock().clear();
@@ -114,7 +159,9 @@ impl ReplayPages for Pages {
         self.size
     }
 
-    fn prefetch(&self, _pages: &[PageId]) {}
+    fn prefetch(&self, pages: &[PageId]) {
+        *self.prefetched.lock() += pages.len() as u64;
+    }
 
     fn replace(
         &self,
@@ -124,6 +171,7 @@ impl ReplayPages for Pages {
         end: Lsn,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<()> {
+        self.burn()?;
         let mut bytes = vec![0; self.size];
         page::set_keyspace(&mut bytes, keyspace);
         fill(&mut bytes);
@@ -139,6 +187,7 @@ impl ReplayPages for Pages {
         end: Lsn,
         change: &mut dyn FnMut(&mut [u8]) -> Result<bool>,
     ) -> Result<()> {
+        self.burn()?;
         let mut frames = self.frames.lock();
         if !frames.contains_key(&id) {
             frames.insert(id, self.fetch(id)?);
@@ -152,6 +201,7 @@ impl ReplayPages for Pages {
     }
 
     fn write_back(&self) -> Result<()> {
+        *self.write_backs.lock() += 1;
         self.flush_older_than(Lsn::MAX)
     }
 }
