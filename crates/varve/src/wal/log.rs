@@ -41,11 +41,6 @@ pub struct Log {
     pub(super) writer: Mutex<Writer>,
     pub(super) disk: Mutex<Disk>,
     pub(super) ring: RwLock<Ring>,
-    /// Whether the log was opened read-only.
-    pub fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
     /// Redo point of the last completed checkpoint.
     redo: AtomicU64,
     /// First LSN past what the ring has room for.
