@@ -39,6 +39,7 @@ impl Event {
         sim::before_send();
         let key = self.key();
         if self.state.swap(SET, AcqRel) & PARKED != 0 {
+            sim::race_point();
             park::unpark_all(key, 0);
         }
     }
@@ -78,9 +79,11 @@ impl Event {
             if s & SET != 0 {
                 return false;
             }
+            sim::race_point();
             if s & PARKED == 0 && self.state.compare_exchange(s, s | PARKED, Relaxed, Relaxed).is_err() {
                 continue;
             }
+            sim::race_point();
             let wait = Wait { key: self.key(), what, at, token: 0, deadline };
             let left = |last: bool| {
                 if last {

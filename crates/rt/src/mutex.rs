@@ -58,6 +58,7 @@ impl RawMutex {
         let fresh = self.state.load(Relaxed) & SIM == 0;
         loop {
             let s = self.state.load(Relaxed);
+            sim::race_point();
             if s & LOCKED == 0 {
                 let taken = (s & !FRESH) | LOCKED | mark;
                 if self.state.compare_exchange_weak(s, taken, Acquire, Relaxed).is_ok() {
@@ -73,6 +74,7 @@ impl RawMutex {
                     continue;
                 }
             }
+            sim::race_point();
             let wait = Wait { key: self.key(), what: What::Mutex, at, token: 0, deadline };
             let blocked = || self.state.load(Relaxed) & (LOCKED | PARKED) == LOCKED | PARKED;
             let left = |last: bool| {
@@ -135,9 +137,11 @@ impl RawMutex {
         }
         let s = self.state.load(Relaxed);
         assert!(s & LOCKED != 0, "unlock of a mutex that is not locked");
+        sim::race_point();
         if s & PARKED == 0 && self.state.compare_exchange(s, s & !LOCKED, Release, Relaxed).is_ok() {
             return;
         }
+        sim::race_point();
         park::unpark_one(self.key(), |w: Woken| {
             if w.count > 0 && (w.fair || fair) {
                 if !w.more {

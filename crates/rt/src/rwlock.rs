@@ -83,6 +83,7 @@ impl RawRwLock {
         let mut woken = false;
         loop {
             let s = self.state.load(Relaxed);
+            sim::race_point();
             if let Some(taken) = Self::granted(s, kind, woken) {
                 let taken = (taken & !FRESH) | mark;
                 if self.state.compare_exchange_weak(s, taken, Acquire, Relaxed).is_ok() {
@@ -98,6 +99,7 @@ impl RawRwLock {
                     continue;
                 }
             }
+            sim::race_point();
             let wait = Wait { key: self.key(), what, at, token: kind, deadline };
             let blocked = || {
                 let s = self.state.load(Relaxed);
@@ -175,6 +177,7 @@ impl RawRwLock {
     #[cold]
     #[inline(never)]
     fn wake(&self, readers_only: bool, fair: bool) {
+        sim::race_point();
         // Who was picked: written by the filter, read by the callback.
         let picked = std::cell::Cell::new((0u32, false));
         park::unpark_filter(

@@ -168,6 +168,15 @@ pub(crate) fn active() -> bool {
     world().is_some()
 }
 
+/// A place inside a primitive's slow path where another thread may change its word: a chaos point, so that chaotic
+/// simulations explore the interleavings of the lock algorithms themselves.
+#[inline]
+pub(crate) fn race_point() {
+    if any_chaos() {
+        chaos_point();
+    }
+}
+
 #[cold]
 pub(crate) fn chaos_point() {
     if let Some(w) = world() {
