@@ -54,7 +54,6 @@ const UNSAFE: &[&str] = &[
     "crates/volume/src/test_store.rs",
     "crates/varve/src/btree/fetch.rs",
     "crates/varve/src/buffer/",
-    "crates/varve/src/space.rs",
     "crates/varve/src/wal/",
 ];
 
