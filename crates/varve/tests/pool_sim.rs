@@ -10,7 +10,7 @@ use pool_support::{Gate, change, format, value};
 use std::sync::Arc;
 use std::time::Duration;
 use varve::Error;
-use varve::buffer::{CleanerKind, Pool, PoolConfig, PoolStats, ReadAhead, policy};
+use varve::buffer::{CleanerKind, LogGate, Pool, PoolConfig, PoolStats, ReadAhead, policy};
 use varve_rt::atomic::Ordering::*;
 use varve_rt::sim::{self, Config, Domain};
 use varve_rt::{Mutex, Rng, sleep, spawn};
@@ -248,6 +248,40 @@ fn a_lasting_write_error() {
             assert!(w.pool.flush_older_than(u64::MAX, WriteWhy::Checkpoint).is_err(), "latched for good");
             (0..frames / 2).for_each(|p| assert_eq!(value(w.pool.read(PageId(p)).unwrap().bytes()), p));
             w.pool.check_quiescent();
+        });
+    }
+}
+
+/// When the log has failed, what it covers is still written and evicted, so that reads go on; what it does not cover never is.
+#[test]
+fn a_failed_log() {
+    for seed in seeds(40) {
+        simulate(seed, || {
+            let w = world(seed);
+            let frames = w.pool.capacity_frames() as u64;
+            w.pool.start();
+            (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, p));
+            w.gate.force(w.gate.end()).unwrap();
+            w.gate.poisoned.store(true, SeqCst);
+            let covered = w.gate.durable_lsn();
+            (0..frames / 8).for_each(|p| change(&w.pool, &w.gate, p, |v| v + 1000).unwrap());
+            for _ in 0..2 {
+                for p in 0..VOLATILE {
+                    let expected = if p < frames / 8 { p + 1000 } else { p };
+                    assert_eq!(value(w.pool.read(PageId(p)).unwrap().bytes()), expected, "reads go on");
+                }
+            }
+            let err = w.pool.flush_older_than(u64::MAX, WriteWhy::Checkpoint).unwrap_err();
+            assert!(matches!(err, Error::Poisoned(_)), "{err}");
+            assert_eq!(w.pool.dirty_pages() as u64, frames / 8, "what the log covers was written");
+            w.pool.stop();
+            w.pool.check_quiescent();
+            for p in 0..VOLATILE {
+                match w.store.stored(PageId(p)) {
+                    Some(stored) => assert!(page::lsn(&stored) <= covered),
+                    None => assert!(p < frames / 8, "page {p} is covered but was not stored"),
+                }
+            }
         });
     }
 }

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::Mutex;
-use varve_rt::atomic::Ordering::*;
+use varve_rt::atomic::{AtomicBool, Ordering::*};
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, page};
 
 /// How much log a crash would have to redo now.
@@ -55,6 +55,9 @@ pub struct Pool {
     pub(super) prefetcher: Prefetcher,
     /// The page write error that latched the pool.
     failed: Mutex<Option<Error>>,
+    /// The log cannot be forced any more, and why: only pages that it covers already can be written.
+    log_failed: AtomicBool,
+    log_failure: Mutex<Option<Error>>,
     // Last: the frames point into it.
     _arena: Arena,
 }
@@ -93,6 +96,8 @@ impl Pool {
             cleaners: Cleaners::new(),
             prefetcher: Prefetcher::new(&config.read_ahead),
             failed: Mutex::new(None),
+            log_failed: AtomicBool::new(false),
+            log_failure: Mutex::new(None),
             config,
             _arena: arena,
         }))
@@ -331,6 +336,23 @@ impl Pool {
         if first {
             self.gate.page_write_failed(error);
         }
+    }
+
+    /// Remembers that the log cannot be forced any more.
+    pub(super) fn log_failed(&self, error: &Error) {
+        self.log_failure.lock().get_or_insert_with(|| error.clone());
+        self.log_failed.store(true, Release);
+    }
+
+    /// Why pages with newer changes cannot be written.
+    pub(super) fn log_failure(&self) -> Error {
+        let known = self.log_failure.lock().clone();
+        known.unwrap_or_else(|| Error::Poisoned("a change could not be logged".into()))
+    }
+
+    /// Whether the log will never be durable to `lsn`: it failed before, or the change has no place in it (`Lsn::MAX`).
+    pub(super) fn never_covered(&self, lsn: Lsn) -> bool {
+        lsn == Lsn::MAX || (self.log_failed.load(Acquire) && lsn > self.gate.durable_lsn())
     }
 
     /// Asserts everything that must hold while nobody uses the pool: no latch, no pin, no write under way, lists and table

@@ -9,7 +9,7 @@
 //! for a frame that only this writer's writes can make free.
 
 use super::Pool;
-use super::frame::WRITING;
+use super::frame::{DIRTY, WRITING};
 use super::guard::FrameRef;
 use super::instance::Instance;
 use super::load::volume_error;
@@ -69,6 +69,8 @@ pub(super) struct Outcome {
     pub(super) written: usize,
     /// Pages that could not be written.
     pub(super) failed: usize,
+    /// Pages left alone because the log will never cover their changes.
+    pub(super) uncovered: usize,
     /// The worst error: one that will not pass, if there was any.
     pub(super) error: Option<Error>,
     /// Whether every error may pass.
@@ -128,13 +130,18 @@ impl<'a> Writer<'a> {
     }
 
     /// Copies a latched page, if it is to be written.
-    fn copy(&self, at: FrameRef<'a>, mut buf: AlignedBuf) -> Result<Staged<'a>, AlignedBuf> {
+    fn copy(&mut self, at: FrameRef<'a>, mut buf: AlignedBuf) -> Result<Staged<'a>, AlignedBuf> {
         let frame = at.frame();
+        // SAFETY: the caller holds the shared latch.
+        let bytes = unsafe { at.bytes() };
+        if frame.is(DIRTY) && self.pool.never_covered(page::lsn(bytes)) {
+            self.outcome.uncovered += 1;
+            return Err(buf);
+        }
         if !frame.begin_write() {
             return Err(buf);
         }
-        // SAFETY: the caller holds the shared latch.
-        buf.copy_from_slice(unsafe { at.bytes() });
+        buf.copy_from_slice(bytes);
         frame.count_write();
         let (lsn, keyspace, usage) = (page::lsn(&buf), page::keyspace(&buf), frame.take_usage());
         Ok(Staged { at, id: at.id(), lsn, keyspace, usage, buf })
@@ -150,10 +157,11 @@ impl<'a> Writer<'a> {
             if let Err(e) = pool.gate().force(newest) {
                 // What the log does cover may still be written.
                 let durable = pool.gate().durable_lsn();
+                pool.log_failed(&e);
                 for page in pages.extract_if(.., |p| p.lsn > durable) {
+                    self.outcome.uncovered += 1;
                     self.abandon(page);
                 }
-                self.note_error(e, false);
             }
         }
         if pages.is_empty() {
@@ -278,17 +286,26 @@ impl Pool {
                 tries += 1;
                 varve_rt::sleep(Duration::from_millis(1 << tries));
             }
-            let Some(inst) = self.instances().iter().find(|inst| inst.oldest_dirty().is_some_and(|o| o < t)) else {
+            if self.instances().iter().all(|inst| inst.oldest_dirty().is_none_or(|o| o >= t)) {
                 return Ok(());
-            };
-            if outcome.written == 0 {
-                let mut lists = inst.lock();
-                // All that is left is being written by others; their end is announced under this lock.
-                if lists.dirty.range(..(t, 0)).all(|&(_, slot)| inst.frame(slot).is(WRITING)) {
-                    inst.wait_for_write(&mut lists, Duration::from_millis(100));
-                }
+            }
+            if outcome.written == 0 && !self.wait_for_writes_of_others(t) && outcome.uncovered > 0 {
+                return Err(self.log_failure());
             }
         }
+    }
+
+    /// Waits a while for one write, by somebody else, of a page older than `t`; false when there is none.
+    fn wait_for_writes_of_others(&self, t: Lsn) -> bool {
+        self.instances().iter().any(|inst| {
+            let mut lists = inst.lock();
+            let found = lists.dirty.range(..(t, 0)).any(|&(_, slot)| inst.frame(slot).is(WRITING));
+            if found {
+                // Its end is announced under this lock.
+                inst.wait_for_write(&mut lists, Duration::from_millis(100));
+            }
+            found
+        })
     }
 
     /// One round over the dirty pages older than `t`, oldest first within each instance.
@@ -321,21 +338,26 @@ impl Pool {
     }
 
     /// Writes the coldest dirty page of an instance that can be written now, and frees its frame (vanilla's single-page flush). True
-    /// when a page was written.
+    /// when a page was written; an error when one could not be.
     pub(super) fn flush_single(&self, inst: &Instance) -> Result<bool> {
         let mut candidates = Vec::new();
+        // After a failure of the log most dirty pages may be beyond help: look at all of them.
+        let enough = if self.never_covered(Lsn::MAX - 1) { usize::MAX } else { 8 };
         inst.lock().policy.coldest(usize::MAX, &mut |slot| {
             if inst.frame(slot).flushable() {
                 candidates.push(slot);
             }
-            candidates.len() < 8
+            candidates.len() < enough
         });
+        let mut uncovered = 0;
         for slot in candidates {
             let mut writer = Writer::new(self, WriteWhy::Replacement);
-            if !writer.add(inst, slot, Latch::Skip) {
+            let added = writer.add(inst, slot, Latch::Skip);
+            let outcome = writer.finish();
+            uncovered += outcome.uncovered;
+            if !added || outcome.uncovered > 0 {
                 continue;
             }
-            let outcome = writer.finish();
             self.counters.single_page_flushes.inc();
             match outcome.error {
                 None => return Ok(true),
@@ -343,6 +365,6 @@ impl Pool {
                 Some(_) => {}
             }
         }
-        Ok(false)
+        if uncovered > 0 { Err(self.log_failure()) } else { Ok(false) }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use varve::Result;
 use varve::buffer::{LogAge, LogGate, Pool, PoolConfig};
 use varve_device::MemDevice;
-use varve_rt::atomic::{AtomicU64, Ordering::*};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use varve_volume::page::HEADER;
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, Single, page};
 
@@ -15,11 +15,13 @@ use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, Single, page};
 pub struct Gate {
     end: AtomicU64,
     durable: AtomicU64,
+    /// Forcing fails from now on.
+    pub poisoned: AtomicBool,
 }
 
 impl Gate {
     pub fn new() -> Arc<Gate> {
-        Arc::new(Gate { end: AtomicU64::new(8192), durable: AtomicU64::new(8192) })
+        Arc::new(Gate { end: AtomicU64::new(8192), durable: AtomicU64::new(8192), poisoned: AtomicBool::new(false) })
     }
 
     pub fn end(&self) -> Lsn {
@@ -39,6 +41,9 @@ impl LogGate for Gate {
 
     fn force(&self, lsn: Lsn) -> Result<()> {
         assert!(lsn <= self.end(), "forced past the end of the log");
+        if self.poisoned.load(SeqCst) {
+            return Err(varve::Error::Poisoned("for a test".into()));
+        }
         self.durable.fetch_max(lsn, SeqCst);
         Ok(())
     }
