@@ -8,6 +8,7 @@ use crate::budget::Budget;
 use crate::buffer::{LogAge, LogGate, Pool};
 use crate::error::{Error, Result};
 use crate::space::Space;
+use crate::txn::lock::LockTable;
 use crate::wal::Log;
 use std::sync::Arc;
 // Counters order nothing.
@@ -45,6 +46,7 @@ pub(crate) struct Core {
     pub store: Arc<dyn PageStore>,
     pub space: Space,
     pub budget: Arc<Budget>,
+    pub locks: Arc<LockTable>,
     pub broken: Broken,
     pub counters: Counters,
 }
@@ -98,7 +100,8 @@ impl Core {
         budget: Arc<Budget>,
         broken: Broken,
     ) -> Core {
-        Core { pool, log, store, space, budget, broken, counters: Counters::default() }
+        let locks = LockTable::new(budget.clone());
+        Core { pool, log, store, space, budget, locks, broken, counters: Counters::default() }
     }
 
     /// Bytes of a page, header included.

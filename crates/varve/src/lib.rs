@@ -19,7 +19,6 @@ pub(crate) mod group;
 pub(crate) mod redo;
 #[allow(dead_code)]
 pub(crate) mod space;
-#[allow(dead_code)]
 pub(crate) mod txn;
 #[doc(hidden)]
 pub mod wal;
@@ -34,4 +33,5 @@ pub use db::{
     MIN_CACHE_BYTES, Options, Stats, exists,
 };
 pub use error::{Damage, Error, Result};
+pub use txn::{KeyRange, MAX_VALUE, Savepoint, Scan, Snapshot, Transaction, TxOptions, TxnStats};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};

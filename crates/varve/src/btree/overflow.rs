@@ -13,7 +13,7 @@ use super::node::{Damage, u64_at};
 use crate::buffer::PageRead;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::group::Group;
+use crate::group::{Group, PageNo};
 use std::ops::Range;
 use varve_volume::page::{self, HEADER};
 use varve_volume::{KeyspaceId, PageId};
@@ -69,8 +69,37 @@ pub(crate) fn pages_for(core: &Core, keyspace: KeyspaceId, len: u64) -> usize {
     (len.div_ceil(capacity(core, keyspace) as u64) as usize).max(1)
 }
 
-/// Writes a value into reserved pages (as many as [`pages_for`] says) as part of `group`, which also marks them as allocated. Every page stays latched until
-/// the group's commit, and is logged whole: the length of values is bounded by what a group may hold.
+/// Takes the reserved pages of a value (as many as [`pages_for`] says) into `group`, not changed yet: what can fail of writing the value. Every page stays
+/// latched until the group's commit, and is logged whole: the length of values is bounded by what a group may hold.
+pub(crate) fn place<'c>(
+    core: &'c Core,
+    group: &mut Group<'c>,
+    keyspace: KeyspaceId,
+    pages: &[PageId],
+) -> Result<Vec<PageNo>> {
+    pages.iter().map(|id| Ok(group.add_new(core.pool.create(*id, keyspace)?))).collect()
+}
+
+/// Writes a value into pages that were [`place`]d; the group also marks them as allocated.
+pub(crate) fn fill_placed(
+    core: &Core,
+    group: &mut Group<'_>,
+    keyspace: KeyspaceId,
+    value: &[u8],
+    pages: &[PageId],
+    placed: &[PageNo],
+) -> OverflowRef {
+    let r = OverflowRef { head: pages[0], len: value.len() as u64, id: core.log.end_lsn() };
+    let room = capacity(core, keyspace);
+    assert_eq!((pages.len(), placed.len()), (pages_for(core, keyspace, r.len), pages.len()));
+    for (i, n) in placed.iter().enumerate() {
+        let part = &value[(i * room).min(value.len())..((i + 1) * room).min(value.len())];
+        group.page(*n).image(|b| fill(b, r.id, i, part, &pages[i + 1..]));
+    }
+    r
+}
+
+/// [`place`] and [`fill_placed`] at once, for a group that has no changes yet.
 pub(crate) fn write<'c>(
     core: &'c Core,
     group: &mut Group<'c>,
@@ -78,16 +107,8 @@ pub(crate) fn write<'c>(
     value: &[u8],
     pages: &[PageId],
 ) -> Result<OverflowRef> {
-    let r = OverflowRef { head: pages[0], len: value.len() as u64, id: core.log.end_lsn() };
-    let room = capacity(core, keyspace);
-    assert_eq!(pages.len(), pages_for(core, keyspace, r.len));
-    for (i, id) in pages.iter().enumerate() {
-        let page = core.pool.create(*id, keyspace)?;
-        let n = group.add_new(page);
-        let part = &value[(i * room).min(value.len())..((i + 1) * room).min(value.len())];
-        group.page(n).image(|b| fill(b, r.id, i, part, &pages[i + 1..]));
-    }
-    Ok(r)
+    let placed = place(core, group, keyspace, pages)?;
+    Ok(fill_placed(core, group, keyspace, value, pages, &placed))
 }
 
 fn fill(b: &mut [u8], id: u64, number: usize, part: &[u8], rest: &[PageId]) {

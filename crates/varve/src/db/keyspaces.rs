@@ -13,6 +13,7 @@ use crate::buffer::PageWrite;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::group::Group;
+use crate::txn::lock::KeyspaceLocks;
 use crate::wal::GroupKind;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -32,13 +33,15 @@ pub struct Keyspace {
 pub(crate) struct Shared {
     name: String,
     pub tree: Tree,
+    locks: Arc<KeyspaceLocks>,
     dropped: AtomicBool,
 }
 
 impl Shared {
     fn new(core: &Arc<Core>, entry: &Entry) -> Shared {
         let tree = Tree::open(core.clone(), entry.id, entry.root);
-        Shared { name: entry.name.clone(), tree, dropped: AtomicBool::new(entry.dropping) }
+        let locks = core.locks.keyspace(&entry.name);
+        Shared { name: entry.name.clone(), tree, locks, dropped: AtomicBool::new(entry.dropping) }
     }
 
     fn id(&self) -> KeyspaceId {
@@ -72,6 +75,11 @@ impl Keyspace {
     /// Its number in log records, page headers and messages.
     pub fn id(&self) -> KeyspaceId {
         self.shared.tree.keyspace()
+    }
+
+    /// Key and interval locks of its transactions.
+    pub(crate) fn locks(&self) -> &Arc<KeyspaceLocks> {
+        &self.shared.locks
     }
 
     pub(crate) fn tree(&self) -> &Tree {

@@ -17,7 +17,7 @@ pub(crate) struct Plan {
 /// Divides `cache_bytes` for pages of `page_size` bytes.
 pub(crate) fn plan(cache_bytes: u64, page_size: usize) -> Plan {
     let log_buffer = prev_power_of_two(cache_bytes / 16).clamp(64 << 10, 16 << 20);
-    let locks = (cache_bytes / 32).clamp(64 << 10, 256 << 20);
+    let locks = (cache_bytes / 16).clamp(64 << 10, 256 << 20);
     let write_sets = (cache_bytes / 16).clamp(128 << 10, 1 << 30);
     let versions = (cache_bytes / 16).clamp(64 << 10, 1 << 30);
     let others = log_buffer + locks + write_sets + versions;

@@ -18,6 +18,7 @@ pub use stats::{Figure, Stats};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::txn::Manager;
 use crate::wal::checkpoint::Checkpointer;
 use crate::wal::recovery::RecoveryReport;
 use keyspaces::Registry;
@@ -57,6 +58,7 @@ pub struct Db {
 /// What all handles of a database share.
 pub(crate) struct Inner {
     pub core: Arc<Core>,
+    pub txns: Manager,
     pub registry: Registry,
     pub options: Options,
     checkpointer: Option<Arc<Checkpointer>>,

@@ -15,6 +15,7 @@ use crate::buffer::{CleanerKind, Pool, PoolConfig};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::space::Space;
+use crate::txn::Manager;
 use crate::wal::PoolPages;
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
 use crate::wal::recovery::{self, RecoveryOptions, RecoveryReport};
@@ -125,8 +126,10 @@ impl Parts {
         let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, &options));
         let registry = Registry::load(&core)?;
         registry.finish_drops(&core)?;
+        let txns = Manager::new(core.clone(), options.durability);
         let inner = Inner {
             core,
+            txns,
             registry,
             options,
             checkpointer,
@@ -193,6 +196,9 @@ fn checkpointer(core: &Core, pages: Arc<PoolPages>, options: &Options) -> Arc<Ch
 }
 
 pub(super) fn close(inner: &Arc<Inner>) -> Result<()> {
+    if let Some(open) = inner.txns.open_count() {
+        return Err(Error::Invalid(format!("{open}; end them before closing the database")));
+    }
     if inner.closed.swap(true, Ordering::AcqRel) {
         return Err(Error::Closed);
     }

@@ -4,6 +4,7 @@ use super::Inner;
 use crate::budget::ClassUse;
 use crate::buffer::PoolStats;
 use crate::core::PageChangeStats;
+use crate::txn::TxnStats;
 use crate::wal::LogStats;
 use crate::wal::checkpoint::CheckpointStats;
 use varve_device::{DeviceStats, OpStats};
@@ -25,6 +26,8 @@ pub struct Stats {
     pub checkpoints: CheckpointStats,
     /// Page changes: images logged, nodes divided and joined.
     pub changes: PageChangeStats,
+    /// Transactions.
+    pub txn: TxnStats,
     /// Memory by class.
     pub budget: Vec<ClassUse>,
     /// The data device.
@@ -71,6 +74,7 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         log: core.log.stats(),
         checkpoints: inner.checkpointer.as_ref().map(|c| c.stats()).unwrap_or_default(),
         changes: core.counters.get(),
+        txn: inner.txns.stats(),
         budget: core.budget.report(),
         data_device: inner.devices.data.stats(),
         log_device: inner.devices.log.stats(),
@@ -163,6 +167,9 @@ impl Stats {
             ("tree.merges", c.merges),
         ] {
             rows.number(name, n);
+        }
+        for (name, n) in self.txn.rows() {
+            rows.number(&format!("txn.{name}"), n);
         }
     }
 }

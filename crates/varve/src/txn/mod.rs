@@ -1,4 +1,210 @@
-//! Transactions: locks, write sets, snapshots, commit.
+//! Transactions: strict two-phase locks on keys and intervals, private write sets, snapshots over a version store, commit
+//! as one log group.
+//!
+//! - `lock`: the lock table. Read-write transactions lock what they read (S) and write (X), and the intervals they scan.
+//! - `write_set`: pending writes and savepoints; `cursor`: scans that merge them over the tree.
+//! - `registry`, `version`: snapshots and the old values they need. Snapshots take no locks.
+//! - `commit`: from a write set to one log group; `single`: the short way for one key.
+//! - `transaction`, `snapshot`, `scan`, `retry`: the public types.
+//!
+//! A transaction never waits for a lock with a latch held. Locks are released once the commit has its place in the log, before
+//! it is durable; whoever reads what it wrote returns only when it is durable too ([`Manager::depend`]).
+//!
+//! Lock order: key and interval locks; then as in `core.rs`; the snapshot registry's mutex inside leaf latches.
 
+mod commit;
+mod cursor;
 pub(crate) mod key;
 pub(crate) mod lock;
+mod range;
+mod read;
+mod registry;
+mod retry;
+mod scan;
+mod single;
+mod snapshot;
+mod transaction;
+mod version;
+mod write_set;
+
+#[cfg(test)]
+mod tests;
+
+pub use range::KeyRange;
+pub use retry::TxOptions;
+pub use scan::Scan;
+pub use snapshot::Snapshot;
+pub use transaction::Transaction;
+pub use write_set::Savepoint;
+
+use crate::core::Core;
+use crate::db::Durability;
+use crate::error::{Error, Result};
+use registry::Snapshots;
+use std::sync::Arc;
+use varve_rt::atomic::{AtomicU64, Ordering};
+use varve_volume::Lsn;
+
+/// Longest value, in bytes: 1 GiB. A commit must hold its long values in a quarter of the pool, which is usually less.
+pub const MAX_VALUE: u64 = 1 << 30;
+
+/// What the transactions of a database share.
+pub(crate) struct Manager {
+    core: Arc<Core>,
+    /// Default durability.
+    durability: Durability,
+    snapshots: Snapshots,
+    /// End of the last `Sync` commit: readers of anything older need not wait for more than this.
+    last_sync: AtomicU64,
+    open: AtomicU64,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    commits: AtomicU64,
+    rollbacks: AtomicU64,
+    conflicts: AtomicU64,
+    retries: AtomicU64,
+    relatched: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Counters of transactions since the database was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TxnStats {
+    /// Transactions committed that wrote something, single operations included.
+    pub commits: u64,
+    /// Transactions rolled back or dropped, those in conflict included.
+    pub rollbacks: u64,
+    /// Transactions that had to give way.
+    pub conflicts: u64,
+    /// Attempts that `transact` repeated.
+    pub retries: u64,
+    /// Commits that found a leaf changed between pinning and latching it.
+    pub relatched: u64,
+    /// Waits for locks.
+    pub lock_waits: u64,
+    /// Transactions open now.
+    pub open: u64,
+    /// Snapshots open now.
+    pub snapshots: u64,
+    /// Snapshots ever opened.
+    pub snapshots_opened: u64,
+    /// Snapshots that lost their old values to the budget.
+    pub snapshots_evicted: u64,
+    /// Old values kept for snapshots.
+    pub versions_kept: u64,
+}
+
+impl TxnStats {
+    /// The figures by name, in a stable order.
+    pub fn rows(&self) -> [(&'static str, u64); 11] {
+        [
+            ("commits", self.commits),
+            ("rollbacks", self.rollbacks),
+            ("conflicts", self.conflicts),
+            ("retries", self.retries),
+            ("relatched", self.relatched),
+            ("lock_waits", self.lock_waits),
+            ("open", self.open),
+            ("snapshots", self.snapshots),
+            ("snapshots_opened", self.snapshots_opened),
+            ("snapshots_evicted", self.snapshots_evicted),
+            ("versions_kept", self.versions_kept),
+        ]
+    }
+}
+
+impl Manager {
+    /// For a database whose commits are of the given durability unless they say otherwise.
+    pub fn new(core: Arc<Core>, durability: Durability) -> Manager {
+        Manager {
+            durability,
+            snapshots: Snapshots::new(core.budget.clone()),
+            last_sync: AtomicU64::new(0),
+            open: AtomicU64::new(0),
+            counters: Counters::default(),
+            core,
+        }
+    }
+
+    /// What is still open, in words; `None` when nothing is.
+    pub fn open_count(&self) -> Option<String> {
+        let (transactions, snapshots) = (self.open.load(Ordering::Relaxed), self.snapshots.open());
+        (transactions + snapshots as u64 > 0)
+            .then(|| format!("{transactions} transactions and {snapshots} snapshots are open"))
+    }
+
+    /// Counters since the database was opened.
+    pub fn stats(&self) -> TxnStats {
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let locks = self.core.locks.stats();
+        TxnStats {
+            commits: get(&self.counters.commits),
+            rollbacks: get(&self.counters.rollbacks),
+            conflicts: get(&self.counters.conflicts),
+            retries: get(&self.counters.retries),
+            relatched: get(&self.counters.relatched),
+            lock_waits: locks.waits,
+            open: get(&self.open),
+            snapshots: self.snapshots.open() as u64,
+            snapshots_opened: get(&self.snapshots.opened),
+            snapshots_evicted: get(&self.snapshots.evicted),
+            versions_kept: get(&self.snapshots.kept),
+        }
+    }
+
+    /// Fails when a page with this LSN shows something that is not durable and never will be. To be asked of every page read.
+    #[inline]
+    fn check_read(&self, lsn: Lsn) -> Result<()> {
+        if lsn <= self.core.log.durable_lsn() { Ok(()) } else { self.check_read_slow() }
+    }
+
+    #[cold]
+    fn check_read_slow(&self) -> Result<()> {
+        match self.core.log.poisoned() {
+            Some(cause) => Err(Error::Poisoned(cause.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns when every `Sync` commit that pages with LSNs up to `lsn` can show is durable.
+    #[inline]
+    fn depend(&self, lsn: Lsn) -> Result<()> {
+        if lsn <= self.core.log.durable_lsn() { Ok(()) } else { self.depend_slow(lsn) }
+    }
+
+    #[cold]
+    fn depend_slow(&self, lsn: Lsn) -> Result<()> {
+        self.check_read_slow()?;
+        if self.core.broken.ack_before_flush {
+            return Ok(());
+        }
+        self.core.log.wait_durable(lsn.min(self.last_sync.load(Ordering::Acquire)))
+    }
+
+    /// Called by a commit with its end LSN while its leaves are latched.
+    #[inline]
+    fn note_commit(&self, end: Lsn, durability: Durability) {
+        if durability == Durability::Sync {
+            self.last_sync.fetch_max(end, Ordering::Release);
+        }
+    }
+
+    /// What a commit that ended at `end`, and read nothing newer, waits for.
+    fn acknowledge(&self, end: Lsn, durability: Durability, read: Lsn) -> Result<()> {
+        match durability {
+            Durability::Sync if self.core.broken.ack_before_flush => Ok(()),
+            Durability::Sync => self.core.log.wait_durable(end),
+            Durability::Async => {
+                self.core.log.flush_soon(end);
+                self.depend(read)
+            }
+            Durability::None => self.depend(read),
+        }
+    }
+}

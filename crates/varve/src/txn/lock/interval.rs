@@ -257,6 +257,7 @@ impl Intervals {
     }
 
     /// Requests in the list.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.published.load(Ordering::Relaxed)
     }

@@ -269,12 +269,14 @@ impl KeyspaceLocks {
         result.map(|_| SingleLock { locks: self, key, id })
     }
 
-    /// Keys locked now (for tests and statistics).
+    /// Keys locked now.
+    #[cfg(test)]
     pub fn locked_keys(&self) -> usize {
         self.shards.iter().map(Shard::len).sum()
     }
 
     /// Intervals locked or asked for now.
+    #[cfg(test)]
     pub fn intervals(&self) -> usize {
         self.intervals.len()
     }
@@ -297,6 +299,13 @@ pub(crate) struct SingleLock<'a> {
     locks: &'a KeyspaceLocks,
     key: &'a [u8],
     id: OwnerId,
+}
+
+impl SingleLock<'_> {
+    /// Identity of the operation.
+    pub fn id(&self) -> OwnerId {
+        self.id
+    }
 }
 
 impl Drop for SingleLock<'_> {
@@ -327,6 +336,11 @@ impl LockSet {
     pub fn new(table: &LockTable, birth: Option<u64>) -> LockSet {
         let id = table.new_owner();
         LockSet { asker: Asker { id, birth: birth.unwrap_or(id) }, held: Vec::new() }
+    }
+
+    /// Identity of the owner.
+    pub fn id(&self) -> OwnerId {
+        self.asker.id
     }
 
     /// The age by which deadlock victims are chosen.

@@ -259,6 +259,7 @@ impl Shard {
     }
 
     /// Keys locked now.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.entries.lock().map.len()
     }

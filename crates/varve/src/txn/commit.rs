@@ -1,0 +1,491 @@
+//! From a set of writes to one log group.
+//!
+//! Steps: reserve pages for long values; find and pin the leaves, dividing those without room (groups of their own); begin the
+//! group (log space); make the long values' pages; latch the leaves in (keyspace, key) order and validate each; set old values
+//! aside if a snapshot is open; change; append; store the old values; unlatch. Everything that can fail comes before the
+//! first change. A leaf that changed between pinning and latching sends us back to the pinning.
+//!
+//! Invariants: the writer holds X locks that cover every key it writes, so neither the keys' presence nor the pages of values
+//! it replaces change under it. No latch is held while pages are read, split or freed. A page that is freed while pinned is
+//! not given out again before the pin is gone, so latching in key order cannot meet a page that has moved to another place
+//! in that order (`Space::freed`).
+
+use super::Manager;
+use super::count;
+use super::registry::{Saving, Snapshots};
+use super::version::OldValue;
+use crate::btree::{CellValue, OverflowRef, Tree, ValueRef, corrupt, leaf, overflow};
+use crate::buffer::{PagePin, PageWrite};
+use crate::core::Core;
+use crate::db::Durability;
+use crate::error::{Error, Result};
+use crate::group::{Group, PageNo};
+use crate::space::Reserved;
+use crate::wal::GroupKind;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use varve_volume::{Lsn, PageId};
+
+/// One write of a commit; a commit has them in (keyspace, key) order.
+pub(super) struct Op<'a> {
+    pub tree: &'a Tree,
+    pub key: &'a [u8],
+    /// `None`: delete.
+    pub value: Option<&'a [u8]>,
+}
+
+impl Op<'_> {
+    fn is_long(&self) -> bool {
+        self.value.is_some_and(|v| v.len() > self.tree.max_inline(self.key.len()))
+    }
+
+    /// Bytes that the leaf's cell will hold as the value.
+    fn cell_value_len(&self) -> usize {
+        match self.value {
+            Some(_) if self.is_long() => OverflowRef::LEN,
+            Some(value) => value.len(),
+            None => 0,
+        }
+    }
+
+    /// Bytes of room that the write needs in a leaf that holds `old` for the key.
+    fn need(&self, old: Option<ValueRef<'_>>) -> usize {
+        if self.value.is_none() {
+            return 0;
+        }
+        let old = match old {
+            None => return leaf::cell_size(self.key, &CellValue::Inline(&[])) + self.cell_value_len(),
+            Some(ValueRef::Inline(value)) => value.len(),
+            Some(ValueRef::Overflow(_)) => OverflowRef::LEN,
+        };
+        self.cell_value_len().saturating_sub(old)
+    }
+}
+
+/// What a commit did.
+pub(super) struct Done {
+    /// End of its group: its commit number.
+    pub end: Lsn,
+    /// Writes (by place) whose leaf should be tidied.
+    pub shrunk: Vec<usize>,
+}
+
+/// A leaf that takes a run of the writes.
+struct Leaf<'a> {
+    pin: PagePin<'a>,
+    ops: Range<usize>,
+}
+
+/// A long value that will be replaced or deleted.
+struct Replaced {
+    reference: OverflowRef,
+    pages: Vec<PageId>,
+    /// Read when a snapshot may need it.
+    value: Option<Vec<u8>>,
+}
+
+enum Attempt<'a> {
+    Done(Lsn, Vec<usize>),
+    /// A leaf changed between pinning and latching.
+    Moved,
+    /// Long values that are going to be replaced, of which something is not known yet.
+    Unknown(Vec<(usize, OverflowRef)>, Group<'a>),
+}
+
+struct Run<'a> {
+    manager: &'a Manager,
+    core: &'a Core,
+    ops: &'a [Op<'a>],
+    durability: Durability,
+    stripe: u64,
+    replaced: BTreeMap<usize, Replaced>,
+}
+
+/// Makes the writes of a transaction take effect. Not durable yet on return.
+///
+/// # Errors
+/// `TransactionTooLarge` before any change; device errors and `Poisoned`. After an error nothing was changed, except that with
+/// `Poisoned` the changes may show in memory, where reads of them fail.
+pub(super) fn run(manager: &Manager, ops: &[Op<'_>], durability: Durability, stripe: u64) -> Result<Done> {
+    debug_assert!(in_order(ops));
+    let run = Run { manager, core: &manager.core, ops, durability, stripe, replaced: BTreeMap::new() };
+    let done = run.run()?;
+    count(&manager.counters.commits);
+    Ok(done)
+}
+
+impl<'a> Run<'a> {
+    fn run(mut self) -> Result<Done> {
+        let long = self.pages_of_long_values();
+        self.check_pages(long)?;
+        let reserved = if long > 0 { Some(self.core.space.reserve(self.core, long)?) } else { None };
+        let (end, shrunk) = loop {
+            let leaves = self.pin_leaves(long)?;
+            let group = Group::begin(self.core, GroupKind::Commit, self.log_bytes(&leaves, long))?;
+            match self.attempt(group, &leaves, reserved.as_ref())? {
+                Attempt::Done(end, shrunk) => break (end, shrunk),
+                Attempt::Moved => count(&self.manager.counters.relatched),
+                Attempt::Unknown(found, group) => {
+                    drop((group, leaves));
+                    self.learn(found)?;
+                }
+            }
+        };
+        if let Some(reserved) = reserved {
+            reserved.keep();
+        }
+        let freed: Vec<PageId> = self.replaced.values().flat_map(|r| r.pages.iter().copied()).collect();
+        if !freed.is_empty() {
+            self.core.space.freed(&freed);
+        }
+        Ok(Done { end, shrunk })
+    }
+
+    fn pages_of_long_values(&self) -> usize {
+        let pages = |op: &Op<'_>| match op.value {
+            Some(value) if op.is_long() => overflow::pages_for(self.core, op.tree.keyspace(), value.len() as u64),
+            _ => 0,
+        };
+        self.ops.iter().map(pages).sum()
+    }
+
+    /// All pages of a commit are latched at once: they must leave the pool room to work.
+    fn check_pages(&self, pages: usize) -> Result<()> {
+        let limit = (self.core.pool.capacity_frames() / 4).max(4);
+        if pages <= limit {
+            return Ok(());
+        }
+        let bytes = |pages: usize| (pages * self.core.page_size()) as u64;
+        Err(Error::TransactionTooLarge { what: "changed pages", needed: bytes(pages), limit: bytes(limit) })
+    }
+
+    fn damaged(&self, op: usize, page: PageId) -> impl Fn(crate::btree::node::Damage) -> Error {
+        let keyspace = self.ops[op].tree.keyspace();
+        move |damage| corrupt(page, keyspace, damage)
+    }
+
+    /// Finds the leaf of every write and makes room in it.
+    fn pin_leaves(&self, long: usize) -> Result<Vec<Leaf<'a>>> {
+        let mut leaves: Vec<Leaf<'a>> = Vec::new();
+        let mut at = 0;
+        while at < self.ops.len() {
+            let leaf = self.pin_leaf(at)?;
+            at = leaf.ops.end;
+            leaves.push(leaf);
+            self.check_pages(long + leaves.len())?;
+        }
+        Ok(leaves)
+    }
+
+    fn pin_leaf(&self, at: usize) -> Result<Leaf<'a>> {
+        let op = &self.ops[at];
+        let tree = op.tree;
+        loop {
+            let pin = tree.leaf_for_write(op.key, 0)?;
+            let (covered, fits) = {
+                let page = pin.read();
+                if !leaf::covers(page.bytes(), tree.keyspace(), op.key) {
+                    continue;
+                }
+                let covered = self.covered(page.bytes(), at);
+                (covered, self.fits(page.bytes(), page.id(), at..at + covered)?)
+            };
+            if fits {
+                return Ok(Leaf { pin, ops: at..at + covered });
+            }
+            // The exact need was too much; what a division is told is an upper bound.
+            let sizes: Vec<(&[u8], usize)> =
+                self.ops[at..at + covered].iter().map(|op| (op.key, op.need(None))).collect();
+            drop(pin);
+            let (pin, taken) = tree.leaf_for_writes(&sizes)?;
+            return Ok(Leaf { pin, ops: at..at + taken });
+        }
+    }
+
+    /// How many writes from `at` on the leaf covers.
+    fn covered(&self, bytes: &[u8], at: usize) -> usize {
+        let keyspace = self.ops[at].tree.keyspace();
+        let same = self.ops[at..].partition_point(|op| op.tree.keyspace() == keyspace);
+        let covers = |op: &Op<'_>| leaf::covers(bytes, keyspace, op.key);
+        // Usually one, or all that are left.
+        if same > 1 && covers(&self.ops[at + same - 1]) {
+            return same;
+        }
+        1 + self.ops[at + 1..at + same].partition_point(covers)
+    }
+
+    /// Whether the leaf has room for these writes, all of which it covers.
+    fn fits(&self, bytes: &[u8], page: PageId, ops: Range<usize>) -> Result<bool> {
+        let (mut need, mut room) = (0, usize::MAX);
+        for at in ops {
+            let op = &self.ops[at];
+            let old = leaf::get(bytes, op.key).map_err(self.damaged(at, page))?;
+            let more = op.need(old);
+            if more > 0 {
+                need += more;
+                room = room.min(leaf::room_for(bytes, op.key));
+            }
+        }
+        Ok(need == 0 || need <= room)
+    }
+
+    /// Most bytes that the group's record can take.
+    fn log_bytes(&self, leaves: &[Leaf<'_>], long: usize) -> usize {
+        let page = self.core.page_size() + 64;
+        let freed: usize = self.replaced.values().map(|r| r.pages.len()).sum();
+        let maps = if long + freed > 0 { 1 + (long + freed) / 64 } else { 0 };
+        (leaves.len() + long + maps) * page
+    }
+
+    /// Reads what has to be known of long values before they are replaced.
+    fn learn(&mut self, found: Vec<(usize, OverflowRef)>) -> Result<()> {
+        let wanted = self.manager.snapshots.likely();
+        for (at, reference) in found {
+            let keyspace = self.ops[at].tree.keyspace();
+            let pages = overflow::pages(self.core, keyspace, &reference)?;
+            let value = if wanted {
+                let mut value = Vec::new();
+                overflow::read(self.core, keyspace, &reference, 0..reference.len, &mut value)?;
+                Some(value)
+            } else {
+                None
+            };
+            self.replaced.insert(at, Replaced { reference, pages, value });
+        }
+        Ok(())
+    }
+
+    fn known(&self, op: usize, reference: OverflowRef) -> Option<&Replaced> {
+        self.replaced.get(&op).filter(|r| r.reference == reference)
+    }
+
+    fn attempt(
+        &self,
+        mut group: Group<'a>,
+        leaves: &[Leaf<'a>],
+        reserved: Option<&Reserved<'_>>,
+    ) -> Result<Attempt<'a>> {
+        let ids = reserved.map_or(&[][..], |r| r.ids());
+        let values = self.place_long_values(&mut group, ids)?;
+        let Some(latched) = self.latch(leaves)? else { return Ok(Attempt::Moved) };
+        let mut unknown = Vec::new();
+        for (page, leaf) in latched.iter().zip(leaves) {
+            let found = self.inspect(page, leaf.ops.clone())?;
+            unknown.extend(found.into_iter().filter(|&(op, r)| self.known(op, r).is_none()));
+        }
+        if !unknown.is_empty() {
+            return Ok(Attempt::Unknown(unknown, group));
+        }
+        let saving = self.manager.snapshots.begin_commit(self.stripe);
+        let mut old = Vec::new();
+        if matches!(saving, Saving::Yes) {
+            let blind = self.replaced.iter().filter(|(_, r)| r.value.is_none());
+            let blind: Vec<_> = blind.map(|(&op, r)| (op, r.reference)).collect();
+            if !blind.is_empty() {
+                return Ok(Attempt::Unknown(blind, group));
+            }
+            old = self.old_values(&latched, leaves);
+        }
+        // From here on nothing fails.
+        let pages: Vec<PageNo> = latched.into_iter().map(|page| group.add(page)).collect();
+        let references = self.write_long_values(&mut group, values);
+        let shrunk = self.change(&mut group, &pages, leaves, &references);
+        let freed: Vec<PageId> = self.replaced.values().flat_map(|r| r.pages.iter().copied()).collect();
+        self.core.space.apply(self.core, &mut group, ids, &freed);
+        let manager = self.manager;
+        let end = group.commit_with(|end| {
+            manager.note_commit(end, self.durability);
+            self.keep_old(&manager.snapshots, end, old);
+        })?;
+        drop(saving);
+        Ok(Attempt::Done(end, shrunk))
+    }
+
+    fn keep_old(&self, snapshots: &Snapshots, end: Lsn, old: Vec<OldValue>) {
+        if !old.is_empty() {
+            let keys = self.ops.iter().map(|op| (op.tree.keyspace(), op.key));
+            snapshots.keep(end, keys.zip(old).map(|((keyspace, key), value)| (keyspace, key, value)));
+        }
+    }
+
+    /// Latches the leaves in order; `None` when one of them no longer does for its writes.
+    fn latch(&self, leaves: &[Leaf<'a>]) -> Result<Option<Vec<PageWrite<'a>>>> {
+        let mut latched: Vec<PageWrite<'a>> = Vec::with_capacity(leaves.len());
+        for leaf in leaves {
+            if latched.last().is_some_and(|page| page.id() == leaf.pin.id()) {
+                return Ok(None);
+            }
+            let page = leaf.pin.write();
+            let keyspace = self.ops[leaf.ops.start].tree.keyspace();
+            let ends = [leaf.ops.start, leaf.ops.end - 1];
+            let covers = ends.iter().all(|&op| leaf::covers(page.bytes(), keyspace, self.ops[op].key));
+            if !covers || !self.fits(page.bytes(), page.id(), leaf.ops.clone())? {
+                return Ok(None);
+            }
+            latched.push(page);
+        }
+        Ok(Some(latched))
+    }
+
+    /// Makes sure that a latched leaf is sound enough for its writes; returns the long values they replace.
+    fn inspect(&self, page: &PageWrite<'_>, ops: Range<usize>) -> Result<Vec<(usize, OverflowRef)>> {
+        let mut found = Vec::new();
+        let mut room = 0;
+        for at in ops {
+            let op = &self.ops[at];
+            room += op.need(None);
+            leaf::prepare(page.bytes(), op.key, room).map_err(self.damaged(at, page.id()))?;
+            let old = leaf::get(page.bytes(), op.key).map_err(self.damaged(at, page.id()))?;
+            if let Some(ValueRef::Overflow(reference)) = old {
+                found.push((at, reference));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The values that the writes replace, in their order.
+    fn old_values(&self, latched: &[PageWrite<'_>], leaves: &[Leaf<'_>]) -> Vec<OldValue> {
+        let mut old = Vec::with_capacity(self.ops.len());
+        for (page, leaf) in latched.iter().zip(leaves) {
+            for at in leaf.ops.clone() {
+                old.push(match leaf::get(page.bytes(), self.ops[at].key).expect("inspected") {
+                    None => None,
+                    Some(ValueRef::Inline(value)) => Some(value.into()),
+                    Some(ValueRef::Overflow(reference)) => {
+                        let value = self.known(at, reference).and_then(|r| r.value.as_deref());
+                        Some(value.expect("read before").into())
+                    }
+                });
+            }
+        }
+        old
+    }
+
+    /// Takes the pages of long values into the group, unchanged so far: `(write, pages)`.
+    fn place_long_values<'i>(&self, group: &mut Group<'a>, ids: &'i [PageId]) -> Result<Vec<LongValue<'i>>> {
+        let (mut placed, mut rest) = (Vec::new(), ids);
+        for (at, op) in self.ops.iter().enumerate().filter(|(_, op)| op.is_long()) {
+            let keyspace = op.tree.keyspace();
+            let length = op.value.expect("long").len() as u64;
+            let (ids, others) = rest.split_at(overflow::pages_for(self.core, keyspace, length));
+            rest = others;
+            placed.push(LongValue { op: at, ids, pages: overflow::place(self.core, group, keyspace, ids)? });
+        }
+        Ok(placed)
+    }
+
+    fn write_long_values(&self, group: &mut Group<'a>, placed: Vec<LongValue<'_>>) -> Vec<(usize, OverflowRef)> {
+        let fill = |v: LongValue<'_>| {
+            let op = &self.ops[v.op];
+            let value = op.value.expect("long");
+            (v.op, overflow::fill_placed(self.core, group, op.tree.keyspace(), value, v.ids, &v.pages))
+        };
+        placed.into_iter().map(fill).collect()
+    }
+
+    /// Makes the changes; returns the writes whose leaf became underfull.
+    fn change(
+        &self,
+        group: &mut Group<'a>,
+        pages: &[PageNo],
+        leaves: &[Leaf<'_>],
+        references: &[(usize, OverflowRef)],
+    ) -> Vec<usize> {
+        let mut shrunk = Vec::new();
+        for (&page, leaf) in pages.iter().zip(leaves) {
+            let mut underfull = None;
+            for at in leaf.ops.clone() {
+                let op = &self.ops[at];
+                let mut page = group.page(page);
+                let change = match op.value {
+                    None => leaf::remove(&mut page, op.key),
+                    Some(value) => {
+                        let long = references.binary_search_by_key(&at, |(op, _)| *op).ok();
+                        let cell = long.map_or(CellValue::Inline(value), |i| CellValue::Overflow(references[i].1));
+                        leaf::put(&mut page, op.key, cell)
+                    }
+                };
+                let change = change.expect("a leaf that was inspected takes the change");
+                if change.underfull {
+                    underfull = Some(at);
+                }
+            }
+            shrunk.extend(underfull);
+        }
+        shrunk
+    }
+}
+
+struct LongValue<'i> {
+    op: usize,
+    ids: &'i [PageId],
+    pages: Vec<PageNo>,
+}
+
+/// A write of one short value or a deletion, by the short way.
+pub(super) struct Short<'a> {
+    pub manager: &'a Manager,
+    pub op: Op<'a>,
+    pub durability: Durability,
+    pub stripe: u64,
+}
+
+/// What the short way came to.
+pub(super) enum ShortEnd {
+    /// End of the group; whether the key was there; whether the leaf should be tidied.
+    Done { end: Lsn, existed: bool, shrunk: bool },
+    /// It takes the long way: a long value is involved.
+    Long,
+}
+
+impl Short<'_> {
+    /// One descent, one latched leaf, one group.
+    pub fn run(self) -> Result<ShortEnd> {
+        let Short { manager, op, durability, stripe } = self;
+        let core = &*manager.core;
+        if op.is_long() {
+            return Ok(ShortEnd::Long);
+        }
+        let mut group = Group::begin(core, GroupKind::Commit, core.page_size() + 64)?;
+        let damaged = |page: PageId| move |damage| corrupt(page, op.tree.keyspace(), damage);
+        let mut page = op.tree.write_leaf(op.key, 0)?;
+        let mut old = leaf::get(page.bytes(), op.key).map_err(damaged(page.id()))?;
+        let need = op.need(old);
+        if need > leaf::room_for(page.bytes(), op.key) {
+            drop(page);
+            page = op.tree.write_leaf(op.key, op.need(None))?;
+            old = leaf::get(page.bytes(), op.key).map_err(damaged(page.id()))?;
+        }
+        let saved = match old {
+            Some(ValueRef::Overflow(_)) => return Ok(ShortEnd::Long),
+            None if op.value.is_none() => {
+                return Ok(ShortEnd::Done { end: page.lsn(), existed: false, shrunk: false });
+            }
+            Some(ValueRef::Inline(value)) => Some(value),
+            None => None,
+        };
+        leaf::prepare(page.bytes(), op.key, op.need(None)).map_err(damaged(page.id()))?;
+        let saving = manager.snapshots.begin_commit(stripe);
+        let saved: Option<OldValue> = matches!(saving, Saving::Yes).then(|| saved.map(Box::from));
+        let n = group.add(page);
+        let change = match op.value {
+            Some(value) => leaf::put(&mut group.page(n), op.key, CellValue::Inline(value)),
+            None => leaf::remove(&mut group.page(n), op.key),
+        };
+        let change = change.expect("a leaf that was prepared takes the change");
+        let end = group.commit_with(|end| {
+            manager.note_commit(end, durability);
+            if let Some(saved) = saved {
+                manager.snapshots.keep(end, std::iter::once((op.tree.keyspace(), op.key, saved)));
+            }
+        })?;
+        drop(saving);
+        count(&manager.counters.commits);
+        Ok(ShortEnd::Done { end, existed: change.existed, shrunk: change.underfull })
+    }
+}
+
+/// Whether writes are in the order that commits keep.
+fn in_order(ops: &[Op<'_>]) -> bool {
+    ops.windows(2).all(|w| (w[0].tree.keyspace(), w[0].key) < (w[1].tree.keyspace(), w[1].key))
+}

@@ -1,0 +1,249 @@
+//! A scan under way: one batch of rows at a time, either way, pending writes or old values merged in.
+//!
+//! A batch holds copies, so nothing is latched between calls. It covers an exact part of what is left of the range: the caller
+//! can lock that part, look for pending writes or old values in it, and be sure that nothing falls between two batches.
+
+use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, is_possible};
+use crate::btree::{Direction, OverflowRef, ReadAhead, Tree, ValueRef, overflow};
+use crate::core::Core;
+use crate::error::Result;
+use std::ops::{Bound, ControlFlow, Range};
+use varve_volume::{Lsn, PageId};
+
+/// Bytes of rows after which a batch ends early.
+const BATCH_BYTES: usize = 64 * 1024;
+
+/// Factor by which the limit of rows grows from batch to batch.
+const GROWTH: usize = 8;
+
+enum Value {
+    At(Range<usize>),
+    Long(OverflowRef),
+}
+
+struct Row {
+    key: Range<usize>,
+    value: Value,
+}
+
+/// Rows, copied out of a leaf.
+#[derive(Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    rows: Vec<Row>,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.rows.clear();
+    }
+
+    fn copy(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        let (key, value) = (self.copy(key), self.copy(value));
+        self.rows.push(Row { key, value: Value::At(value) });
+    }
+
+    fn push_ref(&mut self, key: &[u8], value: ValueRef<'_>) {
+        let key = self.copy(key);
+        let value = match value {
+            ValueRef::Inline(value) => Value::At(self.copy(value)),
+            ValueRef::Overflow(reference) => Value::Long(reference),
+        };
+        self.rows.push(Row { key, value });
+    }
+
+    fn key(&self, i: usize) -> &[u8] {
+        &self.bytes[self.rows[i].key.clone()]
+    }
+
+    /// Reads the long values among the rows.
+    fn resolve(&mut self, core: &Core, tree: &Tree) -> Result<()> {
+        for row in &mut self.rows {
+            if let Value::Long(reference) = row.value {
+                let start = self.bytes.len();
+                overflow::read(core, tree.keyspace(), &reference, 0..reference.len, &mut self.bytes)?;
+                row.value = Value::At(start..self.bytes.len());
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&self, i: usize) -> (&[u8], &[u8]) {
+        let row = &self.rows[i];
+        let Value::At(value) = &row.value else { unreachable!("long values are resolved before rows are handed out") };
+        (&self.bytes[row.key.clone()], &self.bytes[value.clone()])
+    }
+}
+
+/// What a read of one leaf found.
+pub(super) struct Filled {
+    /// The leaf and the LSN of its last change.
+    pub page: PageId,
+    pub lsn: Lsn,
+    /// The part of the range whose rows are in the batch.
+    pub covered: OwnedBounds,
+    /// What is left of the range; `None` at its end.
+    pub rest: Option<OwnedBounds>,
+}
+
+impl Filled {
+    /// The covered part.
+    pub fn bounds(&self) -> Bounds<'_> {
+        (bound_ref(&self.covered.0), bound_ref(&self.covered.1))
+    }
+}
+
+/// A row that takes the place of the tree's row of the same key, or hides it.
+pub(super) type Overlay = (KeyBuf, Option<Box<[u8]>>);
+
+/// The state of a scan.
+pub(super) struct Cursor {
+    pub low: Bound<KeyBuf>,
+    pub high: Bound<KeyBuf>,
+    direction: Direction,
+    batch: Batch,
+    /// Next row of the batch.
+    at: usize,
+    /// Most rows of the next batch.
+    limit: usize,
+    done: bool,
+    ahead: ReadAhead,
+}
+
+impl Cursor {
+    /// A scan of `range`, descending when `reverse`. `first`: rows of the first batch; later ones have eight times as many
+    /// each, to a whole leaf: a scan that needs one row copies (and locks) little.
+    pub fn new(range: Bounds<'_>, reverse: bool, first: usize) -> Cursor {
+        Cursor {
+            low: bound_owned(range.0),
+            high: bound_owned(range.1),
+            direction: if reverse { Direction::Reverse } else { Direction::Forward },
+            batch: Batch::default(),
+            at: 0,
+            limit: first,
+            done: !is_possible(range.0, range.1),
+            ahead: ReadAhead::default(),
+        }
+    }
+
+    /// Whether the batch has no row left.
+    pub fn is_drained(&self) -> bool {
+        self.at == self.batch.rows.len()
+    }
+
+    /// Whether the range has nothing beyond the batch.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Takes the next row of the batch.
+    pub fn take(&mut self) -> Option<(&[u8], &[u8])> {
+        if self.is_drained() {
+            return None;
+        }
+        self.at += 1;
+        Some(self.batch.row(self.at - 1))
+    }
+
+    /// Ends the scan.
+    pub fn stop(&mut self) {
+        self.batch.clear();
+        self.at = 0;
+        self.done = true;
+    }
+
+    /// Reads rows from the leaf where the scan stands into the batch, instead of what is in there. `within`: read only this part.
+    pub fn fill(&mut self, tree: &Tree, within: Option<Bounds<'_>>) -> Result<Filled> {
+        let (low, high) = (self.low.clone(), self.high.clone());
+        let (from, to) = within.unwrap_or((bound_ref(&low), bound_ref(&high)));
+        let forward = self.direction == Direction::Forward;
+        self.batch.clear();
+        self.at = 0;
+        let (batch, limit) = (&mut self.batch, self.limit);
+        let mut broke = false;
+        let end = tree.read_leaf_batch(from, to, self.direction, &mut self.ahead, |key, value| {
+            batch.push_ref(key, value);
+            broke = batch.rows.len() >= limit || batch.bytes.len() >= BATCH_BYTES;
+            if broke { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        // Forward, the batch covers keys to `edge` (inclusive when it is a row's); in reverse, from it.
+        let edge = match (broke, end.next) {
+            (true, _) => Some((KeyBuf::new(batch.key(batch.rows.len() - 1)), true)),
+            (false, Some(next)) => Some((KeyBuf::new(&next), false)),
+            (false, None) => None,
+        };
+        let (covered, rest) = match (edge, forward) {
+            (None, _) => ((bound_owned(from), bound_owned(to)), None),
+            (Some((k, true)), true) => {
+                ((bound_owned(from), Bound::Included(k.clone())), Some((Bound::Excluded(k), high.clone())))
+            }
+            (Some((k, false)), true) => {
+                ((bound_owned(from), Bound::Excluded(k.clone())), Some((Bound::Included(k), high.clone())))
+            }
+            (Some((k, true)), false) => {
+                ((Bound::Included(k.clone()), bound_owned(to)), Some((low.clone(), Bound::Excluded(k))))
+            }
+            (Some((k, false)), false) => {
+                ((Bound::Included(k.clone()), bound_owned(to)), Some((low.clone(), Bound::Excluded(k))))
+            }
+        };
+        let rest = rest.filter(|(l, h)| is_possible(bound_ref(l), bound_ref(h)));
+        Ok(Filled { page: end.page, lsn: end.lsn, covered, rest })
+    }
+
+    /// Completes the batch: reads its long values and merges rows that take the place of the tree's (ascending keys, all within
+    /// the covered part); then moves past the covered part.
+    pub fn finish(&mut self, core: &Core, tree: &Tree, filled: Filled, overlay: Vec<Overlay>) -> Result<()> {
+        if !overlay.is_empty() {
+            self.merge(overlay);
+        }
+        self.batch.resolve(core, tree)?;
+        self.limit = self.limit.saturating_mul(GROWTH);
+        match filled.rest {
+            Some((low, high)) => (self.low, self.high) = (low, high),
+            None => self.done = true,
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, mut overlay: Vec<Overlay>) {
+        let forward = self.direction == Direction::Forward;
+        if !forward {
+            overlay.reverse();
+        }
+        let old = std::mem::take(&mut self.batch);
+        let new = &mut self.batch;
+        let mut i = 0;
+        let copy = |new: &mut Batch, i: usize| {
+            let key = new.copy(old.key(i));
+            let value = match &old.rows[i].value {
+                Value::At(range) => Value::At(new.copy(&old.bytes[range.clone()])),
+                Value::Long(reference) => Value::Long(*reference),
+            };
+            new.rows.push(Row { key, value });
+        };
+        for (key, value) in overlay {
+            let before = |i: usize| if forward { old.key(i) < &*key } else { old.key(i) > &*key };
+            while i < old.rows.len() && before(i) {
+                copy(new, i);
+                i += 1;
+            }
+            if i < old.rows.len() && old.key(i) == &*key {
+                i += 1;
+            }
+            if let Some(value) = value {
+                new.push(&key, &value);
+            }
+        }
+        for i in i..old.rows.len() {
+            copy(new, i);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Reading one key of a tree, overflow values included, with the LSN of the page that showed it.
+
+use crate::btree::{OverflowRef, Tree, ValueRef, corrupt, overflow};
+use crate::core::Core;
+use crate::error::{Error, Result};
+use varve_volume::Lsn;
+
+enum Found<R> {
+    Done(R),
+    Long(OverflowRef),
+}
+
+/// Hands the value of `key` as it is now to `f` (under the leaf's latch when it is short: `f` must not wait). Holding no lock on
+/// the key is fine: a long value that is replaced meanwhile is read again.
+#[inline]
+pub(super) fn read<R>(core: &Core, tree: &Tree, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn)> {
+    let mut f = Some(f);
+    let mut failed: Option<(OverflowRef, Error)> = None;
+    loop {
+        let (found, lsn) = tree.with_leaf(key, |leaf| {
+            let found = leaf.find(key).map_err(|d| corrupt(leaf.id(), tree.keyspace(), d))?;
+            let mut done = |value| Found::Done((f.take().expect("called once"))(value));
+            let found = match found {
+                None => done(None),
+                Some(ValueRef::Inline(value)) => done(Some(value)),
+                Some(ValueRef::Overflow(long)) => Found::Long(long),
+            };
+            Ok::<_, Error>((found, leaf.lsn()))
+        })??;
+        let long = match found {
+            Found::Done(result) => return Ok((result, lsn)),
+            Found::Long(long) => long,
+        };
+        // A value that was replaced under us fails to read; whether it was, the leaf shows.
+        match failed.take() {
+            Some((reference, error)) if reference == long => return Err(error),
+            _ => {}
+        }
+        let mut value = Vec::new();
+        match overflow::read(core, tree.keyspace(), &long, 0..long.len, &mut value) {
+            Ok(()) => return Ok(((f.take().expect("called once"))(Some(&value)), lsn)),
+            Err(error) => failed = Some((long, error)),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Which snapshots are open, and which commits have to keep old values for them.
+//!
+//! A snapshot is an LSN S and sees exactly the commits that end at or before S. Registration: raise `count`; wait until no
+//! commit is under way that began without keeping old values; then, under the mutex, take S = end of the log. A commit, with
+//! its leaves latched and before its first change, enters one of the `unsaved` counters if `count` is zero, and leaves it once
+//! it has its place in the log; else it sets the old values aside and, with its place known, stores those that an open
+//! snapshot needs, under the mutex. So a commit without old values always ends at or before every S.
+//!
+//! When the budget for versions is used up, the oldest snapshot loses its claim: its reads fail from then on.
+//!
+//! Lock order: leaf latches, then the mutex here, then a shard of the version store.
+
+use super::key::KeyBuf;
+use super::version::{OldValue, Place, Versions, bytes_of};
+use crate::budget::{Budget, Class};
+use crate::wal::Log;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use varve_rt::Mutex;
+use varve_rt::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use varve_volume::{KeyspaceId, Lsn};
+
+const STRIPES: usize = 8;
+/// Versions dropped at a time without letting others at the mutex.
+const SWEEP: usize = 128;
+
+#[repr(align(128))]
+struct Stripe(AtomicUsize);
+
+/// An open snapshot's claim on old values.
+pub(super) struct Claim {
+    lsn: Lsn,
+    serial: u64,
+    evicted: AtomicBool,
+}
+
+impl Claim {
+    /// The snapshot's LSN.
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// Whether old values may be missing. Asked after the version store was read.
+    pub fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::Acquire)
+    }
+}
+
+#[derive(Default)]
+struct Live {
+    claims: BTreeMap<(Lsn, u64), Arc<Claim>>,
+    serial: u64,
+    /// Versions in the order in which they were added, nearly that of their ends.
+    added: VecDeque<Place>,
+}
+
+/// The snapshot registry with its version store.
+pub(super) struct Snapshots {
+    count: AtomicUsize,
+    unsaved: [Stripe; STRIPES],
+    live: Mutex<Live>,
+    pub versions: Versions,
+    budget: Arc<Budget>,
+    pub opened: AtomicU64,
+    pub evicted: AtomicU64,
+    pub kept: AtomicU64,
+}
+
+/// A commit's word on old values, given between latching its leaves and its place in the log.
+pub(super) enum Saving<'a> {
+    /// No snapshot is open: none are kept. Dropped once the commit has its place in the log.
+    No(#[expect(dead_code, reason = "held until it is dropped")] Unsaved<'a>),
+    /// Old values are to be set aside before the first change.
+    Yes,
+}
+
+pub(super) struct Unsaved<'a>(&'a AtomicUsize);
+
+impl Drop for Unsaved<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Snapshots {
+    pub fn new(budget: Arc<Budget>) -> Snapshots {
+        Snapshots {
+            count: AtomicUsize::new(0),
+            unsaved: std::array::from_fn(|_| Stripe(AtomicUsize::new(0))),
+            live: Mutex::default(),
+            versions: Versions::new(),
+            budget,
+            opened: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+        }
+    }
+
+    /// Snapshots open now.
+    pub fn open(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether commits should expect to keep old values: a hint.
+    #[inline]
+    pub fn likely(&self) -> bool {
+        self.count.load(Ordering::Relaxed) != 0
+    }
+
+    /// Opens a snapshot as of now.
+    pub fn register(&self, log: &Log) -> Arc<Claim> {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        for stripe in &self.unsaved {
+            let mut rounds = 0;
+            while stripe.0.load(Ordering::SeqCst) != 0 && !varve_rt::dying() {
+                varve_rt::spin(rounds);
+                rounds += 1;
+            }
+        }
+        fence(Ordering::SeqCst);
+        let mut live = self.live.lock();
+        live.serial += 1;
+        let claim = Arc::new(Claim { lsn: log.end_lsn(), serial: live.serial, evicted: AtomicBool::new(false) });
+        live.claims.insert((claim.lsn, claim.serial), claim.clone());
+        claim
+    }
+
+    /// Closes a snapshot and drops the versions that nobody needs any more.
+    pub fn close(&self, claim: &Claim) {
+        if varve_rt::dying() {
+            return;
+        }
+        let was_open = self.live.lock().claims.remove(&(claim.lsn, claim.serial)).is_some();
+        if was_open {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+        while self.sweep(&mut self.live.lock()) {}
+    }
+
+    /// Asked by a commit that has latched its leaves. `stripe`: any number that spreads threads.
+    #[inline]
+    pub fn begin_commit(&self, stripe: u64) -> Saving<'_> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            let unsaved = &self.unsaved[stripe as usize % STRIPES].0;
+            unsaved.fetch_add(1, Ordering::SeqCst);
+            let guard = Unsaved(unsaved);
+            if self.count.load(Ordering::SeqCst) == 0 {
+                return Saving::No(guard);
+            }
+        }
+        Saving::Yes
+    }
+
+    /// Stores the old values of a commit that ended at `end`, as far as open snapshots need them. Its leaves are still latched.
+    pub fn keep<'k>(&self, end: Lsn, old: impl Iterator<Item = (KeyspaceId, &'k [u8], OldValue)>) {
+        let mut live = self.live.lock();
+        for (keyspace, key, value) in old {
+            if live.claims.is_empty() {
+                break;
+            }
+            let since = self.versions.newest_end(keyspace, key);
+            if live.claims.range((since, 0)..(end, 0)).next().is_none() {
+                continue;
+            }
+            let bytes = bytes_of(key, &value);
+            if !self.make_room(&mut live, bytes) {
+                break;
+            }
+            let place = Place { keyspace, key: KeyBuf::new(key), end, bytes };
+            self.versions.add(&place, value);
+            live.added.push_back(place);
+            self.kept.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Charges `bytes`, at the cost of the oldest snapshots. False when that cost all of them.
+    fn make_room(&self, live: &mut Live, bytes: u64) -> bool {
+        while self.budget.charge(Class::Versions, bytes).is_err() {
+            let Some((_, oldest)) = live.claims.pop_first() else { return false };
+            oldest.evicted.store(true, Ordering::Release);
+            self.count.fetch_sub(1, Ordering::SeqCst);
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+            while self.sweep(live) {}
+        }
+        true
+    }
+
+    /// Drops some versions that no open snapshot needs; true when there may be more.
+    fn sweep(&self, live: &mut Live) -> bool {
+        let oldest = live.claims.first_key_value().map_or(Lsn::MAX, |(at, _)| at.0);
+        for _ in 0..SWEEP {
+            if live.added.front().is_none_or(|place| place.end > oldest) {
+                return false;
+            }
+            let place = live.added.pop_front().expect("seen above");
+            self.versions.remove(&place);
+            self.budget.release(Class::Versions, place.bytes);
+        }
+        true
+    }
+}

@@ -1,0 +1,84 @@
+//! Running a transaction until it goes through.
+
+use super::count;
+use super::transaction::Transaction;
+use crate::db::{Db, Durability};
+use crate::error::Result;
+use std::time::Duration;
+
+/// How a transaction behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TxOptions {
+    /// What its commit waits for; `None`: as the database was opened.
+    pub durability: Option<Durability>,
+    /// Reads as of its beginning, takes no locks, refuses writes.
+    pub read_only: bool,
+    /// How often [`Db::transact_with`] repeats it after a conflict before it gives the error back.
+    pub retries: u32,
+}
+
+impl Default for TxOptions {
+    fn default() -> TxOptions {
+        TxOptions { durability: None, read_only: false, retries: 1000 }
+    }
+}
+
+impl TxOptions {
+    /// Default options but for the durability.
+    pub fn durability(durability: Durability) -> TxOptions {
+        TxOptions { durability: Some(durability), ..TxOptions::default() }
+    }
+
+    /// Options of a read-only transaction.
+    pub fn read_only() -> TxOptions {
+        TxOptions { read_only: true, ..TxOptions::default() }
+    }
+}
+
+/// Longest wait before the first repetition; each further one may wait twice as long.
+const FIRST_WAIT: Duration = Duration::from_micros(20);
+/// Doublings of the wait.
+const DOUBLINGS: u32 = 9;
+
+impl Db {
+    /// Runs `f` in a transaction and commits it; runs it again, after a wait that grows, as long as it fails with an error that
+    /// [`crate::Error::is_retryable`]. A transaction that is repeated keeps its age, so it gives way less and less often. `f`
+    /// must not do anything outside the database that should not be done twice.
+    ///
+    /// # Errors
+    /// Any other error of `f` or of the commit; the transaction then changed nothing. The conflict itself after
+    /// [`TxOptions::retries`] repetitions.
+    pub fn transact<T>(&self, f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        self.transact_with(TxOptions::default(), f)
+    }
+
+    /// As [`Db::transact`], with options.
+    pub fn transact_with<T>(&self, options: TxOptions, mut f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        let mut birth = None;
+        let mut attempt = 0;
+        loop {
+            let mut transaction = Transaction::begin(&self.inner, &options, birth)?;
+            birth = Some(transaction.birth());
+            let result = f(&mut transaction);
+            // A conflict that `f` swallowed shows in the commit.
+            let result = match result {
+                Err(_) if transaction.is_doomed() => transaction.commit().map(|()| unreachable!("it gave way")),
+                Err(error) => {
+                    drop(transaction);
+                    Err(error)
+                }
+                Ok(value) => transaction.commit().map(|()| value),
+            };
+            match result {
+                Err(error) if error.is_retryable() && attempt < options.retries => {
+                    count(&self.inner.txns.counters.retries);
+                    let most = FIRST_WAIT * (1 << attempt.min(DOUBLINGS));
+                    let wait = varve_rt::rng().below(most.as_nanos() as u64 + 1);
+                    varve_rt::sleep(Duration::from_nanos(wait));
+                    attempt += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Single operations: one-operation transactions by the shortest way.
+//!
+//! A read of one key needs no lock: under the leaf's latch it sees the last commit of that key, and that is a serial order.
+//! A write takes the key's lock (it may meet a transaction that read the key or scanned over it), then one descent, one latch,
+//! one log group.
+
+use super::commit::{self, Op, Short, ShortEnd};
+use super::read::read;
+use super::transaction::{check_key, check_value};
+use crate::db::{Durability, Keyspace};
+use crate::error::Result;
+
+impl Keyspace {
+    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the database.
+    #[inline]
+    pub fn get_with<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.live()?;
+        let (result, lsn) = read(&self.db.core, self.tree(), key, f)?;
+        self.db.txns.check_read(lsn)?;
+        self.db.txns.depend(lsn)?;
+        Ok(result)
+    }
+
+    /// The value of a key, as last committed; `None` if there is none.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_with(key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Puts the value of a key into `into`, instead of what is there; false (and `into` empty) if there is none.
+    pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        into.clear();
+        self.get_with(key, |value| {
+            into.extend_from_slice(value.unwrap_or_default());
+            value.is_some()
+        })
+    }
+
+    /// Whether a key is there.
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.get_with(key, |value| value.is_some())
+    }
+
+    /// Sets the value of a key, in a transaction of its own with the database's default durability.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_with(key, value, self.db.txns.durability)
+    }
+
+    /// Sets the value of a key, in a transaction of its own.
+    pub fn put_with(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        check_value(value)?;
+        self.write(key, Some(value), durability).map(|_| ())
+    }
+
+    /// Removes a key, in a transaction of its own with the database's default durability; whether it was there.
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.delete_with(key, self.db.txns.durability)
+    }
+
+    /// Removes a key, in a transaction of its own; whether it was there.
+    pub fn delete_with(&self, key: &[u8], durability: Durability) -> Result<bool> {
+        self.write(key, None, durability)
+    }
+
+    /// True when the key was there.
+    fn write(&self, key: &[u8], value: Option<&[u8]>, durability: Durability) -> Result<bool> {
+        self.db.live_for_write()?;
+        self.live()?;
+        check_key(self, key)?;
+        let (manager, tree) = (&self.db.txns, self.tree());
+        let mut attempt = 0;
+        let lock = loop {
+            // One key cannot deadlock by itself, but a scan that waits for it may wait for what this waits for.
+            match self.locks().lock_single(key) {
+                Err(error) if error.is_retryable() && attempt < 100 => {
+                    attempt += 1;
+                    varve_rt::yield_now();
+                }
+                lock => break lock?,
+            }
+        };
+        let stripe = lock.id();
+        let short = Short { manager, op: Op { tree, key, value }, durability, stripe };
+        let (end, existed, shrunk) = match short.run()? {
+            ShortEnd::Done { end, existed, shrunk } => (end, existed, shrunk),
+            ShortEnd::Long => {
+                let (existed, _) = match value {
+                    Some(_) => (true, 0),
+                    None => read(&manager.core, tree, key, |value| value.is_some())?,
+                };
+                let done = commit::run(manager, &[Op { tree, key, value }], durability, stripe)?;
+                (done.end, existed, !done.shrunk.is_empty())
+            }
+        };
+        drop(lock);
+        if shrunk {
+            // A leaf that stays underfull costs space only.
+            let _ = tree.tidy(key);
+        }
+        manager.acknowledge(end, durability, 0)?;
+        Ok(existed)
+    }
+}

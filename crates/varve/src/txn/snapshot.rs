@@ -1,0 +1,140 @@
+//! Snapshots: the database as of one moment, read without locks.
+
+use super::cursor::{Cursor, Overlay};
+use super::key::KeyBuf;
+use super::range::KeyRange;
+use super::read::read;
+use super::registry::Claim;
+use super::scan::Scan;
+use crate::db::{Db, Inner, Keyspace};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use varve_volume::Lsn;
+
+/// A read-only view of the database as of one commit: exactly the transactions that were committed when it was opened. It takes
+/// no locks, so it neither waits for writers nor makes them wait. Cheap to clone; clones are the same view. Open snapshots make
+/// commits keep old values; when those outgrow their share of the memory budget, the oldest snapshot fails with
+/// [`Error::SnapshotTooOld`].
+#[derive(Clone)]
+pub struct Snapshot {
+    inner: Arc<View>,
+}
+
+struct View {
+    db: Arc<Inner>,
+    claim: Arc<Claim>,
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.db.txns.snapshots.close(&self.claim);
+    }
+}
+
+impl Db {
+    /// Opens a snapshot of the present state.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::open(&self.inner)
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("lsn", &self.lsn()).finish()
+    }
+}
+
+impl Snapshot {
+    pub(super) fn open(db: &Arc<Inner>) -> Result<Snapshot> {
+        db.live()?;
+        let claim = db.txns.snapshots.register(&db.core.log);
+        Ok(Snapshot { inner: Arc::new(View { db: db.clone(), claim }) })
+    }
+
+    /// The commit number as of which it reads: it sees every commit whose number is not greater.
+    pub fn lsn(&self) -> Lsn {
+        self.inner.claim.lsn()
+    }
+
+    /// Fails when the keyspace cannot be read here.
+    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+        keyspace.belongs_to(&self.inner.db)?;
+        keyspace.live()
+    }
+
+    /// What was read from a page with this LSN may be shown: old values were not missing, and `Sync` commits are durable.
+    fn admit(&self, lsn: Lsn) -> Result<()> {
+        if self.inner.claim.is_evicted() {
+            return Err(Error::SnapshotTooOld);
+        }
+        let manager = &self.inner.db.txns;
+        manager.check_read(lsn)?;
+        manager.depend(lsn.min(self.lsn()))
+    }
+
+    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the database.
+    pub fn get_with<R>(&self, keyspace: &Keyspace, key: &[u8], mut f: impl FnMut(Option<&[u8]>) -> R) -> Result<R> {
+        self.check(keyspace)?;
+        let View { db, claim } = &*self.inner;
+        // The tree first, then the old values: see `version.rs`.
+        let (current, lsn) = read(&db.core, keyspace.tree(), key, &mut f)?;
+        let old = db.txns.snapshots.versions.get(keyspace.id(), key, claim.lsn(), f);
+        self.admit(lsn)?;
+        Ok(old.unwrap_or(current))
+    }
+
+    /// The value of a key; `None` if there is none.
+    pub fn get(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Whether a key is there.
+    pub fn contains(&self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
+        self.get_with(keyspace, key, |value| value.is_some())
+    }
+
+    /// The rows of a range in ascending order.
+    pub fn scan<'a>(&self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'static>> {
+        self.check(keyspace)?;
+        Ok(Scan::of_snapshot(self.clone(), keyspace, range.into(), false))
+    }
+
+    /// The rows of a range in descending order.
+    pub fn scan_rev<'a>(&self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'static>> {
+        self.check(keyspace)?;
+        Ok(Scan::of_snapshot(self.clone(), keyspace, range.into(), true))
+    }
+
+    /// The number of keys in a range. Reads them all.
+    pub fn count<'a>(&self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<u64> {
+        let mut rows = self.scan(keyspace, range)?;
+        let mut n = 0;
+        while rows.next_row()?.is_some() {
+            n += 1;
+        }
+        Ok(n)
+    }
+
+    /// Reads the next batch of a scan.
+    pub(super) fn next_batch(&self, keyspace: &Keyspace, cursor: &mut Cursor) -> Result<()> {
+        self.check(keyspace)?;
+        let View { db, claim } = &*self.inner;
+        let mut failed = None;
+        loop {
+            let filled = cursor.fill(keyspace.tree(), None)?;
+            let mut overlay: Vec<Overlay> = Vec::new();
+            let versions = &db.txns.snapshots.versions;
+            versions.range(keyspace.id(), filled.bounds(), claim.lsn(), |key, value| {
+                overlay.push((KeyBuf::new(key), value.clone()));
+            });
+            let (page, lsn) = (filled.page, filled.lsn);
+            self.admit(lsn)?;
+            match cursor.finish(&db.core, keyspace.tree(), filled, overlay) {
+                Ok(()) => return Ok(()),
+                // A long value that was replaced between the leaf and its pages fails to read: then the leaf has changed.
+                Err(error) if failed == Some((page, lsn)) => return Err(error),
+                Err(_) => failed = Some((page, lsn)),
+            }
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! Read-write transactions, and read-only ones that are a snapshot under the same interface.
+//!
+//! A transaction that had to give way in a deadlock has let go of its locks and writes at once; every later call returns the
+//! same `Conflict`. Other errors leave it as it was.
+
+use super::commit::{self, Op};
+use super::cursor::{Cursor, Overlay};
+use super::key::{Bounds, KeyBuf, is_possible};
+use super::lock::{LockSet, Mode};
+use super::range::KeyRange;
+use super::read::read;
+use super::retry::TxOptions;
+use super::scan::Scan;
+use super::snapshot::Snapshot;
+use super::write_set::{Savepoint, WriteSet};
+use super::{MAX_VALUE, Manager, count};
+use crate::btree::{Direction, ReadAhead};
+use crate::db::{Db, Durability, Inner, Keyspace};
+use crate::error::{Error, Result};
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+use varve_rt::atomic::Ordering;
+use varve_volume::Lsn;
+
+/// An open transaction, serializable against all others. Nothing of it is seen by anybody before [`Transaction::commit`];
+/// dropped without, it changes nothing.
+///
+/// What it reads and writes is locked until it ends, so calls may wait for other transactions, and may return
+/// [`Error::Conflict`] when a deadlock can only be solved at its cost: then run it again (or let [`Db::transact`] do that).
+pub struct Transaction {
+    db: Arc<Inner>,
+    locks: LockSet,
+    writes: WriteSet,
+    /// Greatest LSN of a page it read.
+    read: Lsn,
+    durability: Durability,
+    /// Reads come from here, and writes are refused.
+    snapshot: Option<Snapshot>,
+    /// It had to give way.
+    doomed: Option<Error>,
+    committed: bool,
+}
+
+impl Db {
+    /// Begins a transaction with default options.
+    pub fn begin(&self) -> Result<Transaction> {
+        self.begin_with(TxOptions::default())
+    }
+
+    /// Begins a transaction.
+    pub fn begin_with(&self, options: TxOptions) -> Result<Transaction> {
+        Transaction::begin(&self.inner, &options, None)
+    }
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction").field("writes", &self.writes.len()).field("doomed", &self.doomed).finish()
+    }
+}
+
+/// Fails for keys that the keyspace cannot hold.
+pub(super) fn check_key(keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+    let max = keyspace.tree().max_key();
+    if key.is_empty() || key.len() > max { Err(Error::KeySize { len: key.len(), max }) } else { Ok(()) }
+}
+
+/// Fails for values that no keyspace can hold.
+pub(super) fn check_value(value: &[u8]) -> Result<()> {
+    let len = value.len() as u64;
+    if len > MAX_VALUE { Err(Error::ValueSize { len, max: MAX_VALUE }) } else { Ok(()) }
+}
+
+impl Transaction {
+    /// `birth`: age of the first attempt, when this is a retry.
+    pub(super) fn begin(db: &Arc<Inner>, options: &TxOptions, birth: Option<u64>) -> Result<Transaction> {
+        db.live()?;
+        let snapshot = if options.read_only { Some(Snapshot::open(db)?) } else { None };
+        if snapshot.is_none() {
+            db.live_for_write()?;
+        }
+        db.txns.open.fetch_add(1, Ordering::Relaxed);
+        Ok(Transaction {
+            locks: LockSet::new(&db.core.locks, birth),
+            writes: WriteSet::new(db.core.budget.clone()),
+            read: 0,
+            durability: options.durability.unwrap_or(db.txns.durability),
+            snapshot,
+            doomed: None,
+            committed: false,
+            db: db.clone(),
+        })
+    }
+
+    fn manager(&self) -> &Manager {
+        &self.db.txns
+    }
+
+    /// Age for the next attempt.
+    pub(super) fn birth(&self) -> u64 {
+        self.locks.birth()
+    }
+
+    /// Whether it had to give way.
+    pub(super) fn is_doomed(&self) -> bool {
+        self.doomed.is_some()
+    }
+
+    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+        match &self.doomed {
+            Some(error) => Err(error.clone()),
+            None => keyspace.belongs_to(&self.db).and_then(|()| keyspace.live()),
+        }
+    }
+
+    fn check_write(&self, keyspace: &Keyspace) -> Result<()> {
+        self.check(keyspace)?;
+        if self.snapshot.is_some() {
+            return Err(Error::ReadOnly("the transaction was begun with read_only".into()));
+        }
+        Ok(())
+    }
+
+    /// Passes a result on; after a conflict, lets go of everything first.
+    fn note<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error @ Error::Conflict { .. }) = &result {
+            self.doomed = Some(error.clone());
+            self.writes.clear();
+            self.locks.release();
+            count(&self.manager().counters.conflicts);
+        }
+        result
+    }
+
+    fn lock(&mut self, keyspace: &Keyspace, key: &[u8], mode: Mode) -> Result<()> {
+        let result = self.locks.lock_key(keyspace.locks(), key, mode);
+        if result.is_ok() { result } else { self.note(result) }
+    }
+
+    fn lock_range(&mut self, keyspace: &Keyspace, range: Bounds<'_>, mode: Mode) -> Result<()> {
+        if self.db.core.broken.skip_interval_lock {
+            return Ok(());
+        }
+        let result = self.locks.lock_range(keyspace.locks(), range, mode);
+        self.note(result)
+    }
+
+    fn read_locked<R>(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        mode: Mode,
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        self.lock(keyspace, key, mode)?;
+        if let Some(pending) = self.writes.get(keyspace.id(), key) {
+            return Ok(f(pending.as_deref()));
+        }
+        let (result, lsn) = read(&self.db.core, keyspace.tree(), key, f)?;
+        self.saw(lsn)?;
+        Ok(result)
+    }
+
+    fn saw(&mut self, lsn: Lsn) -> Result<()> {
+        self.manager().check_read(lsn)?;
+        self.read = self.read.max(lsn);
+        Ok(())
+    }
+
+    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the database.
+    pub fn get_with<R>(&mut self, keyspace: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.check(keyspace)?;
+        if let Some(snapshot) = &self.snapshot {
+            // A snapshot may look twice.
+            let mut value = Vec::new();
+            let found = snapshot.get_with(keyspace, key, |found| {
+                value.clear();
+                value.extend_from_slice(found.unwrap_or_default());
+                found.is_some()
+            })?;
+            return Ok(f(found.then_some(&value)));
+        }
+        self.read_locked(keyspace, key, Mode::Shared, f)
+    }
+
+    /// The value of a key; `None` if there is none.
+    pub fn get(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Puts the value of a key into `into`, instead of what is there; false (and `into` empty) if there is none.
+    pub fn get_into(&mut self, keyspace: &Keyspace, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        into.clear();
+        self.get_with(keyspace, key, |value| {
+            into.extend_from_slice(value.unwrap_or_default());
+            value.is_some()
+        })
+    }
+
+    /// Whether a key is there.
+    pub fn contains(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
+        self.get_with(keyspace, key, |value| value.is_some())
+    }
+
+    /// As [`Transaction::get`], for a key that will be written: locks it for writing at once, so that two transactions that
+    /// read and then write the same key wait for each other instead of one failing.
+    pub fn get_for_update(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_for_update_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// As [`Transaction::get_with`], for a key that will be written.
+    pub fn get_for_update_with<R>(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        self.check_write(keyspace)?;
+        self.read_locked(keyspace, key, Mode::Exclusive, f)
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// `KeySize`, `ValueSize`; `TransactionTooLarge` or `OverBudget` when the writes no longer fit in memory; `Conflict`.
+    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check_write(keyspace)?;
+        check_key(keyspace, key)?;
+        check_value(value)?;
+        self.lock(keyspace, key, Mode::Exclusive)?;
+        self.writes.put(keyspace, key, Some(value))
+    }
+
+    /// Removes a key if it is there. Errors as for [`Transaction::put`].
+    pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        self.check_write(keyspace)?;
+        check_key(keyspace, key)?;
+        self.lock(keyspace, key, Mode::Exclusive)?;
+        self.writes.put(keyspace, key, None)
+    }
+
+    /// Removes every key of a range; returns how many there were. Keeps others from inserting into it until the transaction
+    /// ends. On an error none of them is removed. Errors as for [`Transaction::put`].
+    pub fn delete_range<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<u64> {
+        self.check_write(keyspace)?;
+        let range = range.into();
+        if !is_possible(range.bounds().0, range.bounds().1) {
+            return Ok(0);
+        }
+        self.lock_range(keyspace, range.bounds(), Mode::Exclusive)?;
+        let mark = self.writes.savepoint(0);
+        let result = self.delete_rows(keyspace, range.bounds());
+        if result.is_err() {
+            self.writes.rollback_to(0, mark)?;
+        }
+        self.writes.release(mark);
+        result
+    }
+
+    fn delete_rows(&mut self, keyspace: &Keyspace, range: Bounds<'_>) -> Result<u64> {
+        let mut cursor = Cursor::new(range, false, usize::MAX);
+        let mut n = 0;
+        let mut key = Vec::new();
+        loop {
+            while let Some((next, _)) = cursor.take() {
+                key.clear();
+                key.extend_from_slice(next);
+                self.writes.put(keyspace, &key, None)?;
+                n += 1;
+            }
+            if cursor.is_done() {
+                return Ok(n);
+            }
+            self.next_batch(keyspace, &mut cursor)?;
+        }
+    }
+
+    /// The rows of a range in ascending order, this transaction's writes included. What was returned is locked against changes
+    /// and insertions, and so is a little beyond it.
+    pub fn scan<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'_>> {
+        self.check(keyspace)?;
+        Ok(match &self.snapshot {
+            Some(snapshot) => Scan::of_snapshot(snapshot.clone(), keyspace, range.into(), false),
+            None => Scan::of_transaction(self, keyspace, range.into(), false),
+        })
+    }
+
+    /// As [`Transaction::scan`], in descending order.
+    pub fn scan_rev<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'_>> {
+        self.check(keyspace)?;
+        Ok(match &self.snapshot {
+            Some(snapshot) => Scan::of_snapshot(snapshot.clone(), keyspace, range.into(), true),
+            None => Scan::of_transaction(self, keyspace, range.into(), true),
+        })
+    }
+
+    /// The number of keys in a range, this transaction's writes included. Locks the whole range; reads it without its values.
+    pub fn count<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<u64> {
+        self.check(keyspace)?;
+        let range = range.into();
+        if let Some(snapshot) = &self.snapshot {
+            return snapshot.count(keyspace, range);
+        }
+        let bounds = range.bounds();
+        if !is_possible(bounds.0, bounds.1) {
+            return Ok(0);
+        }
+        self.lock_range(keyspace, bounds, Mode::Shared)?;
+        let mut rows = self.count_rows(keyspace, bounds)?;
+        for (key, write) in self.writes.range(keyspace.id(), bounds) {
+            let (there, _) = read(&self.db.core, keyspace.tree(), key, |value| value.is_some())?;
+            rows += i64::from(write.is_some()) - i64::from(there);
+        }
+        Ok(rows as u64)
+    }
+
+    /// Rows of a range in the tree; the range is locked.
+    fn count_rows(&mut self, keyspace: &Keyspace, range: Bounds<'_>) -> Result<i64> {
+        let (mut rows, mut ahead) = (0, ReadAhead::default());
+        let mut next: Option<Vec<u8>> = None;
+        loop {
+            let from = next.as_deref().map_or(range.0, Bound::Included);
+            let end = keyspace.tree().read_leaf_batch(from, range.1, Direction::Forward, &mut ahead, |_, _| {
+                rows += 1;
+                ControlFlow::Continue(())
+            })?;
+            self.saw(end.lsn)?;
+            next = end.next;
+            if next.is_none() {
+                return Ok(rows);
+            }
+        }
+    }
+
+    /// Reads and locks the next batch of a scan.
+    pub(super) fn next_batch(&mut self, keyspace: &Keyspace, cursor: &mut Cursor) -> Result<()> {
+        self.check(keyspace)?;
+        let tree = keyspace.tree();
+        let mut filled = cursor.fill(tree, None)?;
+        self.lock_range(keyspace, filled.bounds(), Mode::Shared)?;
+        let same = self.db.core.pool.read_resident(filled.page).is_some_and(|page| page.lsn() == filled.lsn);
+        if !same {
+            // The leaf changed before the lock was held. Now it is: what a second read of the same part finds stays.
+            let rest = filled.rest.take();
+            let locked = filled.covered;
+            let (low, high) = (super::key::bound_ref(&locked.0), super::key::bound_ref(&locked.1));
+            filled = cursor.fill(tree, Some((low, high)))?;
+            if filled.rest.is_none() {
+                filled.rest = rest;
+            }
+        }
+        self.saw(filled.lsn)?;
+        let overlay: Vec<Overlay> = if self.writes.touches(keyspace.id()) {
+            let pending = self.writes.range(keyspace.id(), filled.bounds());
+            pending.map(|(key, write)| (KeyBuf::new(key), write.clone())).collect()
+        } else {
+            Vec::new()
+        };
+        cursor.finish(&self.db.core, tree, filled, overlay)
+    }
+
+    /// Marks the present state, to return to it with [`Transaction::rollback_to`].
+    pub fn savepoint(&mut self) -> Result<Savepoint> {
+        if let Some(error) = &self.doomed {
+            return Err(error.clone());
+        }
+        Ok(self.writes.savepoint(self.locks.id()))
+    }
+
+    /// Undoes every write since the savepoint, which can be used again. Locks stay.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        if let Some(error) = &self.doomed {
+            return Err(error.clone());
+        }
+        self.writes.rollback_to(self.locks.id(), savepoint)
+    }
+
+    /// Makes the changes take effect, all of them or (with an error) none, and returns when they are as durable as asked for,
+    /// and when everything that was read is durable if its writers asked for that.
+    ///
+    /// # Errors
+    /// `Conflict` if the transaction had to give way before; `TransactionTooLarge`; device errors; after `Poisoned` it is
+    /// unknown whether the changes are found when the database is opened again.
+    pub fn commit(mut self) -> Result<()> {
+        if let Some(error) = &self.doomed {
+            return Err(error.clone());
+        }
+        self.committed = true;
+        if self.writes.is_empty() {
+            self.locks.release();
+            return self.manager().depend(self.read);
+        }
+        let result = self.apply();
+        if result.is_err() {
+            self.committed = false;
+        }
+        result
+    }
+
+    fn apply(&mut self) -> Result<()> {
+        self.db.live_for_write()?;
+        self.writes.forget_savepoints();
+        let stripe = self.locks.id();
+        let mut ops: Vec<Op<'_>> = Vec::with_capacity(self.writes.len());
+        for space in self.writes.spaces() {
+            space.keyspace.live()?;
+            let tree = space.keyspace.tree();
+            ops.extend(space.map.iter().map(|(key, write)| Op { tree, key, value: write.as_deref() }));
+        }
+        let done = commit::run(&self.db.txns, &ops, self.durability, stripe)?;
+        self.locks.release();
+        for at in done.shrunk {
+            // A leaf that stays underfull costs space only; what failed here will be met again where it matters.
+            let _ = ops[at].tree.tidy(ops[at].key);
+        }
+        drop(ops);
+        self.writes.clear();
+        self.db.txns.acknowledge(done.end, self.durability, self.read)
+    }
+
+    /// Ends the transaction without changing anything; the same as dropping it.
+    pub fn rollback(self) {}
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        self.db.txns.open.fetch_sub(1, Ordering::Relaxed);
+        if !self.committed {
+            count(&self.db.txns.counters.rollbacks);
+        }
+    }
+}

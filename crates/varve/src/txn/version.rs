@@ -1,0 +1,140 @@
+//! Old values that open snapshots need.
+//!
+//! An entry says: until the commit that ended at `end`, the key had this value (or none). A snapshot S finds the value of a key
+//! in the oldest entry with `end > S`; without one, what the tree holds is as old as S. So a reader that looks at the tree
+//! first and here second is right without holding both at once: a commit puts its entries here before it lets go of the
+//! leaves, and an entry that S needs stays until S is closed.
+//!
+//! Lock order: the snapshot registry's mutex, then a shard's.
+
+use super::key::{Bounds, KeyBuf};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use varve_rt::Mutex;
+use varve_volume::{KeyspaceId, Lsn};
+
+const SHARDS: usize = 16;
+
+/// A value as it was: `None` when the key was not there.
+pub(super) type OldValue = Option<Box<[u8]>>;
+
+struct Version {
+    end: Lsn,
+    value: OldValue,
+}
+
+type Keys = BTreeMap<KeyBuf, Vec<Version>>;
+
+/// The version store.
+pub(super) struct Versions {
+    shards: [Mutex<BTreeMap<KeyspaceId, Keys>>; SHARDS],
+}
+
+/// Names a version for its removal.
+pub(super) struct Place {
+    pub keyspace: KeyspaceId,
+    pub key: KeyBuf,
+    pub end: Lsn,
+    pub bytes: u64,
+}
+
+/// Bytes that an entry takes, its removal note included.
+pub(super) fn bytes_of(key: &[u8], value: &OldValue) -> u64 {
+    let fixed = size_of::<KeyBuf>() * 2 + size_of::<Vec<Version>>() + 4 * size_of::<Version>() + size_of::<Place>();
+    (fixed + 2 * KeyBuf::heap_bytes_of(key) + value.as_ref().map_or(0, |v| v.len())) as u64
+}
+
+fn visible(versions: &[Version], at: Lsn) -> Option<&OldValue> {
+    let first = versions.partition_point(|v| v.end <= at);
+    versions.get(first).map(|v| &v.value)
+}
+
+impl Versions {
+    pub fn new() -> Versions {
+        Versions { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    fn shard(&self, keyspace: KeyspaceId) -> &Mutex<BTreeMap<KeyspaceId, Keys>> {
+        &self.shards[keyspace.0 as usize % SHARDS]
+    }
+
+    /// End of the commit that made the newest entry of a key; 0 without one.
+    pub fn newest_end(&self, keyspace: KeyspaceId, key: &[u8]) -> Lsn {
+        let shard = self.shard(keyspace).lock();
+        let versions = shard.get(&keyspace).and_then(|keys| keys.get(key));
+        versions.and_then(|v| v.last()).map_or(0, |v| v.end)
+    }
+
+    /// Adds an entry; those of one key come in the order of their commits.
+    pub fn add(&self, place: &Place, value: OldValue) {
+        let mut shard = self.shard(place.keyspace).lock();
+        let versions = shard.entry(place.keyspace).or_default().entry(place.key.clone()).or_default();
+        assert!(versions.last().is_none_or(|v| v.end < place.end), "commits of one key are in order");
+        versions.push(Version { end: place.end, value });
+    }
+
+    /// Removes an entry.
+    pub fn remove(&self, place: &Place) {
+        let mut shard = self.shard(place.keyspace).lock();
+        let Some(keys) = shard.get_mut(&place.keyspace) else { return };
+        if let Some(versions) = keys.get_mut(&*place.key) {
+            versions.retain(|v| v.end != place.end);
+            if versions.is_empty() {
+                keys.remove(&*place.key);
+            }
+        }
+        if keys.is_empty() {
+            shard.remove(&place.keyspace);
+        }
+    }
+
+    /// The value of a key as of `at`: `None` when the tree's is it. Asked after the tree was read.
+    pub fn get<R>(&self, keyspace: KeyspaceId, key: &[u8], at: Lsn, f: impl FnOnce(Option<&[u8]>) -> R) -> Option<R> {
+        let shard = self.shard(keyspace).lock();
+        let versions = shard.get(&keyspace)?.get(key)?;
+        visible(versions, at).map(|v| f(v.as_deref()))
+    }
+
+    /// Hands the keys of a range that have an entry for `at` to `f`, ascending. Asked after the tree was read.
+    pub fn range(&self, keyspace: KeyspaceId, range: Bounds<'_>, at: Lsn, mut f: impl FnMut(&[u8], &OldValue)) {
+        let shard = self.shard(keyspace).lock();
+        let Some(keys) = shard.get(&keyspace) else { return };
+        for (key, versions) in keys.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>(range) {
+            if let Some(value) = visible(versions, at) {
+                f(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(key: &[u8], end: Lsn) -> Place {
+        Place { keyspace: KeyspaceId(3), key: KeyBuf::new(key), end, bytes: 0 }
+    }
+
+    #[test]
+    fn a_snapshot_finds_the_oldest_entry_past_it() {
+        let v = Versions::new();
+        v.add(&place(b"a", 10), None);
+        v.add(&place(b"a", 20), Some(b"ten"[..].into()));
+        v.add(&place(b"b", 15), Some(b"old"[..].into()));
+        let get = |key: &[u8], at| v.get(KeyspaceId(3), key, at, |v| v.map(<[u8]>::to_vec));
+        assert_eq!(get(b"a", 9), Some(None));
+        assert_eq!(get(b"a", 10), Some(Some(b"ten".to_vec())));
+        assert_eq!(get(b"a", 19), Some(Some(b"ten".to_vec())));
+        assert_eq!(get(b"a", 20), None);
+        assert_eq!(get(b"c", 0), None);
+        let mut seen = Vec::new();
+        v.range(KeyspaceId(3), (Bound::Unbounded, Bound::Unbounded), 12, |k, v| seen.push((k.to_vec(), v.is_some())));
+        assert_eq!(seen, [(b"a".to_vec(), true), (b"b".to_vec(), true)]);
+        v.remove(&place(b"a", 10));
+        v.remove(&place(b"a", 20));
+        assert_eq!(get(b"a", 0), None);
+        assert_eq!(v.newest_end(KeyspaceId(3), b"b"), 15);
+        v.remove(&place(b"b", 15));
+        assert!(v.shards.iter().all(|s| s.lock().is_empty()));
+    }
+}

@@ -1,0 +1,203 @@
+//! The private writes of an open transaction: an ordered map per keyspace, with savepoints.
+//!
+//! A savepoint is a mark in a list of what each later write replaced; rolling back undoes that list from its end. Nothing is
+//! noted while there is no savepoint. Memory is charged to [`Class::WriteSets`] in blocks once a transaction outgrows what
+//! each may have for nothing, before anything is stored.
+
+use super::key::{Bounds, KeyBuf};
+use crate::budget::{Budget, Class};
+use crate::db::Keyspace;
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use varve_volume::KeyspaceId;
+
+/// Bytes that each transaction has without a charge.
+const FREE: u64 = 2048;
+const BLOCK: u64 = 16 * 1024;
+
+/// A pending write: the new value, or `None` for a deletion.
+pub(super) type Write = Option<Box<[u8]>>;
+
+/// Writes to one keyspace.
+pub(super) struct SpaceWrites {
+    pub keyspace: Keyspace,
+    pub map: BTreeMap<KeyBuf, Write>,
+}
+
+struct Undo {
+    space: usize,
+    key: KeyBuf,
+    /// What the write replaced: `None` when the key was not in the write set.
+    old: Option<Write>,
+}
+
+/// A point to which a transaction can be rolled back. Made by [`crate::Transaction::savepoint`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Savepoint {
+    transaction: u64,
+    serial: u64,
+}
+
+/// The writes of one transaction.
+pub(super) struct WriteSet {
+    budget: Arc<Budget>,
+    spaces: Vec<SpaceWrites>,
+    undo: Vec<Undo>,
+    /// Serial number and length of `undo` of each savepoint, oldest first.
+    marks: Vec<(u64, usize)>,
+    serial: u64,
+    bytes: u64,
+    charged: u64,
+}
+
+fn cost(key: &[u8], write: &Write) -> u64 {
+    let map = (size_of::<KeyBuf>() + size_of::<Write>()) * 3 / 2;
+    (map + KeyBuf::heap_bytes_of(key) + write.as_ref().map_or(0, |v| v.len())) as u64
+}
+
+impl WriteSet {
+    pub fn new(budget: Arc<Budget>) -> WriteSet {
+        WriteSet { budget, spaces: Vec::new(), undo: Vec::new(), marks: Vec::new(), serial: 0, bytes: 0, charged: 0 }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.spaces.iter().all(|s| s.map.is_empty())
+    }
+
+    /// Keys written.
+    pub fn len(&self) -> usize {
+        self.spaces.iter().map(|s| s.map.len()).sum()
+    }
+
+    /// Writes by keyspace, in the order of their ids.
+    pub fn spaces(&mut self) -> &[SpaceWrites] {
+        assert!(self.marks.is_empty(), "undo refers to keyspaces by place: end the savepoints first");
+        self.spaces.sort_by_key(|s| s.keyspace.id());
+        &self.spaces
+    }
+
+    fn space(&self, id: KeyspaceId) -> Option<&SpaceWrites> {
+        self.spaces.iter().find(|s| s.keyspace.id() == id)
+    }
+
+    /// The pending write of a key.
+    #[inline]
+    pub fn get(&self, id: KeyspaceId, key: &[u8]) -> Option<&Write> {
+        if self.spaces.is_empty() {
+            return None;
+        }
+        self.space(id)?.map.get(key)
+    }
+
+    /// Whether the keyspace has pending writes.
+    pub fn touches(&self, id: KeyspaceId) -> bool {
+        self.space(id).is_some_and(|s| !s.map.is_empty())
+    }
+
+    /// The pending writes of a range, in key order.
+    pub fn range(&self, id: KeyspaceId, range: Bounds<'_>) -> impl DoubleEndedIterator<Item = (&[u8], &Write)> {
+        let map = self.space(id).map(|s| s.map.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>(range));
+        map.into_iter().flatten().map(|(key, write)| (&**key, write))
+    }
+
+    /// Adds a write, in place of an earlier one of the same key.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge` when this transaction alone would fill the budget of all write sets; `OverBudget` when all open
+    /// transactions together do. The write set is as before.
+    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let write: Write = value.map(Box::from);
+        let mut bytes = self.bytes + cost(key, &write);
+        if !self.marks.is_empty() {
+            bytes += size_of::<Undo>() as u64;
+        }
+        self.charge(bytes)?;
+        self.bytes = bytes;
+        let at = self.spaces.iter().position(|s| s.keyspace.id() == keyspace.id()).unwrap_or_else(|| {
+            self.spaces.push(SpaceWrites { keyspace: keyspace.clone(), map: BTreeMap::new() });
+            self.spaces.len() - 1
+        });
+        let old = self.spaces[at].map.insert(KeyBuf::new(key), write);
+        if !self.marks.is_empty() {
+            self.undo.push(Undo { space: at, key: KeyBuf::new(key), old });
+        } else if let Some(old) = old {
+            self.bytes -= cost(key, &old);
+        }
+        Ok(())
+    }
+
+    fn charge(&mut self, bytes: u64) -> Result<()> {
+        if bytes <= FREE + self.charged {
+            return Ok(());
+        }
+        let limit = self.budget.limit(Class::WriteSets);
+        if bytes > limit {
+            return Err(Error::TransactionTooLarge { what: "write set", needed: bytes, limit });
+        }
+        let more = (bytes - FREE - self.charged).next_multiple_of(BLOCK);
+        self.budget.charge(Class::WriteSets, more)?;
+        self.charged += more;
+        Ok(())
+    }
+
+    /// Marks the present state.
+    pub fn savepoint(&mut self, transaction: u64) -> Savepoint {
+        self.serial += 1;
+        self.marks.push((self.serial, self.undo.len()));
+        Savepoint { transaction, serial: self.serial }
+    }
+
+    /// Undoes every write after the savepoint, which stays valid; later ones do not.
+    pub fn rollback_to(&mut self, transaction: u64, savepoint: Savepoint) -> Result<()> {
+        let known = self.marks.iter().position(|m| m.0 == savepoint.serial);
+        let Some(at) = known.filter(|_| savepoint.transaction == transaction) else {
+            return Err(Error::Invalid(
+                "this savepoint is of another transaction, or an earlier one was rolled back to since".into(),
+            ));
+        };
+        let mark = self.marks[at].1;
+        self.marks.truncate(at + 1);
+        for Undo { space, key, old } in self.undo.drain(mark..).rev() {
+            let map = &mut self.spaces[space].map;
+            let undone = map.get(&key).expect("an undone write is in the write set");
+            self.bytes = self.bytes.saturating_sub(cost(&key, undone) + size_of::<Undo>() as u64);
+            match old {
+                Some(old) => drop(map.insert(key, old)),
+                None => drop(map.remove(&key)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a savepoint, keeping the writes after it.
+    pub fn release(&mut self, savepoint: Savepoint) {
+        self.marks.retain(|m| m.0 != savepoint.serial);
+        if self.marks.is_empty() {
+            self.undo.clear();
+        }
+    }
+
+    /// Forgets the savepoints, keeping the writes.
+    pub fn forget_savepoints(&mut self) {
+        self.marks.clear();
+        self.undo.clear();
+    }
+
+    /// Drops all writes and savepoints.
+    pub fn clear(&mut self) {
+        self.forget_savepoints();
+        self.spaces.clear();
+        self.budget.release(Class::WriteSets, std::mem::take(&mut self.charged));
+        self.bytes = 0;
+    }
+}
+
+impl Drop for WriteSet {
+    fn drop(&mut self) {
+        if self.charged > 0 {
+            self.budget.release(Class::WriteSets, self.charged);
+        }
+    }
+}
