@@ -25,6 +25,8 @@ const LEAST_REPLAY_RATE: u64 = 4 << 20;
 const STEPS: u64 = 32;
 /// Failures in a row, of attempts that may be repeated, after which the log is latched.
 const MAX_FAILURES: u32 = 10;
+/// Checkpoints tried while closing, when groups are still being appended.
+const CLOSING_TRIES: u32 = 5;
 
 /// The pages, as checkpoints see them.
 pub trait CheckpointPages: Send + Sync {
@@ -151,11 +153,16 @@ impl Checkpointer {
     }
 
     /// Ends checkpointing: stops the daemon, makes a last checkpoint and records a clean close in the log. No group may be
-    /// appended any more.
+    /// appended any more; a few that still are get another checkpoint.
     pub fn close(&self) -> Result<()> {
         self.stop();
-        self.checkpoint()?;
-        self.log.close_clean()
+        for _ in 0..CLOSING_TRIES {
+            self.checkpoint()?;
+            if self.log.close_clean()? {
+                return Ok(());
+            }
+        }
+        Err(Error::Invalid("the database is still being written to: end all transactions before closing it".into()))
     }
 
     /// What was done so far.

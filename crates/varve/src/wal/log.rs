@@ -46,7 +46,6 @@ pub struct Log {
     /// First LSN past what the ring has room for.
     limit: AtomicU64,
     resumed: AtomicBool,
-    closed: AtomicBool,
     latched: AtomicBool,
     cause: Mutex<Option<Arc<str>>>,
     /// Waited on for log space; notified when the redo point moves or the log is latched.
@@ -129,7 +128,6 @@ impl Log {
             redo: AtomicU64::new(sb.redo),
             limit: AtomicU64::new(sb.ring.limit(sb.redo)),
             resumed: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
             latched: AtomicBool::new(false),
             cause: Mutex::new(None),
             space: Mutex::new(()),
@@ -163,10 +161,7 @@ impl Log {
     /// [`AppendError::EpochMoved`] when a checkpoint began since that [`Log::floor`]. The caller has called
     /// [`Log::ensure_space`]. Waits only when the log buffer is full.
     pub fn append(&self, kind: GroupKind, epoch: Option<u32>, body: &[u8]) -> Result<Appended, AppendError> {
-        if !self.resumed.load(Ordering::Acquire)
-            || self.closed.load(Ordering::Acquire)
-            || self.latched.load(Ordering::Acquire)
-        {
+        if !self.resumed.load(Ordering::Acquire) || self.latched.load(Ordering::Acquire) {
             return Err(AppendError::Poisoned(self.why_refused()));
         }
         if body.len() as u64 > self.max_group() {
@@ -177,6 +172,7 @@ impl Log {
         let lsn = match self.tail.reserve(epoch, size) {
             Ok(lsn) => lsn,
             Err(Refused::EpochMoved) => return Err(AppendError::EpochMoved),
+            Err(Refused::Closed) => return Err(AppendError::Poisoned(self.why_refused())),
             Err(Refused::Exhausted) => {
                 self.poison("the log stream of this opening is used up; close the database and open it again");
                 return Err(AppendError::Poisoned(self.why_refused()));
@@ -394,16 +390,13 @@ impl Log {
         Ok(())
     }
 
-    /// Records a clean close: everything is durable, checkpointed up to the end, and the end is known. The caller has ended
-    /// all work and completed a checkpoint at the end of the log. Refuses appends from here on.
-    pub fn close_clean(&self) -> Result<()> {
-        self.closed.store(true, Ordering::Release);
-        let end = block_ceil(self.end_lsn());
+    /// Records a clean close, durably, if the last completed checkpoint lies at the end of the log; refuses appends from here on.
+    /// False when groups were appended since: make another checkpoint first.
+    pub fn close_clean(&self) -> Result<bool> {
         self.wait_durable(self.end_lsn())?;
         let mut disk = self.disk.lock();
-        if block_ceil(disk.sb.redo) != end {
-            return Err(Error::Invalid("a clean close needs a checkpoint at the end of the log".into()));
-        }
+        let Some(end) = self.tail.close(disk.sb.redo) else { return Ok(false) };
+        debug_assert_eq!(self.durable_lsn(), end);
         let mut sb = disk.sb.clone();
         (sb.clean, sb.redo, sb.end) = (true, end, end);
         sb.prune_runs();
@@ -412,7 +405,7 @@ impl Log {
             self.store_superblock(&mut disk, sb.clone())?;
         }
         self.redo.store(end, Ordering::Release);
-        Ok(())
+        Ok(true)
     }
 
     /// Walks the groups from `from` (a redo point) on.

@@ -1,7 +1,8 @@
 //! The growing end of the log: lock-free reservation, the circular buffer, and which of its blocks are filled.
 //!
-//! One atomic word packs the checkpoint epoch (16 bits) and the position (48 bits, in units of 8 bytes from a base), so a
-//! reservation and the check that no checkpoint began since the caller looked at the image floor are one compare-and-swap.
+//! One atomic word packs a closed bit, the checkpoint epoch (15 bits) and the position (48 bits, in units of 8 bytes from a
+//! base), so a reservation and the check that no checkpoint began since the caller looked at the image floor are one
+//! compare-and-swap, and closing leaves no reservation behind.
 //!
 //! Each block of the buffer counts the bytes filled in it. A block whose count is [`BLOCK`] is complete and immutable: it may
 //! be written out, straight from the buffer. Whoever reserved bytes fills them exactly once; padding is reserved like a group.
@@ -18,7 +19,8 @@ use varve_volume::Lsn;
 
 const POSITION_BITS: u32 = 48;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
-const EPOCH_MASK: u32 = 0xffff;
+const EPOCH_MASK: u32 = 0x7fff;
+const CLOSED: u64 = 1 << 63;
 /// Floors kept: a reader that was overtaken by this many checkpoints notices by the epoch.
 const FLOORS: usize = 8;
 
@@ -29,12 +31,16 @@ pub enum Refused {
     EpochMoved,
     /// The position does not fit its bits any more.
     Exhausted,
+    /// See [`Tail::close`].
+    Closed,
 }
 
 /// See the module.
 pub struct Tail {
     word: AtomicU64,
     base: AtomicU64,
+    /// Where the newest padding begins: the end of the last group before it.
+    padded_from: AtomicU64,
     floors: [AtomicU64; FLOORS],
     /// Start of `memory`, taken before it was shared: all access goes through it.
     start: *mut u8,
@@ -56,6 +62,7 @@ impl Tail {
         Tail {
             word: AtomicU64::new(0),
             base: AtomicU64::new(0),
+            padded_from: AtomicU64::new(0),
             floors: Default::default(),
             start: memory.as_mut_ptr(),
             memory,
@@ -118,6 +125,9 @@ impl Tail {
         let mut tries = 0;
         loop {
             let (now, position) = unpack(word);
+            if word & CLOSED != 0 {
+                return Err(Refused::Closed);
+            }
             if epoch.is_some_and(|e| e != now) {
                 return Err(Refused::EpochMoved);
             }
@@ -132,6 +142,18 @@ impl Tail {
             varve_rt::spin(tries.min(3));
             tries += 1;
         }
+    }
+
+    /// Refuses every reservation from now on, provided that the last group ends at or before `t` and the block it ends in is
+    /// closed. Returns the position then.
+    pub fn close(&self, t: Lsn) -> Option<Lsn> {
+        let word = self.word.load(Ordering::Acquire);
+        let at = self.lsn(word);
+        // Nothing but the padding from `t` to the end of its block lies past `t`.
+        let last = at == t || (at == block_ceil(t) && self.padded_from.load(Ordering::Relaxed) == t);
+        let closed =
+            last && self.word.compare_exchange(word, word | CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        closed.then_some(at)
     }
 
     /// Pads the open block if it lies below `limit`, so that it can be written. Returns the block boundary up to which
@@ -151,6 +173,7 @@ impl Tail {
             }
             match self.word.compare_exchange_weak(word, pack(epoch, moved), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
+                    self.padded_from.fetch_max(at, Ordering::Relaxed);
                     self.pad(at, end, salt, run);
                     return end;
                 }
@@ -242,5 +265,5 @@ fn pack(epoch: u32, position: u64) -> u64 {
 }
 
 fn unpack(word: u64) -> (u32, u64) {
-    ((word >> POSITION_BITS) as u32, word & POSITION_MASK)
+    ((word >> POSITION_BITS) as u32 & EPOCH_MASK, word & POSITION_MASK)
 }

@@ -78,8 +78,14 @@ impl Writer {
 
 impl Log {
     /// Returns when everything below `lsn` is on media. The caller itself writes when the device has room for a write.
-    /// Fails when the log is latched and `lsn` was not reached before.
+    /// Fails when the log is latched and `lsn` was not reached before, and when `lsn` lies past the end of the log.
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
+        if lsn > self.end_lsn() {
+            self.check_latch()?;
+            return Err(Error::Invalid(format!(
+                "LSN {lsn} lies past the end of the log: its group was never appended"
+            )));
+        }
         self.wait_until(|log| log.durable_lsn() >= lsn, lsn, lsn)
     }
 

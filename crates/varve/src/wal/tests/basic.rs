@@ -28,7 +28,7 @@ fn groups_come_back_in_order_after_a_crash_and_a_clean_close() {
     assert_eq!(groups[20], (more.end, b"more".to_vec()));
     let t = log.begin_checkpoint();
     log.complete_checkpoint(t).unwrap();
-    log.close_clean().unwrap();
+    assert!(log.close_clean().unwrap());
     assert!(matches!(log.append(GroupKind::System, None, b"late"), Err(AppendError::Poisoned(_))));
     drop(log);
     let (log, state) = Log::open(dev.clone(), small(), true).unwrap();

@@ -94,3 +94,17 @@ fn closing_records_the_end() {
     let (_, state) = Log::open(dev, small(), false).unwrap();
     assert!(!state.clean, "open for writing is noted before anything is appended");
 }
+
+#[test]
+fn a_clean_close_needs_a_checkpoint_at_the_end() {
+    let (dev, log, _, checkpointer) = setup();
+    log.append(GroupKind::Commit, None, b"one").unwrap();
+    let t = log.begin_checkpoint();
+    log.append(GroupKind::Commit, None, b"two").unwrap();
+    log.complete_checkpoint(t).unwrap();
+    assert!(!log.close_clean().unwrap(), "a group came after the checkpoint");
+    log.append(GroupKind::Commit, None, b"three").unwrap();
+    checkpointer.close().unwrap();
+    assert!(matches!(log.append(GroupKind::Commit, None, b"late"), Err(AppendError::Poisoned(_))));
+    assert!(Log::open(dev, small(), true).unwrap().1.clean);
+}

@@ -253,7 +253,7 @@ fn every_flipped_bit_of_a_superblock_is_noticed() {
     log.wait_durable(log.end_lsn()).unwrap();
     let t = log.begin_checkpoint();
     log.complete_checkpoint(t).unwrap();
-    log.close_clean().unwrap();
+    assert!(log.close_clean().unwrap());
     drop(log);
     for bit in 0..2 * BLOCK * 8 {
         mem.flip_bit(bit / 8, (bit % 8) as u8);

@@ -215,14 +215,16 @@ fn opening_read_only_writes_nothing() {
     log.append(GroupKind::Commit, None, b"x").unwrap();
     let t = log.begin_checkpoint();
     log.complete_checkpoint(t).unwrap();
-    log.close_clean().unwrap();
+    assert!(log.close_clean().unwrap());
     drop(log);
     let before = dev.stats();
     let (log, state) = Log::open(dev.clone(), small(), true).unwrap();
     let pages = Pages::new(4096);
     let report = recovery::run(&log, &state, &pages, &mut RecoveryOptions::default()).unwrap();
     assert!(report.clean);
-    assert!(matches!(log.append(GroupKind::Commit, None, b"y"), Err(AppendError::Poisoned(why)) if why.contains("read-only")));
+    assert!(
+        matches!(log.append(GroupKind::Commit, None, b"y"), Err(AppendError::Poisoned(why)) if why.contains("read-only"))
+    );
     drop(log);
     let after = dev.stats();
     assert_eq!((before.write, before.flush), (after.write, after.flush));
