@@ -5,10 +5,10 @@ use std::ops::Range;
 use crate::adapter::{Durability, End, Store, TxMode, Txn, transact};
 use crate::error::Result;
 
-/// Rows per commit.
-const ROWS: usize = 500;
+/// Rows per commit: few enough for the locks and the write set of a small cache.
+const ROWS: usize = 200;
 /// Bytes per commit, one row more at most.
-const BYTES: usize = 512 << 10;
+const BYTES: usize = 64 << 10;
 
 /// A batch of rows; commits itself when it is full, without waiting for the medium.
 pub(crate) struct Batch<'a, S: Store> {

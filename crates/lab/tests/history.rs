@@ -325,7 +325,7 @@ fn unknown_outcomes_count_only_if_seen() {
 fn run(isolation: Isolation, options: GenerateOptions) -> Report {
     let op_time = Duration::from_micros(2);
     let store = Arc::new(MemStore::new(MemOptions { isolation, op_time, ..MemOptions::default() }));
-    let recorder = Arc::new(recorder());
+    let recorder = Arc::new(recorder("history"));
     generate(&store, &recorder, &options).expect("the store does not fail");
     check(&recorder.take(), &CheckOptions { real_time: RealTime::All, ..CheckOptions::default() })
 }

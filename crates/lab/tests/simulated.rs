@@ -23,7 +23,7 @@ fn store(isolation: Isolation) -> Arc<MemStore> {
 
 fn history(seed: u64, isolation: Isolation) -> (History, u64) {
     simulate(seed, true, move || {
-        let (store, recorder) = (store(isolation), Arc::new(recorder()));
+        let (store, recorder) = (store(isolation), Arc::new(recorder("history")));
         let pause = Duration::from_micros(20);
         let options = GenerateOptions { seed, clients: 5, transactions: 60, pause, ..GenerateOptions::default() };
         generate(&store, &recorder, &options).unwrap();

@@ -11,6 +11,7 @@
 //! static: nothing here costs a virtual call in a speed comparison.
 
 pub mod mem;
+pub mod varve;
 
 use std::ops::ControlFlow;
 

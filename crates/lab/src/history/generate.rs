@@ -86,14 +86,15 @@ impl GenerateOptions {
     }
 }
 
-/// A recorder for histories that [`generate`] makes.
-pub fn recorder() -> Recorder {
-    let name = |name: &str, kind| Keyspace { name: name.to_string(), kind };
+/// A recorder for histories that [`generate`] makes, in keyspaces whose names begin with `prefix`. They must be empty in
+/// the beginning: a history knows only the elements that it has handed out itself.
+pub fn recorder(prefix: &str) -> Recorder {
+    let name = |name: &str, kind| Keyspace { name: format!("{prefix}_{name}"), kind };
     Recorder::new(vec![
-        name("history_list_a", KeyspaceKind::List),
-        name("history_list_b", KeyspaceKind::List),
-        name("history_set", KeyspaceKind::Set { ledger: LEDGER }),
-        name("history_ledger", KeyspaceKind::List),
+        name("list_a", KeyspaceKind::List),
+        name("list_b", KeyspaceKind::List),
+        name("set", KeyspaceKind::Set { ledger: LEDGER }),
+        name("ledger", KeyspaceKind::List),
     ])
 }
 
@@ -103,8 +104,7 @@ pub fn recorder() -> Recorder {
 /// may go on with the same recorder once the store has been opened again.
 pub fn generate<S: Store>(store: &Arc<S>, recorder: &Arc<Recorder>, options: &GenerateOptions) -> Result<()> {
     options.validate()?;
-    let names = ["history_list_a", "history_list_b", "history_set", "history_ledger"];
-    let keyspaces = names.iter().map(|name| store.keyspace(name)).collect::<Result<Vec<_>>>()?;
+    let keyspaces = recorder.keyspaces().iter().map(|k| store.keyspace(&k.name)).collect::<Result<Vec<_>>>()?;
     let mut clients = Vec::new();
     for number in 0..options.clients {
         let (store, recorder, keyspaces, options) = (store.clone(), recorder.clone(), keyspaces.clone(), *options);

@@ -22,6 +22,11 @@ impl Recorder {
         Recorder { clock: AtomicU64::new(0), elements: AtomicU64::new(0), history }
     }
 
+    /// The keyspaces of the history.
+    pub fn keyspaces(&self) -> Vec<Keyspace> {
+        self.history.lock().keyspaces.clone()
+    }
+
     /// A new tick: what happened before has a smaller one, on whatever thread.
     pub fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)

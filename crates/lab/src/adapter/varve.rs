@@ -1,0 +1,188 @@
+//! Varve behind the adapter trait.
+//!
+//! [`TxMode::ReadOnly`] is a read-only transaction, [`TxMode::Snapshot`] a snapshot; the two take different ways through
+//! the engine's API. An error of a commit leaves it open whether it took effect if it comes from a device or the log.
+
+use std::ops::{Bound, ControlFlow};
+
+use varve::{Db, Keyspace, Scan, Snapshot, Transaction, TxOptions};
+
+use super::{Direction, Durability, KeyRange, Store, StoreStats, TxMode, Txn};
+use crate::error::{Error, Result};
+
+/// A Varve database as a [`Store`].
+#[derive(Clone)]
+pub struct VarveStore {
+    db: Db,
+}
+
+impl VarveStore {
+    /// Takes a handle of an open database. Closing the database remains with the caller.
+    pub fn new(db: Db) -> VarveStore {
+        VarveStore { db }
+    }
+
+    /// The database.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+}
+
+impl From<varve::Error> for Error {
+    fn from(e: varve::Error) -> Error {
+        match e {
+            varve::Error::Conflict { .. } => Error::Conflict(e.to_string()),
+            varve::Error::SnapshotTooOld => Error::SnapshotTooOld(e.to_string()),
+            other => Error::store(other),
+        }
+    }
+}
+
+/// The error of a commit.
+fn at_commit(e: varve::Error) -> Error {
+    use varve::Error as E;
+    match e {
+        E::Poisoned(_) | E::NoSpace(_) | E::Io(_) | E::Volume(_) | E::Corrupt(_) => Error::CommitUnknown(e.into()),
+        other => other.into(),
+    }
+}
+
+fn durability(durability: Durability) -> varve::Durability {
+    match durability {
+        Durability::Sync => varve::Durability::Sync,
+        Durability::Async => varve::Durability::Async,
+        Durability::None => varve::Durability::None,
+    }
+}
+
+impl Store for VarveStore {
+    type Keyspace = Keyspace;
+    type Txn<'a> = VarveTxn;
+
+    fn name(&self) -> &str {
+        "varve"
+    }
+
+    fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        Ok(self.db.keyspace_or_create(name)?)
+    }
+
+    fn find_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
+        match self.db.keyspace(name) {
+            Ok(keyspace) => Ok(Some(keyspace)),
+            Err(varve::Error::NoSuchKeyspace(_)) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn begin(&self, mode: TxMode, how: Durability) -> Result<VarveTxn> {
+        let options = TxOptions { read_only: mode == TxMode::ReadOnly, ..TxOptions::durability(durability(how)) };
+        Ok(match mode {
+            TxMode::ReadWrite | TxMode::ReadOnly => VarveTxn(View::Transaction(self.db.begin_with(options)?)),
+            TxMode::Snapshot => VarveTxn(View::Snapshot(self.db.snapshot()?)),
+        })
+    }
+
+    fn stats(&self) -> StoreStats {
+        let stats = self.db.stats();
+        let pages = stats.pool.total();
+        let (data, log) = (&stats.data_device, &stats.log_device);
+        StoreStats {
+            hits: pages.hits,
+            misses: pages.misses,
+            device_reads: data.read.count + log.read.count,
+            device_writes: data.write.count + log.write.count,
+            bytes_read: data.read.bytes + log.read.bytes,
+            bytes_written: data.write.bytes + log.write.bytes,
+            log_bytes: stats.log.written_bytes,
+            fsyncs: data.flush.count + log.flush.count + data.durable_writes + log.durable_writes,
+            stalls: stats.pool.stalls + stats.log.space_waits + stats.log.buffer_waits,
+        }
+    }
+}
+
+/// A transaction or snapshot of a [`VarveStore`].
+pub struct VarveTxn(View);
+
+enum View {
+    Transaction(Transaction),
+    Snapshot(Snapshot),
+}
+
+/// A write in something that only reads.
+fn read_only() -> Error {
+    Error::store("a write in a snapshot; begin a read-write transaction for it")
+}
+
+fn walk(mut rows: Scan<'_>, mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+    while let Some((key, value)) = rows.next_row()? {
+        if each(key, value).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Txn for VarveTxn {
+    type Keyspace = Keyspace;
+
+    fn get<R>(&mut self, ks: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        match &mut self.0 {
+            View::Transaction(tx) => Ok(tx.get_with(ks, key, f)?),
+            View::Snapshot(snapshot) => Ok(f(snapshot.get(ks, key)?.as_deref())),
+        }
+    }
+
+    fn get_for_update<R>(&mut self, ks: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        match &mut self.0 {
+            View::Transaction(tx) => Ok(tx.get_for_update_with(ks, key, f)?),
+            View::Snapshot(_) => Err(read_only()),
+        }
+    }
+
+    fn put(&mut self, ks: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        match &mut self.0 {
+            View::Transaction(tx) => Ok(tx.put(ks, key, value)?),
+            View::Snapshot(_) => Err(read_only()),
+        }
+    }
+
+    fn delete(&mut self, ks: &Keyspace, key: &[u8]) -> Result<()> {
+        match &mut self.0 {
+            View::Transaction(tx) => Ok(tx.delete(ks, key)?),
+            View::Snapshot(_) => Err(read_only()),
+        }
+    }
+
+    fn scan(
+        &mut self,
+        ks: &Keyspace,
+        range: KeyRange<'_>,
+        direction: Direction,
+        each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let to = range.to.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = varve::KeyRange::new(Bound::Included(range.from), to);
+        let rows = match (&mut self.0, direction) {
+            (View::Transaction(tx), Direction::Forward) => tx.scan(ks, range),
+            (View::Transaction(tx), Direction::Reverse) => tx.scan_rev(ks, range),
+            (View::Snapshot(snapshot), Direction::Forward) => snapshot.scan(ks, range),
+            (View::Snapshot(snapshot), Direction::Reverse) => snapshot.scan_rev(ks, range),
+        };
+        walk(rows?, each)
+    }
+
+    fn commit(self) -> Result<()> {
+        match self.0 {
+            View::Transaction(tx) => tx.commit().map_err(at_commit),
+            // Each read of a snapshot waited for what it showed to be durable.
+            View::Snapshot(_) => Ok(()),
+        }
+    }
+
+    fn rollback(self) {
+        if let View::Transaction(tx) = self.0 {
+            tx.rollback();
+        }
+    }
+}

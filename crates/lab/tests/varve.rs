@@ -1,0 +1,227 @@
+//! The workloads and the serializability checker on the engine: on real files with OS threads, and on memory devices in a
+//! simulation with chaos.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use varve::{Broken, Db, Devices, Layout, Options};
+use varve_device::MemDevice;
+use varve_lab::adapter::varve::VarveStore;
+use varve_lab::adapter::{Direction, Durability, End, KeyRange, Store, TxMode, Txn, transact};
+use varve_lab::driver::{RunOptions, Until, run};
+use varve_lab::history::generate::recorder;
+use varve_lab::history::{AnomalyKind, CheckOptions, GenerateOptions, RealTime, Report, check, generate};
+use varve_lab::{tpcc, ycsb};
+use varve_rt::sim::{self, Config};
+
+fn options() -> Options {
+    Options { cache_bytes: 64 << 20, ..Options::default() }
+}
+
+fn layout() -> Layout {
+    Layout { page_size: 4096, log_bytes: 4 << 20, log_dir: None }
+}
+
+/// A database in a directory of its own, removed in the end.
+struct Dir {
+    path: PathBuf,
+    db: Option<Db>,
+}
+
+impl Dir {
+    fn new(name: &str, options: Options) -> Dir {
+        let path = std::env::temp_dir().join(format!("varve-lab-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        let db = Db::create(&path, &layout(), options).expect("creates");
+        Dir { path, db: Some(db) }
+    }
+
+    fn store(&self) -> Arc<VarveStore> {
+        Arc::new(VarveStore::new(self.db.clone().expect("is open")))
+    }
+
+    /// Closes and opens the database.
+    fn reopen(&mut self, options: Options) {
+        self.db.take().expect("is open").close().expect("closes");
+        self.db = Some(Db::open(&self.path, options).expect("opens"));
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        if let Some(db) = self.db.take() {
+            let _ = db.close();
+        }
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+fn simulate<T: Send + 'static>(seed: u64, chaos: bool, body: impl FnOnce() -> T + Send + 'static) -> (T, u64) {
+    let outcome = sim::run(Config { seed, chaos, ..Config::default() }, body);
+    let hash = outcome.hash;
+    (outcome.result.unwrap_or_else(|failure| panic!("seed {seed}: {failure}")), hash)
+}
+
+/// Runs `body` on a database on memory devices, and closes it.
+fn on_memory<T>(options: Options, body: impl FnOnce(&Arc<VarveStore>) -> T) -> T {
+    let devices = Devices { data: MemDevice::new(0), log: MemDevice::new(0) };
+    let db = Db::create_on(devices, &layout(), options).expect("creates");
+    let store = Arc::new(VarveStore::new(db.clone()));
+    let value = body(&store);
+    drop(store);
+    assert!(db.check().expect("can be checked").is_clean());
+    db.close().expect("closes");
+    value
+}
+
+fn history(store: &Arc<VarveStore>, options: &GenerateOptions) -> Report {
+    let recorder = Arc::new(recorder(&format!("history{}", options.seed)));
+    generate(store, &recorder, options).expect("the store does not fail");
+    check(&recorder.take(), &CheckOptions { real_time: RealTime::All, ..CheckOptions::default() })
+}
+
+#[test]
+fn histories_on_os_threads_are_serializable() {
+    let dir = Dir::new("history", options());
+    for seed in 0..3 {
+        let pause = Duration::from_micros(30);
+        let options = GenerateOptions { seed, pause, clients: 6, transactions: 100, ..GenerateOptions::default() };
+        let report = history(&dir.store(), &options);
+        assert!(report.serializable(), "seed {seed}\n{report}");
+        assert!(report.committed > 300, "seed {seed}\n{report}");
+    }
+}
+
+fn simulated_history(seed: u64, broken: Broken) -> (Report, u64) {
+    simulate(seed, true, move || {
+        on_memory(Options { broken, cache_bytes: 64 << 20, ..Options::default() }, |store| {
+            let pause = Duration::from_micros(20);
+            history(store, &GenerateOptions { seed, pause, transactions: 40, ..GenerateOptions::default() })
+        })
+    })
+}
+
+#[test]
+fn histories_in_a_chaotic_simulation_are_serializable_and_repeat() {
+    for seed in 0..12 {
+        let (report, hash) = simulated_history(seed, Broken::default());
+        assert!(report.serializable(), "seed {seed}\n{report}");
+        assert!(report.committed > 100, "seed {seed}\n{report}");
+        if seed < 2 {
+            assert_eq!(simulated_history(seed, Broken::default()), (report, hash), "seed {seed} repeats");
+        }
+    }
+}
+
+#[test]
+fn a_missing_interval_lock_shows_as_phantoms() {
+    let broken = Broken { skip_interval_lock: true, ..Broken::default() };
+    let found = (0..60).any(|seed| {
+        let report = simulated_history(seed, broken).0;
+        report.has(AnomalyKind::G2Phantom)
+    });
+    assert!(found, "phantoms are found within 60 seeds");
+}
+
+/// A snapshot reads to its end while a writer holds every key, writes it and commits.
+fn snapshot_under_writers(store: &Arc<VarveStore>, keys: u32, mode: TxMode) {
+    let ks = store.keyspace("held").unwrap();
+    let put_all = |value: &[u8], tx: &mut <VarveStore as Store>::Txn<'_>| {
+        (0..keys).try_for_each(|k| tx.put(&ks, &k.to_be_bytes(), value))
+    };
+    let old = [7; 100];
+    transact(&**store, TxMode::ReadWrite, Durability::Sync, |tx| Ok((put_all(&old, tx)?, End::Commit))).unwrap();
+    let mut snapshot = store.begin(mode, Durability::Sync).unwrap();
+    let mut seen = 0;
+    let mut round = 0u8;
+    let (mut from, step) = (0u32, keys.div_ceil(8));
+    while from < keys {
+        // The writer holds every key while the snapshot reads a part, and commits after it.
+        let mut writer = store.begin(TxMode::ReadWrite, Durability::Sync).unwrap();
+        put_all(&[round; 100], &mut writer).unwrap();
+        let to = (from + step).min(keys);
+        let (low, high) = (from.to_be_bytes(), to.to_be_bytes());
+        let mut part = |snapshot: &mut <VarveStore as Store>::Txn<'_>| {
+            snapshot
+                .scan(&ks, KeyRange::new(&low, &high), Direction::Forward, |_, value| {
+                    assert_eq!(value, old, "the value as of the snapshot");
+                    seen += 1;
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+            snapshot.get(&ks, &low, |value| assert_eq!(value, Some(&old[..]))).unwrap();
+        };
+        part(&mut snapshot);
+        writer.commit().unwrap();
+        from = to;
+        round += 1;
+    }
+    snapshot.commit().unwrap();
+    assert_eq!(seen, keys);
+    let newest = transact(&**store, TxMode::Snapshot, Durability::Sync, |tx| {
+        Ok((tx.get(&ks, &0u32.to_be_bytes(), |v| v.map(|v| v[0]))?, End::Commit))
+    });
+    assert_eq!(newest.unwrap(), Some(round - 1));
+}
+
+#[test]
+fn a_snapshot_reads_to_its_end_while_a_writer_holds_every_key_and_commits_to_each() {
+    let dir = Dir::new("held", options());
+    snapshot_under_writers(&dir.store(), 400, TxMode::Snapshot);
+    snapshot_under_writers(&dir.store(), 400, TxMode::ReadOnly);
+}
+
+#[test]
+fn tpcc_on_files_stays_consistent_over_a_reopening_and_names_an_altered_row() {
+    let mut dir = Dir::new("tpcc", options());
+    tpcc::load(&dir.store(), tpcc::Scale::tiny(2), 1, 2, |_| {}).unwrap();
+    let store = dir.store();
+    let workload = Arc::new(tpcc::Tpcc::new(&*store, tpcc::Options::default()).unwrap());
+    let until = Until::Transactions(1500);
+    let result = run(&store, &workload, &RunOptions { threads: 4, until, ..RunOptions::default() }, |_| {}).unwrap();
+    assert_eq!(result.total.count, 1500);
+    assert!(result.stats.fsyncs > 0 && result.stats.log_bytes > 0 && result.stats.hit_ratio().is_some());
+    drop((store, workload));
+    dir.reopen(options());
+    let report = tpcc::check(&*dir.store(), |_, _| {}).unwrap();
+    assert!(report.consistent(), "{report}");
+    let district = dir.db.as_ref().unwrap().keyspace("district").unwrap();
+    district.put(&tpcc::schema::key::district(1, 2), b"by hand").unwrap();
+    drop(district);
+    let text = tpcc::check(&*dir.store(), |_, _| {}).unwrap().to_string();
+    assert!(text.contains("consistency condition 1 fails") && text.contains("district 1/2"), "{text}");
+}
+
+#[test]
+fn tpcc_in_a_chaotic_simulation_stays_consistent() {
+    for seed in 0..2 {
+        simulate(seed, true, move || {
+            on_memory(Options { cache_bytes: 64 << 20, ..Options::default() }, |store| {
+                tpcc::load(store, tpcc::Scale::tiny(1), seed, 2, |_| {}).unwrap();
+                let workload = Arc::new(tpcc::Tpcc::new(&**store, tpcc::Options::default()).unwrap());
+                let options = RunOptions { threads: 4, until: Until::Transactions(150), ..RunOptions::default() };
+                run(store, &workload, &options, |_| {}).unwrap();
+                let report = tpcc::check(&**store, |_, _| {}).unwrap();
+                assert!(report.consistent(), "seed {seed}\n{report}");
+            });
+        });
+    }
+}
+
+#[test]
+fn ycsb_on_files_leaves_the_records_whole() {
+    let dir = Dir::new("ycsb", options());
+    let shape = ycsb::Shape { records: 3000, ..ycsb::Shape::default() };
+    ycsb::load(&dir.store(), shape, 1, 2, |_, _| {}).unwrap();
+    for letter in [ycsb::Letter::A, ycsb::Letter::D, ycsb::Letter::E, ycsb::Letter::F] {
+        let store = dir.store();
+        let workload = Arc::new(ycsb::Ycsb::new(&*store, ycsb::Options::of(letter)).unwrap());
+        let options = RunOptions { threads: 3, until: Until::Transactions(600), ..RunOptions::default() };
+        let result = run(&store, &workload, &options, |_| {}).unwrap();
+        assert_eq!(result.total.count, 600);
+        let report = ycsb::check(&*store).unwrap();
+        assert!(report.consistent(), "{letter:?}\n{report}");
+    }
+}
