@@ -69,13 +69,12 @@ fn worker(pool: &Pool, log: &Log, seed: u64) -> u64 {
     changes
 }
 
-fn run(kind: CleanerKind) {
+fn run(name: &str, change_config: fn(PoolConfig) -> PoolConfig) {
     let path = std::env::temp_dir().join(format!("varve-pool-pressure-{}", std::process::id()));
     let device = FileDevice::open(&path, Options { create: true, ..Options::default() }).unwrap();
     varve_device::Device::set_len(&*device, PAGES * 4096).unwrap();
     let log = Arc::new(Log::default());
-    let mut config = PoolConfig::new(4096, FRAMES);
-    config.cleaner.kind = kind;
+    let config = change_config(PoolConfig::new(4096, FRAMES));
     let pool = Pool::new(config, Single::new(device, 4096).unwrap(), log.clone(), false).unwrap();
     pool.start();
     (0..PAGES).for_each(|p| drop(change(&pool, &log, PageId(p), true)));
@@ -91,7 +90,7 @@ fn run(kind: CleanerKind) {
     pool.stop();
     let stalls = s.stalls - before.stalls;
     println!(
-        "cleaner {kind:?}: {:.0} changes/s, {} misses, {stalls} stalled ({} us each), {} single-page flushes, {} replacement writes, {} log forces",
+        "{name}: {:.0} changes/s, {} misses, {stalls} stalled ({} us each), {} single-page flushes, {} replacement writes, {} log forces",
         changes as f64 / TIME.as_secs_f64(),
         s.total().misses - before.total().misses,
         (s.stall_ns - before.stall_ns) / stalls.max(1) / 1000,
@@ -106,6 +105,10 @@ fn main() {
     if std::env::args().any(|a| a == "--test") {
         return;
     }
-    run(CleanerKind::Off);
-    run(CleanerKind::Fixed);
+    run("spf, no cleaner", |mut config| {
+        config.cleaner.kind = CleanerKind::Off;
+        config
+    });
+    run("vanilla57", |config| config.with_preset("vanilla57").unwrap());
+    run("lru-c", |config| config.with_preset("lru-c").unwrap());
 }

@@ -29,15 +29,23 @@ impl Walk {
         }
     }
 
-    fn victim(&mut self, order: &[Slot], ask: Ask, accept: &dyn Fn(Slot) -> bool) -> Option<Slot> {
+    /// The walk ends at the `hot` slots at the front.
+    fn victim(&mut self, order: &[Slot], hot: usize, ask: Ask, accept: &dyn Fn(Slot) -> bool) -> Option<Slot> {
         let start = match self.0 {
             Some(slot) if ask.resume => order.iter().position(|s| *s == slot).unwrap() + 1,
             _ => order.len(),
         };
-        let walked: Vec<Slot> = order[..start].iter().rev().copied().collect();
+        let walked: Vec<Slot> = order.get(hot..start).unwrap_or(&[]).iter().rev().copied().collect();
+        let beyond = if hot == 0 { None } else { order[..hot.min(start)].last().copied() };
         let found = walked.iter().take(ask.depth).position(|s| accept(*s));
         let next = found.map_or(ask.depth.min(walked.len()), |i| i + 1);
-        self.0 = walked.get(next).copied();
+        // A victim just short of the hot part leaves the cursor on the first hot slot; a walk that ends there, at the cold end.
+        self.0 =
+            walked
+                .get(next)
+                .copied()
+                .or(beyond
+                    .filter(|_| found.is_some() || (next == ask.depth && next == walked.len() && !walked.is_empty())));
         found.map(|i| walked[i])
     }
 }
@@ -65,7 +73,7 @@ impl Model for NaiveLru {
         self.order.retain(|s| *s != slot);
     }
     fn victim(&mut self, ask: Ask, accept: &dyn Fn(Slot) -> bool) -> Option<Slot> {
-        self.walk.victim(&self.order, ask, accept)
+        self.walk.victim(&self.order, 0, ask, accept)
     }
     fn coldest(&self) -> Vec<Slot> {
         self.order.iter().rev().copied().collect()
@@ -195,7 +203,8 @@ impl Model for NaiveMidpoint {
         self.adjust();
     }
     fn victim(&mut self, ask: Ask, accept: &dyn Fn(Slot) -> bool) -> Option<Slot> {
-        self.walk.victim(&self.order, ask, accept)
+        let hot = if ask.cold_only { self.old.map_or(0, |old| self.order.len() - old) } else { 0 };
+        self.walk.victim(&self.order, hot, ask, accept)
     }
     fn coldest(&self) -> Vec<Slot> {
         self.order.iter().rev().copied().collect()
@@ -268,7 +277,7 @@ fn drive(name: &str, options: PolicyOptions, rng: &mut Rng, slots: usize, mut mo
             }
             10.. => {
                 let depth = [1, 3, 10, usize::MAX][rng.below(4) as usize];
-                let ask = Ask { depth, resume: rng.below(2) == 0, incoming: None };
+                let ask = Ask { depth, resume: rng.below(2) == 0, cold_only: rng.below(2) == 0, incoming: None };
                 let refused: Vec<bool> = (0..slots).map(|_| rng.below(3) == 0).collect();
                 let accept = |slot: Slot| !refused[slot as usize];
                 let mut asked = 0usize;

@@ -39,7 +39,10 @@ fn config(rng: &mut Rng) -> PoolConfig {
     config.policy.midpoint.old_min = 8;
     config.policy.midpoint.tolerance = 1;
     config.policy.midpoint.old_time = 1_000_000;
-    config.cleaner.kind = if rng.below(4) == 0 { CleanerKind::Off } else { CleanerKind::Fixed };
+    config.cleaner.kind = [CleanerKind::Off, CleanerKind::Fixed, CleanerKind::Dynamic][rng.below(3) as usize];
+    if config.cleaner.kind != CleanerKind::Off && rng.below(2) == 0 {
+        config.victim = "clean-first";
+    }
     config.cleaner.interval = Duration::from_millis(1 + rng.below(20));
     config.cleaner.free_target = 1 + rng.below(5) as usize;
     config.cleaner.free_low = rng.below(config.cleaner.free_target as u64 + 1) as usize;
@@ -206,6 +209,31 @@ fn chaos() {
             let last = seed == 149;
             assert!(!last || *sum > 0, "150 seeds without any {name}");
         }
+    }
+}
+
+/// With clean-first victims no foreground thread writes a page.
+#[test]
+fn clean_first_never_writes_in_the_foreground() {
+    for seed in seeds(30) {
+        simulate(seed, || {
+            let gate = Gate::new();
+            let store = CheckedStore::new(PAGES, &gate, seed);
+            let config = PoolConfig { frame_timeout: Duration::from_secs(300), ..PoolConfig::new(4096, 40) };
+            let config = config.with_preset("lru-c").unwrap();
+            let checked = TestStore::over(Arc::new(Shared(store.clone())));
+            let pool = Pool::new(config, checked.clone(), gate.clone(), false).unwrap();
+            let w = Arc::new(World { pool, checked, store, gate, changes: Mutex::new(0) });
+            w.pool.start();
+            (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
+            run_workers(&w, seed, 60);
+            let stats = w.pool.stats();
+            assert_eq!(stats.single_page_flushes, 0);
+            assert!(stats.replacement_writes > 0 && stats.total().evicted_clean > 0);
+            assert_eq!(stats.total().evicted_dirty, 0, "written pages stay in the list, clean");
+            w.pool.stop();
+            w.pool.check_quiescent();
+        });
     }
 }
 

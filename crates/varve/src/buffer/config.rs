@@ -63,6 +63,8 @@ pub struct CleanerConfig {
 pub enum CleanerKind {
     /// One thread per instance, chunk after chunk, each waited for (InnoDB).
     Fixed,
+    /// One thread per instance; one batch over the cold end as far as the clean-first pointer, without waiting within it (LRU-C).
+    Dynamic,
     /// Nobody: victims are written by who needs them, and checkpoints write the rest.
     Off,
 }
@@ -106,8 +108,8 @@ impl PoolConfig {
                 interval: Duration::from_secs(1),
                 io: 2000,
                 io_max: 20_000,
-                max_dirty: 75,
-                low_water: 50,
+                max_dirty: 90,
+                low_water: 75,
             },
             read_ahead: ReadAhead { linear_threshold: 0, window: 32, random_threshold: 0, queue: 256, batch: 32 },
             write_batch: (frames / 32).clamp(1, 64),
@@ -115,6 +117,16 @@ impl PoolConfig {
             hit_buffer: 64,
             frame_timeout: Duration::from_secs(20),
         }
+    }
+
+    /// The same pool with the choices of a preset: `vanilla57` (InnoDB 5.7) or `lru-c` (clean-first victims, dynamic cleaner).
+    pub fn with_preset(mut self, name: &str) -> Option<PoolConfig> {
+        (self.replacement, self.victim, self.cleaner.kind) = match name {
+            "vanilla57" => ("lru-midpoint", "spf", CleanerKind::Fixed),
+            "lru-c" => ("lru-midpoint", "clean-first", CleanerKind::Dynamic),
+            _ => return None,
+        };
+        Some(self)
     }
 
     /// The same pool in so many instances; what is per instance (scan depth, free frames) is scaled along.
@@ -153,6 +165,10 @@ impl PoolConfig {
             (self.frames < 1 << 31, "a pool has at most 2^31 frames"),
             (policy::find(self.replacement).is_some(), "replacement names no policy"),
             (victim::find(self.victim).is_some(), "victim names no strategy"),
+            (
+                self.victim != "clean-first" || c.kind != CleanerKind::Off,
+                "victim clean-first never writes by itself and needs a cleaner",
+            ),
             (self.write_batch >= 1 && self.staging_pages >= 1, "write_batch and staging_pages must be at least 1"),
             (self.hit_buffer >= 1, "hit_buffer must be at least 1"),
             (c.scan_depth >= 1, "scan_depth must be at least 1"),

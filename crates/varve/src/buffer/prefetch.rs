@@ -183,7 +183,7 @@ impl Pool {
                 return None;
             }
         }
-        let ask = Ask { depth: 100, resume: false, incoming: Some(id) };
+        let ask = Ask { depth: 100, resume: false, cold_only: false, incoming: Some(id) };
         let Some(slot) = self.pop_free(inst).or_else(|| self.evict_clean(inst, ask)) else {
             self.counters.prefetch_dropped.inc();
             return None;

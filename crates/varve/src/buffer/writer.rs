@@ -57,6 +57,10 @@ pub(super) enum Latch {
 pub(super) struct Writer<'a> {
     pool: &'a Pool,
     why: WriteWhy,
+    /// Evict each page as its write ends well.
+    evict: bool,
+    /// Batches that may be in flight.
+    depth: usize,
     in_flight: VecDeque<InFlight<'a>>,
     staged: Vec<Staged<'a>>,
     outcome: Outcome,
@@ -80,7 +84,14 @@ pub(super) struct Outcome {
 impl<'a> Writer<'a> {
     pub(super) fn new(pool: &'a Pool, why: WriteWhy) -> Writer<'a> {
         let outcome = Outcome { retryable: true, ..Outcome::default() };
-        Writer { pool, why, in_flight: VecDeque::new(), staged: Vec::new(), outcome }
+        let (evict, depth) = (why == WriteWhy::Replacement, BATCHES_IN_FLIGHT);
+        Writer { pool, why, evict, depth, in_flight: VecDeque::new(), staged: Vec::new(), outcome }
+    }
+
+    /// A writer of replacement writes whose pages stay, clean, and which waits for none of its batches before the end (but
+    /// for want of staging buffers).
+    pub(super) fn keeping(pool: &'a Pool) -> Writer<'a> {
+        Writer { evict: false, depth: usize::MAX, ..Writer::new(pool, WriteWhy::Replacement) }
     }
 
     /// Copies the page in a frame for writing, and submits when a batch is full. False when there was nothing to write: clean,
@@ -176,7 +187,7 @@ impl<'a> Writer<'a> {
         let ticket = pool.store().submit(pages.iter().map(request).collect());
         pool.counters.write_batches.inc();
         self.in_flight.push_back(InFlight { ticket, pages });
-        if self.in_flight.len() >= BATCHES_IN_FLIGHT {
+        if self.in_flight.len() >= self.depth {
             self.complete_oldest();
         }
     }
@@ -213,7 +224,7 @@ impl<'a> Writer<'a> {
         inst.set_class(&mut lists, slot, class, Some(self.why), &pool.counters);
         if !clean {
             pool.counters.redirtied.inc();
-        } else if self.why == WriteWhy::Replacement && inst.claim(&mut lists, slot, Unlink::Evicted) {
+        } else if self.evict && inst.claim(&mut lists, slot, Unlink::Evicted) {
             kind.evicted_dirty.inc();
             inst.withdraw(&mut lists, slot);
             lists.free.push(slot);

@@ -7,6 +7,7 @@
 //! The threads hold the pool weakly: one that is dropped without [`Pool::stop`] takes them along.
 
 mod adaptive;
+mod dynamic;
 mod fixed;
 
 use super::Pool;
@@ -34,6 +35,7 @@ pub(super) trait Cleaner: Send + Sync {
 fn make(kind: CleanerKind) -> Option<Arc<dyn Cleaner>> {
     match kind {
         CleanerKind::Fixed => Some(Arc::new(fixed::Fixed)),
+        CleanerKind::Dynamic => Some(Arc::new(dynamic::Dynamic)),
         CleanerKind::Off => None,
     }
 }
@@ -56,8 +58,13 @@ pub(super) struct Cleaners {
 
 impl Cleaners {
     pub(super) fn new() -> Cleaners {
-        let (stop, recoverability) = (Arc::new(AtomicBool::new(false)), Arc::new(Event::new()));
+        let (stop, recoverability) = (Arc::new(AtomicBool::new(true)), Arc::new(Event::new()));
         Cleaners { threads: Mutex::new(Vec::new()), stop, recoverability }
+    }
+
+    /// Whether the threads have been started and not told to end.
+    pub(super) fn running(&self) -> bool {
+        !self.stop.load(Acquire)
     }
 
     /// Tells every thread to end; waits for none.

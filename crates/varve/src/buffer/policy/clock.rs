@@ -50,16 +50,16 @@ impl Replacement for Clock {
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {
         // What the hand would take in this round, then what it would take in the next.
         let mut left = depth;
+        let mut go_on = true;
         for want in [false, true] {
-            let mut stopped = false;
-            Cursor::default().walk(&self.list, false, usize::MAX, &mut |slot| {
+            Cursor::show(&self.list, usize::MAX, &mut |slot| {
                 if self.referenced[slot as usize] == want {
-                    stopped = left == 0 || !visit(slot);
+                    go_on = left > 0 && visit(slot);
                     left = left.saturating_sub(1);
                 }
-                stopped
+                go_on
             });
-            if stopped {
+            if !go_on {
                 return;
             }
         }

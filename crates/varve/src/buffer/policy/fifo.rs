@@ -30,11 +30,15 @@ impl Replacement for Fifo {
     }
 
     fn victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
-        self.cursor.walk(&self.list, ask.resume, ask.depth, take)
+        self.cursor.walk(&self.list, ask.resume, ask.depth, |_| false, take)
+    }
+
+    fn cursor(&self) -> Option<Slot> {
+        self.cursor.at()
     }
 
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {
-        Cursor::default().walk(&self.list, false, depth, &mut |slot| !visit(slot));
+        Cursor::show(&self.list, depth, visit);
     }
 
     fn len(&self) -> usize {

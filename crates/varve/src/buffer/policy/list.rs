@@ -194,17 +194,19 @@ impl Cursor {
 
     /// Walks from the cold end, or with `resume` from where the last walk ended, towards the hot end, over at most `depth`
     /// slots, to the first one that `take` accepts. The next resumed walk begins past it, and at the cold end after the
-    /// hot end was reached.
+    /// hot end was reached. The slot for which `end` is true, if there is one, counts as the hot end.
     pub fn walk(
         &mut self,
         list: &List,
         resume: bool,
         depth: usize,
+        end: impl Fn(Slot) -> bool,
         take: &mut dyn FnMut(Slot) -> bool,
     ) -> Option<Slot> {
         let mut at = if resume && self.0 != NIL { self.0 } else { list.back() };
         for _ in 0..depth {
-            if at == NIL {
+            if at == NIL || end(at) {
+                at = NIL;
                 break;
             }
             let hotter = list.hotter(at);
@@ -216,5 +218,15 @@ impl Cursor {
         }
         self.0 = at;
         None
+    }
+
+    /// Where the next resumed walk begins, if not at the cold end.
+    pub fn at(&self) -> Option<Slot> {
+        (self.0 != NIL).then_some(self.0)
+    }
+
+    /// Shows up to `depth` slots from the cold end on until `visit` says stop by `false`.
+    pub fn show(list: &List, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {
+        Cursor::default().walk(list, false, depth, |_| false, &mut |slot| !visit(slot));
     }
 }

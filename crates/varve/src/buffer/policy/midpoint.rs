@@ -198,11 +198,23 @@ impl Replacement for Midpoint {
     }
 
     fn victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
-        self.cursor.walk(&self.list, ask.resume, ask.depth, take)
+        let mut cursor = std::mem::take(&mut self.cursor);
+        let end = |slot| ask.cold_only && !self.cold(slot);
+        let victim = cursor.walk(&self.list, ask.resume, ask.depth, end, take);
+        self.cursor = cursor;
+        victim
+    }
+
+    fn cold(&self, slot: Slot) -> bool {
+        self.old == NIL || self.pages[slot as usize].old
+    }
+
+    fn cursor(&self) -> Option<Slot> {
+        self.cursor.at()
     }
 
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {
-        Cursor::default().walk(&self.list, false, depth, &mut |slot| !visit(slot));
+        Cursor::show(&self.list, depth, visit);
     }
 
     fn len(&self) -> usize {

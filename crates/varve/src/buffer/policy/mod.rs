@@ -43,8 +43,10 @@ pub enum Unlink {
 pub struct Ask {
     /// Examine at most this many pages.
     pub depth: usize,
-    /// Go on where the last walk ended, not at the cold end.
+    /// Go on where the last walk ended, not at the cold end. A walk that reached its end makes the next one begin at the cold end.
     pub resume: bool,
+    /// End the walk at the first page that is not [`Replacement::cold`].
+    pub cold_only: bool,
     /// The page that the frame is for, if known; policies with history look it up.
     pub incoming: Option<PageId>,
 }
@@ -52,7 +54,7 @@ pub struct Ask {
 impl Ask {
     /// Any page of the whole pool, coldest first.
     pub fn any() -> Ask {
-        Ask { depth: usize::MAX, resume: false, incoming: None }
+        Ask { depth: usize::MAX, resume: false, cold_only: false, incoming: None }
     }
 }
 
@@ -75,6 +77,15 @@ pub trait Replacement: Send {
     fn victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot>;
     /// Shows up to `depth` pages in the order in which they would leave, until `visit` says stop by `false`; changes nothing.
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool);
+    /// Whether the page in `slot` lies in the part of the order that the policy holds for soon to leave (the old part of
+    /// `lru-midpoint`); policies without such a part hold every page for that.
+    fn cold(&self, _slot: Slot) -> bool {
+        true
+    }
+    /// Where the next resumed walk begins, if not at the cold end.
+    fn cursor(&self) -> Option<Slot> {
+        None
+    }
     /// Pages present.
     fn len(&self) -> usize;
     /// Whether no page is present.

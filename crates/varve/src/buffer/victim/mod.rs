@@ -4,6 +4,7 @@
 //! page found by the replacement policy, wake the cleaner, wait for a frame, write pages. It holds no instance lock while it waits or
 //! writes. A new strategy is one file here, one line in `mod` and one in [`REGISTRY`].
 
+mod clean_first;
 mod spf;
 
 use super::Pool;
@@ -27,7 +28,10 @@ pub struct Entry {
 }
 
 /// Every strategy there is.
-pub const REGISTRY: &[Entry] = &[Entry { name: "spf", make: |_| Box::new(spf::SinglePageFlush) }];
+pub const REGISTRY: &[Entry] = &[
+    Entry { name: "spf", make: |_| Box::new(spf::SinglePageFlush) },
+    Entry { name: "clean-first", make: |_| Box::new(clean_first::CleanFirst) },
+];
 
 /// The strategy of that name.
 pub fn find(name: &str) -> Option<&'static Entry> {

@@ -23,7 +23,7 @@ pub(super) struct SinglePageFlush;
 
 impl VictimStrategy for SinglePageFlush {
     fn take_frame(&self, pool: &Pool, inst: &Instance, incoming: PageId) -> Result<Slot> {
-        let resume = Ask { depth: FIRST_SCAN, resume: true, incoming: Some(incoming) };
+        let resume = Ask { depth: FIRST_SCAN, resume: true, cold_only: false, incoming: Some(incoming) };
         if let Some(slot) = pool.pop_free(inst) {
             return Ok(slot);
         }
@@ -42,7 +42,7 @@ impl VictimStrategy for SinglePageFlush {
 }
 
 fn stalled(pool: &Pool, inst: &Instance, incoming: PageId, began: Instant) -> Result<Slot> {
-    let whole = Ask { depth: usize::MAX, resume: false, incoming: Some(incoming) };
+    let whole = Ask { depth: usize::MAX, resume: false, cold_only: false, incoming: Some(incoming) };
     for round in 1u64.. {
         inst.wake_cleaner();
         if round > 2 {

@@ -1,0 +1,68 @@
+//! `clean-first`: LRU-C's pointer (Lee, An, Lee, VLDB 2023).
+//!
+//! The victim is the least recently used *clean* page of the cold part of the list, found by a pointer that goes on from the last
+//! victim towards the hot end and starts again at the cold end when it reaches the midpoint: a sweep that skips dirty pages, which the
+//! cleaner writes behind it. When the cold part has no clean page the thread wakes the cleaner and waits for it to complete a write
+//! (a *stall*). A foreground thread never writes a page while cleaners run.
+
+use super::VictimStrategy;
+use crate::buffer::Pool;
+use crate::buffer::instance::Instance;
+use crate::buffer::policy::{Ask, Slot};
+use crate::error::{Error, Result};
+use std::time::Duration;
+use varve_rt::Instant;
+use varve_volume::PageId;
+
+/// Longest wait between two looks.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+pub(super) struct CleanFirst;
+
+impl VictimStrategy for CleanFirst {
+    fn take_frame(&self, pool: &Pool, inst: &Instance, incoming: PageId) -> Result<Slot> {
+        if let Some(slot) = sweep(pool, inst, incoming) {
+            return Ok(slot);
+        }
+        pool.counters.stalls.inc();
+        let began = varve_rt::now();
+        let result = loop {
+            inst.lock().scan_pays = false;
+            inst.wake_cleaner();
+            inst.wait_for_frame(PATIENCE);
+            if let Some(slot) = sweep(pool, inst, incoming).or_else(|| last_resort(pool, inst, began, incoming)) {
+                break Ok(slot);
+            }
+            if let Some(e) = pool.failure() {
+                break Err(e);
+            }
+            if varve_rt::dying() || began.elapsed() > pool.config().frame_timeout {
+                break Err(out_of_frames(pool));
+            }
+        };
+        pool.counters.stall_ns.add(began.elapsed().as_nanos() as u64);
+        result
+    }
+}
+
+fn sweep(pool: &Pool, inst: &Instance, incoming: PageId) -> Option<Slot> {
+    let ask = Ask { depth: usize::MAX, resume: true, cold_only: true, incoming: Some(incoming) };
+    // A sweep that reached the midpoint starts again at the cold end, once.
+    let evict = || pool.evict_clean(inst, ask);
+    pool.pop_free(inst).or_else(evict).or_else(evict)
+}
+
+/// What keeps the pool alive where the paper's rule alone would wait for ever: no cleaner runs (the pool is not started, or
+/// stopped), or all of the cold part is pinned.
+fn last_resort(pool: &Pool, inst: &Instance, began: Instant, incoming: PageId) -> Option<Slot> {
+    if !pool.cleaners.running() && !pool.flush_single(inst).unwrap_or(false) {
+        return None;
+    }
+    let ask = Ask { incoming: Some(incoming), ..Ask::any() };
+    let patient = pool.cleaners.running() && began.elapsed() < 10 * PATIENCE;
+    if patient { None } else { pool.pop_free(inst).or_else(|| pool.evict_clean(inst, ask)) }
+}
+
+fn out_of_frames(pool: &Pool) -> Error {
+    Error::OverBudget { class: "buffer pool frames", requested: pool.page_size() as u64, available: 0 }
+}
