@@ -1,9 +1,9 @@
 //! Finding nodes: latch coupling from the root down.
 
-use super::Tree;
 use super::leaf::{KIND_INNER, KIND_LEAF};
 use super::node::*;
 use super::scan::ReadAhead;
+use super::{Tree, fetch};
 use crate::buffer::{PagePin, PageRead, PageWrite};
 use crate::error::Result;
 use varve_volume::{PageId, page};
@@ -128,7 +128,12 @@ impl Tree {
                     (self.child(page.id(), &node, target)?, node.level() - 1)
                 };
                 match self.core.pool.read_resident(child) {
-                    Some(p) => page = p,
+                    Some(p) => {
+                        page = p;
+                        if next == 0 {
+                            fetch::slots(page.bytes());
+                        }
+                    }
                     None => {
                         let from = page.id();
                         drop(page);
