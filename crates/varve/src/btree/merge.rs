@@ -8,6 +8,7 @@ use super::split;
 use super::{Tree, retire};
 use crate::buffer::PageWrite;
 use crate::core::Counters;
+use crate::core::Counters;
 use crate::error::Result;
 use crate::group::Group;
 use crate::wal::GroupKind;
@@ -117,6 +118,7 @@ impl Tree {
         group.commit()?;
         Counters::add(&core.counters.merges, 1);
         core.space.freed(&[freed]);
+        Counters::add(&core.counters.merges, 1);
         Ok(Some(Outcome::Merged))
     }
 
@@ -194,6 +196,7 @@ impl Tree {
             Counters::add(&core.counters.merges, 1);
             drop(pin.take());
             core.space.freed(&[child]);
+            Counters::add(&core.counters.merges, 1);
         }
     }
 }

@@ -10,6 +10,7 @@ use super::node::*;
 use super::split::{self, Plan};
 use super::{Tree, leaf};
 use crate::core::Counters;
+use crate::core::Counters;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::wal::GroupKind;
