@@ -8,7 +8,6 @@ use super::split;
 use super::{Tree, retire};
 use crate::buffer::PageWrite;
 use crate::core::Counters;
-use crate::core::Counters;
 use crate::error::Result;
 use crate::group::Group;
 use crate::wal::GroupKind;
@@ -118,7 +117,6 @@ impl Tree {
         group.commit()?;
         Counters::add(&core.counters.merges, 1);
         core.space.freed(&[freed]);
-        Counters::add(&core.counters.merges, 1);
         Ok(Some(Outcome::Merged))
     }
 
@@ -196,7 +194,6 @@ impl Tree {
             Counters::add(&core.counters.merges, 1);
             drop(pin.take());
             core.space.freed(&[child]);
-            Counters::add(&core.counters.merges, 1);
         }
     }
 }

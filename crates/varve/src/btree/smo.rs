@@ -10,7 +10,6 @@ use super::node::*;
 use super::split::{self, Plan};
 use super::{Tree, leaf};
 use crate::core::Counters;
-use crate::core::Counters;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::wal::GroupKind;
