@@ -66,6 +66,8 @@ impl Op<'_> {
 pub(super) struct Done {
     /// End of its group: its commit number.
     pub end: Lsn,
+    /// Whether anything changed: a deletion of nothing, or a value put over itself, makes no group.
+    pub changed: bool,
     /// Writes (by place) whose leaf should be tidied.
     pub shrunk: Vec<usize>,
 }
@@ -85,7 +87,7 @@ struct Replaced {
 }
 
 enum Attempt<'a> {
-    Done(Lsn, Vec<usize>),
+    Done(Done),
     /// A leaf changed between pinning and latching.
     Moved,
     /// Long values that are going to be replaced, of which something is not known yet.
@@ -119,11 +121,11 @@ impl<'a> Run<'a> {
         let long = self.pages_of_long_values();
         self.check_pages(long)?;
         let reserved = if long > 0 { Some(self.core.space.reserve(self.core, long)?) } else { None };
-        let (end, shrunk) = loop {
+        let done = loop {
             let leaves = self.pin_leaves(long)?;
             let group = Group::begin(self.core, GroupKind::Commit, self.log_bytes(&leaves, long))?;
             match self.attempt(group, &leaves, reserved.as_ref())? {
-                Attempt::Done(end, shrunk) => break (end, shrunk),
+                Attempt::Done(done) => break done,
                 Attempt::Moved => count(&self.manager.counters.relatched),
                 Attempt::Unknown(found, group) => {
                     drop((group, leaves));
@@ -138,7 +140,7 @@ impl<'a> Run<'a> {
         if !freed.is_empty() {
             self.core.space.freed(&freed);
         }
-        Ok(Done { end, shrunk })
+        Ok(done)
     }
 
     fn pages_of_long_values(&self) -> usize {
@@ -293,12 +295,14 @@ impl<'a> Run<'a> {
         let freed: Vec<PageId> = self.replaced.values().flat_map(|r| r.pages.iter().copied()).collect();
         self.core.space.apply(self.core, &mut group, ids, &freed);
         let manager = self.manager;
+        let mut changed = false;
         let end = group.commit_with(|end| {
+            changed = true;
             manager.note_commit(end, self.durability);
             self.keep_old(&manager.snapshots, end, old);
         })?;
         drop(saving);
-        Ok(Attempt::Done(end, shrunk))
+        Ok(Attempt::Done(Done { end, changed, shrunk }))
     }
 
     fn keep_old(&self, snapshots: &Snapshots, end: Lsn, old: Vec<OldValue>) {

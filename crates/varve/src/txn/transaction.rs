@@ -381,14 +381,21 @@ impl Transaction {
     /// # Errors
     /// `Conflict` if the transaction had to give way before; `TransactionTooLarge`; device errors; after `Poisoned` it is
     /// unknown whether the changes are found when the database is opened again.
-    pub fn commit(mut self) -> Result<()> {
+    pub fn commit(self) -> Result<()> {
+        self.commit_numbered().map(|_| ())
+    }
+
+    /// As [`Transaction::commit`]; returns its place in the serial order: the commit number of a writer, else the newest commit
+    /// number when it let go of its locks. True when it changed something.
+    pub(super) fn commit_numbered(mut self) -> Result<(Lsn, bool)> {
         if let Some(error) = &self.doomed {
             return Err(error.clone());
         }
         self.committed = true;
         if self.writes.is_empty() {
+            let end = self.snapshot.as_ref().map_or_else(|| self.db.core.log.end_lsn(), Snapshot::lsn);
             self.locks.release();
-            return self.manager().depend(self.read);
+            return self.manager().depend(self.read).map(|()| (end, false));
         }
         let result = self.apply();
         if result.is_err() {
@@ -397,7 +404,7 @@ impl Transaction {
         result
     }
 
-    fn apply(&mut self) -> Result<()> {
+    fn apply(&mut self) -> Result<(Lsn, bool)> {
         self.db.live_for_write()?;
         self.writes.forget_savepoints();
         let stripe = self.locks.id();
@@ -415,7 +422,8 @@ impl Transaction {
         }
         drop(ops);
         self.writes.clear();
-        self.db.txns.acknowledge(done.end, self.durability, self.read)
+        self.db.txns.acknowledge(done.end, self.durability, self.read)?;
+        Ok((done.end, done.changed))
     }
 
     /// Ends the transaction without changing anything; the same as dropping it.

@@ -5,7 +5,7 @@ use crate::budget::{CLASSES, Class};
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::time::Duration;
-use varve_rt::{Mutex, Rng, channel, sleep, spawn, yield_now};
+use varve_rt::{Mutex, Rng, channel, sim, sleep, spawn, yield_now};
 
 const KEYS: u64 = 12;
 
@@ -120,6 +120,16 @@ fn threads_never_hold_conflicting_locks_and_all_finish() {
 }
 
 type Order = Box<dyn FnOnce(&mut LockSet) -> Result<()> + Send>;
+
+#[test]
+fn in_simulation_with_chaos_too() {
+    for seed in 0..60 {
+        let config = sim::Config { seed, chaos: true, cores: 4, ..sim::Config::default() };
+        // A wake-up that is lost makes the simulation stuck, which is a failure.
+        let (done, _) = sim::run(config, move || stress(seed, 5, 40)).unwrap();
+        assert!(done > 40, "seed {seed}: only {done} transactions got their locks");
+    }
+}
 
 struct Client {
     orders: channel::Sender<Order>,
