@@ -7,14 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use varve::{Broken, Db, Devices, Layout, Options};
-use varve_device::MemDevice;
+use varve_device::{MemDevice, MemOptions, PowerSupply};
 use varve_lab::adapter::varve::VarveStore;
 use varve_lab::adapter::{Direction, Durability, End, KeyRange, Store, TxMode, Txn, transact};
 use varve_lab::driver::{RunOptions, Until, run};
 use varve_lab::history::generate::recorder;
-use varve_lab::history::{AnomalyKind, CheckOptions, GenerateOptions, RealTime, Report, check, generate};
+use varve_lab::history::{
+    AnomalyKind, CheckOptions, GenerateOptions, Outcome, RealTime, Recorder, Report, check, generate,
+};
 use varve_lab::{tpcc, ycsb};
-use varve_rt::sim::{self, Config};
+use varve_rt::Rng;
+use varve_rt::sim::{self, Config, Domain};
 
 fn options() -> Options {
     Options { cache_bytes: 64 << 20, ..Options::default() }
@@ -123,6 +126,79 @@ fn a_missing_interval_lock_shows_as_phantoms() {
         report.has(AnomalyKind::G2Phantom)
     });
     assert!(found, "phantoms are found within 60 seeds");
+}
+
+/// Clients on a machine that loses its power three times and goes on after each recovery, all in one history.
+fn history_over_power_cuts(seed: u64, broken: Broken) -> (Report, usize) {
+    let body = move || {
+        let mut rng = Rng::from_seed(seed);
+        let supply = PowerSupply::new();
+        let device = |name: &str, seed| {
+            let device = MemDevice::with(0, MemOptions { name: name.into(), seed, ..MemOptions::default() });
+            supply.attach(device.clone());
+            device
+        };
+        let devices = Devices { data: device("data", seed), log: device("log", seed + 1) };
+        let opened = Options { cache_bytes: 64 << 20, broken, ..Options::default() };
+        Db::create_on(devices.clone(), &layout(), opened.clone()).unwrap().close().unwrap();
+        let recorder = Arc::new(recorder("history"));
+        for round in 0..4 {
+            let domain = Domain::new("machine");
+            let job = {
+                let (devices, opened, recorder) = (devices.clone(), opened.clone(), recorder.clone());
+                domain.spawn("database", move || machine(devices, opened, &recorder, seed * 4 + round, round == 3))
+            };
+            if round < 3 {
+                varve_rt::sleep(Duration::from_micros(500 + rng.below(20_000)));
+                supply.cut(rng.next_u64());
+                domain.power_cut();
+                let _ = job.join();
+                supply.restore();
+            } else {
+                job.join().expect("the last round ends by itself").expect("without an error");
+            }
+        }
+        recorder.take()
+    };
+    let (history, _) = simulate(seed, false, body);
+    let unknown = history.txns.iter().filter(|t| t.outcome == Outcome::Unknown).count();
+    (check(&history, &CheckOptions { real_time: RealTime::All, ..CheckOptions::default() }), unknown)
+}
+
+/// Opens the database and runs clients on it; to its end if nothing cuts the power.
+fn machine(
+    devices: Devices,
+    options: Options,
+    recorder: &Arc<Recorder>,
+    seed: u64,
+    last: bool,
+) -> varve_lab::Result<()> {
+    let db = Db::open_on(devices, options)?;
+    let store = Arc::new(VarveStore::new(db.clone()));
+    let transactions = if last { 20 } else { 10_000 };
+    let options = GenerateOptions { seed, transactions, ..GenerateOptions::default() };
+    generate(&store, recorder, &options)?;
+    drop(store);
+    assert!(db.check()?.is_clean());
+    Ok(db.close()?)
+}
+
+#[test]
+fn histories_over_power_cuts_are_serializable() {
+    let (mut unknown, mut committed) = (0, 0);
+    for seed in 0..25 {
+        let (report, open) = history_over_power_cuts(seed, Broken::default());
+        assert!(report.serializable(), "seed {seed}\n{report}");
+        unknown += open;
+        committed += report.committed;
+    }
+    assert!(unknown > 25 && committed > 25 * 100, "{unknown} unknown, {committed} committed");
+}
+
+#[test]
+fn a_commit_acknowledged_too_early_shows_in_a_history_over_power_cuts() {
+    let broken = Broken { ack_before_flush: true, ..Broken::default() };
+    assert!((0..40).any(|seed| !history_over_power_cuts(seed, broken).0.serializable()), "found within 40 seeds");
 }
 
 /// A snapshot reads to its end while a writer holds every key, writes it and commits.

@@ -104,6 +104,7 @@ impl Store for VarveStore {
 /// A transaction or snapshot of a [`VarveStore`].
 pub struct VarveTxn(View);
 
+#[allow(clippy::large_enum_variant)] // lives on the stack; a box would cost each transaction an allocation
 enum View {
     Transaction(Transaction),
     Snapshot(Snapshot),
