@@ -1,2 +1,43 @@
 //! The `varve` command.
-fn main() {}
+
+mod admin;
+mod args;
+mod bench;
+mod data;
+mod load;
+mod output;
+mod text;
+
+use args::{Cli, Command};
+use clap::Parser;
+use output::{Failure, Out};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let out = Out { json: cli.json, quiet: cli.quiet };
+    match run(out, &cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("varve: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(out: Out, command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Create(a) => admin::create(out, a),
+        Command::Info(a) => admin::info(out, a),
+        Command::Get(a) => data::get(out, a),
+        Command::Put(a) => data::put(out, a),
+        Command::Delete(a) => data::delete(out, a),
+        Command::Scan(a) => data::scan(out, a),
+        Command::Load(a) => load::run(out, a),
+        Command::Dump(a) => data::dump(out, a),
+        Command::Check(a) => admin::check(out, a),
+        Command::Stat(a) => admin::stat(out, a),
+        Command::Bench(a) => bench::run(out, a),
+    }
+}

@@ -63,7 +63,6 @@ pub(crate) struct Group<'c> {
     kind: GroupKind,
     floor: Floor,
     pages: Vec<Entry<'c>>,
-    extra: Vec<u8>,
 }
 
 impl<'c> Group<'c> {
@@ -71,7 +70,7 @@ impl<'c> Group<'c> {
     /// Fails when the database is latched after a failed log write.
     pub fn begin(core: &'c Core, kind: GroupKind, max_bytes: usize) -> Result<Group<'c>> {
         core.log.ensure_space(max_bytes)?;
-        Ok(Group { core, kind, floor: current_floor(core), pages: Vec::new(), extra: Vec::new() })
+        Ok(Group { core, kind, floor: current_floor(core), pages: Vec::new() })
     }
 
     /// Takes a latched page into the group.
@@ -110,17 +109,12 @@ impl<'c> Group<'c> {
     /// Access for changing a page.
     pub fn page(&mut self, n: PageNo) -> PageMut<'_> {
         let Entry { page, ops, whole, changed, .. } = &mut self.pages[n.0];
-        PageMut { id: page.id(), bytes: page.bytes_mut(), ops, whole, changed }
+        PageMut { bytes: page.bytes_mut(), ops, whole, changed }
     }
 
-    /// Adds a record that is not a page change.
-    pub fn extra(&mut self, record: &[u8]) {
-        redo::push_extra(&mut self.extra, record);
-    }
-
-    /// Whether anything was changed or added.
+    /// Whether anything was changed.
     pub fn is_empty(&self) -> bool {
-        self.extra.is_empty() && !self.pages.iter().any(|e| e.changed)
+        !self.pages.iter().any(|e| e.changed)
     }
 
     /// Logs the group, stamps and unlatches its pages. Returns the end LSN, which is *not yet durable*.
@@ -175,7 +169,6 @@ impl<'c> Group<'c> {
 
     fn encode(&mut self, body: &mut Vec<u8>) {
         body.clear();
-        body.extend_from_slice(&self.extra);
         for entry in self.pages.iter_mut().filter(|e| e.changed) {
             entry.whole |= entry.prev <= self.floor.lsn;
             let bytes = entry.page.bytes();
@@ -191,7 +184,6 @@ impl<'c> Group<'c> {
         for entry in self.pages.drain(..) {
             give_back(entry.ops);
         }
-        self.extra.clear();
     }
 }
 
@@ -212,7 +204,6 @@ fn current_floor(core: &Core) -> Floor {
 /// A latched page being changed. Offsets count from the start of the page; the header is out of reach but for
 /// [`PageMut::image`], which may set page type and keyspace.
 pub(crate) struct PageMut<'g> {
-    id: PageId,
     bytes: &'g mut [u8],
     ops: &'g mut Vec<u8>,
     whole: &'g mut bool,
@@ -220,11 +211,6 @@ pub(crate) struct PageMut<'g> {
 }
 
 impl PageMut<'_> {
-    /// The page's id.
-    pub fn id(&self) -> PageId {
-        self.id
-    }
-
     fn note(&mut self, push: impl FnOnce(&mut Vec<u8>)) {
         *self.changed = true;
         if *self.whole {

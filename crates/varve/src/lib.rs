@@ -2,6 +2,8 @@
 //!
 //! Layers inside this crate, upper to lower: [`db`] (the public API) over `txn` (locks, snapshots, commit) over `btree`
 //! and `space` (pages as trees) over `group` (atomic page changes) over `buffer` (frames) and `wal` (the redo log).
+//!
+#![doc = include_str!("../../../README.md")]
 #![warn(missing_docs)]
 
 pub mod budget;
@@ -10,14 +12,10 @@ pub mod buffer;
 pub mod db;
 pub mod error;
 
-#[allow(dead_code)] // used by transactions
 pub(crate) mod btree;
-#[allow(dead_code)] // the tree is what uses it
 pub(crate) mod core;
-#[allow(dead_code)]
 pub(crate) mod group;
 pub(crate) mod redo;
-#[allow(dead_code)]
 pub(crate) mod space;
 pub(crate) mod txn;
 #[doc(hidden)]

@@ -241,11 +241,6 @@ impl Registry {
         self.state.lock().live.get(name).cloned()
     }
 
-    /// Name of a keyspace, for messages.
-    pub fn name_of(&self, id: KeyspaceId) -> Option<String> {
-        self.state.lock().live.values().find(|s| s.id() == id).map(|s| s.name.clone())
-    }
-
     /// Keyspaces that own pages, for `check`.
     pub fn all(&self) -> Vec<Arc<Shared>> {
         let state = self.state.lock();

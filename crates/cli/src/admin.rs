@@ -1,0 +1,112 @@
+//! Commands on the database as a whole: create, info, check, stat.
+
+use crate::args;
+use crate::output::{Failure, Out, bytes, table};
+use serde_json::{Value, json};
+use varve::{Db, Figure, Options};
+
+pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
+    let db = Db::create(&a.dir, &a.layout.layout(), Options::default())?;
+    for name in &a.keyspaces {
+        db.create_keyspace(name)?;
+    }
+    db.close()?;
+    if out.json {
+        println!("{}", json!({ "created": a.dir.display().to_string(), "keyspaces": a.keyspaces }));
+    } else {
+        out.note(format!("created {}", a.dir.display()));
+    }
+    Ok(())
+}
+
+/// Opens for reading only where that is possible, so that looking changes nothing; else recovers.
+fn open_to_look(out: Out, place: &args::Place) -> Result<Db, Failure> {
+    let read_only = Options { read_only: true, ..place.open.options() };
+    match Db::open(&place.dir, read_only) {
+        Err(varve::Error::ReadOnly(_)) => {
+            out.note("the database was not closed: recovering it first");
+            Ok(Db::open(&place.dir, place.open.options())?)
+        }
+        other => Ok(other?),
+    }
+}
+
+pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
+    let db = open_to_look(out, place)?;
+    let keyspaces = db.keyspaces()?;
+    let stats = db.stats();
+    if out.json {
+        let list: Vec<_> =
+            keyspaces.iter().map(|k| json!({ "name": k.name, "id": k.id.0, "root": k.root.0 })).collect();
+        println!(
+            "{}",
+            json!({ "dir": place.dir.display().to_string(), "page_size": stats.page_size, "pages": stats.pages,
+                "free_pages": stats.free_pages, "log_bytes": stats.log.capacity, "keyspaces": list })
+        );
+    } else {
+        let rows = [
+            ("page size".to_string(), bytes(stats.page_size as u64)),
+            ("pages".to_string(), format!("{} ({} free)", stats.pages, stats.free_pages)),
+            ("log".to_string(), bytes(stats.log.capacity)),
+            ("keyspaces".to_string(), keyspaces.len().to_string()),
+        ];
+        let mut stdout = std::io::stdout().lock();
+        table(&mut stdout, &rows)?;
+        table(
+            &mut stdout,
+            &keyspaces.iter().map(|k| (format!("  {}", k.name), format!("id {}", k.id.0))).collect::<Vec<_>>(),
+        )?;
+    }
+    db.close()?;
+    Ok(())
+}
+
+pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
+    let progress = out.progress("checking", 0);
+    let db = open_to_look(out, place)?;
+    let report = db.check()?;
+    progress.finish_and_clear();
+    let damages: Vec<String> = report.damages.iter().map(ToString::to_string).collect();
+    if out.json {
+        println!(
+            "{}",
+            json!({ "clean": report.is_clean(), "damages": damages, "pages": report.pages, "allocated_pages": report.allocated_pages,
+                "free_pages": report.free_pages, "keyspaces": report.keyspaces, "keys": report.keys })
+        );
+    } else {
+        println!(
+            "{} keyspaces, {} keys, {} pages read, {} allocated, {} free (unallocated space is not checked)",
+            report.keyspaces, report.keys, report.pages, report.allocated_pages, report.free_pages
+        );
+        for damage in &damages {
+            println!("{damage}");
+        }
+        println!("{}", if report.is_clean() { "no damage found" } else { "DAMAGED" });
+    }
+    db.close()?;
+    if report.is_clean() { Ok(()) } else { Err(Failure::Found(format!("{} damages found", damages.len()))) }
+}
+
+pub fn stat(out: Out, place: &args::Place) -> Result<(), Failure> {
+    let db = open_to_look(out, place)?;
+    let stats = db.stats();
+    if out.json {
+        println!(
+            "{}",
+            Value::Object(stats.rows().into_iter().map(|(name, figure)| (name, json_figure(figure))).collect())
+        );
+    } else {
+        let rows: Vec<(String, String)> = stats.rows().into_iter().map(|(n, v)| (n, v.to_string())).collect();
+        table(&mut std::io::stdout().lock(), &rows)?;
+    }
+    db.close()?;
+    Ok(())
+}
+
+fn json_figure(figure: Figure) -> Value {
+    match figure {
+        Figure::Number(n) => n.into(),
+        Figure::Ratio(r) => r.into(),
+        Figure::Text(t) => t.into(),
+    }
+}

@@ -1,0 +1,344 @@
+//! The command line, whole: one struct per command.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use varve::{Durability, Layout, Options};
+
+/// Varve: a transactional storage engine for layered storage.
+#[derive(Debug, Parser)]
+#[command(name = "varve", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print results as JSON (one object, or one per line for streams).
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// No progress bars.
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 damage, inconsistency or a failed check was found; 4 no such key; 5 the database is in use.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create a database in a directory.
+    Create(Create),
+    /// Show a database's layout and keyspaces.
+    Info(Place),
+    /// Print a key's value.
+    Get(Get),
+    /// Write a key.
+    Put(Put),
+    /// Remove a key.
+    Delete(Delete),
+    /// Print a range of keys and values.
+    Scan(Scan),
+    /// Load CSV or JSON lines from standard input.
+    Load(Load),
+    /// Write everything as JSON lines, in a form that `load` reads.
+    Dump(Dump),
+    /// Read the whole database and report any damage.
+    Check(Place),
+    /// Show counters, sizes and memory of a database (opens it).
+    Stat(Place),
+    /// Run a workload and print its figures.
+    Bench(Bench),
+}
+
+/// Which database, and how it is opened.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// Directory of the database.
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub open: Open,
+}
+
+/// How a database is opened.
+#[derive(Debug, Args, Clone)]
+pub struct Open {
+    /// Memory for everything, MiB.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub cache_mb: u64,
+    /// Use the operating system's cache instead of O_DIRECT.
+    #[arg(long)]
+    pub buffered: bool,
+}
+
+impl Open {
+    /// The engine's options.
+    pub fn options(&self) -> Options {
+        Options { direct_io: !self.buffered, ..Options::default().cache_mb(self.cache_mb) }
+    }
+}
+
+/// `create`
+#[derive(Debug, Args)]
+pub struct Create {
+    /// Directory to make the database in.
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+    /// Keyspaces to make at once.
+    #[arg(long = "keyspace", value_name = "NAME")]
+    pub keyspaces: Vec<String>,
+}
+
+/// What is fixed at creation.
+#[derive(Debug, Args, Clone)]
+pub struct LayoutArgs {
+    /// Bytes of a page.
+    #[arg(long, default_value_t = Layout::default().page_size, value_parser = page_size)]
+    pub page_size: usize,
+    /// MiB of log preallocated.
+    #[arg(long, default_value_t = Layout::default().log_bytes >> 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub log_mb: u64,
+    /// Directory for the log, to put it on a device of its own.
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
+}
+
+impl LayoutArgs {
+    /// The engine's layout.
+    pub fn layout(&self) -> Layout {
+        Layout { page_size: self.page_size, log_bytes: self.log_mb << 20, log_dir: self.log_dir.clone() }
+    }
+}
+
+fn page_size(s: &str) -> Result<usize, String> {
+    match s {
+        "4096" | "4k" | "4K" => Ok(4096),
+        "8192" | "8k" | "8K" => Ok(8192),
+        "16384" | "16k" | "16K" => Ok(16384),
+        _ => Err("choose 4096, 8192 or 16384".into()),
+    }
+}
+
+/// How keys and values are written on the command line.
+#[derive(Debug, Args, Clone, Copy)]
+pub struct Hex {
+    /// Keys and values are given, and printed, as hexadecimal digits.
+    #[arg(long)]
+    pub hex: bool,
+}
+
+/// `get`
+#[derive(Debug, Args)]
+pub struct Get {
+    #[command(flatten)]
+    pub place: Place,
+    /// Keyspace.
+    pub keyspace: String,
+    /// Key.
+    pub key: String,
+    #[command(flatten)]
+    pub hex: Hex,
+}
+
+/// `put`
+#[derive(Debug, Args)]
+pub struct Put {
+    #[command(flatten)]
+    pub place: Place,
+    /// Keyspace; made if there is none of that name.
+    pub keyspace: String,
+    /// Key.
+    pub key: String,
+    /// Value; read from standard input when left out.
+    pub value: Option<String>,
+    #[command(flatten)]
+    pub hex: Hex,
+}
+
+/// `delete`
+#[derive(Debug, Args)]
+pub struct Delete {
+    #[command(flatten)]
+    pub place: Place,
+    /// Keyspace.
+    pub keyspace: String,
+    /// Key.
+    pub key: String,
+    #[command(flatten)]
+    pub hex: Hex,
+}
+
+/// `scan`
+#[derive(Debug, Args)]
+pub struct Scan {
+    #[command(flatten)]
+    pub place: Place,
+    /// Keyspace.
+    pub keyspace: String,
+    /// First key (inclusive).
+    #[arg(long)]
+    pub from: Option<String>,
+    /// End of the range (exclusive).
+    #[arg(long)]
+    pub to: Option<String>,
+    /// Only keys that begin so.
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    pub prefix: Option<String>,
+    /// From the last key to the first.
+    #[arg(long)]
+    pub reverse: bool,
+    /// At most this many.
+    #[arg(long)]
+    pub limit: Option<u64>,
+    /// Print only how many there are.
+    #[arg(long)]
+    pub count: bool,
+    #[command(flatten)]
+    pub hex: Hex,
+}
+
+/// Input formats of `load`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LoadFormat {
+    /// `{"keyspace": .., "key": .., "value": ..}` per line; `key_hex` and `value_hex` for bytes that are not text.
+    Jsonl,
+    /// Two columns: key, value.
+    Csv,
+}
+
+/// `load`
+#[derive(Debug, Args)]
+pub struct Load {
+    #[command(flatten)]
+    pub place: Place,
+    /// Keyspace for rows that name none; made if there is none of that name.
+    #[arg(long, default_value = "default")]
+    pub keyspace: String,
+    /// Format of the input.
+    #[arg(long, value_enum, default_value_t = LoadFormat::Jsonl)]
+    pub format: LoadFormat,
+    /// The first CSV line holds column names.
+    #[arg(long)]
+    pub header: bool,
+    /// Rows per transaction.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: u64,
+    #[command(flatten)]
+    pub hex: Hex,
+}
+
+/// `dump`
+#[derive(Debug, Args)]
+pub struct Dump {
+    #[command(flatten)]
+    pub place: Place,
+    /// Only these keyspaces.
+    #[arg(long = "keyspace", value_name = "NAME")]
+    pub keyspaces: Vec<String>,
+}
+
+/// `bench`
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// Which workload.
+    #[command(subcommand)]
+    pub workload: Workload,
+}
+
+/// The workloads.
+#[derive(Debug, Subcommand)]
+pub enum Workload {
+    /// TPC-C: order entry, five transactions over nine tables.
+    Tpcc(Tpcc),
+    /// YCSB: key-value workloads A to F.
+    Ycsb(Ycsb),
+}
+
+/// What every workload takes.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Directory of the database; created and loaded if there is none.
+    #[arg(long, default_value = "varve-bench")]
+    pub dir: PathBuf,
+    /// Client threads.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub threads: u64,
+    /// Length of the measured run.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: u64,
+    /// Seconds before measuring begins.
+    #[arg(long, default_value_t = 2)]
+    pub warmup: u64,
+    /// sync, async or none.
+    #[arg(long, default_value = "sync")]
+    pub durability: Durability,
+    /// Seed of the clients' choices.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    #[command(flatten)]
+    pub open: Open,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+}
+
+/// `bench tpcc`
+#[derive(Debug, Args)]
+pub struct Tpcc {
+    #[command(flatten)]
+    pub run: Run,
+    /// Warehouses (about 100 MB each).
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub warehouses: u32,
+    /// Keying and think times of the specification.
+    #[arg(long)]
+    pub think: bool,
+    /// The read-only variant: updates become reads, inserts and deletes are left out.
+    #[arg(long)]
+    pub read_only: bool,
+    /// Only check the twelve consistency conditions of a loaded database.
+    #[arg(long)]
+    pub check_only: bool,
+    /// Do not check consistency after the run.
+    #[arg(long)]
+    pub no_check: bool,
+}
+
+/// Spread of requests over records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Distribution {
+    /// A few records, scattered over all, are asked for often.
+    Zipfian,
+    /// The records inserted last are asked for most.
+    Latest,
+    /// All the same.
+    Uniform,
+}
+
+/// `bench ycsb`
+#[derive(Debug, Args)]
+pub struct Ycsb {
+    #[command(flatten)]
+    pub run: Run,
+    /// a, b, c, d, e or f.
+    #[arg(long, default_value = "a")]
+    pub workload: String,
+    /// Records loaded.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub records: u64,
+    /// Fields of a record.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub fields: u32,
+    /// Bytes of a field.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub field_bytes: u32,
+    /// Longest scan, records.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_scan: u32,
+    /// Updates write one random field instead of the whole record.
+    #[arg(long)]
+    pub one_field: bool,
+    /// Do not check the records after the run.
+    #[arg(long)]
+    pub no_check: bool,
+    /// Which records are asked for; each workload has its own default.
+    #[arg(long, value_enum)]
+    pub distribution: Option<Distribution>,
+}

@@ -1,0 +1,195 @@
+//! `bench`: loads a workload if need be, runs it, checks it, prints its figures.
+
+use crate::args::{self, Workload};
+use crate::output::{Failure, Out};
+use std::sync::Arc;
+use std::time::Duration;
+use varve::Db;
+use varve_lab::adapter::varve::VarveStore;
+use varve_lab::driver::{self, Interval, RunOptions, RunResult, Until};
+use varve_lab::{adapter, tpcc, ycsb};
+
+pub fn run(out: Out, a: &args::Bench) -> Result<(), Failure> {
+    match &a.workload {
+        Workload::Tpcc(a) => tpcc(out, a),
+        Workload::Ycsb(a) => ycsb(out, a),
+    }
+}
+
+fn open(out: Out, run: &args::Run) -> Result<Arc<VarveStore>, Failure> {
+    let options = run.open.options();
+    let db = if varve::exists(&run.dir) {
+        Db::open(&run.dir, options)?
+    } else {
+        out.note(format!("creating {}", run.dir.display()));
+        Db::create(&run.dir, &run.layout.layout(), options)?
+    };
+    Ok(Arc::new(VarveStore::new(db)))
+}
+
+fn close(store: &VarveStore) -> Result<(), Failure> {
+    Ok(store.db().clone().close()?)
+}
+
+fn durability(d: varve::Durability) -> adapter::Durability {
+    match d {
+        varve::Durability::Sync => adapter::Durability::Sync,
+        varve::Durability::Async => adapter::Durability::Async,
+        varve::Durability::None => adapter::Durability::None,
+    }
+}
+
+fn tpcc(out: Out, a: &args::Tpcc) -> Result<(), Failure> {
+    let store = open(out, &a.run)?;
+    if a.check_only {
+        let consistent = check_tpcc(out, &store)?;
+        if out.json {
+            println!("{}", serde_json::json!({ "workload": "tpcc", "consistent": consistent }));
+        }
+        close(&store)?;
+        return verdict(Some(consistent));
+    }
+    load_tpcc(out, a, &store)?;
+    let options = tpcc::Options {
+        think_times: a.think,
+        read_only: a.read_only,
+        durability: durability(a.run.durability),
+        seed: a.run.seed,
+        ..tpcc::Options::default()
+    };
+    let workload = Arc::new(tpcc::Tpcc::new(&*store, options)?);
+    let mut result = drive(out, &a.run, &store, &workload)?;
+    drop(workload);
+    if !a.no_check {
+        result.consistent = Some(check_tpcc(out, &store)?);
+    }
+    print(out, &result);
+    close(&store)?;
+    verdict(result.consistent)
+}
+
+fn load_tpcc(out: Out, a: &args::Tpcc, store: &Arc<VarveStore>) -> Result<(), Failure> {
+    if let Some(loaded) = tpcc::loaded(&**store)? {
+        if loaded.scale.warehouses != a.warehouses {
+            out.note(format!(
+                "{} holds {} warehouses: running on these (another --dir for {})",
+                a.run.dir.display(),
+                loaded.scale.warehouses,
+                a.warehouses
+            ));
+        }
+        return Ok(());
+    }
+    let scale = tpcc::Scale::of(a.warehouses);
+    let bar = out.progress("loading", 1);
+    tpcc::load(store, scale, a.run.seed, 2, |p| {
+        bar.set_length(p.total);
+        bar.set_position(p.rows);
+    })?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn check_tpcc(out: Out, store: &Arc<VarveStore>) -> Result<bool, Failure> {
+    let bar = out.progress("checking", 1);
+    let report = tpcc::check(&**store, |done, of| {
+        bar.set_length(of.into());
+        bar.set_position(done.into());
+    })?;
+    bar.finish_and_clear();
+    for failure in &report.failures {
+        out.note(failure.to_string());
+    }
+    for note in &report.notes {
+        out.note(note);
+    }
+    if report.consistent() {
+        out.note("consistent: all twelve conditions hold");
+    }
+    Ok(report.consistent())
+}
+
+fn ycsb(out: Out, a: &args::Ycsb) -> Result<(), Failure> {
+    let letter: ycsb::Letter = a.workload.parse()?;
+    let mut options = ycsb::Options::of(letter);
+    options.durability = durability(a.run.durability);
+    options.seed = a.run.seed;
+    options.max_scan = a.max_scan;
+    options.write_one_field = a.one_field;
+    if let Some(distribution) = a.distribution {
+        options.distribution = match distribution {
+            args::Distribution::Zipfian => ycsb::Distribution::Zipfian,
+            args::Distribution::Latest => ycsb::Distribution::Latest,
+            args::Distribution::Uniform => ycsb::Distribution::Uniform,
+        };
+    }
+    let store = open(out, &a.run)?;
+    let shape =
+        ycsb::Shape { records: a.records, field_length: a.field_bytes, fields: a.fields, ..ycsb::Shape::default() };
+    load_ycsb(out, a, shape, &store)?;
+    let workload = Arc::new(ycsb::Ycsb::new(&*store, options)?);
+    let mut result = drive(out, &a.run, &store, &workload)?;
+    drop(workload);
+    if !a.no_check {
+        let report = ycsb::check(&*store)?;
+        out.note(report.to_string().trim_end());
+        result.consistent = Some(report.consistent());
+    }
+    print(out, &result);
+    close(&store)?;
+    verdict(result.consistent)
+}
+
+fn load_ycsb(out: Out, a: &args::Ycsb, shape: ycsb::Shape, store: &Arc<VarveStore>) -> Result<(), Failure> {
+    if let Some(loaded) = ycsb::loaded(&**store)? {
+        if loaded.shape != shape {
+            out.note(format!(
+                "{} holds {:?}: running on these (another --dir for others)",
+                a.run.dir.display(),
+                loaded.shape
+            ));
+        }
+        return Ok(());
+    }
+    let bar = out.progress("loading", shape.records);
+    ycsb::load(store, shape, a.run.seed, 2, |done, _| bar.set_position(done))?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn drive<W: driver::Workload<VarveStore>>(
+    out: Out,
+    run: &args::Run,
+    store: &Arc<VarveStore>,
+    workload: &Arc<W>,
+) -> Result<RunResult, Failure> {
+    let options = RunOptions {
+        threads: run.threads as usize,
+        warmup: Duration::from_secs(run.warmup),
+        until: Until::Time(Duration::from_secs(run.seconds)),
+        ..RunOptions::default()
+    };
+    let bar = out.progress("running", run.warmup + run.seconds);
+    let each = |i: &Interval| {
+        bar.set_position(i.at.as_secs());
+        bar.set_message(format!("{:.0} tx/s, {} retries", i.per_second(), i.retries));
+    };
+    let result = driver::run(store, workload, &options, each)?;
+    bar.finish_and_clear();
+    Ok(result)
+}
+
+fn print(out: Out, result: &RunResult) {
+    if out.json {
+        println!("{}", result.to_json());
+    } else {
+        println!("{}", result.to_table());
+    }
+}
+
+fn verdict(consistent: Option<bool>) -> Result<(), Failure> {
+    if consistent == Some(false) {
+        return Err(Failure::Found("the data is not consistent: the conditions above do not hold".into()));
+    }
+    Ok(())
+}

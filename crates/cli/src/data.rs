@@ -1,0 +1,159 @@
+//! Commands on keys and values: get, put, delete, scan, dump.
+
+use crate::args;
+use crate::output::{Failure, Out};
+use crate::text;
+use serde_json::{Map, Value};
+use std::io::{BufWriter, Read, Write};
+use std::ops::Bound;
+use varve::{Db, Keyspace};
+
+pub fn get(out: Out, a: &args::Get) -> Result<(), Failure> {
+    let db = Db::open(&a.place.dir, a.place.open.options())?;
+    let value = db.keyspace(&a.keyspace)?.get(&text::parse(&a.key, a.hex.hex)?)?;
+    db.close()?;
+    let value = value.ok_or(Failure::NoKey)?;
+    let mut stdout = std::io::stdout().lock();
+    if out.json {
+        let mut object = Map::new();
+        text::put(&mut object, "value", &value);
+        writeln!(stdout, "{}", Value::Object(object))?;
+    } else if a.hex.hex {
+        writeln!(stdout, "{}", text::to_hex(&value))?;
+    } else {
+        stdout.write_all(&value)?;
+        stdout.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+pub fn put(out: Out, a: &args::Put) -> Result<(), Failure> {
+    let key = text::parse(&a.key, a.hex.hex)?;
+    let value = match &a.value {
+        Some(value) => text::parse(value, a.hex.hex)?,
+        None => {
+            let mut input = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut input)?;
+            if a.hex.hex { text::parse(String::from_utf8_lossy(&input).trim(), true)? } else { input }
+        }
+    };
+    let db = Db::open(&a.place.dir, a.place.open.options())?;
+    db.keyspace_or_create(&a.keyspace)?.put(&key, &value)?;
+    db.close()?;
+    done(out, "written")
+}
+
+pub fn delete(out: Out, a: &args::Delete) -> Result<(), Failure> {
+    let key = text::parse(&a.key, a.hex.hex)?;
+    let db = Db::open(&a.place.dir, a.place.open.options())?;
+    let was_there = db.keyspace(&a.keyspace)?.delete(&key)?;
+    db.close()?;
+    if was_there { done(out, "deleted") } else { Err(Failure::NoKey) }
+}
+
+fn done(out: Out, what: &str) -> Result<(), Failure> {
+    if out.json {
+        println!("{}", serde_json::json!({ "done": what }));
+    }
+    Ok(())
+}
+
+/// The smallest byte string above every string that begins with `prefix`, if there is one.
+fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&b| b != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+pub fn scan(out: Out, a: &args::Scan) -> Result<(), Failure> {
+    let parse = |s: &Option<String>| s.as_deref().map(|s| text::parse(s, a.hex.hex)).transpose();
+    let (mut from, mut to) = (parse(&a.from)?, parse(&a.to)?);
+    if let Some(prefix) = parse(&a.prefix)? {
+        to = after_prefix(&prefix);
+        from = Some(prefix);
+    }
+    let from = from.map_or(Bound::Unbounded, Bound::Included);
+    let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+    let range = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+
+    let db = Db::open(&a.place.dir, a.place.open.options())?;
+    let keyspace = db.keyspace(&a.keyspace)?;
+    let snapshot = db.snapshot()?;
+    let limit = usize::try_from(a.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    if a.count {
+        let n = snapshot.count(&keyspace, range)?;
+        if out.json { writeln!(stdout, "{}", serde_json::json!({ "count": n }))? } else { writeln!(stdout, "{n}")? }
+    } else if a.reverse {
+        print_entries(out, a.hex.hex, &mut stdout, snapshot.scan_rev(&keyspace, range)?.take(limit))?;
+    } else {
+        print_entries(out, a.hex.hex, &mut stdout, snapshot.scan(&keyspace, range)?.take(limit))?;
+    }
+    stdout.flush()?;
+    drop(snapshot);
+    db.close()?;
+    Ok(())
+}
+
+fn print_entries(
+    out: Out,
+    hex: bool,
+    to: &mut impl Write,
+    entries: impl Iterator<Item = varve::Result<(Vec<u8>, Vec<u8>)>>,
+) -> Result<(), Failure> {
+    for entry in entries {
+        let (key, value) = entry?;
+        if out.json {
+            let mut object = Map::new();
+            text::put(&mut object, "key", &key);
+            text::put(&mut object, "value", &value);
+            writeln!(to, "{}", Value::Object(object))?;
+        } else {
+            writeln!(to, "{}\t{}", text::show(&key, hex), text::show(&value, hex))?;
+        }
+    }
+    Ok(())
+}
+
+pub fn dump(out: Out, a: &args::Dump) -> Result<(), Failure> {
+    let db = Db::open(&a.place.dir, a.place.open.options())?;
+    let names: Vec<String> = if a.keyspaces.is_empty() {
+        db.keyspaces()?.into_iter().map(|k| k.name).collect()
+    } else {
+        a.keyspaces.clone()
+    };
+    let keyspaces: Vec<Keyspace> = names.iter().map(|n| db.keyspace(n)).collect::<varve::Result<_>>()?;
+    let snapshot = db.snapshot()?;
+    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    let progress = out.progress("rows", 0);
+    for keyspace in &keyspaces {
+        for entry in snapshot.scan(keyspace, ..)? {
+            let (key, value) = entry?;
+            let mut object = Map::new();
+            object.insert("keyspace".into(), Value::from(keyspace.name()));
+            text::put(&mut object, "key", &key);
+            text::put(&mut object, "value", &value);
+            writeln!(stdout, "{}", Value::Object(object))?;
+            progress.inc(1);
+        }
+    }
+    stdout.flush()?;
+    progress.finish_and_clear();
+    drop(snapshot);
+    db.close()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::after_prefix;
+
+    #[test]
+    fn a_prefix_ends_where_the_next_begins() {
+        assert_eq!(after_prefix(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(after_prefix(&[1, 0xff]), Some(vec![2]));
+        assert_eq!(after_prefix(&[0xff]), None);
+        assert_eq!(after_prefix(b""), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! What the command prints: results on stdout, messages and progress on stderr.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+/// Why a command ended without its result.
+#[derive(Debug)]
+pub enum Failure {
+    /// The engine said so.
+    Engine(varve::Error),
+    /// Arguments that parse but make no sense together, or input that cannot be read.
+    Usage(String),
+    /// Something was found to be wrong: damage, a failed condition.
+    Found(String),
+    /// The key is not there.
+    NoKey,
+    /// Reading or writing a stream failed.
+    Stream(std::io::Error),
+    /// Anything else, said in full.
+    Failed(String),
+}
+
+impl From<varve::Error> for Failure {
+    fn from(e: varve::Error) -> Failure {
+        Failure::Engine(e)
+    }
+}
+
+impl From<varve_lab::Error> for Failure {
+    fn from(e: varve_lab::Error) -> Failure {
+        Failure::Failed(e.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(e: std::io::Error) -> Failure {
+        Failure::Stream(e)
+    }
+}
+
+impl Failure {
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Engine(varve::Error::Corrupt(_)) | Failure::Found(_) => 3,
+            Failure::Engine(varve::Error::InUse(_)) => 5,
+            Failure::Engine(_) | Failure::Stream(_) | Failure::Failed(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::NoKey => 4,
+        }
+    }
+
+    /// Whether the reader of our output went away, which is no failure of ours.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Failure::Stream(e) if e.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Engine(e) => e.fmt(f),
+            Failure::Usage(s) | Failure::Found(s) | Failure::Failed(s) => f.write_str(s),
+            Failure::NoKey => f.write_str("no such key"),
+            Failure::Stream(e) => e.fmt(f),
+        }
+    }
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy)]
+pub struct Out {
+    /// JSON instead of text.
+    pub json: bool,
+    /// No progress.
+    pub quiet: bool,
+}
+
+impl Out {
+    /// A bar on stderr when that is a terminal and nobody asked for quiet; `len` 0 is a spinner.
+    pub fn progress(&self, what: &str, len: u64) -> ProgressBar {
+        if self.quiet || !std::io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let bar = if len == 0 { ProgressBar::new_spinner() } else { ProgressBar::new(len) };
+        let template = if len == 0 {
+            "{spinner} {msg} {human_pos} ({per_sec}, {elapsed})"
+        } else {
+            "{msg} {wide_bar} {human_pos}/{human_len} ({eta})"
+        };
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is a constant"));
+        bar.set_message(what.to_string());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        bar
+    }
+
+    /// A message for the person at the terminal.
+    pub fn note(&self, text: impl AsRef<str>) {
+        if !self.quiet {
+            let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
+        }
+    }
+}
+
+/// Prints `name value` lines aligned.
+pub fn table(out: &mut impl Write, rows: &[(String, String)]) -> std::io::Result<()> {
+    let width = rows.iter().map(|r| r.0.chars().count()).max().unwrap_or(0);
+    for (name, value) in rows {
+        writeln!(out, "{name:<width$}  {value}")?;
+    }
+    Ok(())
+}
+
+/// Bytes as a person reads them.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit < UNITS.len() - 1 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}

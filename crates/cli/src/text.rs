@@ -1,0 +1,84 @@
+//! Keys and values as text: plain where they are UTF-8 without control characters, hexadecimal where not.
+
+use crate::output::Failure;
+use serde_json::{Map, Value};
+
+/// Bytes given on the command line.
+pub fn parse(text: &str, hex: bool) -> Result<Vec<u8>, Failure> {
+    if !hex {
+        return Ok(text.as_bytes().to_vec());
+    }
+    from_hex(text)
+        .ok_or_else(|| Failure::Usage(format!("{text:?} is not hexadecimal: give an even number of digits 0-9 a-f")))
+}
+
+/// Hexadecimal digits to bytes.
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+}
+
+/// Bytes to hexadecimal digits.
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn plain(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|s| !s.chars().any(char::is_control))
+}
+
+/// Bytes for a person: text, or `0x..` where text would mislead.
+pub fn show(bytes: &[u8], hex: bool) -> String {
+    match plain(bytes) {
+        Some(text) if !hex => text.to_string(),
+        _ if hex => to_hex(bytes),
+        _ => format!("0x{}", to_hex(bytes)),
+    }
+}
+
+/// Puts bytes into a JSON object as `name`, or as `name_hex` when they are not UTF-8.
+pub fn put(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => object.insert(name.to_string(), Value::from(text)),
+        Err(_) => object.insert(format!("{name}_hex"), Value::from(to_hex(bytes))),
+    };
+}
+
+/// Takes bytes from a JSON object by the convention of [`put`].
+pub fn take(object: &Map<String, Value>, name: &str) -> Result<Vec<u8>, String> {
+    let hex_name = format!("{name}_hex");
+    match (object.get(name), object.get(&hex_name)) {
+        (Some(Value::String(text)), None) => Ok(text.as_bytes().to_vec()),
+        (None, Some(Value::String(text))) => from_hex(text).ok_or_else(|| format!("{hex_name:?} is not hexadecimal")),
+        (Some(Value::Number(n)), None) => Ok(n.to_string().into_bytes()),
+        (None, None) => Err(format!("no {name:?} (a string; or {hex_name:?} with hexadecimal digits)")),
+        _ => Err(format!("give {name:?} as a string, or {hex_name:?} as hexadecimal digits, not both")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_survive_json() {
+        for bytes in [&b"plain"[..], b"", &[0xff, 0, 1], "grüße\n".as_bytes()] {
+            let mut object = Map::new();
+            put(&mut object, "key", bytes);
+            assert_eq!(take(&object, "key").unwrap(), bytes);
+        }
+        assert!(take(&Map::new(), "key").unwrap_err().contains("key_hex"));
+    }
+
+    #[test]
+    fn hexadecimal_is_checked() {
+        assert_eq!(parse("00ff", true).unwrap(), [0, 255]);
+        for bad in ["0", "zz", "é0"] {
+            assert!(parse(bad, true).is_err());
+        }
+        assert_eq!(show(&[0, 255], false), "0x00ff");
+        assert_eq!(show(b"abc", false), "abc");
+    }
+}
