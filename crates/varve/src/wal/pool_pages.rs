@@ -1,7 +1,7 @@
 //! The buffer pool and the page store as checkpoints and recovery see them.
 
 use super::checkpoint::CheckpointPages;
-use super::recovery::ReplayPages;
+use super::recovery::{Change, ReplayPages};
 use crate::buffer::Pool;
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -43,32 +43,14 @@ impl ReplayPages for PoolPages {
         self.pool.prefetch(pages);
     }
 
-    fn replace(
-        &self,
-        page: PageId,
-        keyspace: KeyspaceId,
-        first_change: Lsn,
-        end: Lsn,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<()> {
-        let mut page = self.pool.create(page, keyspace)?;
-        page.set_dirty(first_change);
-        fill(page.bytes_mut());
-        page.stamp(end);
-        Ok(())
-    }
-
-    fn change(
-        &self,
-        page: PageId,
-        first_change: Lsn,
-        end: Lsn,
-        change: &mut dyn FnMut(&mut [u8]) -> Result<bool>,
-    ) -> Result<()> {
-        let mut page = self.pool.write(page)?;
-        if change(page.bytes_mut())? {
+    fn change(&self, id: PageId, fresh: Option<KeyspaceId>, first_change: Lsn, change: &mut Change<'_>) -> Result<()> {
+        let mut page = match fresh {
+            Some(keyspace) => self.pool.create(id, keyspace)?,
+            None => self.pool.write(id)?,
+        };
+        if let Some(lsn) = change(page.bytes_mut())? {
             page.set_dirty(first_change);
-            page.stamp(end);
+            page.stamp(lsn);
         }
         Ok(())
     }

@@ -1,27 +1,27 @@
 //! Recovery: replays the log from the redo point, and opens it for appending.
 //!
-//! There is no undo. Groups are replayed in order, whole; a record touches a page only when the page does not have it yet.
-//! Rows of the decision table in `docs/wal.md`: `P1` the page has the change: skip. `P2` operations on a page whose LSN is
-//! the one they were made on: apply. `P3` operations on any other LSN: a write was lost, corruption. `P4` operations on a torn
-//! or unwritten page: remember it as damaged. `P5` an image: install it, the page is whole. `P6` a page still damaged at the
-//! end: corruption. Where the log ends is the reader's decision (`L` rows).
+//! There is no undo. Groups are replayed whole, a *window* of them at a time: the window's records are sorted by page (and
+//! within a page by LSN), so that each page is fetched and latched once per window, in page order, and read ahead. A page's
+//! records are all that matters to it, so the order between pages is free. Rows of the decision table in `docs/wal.md`: `P1`
+//! the page has the change: skip. `P2` operations on a page whose LSN is the one they were made on: apply. `P3` operations on
+//! any other LSN: a write was lost, corruption. `P4` operations on a torn or unwritten page: remember it as damaged. `P5` an
+//! image: install it, the page is whole. `P6` a page still damaged at the end: corruption. Where the log ends is the reader's
+//! decision (`L` rows).
 //!
 //! A crash inside recovery is harmless: nothing was appended and the redo point has not moved, so the next recovery replays the
-//! same groups over whatever pages were written back. Memory: one window of groups ([`WINDOW_BYTES`]), the pool, and the set
-//! of damaged pages.
+//! same groups over whatever pages were written back. Memory: the window, the pool, and the set of damaged pages.
 
-use super::{GroupView, Log, LogEnd, LogState, Step};
+use super::{Log, LogEnd, LogReader, LogState, Step};
 use crate::error::{Damage, Error, Result};
 use crate::redo::{self, Record};
-use std::collections::VecDeque;
 use std::time::Duration;
-use varve_rt::{HashMap, HashSet, Instant, now};
+use varve_rt::{HashMap, Instant, now};
 use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, VolumeError, page};
 
-/// Bytes of groups read ahead of replay, so that their pages can be fetched.
-const WINDOW_BYTES: usize = 2 << 20;
-/// Pages fetched ahead at a time.
-const PREFETCH_BATCH: usize = 64;
+/// Bytes of groups that are replayed together, unless told otherwise.
+const WINDOW_BYTES: usize = 16 << 20;
+/// Pages fetched ahead of the one being replayed.
+const FETCH_AHEAD: usize = 128;
 /// Less redo than this says nothing about the replay rate.
 const MEASURABLE_BYTES: u64 = 8 << 20;
 /// Bytes replayed between two calls of the progress callback.
@@ -29,30 +29,19 @@ const PROGRESS_BYTES: u64 = 16 << 20;
 /// Damaged pages listed before recovery gives up at once: this many are no torn writes.
 const MOST_DAMAGED: usize = 100_000;
 
+/// Changes a page's bytes; `Some` is its new LSN.
+pub type Change<'a> = dyn FnMut(&mut [u8]) -> Result<Option<Lsn>> + 'a;
+
 /// The pages, as recovery sees them.
 pub trait ReplayPages {
     /// Bytes of a page.
     fn page_size(&self) -> usize;
     /// The pages will be wanted soon.
     fn prefetch(&self, pages: &[PageId]);
-    /// Replaces the page, without reading it: `fill` gets zeros. Then it is dirty since `first_change`, with LSN `end`.
-    fn replace(
-        &self,
-        page: PageId,
-        keyspace: KeyspaceId,
-        first_change: Lsn,
-        end: Lsn,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<()>;
-    /// Changes the page: if `change` returns true it is dirty since `first_change`, with LSN `end`. Damage of the stored page is
-    /// an error.
-    fn change(
-        &self,
-        page: PageId,
-        first_change: Lsn,
-        end: Lsn,
-        change: &mut dyn FnMut(&mut [u8]) -> Result<bool>,
-    ) -> Result<()>;
+    /// Changes the page under its latch. With `fresh` the stored page is not read: `change` gets zeros. If `change` returns an
+    /// LSN, the page is dirty since `first_change`, with that LSN. Damage of the stored page is an error.
+    fn change(&self, page: PageId, fresh: Option<KeyspaceId>, first_change: Lsn, change: &mut Change<'_>)
+    -> Result<()>;
     /// Writes every dirty page and makes all of them durable.
     fn write_back(&self) -> Result<()>;
 }
@@ -113,6 +102,8 @@ pub struct RecoveryOptions<'a> {
     pub progress: Option<&'a mut (dyn FnMut(Progress) + 'a)>,
     /// Gets every record that is not a page change, with the end of its group.
     pub extra: Option<&'a mut ExtraRecord<'a>>,
+    /// Bytes of groups replayed together; at least one group is. The more, the fewer times a page is fetched.
+    pub window_bytes: Option<usize>,
     /// Deliberate fault: a group whose end is missing is applied as far as it goes.
     #[doc(hidden)]
     pub broken_partial_group: bool,
@@ -151,11 +142,54 @@ pub fn run(
     Ok(report)
 }
 
-/// A group read ahead.
-struct Ahead {
+/// Groups that are replayed together.
+#[derive(Default)]
+struct Window {
+    /// Start and end LSN, and the end of the body in `bodies`.
+    groups: Vec<(Lsn, Lsn, usize)>,
+    bodies: Vec<u8>,
+}
+
+impl Window {
+    /// Takes up groups until there are `limit` bytes of them; the end of the log if it was reached.
+    fn fill(&mut self, reader: &mut LogReader, limit: usize) -> Result<Option<LogEnd>> {
+        self.groups.clear();
+        self.bodies.clear();
+        while self.bodies.len() < limit {
+            match reader.next_group()? {
+                Step::Group(group) => {
+                    self.bodies.extend_from_slice(group.body);
+                    self.groups.push((group.start, group.end, self.bodies.len()));
+                }
+                Step::End(end) => return Ok(Some(end)),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The records sorted by page, those of a page in the order they were in.
+fn by_page<'w>(records: &[PageRecord<'w>]) -> Vec<PageRecord<'w>> {
+    // Sorting numbers moves fewer bytes than sorting records.
+    let mut order: Vec<(PageId, u32)> = records.iter().enumerate().map(|(i, r)| (r.page, i as u32)).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, i)| records[i as usize]).collect()
+}
+
+/// A record of a page, with the LSNs of its group.
+#[derive(Clone, Copy)]
+struct PageRecord<'w> {
+    page: PageId,
+    keyspace: KeyspaceId,
     start: Lsn,
     end: Lsn,
-    body: Vec<u8>,
+    what: What<'w>,
+}
+
+#[derive(Clone, Copy)]
+enum What<'w> {
+    Ops { prev: Lsn, ops: &'w [u8] },
+    Image { head: &'w [u8], hole: usize, tail: &'w [u8] },
 }
 
 struct Replay<'a> {
@@ -174,107 +208,127 @@ impl Replay<'_> {
         if options.broken_partial_group {
             reader.break_partial_group();
         }
-        let mut ahead: VecDeque<Ahead> = VecDeque::new();
-        let (mut held, mut told, mut end) = (0, 0, None);
-        let mut fetch = Fetch::default();
+        let (mut window, mut told) = (Window::default(), 0);
         loop {
-            while end.is_none() && held < WINDOW_BYTES {
-                match reader.next_group()? {
-                    Step::Group(group) => {
-                        held += group.body.len();
-                        fetch.note(&group, self.pages);
-                        ahead.push_back(Ahead { start: group.start, end: group.end, body: group.body.to_vec() });
-                    }
-                    Step::End(at) => end = Some(at),
-                }
+            let end = window.fill(&mut reader, options.window_bytes.unwrap_or(WINDOW_BYTES))?;
+            let records = by_page(&self.decode(&window, options)?);
+            if let Some(&(_, last, _)) = window.groups.last() {
+                // It was read from media, so pages that it changed may be written.
+                self.log.note_recovered(last);
+                self.report.end = last;
             }
-            fetch.send(self.pages);
-            // Half of the window is replayed before it is filled up again, so that fetching goes in batches.
-            let keep = if end.is_some() { 0 } else { WINDOW_BYTES / 2 };
-            while held > keep || (end.is_some() && !ahead.is_empty()) {
-                let Some(group) = ahead.pop_front() else { break };
-                held -= group.body.len();
-                let done = self.group(&group, options);
-                if !options.broken_partial_group {
-                    done?;
-                }
-            }
-            if self.report.bytes >= told + PROGRESS_BYTES {
+            self.apply(&records)?;
+            if end.is_some() || self.report.bytes >= told + PROGRESS_BYTES {
                 told = self.report.bytes;
                 self.tell(options);
             }
             if let Some(end) = end {
-                self.tell(options);
                 return Ok(end);
             }
         }
     }
 
-    fn tell(&self, options: &mut RecoveryOptions<'_>) {
-        if let Some(progress) = &mut options.progress {
-            let known = self.known.max(self.report.end) - self.report.redo;
-            progress(Progress { bytes: self.report.bytes, known, elapsed: self.began.elapsed() });
+    fn decode<'w>(&mut self, window: &'w Window, options: &mut RecoveryOptions<'_>) -> Result<Vec<PageRecord<'w>>> {
+        let (mut records, mut from) = (Vec::new(), 0);
+        for &(start, end, to) in &window.groups {
+            self.report.groups += 1;
+            self.report.bytes += end - start;
+            for record in redo::decode(&window.bodies[from..to], self.pages.page_size(), start) {
+                let (page, keyspace, what) = match record {
+                    Ok(Record::Ops { page, keyspace, prev, ops }) => (page, keyspace, What::Ops { prev, ops }),
+                    Ok(Record::Image { page, keyspace, head, hole, tail }) => {
+                        (page, keyspace, What::Image { head, hole, tail })
+                    }
+                    Ok(Record::Extra(bytes)) => {
+                        if let Some(extra) = &mut options.extra {
+                            extra(end, bytes)?;
+                        }
+                        continue;
+                    }
+                    // The rest of a group that is broken on purpose.
+                    Err(_) if options.broken_partial_group => break,
+                    Err(e) => return Err(e),
+                };
+                records.push(PageRecord { page, keyspace, start, end, what });
+            }
+            from = to;
         }
+        Ok(records)
     }
 
-    fn group(&mut self, group: &Ahead, options: &mut RecoveryOptions<'_>) -> Result<()> {
-        // It was read from media, so pages that it changed may be written.
-        self.log.note_recovered(group.end);
-        self.report.groups += 1;
-        self.report.bytes += group.end - group.start;
-        self.report.end = group.end;
-        for record in redo::decode(&group.body, self.pages.page_size(), group.start) {
-            match record? {
-                Record::Image { page, keyspace, head, hole, tail } => {
-                    // P5.
-                    let mut fill = |bytes: &mut [u8]| redo::apply_image(bytes, head, hole, tail);
-                    self.pages.replace(page, keyspace, group.start, group.end, &mut fill)?;
-                    self.report.images += 1;
-                    if self.damaged.remove(&page).is_some() {
-                        self.report.healed += 1;
-                    }
-                }
-                Record::Ops { page, keyspace, prev, ops } => self.operations(group, page, keyspace, prev, ops)?,
-                Record::Extra(bytes) => {
-                    if let Some(extra) = &mut options.extra {
-                        extra(group.end, bytes)?;
-                    }
-                }
+    /// Replays records that are sorted by page, page by page.
+    fn apply(&mut self, records: &[PageRecord<'_>]) -> Result<()> {
+        let runs: Vec<&[PageRecord<'_>]> = records.chunk_by(|a, b| a.page == b.page).collect();
+        let mut ahead = Vec::new();
+        for (i, run) in runs.iter().enumerate() {
+            if i % FETCH_AHEAD == 0 {
+                // Those of the next stretch while this one is replayed; at the start this one's too.
+                let from = if i == 0 { 0 } else { i + FETCH_AHEAD };
+                let stretch = runs.iter().take(i + 2 * FETCH_AHEAD).skip(from);
+                ahead.extend(stretch.filter(|run| last_image(run).is_none()).map(|run| run[0].page));
+                self.pages.prefetch(&ahead);
+                ahead.clear();
             }
+            self.page(run)?;
         }
         Ok(())
     }
 
-    fn operations(&mut self, group: &Ahead, id: PageId, keyspace: KeyspaceId, prev: Lsn, ops: &[u8]) -> Result<()> {
-        if self.damaged.contains_key(&id) {
-            self.report.on_damaged += 1;
+    /// Replays the records of one page.
+    fn page(&mut self, run: &[PageRecord<'_>]) -> Result<()> {
+        let (id, keyspace) = (run[0].page, run[run.len() - 1].keyspace);
+        // What comes before an image does not matter.
+        let image = last_image(run);
+        let run = &run[image.unwrap_or(0)..];
+        if image.is_none() && self.damaged.contains_key(&id) {
+            self.report.on_damaged += run.len() as u64;
             return Ok(());
         }
-        let mut applied = false;
+        let (mut skipped, mut applied, mut images) = (0, 0, 0);
         let mut change = |bytes: &mut [u8]| {
-            let lsn = page::lsn(bytes);
-            if lsn >= group.end {
-                return Ok(false); // P1
+            let mut lsn = page::lsn(bytes);
+            let before = (lsn, images);
+            for r in run {
+                match r.what {
+                    What::Image { head, hole, tail } => {
+                        redo::apply_image(bytes, head, hole, tail); // P5
+                        images += 1;
+                    }
+                    What::Ops { .. } if lsn >= r.end => {
+                        skipped += 1; // P1
+                        continue;
+                    }
+                    What::Ops { prev, .. } if lsn != prev => {
+                        let what = format!(
+                            "[P3] its LSN is {lsn}, the log at LSN {} changes it from {prev}: a write was lost",
+                            r.start
+                        );
+                        return Err(Error::corrupt_page(id, Some(r.keyspace), what));
+                    }
+                    What::Ops { ops, .. } => {
+                        redo::apply_ops(bytes, ops, id, r.start)?; // P2
+                        applied += 1;
+                    }
+                }
+                lsn = r.end;
             }
-            if lsn != prev {
-                let what = format!(
-                    "[P3] its LSN is {lsn}, the log at LSN {} changes it from {prev}: a write was lost",
-                    group.start
-                );
-                return Err(Error::corrupt_page(id, Some(keyspace), what));
-            }
-            redo::apply_ops(bytes, ops, id, group.start)?; // P2
-            applied = true;
-            Ok(true)
+            Ok((before != (lsn, images)).then_some(lsn))
         };
-        match self.pages.change(id, group.start, group.end, &mut change) {
-            Ok(()) if applied => self.report.applied += 1,
-            Ok(()) => self.report.skipped += 1,
+        let done = self.pages.change(id, image.map(|_| keyspace), run[0].start, &mut change);
+        self.report.skipped += skipped;
+        self.report.applied += applied;
+        self.report.images += images;
+        match done {
+            Ok(()) => {
+                if images > 0 && self.damaged.remove(&id).is_some() {
+                    self.report.healed += 1;
+                }
+            }
             Err(e) => {
                 // P4.
                 let Some(unwritten) = damage_of(&e) else { return Err(e) };
-                self.damaged.insert(id, (keyspace, group.start));
-                self.report.on_damaged += 1;
+                self.damaged.insert(id, (keyspace, run[0].start));
+                self.report.on_damaged += run.len() as u64;
                 self.report.torn += u64::from(!unwritten);
                 if self.damaged.len() > MOST_DAMAGED {
                     return Err(self.still_damaged().unwrap_or(e));
@@ -282,6 +336,13 @@ impl Replay<'_> {
             }
         }
         Ok(())
+    }
+
+    fn tell(&self, options: &mut RecoveryOptions<'_>) {
+        if let Some(progress) = &mut options.progress {
+            let known = self.known.max(self.report.end) - self.report.redo;
+            progress(Progress { bytes: self.report.bytes, known, elapsed: self.began.elapsed() });
+        }
     }
 
     fn still_damaged(&self) -> Option<Error> {
@@ -319,31 +380,7 @@ fn damage_of(e: &Error) -> Option<bool> {
     }
 }
 
-/// Collects the pages that replay will have to read: those whose first record in the window is not an image.
-#[derive(Default)]
-struct Fetch {
-    seen: HashSet<PageId>,
-    wanted: Vec<PageId>,
-}
-
-impl Fetch {
-    fn note(&mut self, group: &GroupView<'_>, pages: &dyn ReplayPages) {
-        for record in redo::decode(group.body, pages.page_size(), group.start).flatten() {
-            match record {
-                Record::Image { page, .. } => {
-                    self.seen.insert(page);
-                }
-                Record::Ops { page, .. } if self.seen.insert(page) => self.wanted.push(page),
-                _ => {}
-            }
-        }
-    }
-
-    fn send(&mut self, pages: &dyn ReplayPages) {
-        for batch in self.wanted.chunks(PREFETCH_BATCH) {
-            pages.prefetch(batch);
-        }
-        self.wanted.clear();
-        self.seen.clear();
-    }
+/// Where the last image among a page's records is.
+fn last_image(run: &[PageRecord<'_>]) -> Option<usize> {
+    run.iter().rposition(|r| matches!(r.what, What::Image { .. }))
 }

@@ -7,6 +7,7 @@ mod damage;
 mod pages;
 mod recoveries;
 mod stress;
+mod timing;
 mod torn_model;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Pages in memory over a stored image, for tests of checkpoints and recovery without the buffer pool.
 
 use super::checkpoint::CheckpointPages;
-use super::recovery::ReplayPages;
+use super::recovery::{Change, ReplayPages};
 use super::*;
 use crate::redo;
 use std::collections::BTreeMap;
@@ -163,38 +163,19 @@ impl ReplayPages for Pages {
         *self.prefetched.lock() += pages.len() as u64;
     }
 
-    fn replace(
-        &self,
-        id: PageId,
-        keyspace: KeyspaceId,
-        first_change: Lsn,
-        end: Lsn,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<()> {
-        self.burn()?;
-        let mut bytes = vec![0; self.size];
-        page::set_keyspace(&mut bytes, keyspace);
-        fill(&mut bytes);
-        page::set_lsn(&mut bytes, end);
-        self.frames.lock().insert(id, Frame { bytes, first_dirty: Some(first_change) });
-        Ok(())
-    }
-
-    fn change(
-        &self,
-        id: PageId,
-        first_change: Lsn,
-        end: Lsn,
-        change: &mut dyn FnMut(&mut [u8]) -> Result<bool>,
-    ) -> Result<()> {
+    fn change(&self, id: PageId, fresh: Option<KeyspaceId>, first_change: Lsn, change: &mut Change<'_>) -> Result<()> {
         self.burn()?;
         let mut frames = self.frames.lock();
-        if !frames.contains_key(&id) {
+        if let Some(keyspace) = fresh {
+            let mut bytes = vec![0; self.size];
+            page::set_keyspace(&mut bytes, keyspace);
+            frames.insert(id, Frame { bytes, first_dirty: None });
+        } else if !frames.contains_key(&id) {
             frames.insert(id, self.fetch(id)?);
         }
         let frame = frames.get_mut(&id).unwrap();
-        if change(&mut frame.bytes)? {
-            page::set_lsn(&mut frame.bytes, end);
+        if let Some(lsn) = change(&mut frame.bytes)? {
+            page::set_lsn(&mut frame.bytes, lsn);
             frame.first_dirty.get_or_insert(first_change);
         }
         Ok(())

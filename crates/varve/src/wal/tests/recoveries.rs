@@ -12,7 +12,9 @@ use varve_volume::{KeyspaceId, PageId};
 
 fn recovered(dev: &Arc<dyn Device>, pages: &Pages) -> Result<(Arc<Log>, RecoveryReport)> {
     let (log, state) = Log::open(dev.clone(), small(), false)?;
-    let report = recovery::run(&log, &state, pages, &mut RecoveryOptions::default())?;
+    // Small windows, so that pages are met in several of them.
+    let mut options = RecoveryOptions { window_bytes: Some(6000), ..RecoveryOptions::default() };
+    let report = recovery::run(&log, &state, pages, &mut options)?;
     Ok((log, report))
 }
 
@@ -201,7 +203,7 @@ fn the_replay_rate_is_measured_and_kept_and_progress_is_told() {
         Ok(())
     };
     let mut options =
-        RecoveryOptions { progress: Some(&mut progress), extra: Some(&mut extra), broken_partial_group: false };
+        RecoveryOptions { progress: Some(&mut progress), extra: Some(&mut extra), ..RecoveryOptions::default() };
     let report = recovery::run(&log, &state, &pages, &mut options).unwrap();
     let rate = report.rate.expect("enough to measure");
     assert_eq!((told, extras), (report.bytes, 2500));
