@@ -195,7 +195,7 @@ pub fn check(history: &History, options: &CheckOptions) -> Report {
         }
         graph = build(&inferred, &moments, nodes);
     }
-    report.ambiguous = inferred.ambiguous.len();
+    report.ambiguous = inferred.ambiguous.len() + inferred.unexplained;
     for edge in graph.edges().iter().filter(|e| e.kind != Dependency::RealTime) {
         report.dependencies[edge.kind as usize] += 1;
     }

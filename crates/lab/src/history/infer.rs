@@ -79,6 +79,8 @@ pub(super) struct Inferred {
     pub chains: Vec<Chain>,
     pub edges: Vec<Edge>,
     pub ambiguous: Vec<Ambiguous>,
+    /// Absent keys that a deletion of unknown outcome may explain.
+    pub unexplained: usize,
     /// What is wrong without any cycle.
     pub anomalies: Vec<Anomaly>,
 }
@@ -88,6 +90,7 @@ pub(super) fn infer(history: &History, before: impl Fn(&Txn, &Txn) -> bool) -> I
     let mut inference = Inference::new(history);
     inference.index_writes();
     inference.choose_transactions();
+    inference.note_maybe_deleted();
     inference.register_objects();
     inference.build_chains();
     inference.observe(&before);
@@ -103,6 +106,10 @@ struct Inference<'h> {
     appends: HashMap<Element, Write>,
     set_writes: HashMap<Element, Write>,
     index: BTreeMap<Object, u32>,
+    /// Deletions of set keys by transactions that do not count because nothing shows that they took effect: the
+    /// transaction, and the length of the ledger it read. A reader that finds the key absent may have seen that, since a
+    /// deletion leaves no element to be seen.
+    maybe_deleted: HashMap<Object, Vec<(u32, usize)>>,
     /// Place of each element in its list's chain, counted from 1.
     place: HashMap<Element, u32>,
     /// Conflicting list values already reported: object and place.
@@ -118,6 +125,7 @@ impl<'h> Inference<'h> {
             appends: HashMap::default(),
             set_writes: HashMap::default(),
             index: BTreeMap::new(),
+            maybe_deleted: HashMap::default(),
             place: HashMap::default(),
             reported: HashSet::default(),
         }
@@ -181,6 +189,22 @@ impl<'h> Inference<'h> {
         for t in (0..txns.len()).filter(|t| counts[*t]) {
             self.node[t] = self.out.txns.len() as u32;
             self.out.txns.push(t);
+        }
+    }
+
+    fn note_maybe_deleted(&mut self) {
+        for (t, txn) in self.history.txns.iter().enumerate() {
+            if txn.outcome != Outcome::Unknown || self.node[t] != NONE {
+                continue;
+            }
+            let mut written: Vec<(Object, usize)> = Vec::new();
+            self.walk(txn, |_| {}, |object, value| written.push((object, value.len() - 1)));
+            for op in &txn.ops {
+                let Op::Delete { object, .. } = op else { continue };
+                let ledger = self.ledger(*object);
+                let read = written.iter().find(|(o, _)| Some(*o) == ledger).map_or(usize::MAX, |(_, len)| *len);
+                self.maybe_deleted.entry(*object).or_default().push((t as u32, read));
+            }
         }
     }
 
@@ -484,7 +508,13 @@ impl<'h> Inference<'h> {
         let txn = |node: u32| &self.history.txns[self.out.txns[node as usize]];
         let me = &self.history.txns[t];
         let key = self.out.objects[object as usize];
-        let places = &chain.absent;
+        // After the last version the key may be gone if a deletion of unknown outcome followed on the whole chain.
+        let end = chain.elements.len();
+        let maybe = self.maybe_deleted.get(&key).is_some_and(|deletions| {
+            deletions.iter().any(|(t, read)| *read >= end && !before(me, &self.history.txns[*t as usize]))
+        });
+        let mut places = chain.absent.clone();
+        places.extend(maybe.then_some(end as u32 + 1));
         let mut high = places.len() - 1;
         // What it wrote to the key itself came after this look at it.
         let written = |op: &Op| match op {
@@ -502,6 +532,14 @@ impl<'h> Inference<'h> {
         let mut low = 0;
         while low < high && chain.writer(places[low] + 1).is_some_and(|w| before(txn(w), me)) {
             low += 1;
+        }
+        if places[high] as usize > end {
+            // Any later version is possible; what is certain is that the first possible one was there.
+            self.out.unexplained += 1;
+            let writer = chain.writer(places[low]).filter(|w| *w != node);
+            let (kind, version) = (Dependency::WriteRead, places[low]);
+            self.out.edges.extend(writer.map(|from| Edge { from, to: node, kind, object, version }));
+            return;
         }
         let ambiguous = Ambiguous { node, object, low, high, phantom };
         self.out.edges_of_absent(ambiguous, ledger);
