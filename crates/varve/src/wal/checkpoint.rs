@@ -235,6 +235,9 @@ impl Checkpointer {
             self.flush_paced(t)?;
         }
         self.pages.flush_older_than(t)?;
+        // A freed page is dropped without being written, before the group that freed it is durable: that group has to be before
+        // the log that made the page goes.
+        self.log.wait_durable(self.log.end_lsn())?;
         if !self.cfg.broken_skip_sync {
             // Never repeated and believed: after a failed sync nobody knows which pages are on media.
             self.pages.sync().inspect_err(|e| self.log.poison(&format!("sync of the pages: {e}")))?;
