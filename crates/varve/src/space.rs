@@ -6,7 +6,7 @@
 //!
 //! Map pages stay pinned for as long as the pool lives, so that marking pages never waits for a device.
 //!
-//! Lock order: `growing`, then (released before) `state`. `state` is a leaf lock. Map pages are latched in ascending order after all tree pages.
+//! Lock order: `growing`, then (released before) `state`. `state` is a leaf lock but for the pool's instance locks. Map pages are latched in ascending order after all tree pages.
 
 use crate::btree::edit::PageEdit;
 use crate::buffer::Pool;
@@ -44,6 +44,8 @@ struct State {
     free: u64,
     /// No clear bit lies in a word below this one.
     hint: usize,
+    /// Freed pages that somebody still has pinned; they count as taken.
+    pinned: Vec<PageId>,
     /// Free pages that the store has not been told of.
     untrimmed: Vec<PageId>,
 }
@@ -140,7 +142,8 @@ impl Space {
     pub(crate) fn open(pool: Arc<Pool>, store: Arc<dyn PageStore>, _read_only: bool) -> Result<Space> {
         let usable = store.usable_bytes(SPACE_KEYSPACE).min(store.page_size() - HEADER);
         let span = 8 * ((usable - (BITMAP - HEADER)) & !7) as u64;
-        let state = State { taken: Vec::new(), maps: 0, pages: 0, free: 0, hint: 0, untrimmed: Vec::new() };
+        let state =
+            State { taken: Vec::new(), maps: 0, pages: 0, free: 0, hint: 0, pinned: Vec::new(), untrimmed: Vec::new() };
         let space =
             Space { pool, store, span, state: Mutex::new(state), growing: Mutex::new(()), changes: AtomicU64::new(0) };
         let pages = space.store.pages();
@@ -213,6 +216,9 @@ impl Space {
         loop {
             {
                 let mut state = self.state.lock();
+                if !state.pinned.is_empty() {
+                    self.release_unpinned(&mut state);
+                }
                 if state.free >= n as u64 {
                     let ids = state.take(n);
                     assert_eq!(ids.len(), n, "as many pages are free as are counted");
@@ -309,13 +315,22 @@ impl Space {
     }
 
     /// The pages were freed by a group that is in the log: they may be given out again.
+    ///
+    /// Not as long as they are pinned, though: a commit pins its leaves before it latches them in key order. If one of them were freed and used again
+    /// meanwhile for other keys, it would wait for a latch out of order, and two commits could wait for each other for ever.
     pub(crate) fn freed(&self, ids: &[PageId]) {
-        for id in ids {
-            self.pool.discard(*id);
-        }
+        let (pinned, free): (Vec<_>, Vec<_>) = ids.iter().partition(|id| self.pool.discard(**id));
         let mut state = self.state.lock();
-        state.release(ids);
-        state.untrimmed.extend_from_slice(ids);
+        state.release(&free);
+        state.untrimmed.extend_from_slice(&free);
+        state.pinned.extend(pinned);
+    }
+
+    fn release_unpinned(&self, state: &mut State) {
+        let (pinned, free) = std::mem::take(&mut state.pinned).into_iter().partition(|id| self.pool.is_pinned(*id));
+        state.pinned = pinned;
+        state.release(&free);
+        state.untrimmed.extend_from_slice(&free);
     }
 
     /// Tells the store which pages hold nothing any more. The log must be durable past the groups that freed them; a checkpoint calls this after forcing the

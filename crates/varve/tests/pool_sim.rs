@@ -322,7 +322,9 @@ fn read_errors() {
             let w = world(seed);
             (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, p));
             w.pool.flush_older_than(u64::MAX, WriteWhy::Checkpoint).unwrap();
-            (0..VOLATILE).for_each(|p| w.pool.discard(PageId(p)));
+            for p in 0..VOLATILE {
+                w.pool.discard(PageId(p));
+            }
             w.store.faults.read_eio.store(1000, Relaxed);
             let readers: Vec<_> = (0..4)
                 .map(|i| {

@@ -11,6 +11,7 @@
 //! - `DIRTY` is set under the exclusive latch; `WRITING` under the shared one; both fall under the instance's lock.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::time::Duration;
 use varve_rt::RwLock;
 use varve_rt::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use varve_volume::{PageId, PageUse};
@@ -33,6 +34,25 @@ pub(super) const MISSED: u32 = 32;
 /// Not dirty, but not what is stored either: freed while in use, or created and not changed. Not to be offered to the store.
 pub(super) const STALE: u32 = 64;
 
+/// How long the first wait for a latch lasts before a look at what it protects.
+const PATIENCE: Duration = Duration::from_micros(200);
+/// The longest such wait: each lasts twice as long as the one before.
+const MOST_PATIENCE: Duration = Duration::from_millis(50);
+
+#[cold]
+fn patiently(still: impl Fn() -> bool, lock_for: impl Fn(Duration) -> bool) -> bool {
+    let mut time = PATIENCE;
+    loop {
+        if lock_for(time) {
+            return true;
+        }
+        if !still() {
+            return false;
+        }
+        time = (time * 2).min(MOST_PATIENCE);
+    }
+}
+
 /// A shared/exclusive latch without data of its own.
 pub(super) struct Latch(RwLock<()>);
 
@@ -49,6 +69,18 @@ impl Latch {
     #[inline]
     pub(super) fn lock_exclusive(&self) {
         std::mem::forget(self.0.write());
+    }
+
+    /// As [`Latch::lock_shared`], but gives up (false) when, after a while, `still` no longer holds.
+    #[inline]
+    pub(super) fn lock_shared_while(&self, still: impl Fn() -> bool) -> bool {
+        self.try_lock_shared() || patiently(still, |time| self.0.try_read_for(time).map(std::mem::forget).is_some())
+    }
+
+    /// As [`Latch::lock_exclusive`], but gives up (false) when, after a while, `still` no longer holds.
+    #[inline]
+    pub(super) fn lock_exclusive_while(&self, still: impl Fn() -> bool) -> bool {
+        self.try_lock_exclusive() || patiently(still, |time| self.0.try_write_for(time).map(std::mem::forget).is_some())
     }
 
     #[inline]

@@ -151,7 +151,11 @@ impl Pool {
         let inst = self.instance(id);
         while let Some(slot) = inst.find(id) {
             let frame = inst.frame(slot);
-            frame.latch.lock_shared();
+            // While we wait the frame may be given to another page, even to one above those that the caller has latched: to
+            // wait for that could be to wait for ourselves.
+            if !frame.latch.lock_shared_while(|| frame.holds(id)) {
+                continue;
+            }
             let read = PageRead::held(self.at(inst, slot));
             if frame.holds(id) {
                 inst.hit(slot, id, &self.counters);
@@ -174,7 +178,10 @@ impl Pool {
         let inst = self.instance(id);
         while let Some(slot) = inst.find(id) {
             let frame = inst.frame(slot);
-            frame.latch.lock_exclusive();
+            // See `read_resident`.
+            if !frame.latch.lock_exclusive_while(|| frame.holds(id)) {
+                continue;
+            }
             if frame.holds(id) {
                 return Some((inst, slot));
             }
@@ -218,8 +225,8 @@ impl Pool {
 
     /// The page is freed: drops its frame, dirty or not, without writing. A pinned page stays resident until it is unpinned and
     /// evicted, but is no longer dirty. Waits for the page's latch and for a write of it under way, so that afterwards the store
-    /// may be told that the page is free.
-    pub fn discard(&self, id: PageId) {
+    /// may be told that the page is free. True when somebody still has it pinned.
+    pub fn discard(&self, id: PageId) -> bool {
         while let Some((inst, slot)) = self.latch_resident(id) {
             let frame = inst.frame(slot);
             let mut lists = inst.lock();
@@ -243,8 +250,18 @@ impl Pool {
             if gone {
                 inst.free(slot);
             }
-            return;
+            return !gone;
         }
+        false
+    }
+
+    /// Whether somebody has the page pinned.
+    pub fn is_pinned(&self, id: PageId) -> bool {
+        let inst = self.instance(id);
+        inst.find(id).is_some_and(|slot| {
+            let frame = inst.frame(slot);
+            frame.pins.load(Acquire) > 0 && frame.holds(id)
+        })
     }
 
     /// A page made by `create` was dropped before any change: takes it out again, and the latch with it, unless it is in use.

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::error::Result;
-use crate::txn::{KeyRange, Savepoint, Transaction};
+use crate::txn::{Savepoint, Transaction};
 use std::ops::Bound;
 use std::sync::Arc;
 use varve_device::{Device, MemOptions};
