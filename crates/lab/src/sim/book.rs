@@ -1,0 +1,209 @@
+//! What the clients of one life write down, for the reference model, and what they share.
+//!
+//! Lock order: the book only; nothing of the engine is called while it is held.
+
+use super::model::{Act, End, Tx};
+use super::plan::Plan;
+use super::totals::Totals;
+use std::sync::Arc;
+use varve::Durability;
+use varve_device::PowerSupply;
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use varve_rt::{Event, Mutex};
+
+/// Prints events of one seed.
+#[derive(Clone)]
+pub(crate) struct Trace(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+
+impl Trace {
+    pub(crate) fn off() -> Trace {
+        Trace(None)
+    }
+
+    pub(crate) fn to(sink: Arc<dyn Fn(&str) + Send + Sync>) -> Trace {
+        Trace(Some(sink))
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Prints `line()`, with the virtual time before it.
+    pub(crate) fn event(&self, line: impl FnOnce() -> String) {
+        if let Some(sink) = &self.0 {
+            let ns = varve_rt::now().as_nanos();
+            sink(&format!("{:>3}.{:06} ms  {}", ns / 1_000_000, ns % 1_000_000, line()));
+        }
+    }
+}
+
+/// How a life is to end once its clients have made their commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// A power cut this many device operations later.
+    Cut { after_ops: u64, seed: u64 },
+    /// The clients stop, and the database is closed.
+    Close,
+}
+
+/// Commits of a life, and what follows them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    pub(crate) commits: u64,
+    pub(crate) ending: Ending,
+}
+
+/// A transaction that reached its commit, or a reader that reached its end.
+pub(crate) struct Entry {
+    tx: Tx,
+    position: Arc<AtomicU64>,
+}
+
+/// What all clients of one life share.
+pub(crate) struct Shared {
+    pub(crate) plan: Plan,
+    pub(crate) supply: Arc<PowerSupply>,
+    pub(crate) trace: Trace,
+    /// Clients end at their next transaction.
+    pub(crate) stop: AtomicBool,
+    /// Faults are injected in this life, so that errors are no surprise.
+    pub(crate) faults: AtomicBool,
+    /// The life has something to tell its driver.
+    pub(crate) wake: Event,
+    book: Mutex<Book>,
+}
+
+#[derive(Default)]
+struct Book {
+    next_id: u64,
+    first_id: u64,
+    last_acknowledged: u64,
+    commits: u64,
+    goal: Option<Goal>,
+    entries: Vec<Entry>,
+    totals: Totals,
+    wrong: Option<String>,
+}
+
+/// Handle of an entry of the book.
+#[derive(Clone, Copy)]
+pub(crate) struct Written(usize);
+
+impl Shared {
+    pub(crate) fn new(plan: Plan, supply: Arc<PowerSupply>, trace: Trace, first_id: u64) -> Arc<Shared> {
+        let book = Book { next_id: first_id, first_id, ..Book::default() };
+        Arc::new(Shared {
+            plan,
+            supply,
+            trace,
+            stop: AtomicBool::new(false),
+            faults: AtomicBool::new(false),
+            wake: Event::new(),
+            book: Mutex::new(book),
+        })
+    }
+
+    /// A fresh transaction id, and the highest commit number acknowledged so far.
+    pub(crate) fn begin(&self) -> (u64, u64) {
+        let mut book = self.book.lock();
+        book.next_id += 1;
+        (book.next_id, book.last_acknowledged)
+    }
+
+    /// Writes a transaction down just before its commit, or a reader just before its end.
+    pub(crate) fn write_down(&self, tx: Tx, position: Arc<AtomicU64>) -> Written {
+        let mut book = self.book.lock();
+        book.entries.push(Entry { tx, position });
+        Written(book.entries.len() - 1)
+    }
+
+    /// The entry's `commit` returned: it is acknowledged, and counts towards the life's goal when it wrote something.
+    pub(crate) fn acknowledged(&self, at: Written) {
+        let mut book = self.book.lock();
+        let highest = book.entries.iter().map(|e| e.position.load(SeqCst)).max().unwrap_or(0);
+        let entry = &mut book.entries[at.0];
+        entry.tx.end = End::Acknowledged;
+        entry.tx.ended_by = highest;
+        let (position, durability) = (entry.position.load(SeqCst), entry.tx.durability);
+        if position == 0 {
+            return;
+        }
+        book.last_acknowledged = book.last_acknowledged.max(position);
+        book.commits += 1;
+        book.totals.add("commits", 1);
+        book.totals.add(
+            match durability {
+                Durability::Sync => "commits sync",
+                Durability::Async => "commits async",
+                Durability::None => "commits none",
+            },
+            1,
+        );
+        let due = book.goal.filter(|goal| book.commits >= goal.commits).map(|goal| goal.ending);
+        if due.is_some() {
+            book.goal = None;
+        }
+        drop(book);
+        match due {
+            Some(Ending::Cut { after_ops, seed }) => self.supply.cut_at(self.supply.ops() + 1 + after_ops, seed),
+            Some(Ending::Close) => self.stop.store(true, SeqCst),
+            None => {}
+        }
+    }
+
+    /// The entry's `commit` failed before it changed anything.
+    pub(crate) fn refused(&self, at: Written) {
+        self.book.lock().entries[at.0].tx.end = End::None;
+    }
+
+    /// Commits counted from here on lead to `goal`.
+    pub(crate) fn set_goal(&self, goal: Goal) {
+        let mut book = self.book.lock();
+        book.goal = Some(Goal { commits: book.commits + goal.commits, ..goal });
+    }
+
+    /// Commits of clients acknowledged in this life.
+    pub(crate) fn commits(&self) -> u64 {
+        self.book.lock().commits
+    }
+
+    pub(crate) fn count(&self, name: &'static str, n: u64) {
+        self.book.lock().totals.add(name, n);
+    }
+
+    /// Tells of an error of the engine; the first one is kept, and the life ends.
+    pub(crate) fn wrong(&self, what: impl Into<String>) {
+        let what = what.into();
+        self.trace.event(|| format!("WRONG: {what}"));
+        self.book.lock().wrong.get_or_insert(what);
+        self.stop.store(true, SeqCst);
+        self.wake.set();
+    }
+
+    /// The first error told.
+    pub(crate) fn first_wrong(&self) -> Option<String> {
+        self.book.lock().wrong.clone()
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.load(SeqCst)
+    }
+
+    /// Ends the life's book: every transaction with its commit number, the next free id, and the totals.
+    pub(crate) fn close_book(&self) -> (Vec<Tx>, u64, Totals) {
+        let mut book = self.book.lock();
+        let entries = std::mem::take(&mut book.entries);
+        let txs = entries.into_iter().map(|e| Tx { position: e.position.load(SeqCst), ..e.tx }).collect();
+        (txs, book.next_id, std::mem::take(&mut book.totals))
+    }
+
+    /// Ids of this life's transactions are above this.
+    pub(crate) fn first_id(&self) -> u64 {
+        self.book.lock().first_id
+    }
+}
+
+/// A transaction to be written down.
+pub(crate) fn tx(id: u64, began_after: u64, durability: Durability, acts: Vec<Act>) -> Tx {
+    Tx { id, durability, acts, end: End::InDoubt, position: 0, began_after, ended_by: u64::MAX, snapshot: None }
+}

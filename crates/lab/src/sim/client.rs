@@ -1,0 +1,369 @@
+//! A client: runs scripts against the database and writes down what it saw.
+
+use super::book::{self, Shared};
+use super::judge::{Verdict, judge};
+use super::model::{Act, ScanSeen};
+use super::rows::{self, Digest, MARKS};
+use super::script::{Ending, Script, Scripts, Step};
+use std::sync::Arc;
+use std::time::Duration;
+use varve::{Db, Durability, Error, Keyspace, Result, Snapshot, Transaction, TxOptions};
+use varve_rt::Rng;
+use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Snapshots that a client still tries after the database was latched.
+const READS_AFTER_LATCH: u32 = 3;
+
+/// What a client needs.
+pub(crate) struct Client {
+    pub(crate) number: u32,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) db: Db,
+    pub(crate) spaces: [Keyspace; 3],
+    pub(crate) scripts: Scripts,
+    pub(crate) rng: Rng,
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Go,
+    /// Writes are refused; reads may go on.
+    Latched,
+    End,
+}
+
+impl Client {
+    /// Runs until told to stop, or until the database or its power is gone.
+    pub(crate) fn run(mut self) {
+        let mut reads_left = READS_AFTER_LATCH;
+        let mut latched = false;
+        while !self.shared.is_stopping() && reads_left > 0 {
+            let next = match self.scripts.next() {
+                Script::Snapshot { steps, finish } => {
+                    reads_left -= u32::from(latched);
+                    self.snapshot(&steps, finish)
+                }
+                _ if latched => continue,
+                Script::Checkpoint => self.checkpoint(),
+                Script::Write { steps, durability, ending } => self.write(&steps, durability, ending),
+            };
+            match next {
+                Next::Go => {}
+                Next::Latched => latched = true,
+                Next::End => return,
+            }
+            pause(self.scripts.think());
+        }
+    }
+
+    /// Fills the database up to the plan's amount, in transactions of neighbouring rows in random order.
+    pub(crate) fn load(mut self) {
+        const RUN: u32 = 8;
+        let plan = self.shared.plan.clone();
+        let mut runs: Vec<(u8, u32)> = (0..rows::ROW_SPACES)
+            .flat_map(|space| (0..plan.keys.count.div_ceil(RUN)).map(move |run| (space, run * RUN)))
+            .collect();
+        self.rng.shuffle(&mut runs);
+        let mut bytes = 0;
+        for (space, from) in runs {
+            if bytes >= plan.load_bytes || self.shared.is_stopping() {
+                return;
+            }
+            let mut steps = Vec::new();
+            for index in from..(from + RUN).min(plan.keys.count) {
+                let len = plan.mix.lengths.draw(&mut self.rng);
+                bytes += u64::from(len) + plan.keys.key(space, index).len() as u64;
+                steps.push(Step::Put { space, index, len: Some(len) });
+            }
+            if self.write(&steps, Durability::None, Ending::Commit) != Next::Go {
+                return;
+            }
+        }
+    }
+
+    /// What an error means for this client.
+    fn after(&self, error: &Error, doing: &str) -> Next {
+        self.shared.trace.event(|| format!("client {}: {doing}: {error}", self.number));
+        match judge(error, &self.shared) {
+            Verdict::Retry => {
+                self.shared.count("conflicts", 1);
+                pause(50 + self.number as u64 * 30);
+                Next::Go
+            }
+            Verdict::TooLarge => {
+                self.shared.count("transactions refused as too large", 1);
+                Next::Go
+            }
+            Verdict::Failed => {
+                self.shared.count("errors seen by clients", 1);
+                pause(500);
+                Next::Go
+            }
+            Verdict::Latched => Next::Latched,
+            Verdict::PowerOff => Next::End,
+            Verdict::Wrong => {
+                self.shared.wrong(format!("client {}: {doing}: {error}", self.number));
+                Next::End
+            }
+        }
+    }
+
+    fn checkpoint(&self) -> Next {
+        match self.db.checkpoint() {
+            Ok(()) => Next::Go,
+            Err(e) => self.after(&e, "checkpoint"),
+        }
+    }
+
+    fn write(&mut self, steps: &[Step], durability: Durability, ending: Ending) -> Next {
+        let (id, began_after) = self.shared.begin();
+        let position = Arc::new(AtomicU64::new(0));
+        let options = TxOptions {
+            durability: Some(durability),
+            position: Some(position.clone()),
+            ..TxOptions::default()
+        };
+        let mut tx = match self.db.begin_with(options) {
+            Ok(tx) => tx,
+            Err(e) => return self.after(&e, "begin"),
+        };
+        self.shared.trace.event(|| format!("client {}: begin {id} {durability:?} {steps:?}", self.number));
+        let mut session = Session { client: self, id, acts: Vec::new(), savepoints: Vec::new(), writes: 0 };
+        if let Err(e) = session.all(&mut tx, steps) {
+            let next = self.after(&e, &format!("transaction {id}"));
+            tx.rollback();
+            return next;
+        }
+        let Session { acts, .. } = session;
+        match ending {
+            Ending::Commit => self.commit(tx, book::tx(id, began_after, durability, acts), position),
+            Ending::Rollback => {
+                tx.rollback();
+                self.shared.count("rollbacks", 1);
+                Next::Go
+            }
+            Ending::Drop => {
+                drop(tx);
+                self.shared.count("rollbacks", 1);
+                Next::Go
+            }
+        }
+    }
+
+    fn commit(&self, tx: Transaction, seen: super::model::Tx, position: Arc<AtomicU64>) -> Next {
+        let id = seen.id;
+        let at = self.shared.write_down(seen, position.clone());
+        match tx.commit() {
+            Ok(info) => {
+                let placed = position.load(SeqCst);
+                self.shared.trace.event(|| format!("client {}: committed {id} at {placed}", self.number));
+                if placed != 0 && info.lsn != placed {
+                    self.shared.wrong(format!("transaction {id}: commit returned {}, placed at {placed}", info.lsn));
+                }
+                self.shared.acknowledged(at);
+                Next::Go
+            }
+            Err(e) => {
+                let placed = position.load(SeqCst);
+                if placed == 0 {
+                    self.shared.refused(at);
+                } else if e.is_retryable() {
+                    self.shared.wrong(format!("transaction {id} has commit number {placed} and is to be retried: {e}"));
+                }
+                self.after(&e, &format!("commit of {id} (at {placed})"))
+            }
+        }
+    }
+
+    fn snapshot(&mut self, steps: &[Step], finish: bool) -> Next {
+        let (id, began_after) = self.shared.begin();
+        let snapshot = match self.db.snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(e) => return self.after(&e, "snapshot"),
+        };
+        let at = snapshot.lsn();
+        self.shared.trace.event(|| format!("client {}: snapshot {id} at {at}", self.number));
+        if at < began_after {
+            self.shared.wrong(format!("snapshot at {at}, opened after commit {began_after} was acknowledged"));
+            return Next::End;
+        }
+        let mut acts = Vec::new();
+        for step in steps {
+            if let Err(e) = self.snapshot_step(&snapshot, step, &mut acts) {
+                return self.after(&e, &format!("snapshot {id}"));
+            }
+        }
+        self.shared.count("snapshots", 1);
+        let mut seen = book::tx(id, began_after, Durability::None, acts);
+        seen.snapshot = Some(at);
+        let at = self.shared.write_down(seen, Arc::new(AtomicU64::new(0)));
+        if finish {
+            if let Err(e) = snapshot.finish() {
+                self.shared.refused(at);
+                return self.after(&e, &format!("end of snapshot {id}"));
+            }
+            self.shared.acknowledged(at);
+        } else {
+            self.shared.refused(at);
+        }
+        Next::Go
+    }
+
+    fn snapshot_step(&self, snapshot: &Snapshot, step: &Step, acts: &mut Vec<Act>) -> Result<()> {
+        match *step {
+            Step::Get { space, index } => {
+                let key = self.key(space, index);
+                let value = snapshot.get(self.space(space), &key)?;
+                acts.push(Act::Get((space, key), value.as_deref().map(Digest::of)));
+            }
+            Step::Count { space, from, to } => {
+                let (from, to) = (self.key(space, from), self.key(space, to));
+                let n = snapshot.count(self.space(space), from.clone()..to.clone())?;
+                acts.push(Act::Count(space, from, to, n));
+            }
+            Step::Scan { space, from, to, reverse, limit } => {
+                let (from, to) = (self.key(space, from), self.key(space, to));
+                let range = from.clone()..to.clone();
+                let rows = match reverse {
+                    false => collect(snapshot.scan(self.space(space), range), limit)?,
+                    true => collect(snapshot.scan_rev(self.space(space), range), limit)?,
+                };
+                self.shared.count("rows scanned", rows.len() as u64);
+                acts.push(Act::Scan(ScanSeen { space, from, to, reverse, limit: limit as usize, rows }));
+            }
+            Step::Pause(us) => pause(u64::from(us)),
+            _ => unreachable!("a snapshot's script only reads"),
+        }
+        Ok(())
+    }
+
+    fn key(&self, space: u8, index: u32) -> Vec<u8> {
+        self.shared.plan.keys.key(space, index)
+    }
+
+    fn space(&self, space: u8) -> &Keyspace {
+        &self.spaces[space as usize]
+    }
+}
+
+/// A transaction being run.
+struct Session<'c> {
+    client: &'c Client,
+    id: u64,
+    acts: Vec<Act>,
+    savepoints: Vec<varve::Savepoint>,
+    writes: usize,
+}
+
+impl Session<'_> {
+    /// Every step, and the mark.
+    fn all(&mut self, tx: &mut Transaction, steps: &[Step]) -> Result<()> {
+        for step in steps {
+            self.step(tx, step)?;
+        }
+        if self.writes > 0 {
+            let key = rows::mark_key(self.id, self.client.shared.plan.marks_by_client, self.client.number);
+            let value = rows::value(self.id, 8);
+            tx.put(self.client.space(MARKS), &key, &value)?;
+            self.acts.push(Act::Put((MARKS, key), Digest::of(&value)));
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, tx: &mut Transaction, step: &Step) -> Result<()> {
+        let client = self.client;
+        match *step {
+            Step::Get { space, index } => self.get(tx, space, index, false).map(|_| ()),
+            Step::GetForUpdate { space, index } => self.get(tx, space, index, true).map(|_| ()),
+            Step::Put { space, index, len } => self.put(tx, space, index, len),
+            Step::Delete { space, index } => {
+                let key = client.key(space, index);
+                tx.delete(client.space(space), &key)?;
+                self.wrote(Act::Delete((space, key)))
+            }
+            Step::DeleteRange { space, from, to } => {
+                let (from, to) = (client.key(space, from), client.key(space, to));
+                tx.delete_range(client.space(space), from.clone()..to.clone())?;
+                client.shared.count("range deletes", 1);
+                self.wrote(Act::DeleteRange(space, from, to))
+            }
+            Step::Scan { space, from, to, reverse, limit } => {
+                let (from, to) = (client.key(space, from), client.key(space, to));
+                let range = from.clone()..to.clone();
+                let rows = match reverse {
+                    false => collect(tx.scan(client.space(space), range), limit)?,
+                    true => collect(tx.scan_rev(client.space(space), range), limit)?,
+                };
+                client.shared.count("rows scanned", rows.len() as u64);
+                self.acts.push(Act::Scan(ScanSeen { space, from, to, reverse, limit: limit as usize, rows }));
+                Ok(())
+            }
+            Step::Count { space, from, to } => {
+                let (from, to) = (client.key(space, from), client.key(space, to));
+                let n = tx.count(client.space(space), from.clone()..to.clone())?;
+                self.acts.push(Act::Count(space, from, to, n));
+                Ok(())
+            }
+            Step::Savepoint => {
+                self.savepoints.push(tx.savepoint());
+                self.acts.push(Act::Savepoint);
+                Ok(())
+            }
+            Step::RollbackTo => self.rollback_to(tx),
+            Step::Pause(us) => {
+                pause(u64::from(us));
+                Ok(())
+            }
+        }
+    }
+
+    fn get(&mut self, tx: &mut Transaction, space: u8, index: u32, update: bool) -> Result<Option<usize>> {
+        let key = self.client.key(space, index);
+        let ks = self.client.space(space);
+        let value = if update { tx.get_for_update(ks, &key)? } else { tx.get(ks, &key)? };
+        self.acts.push(Act::Get((space, key), value.as_deref().map(Digest::of)));
+        Ok(value.map(|v| v.len()))
+    }
+
+    fn put(&mut self, tx: &mut Transaction, space: u8, index: u32, len: Option<u32>) -> Result<()> {
+        let len = match len {
+            Some(len) => len as usize,
+            None => self.get(tx, space, index, true)?.unwrap_or(24),
+        };
+        let value = rows::value(rows::tag(self.id, self.writes), len);
+        let key = self.client.key(space, index);
+        tx.put(self.client.space(space), &key, &value)?;
+        if len > self.client.shared.plan.mix.lengths.inline as usize {
+            self.client.shared.count("overflow values", 1);
+        }
+        self.wrote(Act::Put((space, key), Digest::of(&value)))
+    }
+
+    fn rollback_to(&mut self, tx: &mut Transaction) -> Result<()> {
+        let newest = self.savepoints.len() - 1;
+        tx.rollback_to(&self.savepoints[newest])?;
+        self.client.shared.count("rollbacks to savepoint", 1);
+        self.acts.push(Act::RollbackTo(newest));
+        Ok(())
+    }
+
+    fn wrote(&mut self, act: Act) -> Result<()> {
+        self.writes += 1;
+        self.acts.push(act);
+        Ok(())
+    }
+}
+
+fn collect(
+    rows: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+    limit: u32,
+) -> Result<Vec<(Vec<u8>, Digest)>> {
+    rows.take(limit as usize).map(|row| row.map(|(key, value)| (key, Digest::of(&value)))).collect()
+}
+
+fn pause(us: u64) {
+    if us > 0 {
+        varve_rt::sleep(Duration::from_micros(us));
+    }
+}

@@ -1,0 +1,47 @@
+//! Which errors are the database's right, and which are findings.
+
+use super::book::Shared;
+use varve::Error;
+use varve_device::DeviceError;
+use varve_rt::atomic::Ordering::SeqCst;
+
+/// What an error means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Run the transaction again.
+    Retry,
+    /// The transaction was refused before anything changed.
+    TooLarge,
+    /// A device failed; the transaction is given up, and the next may work.
+    Failed,
+    /// Writes are refused from here on.
+    Latched,
+    /// The power is off.
+    PowerOff,
+    /// No such error may happen here.
+    Wrong,
+}
+
+/// Judges an error that the engine gave a client.
+pub(crate) fn judge(error: &Error, shared: &Shared) -> Verdict {
+    if !shared.supply.is_on() || is_power_loss(error) {
+        return Verdict::PowerOff;
+    }
+    let faults = shared.faults.load(SeqCst);
+    match error {
+        e if e.is_retryable() => Verdict::Retry,
+        Error::TransactionTooLarge { .. } | Error::OverBudget { .. } => Verdict::TooLarge,
+        Error::Poisoned(_) if faults => Verdict::Latched,
+        Error::NoSpace(_) | Error::Io(_) | Error::Volume(_) if faults => Verdict::Failed,
+        _ => Verdict::Wrong,
+    }
+}
+
+/// Whether the error says that the power is gone.
+pub(crate) fn is_power_loss(error: &Error) -> bool {
+    match error {
+        Error::Io(DeviceError::PowerLost) => true,
+        Error::Poisoned(_) | Error::Volume(_) => error.to_string().contains("lost power"),
+        _ => false,
+    }
+}

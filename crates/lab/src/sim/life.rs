@@ -1,0 +1,237 @@
+//! One life of the database, inside its power-cut domain: open or create, compare with the model, load, run clients.
+
+use super::book::{Ending, Goal, Shared};
+use super::client::Client;
+use super::model::{self, History, Kept, Row, Settled, State, Tx};
+use super::rows::{self, Digest, MARKS, NAMES};
+use super::script::Scripts;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use super::machine::Machine;
+use super::plan::Fault;
+use varve::{Db, Error, Keyspace, Layout, Options, RecoveryReport};
+use varve_rt::atomic::Ordering::SeqCst;
+use varve_rt::{Mutex, Rng};
+
+/// A history that the next opening has to agree with.
+pub(crate) struct Pending {
+    pub(crate) base: State,
+    pub(crate) txs: Vec<Tx>,
+    pub(crate) kept: Kept,
+    /// Ids of the history's transactions are above this: marks up to it are older.
+    pub(crate) first_id: u64,
+}
+
+/// What a life is to do.
+pub(crate) struct Orders {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) layout: Layout,
+    pub(crate) options: Options,
+    /// There may be no database yet: make one then.
+    pub(crate) create: bool,
+    pub(crate) load: bool,
+    /// `None`: verify only, then close.
+    pub(crate) goal: Option<Goal>,
+    /// A fault, after about so many requests of its kind, and whether it may strike while the database opens.
+    pub(crate) fault: Option<(Fault, u64, bool)>,
+    pub(crate) rng: Rng,
+}
+
+impl Orders {
+    /// Injects the fault, if there is one for this moment.
+    fn inject(&mut self, shared: &Shared, opening: bool) {
+        if let Some((fault, after, early)) = self.fault
+            && early == opening
+        {
+            shared.trace.event(|| format!("fault ahead: {fault:?} after {after}"));
+            shared.faults.store(true, SeqCst);
+            self.machine.inject(fault, after, self.rng.next_u64());
+        }
+    }
+}
+
+/// How far a life came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Opening,
+    /// Open, and compared with the model.
+    Verifying,
+    Loading,
+    Running,
+    /// The clients ended on their own, for want of a database that takes writes.
+    Stopped,
+    /// Closed cleanly.
+    Closed,
+}
+
+/// What a life leaves for its driver.
+pub(crate) struct Left {
+    pub(crate) phase: Phase,
+    pub(crate) db: Option<Db>,
+    pub(crate) settled: Option<Settled>,
+    pub(crate) recovery: Option<RecoveryReport>,
+    /// Device operations that opening took.
+    pub(crate) open_ops: u64,
+    pub(crate) loaded: bool,
+    /// The error that opening ended with.
+    pub(crate) open_error: Option<Error>,
+}
+
+impl Left {
+    pub(crate) fn new() -> Arc<Mutex<Left>> {
+        Arc::new(Mutex::new(Left {
+            phase: Phase::Opening,
+            db: None,
+            settled: None,
+            recovery: None,
+            open_ops: 0,
+            loaded: false,
+            open_error: None,
+        }))
+    }
+}
+
+/// Lives. Findings go to `shared`; everything else to `left`.
+pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, pending: &Mutex<Option<Pending>>) {
+    let ops = shared.supply.ops();
+    orders.inject(shared, true);
+    let devices = orders.machine.devices();
+    let create = |devices| Db::create_on(devices, &orders.layout, orders.options.clone());
+    let opened = match Db::open_on(devices.clone(), orders.options.clone()) {
+        Err(Error::NoDatabase(_)) if orders.create => create(devices),
+        opened => opened,
+    };
+    let db = match opened {
+        Ok(db) => db,
+        Err(e) => {
+            shared.trace.event(|| format!("open failed: {e}"));
+            left.lock().open_error = Some(e);
+            return;
+        }
+    };
+    shared.supply.cut_at(0, 0);
+    {
+        let mut left = left.lock();
+        left.phase = Phase::Verifying;
+        left.db = Some(db.clone());
+        left.open_ops = shared.supply.ops() - ops;
+        left.recovery = Some(db.recovery_report().clone());
+    }
+    shared.trace.event(|| format!("open: {:?}", db.recovery_report()));
+    // A cut that was due while the database opened may still come.
+    let checked = keyspaces(&db).map_err(|e| format!("keyspaces: {e}")).and_then(|spaces| {
+        verify(&db, &spaces, shared, left, pending)?;
+        Ok(spaces)
+    });
+    let spaces = match checked {
+        Ok(spaces) => spaces,
+        Err(_) if !shared.supply.is_on() => return,
+        Err(what) => return shared.wrong(what),
+    };
+    run(orders, shared, left, &db, &spaces);
+}
+
+fn keyspaces(db: &Db) -> varve::Result<[Keyspace; 3]> {
+    Ok([db.keyspace_or_create(NAMES[0])?, db.keyspace_or_create(NAMES[1])?, db.keyspace_or_create(NAMES[2])?])
+}
+
+/// Reads everything, checks the structure, and compares with the model.
+fn verify(
+    db: &Db,
+    spaces: &[Keyspace; 3],
+    shared: &Shared,
+    left: &Mutex<Left>,
+    pending: &Mutex<Option<Pending>>,
+) -> Result<(), String> {
+    let check = db.check().map_err(|e| format!("check: {e}"))?;
+    if let Some(damage) = check.damages.first() {
+        shared.count("damage found by check", check.damages.len() as u64);
+        return Err(format!("check found {} damages, the first: {damage}", check.damages.len()));
+    }
+    let found = read_all(db, spaces).map_err(|e| format!("reading everything: {e}"))?;
+    let Some(pending) = pending.lock().take() else { return Ok(()) };
+    let marks: Vec<u64> = found
+        .range((MARKS, Vec::new())..)
+        .filter_map(|((_, key), _)| rows::mark_id(key))
+        .filter(|id| *id > pending.first_id)
+        .collect();
+    let mut history = History::new(pending.base);
+    let known: std::collections::BTreeSet<u64> = pending.txs.iter().map(|tx| tx.id).collect();
+    if let Some(ghost) = marks.iter().find(|id| !known.contains(id)) {
+        return Err(format!("transaction {ghost} is in the database, but never came to its commit"));
+    }
+    pending.txs.into_iter().for_each(|tx| history.add(tx));
+    let settled = history.settle(&marks, pending.kept).map_err(|wrong| wrong.0)?;
+    model::compare(&settled.state, &found).map_err(|wrong| wrong.0)?;
+    left.lock().settled = Some(settled);
+    Ok(())
+}
+
+/// Every row, by one snapshot; the second keyspace backwards.
+fn read_all(db: &Db, spaces: &[Keyspace; 3]) -> varve::Result<BTreeMap<Row, Digest>> {
+    let snapshot = db.snapshot()?;
+    let mut found = BTreeMap::new();
+    for (number, space) in spaces.iter().enumerate() {
+        let rows: Box<dyn Iterator<Item = _>> = match number {
+            1 => Box::new(snapshot.scan_rev(space, ..)),
+            _ => Box::new(snapshot.scan(space, ..)),
+        };
+        for row in rows {
+            let (key, value) = row?;
+            found.insert((number as u8, key), Digest::of(&value));
+        }
+    }
+    snapshot.finish()?;
+    Ok(found)
+}
+
+fn run(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, db: &Db, spaces: &[Keyspace; 3]) {
+    let Orders { load, goal, .. } = orders;
+    let mut rng = orders.rng.fork();
+    let client = |number: u32, rng: &mut Rng| Client {
+        number,
+        shared: shared.clone(),
+        db: db.clone(),
+        spaces: spaces.clone(),
+        scripts: Scripts::new(shared.plan.mix.clone(), rng.fork()),
+        rng: rng.fork(),
+    };
+    if load {
+        left.lock().phase = Phase::Loading;
+        client(1000, &mut rng).load();
+        left.lock().loaded = true;
+    }
+    orders.inject(shared, false);
+    left.lock().phase = Phase::Running;
+    if let Some(goal) = goal {
+        shared.set_goal(goal);
+        let clients: Vec<_> = (0..shared.plan.clients)
+            .map(|number| {
+                let client = client(number, &mut rng);
+                varve_rt::spawn(format!("client {number}"), move || client.run())
+            })
+            .collect();
+        for client in clients {
+            if let Err(panicked) = client.join() {
+                return shared.wrong(panicked.to_string());
+            }
+        }
+    }
+    let close = goal.is_none_or(|goal| goal.ending == Ending::Close && shared.is_stopping());
+    if !close || shared.first_wrong().is_some() {
+        left.lock().phase = Phase::Stopped;
+        return;
+    }
+    left.lock().db = None;
+    let stats = db.stats();
+    super::count::stats(&stats, shared);
+    match db.clone().close() {
+        Ok(()) => left.lock().phase = Phase::Closed,
+        Err(e) => {
+            left.lock().phase = Phase::Stopped;
+            if super::judge::judge(&e, shared) == super::judge::Verdict::Wrong {
+                shared.wrong(format!("close: {e}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The crash simulation: whole databases on simulated machines, with concurrent clients, power cuts, device errors and
+//! full devices, compared with a reference model after every crash. Everything follows from a seed.
+//!
+//! Layers of this module, upper to lower: [`run`] (many seeds, two processes) over `seed` (one machine, its lives and
+//! crashes) over `life` (open, compare, load, clients) over `client` (transactions) over `book` (what clients write
+//! down). `plan`, `script`, `rows` and `model` are pure. `docs/testing.md` says what is simulated and what is not.
+
+mod book;
+mod broken;
+mod client;
+mod count;
+mod every_write;
+mod judge;
+mod life;
+mod machine;
+mod model;
+mod plan;
+mod rows;
+mod script;
+mod seed;
+mod sweep;
+mod totals;
+
+pub use broken::Breakage;
+pub use every_write::{EveryWriteOptions, EveryWriteReport, every_write};
+pub use sweep::{Finding, SimOptions, SimProgress, SimReport, child_main, run};
+pub use totals::Totals;
+
+use std::sync::Arc;
+
+/// Runs one seed and prints every event (device operations, transactions, crashes) through `sink`. Returns the finding,
+/// if there is one.
+pub fn trace(seed: u64, breakage: Option<Breakage>, sink: impl Fn(&str) + Send + Sync + 'static) -> Option<Finding> {
+    let sink: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(sink);
+    sink(&format!("{:#?}", plan::Plan::draw(seed)));
+    let result = seed::run(seed, Breakage::switches(breakage), book::Trace::to(sink));
+    result.wrong.map(|what| Finding::new(seed, what, breakage))
+}

@@ -1,0 +1,265 @@
+//! What one seed does: the database's geometry, the clients' mix, the faults and the crashes, all drawn from the seed.
+//!
+//! Pure. A plan is printed with a failing seed, so that a reader knows the setting before replaying.
+
+use super::rows::{Keys, ROW_SPACES};
+use varve_rt::Rng;
+
+/// Commits of clients that a seed makes at least, over all its lives.
+pub(crate) const COMMITS: u64 = 300;
+/// Crashes of a seed, one of them inside recovery.
+pub(crate) const CRASHES: u64 = 3;
+/// The data is at least this many times the pool.
+pub(crate) const DATA_OVER_POOL: u64 = 5;
+
+/// Lengths of values, bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    /// Most values are up to this long.
+    pub(crate) small: u32,
+    /// Some are up to this long.
+    pub(crate) medium: u32,
+    /// A few are up to this long, which still fits a leaf.
+    pub(crate) inline: u32,
+    /// One in `overflow_every` is up to this long and needs pages of its own.
+    pub(crate) overflow: u32,
+    pub(crate) overflow_every: u64,
+}
+
+impl Lengths {
+    pub(crate) fn draw(&self, rng: &mut Rng) -> u32 {
+        if rng.one_in(self.overflow_every) {
+            return rng.between(u64::from(self.inline), u64::from(self.overflow)) as u32;
+        }
+        match rng.below(20) {
+            0 => rng.below(8) as u32,
+            1..=12 => self.draw_small(rng),
+            13..=17 => rng.below(u64::from(self.medium)) as u32,
+            _ => rng.below(u64::from(self.inline)) as u32,
+        }
+    }
+
+    pub(crate) fn draw_small(&self, rng: &mut Rng) -> u32 {
+        8 + rng.below(u64::from(self.small)) as u32
+    }
+}
+
+/// What the clients do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mix {
+    /// Indexes of keys, per keyspace.
+    pub(crate) keys: u32,
+    pub(crate) hot: u32,
+    pub(crate) hot_from: u32,
+    pub(crate) hot_percent: u32,
+    pub(crate) lengths: Lengths,
+    /// Percent of `sync` and of `async` commits; the rest is `none`.
+    pub(crate) durability: [u32; 2],
+    /// Most writes of a large transaction.
+    pub(crate) large_tx: u64,
+    /// Longest range delete, in indexes.
+    pub(crate) delete_span: u32,
+    /// Longest pause inside a transaction, and between two, microseconds.
+    pub(crate) pause_us: u64,
+    pub(crate) think_us: u64,
+    /// Clients ask for checkpoints.
+    pub(crate) checkpoints: bool,
+}
+
+/// Latency of a device, microseconds: each request takes between these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Latency {
+    pub(crate) low_us: u64,
+    pub(crate) high_us: u64,
+}
+
+/// A fault of one of the devices in the middle of a life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A read or write of the data device fails once, and may be retried.
+    DataRetryable,
+    /// A read of the data device fails, for good.
+    DataRead,
+    /// A write of the data device fails.
+    DataWrite,
+    /// A flush of the data device fails.
+    DataFlush,
+    /// The data device is full for a while.
+    DataFull,
+    /// A write of the log device fails.
+    LogWrite,
+    /// The log device is full for a while.
+    LogFull,
+}
+
+/// All kinds of fault, with their names in the totals.
+pub(crate) const FAULTS: [(Fault, &str); 7] = [
+    (Fault::DataRetryable, "data EIO, retryable"),
+    (Fault::DataRead, "data read EIO"),
+    (Fault::DataWrite, "data write EIO"),
+    (Fault::DataFlush, "data flush EIO"),
+    (Fault::DataFull, "data ENOSPC"),
+    (Fault::LogWrite, "log write EIO"),
+    (Fault::LogFull, "log ENOSPC"),
+];
+
+/// The plan of one seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) page_size: usize,
+    /// Frames of the pool.
+    pub(crate) frames: u64,
+    pub(crate) instances: usize,
+    pub(crate) log_bytes: u64,
+    pub(crate) log_max_bytes: u64,
+    pub(crate) recovery_bound_ms: u64,
+    pub(crate) async_delay_ms: u64,
+    pub(crate) cleaners: bool,
+    pub(crate) cores: usize,
+    pub(crate) clients: u32,
+    pub(crate) keys: Keys,
+    pub(crate) mix: Mix,
+    /// Bytes of keys and values loaded before the clients start.
+    pub(crate) load_bytes: u64,
+    pub(crate) marks_by_client: bool,
+    pub(crate) data_latency: Latency,
+    pub(crate) log_latency: Latency,
+    /// One life in this many meets a fault; 0 = none.
+    pub(crate) fault_every: u64,
+}
+
+impl Plan {
+    /// The plan of `seed`.
+    pub(crate) fn draw(seed: u64) -> Plan {
+        let mut rng = Rng::from_seed(seed ^ 0x5641_5256_4500_0000);
+        let page_size = [4096, 4096, 4096, 8192, 16384][rng.below(5) as usize];
+        let frames = rng.between(48, 80);
+        let lengths = lengths(page_size as u32, &mut rng);
+        let load_bytes = frames * page_size as u64 * (DATA_OVER_POOL + 1);
+        let count = (load_bytes / average_row(&lengths) / u64::from(ROW_SPACES)) as u32 * 5 / 4 + 64;
+        let clients = rng.between(4, 8) as u32;
+        Plan {
+            seed,
+            page_size,
+            frames,
+            instances: rng.between(1, 3) as usize,
+            log_bytes: 1 << 20,
+            log_max_bytes: (1 << 20) * rng.between(1, 4),
+            recovery_bound_ms: [1, 5, 50, 10_000][rng.below(4) as usize],
+            async_delay_ms: rng.between(1, 20),
+            cleaners: !rng.one_in(5),
+            cores: rng.between(1, 4) as usize,
+            clients,
+            keys: Keys {
+                count,
+                prefix: [rng.below(24) as usize, rng.below(6) as usize],
+                pad: rng.below(24) as usize,
+                long_every: if rng.one_in(2) { rng.between(20, 60) as u32 } else { 0 },
+                long_pad: page_size / 16,
+            },
+            mix: mix(count, lengths, &mut rng),
+            load_bytes,
+            marks_by_client: rng.one_in(2),
+            data_latency: latency(&mut rng, 40, 2000),
+            log_latency: latency(&mut rng, 20, 800),
+            fault_every: [0, 2, 3, 4][rng.below(4) as usize],
+        }
+    }
+
+    /// A plan with little data and few commits, for cutting at each of its device operations.
+    pub(crate) fn small(seed: u64) -> Plan {
+        let mut plan = Plan::draw(seed);
+        let count = 160;
+        plan.page_size = 4096;
+        plan.frames = 48;
+        plan.clients = 4;
+        plan.load_bytes = 24 << 10;
+        plan.keys.count = count;
+        plan.mix.keys = count;
+        plan.mix.hot = plan.mix.hot.min(20);
+        plan.mix.hot_from = 40;
+        plan.mix.checkpoints = true;
+        plan.mix.lengths = lengths(4096, &mut Rng::from_seed(seed));
+        plan.fault_every = 0;
+        plan
+    }
+
+    /// Whether life number `life` meets a fault, which, and after how many device operations.
+    pub(crate) fn fault(&self, rng: &mut Rng) -> Option<(Fault, u64)> {
+        if !rng.one_in(self.fault_every) {
+            return None;
+        }
+        let (fault, _) = FAULTS[rng.below(FAULTS.len() as u64) as usize];
+        Some((fault, rng.below(600)))
+    }
+}
+
+fn lengths(page: u32, rng: &mut Rng) -> Lengths {
+    Lengths {
+        small: page / 40 + rng.below(u64::from(page / 16)) as u32,
+        medium: page / 6,
+        inline: page / 4,
+        overflow: page * 5,
+        overflow_every: rng.between(20, 60),
+    }
+}
+
+/// Bytes of an average row, roughly.
+fn average_row(l: &Lengths) -> u64 {
+    let long = u64::from(l.inline + l.overflow) / 2 / l.overflow_every;
+    20 + long + u64::from(l.small) * 12 / 40 + u64::from(l.medium) * 5 / 40 + u64::from(l.inline) * 2 / 40
+}
+
+fn mix(keys: u32, lengths: Lengths, rng: &mut Rng) -> Mix {
+    let hot = rng.between(8, 40) as u32;
+    Mix {
+        keys,
+        hot,
+        hot_from: rng.below(u64::from(keys - hot)) as u32,
+        hot_percent: rng.between(20, 70) as u32,
+        lengths,
+        durability: [[50, 25], [100, 0], [30, 30], [10, 45]][rng.below(4) as usize],
+        large_tx: rng.between(6, 14),
+        delete_span: rng.between(10, 120) as u32,
+        pause_us: rng.between(50, 3000),
+        think_us: rng.between(0, 3000),
+        checkpoints: !rng.one_in(3),
+    }
+}
+
+fn latency(rng: &mut Rng, low: u64, high: u64) -> Latency {
+    let low_us = rng.between(low / 4, low * 2);
+    Latency { low_us, high_us: low_us + rng.between(low, high) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_a_function_of_the_seed_and_keep_the_promises() {
+        for seed in 0..500 {
+            let plan = Plan::draw(seed);
+            assert_eq!(plan, Plan::draw(seed));
+            assert!(plan.clients >= 4, "seed {seed}");
+            assert!(plan.load_bytes > DATA_OVER_POOL * plan.frames * plan.page_size as u64, "seed {seed}");
+            assert!(plan.mix.hot_from + plan.mix.hot <= plan.keys.count, "seed {seed}");
+            assert_eq!(plan.mix.keys, plan.keys.count);
+            assert!(plan.keys.key(0, plan.keys.count).len() <= plan.page_size / 8, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn every_fault_and_geometry_is_drawn() {
+        let (mut pages, mut faults) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+        for seed in 0..200 {
+            let plan = Plan::draw(seed);
+            pages.insert(plan.page_size);
+            let mut rng = Rng::from_seed(seed);
+            faults.extend((0..4).filter_map(|_| plan.fault(&mut rng)).map(|(fault, _)| format!("{fault:?}")));
+        }
+        assert_eq!(pages.len(), 3);
+        assert_eq!(faults.len(), FAULTS.len());
+    }
+}

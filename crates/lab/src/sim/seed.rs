@@ -1,0 +1,332 @@
+//! One seed: lives and crashes of one database on one simulated machine, until it has seen enough.
+//!
+//! The driver is the simulation's first thread, outside every power-cut domain. Each life runs in a domain of its own on
+//! the same devices. A life ends by a power cut at a chosen device operation (in the middle of the clients' work or of
+//! recovery), by a clean close, or because the database latched itself after an injected fault; the power is cut
+//! afterwards in every case. What the clients of a life wrote down is settled when the next life has opened.
+
+use super::book::{Ending, Goal, Shared, Trace};
+use super::life::{self, Left, Orders, Pending, Phase};
+use super::machine::Machine;
+use super::model::{Kept, State};
+use super::plan::{COMMITS, CRASHES, Plan};
+use super::totals::Totals;
+use std::sync::Arc;
+use std::time::Duration;
+use varve::{Layout, Options};
+use varve_rt::atomic::Ordering::SeqCst;
+use varve_rt::sim::{Config, Domain};
+use varve_rt::{Mutex, Rng};
+
+/// Lives after which a seed that still lacks commits or crashes is a finding: nothing moves.
+const MOST_LIVES: u64 = 60;
+/// Virtual time after which a seed is a finding.
+const TIME_LIMIT: Duration = Duration::from_secs(3600);
+
+/// What one seed came to.
+#[derive(Clone, Debug)]
+pub(crate) struct SeedResult {
+    pub(crate) seed: u64,
+    /// Equal for equal runs.
+    pub(crate) hash: u64,
+    pub(crate) totals: Totals,
+    /// What went wrong.
+    pub(crate) wrong: Option<String>,
+}
+
+/// Runs a seed.
+pub(crate) fn run(seed: u64, broken: varve::Broken, trace: Trace) -> SeedResult {
+    let plan = Plan::draw(seed);
+    simulate(plan, broken, trace, None)
+}
+
+/// Runs a plan; `cut_at`: a single life, cut at this device operation, and one more that verifies.
+pub(crate) fn simulate(plan: Plan, broken: varve::Broken, trace: Trace, cut_at: Option<u64>) -> SeedResult {
+    let seed = plan.seed;
+    let config =
+        Config { seed, chaos: true, cores: plan.cores, limit: Some(TIME_LIMIT), ..Config::default() };
+    let totals = Arc::new(std::sync::OnceLock::new());
+    let theirs = totals.clone();
+    let outcome = varve_rt::sim::run(config, move || {
+        let mut driver = Driver::new(plan, broken, trace);
+        let result = match cut_at {
+            Some(op) => driver.cut_once(op),
+            None => driver.run(),
+        };
+        let _ = theirs.set(std::mem::take(&mut driver.totals));
+        result
+    });
+    let wrong = match outcome.result {
+        Ok(Ok(())) => None,
+        Ok(Err(what)) => Some(what),
+        Err(failure) => Some(failure.to_string()),
+    };
+    SeedResult { seed, hash: outcome.hash, totals: totals.get().cloned().unwrap_or_default(), wrong }
+}
+
+struct Driver {
+    plan: Plan,
+    broken: varve::Broken,
+    trace: Trace,
+    machine: Arc<Machine>,
+    rng: Rng,
+    pending: Arc<Mutex<Option<Pending>>>,
+    next_id: u64,
+    created: bool,
+    loaded: bool,
+    /// The last life that opened was closed cleanly.
+    clean: bool,
+    recovery_ops: u64,
+    lives: u64,
+    commits: u64,
+    crashes: u64,
+    in_recovery: u64,
+    totals: Totals,
+}
+
+/// What the driver wants of a life.
+#[derive(Clone, Copy)]
+struct Wish {
+    goal: Option<Goal>,
+    /// Cut the power at this operation of the opening.
+    cut_open: Option<u64>,
+    faults: bool,
+}
+
+impl Driver {
+    fn new(plan: Plan, broken: varve::Broken, trace: Trace) -> Driver {
+        let machine = Arc::new(Machine::new(&plan, trace.clone()));
+        let rng = Rng::from_seed(plan.seed ^ 0xd21e_0000);
+        let pending = Arc::new(Mutex::new(None));
+        Driver {
+            plan,
+            broken,
+            trace,
+            machine,
+            rng,
+            pending,
+            next_id: 0,
+            created: false,
+            loaded: false,
+            clean: false,
+            recovery_ops: 0,
+            lives: 0,
+            commits: 0,
+            crashes: 0,
+            in_recovery: 0,
+            totals: Totals::default(),
+        }
+    }
+
+    /// Lives until the seed has its commits and crashes; the last one only verifies.
+    fn run(&mut self) -> Result<(), String> {
+        while self.commits < COMMITS || self.crashes < CRASHES || self.in_recovery == 0 {
+            if self.lives == MOST_LIVES {
+                return Err(format!(
+                    "after {MOST_LIVES} lives: {} commits, {} crashes, {} inside recovery",
+                    self.commits, self.crashes, self.in_recovery
+                ));
+            }
+            let wish = self.wish();
+            self.live(wish)?;
+        }
+        let last = Wish { goal: None, cut_open: None, faults: false };
+        self.live(last)?;
+        self.live(last)
+    }
+
+    /// A small fixed workload, cut at device operation `op`; then a verification.
+    fn cut_once(&mut self, op: u64) -> Result<(), String> {
+        self.machine.supply.cut_at(op, self.plan.seed ^ op);
+        let goal = Goal { commits: COMMITS / 8, ending: Ending::Close };
+        self.live(Wish { goal: Some(goal), cut_open: None, faults: false })?;
+        let last = Wish { goal: None, cut_open: None, faults: false };
+        self.live(last)?;
+        self.live(last)
+    }
+
+    fn wish(&mut self) -> Wish {
+        let rng = &mut self.rng;
+        let commits = rng.between(COMMITS / 8, COMMITS / 2);
+        let after_ops = match rng.below(3) {
+            0 => rng.below(10),
+            _ => rng.below(400),
+        };
+        let ending = match rng.below(7) {
+            0 => Ending::Close,
+            _ => Ending::Cut { after_ops, seed: rng.next_u64() },
+        };
+        let crashed = self.crashes > 0 && self.loaded && !self.clean;
+        let wanted = self.in_recovery == 0 && self.recovery_ops > 0;
+        let cut_open = (crashed && (wanted || rng.one_in(5))).then(|| rng.between(1, self.recovery_ops.max(8)));
+        Wish { goal: Some(Goal { commits, ending }), cut_open, faults: self.loaded && cut_open.is_none() }
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            cache_bytes: varve::MIN_CACHE_BYTES,
+            pool_frames: self.plan.frames as usize,
+            pool_instances: self.plan.instances,
+            cleaners: self.plan.cleaners,
+            async_delay: Duration::from_millis(self.plan.async_delay_ms),
+            recovery_bound: Duration::from_millis(self.plan.recovery_bound_ms),
+            log_max_bytes: self.plan.log_max_bytes,
+            broken: self.broken,
+            ..Options::default()
+        }
+    }
+
+    /// One life, from opening to the power cut after it.
+    fn live(&mut self, wish: Wish) -> Result<(), String> {
+        self.lives += 1;
+        self.totals.add("lives", 1);
+        let supply = self.machine.supply.clone();
+        let shared = Shared::new(self.plan.clone(), supply.clone(), self.trace.clone(), self.next_id);
+        let fault = match wish.faults {
+            true => self.plan.fault(&mut self.rng).map(|(fault, after)| (fault, after, self.rng.one_in(5))),
+            false => None,
+        };
+        if let Some(op) = wish.cut_open {
+            supply.cut_at(supply.ops() + op, self.rng.next_u64());
+        }
+        let left = Left::new();
+        let orders = Orders {
+            machine: self.machine.clone(),
+            layout: Layout { page_size: self.plan.page_size, log_bytes: self.plan.log_bytes, ..Layout::default() },
+            options: self.options(),
+            create: !self.created,
+            load: !self.loaded,
+            goal: wish.goal,
+            fault,
+            rng: self.rng.fork(),
+        };
+        self.trace.event(|| format!("life {}: {wish_goal:?}", self.lives, wish_goal = wish.goal));
+        let injected = self.machine.injected();
+        self.in_domain(orders, &shared, &left)?;
+        let injected = self.machine.injected() - injected;
+        self.after(wish, fault.map(|(fault, ..)| fault), injected, &shared, &left)
+    }
+
+    /// Runs the life in a fresh domain and returns when the power is off and the domain is gone.
+    fn in_domain(&mut self, orders: Orders, shared: &Arc<Shared>, left: &Arc<Mutex<Left>>) -> Result<(), String> {
+        let supply = self.machine.supply.clone();
+        let wake = shared.clone();
+        supply.on_cut(move || wake.wake.set());
+        let domain = Domain::new(format!("life {}", self.lives));
+        let (theirs, leaves, pending) = (shared.clone(), left.clone(), self.pending.clone());
+        let thread = domain.spawn("life", move || {
+            life::live(orders, &theirs, &leaves, &pending);
+            theirs.wake.set();
+        });
+        shared.wake.wait();
+        // A finding sets the event too; the life may still be running.
+        let cut = !supply.is_on();
+        if !cut {
+            supply.cut(self.rng.next_u64());
+        }
+        self.trace.event(|| format!("power {}: {:?}", if cut { "cut" } else { "off" }, supply.last_cut()));
+        domain.power_cut();
+        self.machine.heal();
+        supply.cut_at(0, 0);
+        supply.restore();
+        match thread.join() {
+            Err(panicked) if !panicked.power_cut => return Err(panicked.to_string()),
+            _ => {}
+        }
+        let report = supply.last_cut();
+        self.totals.add("sectors lost", report.lost);
+        self.totals.add("sectors reordered", report.reordered);
+        self.totals.add("writes torn", report.torn_writes);
+        if cut {
+            self.crashes += 1;
+            self.totals.add("crashes", 1);
+        }
+        Ok(())
+    }
+
+    /// Takes stock of an ended life.
+    fn after(
+        &mut self,
+        wish: Wish,
+        fault: Option<super::plan::Fault>,
+        injected: u64,
+        shared: &Shared,
+        left: &Mutex<Left>,
+    ) -> Result<(), String> {
+        let mut left = left.lock();
+        if let Some(db) = left.db.take() {
+            super::count::stats(&db.stats(), shared);
+        }
+        let commits = shared.commits();
+        let base_id = shared.first_id();
+        let (txs, next_id, totals) = shared.close_book();
+        self.totals.merge(&totals);
+        if let Some(fault) = fault.filter(|_| injected > 0) {
+            let (_, name) = super::plan::FAULTS.iter().find(|(f, _)| *f == fault).expect("listed");
+            self.totals.add(name, injected);
+        }
+        if let Some(what) = shared.first_wrong() {
+            return Err(what);
+        }
+        varve_rt::sim::note(commits ^ next_id << 32);
+        let unsettled = left.settled.is_none() && self.pending.lock().is_some();
+        if left.phase == Phase::Opening || unsettled {
+            return self.failed_open(&left, injected);
+        }
+        self.created = true;
+        self.loaded |= left.loaded;
+        self.next_id = next_id;
+        if let Some(recovery) = left.recovery.take()
+            && !recovery.clean
+        {
+            self.recovery_ops = left.open_ops;
+            super::count::recovery(&recovery, &mut self.totals);
+        }
+        let base = match left.settled.take() {
+            Some(settled) => {
+                self.totals.add("in-flight commits that survived", settled.in_flight);
+                self.totals.add("unacknowledged or lazy commits lost", settled.lost);
+                settled.state
+            }
+            None => State::new(),
+        };
+        if left.loaded || wish.goal.is_some() {
+            self.commits += commits;
+        }
+        self.clean = left.phase == Phase::Closed;
+        let kept = match left.phase {
+            Phase::Closed => {
+                self.totals.add("clean closes", 1);
+                Kept::All
+            }
+            Phase::Stopped => {
+                self.totals.add("latched lives", 1);
+                Kept::Sync
+            }
+            _ => Kept::Sync,
+        };
+        *self.pending.lock() = Some(Pending { base, txs, kept, first_id: base_id });
+        Ok(())
+    }
+
+    /// The database did not come to be open: the power went, or a device failed.
+    fn failed_open(&mut self, left: &Left, injected: u64) -> Result<(), String> {
+        let error = match &left.open_error {
+            Some(error) if !super::judge::is_power_loss(error) => error,
+            _ => {
+                if self.created && !self.clean {
+                    self.in_recovery += 1;
+                    self.totals.add("crashes inside recovery", 1);
+                }
+                return Ok(());
+            }
+        };
+        use varve::Error;
+        let device = matches!(error, Error::Io(_) | Error::NoSpace(_) | Error::Volume(_) | Error::Poisoned(_));
+        if injected > 0 && device {
+            self.totals.add("errors seen by clients", 1);
+            return Ok(());
+        }
+        Err(format!("open failed: {error}"))
+    }
+}

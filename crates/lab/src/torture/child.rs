@@ -1,0 +1,126 @@
+//! The process that gets killed: concurrent transfers, each acknowledged commit told on standard output.
+//!
+//! A line per event, written with one system call: `@open` when the database is open, `@ack THREAD NUMBER` after a
+//! commit returned, `@log BYTES` now and then (log written since opening), `@error TEXT` before giving up. Other lines
+//! (a test harness prints some) are ignored by the parent.
+
+use super::TortureError;
+use super::ledger::{ACCOUNTS, Ledger, Transfer};
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+use varve::{Db, Durability, Layout, Options, TxOptions};
+use varve_rt::Rng;
+
+/// What the child is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Orders {
+    pub(super) dir: PathBuf,
+    pub(super) threads: u32,
+    pub(super) seed: u64,
+    pub(super) cache_bytes: u64,
+    pub(super) log_bytes: u64,
+    pub(super) log_max_bytes: u64,
+    /// Most filler bytes of a ledger row.
+    pub(super) pad: u64,
+    /// Every commit is `sync`; else a mixture, of which only `sync` ones are reported.
+    pub(super) sync_only: bool,
+}
+
+impl Orders {
+    pub(super) fn options(&self) -> Options {
+        Options { cache_bytes: self.cache_bytes, log_max_bytes: self.log_max_bytes, ..Options::default() }
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        Layout { log_bytes: self.log_bytes, ..Layout::default() }
+    }
+}
+
+/// Runs the child: reads its orders from standard input and works until it is killed. Returns the exit code for the case
+/// that it cannot go on.
+pub fn child_main() -> i32 {
+    let mut text = String::new();
+    let orders = match std::io::stdin().read_to_string(&mut text).map(|_| serde_json::from_str::<Orders>(&text)) {
+        Ok(Ok(orders)) => orders,
+        Ok(Err(e)) => return fail(&format!("orders not understood: {e}")),
+        Err(e) => return fail(&format!("no orders: {e}")),
+    };
+    match work(&orders) {
+        Ok(()) => 0,
+        Err(e) => fail(&e.to_string()),
+    }
+}
+
+fn fail(what: &str) -> i32 {
+    say(&format!("@error {}", what.replace('\n', " ")));
+    3
+}
+
+/// One line, one system call; a parent that is gone ends the child.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    if out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(4);
+    }
+}
+
+fn work(orders: &Orders) -> Result<(), TortureError> {
+    let db = Db::open_or_create(&orders.dir, &orders.layout(), orders.options())?;
+    let ledger = Ledger::open(&db)?;
+    say("@open");
+    let mut threads = Vec::new();
+    for thread in 0..orders.threads {
+        let (db, ledger, orders) = (db.clone(), ledger.clone(), orders.clone());
+        threads.push(varve_rt::spawn(format!("transfers {thread}"), move || transfers(&db, &ledger, &orders, thread)));
+    }
+    loop {
+        varve_rt::sleep(Duration::from_millis(100));
+        say(&format!("@log {}", db.stats().log.bytes));
+        if let Some(at) = threads.iter().position(|t| t.is_finished()) {
+            return match threads.swap_remove(at).join() {
+                Ok(result) => result,
+                Err(panicked) => Err(TortureError::Wrong(panicked.to_string())),
+            };
+        }
+    }
+}
+
+fn transfers(db: &Db, ledger: &Ledger, orders: &Orders, thread: u32) -> Result<(), TortureError> {
+    let mut rng = Rng::from_seed(orders.seed ^ u64::from(thread) << 32);
+    let mut number = ledger.last(thread)?;
+    loop {
+        number += 1;
+        let from = rng.below(u64::from(ACCOUNTS)) as u32;
+        let to = rng.below(u64::from(ACCOUNTS)) as u32;
+        let t = Transfer { thread, number, from, to, amount: rng.below(1000) as i64 };
+        let pad = rng.below(orders.pad + 1) as usize;
+        let durability = match rng.below(4) {
+            _ if orders.sync_only => Durability::Sync,
+            0 => Durability::Async,
+            1 => Durability::None,
+            _ => Durability::Sync,
+        };
+        one(db, ledger, t, pad, durability)?;
+        if durability == Durability::Sync {
+            say(&format!("@ack {thread} {number}"));
+        }
+    }
+}
+
+/// One transfer, retried until it commits.
+fn one(db: &Db, ledger: &Ledger, t: Transfer, pad: usize, durability: Durability) -> Result<(), TortureError> {
+    let mut wait = Duration::from_micros(50);
+    loop {
+        let mut tx = db.begin_with(TxOptions { durability: Some(durability), ..TxOptions::default() })?;
+        match ledger.transfer(&mut tx, t, pad).and_then(|()| tx.commit().map(|_| ())) {
+            Ok(()) => return Ok(()),
+            Err(e) if e.is_retryable() => {
+                varve_rt::sleep(wait);
+                wait = (wait * 2).min(Duration::from_millis(10));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The process that kills: rounds of start, kill, open, verify.
+
+use super::child::Orders;
+use super::ledger::Ledger;
+use super::{Command, TortureError};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use varve::Db;
+use varve_rt::{Condvar, Mutex, Rng};
+
+/// How to torture.
+#[derive(Clone, Debug)]
+pub struct TortureOptions {
+    /// The database's directory; created when there is none.
+    pub dir: PathBuf,
+    /// Kills, at least this many.
+    pub rounds: u32,
+    /// Shortest and longest time that a child works before it is killed.
+    pub life: (Duration, Duration),
+    /// Threads of the child.
+    pub threads: u32,
+    /// Cache of the database, bytes.
+    pub cache_bytes: u64,
+    /// Chooses the moments of the kills and the transfers.
+    pub seed: u64,
+    /// How the child is started.
+    pub child: Command,
+}
+
+impl TortureOptions {
+    /// 100 rounds of up to a second and a half each, eight threads, 16 MiB of cache.
+    pub fn new(dir: impl Into<PathBuf>, child: Command) -> TortureOptions {
+        let life = (Duration::from_millis(20), Duration::from_millis(1500));
+        TortureOptions { dir: dir.into(), rounds: 100, life, threads: 8, cache_bytes: 16 << 20, seed: 1, child }
+    }
+}
+
+/// Where the torture stands, after each round.
+#[derive(Clone, Copy, Debug)]
+pub struct TortureProgress {
+    /// Rounds done.
+    pub round: u32,
+    /// Rounds to do.
+    pub of: u32,
+    /// Commits acknowledged in all rounds so far.
+    pub acknowledged: u64,
+}
+
+/// What came out. Serialises to the tool's JSON.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TortureReport {
+    /// Kills after which everything was verified.
+    pub rounds: u32,
+    /// Kills in all: some rounds kill the child again while it recovers.
+    pub kills: u32,
+    /// Kills before the child had opened the database.
+    pub kills_in_open: u32,
+    /// Commits acknowledged over the pipe; every one was found again.
+    pub acknowledged: u64,
+    /// Transfers found in the ledger, in all rounds.
+    pub transfers: u64,
+    /// Recoveries that had something to redo.
+    pub recoveries: u32,
+    /// Log groups redone.
+    pub groups_redone: u64,
+    /// Longest time to open, seconds.
+    pub slowest_open_s: f64,
+    /// Whole run, seconds.
+    pub seconds: f64,
+}
+
+/// Runs the torture.
+///
+/// # Errors
+/// The first finding ([`TortureError::Wrong`], [`TortureError::Damage`]), or what kept the torture from running.
+pub fn run(options: &TortureOptions, mut progress: impl FnMut(TortureProgress)) -> Result<TortureReport, TortureError> {
+    let start = varve_rt::now();
+    let mut rng = Rng::from_seed(options.seed);
+    let mut report = TortureReport::default();
+    while report.rounds < options.rounds {
+        let orders = orders(options, rng.next_u64());
+        let mut acknowledged = BTreeMap::new();
+        let life = rng.between(options.life.0.as_millis() as u64, options.life.1.as_millis() as u64);
+        kill_one(options, &orders, Moment::AfterOpen(life), &mut acknowledged, &mut report)?;
+        while rng.one_in(4) {
+            kill_one(options, &orders, Moment::AfterStart(rng.below(60)), &mut acknowledged, &mut report)?;
+        }
+        verify(options, &orders, &acknowledged, &mut report)?;
+        report.rounds += 1;
+        progress(TortureProgress { round: report.rounds, of: options.rounds, acknowledged: report.acknowledged });
+    }
+    report.seconds = start.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+fn orders(options: &TortureOptions, seed: u64) -> Orders {
+    Orders {
+        dir: options.dir.clone(),
+        threads: options.threads,
+        seed,
+        cache_bytes: options.cache_bytes,
+        log_bytes: 16 << 20,
+        log_max_bytes: 256 << 20,
+        pad: 1500,
+        sync_only: false,
+    }
+}
+
+/// When to kill, in milliseconds.
+#[derive(Clone, Copy)]
+enum Moment {
+    AfterOpen(u64),
+    AfterStart(u64),
+}
+
+fn kill_one(
+    options: &TortureOptions,
+    orders: &Orders,
+    moment: Moment,
+    acknowledged: &mut BTreeMap<u32, u64>,
+    report: &mut TortureReport,
+) -> Result<(), TortureError> {
+    let victim = Victim::start(&options.child, orders)?;
+    let wait = match moment {
+        Moment::AfterOpen(ms) => {
+            victim.wait_open();
+            ms
+        }
+        Moment::AfterStart(ms) => ms,
+    };
+    varve_rt::sleep(Duration::from_millis(wait));
+    let told = victim.kill()?;
+    report.kills += 1;
+    report.kills_in_open += u32::from(!told.open);
+    report.acknowledged += told.count;
+    for (thread, number) in told.acknowledged {
+        let last = acknowledged.entry(thread).or_insert(0);
+        *last = (*last).max(number);
+    }
+    Ok(())
+}
+
+fn verify(
+    options: &TortureOptions,
+    orders: &Orders,
+    acknowledged: &BTreeMap<u32, u64>,
+    report: &mut TortureReport,
+) -> Result<(), TortureError> {
+    let start = varve_rt::now();
+    let db = Db::open_or_create(&options.dir, &orders.layout(), orders.options())?;
+    report.slowest_open_s = report.slowest_open_s.max(start.elapsed().as_secs_f64());
+    let recovery = db.recovery_report();
+    report.recoveries += u32::from(!recovery.clean && recovery.groups > 0);
+    report.groups_redone += recovery.groups;
+    let ledger = Ledger::open(&db)?;
+    report.transfers += ledger.verify(&db, acknowledged)?;
+    let check = db.check()?;
+    if let Some(damage) = check.damages.first() {
+        return Err(TortureError::Damage(format!("{damage} ({} findings)", check.damages.len())));
+    }
+    ledger.settle(&db)?;
+    db.close()?;
+    Ok(())
+}
+
+/// What a child told before it died.
+#[derive(Default, Clone)]
+pub(super) struct Told {
+    pub(super) open: bool,
+    /// Last acknowledged number by thread.
+    pub(super) acknowledged: BTreeMap<u32, u64>,
+    pub(super) count: u64,
+    pub(super) log_bytes: u64,
+    pub(super) error: Option<String>,
+    /// The pipe is closed.
+    ended: bool,
+}
+
+impl Told {
+    fn line(&mut self, line: &str) {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("@open") => self.open = true,
+            Some("@ack") => {
+                if let (Some(Ok(thread)), Some(Ok(number))) = (words.next().map(str::parse), words.next().map(str::parse)) {
+                    self.acknowledged.insert(thread, number);
+                    self.count += 1;
+                }
+            }
+            Some("@log") => self.log_bytes = words.next().and_then(|w| w.parse().ok()).unwrap_or(self.log_bytes),
+            Some("@error") => self.error = Some(line.to_string()),
+            _ => {}
+        }
+    }
+}
+
+/// A running child.
+pub(super) struct Victim {
+    child: Child,
+    told: Arc<(Mutex<Told>, Condvar)>,
+    reader: varve_rt::JoinHandle<()>,
+}
+
+impl Victim {
+    pub(super) fn start(command: &Command, orders: &Orders) -> Result<Victim, TortureError> {
+        let failed = |e: std::io::Error| TortureError::Child(format!("{}: {e}", command.program.display()));
+        let mut child = std::process::Command::new(&command.program)
+            .args(&command.args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .map_err(failed)?;
+        let mut stdin = child.stdin.take().expect("piped");
+        let text = serde_json::to_string(orders).expect("orders are plain data");
+        stdin.write_all(text.as_bytes()).map_err(failed)?;
+        drop(stdin);
+        let stdout = child.stdout.take().expect("piped");
+        let told = Arc::new((Mutex::new(Told::default()), Condvar::new()));
+        let theirs = told.clone();
+        let reader = varve_rt::spawn("torture pipe", move || {
+            // The last line may be cut by the kill: it has no line end then, and counts only if it is whole.
+            let mut lines = BufReader::new(stdout);
+            let mut line = String::new();
+            while matches!(lines.read_line(&mut line), Ok(n) if n > 0) {
+                if line.ends_with('\n') {
+                    theirs.0.lock().line(&line);
+                    theirs.1.notify_all();
+                }
+                line.clear();
+            }
+            theirs.0.lock().ended = true;
+            theirs.1.notify_all();
+        });
+        Ok(Victim { child, told, reader })
+    }
+
+    /// Waits until the child has opened the database, or ended.
+    pub(super) fn wait_open(&self) {
+        self.wait(|told| told.open);
+    }
+
+    /// Waits until `enough`, or the child's end.
+    pub(super) fn wait(&self, enough: impl Fn(&Told) -> bool) {
+        let mut told = self.told.0.lock();
+        while !enough(&told) && !told.ended {
+            self.told.1.wait(&mut told);
+        }
+    }
+
+    /// Log that the child has written so far, bytes.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.told.0.lock().log_bytes
+    }
+
+    /// Kills the child with SIGKILL and reads what it told to the end.
+    pub(super) fn kill(mut self) -> Result<Told, TortureError> {
+        let failed = |e: std::io::Error| TortureError::Child(e.to_string());
+        self.child.kill().map_err(failed)?;
+        let status = self.child.wait().map_err(failed)?;
+        let _ = self.reader.join();
+        let told = self.told.0.lock().clone();
+        if let Some(error) = &told.error {
+            return Err(TortureError::Child(error.clone()));
+        }
+        if status.code().is_some() {
+            return Err(TortureError::Child(format!("ended by itself with {status}")));
+        }
+        Ok(told)
+    }
+}
