@@ -34,6 +34,8 @@ pub(crate) struct Orders {
     pub(crate) goal: Option<Goal>,
     /// A fault, after about so many requests of its kind, and whether it may strike while the database opens.
     pub(crate) fault: Option<(Fault, u64, bool)>,
+    /// A power cut was ordered for the opening: take the order back if it comes to be open.
+    pub(crate) disarm: bool,
     pub(crate) rng: Rng,
 }
 
@@ -109,7 +111,9 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
             return;
         }
     };
-    shared.supply.cut_at(0, 0);
+    if orders.disarm {
+        shared.supply.cut_at(0, 0);
+    }
     {
         let mut left = left.lock();
         left.phase = Phase::Verifying;

@@ -14,7 +14,6 @@ use super::totals::Totals;
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{Layout, Options};
-use varve_rt::atomic::Ordering::SeqCst;
 use varve_rt::sim::{Config, Domain};
 use varve_rt::{Mutex, Rng};
 
@@ -198,6 +197,7 @@ impl Driver {
             load: !self.loaded,
             goal: wish.goal,
             fault,
+            disarm: wish.cut_open.is_some(),
             rng: self.rng.fork(),
         };
         self.trace.event(|| format!("life {}: {wish_goal:?}", self.lives, wish_goal = wish.goal));

@@ -6,7 +6,6 @@ use super::parent::Victim;
 use super::{Command, TortureError};
 use serde::Serialize;
 use std::path::PathBuf;
-use varve::Db;
 
 /// How to make a long log.
 #[derive(Clone, Debug)]
@@ -67,6 +66,7 @@ pub fn big_log(options: &BigLogOptions, mut progress: impl FnMut(u64, u64)) -> R
         pad: 8000,
         sync_only: false,
     };
+    orders.open()?.close()?;
     let victim = Victim::start(&options.child, &orders)?;
     let mut written = 0;
     while written < options.log_bytes {
@@ -81,9 +81,9 @@ pub fn big_log(options: &BigLogOptions, mut progress: impl FnMut(u64, u64)) -> R
     let told = victim.kill()?;
     let start = varve_rt::now();
     let bound = orders.options().recovery_bound.as_secs_f64();
-    let db = Db::open(&options.dir, orders.options())?;
+    let db = orders.open()?;
     let open_s = start.elapsed().as_secs_f64();
-    let recovery = db.recovery_report();
+    let recovery = db.recovery_report().clone();
     let ledger = Ledger::open(&db)?;
     ledger.verify(&db, &told.acknowledged)?;
     let check = db.check()?;

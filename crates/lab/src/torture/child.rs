@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use varve::{Db, Durability, Layout, Options, TxOptions};
+use varve::{Db, Durability, Error, Layout, Options, TxOptions};
 use varve_rt::Rng;
 
 /// What the child is to do.
@@ -33,8 +33,15 @@ impl Orders {
         Options { cache_bytes: self.cache_bytes, log_max_bytes: self.log_max_bytes, ..Options::default() }
     }
 
-    pub(super) fn layout(&self) -> Layout {
-        Layout { log_bytes: self.log_bytes, ..Layout::default() }
+    /// Opens the database, or makes it where there is none. For the parent: a child finds it made.
+    pub(super) fn open(&self) -> varve::Result<Db> {
+        match Db::open(&self.dir, self.options()) {
+            Err(Error::NoDatabase(_)) => {
+                let layout = Layout { log_bytes: self.log_bytes, ..Layout::default() };
+                Db::create(&self.dir, &layout, self.options())
+            }
+            opened => opened,
+        }
     }
 }
 
@@ -67,7 +74,7 @@ fn say(line: &str) {
 }
 
 fn work(orders: &Orders) -> Result<(), TortureError> {
-    let db = Db::open_or_create(&orders.dir, &orders.layout(), orders.options())?;
+    let db = Db::open(&orders.dir, orders.options())?;
     let ledger = Ledger::open(&db)?;
     say("@open");
     let mut threads = Vec::new();

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use varve::Db;
 use varve_rt::{Condvar, Mutex, Rng};
 
 /// How to torture.
@@ -82,6 +81,7 @@ pub fn run(options: &TortureOptions, mut progress: impl FnMut(TortureProgress)) 
     let start = varve_rt::now();
     let mut rng = Rng::from_seed(options.seed);
     let mut report = TortureReport::default();
+    orders(options, 0).open()?.close()?;
     while report.rounds < options.rounds {
         let orders = orders(options, rng.next_u64());
         let mut acknowledged = BTreeMap::new();
@@ -90,7 +90,7 @@ pub fn run(options: &TortureOptions, mut progress: impl FnMut(TortureProgress)) 
         while rng.one_in(4) {
             kill_one(options, &orders, Moment::AfterStart(rng.below(60)), &mut acknowledged, &mut report)?;
         }
-        verify(options, &orders, &acknowledged, &mut report)?;
+        verify(&orders, &acknowledged, &mut report)?;
         report.rounds += 1;
         progress(TortureProgress { round: report.rounds, of: options.rounds, acknowledged: report.acknowledged });
     }
@@ -146,13 +146,12 @@ fn kill_one(
 }
 
 fn verify(
-    options: &TortureOptions,
     orders: &Orders,
     acknowledged: &BTreeMap<u32, u64>,
     report: &mut TortureReport,
 ) -> Result<(), TortureError> {
     let start = varve_rt::now();
-    let db = Db::open_or_create(&options.dir, &orders.layout(), orders.options())?;
+    let db = orders.open()?;
     report.slowest_open_s = report.slowest_open_s.max(start.elapsed().as_secs_f64());
     let recovery = db.recovery_report();
     report.recoveries += u32::from(!recovery.clean && recovery.groups > 0);

@@ -1,0 +1,90 @@
+//! The crash simulation: a sweep with the second run of each seed in another process, the crash at every operation of a
+//! small workload, and the broken builds, which must be caught.
+
+use varve_lab::sim::{self, Breakage, EveryWriteOptions, SimOptions};
+use varve_lab::torture::Command;
+
+/// Seeds of the sweep; more with `VARVE_SIM_SEEDS`.
+fn seeds() -> u64 {
+    std::env::var("VARVE_SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(40)
+}
+
+/// Not a test: what the second process runs.
+#[test]
+#[ignore = "the second process of the sweep"]
+fn second_process() {
+    std::process::exit(sim::child_main());
+}
+
+#[test]
+fn seeds_find_nothing_and_run_equally_in_two_processes() {
+    let second = Command::current(&["--exact", "second_process", "--ignored", "--nocapture"]).unwrap();
+    let options = SimOptions { second: Some(second), ..SimOptions::new(seeds()) };
+    let report = sim::run(&options, |_| {});
+    for finding in &report.findings {
+        eprintln!("{finding}");
+    }
+    assert!(report.is_clean(), "not equal: {:?}, zeros: {:?}, {:?}", report.not_deterministic, report.zeros, report.second_process);
+    assert_eq!((report.seeds, report.compared), (options.seeds, options.seeds));
+}
+
+#[test]
+fn a_cut_at_any_operation_loses_nothing() {
+    let last = if cfg!(debug_assertions) { Some(150) } else { None };
+    let report = sim::every_write(&EveryWriteOptions { last, ..EveryWriteOptions::new() }, |_| {});
+    for finding in &report.findings {
+        eprintln!("{finding}");
+    }
+    assert!(report.findings.is_empty());
+    assert!(report.operations >= 100, "only {} operations were cut", report.operations);
+}
+
+/// Seeds within which each broken build must be caught.
+const SEEDS_TO_CATCH: u64 = 500;
+
+fn is_caught(breakage: Breakage) {
+    let options = SimOptions { breakage: Some(breakage), most_findings: 1, ..SimOptions::new(SEEDS_TO_CATCH) };
+    let report = sim::run(&options, |_| {});
+    let finding = report.findings.first().unwrap_or_else(|| panic!("{} is not caught", breakage.name()));
+    eprintln!("{} after {} seeds: {}", breakage.name(), report.seeds, finding.what);
+}
+
+#[test]
+fn page_before_log_is_caught() {
+    is_caught(Breakage::PageBeforeLog);
+}
+
+#[test]
+fn the_image_rule_of_the_completed_checkpoint_is_caught() {
+    is_caught(Breakage::ImageRuleCompleted);
+}
+
+#[test]
+fn a_redo_point_from_the_first_change_is_caught() {
+    is_caught(Breakage::RedoFromFirstChange);
+}
+
+#[test]
+fn an_acknowledgement_before_the_flush_is_caught() {
+    is_caught(Breakage::AckBeforeFlush);
+}
+
+#[test]
+fn a_skipped_log_flush_is_caught() {
+    is_caught(Breakage::SkipLogFlush);
+}
+
+#[test]
+fn a_skipped_superblock_flush_is_caught() {
+    is_caught(Breakage::SkipSuperblockFlush);
+}
+
+#[test]
+fn a_skipped_interval_lock_is_caught() {
+    is_caught(Breakage::SkipIntervalLock);
+}
+
+#[test]
+fn a_group_applied_in_part_is_caught() {
+    is_caught(Breakage::PartialGroup);
+}

@@ -1,0 +1,24 @@
+//! The SIGKILL torture, a few rounds of it.
+
+use std::time::Duration;
+use varve_lab::torture::{self, Command, TortureOptions};
+
+/// Not a test: the process that is killed.
+#[test]
+#[ignore = "the process that the torture kills"]
+fn victim() {
+    std::process::exit(torture::child_main());
+}
+
+#[test]
+fn acknowledged_commits_survive_sigkill() {
+    let dir = std::env::temp_dir().join(format!("varve-torture-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    let child = Command::current(&["--exact", "victim", "--ignored", "--nocapture"]).unwrap();
+    let life = (Duration::from_millis(10), Duration::from_millis(400));
+    let options = TortureOptions { rounds: 6, life, cache_bytes: 4 << 20, ..TortureOptions::new(&dir, child) };
+    let report = torture::run(&options, |_| {}).unwrap_or_else(|e| panic!("seed {}: {e}", options.seed));
+    assert_eq!(report.rounds, 6);
+    assert!(report.acknowledged > 0 && report.transfers >= report.acknowledged / 2, "{report:?}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
