@@ -4,6 +4,8 @@
 //! - [`adapter`]: the view that workloads have of a store; the in-memory reference store;
 //! - [`driver`]: threads, warm-up, response times, results;
 //! - [`history`]: histories of concurrent transactions and the serializability checker;
+//! - [`sim`]: the crash simulation against a reference model;
+//! - [`torture`]: kills of a real process;
 //! - [`tpcc`]: TPC-C with its consistency conditions;
 //! - [`ycsb`]: YCSB, workloads A to F.
 
@@ -12,6 +14,8 @@ mod batch;
 pub mod driver;
 mod error;
 pub mod history;
+pub mod sim;
+pub mod torture;
 pub mod tpcc;
 pub mod ycsb;
 

@@ -44,23 +44,19 @@ pub(crate) fn simulate(plan: Plan, broken: varve::Broken, trace: Trace, cut_at: 
     let seed = plan.seed;
     let config =
         Config { seed, chaos: true, cores: plan.cores, limit: Some(TIME_LIMIT), ..Config::default() };
-    let totals = Arc::new(std::sync::OnceLock::new());
-    let theirs = totals.clone();
     let outcome = varve_rt::sim::run(config, move || {
         let mut driver = Driver::new(plan, broken, trace);
         let result = match cut_at {
             Some(op) => driver.cut_once(op),
             None => driver.run(),
         };
-        let _ = theirs.set(std::mem::take(&mut driver.totals));
-        result
+        (result, std::mem::take(&mut driver.totals))
     });
-    let wrong = match outcome.result {
-        Ok(Ok(())) => None,
-        Ok(Err(what)) => Some(what),
-        Err(failure) => Some(failure.to_string()),
+    let (wrong, totals) = match outcome.result {
+        Ok((result, totals)) => (result.err(), totals),
+        Err(failure) => (Some(failure.to_string()), Totals::default()),
     };
-    SeedResult { seed, hash: outcome.hash, totals: totals.get().cloned().unwrap_or_default(), wrong }
+    SeedResult { seed, hash: outcome.hash, totals, wrong }
 }
 
 struct Driver {
