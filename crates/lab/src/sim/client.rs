@@ -40,9 +40,9 @@ impl Client {
         let mut latched = false;
         while !self.shared.is_stopping() && reads_left > 0 {
             let next = match self.scripts.next() {
-                Script::Snapshot { steps, finish } => {
+                Script::Snapshot { steps } => {
                     reads_left -= u32::from(latched);
-                    self.snapshot(&steps, finish)
+                    self.snapshot(&steps)
                 }
                 _ if latched => continue,
                 Script::Checkpoint => self.checkpoint(),
@@ -119,15 +119,12 @@ impl Client {
     fn write(&mut self, steps: &[Step], durability: Durability, ending: Ending) -> Next {
         let (id, began_after) = self.shared.begin();
         let position = Arc::new(AtomicU64::new(0));
-        let options = TxOptions {
-            durability: Some(durability),
-            position: Some(position.clone()),
-            ..TxOptions::default()
-        };
+        let options = TxOptions { durability: Some(durability), ..TxOptions::default() };
         let mut tx = match self.db.begin_with(options) {
             Ok(tx) => tx,
             Err(e) => return self.after(&e, "begin"),
         };
+        tx.tell_commit_number(position.clone());
         self.shared.trace.event(|| format!("client {}: begin {id} {durability:?} {steps:?}", self.number));
         let mut session = Session { client: self, id, acts: Vec::new(), savepoints: Vec::new(), writes: 0 };
         if let Err(e) = session.all(&mut tx, steps) {
@@ -155,12 +152,9 @@ impl Client {
         let id = seen.id;
         let at = self.shared.write_down(seen, position.clone());
         match tx.commit() {
-            Ok(info) => {
+            Ok(()) => {
                 let placed = position.load(SeqCst);
                 self.shared.trace.event(|| format!("client {}: committed {id} at {placed}", self.number));
-                if placed != 0 && info.lsn != placed {
-                    self.shared.wrong(format!("transaction {id}: commit returned {}, placed at {placed}", info.lsn));
-                }
                 self.shared.acknowledged(at);
                 Next::Go
             }
@@ -176,7 +170,7 @@ impl Client {
         }
     }
 
-    fn snapshot(&mut self, steps: &[Step], finish: bool) -> Next {
+    fn snapshot(&self, steps: &[Step]) -> Next {
         let (id, began_after) = self.shared.begin();
         let snapshot = match self.db.snapshot() {
             Ok(snapshot) => snapshot,
@@ -198,15 +192,7 @@ impl Client {
         let mut seen = book::tx(id, began_after, Durability::None, acts);
         seen.snapshot = Some(at);
         let at = self.shared.write_down(seen, Arc::new(AtomicU64::new(0)));
-        if finish {
-            if let Err(e) = snapshot.finish() {
-                self.shared.refused(at);
-                return self.after(&e, &format!("end of snapshot {id}"));
-            }
-            self.shared.acknowledged(at);
-        } else {
-            self.shared.refused(at);
-        }
+        self.shared.acknowledged(at);
         Next::Go
     }
 
@@ -219,15 +205,15 @@ impl Client {
             }
             Step::Count { space, from, to } => {
                 let (from, to) = (self.key(space, from), self.key(space, to));
-                let n = snapshot.count(self.space(space), from.clone()..to.clone())?;
+                let n = snapshot.count(self.space(space), &from..&to)?;
                 acts.push(Act::Count(space, from, to, n));
             }
             Step::Scan { space, from, to, reverse, limit } => {
                 let (from, to) = (self.key(space, from), self.key(space, to));
-                let range = from.clone()..to.clone();
+                let range = &from..&to;
                 let rows = match reverse {
-                    false => collect(snapshot.scan(self.space(space), range), limit)?,
-                    true => collect(snapshot.scan_rev(self.space(space), range), limit)?,
+                    false => collect(snapshot.scan(self.space(space), range)?, limit)?,
+                    true => collect(snapshot.scan_rev(self.space(space), range)?, limit)?,
                 };
                 self.shared.count("rows scanned", rows.len() as u64);
                 acts.push(Act::Scan(ScanSeen { space, from, to, reverse, limit: limit as usize, rows }));
@@ -284,16 +270,16 @@ impl Session<'_> {
             }
             Step::DeleteRange { space, from, to } => {
                 let (from, to) = (client.key(space, from), client.key(space, to));
-                tx.delete_range(client.space(space), from.clone()..to.clone())?;
+                tx.delete_range(client.space(space), &from..&to)?;
                 client.shared.count("range deletes", 1);
                 self.wrote(Act::DeleteRange(space, from, to))
             }
             Step::Scan { space, from, to, reverse, limit } => {
                 let (from, to) = (client.key(space, from), client.key(space, to));
-                let range = from.clone()..to.clone();
+                let range = &from..&to;
                 let rows = match reverse {
-                    false => collect(tx.scan(client.space(space), range), limit)?,
-                    true => collect(tx.scan_rev(client.space(space), range), limit)?,
+                    false => collect(tx.scan(client.space(space), range)?, limit)?,
+                    true => collect(tx.scan_rev(client.space(space), range)?, limit)?,
                 };
                 client.shared.count("rows scanned", rows.len() as u64);
                 self.acts.push(Act::Scan(ScanSeen { space, from, to, reverse, limit: limit as usize, rows }));
@@ -301,12 +287,12 @@ impl Session<'_> {
             }
             Step::Count { space, from, to } => {
                 let (from, to) = (client.key(space, from), client.key(space, to));
-                let n = tx.count(client.space(space), from.clone()..to.clone())?;
+                let n = tx.count(client.space(space), &from..&to)?;
                 self.acts.push(Act::Count(space, from, to, n));
                 Ok(())
             }
             Step::Savepoint => {
-                self.savepoints.push(tx.savepoint());
+                self.savepoints.push(tx.savepoint()?);
                 self.acts.push(Act::Savepoint);
                 Ok(())
             }
@@ -342,7 +328,7 @@ impl Session<'_> {
 
     fn rollback_to(&mut self, tx: &mut Transaction) -> Result<()> {
         let newest = self.savepoints.len() - 1;
-        tx.rollback_to(&self.savepoints[newest])?;
+        tx.rollback_to(self.savepoints[newest])?;
         self.client.shared.count("rollbacks to savepoint", 1);
         self.acts.push(Act::RollbackTo(newest));
         Ok(())

@@ -6,12 +6,23 @@ use varve::{RecoveryReport, Stats};
 
 /// Counts of one life.
 pub(crate) fn stats(stats: &Stats, shared: &Shared) {
-    let _ = (stats, shared);
+    let pages = stats.pool.total();
+    for (name, n) in [
+        ("evictions clean", pages.evicted_clean),
+        ("evictions dirty", pages.evicted_dirty),
+        ("page writes", pages.written),
+        ("splits", stats.changes.splits),
+        ("merges", stats.changes.merges),
+        ("page images logged", stats.changes.images),
+        ("checkpoints", stats.checkpoints.completed),
+    ] {
+        shared.count(name, n);
+    }
 }
 
 /// Counts of one recovery.
 pub(crate) fn recovery(report: &RecoveryReport, totals: &mut Totals) {
     totals.add("recoveries", 1);
-    totals.add("images used", report.pages_imaged);
-    totals.add("torn pages healed", report.torn_pages_healed);
+    totals.add("images used", report.images);
+    totals.add("torn pages healed", report.healed);
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use super::machine::Machine;
 use super::plan::Fault;
-use varve::{Db, Error, Keyspace, Layout, Options, RecoveryReport};
+use varve::{Damage, Db, Error, Keyspace, Layout, Options, RecoveryReport};
 use varve_rt::atomic::Ordering::SeqCst;
 use varve_rt::{Mutex, Rng};
 
@@ -100,7 +100,8 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
     let devices = orders.machine.devices();
     let create = |devices| Db::create_on(devices, &orders.layout, orders.options.clone());
     let opened = match Db::open_on(devices.clone(), orders.options.clone()) {
-        Err(Error::NoDatabase(_)) if orders.create => create(devices),
+        // The power may have gone while it was being made: then no superblock was finished.
+        Err(Error::NoDatabase(_) | Error::Corrupt(Damage::Superblock(_))) if orders.create => create(devices),
         opened => opened,
     };
     let db = match opened {
@@ -177,15 +178,14 @@ fn read_all(db: &Db, spaces: &[Keyspace; 3]) -> varve::Result<BTreeMap<Row, Dige
     let mut found = BTreeMap::new();
     for (number, space) in spaces.iter().enumerate() {
         let rows: Box<dyn Iterator<Item = _>> = match number {
-            1 => Box::new(snapshot.scan_rev(space, ..)),
-            _ => Box::new(snapshot.scan(space, ..)),
+            1 => Box::new(snapshot.scan_rev(space, ..)?),
+            _ => Box::new(snapshot.scan(space, ..)?),
         };
         for row in rows {
             let (key, value) = row?;
             found.insert((number as u8, key), Digest::of(&value));
         }
     }
-    snapshot.finish()?;
     Ok(found)
 }
 

@@ -41,7 +41,7 @@ pub(crate) enum Script {
     /// A read-write transaction.
     Write { steps: Vec<Step>, durability: Durability, ending: Ending },
     /// Reads at a snapshot.
-    Snapshot { steps: Vec<Step>, finish: bool },
+    Snapshot { steps: Vec<Step> },
     /// A checkpoint asked for by hand.
     Checkpoint,
 }
@@ -63,7 +63,7 @@ impl Scripts {
         let mix = &self.mix;
         match self.rng.below(100) {
             0..=8 => self.snapshot(),
-            9 if mix.checkpoints => Script::Checkpoint,
+            9..=11 if mix.checkpoints => Script::Checkpoint,
             _ => {
                 let durability = self.durability();
                 let ending = match self.rng.below(24) {
@@ -130,7 +130,7 @@ impl Scripts {
             self.reads(&mut steps, 2);
             steps.push(Step::Pause(self.rng.below(2000) as u32));
         }
-        Script::Snapshot { steps, finish: !self.rng.one_in(6) }
+        Script::Snapshot { steps }
     }
 
     fn updates(&mut self, steps: &mut Vec<Step>, low: u64, high: u64) {

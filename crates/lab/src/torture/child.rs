@@ -84,7 +84,7 @@ fn work(orders: &Orders) -> Result<(), TortureError> {
     }
     loop {
         varve_rt::sleep(Duration::from_millis(100));
-        say(&format!("@log {}", db.stats().log.bytes));
+        say(&format!("@log {}", db.stats().log.written_bytes));
         if let Some(at) = threads.iter().position(|t| t.is_finished()) {
             return match threads.swap_remove(at).join() {
                 Ok(result) => result,
@@ -121,7 +121,7 @@ fn one(db: &Db, ledger: &Ledger, t: Transfer, pad: usize, durability: Durability
     let mut wait = Duration::from_micros(50);
     loop {
         let mut tx = db.begin_with(TxOptions { durability: Some(durability), ..TxOptions::default() })?;
-        match ledger.transfer(&mut tx, t, pad).and_then(|()| tx.commit().map(|_| ())) {
+        match ledger.transfer(&mut tx, t, pad).and_then(|()| tx.commit()) {
             Ok(()) => return Ok(()),
             Err(e) if e.is_retryable() => {
                 varve_rt::sleep(wait);

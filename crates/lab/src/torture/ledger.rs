@@ -112,7 +112,7 @@ impl Ledger {
     pub(crate) fn verify(&self, db: &Db, acknowledged: &BTreeMap<u32, u64>) -> Result<u64, TortureError> {
         let snapshot = db.snapshot()?;
         let mut rows: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
-        for row in snapshot.scan(&self.accounts, ..) {
+        for row in snapshot.scan(&self.accounts, ..)? {
             let (key, value) = row?;
             rows.insert(key, number(Some(&value)));
         }
@@ -120,7 +120,7 @@ impl Ledger {
         let mut balances: BTreeMap<u32, i64> = (0..ACCOUNTS).map(|a| (a, at(&settled(key(b'b', a))))).collect();
         let mut numbers: BTreeMap<u32, u64> = BTreeMap::new();
         let mut transfers = 0;
-        for row in snapshot.scan(&self.ledger, ..) {
+        for row in snapshot.scan(&self.ledger, ..)? {
             let (k, value) = row?;
             let t = Transfer::decode(&k, &value).ok_or_else(|| wrong(format!("ledger row {k:02x?} is damaged")))?;
             let done = at(&settled(key(b'n', t.thread))) as u64;
@@ -136,7 +136,6 @@ impl Ledger {
             *balances.entry(t.to).or_default() += t.amount;
             transfers += 1;
         }
-        snapshot.finish()?;
         for (account, expected) in balances {
             let found = at(&key(b'b', account));
             if found != expected {
@@ -164,7 +163,7 @@ impl Ledger {
     pub(crate) fn settle(&self, db: &Db) -> Result<(), TortureError> {
         db.transact(|tx| {
             let mut rows = Vec::new();
-            for row in tx.scan(&self.accounts, b"b".to_vec()..b"o".to_vec()) {
+            for row in tx.scan(&self.accounts, b"b"..b"o")? {
                 rows.push(row?);
             }
             for (key, value) in rows {
@@ -175,7 +174,7 @@ impl Ledger {
         loop {
             let deleted = db.transact(|tx| {
                 let mut keys = Vec::new();
-                for row in tx.scan(&self.ledger, ..).take(SETTLE_ROWS) {
+                for row in tx.scan(&self.ledger, ..)?.take(SETTLE_ROWS) {
                     keys.push(row?.0);
                 }
                 for key in &keys {
