@@ -24,7 +24,13 @@ fn seeds_find_nothing_and_run_equally_in_two_processes() {
     for finding in &report.findings {
         eprintln!("{finding}");
     }
-    assert!(report.is_clean(), "not equal: {:?}, zeros: {:?}, {:?}", report.not_deterministic, report.zeros, report.second_process);
+    assert!(
+        report.is_clean(),
+        "not equal: {:?}, zeros: {:?}, {:?}",
+        report.not_deterministic,
+        report.zeros,
+        report.second_process
+    );
     assert_eq!((report.seeds, report.compared), (options.seeds, options.seeds));
 }
 

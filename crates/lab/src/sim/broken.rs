@@ -74,7 +74,10 @@ impl std::str::FromStr for Breakage {
 
     fn from_str(s: &str) -> Result<Breakage, String> {
         let names = || Breakage::ALL.map(Breakage::name).join(", ");
-        Breakage::ALL.into_iter().find(|b| b.name() == s).ok_or_else(|| format!("no broken build {s:?}; there are {}", names()))
+        Breakage::ALL
+            .into_iter()
+            .find(|b| b.name() == s)
+            .ok_or_else(|| format!("no broken build {s:?}; there are {}", names()))
     }
 }
 

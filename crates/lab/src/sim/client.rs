@@ -341,10 +341,7 @@ impl Session<'_> {
     }
 }
 
-fn collect(
-    rows: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
-    limit: u32,
-) -> Result<Vec<(Vec<u8>, Digest)>> {
+fn collect(rows: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>, limit: u32) -> Result<Vec<(Vec<u8>, Digest)>> {
     rows.take(limit as usize).map(|row| row.map(|(key, value)| (key, Digest::of(&value)))).collect()
 }
 

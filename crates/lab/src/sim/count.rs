@@ -24,5 +24,4 @@ pub(crate) fn stats(stats: &Stats, shared: &Shared) {
 pub(crate) fn recovery(report: &RecoveryReport, totals: &mut Totals) {
     totals.add("recoveries", 1);
     totals.add("images used", report.images);
-    totals.add("torn pages healed", report.healed);
 }

@@ -2,13 +2,13 @@
 
 use super::book::{Ending, Goal, Shared};
 use super::client::Client;
+use super::machine::Machine;
 use super::model::{self, History, Kept, Row, Settled, State, Tx};
+use super::plan::Fault;
 use super::rows::{self, Digest, MARKS, NAMES};
 use super::script::Scripts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use super::machine::Machine;
-use super::plan::Fault;
 use varve::{Damage, Db, Error, Keyspace, Layout, Options, RecoveryReport};
 use varve_rt::atomic::Ordering::SeqCst;
 use varve_rt::{Mutex, Rng};
@@ -114,6 +114,10 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
     };
     if orders.disarm {
         shared.supply.cut_at(0, 0);
+    }
+    if orders.fault.is_some_and(|(_, _, early)| early) {
+        orders.machine.heal();
+        shared.faults.store(false, SeqCst);
     }
     {
         let mut left = left.lock();

@@ -14,6 +14,8 @@ pub(crate) struct Machine {
     pub(crate) supply: Arc<PowerSupply>,
     data: Arc<Faulty>,
     log: Arc<Faulty>,
+    /// What the data device is made of.
+    memory: Arc<MemDevice>,
     trace: Trace,
 }
 
@@ -34,11 +36,11 @@ impl Machine {
             let options = MemOptions { name: name.into(), latency: latency(l), seed, ..MemOptions::default() };
             let mem = MemDevice::with(0, options);
             supply.attach(mem.clone());
-            Faulty::powered(mem, FaultPlan::new(seed), supply.clone())
+            (Faulty::powered(mem.clone(), FaultPlan::new(seed), supply.clone()), mem)
         };
-        let data = device("data", plan.data_latency, plan.seed ^ 0xda7a);
-        let log = device("log", plan.log_latency, plan.seed ^ 0x106);
-        Machine { supply, data, log, trace }
+        let (data, memory) = device("data", plan.data_latency, plan.seed ^ 0xda7a);
+        let (log, _) = device("log", plan.log_latency, plan.seed ^ 0x106);
+        Machine { supply, data, log, memory, trace }
     }
 
     /// The devices, as the engine gets them.
@@ -83,6 +85,18 @@ impl Machine {
     pub(crate) fn heal(&self) {
         self.data.set_plan(FaultPlan::new(0));
         self.log.set_plan(FaultPlan::new(0));
+    }
+
+    /// Pages of the data device that a power cut left torn: their checksum is wrong.
+    pub(crate) fn torn_pages(&self, page_size: usize) -> u64 {
+        let mut page = vec![0; page_size];
+        let mut torn = 0;
+        for number in 0..self.memory.len() / page_size as u64 {
+            self.memory.peek(number * page_size as u64, &mut page);
+            let found = varve_volume::page::verify(&page, varve_volume::PageId(number));
+            torn += u64::from(matches!(found, Err(varve_volume::PageDamage::Checksum { .. })));
+        }
+        torn
     }
 
     /// Errors injected so far.

@@ -216,7 +216,8 @@ fn real_time(placed: &[Tx]) -> Result<(), Wrong> {
 /// Walks the commit order once. Transactions with a number are checked at it; snapshots at theirs; transactions that
 /// only read must agree with one of the states between their beginning and their end.
 fn check_reads(mut state: State, placed: &[Tx], unplaced: &[Tx], survivors: usize) -> Result<(), Wrong> {
-    let mut readers: Vec<&Tx> = unplaced.iter().filter(|tx| tx.snapshot.is_some() || tx.end == End::Acknowledged).collect();
+    let mut readers: Vec<&Tx> =
+        unplaced.iter().filter(|tx| tx.snapshot.is_some() || tx.end == End::Acknowledged).collect();
     let lost: Vec<u64> =
         placed[survivors..].iter().filter(|tx| tx.durability == Durability::Sync).map(|tx| tx.id).collect();
     let mut last: Vec<(u64, Wrong)> = Vec::new();

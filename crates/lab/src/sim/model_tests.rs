@@ -100,7 +100,13 @@ fn a_phantom_is_refused() {
 fn scans_end_at_their_limit_and_run_both_ways() {
     let txs = |act: Act| {
         vec![
-            tx(1, 10, Acked, Sync, vec![put("a", 1), put("b", 2), put("c", 3), Act::DeleteRange(0, b"b".into(), b"c".into())]),
+            tx(
+                1,
+                10,
+                Acked,
+                Sync,
+                vec![put("a", 1), put("b", 2), put("c", 3), Act::DeleteRange(0, b"b".into(), b"c".into())],
+            ),
             tx(2, 20, Acked, Sync, vec![act, put("q", 1)]),
         ]
     };
@@ -122,17 +128,14 @@ fn scans_end_at_their_limit_and_run_both_ways() {
 fn snapshots_are_checked_at_their_number_and_readers_in_their_window() {
     let txs = |mut reader: Tx| {
         reader.id = 9;
-        vec![
-            tx(1, 10, Acked, Sync, vec![put("a", 1)]),
-            tx(2, 20, Acked, Sync, vec![put("a", 2), put("b", 2)]),
-            reader,
-        ]
+        vec![tx(1, 10, Acked, Sync, vec![put("a", 1)]), tx(2, 20, Acked, Sync, vec![put("a", 2), put("b", 2)]), reader]
     };
     let reader = |snapshot, acts| Tx { snapshot, began_after: 10, ..tx(9, 0, Acked, Sync, acts) };
     assert!(settle(txs(reader(Some(10), vec![get("a", Some(1)), get("b", None)])), &[1, 2], Kept::Sync).is_ok());
     assert!(settle(txs(reader(Some(15), vec![get("a", Some(1)), get("b", None)])), &[1, 2], Kept::Sync).is_ok());
     assert!(settle(txs(reader(Some(20), vec![get("a", Some(1))])), &[1, 2], Kept::Sync).is_err());
-    for (a, b, ok) in [(Some(1), None, true), (Some(2), Some(2), true), (Some(1), Some(2), false), (None, None, false)] {
+    for (a, b, ok) in [(Some(1), None, true), (Some(2), Some(2), true), (Some(1), Some(2), false), (None, None, false)]
+    {
         let acts = vec![get("a", a), get("b", b)];
         assert_eq!(settle(txs(reader(None, acts)), &[1, 2], Kept::Sync).is_ok(), ok, "{a:?} {b:?}");
     }
@@ -141,10 +144,7 @@ fn snapshots_are_checked_at_their_number_and_readers_in_their_window() {
 #[test]
 fn an_acknowledged_reader_of_a_lost_sync_commit_is_refused() {
     let txs = |end| {
-        vec![
-            tx(1, 10, InDoubt, Sync, vec![put("a", 1)]),
-            tx(2, 20, end, Lazy, vec![get("a", Some(1)), put("b", 2)]),
-        ]
+        vec![tx(1, 10, InDoubt, Sync, vec![put("a", 1)]), tx(2, 20, end, Lazy, vec![get("a", Some(1)), put("b", 2)])]
     };
     assert!(settle(txs(Acked), &[], Kept::Sync).unwrap_err().contains("had read from sync commit"));
     assert!(settle(txs(InDoubt), &[], Kept::Sync).is_ok());

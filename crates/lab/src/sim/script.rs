@@ -11,14 +11,41 @@ use varve_rt::Rng;
 /// One step of a transaction. Keys are indexes into [`super::rows::Keys`]; ranges are half open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    Get { space: u8, index: u32 },
-    GetForUpdate { space: u8, index: u32 },
+    Get {
+        space: u8,
+        index: u32,
+    },
+    GetForUpdate {
+        space: u8,
+        index: u32,
+    },
     /// `len` `None`: as long as the value that is there, so that it is overwritten in place.
-    Put { space: u8, index: u32, len: Option<u32> },
-    Delete { space: u8, index: u32 },
-    DeleteRange { space: u8, from: u32, to: u32 },
-    Scan { space: u8, from: u32, to: u32, reverse: bool, limit: u32 },
-    Count { space: u8, from: u32, to: u32 },
+    Put {
+        space: u8,
+        index: u32,
+        len: Option<u32>,
+    },
+    Delete {
+        space: u8,
+        index: u32,
+    },
+    DeleteRange {
+        space: u8,
+        from: u32,
+        to: u32,
+    },
+    Scan {
+        space: u8,
+        from: u32,
+        to: u32,
+        reverse: bool,
+        limit: u32,
+    },
+    Count {
+        space: u8,
+        from: u32,
+        to: u32,
+    },
     Savepoint,
     /// Back to the newest savepoint that is still there.
     RollbackTo,

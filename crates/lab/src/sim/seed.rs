@@ -22,6 +22,9 @@ const MOST_LIVES: u64 = 60;
 /// Virtual time after which a seed is a finding.
 const TIME_LIMIT: Duration = Duration::from_secs(3600);
 
+/// Memory of the database but for the pool, whose frames the plan gives.
+const CACHE: u64 = 4 << 20;
+
 /// What one seed came to.
 #[derive(Clone, Debug)]
 pub(crate) struct SeedResult {
@@ -42,8 +45,7 @@ pub(crate) fn run(seed: u64, broken: varve::Broken, trace: Trace) -> SeedResult 
 /// Runs a plan; `cut_at`: a single life, cut at this device operation, and one more that verifies.
 pub(crate) fn simulate(plan: Plan, broken: varve::Broken, trace: Trace, cut_at: Option<u64>) -> SeedResult {
     let seed = plan.seed;
-    let config =
-        Config { seed, chaos: true, cores: plan.cores, limit: Some(TIME_LIMIT), ..Config::default() };
+    let config = Config { seed, chaos: true, cores: plan.cores, limit: Some(TIME_LIMIT), ..Config::default() };
     let outcome = varve_rt::sim::run(config, move || {
         let mut driver = Driver::new(plan, broken, trace);
         let result = match cut_at {
@@ -72,6 +74,8 @@ struct Driver {
     /// The last life that opened was closed cleanly.
     clean: bool,
     recovery_ops: u64,
+    /// Pages that the last power cut left torn.
+    torn: u64,
     lives: u64,
     commits: u64,
     crashes: u64,
@@ -105,6 +109,7 @@ impl Driver {
             loaded: false,
             clean: false,
             recovery_ops: 0,
+            torn: 0,
             lives: 0,
             commits: 0,
             crashes: 0,
@@ -159,7 +164,7 @@ impl Driver {
 
     fn options(&self) -> Options {
         Options {
-            cache_bytes: varve::MIN_CACHE_BYTES,
+            cache_bytes: CACHE,
             pool_frames: self.plan.frames as usize,
             pool_instances: self.plan.instances,
             cleaners: self.plan.cleaners,
@@ -173,6 +178,7 @@ impl Driver {
 
     /// One life, from opening to the power cut after it.
     fn live(&mut self, wish: Wish) -> Result<(), String> {
+        let torn = self.torn;
         self.lives += 1;
         self.totals.add("lives", 1);
         let supply = self.machine.supply.clone();
@@ -200,6 +206,8 @@ impl Driver {
         let injected = self.machine.injected();
         self.in_domain(orders, &shared, &left)?;
         let injected = self.machine.injected() - injected;
+        let healed = left.lock().settled.is_some();
+        self.totals.add("torn pages healed", if healed { torn } else { 0 });
         self.after(wish, fault.map(|(fault, ..)| fault), injected, &shared, &left)
     }
 
@@ -230,6 +238,7 @@ impl Driver {
             _ => {}
         }
         let report = supply.last_cut();
+        self.torn = self.machine.torn_pages(self.plan.page_size);
         self.totals.add("sectors lost", report.lost);
         self.totals.add("sectors reordered", report.reordered);
         self.totals.add("writes torn", report.torn_writes);

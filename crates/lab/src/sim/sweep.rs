@@ -235,7 +235,8 @@ impl Second {
                 let reader = varve_rt::spawn("second process", move || {
                     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                         let mut words = line.split_whitespace().skip_while(|w| *w != "@sim").skip(1);
-                        if let (Some(Ok(seed)), Some(Ok(hash))) = (words.next().map(str::parse), words.next().map(str::parse))
+                        if let (Some(Ok(seed)), Some(Ok(hash))) =
+                            (words.next().map(str::parse), words.next().map(str::parse))
                             && sender.send(Event::Second(seed, hash)).is_err()
                         {
                             return;
@@ -294,12 +295,8 @@ pub fn child_main() -> i32 {
         }
     };
     let breakage = orders.breakage.and_then(|name| name.parse().ok());
-    let options = SimOptions {
-        first_seed: orders.first_seed,
-        jobs: orders.jobs,
-        breakage,
-        ..SimOptions::new(orders.seeds)
-    };
+    let options =
+        SimOptions { first_seed: orders.first_seed, jobs: orders.jobs, breakage, ..SimOptions::new(orders.seeds) };
     let (sender, receiver) = channel::unbounded();
     let workers = Workers::start(&options, options.jobs.max(1), true, sender);
     while let Ok(Event::First(result)) = receiver.recv() {

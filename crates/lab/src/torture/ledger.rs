@@ -129,7 +129,12 @@ impl Ledger {
             }
             let next = numbers.entry(t.thread).or_insert(done);
             if t.number != *next + 1 {
-                return Err(wrong(format!("thread {}: transfer {} is missing, {} is there", t.thread, *next + 1, t.number)));
+                return Err(wrong(format!(
+                    "thread {}: transfer {} is missing, {} is there",
+                    t.thread,
+                    *next + 1,
+                    t.number
+                )));
             }
             *next = t.number;
             *balances.entry(t.from).or_default() -= t.amount;
@@ -153,7 +158,9 @@ impl Ledger {
         for (thread, acknowledged) in acknowledged {
             let last = at(&key(b'n', *thread)) as u64;
             if last < *acknowledged {
-                return Err(wrong(format!("lost: thread {thread} was acknowledged {acknowledged}, the database has {last}")));
+                return Err(wrong(format!(
+                    "lost: thread {thread} was acknowledged {acknowledged}, the database has {last}"
+                )));
             }
         }
         Ok(transfers)

@@ -145,11 +145,7 @@ fn kill_one(
     Ok(())
 }
 
-fn verify(
-    orders: &Orders,
-    acknowledged: &BTreeMap<u32, u64>,
-    report: &mut TortureReport,
-) -> Result<(), TortureError> {
+fn verify(orders: &Orders, acknowledged: &BTreeMap<u32, u64>, report: &mut TortureReport) -> Result<(), TortureError> {
     let start = varve_rt::now();
     let db = orders.open()?;
     report.slowest_open_s = report.slowest_open_s.max(start.elapsed().as_secs_f64());
@@ -186,7 +182,9 @@ impl Told {
         match words.next() {
             Some("@open") => self.open = true,
             Some("@ack") => {
-                if let (Some(Ok(thread)), Some(Ok(number))) = (words.next().map(str::parse), words.next().map(str::parse)) {
+                if let (Some(Ok(thread)), Some(Ok(number))) =
+                    (words.next().map(str::parse), words.next().map(str::parse))
+                {
                     self.acknowledged.insert(thread, number);
                     self.count += 1;
                 }

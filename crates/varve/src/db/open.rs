@@ -167,6 +167,9 @@ fn log_config(options: &Options, capacity: Option<u64>, plan: &Plan) -> LogConfi
 
 fn pool_config(options: &Options, plan: &Plan) -> Result<PoolConfig> {
     let mut config = plan.pool.clone();
+    if options.pool_frames > 0 {
+        config = PoolConfig::new(config.page_size, options.pool_frames);
+    }
     config.replacement = crate::buffer::policy_name(&options.replacement).ok_or_else(|| {
         Error::Invalid(format!(
             "no replacement policy {:?}; there are: {}",

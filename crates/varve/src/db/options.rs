@@ -82,6 +82,9 @@ pub struct Options {
     pub cleaners: bool,
     /// Bypass the operating system's cache where the file system allows.
     pub direct_io: bool,
+    /// Frames of the pool, for simulations that want fewer than any cache has; 0: what the cache holds.
+    #[doc(hidden)]
+    pub pool_frames: usize,
     /// Deliberate faults, for the crash simulation's own tests.
     #[doc(hidden)]
     pub broken: Broken,
@@ -100,6 +103,7 @@ impl Default for Options {
             replacement: "lru-midpoint".to_string(),
             cleaners: true,
             direct_io: true,
+            pool_frames: 0,
             broken: Broken::default(),
         }
     }

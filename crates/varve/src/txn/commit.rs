@@ -24,6 +24,7 @@ use crate::space::Reserved;
 use crate::wal::GroupKind;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::{Lsn, PageId};
 
 /// One write of a commit; a commit has them in (keyspace, key) order.
@@ -100,6 +101,8 @@ struct Run<'a> {
     ops: &'a [Op<'a>],
     durability: Durability,
     stripe: u64,
+    /// Told the commit number as soon as there is one.
+    tell: Option<&'a AtomicU64>,
     replaced: BTreeMap<usize, Replaced>,
 }
 
@@ -108,9 +111,15 @@ struct Run<'a> {
 /// # Errors
 /// `TransactionTooLarge` before any change; device errors and `Poisoned`. After an error nothing was changed, except that with
 /// `Poisoned` the changes may show in memory, where reads of them fail.
-pub(super) fn run(manager: &Manager, ops: &[Op<'_>], durability: Durability, stripe: u64) -> Result<Done> {
+pub(super) fn run(
+    manager: &Manager,
+    ops: &[Op<'_>],
+    durability: Durability,
+    stripe: u64,
+    tell: Option<&AtomicU64>,
+) -> Result<Done> {
     debug_assert!(in_order(ops));
-    let run = Run { manager, core: &manager.core, ops, durability, stripe, replaced: BTreeMap::new() };
+    let run = Run { manager, core: &manager.core, ops, durability, stripe, tell, replaced: BTreeMap::new() };
     let done = run.run()?;
     count(&manager.counters.commits);
     Ok(done)
@@ -299,6 +308,9 @@ impl<'a> Run<'a> {
         let end = group.commit_with(|end| {
             changed = true;
             manager.note_commit(end, self.durability);
+            if let Some(tell) = self.tell {
+                tell.store(end, Ordering::Release);
+            }
             self.keep_old(&manager.snapshots, end, old);
         })?;
         drop(saving);

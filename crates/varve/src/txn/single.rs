@@ -87,7 +87,7 @@ impl Keyspace {
                     Some(_) => (true, 0),
                     None => read(&manager.core, tree, key, |value| value.is_some())?,
                 };
-                let done = commit::run(manager, &[Op { tree, key, value }], durability, stripe)?;
+                let done = commit::run(manager, &[Op { tree, key, value }], durability, stripe, None)?;
                 (done.end, existed, !done.shrunk.is_empty())
             }
         };

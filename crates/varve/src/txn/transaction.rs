@@ -19,7 +19,7 @@ use crate::db::{Db, Durability, Inner, Keyspace};
 use crate::error::{Error, Result};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use varve_rt::atomic::Ordering;
+use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::Lsn;
 
 /// An open transaction, serializable against all others. Nothing of it is seen by anybody before [`Transaction::commit`];
@@ -36,6 +36,8 @@ pub struct Transaction {
     durability: Durability,
     /// Reads come from here, and writes are refused.
     snapshot: Option<Snapshot>,
+    /// Told the commit number as soon as there is one.
+    tell: Option<Arc<AtomicU64>>,
     /// It had to give way.
     doomed: Option<Error>,
     committed: bool,
@@ -86,10 +88,18 @@ impl Transaction {
             read: 0,
             durability: options.durability.unwrap_or(db.txns.durability),
             snapshot,
+            tell: None,
             doomed: None,
             committed: false,
             db: db.clone(),
         })
+    }
+
+    /// Has the commit number put into `to` as soon as the commit has one: before it is durable, so also when `commit` never
+    /// returns. How a crash test knows the order of commits that were in flight.
+    #[doc(hidden)]
+    pub fn tell_commit_number(&mut self, to: Arc<AtomicU64>) {
+        self.tell = Some(to);
     }
 
     fn manager(&self) -> &Manager {
@@ -414,7 +424,7 @@ impl Transaction {
             let tree = space.keyspace.tree();
             ops.extend(space.map.iter().map(|(key, write)| Op { tree, key, value: write.as_deref() }));
         }
-        let done = commit::run(&self.db.txns, &ops, self.durability, stripe)?;
+        let done = commit::run(&self.db.txns, &ops, self.durability, stripe, self.tell.as_deref())?;
         self.locks.release();
         for at in done.shrunk {
             // A leaf that stays underfull costs space only; what failed here will be met again where it matters.

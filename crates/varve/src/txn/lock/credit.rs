@@ -3,9 +3,16 @@
 use crate::budget::{Budget, Class};
 use crate::error::Result;
 
+/// Largest block.
 const BLOCK: usize = 4096;
-/// Unused credit above this goes back to the budget.
-const KEPT: usize = 16 * BLOCK;
+/// A block is at most this part of the class's limit: every shard of every keyspace may keep some unused.
+const BLOCKS: u64 = 512;
+/// Unused credit above this many blocks goes back to the budget.
+const KEPT: usize = 4;
+
+fn block(budget: &Budget) -> usize {
+    (budget.limit(Class::Locks) / BLOCKS).clamp(128, BLOCK as u64) as usize
+}
 
 /// Bytes charged to [`Class::Locks`], some of them not used yet.
 #[derive(Default)]
@@ -23,7 +30,7 @@ impl Credit {
 
     #[cold]
     fn refill(&mut self, budget: &Budget, bytes: usize) -> Result<()> {
-        let block = bytes.max(BLOCK);
+        let block = bytes.max(block(budget));
         budget.charge(Class::Locks, block as u64)?;
         self.unused += block;
         self.charged += block;
@@ -49,8 +56,9 @@ impl Credit {
     pub fn give(&mut self, budget: &Budget, bytes: usize) {
         self.unused += bytes;
         debug_assert!(self.unused <= self.charged, "gave back more than was spent");
-        if self.unused > KEPT {
-            self.trim(budget, BLOCK);
+        let block = block(budget);
+        if self.unused > KEPT * block {
+            self.trim(budget, block);
         }
     }
 

@@ -65,6 +65,11 @@ impl Request {
         matches!(&self.state, State::Waiting { on, .. } if on.contains(&owner))
     }
 
+    /// Bytes charged for it.
+    fn size(&self) -> usize {
+        Request::bytes(bound_ref(&self.low), bound_ref(&self.high))
+    }
+
     fn bytes(low: Bound<&[u8]>, high: Bound<&[u8]>) -> usize {
         let heap = |b| match b {
             Bound::Included(k) | Bound::Excluded(k) => KeyBuf::heap_bytes_of(k),
@@ -206,13 +211,14 @@ impl Intervals {
             let same = other.owner == joined.owner && other.mode == joined.mode && !other.point;
             if same && matches!(other.state, State::Granted) && touch(other.range(), joined.range()) {
                 let other = list.requests.remove(i);
-                list.credit.give(budget, Request::bytes(bound_ref(&other.low), bound_ref(&other.high)));
+                let before = joined.size() + other.size();
                 if cmp_low(bound_ref(&other.low), bound_ref(&joined.low)).is_lt() {
                     joined.low = other.low;
                 }
                 if cmp_high(bound_ref(&other.high), bound_ref(&joined.high)).is_gt() {
                     joined.high = other.high;
                 }
+                list.credit.give(budget, before - joined.size());
             } else {
                 i += 1;
             }
@@ -227,7 +233,7 @@ impl Intervals {
         let mut list = self.list.lock();
         let at = list.position(ticket);
         let request = list.requests.remove(at);
-        list.credit.give(budget, Request::bytes(bound_ref(&request.low), bound_ref(&request.high)));
+        list.credit.give(budget, request.size());
         self.recount(&list);
         list.owner_moved(request.owner);
     }
@@ -240,7 +246,7 @@ impl Intervals {
         let credit = &mut list.credit;
         list.requests.retain(|r| {
             if r.owner == owner {
-                credit.give(budget, Request::bytes(bound_ref(&r.low), bound_ref(&r.high)));
+                credit.give(budget, r.size());
             }
             r.owner != owner
         });
