@@ -46,6 +46,16 @@ pub enum Command {
     Stat(Place),
     /// Run a workload and print its figures.
     Bench(Bench),
+    /// Kill a writing process again and again and look for lost commits.
+    Torture(Torture),
+    /// Simulate power cuts and device faults, reproducibly from seeds.
+    Sim(Sim),
+    /// The torture's child process.
+    #[command(hide = true)]
+    TortureChild,
+    /// The simulation's second process.
+    #[command(hide = true)]
+    SimChild,
 }
 
 /// Which database, and how it is opened.
@@ -341,4 +351,55 @@ pub struct Ycsb {
     /// Which records are asked for; each workload has its own default.
     #[arg(long, value_enum)]
     pub distribution: Option<Distribution>,
+}
+
+/// `torture`
+#[derive(Debug, Args)]
+pub struct Torture {
+    /// Directory of the database (created; must not hold another).
+    #[arg(long, default_value = "varve-torture")]
+    pub dir: PathBuf,
+    /// Kills.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    /// Client threads of the child.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: u32,
+    /// Seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Instead: one kill under full load with this many MiB of log behind it, then time the open.
+    #[arg(long, value_name = "MIB")]
+    pub big_log: Option<u64>,
+    #[command(flatten)]
+    pub open: Open,
+}
+
+/// `sim`
+#[derive(Debug, Args)]
+pub struct Sim {
+    /// Seeds to run.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 1)]
+    pub first_seed: u64,
+    /// Run just this seed.
+    #[arg(long, conflicts_with_all = ["seeds", "first_seed"])]
+    pub seed: Option<u64>,
+    /// Print the events of the run.
+    #[arg(long, requires = "seed")]
+    pub trace: bool,
+    /// Cut a fixed workload at each device operation in turn.
+    #[arg(long)]
+    pub every_write: bool,
+    /// Seeds in parallel; 0 is one per core.
+    #[arg(long, default_value_t = 0)]
+    pub jobs: usize,
+    /// Skip the second run of each seed in another process.
+    #[arg(long)]
+    pub once: bool,
+    /// Deliberate fault in the engine, to see it caught.
+    #[arg(long, hide = true)]
+    pub broken: Option<String>,
 }

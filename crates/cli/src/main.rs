@@ -3,6 +3,7 @@
 mod admin;
 mod args;
 mod bench;
+mod crash;
 mod data;
 mod load;
 mod output;
@@ -39,5 +40,9 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Check(a) => admin::check(out, a),
         Command::Stat(a) => admin::stat(out, a),
         Command::Bench(a) => bench::run(out, a),
+        Command::Torture(a) => crash::torture(out, a),
+        Command::TortureChild => crash::torture_child(),
+        Command::Sim(a) => crash::sim(out, a),
+        Command::SimChild => crash::sim_child(),
     }
 }

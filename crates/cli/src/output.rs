@@ -27,6 +27,17 @@ impl From<varve::Error> for Failure {
     }
 }
 
+impl From<varve_lab::torture::TortureError> for Failure {
+    fn from(e: varve_lab::torture::TortureError) -> Failure {
+        use varve_lab::torture::TortureError::{Damage, Db, Wrong};
+        match e {
+            Db(e) => Failure::Engine(e),
+            e @ (Wrong(_) | Damage(_)) => Failure::Found(e.to_string()),
+            e => Failure::Failed(e.to_string()),
+        }
+    }
+}
+
 impl From<varve_lab::Error> for Failure {
     fn from(e: varve_lab::Error) -> Failure {
         Failure::Failed(e.to_string())

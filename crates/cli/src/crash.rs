@@ -1,0 +1,200 @@
+//! `sim` and `torture`: crashes on purpose.
+
+use crate::args;
+use crate::output::{Failure, Out, bytes, table};
+use serde_json::json;
+use varve_lab::sim::{self, Breakage, EveryWriteOptions, Finding, SimOptions, SimReport};
+use varve_lab::torture::{self, BigLogOptions, Command, TortureOptions};
+
+/// Hidden command that becomes the simulation's second process.
+const SIM_CHILD: &str = "sim-child";
+/// Hidden command that becomes the torture's child.
+const TORTURE_CHILD: &str = "torture-child";
+
+fn jobs(asked: usize) -> usize {
+    if asked > 0 { asked } else { std::thread::available_parallelism().map_or(2, usize::from) }
+}
+
+fn breakage(a: &args::Sim) -> Result<Option<Breakage>, Failure> {
+    let Some(name) = &a.broken else { return Ok(None) };
+    let found = Breakage::ALL.into_iter().find(|b| b.name() == name);
+    let names: Vec<&str> = Breakage::ALL.iter().map(|b| b.name()).collect();
+    found
+        .map(Some)
+        .ok_or_else(|| Failure::Usage(format!("no deliberate fault {name:?}; there are: {}", names.join(", "))))
+}
+
+pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
+    let breakage = breakage(a)?;
+    if a.every_write {
+        return every_write(out, a, breakage);
+    }
+    if a.trace {
+        let seed = a.seed.expect("the parser demands a seed with a trace");
+        return match sim::trace(seed, breakage, |line| println!("{line}")) {
+            Some(finding) => Err(Failure::Found(finding.to_string())),
+            None => Ok(()),
+        };
+    }
+    let mut options = SimOptions::new(if a.seed.is_some() { 1 } else { a.seeds });
+    options.first_seed = a.seed.unwrap_or(a.first_seed);
+    options.jobs = jobs(a.jobs);
+    options.breakage = breakage;
+    if !a.once {
+        options.second = Some(Command::current(&[SIM_CHILD])?);
+    }
+    let bar = out.progress("seeds, each twice", options.seeds * if a.once { 1 } else { 2 });
+    let report = sim::run(&options, |p| {
+        bar.set_length(p.of);
+        bar.set_position(p.done);
+    });
+    bar.finish_and_clear();
+    print_sim(out, &report)?;
+    if report.is_clean() { Ok(()) } else { Err(Failure::Found("the simulation found something wrong".into())) }
+}
+
+fn print_sim(out: Out, r: &SimReport) -> Result<(), Failure> {
+    if out.json {
+        let totals: serde_json::Map<_, _> = r.totals.iter().map(|(n, v)| (n.to_string(), json!(v))).collect();
+        println!(
+            "{}",
+            json!({ "seeds": r.seeds, "findings": r.findings, "not_deterministic": r.not_deterministic, "compared": r.compared,
+                "totals": totals, "zeros": r.zeros, "seconds": r.seconds, "seeds_per_minute": r.seeds_per_minute, "clean": r.is_clean() })
+        );
+        return Ok(());
+    }
+    print_findings(&r.findings);
+    for seed in &r.not_deterministic {
+        println!("seed {seed}: the second run differs from the first");
+    }
+    let rows: Vec<(String, String)> = r.totals.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+    table(&mut std::io::stdout().lock(), &rows)?;
+    for zero in &r.zeros {
+        println!("never happened: {zero}");
+    }
+    if let Some(trouble) = &r.second_process {
+        println!("second process: {trouble}");
+    }
+    println!(
+        "{} seeds in {:.1} s ({:.0} per minute), {} compared with a second run: {}",
+        r.seeds,
+        r.seconds,
+        r.seeds_per_minute,
+        r.compared,
+        if r.is_clean() { "0 lost, 0 half, 0 wrong, deterministic" } else { "WRONG" }
+    );
+    Ok(())
+}
+
+fn print_findings(findings: &[Finding]) {
+    for finding in findings {
+        println!("{finding}");
+    }
+}
+
+fn every_write(out: Out, a: &args::Sim, breakage: Option<Breakage>) -> Result<(), Failure> {
+    let mut options = EveryWriteOptions::new();
+    options.seed = a.seed.unwrap_or(a.first_seed);
+    options.jobs = jobs(a.jobs);
+    options.breakage = breakage;
+    let bar = out.progress("cuts", 0);
+    let report = sim::every_write(&options, |n| bar.set_position(n));
+    bar.finish_and_clear();
+    if out.json {
+        println!(
+            "{}",
+            json!({ "operations": report.operations, "findings": report.findings, "seconds": report.seconds })
+        );
+    } else {
+        print_findings(&report.findings);
+        println!("cut at each of {} device operations in {:.1} s", report.operations, report.seconds);
+    }
+    if report.findings.is_empty() { Ok(()) } else { Err(Failure::Found("a cut lost or invented something".into())) }
+}
+
+/// The simulation's second process.
+pub fn sim_child() -> Result<(), Failure> {
+    child_status(sim::child_main())
+}
+
+/// The torture's child process.
+pub fn torture_child() -> Result<(), Failure> {
+    child_status(torture::child_main())
+}
+
+fn child_status(code: i32) -> Result<(), Failure> {
+    if code == 0 { Ok(()) } else { Err(Failure::Failed(format!("child process: code {code}"))) }
+}
+
+pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
+    let child = Command::current(&[TORTURE_CHILD])?;
+    if let Some(mib) = a.big_log {
+        return big_log(out, a, mib, child);
+    }
+    let mut options = TortureOptions::new(&a.dir, child);
+    options.rounds = a.rounds;
+    options.threads = a.threads;
+    options.seed = a.seed;
+    options.cache_bytes = a.open.cache_mb << 20;
+    let bar = out.progress("kills", a.rounds.into());
+    let report = torture::run(&options, |p| {
+        bar.set_position(p.round.into());
+        bar.set_message(format!("kills, {} commits acknowledged", p.acknowledged));
+    })?;
+    bar.finish_and_clear();
+    if out.json {
+        println!(
+            "{}",
+            json!({ "rounds": report.rounds, "kills": report.kills, "kills_in_open": report.kills_in_open,
+                "acknowledged": report.acknowledged, "transfers": report.transfers, "recoveries": report.recoveries,
+                "groups_redone": report.groups_redone, "slowest_open_s": report.slowest_open_s, "seconds": report.seconds })
+        );
+    } else {
+        println!(
+            "{} kills ({} while opening), {} commits acknowledged, {} recoveries redid {} groups, slowest open {:.2} s, {:.0} s in all: \
+             every acknowledged commit is there, none is half there, check is clean",
+            report.kills,
+            report.kills_in_open,
+            report.acknowledged,
+            report.recoveries,
+            report.groups_redone,
+            report.slowest_open_s,
+            report.seconds
+        );
+    }
+    Ok(())
+}
+
+fn big_log(out: Out, a: &args::Torture, mib: u64, child: Command) -> Result<(), Failure> {
+    let mut options = BigLogOptions::new(&a.dir, child);
+    options.log_bytes = mib << 20;
+    options.threads = a.threads;
+    options.cache_bytes = a.open.cache_mb << 20;
+    let bar = out.progress("log written", mib << 20);
+    let report = torture::big_log(&options, |done, of| {
+        bar.set_length(of);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    if out.json {
+        println!(
+            "{}",
+            json!({ "log_bytes": report.log_bytes, "acknowledged": report.acknowledged, "redone_bytes": report.redone_bytes,
+                "groups": report.groups, "open_s": report.open_s, "bound_s": report.bound_s, "within": report.within })
+        );
+    } else {
+        println!(
+            "killed after {} of log; the open redid {} ({} groups) in {:.2} s; recovery bound {:.0} s",
+            bytes(report.log_bytes),
+            bytes(report.redone_bytes),
+            report.groups,
+            report.open_s,
+            report.bound_s
+        );
+    }
+    if report.within {
+        Ok(())
+    } else {
+        Err(Failure::Found("the open took longer than the recovery bound and 2 s".into()))
+    }
+}
