@@ -44,6 +44,89 @@ impl<'a> FrameRef<'a> {
         self.frame().pins.fetch_add(1, AcqRel);
         PagePin(*self)
     }
+
+    /// Latches the frame shared; the page in it may have become another one.
+    #[inline]
+    pub(super) fn read(self) -> PageRead<'a> {
+        self.frame().latch.lock_shared();
+        PageRead(self)
+    }
+
+    /// As [`FrameRef::read`], but gives up when the frame no longer holds `id`.
+    #[inline]
+    pub(super) fn read_while(self, id: PageId) -> Option<PageRead<'a>> {
+        let frame = self.frame();
+        frame.latch.lock_shared_while(|| frame.holds(id)).then(|| PageRead(self))
+    }
+
+    /// As [`FrameRef::lock`], but gives up when the frame no longer holds `id`.
+    #[inline]
+    pub(super) fn lock_while(self, id: PageId) -> Option<Exclusive<'a>> {
+        let frame = self.frame();
+        frame.latch.lock_exclusive_while(|| frame.holds(id)).then(|| Exclusive(self))
+    }
+
+    /// As [`FrameRef::read`], without waiting.
+    pub(super) fn try_read(self) -> Option<PageRead<'a>> {
+        self.frame().latch.try_lock_shared().then(|| PageRead(self))
+    }
+
+    /// Latches the frame exclusively; the page in it may have become another one.
+    #[inline]
+    pub(super) fn lock(self) -> Exclusive<'a> {
+        self.frame().latch.lock_exclusive();
+        Exclusive(self)
+    }
+
+    /// As [`FrameRef::lock`], without waiting.
+    pub(super) fn try_lock(self) -> Option<Exclusive<'a>> {
+        self.frame().latch.try_lock_exclusive().then(|| Exclusive(self))
+    }
+
+    /// Latches the frame exclusively if it can be taken away from its page now; no waiting.
+    pub(super) fn try_claim(self) -> Option<Exclusive<'a>> {
+        self.frame().try_claim().then(|| Exclusive(self))
+    }
+}
+
+/// A frame under its exclusive latch while the pool itself works on it. It is unlatched by [`Exclusive::unlatch`] only: dropped
+/// by a panic or a power cut it stays latched, for nobody could trust what it holds.
+#[must_use = "a frame dropped latched stays latched"]
+pub(super) struct Exclusive<'a>(FrameRef<'a>);
+
+impl<'a> Exclusive<'a> {
+    pub(super) fn at(&self) -> FrameRef<'a> {
+        self.0
+    }
+
+    pub(super) fn frame(&self) -> &'a Frame {
+        self.0.frame()
+    }
+
+    /// The page's bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: self holds the exclusive latch, and gives no mutable access.
+        unsafe { self.0.bytes() }
+    }
+
+    #[inline]
+    pub(super) fn unlatch(self) {
+        // SAFETY: self holds the exclusive latch and is gone.
+        unsafe { self.frame().latch.unlock_exclusive() }
+    }
+
+    /// Hands the latch to a user of the pool.
+    #[inline]
+    pub(super) fn into_write(self, fresh: bool) -> PageWrite<'a> {
+        PageWrite { at: self.0, fresh }
+    }
+
+    /// Pins the page, then unlatches it.
+    pub(super) fn into_pin(self) -> PagePin<'a> {
+        let pin = self.0.pin();
+        self.unlatch();
+        pin
+    }
 }
 
 /// A page under its shared latch.
@@ -61,12 +144,6 @@ pub struct PageWrite<'a> {
 pub struct PagePin<'a>(FrameRef<'a>);
 
 impl<'a> PageRead<'a> {
-    /// Wraps a shared latch that the caller holds.
-    #[inline]
-    pub(super) fn held(at: FrameRef<'a>) -> PageRead<'a> {
-        PageRead(at)
-    }
-
     /// The whole page, header included.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -101,12 +178,6 @@ impl Drop for PageRead<'_> {
 }
 
 impl<'a> PageWrite<'a> {
-    /// Wraps an exclusive latch that the caller holds.
-    #[inline]
-    pub(super) fn held(at: FrameRef<'a>, fresh: bool) -> PageWrite<'a> {
-        PageWrite { at, fresh }
-    }
-
     /// The whole page, header included.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -173,37 +244,33 @@ impl Drop for PageWrite<'_> {
         if frame.kind.load(Relaxed) != kind {
             frame.kind.store(kind, Relaxed);
         }
-        if self.fresh && !frame.is(DIRTY) {
-            if self.at.pool.forget_fresh(self.at) {
-                return;
-            }
+        let freed = self.fresh && !frame.is(DIRTY) && self.at.pool.forget_fresh(self.at);
+        if self.fresh && !freed && !frame.is(DIRTY) {
             frame.state.fetch_or(STALE, AcqRel);
         }
         // SAFETY: self holds the exclusive latch.
         unsafe { frame.latch.unlock_exclusive() }
+        if freed {
+            self.at.inst.frame_freed();
+        }
     }
 }
 
 impl<'a> PagePin<'a> {
-    /// Wraps a pin that the caller holds.
-    pub(super) fn held(at: FrameRef<'a>) -> PagePin<'a> {
-        PagePin(at)
-    }
-
     /// Latches the page shared.
     pub fn read(&self) -> PageRead<'a> {
         let at = self.0;
-        at.frame().latch.lock_shared();
+        let read = at.read();
         at.inst.hit(at.slot, at.id(), at.pool.counters());
-        PageRead(at)
+        read
     }
 
     /// Latches the page exclusively.
     pub fn write(&self) -> PageWrite<'a> {
         let at = self.0;
-        at.frame().latch.lock_exclusive();
+        let write = at.lock().into_write(false);
         at.inst.hit(at.slot, at.id(), at.pool.counters());
-        PageWrite::held(at, false)
+        write
     }
 
     /// The page's id.

@@ -3,8 +3,10 @@
 //! Lock order: a frame's latch comes before the instance's lock. Under the lock latches are only tried, no device or log is
 //! waited for, and no other lock is taken.
 
+use super::Pool;
 use super::config::{HIT_STRIPES, PoolConfig};
 use super::frame::{DIRTY, Frame, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, WRITING};
+use super::guard::Exclusive;
 use super::hits::{HitBuffers, Pushed};
 use super::policy::{self, Ask, Load, Replacement, Slot, Unlink};
 use super::stats::{Counters, KINDS};
@@ -227,22 +229,26 @@ impl Instance {
         lists.policy.unlink(slot, how);
     }
 
-    /// Finds a victim, latches its frame exclusively and unlinks it from the policy; the page is still in the table.
-    pub(super) fn claim_victim(&self, lists: &mut Lists, ask: Ask, stats: &Counters) -> Option<Slot> {
-        self.drain_hits(lists, stats);
-        let slot = lists.policy.victim(ask, &mut |slot| self.frame(slot).try_claim())?;
+    /// Finds a victim, latches its frame and unlinks it from the policy; the page is still in the table.
+    pub(super) fn claim_victim<'a>(&'a self, pool: &'a Pool, lists: &mut Lists, ask: Ask) -> Option<Exclusive<'a>> {
+        self.drain_hits(lists, pool.counters());
+        let mut claimed = None;
+        let slot = lists.policy.victim(ask, &mut |slot| {
+            claimed = pool.at(self, slot).try_claim();
+            claimed.is_some()
+        })?;
         self.unlink(lists, slot, Unlink::Evicted);
-        Some(slot)
+        claimed
     }
 
-    /// Latches a frame exclusively and unlinks its page from the policy, if that page may be evicted now.
-    pub(super) fn claim(&self, lists: &mut Lists, slot: Slot, how: Unlink) -> bool {
-        let frame = self.frame(slot);
-        let claimed = frame.is(KNOWN) && frame.try_claim();
-        if claimed {
-            self.unlink(lists, slot, how);
+    /// Latches a frame and unlinks its page from the policy as a victim, if that page may be evicted now.
+    pub(super) fn claim<'a>(&'a self, pool: &'a Pool, lists: &mut Lists, slot: Slot) -> Option<Exclusive<'a>> {
+        if !self.frame(slot).is(KNOWN) {
+            return None;
         }
-        claimed
+        let held = pool.at(self, slot).try_claim()?;
+        self.unlink(lists, slot, Unlink::Evicted);
+        Some(held)
     }
 
     /// The store told the cost class of a resident page; `wrote` if it did so as the result of a write.
@@ -301,7 +307,7 @@ impl Instance {
     }
 
     /// See [`crate::buffer::Pool::check_quiescent`].
-    pub(super) fn check_quiescent(&self) {
+    pub(super) fn check_quiescent(&self, pool: &Pool) {
         let lists = self.lock();
         lists.policy.check();
         let mut resident = 0;
@@ -311,9 +317,7 @@ impl Instance {
             let id = frame.page.load(Acquire);
             assert_eq!(frame.pins.load(Acquire), 0, "page {id} is pinned");
             assert!(!frame.is(WRITING), "page {id} is being written");
-            assert!(frame.latch.try_lock_exclusive(), "page {id} is latched");
-            // SAFETY: locked just above.
-            unsafe { frame.latch.unlock_exclusive() };
+            pool.at(self, slot).try_lock().unwrap_or_else(|| panic!("page {id} is latched")).unlatch();
             if id == NO_PAGE {
                 assert!(lists.free.contains(&slot), "an empty frame is not on the free list");
                 assert!(!frame.is(DIRTY | KNOWN), "an empty frame is dirty or known to the policy");

@@ -6,9 +6,9 @@
 
 use super::Pool;
 use super::frame::{MISSED, PREFETCHED, STALE};
-use super::guard::{PagePin, PageWrite};
+use super::guard::{Exclusive, FrameRef, PagePin, PageWrite};
 use super::instance::Instance;
-use super::policy::{Ask, Load, Slot};
+use super::policy::{Ask, Load};
 use crate::error::{Error, Result};
 use varve_device::DeviceError;
 use varve_rt::atomic::Ordering::*;
@@ -17,9 +17,9 @@ use varve_volume::{CostClass, PageId, PageIo, ReadWhy, VolumeError, page};
 impl Pool {
     /// Loads a page that was not found; `None` when somebody else has or did meanwhile (look again).
     pub(super) fn fault(&self, id: PageId) -> Result<Option<PagePin<'_>>> {
-        let Some((inst, slot)) = self.latch_new_frame(id)? else { return Ok(None) };
+        let Some(held) = self.latch_new_frame(id)? else { return Ok(None) };
         self.note_miss(id);
-        let frame = inst.frame(slot);
+        let frame = held.frame();
         // SAFETY: the frame is latched exclusively until the read was waited for; frames are page_size bytes each, aligned
         // to 4096.
         let read = unsafe { PageIo::read(id, ReadWhy::Demand, frame.data()) };
@@ -28,15 +28,11 @@ impl Pool {
             Ok(class) => {
                 frame.count_demand();
                 frame.state.fetch_or(MISSED, AcqRel);
-                self.finish_load(inst, slot, id, Load::Demand, class);
-                frame.pins.fetch_add(1, AcqRel);
-                let pin = PagePin::held(self.at(inst, slot));
-                // SAFETY: latched by `latch_new_frame`.
-                unsafe { frame.latch.unlock_exclusive() };
-                Ok(Some(pin))
+                self.finish_load(&held, Load::Demand, class);
+                Ok(Some(held.into_pin()))
             }
             Err(e) => {
-                self.abandon_load(inst, slot);
+                self.abandon_load(held);
                 Err(volume_error(e))
             }
         }
@@ -44,60 +40,57 @@ impl Pool {
 
     /// A frame published for `id`, latched, known to the policy, contents undefined (but initialised).
     pub(super) fn empty_page(&self, id: PageId) -> Result<Option<PageWrite<'_>>> {
-        let Some((inst, slot)) = self.latch_new_frame(id)? else { return Ok(None) };
+        let Some(held) = self.latch_new_frame(id)? else { return Ok(None) };
+        let FrameRef { inst, slot, .. } = held.at();
         inst.loaded(&mut inst.lock(), slot, id, Load::Demand, CostClass::default());
-        Ok(Some(PageWrite::held(self.at(inst, slot), true)))
+        Ok(Some(held.into_write(true)))
     }
 
-    /// Finds a frame and publishes it for `id`, latched exclusively. `None` when the page is resident (or being loaded).
-    fn latch_new_frame(&self, id: PageId) -> Result<Option<(&Instance, Slot)>> {
+    /// Finds a frame and publishes it for `id`. `None` when the page is resident (or being loaded).
+    fn latch_new_frame(&self, id: PageId) -> Result<Option<Exclusive<'_>>> {
         let inst = self.instance(id);
-        {
-            let _lists = inst.lock();
-            if inst.table.find(&inst.frames, id).is_some() {
-                return Ok(None);
-            }
+        if inst.find(id).is_some() {
+            return Ok(None);
         }
-        let slot = self.victim.take_frame(self, inst, id)?;
-        Ok(self.publish(inst, slot, id).then_some((inst, slot)))
+        let held = self.victim.take_frame(self, inst, id)?;
+        Ok(self.publish(held, id))
     }
 
-    /// Publishes an empty latched frame; false (and the frame is free again) when the page has become resident.
-    pub(super) fn publish(&self, inst: &Instance, slot: Slot, id: PageId) -> bool {
-        let published = inst.publish(&mut inst.lock(), slot, id);
-        if !published {
-            // SAFETY: the frame came latched exclusively from the victim strategy.
-            unsafe { inst.frame(slot).latch.unlock_exclusive() };
-            inst.free(slot);
+    /// Publishes an empty frame; `None` (and the frame is free again) when the page has become resident.
+    pub(super) fn publish<'a>(&self, held: Exclusive<'a>, id: PageId) -> Option<Exclusive<'a>> {
+        let FrameRef { inst, slot, .. } = held.at();
+        if inst.publish(&mut inst.lock(), slot, id) {
+            return Some(held);
         }
-        published
+        held.unlatch();
+        inst.free(slot);
+        None
     }
 
     /// The page is in its frame: statistics, policy.
-    pub(super) fn finish_load(&self, inst: &Instance, slot: Slot, id: PageId, how: Load, class: CostClass) {
-        let frame = inst.frame(slot);
-        // SAFETY: the caller holds the exclusive latch.
-        let kind = page::kind(unsafe { self.at(inst, slot).bytes() });
-        frame.kind.store(kind, Relaxed);
+    pub(super) fn finish_load(&self, held: &Exclusive<'_>, how: Load, class: CostClass) {
+        let FrameRef { inst, slot, .. } = held.at();
+        let kind = page::kind(held.bytes());
+        held.frame().kind.store(kind, Relaxed);
         let counters = self.counters.kind(kind);
         match how {
             Load::Demand => counters.misses.inc(),
             Load::Prefetch => counters.prefetched.inc(),
         }
-        inst.loaded(&mut inst.lock(), slot, id, how, class);
+        inst.loaded(&mut inst.lock(), slot, held.at().id(), how, class);
     }
 
     /// The page could not be read: its frame is free again.
-    pub(super) fn abandon_load(&self, inst: &Instance, slot: Slot) {
+    pub(super) fn abandon_load(&self, held: Exclusive<'_>) {
+        let FrameRef { inst, slot, .. } = held.at();
         self.counters.read_errors.inc();
         inst.withdraw(&mut inst.lock(), slot);
-        // SAFETY: the caller holds the exclusive latch and gives it up.
-        unsafe { inst.frame(slot).latch.unlock_exclusive() };
+        held.unlatch();
         inst.free(slot);
     }
 
-    /// Takes a free frame, latched exclusively.
-    pub(super) fn pop_free(&self, inst: &Instance) -> Option<Slot> {
+    /// Takes a free frame.
+    pub(super) fn pop_free<'a>(&'a self, inst: &'a Instance) -> Option<Exclusive<'a>> {
         let (slot, low) = {
             let mut lists = inst.lock();
             let slot = lists.free.pop()?;
@@ -107,43 +100,40 @@ impl Pool {
             inst.wake_cleaner();
         }
         // Nobody keeps the latch of an empty frame: a lookup that came too late lets go at once.
-        inst.frame(slot).latch.lock_exclusive();
-        Some(slot)
+        Some(self.at(inst, slot).lock())
     }
 
-    /// Evicts a clean page found by the policy; its frame is empty and latched exclusively.
-    pub(super) fn evict_clean(&self, inst: &Instance, ask: Ask) -> Option<Slot> {
-        let slot = inst.claim_victim(&mut inst.lock(), ask, &self.counters)?;
-        self.offer(inst, slot);
-        self.empty_victim(inst, slot);
-        Some(slot)
+    /// Evicts a clean page found by the policy; its frame is empty.
+    pub(super) fn evict_clean<'a>(&'a self, inst: &'a Instance, ask: Ask) -> Option<Exclusive<'a>> {
+        let held = inst.claim_victim(self, &mut inst.lock(), ask)?;
+        self.empty_victim(&held);
+        Some(held)
     }
 
-    /// Offers a clean page that is about to be evicted to the store. The frame is latched exclusively, so nobody can load the
-    /// page anew, change and write it before the store has seen these bytes.
-    pub(super) fn offer(&self, inst: &Instance, slot: Slot) {
-        let at = self.at(inst, slot);
-        if inst.frame(slot).is(STALE) {
-            return;
+    /// Takes the page out of a claimed victim: clean, unlinked from the policy.
+    pub(super) fn empty_victim(&self, held: &Exclusive<'_>) {
+        let FrameRef { inst, slot, .. } = held.at();
+        let frame = held.frame();
+        if !frame.is(STALE) {
+            self.offer(held);
         }
-        // SAFETY: latched exclusively by the caller.
-        let taken = self.store().evict_clean(at.id(), unsafe { at.bytes() }, inst.frame(slot).take_usage());
-        let counters = &self.counters;
-        if taken {
-            counters.evict_clean_taken.inc()
-        } else {
-            counters.evict_clean_declined.inc()
-        }
-        counters.kind(inst.frame(slot).kind.load(Relaxed)).evicted_clean.inc();
-    }
-
-    /// Takes the page out of a claimed victim.
-    pub(super) fn empty_victim(&self, inst: &Instance, slot: Slot) {
-        let frame = inst.frame(slot);
         if frame.is(PREFETCHED) {
             self.counters.kind(frame.kind.load(Relaxed)).prefetch_wasted.inc();
         }
         inst.withdraw(&mut inst.lock(), slot);
+    }
+
+    /// Offers a clean page that is about to be evicted to the store. The frame is latched exclusively, so nobody can load the
+    /// page anew, change and write it before the store has seen these bytes.
+    fn offer(&self, held: &Exclusive<'_>) {
+        let frame = held.frame();
+        let counters = &self.counters;
+        if self.store().evict_clean(held.at().id(), held.bytes(), frame.take_usage()) {
+            counters.evict_clean_taken.inc();
+        } else {
+            counters.evict_clean_declined.inc();
+        }
+        counters.kind(frame.kind.load(Relaxed)).evicted_clean.inc();
     }
 }
 

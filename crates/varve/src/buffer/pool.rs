@@ -4,7 +4,7 @@
 use super::cleaner::Cleaners;
 use super::config::PoolConfig;
 use super::frame::{Arena, DIRTY, STALE, WRITING};
-use super::guard::{FrameRef, PagePin, PageRead, PageWrite};
+use super::guard::{Exclusive, FrameRef, PagePin, PageRead, PageWrite};
 use super::instance::Instance;
 use super::policy::{Slot, Unlink};
 use super::prefetch::Prefetcher;
@@ -150,14 +150,10 @@ impl Pool {
     pub fn read_resident(&self, id: PageId) -> Option<PageRead<'_>> {
         let inst = self.instance(id);
         while let Some(slot) = inst.find(id) {
-            let frame = inst.frame(slot);
             // While we wait the frame may be given to another page, even to one above those that the caller has latched: to
             // wait for that could be to wait for ourselves.
-            if !frame.latch.lock_shared_while(|| frame.holds(id)) {
-                continue;
-            }
-            let read = PageRead::held(self.at(inst, slot));
-            if frame.holds(id) {
+            let Some(read) = self.at(inst, slot).read_while(id) else { continue };
+            if inst.frame(slot).holds(id) {
                 inst.hit(slot, id, &self.counters);
                 return Some(read);
             }
@@ -168,25 +164,21 @@ impl Pool {
     /// Latches the page exclusively if it is resident. Waits for the latch only.
     #[inline]
     pub fn write_resident(&self, id: PageId) -> Option<PageWrite<'_>> {
-        let (inst, slot) = self.latch_resident(id)?;
-        inst.hit(slot, id, &self.counters);
-        Some(PageWrite::held(self.at(inst, slot), false))
+        let held = self.latch_resident(id)?;
+        held.at().inst.hit(held.at().slot, id, &self.counters);
+        Some(held.into_write(false))
     }
 
     /// Takes the exclusive latch of a resident page.
-    fn latch_resident(&self, id: PageId) -> Option<(&Instance, Slot)> {
+    fn latch_resident(&self, id: PageId) -> Option<Exclusive<'_>> {
         let inst = self.instance(id);
         while let Some(slot) = inst.find(id) {
-            let frame = inst.frame(slot);
             // See `read_resident`.
-            if !frame.latch.lock_exclusive_while(|| frame.holds(id)) {
-                continue;
+            let Some(held) = self.at(inst, slot).lock_while(id) else { continue };
+            if held.frame().holds(id) {
+                return Some(held);
             }
-            if frame.holds(id) {
-                return Some((inst, slot));
-            }
-            // SAFETY: locked just above.
-            unsafe { frame.latch.unlock_exclusive() };
+            held.unlatch();
         }
         None
     }
@@ -227,14 +219,14 @@ impl Pool {
     /// evicted, but is no longer dirty. Waits for the page's latch and for a write of it under way, so that afterwards the store
     /// may be told that the page is free. True when somebody still has it pinned.
     pub fn discard(&self, id: PageId) -> bool {
-        while let Some((inst, slot)) = self.latch_resident(id) {
-            let frame = inst.frame(slot);
+        while let Some(held) = self.latch_resident(id) {
+            let FrameRef { inst, slot, .. } = held.at();
+            let frame = held.frame();
             let mut lists = inst.lock();
             inst.undirty(&mut lists, slot);
             frame.state.fetch_or(STALE, AcqRel);
             if frame.is(WRITING) {
-                // SAFETY: latched by `latch_resident`.
-                unsafe { frame.latch.unlock_exclusive() };
+                held.unlatch();
                 inst.wait_for_write(&mut lists, Duration::from_millis(100));
                 continue;
             }
@@ -245,8 +237,7 @@ impl Pool {
                 inst.withdraw(&mut lists, slot);
             }
             drop(lists);
-            // SAFETY: latched by `latch_resident`.
-            unsafe { frame.latch.unlock_exclusive() };
+            held.unlatch();
             if gone {
                 inst.free(slot);
             }
@@ -264,8 +255,8 @@ impl Pool {
         })
     }
 
-    /// A page made by `create` was dropped before any change: takes it out again, and the latch with it, unless it is in use.
-    /// Never waits, as it is called by a destructor.
+    /// A page made by `create` is dropped before any change, still latched: takes it out again, unless it is in use. Its frame is on
+    /// the free list then. Never waits, as it is called by a destructor.
     pub(super) fn forget_fresh(&self, at: FrameRef<'_>) -> bool {
         let FrameRef { inst, slot, .. } = at;
         let frame = at.frame();
@@ -276,10 +267,6 @@ impl Pool {
         inst.unlink(&mut lists, slot, Unlink::Discarded);
         inst.withdraw(&mut lists, slot);
         lists.free.push(slot);
-        drop(lists);
-        // SAFETY: the caller holds the latch and gives it up with a true result.
-        unsafe { frame.latch.unlock_exclusive() };
-        inst.frame_freed();
         true
     }
 
@@ -297,13 +284,14 @@ impl Pool {
 
     fn latch_for_create(&self, id: PageId) -> Result<PageWrite<'_>> {
         loop {
-            if let Some((inst, slot)) = self.latch_resident(id) {
+            if let Some(held) = self.latch_resident(id) {
+                let FrameRef { inst, slot, .. } = held.at();
                 inst.hit(slot, id, &self.counters);
-                if inst.frame(slot).is(DIRTY) {
+                if held.frame().is(DIRTY) {
                     // What was there before is given up, as by `discard`.
                     inst.undirty(&mut inst.lock(), slot);
                 }
-                return Ok(PageWrite::held(self.at(inst, slot), true));
+                return Ok(held.into_write(true));
             }
             if let Some(page) = self.empty_page(id)? {
                 self.counters.kind(0).created.inc();
@@ -377,7 +365,7 @@ impl Pool {
     #[doc(hidden)]
     pub fn check_quiescent(&self) {
         for inst in &self.instances {
-            inst.check_quiescent();
+            inst.check_quiescent(self);
         }
     }
 }

@@ -9,7 +9,8 @@
 
 use super::Pool;
 use super::config::ReadAhead;
-use super::policy::{Ask, Load, Slot};
+use super::guard::Exclusive;
+use super::policy::{Ask, Load};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use varve_rt::atomic::{AtomicBool, Ordering::*};
@@ -111,9 +112,9 @@ impl Detector {
 }
 
 /// A batch of reads under way: the frames are latched.
-struct Reading {
+struct Reading<'a> {
     ticket: PageTicket,
-    pages: Vec<(PageId, Slot)>,
+    frames: Vec<Exclusive<'a>>,
 }
 
 impl Pool {
@@ -156,53 +157,43 @@ impl Pool {
     }
 
     /// Begins the reads of those pages that are not resident and for which there is a frame.
-    fn begin_prefetch(&self, ids: &[PageId]) -> Option<Reading> {
-        let mut pages = Vec::new();
-        for &id in ids {
-            if let Some(slot) = self.frame_for_prefetch(id) {
-                pages.push((id, slot));
-            }
-        }
-        if pages.is_empty() {
+    fn begin_prefetch<'a>(&'a self, ids: &[PageId]) -> Option<Reading<'a>> {
+        let frames: Vec<_> = ids.iter().filter_map(|id| self.frame_for_prefetch(*id)).collect();
+        if frames.is_empty() {
             return None;
         }
-        let request = |&(id, slot): &(PageId, Slot)| {
-            // SAFETY: the frame is latched exclusively until `end_prefetch` has waited for the read.
-            unsafe { PageIo::read(id, ReadWhy::Prefetch, self.instance(id).frame(slot).data()) }
+        let request = |held: &Exclusive<'_>| {
+            // SAFETY: the frame stays latched exclusively until `end_prefetch` has waited for the read.
+            unsafe { PageIo::read(held.at().id(), ReadWhy::Prefetch, held.frame().data()) }
         };
-        let ticket = self.store().submit(pages.iter().map(request).collect());
+        let ticket = self.store().submit(frames.iter().map(request).collect());
         self.counters.prefetch_batches.inc();
-        Some(Reading { ticket, pages })
+        Some(Reading { ticket, frames })
     }
 
-    fn frame_for_prefetch(&self, id: PageId) -> Option<Slot> {
+    fn frame_for_prefetch(&self, id: PageId) -> Option<Exclusive<'_>> {
         let inst = self.instance(id);
-        {
-            let _lists = inst.lock();
-            if inst.table.find(&inst.frames, id).is_some() {
-                return None;
-            }
+        if inst.find(id).is_some() {
+            return None;
         }
         let ask = Ask { depth: 100, resume: false, cold_only: false, incoming: Some(id) };
-        let Some(slot) = self.pop_free(inst).or_else(|| self.evict_clean(inst, ask)) else {
+        let held = self.pop_free(inst).or_else(|| self.evict_clean(inst, ask));
+        if held.is_none() {
             self.counters.prefetch_dropped.inc();
-            return None;
-        };
-        self.publish(inst, slot, id).then_some(slot)
+        }
+        self.publish(held?, id)
     }
 
-    fn end_prefetch(&self, reading: Reading) {
-        let Reading { mut ticket, pages } = reading;
-        for (i, (id, slot)) in pages.into_iter().enumerate() {
-            let inst = self.instance(id);
+    fn end_prefetch(&self, reading: Reading<'_>) {
+        let Reading { mut ticket, frames } = reading;
+        for (i, held) in frames.into_iter().enumerate() {
             match ticket.wait(i) {
                 Ok(class) => {
-                    self.finish_load(inst, slot, id, Load::Prefetch, class);
-                    // SAFETY: latched by `frame_for_prefetch`.
-                    unsafe { inst.frame(slot).latch.unlock_exclusive() };
+                    self.finish_load(&held, Load::Prefetch, class);
+                    held.unlatch();
                 }
                 // Whoever needs the page will meet the error.
-                Err(_) => self.abandon_load(inst, slot),
+                Err(_) => self.abandon_load(held),
             }
         }
     }
@@ -238,29 +229,29 @@ mod tests {
     use super::*;
     use crate::buffer::PoolConfig;
 
-    fn ahead(linear: u32, random: u32, misses: &[u64]) -> Vec<Range<u64>> {
+    fn ahead(linear: u32, random: u32, misses: &[u64]) -> Vec<(u64, u64)> {
         let defaults = PoolConfig::new(4096, 64).read_ahead;
         let config = ReadAhead { linear_threshold: linear, window: 8, random_threshold: random, ..defaults };
         let mut detector = Detector::default();
-        misses.iter().filter_map(|p| detector.miss(*p, &config)).collect()
+        misses.iter().filter_map(|p| detector.miss(*p, &config)).map(|r| (r.start, r.end)).collect()
     }
 
     #[test]
     fn a_run_reads_ahead_and_goes_on_where_its_window_ends() {
         assert_eq!(ahead(3, 0, &[10, 11]), []);
-        assert_eq!(ahead(3, 0, &[10, 11, 12]), [13..21]);
-        assert_eq!(ahead(3, 0, &[10, 11, 12, 21]), [13..21, 22..30]);
+        assert_eq!(ahead(3, 0, &[10, 11, 12]), [(13, 21)]);
+        assert_eq!(ahead(3, 0, &[10, 11, 12, 21]), [(13, 21), (22, 30)]);
         // A page of the window that was not read in time does not ask for the same pages again.
-        assert_eq!(ahead(3, 0, &[10, 11, 12, 14]), [13..21, 21..23]);
-        assert_eq!(ahead(3, 0, &[10, 50, 11, 51, 12, 52]), [13..21, 53..61], "two runs at once");
+        assert_eq!(ahead(3, 0, &[10, 11, 12, 14]), [(13, 21), (21, 23)]);
+        assert_eq!(ahead(3, 0, &[10, 50, 11, 51, 12, 52]), [(13, 21), (53, 61)], "two runs at once");
         assert_eq!(ahead(3, 0, &[12, 11, 10, 9]), []);
         assert_eq!(ahead(0, 0, &[10, 11, 12, 13]), [], "off");
     }
 
     #[test]
     fn enough_misses_in_an_extent_read_the_rest() {
-        assert_eq!(ahead(0, 3, &[130, 70, 190, 150]), [128..192]);
-        assert_eq!(ahead(0, 3, &[130, 150, 190, 131, 132]), [128..192], "once");
+        assert_eq!(ahead(0, 3, &[130, 70, 190, 150]), [(128, 192)]);
+        assert_eq!(ahead(0, 3, &[130, 150, 190, 131, 132]), [(128, 192)], "once");
         assert_eq!(ahead(0, 3, &[0, 64, 128, 192]), []);
     }
 }

@@ -10,10 +10,10 @@
 
 use super::Pool;
 use super::frame::{DIRTY, WRITING};
-use super::guard::FrameRef;
+use super::guard::{FrameRef, PageRead};
 use super::instance::Instance;
 use super::load::volume_error;
-use super::policy::{Slot, Unlink};
+use super::policy::Slot;
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -99,18 +99,19 @@ impl<'a> Writer<'a> {
     pub(super) fn add(&mut self, inst: &'a Instance, slot: Slot, latch: Latch) -> bool {
         let buf = self.buffer();
         let at = self.pool.at(inst, slot);
-        let frame = at.frame();
-        if !frame.latch.try_lock_shared() {
-            if latch == Latch::Skip {
+        let page = match (at.try_read(), latch) {
+            (Some(page), _) => page,
+            (None, Latch::Skip) => {
                 self.pool.staging.give(buf);
                 return false;
             }
-            self.drain();
-            frame.latch.lock_shared();
-        }
-        let copied = self.copy(at, buf);
-        // SAFETY: locked above.
-        unsafe { frame.latch.unlock_shared() };
+            (None, Latch::Wait) => {
+                self.drain();
+                at.read()
+            }
+        };
+        let copied = self.copy(at, &page, buf);
+        drop(page);
         let mut staged = match copied {
             Ok(staged) => staged,
             Err(buf) => {
@@ -141,10 +142,9 @@ impl<'a> Writer<'a> {
     }
 
     /// Copies a latched page, if it is to be written.
-    fn copy(&mut self, at: FrameRef<'a>, mut buf: AlignedBuf) -> Result<Staged<'a>, AlignedBuf> {
+    fn copy(&mut self, at: FrameRef<'a>, page: &PageRead<'a>, mut buf: AlignedBuf) -> Result<Staged<'a>, AlignedBuf> {
         let frame = at.frame();
-        // SAFETY: the caller holds the shared latch.
-        let bytes = unsafe { at.bytes() };
+        let bytes = page.bytes();
         if frame.is(DIRTY) && self.pool.never_covered(page::lsn(bytes)) {
             self.outcome.uncovered += 1;
             return Err(buf);
@@ -224,12 +224,13 @@ impl<'a> Writer<'a> {
         inst.set_class(&mut lists, slot, class, Some(self.why), &pool.counters);
         if !clean {
             pool.counters.redirtied.inc();
-        } else if self.evict && inst.claim(&mut lists, slot, Unlink::Evicted) {
+        } else if self.evict
+            && let Some(held) = inst.claim(pool, &mut lists, slot)
+        {
             kind.evicted_dirty.inc();
             inst.withdraw(&mut lists, slot);
             lists.free.push(slot);
-            // SAFETY: latched exclusively by `claim`.
-            unsafe { frame.latch.unlock_exclusive() };
+            held.unlatch();
         }
         drop(lists);
         inst.writes_ended();

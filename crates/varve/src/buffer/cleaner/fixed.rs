@@ -7,7 +7,7 @@
 use super::{Cleaner, Pass};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
-use crate::buffer::policy::{Slot, Unlink};
+use crate::buffer::policy::Slot;
 use crate::buffer::writer::{Latch, Writer};
 use varve_volume::WriteWhy;
 
@@ -51,12 +51,8 @@ fn coldest(pool: &Pool, inst: &Instance) -> (Vec<Slot>, Vec<Slot>) {
 
 /// Evicts the page in a frame if it is still clean and unused.
 fn evict(pool: &Pool, inst: &Instance, slot: Slot) {
-    if !inst.claim(&mut inst.lock(), slot, Unlink::Evicted) {
-        return;
-    }
-    pool.offer(inst, slot);
-    pool.empty_victim(inst, slot);
-    // SAFETY: latched exclusively by `claim`.
-    unsafe { inst.frame(slot).latch.unlock_exclusive() };
+    let Some(held) = inst.claim(pool, &mut inst.lock(), slot) else { return };
+    pool.empty_victim(&held);
+    held.unlatch();
     inst.free(slot);
 }

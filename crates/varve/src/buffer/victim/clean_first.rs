@@ -7,8 +7,9 @@
 
 use super::VictimStrategy;
 use crate::buffer::Pool;
+use crate::buffer::guard::Exclusive;
 use crate::buffer::instance::Instance;
-use crate::buffer::policy::{Ask, Slot};
+use crate::buffer::policy::Ask;
 use crate::error::{Error, Result};
 use std::time::Duration;
 use varve_rt::Instant;
@@ -20,7 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(10);
 pub(super) struct CleanFirst;
 
 impl VictimStrategy for CleanFirst {
-    fn take_frame(&self, pool: &Pool, inst: &Instance, incoming: PageId) -> Result<Slot> {
+    fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Exclusive<'a>> {
         if let Some(slot) = sweep(pool, inst, incoming) {
             return Ok(slot);
         }
@@ -45,7 +46,7 @@ impl VictimStrategy for CleanFirst {
     }
 }
 
-fn sweep(pool: &Pool, inst: &Instance, incoming: PageId) -> Option<Slot> {
+fn sweep<'a>(pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Option<Exclusive<'a>> {
     let ask = Ask { depth: usize::MAX, resume: true, cold_only: true, incoming: Some(incoming) };
     // A sweep that reached the midpoint starts again at the cold end, once.
     let evict = || pool.evict_clean(inst, ask);
@@ -54,7 +55,7 @@ fn sweep(pool: &Pool, inst: &Instance, incoming: PageId) -> Option<Slot> {
 
 /// What keeps the pool alive where the paper's rule alone would wait for ever: no cleaner runs (the pool is not started, or
 /// stopped), or all of the cold part is pinned.
-fn last_resort(pool: &Pool, inst: &Instance, began: Instant, incoming: PageId) -> Option<Slot> {
+fn last_resort<'a>(pool: &'a Pool, inst: &'a Instance, began: Instant, incoming: PageId) -> Option<Exclusive<'a>> {
     if !pool.cleaners.running() && !pool.flush_single(inst).unwrap_or(false) {
         return None;
     }

@@ -9,15 +9,15 @@ mod spf;
 
 use super::Pool;
 use super::config::PoolConfig;
+use super::guard::Exclusive;
 use super::instance::Instance;
-use super::policy::Slot;
 use crate::error::Result;
 use varve_volume::PageId;
 
 /// How misses get frames.
 pub(super) trait VictimStrategy: Send + Sync {
-    /// An empty frame of `inst` for page `incoming`, exclusively latched. Fails when none can be had.
-    fn take_frame(&self, pool: &Pool, inst: &Instance, incoming: PageId) -> Result<Slot>;
+    /// An empty frame of `inst` for page `incoming`, latched. Fails when none can be had.
+    fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Exclusive<'a>>;
 }
 
 /// One line per strategy.

@@ -7,8 +7,9 @@
 
 use super::VictimStrategy;
 use crate::buffer::Pool;
+use crate::buffer::guard::Exclusive;
 use crate::buffer::instance::Instance;
-use crate::buffer::policy::{Ask, Slot};
+use crate::buffer::policy::Ask;
 use crate::error::{Error, Result};
 use std::time::Duration;
 use varve_rt::Instant;
@@ -22,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(10);
 pub(super) struct SinglePageFlush;
 
 impl VictimStrategy for SinglePageFlush {
-    fn take_frame(&self, pool: &Pool, inst: &Instance, incoming: PageId) -> Result<Slot> {
+    fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Exclusive<'a>> {
         let resume = Ask { depth: FIRST_SCAN, resume: true, cold_only: false, incoming: Some(incoming) };
         if let Some(slot) = pool.pop_free(inst) {
             return Ok(slot);
@@ -41,7 +42,7 @@ impl VictimStrategy for SinglePageFlush {
     }
 }
 
-fn stalled(pool: &Pool, inst: &Instance, incoming: PageId, began: Instant) -> Result<Slot> {
+fn stalled<'a>(pool: &'a Pool, inst: &'a Instance, incoming: PageId, began: Instant) -> Result<Exclusive<'a>> {
     let whole = Ask { depth: usize::MAX, resume: false, cold_only: false, incoming: Some(incoming) };
     for round in 1u64.. {
         inst.wake_cleaner();
