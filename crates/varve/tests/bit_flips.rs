@@ -77,7 +77,7 @@ fn read(db: &Db, rows: &[Rows; 2]) -> Result<(), Error> {
         }
         let snapshot = db.snapshot()?;
         let mut expected = rows.iter();
-        for row in snapshot.scan::<Vec<u8>>(&space, ..) {
+        for row in snapshot.scan(&space, ..)? {
             match row {
                 Ok((key, value)) => assert_eq!(expected.next(), Some((&key, &value)), "a wrong row"),
                 Err(e) => {

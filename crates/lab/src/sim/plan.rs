@@ -170,11 +170,12 @@ impl Plan {
     /// A plan with little data and few commits, for cutting at each of its device operations.
     pub(crate) fn small(seed: u64) -> Plan {
         let mut plan = Plan::draw(seed);
-        let count = 160;
+        let count = 800;
         plan.page_size = 4096;
         plan.frames = 48;
         plan.clients = 4;
-        plan.load_bytes = 24 << 10;
+        plan.load_bytes = 360 << 10;
+        plan.mix.durability = [60, 20];
         plan.keys.count = count;
         plan.mix.keys = count;
         plan.mix.hot = plan.mix.hot.min(20);

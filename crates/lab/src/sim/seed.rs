@@ -138,7 +138,7 @@ impl Driver {
     /// A small fixed workload, cut at device operation `op`; then a verification.
     fn cut_once(&mut self, op: u64) -> Result<(), String> {
         self.machine.supply.cut_at(op, self.plan.seed ^ op);
-        let goal = Goal { commits: COMMITS / 8, ending: Ending::Close };
+        let goal = Goal { commits: COMMITS / 3, ending: Ending::Close };
         self.live(Wish { goal: Some(goal), cut_open: None, faults: false })?;
         let last = Wish { goal: None, cut_open: None, faults: false };
         self.live(last)?;
