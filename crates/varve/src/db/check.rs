@@ -1,4 +1,4 @@
-//! `Db::check`: every page, every tree, every bit of the space map, against each other.
+//! `Db::check`: every page, every tree, every bit of the space map, against each other; the log and its superblocks.
 
 use super::Inner;
 use super::catalog::{CATALOG, CATALOG_ROOT};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// What a check found.
 #[derive(Debug, Clone, Default)]
 pub struct CheckReport {
-    /// Everything that is wrong, each naming its page and keyspace. Empty when the database is sound.
+    /// Everything that is wrong, each naming its page and keyspace, or its place in the log. Empty when the database is sound.
     pub damages: Vec<Damage>,
     /// Pages read.
     pub pages: u64,
@@ -21,6 +21,8 @@ pub struct CheckReport {
     pub keyspaces: u64,
     /// Keys seen.
     pub keys: u64,
+    /// Log groups read: those that a recovery would need.
+    pub log_groups: u64,
 }
 
 impl CheckReport {
@@ -41,5 +43,8 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
         report.keyspaces += 1;
     }
     core.space.finish_check(walk, &mut report);
+    let log = core.log.check()?;
+    report.log_groups = log.groups;
+    report.damages.extend(log.damages);
     Ok(report)
 }

@@ -35,6 +35,8 @@ pub struct Log {
     pub(super) cfg: LogConfig,
     pub(super) salt: u32,
     read_only: bool,
+    /// Damage of a superblock that opening found and went round.
+    pub(super) found_damaged: Option<String>,
     pub(super) run: AtomicU32,
     pub(super) tail: Tail,
     pub(super) durable: AtomicU64,
@@ -76,7 +78,7 @@ impl Log {
         superblock::store(&*dev, 0, &sb, true)?;
         sb.sequence = 2;
         superblock::store(&*dev, 1, &sb, true)?;
-        let log = Log::new(dev, cfg, Disk { sb, slot: 1 }, false);
+        let log = Log::new(dev, cfg, Disk { sb, slot: 1 }, false, None);
         log.begin_appending(FIRST_LSN, FIRST_LSN, 1);
         Ok(log)
     }
@@ -110,16 +112,25 @@ impl Log {
             replay_rate: (sb.replay_rate > 0).then_some(sb.replay_rate),
             damaged_superblock: loaded.other,
         };
+        // After a crash it may have been a torn write; a clean close wrote both.
+        let damaged = state.damaged_superblock.clone().filter(|_| state.clean);
         let disk = Disk { sb: loaded.sb, slot: loaded.slot };
-        Ok((Log::new(dev, cfg, disk, read_only), state))
+        Ok((Log::new(dev, cfg, disk, read_only, damaged), state))
     }
 
-    fn new(dev: Arc<dyn Device>, cfg: LogConfig, disk: Disk, read_only: bool) -> Arc<Log> {
+    fn new(
+        dev: Arc<dyn Device>,
+        cfg: LogConfig,
+        disk: Disk,
+        read_only: bool,
+        found_damaged: Option<String>,
+    ) -> Arc<Log> {
         let sb = &disk.sb;
         let known = if sb.clean { sb.end } else { sb.redo };
         Arc::new(Log {
             salt: super::format::salt(&sb.header.uuid),
             read_only,
+            found_damaged,
             run: AtomicU32::new(0),
             tail: Tail::new(cfg.buffer as usize),
             durable: AtomicU64::new(known),
@@ -211,7 +222,7 @@ impl Log {
                 }
                 let room = self.durable_lsn() + self.tail.capacity() - at;
                 let n = rest.len().min(room as usize);
-                self.tail.fill(at, &rest[..n]);
+                self.tail.fill(at, &rest[..n], at == start);
                 at += n as u64;
                 rest = &rest[n..];
             }

@@ -7,6 +7,7 @@
 //! Parts, lower to upper: [`format`](self::format) and [`ring`] (bytes and their place), `superblock`, `tail` (reservation and
 //! buffer), `writer` (group commit), `flusher`, [`Log`], [`LogReader`].
 
+mod check;
 pub mod checkpoint;
 mod flusher;
 mod format;
@@ -23,6 +24,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use check::LogCheck;
 pub use format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupKind, group_size};
 pub use log::Log;
 pub(crate) use pool_pages::PoolPages;

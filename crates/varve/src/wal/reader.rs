@@ -112,6 +112,11 @@ impl LogReader {
         self.broken_partial_group = true;
     }
 
+    /// Everything below `lsn` is known to be durable.
+    pub(super) fn know(&mut self, lsn: Lsn) {
+        self.known = self.known.max(lsn);
+    }
+
     /// Where reading stands.
     pub fn position(&self) -> Lsn {
         self.at

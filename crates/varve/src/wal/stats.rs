@@ -5,9 +5,9 @@ use varve_rt::atomic::{AtomicU64, Ordering};
 /// Counters since the log was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogStats {
-    /// Groups appended.
+    /// Groups made durable.
     pub groups: u64,
-    /// Bytes of groups, headers included.
+    /// Bytes of what was written without the padding: groups, headers included.
     pub group_bytes: u64,
     /// The longest group, bytes.
     pub largest_group: u64,
@@ -61,6 +61,7 @@ macro_rules! counters {
 }
 
 counters!(
+    groups,
     largest_group,
     writes,
     written_bytes,

@@ -4,8 +4,8 @@
 //! base), so a reservation and the check that no checkpoint began since the caller looked at the image floor are one
 //! compare-and-swap, and closing leaves no reservation behind.
 //!
-//! Each block of the buffer counts the bytes filled in it. A block whose count is [`BLOCK`] is complete and immutable: it may
-//! be written out, straight from the buffer. Whoever reserved bytes fills them exactly once; padding is reserved like a group.
+//! Each block of the buffer counts the bytes filled in it (low half of the count) and the groups that begin in it (high
+//! half). A block with [`BLOCK`] bytes is complete and immutable: it may be written out, straight from the buffer. Whoever reserved bytes fills them exactly once; padding is reserved like a group.
 //!
 //! Invariants: byte `x` is in the buffer at `x mod capacity`, and is filled only when `x < reclaimed + capacity`; `reclaimed`
 //! (the durable LSN) moves only after the counts of the blocks below it were set back to zero, and never past a block that is
@@ -21,6 +21,8 @@ const POSITION_BITS: u32 = 48;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 const EPOCH_MASK: u32 = 0x7fff;
 const CLOSED: u64 = 1 << 63;
+/// One group in a block's count.
+const ONE_GROUP: u32 = 1 << 16;
 /// Floors kept: a reader that was overtaken by this many checkpoints notices by the epoch.
 const FLOORS: usize = 8;
 
@@ -185,34 +187,35 @@ impl Tail {
     fn pad(&self, at: Lsn, end: Lsn, salt: u32, run: u32) {
         let mut bytes = [0u8; BLOCK as usize];
         bytes[..PAD_MARK].copy_from_slice(&pad_mark(salt, run, at));
-        self.fill(at, &bytes[..(end - at) as usize]);
+        self.fill(at, &bytes[..(end - at) as usize], false);
     }
 
-    /// Fills reserved bytes from `at` on and publishes them. They must lie below `reclaimed + capacity`.
-    pub fn fill(&self, at: Lsn, bytes: &[u8]) {
+    /// Fills reserved bytes from `at` on and publishes them; `begins`: a group begins at `at`. They must lie below
+    /// `reclaimed + capacity`.
+    pub fn fill(&self, at: Lsn, bytes: &[u8], begins: bool) {
         let offset = (at % self.capacity()) as usize;
         let first = bytes.len().min(self.memory.len() - offset);
         self.copy(offset, &bytes[..first]);
         self.copy(0, &bytes[first..]);
-        self.publish(at, bytes.len() as u64);
+        self.publish(at, bytes.len() as u64, begins);
     }
 
-    /// As [`Tail::fill`] of `a` followed by `b`, published at once.
+    /// Fills a whole group: `a`, `b` and zeros, published at once.
     pub fn fill_two(&self, at: Lsn, a: &[u8], b: &[u8], zeros: usize) {
         let offset = (at % self.capacity()) as usize;
         let total = a.len() + b.len() + zeros;
         if offset + total > self.memory.len() {
-            self.fill(at, a);
-            self.fill(at + a.len() as u64, b);
+            self.fill(at, a, true);
+            self.fill(at + a.len() as u64, b, false);
             if zeros > 0 {
-                self.fill(at + (a.len() + b.len()) as u64, &[0; ALIGN as usize][..zeros]);
+                self.fill(at + (a.len() + b.len()) as u64, &[0; ALIGN as usize][..zeros], false);
             }
             return;
         }
         self.copy(offset, a);
         self.copy(offset + a.len(), b);
         self.copy(offset + a.len() + b.len(), &[0; ALIGN as usize][..zeros]);
-        self.publish(at, total as u64);
+        self.publish(at, total as u64, true);
     }
 
     fn copy(&self, offset: usize, bytes: &[u8]) {
@@ -225,12 +228,14 @@ impl Tail {
         }
     }
 
-    fn publish(&self, at: Lsn, len: u64) {
+    fn publish(&self, at: Lsn, len: u64, begins: bool) {
         let (mut at, end) = (at, at + len);
+        let mut group = if begins { ONE_GROUP } else { 0 };
         while at < end {
             let stop = end.min(block_floor(at) + BLOCK);
-            let old = self.filled[self.index(at)].fetch_add((stop - at) as u32, Ordering::Release);
-            debug_assert!(u64::from(old) + (stop - at) <= BLOCK, "block {at} filled twice");
+            let old = self.filled[self.index(at)].fetch_add((stop - at) as u32 + group, Ordering::Release);
+            group = 0;
+            debug_assert!(u64::from(old % ONE_GROUP) + (stop - at) <= BLOCK, "block {at} filled twice");
             at = stop;
         }
     }
@@ -241,7 +246,7 @@ impl Tail {
 
     /// Whether the block at `block` is complete.
     pub fn is_full(&self, block: Lsn) -> bool {
-        u64::from(self.filled[self.index(block)].load(Ordering::Acquire)) == BLOCK
+        u64::from(self.filled[self.index(block)].load(Ordering::Acquire) % ONE_GROUP) == BLOCK
     }
 
     /// Address of a complete block, and how many bytes from there on are contiguous in memory.
@@ -250,13 +255,17 @@ impl Tail {
         (self.start.wrapping_add(offset as usize), self.capacity() - offset)
     }
 
-    /// Makes the blocks of `[start, end)` free for another lap. The caller then moves the durable LSN (release).
-    pub fn reclaim(&self, start: Lsn, end: Lsn) {
-        let mut block = start;
+    /// Makes the blocks of `[start, end)` free for another lap; the number of groups that begin in them. The caller then moves
+    /// the durable LSN (release).
+    pub fn reclaim(&self, start: Lsn, end: Lsn) -> u64 {
+        let (mut block, mut groups) = (start, 0);
         while block < end {
-            self.filled[self.index(block)].store(0, Ordering::Relaxed);
+            let count = &self.filled[self.index(block)];
+            groups += u64::from(count.load(Ordering::Relaxed) / ONE_GROUP);
+            count.store(0, Ordering::Relaxed);
             block += BLOCK;
         }
+        groups
     }
 }
 

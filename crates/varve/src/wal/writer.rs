@@ -190,7 +190,7 @@ impl Log {
         writer.writing -= 1;
         while writer.flights.front().is_some_and(|f| f.done) {
             let flight = writer.flights.pop_front().expect("there is a front");
-            self.tail.reclaim(flight.start, flight.end);
+            add(&self.stats.groups, self.tail.reclaim(flight.start, flight.end));
             self.durable.store(flight.end, Ordering::Release);
         }
         let wake = writer.ready(self.durable_lsn(), self.tail.position(), self.cfg.max_in_flight, false);

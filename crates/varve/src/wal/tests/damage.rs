@@ -262,3 +262,33 @@ fn every_flipped_bit_of_a_superblock_is_noticed() {
         assert!(state.clean && state.damaged_superblock.is_some(), "bit {bit}");
     }
 }
+
+#[test]
+fn checking_an_open_log_finds_what_recovery_would_need() {
+    let mem = MemDevice::new(0);
+    let log = Log::create(mem.clone(), small(), header()).unwrap();
+    let places: Vec<_> = (0..9u64).map(|n| log.append(GroupKind::Commit, None, &body(n, 900)).unwrap()).collect();
+    log.wait_durable(places[8].end).unwrap();
+    log.append(GroupKind::Commit, None, b"not durable").unwrap();
+    let sound = log.check().unwrap();
+    assert!(sound.damages.is_empty());
+    assert_eq!(sound.groups, 9);
+    assert_eq!(log.stats().groups, 9);
+    let at = place(&log, places[3].start + 100);
+    mem.flip_bit(at, 1);
+    let found = log.check().unwrap();
+    assert!(
+        matches!(&found.damages[..], [crate::error::Damage::Log { lsn, .. }] if *lsn == places[3].start),
+        "{found:?}"
+    );
+    mem.flip_bit(at, 1);
+    let t = log.begin_checkpoint();
+    log.complete_checkpoint(t).unwrap();
+    assert!(log.close_clean().unwrap());
+    drop(log);
+    assert!(Log::open(mem.clone(), small(), true).unwrap().0.check().unwrap().damages.is_empty());
+    mem.flip_bit(70, 1);
+    let (log, state) = Log::open(mem.clone(), small(), false).unwrap();
+    log.resume_at(state.end, false).unwrap();
+    assert!(matches!(&log.check().unwrap().damages[..], [crate::error::Damage::Superblock(_)]));
+}
