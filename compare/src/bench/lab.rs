@@ -1,0 +1,55 @@
+//! The lab's workloads: YCSB and TPC-C, unchanged, with the lab's driver.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use varve_lab::adapter::Durability;
+use varve_lab::driver::{RunOptions, Until, run};
+use varve_lab::ycsb::Letter;
+use varve_lab::{Error, Result, tpcc, ycsb};
+
+use super::{Scale, Session};
+use crate::engine::Engine;
+
+fn options(threads: usize, warmup: Duration, measure: Duration) -> RunOptions {
+    RunOptions { threads, warmup, until: Until::Time(measure), interval: Duration::from_secs(60) }
+}
+
+/// Loads YCSB records, then measures workloads C and A.
+pub fn run_ycsb<E: Engine>(store: &Arc<E>, session: &mut Session<'_>) -> Result<()> {
+    let shape = ycsb::Shape { records: session.scale.records, ..ycsb::Shape::default() };
+    ycsb::load(store, shape, session.seed, 1, |_, _| ())?;
+    for (row, letter) in [("ycsb-c", Letter::C), ("ycsb-a", Letter::A)] {
+        if (session.wanted)(row) {
+            let seed = session.seed ^ (u64::from(session.round) << 32);
+            let workload = ycsb::Options { durability: Durability::None, seed, ..ycsb::Options::of(letter) };
+            let workload = Arc::new(ycsb::Ycsb::new(&**store, workload)?);
+            let result = run(store, &workload, &options(2, session.scale.warmup, session.scale.measure), |_| ())?;
+            (session.sink)(row, 2, result.ops_per_s);
+        }
+    }
+    Ok(())
+}
+
+/// Loads TPC-C.
+pub fn load_tpcc<E: Engine>(store: &Arc<E>, scale: &Scale, seed: u64) -> Result<()> {
+    tpcc::load(store, tpcc::Scale::of(scale.warehouses), seed, 2, |_| ())?;
+    Ok(())
+}
+
+/// Runs TPC-C over loaded data and returns new orders per minute.
+pub fn run_tpcc<E: Engine>(store: &Arc<E>, scale: &Scale, seed: u64, threads: usize) -> Result<f64> {
+    let workload = tpcc::Options { durability: Durability::Sync, seed, ..tpcc::Options::default() };
+    let workload = Arc::new(tpcc::Tpcc::new(&**store, workload)?);
+    let result = run(store, &workload, &options(threads, scale.warmup, scale.measure_tpcc), |_| ())?;
+    result.tpmc.ok_or_else(|| Error::NotLoaded("the run counted no new orders".to_string()))
+}
+
+/// Fails unless the twelve consistency conditions hold.
+pub fn check_tpcc<E: Engine>(store: &E) -> Result<()> {
+    let report = tpcc::check(store, |_, _| ())?;
+    if report.consistent() {
+        return Ok(());
+    }
+    Err(Error::Row { table: "tpcc", key: "all".to_string(), why: format!("conditions do not hold: {report}") })
+}
