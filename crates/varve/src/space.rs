@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::db::CheckReport;
 use crate::error::{Damage, Error, Result};
 use crate::group::Group;
-use crate::wal::GroupKind;
+use crate::wal::{GroupKind, Log};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve_rt::Mutex;
@@ -32,6 +32,8 @@ const BITMAP: usize = HEADER + 16;
 const FIRST_PAGES: u64 = 64;
 /// Most bytes that the store grows by at a time.
 const GROW_BYTES: u64 = 64 << 20;
+/// Most freed pages remembered for [`Space::trim`].
+const MOST_UNTRIMMED: usize = 1 << 16;
 
 struct State {
     /// A bit per page, set when the page is allocated, reserved, or not there.
@@ -64,6 +66,7 @@ pub(crate) struct Space {
 /// Pages set aside for one use; dropped, they are free again.
 pub(crate) struct Reserved<'s> {
     space: &'s Space,
+    log: &'s Log,
     ids: Vec<PageId>,
 }
 
@@ -73,7 +76,7 @@ impl Reserved<'_> {
         &self.ids
     }
 
-    /// The pages were allocated by a group that is in the log.
+    /// The pages were allocated by a group that is in the log (or that the log, which is latched then, refused).
     pub(crate) fn keep(self) {
         self.keep_first(usize::MAX);
     }
@@ -86,7 +89,8 @@ impl Reserved<'_> {
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        if !self.ids.is_empty() {
+        // A group that a failed log refused has linked its pages in memory: they are not for anybody else.
+        if !self.ids.is_empty() && self.log.poisoned().is_none() {
             self.space.state.lock().release(&self.ids);
         }
     }
@@ -212,7 +216,7 @@ impl Space {
     /// Sets `n` free pages aside, growing the store when it has not enough. No latch may be held.
     ///
     /// Errors: the store cannot grow; the log is latched.
-    pub(crate) fn reserve<'s>(&'s self, core: &Core, n: usize) -> Result<Reserved<'s>> {
+    pub(crate) fn reserve<'s>(&'s self, core: &'s Core, n: usize) -> Result<Reserved<'s>> {
         loop {
             {
                 let mut state = self.state.lock();
@@ -222,7 +226,7 @@ impl Space {
                 if state.free >= n as u64 {
                     let ids = state.take(n);
                     assert_eq!(ids.len(), n, "as many pages are free as are counted");
-                    return Ok(Reserved { space: self, ids });
+                    return Ok(Reserved { space: self, log: &core.log, ids });
                 }
             }
             self.grow(core, n as u64)?;
@@ -322,7 +326,7 @@ impl Space {
         let (pinned, free): (Vec<_>, Vec<_>) = ids.iter().partition(|id| self.pool.discard(**id));
         let mut state = self.state.lock();
         state.release(&free);
-        state.untrimmed.extend_from_slice(&free);
+        Space::note_untrimmed(&mut state, &free);
         state.pinned.extend(pinned);
     }
 
@@ -330,30 +334,42 @@ impl Space {
         let (pinned, free) = std::mem::take(&mut state.pinned).into_iter().partition(|id| self.pool.is_pinned(*id));
         state.pinned = pinned;
         state.release(&free);
-        state.untrimmed.extend_from_slice(&free);
+        Space::note_untrimmed(state, &free);
     }
 
-    /// Tells the store which pages hold nothing any more. The log must be durable past the groups that freed them; a checkpoint calls this after forcing the
-    /// log. Pages that are in use again are left alone.
-    pub(crate) fn trim(&self) -> Result<()> {
-        let ids = {
+    /// Tells the store which pages hold nothing any more: runs of at least `least_run` freed pages (holes of single pages cost a file more than they give
+    /// back). Makes the log durable past the groups that freed them first, as a crash could bring them back. Pages that are in use again are left alone.
+    pub(crate) fn trim(&self, log: &Log, least_run: usize) -> Result<()> {
+        let (ids, end) = {
             let mut state = self.state.lock();
             let mut ids = std::mem::take(&mut state.untrimmed);
             ids.sort_unstable();
             ids.dedup();
             ids.retain(|id| !state.is_taken(id.0));
+            let runs = ids.chunk_by(|a, b| a.0 + 1 == b.0).filter(|run| run.len() >= least_run);
+            let ids = runs.flatten().copied().collect::<Vec<PageId>>();
             for id in &ids {
                 state.taken[id.0 as usize / 64] |= 1 << (id.0 % 64);
             }
             state.free -= ids.len() as u64;
-            ids
+            (ids, log.end_lsn())
         };
         if ids.is_empty() {
             return Ok(());
         }
-        let result = self.store.discard(&ids);
+        let result = log.wait_durable(end).and_then(|()| Ok(self.store.discard(&ids)?));
         self.state.lock().release(&ids);
-        Ok(result?)
+        result
+    }
+
+    /// Keeps the list of pages to trim short: what falls off stays allocated in the file, no more.
+    fn note_untrimmed(state: &mut State, ids: &[PageId]) {
+        state.untrimmed.extend_from_slice(ids);
+        if state.untrimmed.len() > MOST_UNTRIMMED {
+            state.untrimmed.sort_unstable();
+            state.untrimmed.dedup();
+            state.untrimmed.truncate(MOST_UNTRIMMED / 2);
+        }
     }
 
     /// Pages allocated or reserved, and pages free.

@@ -144,9 +144,6 @@ caught!(read_after_discard, "read after it was discarded", |s| {
     let mut back = AlignedBuf::new(4096);
     let _ = s.submit(vec![read_io(1, &mut back)]);
 });
-caught!(discarded_twice, "discarded twice", |s| {
-    s.discard(&[PageId(1), PageId(1)]).unwrap();
-});
 caught!(unclean_eviction, "differs from what was stored", |s| {
     s.submit(vec![write_io(1, &sealed(1, 7, 1), None)]).wait_all().unwrap();
     s.evict_clean(PageId(1), &sealed(1, 8, 1), PageUse::default());

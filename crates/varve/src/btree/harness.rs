@@ -7,7 +7,7 @@ use crate::buffer::{Pool, PoolConfig};
 use crate::core::{Broken, Core};
 use crate::db::CheckReport;
 use crate::error::{Error, Result};
-use crate::group::Group;
+use crate::group::{Group, PageNo};
 use crate::space::{Reserved, Space};
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
 use crate::wal::{DbHeader, GroupKind, Log, LogConfig, PoolPages, recovery};
@@ -111,7 +111,7 @@ impl Harness {
     /// Makes a checkpoint.
     pub fn checkpoint(&self) -> Result<()> {
         self.checkpointer.checkpoint()?;
-        self.core.space.trim()
+        self.core.space.trim(&self.core.log, 1)
     }
 
     /// Waits until everything logged so far is durable.
@@ -134,54 +134,57 @@ impl Harness {
             true => leaf::cell_size(key, &CellValue::Overflow(OverflowRef { head: PageId(0), len: 0, id: 0 })),
             false => leaf::cell_size(key, &CellValue::Inline(value)),
         };
-        let bytes = core.page_size() * (2 + reserved.as_ref().map_or(0, |r| r.ids().len()));
-        let mut group = Group::begin(core, GroupKind::Commit, bytes)?;
-        let cell = match &reserved {
-            Some(r) => CellValue::Overflow(overflow::write(core, &mut group, KEYSPACE, value, r.ids())?),
-            None => CellValue::Inline(value),
-        };
-        let alloc = reserved.as_ref().map_or(&[][..], Reserved::ids);
-        let result = self.finish(group, key, room, alloc, |page| leaf::put(page, key, cell));
-        if let Some(r) = reserved {
-            r.keep();
+        let ids = reserved.as_ref().map_or(&[][..], Reserved::ids);
+        let result = self.change(key, room, ids, |group, placed, leaf| {
+            let cell = match long {
+                true => CellValue::Overflow(overflow::fill_placed(core, group, KEYSPACE, value, ids, placed)),
+                false => CellValue::Inline(value),
+            };
+            leaf::put(&mut group.page(leaf), key, cell)
+        });
+        match (reserved, &result) {
+            // What a failed log refused is linked in memory all the same.
+            (Some(r), Ok(_) | Err(Error::Poisoned(_))) => r.keep(),
+            _ => {}
         }
         result
     }
 
     /// Removes a key; returns whether it was there, and the group's end.
     pub fn remove(&self, key: &[u8]) -> Result<(bool, Lsn)> {
-        let group = Group::begin(&self.core, GroupKind::Commit, 2 * self.core.page_size())?;
-        self.finish(group, key, 0, &[], |page| leaf::remove(page, key))
+        self.change(key, 0, &[], |group, _, leaf| leaf::remove(&mut group.page(leaf), key))
     }
 
-    /// Changes one leaf as the last part of a group. The overflow pages that the change makes free are looked up first.
-    fn finish<'c>(
+    /// Changes one leaf. Everything that can fail comes before the first change: room is made, the pages of the new value and of the one it replaces are
+    /// found, and the leaf is latched.
+    fn change<'c>(
         &'c self,
-        mut group: Group<'c>,
         key: &[u8],
         room: usize,
         alloc: &[PageId],
-        change: impl FnOnce(&mut crate::group::PageMut<'_>) -> Result<leaf::Change, super::node::Damage>,
+        change: impl FnOnce(&mut Group<'c>, &[PageNo], PageNo) -> Result<leaf::Change, super::node::Damage>,
     ) -> Result<(bool, Lsn)> {
         let (core, tree) = (&*self.core, &self.tree);
-        let (page, free) = loop {
-            let long = |bytes: &[u8]| match leaf::get(bytes, key) {
-                Ok(Some(ValueRef::Overflow(r))) => Some(r),
-                _ => None,
-            };
-            let seen = long(tree.leaf(key)?.bytes());
+        let long = |bytes: &[u8]| match leaf::get(bytes, key) {
+            Ok(Some(ValueRef::Overflow(r))) => Some(r),
+            _ => None,
+        };
+        let (mut group, placed, page, free) = loop {
+            let seen = long(tree.leaf_for_write(key, room)?.read().bytes());
             let free = match &seen {
                 Some(r) => overflow::pages(core, KEYSPACE, r),
                 None => Ok(Vec::new()),
             };
-            let page = tree.write_leaf(key, room)?;
-            if long(page.bytes()) == seen {
-                break (page, free?);
+            let mut group = Group::begin(core, GroupKind::Commit, core.page_size() * (2 + alloc.len()))?;
+            let placed = overflow::place(core, &mut group, KEYSPACE, alloc)?;
+            let page = tree.leaf_exclusive(key)?;
+            if leaf::room_for(page.bytes(), key) >= room && long(page.bytes()) == seen {
+                break (group, placed, page, free?);
             }
         };
         leaf::prepare(page.bytes(), key, room).map_err(|d| tree.corrupt(page.id(), d))?;
         let n = group.add(page);
-        let change = change(&mut group.page(n)).expect("prepared");
+        let change = change(&mut group, &placed, n).expect("prepared");
         core.space.apply(core, &mut group, alloc, &free);
         let end = group.commit()?;
         core.space.freed(&free);

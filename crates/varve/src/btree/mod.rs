@@ -22,6 +22,8 @@ mod scan;
 mod smo;
 pub(crate) mod split;
 #[cfg(test)]
+mod tests_crash;
+#[cfg(test)]
 mod tests_node;
 #[cfg(test)]
 mod tests_tree;
@@ -76,8 +78,8 @@ impl Tree {
         let mut group = Group::begin(core, GroupKind::System, 2 * core.page_size())?;
         Tree::create_root(core, &mut group, keyspace, root)?;
         core.space.apply(core, &mut group, &[root], &[]);
-        group.commit()?;
         reserved.keep();
+        group.commit()?;
         Ok(root)
     }
 

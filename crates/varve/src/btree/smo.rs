@@ -91,9 +91,9 @@ impl Tree {
             .and_then(|()| edit::insert(&mut group.page(up), &plan.separator, slot, [&id.0.to_le_bytes(), &[]]))
             .expect("the nodes were validated and the plan is feasible");
         core.space.apply(core, &mut group, &[id], &[]);
+        reserved.keep();
         group.commit()?;
         Counters::add(&core.counters.splits, 1);
-        reserved.keep();
         Ok(())
     }
 
@@ -125,9 +125,9 @@ impl Tree {
             page::set_kind(b, KIND_INNER);
         });
         core.space.apply(core, &mut group, &[id], &[]);
+        reserved.keep();
         group.commit()?;
         Counters::add(&core.counters.splits, 1);
-        reserved.keep();
         Ok(())
     }
 
