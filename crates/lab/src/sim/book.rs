@@ -11,16 +11,19 @@ use varve_device::PowerSupply;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use varve_rt::{Event, Mutex};
 
+/// Takes the lines of a trace.
+pub(crate) type Sink = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// Prints events of one seed.
 #[derive(Clone)]
-pub(crate) struct Trace(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+pub(crate) struct Trace(Option<Sink>);
 
 impl Trace {
     pub(crate) fn off() -> Trace {
         Trace(None)
     }
 
-    pub(crate) fn to(sink: Arc<dyn Fn(&str) + Send + Sync>) -> Trace {
+    pub(crate) fn to(sink: Sink) -> Trace {
         Trace(Some(sink))
     }
 

@@ -220,8 +220,9 @@ fn run(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, db: &Db, sp
             })
             .collect();
         for client in clients {
-            if let Err(panicked) = client.join() {
-                return shared.wrong(panicked.to_string());
+            match client.join() {
+                Err(panicked) if !panicked.power_cut => return shared.wrong(panicked.to_string()),
+                _ => {}
             }
         }
     }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// Runs one seed and prints every event (device operations, transactions, crashes) through `sink`. Returns the finding,
 /// if there is one.
 pub fn trace(seed: u64, breakage: Option<Breakage>, sink: impl Fn(&str) + Send + Sync + 'static) -> Option<Finding> {
-    let sink: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(sink);
+    let sink: book::Sink = Arc::new(sink);
     sink(&format!("{:#?}", plan::Plan::draw(seed)));
     let result = seed::run(seed, Breakage::switches(breakage), book::Trace::to(sink));
     result.wrong.map(|what| Finding::new(seed, what, breakage))

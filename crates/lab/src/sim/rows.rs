@@ -30,11 +30,6 @@ impl Digest {
         hasher.write(bytes);
         Digest { hash: hasher.finish(), len: bytes.len() as u32 }
     }
-
-    /// Length of the value, bytes.
-    pub(crate) fn len(self) -> u32 {
-        self.len
-    }
 }
 
 impl std::fmt::Display for Digest {
@@ -129,6 +124,6 @@ mod tests {
         assert_eq!(value(5, 100), value(5, 100));
         assert_ne!(Digest::of(&value(tag(1, 0), 100)), Digest::of(&value(tag(1, 1), 100)));
         assert_ne!(Digest::of(&value(5, 100)), Digest::of(&value(5, 101)));
-        assert_eq!(Digest::of(&value(5, 0)).len(), 0);
+        assert_eq!(Digest::of(&value(5, 0)), Digest::of(b""));
     }
 }

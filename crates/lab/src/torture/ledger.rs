@@ -16,7 +16,7 @@ use super::TortureError;
 /// Accounts that money moves between.
 pub(crate) const ACCOUNTS: u32 = 500;
 /// Rows deleted by one transaction when the ledger is settled.
-const SETTLE_ROWS: usize = 200;
+const SETTLE_ROWS: usize = 40;
 
 /// The two keyspaces.
 #[derive(Clone)]
