@@ -60,6 +60,12 @@ impl Entry {
         self.crowd.as_ref().is_none_or(|c| c.others.is_empty())
     }
 
+    /// A holder asks for more: those that wait to read now wait for it too, even once the writer between is gone.
+    fn readers_wait_for(&self, owner: OwnerId) {
+        let Some(crowd) = &self.crowd else { return };
+        crowd.queue.iter().filter(|w| w.mode == Mode::Shared).for_each(|w| w.cell.also_waits_for(owner));
+    }
+
     fn has_queue(&self) -> bool {
         self.crowd.as_ref().is_some_and(|c| !c.queue.is_empty())
     }
@@ -137,6 +143,7 @@ impl Shard {
             if mode == Mode::Shared || entry.mode == Mode::Exclusive {
                 return Taken::Already;
             }
+            entry.readers_wait_for(owner);
             if entry.is_alone() {
                 entry.mode = Mode::Exclusive;
                 self.exclusive.fetch_add(1, Ordering::SeqCst);

@@ -229,6 +229,35 @@ fn two_upgrades_cost_the_younger_only() {
     w.assert_empty();
 }
 
+/// A reader in the queue waits for a holder that asks for more after it, although only a writer stood between them then.
+#[test]
+fn a_deadlock_over_an_upgrade_that_came_later_is_found() {
+    let w = World::new();
+    let [holder, upgrader, reader, writer] = [(); 4].map(|()| Client::new(&w.table));
+    let s = &w.spaces[0];
+    for client in [&holder, &upgrader] {
+        client.key(s, 1, S);
+        client.got().unwrap();
+    }
+    reader.key(s, 2, X);
+    reader.got().unwrap();
+    writer.key(s, 1, X); // waits for both holders
+    until_waiting(&w.table, 1);
+    reader.key(s, 1, S); // waits for the writer
+    until_waiting(&w.table, 2);
+    upgrader.key(s, 1, X); // waits for the holder, ahead of all
+    until_waiting(&w.table, 3);
+    holder.key(s, 2, S); // waits for the reader: two cycles, one of them not through the writer
+    assert!(writer.got().unwrap_err().is_retryable());
+    assert!(reader.got().unwrap_err().is_retryable());
+    holder.got().unwrap();
+    holder.end();
+    upgrader.got().unwrap();
+    upgrader.end();
+    w.assert_empty();
+    assert_eq!(w.table.stats().deadlocks, 2);
+}
+
 #[test]
 fn a_scan_waits_for_writers_and_keeps_new_ones_out() {
     let w = World::new();

@@ -5,7 +5,8 @@
 //! (by birth, then by identity) gives way. A cell is decided once, by compare-and-swap: `GRANTED` by whoever hands the lock
 //! over, or `VICTIM` by whoever found the cycle; the loser of that race changes nothing.
 //!
-//! Lock order: the graph's mutex is innermost; it is taken with no shard or interval list locked, or inside one of them.
+//! Lock order: the graph's mutex is taken with no shard or interval list locked, or inside one of them; inside it, or inside a
+//! shard, the list of a cell's later blockers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +23,21 @@ const VICTIM: u8 = 2;
 /// One wait of one owner.
 pub(super) struct WaitCell {
     pub owner: OwnerId,
+    /// Owners that came to stand ahead after the cell was queued: holders that ask for more.
+    later: Mutex<Vec<OwnerId>>,
     state: AtomicU8,
     decided: Event,
 }
 
 impl WaitCell {
     pub fn new(owner: OwnerId) -> Arc<WaitCell> {
-        Arc::new(WaitCell { owner, state: AtomicU8::new(WAITING), decided: Event::new() })
+        let (state, decided) = (AtomicU8::new(WAITING), Event::new());
+        Arc::new(WaitCell { owner, later: Mutex::new(Vec::new()), state, decided })
+    }
+
+    /// The waiter now waits for `owner` too. To be said before `owner` enters the graph, so that one of the two sees it.
+    pub fn also_waits_for(&self, owner: OwnerId) {
+        self.later.lock().push(owner);
     }
 
     fn decide(&self, state: u8) -> bool {
@@ -61,6 +70,13 @@ struct Node {
     cell: Arc<WaitCell>,
     birth: u64,
     on: Vec<OwnerId>,
+}
+
+impl Node {
+    /// The owner at place `i` of those waited for.
+    fn waits_for(&self, i: usize) -> Option<OwnerId> {
+        self.on.get(i).copied().or_else(|| self.cell.later.lock().get(i - self.on.len()).copied())
+    }
 }
 
 /// Who waits for whom.
@@ -107,7 +123,7 @@ fn youngest_of_cycle(nodes: &BTreeMap<OwnerId, Node>, start: OwnerId) -> Option<
     let mut path: Vec<(OwnerId, usize)> = vec![(start, 0)];
     while let Some((at, next)) = path.last_mut() {
         let node = nodes.get(at).filter(|n| n.cell.is_waiting());
-        let Some(&to) = node.and_then(|n| n.on.get(*next)) else {
+        let Some(to) = node.and_then(|n| n.waits_for(*next)) else {
             path.pop();
             continue;
         };
