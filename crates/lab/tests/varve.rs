@@ -29,7 +29,7 @@ fn seeds(default: u64) -> Vec<u64> {
 }
 
 fn options() -> Options {
-    Options { cache_bytes: 64 << 20, ..Options::default() }
+    Options { cache_bytes: 4 << 20, ..Options::default() }
 }
 
 fn layout() -> Layout {
@@ -108,7 +108,7 @@ fn histories_on_os_threads_are_serializable() {
 
 fn simulated_history(seed: u64, broken: Broken) -> (Report, u64) {
     simulate(seed, true, move || {
-        on_memory(Options { broken, cache_bytes: 64 << 20, ..Options::default() }, |store| {
+        on_memory(Options { broken, cache_bytes: 4 << 20, ..Options::default() }, |store| {
             let pause = Duration::from_micros(20);
             history(store, &GenerateOptions { seed, pause, transactions: 40, ..GenerateOptions::default() })
         })
@@ -148,7 +148,7 @@ fn history_over_power_cuts(seed: u64, broken: Broken) -> (Report, usize) {
             device
         };
         let devices = Devices { data: device("data", seed), log: device("log", seed + 1) };
-        let opened = Options { cache_bytes: 64 << 20, broken, ..Options::default() };
+        let opened = Options { cache_bytes: 4 << 20, broken, ..Options::default() };
         Db::create_on(devices.clone(), &layout(), opened.clone()).unwrap().close().unwrap();
         let recorder = Arc::new(recorder("history"));
         for round in 0..4 {
@@ -284,7 +284,7 @@ fn tpcc_on_files_stays_consistent_over_a_reopening_and_names_an_altered_row() {
 fn tpcc_in_a_chaotic_simulation_stays_consistent() {
     for seed in seeds(2) {
         simulate(seed, true, move || {
-            on_memory(Options { cache_bytes: 64 << 20, ..Options::default() }, |store| {
+            on_memory(Options { cache_bytes: 4 << 20, ..Options::default() }, |store| {
                 tpcc::load(store, tpcc::Scale::tiny(1), seed, 2, |_| {}).unwrap();
                 let workload = Arc::new(tpcc::Tpcc::new(&**store, tpcc::Options::default()).unwrap());
                 let options = RunOptions { threads: 4, until: Until::Transactions(150), ..RunOptions::default() };
