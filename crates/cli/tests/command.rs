@@ -131,7 +131,7 @@ fn a_database_in_use_is_refused() {
     let held = || std::fs::read_to_string(place.path().join("lock")).is_ok_and(|pid| pid.trim() == holder_pid);
     while !held() {
         assert!(holder.try_wait().unwrap().is_none(), "the load ended early");
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        varve_rt::sleep(std::time::Duration::from_millis(10));
     }
     assert!(fails(&["get", dir, "default", "a"], None, 5).contains("in use"));
     drop(stdin);

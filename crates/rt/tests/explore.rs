@@ -131,7 +131,7 @@ fn condvar_interleavings() {
     let turn = move |i: usize| {
         for _ in 0..2 {
             let mut tokens = s.0.lock();
-            if i % 2 == 0 {
+            if i.is_multiple_of(2) {
                 *tokens += 1;
                 drop(tokens);
                 s.1.notify_one();

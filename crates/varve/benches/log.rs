@@ -54,7 +54,7 @@ fn commits(dev: Arc<dyn Device>, threads: usize, max_in_flight: usize) {
     let workers: Vec<_> = (0..threads)
         .map(|i| {
             let (log, stop, count) = (log.clone(), stop.clone(), count.clone());
-            spawn(&format!("committer-{i}"), move || {
+            spawn(format!("committer-{i}"), move || {
                 let mut times = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
                     let began = now();
@@ -96,7 +96,7 @@ fn appends(dev: Arc<dyn Device>, threads: usize) {
     let workers: Vec<_> = (0..threads)
         .map(|i| {
             let log = log.clone();
-            spawn(&format!("appender-{i}"), move || {
+            spawn(format!("appender-{i}"), move || {
                 for n in 0..EACH {
                     log.append(GroupKind::Commit, None, &[i as u8; BODY]).expect("append");
                     if i == 0 && n % 1024 == 0 {

@@ -142,10 +142,9 @@ impl Harness {
             };
             leaf::put(&mut group.page(leaf), key, cell)
         });
-        match (reserved, &result) {
-            // What a failed log refused is linked in memory all the same.
-            (Some(r), Ok(_) | Err(Error::Poisoned(_))) => r.keep(),
-            _ => {}
+        // What a failed log refused is linked in memory all the same.
+        if let (Some(r), Ok(_) | Err(Error::Poisoned(_))) = (reserved, &result) {
+            r.keep();
         }
         result
     }

@@ -5,7 +5,6 @@
 use super::edit::{self, PageEdit};
 use super::node::*;
 use super::overflow::OverflowRef;
-use std::cmp::Ordering;
 use varve_volume::{KeyspaceId, Lsn, PageId, page};
 
 /// Page type of a leaf.
@@ -80,12 +79,6 @@ pub(crate) fn covers(bytes: &[u8], keyspace: KeyspaceId, key: &[u8]) -> bool {
     page::kind(bytes) == KIND_LEAF
         && page::keyspace(bytes) == keyspace
         && Node::parse(bytes).is_ok_and(|n| n.level() == 0 && n.covers(key))
-}
-
-/// Bytes free for cells of any keys that the leaf covers; see [`cell_size`]. 0 for a damaged leaf.
-#[cfg(test)]
-pub(crate) fn room(bytes: &[u8]) -> usize {
-    Node::parse(bytes).map_or(0, |n| n.room())
 }
 
 /// Bytes free for cells of keys like `key`. For several keys the least of their rooms counts. 0 for a damaged leaf.
@@ -217,16 +210,6 @@ impl<'a> LeafView<'a> {
         }
     }
 
-    /// The lowest key the leaf may hold.
-    pub(crate) fn low(&self) -> &'a [u8] {
-        self.node.low()
-    }
-
-    /// The lowest key beyond the leaf.
-    pub(crate) fn high(&self) -> Option<&'a [u8]> {
-        self.node.high()
-    }
-
     /// Number of entries.
     pub(crate) fn count(&self) -> usize {
         self.node.count()
@@ -241,16 +224,5 @@ impl<'a> LeafView<'a> {
     #[inline]
     pub(crate) fn value(&self, i: usize) -> Result<ValueRef<'a>, Damage> {
         value_of(self.node.leaf_cell(i)?)
-    }
-
-    /// Number of the first entry at or after `key`.
-    pub(crate) fn lower(&self, key: &[u8]) -> Result<usize, Damage> {
-        self.node.lower(key)
-    }
-
-    /// How entry `i`'s key compares with `key`.
-    pub(crate) fn compare(&self, i: usize, key: &[u8]) -> Result<Ordering, Damage> {
-        let (pos, found) = self.node.search(key)?;
-        Ok(if found && pos == i { Ordering::Equal } else { i.cmp(&pos).then(Ordering::Greater) })
     }
 }

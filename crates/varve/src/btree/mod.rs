@@ -28,15 +28,14 @@ mod tests_node;
 #[cfg(test)]
 mod tests_tree;
 
-pub(crate) use leaf::{CellValue, Change, LeafView, ValueRef};
+pub(crate) use leaf::{CellValue, LeafView, ValueRef};
 pub(crate) use overflow::OverflowRef;
-pub(crate) use scan::{BatchEnd, Direction, ReadAhead};
+pub(crate) use scan::{Direction, ReadAhead};
 
 use crate::buffer::{PagePin, PageWrite};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::group::{Group, PageMut};
-use crate::wal::GroupKind;
 use edit::PageEdit;
 use node::Damage;
 use std::sync::Arc;
@@ -69,18 +68,6 @@ impl Tree {
         let end = HEADER + usable(core, keyspace);
         group.page(n).image(|b| split::init_leaf(b, b"", None, end));
         Ok(())
-    }
-
-    /// Makes an empty tree in a group of its own; returns its root. Whoever records the root does it in the same group instead, to leak nothing in a crash.
-    pub(crate) fn create(core: &Core, keyspace: KeyspaceId) -> Result<PageId> {
-        let reserved = core.space.reserve(core, 1)?;
-        let root = reserved.ids()[0];
-        let mut group = Group::begin(core, GroupKind::System, 2 * core.page_size())?;
-        Tree::create_root(core, &mut group, keyspace, root)?;
-        core.space.apply(core, &mut group, &[root], &[]);
-        reserved.keep();
-        group.commit()?;
-        Ok(root)
     }
 
     /// The keyspace's id.

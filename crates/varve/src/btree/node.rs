@@ -440,11 +440,6 @@ impl<'a> Node<'a> {
         Ok(self.search(key)?.0)
     }
 
-    /// The number of the slot at or after `key` in key order, at most `count`.
-    pub(crate) fn lower(&self, key: &[u8]) -> Result<usize, Damage> {
-        Ok(self.search(key)?.0)
-    }
-
     /// Tests every invariant of the node.
     pub(crate) fn validate(&self) -> Result<(), Damage> {
         if self.level() > MAX_LEVEL || (self.level() == 0) != (u64_at(self.b, LEFTMOST) == 0) {

@@ -99,18 +99,6 @@ pub(crate) fn fill_placed(
     r
 }
 
-/// [`place`] and [`fill_placed`] at once, for a group that has no changes yet.
-pub(crate) fn write<'c>(
-    core: &'c Core,
-    group: &mut Group<'c>,
-    keyspace: KeyspaceId,
-    value: &[u8],
-    pages: &[PageId],
-) -> Result<OverflowRef> {
-    let placed = place(core, group, keyspace, pages)?;
-    Ok(fill_placed(core, group, keyspace, value, pages, &placed))
-}
-
 fn fill(b: &mut [u8], id: u64, number: usize, part: &[u8], rest: &[PageId]) {
     b[HEADER..].fill(0);
     page::set_kind(b, KIND_OVERFLOW);

@@ -3,12 +3,12 @@
 //! The order in each: reserve the page and make sure of log space, create the new page, latch parent then node, check everything that can be wrong, change,
 //! mark the page in the space map, commit. Nobody can be waiting for the new page, so holding its latch first is no danger.
 
+use super::Tree;
 use super::descend::Family;
 use super::edit::{self, PageEdit, Shape};
 use super::leaf::KIND_INNER;
 use super::node::*;
 use super::split::{self, Plan};
-use super::{Tree, leaf};
 use crate::core::Counters;
 use crate::error::{Error, Result};
 use crate::group::Group;
@@ -129,12 +129,6 @@ impl Tree {
         group.commit()?;
         Counters::add(&core.counters.splits, 1);
         Ok(())
-    }
-
-    /// Whether the leaf around `key` is worth a call of [`Tree::tidy`]: it holds less than a quarter of what it could.
-    pub(crate) fn is_underfull(&self, key: &[u8]) -> Result<bool> {
-        let page = self.leaf(key)?;
-        Ok(leaf::is_underfull(&self.node(page.id(), page.bytes(), Some(0))?))
     }
 }
 

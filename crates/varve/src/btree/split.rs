@@ -34,8 +34,11 @@ fn middle(node: &Node<'_>) -> Result<usize, Damage> {
     Ok(at.unwrap_or(0))
 }
 
+/// A node to be: its shape, and the cells of an old node that go there.
+type Half<'a> = (Shape<'a>, (Node<'a>, Range<usize>));
+
 /// The shapes and cells of the two halves.
-fn halves<'a>(node: &Node<'a>, plan: &'a Plan) -> Result<[(Shape<'a>, (Node<'a>, Range<usize>)); 2], Damage> {
+fn halves<'a>(node: &Node<'a>, plan: &'a Plan) -> Result<[Half<'a>; 2], Damage> {
     let leaf = node.level() == 0;
     let leftmost = if leaf { 0 } else { node.child(plan.at + 1)? };
     let old = shape_of(node);

@@ -127,7 +127,7 @@ fn machine(world: World) -> Result<()> {
 }
 
 fn simulate(seed: u64) -> Totals {
-    let outcome = sim::run(sim::Config { seed, chaos: seed % 2 == 0, ..Default::default() }, move || {
+    let outcome = sim::run(sim::Config { seed, chaos: seed.is_multiple_of(2), ..Default::default() }, move || {
         let mut rng = Rng::from_seed(seed);
         let supply = PowerSupply::new();
         let devices = [seed, seed + 1].map(|seed| {

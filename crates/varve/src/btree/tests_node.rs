@@ -346,7 +346,8 @@ fn inner_nodes_divide_and_join() {
         split::fill_right(&mut right, &node, &plan).unwrap();
         split::cut_left(&mut r, &plan).unwrap();
         let right = Node::parse(&right).unwrap();
-        (r.node().validate().unwrap(), right.validate().unwrap());
+        r.node().validate().unwrap();
+        right.validate().unwrap();
         assert_eq!(r.node().count() + right.count() + 1, model.len());
         assert_eq!(right.child(0).unwrap(), model[&plan.separator]);
         // Thin both out until they fit one node.

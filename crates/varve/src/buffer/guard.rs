@@ -63,7 +63,7 @@ impl<'a> FrameRef<'a> {
     #[inline]
     pub(super) fn lock_while(self, id: PageId) -> Option<Exclusive<'a>> {
         let frame = self.frame();
-        frame.latch.lock_exclusive_while(|| frame.holds(id)).then(|| Exclusive(self))
+        if frame.latch.lock_exclusive_while(|| frame.holds(id)) { Some(Exclusive(self)) } else { None }
     }
 
     /// As [`FrameRef::read`], without waiting.
@@ -80,12 +80,12 @@ impl<'a> FrameRef<'a> {
 
     /// As [`FrameRef::lock`], without waiting.
     pub(super) fn try_lock(self) -> Option<Exclusive<'a>> {
-        self.frame().latch.try_lock_exclusive().then(|| Exclusive(self))
+        if self.frame().latch.try_lock_exclusive() { Some(Exclusive(self)) } else { None }
     }
 
     /// Latches the frame exclusively if it can be taken away from its page now; no waiting.
     pub(super) fn try_claim(self) -> Option<Exclusive<'a>> {
-        self.frame().try_claim().then(|| Exclusive(self))
+        if self.frame().try_claim() { Some(Exclusive(self)) } else { None }
     }
 }
 

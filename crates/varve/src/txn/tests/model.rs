@@ -220,7 +220,7 @@ fn check(seed: u64, devices: Devices, shape: &Shape) -> crate::TxnStats {
     let transactions = shape.transactions;
     let threads: Vec<_> = (0..shape.clients)
         .map(|n| (n, client(n)))
-        .map(|(n, c)| spawn(&format!("client {n}"), move || c.run(transactions)))
+        .map(|(n, c)| spawn(format!("client {n}"), move || c.run(transactions)))
         .collect();
     let mut records: Vec<Record> = threads.into_iter().flat_map(|t| t.join().expect("client")).collect();
     records.sort_by_key(|r| (r.at, r.reader));

@@ -170,7 +170,7 @@ struct Totals {
 }
 
 fn simulate(seed: u64, cfg: LogConfig) -> Totals {
-    let outcome = sim::run(sim::Config { seed, chaos: seed % 2 == 0, ..Default::default() }, move || {
+    let outcome = sim::run(sim::Config { seed, chaos: seed.is_multiple_of(2), ..Default::default() }, move || {
         let mut rng = Rng::from_seed(seed);
         let mem = MemDevice::with(0, MemOptions { seed, ..MemOptions::default() });
         let supply = PowerSupply::new();

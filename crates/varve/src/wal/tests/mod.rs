@@ -35,8 +35,11 @@ pub(super) fn fresh(cfg: LogConfig) -> (Arc<dyn Device>, Arc<Log>) {
     (dev, log)
 }
 
+/// Ends and bodies of groups.
+pub(super) type Groups = Vec<(Lsn, Vec<u8>)>;
+
 /// Every group from `from` on, and the end.
-pub(super) fn read_all(log: &Log, from: Lsn) -> Result<(Vec<(Lsn, Vec<u8>)>, LogEnd)> {
+pub(super) fn read_all(log: &Log, from: Lsn) -> Result<(Groups, LogEnd)> {
     let mut reader = log.scan(from);
     let mut groups = Vec::new();
     loop {
@@ -48,7 +51,7 @@ pub(super) fn read_all(log: &Log, from: Lsn) -> Result<(Vec<(Lsn, Vec<u8>)>, Log
 }
 
 /// Opens after a crash: reads everything from the redo point, and goes on at the end.
-pub(super) fn recover(dev: &Arc<dyn Device>, cfg: LogConfig) -> Result<(Arc<Log>, Vec<(Lsn, Vec<u8>)>, LogEnd)> {
+pub(super) fn recover(dev: &Arc<dyn Device>, cfg: LogConfig) -> Result<(Arc<Log>, Groups, LogEnd)> {
     let (log, state) = Log::open(dev.clone(), cfg, false)?;
     let (groups, end) = read_all(&log, state.redo)?;
     log.note_recovered(end.at);

@@ -170,8 +170,8 @@ impl ReplayPages for Pages {
             let mut bytes = vec![0; self.size];
             page::set_keyspace(&mut bytes, keyspace);
             frames.insert(id, Frame { bytes, first_dirty: None });
-        } else if !frames.contains_key(&id) {
-            frames.insert(id, self.fetch(id)?);
+        } else if let std::collections::btree_map::Entry::Vacant(place) = frames.entry(id) {
+            place.insert(self.fetch(id)?);
         }
         let frame = frames.get_mut(&id).unwrap();
         if let Some(lsn) = change(&mut frame.bytes)? {
