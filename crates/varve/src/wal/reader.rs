@@ -13,10 +13,10 @@ use std::sync::Arc;
 use varve_device::{AlignedBuf, Device, DeviceError, Io};
 use varve_volume::Lsn;
 
-/// Bytes read at a time.
-const WINDOW: u64 = 1 << 20;
+/// Most bytes read at a time.
+const WINDOW: u64 = 4 << 20;
 /// Requests that a window is read with.
-const PARTS: u64 = 4;
+const PARTS: u64 = 8;
 
 /// How the log ends: the row of the decision table that said so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,15 +94,15 @@ impl LogReader {
         LogReader {
             known: sb.end,
             dev,
-            sb,
             salt,
             at: from,
             last_end: from,
-            window: AlignedBuf::new(WINDOW as usize),
+            window: AlignedBuf::new(WINDOW.min(sb.ring.capacity()) as usize),
             window_at: 0,
             window_len: 0,
             body: Vec::new(),
             broken_partial_group: false,
+            sb,
         }
     }
 
@@ -271,7 +271,7 @@ impl LogReader {
     }
 
     fn load(&mut self, at: Lsn) -> Result<(), DeviceError> {
-        let len = WINDOW.min(self.limit() - at);
+        let len = (self.window.len() as u64).min(self.limit() - at);
         self.window_len = 0;
         let part = (len / PARTS).next_multiple_of(BLOCK);
         let mut batch = Vec::new();
