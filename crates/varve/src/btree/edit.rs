@@ -387,7 +387,6 @@ pub(crate) fn set_high(page: &mut impl PageEdit, high: &[u8]) -> Result<(), Dama
 }
 
 /// Points slot `pos` of an inner node to another child; 0 is the leftmost, as in `Node::child`.
-#[cfg(test)]
 pub(crate) fn set_child(page: &mut impl PageEdit, i: usize, child: u64) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     let at = if i == 0 { LEFTMOST } else { node.cell_at(i - 1) };

@@ -240,6 +240,13 @@ impl Harness {
         self.tree.count(from, to)
     }
 
+    /// Loads ascending entries above all that the tree holds.
+    pub fn load<'e>(&self, entries: impl IntoIterator<Item = (&'e [u8], &'e [u8])>, fill: f64) -> Result<()> {
+        let mut load = self.tree.bulk_load(fill);
+        entries.into_iter().try_for_each(|(key, value)| load.push(key, value))?;
+        load.finish()
+    }
+
     /// Removes everything.
     pub fn clear(&self) -> Result<()> {
         self.tree.clear()

@@ -8,6 +8,7 @@
 //! Fences make each node self-describing: a leaf that was found without a latch (pinned) is validated by `leaf::covers` once latched. A page that leaves the
 //! tree is wiped in the group that frees it, so that it no longer passes.
 
+mod bulk;
 pub(crate) mod check;
 mod clear;
 mod descend;

@@ -43,6 +43,11 @@ impl Tree {
         self.divide(key, 0, Want::Room(room))
     }
 
+    /// Divides the node of level 1 that covers `key` unless it has the room for a separator like it.
+    pub(super) fn make_parent_room(&self, key: &[u8], room: usize) -> Result<()> {
+        self.divide(key, 1, Want::Room(room))
+    }
+
     /// Divides the leaf that covers `key` at `boundary`, which it covers too; a leaf that is more than half full as if room was wanted for `key`.
     pub(super) fn divide_at(&self, key: &[u8], size: usize, boundary: &[u8]) -> Result<()> {
         self.divide(key, 0, Want::Boundary(size, boundary))
@@ -98,7 +103,7 @@ impl Tree {
     }
 
     /// Puts a level above the root if it is still of `level`: its contents move to a new page, which becomes its only child.
-    fn grow_root(&self, level: u8) -> Result<()> {
+    pub(super) fn grow_root(&self, level: u8) -> Result<()> {
         let core = &*self.core;
         let reserved = core.space.reserve(core, 1)?;
         let id = reserved.ids()[0];

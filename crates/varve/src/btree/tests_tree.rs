@@ -230,6 +230,58 @@ fn an_ascending_load_fills_its_pages() {
 }
 
 #[test]
+fn bulk_loads_add_to_what_is_there() {
+    for seed in 0..12u64 {
+        let mut rng = Rng::from_seed(seed);
+        let page_size = [4096, 8192, 16384][seed as usize % 3];
+        let h = fresh(&Setup::new(page_size, 96));
+        let longest = super::leaf::max_key(page_size - 32);
+        let mut model = Model::new();
+        // Some of the loads come upon an empty tree, some upon a leaf, some upon more; with long keys, long values, and the last of all keys.
+        for part in 0..3u8 {
+            for _ in 0..rng.below(2) * rng.below(300) {
+                let key = [&[b'0' + 2 * part], &random_key(&mut rng, longest - 1)[..]].concat();
+                let value = random_value(&mut rng);
+                h.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+            let mut new = Model::new();
+            for _ in 0..rng.below(3) * rng.below(2000) {
+                new.insert(
+                    [&[b'1' + 2 * part], &random_key(&mut rng, longest - 1)[..]].concat(),
+                    random_value(&mut rng),
+                );
+            }
+            if part == 2 {
+                new.insert(vec![0xff; longest], b"last".to_vec());
+            }
+            h.load(new.iter().map(|(k, v)| (&k[..], &v[..])), 0.9).unwrap();
+            model.extend(new);
+            compare(&h, &model);
+        }
+        assert!(matches!(h.load([(&b"1"[..], &b""[..])], 1.0), Err(Error::Invalid(_))));
+        assert!(matches!(h.load([(&[0xff; 3000][..], &b""[..])], 1.0), Err(Error::KeySize { .. })));
+        for key in model.keys().step_by(3).cloned().collect::<Vec<_>>() {
+            h.remove(&key).unwrap();
+            model.remove(&key);
+        }
+        compare(&h, &model);
+        h.stop();
+    }
+}
+
+#[test]
+fn a_bulk_load_fills_its_pages() {
+    let h = fresh(&Setup::new(8192, 128));
+    let keys: Vec<_> = (0..30_000u32).map(|i| format!("user{i:08}").into_bytes()).collect();
+    h.load(keys.iter().map(|k| (&k[..], &[1; 100][..])), 1.0).unwrap();
+    let used = keys.len() as u64 * 112 / 8192;
+    assert!(h.pages() < used + used / 15 + 4, "{} pages for {used} of data", h.pages());
+    assert!(h.check().is_clean());
+    h.stop();
+}
+
+#[test]
 fn threads_and_a_small_pool() {
     let h = Arc::new(fresh(&Setup::new(4096, 48)));
     run_threads(&h, 4, 3000, 11);
