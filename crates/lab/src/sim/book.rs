@@ -5,6 +5,7 @@
 use super::model::{Act, End, Tx};
 use super::plan::Plan;
 use super::totals::Totals;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::Durability;
 use varve_device::PowerSupply;
@@ -56,6 +57,18 @@ pub(crate) struct Goal {
     pub(crate) ending: Ending,
 }
 
+/// Whether a keyspace of a client's own must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Must {
+    Exist,
+    Absent,
+    /// Its creation or its drop had not returned.
+    Either,
+}
+
+/// Keyspaces that clients made and dropped, by name. A name that is not listed must be absent.
+pub(crate) type Own = BTreeMap<String, Must>;
+
 /// A transaction that reached its commit, or a reader that reached its end.
 pub(crate) struct Entry {
     tx: Tx,
@@ -84,6 +97,7 @@ struct Book {
     commits: u64,
     goal: Option<Goal>,
     entries: Vec<Entry>,
+    own: Own,
     totals: Totals,
     wrong: Option<String>,
 }
@@ -152,6 +166,21 @@ impl Shared {
             Some(Ending::Close) => self.stop.store(true, SeqCst),
             None => {}
         }
+    }
+
+    /// What is known of a client's own keyspace.
+    pub(crate) fn own(&self, name: &str) -> Must {
+        self.book.lock().own.get(name).copied().unwrap_or(Must::Absent)
+    }
+
+    /// What is known of it from here on.
+    pub(crate) fn set_own(&self, name: &str, must: Must) {
+        self.book.lock().own.insert(name.to_string(), must);
+    }
+
+    /// The keyspaces as this life left them.
+    pub(crate) fn all_own(&self) -> Own {
+        self.book.lock().own.clone()
     }
 
     /// The entry's `commit` failed before it changed anything.

@@ -1,6 +1,6 @@
 //! A client: runs scripts against the database and writes down what it saw.
 
-use super::book::{self, Shared};
+use super::book::{self, Must, Shared};
 use super::judge::{Verdict, judge};
 use super::model::{Act, ScanSeen};
 use super::rows::{self, Digest, MARKS};
@@ -46,6 +46,7 @@ impl Client {
                 }
                 _ if latched => continue,
                 Script::Checkpoint => self.checkpoint(),
+                Script::Keyspace { which, rows, len } => self.keyspace(which, rows, len),
                 Script::Write { steps, durability, ending } => self.write(&steps, durability, ending),
             };
             match next {
@@ -114,6 +115,37 @@ impl Client {
             Ok(()) => Next::Go,
             Err(e) => self.after(&e, "checkpoint"),
         }
+    }
+
+    /// Creates and fills a keyspace of the client's own, or drops it. Its rows are not followed: what matters is whether it is
+    /// there, and that its pages are accounted for.
+    fn keyspace(&self, which: u8, rows: u32, len: u32) -> Next {
+        let name = format!("own-{}-{which}", self.number);
+        let known = self.shared.own(&name);
+        self.shared.set_own(&name, Must::Either);
+        self.shared.trace.event(|| format!("client {}: keyspace {name} ({known:?}), {rows} rows", self.number));
+        let result = match known {
+            Must::Exist => self.db.drop_keyspace(&name).map(|()| Must::Absent),
+            _ => self.db.keyspace_or_create(&name).and_then(|space| self.fill(&space, &name, rows, len)),
+        };
+        match result {
+            Ok(must) => {
+                self.shared.set_own(&name, must);
+                let what = if must == Must::Exist { "keyspaces created" } else { "keyspaces dropped" };
+                self.shared.count(what, 1);
+                Next::Go
+            }
+            Err(e) => self.after(&e, &format!("keyspace {name}")),
+        }
+    }
+
+    fn fill(&self, space: &Keyspace, name: &str, rows: u32, len: u32) -> Result<Must> {
+        self.shared.set_own(name, Must::Exist);
+        for row in 0..rows {
+            let key = self.key(0, row.min(self.shared.plan.keys.count));
+            space.put_with(&key, &rows::value(u64::from(row), len as usize), Durability::None)?;
+        }
+        Ok(Must::Exist)
     }
 
     fn write(&mut self, steps: &[Step], durability: Durability, ending: Ending) -> Next {

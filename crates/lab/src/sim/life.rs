@@ -1,6 +1,6 @@
 //! One life of the database, inside its power-cut domain: open or create, compare with the model, load, run clients.
 
-use super::book::{Ending, Goal, Shared};
+use super::book::{Ending, Goal, Must, Own, Shared};
 use super::client::Client;
 use super::machine::Machine;
 use super::model::{self, History, Kept, Row, Settled, State, Tx};
@@ -20,6 +20,8 @@ pub(crate) struct Pending {
     pub(crate) kept: Kept,
     /// Ids of the history's transactions are above this: marks up to it are older.
     pub(crate) first_id: u64,
+    /// Keyspaces of the clients' own.
+    pub(crate) own: Own,
 }
 
 /// What a life is to do.
@@ -158,7 +160,10 @@ fn verify(
         return Err(format!("check found {} damages, the first: {damage}", check.damages.len()));
     }
     let found = read_all(db, spaces).map_err(|e| format!("reading everything: {e}"))?;
+    let keyspaces = db.keyspaces().map_err(|e| format!("listing keyspaces: {e}"))?;
+    let keyspaces: Vec<String> = keyspaces.into_iter().map(|k| k.name).collect();
     let Some(pending) = pending.lock().take() else { return Ok(()) };
+    compare_own(&pending.own, &keyspaces, shared)?;
     let marks: Vec<u64> = found
         .range((MARKS, Vec::new())..)
         .filter_map(|((_, key), _)| rows::mark_id(key))
@@ -173,6 +178,24 @@ fn verify(
     let settled = history.settle(&marks, pending.kept).map_err(|wrong| wrong.0)?;
     model::compare(&settled.state, &found).map_err(|wrong| wrong.0)?;
     left.lock().settled = Some(settled);
+    Ok(())
+}
+
+/// Compares the keyspaces there are with those that must be.
+fn compare_own(expected: &Own, found: &[String], shared: &Shared) -> Result<(), String> {
+    for (name, must) in expected {
+        match (must, found.contains(name)) {
+            (Must::Exist, false) => return Err(format!("lost: keyspace {name} was created and is gone")),
+            (Must::Absent, true) => return Err(format!("keyspace {name} was dropped and is there again")),
+            _ => {}
+        }
+    }
+    for name in found.iter().filter(|name| !NAMES.contains(&name.as_str())) {
+        if !expected.contains_key(name) {
+            return Err(format!("keyspace {name} is there, and nobody made it"));
+        }
+        shared.set_own(name, Must::Exist);
+    }
     Ok(())
 }
 

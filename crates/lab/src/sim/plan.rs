@@ -64,6 +64,8 @@ pub(crate) struct Mix {
     pub(crate) think_us: u64,
     /// Clients ask for checkpoints.
     pub(crate) checkpoints: bool,
+    /// Clients create and drop keyspaces of their own.
+    pub(crate) keyspaces: bool,
 }
 
 /// Latency of a device, microseconds: each request takes between these.
@@ -226,6 +228,7 @@ fn mix(keys: u32, lengths: Lengths, rng: &mut Rng) -> Mix {
         pause_us: rng.between(50, 3000),
         think_us: rng.between(0, 3000),
         checkpoints: !rng.one_in(3),
+        keyspaces: rng.one_in(2),
     }
 }
 

@@ -71,6 +71,8 @@ pub(crate) enum Script {
     Snapshot { steps: Vec<Step> },
     /// A checkpoint asked for by hand.
     Checkpoint,
+    /// One of the client's own keyspaces is created and filled, or dropped when it is there.
+    Keyspace { which: u8, rows: u32, len: u32 },
 }
 
 /// Draws scripts for one client.
@@ -91,6 +93,11 @@ impl Scripts {
         match self.rng.below(100) {
             0..=8 => self.snapshot(),
             9..=11 if mix.checkpoints => Script::Checkpoint,
+            12..=13 if mix.keyspaces => Script::Keyspace {
+                which: self.rng.below(2) as u8,
+                rows: self.rng.below(40) as u32,
+                len: self.mix.lengths.draw(&mut self.rng),
+            },
             _ => {
                 let durability = self.durability();
                 let ending = match self.rng.below(24) {

@@ -310,7 +310,7 @@ impl Driver {
             }
             _ => Kept::Sync,
         };
-        *self.pending.lock() = Some(Pending { base, txs, kept, first_id: base_id });
+        *self.pending.lock() = Some(Pending { base, txs, kept, first_id: base_id, own: shared.all_own() });
         Ok(())
     }
 

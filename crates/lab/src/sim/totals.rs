@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Every count, in the order of the report.
-pub(crate) const NAMES: [&str; 34] = [
+pub(crate) const NAMES: [&str; 36] = [
     "commits",
     "commits sync",
     "commits async",
@@ -14,6 +14,8 @@ pub(crate) const NAMES: [&str; 34] = [
     "snapshots",
     "rows scanned",
     "range deletes",
+    "keyspaces created",
+    "keyspaces dropped",
     "overflow values",
     "evictions clean",
     "evictions dirty",

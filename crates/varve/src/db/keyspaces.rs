@@ -292,11 +292,18 @@ impl Registry {
         let (ready, held): (Vec<_>, Vec<_>) =
             std::mem::take(&mut state.dropped).into_iter().partition(|s| Arc::strong_count(s) == 1);
         state.dropped = held;
+        let mut result = Ok(());
         for shared in ready {
-            shared.tree.clear()?;
-            self.remove(core, &shared.tree)?;
+            if result.is_ok() {
+                result = shared.tree.clear().and_then(|()| self.remove(core, &shared.tree));
+                if result.is_ok() {
+                    continue;
+                }
+            }
+            // Its pages and its number are not free yet.
+            state.dropped.push(shared);
         }
-        Ok(())
+        result
     }
 }
 
