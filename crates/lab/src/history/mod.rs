@@ -15,6 +15,7 @@
 //!
 //! [`Store`]: crate::adapter::Store
 
+mod absent;
 pub mod check;
 pub mod generate;
 mod graph;
