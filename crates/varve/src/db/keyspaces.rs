@@ -179,10 +179,11 @@ impl Inner {
             return Ok((shared.clone(), false));
         }
         let core = &self.core;
-        let id = KeyspaceId(1 + state.live.values().chain(&state.dropped).map(|s| s.id().0).max().unwrap_or(0));
+        let id = KeyspaceId(state.highest + 1);
         let reserved = core.space.reserve(core, 1)?;
         let root = reserved.ids()[0];
         let entry = Entry { kind: KeyspaceKind::Tree, id, root, name: name.to_string(), dropping: false };
+        state.highest = id.0;
         let end = self.registry.set(core, &entry, Some(root))?;
         reserved.keep();
         core.log.wait_durable(end)?;
@@ -202,13 +203,16 @@ struct State {
     live: BTreeMap<String, Arc<Shared>>,
     /// Dropped, pages not yet given back.
     dropped: Vec<Arc<Shared>>,
+    /// Highest number given out. It never falls while the database is open: locks and old values of a keyspace that was
+    /// dropped must not be taken for those of a new one. (Neither outlives the opening, so it need not be stored.)
+    highest: u32,
 }
 
 impl Registry {
     /// Reads the catalog.
     pub fn load(core: &Arc<Core>) -> Result<Registry> {
         let catalog = Tree::open(core.clone(), CATALOG, CATALOG_ROOT);
-        let mut state = State { live: BTreeMap::new(), dropped: Vec::new() };
+        let mut state = State { live: BTreeMap::new(), dropped: Vec::new(), highest: 0 };
         let (mut from, mut ahead): (Vec<u8>, _) = (Vec::new(), ReadAhead::default());
         loop {
             let mut rows = Vec::new();
@@ -222,6 +226,7 @@ impl Registry {
             })?;
             for entry in rows {
                 let entry = entry?;
+                state.highest = state.highest.max(entry.id.0);
                 let shared = Arc::new(Shared::new(core, &entry));
                 if entry.dropping {
                     state.dropped.push(shared);

@@ -64,7 +64,11 @@ fn a_dropped_keyspace_gives_its_pages_back() {
     db.drop_keyspace("gone").unwrap();
     assert!(matches!(keyspace.live(), Err(Error::NoSuchKeyspace(_))));
     assert!(matches!(db.keyspace("gone"), Err(Error::NoSuchKeyspace(_))));
-    db.create_keyspace("gone").unwrap();
+    let again = db.create_keyspace("gone").unwrap();
+    assert_ne!(again.id(), keyspace.id(), "a number comes back at the next opening at the earliest");
+    drop(again);
+    db.drop_keyspace("gone").unwrap();
+    assert_ne!(db.create_keyspace("gone").unwrap().id().0, 2, "pages are free, the number is not");
     db.drop_keyspace("gone").unwrap();
     drop(keyspace);
     db.close().unwrap();
