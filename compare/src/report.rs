@@ -20,6 +20,8 @@ pub struct Origin {
     pub processor: String,
     /// Operating system.
     pub system: String,
+    /// Processes that wanted to run, on average over the minute before the run: what else the machine had to do.
+    pub load: f64,
 }
 
 fn output(program: &str, args: &[&str]) -> Option<String> {
@@ -36,6 +38,7 @@ impl Origin {
         let commit = if changed { commit + "+" } else { commit };
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")).unwrap_or(": unknown");
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(0, |n| n.get());
         Origin {
             commit,
@@ -43,6 +46,7 @@ impl Origin {
             seed,
             processor: format!("{}, {cores} cores", model.trim_start_matches([' ', '\t', ':'])),
             system: output("uname", &["-sr"]).unwrap_or_default(),
+            load: load.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_default(),
         }
     }
 }
@@ -54,6 +58,8 @@ pub struct Figure {
     pub engine: &'static str,
     /// Median over the rounds.
     pub median: f64,
+    /// Median of the processor time per operation, microseconds.
+    pub cpu_us: f64,
     /// Client threads: those of the best median, where several numbers were tried.
     pub threads: usize,
 }
@@ -75,8 +81,11 @@ pub fn figures(row: &Row, samples: &[Sample]) -> Vec<Figure> {
         threads.sort_unstable();
         threads.dedup();
         let figure = |threads: usize| {
-            let mut values: Vec<f64> = of_engine().filter(|s| s.threads == threads).map(|s| s.value).collect();
-            Figure { engine, median: median(&mut values), threads }
+            let of = |figure: fn(&Sample) -> f64| {
+                let mut values: Vec<f64> = of_engine().filter(|s| s.threads == threads).map(figure).collect();
+                median(&mut values)
+            };
+            Figure { engine, median: of(|s| s.value), cpu_us: of(|s| s.cpu_us), threads }
         };
         found.extend(threads.into_iter().map(figure).max_by(|a, b| a.median.total_cmp(&b.median)));
     }
@@ -98,6 +107,15 @@ fn short(value: f64) -> String {
         v if v >= 9_995.0 => format!("{:.1} k", v / 1000.0),
         v if v >= 999.5 => format!("{:.2} k", v / 1000.0),
         v => format!("{v:.0}"),
+    }
+}
+
+/// Microseconds with three digits that matter.
+fn cost(us: f64) -> String {
+    match us {
+        us if us >= 99.95 => format!("{us:.0}"),
+        us if us >= 9.995 => format!("{us:.1}"),
+        us => format!("{us:.2}"),
     }
 }
 
@@ -124,9 +142,22 @@ pub fn markdown(options: &Options, origin: &Origin, samples: &[Sample]) -> Strin
         line(format!("| {} | {} | {} | {ratio} |", row.title, row.unit, cells.join(" | ")));
     }
     line(String::new());
+    line("Processor time of the whole process per operation (TPC-C: per new order), µs:".to_string());
+    line(String::new());
+    line(format!("| | {} |", engines.join(" | ")));
+    line(format!("|---|{}", "---:|".repeat(engines.len())));
+    for row in ROWS {
+        let figures = figures(row, samples);
+        let cost =
+            |engine: &&str| figures.iter().find(|f| f.engine == *engine).map_or(String::new(), |f| cost(f.cpu_us));
+        if !figures.is_empty() {
+            line(format!("| {} | {} |", row.title, engines.iter().map(cost).collect::<Vec<_>>().join(" | ")));
+        }
+    }
+    line(String::new());
     line(format!(
-        "Medians of {} rounds; commit {}, seed {}, {}; {}, {}.",
-        options.rounds, origin.commit, origin.seed, origin.date, origin.processor, origin.system
+        "Medians of {} rounds; commit {}, seed {}, {}; {}, {}; {} other processes wanted to run.",
+        options.rounds, origin.commit, origin.seed, origin.date, origin.processor, origin.system, origin.load
     ));
     line(String::new());
     let settings = settings(Group::Small, &options.scale);
@@ -181,7 +212,7 @@ mod tests {
     use super::*;
 
     fn sample(engine: &'static str, threads: usize, value: f64) -> Sample {
-        Sample { row: "tpcc", engine, round: 1, threads, value }
+        Sample { row: "tpcc", engine, round: 1, threads, value, cpu_us: 1000.0 / value }
     }
 
     #[test]
@@ -194,7 +225,7 @@ mod tests {
         samples.extend([14.0, 15.0, 1.0].map(|v| sample("sqlite", 2, v)));
         let row = ROWS.iter().find(|r| r.name == "tpcc").expect("a row");
         let figures = figures(row, &samples);
-        assert_eq!(figures[1], Figure { engine: "sqlite", median: 14.0, threads: 2 });
+        assert_eq!(figures[1], Figure { engine: "sqlite", median: 14.0, cpu_us: 1000.0 / 14.0, threads: 2 });
         assert_eq!(ratio(&figures), Some((30.0 / 14.0, "sqlite")));
     }
 
@@ -202,5 +233,6 @@ mod tests {
     fn figures_are_short() {
         let texts = [7.2, 999.0, 1234.0, 12345.0, 123_456.0].map(short);
         assert_eq!(texts, ["7", "999", "1.23 k", "12.3 k", "123 k"]);
+        assert_eq!([0.123, 12.34, 123.4].map(cost), ["0.12", "12.3", "123"]);
     }
 }

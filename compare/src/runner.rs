@@ -14,6 +14,7 @@ use crate::adapter::redb::RedbStore;
 #[cfg(feature = "rocksdb")]
 use crate::adapter::rocksdb::RocksStore;
 use crate::adapter::sqlite::SqliteStore;
+use crate::bench::drive::Measured;
 use crate::bench::{Group, ROWS, Sample, Scale, Session, lab, small};
 use crate::engine::{Description, Engine, Settings};
 use crate::options::Options;
@@ -46,7 +47,7 @@ const fn entry<E: Engine>() -> Entry {
 /// A loaded TPC-C database.
 trait OpenTpcc {
     fn name(&self) -> &'static str;
-    fn run(&self, scale: &Scale, seed: u64, threads: usize) -> Result<f64>;
+    fn run(&self, scale: &Scale, seed: u64, threads: usize) -> Result<Measured>;
     fn check(&self) -> Result<()>;
     fn close(self: Box<Self>) -> Result<()>;
 }
@@ -58,7 +59,7 @@ impl<E: Engine> OpenTpcc for Loaded<E> {
         E::NAME
     }
 
-    fn run(&self, scale: &Scale, seed: u64, threads: usize) -> Result<f64> {
+    fn run(&self, scale: &Scale, seed: u64, threads: usize) -> Result<Measured> {
         lab::run_tpcc(&self.0, scale, seed, threads)
     }
 
@@ -141,10 +142,13 @@ pub fn run(options: &Options, mut progress: impl FnMut(String)) -> Result<Vec<Sa
             for i in 0..engines.len() {
                 let entry = engines[(i + round as usize - 1) % engines.len()];
                 let dir = TempDir::new(&options.dir, entry.name)?;
-                let mut sink = |row: &'static str, threads: usize, value: f64| {
+                let mut sink = |row: &'static str, threads: usize, Measured { value, cpu_us }: Measured| {
                     if wanted(row) {
-                        progress(format!("round {round}  {:<8} {row:<12} {value:>12.0}", entry.name));
-                        samples.push(Sample { row, engine: entry.name, round, threads, value });
+                        progress(format!(
+                            "round {round}  {:<8} {row:<12} {value:>12.0}  {cpu_us:>8.2} µs of CPU each",
+                            entry.name
+                        ));
+                        samples.push(Sample { row, engine: entry.name, round, threads, value, cpu_us });
                     }
                 };
                 let scale = &options.scale;
@@ -187,9 +191,13 @@ fn run_tpcc(
             let (database, _) = &open[(i + round as usize - 1) % open.len()];
             for &threads in tpcc_threads(database.name()) {
                 let seed = options.seed ^ (u64::from(round) << 32) ^ ((threads as u64) << 48);
-                let value = database.run(scale, seed, threads).map_err(|e| named(database.name(), e))?;
-                progress(format!("round {round}  {:<8} tpcc, {threads} threads {value:>12.0}", database.name()));
-                samples.push(Sample { row: "tpcc", engine: database.name(), round, threads, value });
+                let Measured { value, cpu_us } =
+                    database.run(scale, seed, threads).map_err(|e| named(database.name(), e))?;
+                let name = database.name();
+                progress(format!(
+                    "round {round}  {name:<8} tpcc, {threads} thr. {value:>12.0}  {cpu_us:>8.2} µs of CPU each"
+                ));
+                samples.push(Sample { row: "tpcc", engine: name, round, threads, value, cpu_us });
             }
         }
     }

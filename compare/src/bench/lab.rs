@@ -8,6 +8,7 @@ use varve_lab::driver::{RunOptions, Until, run};
 use varve_lab::ycsb::Letter;
 use varve_lab::{Error, Result, tpcc, ycsb};
 
+use super::drive::{Measured, cpu_time, cpu_us};
 use super::{Scale, Session};
 use crate::engine::Engine;
 
@@ -24,8 +25,11 @@ pub fn run_ycsb<E: Engine>(store: &Arc<E>, session: &mut Session<'_>) -> Result<
             let seed = session.seed ^ (u64::from(session.round) << 32);
             let workload = ycsb::Options { durability: Durability::None, seed, ..ycsb::Options::of(letter) };
             let workload = Arc::new(ycsb::Ycsb::new(&**store, workload)?);
-            let result = run(store, &workload, &options(2, session.scale.warmup, session.scale.measure), |_| ())?;
-            (session.sink)(row, 2, result.ops_per_s);
+            let (warmup, measure) = (session.scale.warmup, session.scale.measure);
+            let before = cpu_time();
+            let result = run(store, &workload, &options(2, warmup, measure), |_| ())?;
+            let cpu_us = cpu_us(before, result.ops_per_s * (warmup + measure).as_secs_f64());
+            (session.sink)(row, 2, Measured { value: result.ops_per_s, cpu_us });
         }
     }
     Ok(())
@@ -38,11 +42,14 @@ pub fn load_tpcc<E: Engine>(store: &Arc<E>, scale: &Scale, seed: u64) -> Result<
 }
 
 /// Runs TPC-C over loaded data and returns new orders per minute.
-pub fn run_tpcc<E: Engine>(store: &Arc<E>, scale: &Scale, seed: u64, threads: usize) -> Result<f64> {
+pub fn run_tpcc<E: Engine>(store: &Arc<E>, scale: &Scale, seed: u64, threads: usize) -> Result<Measured> {
     let workload = tpcc::Options { durability: Durability::Sync, seed, ..tpcc::Options::default() };
     let workload = Arc::new(tpcc::Tpcc::new(&**store, workload)?);
+    let before = cpu_time();
     let result = run(store, &workload, &options(threads, scale.warmup, scale.measure_tpcc), |_| ())?;
-    result.tpmc.ok_or_else(|| Error::NotLoaded("the run counted no new orders".to_string()))
+    let value = result.tpmc.ok_or_else(|| Error::NotLoaded("the run counted no new orders".to_string()))?;
+    let minutes = (scale.warmup + scale.measure_tpcc).as_secs_f64() / 60.0;
+    Ok(Measured { value, cpu_us: cpu_us(before, value * minutes) })
 }
 
 /// Fails unless the twelve consistency conditions hold.

@@ -110,6 +110,8 @@ pub struct Sample {
     pub threads: usize,
     /// The figure, in the unit of the row.
     pub value: f64,
+    /// Processor time of the process per operation (TPC-C: per new order), microseconds.
+    pub cpu_us: f64,
 }
 
 /// What a group's run is told and what it hands over.
@@ -122,6 +124,6 @@ pub struct Session<'a> {
     pub round: u32,
     /// Names of the rows that are wanted.
     pub wanted: &'a dyn Fn(&str) -> bool,
-    /// Takes a figure: row, threads, value.
-    pub sink: &'a mut dyn FnMut(&'static str, usize, f64),
+    /// Takes a figure: row, threads, figure.
+    pub sink: &'a mut dyn FnMut(&'static str, usize, drive::Measured),
 }

@@ -10,7 +10,7 @@ use varve_lab::{Error, Result};
 use varve_rt::{Rng, now};
 
 use super::Session;
-use super::drive::{Timing, rate};
+use super::drive::{Measured, Timing, cpu_time, cpu_us, rate};
 use crate::engine::Engine;
 
 /// Bytes of a value.
@@ -64,12 +64,12 @@ pub fn load<E: Engine>(
     ks: &E::Keyspace,
     seed: u64,
     numbers: impl ExactSizeIterator<Item = u64>,
-) -> Result<f64> {
+) -> Result<Measured> {
     let count = numbers.len();
     let mut rng = Rng::from_seed(seed);
     let mut batch: Vec<(u64, [u8; VALUE])> = Vec::with_capacity(BATCH);
     let mut numbers = numbers.peekable();
-    let began = now();
+    let (began, before) = (now(), cpu_time());
     while numbers.peek().is_some() {
         batch.clear();
         batch.extend(numbers.by_ref().take(BATCH).map(|n| (n, value(n, &mut rng))));
@@ -81,7 +81,8 @@ pub fn load<E: Engine>(
             Ok(((), End::Commit))
         })?;
     }
-    Ok(count as f64 / began.elapsed().as_secs_f64())
+    let value = count as f64 / began.elapsed().as_secs_f64();
+    Ok(Measured { value, cpu_us: cpu_us(before, count as f64) })
 }
 
 /// Loads in key order, then measures reads, scans, transfers and writes.
@@ -125,7 +126,7 @@ pub fn run_random<E: Engine>(store: &Arc<E>, session: &mut Session<'_>) -> Resul
     Ok(())
 }
 
-fn reads<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timing, seed: u64) -> Result<f64> {
+fn reads<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timing, seed: u64) -> Result<Measured> {
     let ks = ks.clone();
     rate(store, 1, timing, seed, move |store, rng| {
         for _ in 0..STRIDE {
@@ -136,7 +137,7 @@ fn reads<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timing, se
     })
 }
 
-fn reads_batch<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timing, seed: u64) -> Result<f64> {
+fn reads_batch<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timing, seed: u64) -> Result<Measured> {
     let ks = ks.clone();
     rate(store, 1, timing, seed, move |store, rng| {
         let mut tx = store.begin(TxMode::ReadOnly, Durability::None)?;
@@ -149,7 +150,7 @@ fn reads_batch<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timi
     })
 }
 
-fn scans<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timing, seed: u64) -> Result<f64> {
+fn scans<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timing, seed: u64) -> Result<Measured> {
     let ks = ks.clone();
     rate(store, 1, timing, seed, move |store, rng| {
         let from = rng.below(n - SCAN);
@@ -171,7 +172,7 @@ fn writes<E: Engine>(
     (threads, how): (usize, Durability),
     timing: Timing,
     seed: u64,
-) -> Result<f64> {
+) -> Result<Measured> {
     let ks = ks.clone();
     let stride = if how == Durability::Sync { 1 } else { STRIDE };
     rate(store, threads, timing, seed, move |store, rng| {
@@ -196,7 +197,7 @@ pub fn transfers<E: Engine>(
     threads: usize,
     timing: Timing,
     seed: u64,
-) -> Result<f64> {
+) -> Result<Measured> {
     let ks = ks.clone();
     rate(store, threads, timing, seed, move |store, rng| {
         for _ in 0..STRIDE {
