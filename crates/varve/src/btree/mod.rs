@@ -176,7 +176,7 @@ impl Tree {
             let (fits, covered) = {
                 let page = self.leaf(first)?;
                 let node = node::Node::parse(page.bytes()).map_err(|d| self.corrupt(page.id(), d))?;
-                let covered = writes.iter().take_while(|w| node.covers(w.0.as_ref())).count();
+                let covered = writes.partition_point(|w| node.covers(w.0.as_ref()));
                 let (mut sum, mut least) = (0, usize::MAX);
                 let fits = writes[..covered].iter().take_while(|w| {
                     (sum, least) = (sum + w.1, least.min(node.room_for(w.0.as_ref())));

@@ -204,9 +204,17 @@ impl<'a> Run<'a> {
             if fits {
                 return Ok(Leaf { pin, ops: at..at + covered });
             }
-            // The exact need was too much; what a division is told is an upper bound.
-            let sizes: Vec<(&[u8], usize)> =
-                self.ops[at..at + covered].iter().map(|op| (op.key, op.need(None))).collect();
+            // The exact need was too much; what a division is told is an upper bound. More than a page of writes fits into
+            // no leaf, so the rest is not told.
+            let mut sum = 0;
+            let told = self.ops[at..at + covered].iter().map(|op| (op.key, op.need(None)));
+            let sizes: Vec<(&[u8], usize)> = told
+                .take_while(|(_, size)| {
+                    let more = sum <= self.core.page_size();
+                    sum += size;
+                    more
+                })
+                .collect();
             drop(pin);
             let (pin, taken) = tree.leaf_for_writes(&sizes)?;
             return Ok(Leaf { pin, ops: at..at + taken });
@@ -235,9 +243,13 @@ impl<'a> Run<'a> {
             if more > 0 {
                 need += more;
                 room = room.min(leaf::room_for(bytes, op.key));
+                // A leaf at the end of the tree covers all that is left of a long run of writes: do not look at it all.
+                if need > room {
+                    return Ok(false);
+                }
             }
         }
-        Ok(need == 0 || need <= room)
+        Ok(true)
     }
 
     /// Most bytes that the group's record can take.
