@@ -1,23 +1,19 @@
-//! Lock memory is charged to the budget in blocks, so that a single lock touches no shared counter.
+//! Lock memory is charged to the budget in blocks, and the first bytes of each shard not at all, so that a few locks touch no
+//! shared counter. What is not charged is bounded by the number of open keyspaces.
 
 use crate::budget::{Budget, Class};
 use crate::error::Result;
 
-/// Largest block.
-const BLOCK: usize = 4096;
-/// A block is at most this part of the class's limit: every shard of every keyspace may keep some unused.
-const BLOCKS: u64 = 512;
-/// Unused credit above this many blocks goes back to the budget.
-const KEPT: usize = 4;
+/// Bytes that each holder of a credit has without a charge.
+const FREE: usize = 1024;
+const BLOCK: usize = 1024;
+/// Unused credit above this goes back to the budget.
+const KEPT: usize = 4 * BLOCK;
 
-fn block(budget: &Budget) -> usize {
-    (budget.limit(Class::Locks) / BLOCKS).clamp(128, BLOCK as u64) as usize
-}
-
-/// Bytes charged to [`Class::Locks`], some of them not used yet.
+/// Bytes in use by locks, and bytes charged to [`Class::Locks`] for them.
 #[derive(Default)]
 pub(super) struct Credit {
-    unused: usize,
+    used: usize,
     charged: usize,
 }
 
@@ -25,23 +21,22 @@ impl Credit {
     /// Makes sure that `bytes` can be spent.
     #[inline]
     pub fn reserve(&mut self, budget: &Budget, bytes: usize) -> Result<()> {
-        if self.unused >= bytes { Ok(()) } else { self.refill(budget, bytes) }
+        if self.used + bytes <= FREE + self.charged { Ok(()) } else { self.charge(budget, bytes) }
     }
 
     #[cold]
-    fn refill(&mut self, budget: &Budget, bytes: usize) -> Result<()> {
-        let block = bytes.max(block(budget));
-        budget.charge(Class::Locks, block as u64)?;
-        self.unused += block;
-        self.charged += block;
+    fn charge(&mut self, budget: &Budget, bytes: usize) -> Result<()> {
+        let more = (self.used + bytes - FREE - self.charged).next_multiple_of(BLOCK);
+        budget.charge(Class::Locks, more as u64)?;
+        self.charged += more;
         Ok(())
     }
 
     /// Uses what was reserved.
     #[inline]
     pub fn spend(&mut self, bytes: usize) {
-        debug_assert!(self.unused >= bytes, "spent without a reservation");
-        self.unused -= bytes;
+        self.used += bytes;
+        debug_assert!(self.used <= FREE + self.charged, "spent without a reservation");
     }
 
     /// Reserves and spends.
@@ -54,24 +49,44 @@ impl Credit {
     /// Gives back what was spent.
     #[inline]
     pub fn give(&mut self, budget: &Budget, bytes: usize) {
-        self.unused += bytes;
-        debug_assert!(self.unused <= self.charged, "gave back more than was spent");
-        let block = block(budget);
-        if self.unused > KEPT * block {
-            self.trim(budget, block);
+        debug_assert!(self.used >= bytes, "gave back more than was spent");
+        self.used -= bytes;
+        if self.charged > 0 && (self.used <= FREE / 2 || FREE + self.charged - self.used > KEPT) {
+            self.trim(budget);
         }
     }
 
     #[cold]
-    fn trim(&mut self, budget: &Budget, keep: usize) {
-        let back = self.unused - keep;
-        self.unused = keep;
-        self.charged -= back;
-        budget.release(Class::Locks, back as u64);
+    fn trim(&mut self, budget: &Budget) {
+        let needed = self.used.saturating_sub(FREE).next_multiple_of(BLOCK);
+        budget.release(Class::Locks, (self.charged - needed) as u64);
+        self.charged = needed;
     }
+}
 
-    /// Gives all that is unused back to the budget.
-    pub fn close(&mut self, budget: &Budget) {
-        self.trim(budget, 0);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_charged_covers_what_is_used_and_all_comes_back() {
+        let budget = Budget::unlimited();
+        let mut credit = Credit::default();
+        let mut rng = varve_rt::Rng::from_seed(1);
+        let mut spent = Vec::new();
+        for step in 0..20_000 {
+            if rng.below(10) < if step % 4000 < 2000 { 7 } else { 2 } {
+                let bytes = 1 + rng.below(300) as usize;
+                credit.take(&budget, bytes).unwrap();
+                spent.push(bytes);
+            } else if let Some(bytes) = spent.pop() {
+                credit.give(&budget, bytes);
+            }
+            let used: usize = spent.iter().sum();
+            assert!(used <= FREE + credit.charged && credit.charged <= used + KEPT);
+            assert_eq!(budget.used(Class::Locks), credit.charged as u64);
+        }
+        spent.drain(..).for_each(|bytes| credit.give(&budget, bytes));
+        assert_eq!(budget.used(Class::Locks), 0);
     }
 }

@@ -267,11 +267,6 @@ impl Intervals {
     pub fn len(&self) -> usize {
         self.published.load(Ordering::Relaxed)
     }
-
-    /// Gives the memory charged back to the budget.
-    pub fn close(&self, budget: &Budget) {
-        self.list.lock().credit.close(budget);
-    }
 }
 
 impl Request {

@@ -282,18 +282,6 @@ impl KeyspaceLocks {
     }
 }
 
-impl Drop for KeyspaceLocks {
-    fn drop(&mut self) {
-        if varve_rt::dying() {
-            return;
-        }
-        for shard in &self.shards {
-            shard.close(&self.table.budget);
-        }
-        self.intervals.close(&self.table.budget);
-    }
-}
-
 /// An exclusive key lock of a single operation.
 pub(crate) struct SingleLock<'a> {
     locks: &'a KeyspaceLocks,

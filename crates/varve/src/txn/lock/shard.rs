@@ -270,14 +270,6 @@ impl Shard {
     pub fn len(&self) -> usize {
         self.entries.lock().map.len()
     }
-
-    /// Gives the memory charged back to the budget; nothing may be locked.
-    pub fn close(&self, budget: &Budget) {
-        let mut entries = self.entries.lock();
-        if entries.map.is_empty() {
-            entries.credit.close(budget);
-        }
-    }
 }
 
 /// Takes a holder out; true when none is left.

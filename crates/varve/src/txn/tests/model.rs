@@ -150,6 +150,8 @@ impl Client {
             match self.transaction() {
                 Ok(record) => records.extend(record),
                 Err(Error::Conflict { .. } | Error::SnapshotTooOld) => {}
+                // A range deletion, in a database with little memory.
+                Err(Error::TransactionTooLarge { .. } | Error::OverBudget { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }
@@ -201,14 +203,27 @@ struct Shape {
     transactions: u64,
     keys: u64,
     longest: u64,
+    /// Bytes of each key's first value; 0 begins with an empty database.
+    preload: usize,
+    cache: u64,
     broken: crate::Broken,
 }
 
 /// Runs clients and checks them; returns the database's counters.
 fn check(seed: u64, devices: Devices, shape: &Shape) -> crate::TxnStats {
-    let options = Options { broken: shape.broken, ..options() };
+    let options = Options { broken: shape.broken, cache_bytes: shape.cache, ..options() };
     let db = Db::create_on(devices, &layout(), options).unwrap();
     let spaces = ["one", "two"].map(|name| db.create_keyspace(name).unwrap());
+    let mut state = State::default();
+    if shape.preload > 0 {
+        for (space, rows) in spaces.iter().zip(&mut state) {
+            for n in 0..shape.keys {
+                let value = vec![n as u8; shape.preload];
+                space.put_with(&key(n), &value, Durability::None).unwrap();
+                rows.insert(key(n), value);
+            }
+        }
+    }
     let client = |n: u64| Client {
         db: db.clone(),
         spaces: spaces.clone(),
@@ -226,7 +241,6 @@ fn check(seed: u64, devices: Devices, shape: &Shape) -> crate::TxnStats {
     records.sort_by_key(|r| (r.at, r.reader));
     let writers: Vec<_> = records.iter().filter(|r| !r.reader).map(|r| r.at).collect();
     assert!(writers.windows(2).all(|w| w[0] < w[1]), "commit numbers are unique");
-    let mut state = State::default();
     records.iter().for_each(|record| replay(&mut state, record));
     for (at, space) in spaces.iter().enumerate() {
         let rows: Rows = db.snapshot().unwrap().scan(space, ..).unwrap().map(|r| r.unwrap()).collect();
@@ -255,7 +269,15 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 }
 
 fn shape(keys: u64, transactions: u64) -> Shape {
-    Shape { clients: 4, transactions, keys, longest: 7000, broken: crate::Broken::default() }
+    Shape {
+        clients: 4,
+        transactions,
+        keys,
+        longest: 7000,
+        preload: 0,
+        cache: 8 << 20,
+        broken: crate::Broken::default(),
+    }
 }
 
 fn simulate(seed: u64, shape: Shape) -> sim::Outcome<crate::TxnStats> {
@@ -275,6 +297,14 @@ fn what_transactions_read_is_what_a_serial_run_reads_in_simulation() {
         sum = (sum.0 + stats.commits, sum.1 + stats.conflicts);
     }
     assert!(sum.0 > 500 && sum.1 > 20, "the clients met each other: {} commits, {} conflicts", sum.0, sum.1);
+}
+
+#[test]
+fn a_pool_far_smaller_than_the_data_makes_no_difference() {
+    for seed in seeds(4) {
+        let shape = Shape { preload: 250, cache: crate::MIN_CACHE_BYTES, ..shape(8000, 40) };
+        simulate(seed, shape).unwrap();
+    }
 }
 
 #[test]
