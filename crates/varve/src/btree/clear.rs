@@ -8,20 +8,46 @@ use crate::buffer::PagePin;
 use crate::error::Result;
 use crate::group::Group;
 use crate::wal::GroupKind;
+// A counter orders nothing.
+use std::sync::atomic::Ordering::Relaxed;
 use varve_volume::PageId;
 
 /// Overflow pages freed in one group at most, unless a single value has more.
 const PAGES: usize = 1024;
 
+/// What a step of clearing came to.
+enum Step {
+    /// The tree is a single empty leaf.
+    Done,
+    /// Something was emptied or freed: look there again.
+    Changed,
+    /// The leaf is empty and the one after it cannot be freed yet; that one begins here, if there is one.
+    Stuck(Option<Vec<u8>>),
+}
+
 impl Tree {
     /// Removes everything: what remains is an empty root. Nobody may write to the keyspace meanwhile. A crash leaves a sound tree with less in it.
+    ///
+    /// Goes from left to right. An empty node joins its right neighbour only if that one still fits with the shorter prefix of the two, so a full neighbour
+    /// stays at first; the walk then empties that one too, and once nodes on both sides are small they join. So a walk that changed something is followed by
+    /// another one from the left, until one empty leaf is left.
     pub(crate) fn clear(&self) -> Result<()> {
+        let merges = || self.core.counters.merges.load(Relaxed);
+        let (mut at, mut changed, mut before) = (Vec::new(), false, merges());
         loop {
-            self.clear_values()?;
-            if !self.clear_leaves()? {
-                return Ok(());
+            self.clear_values(&at)?;
+            let step = self.clear_leaves(&at)?;
+            self.tidy(&at)?;
+            match step {
+                Step::Done => return Ok(()),
+                Step::Changed => changed = true,
+                Step::Stuck(Some(next)) => at = next,
+                Step::Stuck(None) if changed || merges() > before => {
+                    (changed, before) = (false, merges());
+                    at.clear();
+                }
+                Step::Stuck(None) => return Err(self.corrupt(self.root, Damage("empty nodes that do not join"))),
             }
-            self.tidy(b"")?;
         }
     }
 
@@ -34,12 +60,12 @@ impl Tree {
         Ok(self.root)
     }
 
-    /// Removes the entries with overflow values from the first leaf, and frees their pages.
-    fn clear_values(&self) -> Result<()> {
+    /// Removes the entries with overflow values from the leaf that covers `at`, and frees their pages.
+    fn clear_values(&self, at: &[u8]) -> Result<()> {
         let core = &*self.core;
         loop {
             let (mut keys, mut free): (Vec<Vec<u8>>, Vec<PageId>) = (Vec::new(), Vec::new());
-            for (key, r) in self.long_values(b"")? {
+            for (key, r) in self.long_values(at)? {
                 let pages = overflow::pages(core, self.keyspace, &r)?;
                 if !keys.is_empty() && free.len() + pages.len() > PAGES {
                     break;
@@ -51,7 +77,7 @@ impl Tree {
                 return Ok(());
             }
             let mut group = Group::begin(core, GroupKind::System, 2 * core.page_size() + 8 * free.len())?;
-            let leaf = self.leaf_exclusive(b"")?;
+            let leaf = self.leaf_exclusive(at)?;
             self.node(leaf.id(), leaf.bytes(), Some(0))?.validate().map_err(|d| self.corrupt(leaf.id(), d))?;
             let n = group.add(leaf);
             for key in &keys {
@@ -76,44 +102,48 @@ impl Tree {
         Ok(found)
     }
 
-    /// Empties the first leaf, frees those after it under the same parent that have no overflow values, and lets the first one cover them all. False when the
-    /// tree is a single empty leaf.
-    fn clear_leaves(&self) -> Result<bool> {
+    /// Empties the leaf that covers `at`, frees those after it under the same parent that have no overflow values, and lets the first one cover them all.
+    fn clear_leaves(&self, at: &[u8]) -> Result<Step> {
         let core = &*self.core;
         let most = (core.pool.capacity_frames() / 4).clamp(1, 64);
-        let pins = self.first_leaves(most)?;
+        let pins = self.leaves_from(at, most)?;
         let mut group = Group::begin(core, GroupKind::System, (3 + pins.len() / 8) * core.page_size())?;
-        let Some(parent) = self.inner_exclusive(b"", 1)? else { return self.clear_root_leaf(group) };
+        let Some(parent) = self.inner_exclusive(at, 1)? else { return self.clear_root_leaf(group) };
         let mut leaves = Vec::new();
-        let (mut high, shape_low, end);
+        let (first, mut empty, mut low, mut high, end);
         {
             let node = self.node(parent.id(), parent.bytes(), Some(1))?;
             node.validate().map_err(|d| self.corrupt(parent.id(), d))?;
-            (high, shape_low, end) = (None, node.low().to_vec(), node.end());
-            for i in 0..=node.count().min(most) {
+            first = node.child_for(at).map_err(|d| self.corrupt(parent.id(), d))?;
+            (empty, low, high, end) = (false, Vec::new(), None, node.end());
+            for i in first..=node.count().min(first + most) {
                 let id = PageId(node.child(i).map_err(|d| self.corrupt(parent.id(), d))?);
                 let Some(page) = core.pool.write_resident(id) else { break };
                 let leaf = self.node(id, page.bytes(), Some(0))?;
                 leaf.validate().map_err(|d| self.corrupt(id, d))?;
-                if i > 0 && has_long_values(&leaf).map_err(|d| self.corrupt(id, d))? {
+                if i == first {
+                    (empty, low) = (leaf.count() == 0, leaf.low().to_vec());
+                } else if has_long_values(&leaf).map_err(|d| self.corrupt(id, d))? {
                     break;
                 }
                 high = leaf.high().map(<[u8]>::to_vec);
                 leaves.push(page);
             }
         }
-        if leaves.is_empty() {
-            return Ok(true); // evicted meanwhile: again
+        match leaves.len() {
+            0 => return Ok(Step::Changed), // evicted meanwhile: again
+            1 if empty => return Ok(Step::Stuck(high)),
+            _ => {}
         }
         let freed: Vec<PageId> = leaves.iter().skip(1).map(|p| p.id()).collect();
         let up = group.add(parent);
         for _ in &freed {
-            edit::remove(&mut group.page(up), 0).expect("the node was validated");
+            edit::remove(&mut group.page(up), first).expect("the node was validated");
         }
         for (i, leaf) in leaves.into_iter().enumerate() {
             let n = group.add(leaf);
             if i == 0 {
-                group.page(n).image(|b| split::init_leaf(b, &shape_low, high.as_deref(), end));
+                group.page(n).image(|b| split::init_leaf(b, &low, high.as_deref(), end));
             } else {
                 retire(&mut group.page(n));
             }
@@ -122,36 +152,37 @@ impl Tree {
         group.commit()?;
         drop(pins);
         core.space.freed(&freed);
-        Ok(true)
+        Ok(Step::Changed)
     }
 
-    /// Empties a root that is a leaf. False when it was empty.
-    fn clear_root_leaf<'c>(&'c self, mut group: Group<'c>) -> Result<bool> {
+    /// Empties a root that is a leaf.
+    fn clear_root_leaf<'c>(&'c self, mut group: Group<'c>) -> Result<Step> {
         let root = self.root_for_change()?;
         let (count, end, level) = {
             let node = self.node(self.root, root.bytes(), None)?;
             (node.count(), node.end(), node.level())
         };
         if count == 0 && level == 0 {
-            return Ok(false);
+            return Ok(Step::Done);
         }
         if level > 0 {
-            return Ok(true);
+            return Ok(Step::Changed);
         }
         let n = group.add(root);
         let shape = Shape { level: 0, low: b"", high: None, leftmost: 0, end };
         group.page(n).image(|b| edit::Builder::new(b, &shape, b"").finish());
         group.commit()?;
-        Ok(true)
+        Ok(Step::Changed)
     }
 
-    /// Loads and pins the first leaves under the first node of level 1.
-    fn first_leaves(&self, most: usize) -> Result<Vec<PagePin<'_>>> {
+    /// Loads and pins the leaf that covers `at` and some that follow it under the same parent.
+    fn leaves_from(&self, at: &[u8], most: usize) -> Result<Vec<PagePin<'_>>> {
         let mut ids = Vec::new();
         {
-            let Some(parent) = self.inner_exclusive(b"", 1)? else { return Ok(Vec::new()) };
+            let Some(parent) = self.inner_exclusive(at, 1)? else { return Ok(Vec::new()) };
             let node = self.node(parent.id(), parent.bytes(), Some(1))?;
-            for i in 0..=node.count().min(most) {
+            let first = node.child_for(at).map_err(|d| self.corrupt(parent.id(), d))?;
+            for i in first..=node.count().min(first + most) {
                 ids.push(PageId(node.child(i).map_err(|d| self.corrupt(parent.id(), d))?));
             }
         }

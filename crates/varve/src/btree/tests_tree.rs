@@ -407,3 +407,24 @@ impl Pages for MemDevice {
         varve_device::Device::len(self) / size
     }
 }
+
+/// An empty leaf cannot join a full one whose cells would grow with the shorter prefix of the two: clearing has to go on behind it.
+#[test]
+fn clearing_goes_on_past_leaves_that_do_not_join() {
+    let tree = fresh(&Setup::new(4096, 64));
+    tree.put(b"a", b"first").unwrap();
+    let long = vec![7u8; 3000];
+    for group in 0..12u8 {
+        let prefix = [vec![b'b' + group], vec![b'p'; 700]].concat();
+        for i in 0..40u32 {
+            let key = [&prefix[..], &i.to_be_bytes()].concat();
+            let value: &[u8] = if i % 3 == 0 { &long } else { b"short" };
+            tree.put(&key, value).unwrap();
+        }
+    }
+    tree.clear().unwrap();
+    assert_eq!(tree.count(Bound::Unbounded, Bound::Unbounded).unwrap(), 0);
+    let report = tree.check();
+    assert!(report.damages.is_empty(), "{report:?}");
+    tree.stop();
+}
