@@ -62,7 +62,8 @@ impl PowerSupply {
     }
 
     /// Cuts the power during operation number `n` (the first is 1), with `seed` choosing what survives. The operation is
-    /// in flight when the power fails, so it happens, does not happen, or happens in part. 0 takes the order back.
+    /// in flight when the power fails, so it happens, does not happen, or happens in part. An order that comes when operation
+    /// `n` has already begun (others were faster) holds for the next one. 0 takes the order back.
     pub fn cut_at(&self, n: u64, seed: u64) {
         self.seed.store(seed, SeqCst);
         self.cut_at.store(n, SeqCst);
@@ -127,10 +128,9 @@ impl PowerSupply {
     pub(crate) fn tick(&self, n: u64) -> Option<u64> {
         let before = self.ops.fetch_add(n, SeqCst);
         let at = self.cut_at.load(SeqCst);
-        let due = at > before && at <= before + n && self.is_on();
-        if due {
-            self.cut_at.store(0, SeqCst);
-        }
+        let due = at != 0 && at <= before + n && self.is_on();
+        // Of several that find it due, one cuts.
+        let due = due && self.cut_at.compare_exchange(at, 0, SeqCst, SeqCst).is_ok();
         due.then(|| self.seed.load(SeqCst))
     }
 

@@ -191,3 +191,21 @@ fn a_set_len_cut_short_happens_or_not() {
     }
     assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [1 << 20, 2 << 20]);
 }
+
+/// Whoever orders a cut "two operations from here" may be overtaken: a cut ordered too late is late, not lost.
+#[test]
+fn a_cut_ordered_for_an_operation_already_begun_comes_with_the_next() {
+    let mem = device();
+    let supply = PowerSupply::new();
+    supply.attach(mem.clone());
+    let dev = Faulty::powered(mem, FaultPlan::new(9), supply.clone());
+    let buf = block(1);
+    for _ in 0..3 {
+        write_at(&*dev, 0, &buf, false).unwrap();
+    }
+    supply.cut_at(2, 1);
+    assert_eq!(write_at(&*dev, 4096, &buf, false), Err(DeviceError::PowerLost));
+    assert_eq!((supply.ops(), supply.cuts()), (4, 1));
+    supply.restore();
+    write_at(&*dev, 4096, &buf, false).expect("one order, one cut");
+}
