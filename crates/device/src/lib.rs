@@ -14,6 +14,7 @@ mod file;
 mod io;
 mod mem;
 mod power;
+mod sparse;
 mod stats;
 mod ticket;
 
@@ -25,6 +26,7 @@ pub use file::{DirLock, FileDevice, Options, sys};
 pub use io::{Io, IoBuf, Op};
 pub use mem::{CutReport, Latency, MemDevice, MemOptions};
 pub use power::{PowerSupply, Powered};
+pub use sparse::Sparse;
 pub use stats::{Counters, DeviceStats, OpStats};
 pub use ticket::{Completion, Ticket};
 

@@ -1,16 +1,18 @@
 //! The bytes of a memory device, durable and volatile, and what a power cut leaves of them.
 //!
-//! Pure: no locks, no clock. Storage is sparse: chunks of 64 KiB, shared copy-on-write between snapshots. The chunks hold
-//! the *volatile* bytes. For every atomic unit written since it was last made durable, `dirty` holds the durable bytes
-//! and each version since, oldest first.
+//! Pure: no locks, no clock. `bytes` is sparse and shared copy-on-write between snapshots; it holds the *volatile* bytes.
+//! For every atomic unit written since it was last made durable, `dirty` holds the durable bytes and each version since,
+//! oldest first.
 //!
-//! Invariant: the last version of a dirty unit equals the unit's bytes in the chunks.
+//! Invariant: the last version of a dirty unit equals the unit's bytes in `bytes`.
 
+use crate::sparse::Sparse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve_rt::Rng;
 
-const CHUNK: usize = 64 << 10;
+/// Largest atomic unit, bytes.
+const MAX_UNIT: usize = 64 << 10;
 /// Versions kept per unit between flushes; older ones are dropped (a unit rewritten so often keeps the newest of them).
 const MAX_VERSIONS: usize = 16;
 
@@ -79,15 +81,20 @@ impl CutReport {
 pub(crate) struct Image {
     len: u64,
     unit: usize,
-    chunks: BTreeMap<u64, Arc<[u8]>>,
+    bytes: Sparse,
     dirty: BTreeMap<u64, Unit>,
     seq: u64,
 }
 
 impl Image {
     pub(crate) fn new(len: u64, unit: usize) -> Image {
-        assert!(unit.is_power_of_two() && unit <= CHUNK, "atomic unit of {unit} bytes");
-        Image { len, unit, chunks: BTreeMap::new(), dirty: BTreeMap::new(), seq: 0 }
+        Image::of(Sparse::new(), len, unit)
+    }
+
+    /// An image of `len` durable bytes, those of `bytes` among them.
+    pub(crate) fn of(bytes: Sparse, len: u64, unit: usize) -> Image {
+        assert!(unit.is_power_of_two() && unit <= MAX_UNIT, "atomic unit of {unit} bytes");
+        Image { len, unit, bytes, dirty: BTreeMap::new(), seq: 0 }
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -96,7 +103,7 @@ impl Image {
 
     /// Bytes of memory that the chunks occupy.
     pub(crate) fn resident(&self) -> u64 {
-        (self.chunks.len() * CHUNK) as u64
+        self.bytes.resident()
     }
 
     /// Units that a power cut could still change.
@@ -111,19 +118,14 @@ impl Image {
 
     pub(crate) fn set_len(&mut self, len: u64) {
         if len < self.len {
-            let tail = len.next_multiple_of(CHUNK as u64);
-            self.put_bytes(len, None, (tail.min(self.len) - len) as usize);
-            self.chunks.split_off(&(tail / CHUNK as u64));
+            self.bytes.truncate(len);
             self.dirty.split_off(&len.div_ceil(self.unit as u64));
         }
         self.len = len;
     }
 
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) {
-        for_chunks(offset, buf.len(), |index, at, range| match self.chunks.get(&index) {
-            Some(chunk) => buf[range.clone()].copy_from_slice(&chunk[at..at + range.len()]),
-            None => buf[range].fill(0),
-        });
+        self.bytes.read(offset, buf);
     }
 
     /// Applies a completed write (or, with zeros, a trim).
@@ -215,9 +217,7 @@ impl Image {
 
     /// The bytes of a range as they are now.
     fn payload_of(&self, offset: u64, len: usize) -> Payload {
-        let mut blank = true;
-        for_chunks(offset, len, |index, _, _| blank &= !self.chunks.contains_key(&index));
-        if blank {
+        if self.bytes.is_hole(offset, len) {
             return Payload::zeros();
         }
         let mut bytes = vec![0; len];
@@ -226,28 +226,9 @@ impl Image {
     }
 
     fn put_bytes(&mut self, offset: u64, data: Option<&[u8]>, len: usize) {
-        for_chunks(offset, len, |index, at, range| {
-            if data.is_none() && !self.chunks.contains_key(&index) {
-                return;
-            }
-            let chunk = self.chunks.entry(index).or_insert_with(|| vec![0; CHUNK].into());
-            let place = &mut Arc::make_mut(chunk)[at..at + range.len()];
-            match data {
-                Some(data) => place.copy_from_slice(&data[range]),
-                None => place.fill(0),
-            }
-        });
-    }
-}
-
-/// Calls `f(chunk index, offset in chunk, range of the buffer)` for each chunk that a range touches.
-fn for_chunks(offset: u64, len: usize, mut f: impl FnMut(u64, usize, std::ops::Range<usize>)) {
-    let mut done = 0;
-    while done < len {
-        let position = offset + done as u64;
-        let at = (position % CHUNK as u64) as usize;
-        let part = (CHUNK - at).min(len - done);
-        f(position / CHUNK as u64, at, done..done + part);
-        done += part;
+        match data {
+            Some(data) => self.bytes.write(offset, &data[..len]),
+            None => self.bytes.zero(offset, len as u64),
+        }
     }
 }
