@@ -20,7 +20,7 @@ pub enum Error {
     },
     /// The snapshot's old values had to make room.
     #[error(
-        "snapshot too old: its versions no longer fit the version store; open a new snapshot, or raise the version budget"
+        "snapshot too old: its old values no longer fit their share of the cache; open a new snapshot, or raise the cache size"
     )]
     SnapshotTooOld,
     /// The transaction would not fit; nothing was changed.

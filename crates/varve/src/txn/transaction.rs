@@ -162,6 +162,10 @@ impl Transaction {
         mode: Mode,
         f: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
+        if key.len() > keyspace.tree().max_key() {
+            // Nobody can ever write it, so there is nothing to lock.
+            return Ok(f(None));
+        }
         self.lock(keyspace, key, mode)?;
         if let Some(pending) = self.writes.get(keyspace.id(), key) {
             return Ok(f(pending.as_deref()));

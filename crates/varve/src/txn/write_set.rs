@@ -52,9 +52,9 @@ pub(super) struct WriteSet {
     charged: u64,
 }
 
-fn cost(key: &[u8], write: &Write) -> u64 {
+fn cost(key: &[u8], value: Option<&[u8]>) -> u64 {
     let map = (size_of::<KeyBuf>() + size_of::<Write>()) * 3 / 2;
-    (map + KeyBuf::heap_bytes_of(key) + write.as_ref().map_or(0, |v| v.len())) as u64
+    (map + KeyBuf::heap_bytes_of(key) + value.map_or(0, <[u8]>::len)) as u64
 }
 
 impl WriteSet {
@@ -108,13 +108,14 @@ impl WriteSet {
     /// `TransactionTooLarge` when this transaction alone would fill the budget of all write sets; `OverBudget` when all open
     /// transactions together do. The write set is as before.
     pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let write: Write = value.map(Box::from);
-        let mut bytes = self.bytes + cost(key, &write);
+        let mut bytes = self.bytes + cost(key, value);
         if !self.marks.is_empty() {
             bytes += size_of::<Undo>() as u64;
         }
+        // Nothing is copied before there is room for it.
         self.charge(bytes)?;
         self.bytes = bytes;
+        let write: Write = value.map(Box::from);
         let at = self.spaces.iter().position(|s| s.keyspace.id() == keyspace.id()).unwrap_or_else(|| {
             self.spaces.push(SpaceWrites { keyspace: keyspace.clone(), map: BTreeMap::new() });
             self.spaces.len() - 1
@@ -123,7 +124,7 @@ impl WriteSet {
         if !self.marks.is_empty() {
             self.undo.push(Undo { space: at, key: KeyBuf::new(key), old });
         } else if let Some(old) = old {
-            self.bytes -= cost(key, &old);
+            self.bytes -= cost(key, old.as_deref());
         }
         Ok(())
     }
@@ -162,7 +163,7 @@ impl WriteSet {
         for Undo { space, key, old } in self.undo.drain(mark..).rev() {
             let map = &mut self.spaces[space].map;
             let undone = map.get(&key).expect("an undone write is in the write set");
-            self.bytes = self.bytes.saturating_sub(cost(&key, undone) + size_of::<Undo>() as u64);
+            self.bytes = self.bytes.saturating_sub(cost(&key, undone.as_deref()) + size_of::<Undo>() as u64);
             match old {
                 Some(old) => drop(map.insert(key, old)),
                 None => drop(map.remove(&key)),

@@ -1,0 +1,286 @@
+//! Limits at the public surface: what is too large is refused before anything changed, with an error that says what to do,
+//! and the database goes on.
+
+use std::collections::BTreeMap;
+use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, TxOptions};
+use varve_device::MemDevice;
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn database(layout: Layout, options: Options) -> (Db, Keyspace) {
+    let devices = Devices { data: MemDevice::new(0), log: MemDevice::new(0) };
+    let db = Db::create_on(devices, &layout, options).unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
+    (db, rows)
+}
+
+fn small() -> (Db, Keyspace) {
+    let layout = Layout { page_size: 4096, log_bytes: 2 << 20, ..Layout::default() };
+    database(layout, Options { cache_bytes: 4 << 20, ..Options::default() })
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key{n:06}").into_bytes()
+}
+
+fn fill(rows: &Keyspace, n: u64, value: &[u8]) -> Rows {
+    for i in 0..n {
+        rows.put_with(&key(i), value, Durability::None).unwrap();
+    }
+    (0..n).map(|i| (key(i), value.to_vec())).collect()
+}
+
+fn contents(db: &Db, rows: &Keyspace) -> Rows {
+    db.snapshot().unwrap().scan(rows, ..).unwrap().map(|row| row.unwrap()).collect()
+}
+
+/// The database holds exactly `expected`, is sound, and still takes every kind of work.
+fn goes_on(db: &Db, rows: &Keyspace, mut expected: Rows) {
+    assert!(contents(db, rows) == expected, "a refused transaction left something behind");
+    rows.put(b"after", b"1").unwrap();
+    db.transact(|tx| {
+        assert_eq!(tx.get(rows, b"after")?.as_deref(), Some(&b"1"[..]));
+        tx.put(rows, b"after", b"2")?;
+        tx.put(rows, b"before", &[7; 9000])
+    })
+    .unwrap();
+    expected.insert(b"after".to_vec(), b"2".to_vec());
+    expected.insert(b"before".to_vec(), vec![7; 9000]);
+    assert!(contents(db, rows) == expected);
+    db.checkpoint().unwrap();
+    let report = db.check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    let stats = db.stats();
+    assert_eq!((stats.txn.open, stats.txn.snapshots), (0, 0));
+    for class in stats.budget.iter().filter(|c| ["locks", "write sets", "versions"].contains(&c.class.name())) {
+        assert!(class.used <= 128 << 10, "{} bytes of {} are still charged", class.used, class.class.name());
+    }
+}
+
+/// The message names the amounts and what can be done.
+fn says(error: &Error, words: &[&str]) {
+    let text = error.to_string();
+    assert!(words.iter().all(|word| text.contains(word)), "{text:?} lacks one of {words:?}");
+    assert!(!error.is_retryable() || matches!(error, Error::SnapshotTooOld), "{text}");
+}
+
+#[test]
+fn a_commit_of_too_many_pages_is_refused_whole() {
+    let (db, rows) = small();
+    let expected = fill(&rows, 20_000, &[1; 60]);
+    let mut tx = db.begin().unwrap();
+    tx.put(&rows, b"first", b"early").unwrap();
+    tx.delete(&rows, &key(1)).unwrap();
+    for i in (0..20_000).step_by(25) {
+        tx.put(&rows, &key(i), b"x").unwrap();
+    }
+    let error = tx.commit().unwrap_err();
+    assert!(matches!(error, Error::TransactionTooLarge { what: "changed pages", .. }), "{error}");
+    says(&error, &["split it", "raise the cache size", "bytes"]);
+    goes_on(&db, &rows, expected);
+}
+
+#[test]
+fn a_value_larger_than_a_commit_may_be_is_refused_by_every_way_of_writing_it() {
+    let (db, rows) = small();
+    let mut expected = fill(&rows, 10, b"old");
+    let huge = vec![5; 3 << 20];
+    for durability in [Durability::Sync, Durability::None] {
+        let error = rows.put_with(&key(3), &huge, durability).unwrap_err();
+        assert!(matches!(error, Error::TransactionTooLarge { what: "changed pages", .. }), "{error}");
+    }
+    let mut tx = db.begin().unwrap();
+    tx.put(&rows, &key(4), b"new").unwrap();
+    let error = tx.put(&rows, &key(5), &huge).unwrap_err();
+    assert!(matches!(error, Error::TransactionTooLarge { what: "write set", .. }), "{error}");
+    says(&error, &["split it", "raise the cache size"]);
+    // The transaction is as it was before the call, and can be committed.
+    assert_eq!(tx.get(&rows, &key(5)).unwrap().as_deref(), Some(&b"old"[..]));
+    tx.commit().unwrap();
+    expected.insert(key(4), b"new".to_vec());
+    goes_on(&db, &rows, expected);
+}
+
+#[test]
+fn a_full_write_set_leaves_a_transaction_that_can_be_committed_or_dropped() {
+    let (db, rows) = small();
+    let mut expected = fill(&rows, 5, b"old");
+    for commit in [false, true] {
+        let mut tx = db.begin().unwrap();
+        let mut put = 0;
+        let error = loop {
+            match tx.put(&rows, &key(put), &[3; 300]) {
+                Ok(()) => put += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::TransactionTooLarge { what: "write set", .. }), "{error}");
+        assert!(put > 300, "only {put} writes fitted");
+        says(&error, &["split it", "raise the cache size"]);
+        if commit {
+            tx.commit().unwrap();
+            expected.extend((0..put).map(|i| (key(i), vec![3; 300])));
+        }
+    }
+    goes_on(&db, &rows, expected);
+}
+
+#[test]
+fn a_range_delete_that_does_not_fit_removes_nothing() {
+    let (db, rows) = small();
+    let mut expected = fill(&rows, 20_000, &[1; 60]);
+    let mut tx = db.begin().unwrap();
+    tx.put(&rows, &key(7), b"mine").unwrap();
+    let error = tx.delete_range(&rows, ..).unwrap_err();
+    assert!(matches!(error, Error::TransactionTooLarge { .. }), "{error}");
+    says(&error, &["split it"]);
+    assert_eq!(tx.count(&rows, ..).unwrap(), 20_000);
+    assert_eq!(tx.delete_range(&rows, &key(100)..&key(200)).unwrap(), 100);
+    tx.commit().unwrap();
+    expected.insert(key(7), b"mine".to_vec());
+    (100..200).for_each(|i| drop(expected.remove(&key(i))));
+    goes_on(&db, &rows, expected);
+}
+
+#[test]
+fn several_large_write_sets_share_their_part_of_the_cache() {
+    let (db, rows) = small();
+    let expected = fill(&rows, 5, b"old");
+    let mut first = db.begin().unwrap();
+    let mut second = db.begin().unwrap();
+    let limit = db.stats().budget.iter().find(|c| c.class.name() == "write sets").unwrap().limit;
+    let piece = vec![1; limit as usize / 5];
+    for i in 0..3 {
+        first.put(&rows, &key(i), &piece).unwrap();
+    }
+    let error = (10..20).find_map(|i| second.put(&rows, &key(i), &piece).err()).expect("it must be refused");
+    assert!(matches!(error, Error::OverBudget { class: "write sets", .. }), "{error}");
+    says(&error, &["write sets", "end other transactions", "raise the cache size"]);
+    // It can go on once there is room again.
+    drop(first);
+    second.put(&rows, &key(20), &piece).unwrap();
+    drop(second);
+    goes_on(&db, &rows, expected);
+}
+
+#[test]
+fn locks_that_no_longer_fit_are_refused_and_the_transaction_can_go_on() {
+    let (db, rows) = small();
+    let mut expected = fill(&rows, 20_000, &[1; 60]);
+    let mut tx = db.begin().unwrap();
+    tx.put(&rows, &key(1), b"mine").unwrap();
+    let error = (0..20_000).find_map(|i| tx.get(&rows, &key(i)).err()).expect("20000 locks do not fit");
+    assert!(matches!(error, Error::OverBudget { class: "locks", .. }), "{error}");
+    says(&error, &["locks", "raise the cache size"]);
+    assert_eq!(tx.get(&rows, &key(1)).unwrap().as_deref(), Some(&b"mine"[..]));
+    tx.commit().unwrap();
+    expected.insert(key(1), b"mine".to_vec());
+    // A scan of the same rows needs few locks.
+    let mut tx = db.begin().unwrap();
+    assert_eq!(tx.scan(&rows, ..).unwrap().filter(|row| row.is_ok()).count(), 20_000);
+    tx.commit().unwrap();
+    goes_on(&db, &rows, expected);
+}
+
+#[test]
+fn a_commit_larger_than_the_log_is_refused() {
+    let layout = Layout { page_size: 4096, log_bytes: 1 << 20, ..Layout::default() };
+    let options = Options { cache_bytes: 64 << 20, log_max_bytes: 1 << 20, ..Options::default() };
+    let (db, rows) = database(layout, options);
+    let mut expected = fill(&rows, 100, b"old");
+    for _ in 0..3 {
+        let mut tx = db.begin().unwrap();
+        tx.put(&rows, &key(3), b"early").unwrap();
+        tx.put(&rows, &key(4), &vec![9; 2 << 20]).unwrap();
+        let error = tx.commit().unwrap_err();
+        assert!(matches!(error, Error::TransactionTooLarge { what: "log", .. }), "{error}");
+        says(&error, &["log", "split it"]);
+        let error = rows.put(&key(4), &vec![9; 2 << 20]).unwrap_err();
+        assert!(matches!(error, Error::TransactionTooLarge { what: "log", .. }), "{error}");
+    }
+    // A good part of the log is still possible, again and again.
+    for n in 0..8 {
+        rows.put(&key(5), &vec![n; 200 << 10]).unwrap();
+        expected.insert(key(5), vec![n; 200 << 10]);
+    }
+    goes_on(&db, &rows, expected);
+}
+
+#[test]
+fn keys_and_values_of_impossible_sizes_are_refused_everywhere() {
+    for (page_size, longest) in [(4096, 1024), (8192, 2048), (16384, 2048)] {
+        let layout = Layout { page_size, log_bytes: 2 << 20, ..Layout::default() };
+        let (db, rows) = database(layout, Options { cache_bytes: 8 << 20, ..Options::default() });
+        let mut tx = db.begin().unwrap();
+        for bad in [vec![], vec![1; longest + 1], vec![1; 1 << 20]] {
+            let errors = [
+                rows.put(&bad, b"v").unwrap_err(),
+                rows.delete(&bad).unwrap_err(),
+                tx.put(&rows, &bad, b"v").unwrap_err(),
+                tx.delete(&rows, &bad).unwrap_err(),
+            ];
+            for error in errors {
+                assert!(matches!(error, Error::KeySize { len, max } if len == bad.len() && max == longest), "{error}");
+                says(&error, &["1 to", &longest.to_string()]);
+            }
+            // Reading what cannot be there finds nothing.
+            assert_eq!(rows.get(&bad).unwrap(), None);
+            assert_eq!(tx.get(&rows, &bad).unwrap(), None);
+        }
+        // Zeroed memory that is never touched.
+        let huge = vec![0; varve::MAX_VALUE as usize + 1];
+        for error in [rows.put(b"k", &huge).unwrap_err(), tx.put(&rows, b"k", &huge).unwrap_err()] {
+            assert!(matches!(error, Error::ValueSize { .. }), "{error}");
+            says(&error, &["longest value", &varve::MAX_VALUE.to_string()]);
+        }
+        drop(huge);
+        let (first, last) = (vec![0; longest], vec![0xff; longest]);
+        tx.put(&rows, &first, b"first").unwrap();
+        tx.put(&rows, &last, b"").unwrap();
+        tx.commit().unwrap();
+        assert_eq!(rows.get(&last).unwrap().as_deref(), Some(&b""[..]));
+        let expected = Rows::from([(first, b"first".to_vec()), (last, Vec::new())]);
+        goes_on(&db, &rows, expected);
+    }
+}
+
+#[test]
+fn a_snapshot_gets_too_old_and_no_writer_ever_fails() {
+    let (db, rows) = small();
+    let mut expected = fill(&rows, 1000, &[0; 500]);
+    let snapshot = db.snapshot().unwrap();
+    let mut scan = snapshot.scan(&rows, ..).unwrap();
+    scan.next().unwrap().unwrap();
+    let reader = db.begin_with(TxOptions::read_only()).unwrap();
+    let versions = db.stats().budget.iter().find(|c| c.class.name() == "versions").unwrap().limit;
+    assert!(versions < 1000 * 500, "the rows are to be more than the version store holds");
+    for round in 0..5 {
+        let value = [round as u8 + 1; 500];
+        // Both ways of writing.
+        for i in 0..500 {
+            rows.put_with(&key(i), &value, Durability::None).unwrap();
+        }
+        for first in (500..1000).step_by(100) {
+            let mut tx = db.begin().unwrap();
+            (first..first + 100).for_each(|i| tx.put(&rows, &key(i), &value).unwrap());
+            tx.commit().unwrap();
+        }
+        let young = db.snapshot().unwrap();
+        assert_eq!(young.get(&rows, &key(7)).unwrap().unwrap(), value);
+        expected.values_mut().for_each(|v| *v = value.to_vec());
+    }
+    let mut reader = reader;
+    let errors = [
+        snapshot.get(&rows, &key(950)).unwrap_err(),
+        snapshot.count(&rows, ..).unwrap_err(),
+        scan.find_map(|row| row.err()).expect("a scan may return what it copied before, not more"),
+        reader.get(&rows, &key(950)).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, Error::SnapshotTooOld), "{error}");
+        says(&error, &["open a new snapshot", "cache"]);
+    }
+    drop((snapshot, reader));
+    assert!(db.stats().txn.snapshots_evicted >= 2);
+    goes_on(&db, &rows, expected);
+}
