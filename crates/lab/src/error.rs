@@ -43,6 +43,18 @@ pub enum Error {
         /// What is wrong and what would be right.
         why: String,
     },
+    /// A profile or experiment file says something that cannot be used.
+    #[error("{file}{}: {key}: {why}", line.map(|l| format!(", line {l}")).unwrap_or_default())]
+    File {
+        /// The file.
+        file: String,
+        /// Its line, from 1.
+        line: Option<usize>,
+        /// The key.
+        key: String,
+        /// What is wrong and what is accepted.
+        why: String,
+    },
     /// The store holds no data of this workload, or data of another shape.
     #[error("the store is not loaded for this run: {0}; load it, or give the options it was loaded with")]
     NotLoaded(String),
@@ -66,6 +78,11 @@ impl Error {
     pub fn maybe_committed(&self) -> bool {
         matches!(self, Error::CommitUnknown(_))
     }
+}
+
+/// Refuses a file.
+pub(crate) fn bad_file<T>(file: &str, line: Option<usize>, key: &str, why: String) -> Result<T> {
+    Err(Error::File { file: file.into(), line, key: key.into(), why })
 }
 
 /// Result with this crate's error.

@@ -4,6 +4,7 @@
 //! - [`adapter`]: the view that workloads have of a store; the in-memory reference store;
 //! - [`driver`]: threads, warm-up, response times, results;
 //! - [`history`]: histories of concurrent transactions and the serializability checker;
+//! - [`host`]: host profiles, the costs of processor time on a modelled machine;
 //! - [`sim`]: the crash simulation against a reference model;
 //! - [`torture`]: kills of a real process;
 //! - [`tpcc`]: TPC-C with its consistency conditions;
@@ -14,6 +15,7 @@ mod batch;
 pub mod driver;
 mod error;
 pub mod history;
+pub mod host;
 pub mod sim;
 pub mod torture;
 pub mod tpcc;

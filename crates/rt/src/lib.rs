@@ -15,6 +15,7 @@
 pub mod atomic;
 pub mod channel;
 mod condvar;
+mod cpu;
 mod event;
 mod hash;
 mod local;
@@ -31,6 +32,7 @@ mod time;
 pub use lock_api;
 
 pub use condvar::Condvar;
+pub use cpu::{Cost, CpuCosts, charge};
 pub use event::Event;
 pub use hash::{BuildHasher, FastHasher, HashMap, HashSet};
 pub use local::Local;

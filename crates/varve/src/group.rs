@@ -16,7 +16,7 @@ use crate::core::{Core, Counters};
 use crate::error::{Error, Result};
 use crate::redo;
 use crate::wal::{AppendError, Floor, GroupKind};
-use varve_rt::Local;
+use varve_rt::{Cost, Local, charge};
 use varve_volume::page::{self, HEADER};
 use varve_volume::{Lsn, PageId};
 
@@ -131,6 +131,7 @@ impl<'c> Group<'c> {
         }
         let hint = self.core.log.end_lsn();
         for entry in self.pages.iter().filter(|e| e.changed) {
+            charge(Cost::GroupPage, 1);
             entry.page.set_dirty(hint);
         }
         let mut body = scratch();

@@ -15,6 +15,7 @@
 //! type, LSN and keyspace belong to whoever changes the page.
 
 use crate::{KeyspaceId, Lsn, PageDamage, PageId};
+use varve_rt::{Cost, charge};
 
 /// Bytes of the header.
 pub const HEADER: usize = 32;
@@ -79,6 +80,7 @@ pub fn seal(page: &mut [u8], id: PageId) {
     page[VERSION_AT] = VERSION;
     page[ID..ID + 8].copy_from_slice(&id.0.to_le_bytes());
     page[RESERVED..RESERVED + 4].fill(0);
+    charge(Cost::ChecksumByte, page.len() as u64);
     let checksum = crc32c::crc32c(&page[MAGIC_AT..]);
     page[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
 }
@@ -86,6 +88,7 @@ pub fn seal(page: &mut [u8], id: PageId) {
 /// Whether `page` is page `id` as it was sealed.
 pub fn verify(page: &[u8], id: PageId) -> Result<(), PageDamage> {
     let found = u32::from_le_bytes(get(page, CHECKSUM));
+    charge(Cost::ChecksumByte, page.len() as u64);
     let computed = crc32c::crc32c(&page[MAGIC_AT..]);
     if found != computed {
         let unwritten = page.iter().all(|&b| b == 0);

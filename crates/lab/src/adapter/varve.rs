@@ -5,6 +5,8 @@
 
 use std::ops::{Bound, ControlFlow};
 
+use varve_rt::{Cost, charge};
+
 use varve::{Db, Keyspace, Scan, Snapshot, Transaction, TxOptions};
 
 use super::{Direction, Durability, KeyRange, Store, StoreStats, TxMode, Txn};
@@ -117,6 +119,7 @@ fn read_only() -> Error {
 
 fn walk(mut rows: Scan<'_>, mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
     while let Some((key, value)) = rows.next_row()? {
+        charge(Cost::ClientCall, 1);
         if each(key, value).is_break() {
             break;
         }
@@ -128,6 +131,7 @@ impl Txn for VarveTxn {
     type Keyspace = Keyspace;
 
     fn get<R>(&mut self, ks: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        charge(Cost::ClientCall, 1);
         match &mut self.0 {
             View::Transaction(tx) => Ok(tx.get_with(ks, key, f)?),
             View::Snapshot(snapshot) => Ok(f(snapshot.get(ks, key)?.as_deref())),
@@ -135,6 +139,7 @@ impl Txn for VarveTxn {
     }
 
     fn get_for_update<R>(&mut self, ks: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        charge(Cost::ClientCall, 1);
         match &mut self.0 {
             View::Transaction(tx) => Ok(tx.get_for_update_with(ks, key, f)?),
             View::Snapshot(_) => Err(read_only()),
@@ -142,6 +147,7 @@ impl Txn for VarveTxn {
     }
 
     fn put(&mut self, ks: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        charge(Cost::ClientCall, 1);
         match &mut self.0 {
             View::Transaction(tx) => Ok(tx.put(ks, key, value)?),
             View::Snapshot(_) => Err(read_only()),
@@ -149,6 +155,7 @@ impl Txn for VarveTxn {
     }
 
     fn delete(&mut self, ks: &Keyspace, key: &[u8]) -> Result<()> {
+        charge(Cost::ClientCall, 1);
         match &mut self.0 {
             View::Transaction(tx) => Ok(tx.delete(ks, key)?),
             View::Snapshot(_) => Err(read_only()),

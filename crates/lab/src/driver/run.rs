@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use varve_rt::atomic::{AtomicBool, AtomicI64, Ordering};
 use varve_rt::channel::{RecvTimeoutError, Sender, unbounded};
-use varve_rt::{Event, Instant, Rng, now, sleep};
+use varve_rt::{Cost, Event, Instant, Rng, charge, now, sleep};
 
 use super::measure::{Interval, KindRecord, Live, LiveSum};
 use super::result::{KindResult, RunResult, peak_rss_mb};
@@ -258,6 +258,7 @@ fn attempts<S: Store>(
 ) -> Result<(Option<Outcome>, u64)> {
     let mut retries = 0;
     loop {
+        charge(Cost::ClientTxn, 1);
         match client.attempt(store) {
             Ok(outcome) => return Ok((Some(outcome), retries)),
             Err(e) if e.retryable() => {

@@ -7,6 +7,9 @@ use crate::hash::{HashMap, fold};
 use crate::park::{Parked, What};
 use std::collections::VecDeque;
 
+/// Picoseconds in a nanosecond: charges are kept in the former, the clock in the latter.
+const PS: u64 = 1000;
+
 /// The cores, who queues for them, and where the words of locks are.
 pub(super) struct Cores {
     busy: Vec<bool>,
@@ -44,16 +47,31 @@ impl World {
             unwind_if_possible();
             return;
         }
-        me.pending.set(me.pending.get().saturating_add(ns));
-        if u128::from(me.pending.get()) >= self.config.quantum.as_nanos() {
+        self.add(ns.saturating_mul(PS));
+        if u128::from(me.pending.get() / PS) >= self.config.quantum.as_nanos() {
             self.settle();
         }
+    }
+
+    /// Adds `ps` picoseconds to the calling thread's charges; those of a dying thread are dropped.
+    #[inline]
+    pub(super) fn add(&self, ps: u64) {
+        let me = self.current();
+        if !me.dying.get() {
+            me.pending.set(me.pending.get().saturating_add(ps));
+        }
+    }
+
+    /// The calling thread's own time: the clock and what it has not settled.
+    #[inline]
+    pub(super) fn local_now(&self) -> u64 {
+        self.clock.get() + self.current().pending.get() / PS
     }
 
     /// Spends the calling thread's charges on a core.
     #[inline]
     pub(super) fn settle(&self) {
-        if self.current().pending.get() != 0 {
+        if self.current().pending.get() >= PS {
             self.settle_now();
         }
     }
@@ -65,7 +83,9 @@ impl World {
             return;
         }
         let quantum = u64::try_from(self.config.quantum.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let mut left = me.pending.replace(0);
+        // What is less than a nanosecond stays.
+        let mut left = me.pending.get() / PS;
+        me.pending.set(me.pending.get() % PS);
         let mut held = None;
         while left > 0 && !me.dying.get() {
             let Some(core) = held.take().or_else(|| self.acquire_core(me)) else { break };
@@ -170,7 +190,7 @@ impl World {
         if word.0 != core {
             let done = word.1.max(now).saturating_add(handoff);
             *word = (core, done);
-            me.pending.set(me.pending.get().saturating_add(done - now));
+            me.pending.set(me.pending.get().saturating_add((done - now).saturating_mul(PS)));
         }
     }
 

@@ -24,6 +24,7 @@ pub(crate) use hook::panic_place;
 pub(crate) use waits::{park, sleep, spin, unpark, yield_now};
 pub(crate) use world::{ThreadId, joined, spawn};
 
+use crate::cpu::{Cost, CpuCosts};
 use crate::local::Table;
 use crate::rng::splitmix;
 use crate::time::Instant;
@@ -45,6 +46,8 @@ pub struct Config {
     pub stack_size: Option<usize>,
     /// CPU time charged, one at a time per lock, for taking a lock that was last taken on another modelled core.
     pub lock_handoff: Duration,
+    /// What the engine's work costs on the modelled host; see [`charge`](crate::charge). Zero: no time.
+    pub costs: CpuCosts,
     /// A thread that computes longer than this lets a waiting one have its core.
     pub quantum: Duration,
     /// When only daemons have run for this long, and nobody else has a time to wait for, the simulation is stuck.
@@ -63,6 +66,7 @@ impl Default for Config {
             cores: 8,
             stack_size: None,
             lock_handoff: Duration::ZERO,
+            costs: CpuCosts::default(),
             quantum: Duration::from_millis(4),
             patience: Duration::from_secs(60),
             limit: None,
@@ -185,7 +189,7 @@ pub(crate) fn chaos_point() {
 }
 
 pub(crate) fn virtual_now() -> Option<Instant> {
-    world().map(|w| Instant::from_nanos(w.clock.get() + w.current().pending.get()))
+    world().map(|w| Instant::from_nanos(w.local_now()))
 }
 
 pub(crate) fn next_seed() -> Option<u64> {
@@ -211,6 +215,26 @@ pub(crate) fn compute(cpu: Duration) {
     if let Some(w) = world() {
         w.charge(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX));
     }
+}
+
+/// Adds to the calling thread's charges as the host's table says; never waits.
+#[inline(never)]
+pub(crate) fn charge(cost: Cost, n: u64) {
+    if let Some(w) = world()
+        && w.costed
+    {
+        w.add(w.config.costs.ps(cost, n));
+    }
+}
+
+/// Whether the calling simulated thread is on a host whose work takes time; false on an OS thread.
+pub fn costs_modelled() -> bool {
+    world().is_some_and(|w| w.costed)
+}
+
+/// The number of the calling simulated thread, in order of spawning.
+pub fn thread_number() -> Option<u32> {
+    world().map(|w| w.current().id)
 }
 
 pub(crate) fn before_lock() {

@@ -2,6 +2,7 @@
 
 use super::world::{State, Status, Thread, World};
 use super::{Quiet, unwind_if_possible, world};
+use crate::cpu::Cost;
 use crate::hash::fold;
 use crate::park::{Parked, Pick, Wait, What, Woken};
 use std::time::Duration;
@@ -47,6 +48,7 @@ pub(crate) fn park(
     w.switch();
     let how = me.woken.take();
     me.timed_off(w);
+    w.add(w.config.costs.ps(Cost::Park, 1));
     if let Some(Parked::Unparked(token)) = how {
         return Parked::Unparked(token);
     }
@@ -72,6 +74,7 @@ pub(crate) fn unpark(key: usize, mut filter: impl FnMut(usize) -> Pick, callback
         queue.pop_front();
         woken.push(id);
     }
+    w.add(w.config.costs.ps(Cost::Unpark, woken.len() as u64));
     let fair = !w.config.chaos || w.dice.borrow_mut().below(2) == 0;
     let token = callback(Woken { count: woken.len(), more: !queue.is_empty(), fair });
     let state = &mut *w.state.borrow_mut();

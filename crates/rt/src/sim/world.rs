@@ -65,7 +65,7 @@ pub(super) struct Thread {
     pub(super) epoch: Cell<u64>,
     /// The running wait has a timer.
     pub(super) timed: Cell<bool>,
-    /// CPU charges not settled yet, ns.
+    /// CPU charges not settled yet, ps.
     pub(super) pending: Cell<u64>,
     pub(super) core: Cell<usize>,
     pub(super) yields: Cell<u32>,
@@ -127,6 +127,8 @@ pub(super) struct State {
 /// A simulation.
 pub(crate) struct World {
     pub(super) config: Config,
+    /// The host's costs are not all zero.
+    pub(super) costed: bool,
     pub(super) clock: Cell<u64>,
     pub(super) hash: Cell<u64>,
     pub(super) switches: Cell<u64>,
@@ -230,6 +232,7 @@ impl World {
                 domains: vec![("root".into(), false)],
                 progress: 0,
             }),
+            costed: !config.costs.is_zero(),
             config,
         }
     }

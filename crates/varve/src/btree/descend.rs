@@ -6,6 +6,7 @@ use super::scan::ReadAhead;
 use super::{Tree, fetch};
 use crate::buffer::{PagePin, PageRead, PageWrite};
 use crate::error::Result;
+use varve_rt::{Cost, charge};
 use varve_volume::{PageId, page};
 
 /// Where a descent goes.
@@ -69,6 +70,7 @@ impl Tree {
     /// The id of a node's child.
     #[inline]
     pub(super) fn child(&self, id: PageId, node: &Node<'_>, target: Target<'_>) -> Result<PageId> {
+        charge(Cost::NodeSearch, 1);
         let child = target.child(node).and_then(|i| node.child(i));
         child.map(PageId).map_err(|d| self.corrupt(id, d))
     }

@@ -5,6 +5,7 @@
 use super::edit::{self, PageEdit};
 use super::node::*;
 use super::overflow::OverflowRef;
+use varve_rt::{Cost, charge};
 use varve_volume::{KeyspaceId, Lsn, PageId, page};
 
 /// Page type of a leaf.
@@ -89,6 +90,7 @@ pub(crate) fn room_for(bytes: &[u8], key: &[u8]) -> usize {
 /// Makes sure that `put` and `remove` will not find damage after the first change: to be called before a group's first change for a leaf that will take
 /// `room` bytes of new cells. (Cheap: only a leaf that will have to be rebuilt is looked at in full.)
 pub(crate) fn prepare(bytes: &[u8], key: &[u8], room: usize) -> Result<(), Damage> {
+    charge(Cost::NodeSearch, 1);
     let node = Node::parse(bytes)?;
     let (pos, found) = node.search(key)?;
     if found {
@@ -109,6 +111,7 @@ fn value_of<'a>(cell: LeafCell<'a>) -> Result<ValueRef<'a>, Damage> {
 /// The value of `key`.
 #[inline]
 pub(crate) fn get<'a>(bytes: &'a [u8], key: &[u8]) -> Result<Option<ValueRef<'a>>, Damage> {
+    charge(Cost::NodeSearch, 1);
     let node = Node::parse(bytes)?;
     match node.search(key)? {
         (pos, true) => value_of(node.leaf_cell(pos)?).map(Some),
@@ -131,6 +134,7 @@ pub(crate) fn put(page: &mut impl PageEdit, key: &[u8], value: CellValue<'_>) ->
             (OVERFLOW | OverflowRef::LEN as u16, &encoded)
         }
     };
+    charge(Cost::LeafChange, 1);
     let node = Node::parse(page.bytes())?;
     debug_assert!(node.level() == 0 && node.covers(key));
     let (pos, found) = node.search(key)?;
@@ -148,6 +152,7 @@ pub(crate) fn put(page: &mut impl PageEdit, key: &[u8], value: CellValue<'_>) ->
 
 /// Removes `key` if it is there.
 pub(crate) fn remove(page: &mut impl PageEdit, key: &[u8]) -> Result<Change, Damage> {
+    charge(Cost::LeafChange, 1);
     let node = Node::parse(page.bytes())?;
     let (pos, found) = node.search(key)?;
     if !found {
@@ -200,6 +205,7 @@ impl<'a> LeafView<'a> {
     /// The value of `key`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Result<Option<ValueRef<'a>>, Damage> {
+        charge(Cost::NodeSearch, 1);
         let found = match self.key {
             Some(k) if std::ptr::eq(k, key) => self.node.search_covered(key)?,
             _ => self.node.search(key)?,

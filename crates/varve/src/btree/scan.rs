@@ -6,6 +6,7 @@ use super::leaf::{LeafView, ValueRef};
 use super::node::*;
 use crate::error::Result;
 use std::ops::{Bound, ControlFlow, Range};
+use varve_rt::{Cost, charge};
 use varve_volume::{Lsn, PageId};
 
 /// Cells of a leaf that a scan asks the processor for in advance: they lie in the order of their insertion, which no hardware foresees.
@@ -69,6 +70,7 @@ impl ReadAhead {
 
 /// The slots of a leaf between two bounds.
 fn slots(node: &Node<'_>, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Range<usize>, Damage> {
+    charge(Cost::NodeSearch, 2);
     let start = match from {
         Bound::Unbounded => 0,
         Bound::Included(k) => node.search(k)?.0,
@@ -197,6 +199,7 @@ fn each(
         if n + CELLS_AHEAD < slots.len() {
             node.fetch_cell(slot(n + CELLS_AHEAD));
         }
+        charge(Cost::LeafRow, 1);
         let i = slot(n);
         let len = node.copy_suffix(i, &mut key[prefix..])?;
         if f(&key[..prefix + len], view.value(i)?).is_break() {

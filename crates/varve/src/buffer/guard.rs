@@ -8,6 +8,7 @@ use super::frame::{DIRTY, Frame, REDIRTIED, STALE};
 use super::instance::Instance;
 use super::policy::Slot;
 use varve_rt::atomic::Ordering::*;
+use varve_rt::{Cost, charge};
 use varve_volume::{Lsn, PageId, page};
 
 /// A frame, by its place in the pool.
@@ -259,6 +260,7 @@ impl Drop for PageWrite<'_> {
 impl<'a> PagePin<'a> {
     /// Latches the page shared.
     pub fn read(&self) -> PageRead<'a> {
+        charge(Cost::PageAccess, 1);
         let at = self.0;
         let read = at.read();
         at.inst.hit(at.slot, at.id(), at.pool.counters());
@@ -267,6 +269,7 @@ impl<'a> PagePin<'a> {
 
     /// Latches the page exclusively.
     pub fn write(&self) -> PageWrite<'a> {
+        charge(Cost::PageAccess, 1);
         let at = self.0;
         let write = at.lock().into_write(false);
         at.inst.hit(at.slot, at.id(), at.pool.counters());

@@ -3,7 +3,7 @@
 //! Each instance has a few stripes; a thread always uses the same one. A hit is one fetch-add and one store. When a stripe is
 //! full its thread drains it under *try*-lock, and whoever chooses a victim drains them all first. An entry is drained at most once; one
 //! that is overwritten before that, or that finds the stripe full, is lost to the policy (and counted as dropped). A pool made
-//! inside a simulation has buffers of size 1, so there every hit reaches the policy at once.
+//! inside a simulation whose work takes no time has buffers of size 1, so there every hit reaches the policy at once.
 
 use super::policy::Slot;
 use std::sync::atomic::{AtomicU32 as PlainU32, Ordering::Relaxed};
@@ -11,12 +11,12 @@ use varve_rt::Local;
 use varve_rt::atomic::{AtomicU32, AtomicU64};
 use varve_volume::PageId;
 
-/// Number of the calling thread, dealt out in order of first use.
+/// Number of the calling thread: in order of first use, in a simulation of spawning.
 static THREAD: Local<u32> = Local::new(next_thread);
 
 fn next_thread() -> u32 {
     static NEXT: PlainU32 = PlainU32::new(0);
-    NEXT.fetch_add(1, Relaxed)
+    varve_rt::sim::thread_number().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed))
 }
 
 #[repr(align(64))]

@@ -12,6 +12,7 @@ use super::policy::{Ask, Load};
 use crate::error::{Error, Result};
 use varve_device::DeviceError;
 use varve_rt::atomic::Ordering::*;
+use varve_rt::{Cost, charge};
 use varve_volume::{CostClass, PageId, PageIo, ReadWhy, VolumeError, page};
 
 impl Pool {
@@ -23,7 +24,10 @@ impl Pool {
         // SAFETY: the frame is latched exclusively until the read was waited for; frames are page_size bytes each, aligned
         // to 4096.
         let read = unsafe { PageIo::read(id, ReadWhy::Demand, frame.data()) };
+        charge(Cost::Miss, 1);
+        charge(Cost::IoSubmit, 1);
         let result = self.store().submit(vec![read]).wait(0);
+        charge(Cost::IoComplete, 1);
         match result {
             Ok(class) => {
                 frame.count_demand();
@@ -93,6 +97,7 @@ impl Pool {
     pub(super) fn pop_free<'a>(&'a self, inst: &'a Instance) -> Option<Exclusive<'a>> {
         let (slot, low) = {
             let mut lists = inst.lock();
+            charge(Cost::ListMove, 1);
             let slot = lists.free.pop()?;
             (slot, lists.free.len() < self.config().cleaner.free_low)
         };

@@ -15,8 +15,8 @@ use super::victim::{self, VictimStrategy};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering::*};
+use varve_rt::{Cost, Mutex, charge};
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, page};
 
 /// How much log a crash would have to redo now.
@@ -148,6 +148,7 @@ impl Pool {
     /// Latches the page shared if it is resident. Waits for the latch only (which may be that of its read under way).
     #[inline]
     pub fn read_resident(&self, id: PageId) -> Option<PageRead<'_>> {
+        charge(Cost::PageAccess, 1);
         let inst = self.instance(id);
         while let Some(slot) = inst.find(id) {
             // While we wait the frame may be given to another page, even to one above those that the caller has latched: to
@@ -171,6 +172,7 @@ impl Pool {
 
     /// Takes the exclusive latch of a resident page.
     fn latch_resident(&self, id: PageId) -> Option<Exclusive<'_>> {
+        charge(Cost::PageAccess, 1);
         let inst = self.instance(id);
         while let Some(slot) = inst.find(id) {
             // See `read_resident`.
@@ -294,6 +296,7 @@ impl Pool {
                 return Ok(held.into_write(true));
             }
             if let Some(page) = self.empty_page(id)? {
+                charge(Cost::CopyByte, self.page_size() as u64);
                 self.counters.kind(0).created.inc();
                 return Ok(page);
             }

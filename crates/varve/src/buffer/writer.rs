@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use varve_device::AlignedBuf;
 use varve_rt::atomic::Ordering::*;
+use varve_rt::{Cost, charge};
 use varve_volume::{CostClass, KeyspaceId, Lsn, PageId, PageIo, PageTicket, PageUse, VolumeError, WriteWhy, page};
 
 /// Batches of one writer in flight.
@@ -152,6 +153,7 @@ impl<'a> Writer<'a> {
         if !frame.begin_write() {
             return Err(buf);
         }
+        charge(Cost::CopyByte, bytes.len() as u64);
         buf.copy_from_slice(bytes);
         frame.count_write();
         let (lsn, keyspace, usage) = (page::lsn(&buf), page::keyspace(&buf), frame.take_usage());
@@ -184,6 +186,7 @@ impl<'a> Writer<'a> {
             // request was waited for in `complete_oldest`.
             unsafe { PageIo::write(p.id, p.keyspace, why, p.usage, p.buf.as_ptr(), None) }
         };
+        charge(Cost::IoSubmit, pages.len() as u64);
         let ticket = pool.store().submit(pages.iter().map(request).collect());
         pool.counters.write_batches.inc();
         self.in_flight.push_back(InFlight { ticket, pages });
@@ -197,6 +200,7 @@ impl<'a> Writer<'a> {
         let Some(InFlight { mut ticket, pages }) = self.in_flight.pop_front() else { return };
         // The results first: nobody may touch the buffers before all of them are in.
         let results: Vec<_> = (0..pages.len()).map(|i| ticket.wait(i)).collect();
+        charge(Cost::IoComplete, pages.len() as u64);
         for (page, result) in pages.into_iter().zip(results) {
             match result {
                 Ok(class) => self.written(page, class),
@@ -356,6 +360,7 @@ impl Pool {
         // After a failure of the log most dirty pages may be beyond help: look at all of them.
         let enough = if self.never_covered(Lsn::MAX - 1) { usize::MAX } else { 8 };
         inst.lock().policy.coldest(usize::MAX, &mut |slot| {
+            charge(Cost::ListScan, 1);
             if inst.frame(slot).flushable() {
                 candidates.push(slot);
             }

@@ -8,6 +8,7 @@ use crate::btree::{Direction, OverflowRef, ReadAhead, Tree, ValueRef, overflow};
 use crate::core::Core;
 use crate::error::Result;
 use std::ops::{Bound, ControlFlow, Range};
+use varve_rt::{Cost, charge};
 use varve_volume::{Lsn, PageId};
 
 /// Bytes of rows after which a batch ends early.
@@ -173,6 +174,7 @@ impl Cursor {
             broke = batch.rows.len() >= limit || batch.bytes.len() >= BATCH_BYTES;
             if broke { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
+        charge(Cost::CopyByte, batch.bytes.len() as u64);
         // Forward, the batch covers keys to `edge` (inclusive when it is a row's); in reverse, from it.
         let edge = match (broke, end.next) {
             (true, _) => Some((KeyBuf::new(batch.key(batch.rows.len() - 1)), true)),

@@ -9,11 +9,13 @@ use super::read::read;
 use super::transaction::{check_key, check_value};
 use crate::db::{Durability, Keyspace};
 use crate::error::Result;
+use varve_rt::{Cost, charge};
 
 impl Keyspace {
     /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the database.
     #[inline]
     pub fn get_with<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        charge(Cost::TxnCall, 1);
         self.live()?;
         let (result, lsn) = read(&self.db.core, self.tree(), key, f)?;
         self.db.txns.check_read(lsn)?;
@@ -63,6 +65,8 @@ impl Keyspace {
 
     /// True when the key was there.
     fn write(&self, key: &[u8], value: Option<&[u8]>, durability: Durability) -> Result<bool> {
+        charge(Cost::TxnCall, 1);
+        charge(Cost::TxnCommit, 1);
         self.db.live_for_write()?;
         self.live()?;
         check_key(self, key)?;

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicU64, Ordering};
+use varve_rt::{Cost, charge};
 use varve_volume::Lsn;
 
 /// An open transaction, serializable against all others. Nothing of it is seen by anybody before [`Transaction::commit`];
@@ -81,6 +82,7 @@ impl Transaction {
         if snapshot.is_none() {
             db.live_for_write()?;
         }
+        charge(Cost::TxnBegin, 1);
         db.txns.open.fetch_add(1, Ordering::Relaxed);
         Ok(Transaction {
             locks: LockSet::new(&db.core.locks, birth),
@@ -117,6 +119,7 @@ impl Transaction {
     }
 
     fn check(&self, keyspace: &Keyspace) -> Result<()> {
+        charge(Cost::TxnCall, 1);
         match &self.doomed {
             Some(error) => Err(error.clone()),
             None => keyspace.belongs_to(&self.db).and_then(|()| keyspace.live()),
@@ -405,6 +408,7 @@ impl Transaction {
         if let Some(error) = &self.doomed {
             return Err(error.clone());
         }
+        charge(Cost::TxnCommit, 1);
         self.committed = true;
         if self.writes.is_empty() {
             let end = self.snapshot.as_ref().map_or_else(|| self.db.core.log.end_lsn(), Snapshot::lsn);

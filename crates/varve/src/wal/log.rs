@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use varve_device::Device;
 use varve_rt::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use varve_rt::{Condvar, Event, JoinHandle, Mutex, RwLock, now};
+use varve_rt::{Condvar, Cost, Event, JoinHandle, Mutex, RwLock, charge, now};
 use varve_volume::Lsn;
 
 /// The superblock as it is on the device, and where the next one goes.
@@ -178,6 +178,8 @@ impl Log {
         if body.len() as u64 > self.max_group() {
             return Err(AppendError::TooLarge { needed: body.len() as u64, limit: self.max_group() });
         }
+        charge(Cost::LogGroup, 1);
+        charge(Cost::LogByte, body.len() as u64);
         let body_crc = crc32c::crc32c(body);
         let size = group_size(body.len());
         let lsn = match self.tail.reserve(epoch, size) {

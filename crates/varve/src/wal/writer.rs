@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use varve_device::{DeviceError, Io};
-use varve_rt::Event;
 use varve_rt::atomic::Ordering;
+use varve_rt::{Cost, Event, charge};
 use varve_volume::Lsn;
 
 /// A write under way, or done with one before it still under way.
@@ -231,10 +231,11 @@ impl Log {
                 at += part;
             }
         }
-        if batch.len() == 1 {
-            return self.dev.run(batch.remove(0));
-        }
-        self.dev.submit(batch).wait_all()
+        let requests = batch.len() as u64;
+        charge(Cost::IoSubmit, requests);
+        let result = if requests == 1 { self.dev.run(batch.remove(0)) } else { self.dev.submit(batch).wait_all() };
+        charge(Cost::IoComplete, requests);
+        result
     }
 
     /// Wakes every waiter: the log was latched.

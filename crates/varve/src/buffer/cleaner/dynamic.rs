@@ -9,6 +9,7 @@ use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
 use crate::buffer::writer::{Latch, Writer};
+use varve_rt::{Cost, charge};
 
 pub(super) struct Dynamic;
 
@@ -31,6 +32,7 @@ fn backlog(pool: &Pool, inst: &Instance) -> Vec<Slot> {
     let policy = &lists.policy;
     let pointer = policy.cursor();
     policy.coldest((policy.len() / 8).max(1), &mut |slot| {
+        charge(Cost::ListScan, 1);
         if Some(slot) == pointer || !policy.cold(slot) {
             return false;
         }

@@ -9,6 +9,7 @@ use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
 use crate::buffer::writer::{Latch, Writer};
+use varve_rt::{Cost, charge};
 use varve_volume::WriteWhy;
 
 pub(super) struct Fixed;
@@ -37,6 +38,7 @@ fn coldest(pool: &Pool, inst: &Instance) -> (Vec<Slot>, Vec<Slot>) {
     let need = cleaner.free_target.saturating_sub(lists.free.len());
     if need > 0 {
         lists.policy.coldest(cleaner.scan_depth, &mut |slot| {
+            charge(Cost::ListScan, 1);
             let frame = inst.frame(slot);
             if frame.evictable() {
                 clean.push(slot);

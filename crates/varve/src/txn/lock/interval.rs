@@ -18,8 +18,8 @@ use crate::error::Result;
 use crate::txn::key::{Bounds, KeyBuf, bound_owned, bound_ref, cmp_high, cmp_low, contains, overlap, within};
 use std::ops::Bound;
 use std::sync::Arc;
-use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicUsize, Ordering};
+use varve_rt::{Cost, Mutex, charge};
 
 /// Names a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +110,7 @@ impl Intervals {
     /// Whether `owner` holds a range that makes a key lock needless.
     pub fn covers(&self, owner: OwnerId, key: &[u8], mode: Mode) -> bool {
         let list = self.list.lock();
+        charge(Cost::IntervalLook, list.requests.len() as u64);
         list.requests.iter().any(|r| {
             let held = r.owner == owner && !r.point && matches!(r.state, State::Granted);
             held && (mode == Mode::Shared || r.mode == Mode::Exclusive) && contains(r.range(), key)
@@ -119,6 +120,7 @@ impl Intervals {
     /// Whether a key lock just taken has to be given back because of a range of another owner.
     pub fn blocks_key(&self, owner: OwnerId, key: &[u8], mode: Mode) -> bool {
         let list = self.list.lock();
+        charge(Cost::IntervalLook, list.requests.len() as u64);
         list.requests.iter().any(|r| {
             let matters = r.owner != owner && !r.point && (mode == Mode::Exclusive || r.mode == Mode::Exclusive);
             matters && !r.waits_for(owner) && contains(r.range(), key)
@@ -135,6 +137,8 @@ impl Intervals {
         point: bool,
     ) -> Result<Option<Ticket>> {
         let mut list = self.list.lock();
+        charge(Cost::LockAcquire, 1);
+        charge(Cost::IntervalLook, list.requests.len() as u64);
         let covered = list.requests.iter().any(|r| {
             let held = r.owner == owner && !r.point && matches!(r.state, State::Granted);
             held && (mode == Mode::Shared || r.mode == Mode::Exclusive) && within(range, r.range())
@@ -161,6 +165,7 @@ impl Intervals {
     /// Looks whether other requests stand in the way: `None` when they do not, else what to wait on.
     pub fn evaluate(&self, ticket: Ticket) -> Option<(Arc<WaitCell>, Vec<OwnerId>)> {
         let mut list = self.list.lock();
+        charge(Cost::IntervalLook, list.requests.len() as u64);
         let at = list.position(ticket);
         let me = &list.requests[at];
         let owner = me.owner;

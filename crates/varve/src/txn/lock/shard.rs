@@ -17,8 +17,8 @@ use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
-use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicU32, Ordering};
+use varve_rt::{Cost, Mutex, charge};
 
 /// Bytes an entry takes in the ordered map, with the map's slack.
 const ENTRY: usize = (size_of::<KeyBuf>() + size_of::<Entry>()) * 3 / 2;
@@ -107,6 +107,7 @@ impl Shard {
     #[inline]
     pub fn acquire(&self, budget: &Budget, key: &[u8], owner: OwnerId, mode: Mode) -> Taken {
         let mut entries = self.entries.lock();
+        charge(Cost::LockAcquire, 1);
         let entries = &mut *entries;
         let key = KeyBuf::new(key);
         let heap = key.heap_bytes();
@@ -175,6 +176,7 @@ impl Shard {
     #[inline]
     pub fn release(&self, budget: &Budget, key: &[u8], owner: OwnerId, keep_shared: bool) {
         let mut entries = self.entries.lock();
+        charge(Cost::LockRelease, 1);
         let entries = &mut *entries;
         let entry = entries.map.get_mut(key).expect("a held lock has an entry");
         debug_assert!(entry.holds(owner), "lock released by an owner that does not hold it");
