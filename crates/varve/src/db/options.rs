@@ -68,7 +68,8 @@ pub struct Options {
     pub read_only: bool,
     /// What `commit` waits for unless a transaction says otherwise.
     pub durability: Durability,
-    /// Longest time before an `Async` commit is durable.
+    /// Longest time before an `Async` commit is durable. The log is written at half of it: a log device whose writes take more than
+    /// a quarter of it can be late.
     pub async_delay: Duration,
     /// Redo work that a crash may leave behind, as time at the replay rate measured at the last recovery.
     pub recovery_bound: Duration,

@@ -460,8 +460,8 @@ pub(super) struct Short<'a> {
 
 /// What the short way came to.
 pub(super) enum ShortEnd {
-    /// End of the group; whether the key was there; whether the leaf should be tidied.
-    Done { end: Lsn, existed: bool, shrunk: bool },
+    /// End of the group; whether the key was there, and the LSN of the page that said so; whether the leaf should be tidied.
+    Done { end: Lsn, existed: bool, read: Lsn, shrunk: bool },
     /// It takes the long way: a long value is involved.
     Long,
 }
@@ -487,7 +487,7 @@ impl Short<'_> {
         let saved = match old {
             Some(ValueRef::Overflow(_)) => return Ok(ShortEnd::Long),
             None if op.value.is_none() => {
-                return Ok(ShortEnd::Done { end: page.lsn(), existed: false, shrunk: false });
+                return Ok(ShortEnd::Done { end: page.lsn(), existed: false, read: page.lsn(), shrunk: false });
             }
             Some(ValueRef::Inline(value)) => Some(value),
             None => None,
@@ -495,6 +495,7 @@ impl Short<'_> {
         leaf::prepare(page.bytes(), op.key, op.need(None)).map_err(damaged(page.id()))?;
         let saving = manager.snapshots.begin_commit(stripe);
         let saved: Option<OldValue> = matches!(saving, Saving::Yes).then(|| saved.map(Box::from));
+        let read = page.lsn();
         let n = group.add(page);
         let change = match op.value {
             Some(value) => leaf::put(&mut group.page(n), op.key, CellValue::Inline(value)),
@@ -509,7 +510,7 @@ impl Short<'_> {
         })?;
         drop(saving);
         count(&manager.counters.commits);
-        Ok(ShortEnd::Done { end, existed: change.existed, shrunk: change.underfull })
+        Ok(ShortEnd::Done { end, existed: change.existed, read, shrunk: change.underfull })
     }
 }
 

@@ -84,15 +84,15 @@ impl Keyspace {
         };
         let stripe = lock.id();
         let short = Short { manager, op: Op { tree, key, value }, durability, stripe };
-        let (end, existed, shrunk) = match short.run()? {
-            ShortEnd::Done { end, existed, shrunk } => (end, existed, shrunk),
+        let (end, existed, saw, shrunk) = match short.run()? {
+            ShortEnd::Done { end, existed, read, shrunk } => (end, existed, read, shrunk),
             ShortEnd::Long => {
-                let (existed, _) = match value {
+                let (existed, saw) = match value {
                     Some(_) => (true, 0),
                     None => read(&manager.core, tree, key, |value| value.is_some())?,
                 };
                 let done = commit::run(manager, &[Op { tree, key, value }], durability, stripe, None)?;
-                (done.end, existed, !done.shrunk.is_empty())
+                (done.end, existed, saw, !done.shrunk.is_empty())
             }
         };
         drop(lock);
@@ -100,7 +100,8 @@ impl Keyspace {
             // A leaf that stays underfull costs space only.
             let _ = tree.tidy(key);
         }
-        manager.acknowledge(end, durability, 0)?;
+        // A deletion tells whether the key was there: it has read the commit that put it there, or removed it.
+        manager.acknowledge(end, durability, if value.is_none() { saw } else { 0 })?;
         Ok(existed)
     }
 }

@@ -26,11 +26,12 @@ impl Flusher {
         Arc::new(Flusher { wake: Event::new(), stop: AtomicBool::new(false), due, wanted })
     }
 
-    /// Asks for everything below `lsn` to be durable `delay` from now.
+    /// Asks for everything below `lsn` to be durable `delay` from now. The flush begins at half of that, so the promise holds
+    /// as long as the device needs no more than the other half for it, and for the write that may be under way before it.
     pub fn ask(&self, lsn: Lsn, delay: Duration) {
         self.wanted.fetch_max(lsn, Ordering::SeqCst);
         if self.due.load(Ordering::SeqCst) == 0 {
-            let due = (now() + delay).as_nanos().max(1);
+            let due = (now() + delay / 2).as_nanos().max(1);
             if self.due.compare_exchange(0, due, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
                 self.wake.set();
             }
