@@ -11,6 +11,7 @@ mod device;
 mod error;
 mod faulty;
 mod file;
+pub mod flash;
 mod io;
 mod mem;
 mod power;

@@ -1,0 +1,349 @@
+//! What a flash device is like: plain data, read from profiles, with errors that say what is accepted.
+
+use super::timing::Table;
+use super::{CellMode, FlashError, Geometry};
+use serde::{Deserialize, Serialize};
+
+/// A flash device: array, translation layer, write buffer, host link, faults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlashConfig {
+    /// Name for messages.
+    #[serde(default = "default_name")]
+    pub name: String,
+    /// Shape of the array.
+    pub geometry: Geometry,
+    /// How the cells are used.
+    pub cell: CellMode,
+    /// Programs of a page between erases.
+    #[serde(default = "default_nop")]
+    pub nop: u8,
+    /// Erases after which a block is bad.
+    #[serde(default = "default_endurance")]
+    pub endurance: u32,
+    /// Times of the array and its buses.
+    pub timing: Timing,
+    /// Whether the planes of a chip work at the same time; if not, the chip does one thing at a time.
+    #[serde(default)]
+    pub multi_plane: bool,
+    /// Whether a page can be copied inside its plane without crossing the bus.
+    #[serde(default)]
+    pub copyback: bool,
+    /// The translation layer.
+    #[serde(default)]
+    pub ftl: FtlConfig,
+    /// The write buffer.
+    #[serde(default)]
+    pub buffer: Buffer,
+    /// The host's link.
+    #[serde(default)]
+    pub link: Link,
+    /// Faults.
+    #[serde(default)]
+    pub faults: FaultsEvery,
+}
+
+/// Times of the array and its buses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timing {
+    /// Array read by page type, from the fastest (LSB), microseconds.
+    pub read_us: Vec<f64>,
+    /// Array program by page type, microseconds.
+    pub program_us: Vec<f64>,
+    /// Block erase, microseconds.
+    pub erase_us: f64,
+    /// Rate of a channel, 10^6 bytes per second.
+    pub channel_mb_s: f64,
+    /// Command and status cycles of an operation on the channel, microseconds.
+    #[serde(default)]
+    pub command_us: f64,
+}
+
+/// How victims of garbage collection are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GcPolicy {
+    /// The block with the fewest valid pages.
+    Greedy,
+    /// The block closed first (a circular log).
+    Fifo,
+    /// The most (1-u)/2u x age, age = time since the block last lost a page (Kawaguchi, Nishioka, Motoda 1995).
+    CostBenefit,
+    /// The best of `d` random blocks (Van Houdt 2013).
+    DChoices,
+    /// A random block.
+    Random,
+}
+
+/// Which pages share a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Streams {
+    /// All together.
+    Mixed,
+    /// Host writes apart from pages that garbage collection moves.
+    HostGc,
+    /// The first `hot_share` of the logical pages apart from the others (what a host that knows would tell).
+    HotRange,
+    /// Pages written again within a quarter of the logical space's worth of writes apart from the others.
+    Recency,
+}
+
+/// Where a logical page may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Allocation {
+    /// On its own chip (page number modulo chips); each chip collects its own garbage.
+    PerChip,
+    /// Anywhere; planes take turns, victims are chosen among all blocks.
+    Global,
+}
+
+/// The translation layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FtlConfig {
+    /// Logical pages; if absent, all but `spare_factor` of the effective physical pages.
+    pub logical_pages: Option<u64>,
+    /// Share of the effective physical pages that the host does not see, when `logical_pages` is absent.
+    pub spare_factor: f64,
+    /// Where pages go.
+    pub allocation: Allocation,
+    /// Victims of garbage collection.
+    pub gc: GcPolicy,
+    /// Candidates of `d-choices`.
+    pub d: u32,
+    /// Free blocks of a pool at which collection starts; if absent, open blocks + 1.
+    pub low_watermark: Option<u32>,
+    /// Free blocks of a pool at which it stops; if absent, the low watermark + 1.
+    pub high_watermark: Option<u32>,
+    /// Which pages share a block.
+    pub streams: Streams,
+    /// Share of the logical pages that `hot-range` takes as hot.
+    pub hot_share: f64,
+    /// Difference of erase counts within a pool at which the least worn block is moved; 0 = never.
+    pub wear_delta: u32,
+    /// Reads of a block since its erase after which its pages are moved; 0 = never.
+    pub read_disturb: u32,
+    /// Page programs between checkpoints of the map; if absent, half the physical pages.
+    pub checkpoint_every: Option<u64>,
+    /// Appends that a page takes before it must be written anew.
+    pub append_slots: u8,
+    /// Whether collection merges a page's appends into it, so that all slots are free again, or copies them as they are.
+    pub merge_appends: bool,
+    /// Seed of the random policies.
+    pub seed: u64,
+}
+
+impl Default for FtlConfig {
+    fn default() -> FtlConfig {
+        FtlConfig {
+            logical_pages: None,
+            spare_factor: 0.1,
+            allocation: Allocation::Global,
+            gc: GcPolicy::Greedy,
+            d: 2,
+            low_watermark: None,
+            high_watermark: None,
+            streams: Streams::Mixed,
+            hot_share: 0.2,
+            wear_delta: 0,
+            read_disturb: 0,
+            checkpoint_every: None,
+            append_slots: 0,
+            merge_appends: false,
+            seed: 1,
+        }
+    }
+}
+
+/// What happens to buffered writes when the power fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BufferKind {
+    /// There is no buffer: a write completes when it is programmed.
+    #[default]
+    None,
+    /// They are lost.
+    Volatile,
+    /// A capacitor lets the drive finish them.
+    Capacitor,
+}
+
+/// The write buffer: a write completes when it has a place here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Buffer {
+    /// What happens to it when the power fails.
+    pub kind: BufferKind,
+    /// Places, flash pages.
+    #[serde(default)]
+    pub pages: u32,
+}
+
+/// The host's link.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Link {
+    /// Rate, 10^6 bytes per second.
+    pub mb_s: f64,
+    /// Time that the controller adds to each request, microseconds. Requests overlap in it.
+    pub overhead_us: f64,
+}
+
+impl Default for Link {
+    /// SATA at 6 Gbit/s.
+    fn default() -> Link {
+        Link { mb_s: 550.0, overhead_us: 10.0 }
+    }
+}
+
+/// Faults, counted and not drawn, so that runs repeat. 0 = never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FaultsEvery {
+    /// Every n-th page read fails.
+    pub read: u64,
+    /// Every n-th page program fails; the translation layer retires the block.
+    pub program: u64,
+    /// Every n-th erase fails; the block is bad.
+    pub erase: u64,
+}
+
+fn default_name() -> String {
+    "flash".into()
+}
+
+fn default_nop() -> u8 {
+    4
+}
+
+fn default_endurance() -> u32 {
+    100_000
+}
+
+/// Nanoseconds of a time given in microseconds.
+pub(crate) fn nanos(us: f64) -> u64 {
+    (us * 1000.0).round() as u64
+}
+
+impl FlashConfig {
+    /// A device of one plane with 4 KB pages for studies of write amplification: SLC times, one pool, no buffer.
+    pub fn one_plane(blocks: u32, pages_per_block: u32) -> FlashConfig {
+        FlashConfig {
+            name: default_name(),
+            geometry: Geometry {
+                channels: 1,
+                chips_per_channel: 1,
+                planes: 1,
+                blocks_per_plane: blocks,
+                pages_per_block,
+                page_bytes: 4096,
+                spare_bytes: 128,
+            },
+            cell: CellMode::Slc,
+            nop: default_nop(),
+            endurance: u32::MAX,
+            timing: Timing {
+                read_us: vec![25.0],
+                program_us: vec![200.0],
+                erase_us: 1500.0,
+                channel_mb_s: 40.96,
+                command_us: 0.0,
+            },
+            multi_plane: false,
+            copyback: false,
+            ftl: FtlConfig::default(),
+            buffer: Buffer::default(),
+            link: Link::default(),
+            faults: FaultsEvery::default(),
+        }
+    }
+
+    /// Refuses values that cannot be used, naming the field, the value and what is accepted. What depends on how many
+    /// blocks the translation layer has is checked by [`super::Ftl::new`].
+    pub fn validate(&self) -> Result<(), FlashError> {
+        self.geometry.validate()?;
+        let err = |field: &str, value: &dyn std::fmt::Display, accepted: &str| {
+            Err(FlashError::config(field, value, accepted.to_string()))
+        };
+        if self.nop == 0 {
+            return err("nop", &self.nop, "at least 1");
+        }
+        if self.endurance == 0 {
+            return err("endurance", &self.endurance, "at least 1 erase");
+        }
+        self.validate_timing()?;
+        if self.buffer.kind != BufferKind::None && self.buffer.pages == 0 {
+            return err("buffer.pages", &0, "at least 1 with this buffer.kind; for no buffer say kind = \"none\"");
+        }
+        if self.buffer.kind == BufferKind::None && self.buffer.pages != 0 {
+            return err("buffer.pages", &self.buffer.pages, "0, since buffer.kind is \"none\"");
+        }
+        let f = &self.ftl;
+        if f.logical_pages.is_none() && !(f.spare_factor > 0.0 && f.spare_factor < 1.0) {
+            return err("ftl.spare_factor", &f.spare_factor, "more than 0 and less than 1");
+        }
+        if f.d == 0 {
+            return err("ftl.d", &f.d, "at least 1 candidate");
+        }
+        if f.streams == Streams::HotRange && !(f.hot_share > 0.0 && f.hot_share < 1.0) {
+            return err("ftl.hot_share", &f.hot_share, "more than 0 and less than 1");
+        }
+        if f.append_slots > 0 && f.append_slots >= self.nop {
+            let accepted = format!("at most nop - 1 = {}: each append is a program of its page", self.nop - 1);
+            return err("ftl.append_slots", &f.append_slots, &accepted);
+        }
+        if f.append_slots > 0 && !(0..2).any(|p| self.cell.appends(p, self.geometry.pages_per_block)) {
+            let accepted = format!("0: {} mode allows no appends", self.cell);
+            return err("ftl.append_slots", &f.append_slots, &accepted);
+        }
+        if f.checkpoint_every == Some(0) {
+            return err("ftl.checkpoint_every", &0, "at least 1 page program");
+        }
+        Ok(())
+    }
+
+    fn validate_timing(&self) -> Result<(), FlashError> {
+        let t = &self.timing;
+        let types = self.cell.page_types();
+        for (field, times) in [("timing.read_us", &t.read_us), ("timing.program_us", &t.program_us)] {
+            if times.len() < types {
+                let accepted = format!("{types} times, one for each page type of {} cells, fastest first", self.cell);
+                return Err(FlashError::config(field, format!("{times:?}"), accepted));
+            }
+            if !times.iter().all(|us| (0.0..1e9).contains(us)) {
+                return Err(FlashError::config(field, format!("{times:?}"), "times from 0 to 1e9 microseconds"));
+            }
+        }
+        let times = [
+            ("timing.erase_us", t.erase_us),
+            ("timing.command_us", t.command_us),
+            ("link.overhead_us", self.link.overhead_us),
+        ];
+        for (field, us) in times {
+            if !(0.0..1e9).contains(&us) {
+                return Err(FlashError::config(field, us, "a time from 0 to 1e9 microseconds"));
+            }
+        }
+        for (field, rate) in [("timing.channel_mb_s", t.channel_mb_s), ("link.mb_s", self.link.mb_s)] {
+            if !(0.001..=1e6).contains(&rate) {
+                return Err(FlashError::config(field, rate, "a rate from 0.001 to 1e6 (10^6 bytes per second)"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The times in nanoseconds.
+    pub fn table(&self) -> Table {
+        let all = |us: &[f64]| us.iter().map(|t| nanos(*t)).collect();
+        Table {
+            read: all(&self.timing.read_us),
+            program: all(&self.timing.program_us),
+            erase: nanos(self.timing.erase_us),
+            command: nanos(self.timing.command_us),
+            byte_ps: (1e6 / self.timing.channel_mb_s).round() as u64,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Open blocks, placing pages, and garbage collection.
+
+use super::{Ftl, NONE, Source, spare_of};
+use crate::flash::nand::{Contents, Page};
+use crate::flash::timing::Span;
+use crate::flash::{FlashError, GcPolicy};
+
+impl Ftl {
+    #[inline]
+    fn has_room(&self, block: u32) -> bool {
+        block != NONE && self.blocks[block as usize].fill < self.slots
+    }
+
+    /// An open block's place with room for a host page of `stream`, after collection if that is due.
+    #[inline]
+    pub(super) fn room(&mut self, at: u64, pool: usize, stream: u32) -> Result<usize, FlashError> {
+        let front = self.pools[pool].turn(stream);
+        if self.has_room(self.pools[pool].fronts[front]) {
+            return Ok(front);
+        }
+        if self.pools[pool].partial.is_empty() && self.pools[pool].free_blocks() <= self.low {
+            loop {
+                self.collect(at, pool, None)?;
+                let p = &self.pools[pool];
+                if p.free_blocks() + u32::from(self.has_room(p.fronts[front])) >= self.high {
+                    break;
+                }
+            }
+            self.level(at, pool)?;
+        }
+        self.open(pool, front)?;
+        Ok(front)
+    }
+
+    /// Makes sure that the place holds a block with room.
+    fn open(&mut self, pool: usize, front: usize) -> Result<(), FlashError> {
+        let old = self.pools[pool].fronts[front];
+        if self.has_room(old) {
+            return Ok(());
+        }
+        assert_eq!(old, NONE, "a full block is closed at once");
+        let p = &mut self.pools[pool];
+        let lane = p.lane(front);
+        let block = match p.partial.pop() {
+            Some(block) => block,
+            None => match p.take(lane) {
+                Some(block) => block,
+                None => return Err(self.out_of_space()),
+            },
+        };
+        self.pools[pool].fronts[front] = block;
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, pool: usize, block: u32) {
+        let valid = self.blocks[block as usize].valid;
+        self.pools[pool].victims.insert(block, valid, self.stats.clock);
+    }
+
+    fn out_of_space(&mut self) -> FlashError {
+        self.worn_out = true;
+        FlashError::EndOfLife { bad: self.bad_blocks() }
+    }
+
+    /// Programs a page into an open block and maps it; gives the span and the number of programs that it took (more than
+    /// one if some failed).
+    pub(super) fn place(
+        &mut self,
+        at: u64,
+        pool: usize,
+        front: usize,
+        lpn: u32,
+        source: Source<'_>,
+    ) -> Result<(Span, u64), FlashError> {
+        for programs in 1.. {
+            let block = self.pools[pool].fronts[front];
+            let slot = self.blocks[block as usize].fill;
+            assert!(slot < self.slots, "block {block} has room");
+            let page = Page { block, page: self.page(slot) };
+            self.seq += 1;
+            let span = self.program(at, page, lpn, source);
+            if matches!(span, Ok(_) | Err(FlashError::ProgramFailed { .. })) {
+                let b = &mut self.blocks[block as usize];
+                b.fill += 1;
+                if slot == 0 {
+                    b.opened = self.seq;
+                }
+            }
+            match span {
+                Ok(span) => {
+                    self.remap(block * self.slots + slot, lpn, span);
+                    if slot + 1 == self.slots {
+                        self.pools[pool].fronts[front] = NONE;
+                        self.close(pool, block);
+                    }
+                    return Ok((span, programs));
+                }
+                Err(FlashError::ProgramFailed { .. }) => {
+                    self.retire_open(pool, front);
+                    self.open(pool, front)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    fn program(&mut self, at: u64, page: Page, lpn: u32, source: Source<'_>) -> Result<Span, FlashError> {
+        if self.nand.contents == Contents::Nothing {
+            return match source {
+                Source::Host(_) => self.nand.program_blank(page).map(|()| Span::default()),
+                Source::Copy(from) => self.nand.copy(at, self.address(from), page, &[]),
+            };
+        }
+        let spare = spare_of(lpn, self.seq);
+        match source {
+            Source::Host(data) => self.nand.program(at, page, data.unwrap_or_default(), &spare),
+            Source::Copy(from) => self.nand.copy(at, self.address(from), page, &spare),
+        }
+    }
+
+    #[inline]
+    fn remap(&mut self, ppn: u32, lpn: u32, span: Span) {
+        let old = std::mem::replace(&mut self.map[lpn as usize], ppn);
+        self.owner[ppn as usize] = lpn;
+        self.blocks[(ppn / self.slots) as usize].valid += 1;
+        if let Some(d) = self.deltas.get_mut(ppn as usize) {
+            *d = 0;
+        }
+        if old != NONE {
+            self.invalidate(old, span.end);
+        }
+    }
+
+    /// Collects one block: the policy's choice, or `victim`.
+    pub(super) fn collect(&mut self, at: u64, pool: usize, victim: Option<u32>) -> Result<(), FlashError> {
+        let (clock, blocks) = (self.stats.clock, &self.blocks);
+        let p = &mut self.pools[pool];
+        let picked = victim.or_else(|| p.victims.pick(&mut self.rng, clock, |b| blocks[b as usize].valid));
+        let Some(victim) = picked else { return Err(self.out_of_space()) };
+        p.victims.remove(victim);
+        self.stats.victims += 1;
+        self.stats.victim_valid += u64::from(self.blocks[victim as usize].valid);
+        self.stats.gc_copies += self.move_out(at, pool, victim)?;
+        self.reclaim(at, pool, victim)
+    }
+
+    /// Moves the valid pages of a block that is in no list; gives their number.
+    pub(super) fn move_out(&mut self, at: u64, pool: usize, victim: u32) -> Result<u64, FlashError> {
+        let base = victim * self.slots;
+        let mut copies = 0;
+        for slot in 0..self.blocks[victim as usize].fill {
+            let from = base + slot;
+            let lpn = self.owner[from as usize];
+            if lpn == NONE {
+                continue;
+            }
+            let stream = self.stream(lpn.into(), true);
+            let front = self.pools[pool].turn(stream);
+            if !self.has_room(self.pools[pool].fronts[front]) {
+                self.open(pool, front)?;
+            }
+            let deltas = self.deltas.get(from as usize).copied();
+            copies += self.place(at, pool, front, lpn, Source::Copy(from))?.1;
+            if let (Some(deltas), false) = (deltas, self.config.merge_appends) {
+                self.deltas[self.map[lpn as usize] as usize] = deltas;
+            }
+        }
+        Ok(copies)
+    }
+
+    /// Erases a block without valid pages that is in no list, and gives it to the free ones (or retires it).
+    pub(super) fn reclaim(&mut self, at: u64, pool: usize, block: u32) -> Result<(), FlashError> {
+        assert_eq!(self.blocks[block as usize].valid, 0, "block {block} is empty");
+        let b = self.blocks[block as usize];
+        let at = at.max(b.settled).max(self.settle_trims(at)?);
+        self.blocks[block as usize] = Default::default();
+        let (home, lane) = self.home(block);
+        assert_eq!(home, pool, "a block stays in its pool");
+        if b.retire {
+            self.nand.mark_bad(block);
+        } else {
+            match self.nand.erase(at, block) {
+                Ok(_) => {
+                    self.pools[pool].give(lane, block);
+                    return Ok(());
+                }
+                Err(FlashError::WornOut { .. } | FlashError::EraseFailed { .. }) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.pools[pool].good -= 1;
+        if self.pools[pool].logical > self.most_logical(&self.pools[pool]) {
+            self.worn_out = true;
+        }
+        Ok(())
+    }
+
+    /// A program of the open block failed: its pages move elsewhere, the block is retired.
+    fn retire_open(&mut self, pool: usize, front: usize) {
+        let block = std::mem::replace(&mut self.pools[pool].fronts[front], NONE);
+        self.blocks[block as usize].retire = true;
+        // Closed: collection will find it. Its free pages are not used any more.
+        self.blocks[block as usize].fill = self.slots;
+        self.close(pool, block);
+    }
+
+    /// Restores the reserve after a power cut, whatever the policy: takes the blocks with the fewest valid pages.
+    pub(super) fn restore_reserve(&mut self, at: u64, pool: usize) -> Result<(), FlashError> {
+        while self.pools[pool].free_blocks() < self.low {
+            let closed = self.pools[pool].victims.closed();
+            let victim = closed.iter().copied().min_by_key(|b| (self.blocks[*b as usize].valid, *b));
+            if victim.is_none_or(|v| self.blocks[v as usize].valid == self.slots) {
+                return Err(self.out_of_space());
+            }
+            self.collect(at, pool, victim)?;
+        }
+        Ok(())
+    }
+
+    /// The policy in use.
+    pub fn policy(&self) -> GcPolicy {
+        self.config.gc
+    }
+}

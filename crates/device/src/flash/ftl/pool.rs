@@ -1,0 +1,96 @@
+//! A pool: blocks that share free lists, open blocks and victims. A chip's, or all.
+//!
+//! Invariant: a block of the pool is in exactly one place: free, open, partial, closed (in `victims`), or bad.
+
+use super::NONE;
+use super::victims::Victims;
+use std::collections::VecDeque;
+
+#[derive(Clone)]
+pub(super) struct Pool {
+    /// First plane of the pool, and planes of it ("lanes").
+    pub(super) first_plane: u32,
+    pub(super) lanes: u32,
+    /// Blocks that are not bad.
+    pub(super) good: u32,
+    /// Erased blocks, by lane, in the order of their erases.
+    free: Vec<VecDeque<u32>>,
+    free_blocks: u32,
+    /// Open block of each stream and lane.
+    pub(super) fronts: Vec<u32>,
+    /// Lane whose turn it is, by stream.
+    turns: Vec<u32>,
+    /// Blocks found with room after a power cut, or left with room: used up before a free block is opened.
+    pub(super) partial: Vec<u32>,
+    pub(super) victims: Victims,
+    /// Logical pages.
+    pub(super) logical: u64,
+    /// Least worn blocks that wait to be moved.
+    pub(super) cold: Vec<u32>,
+    /// Collections since cold blocks were last looked for.
+    pub(super) since_levelled: u32,
+}
+
+impl Pool {
+    pub(super) fn new(first_plane: u32, lanes: u32, streams: u32, logical: u64, victims: Victims) -> Pool {
+        Pool {
+            first_plane,
+            lanes,
+            good: 0,
+            free: vec![VecDeque::new(); lanes as usize],
+            free_blocks: 0,
+            fronts: vec![NONE; (lanes * streams) as usize],
+            turns: vec![0; streams as usize],
+            partial: Vec::new(),
+            victims,
+            logical,
+            cold: Vec::new(),
+            since_levelled: 0,
+        }
+    }
+
+    /// Erased blocks.
+    pub(super) fn free_blocks(&self) -> u32 {
+        self.free_blocks
+    }
+
+    pub(super) fn give(&mut self, lane: u32, block: u32) {
+        self.free[lane as usize].push_back(block);
+        self.free_blocks += 1;
+    }
+
+    /// Takes an erased block, from `lane` if it has one, else from the lane that has most.
+    pub(super) fn take(&mut self, lane: u32) -> Option<u32> {
+        let own = !self.free[lane as usize].is_empty();
+        let from = if own { lane } else { (0..self.lanes).max_by_key(|l| self.free[*l as usize].len())? };
+        let block = self.free[from as usize].pop_front()?;
+        self.free_blocks -= 1;
+        Some(block)
+    }
+
+    /// Takes the erased block for which `wear` is greatest.
+    pub(super) fn take_most_worn(&mut self, wear: impl Fn(u32) -> u32) -> Option<u32> {
+        let all = self.free.iter().enumerate().flat_map(|(l, f)| f.iter().enumerate().map(move |(i, b)| (l, i, *b)));
+        let (lane, i, block) = all.max_by_key(|(_, _, b)| (wear(*b), std::cmp::Reverse(*b)))?;
+        self.free[lane].remove(i);
+        self.free_blocks -= 1;
+        Some(block)
+    }
+
+    /// The open block's place for the next page of `stream`; lanes take turns.
+    #[inline]
+    pub(super) fn turn(&mut self, stream: u32) -> usize {
+        if self.lanes == 1 {
+            return stream as usize;
+        }
+        let turn = &mut self.turns[stream as usize];
+        let lane = *turn;
+        *turn = if lane + 1 == self.lanes { 0 } else { lane + 1 };
+        (stream * self.lanes + lane) as usize
+    }
+
+    /// The lane of an open block's place.
+    pub(super) fn lane(&self, front: usize) -> u32 {
+        front as u32 % self.lanes
+    }
+}

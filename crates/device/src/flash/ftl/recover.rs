@@ -1,0 +1,180 @@
+//! Finding the map again after a power cut: the newest complete checkpoint, the journal of trims, and the spare areas of
+//! the pages programmed since.
+
+use super::meta::Found;
+use super::victims::Victims;
+use super::{Block, Ftl, MAGIC, NONE, SPARE};
+use crate::flash::FlashError;
+use crate::flash::nand::{Contents, Page};
+
+/// What a recovery found and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Pages read: the map's, and spare areas.
+    pub reads: u64,
+    /// Blocks whose spare areas were read, beyond their first page's.
+    pub scanned_blocks: u64,
+    /// Pages that an interrupted operation left unreadable.
+    pub torn_pages: u64,
+    /// Logical pages mapped.
+    pub mapped: u64,
+    /// When the drive is ready, nanoseconds.
+    pub ready_at: u64,
+}
+
+impl Ftl {
+    /// Rebuilds everything from the array, after [`Nand::power_cut`](crate::flash::Nand::power_cut). Needs contents.
+    pub fn recover(&mut self, at: u64) -> Result<Recovery, FlashError> {
+        assert_ne!(self.nand.contents, Contents::Nothing, "nothing was kept to recover from");
+        self.forget_pending_trims();
+        let found = self.read_map(at)?;
+        let mut report = Recovery { reads: found.reads, ..Recovery::default() };
+        self.rebuild_map(at, found, &mut report);
+        self.rebuild_blocks();
+        report.mapped = self.map.iter().filter(|p| **p != NONE).count() as u64;
+        self.rebuild_pools(at)?;
+        self.checkpoint(at)?;
+        report.ready_at = self.nand.idle_at().max(at);
+        Ok(report)
+    }
+
+    /// Replays what happened after the checkpoint: of all versions of a page and its trims, the last one counts.
+    fn rebuild_map(&mut self, at: u64, found: Found, report: &mut Recovery) {
+        let mut newest = vec![found.seq; found.map.len()];
+        self.map = found.map;
+        self.seq = found.seq;
+        for block in 0..self.blocks.len() as u32 {
+            self.blocks[block as usize].opened = 0;
+            if self.is_meta(block) || self.nand.is_bad(block) || self.nand.is_torn(block) {
+                continue;
+            }
+            let fill = self.programmed(block);
+            if fill == 0 {
+                continue;
+            }
+            let first = self.read_spare(at, block, 0, report);
+            let known = found.blocks.get(block as usize).copied().unwrap_or_default();
+            let opened = first.map_or(0, |(_, seq)| seq);
+            self.blocks[block as usize].opened = opened;
+            let start = if opened != 0 && opened == known.0 { known.1 } else { 0 };
+            report.scanned_blocks += u64::from(start < fill);
+            for slot in start..fill {
+                let spare = if slot == 0 { first } else { self.read_spare(at, block, slot, report) };
+                let Some((lpn, seq)) = spare else { continue };
+                self.seq = self.seq.max(seq);
+                if seq > newest[lpn as usize] {
+                    newest[lpn as usize] = seq;
+                    self.map[lpn as usize] = block * self.slots + slot;
+                }
+            }
+        }
+        for trim in found.trims {
+            self.seq = self.seq.max(trim.seq);
+            let range = trim.lpn as usize..(trim.lpn + trim.count) as usize;
+            for (ppn, seq) in self.map[range.clone()].iter_mut().zip(&mut newest[range]) {
+                if trim.seq > *seq {
+                    (*ppn, *seq) = (NONE, trim.seq);
+                }
+            }
+        }
+    }
+
+    /// Logical page and number of a programmed page; `None` if it cannot be read.
+    fn read_spare(&mut self, at: u64, block: u32, slot: u32, report: &mut Recovery) -> Option<(u32, u64)> {
+        let mut spare = [0; SPARE];
+        report.reads += 1;
+        let page = Page { block, page: self.page(slot) };
+        if self.nand.read(at, page, &mut [], &mut spare).is_err() {
+            report.torn_pages += 1;
+            return None;
+        }
+        let word = |i: usize| u32::from_le_bytes(spare[i..i + 4].try_into().expect("four bytes"));
+        let seq = u64::from_le_bytes(spare[8..].try_into().expect("eight bytes"));
+        assert_eq!(word(0), MAGIC, "a data block holds data pages");
+        assert!(u64::from(word(4)) < self.logical, "a page of this drive");
+        Some((word(4), seq))
+    }
+
+    /// Used pages of a block that are programmed.
+    fn programmed(&self, block: u32) -> u32 {
+        let next = self.nand.next_page(block);
+        self.pages.as_ref().map_or(next, |p| p.partition_point(|page| *page < next) as u32)
+    }
+
+    fn rebuild_blocks(&mut self) {
+        self.owner.fill(NONE);
+        for block in 0..self.blocks.len() as u32 {
+            let opened = self.blocks[block as usize].opened;
+            let fill = if self.nand.is_torn(block) { self.slots } else { self.programmed(block) };
+            self.blocks[block as usize] = Block { fill, opened, ..Block::default() };
+        }
+        for (lpn, ppn) in self.map.iter().enumerate() {
+            if *ppn != NONE {
+                let block = ppn / self.slots;
+                assert!(ppn % self.slots < self.blocks[block as usize].fill, "page {lpn} is on a programmed page");
+                self.owner[*ppn as usize] = lpn as u32;
+                self.blocks[block as usize].valid += 1;
+            }
+        }
+        // How many appends a page holds is not kept: it takes no more before it is written anew.
+        self.deltas.fill(self.config.append_slots);
+    }
+
+    fn rebuild_pools(&mut self, at: u64) -> Result<(), FlashError> {
+        let per_pool = self.blocks.len() as u32 / self.pools.len() as u32;
+        let mut order: Vec<u32> = (0..self.blocks.len() as u32).filter(|b| !self.is_meta(*b)).collect();
+        order.sort_by_key(|b| (self.blocks[*b as usize].opened, *b));
+        for (i, pool) in self.pools.iter_mut().enumerate() {
+            let first = i as u32 * per_pool;
+            let victims = Victims::new(self.config.gc, self.config.d, self.slots, first, per_pool);
+            let streams = pool.fronts.len() as u32 / pool.lanes;
+            *pool = super::Pool::new(pool.first_plane, pool.lanes, streams, pool.logical, victims);
+        }
+        for block in order {
+            if self.nand.is_bad(block) {
+                continue;
+            }
+            let (pool, lane) = self.home(block);
+            self.pools[pool].good += 1;
+            let Block { valid, fill, .. } = self.blocks[block as usize];
+            if fill == 0 {
+                self.pools[pool].give(lane, block);
+            } else if valid == 0 {
+                self.reclaim(at, pool, block)?;
+            } else if fill < self.slots {
+                self.pools[pool].partial.push(block);
+            } else {
+                self.close(pool, block);
+            }
+        }
+        for pool in 0..self.pools.len() {
+            self.restore_reserve(at, pool)?;
+        }
+        Ok(())
+    }
+
+    /// Checks every invariant of the tables; panics where one does not hold. For tests: costs a walk over everything.
+    pub fn verify(&self) {
+        let mut valid = vec![0; self.blocks.len()];
+        for (lpn, ppn) in self.map.iter().enumerate() {
+            if *ppn != NONE {
+                assert_eq!(self.owner[*ppn as usize], lpn as u32, "owner of physical page {ppn}");
+                valid[(ppn / self.slots) as usize] += 1;
+            }
+        }
+        let owned = self.owner.iter().filter(|o| **o != NONE).count();
+        assert_eq!(owned, self.map.iter().filter(|p| **p != NONE).count(), "no page has two places");
+        for block in 0..self.blocks.len() as u32 {
+            let b = &self.blocks[block as usize];
+            assert_eq!(b.valid, valid[block as usize], "valid pages of block {block}");
+            if !self.is_meta(block) && !b.retire && !self.nand.is_bad(block) && !self.nand.is_torn(block) {
+                assert_eq!(b.fill, self.programmed(block), "fill of block {block}");
+            }
+        }
+        for (i, pool) in self.pools.iter().enumerate() {
+            let open = pool.fronts.iter().filter(|f| **f != NONE).count() + pool.partial.len();
+            let all = pool.free_blocks() as usize + open + pool.victims.closed().len();
+            assert_eq!(all, pool.good as usize, "blocks of pool {i}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Which block garbage collection takes next. Pure: blocks come in when they are full and go out when taken; the age of a
+//! block is counted in host writes.
+//!
+//! Greedy and cost-benefit keep a list of blocks for each number of valid pages, in the order in which they got that
+//! number. So the first of a list is the one that has been without a loss for the longest, and a choice looks at the
+//! heads only. FIFO keeps one list, in the order of closing. The random policies draw from a dense table.
+
+use super::super::GcPolicy;
+use super::NONE;
+use varve_rt::Rng;
+
+#[derive(Clone)]
+pub(super) struct Victims {
+    policy: GcPolicy,
+    d: u32,
+    /// Pages of a block.
+    slots: u32,
+    /// First block of the pool; the tables below are indexed from it.
+    first: u32,
+    prev: Vec<u32>,
+    next: Vec<u32>,
+    /// The list that a block is in.
+    list: Vec<u32>,
+    /// When the block last changed lists, host writes.
+    since: Vec<u64>,
+    head: Vec<u32>,
+    tail: Vec<u32>,
+    /// No list before this has a block.
+    lowest: u32,
+    closed: Vec<u32>,
+    place: Vec<u32>,
+}
+
+impl Victims {
+    pub(super) fn new(policy: GcPolicy, d: u32, slots: u32, first: u32, blocks: u32) -> Victims {
+        let (n, lists) = (blocks as usize, slots as usize + 1);
+        Victims {
+            policy,
+            d,
+            slots,
+            first,
+            prev: vec![NONE; n],
+            next: vec![NONE; n],
+            list: vec![NONE; n],
+            since: vec![0; n],
+            head: vec![NONE; lists],
+            tail: vec![NONE; lists],
+            lowest: slots,
+            closed: Vec::new(),
+            place: vec![NONE; n],
+        }
+    }
+
+    fn sorted(&self) -> bool {
+        matches!(self.policy, GcPolicy::Greedy | GcPolicy::CostBenefit)
+    }
+
+    /// Full blocks.
+    pub(super) fn closed(&self) -> &[u32] {
+        &self.closed
+    }
+
+    pub(super) fn contains(&self, block: u32) -> bool {
+        self.place[(block - self.first) as usize] != NONE
+    }
+
+    /// A block is full.
+    pub(super) fn insert(&mut self, block: u32, valid: u32, now: u64) {
+        let i = (block - self.first) as usize;
+        assert_eq!(self.place[i], NONE, "block {block} is closed once");
+        self.place[i] = self.closed.len() as u32;
+        self.closed.push(block);
+        let list = if self.sorted() { valid } else { 0 };
+        self.link(i as u32, list, now);
+    }
+
+    /// A block is taken.
+    pub(super) fn remove(&mut self, block: u32) {
+        let i = (block - self.first) as usize;
+        let place = std::mem::replace(&mut self.place[i], NONE);
+        self.closed.swap_remove(place as usize);
+        if let Some(moved) = self.closed.get(place as usize) {
+            self.place[(moved - self.first) as usize] = place;
+        }
+        self.unlink(i as u32);
+    }
+
+    /// A block lost a page and has `valid` left.
+    #[inline]
+    pub(super) fn lost(&mut self, block: u32, valid: u32, now: u64) {
+        let i = block - self.first;
+        if self.sorted() && self.list[i as usize] != NONE {
+            self.unlink(i);
+            self.link(i, valid, now);
+        }
+    }
+
+    #[inline]
+    fn link(&mut self, i: u32, list: u32, now: u64) {
+        let l = list as usize;
+        let last = std::mem::replace(&mut self.tail[l], i);
+        match last {
+            NONE => self.head[l] = i,
+            last => self.next[last as usize] = i,
+        }
+        self.prev[i as usize] = last;
+        self.next[i as usize] = NONE;
+        self.list[i as usize] = list;
+        self.since[i as usize] = now;
+        self.lowest = self.lowest.min(list);
+    }
+
+    #[inline]
+    fn unlink(&mut self, i: u32) {
+        let list = std::mem::replace(&mut self.list[i as usize], NONE) as usize;
+        let (prev, next) = (self.prev[i as usize], self.next[i as usize]);
+        match prev {
+            NONE => self.head[list] = next,
+            prev => self.next[prev as usize] = next,
+        }
+        match next {
+            NONE => self.tail[list] = prev,
+            next => self.prev[next as usize] = prev,
+        }
+    }
+
+    /// The next victim; it stays where it is.
+    pub(super) fn pick(&mut self, rng: &mut Rng, now: u64, valid: impl Fn(u32) -> u32) -> Option<u32> {
+        match self.policy {
+            GcPolicy::Fifo => self.first_of(0),
+            GcPolicy::Greedy => {
+                while self.lowest < self.slots && self.head[self.lowest as usize] == NONE {
+                    self.lowest += 1;
+                }
+                self.first_of(self.lowest)
+            }
+            GcPolicy::CostBenefit => self.best_benefit(now),
+            GcPolicy::Random => self.draw(rng),
+            GcPolicy::DChoices => {
+                let mut best = self.draw(rng)?;
+                for _ in 1..self.d {
+                    let other = self.draw(rng)?;
+                    if valid(other) < valid(best) {
+                        best = other;
+                    }
+                }
+                Some(best)
+            }
+        }
+    }
+
+    fn first_of(&self, list: u32) -> Option<u32> {
+        let head = self.head[list as usize];
+        (head != NONE).then(|| self.first + head)
+    }
+
+    fn draw(&self, rng: &mut Rng) -> Option<u32> {
+        self.closed.get(rng.below(self.closed.len() as u64) as usize).copied()
+    }
+
+    fn best_benefit(&self, now: u64) -> Option<u32> {
+        if let Some(empty) = self.first_of(0) {
+            return Some(empty);
+        }
+        let mut best = (0.0, None);
+        for list in 1..self.slots {
+            let head = self.head[list as usize];
+            if head == NONE {
+                continue;
+            }
+            let age = (now - self.since[head as usize] + 1) as f64;
+            let benefit = age * f64::from(self.slots - list) / f64::from(2 * list);
+            if benefit > best.0 {
+                best = (benefit, Some(self.first + head));
+            }
+        }
+        best.1.or_else(|| self.first_of(self.slots))
+    }
+}

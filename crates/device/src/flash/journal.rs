@@ -1,0 +1,151 @@
+//! What the array is in the middle of, and what a power cut makes of it.
+//!
+//! Operations take effect when they are given. The journal keeps, for each that had not ended at the latest time seen,
+//! how to take it back. Operations of one gate end in the order in which they were given, so those taken back are the
+//! last of their gate, and at most one of each gate is torn.
+
+use super::nand::{BlockState, Nand, Page};
+use super::store::PageBytes;
+use super::timing::Span;
+use std::collections::VecDeque;
+use varve_rt::{HashMap, Rng};
+
+/// How to take an operation back.
+#[derive(Clone)]
+pub(super) enum Undo {
+    Program(Page),
+    Append(Page, PageBytes),
+    Erase { block: u32, before: BlockState, pages: Vec<Option<PageBytes>>, appended: Vec<u8> },
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Journal {
+    /// The latest time seen.
+    pub(super) now: u64,
+    entries: VecDeque<(Span, Undo)>,
+    /// End of the program of each page that is under way.
+    programs: HashMap<Page, u64>,
+}
+
+impl Journal {
+    pub(super) fn push(&mut self, span: Span, undo: Undo) {
+        if span.end <= self.now {
+            return;
+        }
+        if let Undo::Program(page) = undo {
+            self.programs.insert(page, span.end);
+        }
+        self.entries.push_back((span, undo));
+    }
+
+    pub(super) fn advance(&mut self, now: u64) {
+        self.now = self.now.max(now);
+        while let Some((span, undo)) = self.entries.front() {
+            if span.end > self.now {
+                break;
+            }
+            if let Undo::Program(page) = undo
+                && self.programs.get(page).is_some_and(|end| *end <= self.now)
+            {
+                self.programs.remove(page);
+            }
+            self.entries.pop_front();
+        }
+    }
+
+    pub(super) fn is_pending(&self, page: Page) -> bool {
+        self.programs.get(&page).is_some_and(|end| *end > self.now)
+    }
+}
+
+/// What a power cut did to the array.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NandCut {
+    /// Programs that had not begun.
+    pub undone: u64,
+    /// Programs and appends that were interrupted.
+    pub torn_pages: u64,
+    /// Erases that were interrupted.
+    pub torn_blocks: u64,
+}
+
+impl Nand {
+    /// Cuts the power at `at`: what had ended stays, what had not begun is undone, what was under way is torn. A torn
+    /// program leaves a page that cannot be read, a torn append a random part of its bits (drawn from `seed`), a torn
+    /// erase a block that must be erased again.
+    pub fn power_cut(&mut self, at: u64, seed: u64) -> NandCut {
+        let journal = std::mem::take(&mut self.journal);
+        let at = at.max(journal.now);
+        let mut rng = Rng::from_seed(seed);
+        let mut cut = NandCut::default();
+        for (span, undo) in journal.entries.into_iter().rev() {
+            if span.end <= at {
+                continue;
+            }
+            let torn = span.start < at;
+            match undo {
+                Undo::Program(page) => {
+                    let number = self.number(page);
+                    self.store.0.set(number, None);
+                    if torn {
+                        cut.torn_pages += 1;
+                    } else {
+                        self.blocks[page.block as usize].next = page.page as u16;
+                        cut.undone += 1;
+                    }
+                }
+                Undo::Append(page, old) => {
+                    let number = self.number(page);
+                    if torn {
+                        let new = self.store.0.get(number).expect("an append under way is not undone by a later one");
+                        self.store.0.set(number, Some(tear(&old, &new, &mut rng)));
+                        cut.torn_pages += 1;
+                    } else {
+                        self.store.0.set(number, Some(old));
+                        self.appended[number as usize] -= 1;
+                        cut.undone += 1;
+                    }
+                }
+                Undo::Erase { block, before, pages, appended } => {
+                    if torn {
+                        cut.torn_blocks += 1;
+                        let state = &mut self.blocks[block as usize];
+                        state.torn = true;
+                        state.next = self.geometry.pages_per_block as u16;
+                        continue;
+                    }
+                    let first = self.number(Page { block, page: 0 });
+                    for (i, bytes) in pages.into_iter().enumerate() {
+                        self.store.0.set(first + i as u32, bytes);
+                    }
+                    if !appended.is_empty() {
+                        let first = first as usize;
+                        self.appended[first..first + appended.len()].copy_from_slice(&appended);
+                    }
+                    self.blocks[block as usize] = before;
+                }
+            }
+        }
+        self.journal.now = at;
+        self.stop_all(at);
+        cut
+    }
+
+    /// Whether an interrupted erase left the block unreadable.
+    pub fn is_torn(&self, block: u32) -> bool {
+        self.blocks[block as usize].torn
+    }
+}
+
+/// `old` with a random part of the bits that `new` clears.
+fn tear(old: &PageBytes, new: &PageBytes, rng: &mut Rng) -> PageBytes {
+    let mut part = |old: &[u8], new: &[u8]| -> Vec<u8> {
+        let before = |i: usize| old.get(i).copied().unwrap_or(0xff);
+        new.iter().enumerate().map(|(i, n)| n | (before(i) & rng.next_u64() as u8)).collect()
+    };
+    let data = match (&old.data, &new.data) {
+        (Some(old), Some(new)) => Some(part(old, new).into()),
+        _ => None,
+    };
+    PageBytes { data, spare: part(&old.spare, &new.spare).into() }
+}

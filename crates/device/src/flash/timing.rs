@@ -1,0 +1,146 @@
+//! When things happen inside the flash: array gates, buses, and the table of times.
+//!
+//! Pure: time comes in as nanoseconds and goes out as nanoseconds; each operation costs O(1) (a bus reservation, O(log n)
+//! in what is reserved ahead). A gate (plane or chip) is taken first come, first served. A bus is reserved for the time
+//! of the transfer only, in the first gap that is long enough, so that data which will be ready late does not hold up
+//! data that is ready now.
+//!
+//! Invariant: the intervals of a bus are in order and do not overlap.
+
+use std::collections::VecDeque;
+
+/// Start and end of an operation, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// When the array (or bus) begins to work on it.
+    pub start: u64,
+    /// When it is done.
+    pub end: u64,
+}
+
+/// Times of a device, nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Array read, by page type.
+    pub read: Vec<u64>,
+    /// Array program, by page type.
+    pub program: Vec<u64>,
+    /// Block erase.
+    pub erase: u64,
+    /// Command and status cycles of one operation on the bus.
+    pub command: u64,
+    /// Picoseconds per byte on the bus.
+    pub byte_ps: u64,
+}
+
+impl Table {
+    /// Bus time of a command with `bytes` of data.
+    pub fn transfer(&self, bytes: usize) -> u64 {
+        self.command + (bytes as u64 * self.byte_ps).div_ceil(1000)
+    }
+}
+
+/// Totals of a gate or bus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Operations.
+    pub ops: u64,
+    /// Time worked, nanoseconds.
+    pub busy: u64,
+    /// Time that operations waited for it, nanoseconds.
+    pub waited: u64,
+}
+
+/// A plane or chip: one operation at a time, first come, first served.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate {
+    pub(crate) free_at: u64,
+    pub(crate) usage: Usage,
+}
+
+impl Gate {
+    /// When an operation that arrives at `at` can begin; counts the wait.
+    pub(crate) fn enter(&mut self, at: u64) -> u64 {
+        let start = at.max(self.free_at);
+        self.usage.ops += 1;
+        self.usage.waited += start - at;
+        start
+    }
+
+    /// The operation that entered at `start` leaves at `end`.
+    pub(crate) fn leave(&mut self, start: u64, end: u64) {
+        assert!(start >= self.free_at && end >= start, "a gate serves one operation at a time");
+        self.usage.busy += end - start;
+        self.free_at = end;
+    }
+}
+
+/// A bus (or the host's link): transfers fill the gaps between those reserved before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bus {
+    pub(crate) busy: VecDeque<Span>,
+    pub(crate) usage: Usage,
+}
+
+impl Bus {
+    /// Reserves `length` from `ready` on; forgets what ended before `now`. Returns the start.
+    pub(crate) fn reserve(&mut self, now: u64, ready: u64, length: u64) -> Span {
+        while self.busy.front().is_some_and(|s| s.end <= now) {
+            self.busy.pop_front();
+        }
+        let mut at = self.busy.partition_point(|s| s.end <= ready);
+        let mut start = ready;
+        while let Some(s) = self.busy.get(at) {
+            if start + length <= s.start {
+                break;
+            }
+            start = start.max(s.end);
+            at += 1;
+        }
+        self.usage.ops += 1;
+        self.usage.busy += length;
+        self.usage.waited += start - ready;
+        let span = Span { start, end: start + length };
+        self.insert(at, span);
+        span
+    }
+
+    fn insert(&mut self, at: usize, span: Span) {
+        let joins_next = self.busy.get(at).is_some_and(|n| n.start == span.end);
+        let joins_before = at > 0 && self.busy[at - 1].end == span.start;
+        match (joins_before, joins_next) {
+            (true, true) => {
+                let next = self.busy.remove(at).expect("looked at above");
+                self.busy[at - 1].end = next.end;
+            }
+            (true, false) => self.busy[at - 1].end = span.end,
+            (false, true) => self.busy[at].start = span.start,
+            (false, false) if span.end > span.start => self.busy.insert(at, span),
+            (false, false) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bus_fills_gaps_and_never_overlaps() {
+        let mut bus = Bus::default();
+        assert_eq!(bus.reserve(0, 1000, 100), Span { start: 1000, end: 1100 });
+        assert_eq!(bus.reserve(0, 0, 100).start, 0, "late data do not hold up early ones");
+        assert_eq!(bus.reserve(0, 950, 100).start, 1100, "a gap too short is left");
+        assert_eq!(bus.reserve(0, 50, 900).start, 100, "an exact gap is used");
+        assert_eq!(bus.reserve(0, 0, 1).start, 1200);
+        assert_eq!(bus.busy.len(), 1, "touching intervals are one");
+        let mut rng = varve_rt::Rng::from_seed(3);
+        let mut taken: Vec<Span> = Vec::new();
+        let mut bus = Bus::default();
+        for now in 0..2000 {
+            let span = bus.reserve(now * 10, now * 10 + rng.below(300), 1 + rng.below(12));
+            assert!(taken.iter().all(|t| t.end <= span.start || span.end <= t.start), "{span:?} overlaps");
+            taken.push(span);
+        }
+    }
+}
