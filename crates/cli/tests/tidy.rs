@@ -49,6 +49,7 @@ const UNSAFE: &[&str] = &[
     "crates/device/src/faulty/",
     "crates/device/src/file/",
     "crates/device/src/mem/",
+    "crates/device/src/model/",
     "crates/volume/src/single.rs",
     "crates/volume/src/store.rs",
     "crates/volume/src/test_store.rs",

@@ -8,25 +8,33 @@
 
 mod buf;
 mod device;
+mod disk;
 mod error;
 mod faulty;
 mod file;
+mod fixed;
 pub mod flash;
 mod io;
 mod mem;
+mod model;
 mod power;
+mod profile;
 mod sparse;
 mod stats;
 mod ticket;
 
 pub use buf::AlignedBuf;
 pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, check, flush, read_at, write_at};
+pub use disk::{DiskConfig, Scheduling, Seek};
 pub use error::{DeviceError, OpKind};
 pub use faulty::{Fault, FaultCounts, FaultPlan, Faulty, Rule, When};
 pub use file::{DirLock, FileDevice, Options, sys};
+pub use fixed::FixedConfig;
 pub use io::{Io, IoBuf, Op};
 pub use mem::{CutReport, Latency, MemDevice, MemOptions};
+pub use model::{Arrival, Model, ModelOptions, ModelStats, Modelled, Schedule, Timing};
 pub use power::{PowerSupply, Powered};
+pub use profile::{Build, Profile, ProfileError};
 pub use sparse::Sparse;
 pub use stats::{Counters, DeviceStats, OpStats};
 pub use ticket::{Completion, Ticket};

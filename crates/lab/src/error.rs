@@ -58,6 +58,9 @@ pub enum Error {
     /// The store holds no data of this workload, or data of another shape.
     #[error("the store is not loaded for this run: {0}; load it, or give the options it was loaded with")]
     NotLoaded(String),
+    /// A device profile cannot be used.
+    #[error("{0}")]
+    Profile(String),
     /// A worker thread of the workload panicked.
     #[error("worker thread {0} panicked; its message is on stderr")]
     WorkerPanicked(String),

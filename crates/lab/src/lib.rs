@@ -5,6 +5,7 @@
 //! - [`driver`]: threads, warm-up, response times, results;
 //! - [`history`]: histories of concurrent transactions and the serializability checker;
 //! - [`host`]: host profiles, the costs of processor time on a modelled machine;
+//! - [`models`]: a database's devices as models of profiles;
 //! - [`sim`]: the crash simulation against a reference model;
 //! - [`torture`]: kills of a real process;
 //! - [`tpcc`]: TPC-C with its consistency conditions;
@@ -16,6 +17,7 @@ pub mod driver;
 mod error;
 pub mod history;
 pub mod host;
+pub mod models;
 pub mod sim;
 pub mod torture;
 pub mod tpcc;

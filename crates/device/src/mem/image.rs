@@ -97,6 +97,11 @@ impl Image {
         Image { len, unit, bytes, dirty: BTreeMap::new(), seq: 0 }
     }
 
+    /// The volatile bytes.
+    pub(crate) fn contents(&self) -> &Sparse {
+        &self.bytes
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -150,6 +155,21 @@ impl Image {
             }
             !unit.versions.is_empty()
         });
+    }
+
+    /// As [`Image::flush`], for the units of a range.
+    pub(crate) fn store(&mut self, offset: u64, len: usize, mark: u64) {
+        let (first, count) = self.units(offset, len);
+        for index in first..first + count {
+            let Some(unit) = self.dirty.get_mut(&index) else { continue };
+            if let Some(newest) = unit.versions.iter().rposition(|(seq, _)| *seq <= mark) {
+                unit.durable = unit.versions[newest].1.clone();
+                unit.versions.drain(..=newest);
+            }
+            if unit.versions.is_empty() {
+                self.dirty.remove(&index);
+            }
+        }
     }
 
     /// Cuts the power: every unit with un-flushed bytes keeps its durable bytes or one of its versions, chosen

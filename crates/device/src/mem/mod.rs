@@ -13,13 +13,13 @@ mod flights;
 mod image;
 
 pub use image::CutReport;
+pub(crate) use image::{Image, Payload, Unfinished};
 
 use crate::power::Powered;
 use crate::{
     Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, Op, OpKind, Ticket, device,
 };
 use flights::{Flight, Slot};
-use image::{Image, Payload, Unfinished};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

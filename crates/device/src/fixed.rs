@@ -1,0 +1,168 @@
+//! A device with fixed service times, random and sequential, for reads and writes: the two-number (or four-number)
+//! devices of papers. A number of servers work side by side, each serving one request at a time, in order of arrival.
+//!
+//! A request is sequential if it begins where one of the last requests of its kind ended.
+
+use crate::model::{Arrival, ModelStats, Schedule, Timing, WriteCache};
+use crate::{DeviceKind, OpKind};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::time::Duration;
+use varve_rt::Instant;
+
+/// Streams whose ends are remembered, for each kind of request.
+const STREAMS: usize = 32;
+
+/// Service times of a device, milliseconds each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FixedConfig {
+    /// A random read.
+    pub read_random_ms: f64,
+    /// A sequential read.
+    pub read_sequential_ms: f64,
+    /// A random write.
+    pub write_random_ms: f64,
+    /// A sequential write.
+    pub write_sequential_ms: f64,
+    /// A flush.
+    #[serde(default)]
+    pub flush_ms: f64,
+    /// Transfer on top of the times above, MB/s; 0: they include it, whatever the size.
+    #[serde(default)]
+    pub transfer_mb_s: f64,
+    /// Requests served side by side.
+    #[serde(default = "one")]
+    pub servers: u32,
+    /// Volatile write cache, bytes: completed writes that a power cut can lose; 0: completed writes are durable.
+    #[serde(default)]
+    pub volatile_cache: u64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl FixedConfig {
+    /// What is wrong with the values: the key, and what it may be.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        let times = [
+            ("read_random_ms", self.read_random_ms),
+            ("read_sequential_ms", self.read_sequential_ms),
+            ("write_random_ms", self.write_random_ms),
+            ("write_sequential_ms", self.write_sequential_ms),
+        ];
+        for (key, ms) in times {
+            within(key, ms, 1e-6, 1e6)?;
+        }
+        within("flush_ms", self.flush_ms, 0.0, 1e6)?;
+        within("transfer_mb_s", self.transfer_mb_s, 0.0, 1e6)?;
+        within("servers", f64::from(self.servers), 1.0, 4096.0)
+    }
+
+    /// The time of one request of `len` bytes.
+    pub fn service(&self, op: OpKind, sequential: bool, len: u64) -> Duration {
+        let ms = match (op, sequential) {
+            (OpKind::Read, false) => self.read_random_ms,
+            (OpKind::Read, true) => self.read_sequential_ms,
+            (OpKind::Write, false) => self.write_random_ms,
+            (OpKind::Write, true) => self.write_sequential_ms,
+            (OpKind::Flush, _) => return millis(self.flush_ms),
+            _ => return Duration::ZERO,
+        };
+        let transfer = if self.transfer_mb_s > 0.0 { len as f64 / self.transfer_mb_s / 1e3 } else { 0.0 };
+        millis(ms + transfer)
+    }
+}
+
+/// A number of milliseconds as a duration, to the nanosecond.
+pub(crate) fn millis(ms: f64) -> Duration {
+    Duration::from_nanos((ms * 1e6).round() as u64)
+}
+
+/// Refuses `value` of `key` unless it lies between the bounds.
+pub(crate) fn within(key: &'static str, value: f64, low: f64, high: f64) -> Result<(), (&'static str, String)> {
+    match value >= low && value <= high {
+        true => Ok(()),
+        false => Err((key, format!("is {value}, but must lie between {low} and {high}"))),
+    }
+}
+
+/// Tells sequential requests from random ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Streams {
+    ends: [VecDeque<u64>; 2],
+}
+
+impl Streams {
+    /// Whether a read (or write) at `offset` continues one of the last; remembers its end.
+    pub(crate) fn continues(&mut self, op: OpKind, offset: u64, len: u64) -> bool {
+        let ends = &mut self.ends[usize::from(op == OpKind::Read)];
+        let found = ends.iter().position(|end| *end == offset);
+        match found {
+            Some(i) => drop(ends.remove(i)),
+            None if ends.len() == STREAMS => drop(ends.pop_front()),
+            None => {}
+        }
+        ends.push_back(offset + len);
+        found.is_some()
+    }
+}
+
+/// The timing of a device with fixed service times.
+pub(crate) struct Fixed {
+    config: FixedConfig,
+    streams: Streams,
+    free_at: Vec<Instant>,
+    cache: WriteCache,
+    stats: ModelStats,
+}
+
+impl Fixed {
+    pub(crate) fn new(config: FixedConfig) -> Fixed {
+        let free_at = vec![Instant::ORIGIN; config.servers as usize];
+        let cache = WriteCache::new(config.volatile_cache);
+        let stats = ModelStats { parts: config.servers, ..ModelStats::default() };
+        Fixed { config, streams: Streams::default(), free_at, cache, stats }
+    }
+}
+
+impl Timing for Fixed {
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Ssd
+    }
+
+    fn arrive(&mut self, r: Arrival, out: &mut Schedule) {
+        let sequential = self.streams.continues(r.op, r.offset, r.len);
+        let takes = self.config.service(r.op, sequential, r.len);
+        let inside = self.free_at.iter().filter(|t| **t > r.at).count() as u32 + 1;
+        self.stats.deepest = self.stats.deepest.max(inside);
+        let server = self.free_at.iter_mut().min().expect("at least one server");
+        let start = (*server).max(r.at);
+        *server = start + takes;
+        self.stats.busy += takes;
+        self.stats.waited += start - r.at;
+        self.stats.served += 1;
+        let end = *server;
+        out.done(r.id, end);
+        match r.op {
+            OpKind::Write if !r.durable => self.cache.enter(r.id, r.len, end, out),
+            OpKind::Flush => self.cache.flush(),
+            _ => {}
+        }
+    }
+
+    fn volatile_cache(&self) -> bool {
+        self.cache.exists()
+    }
+
+    fn cut(&mut self) {
+        self.cache.flush();
+        self.free_at.fill(Instant::ORIGIN);
+        self.streams = Streams::default();
+    }
+
+    fn stats(&self) -> ModelStats {
+        self.stats.clone()
+    }
+}

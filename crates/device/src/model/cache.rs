@@ -1,0 +1,46 @@
+//! The volatile write cache of a solid-state drive, as far as a power cut is concerned: completed writes, oldest first,
+//! which leave for the media when newer ones need the room, or at a flush. It costs no time of its own: what a drive
+//! takes for a write includes it.
+
+use super::Schedule;
+use std::collections::VecDeque;
+use varve_rt::Instant;
+
+/// Completed writes that are not on media yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WriteCache {
+    /// Bytes it can hold; 0: there is none.
+    size: u64,
+    used: u64,
+    writes: VecDeque<(u64, u64)>,
+}
+
+impl WriteCache {
+    pub(crate) fn new(size: u64) -> WriteCache {
+        WriteCache { size, ..WriteCache::default() }
+    }
+
+    pub(crate) fn exists(&self) -> bool {
+        self.size > 0
+    }
+
+    /// Write `id` of `len` bytes enters when it completes at `at`.
+    pub(crate) fn enter(&mut self, id: u64, len: u64, at: Instant, out: &mut Schedule) {
+        if !self.exists() {
+            return;
+        }
+        self.writes.push_back((id, len));
+        self.used += len;
+        while self.used > self.size {
+            let (id, len) = self.writes.pop_front().expect("something is in it");
+            self.used -= len;
+            out.stored(id, at);
+        }
+    }
+
+    /// What is in it reaches the media by itself at a flush.
+    pub(crate) fn flush(&mut self) {
+        self.writes.clear();
+        self.used = 0;
+    }
+}

@@ -1,0 +1,10 @@
+//! The device profiles that come with the program, by name.
+
+macro_rules! profiles {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../profiles/devices/", $name, ".toml")))),*]
+    };
+}
+
+/// Name and text of each.
+pub(super) const DEVICES: &[(&str, &str)] = profiles!["disk-15k", "disk-7k2", "gd2l-disk", "gd2l-ssd"];

@@ -1,0 +1,170 @@
+//! Device profiles: a device described in a TOML file, every number with its source, and built as a model.
+//!
+//! ```toml
+//! name = "my-disk"
+//! title = "What it is"
+//! source = "Where the numbers come from"
+//! [disk]                       # or [fixed], [mix], [flash]
+//! tracks = 100_000
+//! # ...
+//! ```
+//!
+//! Profiles of the published systems' hardware and of present-day drives come with the program ([`Profile::names`]).
+//! Unknown keys are refused, so that a misspelt one is not silently left at its default.
+
+mod builtin;
+mod error;
+
+use crate::disk::{Disk, DiskConfig};
+use crate::fixed::{Fixed, FixedConfig};
+use crate::model::{Model, ModelOptions, Modelled};
+use crate::{Device, Sparse};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::Arc;
+
+pub use error::ProfileError;
+
+/// A device, described.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Short name: what it is loaded by.
+    pub name: String,
+    /// What the device is, in a line.
+    #[serde(default)]
+    pub title: String,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: String,
+    /// Bytes of the device; a disk's and a flash drive's follow from their geometry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u64>,
+    /// Alignment of requests, bytes.
+    #[serde(default = "block")]
+    pub block: u32,
+    /// A power cut tears writes at multiples of this, bytes.
+    #[serde(default = "sector")]
+    pub sector: u32,
+    /// A magnetic disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskConfig>,
+    /// Fixed service times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<FixedConfig>,
+}
+
+fn block() -> u32 {
+    4096
+}
+
+fn sector() -> u32 {
+    512
+}
+
+/// The capacity of a profile that does not say, bytes.
+const DEFAULT_CAPACITY: u64 = 1 << 40;
+
+/// How to build a profile's device.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// Everything random about the device follows from it.
+    pub seed: u64,
+    /// Length, bytes; at most the capacity.
+    pub len: u64,
+    /// What the device holds at first; see [`Modelled::contents`].
+    pub contents: Sparse,
+    /// Keep what is written; see [`ModelOptions::keep`].
+    pub keep: bool,
+    /// Name for messages instead of the profile's.
+    pub name: Option<String>,
+}
+
+impl Default for Build {
+    fn default() -> Build {
+        Build { seed: 1, len: 0, contents: Sparse::new(), keep: true, name: None }
+    }
+}
+
+impl Profile {
+    /// Loads a profile by its name, or from a file if `name_or_path` has a slash or ends in `.toml`.
+    pub fn load(name_or_path: &str) -> Result<Profile, ProfileError> {
+        let is_path = name_or_path.contains('/') || name_or_path.ends_with(".toml");
+        if is_path {
+            let read = std::fs::read_to_string(Path::new(name_or_path));
+            let text = read.map_err(|e| ProfileError::Unreadable { file: name_or_path.into(), why: e.to_string() })?;
+            return Profile::parse(&text, name_or_path);
+        }
+        match builtin::DEVICES.iter().find(|(name, _)| *name == name_or_path) {
+            Some((name, text)) => Profile::parse(text, &format!("{name} (built in)")),
+            None => Err(ProfileError::Unknown { name: name_or_path.into(), names: Profile::names().join(", ") }),
+        }
+    }
+
+    /// Names of the profiles that come with the program.
+    pub fn names() -> Vec<&'static str> {
+        builtin::DEVICES.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// Reads a profile from the text of `file` (its name, for messages).
+    pub fn parse(text: &str, file: &str) -> Result<Profile, ProfileError> {
+        let profile: Profile = toml::from_str(text).map_err(|e| ProfileError::of_toml(file, text, &e))?;
+        profile.check().map_err(|(key, message)| ProfileError::of_key(file, text, key, message))?;
+        Ok(profile)
+    }
+
+    /// The profile as text that [`Profile::parse`] reads.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a profile has no map keys that are not strings")
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        for (key, n) in [("block", self.block), ("sector", self.sector)] {
+            if !n.is_power_of_two() || !(512..=65536).contains(&n) {
+                return Err((key, format!("is {n}, but must be a power of two from 512 to 65536")));
+            }
+        }
+        if self.sector > self.block {
+            return Err(("sector", "must not be larger than the block".into()));
+        }
+        let sections = [self.disk.is_some(), self.fixed.is_some()];
+        if sections.iter().filter(|s| **s).count() != 1 {
+            return Err(("name", "a profile has exactly one of the sections [disk], [fixed]".into()));
+        }
+        self.disk.as_ref().map_or(Ok(()), DiskConfig::check)?;
+        self.fixed.as_ref().map_or(Ok(()), FixedConfig::check)
+    }
+
+    /// Bytes of the device.
+    pub fn capacity(&self) -> u64 {
+        let own = self.disk.as_ref().map(DiskConfig::capacity);
+        self.capacity.or(own).unwrap_or(DEFAULT_CAPACITY)
+    }
+
+    /// The device as a model of `len` bytes.
+    pub fn build(&self, seed: u64, len: u64) -> Result<Arc<dyn Device>, ProfileError> {
+        let device: Arc<dyn Modelled> = self.build_model(Build { seed, len, ..Build::default() })?;
+        Ok(device)
+    }
+
+    /// The device as a model, with the model's own abilities. Build it in the world (simulation or threads) that uses it.
+    pub fn build_model(&self, how: Build) -> Result<Arc<dyn Modelled>, ProfileError> {
+        let capacity = self.capacity();
+        if how.len > capacity {
+            return Err(ProfileError::TooLong { name: self.name.clone(), len: how.len, capacity });
+        }
+        let options = ModelOptions {
+            name: how.name.unwrap_or_else(|| self.name.clone()),
+            block: self.block,
+            sector: self.sector,
+            capacity,
+            queue_depth: self.disk.as_ref().map_or(64, |d| d.queue_depth),
+            keep: how.keep,
+        };
+        if let Some(disk) = &self.disk {
+            return Ok(Model::new(Disk::new(disk.clone()), how.len, how.contents, options));
+        }
+        let fixed = self.fixed.clone().expect("a checked profile has one section");
+        Ok(Model::new(Fixed::new(fixed), how.len, how.contents, options))
+    }
+}
