@@ -23,7 +23,7 @@ mod sparse;
 mod stats;
 mod ticket;
 
-pub use buf::AlignedBuf;
+pub use buf::{AlignedBuf, prefer_huge_pages};
 pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, check, flush, read_at, write_at};
 pub use disk::{DiskConfig, Scheduling, Seek};
 pub use error::{DeviceError, OpKind};
