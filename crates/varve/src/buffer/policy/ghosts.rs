@@ -18,8 +18,8 @@ pub struct Ghosts {
 }
 
 impl Ghosts {
-    /// Bytes per ghost, for the memory budget: node, links, its share of the map.
-    pub const BYTES: usize = 16 + List::BYTES_PER_SLOT + 2 * 17;
+    /// Bytes per ghost, for the memory budget: node, links, its share of the map, and what growing by doubling leaves unused.
+    pub const BYTES: usize = 3 * (16 + List::BYTES_PER_SLOT) / 2 + 2 * 17;
 
     /// Pages remembered.
     pub fn len(&self) -> usize {

@@ -23,6 +23,14 @@ pub enum History {
 }
 
 impl History {
+    pub(super) fn per_slot(&self) -> f64 {
+        match self {
+            History::Resident => 0.0,
+            History::PerSlot(n) => *n,
+            History::Full => f64::INFINITY,
+        }
+    }
+
     pub(super) fn limit(&self, slots: usize) -> usize {
         match self {
             History::Resident => 0,

@@ -130,22 +130,48 @@ pub struct Entry {
     pub name: &'static str,
     /// Makes one for a number of slots.
     pub make: fn(usize, &PolicyOptions) -> Box<dyn Replacement>,
+    /// Pages that are not resident and remembered all the same, per slot at most; infinite: unbounded.
+    pub ghosts: fn(&PolicyOptions) -> f64,
+}
+
+impl Entry {
+    /// Bytes per slot, for the memory budget: lists and marks, and what is remembered of other pages.
+    pub fn slot_bytes(&self, options: &PolicyOptions) -> usize {
+        const LISTS_AND_MARKS: usize = 48;
+        LISTS_AND_MARKS + ((self.ghosts)(options) * ghosts::Ghosts::BYTES as f64).ceil() as usize
+    }
+}
+
+fn none(_: &PolicyOptions) -> f64 {
+    0.0
 }
 
 /// Every policy there is.
 pub const REGISTRY: &[Entry] = &[
-    Entry { name: "lru", make: |slots, _| Box::new(lru::Lru::new(slots)) },
-    Entry { name: "lru-midpoint", make: |slots, o| Box::new(midpoint::Midpoint::new(slots, o.midpoint)) },
-    Entry { name: "fifo", make: |slots, _| Box::new(fifo::Fifo::new(slots)) },
-    Entry { name: "random", make: |slots, o| Box::new(random::Random::new(slots, o.seed)) },
-    Entry { name: "clock", make: |slots, _| Box::new(clock::Clock::new(slots)) },
-    Entry { name: "sieve", make: |slots, _| Box::new(Once::new(slots, sieve::Sieve::new(slots))) },
-    Entry { name: "2q", make: |slots, _| Box::new(Once::new(slots, two_q::TwoQ::new(slots))) },
-    Entry { name: "arc", make: |slots, _| Box::new(Once::new(slots, arc::Arc::new(slots))) },
-    Entry { name: "s3-fifo", make: |slots, _| Box::new(Once::new(slots, s3_fifo::S3Fifo::new(slots))) },
-    Entry { name: "lirs", make: |slots, o| Box::new(Once::new(slots, lirs::Lirs::new(slots, o.lirs))) },
-    Entry { name: "lru-2", make: |slots, o| Box::new(Once::new(slots, lru_2::Lru2::new(slots, o.lru2))) },
-    Entry { name: "gd2l", make: |slots, o| Box::new(gd2l::Gd2l::new(slots, o.gd2l)) },
+    Entry { name: "lru", ghosts: none, make: |slots, _| Box::new(lru::Lru::new(slots)) },
+    Entry { name: "lru-midpoint", ghosts: none, make: |slots, o| Box::new(midpoint::Midpoint::new(slots, o.midpoint)) },
+    Entry { name: "fifo", ghosts: none, make: |slots, _| Box::new(fifo::Fifo::new(slots)) },
+    Entry { name: "random", ghosts: none, make: |slots, o| Box::new(random::Random::new(slots, o.seed)) },
+    Entry { name: "clock", ghosts: none, make: |slots, _| Box::new(clock::Clock::new(slots)) },
+    Entry { name: "sieve", ghosts: none, make: |slots, _| Box::new(Once::new(slots, sieve::Sieve::new(slots))) },
+    Entry { name: "2q", ghosts: |_| 0.5, make: |slots, _| Box::new(Once::new(slots, two_q::TwoQ::new(slots))) },
+    Entry { name: "arc", ghosts: |_| 1.0, make: |slots, _| Box::new(Once::new(slots, arc::Arc::new(slots))) },
+    Entry {
+        name: "s3-fifo",
+        ghosts: |_| 0.9,
+        make: |slots, _| Box::new(Once::new(slots, s3_fifo::S3Fifo::new(slots))),
+    },
+    Entry {
+        name: "lirs",
+        ghosts: |o| o.lirs.stack.unwrap_or(f64::INFINITY),
+        make: |slots, o| Box::new(Once::new(slots, lirs::Lirs::new(slots, o.lirs))),
+    },
+    Entry {
+        name: "lru-2",
+        ghosts: |o| o.lru2.history.per_slot(),
+        make: |slots, o| Box::new(Once::new(slots, lru_2::Lru2::new(slots, o.lru2))),
+    },
+    Entry { name: "gd2l", ghosts: none, make: |slots, o| Box::new(gd2l::Gd2l::new(slots, o.gd2l)) },
 ];
 
 /// The policy of that name.

@@ -41,7 +41,7 @@ impl S3Fifo {
         self.pages.len() - self.share.min(self.pages.len())
     }
 
-    fn from_small(&mut self, left: &mut usize, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
+    fn walk_small(&mut self, left: &mut usize, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
         let mut at = self.small.back();
         while at != NIL && *left > 0 {
             *left -= 1;
@@ -58,7 +58,7 @@ impl S3Fifo {
         None
     }
 
-    fn from_main(&mut self, left: &mut usize, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
+    fn walk_main(&mut self, left: &mut usize, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
         let mut at = self.main.back();
         while at != NIL && *left > 0 {
             *left -= 1;
@@ -110,9 +110,9 @@ impl Replacement for S3Fifo {
     fn victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
         let mut left = ask.depth;
         if self.small_first() {
-            self.from_small(&mut left, take).or_else(|| self.from_main(&mut left, take))
+            self.walk_small(&mut left, take).or_else(|| self.walk_main(&mut left, take))
         } else {
-            self.from_main(&mut left, take).or_else(|| self.from_small(&mut left, take))
+            self.walk_main(&mut left, take).or_else(|| self.walk_small(&mut left, take))
         }
     }
 
