@@ -30,6 +30,7 @@ pub use error::{DeviceError, OpKind};
 pub use faulty::{Fault, FaultCounts, FaultPlan, Faulty, Rule, When};
 pub use file::{DirLock, FileDevice, Options, sys};
 pub use fixed::FixedConfig;
+pub use flash::FlashModel;
 pub use io::{Io, IoBuf, Op};
 pub use mem::{CutReport, Latency, MemDevice, MemOptions};
 pub use model::{Arrival, Model, ModelOptions, ModelStats, Modelled, Schedule, Timing};
@@ -43,3 +44,7 @@ pub use ticket::{Completion, Ticket};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/device.md")]
 struct Page;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/flash.md")]
+struct FlashPage;
