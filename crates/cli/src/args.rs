@@ -1,5 +1,7 @@
 //! The command line, whole: one struct per command.
 
+pub mod lab;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use varve::{Durability, Layout, Options};
@@ -50,6 +52,8 @@ pub enum Command {
     Torture(Torture),
     /// Simulate power cuts and device faults, reproducibly from seeds.
     Sim(Sim),
+    /// Experiments on modelled devices in virtual time.
+    Lab(lab::Lab),
     /// The torture's child process.
     #[command(hide = true)]
     TortureChild,

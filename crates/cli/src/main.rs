@@ -5,6 +5,7 @@ mod args;
 mod bench;
 mod crash;
 mod data;
+mod lab;
 mod load;
 mod output;
 mod text;
@@ -43,6 +44,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Torture(a) => crash::torture(out, a),
         Command::TortureChild => crash::torture_child(),
         Command::Sim(a) => crash::sim(out, a),
+        Command::Lab(a) => lab::run(out, &a.command),
         Command::SimChild => crash::sim_child(),
     }
 }

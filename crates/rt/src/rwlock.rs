@@ -75,7 +75,7 @@ impl RawRwLock {
         let sim = sim::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::before_lock(self.key());
+            sim::before_lock();
         }
         let what = if kind == WANTS_WRITE { What::Write } else { What::Read };
         let mut backoff = Backoff::new();
@@ -146,7 +146,7 @@ impl RawRwLock {
         let sim = sim::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::before_lock(self.key());
+            sim::before_lock();
         }
         let fresh = self.state.load(Relaxed) & SIM == 0;
         let take = |s: u32| Self::granted(s, kind, false).map(|t| (t & !FRESH) | mark);
@@ -160,15 +160,15 @@ impl RawRwLock {
     /// Settles a simulated thread's charges before it unlocks; true when the lock was only lent to a dying thread.
     #[cold]
     #[inline(never)]
-    fn leaving_in_simulation(&self, exclusive: bool) -> bool {
+    fn leaving_in_simulation(&self) -> bool {
         if !sim::active() {
             return false;
         }
-        sim::before_unlock(self.key());
+        sim::before_unlock();
         if sim::ghost_unlock(self.key()) {
             return true;
         }
-        sim::released(self.key(), exclusive);
+        sim::released(self.key());
         false
     }
 
@@ -217,7 +217,7 @@ impl RawRwLock {
     #[cold]
     #[inline(never)]
     fn unlock_exclusive_slow(&self, fair: bool) {
-        if self.state.load(Relaxed) & SIM != 0 && self.leaving_in_simulation(true) {
+        if self.state.load(Relaxed) & SIM != 0 && self.leaving_in_simulation() {
             return;
         }
         let before = self.state.fetch_and(!WRITER, Release);
@@ -229,7 +229,7 @@ impl RawRwLock {
 
     #[inline]
     fn unlock_shared_with(&self, fair: bool) {
-        if self.state.load(Relaxed) & SIM != 0 && self.leaving_in_simulation(false) {
+        if self.state.load(Relaxed) & SIM != 0 && self.leaving_in_simulation() {
             return;
         }
         let before = self.state.fetch_sub(READER, Release);

@@ -147,3 +147,17 @@ impl Latency {
         }
     }
 }
+
+/// Shares of transactions at which a distribution is drawn.
+const QUANTILES: [f64; 28] = [
+    0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
+    0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 1.0,
+];
+
+/// Response times at [`QUANTILES`], in microseconds.
+pub(super) fn quantiles(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
+    if histogram.is_empty() {
+        return Vec::new();
+    }
+    QUANTILES.iter().map(|q| (*q, histogram.value_at_quantile(*q) as f64 / 1000.0)).collect()
+}

@@ -52,6 +52,8 @@ pub struct RunResult {
     pub clock: &'static str,
     /// Response times over all types.
     pub latency: Latency,
+    /// Response times by quantile over all types: share of transactions, and microseconds within which they ended.
+    pub quantiles: Vec<(f64, f64)>,
     /// Sum over all types.
     pub total: KindResult,
     /// By type.

@@ -10,7 +10,7 @@ use varve_rt::atomic::{AtomicBool, AtomicI64, Ordering};
 use varve_rt::channel::{RecvTimeoutError, Sender, unbounded};
 use varve_rt::{Cost, Event, Instant, Rng, charge, now, sleep};
 
-use super::measure::{Interval, KindRecord, Live, LiveSum};
+use super::measure::{Interval, KindRecord, Live, LiveSum, quantiles};
 use super::result::{KindResult, RunResult, peak_rss_mb};
 use super::{Client, Latency, Outcome, Workload};
 use crate::adapter::{Store, StoreStats, backoff, bad_option};
@@ -192,6 +192,7 @@ fn summary<S: Store, W: Workload<S>>(
         seconds,
         clock: if varve_rt::in_simulation() { "virtual" } else { "real" },
         latency: Latency::of(&all.latency),
+        quantiles: quantiles(&all.latency),
         total,
         kinds,
         stats,

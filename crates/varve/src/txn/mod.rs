@@ -88,6 +88,8 @@ pub struct TxnStats {
     pub relatched: u64,
     /// Waits for locks.
     pub lock_waits: u64,
+    /// Nanoseconds of those waits.
+    pub lock_wait_ns: u64,
     /// Transactions open now.
     pub open: u64,
     /// Snapshots open now.
@@ -102,7 +104,7 @@ pub struct TxnStats {
 
 impl TxnStats {
     /// The figures by name, in a stable order.
-    pub fn rows(&self) -> [(&'static str, u64); 11] {
+    pub fn rows(&self) -> [(&'static str, u64); 12] {
         [
             ("commits", self.commits),
             ("rollbacks", self.rollbacks),
@@ -110,6 +112,7 @@ impl TxnStats {
             ("retries", self.retries),
             ("relatched", self.relatched),
             ("lock_waits", self.lock_waits),
+            ("lock_wait_ns", self.lock_wait_ns),
             ("open", self.open),
             ("snapshots", self.snapshots),
             ("snapshots_opened", self.snapshots_opened),
@@ -150,6 +153,7 @@ impl Manager {
             retries: get(&self.counters.retries),
             relatched: get(&self.counters.relatched),
             lock_waits: locks.waits,
+            lock_wait_ns: locks.wait_ns,
             open: get(&self.open),
             snapshots: self.snapshots.open() as u64,
             snapshots_opened: get(&self.snapshots.opened),

@@ -48,6 +48,7 @@ pub(crate) struct LockTable {
     budget: Arc<Budget>,
     ids: Ids,
     waits: AtomicU64,
+    wait_ns: AtomicU64,
     deadlocks: AtomicU64,
 }
 
@@ -59,6 +60,8 @@ struct Ids(AtomicU64);
 pub struct LockStats {
     /// Times a transaction had to wait for a lock.
     pub waits: u64,
+    /// Nanoseconds of those waits.
+    pub wait_ns: u64,
     /// Transactions that had to give way in a deadlock.
     pub deadlocks: u64,
     /// Transactions waiting now.
@@ -74,6 +77,7 @@ impl LockTable {
             budget,
             ids: Ids(AtomicU64::new(1)),
             waits: zero(),
+            wait_ns: zero(),
             deadlocks: zero(),
         })
     }
@@ -93,7 +97,12 @@ impl LockTable {
     /// Counters since the table was made.
     pub fn stats(&self) -> LockStats {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        LockStats { waits: get(&self.waits), deadlocks: get(&self.deadlocks), waiting: self.graph.waiting() as u64 }
+        LockStats {
+            waits: get(&self.waits),
+            wait_ns: get(&self.wait_ns),
+            deadlocks: get(&self.deadlocks),
+            waiting: self.graph.waiting() as u64,
+        }
     }
 }
 
@@ -174,7 +183,9 @@ impl KeyspaceLocks {
     #[cold]
     fn wait(&self, cell: &Arc<wait::WaitCell>, asker: Asker, on: Vec<OwnerId>) -> Outcome {
         self.table.waits.fetch_add(1, Ordering::Relaxed);
+        let began = varve_rt::now();
         let outcome = self.table.graph.wait(cell, asker.birth, on);
+        self.table.wait_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         if outcome == Outcome::Victim {
             self.table.deadlocks.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,0 +1,131 @@
+//! Loaded databases: each is made once, in a simulation of its own without costs, and copied per point.
+//!
+//! The copy is copy-on-write. A loaded database is kept as long as a point that needs it is still to come.
+
+use super::ExperimentError;
+use super::devices;
+use super::spec::Spec;
+use crate::adapter::varve::VarveStore;
+use crate::models::{Loaded, ModelledDevices};
+use crate::{tpcc, ycsb};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use varve::Db;
+use varve_rt::{Mutex, sim};
+
+/// A closed database at rest.
+pub(super) struct Image {
+    pub bytes: Loaded,
+    /// Bytes of pages that hold something.
+    pub used: u64,
+}
+
+/// Scale and seed of TPC-C data, or shape and seed of YCSB's.
+#[derive(Clone, Serialize)]
+enum Load {
+    Tpcc(tpcc::Scale, u64),
+    Ycsb(ycsb::Shape, u64),
+}
+
+fn load_of(spec: &Spec) -> Load {
+    match (&spec.workload.tpcc, &spec.workload.ycsb) {
+        (Some(t), _) => {
+            let scale = tpcc::Scale {
+                warehouses: t.warehouses,
+                districts: t.districts,
+                customers: t.customers,
+                items: t.items,
+            };
+            Load::Tpcc(scale, t.load_seed)
+        }
+        (_, Some(y)) => {
+            let shape = ycsb::Shape {
+                records: y.records,
+                fields: y.fields,
+                field_length: y.field_bytes,
+                ..ycsb::Shape::default()
+            };
+            Load::Ycsb(shape, y.load_seed)
+        }
+        _ => unreachable!("a validated point has a workload"),
+    }
+}
+
+fn key(spec: &Spec) -> String {
+    serde_json::to_string(&(load_of(spec), &spec.layout)).expect("plain data")
+}
+
+/// The cache that the load itself runs with.
+const LOAD_CACHE: u64 = 64 << 20;
+
+fn load(spec: &Spec) -> Result<Image, ExperimentError> {
+    let layout =
+        varve::Layout { page_size: spec.layout.page_size.0 as usize, log_bytes: spec.layout.log.0, log_dir: None };
+    let what = load_of(spec);
+    let main = move || -> crate::Result<Image> {
+        let instant = devices::instant();
+        let machine = ModelledDevices::new(&instant, &instant, &Loaded::default(), 1)?;
+        let options = varve::Options { cache_bytes: LOAD_CACHE, ..varve::Options::default() };
+        let store = Arc::new(VarveStore::new(Db::create_on(machine.devices(), &layout, options)?));
+        match what {
+            Load::Tpcc(scale, seed) => drop(tpcc::load(&store, scale, seed, 1, |_| {})?),
+            Load::Ycsb(shape, seed) => drop(ycsb::load(&store, shape, seed, 1, |_, _| {})?),
+        }
+        let stats = store.db().stats();
+        store.db().clone().close()?;
+        let used = (stats.pages - stats.free_pages) * stats.page_size as u64;
+        Ok(Image { bytes: machine.loaded(), used })
+    };
+    let outcome = sim::run(sim::Config { seed: 1, ..sim::Config::default() }, main);
+    match outcome.result {
+        Ok(Ok(image)) => Ok(image),
+        Ok(Err(e)) => Err(ExperimentError::Point { point: "loading".into(), what: e.to_string() }),
+        Err(failure) => Err(ExperimentError::Point { point: "loading".into(), what: failure.to_string() }),
+    }
+}
+
+struct Slot {
+    /// Points still to come.
+    left: usize,
+    image: Arc<Mutex<Option<Arc<Image>>>>,
+}
+
+/// The loaded databases of a run. Used on OS threads only.
+pub(super) struct Layouts {
+    slots: Mutex<BTreeMap<String, Slot>>,
+}
+
+impl Layouts {
+    /// For these points.
+    pub fn new<'a>(specs: impl Iterator<Item = &'a Spec>) -> Layouts {
+        let mut slots = BTreeMap::new();
+        for spec in specs {
+            let slot = slots.entry(key(spec)).or_insert_with(|| Slot { left: 0, image: Arc::default() });
+            slot.left += 1;
+        }
+        Layouts { slots: Mutex::new(slots) }
+    }
+
+    /// The database of a point, loaded now if it is the first to ask; others that want the same wait.
+    pub fn get(&self, spec: &Spec) -> Result<Arc<Image>, ExperimentError> {
+        let key = key(spec);
+        let cell = self.slots.lock().get(&key).expect("every point was announced").image.clone();
+        let mut cell = cell.lock();
+        match &*cell {
+            Some(image) => Ok(image.clone()),
+            None => Ok(cell.insert(Arc::new(load(spec)?)).clone()),
+        }
+    }
+
+    /// A point has ended.
+    pub fn done(&self, spec: &Spec) {
+        let key = key(spec);
+        let mut slots = self.slots.lock();
+        let slot = slots.get_mut(&key).expect("every point was announced");
+        slot.left -= 1;
+        if slot.left == 0 {
+            slots.remove(&key);
+        }
+    }
+}

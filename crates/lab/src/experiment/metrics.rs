@@ -1,0 +1,131 @@
+//! From counters to named figures. Times in milliseconds, rates per second, sizes in MiB, shares from 0 to 1.
+
+use crate::driver::RunResult;
+use std::collections::BTreeMap;
+use varve::Stats;
+use varve_device::ModelStats;
+
+use super::point::{Moment, OneDevice};
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// All figures of a run, from the counters at the end of the warm-up and at the end.
+pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<String, f64> {
+    let mut m = BTreeMap::new();
+    let seconds = after.at - before.at;
+    let mut put = |name: &str, value: f64| {
+        m.insert(name.to_string(), value);
+    };
+    let l = &run.latency;
+    let threads = run.threads as f64;
+    let transactions = run.total.count as f64;
+    put("ops_per_s", run.ops_per_s);
+    put("transactions", transactions);
+    put("rolled_back", run.total.rolled_back as f64);
+    put("retries", run.total.retries as f64);
+    put("seconds", run.seconds);
+    put("mean_ms", l.mean_us / 1e3);
+    put("p50_ms", l.p50_us / 1e3);
+    put("p95_ms", l.p95_us / 1e3);
+    put("p99_ms", l.p99_us / 1e3);
+    put("p999_ms", l.p999_us / 1e3);
+    put("max_ms", l.max_us / 1e3);
+    put("hit_ratio", run.stats.hit_ratio().unwrap_or(1.0));
+    put("client_writes", (after.client_writes - before.client_writes) as f64);
+    let txn = (&before.engine.txn, &after.engine.txn);
+    put("lock_waits", (txn.1.lock_waits - txn.0.lock_waits) as f64);
+    put("lock_wait_share", (txn.1.lock_wait_ns - txn.0.lock_wait_ns) as f64 / 1e9 / (threads * seconds));
+    put("conflicts", (txn.1.conflicts - txn.0.conflicts) as f64);
+    for (then, now) in before.devices.iter().zip(&after.devices) {
+        device(&mut put, then, now, seconds);
+    }
+    if let Some(tpmc) = run.tpmc {
+        put("tpmc", tpmc);
+        let orders = tpmc * run.seconds / 60.0;
+        let io = (after.devices[0].model.busy.as_secs_f64() - before.devices[0].model.busy.as_secs_f64()) * 1e3;
+        put("io_ms_per_new_order", io / orders);
+    }
+    pool(&mut put, &before.engine, &after.engine);
+    m
+}
+
+/// Share of the time that a device's parts were busy.
+pub(super) fn utilisation(then: &ModelStats, now: &ModelStats, seconds: f64) -> f64 {
+    let busy = now.busy.as_secs_f64() - then.busy.as_secs_f64();
+    (busy / seconds / f64::from(now.parts.max(1))).clamp(0.0, 1.0)
+}
+
+fn device(put: &mut impl FnMut(&str, f64), before: &OneDevice, after: &OneDevice, seconds: f64) {
+    let (name, then, now) = (after.name, &before.stats, &after.stats);
+    let ops = [
+        ("reads", "read", &then.read, &now.read),
+        ("writes", "write", &then.write, &now.write),
+        ("flushes", "flush", &then.flush, &now.flush),
+    ];
+    let mut flying = 0.0;
+    for (many, one, then, now) in ops {
+        let (count, nanos) = ((now.count - then.count) as f64, (now.nanos - then.nanos) as f64);
+        put(&format!("{name}.{many}"), count);
+        put(&format!("{name}.{many}_per_s"), count / seconds);
+        put(&format!("{name}.{one}_ms"), if count > 0.0 { nanos / 1e6 / count } else { 0.0 });
+        if one != "flush" {
+            put(&format!("{name}.{one}_mib"), (now.bytes - then.bytes) as f64 / MIB);
+            flying += nanos / 1e9 / seconds;
+        }
+    }
+    put(&format!("{name}.in_flight"), flying);
+    let (then, now) = (&before.model, &after.model);
+    put(&format!("{name}.utilisation"), utilisation(then, now, seconds));
+    let served = (now.served - then.served) as f64;
+    let waited = now.waited.as_secs_f64() - then.waited.as_secs_f64();
+    put(&format!("{name}.queue_ms"), if served > 0.0 { waited * 1e3 / served } else { 0.0 });
+    for (detail, value) in &now.details {
+        put(&format!("{name}.{detail}"), *value);
+    }
+}
+
+fn pool(put: &mut impl FnMut(&str, f64), before: &Stats, after: &Stats) {
+    let (then, now) = (&before.pool, &after.pool);
+    let (t0, t1) = (then.total(), now.total());
+    for (name, then, now) in [
+        ("misses", t0.misses, t1.misses),
+        ("evicted_clean", t0.evicted_clean, t1.evicted_clean),
+        ("evicted_dirty", t0.evicted_dirty, t1.evicted_dirty),
+        ("written", t0.written, t1.written),
+        ("single_page_flushes", then.single_page_flushes, now.single_page_flushes),
+        ("stalls", then.stalls, now.stalls),
+        ("replacement_writes", then.replacement_writes, now.replacement_writes),
+        ("recoverability_writes", then.recoverability_writes, now.recoverability_writes),
+        ("checkpoint_writes", then.checkpoint_writes, now.checkpoint_writes),
+        ("log_forces", then.log_forces, now.log_forces),
+        ("cleaner_passes", then.cleaner_passes, now.cleaner_passes),
+    ] {
+        put(&format!("pool.{name}"), (now - then) as f64);
+    }
+    put("pool.stall_ms", (now.stall_ns - then.stall_ns) as f64 / 1e6);
+    put("pool.frames", now.frames as f64);
+    put("pool.dirty_share", now.dirty as f64 / now.frames.max(1) as f64);
+    let (c0, c1) = (&before.checkpoints, &after.checkpoints);
+    put("checkpoints", (c1.completed - c0.completed) as f64);
+    put("page_images", (after.changes.images - before.changes.images) as f64);
+}
+
+/// Figures by transaction type.
+pub(super) fn kinds(run: &RunResult) -> BTreeMap<String, BTreeMap<String, f64>> {
+    let of = |k: &crate::driver::KindResult| {
+        let l = &k.latency;
+        let pairs = [
+            ("count", k.count as f64),
+            ("rolled_back", k.rolled_back as f64),
+            ("retries", k.retries as f64),
+            ("mean_ms", l.mean_us / 1e3),
+            ("p50_ms", l.p50_us / 1e3),
+            ("p95_ms", l.p95_us / 1e3),
+            ("p99_ms", l.p99_us / 1e3),
+            ("p999_ms", l.p999_us / 1e3),
+            ("max_ms", l.max_us / 1e3),
+        ];
+        pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    };
+    run.kinds.iter().filter(|k| k.count > 0).map(|k| (k.name.to_string(), of(k))).collect()
+}

@@ -1,0 +1,128 @@
+//! Experiments: a TOML file describes host, devices, engine, workload, axes to sweep and checks; each combination is a
+//! point, run in virtual time on modelled devices; results are JSON lines, a table beside the published figures, and a
+//! report. `docs/lab.md` is the page for those who write such files.
+//!
+//! - `document` reads a file and expands it into points; `place` finds keys for errors; `spec`, `units`: its shape;
+//! - `layout` loads a database once; `devices` models; `point` runs one point; `metrics` names what it measured;
+//! - `figure`, `check`: what is demanded; `results`: files; `run`: all points in parallel.
+//!
+//! Invariants: a result of the virtual clock is a function of configuration, seed and program. Result files hold no
+//! value of the real clock and stand in the order of the points.
+
+mod check;
+mod devices;
+mod document;
+mod figure;
+mod layout;
+mod metrics;
+mod place;
+mod point;
+mod results;
+mod run;
+pub mod spec;
+mod table;
+mod units;
+
+pub use check::{Bound, Check, Judged, Verdict};
+pub use document::{Experiment, Point, Request, Scale, Scaled, read};
+pub use figure::{Figure, FigureError};
+pub use point::PointResult;
+pub use results::{Header, Results};
+pub use run::{Progress, RunHow, report_path, run};
+pub use table::{LOCK_BOUND, checks_table, judge_all, points_table};
+pub use units::{Bytes, Cache};
+
+/// What can go wrong with an experiment.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// The file is wrong.
+    #[error("{file}:{line}: {key}: {what}")]
+    File {
+        /// The file.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// Key path.
+        key: String,
+        /// What is wrong, and what is accepted.
+        what: String,
+    },
+    /// A `--set` is wrong.
+    #[error("--set {key}: {what}")]
+    Set {
+        /// The key as given.
+        key: String,
+        /// What is wrong, and what is accepted.
+        what: String,
+    },
+    /// There is no such experiment.
+    #[error("{name}: no such file, and no experiment of this name comes with the program; there are {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// Names of those that come with the program.
+        known: String,
+    },
+    /// A point did not run to its end.
+    #[error("point {point}: {what}")]
+    Point {
+        /// Name of the point.
+        point: String,
+        /// Why.
+        what: String,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A result file is not one of ours.
+    #[error("{path}: line {line} is no result: {what}; run the experiment again with --fresh")]
+    Results {
+        /// Which file.
+        path: String,
+        /// Line, from 1.
+        line: usize,
+        /// Why.
+        what: String,
+    },
+    /// A check cannot be judged.
+    #[error("{0}")]
+    Check(String),
+}
+
+/// FNV-1a, 64 bits.
+fn fnv64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Experiments that come with the program: name and text.
+pub const BUILT_IN: &[(&str, &str)] = &[("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml"))];
+
+/// Finds an experiment: a file, or one that comes with the program by its name. Returns name, file and text.
+///
+/// # Errors
+/// [`ExperimentError::Unknown`], or the file cannot be read.
+pub fn find(what: &str) -> Result<(String, String, String), ExperimentError> {
+    let path = std::path::Path::new(what);
+    let name = path.file_stem().map_or_else(|| what.to_string(), |s| s.to_string_lossy().into_owned());
+    if path.is_file() {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ExperimentError::Io { path: what.to_string(), source })?;
+        return Ok((name, what.to_string(), text));
+    }
+    match BUILT_IN.iter().find(|(known, _)| *known == name) {
+        Some((_, text)) => Ok((
+            name,
+            format!("experiments/{}.toml", path.file_stem().unwrap_or_default().to_string_lossy()),
+            text.to_string(),
+        )),
+        None => {
+            let known: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+            Err(ExperimentError::Unknown { name: what.to_string(), known: known.join(", ") })
+        }
+    }
+}

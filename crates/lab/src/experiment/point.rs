@@ -1,0 +1,340 @@
+//! One point: a database on modelled devices, a workload, and everything measured.
+//!
+//! The engine, the workload and the driver are those that run on real devices; here they run in a simulation on the
+//! calling OS thread. Results hold no value of the real clock.
+
+use super::ExperimentError;
+use super::devices::{self, Watched};
+use super::document::{Point, Scaled};
+use super::layout::Image;
+use super::spec::{Clock, Spec, Spread};
+use crate::adapter::varve::VarveStore;
+use crate::driver::{self, Client, Draw, Interval, Outcome, RunOptions, RunResult, Until, Workload};
+use crate::models::{Loaded, ModelledDevices};
+use crate::{tpcc, ycsb};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use varve::Db;
+use varve_device::{Device, DeviceStats, ModelStats, OpStats};
+use varve_rt::sim;
+
+/// The result of a point: one line of the result file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PointResult {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Name of the point.
+    pub point: String,
+    /// Values of variant and axes.
+    #[serde(with = "pairs")]
+    pub axes: Vec<(String, String)>,
+    /// Seed.
+    pub seed: u64,
+    /// Hash of the configuration.
+    pub config: String,
+    /// Commit of the program.
+    pub commit: String,
+    /// `virtual` or `paced`.
+    pub clock: String,
+    /// Sizes that were scaled.
+    pub scaled: Vec<Scaled>,
+    /// Figures by name.
+    pub metrics: BTreeMap<String, f64>,
+    /// By transaction type: its figures.
+    pub kinds: BTreeMap<String, BTreeMap<String, f64>>,
+    /// Response times: share of transactions, and milliseconds within which they ended.
+    pub latency: Vec<(f64, f64)>,
+    /// Values over time, each for the interval that ended at the same place of `t`, seconds.
+    pub series: BTreeMap<String, Vec<f64>>,
+}
+
+/// Pairs in order, as a map.
+mod pairs {
+    use serde::de::{MapAccess, Visitor};
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(pairs: &[(String, String)], s: S) -> Result<S::Ok, S::Error> {
+        s.collect_map(pairs.iter().map(|(k, v)| (k, v)))
+    }
+
+    struct InOrder;
+    impl<'de> Visitor<'de> for InOrder {
+        type Value = Vec<(String, String)>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a map of text")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut pairs = Vec::new();
+            while let Some(pair) = map.next_entry()? {
+                pairs.push(pair);
+            }
+            Ok(pairs)
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<(String, String)>, D::Error> {
+        d.deserialize_map(InOrder)
+    }
+}
+
+/// A workload whose clients are marked, so that devices can tell their requests from the engine's own.
+struct Marked<W> {
+    inner: W,
+}
+
+struct MarkedClient<C> {
+    inner: C,
+}
+
+impl<W: Workload<VarveStore>> Workload<VarveStore> for Marked<W> {
+    type Client = MarkedClient<W::Client>;
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        self.inner.kinds()
+    }
+
+    fn client(&self, store: &Arc<VarveStore>, thread: usize, threads: usize) -> crate::Result<Self::Client> {
+        devices::mark_client();
+        let inner = self.inner.client(store, thread, threads)?;
+        Ok(MarkedClient { inner })
+    }
+
+    fn counted_kind(&self) -> Option<usize> {
+        self.inner.counted_kind()
+    }
+}
+
+impl<C: Client<VarveStore>> Client<VarveStore> for MarkedClient<C> {
+    fn draw(&mut self) -> Draw {
+        self.inner.draw()
+    }
+
+    fn attempt(&mut self, store: &VarveStore) -> crate::Result<Outcome> {
+        self.inner.attempt(store)
+    }
+}
+
+/// Bytes of memory, and frames if the buffer was given by itself.
+#[derive(Clone, Copy)]
+struct Memory {
+    cache: u64,
+    frames: usize,
+}
+
+impl Memory {
+    /// A buffer given by itself leaves the rest of the engine (locks, write sets, log) as much memory as it may want.
+    fn of(spec: &Spec, data: u64) -> Memory {
+        let e = &spec.engine;
+        let cache = e.cache.of(data).max(varve::MIN_CACHE_BYTES);
+        match e.buffer {
+            None => Memory { cache, frames: 0 },
+            Some(buffer) => {
+                let bytes = buffer.of(data);
+                let frames = (bytes / spec.layout.page_size.0).max(16);
+                Memory { cache: cache.max(2 * bytes), frames: frames as usize }
+            }
+        }
+    }
+}
+
+/// Counters of one moment.
+#[derive(Clone)]
+pub(super) struct Moment {
+    pub at: f64,
+    pub engine: varve::Stats,
+    pub devices: [OneDevice; 2],
+    pub client_writes: u64,
+}
+
+/// Counters of one device.
+#[derive(Clone)]
+pub(super) struct OneDevice {
+    pub name: &'static str,
+    pub stats: DeviceStats,
+    pub model: ModelStats,
+}
+
+struct Probe {
+    db: Db,
+    data: Arc<Watched>,
+    log: Arc<Watched>,
+}
+
+impl Probe {
+    fn moment(&self) -> Moment {
+        Moment {
+            at: varve_rt::now().as_nanos() as f64 / 1e9,
+            engine: self.db.stats(),
+            devices: [("data", &self.data), ("log", &self.log)].map(|(name, device)| OneDevice {
+                name,
+                stats: device.stats(),
+                model: device.model(),
+            }),
+            client_writes: self.data.client_writes(),
+        }
+    }
+}
+
+/// What a run leaves, before it is named and numbered.
+struct Measured {
+    run: RunResult,
+    before: Moment,
+    after: Moment,
+    series: BTreeMap<String, Vec<f64>>,
+}
+
+/// Runs a point on a copy of `image`. `progress` counts thousandths of the run.
+pub(super) fn run(
+    experiment: &str,
+    commit: &str,
+    point: &Point,
+    image: &Image,
+    progress: &Arc<AtomicU64>,
+) -> Result<PointResult, ExperimentError> {
+    let spec = point.spec.clone();
+    let memory = Memory::of(&spec, image.used);
+    let (seed, progress, bytes) = (point.seed, progress.clone(), image.bytes.clone());
+    let failed = |what: String| ExperimentError::Point { point: point.name(), what };
+    let config = spec.host.config(seed).map_err(|(key, what)| failed(format!("{key}: {what}")))?;
+    let clock = spec.run.clock;
+    let cores = config.cores as f64;
+    let main = move || measure(&spec, seed, memory, &bytes, &progress);
+    let outcome = match clock {
+        Clock::Virtual => sim::run(config, main).result.map_err(|failure| failed(failure.to_string()))?,
+        Clock::Paced => main(),
+    };
+    let measured = outcome.map_err(|e| failed(e.to_string()))?;
+    let mut metrics = super::metrics::of(&measured.run, &measured.before, &measured.after);
+    metrics.insert("host.cores".into(), cores);
+    metrics.insert("data_mib".into(), image.used as f64 / f64::from(1 << 20));
+    metrics.insert("cache_mib".into(), memory.cache as f64 / f64::from(1 << 20));
+    metrics.retain(|_, value| value.is_finite());
+    Ok(PointResult {
+        experiment: experiment.to_string(),
+        point: point.name(),
+        axes: point.axes.clone(),
+        seed,
+        config: point.hash(),
+        commit: commit.to_string(),
+        clock: point.spec.run.clock.name().to_string(),
+        scaled: point.scaled.clone(),
+        metrics,
+        kinds: super::metrics::kinds(&measured.run),
+        latency: measured.run.quantiles.iter().map(|(q, us)| (*q, us / 1e3)).collect(),
+        series: measured.series,
+    })
+}
+
+fn seconds(s: f64) -> Duration {
+    Duration::from_secs_f64(s)
+}
+
+fn measure(spec: &Spec, seed: u64, memory: Memory, bytes: &Loaded, progress: &AtomicU64) -> crate::Result<Measured> {
+    let (data, log) = spec.devices.profiles().map_err(|(key, what)| crate::Error::Profile(format!("{key}: {what}")))?;
+    let machine = ModelledDevices::new(&data, &log, bytes, seed)?;
+    let (data, log) = (Watched::new(machine.data.clone()), Watched::new(machine.log.clone()));
+    let e = &spec.engine;
+    let options = varve::Options {
+        cache_bytes: memory.cache,
+        pool_frames: memory.frames,
+        replacement: e.replacement.clone(),
+        pool_instances: e.instances,
+        cleaners: e.cleaners,
+        async_delay: seconds(e.async_delay_ms / 1e3),
+        recovery_bound: seconds(e.recovery_bound_s),
+        log_max_bytes: e.log_max.0,
+        ..varve::Options::default()
+    };
+    let on = varve::Devices { data: data.clone(), log: log.clone() };
+    let db = Db::open_on(on, options)?;
+    let store = Arc::new(VarveStore::new(db.clone()));
+    let probe = Probe { db: db.clone(), data, log };
+    let durability = e.durability.into();
+    let measured = match (&spec.workload.tpcc, &spec.workload.ycsb) {
+        (Some(t), _) => {
+            let (think_times, read_only) = (t.think_times, t.read_only);
+            let mix = tpcc::Mix::Weighted(t.mix);
+            let inner = tpcc::Tpcc::new(&*store, tpcc::Options { mix, think_times, read_only, durability, seed })?;
+            drive(spec, &store, Arc::new(Marked { inner }), &probe, progress)?
+        }
+        (_, Some(y)) => {
+            let mut options =
+                ycsb::Options { theta: y.theta, max_scan: y.max_scan, durability, seed, ..ycsb::Options::of(y.letter) };
+            match y.distribution {
+                Some(Spread::Zipfian) => options.distribution = ycsb::Distribution::Zipfian,
+                Some(Spread::Latest) => options.distribution = ycsb::Distribution::Latest,
+                Some(Spread::Uniform) => options.distribution = ycsb::Distribution::Uniform,
+                None => {}
+            }
+            let inner = ycsb::Ycsb::new(&*store, options)?;
+            drive(spec, &store, Arc::new(Marked { inner }), &probe, progress)?
+        }
+        _ => unreachable!("a validated point has a workload"),
+    };
+    if spec.run.check && spec.workload.tpcc.is_some() {
+        let report = tpcc::check(&*store, |_, _| {})?;
+        if !report.consistent() {
+            return Err(crate::Error::store(format!("the data is not consistent after the run:\n{report}")));
+        }
+    }
+    drop((store, probe));
+    db.close()?;
+    Ok(measured)
+}
+
+fn drive<W: Workload<VarveStore>>(
+    spec: &Spec,
+    store: &Arc<VarveStore>,
+    workload: Arc<W>,
+    probe: &Probe,
+    progress: &AtomicU64,
+) -> crate::Result<Measured> {
+    let run = &spec.run;
+    let options = RunOptions {
+        threads: run.clients,
+        warmup: seconds(run.warmup_s),
+        until: Until::Time(seconds(run.seconds)),
+        interval: seconds(run.interval_s),
+    };
+    let whole = run.warmup_s + run.seconds;
+    let mut before = probe.moment();
+    let mut last = before.clone();
+    let mut series: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let result = driver::run(store, &workload, &options, |i: &Interval| {
+        progress.store((i.at.as_secs_f64() / whole * 1000.0) as u64, Relaxed);
+        let now = probe.moment();
+        if i.warming_up {
+            before = now.clone();
+        }
+        note(&mut series, i, &last, &now);
+        last = now;
+    })?;
+    Ok(Measured { run: result, before, after: last, series })
+}
+
+/// One more value of each series; rounded, since nobody reads more digits off a chart.
+fn note(series: &mut BTreeMap<String, Vec<f64>>, i: &Interval, then: &Moment, now: &Moment) {
+    let length = i.length.as_secs_f64().max(1e-9);
+    let mut push = |name: &str, value: f64| {
+        let value = if value.is_finite() { (value * 1e4).round() / 1e4 } else { 0.0 };
+        series.entry(name.to_string()).or_default().push(value);
+    };
+    push("t", i.at.as_secs_f64());
+    push("per_s", i.counted as f64 / length);
+    push("hit_ratio", i.stats.hit_ratio().unwrap_or(1.0));
+    for (then, now) in then.devices.iter().zip(&now.devices) {
+        let (name, a, b) = (now.name, &then.stats, &now.stats);
+        let per_s = |a: &OpStats, b: &OpStats| (b.count - a.count) as f64 / length;
+        push(&format!("{name}.reads_per_s"), per_s(&a.read, &b.read));
+        push(&format!("{name}.writes_per_s"), per_s(&a.write, &b.write));
+        push(&format!("{name}.utilisation"), super::metrics::utilisation(&then.model, &now.model, length));
+    }
+    push("pool.dirty_share", now.engine.pool.dirty as f64 / now.engine.pool.frames.max(1) as f64);
+}

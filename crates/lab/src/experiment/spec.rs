@@ -1,0 +1,422 @@
+//! What one point of an experiment is: host, devices, layout, engine, workload, run. Plain data, the shape of the file.
+//!
+//! Every structure refuses keys it does not know. The defaults are those of the engine and of the workloads.
+
+use super::units::{Bytes, Cache};
+use crate::adapter::Durability;
+use crate::host::HostProfile;
+use crate::{tpcc, ycsb};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use toml::{Table, Value};
+use varve_device::Profile;
+use varve_rt::{Cost, sim};
+
+/// Everything that makes a point, its seed aside.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Spec {
+    /// The modelled machine.
+    pub host: Host,
+    /// Devices by role.
+    pub devices: Devices,
+    /// What is fixed when the database is created.
+    pub layout: Layout,
+    /// How the database is opened.
+    pub engine: Engine,
+    /// What runs.
+    pub workload: Workload,
+    /// How long, with how many clients, on which clock.
+    pub run: Run,
+}
+
+/// `[host]`: a profile, or the same values inline; what stands here goes before the profile's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Host {
+    /// A host profile, by name or file; without one, processor time is free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Modelled cores; the profile's, or 8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<usize>,
+    /// CPU time for taking a lock that another modelled core held last, nanoseconds; the profile's, or 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock_handoff_ns: Option<f64>,
+    /// Every cost of the profile is multiplied by this.
+    pub cost_factor: f64,
+    /// Single costs, nanoseconds.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub costs: BTreeMap<String, f64>,
+}
+
+impl Default for Host {
+    fn default() -> Host {
+        Host { profile: None, cores: None, lock_handoff_ns: None, cost_factor: 1.0, costs: BTreeMap::new() }
+    }
+}
+
+impl Host {
+    /// The simulation on this host; the error names a key.
+    pub fn config(&self, seed: u64) -> Result<sim::Config, (String, String)> {
+        let mut config = match &self.profile {
+            None => sim::Config { seed, ..sim::Config::default() },
+            Some(name) => {
+                HostProfile::find(name).map_err(|e| ("host.profile".to_string(), e.to_string()))?.config(seed)
+            }
+        };
+        config.costs = config.costs.scaled(self.cost_factor);
+        for (name, ns) in &self.costs {
+            let Some(cost) = Cost::ALL.iter().find(|c| c.name() == name) else {
+                let all: Vec<&str> = Cost::ALL.iter().map(|c| c.name()).collect();
+                return Err((format!("host.costs.{name}"), format!("no such cost; there are {}", all.join(", "))));
+            };
+            config.costs.set_ns(*cost, *ns);
+        }
+        config.cores = self.cores.unwrap_or(config.cores);
+        if let Some(ns) = self.lock_handoff_ns {
+            config.lock_handoff = Duration::from_nanos(ns.max(0.0) as u64);
+        }
+        Ok(config)
+    }
+}
+
+/// `[devices]`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Devices {
+    /// Pages.
+    pub data: Device,
+    /// The log; a second one like `data` when left out.
+    #[serde(skip_serializing_if = "Device::is_empty")]
+    pub log: Device,
+}
+
+/// `[devices.ROLE]`: `profile = "NAME"`, the keys of a device profile, or both; what stands here goes before the profile's.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Device(pub Table);
+
+impl Device {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The whole profile.
+    pub fn profile(&self) -> Result<Profile, String> {
+        let mut own = self.0.clone();
+        let mut whole = match own.remove("profile") {
+            None => Table::new(),
+            Some(Value::String(name)) => {
+                let profile = Profile::load(&name).map_err(|e| e.to_string())?;
+                profile.to_toml().parse().map_err(|e: toml::de::Error| e.to_string())?
+            }
+            Some(_) => return Err("profile is the name of a device profile, or a file".into()),
+        };
+        if whole.is_empty() && own.is_empty() {
+            return Err(format!("give profile = one of {}", Profile::names().join(", ")));
+        }
+        merge(&mut whole, &own);
+        whole.entry("name").or_insert_with(|| Value::String("inline".into()));
+        let text = toml::to_string(&whole).map_err(|e| e.to_string())?;
+        Profile::parse(&text, "the device as merged").map_err(|e| e.to_string())
+    }
+}
+
+/// Puts `from` over `into`, table by table.
+pub(super) fn merge(into: &mut Table, from: &Table) {
+    for (key, value) in from {
+        match (into.get_mut(key), value) {
+            (Some(Value::Table(inner)), Value::Table(from)) => merge(inner, from),
+            _ => drop(into.insert(key.clone(), value.clone())),
+        }
+    }
+}
+
+impl Devices {
+    /// Profiles of data and log device; the error names the role.
+    pub fn profiles(&self) -> Result<(Profile, Profile), (String, String)> {
+        let data = self.data.profile().map_err(|what| ("devices.data".to_string(), what))?;
+        let log = match self.log.is_empty() {
+            true => data.clone(),
+            false => self.log.profile().map_err(|what| ("devices.log".to_string(), what))?,
+        };
+        Ok((data, log))
+    }
+}
+
+/// `[layout]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Layout {
+    /// Bytes of a page.
+    pub page_size: Bytes,
+    /// Log preallocated.
+    pub log: Bytes,
+}
+
+impl Default for Layout {
+    fn default() -> Layout {
+        let layout = varve::Layout::default();
+        Layout { page_size: Bytes(layout.page_size as u64), log: Bytes(layout.log_bytes) }
+    }
+}
+
+/// `[engine]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Engine {
+    /// Memory for everything; at least what the buffer needs.
+    pub cache: Cache,
+    /// Frames of the buffer pool alone: what papers call the buffer. Left out: what the cache has room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<Cache>,
+    /// Replacement policy, by its registered name.
+    pub replacement: String,
+    /// Pool instances; 0 chooses by memory.
+    pub instances: usize,
+    /// Background page writers.
+    pub cleaners: bool,
+    /// Of the workload's commits.
+    pub durability: Sync,
+    /// Longest time before an `async` commit is durable, milliseconds.
+    pub async_delay_ms: f64,
+    /// Redo work that a crash may leave, seconds.
+    pub recovery_bound_s: f64,
+    /// Size to which the log may grow.
+    pub log_max: Bytes,
+}
+
+impl Default for Engine {
+    fn default() -> Engine {
+        let o = varve::Options::default();
+        Engine {
+            cache: Cache::Bytes(Bytes(o.cache_bytes)),
+            buffer: None,
+            replacement: o.replacement,
+            instances: o.pool_instances,
+            cleaners: o.cleaners,
+            durability: Sync::Sync,
+            async_delay_ms: o.async_delay.as_secs_f64() * 1e3,
+            recovery_bound_s: o.recovery_bound.as_secs_f64(),
+            log_max: Bytes(o.log_max_bytes),
+        }
+    }
+}
+
+/// `engine.durability`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sync {
+    /// Commits survive a power cut.
+    Sync,
+    /// They do after `async_delay_ms`.
+    Async,
+    /// They do whenever the log is written.
+    None,
+}
+
+impl From<Sync> for Durability {
+    fn from(s: Sync) -> Durability {
+        match s {
+            Sync::Sync => Durability::Sync,
+            Sync::Async => Durability::Async,
+            Sync::None => Durability::None,
+        }
+    }
+}
+
+/// `[workload]`: exactly one of these.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Workload {
+    /// TPC-C.
+    pub tpcc: Option<Tpcc>,
+    /// YCSB.
+    pub ycsb: Option<Ycsb>,
+}
+
+/// `[workload.tpcc]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tpcc {
+    /// Warehouses.
+    pub warehouses: u32,
+    /// Districts per warehouse.
+    pub districts: u8,
+    /// Customers per district.
+    pub customers: u32,
+    /// Items.
+    pub items: u32,
+    /// Keying and think times of the specification.
+    pub think_times: bool,
+    /// Updates become reads; inserts and deletes are left out.
+    pub read_only: bool,
+    /// Weights of the five transaction types.
+    pub mix: [u32; 5],
+    /// Seed of the loaded rows.
+    pub load_seed: u64,
+}
+
+impl Default for Tpcc {
+    fn default() -> Tpcc {
+        let s = tpcc::Scale::of(1);
+        Tpcc {
+            warehouses: s.warehouses,
+            districts: s.districts,
+            customers: s.customers,
+            items: s.items,
+            think_times: false,
+            read_only: false,
+            mix: [45, 43, 4, 4, 4],
+            load_seed: 1,
+        }
+    }
+}
+
+/// `[workload.ycsb]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ycsb {
+    /// `A` to `F`.
+    pub letter: ycsb::Letter,
+    /// Records loaded.
+    pub records: u64,
+    /// Fields of a record.
+    pub fields: u32,
+    /// Bytes of a field.
+    pub field_bytes: u32,
+    /// Skew of the zipfian distributions, between 0 and 1.
+    pub theta: f64,
+    /// Longest scan, records.
+    pub max_scan: u32,
+    /// Which records are asked for; the workload's own when absent.
+    pub distribution: Option<Spread>,
+    /// Seed of the loaded records.
+    pub load_seed: u64,
+}
+
+impl Default for Ycsb {
+    fn default() -> Ycsb {
+        let (shape, options) = (ycsb::Shape::default(), ycsb::Options::of(ycsb::Letter::A));
+        Ycsb {
+            letter: ycsb::Letter::A,
+            records: shape.records,
+            fields: shape.fields,
+            field_bytes: shape.field_length,
+            theta: options.theta,
+            max_scan: options.max_scan,
+            distribution: None,
+            load_seed: 1,
+        }
+    }
+}
+
+/// `workload.ycsb.distribution`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spread {
+    /// A few records are asked for often.
+    Zipfian,
+    /// The records inserted last are.
+    Latest,
+    /// All the same.
+    Uniform,
+}
+
+/// Which clock a point runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// In a simulation: as fast as the real machine computes it, the same at every run.
+    Virtual,
+    /// On OS threads, the modelled devices paced in real time.
+    Paced,
+}
+
+impl Clock {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Clock::Virtual => "virtual",
+            Clock::Paced => "paced",
+        }
+    }
+}
+
+/// `[run]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Run {
+    /// The clock.
+    pub clock: Clock,
+    /// Clients.
+    pub clients: usize,
+    /// Seconds before anything is counted.
+    pub warmup_s: f64,
+    /// Seconds that are counted.
+    pub seconds: f64,
+    /// Seconds between the values of a time series.
+    pub interval_s: f64,
+    /// Check the workload's consistency conditions afterwards.
+    pub check: bool,
+}
+
+impl Default for Run {
+    fn default() -> Run {
+        Run { clock: Clock::Virtual, clients: 8, warmup_s: 10.0, seconds: 60.0, interval_s: 1.0, check: false }
+    }
+}
+
+impl Spec {
+    /// Refuses what parses but cannot be run; names the key.
+    pub fn validate(&self) -> Result<(), (String, String)> {
+        self.host.config(0)?;
+        self.devices.profiles()?;
+        let workloads = usize::from(self.workload.tpcc.is_some()) + usize::from(self.workload.ycsb.is_some());
+        let refuse = |key: &str, why: &str| Err((key.to_string(), why.to_string()));
+        match () {
+            () if workloads != 1 => refuse("workload", "give exactly one of the tables tpcc, ycsb"),
+            () if self.host.cores.is_some_and(|n| n == 0 || n > 1024) => refuse("host.cores", "1 to 1024 are possible"),
+            () if self.run.clients == 0 || self.run.clients > 10_000 => {
+                refuse("run.clients", "1 to 10000 are possible")
+            }
+            () if !(self.run.seconds > 0.0 && self.run.seconds <= 1e6) => {
+                refuse("run.seconds", "more than 0 and at most 1000000 are possible")
+            }
+            () if !(self.run.warmup_s >= 0.0 && self.run.warmup_s <= 1e6) => {
+                refuse("run.warmup_s", "0 to 1000000 are possible")
+            }
+            () if !(self.run.interval_s > 0.0 && self.run.interval_s <= 1e6) => {
+                refuse("run.interval_s", "more than 0 and at most 1000000 are possible")
+            }
+            () if ![4096, 8192, 16384].contains(&self.layout.page_size.0) => {
+                refuse("layout.page_size", "choose 4096, 8192 or 16384")
+            }
+            () => Ok(()),
+        }
+    }
+
+    /// The values as text, by key path, for tables and reports.
+    pub fn rows(&self) -> BTreeMap<String, String> {
+        let mut rows = BTreeMap::new();
+        let value = serde_json::to_value(self).expect("plain data");
+        flatten("", &value, &mut rows);
+        rows
+    }
+}
+
+fn flatten(path: &str, value: &serde_json::Value, rows: &mut BTreeMap<String, String>) {
+    match value {
+        serde_json::Value::Object(map) => {
+            for (key, value) in map {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                flatten(&path, value, rows);
+            }
+        }
+        serde_json::Value::Null => {}
+        serde_json::Value::String(text) => drop(rows.insert(path.to_string(), text.clone())),
+        other => drop(rows.insert(path.to_string(), other.to_string())),
+    }
+}
