@@ -23,13 +23,14 @@ mod sparse;
 mod stats;
 mod ticket;
 
-pub use buf::AlignedBuf;
+pub use buf::{AlignedBuf, prefer_huge_pages};
 pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, check, flush, read_at, write_at};
 pub use disk::{DiskConfig, Scheduling, Seek};
 pub use error::{DeviceError, OpKind};
 pub use faulty::{Fault, FaultCounts, FaultPlan, Faulty, Rule, When};
 pub use file::{DirLock, FileDevice, Options, sys};
 pub use fixed::FixedConfig;
+pub use flash::FlashModel;
 pub use io::{Io, IoBuf, Op};
 pub use mem::{CutReport, Latency, MemDevice, MemOptions};
 pub use model::{Arrival, Model, ModelOptions, ModelStats, Modelled, Schedule, Timing};
@@ -43,3 +44,7 @@ pub use ticket::{Completion, Ticket};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/device.md")]
 struct Page;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/flash.md")]
+struct FlashPage;

@@ -27,6 +27,9 @@ use varve_rt::{Cost, CpuCosts, sim};
 /// The profiles that come with the program, by name.
 const BUILTIN: &[(&str, &str)] = &[("vm-2core", include_str!("../../../profiles/hosts/vm-2core.toml"))];
 
+/// How far a thread may run ahead of the virtual clock between locks that nobody else wants.
+const SLACK: Duration = Duration::from_micros(1);
+
 /// Most cores and longest hand-off that are taken for meant.
 const MAX_CORES: usize = 4096;
 const MAX_HANDOFF_NS: f64 = 1e6;
@@ -159,6 +162,7 @@ impl HostProfile {
             cores: self.cores,
             lock_handoff: Duration::from_nanos(self.lock_handoff_ns.round() as u64),
             costs: self.costs.clone(),
+            slack: SLACK,
             ..sim::Config::default()
         }
     }

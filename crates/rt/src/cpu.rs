@@ -137,6 +137,34 @@ impl CpuCosts {
     }
 }
 
+/// What processor time went to in a simulation, all threads together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CpuUse {
+    units: [u64; N],
+    /// Moving the words of locks between cores, ns.
+    pub handoff_ns: u64,
+    /// Waiting for holders of locks that ran ahead of the clock (see [`sim::Config::slack`]), ns.
+    pub spin_ns: u64,
+}
+
+impl Default for CpuUse {
+    fn default() -> CpuUse {
+        CpuUse { units: [0; N], handoff_ns: 0, spin_ns: 0 }
+    }
+}
+
+impl CpuUse {
+    #[inline]
+    pub(crate) fn add(&mut self, cost: Cost, n: u64) {
+        self.units[cost as usize] += n;
+    }
+
+    /// Units of `cost` that were charged.
+    pub fn units(&self, cost: Cost) -> u64 {
+        self.units[cost as usize]
+    }
+}
+
 /// Charges `n` units of `cost` to the calling thread, as the simulated host's table says. Nothing on an OS thread, where
 /// the time is real. Never waits.
 #[inline]

@@ -32,7 +32,7 @@ mod time;
 pub use lock_api;
 
 pub use condvar::Condvar;
-pub use cpu::{Cost, CpuCosts, charge};
+pub use cpu::{Cost, CpuCosts, CpuUse, charge};
 pub use event::Event;
 pub use hash::{BuildHasher, FastHasher, HashMap, HashSet};
 pub use local::Local;

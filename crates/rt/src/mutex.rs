@@ -52,7 +52,7 @@ impl RawMutex {
         let sim = sim::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::before_lock();
+            sim::before_lock(self.key());
         }
         let mut backoff = Backoff::new();
         let fresh = self.state.load(Relaxed) & SIM == 0;
@@ -114,7 +114,7 @@ impl RawMutex {
         let sim = sim::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::before_lock();
+            sim::before_lock(self.key());
         }
         let fresh = self.state.load(Relaxed) & SIM == 0;
         let take = |s: u8| (s & LOCKED == 0).then_some((s & !FRESH) | LOCKED | mark);
@@ -129,11 +129,11 @@ impl RawMutex {
     #[inline(never)]
     fn unlock_slow(&self, fair: bool) {
         if sim::active() {
-            sim::before_unlock();
+            sim::before_unlock(self.key());
             if sim::ghost_unlock(self.key()) {
                 return;
             }
-            sim::released(self.key());
+            sim::released(self.key(), true);
         }
         let s = self.state.load(Relaxed);
         assert!(s & LOCKED != 0, "unlock of a mutex that is not locked");

@@ -75,7 +75,7 @@ impl RawRwLock {
         let sim = sim::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::before_lock();
+            sim::before_lock(self.key());
         }
         let what = if kind == WANTS_WRITE { What::Write } else { What::Read };
         let mut backoff = Backoff::new();
@@ -146,7 +146,7 @@ impl RawRwLock {
         let sim = sim::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::before_lock();
+            sim::before_lock(self.key());
         }
         let fresh = self.state.load(Relaxed) & SIM == 0;
         let take = |s: u32| Self::granted(s, kind, false).map(|t| (t & !FRESH) | mark);
@@ -160,15 +160,15 @@ impl RawRwLock {
     /// Settles a simulated thread's charges before it unlocks; true when the lock was only lent to a dying thread.
     #[cold]
     #[inline(never)]
-    fn leaving_in_simulation(&self) -> bool {
+    fn leaving_in_simulation(&self, exclusive: bool) -> bool {
         if !sim::active() {
             return false;
         }
-        sim::before_unlock();
+        sim::before_unlock(self.key());
         if sim::ghost_unlock(self.key()) {
             return true;
         }
-        sim::released(self.key());
+        sim::released(self.key(), exclusive);
         false
     }
 
@@ -217,7 +217,7 @@ impl RawRwLock {
     #[cold]
     #[inline(never)]
     fn unlock_exclusive_slow(&self, fair: bool) {
-        if self.state.load(Relaxed) & SIM != 0 && self.leaving_in_simulation() {
+        if self.state.load(Relaxed) & SIM != 0 && self.leaving_in_simulation(true) {
             return;
         }
         let before = self.state.fetch_and(!WRITER, Release);
@@ -229,7 +229,7 @@ impl RawRwLock {
 
     #[inline]
     fn unlock_shared_with(&self, fair: bool) {
-        if self.state.load(Relaxed) & SIM != 0 && self.leaving_in_simulation() {
+        if self.state.load(Relaxed) & SIM != 0 && self.leaving_in_simulation(false) {
             return;
         }
         let before = self.state.fetch_sub(READER, Release);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::sim::{self, Config};
-use varve_rt::{Cost, CpuCosts, Mutex, charge, now, sleep, spawn};
+use varve_rt::{Cost, CpuCosts, Mutex, RwLock, charge, now, sleep, spawn};
 
 const US: Duration = Duration::from_micros(1);
 
@@ -79,4 +79,103 @@ fn charges_are_deterministic() {
     let (a, b) = (run(5), run(5));
     assert_eq!((a.hash, a.time), (b.hash, b.time));
     assert_ne!(run(6).hash, a.hash);
+}
+
+/// One lock that four threads want `held` out of `held + apart` of their time: virtual time passed, and switches.
+fn one_lock(held: u64, apart: u64, slack: Duration) -> (u64, u64) {
+    let mut costs = CpuCosts::default();
+    costs.set_ns(Cost::ListMove, 1.0);
+    let outcome = sim::run(Config { cores: 4, costs, slack, ..plain(3) }, move || {
+        let m = Arc::new(Mutex::new(0));
+        let t: Vec<_> = (0..4)
+            .map(|i| {
+                let m = m.clone();
+                spawn(format!("taker {i}"), move || {
+                    for _ in 0..2000 {
+                        charge(Cost::ListMove, apart);
+                        let mut g = m.lock();
+                        charge(Cost::ListMove, held);
+                        *g += 1;
+                    }
+                })
+            })
+            .collect();
+        t.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(*m.lock(), 8000);
+    });
+    let passed = (outcome.time.as_nanos() as u64, outcome.switches);
+    outcome.unwrap();
+    passed
+}
+
+/// With a slack, a lock that several threads want behaves as without.
+#[test]
+fn slack_is_exact_at_contested_locks() {
+    for (held, apart) in [(200, 100), (100, 300), (70, 290), (50, 500), (20, 1000), (1, 9)] {
+        let (strict, _) = one_lock(held, apart, Duration::ZERO);
+        let (lax, _) = one_lock(held, apart, US);
+        // It takes the first meeting to find out.
+        let off = lax.abs_diff(strict);
+        assert!(off <= strict / 50 + 1000, "held {held}, apart {apart}: {strict} ns strictly, {lax} ns with slack");
+    }
+}
+
+/// With a slack, locks of one's own and shared access cost no switches.
+#[test]
+fn slack_saves_switches() {
+    let run = |slack| {
+        let mut costs = CpuCosts::default();
+        costs.set_ns(Cost::NodeSearch, 100.0);
+        let outcome = sim::run(Config { cores: 4, costs, slack, ..plain(9) }, || {
+            let root = Arc::new(RwLock::new(()));
+            let t: Vec<_> = (0..4)
+                .map(|i| {
+                    let root = root.clone();
+                    spawn(format!("reader {i}"), move || {
+                        let own = Mutex::new(0);
+                        for _ in 0..1000 {
+                            let g = root.read();
+                            charge(Cost::NodeSearch, 1);
+                            drop(g);
+                            charge(Cost::NodeSearch, 1);
+                            *own.lock() += 1;
+                        }
+                    })
+                })
+                .collect();
+            t.into_iter().for_each(|t| t.join().unwrap());
+        });
+        assert_eq!(outcome.time, 200 * US);
+        assert_eq!(outcome.cpu.units(Cost::NodeSearch), 8000);
+        outcome.switches
+    };
+    let (strict, lax) = (run(Duration::ZERO), run(2 * US));
+    assert!(lax * 5 < strict, "{strict} switches strictly, {lax} with slack");
+}
+
+/// A thread keeps its core while it does not wait: two threads on one core change places once per quantum, not at every lock.
+#[test]
+fn a_core_is_kept_for_a_quantum() {
+    let mut costs = CpuCosts::default();
+    costs.set_ns(Cost::ListMove, 1000.0);
+    let outcome = sim::run(Config { cores: 1, costs, quantum: 100 * US, ..plain(4) }, || {
+        let turns = Arc::new(Mutex::new(Vec::new()));
+        let t: Vec<_> = (0..2)
+            .map(|i| {
+                let turns = turns.clone();
+                spawn(format!("worker {i}"), move || {
+                    for _ in 0..1000 {
+                        charge(Cost::ListMove, 1);
+                        turns.lock().push(i);
+                    }
+                })
+            })
+            .collect();
+        t.into_iter().for_each(|t| t.join().unwrap());
+        let turns = turns.lock();
+        turns.windows(2).filter(|w| w[0] != w[1]).count()
+    });
+    assert_eq!(outcome.time, 2000 * US);
+    let changes = outcome.unwrap();
+    assert!((15..=25).contains(&changes), "{changes} changes in twenty quanta");
 }

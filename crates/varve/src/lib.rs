@@ -26,6 +26,7 @@ pub use crate::core::Broken;
 pub use crate::core::PageChangeStats;
 #[doc(hidden)]
 pub use btree::harness as tree_harness;
+pub use buffer::policy::{Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};
 pub use db::{
     CheckReport, Db, Devices, Durability, Figure, Keyspace, KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME,
     MIN_CACHE_BYTES, Options, Stats, exists,

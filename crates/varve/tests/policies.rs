@@ -252,8 +252,10 @@ fn drive(name: &str, options: PolicyOptions, rng: &mut Rng, slots: usize, mut mo
         match rng.below(12) {
             0..4 if !empty.is_empty() => {
                 let slot = empty.swap_remove(rng.below(empty.len() as u64) as usize);
+                // A page is in one slot at most.
+                let next_page = PageId(1000 * slot as u64 + rng.below(8));
                 let how = if rng.below(3) == 0 { Load::Prefetch } else { Load::Demand };
-                policy.load(slot, PageId(rng.below(1000)), how, CostClass(0), now);
+                policy.load(slot, next_page, how, CostClass(0), now);
                 model.iter_mut().for_each(|m| m.load(slot, how, now));
                 present.push(slot);
             }
@@ -276,8 +278,9 @@ fn drive(name: &str, options: PolicyOptions, rng: &mut Rng, slots: usize, mut mo
                 empty.push(slot);
             }
             10.. => {
+                let incoming = (rng.below(2) == 0).then(|| PageId(1000 * rng.below(slots as u64) + rng.below(8)));
                 let depth = [1, 3, 10, usize::MAX][rng.below(4) as usize];
-                let ask = Ask { depth, resume: rng.below(2) == 0, cold_only: rng.below(2) == 0, incoming: None };
+                let ask = Ask { depth, resume: rng.below(2) == 0, cold_only: rng.below(2) == 0, incoming };
                 let refused: Vec<bool> = (0..slots).map(|_| rng.below(3) == 0).collect();
                 let accept = |slot: Slot| !refused[slot as usize];
                 let mut asked = 0usize;
@@ -344,10 +347,22 @@ fn lru_midpoint_is_the_naive_one() {
         [(37.5, 2, true), (37.5, 2, false), (5.0, 0, true), (95.0, 3, true)]
     {
         let o = MidpointOptions { old_percent, old_time: 500, demand_at_midpoint, old_min: 16, tolerance };
-        agree("lru-midpoint", PolicyOptions { midpoint: o, seed: 0 }, move |slots| {
+        agree("lru-midpoint", PolicyOptions { midpoint: o, ..PolicyOptions::default() }, move |slots| {
             Some(Box::new(NaiveMidpoint::new(slots, o)))
         });
     }
+}
+
+/// Policies with models of their own elsewhere (`paper_policies.rs`, `gd2l.rs`): here the rules that hold for all.
+#[test]
+fn every_policy_keeps_the_rules() {
+    for entry in policy::REGISTRY {
+        agree(entry.name, PolicyOptions::default(), |_| None);
+    }
+    let lru2 = policy::Lru2Options { correlated: 20, history: policy::History::Full };
+    agree("lru-2", PolicyOptions { lru2, ..PolicyOptions::default() }, |_| None);
+    let lirs = policy::LirsOptions { hir_percent: 25.0, stack: None };
+    agree("lirs", PolicyOptions { lirs, ..PolicyOptions::default() }, |_| None);
 }
 
 #[test]

@@ -53,6 +53,16 @@ impl Journal {
         }
     }
 
+    pub(super) fn finish_all(&mut self) {
+        self.entries.clear();
+        self.programs.clear();
+    }
+
+    /// When the last operation under way ends.
+    pub(super) fn last_end(&self) -> u64 {
+        self.entries.iter().map(|(span, _)| span.end).max().unwrap_or(self.now)
+    }
+
     pub(super) fn is_pending(&self, page: Page) -> bool {
         self.programs.get(&page).is_some_and(|end| *end > self.now)
     }
@@ -70,12 +80,12 @@ pub struct NandCut {
 }
 
 impl Nand {
-    /// Cuts the power at `at`: what had ended stays, what had not begun is undone, what was under way is torn. A torn
+    /// Cuts the power at `at`, which may lie ahead of the clock: what had ended stays, what had not begun is undone, what was under way is torn. A torn
     /// program leaves a page that cannot be read, a torn append a random part of its bits (drawn from `seed`), a torn
     /// erase a block that must be erased again.
     pub fn power_cut(&mut self, at: u64, seed: u64) -> NandCut {
         let journal = std::mem::take(&mut self.journal);
-        let at = at.max(journal.now);
+        let (now, at) = (journal.now, at.max(journal.now));
         let mut rng = Rng::from_seed(seed);
         let mut cut = NandCut::default();
         for (span, undo) in journal.entries.into_iter().rev() {
@@ -126,8 +136,8 @@ impl Nand {
                 }
             }
         }
-        self.journal.now = at;
-        self.stop_all(at);
+        self.journal.now = now;
+        self.stop_all(now);
         cut
     }
 

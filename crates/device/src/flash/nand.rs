@@ -271,12 +271,18 @@ impl Nand {
     pub fn read(&mut self, at: u64, page: Page, data: &mut [u8], spare: &mut [u8]) -> Result<Span, FlashError> {
         self.exists(page)?;
         self.fits((0, data.len()), (0, spare.len()))?;
-        let span = self.spend_read(at, page, data.len() + spare.len());
+        let span = self.sense(at, page, data.len() + spare.len())?;
+        self.look(page, data, spare)?;
+        Ok(span)
+    }
+
+    /// Spends the time of a read of `bytes` bytes of a page; fails when the fault plan says so.
+    pub(super) fn sense(&mut self, at: u64, page: Page, bytes: usize) -> Result<Span, FlashError> {
+        let span = self.spend_read(at, page, bytes);
         let due = self.faults.read != 0 && self.counts.reads.is_multiple_of(self.faults.read);
         if due && !self.is_reliable(page.block) {
             return Err(FlashError::Uncorrectable { block: page.block, page: page.page });
         }
-        self.look(page, data, spare)?;
         Ok(span)
     }
 
@@ -538,12 +544,24 @@ impl Nand {
         self.journal.is_pending(page)
     }
 
-    /// Clears gates, buses and counters, as if everything had been done long ago; for a fork that starts a new clock.
-    pub fn reset_clock(&mut self) {
-        self.gates.iter_mut().for_each(|g| *g = Gate::default());
-        self.buses.iter_mut().for_each(|b| *b = Bus::default());
-        self.journal = Journal::default();
+    /// Starts the totals anew.
+    pub fn reset_counts(&mut self) {
+        self.gates.iter_mut().for_each(|g| g.usage = Usage::default());
+        self.buses.iter_mut().for_each(|b| b.usage = Usage::default());
         self.counts = NandCounts::default();
+    }
+
+    /// For a copy that starts a new clock: everything given so far is done, and it is time 0.
+    pub fn restart_clock(&mut self) {
+        self.journal = Journal::default();
+        self.stop_all(0);
+        self.reset_counts();
+    }
+
+    /// Everything given so far is done now: a capacitor has lent the energy.
+    pub(super) fn finish_all(&mut self) {
+        self.journal.finish_all();
+        self.stop_all(self.journal.now);
     }
 
     /// After a power cut: nothing is under way at `now`.

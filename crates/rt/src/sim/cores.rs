@@ -1,22 +1,70 @@
 //! Modelled processors: CPU charges occupy one of the host's cores in virtual time, queueing when all are busy, and a
 //! lock's word costs something to move from core to core.
+//!
+//! A thread keeps its core until it waits, or until its quantum is used up while others queue.
+//!
+//! With a slack, a thread settles at the boundaries of locks only when it has run that far ahead of the clock, or when the
+//! lock is contested: when threads that exclude each other took it within a short time. At such locks time is exact. At
+//! the others a lock remembers when, in its holder's own time, it was left; who takes it earlier in its own time is charged
+//! the difference, as a spin would cost. So holds of a lock never overlap in virtual time.
 
 use super::domain::unwind_if_possible;
 use super::world::{State, Status, Thread, ThreadId, World};
+use crate::cpu::Cost;
 use crate::hash::{HashMap, fold};
 use crate::park::{Parked, What};
 use std::collections::VecDeque;
 
 /// Picoseconds in a nanosecond: charges are kept in the former, the clock in the latter.
-const PS: u64 = 1000;
+pub(super) const PS: u64 = 1000;
+
+/// A lock that two threads took within so many times the slack is contested for as long.
+const WINDOW: u64 = 16;
+
+const NOBODY: ThreadId = ThreadId::MAX;
 
 /// The cores, who queues for them, and where the words of locks are.
 pub(super) struct Cores {
     busy: Vec<bool>,
     free: usize,
     queue: VecDeque<ThreadId>,
-    /// By lock: the core that last took it, and when its word is free to move again.
-    words: HashMap<usize, (usize, u64)>,
+    words: HashMap<usize, Word>,
+}
+
+/// What is known of a lock.
+#[derive(Default)]
+struct Word {
+    /// Who took it last, and when; who took it last exclusively, and when.
+    last: (ThreadId, u64),
+    last_exclusive: (ThreadId, u64),
+    /// Until when it counts as contested.
+    contested: u64,
+    /// The core that last took it.
+    core: usize,
+    /// When its word is free to move again.
+    moved: u64,
+    /// When it was last left by an exclusive holder, and by a shared one, in the holder's own time.
+    left: u64,
+    shared_left: u64,
+}
+
+impl Word {
+    /// A lock that nobody took before; now it is on `core`.
+    fn new(core: usize) -> Word {
+        Word { core, last: (NOBODY, 0), last_exclusive: (NOBODY, 0), ..Word::default() }
+    }
+
+    /// Thread `me` takes the lock at `now`. Another one that took it within `window`, one of them exclusively, contests it.
+    fn note(&mut self, me: ThreadId, exclusive: bool, now: u64, window: u64) {
+        let other = if exclusive { self.last } else { self.last_exclusive };
+        if other.0 != me && other.0 != NOBODY && now < other.1.saturating_add(window) {
+            self.contested = now.saturating_add(window);
+        }
+        self.last = (me, now);
+        if exclusive {
+            self.last_exclusive = (me, now);
+        }
+    }
 }
 
 impl Cores {
@@ -62,6 +110,13 @@ impl World {
         }
     }
 
+    /// Charges by the host's table.
+    #[inline]
+    pub(super) fn charge_cost(&self, cost: Cost, n: u64) {
+        self.used.borrow_mut().add(cost, n);
+        self.add(self.config.costs.ps(cost, n));
+    }
+
     /// The calling thread's own time: the clock and what it has not settled.
     #[inline]
     pub(super) fn local_now(&self) -> u64 {
@@ -76,6 +131,20 @@ impl World {
         }
     }
 
+    /// As [`World::settle`], at a boundary of the lock `key`: a thread within its slack goes on, unless others want the lock.
+    #[inline]
+    pub(super) fn settle_lax(&self, key: usize) {
+        let pending = self.current().pending.get();
+        if pending >= self.lax || (pending >= PS && self.contested(key)) {
+            self.settle_now();
+        }
+    }
+
+    /// Whether several threads took the lock lately, in a way that they could have met.
+    fn contested(&self, key: usize) -> bool {
+        self.lax <= PS || self.state.borrow().cores.words.get(&key).is_some_and(|w| w.contested > self.local_now())
+    }
+
     #[cold]
     fn settle_now(&self) {
         let me = self.current();
@@ -86,31 +155,36 @@ impl World {
         // What is less than a nanosecond stays.
         let mut left = me.pending.get() / PS;
         me.pending.set(me.pending.get() % PS);
-        let mut held = None;
         while left > 0 && !me.dying.get() {
-            let Some(core) = held.take().or_else(|| self.acquire_core(me)) else { break };
-            me.core.set(core);
-            // With nobody queueing there is no reason to stop at the quantum; but look again after each.
-            let slice = left.min(quantum);
-            left -= slice;
-            self.occupy(me, self.clock.get().saturating_add(slice));
-            if me.dying.get() {
-                break;
+            if !me.on_core.get() {
+                if !self.acquire_core(me) {
+                    break;
+                }
+                me.used.set(0);
             }
-            if left > 0 && self.state.borrow().cores.queue.is_empty() {
-                held = Some(core);
-            } else {
-                self.release_core(&mut self.state.borrow_mut(), core);
+            let slice = left.min(quantum - me.used.get());
+            left -= slice;
+            me.used.set(me.used.get() + slice);
+            self.occupy(me, self.clock.get().saturating_add(slice));
+            if me.used.get() >= quantum && !me.dying.get() {
+                // With nobody queueing there is no reason to stop; but look again after each quantum.
+                me.used.set(0);
+                let state = &mut *self.state.borrow_mut();
+                if !state.cores.queue.is_empty() {
+                    self.leave_core(state, me);
+                }
             }
         }
     }
 
-    /// A core, waiting for one; `None` in a thread that is dying.
-    fn acquire_core(&self, me: &Thread) -> Option<usize> {
+    /// A core, waiting for one; false in a thread that is dying.
+    fn acquire_core(&self, me: &Thread) -> bool {
         {
             let state = &mut *self.state.borrow_mut();
             if let Some(core) = state.cores.take(me.core.get()) {
-                return Some(core);
+                me.core.set(core);
+                me.on_core.set(true);
+                return true;
             }
             me.waits_for(What::Core, 0, None);
             me.status.set(Status::CoreQueue);
@@ -118,8 +192,8 @@ impl World {
             state.cores.queue.push_back(me.id);
         }
         self.switch();
-        // Whoever released it has set our core.
-        (!me.dying.get()).then(|| me.core.get())
+        // Whoever left it has set our core.
+        !me.dying.get()
     }
 
     /// Holds the core until the clock shows `until`.
@@ -140,11 +214,17 @@ impl World {
         self.switch();
     }
 
-    /// Gives the core to the next in the queue, or back.
-    fn release_core(&self, state: &mut State, core: usize) {
+    /// The thread is about to wait, or has ended: its core, if it has one, goes to the next in the queue, or back.
+    pub(super) fn leave_core(&self, state: &mut State, t: &Thread) {
+        if !t.on_core.replace(false) {
+            return;
+        }
+        let core = t.core.get();
         match state.cores.queue.pop_front() {
             Some(id) => {
-                self.thread(state, id).core.set(core);
+                let next = self.thread(state, id);
+                next.core.set(core);
+                next.on_core.set(true);
                 self.wake(state, id, Parked::Unparked(0));
             }
             None => {
@@ -157,45 +237,55 @@ impl World {
 
     /// Takes a thread that is about to die off its core or out of the queue for one.
     pub(super) fn off_core(&self, state: &mut State, t: &Thread) {
-        match t.status.get() {
-            Status::OnCore => self.release_core(state, t.core.get()),
-            // It may have fired already, or have been given a core it has not begun to use.
-            Status::Ready if t.last_wait().0 == What::Core => self.release_core(state, t.core.get()),
-            Status::CoreQueue => state.cores.queue.retain(|&id| id != t.id),
-            _ => {}
+        if t.status.get() == Status::CoreQueue {
+            state.cores.queue.retain(|&id| id != t.id);
         }
+        self.leave_core(state, t);
     }
 
-    /// Books a lock to the calling thread, and charges the move of its word between cores.
+    /// Books a lock to the calling thread; charges the wait for a holder that ran ahead of the clock, and the move of the
+    /// lock's word between cores.
     pub(super) fn took_lock(&self, key: usize, exclusive: bool, fresh: bool) {
         let me = self.current();
         let state = &mut *self.state.borrow_mut();
         if exclusive {
             state.owners.insert(key, me.id);
         }
-        let handoff = u64::try_from(self.config.lock_handoff.as_nanos()).unwrap_or(u64::MAX);
-        if handoff == 0 {
+        if !self.words {
             return;
         }
         if fresh {
             state.cores.words.remove(&key);
         }
-        let now = self.clock.get();
+        let now = self.local_now();
         let core = me.core.get();
-        if core == usize::MAX {
-            // Has never been charged anything: not on any core.
-            return;
+        let word = state.cores.words.entry(key).or_insert_with(|| Word::new(core));
+        word.note(me.id, exclusive, now, self.lax / PS * WINDOW);
+        let mut start = now.max(if exclusive { word.left.max(word.shared_left) } else { word.left });
+        let mut used = self.used.borrow_mut();
+        used.spin_ns += start - now;
+        // A thread that has never been charged anything is not on any core.
+        if word.core != core && core != usize::MAX {
+            let moved = word.moved.max(start).saturating_add(self.handoff);
+            used.handoff_ns += moved - start;
+            start = moved;
+            (word.core, word.moved) = (core, start);
         }
-        let word = state.cores.words.entry(key).or_insert((core, now));
-        if word.0 != core {
-            let done = word.1.max(now).saturating_add(handoff);
-            *word = (core, done);
-            me.pending.set(me.pending.get().saturating_add((done - now).saturating_mul(PS)));
-        }
+        me.pending.set(me.pending.get().saturating_add((start - now).saturating_mul(PS)));
     }
 
     /// The calling thread is about to release the lock.
-    pub(super) fn released_lock(&self, key: usize) {
-        self.state.borrow_mut().owners.remove(&key);
+    pub(super) fn released_lock(&self, key: usize, exclusive: bool) {
+        let state = &mut *self.state.borrow_mut();
+        if exclusive {
+            state.owners.remove(&key);
+        }
+        // Only who may run ahead of the clock leaves a lock at another time than the clock's.
+        if self.lax > PS
+            && let Some(word) = state.cores.words.get_mut(&key)
+        {
+            let left = if exclusive { &mut word.left } else { &mut word.shared_left };
+            *left = (*left).max(self.local_now());
+        }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use hook::panic_place;
 pub(crate) use waits::{park, sleep, spin, unpark, yield_now};
 pub(crate) use world::{ThreadId, joined, spawn};
 
-use crate::cpu::{Cost, CpuCosts};
+use crate::cpu::{Cost, CpuCosts, CpuUse};
 use crate::local::Table;
 use crate::rng::splitmix;
 use crate::time::Instant;
@@ -48,6 +48,9 @@ pub struct Config {
     pub lock_handoff: Duration,
     /// What the engine's work costs on the modelled host; see [`charge`](crate::charge). Zero: no time.
     pub costs: CpuCosts,
+    /// How far a thread may run ahead of the clock before it settles its charges at a lock or unlock; zero: not at all.
+    /// Waits, sends, I/O and locks that several threads want always settle. See `docs/host.md` for what it blurs; it saves most switches.
+    pub slack: Duration,
     /// A thread that computes longer than this lets a waiting one have its core.
     pub quantum: Duration,
     /// When only daemons have run for this long, and nobody else has a time to wait for, the simulation is stuck.
@@ -67,6 +70,7 @@ impl Default for Config {
             stack_size: None,
             lock_handoff: Duration::ZERO,
             costs: CpuCosts::default(),
+            slack: Duration::ZERO,
             quantum: Duration::from_millis(4),
             patience: Duration::from_secs(60),
             limit: None,
@@ -88,6 +92,8 @@ pub struct Outcome<T> {
     pub time: Duration,
     /// Switches between threads.
     pub switches: u64,
+    /// What processor time went to, as far as it was charged by the host's table.
+    pub cpu: CpuUse,
 }
 
 impl<T> Outcome<T> {
@@ -223,7 +229,7 @@ pub(crate) fn charge(cost: Cost, n: u64) {
     if let Some(w) = world()
         && w.costed
     {
-        w.add(w.config.costs.ps(cost, n));
+        w.charge_cost(cost, n);
     }
 }
 
@@ -237,21 +243,26 @@ pub fn thread_number() -> Option<u32> {
     world().map(|w| w.current().id)
 }
 
-pub(crate) fn before_lock() {
-    boundary();
+pub(crate) fn before_lock(key: usize) {
+    boundary(key);
 }
 
-pub(crate) fn before_unlock() {
-    boundary();
+pub(crate) fn before_unlock(key: usize) {
+    boundary(key);
 }
 
 pub(crate) fn before_send() {
-    boundary();
-}
-
-fn boundary() {
     if let Some(w) = world() {
         w.settle();
+        if w.config.chaos {
+            w.chaos_point();
+        }
+    }
+}
+
+fn boundary(key: usize) {
+    if let Some(w) = world() {
+        w.settle_lax(key);
         if w.config.chaos {
             w.chaos_point();
         }
@@ -265,9 +276,9 @@ pub(crate) fn after_lock(key: usize, exclusive: bool, fresh: bool) {
     }
 }
 
-pub(crate) fn released(key: usize) {
+pub(crate) fn released(key: usize, exclusive: bool) {
     if let Some(w) = world() {
-        w.released_lock(key);
+        w.released_lock(key, exclusive);
     }
 }
 

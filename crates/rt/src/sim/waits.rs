@@ -36,6 +36,7 @@ pub(crate) fn park(
         me.status.set(Status::Waiting);
         me.epoch.set(me.epoch.get() + 1);
         me.woken.set(None);
+        w.leave_core(state, me);
         let spare = &mut state.spare;
         let queue = state.queues.entry(wait.key).or_insert_with(|| spare.pop().unwrap_or_default());
         queue.push_back((me.id, wait.token));
@@ -48,7 +49,7 @@ pub(crate) fn park(
     w.switch();
     let how = me.woken.take();
     me.timed_off(w);
-    w.add(w.config.costs.ps(Cost::Park, 1));
+    w.charge_cost(Cost::Park, 1);
     if let Some(Parked::Unparked(token)) = how {
         return Parked::Unparked(token);
     }
@@ -60,6 +61,9 @@ pub(crate) fn park(
 /// See [`crate::park::unpark_filter`].
 pub(crate) fn unpark(key: usize, mut filter: impl FnMut(usize) -> Pick, callback: impl FnOnce(Woken) -> usize) {
     let w = world().expect("in a simulation");
+    if w.state.borrow().queues.contains_key(&key) {
+        w.settle();
+    }
     let _quiet = Quiet::new();
     let queue = w.state.borrow_mut().queues.remove(&key);
     let Some(mut queue) = queue else {
@@ -74,7 +78,7 @@ pub(crate) fn unpark(key: usize, mut filter: impl FnMut(usize) -> Pick, callback
         queue.pop_front();
         woken.push(id);
     }
-    w.add(w.config.costs.ps(Cost::Unpark, woken.len() as u64));
+    w.charge_cost(Cost::Unpark, woken.len() as u64);
     let fair = !w.config.chaos || w.dice.borrow_mut().below(2) == 0;
     let token = callback(Woken { count: woken.len(), more: !queue.is_empty(), fair });
     let state = &mut *w.state.borrow_mut();
@@ -120,6 +124,7 @@ pub(crate) fn yield_now() -> bool {
             w.pause(me, What::Yield, w.clock.get() + YIELD_NS);
         } else {
             me.yields.set(me.yields.get() + 1);
+            w.leave_core(&mut w.state.borrow_mut(), me);
             w.requeue(me);
         }
     }
@@ -147,6 +152,7 @@ impl World {
         {
             let state = &mut *self.state.borrow_mut();
             me.waits_for(what, 0, None);
+            self.leave_core(state, me);
             if self.idle_until(state, me, at) {
                 self.clock.set(at);
                 state.progress = at;

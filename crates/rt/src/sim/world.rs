@@ -3,10 +3,11 @@
 //! Everything here is touched by one OS thread only. Threads are reached through raw pointers to records whose fields
 //! are cells, valid from `spawn` until the record is freed at the end of the run of that thread.
 
-use super::cores::Cores;
+use super::cores::{Cores, PS};
 use super::report::{Failure, StuckReport};
 use super::stack;
 use super::{CHAOTIC, Config, Outcome, SIMULATIONS, WORLD};
+use crate::cpu::CpuUse;
 use crate::hash::{HashMap, fold};
 use crate::local::Table;
 use crate::park::{Caller, Parked, What};
@@ -67,7 +68,11 @@ pub(super) struct Thread {
     pub(super) timed: Cell<bool>,
     /// CPU charges not settled yet, ps.
     pub(super) pending: Cell<u64>,
+    /// The core it is on, or was on last.
     pub(super) core: Cell<usize>,
+    pub(super) on_core: Cell<bool>,
+    /// Of its quantum, ns.
+    pub(super) used: Cell<u64>,
     pub(super) yields: Cell<u32>,
     pub(super) seeds: Cell<u64>,
     pub(super) locals: RefCell<Table>,
@@ -129,6 +134,13 @@ pub(crate) struct World {
     pub(super) config: Config,
     /// The host's costs are not all zero.
     pub(super) costed: bool,
+    /// Charges, ps, at which a boundary of a lock settles.
+    pub(super) lax: u64,
+    /// Config's lock hand-off, ns.
+    pub(super) handoff: u64,
+    /// Something has to be known of each lock.
+    pub(super) words: bool,
+    pub(super) used: RefCell<CpuUse>,
     pub(super) clock: Cell<u64>,
     pub(super) hash: Cell<u64>,
     pub(super) switches: Cell<u64>,
@@ -200,6 +212,8 @@ pub(crate) fn joined(id: ThreadId) {
 impl World {
     fn new(config: Config) -> World {
         let mut rng = Rng::from_seed(config.seed ^ 0x7661_7276_655f_7274);
+        let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        let (slack, handoff) = (ns(config.slack), ns(config.lock_handoff));
         let chaos_rate = [2, 4, 16, 64][rng.below(4) as usize];
         let chaos_hold = [0, 2_000, 100_000, 5_000_000][rng.below(4) as usize];
         World {
@@ -233,6 +247,10 @@ impl World {
                 progress: 0,
             }),
             costed: !config.costs.is_zero(),
+            lax: slack.saturating_mul(PS).max(PS),
+            handoff,
+            words: handoff > 0 || slack > 0,
+            used: RefCell::default(),
             config,
         }
     }
@@ -288,6 +306,8 @@ impl World {
             timed: Cell::new(false),
             pending: Cell::new(0),
             core: Cell::new(usize::MAX),
+            on_core: Cell::new(false),
+            used: Cell::new(0),
             yields: Cell::new(0),
             seeds: Cell::new(seeds),
             locals: RefCell::new(Vec::new()),
@@ -349,6 +369,7 @@ impl World {
                     self.main_ended.set(true);
                 }
                 let mut state = self.state.borrow_mut();
+                self.leave_core(&mut state, thread);
                 state.threads[id as usize] = std::ptr::null();
                 self.note(0x454e ^ u64::from(id));
                 drop(state);
@@ -401,6 +422,7 @@ impl World {
             hash: self.hash.get(),
             time: Duration::from_nanos(self.clock.get()),
             switches: self.switches.get(),
+            cpu: self.used.into_inner(),
         }
     }
 

@@ -105,7 +105,7 @@ impl Tree {
 
     /// The leaf that covers `key`, latched shared.
     #[inline]
-    pub(super) fn leaf(&self, key: &[u8]) -> Result<PageRead<'_>> {
+    pub(crate) fn leaf(&self, key: &[u8]) -> Result<PageRead<'_>> {
         self.leaf_at(Target::Key(key), None)
     }
 

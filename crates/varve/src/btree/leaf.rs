@@ -99,6 +99,67 @@ pub(crate) fn prepare(bytes: &[u8], key: &[u8], room: usize) -> Result<(), Damag
     if node.gap() < room || !key.starts_with(node.prefix()) { node.validate() } else { Ok(()) }
 }
 
+/// What a leaf has to take: the writes of a commit to it, looked at one by one before the first is made. The leaf covers their keys.
+pub(crate) struct Intake<'a> {
+    node: Node<'a>,
+    /// Bytes that the writes so far add to the leaf.
+    need: usize,
+    /// Bytes that it may take: the least of what there is for each of their keys.
+    room: usize,
+    /// Bytes of gap that they use while nothing is rebuilt.
+    gap: usize,
+    /// A key breaks the prefix.
+    rebuild: bool,
+}
+
+impl<'a> Intake<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Result<Intake<'a>, Damage> {
+        Ok(Intake { node: Node::parse(bytes)?, need: 0, room: usize::MAX, gap: 0, rebuild: false })
+    }
+
+    /// Whether the leaf covers `key`, which lies beyond one that it covers.
+    #[inline]
+    pub(crate) fn covers_too(&self, key: &[u8]) -> bool {
+        self.node.high().is_none_or(|high| key < high)
+    }
+
+    /// Adds a write: `value` is the length that the cell's value will have, none for a deletion. Returns what the leaf holds for the key now.
+    #[inline]
+    pub(crate) fn add(&mut self, key: &[u8], value: Option<usize>) -> Result<Option<ValueRef<'a>>, Damage> {
+        charge(Cost::NodeSearch, 1);
+        let old = match self.node.search_covered(key)? {
+            (pos, true) => Some(value_of(self.node.leaf_cell(pos)?)?),
+            _ => None,
+        };
+        let Some(value) = value else { return Ok(old) };
+        let cell = SLOT + key.len() + 2 + value;
+        let more = match old {
+            None => cell,
+            Some(ValueRef::Inline(old)) => value.saturating_sub(old.len()),
+            Some(ValueRef::Overflow(_)) => value.saturating_sub(OverflowRef::LEN),
+        };
+        if more > 0 {
+            self.need += more;
+            self.gap += cell;
+            self.room = self.room.min(self.node.room_for(key));
+            self.rebuild |= !key.starts_with(self.node.prefix());
+        }
+        Ok(old)
+    }
+
+    /// Whether the leaf has room for the writes so far.
+    #[inline]
+    pub(crate) fn fits(&self) -> bool {
+        self.need <= self.room
+    }
+
+    /// Makes sure that making the writes will not find damage: a leaf that will have to be rebuilt is looked at in full.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Damage> {
+        if self.rebuild || self.gap > self.node.gap() { self.node.validate() } else { Ok(()) }
+    }
+}
+
 fn value_of<'a>(cell: LeafCell<'a>) -> Result<ValueRef<'a>, Damage> {
     if cell.overflow {
         return OverflowRef::decode(cell.value)

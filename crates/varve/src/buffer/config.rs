@@ -136,6 +136,36 @@ impl PoolConfig {
         PoolConfig { instances, cleaner, ..self }
     }
 
+    /// The same pool under another policy, in no more memory: what the policy remembers of other pages is paid with frames.
+    pub fn with_policy(self, replacement: &'static str, policy: PolicyOptions) -> PoolConfig {
+        let budget = self.memory_bytes();
+        let mut config = PoolConfig { replacement, policy, ..self };
+        while config.memory_bytes() > budget && config.frames > 8 * config.instances {
+            let over = (config.memory_bytes() - budget).div_ceil(config.frame_bytes());
+            config.frames = config.frames.saturating_sub(over).max(8 * config.instances);
+        }
+        config.with_instances_of_frames()
+    }
+
+    /// What is per instance never exceeds what the instance has.
+    fn with_instances_of_frames(mut self) -> PoolConfig {
+        let (scan_depth, free_target) = depths(self.frames, self.instances);
+        self.cleaner.scan_depth = self.cleaner.scan_depth.min(scan_depth);
+        self.cleaner.free_target = self.cleaner.free_target.min(free_target);
+        self.cleaner.free_low = self.cleaner.free_low.min(self.cleaner.free_target);
+        self
+    }
+
+    /// Bytes per frame: the page and everything that is kept for it.
+    fn frame_bytes(&self) -> usize {
+        let policy = policy::find(self.replacement).map_or(POLICY_BYTES, |p| match (p.ghosts)(&self.policy) {
+            ghosts if ghosts.is_finite() => p.slot_bytes(&self.policy),
+            // Refused by `validate`.
+            _ => POLICY_BYTES,
+        });
+        self.page_size + FRAME_BYTES - POLICY_BYTES + policy
+    }
+
     /// Defaults for a pool that takes at most `bytes` of memory, everything counted; at least 16 frames.
     pub fn with_memory(page_size: usize, bytes: usize) -> PoolConfig {
         let mut frames = bytes / (page_size + FRAME_BYTES);
@@ -152,7 +182,7 @@ impl PoolConfig {
     /// Memory that the pool takes, bytes: arena, frames, page table, policy, dirty list, staging and hit buffers.
     pub fn memory_bytes(&self) -> usize {
         let hits = self.instances * HIT_STRIPES * (self.hit_buffer * 8 + 64);
-        self.frames * (self.page_size + FRAME_BYTES) + self.staging_pages * self.page_size + hits + ARENA_SLACK
+        self.frames * self.frame_bytes() + self.staging_pages * self.page_size + hits + ARENA_SLACK
     }
 
     /// Checks that the values make sense together; the error says which does not.
@@ -164,6 +194,10 @@ impl PoolConfig {
             (self.frames >= 8 * self.instances, "a pool needs at least 8 frames per instance"),
             (self.frames < 1 << 31, "a pool has at most 2^31 frames"),
             (policy::find(self.replacement).is_some(), "replacement names no policy"),
+            (
+                policy::find(self.replacement).is_none_or(|p| (p.ghosts)(&self.policy).is_finite()),
+                "policy: in a pool the history of lru-2 and the stack of lirs must be bounded",
+            ),
             (victim::find(self.victim).is_some(), "victim names no strategy"),
             (
                 self.victim != "clean-first" || c.kind != CleanerKind::Off,
@@ -198,7 +232,10 @@ fn depths(frames: usize, instances: usize) -> (usize, usize) {
 const ARENA_SLACK: usize = 16 * 1024;
 
 /// Bytes per frame beside the page: frame, page table (up to four heads a frame), policy (lists and times), dirty set.
-const FRAME_BYTES: usize = size_of::<Frame>() + 4 * size_of::<AtomicU32>() + 48 + 48;
+const FRAME_BYTES: usize = size_of::<Frame>() + 4 * size_of::<AtomicU32>() + POLICY_BYTES + 48;
+
+/// The policy's part of that, where it remembers resident pages only.
+const POLICY_BYTES: usize = 48;
 
 #[cfg(test)]
 mod tests {
@@ -215,6 +252,21 @@ mod tests {
             }
         }
         assert_eq!(PoolConfig::with_memory(16384, 0).frames, 16, "the least that works");
+    }
+
+    #[test]
+    fn a_policy_that_remembers_pays_with_frames() {
+        let plain = PoolConfig::with_memory(4096, 16 << 20);
+        for entry in policy::REGISTRY {
+            let config = plain.clone().with_policy(entry.name, PolicyOptions::default());
+            config.validate().unwrap();
+            assert!(config.memory_bytes() <= plain.memory_bytes(), "{}", entry.name);
+            assert!(config.frames > plain.frames * 9 / 10, "{}: {} frames", entry.name, config.frames);
+            assert_eq!(config.frames < plain.frames, (entry.ghosts)(&config.policy) > 0.0, "{}", entry.name);
+        }
+        let lru2 = policy::Lru2Options { history: policy::History::Full, ..policy::Lru2Options::default() };
+        let config = plain.with_policy("lru-2", PolicyOptions { lru2, ..PolicyOptions::default() });
+        assert!(config.validate().unwrap_err().contains("bounded"));
     }
 
     #[test]

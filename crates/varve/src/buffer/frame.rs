@@ -252,6 +252,7 @@ impl Arena {
         if raw.is_null() {
             handle_alloc_error(layout);
         }
+        varve_device::prefer_huge_pages(raw, layout.size());
         let base = raw.wrapping_add(raw.align_offset(Self::ALIGN));
         Arena { raw, layout, base }
     }

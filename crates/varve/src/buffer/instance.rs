@@ -45,8 +45,11 @@ pub(super) struct Instance {
 
 impl Instance {
     /// An instance over frames at the given addresses.
-    pub(super) fn new(config: &PoolConfig, data: impl Iterator<Item = *mut u8>) -> Instance {
-        let frames: Box<[Frame]> = data.map(Frame::new).collect();
+    pub(super) fn new(config: &PoolConfig, data: impl ExactSizeIterator<Item = *mut u8>) -> Instance {
+        let mut frames = Vec::with_capacity(data.len());
+        varve_device::prefer_huge_pages(frames.as_ptr(), data.len() * size_of::<Frame>());
+        frames.extend(data.map(Frame::new));
+        let frames = frames.into_boxed_slice();
         let count = frames.len();
         let entry = policy::find(config.replacement).expect("the configuration was validated");
         let lists = Lists {

@@ -170,13 +170,14 @@ fn pool_config(options: &Options, plan: &Plan) -> Result<PoolConfig> {
     if options.pool_frames > 0 {
         config = PoolConfig::new(config.page_size, options.pool_frames);
     }
-    config.replacement = crate::buffer::policy_name(&options.replacement).ok_or_else(|| {
+    let replacement = crate::buffer::policy_name(&options.replacement).ok_or_else(|| {
         Error::Invalid(format!(
             "no replacement policy {:?}; there are: {}",
             options.replacement,
             crate::buffer::policy_names()
         ))
     })?;
+    config = config.with_policy(replacement, options.policy);
     if options.pool_instances > 0 {
         config.instances = options.pool_instances;
     }

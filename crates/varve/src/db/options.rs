@@ -1,5 +1,6 @@
 //! What a user can choose: the layout when a database is created, and options each time it is opened.
 
+use crate::buffer::policy::PolicyOptions;
 use crate::core::Broken;
 use crate::error::{Error, Result};
 use std::path::PathBuf;
@@ -79,6 +80,8 @@ pub struct Options {
     pub pool_instances: usize,
     /// Replacement policy, by its registered name.
     pub replacement: String,
+    /// Options of the replacement policies; each takes what concerns it.
+    pub policy: PolicyOptions,
     /// Background page writers.
     pub cleaners: bool,
     /// Bypass the operating system's cache where the file system allows.
@@ -102,6 +105,7 @@ impl Default for Options {
             log_max_bytes: 4 << 30,
             pool_instances: 0,
             replacement: "lru-midpoint".to_string(),
+            policy: PolicyOptions::default(),
             cleaners: true,
             direct_io: true,
             pool_frames: 0,

@@ -14,8 +14,9 @@ use super::Manager;
 use super::count;
 use super::registry::{Saving, Snapshots};
 use super::version::OldValue;
+use crate::btree::leaf::Intake;
 use crate::btree::{CellValue, OverflowRef, Tree, ValueRef, corrupt, leaf, overflow};
-use crate::buffer::{PagePin, PageWrite};
+use crate::buffer::{PagePin, PageRead, PageWrite};
 use crate::core::Core;
 use crate::db::Durability;
 use crate::error::{Error, Result};
@@ -40,26 +41,14 @@ impl Op<'_> {
         self.value.is_some_and(|v| v.len() > self.tree.max_inline(self.key.len()))
     }
 
-    /// Bytes that the leaf's cell will hold as the value.
-    fn cell_value_len(&self) -> usize {
-        match self.value {
-            Some(_) if self.is_long() => OverflowRef::LEN,
-            Some(value) => value.len(),
-            None => 0,
-        }
+    /// Bytes that the leaf's cell will hold as the value; none for a deletion.
+    fn cell_value_len(&self) -> Option<usize> {
+        self.value.map(|value| if self.is_long() { OverflowRef::LEN } else { value.len() })
     }
 
-    /// Bytes of room that the write needs in a leaf that holds `old` for the key.
-    fn need(&self, old: Option<ValueRef<'_>>) -> usize {
-        if self.value.is_none() {
-            return 0;
-        }
-        let old = match old {
-            None => return leaf::cell_size(self.key, &CellValue::Inline(&[])) + self.cell_value_len(),
-            Some(ValueRef::Inline(value)) => value.len(),
-            Some(ValueRef::Overflow(_)) => OverflowRef::LEN,
-        };
-        self.cell_value_len().saturating_sub(old)
+    /// Bytes of room that the write needs in a leaf without the key.
+    fn need(&self) -> usize {
+        self.cell_value_len().map_or(0, |len| leaf::cell_size(self.key, &CellValue::Inline(&[])) + len)
     }
 }
 
@@ -77,6 +66,17 @@ pub(super) struct Done {
 struct Leaf<'a> {
     pin: PagePin<'a>,
     ops: Range<usize>,
+    /// What was found when it was looked at, and the leaf's LSN then: as long as that is its LSN, the leaf is the same.
+    seen: Option<(Lsn, LongValues)>,
+}
+
+/// Long values that writes (by place) replace.
+type LongValues = Vec<(usize, OverflowRef)>;
+
+/// What a look at a leaf for a run of writes shows.
+enum Look {
+    Fits(LongValues),
+    Full,
 }
 
 /// A long value that will be replaced or deleted.
@@ -92,7 +92,7 @@ enum Attempt<'a> {
     /// A leaf changed between pinning and latching.
     Moved,
     /// Long values that are going to be replaced, of which something is not known yet.
-    Unknown(Vec<(usize, OverflowRef)>, Group<'a>),
+    Unknown(LongValues, Group<'a>),
 }
 
 struct Run<'a> {
@@ -189,67 +189,65 @@ impl<'a> Run<'a> {
     }
 
     fn pin_leaf(&self, at: usize) -> Result<Leaf<'a>> {
-        let op = &self.ops[at];
-        let tree = op.tree;
-        loop {
-            let pin = tree.leaf_for_write(op.key, 0)?;
-            let (covered, fits) = {
-                let page = pin.read();
-                if !leaf::covers(page.bytes(), tree.keyspace(), op.key) {
-                    continue;
-                }
-                let covered = self.covered(page.bytes(), at);
-                (covered, self.fits(page.bytes(), page.id(), at..at + covered)?)
-            };
-            if fits {
-                return Ok(Leaf { pin, ops: at..at + covered });
+        let tree = self.ops[at].tree;
+        let covered = {
+            let page = tree.leaf(self.ops[at].key)?;
+            let covered = self.covered(&page, at)?;
+            if let Look::Fits(long) = self.look(page.bytes(), page.id(), at..at + covered)? {
+                return Ok(Leaf { pin: page.pin(), ops: at..at + covered, seen: Some((page.lsn(), long)) });
             }
-            // The exact need was too much; what a division is told is an upper bound. More than a page of writes fits into
-            // no leaf, so the rest is not told.
-            let mut sum = 0;
-            let told = self.ops[at..at + covered].iter().map(|op| (op.key, op.need(None)));
-            let sizes: Vec<(&[u8], usize)> = told
-                .take_while(|(_, size)| {
-                    let more = sum <= self.core.page_size();
-                    sum += size;
-                    more
-                })
-                .collect();
-            drop(pin);
-            let (pin, taken) = tree.leaf_for_writes(&sizes)?;
-            return Ok(Leaf { pin, ops: at..at + taken });
-        }
+            covered
+        };
+        // The exact need was too much; what a division is told is an upper bound. More than a page of writes fits into
+        // no leaf, so the rest is not told.
+        let mut sum = 0;
+        let told = self.ops[at..at + covered].iter().map(|op| (op.key, op.need()));
+        let sizes: Vec<(&[u8], usize)> = told
+            .take_while(|(_, size)| {
+                let more = sum <= self.core.page_size();
+                sum += size;
+                more
+            })
+            .collect();
+        let (pin, taken) = tree.leaf_for_writes(&sizes)?;
+        Ok(Leaf { pin, ops: at..at + taken, seen: None })
     }
 
-    /// How many writes from `at` on the leaf covers.
-    fn covered(&self, bytes: &[u8], at: usize) -> usize {
+    /// How many writes from `at` on the leaf covers, of which it covers the first.
+    fn covered(&self, page: &PageRead<'_>, at: usize) -> Result<usize> {
         let keyspace = self.ops[at].tree.keyspace();
-        let same = self.ops[at..].partition_point(|op| op.tree.keyspace() == keyspace);
-        let covers = |op: &Op<'_>| leaf::covers(bytes, keyspace, op.key);
+        let leaf = Intake::new(page.bytes()).map_err(self.damaged(at, page.id()))?;
+        let covers = |op: &Op<'_>| op.tree.keyspace() == keyspace && leaf.covers_too(op.key);
         // Usually one, or all that are left.
-        if same > 1 && covers(&self.ops[at + same - 1]) {
-            return same;
+        if !self.ops.get(at + 1).is_some_and(covers) {
+            return Ok(1);
         }
-        1 + self.ops[at + 1..at + same].partition_point(covers)
+        let same = self.ops[at..].partition_point(|op| op.tree.keyspace() == keyspace);
+        if covers(&self.ops[at + same - 1]) {
+            return Ok(same);
+        }
+        Ok(1 + self.ops[at + 1..at + same].partition_point(covers))
     }
 
-    /// Whether the leaf has room for these writes, all of which it covers.
-    fn fits(&self, bytes: &[u8], page: PageId, ops: Range<usize>) -> Result<bool> {
-        let (mut need, mut room) = (0, usize::MAX);
+    /// Whether the leaf has room for these writes, all of which it covers, and is sound enough to take them; which long values
+    /// they replace.
+    fn look(&self, bytes: &[u8], page: PageId, ops: Range<usize>) -> Result<Look> {
+        let first = ops.start;
+        let mut intake = Intake::new(bytes).map_err(self.damaged(first, page))?;
+        let mut long = Vec::new();
         for at in ops {
             let op = &self.ops[at];
-            let old = leaf::get(bytes, op.key).map_err(self.damaged(at, page))?;
-            let more = op.need(old);
-            if more > 0 {
-                need += more;
-                room = room.min(leaf::room_for(bytes, op.key));
-                // A leaf at the end of the tree covers all that is left of a long run of writes: do not look at it all.
-                if need > room {
-                    return Ok(false);
-                }
+            let old = intake.add(op.key, op.cell_value_len()).map_err(self.damaged(at, page))?;
+            if let Some(ValueRef::Overflow(reference)) = old {
+                long.push((at, reference));
+            }
+            // A leaf at the end of the tree covers all that is left of a long run of writes: do not look at it all.
+            if !intake.fits() {
+                return Ok(Look::Full);
             }
         }
-        Ok(true)
+        intake.check().map_err(self.damaged(first, page))?;
+        Ok(Look::Fits(long))
     }
 
     /// Most bytes that the group's record can take.
@@ -290,12 +288,9 @@ impl<'a> Run<'a> {
     ) -> Result<Attempt<'a>> {
         let ids = reserved.map_or(&[][..], |r| r.ids());
         let values = self.place_long_values(&mut group, ids)?;
-        let Some(latched) = self.latch(leaves)? else { return Ok(Attempt::Moved) };
         let mut unknown = Vec::new();
-        for (page, leaf) in latched.iter().zip(leaves) {
-            let found = self.inspect(page, leaf.ops.clone())?;
-            unknown.extend(found.into_iter().filter(|&(op, r)| self.known(op, r).is_none()));
-        }
+        let Some(latched) = self.latch(leaves, &mut unknown)? else { return Ok(Attempt::Moved) };
+        unknown.retain(|&(op, reference)| self.known(op, reference).is_none());
         if !unknown.is_empty() {
             return Ok(Attempt::Unknown(unknown, group));
         }
@@ -336,39 +331,33 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Latches the leaves in order; `None` when one of them no longer does for its writes.
-    fn latch(&self, leaves: &[Leaf<'a>]) -> Result<Option<Vec<PageWrite<'a>>>> {
+    /// Latches the leaves in order; `None` when one of them no longer does for its writes. Appends the long values that will be
+    /// replaced.
+    fn latch(&self, leaves: &[Leaf<'a>], long: &mut LongValues) -> Result<Option<Vec<PageWrite<'a>>>> {
         let mut latched: Vec<PageWrite<'a>> = Vec::with_capacity(leaves.len());
         for leaf in leaves {
             if latched.last().is_some_and(|page| page.id() == leaf.pin.id()) {
                 return Ok(None);
             }
             let page = leaf.pin.write();
-            let keyspace = self.ops[leaf.ops.start].tree.keyspace();
-            let ends = [leaf.ops.start, leaf.ops.end - 1];
-            let covers = ends.iter().all(|&op| leaf::covers(page.bytes(), keyspace, self.ops[op].key));
-            if !covers || !self.fits(page.bytes(), page.id(), leaf.ops.clone())? {
-                return Ok(None);
+            match &leaf.seen {
+                // (What a failed log write left behind all has the same LSN.)
+                Some((lsn, found)) if *lsn == page.lsn() && *lsn != Lsn::MAX => long.extend(found),
+                _ => {
+                    let keyspace = self.ops[leaf.ops.start].tree.keyspace();
+                    let ends = [leaf.ops.start, leaf.ops.end - 1];
+                    if !ends.iter().all(|&op| leaf::covers(page.bytes(), keyspace, self.ops[op].key)) {
+                        return Ok(None);
+                    }
+                    let Look::Fits(found) = self.look(page.bytes(), page.id(), leaf.ops.clone())? else {
+                        return Ok(None);
+                    };
+                    long.extend(found);
+                }
             }
             latched.push(page);
         }
         Ok(Some(latched))
-    }
-
-    /// Makes sure that a latched leaf is sound enough for its writes; returns the long values they replace.
-    fn inspect(&self, page: &PageWrite<'_>, ops: Range<usize>) -> Result<Vec<(usize, OverflowRef)>> {
-        let mut found = Vec::new();
-        let mut room = 0;
-        for at in ops {
-            let op = &self.ops[at];
-            room += op.need(None);
-            leaf::prepare(page.bytes(), op.key, room).map_err(self.damaged(at, page.id()))?;
-            let old = leaf::get(page.bytes(), op.key).map_err(self.damaged(at, page.id()))?;
-            if let Some(ValueRef::Overflow(reference)) = old {
-                found.push((at, reference));
-            }
-        }
-        Ok(found)
     }
 
     /// The values that the writes replace, in their order.
@@ -477,24 +466,27 @@ impl Short<'_> {
         let mut group = Group::begin(core, GroupKind::Commit, core.page_size() + 64)?;
         let damaged = |page: PageId| move |damage| corrupt(page, op.tree.keyspace(), damage);
         let mut page = op.tree.write_leaf(op.key, 0)?;
-        let mut old = leaf::get(page.bytes(), op.key).map_err(damaged(page.id()))?;
-        let need = op.need(old);
-        if need > leaf::room_for(page.bytes(), op.key) {
-            drop(page);
-            page = op.tree.write_leaf(op.key, op.need(None))?;
-            old = leaf::get(page.bytes(), op.key).map_err(damaged(page.id()))?;
-        }
-        let saved = match old {
-            Some(ValueRef::Overflow(_)) => return Ok(ShortEnd::Long),
-            None if op.value.is_none() => {
-                return Ok(ShortEnd::Done { end: page.lsn(), existed: false, read: page.lsn(), shrunk: false });
+        let (saved, saving) = loop {
+            let mut intake = Intake::new(page.bytes()).map_err(damaged(page.id()))?;
+            let old = intake.add(op.key, op.cell_value_len()).map_err(damaged(page.id()))?;
+            if !intake.fits() {
+                drop(page);
+                page = op.tree.write_leaf(op.key, op.need())?;
+                continue;
             }
-            Some(ValueRef::Inline(value)) => Some(value),
-            None => None,
+            let old = match old {
+                Some(ValueRef::Overflow(_)) => return Ok(ShortEnd::Long),
+                None if op.value.is_none() => {
+                    return Ok(ShortEnd::Done { end: page.lsn(), existed: false, read: page.lsn(), shrunk: false });
+                }
+                Some(ValueRef::Inline(value)) => Some(value),
+                None => None,
+            };
+            intake.check().map_err(damaged(page.id()))?;
+            let saving = manager.snapshots.begin_commit(stripe);
+            let saved: Option<OldValue> = matches!(saving, Saving::Yes).then(|| old.map(Box::from));
+            break (saved, saving);
         };
-        leaf::prepare(page.bytes(), op.key, op.need(None)).map_err(damaged(page.id()))?;
-        let saving = manager.snapshots.begin_commit(stripe);
-        let saved: Option<OldValue> = matches!(saving, Saving::Yes).then(|| saved.map(Box::from));
         let read = page.lsn();
         let n = group.add(page);
         let change = match op.value {

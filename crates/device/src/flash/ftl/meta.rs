@@ -258,6 +258,13 @@ impl Ftl {
         Ok((Some(Found { map, blocks, trims, seq, reads: 0 }), generation))
     }
 
+    /// For a fork that starts a new clock.
+    pub(super) fn restart_map_clock(&mut self) {
+        if let Some(m) = &mut self.meta {
+            m.settled = 0;
+        }
+    }
+
     /// After a power cut: nothing of the map is on its way any more.
     pub(super) fn forget_pending_trims(&mut self) {
         if let Some(m) = &mut self.meta {

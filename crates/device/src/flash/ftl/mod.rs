@@ -246,6 +246,24 @@ impl Ftl {
         self.nand.advance(now);
     }
 
+    /// Brings the trims so far to the journal on flash; gives the time at which they are safe.
+    pub fn settle(&mut self, at: u64) -> Result<u64, FlashError> {
+        self.settle_trims(at)
+    }
+
+    /// When the last operation of the array that is under way ends.
+    pub fn last_end(&self) -> u64 {
+        self.nand.journal.last_end()
+    }
+
+    /// A power cut that a capacitor bridges: everything given so far is done, trims are in the journal.
+    /// [`Ftl::recover`] must follow.
+    pub fn power_cut_bridged(&mut self, at: u64) -> Result<(), FlashError> {
+        let settled = self.settle_trims(at);
+        self.nand.finish_all();
+        settled.map(drop)
+    }
+
     /// Cuts the power of the array, as [`Nand::power_cut`]; [`Ftl::recover`] must follow before anything else.
     pub fn power_cut(&mut self, at: u64, seed: u64) -> NandCut {
         self.nand.power_cut(at, seed)
@@ -258,8 +276,15 @@ impl Ftl {
 
     /// Starts the totals anew.
     pub fn reset_stats(&mut self) {
-        self.stats = FtlStats::default();
-        self.nand.reset_clock();
+        self.stats = FtlStats { clock: self.stats.clock, ..FtlStats::default() };
+        self.nand.reset_counts();
+    }
+
+    /// For a fork that starts a new clock: everything is done, nothing waits for anything.
+    pub(super) fn restart_clock(&mut self) {
+        self.blocks.iter_mut().for_each(|b| b.settled = 0);
+        self.nand.restart_clock();
+        self.restart_map_clock();
     }
 
     /// Erases of every block.
@@ -346,17 +371,17 @@ impl Ftl {
         Ok(span)
     }
 
-    /// Reads a logical page; `None` if it has never been written (or was trimmed): it reads as zeros.
-    pub fn read(&mut self, at: u64, lpn: u64, data: Option<&mut [u8]>) -> Result<Option<Span>, FlashError> {
+    /// Spends the time of reading `bytes` bytes of a logical page, whose contents [`Ftl::peek`] gives; `None` if it has
+    /// never been written (or was trimmed): it reads as zeros.
+    pub fn read(&mut self, at: u64, lpn: u64, bytes: usize) -> Result<Option<Span>, FlashError> {
         self.check(lpn)?;
         self.stats.host_reads += 1;
         let ppn = self.map[lpn as usize];
         if ppn == NONE {
-            data.into_iter().for_each(|d| d.fill(0));
             return Ok(None);
         }
         let page = self.address(ppn);
-        let span = self.nand.read(at, page, data.unwrap_or_default(), &mut [])?;
+        let span = self.nand.sense(at, page, bytes)?;
         self.refresh(at, page.block)?;
         Ok(Some(span))
     }

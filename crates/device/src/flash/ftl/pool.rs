@@ -45,7 +45,7 @@ impl Pool {
             victims,
             logical,
             cold: Vec::new(),
-            since_levelled: 0,
+            since_levelled: u32::MAX / 2,
         }
     }
 

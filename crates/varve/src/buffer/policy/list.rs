@@ -2,7 +2,7 @@
 //!
 //! A slot is in the list at most once. The front is the hottest end (most recently used), the back the coldest.
 
-use super::Slot;
+use super::{Ask, Slot};
 
 /// No slot.
 pub const NIL: Slot = Slot::MAX;
@@ -18,6 +18,12 @@ pub struct List {
     len: usize,
 }
 
+impl Default for List {
+    fn default() -> List {
+        List::new(0)
+    }
+}
+
 impl List {
     /// An empty list over slots `0..slots`.
     pub fn new(slots: usize) -> List {
@@ -29,6 +35,16 @@ impl List {
             front: NIL,
             back: NIL,
             len: 0,
+        }
+    }
+
+    /// Makes room for slots `0..slots`; shrinks nothing.
+    pub fn grow(&mut self, slots: usize) {
+        assert!(slots < NIL as usize, "slots are numbered with 32 bits");
+        if slots > self.member.len() {
+            self.prev.resize(slots, NIL);
+            self.next.resize(slots, NIL);
+            self.member.resize(slots, false);
         }
     }
 
@@ -137,6 +153,16 @@ impl List {
         })
     }
 
+    /// Slots from coldest to hottest.
+    pub fn iter_cold(&self) -> impl Iterator<Item = Slot> + '_ {
+        let mut at = self.back;
+        std::iter::from_fn(move || {
+            let slot = (at != NIL).then_some(at)?;
+            at = self.prev[slot as usize];
+            Some(slot)
+        })
+    }
+
     /// Bytes per slot, for the memory budget.
     pub const BYTES_PER_SLOT: usize = 2 * size_of::<Slot>() + 1;
 
@@ -203,7 +229,7 @@ impl Cursor {
         end: impl Fn(Slot) -> bool,
         take: &mut dyn FnMut(Slot) -> bool,
     ) -> Option<Slot> {
-        let mut at = if resume && self.0 != NIL { self.0 } else { list.back() };
+        let mut at = self.start(list, resume);
         for _ in 0..depth {
             if at == NIL || end(at) {
                 at = NIL;
@@ -220,6 +246,16 @@ impl Cursor {
         None
     }
 
+    /// Where a walk begins: the cold end, or with `resume` where the last one ended.
+    pub fn start(&self, list: &List, resume: bool) -> Slot {
+        if resume && self.0 != NIL { self.0 } else { list.back() }
+    }
+
+    /// The next resumed walk begins here; [`NIL`]: at the cold end.
+    pub fn set(&mut self, at: Slot) {
+        self.0 = at;
+    }
+
     /// Where the next resumed walk begins, if not at the cold end.
     pub fn at(&self) -> Option<Slot> {
         (self.0 != NIL).then_some(self.0)
@@ -228,5 +264,67 @@ impl Cursor {
     /// Shows up to `depth` slots from the cold end on until `visit` says stop by `false`.
     pub fn show(list: &List, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {
         Cursor::default().walk(list, false, depth, |_| false, &mut |slot| !visit(slot));
+    }
+}
+
+/// A list with its cursor: one queue of a policy that has several.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    list: List,
+    cursor: Cursor,
+}
+
+impl Queue {
+    /// An empty queue over slots `0..slots`.
+    pub fn new(slots: usize) -> Queue {
+        Queue { list: List::new(slots), cursor: Cursor::default() }
+    }
+
+    /// The list, to look at.
+    pub fn list(&self) -> &List {
+        &self.list
+    }
+
+    /// Number of slots in the queue.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether the queue is empty.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether `slot` is in the queue.
+    pub fn contains(&self, slot: Slot) -> bool {
+        self.list.contains(slot)
+    }
+
+    /// Adds `slot` at the hot end.
+    pub fn push_front(&mut self, slot: Slot) {
+        self.list.push_front(slot);
+    }
+
+    /// Moves `slot` to the hot end.
+    pub fn move_front(&mut self, slot: Slot) {
+        self.cursor.leaving(&self.list, slot);
+        self.list.move_front(slot);
+    }
+
+    /// Takes `slot` out.
+    pub fn remove(&mut self, slot: Slot) {
+        self.cursor.leaving(&self.list, slot);
+        self.list.remove(slot);
+    }
+
+    /// As [`Cursor::walk`]; takes the pages examined off `ask.depth`.
+    pub fn walk(&mut self, ask: &mut Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
+        let mut examined = 0;
+        let found = self.cursor.walk(&self.list, ask.resume, ask.depth, |_| false, &mut |slot| {
+            examined += 1;
+            take(slot)
+        });
+        ask.depth -= examined;
+        found
     }
 }

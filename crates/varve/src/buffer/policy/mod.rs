@@ -2,19 +2,32 @@
 //!
 //! A policy does no I/O, takes no lock and reads no clock: events come in (with the time), slots come out. The buffer pool
 //! drives one per instance under the instance's lock; trace replay and property tests drive the very same code.
-//! State lives in the policy, indexed by slot, never in the frame. Every operation is O(1) but for the walks, which are
-//! bounded by what the caller asks for.
+//! State lives in the policy, indexed by slot, never in the frame. Every operation is O(1) (`lru-2`: O(log slots)) but for the
+//! walks, which are bounded by what the caller asks for.
 //!
 //! A new policy is one file here, one line in `mod` and one in [`REGISTRY`].
 
+mod arc;
 mod clock;
 mod fifo;
+mod gd2l;
+pub mod ghosts;
+mod lirs;
 pub mod list;
 mod lru;
+mod lru_2;
 mod midpoint;
+mod once;
 mod random;
+mod s3_fifo;
+mod sieve;
+mod two_q;
 
+pub use gd2l::Gd2lOptions;
+pub use lirs::LirsOptions;
+pub use lru_2::{History, Lru2Options};
 pub use midpoint::MidpointOptions;
+use once::Once;
 use varve_volume::{CostClass, PageId, WriteWhy};
 
 /// Index of a frame within its instance, `0..slots`.
@@ -101,6 +114,12 @@ pub trait Replacement: Send {
 pub struct PolicyOptions {
     /// `lru-midpoint`.
     pub midpoint: MidpointOptions,
+    /// `lirs`.
+    pub lirs: LirsOptions,
+    /// `lru-2`.
+    pub lru2: Lru2Options,
+    /// `gd2l`.
+    pub gd2l: Gd2lOptions,
     /// Seed of `random`.
     pub seed: u64,
 }
@@ -111,15 +130,48 @@ pub struct Entry {
     pub name: &'static str,
     /// Makes one for a number of slots.
     pub make: fn(usize, &PolicyOptions) -> Box<dyn Replacement>,
+    /// Pages that are not resident and remembered all the same, per slot at most; infinite: unbounded.
+    pub ghosts: fn(&PolicyOptions) -> f64,
+}
+
+impl Entry {
+    /// Bytes per slot, for the memory budget: lists and marks, and what is remembered of other pages.
+    pub fn slot_bytes(&self, options: &PolicyOptions) -> usize {
+        const LISTS_AND_MARKS: usize = 48;
+        LISTS_AND_MARKS + ((self.ghosts)(options) * ghosts::Ghosts::BYTES as f64).ceil() as usize
+    }
+}
+
+fn none(_: &PolicyOptions) -> f64 {
+    0.0
 }
 
 /// Every policy there is.
 pub const REGISTRY: &[Entry] = &[
-    Entry { name: "lru", make: |slots, _| Box::new(lru::Lru::new(slots)) },
-    Entry { name: "lru-midpoint", make: |slots, o| Box::new(midpoint::Midpoint::new(slots, o.midpoint)) },
-    Entry { name: "fifo", make: |slots, _| Box::new(fifo::Fifo::new(slots)) },
-    Entry { name: "random", make: |slots, o| Box::new(random::Random::new(slots, o.seed)) },
-    Entry { name: "clock", make: |slots, _| Box::new(clock::Clock::new(slots)) },
+    Entry { name: "lru", ghosts: none, make: |slots, _| Box::new(lru::Lru::new(slots)) },
+    Entry { name: "lru-midpoint", ghosts: none, make: |slots, o| Box::new(midpoint::Midpoint::new(slots, o.midpoint)) },
+    Entry { name: "fifo", ghosts: none, make: |slots, _| Box::new(fifo::Fifo::new(slots)) },
+    Entry { name: "random", ghosts: none, make: |slots, o| Box::new(random::Random::new(slots, o.seed)) },
+    Entry { name: "clock", ghosts: none, make: |slots, _| Box::new(clock::Clock::new(slots)) },
+    Entry { name: "sieve", ghosts: none, make: |slots, _| Box::new(Once::new(slots, sieve::Sieve::new(slots))) },
+    Entry { name: "2q", ghosts: |_| 0.5, make: |slots, _| Box::new(Once::new(slots, two_q::TwoQ::new(slots))) },
+    Entry { name: "arc", ghosts: |_| 1.0, make: |slots, _| Box::new(Once::new(slots, arc::Arc::new(slots))) },
+    Entry {
+        name: "s3-fifo",
+        ghosts: |_| 0.9,
+        make: |slots, _| Box::new(Once::new(slots, s3_fifo::S3Fifo::new(slots))),
+    },
+    Entry {
+        name: "lirs",
+        ghosts: |o| o.lirs.stack.unwrap_or(f64::INFINITY),
+        make: |slots, o| Box::new(Once::new(slots, lirs::Lirs::new(slots, o.lirs))),
+    },
+    Entry {
+        name: "lru-2",
+        ghosts: |o| o.lru2.history.per_slot(),
+        make: |slots, o| Box::new(Once::new(slots, lru_2::Lru2::new(slots, o.lru2))),
+    },
+    Entry { name: "gd2l", ghosts: none, make: |slots, o| Box::new(gd2l::Gd2l::new(slots, o.gd2l)) },
 ];
 
 /// The policy of that name.

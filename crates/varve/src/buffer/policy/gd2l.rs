@@ -1,0 +1,286 @@
+//! `gd2l`: Liu, Salem, "Hybrid Storage Management for Database Systems", VLDB 2013: GreedyDual for two classes of reload cost.
+//!
+//! Pages that are on a fast device too are in one list, the others in a second. A page that is used gets H = L + cost of its class and
+//! goes to the hot end; of the two cold ends the one with the smaller H leaves, and L becomes its H. Both lists stay sorted
+//! by H, so every step is O(1). Ties leave from the fast list: such a page is cheaper to fetch again.
+//!
+//! What else moves a page: read-ahead puts it at the midpoint of its list (3/8 from the cold end). A page that gets onto the fast
+//! device by a replacement write goes to the cold end of the fast list, as it is about to leave; by another write, or without one, to its
+//! midpoint. One whose fast copy was evicted goes to the midpoint of the slow list; one whose fast copy was invalidated by a
+//! change (it was just used) to the hot end, or if so configured to the midpoint. At midpoint and cold end a page takes the H of
+//! the page that was there; in an empty list H = L + cost, at the cold end H = L.
+
+use super::list::{Cursor, List, NIL};
+use super::{Ask, Load, Replacement, Slot, Unlink};
+use varve_volume::{CostClass, PageId, WriteWhy};
+
+/// Options of `gd2l`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gd2lOptions {
+    /// Cost of reading a page again by class: 0 = slow device, 1 (and above) = fast. Any unit; the default is the paper's, normalised.
+    pub cost: [f64; 2],
+    /// A page whose fast copy was invalidated by a change goes to the midpoint of the slow list, not to its hot end.
+    pub invalidated_at_midpoint: bool,
+}
+
+impl Default for Gd2lOptions {
+    fn default() -> Gd2lOptions {
+        Gd2lOptions { cost: [70.0, 1.0], invalidated_at_midpoint: false }
+    }
+}
+
+/// An LRU list that knows the page with exactly three eighths of the list behind it.
+struct Class {
+    list: List,
+    cursor: Cursor,
+    mid: Slot,
+    /// Pages colder than `mid`.
+    behind: usize,
+    cold: Vec<bool>,
+}
+
+impl Class {
+    fn new(slots: usize) -> Class {
+        Class { list: List::new(slots), cursor: Cursor::default(), mid: NIL, behind: 0, cold: vec![false; slots] }
+    }
+
+    fn push_front(&mut self, slot: Slot) {
+        self.list.push_front(slot);
+        self.adjust();
+    }
+
+    fn push_back(&mut self, slot: Slot) {
+        let first = self.list.is_empty();
+        self.list.push_back(slot);
+        if !first {
+            self.put_behind(slot);
+        }
+        self.adjust();
+    }
+
+    /// Puts `slot` in the place of the middle page, which moves one up.
+    fn push_middle(&mut self, slot: Slot) {
+        if self.mid == NIL {
+            return self.push_front(slot);
+        }
+        self.list.insert_colder(self.mid, slot);
+        self.put_behind(slot);
+        self.adjust();
+    }
+
+    /// The page was put in behind the middle: colder than what a resumed walk has passed.
+    fn put_behind(&mut self, slot: Slot) {
+        self.cold[slot as usize] = true;
+        self.behind += 1;
+        self.cursor.set(NIL);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.cursor.leaving(&self.list, slot);
+        if slot == self.mid {
+            self.mid = self.list.hotter(slot);
+            if self.mid == NIL && self.list.colder(slot) != NIL {
+                self.mid = self.list.colder(slot);
+                self.cold[self.mid as usize] = false;
+                self.behind -= 1;
+            }
+        } else if std::mem::take(&mut self.cold[slot as usize]) {
+            self.behind -= 1;
+        }
+        self.list.remove(slot);
+        self.adjust();
+    }
+
+    fn adjust(&mut self) {
+        if self.list.is_empty() {
+            return;
+        }
+        if self.mid == NIL {
+            self.mid = self.list.back();
+        }
+        let wanted = 3 * self.list.len() / 8;
+        while self.behind < wanted {
+            self.cold[self.mid as usize] = true;
+            self.mid = self.list.hotter(self.mid);
+            self.behind += 1;
+        }
+        while self.behind > wanted {
+            self.mid = self.list.colder(self.mid);
+            self.cold[self.mid as usize] = false;
+            self.behind -= 1;
+        }
+    }
+
+    fn check(&self) {
+        self.list.check();
+        let all: Vec<Slot> = self.list.iter_cold().collect();
+        assert_eq!(self.mid, all.get(3 * all.len() / 8).copied().unwrap_or(NIL), "middle");
+        assert_eq!(self.cold.iter().filter(|c| **c).count(), self.behind, "pages behind the middle");
+        assert!(all.iter().enumerate().all(|(i, s)| self.cold[*s as usize] == (i < self.behind)), "marks");
+    }
+}
+
+const SLOW: usize = 0;
+const FAST: usize = 1;
+
+#[derive(Clone, Copy, Default)]
+struct Page {
+    h: f64,
+    fast: bool,
+    dirty: bool,
+}
+
+pub(super) struct Gd2l {
+    options: Gd2lOptions,
+    inflation: f64,
+    classes: [Class; 2],
+    pages: Vec<Page>,
+}
+
+impl Gd2l {
+    pub(super) fn new(slots: usize, options: Gd2lOptions) -> Gd2l {
+        Gd2l {
+            options,
+            inflation: 0.0,
+            classes: [Class::new(slots), Class::new(slots)],
+            pages: vec![Page::default(); slots],
+        }
+    }
+
+    fn class(&self, slot: Slot) -> usize {
+        usize::from(self.pages[slot as usize].fast)
+    }
+
+    fn h(&self, slot: Slot) -> f64 {
+        self.pages[slot as usize].h
+    }
+
+    fn put_front(&mut self, slot: Slot) {
+        let class = self.class(slot);
+        self.pages[slot as usize].h = self.inflation + self.options.cost[class];
+        self.classes[class].push_front(slot);
+    }
+
+    fn put_middle(&mut self, slot: Slot) {
+        let class = self.class(slot);
+        let there = self.classes[class].mid;
+        self.pages[slot as usize].h =
+            if there == NIL { self.inflation + self.options.cost[class] } else { self.h(there) };
+        self.classes[class].push_middle(slot);
+    }
+
+    fn put_back(&mut self, slot: Slot) {
+        let class = self.class(slot);
+        let there = self.classes[class].list.back();
+        self.pages[slot as usize].h = if there == NIL { self.inflation } else { self.h(there) };
+        self.classes[class].push_back(slot);
+    }
+
+    /// Of two places in the lists, the one that leaves first.
+    fn first(&self, at: [Slot; 2]) -> Slot {
+        match at {
+            [slot, NIL] | [NIL, slot] => slot,
+            [slow, fast] if self.h(slow) < self.h(fast) => slow,
+            [_, fast] => fast,
+        }
+    }
+
+    /// Both lists from the given places on, merged by H.
+    fn merged(&self, mut at: [Slot; 2]) -> impl Iterator<Item = Slot> + '_ {
+        std::iter::from_fn(move || {
+            let slot = self.first(at);
+            if slot == NIL {
+                return None;
+            }
+            let class = self.class(slot);
+            at[class] = self.classes[class].list.hotter(slot);
+            Some(slot)
+        })
+    }
+}
+
+impl Replacement for Gd2l {
+    fn load(&mut self, slot: Slot, _page: PageId, how: Load, class: CostClass, _now: u64) {
+        self.pages[slot as usize] = Page { h: 0.0, fast: class.0 > 0, dirty: false };
+        match how {
+            Load::Demand => self.put_front(slot),
+            Load::Prefetch => self.put_middle(slot),
+        }
+    }
+
+    fn hit(&mut self, slot: Slot, _now: u64) {
+        let class = self.class(slot);
+        self.classes[class].remove(slot);
+        self.put_front(slot);
+    }
+
+    fn dirtied(&mut self, slot: Slot, _now: u64) {
+        self.pages[slot as usize].dirty = true;
+    }
+
+    fn cleaned(&mut self, slot: Slot, _why: WriteWhy, _now: u64) {
+        self.pages[slot as usize].dirty = false;
+    }
+
+    fn class_changed(&mut self, slot: Slot, class: CostClass, wrote: Option<WriteWhy>, _now: u64) {
+        let (before, after) = (self.class(slot), if class.0 > 0 { FAST } else { SLOW });
+        if before == after {
+            return;
+        }
+        self.classes[before].remove(slot);
+        self.pages[slot as usize].fast = after == FAST;
+        // A fast copy that goes while the page has changes, or by the write of them, was invalidated, not evicted.
+        let invalidated = self.pages[slot as usize].dirty || wrote.is_some();
+        match (after, wrote) {
+            (FAST, Some(WriteWhy::Replacement)) => self.put_back(slot),
+            (SLOW, _) if invalidated && !self.options.invalidated_at_midpoint => self.put_front(slot),
+            _ => self.put_middle(slot),
+        }
+    }
+
+    fn unlink(&mut self, slot: Slot, how: Unlink) {
+        if how == Unlink::Evicted {
+            // A page that leaves though colder ones were refused may have the greater H; L never falls.
+            self.inflation = self.inflation.max(self.h(slot));
+        }
+        let class = self.class(slot);
+        self.classes[class].remove(slot);
+    }
+
+    fn victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
+        let mut at = [SLOW, FAST].map(|c| self.classes[c].cursor.start(&self.classes[c].list, ask.resume));
+        let mut found = None;
+        for _ in 0..ask.depth {
+            let slot = self.first(at);
+            if slot == NIL {
+                break;
+            }
+            let class = self.class(slot);
+            at[class] = self.classes[class].list.hotter(slot);
+            if take(slot) {
+                found = Some(slot);
+                break;
+            }
+        }
+        for (class, at) in self.classes.iter_mut().zip(at) {
+            class.cursor.set(at);
+        }
+        found
+    }
+
+    fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {
+        self.merged([SLOW, FAST].map(|c| self.classes[c].list.back())).take(depth).all(visit);
+    }
+
+    fn len(&self) -> usize {
+        self.classes.iter().map(|c| c.list.len()).sum()
+    }
+
+    fn check(&self) {
+        for (i, class) in self.classes.iter().enumerate() {
+            class.check();
+            assert!(class.list.iter().all(|slot| self.class(slot) == i), "pages of the class");
+            assert!(class.list.iter_cold().is_sorted_by(|a, b| self.h(*a) <= self.h(*b)), "order of H");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! GD2L against a model over plain vectors that follows the paper's rules and ours for what it leaves open: every placement, every
+//! H, every victim. `POLICY_SEED=n` runs one seed alone.
+
+use varve::buffer::policy::{self, Ask, Gd2lOptions, Load, PolicyOptions, Slot, Unlink};
+use varve_rt::Rng;
+use varve_volume::{CostClass, PageId, WriteWhy};
+
+/// Lists of (slot, H), coldest first; 0 = slow, 1 = fast.
+struct Model {
+    cost: [f64; 2],
+    at_midpoint: bool,
+    inflation: f64,
+    lists: [Vec<(Slot, f64)>; 2],
+    dirty: Vec<bool>,
+}
+
+impl Model {
+    fn class(&self, slot: Slot) -> usize {
+        usize::from(self.lists[1].iter().any(|e| e.0 == slot))
+    }
+    fn remove(&mut self, slot: Slot) -> f64 {
+        let list = &mut self.lists[usize::from(self.lists[1].iter().any(|e| e.0 == slot))];
+        let at = list.iter().position(|e| e.0 == slot).expect("the slot holds a page");
+        list.remove(at).1
+    }
+    fn front(&mut self, slot: Slot, class: usize) {
+        self.lists[class].push((slot, self.inflation + self.cost[class]));
+    }
+    fn middle(&mut self, slot: Slot, class: usize) {
+        let list = &mut self.lists[class];
+        match list.get(3 * list.len() / 8) {
+            Some(&(_, h)) => list.insert(3 * list.len() / 8, (slot, h)),
+            None => self.front(slot, class),
+        }
+    }
+    fn back(&mut self, slot: Slot, class: usize) {
+        let h = self.lists[class].first().map_or(self.inflation, |e| e.1);
+        self.lists[class].insert(0, (slot, h));
+    }
+    fn change(&mut self, slot: Slot, class: usize, wrote: Option<WriteWhy>) {
+        if self.class(slot) == class {
+            return;
+        }
+        self.remove(slot);
+        match (class, wrote) {
+            (1, Some(WriteWhy::Replacement)) => self.back(slot, 1),
+            (1, _) => self.middle(slot, 1),
+            _ if (wrote.is_some() || self.dirty[slot as usize]) && !self.at_midpoint => self.front(slot, 0),
+            _ => self.middle(slot, 0),
+        }
+    }
+    fn unlink(&mut self, slot: Slot, how: Unlink) {
+        let h = self.remove(slot);
+        if how == Unlink::Evicted {
+            self.inflation = self.inflation.max(h);
+        }
+    }
+    fn order(&self) -> Vec<Slot> {
+        let mut lists = self.lists.clone();
+        let mut order = Vec::new();
+        while !lists[0].is_empty() || !lists[1].is_empty() {
+            let from = match (lists[0].first(), lists[1].first()) {
+                (Some(slow), Some(fast)) => usize::from(slow.1 >= fast.1),
+                (slow, _) => usize::from(slow.is_none()),
+            };
+            order.push(lists[from].remove(0).0);
+        }
+        order
+    }
+}
+
+fn run(seed: u64) {
+    let mut rng = Rng::from_seed(seed);
+    let slots = [1, 2, 3, 7, 40][rng.below(5) as usize];
+    let gd2l = Gd2lOptions {
+        cost: [[70.0, 1.0], [3.0, 2.0], [1.0, 1.0]][rng.below(3) as usize],
+        invalidated_at_midpoint: rng.below(2) == 0,
+    };
+    let mut policy = (policy::find("gd2l").unwrap().make)(slots, &PolicyOptions { gd2l, ..PolicyOptions::default() });
+    let mut model = Model {
+        cost: gd2l.cost,
+        at_midpoint: gd2l.invalidated_at_midpoint,
+        inflation: 0.0,
+        lists: [Vec::new(), Vec::new()],
+        dirty: vec![false; slots],
+    };
+    let mut present: Vec<Slot> = Vec::new();
+    let mut empty: Vec<Slot> = (0..slots as Slot).collect();
+    for now in 0..2000 {
+        let class = rng.below(2) as u8;
+        match rng.below(10) {
+            0..3 if !empty.is_empty() => {
+                let slot = empty.swap_remove(rng.below(empty.len() as u64) as usize);
+                let how = if rng.below(3) == 0 { Load::Prefetch } else { Load::Demand };
+                policy.load(slot, PageId(now), how, CostClass(class), now);
+                match how {
+                    Load::Demand => model.front(slot, class.into()),
+                    Load::Prefetch => model.middle(slot, class.into()),
+                }
+                model.dirty[slot as usize] = false;
+                present.push(slot);
+            }
+            3.. if !present.is_empty() => {
+                let at = rng.below(present.len() as u64) as usize;
+                let slot = present[at];
+                let why =
+                    [WriteWhy::Replacement, WriteWhy::Recoverability, WriteWhy::Checkpoint][rng.below(3) as usize];
+                match rng.below(8) {
+                    0 | 1 => {
+                        let class = model.class(slot);
+                        model.remove(slot);
+                        model.front(slot, class);
+                        policy.hit(slot, now);
+                    }
+                    2 => {
+                        model.dirty[slot as usize] = true;
+                        policy.dirtied(slot, now);
+                    }
+                    3 => {
+                        model.dirty[slot as usize] = false;
+                        policy.cleaned(slot, why, now);
+                    }
+                    4 | 5 => {
+                        let wrote = (rng.below(2) == 0).then_some(why);
+                        model.change(slot, class.into(), wrote);
+                        policy.class_changed(slot, CostClass(class), wrote, now);
+                    }
+                    6 => {
+                        let refused = rng.below(slots as u64) as Slot;
+                        let wanted = model.order().into_iter().find(|s| *s != refused);
+                        assert_eq!(policy.victim(Ask::any(), &mut |s| s != refused), wanted, "step {now}: victim");
+                        if let Some(slot) = wanted {
+                            policy.unlink(slot, Unlink::Evicted);
+                            model.unlink(slot, Unlink::Evicted);
+                            present.retain(|s| *s != slot);
+                            empty.push(slot);
+                        }
+                    }
+                    _ => {
+                        policy.unlink(slot, Unlink::Discarded);
+                        model.unlink(slot, Unlink::Discarded);
+                        present.swap_remove(at);
+                        empty.push(slot);
+                    }
+                }
+            }
+            _ => {}
+        }
+        policy.check();
+        let mut order = Vec::new();
+        policy.coldest(usize::MAX, &mut |slot| {
+            order.push(slot);
+            true
+        });
+        assert_eq!(order, model.order(), "step {now}: order");
+    }
+}
+
+#[test]
+fn gd2l_follows_the_rules() {
+    let seeds = match std::env::var("POLICY_SEED") {
+        Ok(seed) => vec![seed.parse().expect("POLICY_SEED is a number")],
+        Err(_) => (0..80).collect(),
+    };
+    for seed in seeds {
+        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
+            eprintln!("POLICY_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// The dear class stays longer: with equal use, the cheap page leaves first until it was passed over often enough.
+#[test]
+fn a_dear_page_outlives_cheap_ones() {
+    let gd2l = Gd2lOptions { cost: [5.0, 1.0], ..Gd2lOptions::default() };
+    let mut policy = (policy::find("gd2l").unwrap().make)(4, &PolicyOptions { gd2l, ..PolicyOptions::default() });
+    policy.load(0, PageId(0), Load::Demand, CostClass(0), 0);
+    (1..4).for_each(|s| policy.load(s, PageId(s as u64), Load::Demand, CostClass(1), 0));
+    let mut lived = 0;
+    loop {
+        let slot = policy.victim(Ask::any(), &mut |_| true).unwrap();
+        policy.unlink(slot, Unlink::Evicted);
+        if slot == 0 {
+            break;
+        }
+        lived += 1;
+        policy.load(slot, PageId(10 + lived), Load::Demand, CostClass(1), 0);
+    }
+    // L rises by 1 with each three evictions, and reaches the page's H of 5 after four such rounds; ties leave from the fast list.
+    assert_eq!(lived, 15);
+}
