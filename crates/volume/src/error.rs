@@ -29,6 +29,14 @@ pub enum PageDamage {
         /// The magic found.
         found: u16,
     },
+    /// A sound page, but an older version than the one that was stored: a write was lost.
+    #[error("it is at LSN {found}, but LSN {expected} was stored")]
+    Older {
+        /// LSN found.
+        found: crate::Lsn,
+        /// Least LSN that must be there.
+        expected: crate::Lsn,
+    },
     /// Written by a newer release.
     #[error("it has format version {found}, newer than this release understands: use a newer release")]
     NewerVersion {
@@ -74,4 +82,15 @@ pub enum VolumeError {
         /// The size asked for, bytes.
         size: usize,
     },
+    /// The fast device of a tier is not what it should be.
+    #[error("tier on {device}: {what}")]
+    Tier {
+        /// The fast device.
+        device: std::sync::Arc<str>,
+        /// What is wrong with it, and what to do.
+        what: String,
+    },
+    /// A volume cannot be configured like that.
+    #[error("{0}")]
+    Options(String),
 }

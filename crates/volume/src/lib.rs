@@ -10,6 +10,7 @@ pub mod page;
 mod single;
 mod store;
 mod test_store;
+pub mod tier;
 
 pub use error::{PageDamage, VolumeError};
 pub use single::Single;

@@ -1,0 +1,234 @@
+//! The tier's decisions, under its lock: who gets a slot, who loses it. No I/O here.
+
+use super::TierOptions;
+use super::manager::{self, Manager, Offer, Place, Refusal, Style};
+use super::slots::{Slot, Slots, State as SlotState};
+use super::stats::{Counters, REFUSALS};
+use crate::{CostClass, KeyspaceId, Lsn, PageId, VolumeError};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use varve_device::AlignedBuf;
+use varve_rt::{HashMap, Instant};
+
+/// Class changes kept for the pool; beyond it they are dropped, which costs speed only.
+const MAX_CLASS_CHANGES: usize = 1 << 16;
+
+/// A clean page in memory, on its way to the fast device.
+pub(super) struct Staged {
+    pub slot: Slot,
+    /// The bytes, sealed; `None` while they are being copied.
+    pub bytes: Option<Arc<AlignedBuf>>,
+}
+
+/// A clean page to be written to its slot, unless it is not staged for that slot any more.
+pub(super) struct Admission {
+    pub page: PageId,
+    pub slot: Slot,
+    pub bytes: Arc<AlignedBuf>,
+}
+
+/// Everything that is decided upon.
+pub(super) struct State {
+    pub slots: Slots,
+    pub manager: Box<dyn Manager>,
+    pub style: Style,
+    pub staged: HashMap<PageId, Staged>,
+    /// Pages to be written to their slots, oldest first.
+    pub queue: VecDeque<Admission>,
+    /// Pages staged or being written from staging.
+    pub staging: usize,
+    pub class_changes: Vec<(PageId, CostClass)>,
+    pub counters: Counters,
+    pub opened: Instant,
+    /// No admissions: the threads do not run, or the device failed.
+    pub detached: bool,
+    /// Slots to keep empty.
+    pub reserve: usize,
+    budget: u64,
+    /// Bytes admitted since `day` began.
+    spent: u64,
+    day: u64,
+}
+
+impl State {
+    pub fn new(options: &TierOptions, slots: usize) -> Result<State, VolumeError> {
+        let mut how = options.options;
+        if how.outqueue == 0 {
+            how.outqueue = slots;
+        }
+        let entry = manager::find(&options.manager).expect("validated before");
+        let manager = (entry.make)(&how);
+        let reserve = if options.reserve > 0 { options.reserve } else { (slots / 64).clamp(1, 128) };
+        Ok(State {
+            slots: Slots::new(slots, options.map_recovery == super::MapRecovery::Log),
+            style: manager.style(),
+            manager,
+            staged: HashMap::default(),
+            queue: VecDeque::new(),
+            staging: 0,
+            class_changes: Vec::new(),
+            counters: Counters::default(),
+            opened: varve_rt::now(),
+            detached: true,
+            reserve: reserve.min(slots / 4),
+            budget: options.daily_budget,
+            spent: 0,
+            day: 0,
+        })
+    }
+
+    /// The lowest-ranked page that could leave.
+    pub fn lowest(&mut self, now: u64) -> Option<(Slot, f64)> {
+        let manager = &mut self.manager;
+        self.slots.lowest(&mut |page, newer| manager.rank(page, newer, now))
+    }
+
+    /// Whether no page could leave before the next map.
+    pub fn lowest_is_none(&mut self) -> bool {
+        self.lowest(varve_rt::now().as_nanos()).is_none()
+    }
+
+    pub fn refuse(&mut self, why: Refusal) -> Refusal {
+        let at = REFUSALS.iter().position(|(_, r)| *r == why).expect("every refusal has a counter");
+        self.counters.refused[at] += 1;
+        why
+    }
+
+    /// A slot for the page offered, taken from the free ones or from a page that may leave at once.
+    pub fn offer(&mut self, mut offer: Offer, bytes: u64) -> Result<Slot, Refusal> {
+        if self.detached {
+            return Err(self.refuse(Refusal::Detached));
+        }
+        self.spend(bytes, offer.now).map_err(|why| self.refuse(why))?;
+        let lowest = if self.slots.free() > self.reserve { None } else { self.lowest(offer.now) };
+        offer.lowest = lowest.map(|(_, rank)| rank);
+        if lowest.is_none() && self.slots.free() == 0 {
+            return Err(self.refuse(Refusal::NoSlot));
+        }
+        self.manager.admits(&offer).map_err(|why| self.refuse(why))?;
+        if let Some((slot, _)) = lowest
+            && self.slots.entry(slot).state != SlotState::Newer
+        {
+            self.evict(slot, offer.now);
+        }
+        let slot = self.slots.take_free().ok_or_else(|| self.refuse(Refusal::NoSlot))?;
+        self.spent += bytes;
+        self.counters.slot_bytes += bytes;
+        Ok(slot)
+    }
+
+    fn spend(&mut self, bytes: u64, now: u64) -> Result<(), Refusal> {
+        const DAY: u64 = 86_400_000_000_000;
+        if now / DAY != self.day {
+            self.day = now / DAY;
+            self.spent = 0;
+        }
+        if self.budget > 0 && self.spent + bytes > self.budget { Err(Refusal::Budget) } else { Ok(()) }
+    }
+
+    /// Puts the page into the slot; its write begins.
+    pub fn enter(&mut self, slot: Slot, page: PageId, state: SlotState, lsn: Lsn, now: u64) {
+        self.manager.entered(page, now);
+        let rank = self.manager.rank(page, state == SlotState::Newer, now);
+        self.slots.occupy(slot, page, state, rank);
+        self.slots.begin(slot, Some(lsn));
+    }
+
+    /// Takes the page out of a slot whose version need not go home (any more).
+    pub fn evict(&mut self, slot: Slot, now: u64) {
+        let dead = self.slots.entry(slot).state == SlotState::Dead;
+        match self.slots.entry(slot).state {
+            SlotState::Newer => self.counters.evicted_newer += 1,
+            _ => self.counters.evicted_clean += 1,
+        }
+        self.drop_slot(slot, dead, now);
+    }
+
+    /// Empties a slot and tells those who want to know.
+    pub fn drop_slot(&mut self, slot: Slot, dead: bool, now: u64) {
+        let page = self.slots.vacate(slot);
+        if !dead {
+            self.staged.remove(&page);
+            self.manager.left(page, now);
+            self.class_changed(page, 0);
+        }
+    }
+
+    pub fn class_changed(&mut self, page: PageId, class: u8) {
+        if self.class_changes.len() < MAX_CLASS_CHANGES {
+            self.class_changes.push((page, CostClass(class)));
+        }
+    }
+
+    /// The rank of a page that is there may have changed. (In a queue of versions ranks change when their turn comes only.)
+    pub fn rerank(&mut self, slot: Slot, now: u64) {
+        if self.style.append {
+            return;
+        }
+        let entry = self.slots.entry(slot);
+        if matches!(entry.state, SlotState::Clean | SlotState::Newer) {
+            let rank = self.manager.rank(entry.page, entry.state == SlotState::Newer, now);
+            self.slots.set_rank(slot, rank);
+        }
+    }
+
+    /// A page in the pool was changed: a copy equal to home is out of date.
+    pub fn dirtied(&mut self, page: PageId, now: u64) {
+        let Some(slot) = self.slots.find(page) else { return };
+        if self.slots.entry(slot).state != SlotState::Clean {
+            return;
+        }
+        self.counters.invalidated += 1;
+        if self.style.keep_invalid {
+            self.staged.remove(&page);
+            self.slots.set_state(slot, SlotState::Invalid);
+            self.class_changed(page, 0);
+        } else {
+            self.drop_slot(slot, false, now);
+        }
+    }
+
+    /// The page was freed.
+    pub fn discard(&mut self, page: PageId, now: u64) {
+        // A page on its way home stays mapped until it is there, or its old bytes could overwrite new ones.
+        if let Some(slot) = self.slots.find(page)
+            && !self.slots.entry(slot).moving
+        {
+            self.drop_slot(slot, false, now);
+        }
+        self.manager.discarded(page);
+        self.counters.discarded += 1;
+    }
+
+    /// Counts a read and where it goes.
+    pub fn note_read(&mut self, page: PageId, from: Place, why: crate::ReadWhy, now: u64) {
+        self.manager.read(page, from, why, now);
+        let c = &mut self.counters;
+        match (from, why) {
+            (Place::Fast, crate::ReadWhy::Demand) => c.fast_reads += 1,
+            (Place::Fast, crate::ReadWhy::Prefetch) => c.fast_prefetches += 1,
+            (Place::Slow, crate::ReadWhy::Demand) => c.slow_reads += 1,
+            (Place::Slow, crate::ReadWhy::Prefetch) => c.slow_prefetches += 1,
+        }
+        if let Some(slot) = self.slots.find(page) {
+            self.rerank(slot, now);
+        }
+    }
+
+    /// The pool's report of how a page was used.
+    pub fn note_use(&mut self, page: PageId, keyspace: KeyspaceId, logical: u32, now: u64) {
+        let at = self.slots.place(page);
+        self.manager.used(page, keyspace, logical, at, now);
+    }
+
+    /// Free slots are fewer than wanted, or too many pages are newer than home.
+    pub fn needs_reclaim(&self, ceiling: f64) -> bool {
+        !self.detached
+            && (self.slots.free() < self.reserve || self.slots.newer() as f64 > ceiling * self.slots.len() as f64)
+    }
+
+    /// So much of the zone has been given away that the next map is due.
+    pub fn needs_map(&self, zone: usize) -> bool {
+        !self.detached && self.slots.given_away() >= zone.div_ceil(2)
+    }
+}

@@ -1,0 +1,269 @@
+//! The tier's threads: one writes admitted clean pages to their slots, one empties slots (copying home what is newer there), one
+//! writes maps.
+
+use super::Tier;
+use super::admit::Admission;
+use super::slots::{Slot, State as SlotState};
+use crate::{KeyspaceId, Lsn, PageId, PageIo, PageUse, VolumeError, WriteWhy, page};
+use std::sync::Arc;
+use std::time::Duration;
+use varve_device::{AlignedBuf, Io};
+use varve_rt::Event;
+use varve_rt::atomic::Ordering;
+
+/// Pages written or copied at a time.
+const BATCH: usize = 64;
+
+/// How long a thread sleeps at most before it looks again.
+const NAP: Duration = Duration::from_millis(500);
+
+/// A page on its way home.
+struct Move {
+    slot: Slot,
+    page: PageId,
+    lsn: Lsn,
+    version: u32,
+    /// Whether the slot is to be emptied; otherwise the page stays, equal to home.
+    empty: bool,
+    bytes: AlignedBuf,
+    read: bool,
+}
+
+impl Tier {
+    /// Starts the threads; admissions begin. May be called again after [`Tier::stop`].
+    pub fn start(self: &Arc<Self>) {
+        let mut threads = self.threads.lock();
+        assert!(threads.is_empty(), "the tier is started already");
+        self.stopping.store(false, Ordering::Release);
+        self.state.lock().detached = false;
+        let mut spawn = |name: &str, run: fn(&Tier)| {
+            let tier = self.clone();
+            threads.push(varve_rt::spawn_daemon(name.to_string(), move || run(&tier)));
+        };
+        spawn("tier-admit", |tier| tier.serve(&tier.to_admit, Tier::admit_some));
+        spawn("tier-reclaim", |tier| tier.serve(&tier.to_reclaim, Tier::reclaim));
+        spawn("tier-map", |tier| tier.serve(&tier.to_map, Tier::map_if_due));
+    }
+
+    /// Ends the threads and waits for them. What was admitted and not written is dropped: its home has it.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.state.lock().detached = true;
+        [&self.to_admit, &self.to_reclaim, &self.to_map].iter().for_each(|e| e.set());
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            if let Err(panicked) = thread.join() {
+                assert!(varve_rt::dying(), "a thread of the tier failed: {panicked}");
+            }
+        }
+        let mut state = self.state.lock();
+        while let Some(Admission { page, slot, .. }) = state.queue.pop_front() {
+            state.staging -= 1;
+            state.slots.end_write(slot, false);
+            if state.staged.get(&page).is_some_and(|s| s.slot == slot) {
+                state.drop_slot(slot, false, varve_rt::now().as_nanos());
+            }
+        }
+    }
+
+    /// The life of a thread: works while there is something to do.
+    fn serve(&self, wake: &Event, work: fn(&Tier) -> Result<bool, VolumeError>) {
+        loop {
+            wake.wait_for(NAP);
+            wake.reset();
+            loop {
+                if self.stopped() {
+                    return;
+                }
+                match work(self) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(_) => {
+                        // Whoever needs what failed meets the error himself; nothing is gained by trying at once.
+                        self.state.lock().counters.errors += 1;
+                        varve_rt::sleep(NAP);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes a batch of admitted pages to their slots.
+    fn admit_some(&self) -> Result<bool, VolumeError> {
+        let mut batch: Vec<Admission> = Vec::new();
+        {
+            let mut state = self.state.lock();
+            while batch.len() < BATCH {
+                let Some(next) = state.queue.pop_front() else { break };
+                if state.staged.get(&next.page).is_some_and(|s| s.slot == next.slot) {
+                    batch.push(next);
+                } else {
+                    state.staging -= 1;
+                    state.slots.end_write(next.slot, false);
+                }
+            }
+        }
+        if batch.is_empty() {
+            return Ok(false);
+        }
+        let ios = batch.iter().map(|a| {
+            // SAFETY: the bytes are shared and immutable, and live in `batch` until every request was waited for.
+            unsafe { Io::write(self.geometry.slot(a.slot), a.bytes.as_ptr(), a.bytes.len(), false) }
+        });
+        let mut ticket = self.fast.submit(ios.collect());
+        let mut failed = None;
+        for (i, Admission { page, slot, .. }) in batch.iter().enumerate() {
+            let done = ticket.wait(i);
+            let mut state = self.state.lock();
+            state.staging -= 1;
+            state.slots.end_write(*slot, done.is_ok());
+            if state.staged.get(page).is_some_and(|s| s.slot == *slot) {
+                state.staged.remove(page);
+                if done.is_err() {
+                    state.drop_slot(*slot, false, varve_rt::now().as_nanos());
+                }
+            }
+            failed = failed.or(done.err());
+        }
+        failed.map_or(Ok(true), |e| Err(e.into()))
+    }
+
+    /// Empties slots until enough are free, and copies home what is too much. True when there was something to do.
+    fn reclaim(&self) -> Result<bool, VolumeError> {
+        if !self.state.lock().needs_reclaim(self.options.dirty_ceiling) {
+            return Ok(false);
+        }
+        let _one = self.movers.lock();
+        let moves = self.choose_moves();
+        if moves.is_empty() {
+            // What is left to choose from is being read or written, or waits for a map.
+            if self.state.lock().slots.given_away() > 0 {
+                self.to_map.set();
+            }
+            return Ok(false);
+        }
+        self.carry_home(moves)?;
+        Ok(true)
+    }
+
+    /// Frees what can be freed at once, and says what must go home first.
+    fn choose_moves(&self) -> Vec<Move> {
+        let now = varve_rt::now().as_nanos();
+        let mut state = self.state.lock();
+        let mut moves = Vec::new();
+        let want = 2 * state.reserve;
+        while state.slots.free() + moves.len() < want && moves.len() < BATCH {
+            let Some((slot, _)) = state.lowest(now) else { break };
+            if state.slots.entry(slot).state == SlotState::Newer {
+                moves.push(self.begin_move(&mut state, slot, true));
+            } else {
+                state.evict(slot, now);
+            }
+        }
+        let ceiling = (self.options.dirty_ceiling * state.slots.len() as f64) as usize;
+        let surplus = state.slots.newer().saturating_sub(ceiling).min(BATCH - moves.len());
+        if surplus > 0 {
+            let depth = 4 * BATCH + state.slots.len() / 8;
+            for slot in state.slots.coldest_newer(surplus, depth) {
+                moves.push(self.begin_move(&mut state, slot, false));
+            }
+        }
+        moves
+    }
+
+    fn begin_move(&self, state: &mut super::admit::State, slot: Slot, empty: bool) -> Move {
+        state.slots.set_moving(slot, true);
+        state.slots.begin(slot, None);
+        let entry = state.slots.entry(slot);
+        let bytes = AlignedBuf::new(self.geometry.page_size as usize);
+        Move { slot, page: entry.page, lsn: entry.lsn, version: entry.version, empty, bytes, read: false }
+    }
+
+    /// Reads pages from their slots, writes them home, makes that durable, and only then lets their slots go.
+    fn carry_home(&self, mut moves: Vec<Move>) -> Result<(), VolumeError> {
+        let size = self.geometry.page_size as usize;
+        let reads = moves.iter_mut().map(|m| {
+            // SAFETY: the buffer lives in `moves` until every request was waited for, and nobody else has it.
+            unsafe { Io::read(self.geometry.slot(m.slot), m.bytes.as_mut_ptr(), size) }
+        });
+        let mut ticket = self.fast.submit(reads.collect());
+        let mut result = Ok(());
+        for (i, m) in moves.iter_mut().enumerate() {
+            let done = ticket.wait(i);
+            m.read = done.is_ok() && page::verify(&m.bytes, m.page).is_ok() && page::lsn(&m.bytes) >= m.lsn;
+            result = result.and(done.map_err(VolumeError::from));
+        }
+        let writes = moves.iter().filter(|m| m.read).map(|m| {
+            let (keyspace, usage): (KeyspaceId, _) = (page::keyspace(&m.bytes), PageUse::default());
+            // SAFETY: the buffer lives in `moves`, unchanged, until every request was waited for.
+            unsafe { PageIo::write(m.page, keyspace, WriteWhy::Replacement, usage, m.bytes.as_ptr(), None) }
+        });
+        let written = self.slow.submit(writes.collect()).wait_all().and_then(|()| self.slow.sync());
+        let mut state = self.state.lock();
+        let now = varve_rt::now().as_nanos();
+        for m in &moves {
+            state.slots.end_read(m.slot);
+            state.slots.set_moving(m.slot, false);
+            let entry = *state.slots.entry(m.slot);
+            let same = entry.version == m.version && entry.state == SlotState::Newer;
+            if !m.read && same {
+                state.counters.lost += 1;
+            }
+            if !m.read || !same || written.is_err() {
+                continue;
+            }
+            state.counters.slow_copies += 1;
+            if m.empty {
+                state.evict(m.slot, now);
+            } else {
+                state.counters.cleaned += 1;
+                state.slots.set_state(m.slot, SlotState::Clean);
+                state.rerank(m.slot, now);
+            }
+        }
+        result.and(written)
+    }
+
+    /// Copies everything home that is newer than home. The pages keep their slots.
+    pub fn all_home(&self) -> Result<(), VolumeError> {
+        let _one = self.movers.lock();
+        loop {
+            let moves: Vec<Move> = {
+                let mut state = self.state.lock();
+                let all = state.slots.len();
+                let slots = state.slots.coldest_newer(BATCH, all);
+                slots.into_iter().map(|slot| self.begin_move(&mut state, slot, false)).collect()
+            };
+            if moves.is_empty() {
+                return Ok(());
+            }
+            let lost = self.state.lock().counters.lost;
+            self.carry_home(moves)?;
+            if self.state.lock().counters.lost > lost {
+                return Err(VolumeError::Tier {
+                    device: self.fast.info().name,
+                    what: "it holds pages newer than home that cannot be read: run `varve check`".into(),
+                });
+            }
+        }
+    }
+
+    /// Writes a map when so much of the zone was given away that one is due.
+    fn map_if_due(&self) -> Result<bool, VolumeError> {
+        let due = {
+            let mut state = self.state.lock();
+            // A map also makes free slots usable that wait for it.
+            let starved = state.slots.free() < state.reserve && state.slots.given_away() > 0 && state.lowest_is_none();
+            state.needs_map(self.zone_slots()) || starved
+        };
+        let full = {
+            let at = self.maintenance.lock();
+            at.journal_used * 4 > self.geometry.journal_blocks() * 3
+        };
+        if due || full {
+            self.write_map()?;
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,352 @@
+//! What CAC and CC know of pages: counts of reads and writes on either device, groups of pages with like logical read rates, and
+//! the out-queue that remembers pages which left (CAC paper, sections 5.2 and 5.3).
+//!
+//! A page is remembered while it is in the pool, on the fast device, or in the out-queue. The sums of its group are brought up to
+//! date lazily: when it leaves the pool, is flushed to the fast device, or leaves that.
+
+use super::{ManagerOptions, Place};
+use crate::{KeyspaceId, PageId, ReadWhy};
+use std::collections::VecDeque;
+use varve_rt::HashMap;
+
+/// Over which pages the miss-rate expansion factor is averaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Alpha {
+    /// All pages.
+    Global,
+    /// Pages of a keyspace.
+    Keyspace,
+    /// Pages of a keyspace with like logical read rates: what the paper proposes.
+    Group,
+}
+
+impl std::str::FromStr for Alpha {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Alpha, String> {
+        match s {
+            "global" => Ok(Alpha::Global),
+            "keyspace" => Ok(Alpha::Keyspace),
+            "group" => Ok(Alpha::Group),
+            other => Err(format!("alpha {other:?}: choose global, keyspace or group")),
+        }
+    }
+}
+
+/// Bounds of the miss-rate expansion factor.
+const ALPHA: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
+
+/// Counts with the page on the fast device `[0]` and not on it `[1]`.
+type Pair = [f32; 2];
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    logical: Pair,
+    /// Physical reads, read-ahead included.
+    physical: Pair,
+}
+
+#[derive(Debug)]
+struct Stat {
+    keyspace: KeyspaceId,
+    /// When the page was first seen, and last touched, nanoseconds.
+    since: u64,
+    touched: u64,
+    /// Physical random reads and writes.
+    reads: Pair,
+    writes: Pair,
+    counts: Counts,
+    /// What of `counts` is in the sums of `group`.
+    counted: Counts,
+    group: u32,
+    in_pool: bool,
+    on_fast: bool,
+    /// Its entry in the out-queue, if it has one.
+    queued: Option<u64>,
+}
+
+/// Random reads and writes of a page, on the fast device and not on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    pub read_fast: f64,
+    pub read_slow: f64,
+    pub write_fast: f64,
+    pub write_slow: f64,
+}
+
+pub(super) struct Usage {
+    alpha: Alpha,
+    /// Nanoseconds per logical read at which a page enters bucket 1.
+    bucket_width: f64,
+    max_bucket: u32,
+    half_life: f64,
+    capacity: usize,
+    pages: HashMap<PageId, Stat>,
+    groups: HashMap<(KeyspaceId, u32), Counts>,
+    queue: VecDeque<(PageId, u64)>,
+    /// Entries of the queue that still stand for their page.
+    queued: usize,
+    tickets: u64,
+}
+
+fn at(place: Place) -> usize {
+    match place {
+        Place::Fast => 0,
+        Place::Slow => 1,
+    }
+}
+
+impl Usage {
+    pub fn new(options: &ManagerOptions) -> Usage {
+        Usage {
+            alpha: options.alpha,
+            bucket_width: options.bucket_width.max(1e-9),
+            max_bucket: (options.max_groups / 16).max(1) as u32,
+            half_life: options.half_life,
+            capacity: options.outqueue,
+            pages: HashMap::default(),
+            groups: HashMap::default(),
+            queue: VecDeque::new(),
+            queued: 0,
+            tickets: 0,
+        }
+    }
+
+    fn touch(&mut self, page: PageId, now: u64) -> &mut Stat {
+        let half_life = self.half_life;
+        let stat = self.pages.entry(page).or_insert_with(|| Stat {
+            keyspace: KeyspaceId(0),
+            since: now,
+            touched: now,
+            reads: [0.0; 2],
+            writes: [0.0; 2],
+            counts: Counts::default(),
+            counted: Counts::default(),
+            group: 0,
+            in_pool: false,
+            on_fast: false,
+            queued: None,
+        });
+        if half_life > 0.0 && now > stat.touched {
+            let left = 0.5f64.powf((now - stat.touched) as f64 / 1e9 / half_life) as f32;
+            stat.reads = stat.reads.map(|n| n * left);
+            stat.writes = stat.writes.map(|n| n * left);
+        }
+        stat.touched = now;
+        stat
+    }
+
+    pub fn read(&mut self, page: PageId, from: Place, why: ReadWhy, now: u64) {
+        let queued = {
+            let stat = self.touch(page, now);
+            stat.in_pool = true;
+            stat.counts.physical[at(from)] += 1.0;
+            if why == ReadWhy::Demand {
+                stat.reads[at(from)] += 1.0;
+            }
+            stat.queued.take()
+        };
+        self.queued -= usize::from(queued.is_some());
+    }
+
+    pub fn wrote(&mut self, page: PageId, to: Place, now: u64) {
+        let stat = self.touch(page, now);
+        stat.in_pool = true;
+        stat.writes[at(to)] += 1.0;
+        if to == Place::Fast {
+            self.settle(page);
+        }
+    }
+
+    pub fn used(&mut self, page: PageId, keyspace: KeyspaceId, logical: u32, place: Place, now: u64) {
+        let stat = self.touch(page, now);
+        stat.keyspace = keyspace;
+        stat.counts.logical[at(place)] += logical as f32;
+    }
+
+    pub fn entered(&mut self, page: PageId, now: u64) {
+        self.touch(page, now).on_fast = true;
+    }
+
+    pub fn left(&mut self, page: PageId, now: u64) {
+        self.touch(page, now).on_fast = false;
+        self.settle(page);
+        self.park(page);
+    }
+
+    pub fn evicted(&mut self, page: PageId, now: u64) {
+        self.touch(page, now).in_pool = false;
+        self.settle(page);
+        self.park(page);
+    }
+
+    /// Forgets the page altogether.
+    pub fn discarded(&mut self, page: PageId) {
+        if let Some(stat) = self.pages.remove(&page) {
+            self.queued -= usize::from(stat.queued.is_some());
+            self.withdraw(&stat);
+        }
+    }
+
+    /// Puts a page that is nowhere else into the out-queue, at the cost of its oldest.
+    fn park(&mut self, page: PageId) {
+        let Some(stat) = self.pages.get_mut(&page) else { return };
+        if stat.in_pool || stat.on_fast {
+            return;
+        }
+        self.tickets += 1;
+        self.queued += usize::from(stat.queued.replace(self.tickets).is_none());
+        self.queue.push_back((page, self.tickets));
+        while self.queued > self.capacity {
+            let (oldest, ticket) = self.queue.pop_front().expect("a queued page has an entry");
+            if self.pages.get(&oldest).is_some_and(|s| s.queued == Some(ticket)) {
+                self.discarded(oldest);
+            }
+        }
+        // Entries of pages that came back since would pile up.
+        if self.queue.len() > 2 * self.capacity + 16 {
+            let pages = &self.pages;
+            self.queue.retain(|(page, ticket)| pages.get(page).is_some_and(|s| s.queued == Some(*ticket)));
+        }
+    }
+
+    fn bucket(&self, stat: &Stat) -> u32 {
+        match self.alpha {
+            Alpha::Global | Alpha::Keyspace => 0,
+            Alpha::Group => {
+                let minutes = (stat.touched.saturating_sub(stat.since) as f64 / 60e9).max(1.0 / 60.0);
+                let rate = f64::from(stat.counts.logical[0] + stat.counts.logical[1]) / minutes;
+                ((rate / self.bucket_width) as u32).min(self.max_bucket)
+            }
+        }
+    }
+
+    fn key(&self, keyspace: KeyspaceId, bucket: u32) -> (KeyspaceId, u32) {
+        if self.alpha == Alpha::Global { (KeyspaceId(0), 0) } else { (keyspace, bucket) }
+    }
+
+    /// Brings the sums of the page's group up to date; its counts move along when its bucket changed.
+    fn settle(&mut self, page: PageId) {
+        let Some(mut stat) = self.pages.remove(&page) else { return };
+        self.withdraw(&stat);
+        stat.group = self.bucket(&stat);
+        stat.counted = stat.counts;
+        let sums = self.groups.entry(self.key(stat.keyspace, stat.group)).or_default();
+        for i in 0..2 {
+            sums.logical[i] += stat.counted.logical[i];
+            sums.physical[i] += stat.counted.physical[i];
+        }
+        self.pages.insert(page, stat);
+    }
+
+    fn withdraw(&mut self, stat: &Stat) {
+        let key = self.key(stat.keyspace, stat.group);
+        if let Some(sums) = self.groups.get_mut(&key) {
+            for i in 0..2 {
+                sums.logical[i] = (sums.logical[i] - stat.counted.logical[i]).max(0.0);
+                sums.physical[i] = (sums.physical[i] - stat.counted.physical[i]).max(0.0);
+            }
+        }
+    }
+
+    /// Reads and writes of the page so far; zeros if it is unknown.
+    pub fn rates(&self, page: PageId) -> Rates {
+        self.pages.get(&page).map_or(Rates::default(), |s| Rates {
+            read_fast: s.reads[0].into(),
+            read_slow: s.reads[1].into(),
+            write_fast: s.writes[0].into(),
+            write_slow: s.writes[1].into(),
+        })
+    }
+
+    /// Miss-rate expansion factor of the page's group: its miss rate on the fast device over that off it.
+    pub fn expansion(&self, page: PageId) -> f64 {
+        let Some(stat) = self.pages.get(&page) else { return 1.0 };
+        let Some(sums) = self.groups.get(&self.key(stat.keyspace, self.bucket(stat))) else { return 1.0 };
+        let miss = |i: usize| (sums.logical[i] > 0.0).then(|| f64::from(sums.physical[i] / sums.logical[i]));
+        match (miss(0), miss(1).unwrap_or(0.0)) {
+            (None, _) => 1.0,
+            (Some(fast), slow) if fast == 0.0 && slow == 0.0 => 1.0,
+            (Some(fast), slow) => (fast / slow).clamp(*ALPHA.start(), *ALPHA.end()),
+        }
+    }
+
+    /// Pages of which something is known.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub fn memory(&self) -> usize {
+        self.pages.capacity() * (size_of::<(PageId, Stat)>() + 1)
+            + self.groups.capacity() * (size_of::<((KeyspaceId, u32), Counts)>() + 1)
+            + self.queue.capacity() * size_of::<(PageId, u64)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P: PageId = PageId(7);
+
+    fn usage(outqueue: usize) -> Usage {
+        Usage::new(&ManagerOptions { outqueue, alpha: Alpha::Keyspace, ..ManagerOptions::default() })
+    }
+
+    #[test]
+    fn expansion_is_the_ratio_of_miss_rates() {
+        let mut u = usage(10);
+        assert_eq!(u.expansion(P), 1.0, "an unknown page");
+        u.read(P, Place::Slow, ReadWhy::Demand, 0);
+        u.used(P, KeyspaceId(1), 10, Place::Slow, 0);
+        u.evicted(P, 0);
+        assert_eq!(u.expansion(P), 1.0, "never on the fast device");
+        u.entered(P, 0);
+        u.read(P, Place::Fast, ReadWhy::Demand, 0);
+        u.read(P, Place::Fast, ReadWhy::Prefetch, 0);
+        u.used(P, KeyspaceId(1), 10, Place::Fast, 0);
+        u.evicted(P, 0);
+        assert!((u.expansion(P) - 2.0).abs() < 1e-6, "2 of 10 against 1 of 10: {}", u.expansion(P));
+        let rates = u.rates(P);
+        assert_eq!((rates.read_fast, rates.read_slow), (1.0, 1.0), "read-ahead is not random");
+    }
+
+    #[test]
+    fn expansion_is_clamped() {
+        let mut u = usage(10);
+        u.entered(P, 0);
+        u.read(P, Place::Fast, ReadWhy::Demand, 0);
+        u.used(P, KeyspaceId(1), 10, Place::Fast, 0);
+        u.evicted(P, 0);
+        assert_eq!(u.expansion(P), 1000.0);
+    }
+
+    #[test]
+    fn the_outqueue_forgets_its_oldest() {
+        let mut u = usage(2);
+        for n in 0..4 {
+            u.read(PageId(n), Place::Slow, ReadWhy::Demand, 0);
+            u.evicted(PageId(n), 0);
+        }
+        assert_eq!(u.len(), 2);
+        assert_eq!(u.rates(PageId(0)), Rates::default());
+        assert_eq!(u.rates(PageId(3)).read_slow, 1.0);
+        u.read(PageId(2), Place::Slow, ReadWhy::Demand, 0);
+        assert_eq!(u.rates(PageId(2)).read_slow, 2.0, "a page that comes back is remembered");
+        for n in 10..13 {
+            u.read(PageId(n), Place::Slow, ReadWhy::Demand, 0);
+            u.evicted(PageId(n), 0);
+        }
+        assert_eq!(u.rates(PageId(2)).read_slow, 2.0, "what is in the pool is not in the queue");
+    }
+
+    #[test]
+    fn counters_age() {
+        let options = ManagerOptions { half_life: 10.0, outqueue: 4, ..ManagerOptions::default() };
+        let mut u = Usage::new(&options);
+        u.wrote(P, Place::Slow, 0);
+        u.wrote(P, Place::Slow, 10_000_000_000);
+        assert!((u.rates(P).write_slow - 1.5).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,210 @@
+//! What a crash left on the fast device.
+//!
+//! The map on the device says what was in each slot when it was written; the journal, what was freed or became newer than home up to
+//! the last sync. The slots of the scan list are read: what they hold counts, unless a record says that it is out of date. What is out
+//! of date stays known as long as a slot may hold it, or a later recovery would take it for current. A slot of
+//! the scan list that holds nothing whole, but held a page newer than home, keeps its claim if home is older: then the page is damaged
+//! until the engine writes it again from the log, and reading it is an error, never an old version.
+
+use super::admit::State;
+use super::map::{Geometry, Loaded};
+use super::slots::{Found, MapEntry, Record, Slot, Snapshot};
+use super::{MapRecovery, TierOptions};
+use crate::{Lsn, PageId, PageIo, PageStore, ReadWhy, VolumeError, page};
+use varve_device::{AlignedBuf, Device, Io};
+use varve_rt::{HashMap, HashSet};
+
+/// Slots read at a time.
+const BATCH: usize = 64;
+
+/// Fills `state` with what is there; returns how many records the journal holds already.
+pub(super) fn run(
+    state: &mut State,
+    slow: &dyn PageStore,
+    fast: &dyn Device,
+    loaded: Loaded,
+    options: &TierOptions,
+) -> Result<usize, VolumeError> {
+    let geometry = loaded.superblock.geometry;
+    let slots = geometry.slots as usize;
+    let known = loaded.map.is_some();
+    let mut map = loaded.map.unwrap_or_else(|| Snapshot {
+        entries: vec![MapEntry { page: None, lsn: 0, newer: false, scan: true }; slots],
+        records: Vec::new(),
+    });
+    // With a log of everything nothing need be read; each slot is looked at when it is first used.
+    let log_only = known && options.map_recovery == MapRecovery::Log && map.entries.iter().all(|e| e.scan);
+    if options.map_recovery == MapRecovery::Scan {
+        map.entries.iter_mut().for_each(|e| e.scan = true);
+    }
+    let mut freed: Freed = HashMap::default();
+    for record in &map.records {
+        if let Record::Freed { slot, page, lsn } = *record {
+            freed.entry(slot).or_default().push((page, lsn));
+        }
+    }
+    for record in &loaded.journal {
+        apply(&mut map.entries, record, &mut freed);
+    }
+    let reader = Reader { slow, fast, geometry };
+    let Looked { mut found, held } = reader.look(&map.entries, &freed, log_only)?;
+    if !known {
+        found = reader.newer_than_home(found)?;
+    }
+    let found = newest(found);
+    let stale = stale(&found, &held, &freed);
+    let scan = map.entries.iter().map(|e| e.scan).collect();
+    let (now, count) = (varve_rt::now().as_nanos(), loaded.journal.len());
+    found.iter().for_each(|f| state.manager.entered(f.page, now));
+    let manager = &mut state.manager;
+    state.slots.recover(scan, loaded.journal, found, &stale, &mut |page, newer| manager.rank(page, newer, now));
+    Ok(if known { count } else { 0 })
+}
+
+/// Versions that a slot may hold and that do not count, up to an LSN.
+type Freed = HashMap<Slot, Vec<(PageId, Lsn)>>;
+
+/// What a record changes in the map.
+fn apply(entries: &mut [MapEntry], record: &Record, freed: &mut Freed) {
+    let slot = record.slot();
+    let entry = &mut entries[slot as usize];
+    let scan = entry.scan;
+    match *record {
+        Record::Freed { page, lsn, .. } => {
+            freed.entry(slot).or_default().push((page, lsn));
+            if entry.page == Some(page) && entry.lsn <= lsn {
+                *entry = MapEntry { page: None, lsn: 0, newer: false, scan };
+            }
+        }
+        // The slot was written: whatever it held before is gone.
+        Record::Newer { page, lsn, .. } | Record::Clean { page, lsn, .. } => {
+            freed.remove(&slot);
+            *entry = MapEntry { page: Some(page), lsn, newer: matches!(record, Record::Newer { .. }), scan };
+        }
+    }
+}
+
+/// What the slots that are free now may hold: what was found in them, or, where nobody looked, any version of what was freed.
+fn stale(found: &[Found], held: &HashMap<Slot, Option<(PageId, Lsn)>>, freed: &Freed) -> Vec<Record> {
+    let current: HashSet<Slot> = found.iter().map(|f| f.slot).collect();
+    let looked = held.iter().filter_map(|(&slot, held)| held.map(|(page, lsn)| Record::Freed { slot, page, lsn }));
+    let unseen = freed.iter().filter(|(slot, _)| !held.contains_key(slot));
+    let unseen = unseen
+        .flat_map(|(&slot, pages)| pages.iter().map(move |&(page, _)| Record::Freed { slot, page, lsn: Lsn::MAX }));
+    let mut stale: Vec<Record> = looked.chain(unseen).filter(|r| !current.contains(&r.slot())).collect();
+    stale.sort_by_key(Record::slot);
+    stale
+}
+
+/// Of several versions of a page, the newest.
+fn newest(found: Vec<Found>) -> Vec<Found> {
+    let mut best: HashMap<PageId, Found> = HashMap::default();
+    for f in found {
+        let at = best.entry(f.page).or_insert(f);
+        if (f.lsn, f.newer, f.slot) > (at.lsn, at.newer, at.slot) {
+            *at = f;
+        }
+    }
+    let mut found: Vec<Found> = best.into_values().collect();
+    found.sort_unstable_by_key(|f| f.slot);
+    found
+}
+
+/// What a look into the slots gave.
+struct Looked {
+    found: Vec<Found>,
+    /// What each slot looked into holds, if it is a whole page.
+    held: HashMap<Slot, Option<(PageId, Lsn)>>,
+}
+
+struct Reader<'a> {
+    slow: &'a dyn PageStore,
+    fast: &'a dyn Device,
+    geometry: Geometry,
+}
+
+impl Reader<'_> {
+    /// Takes the map at its word outside the scan list, and looks into the slots of the list.
+    fn look(&self, entries: &[MapEntry], freed: &Freed, log_only: bool) -> Result<Looked, VolumeError> {
+        let (mut found, mut list) = (Vec::new(), Vec::new());
+        let mut all_held = HashMap::default();
+        for (slot, entry) in entries.iter().enumerate() {
+            let slot = slot as Slot;
+            match entry.page {
+                _ if entry.scan && !log_only => list.push(slot),
+                Some(page) => {
+                    found.push(Found { slot, page, lsn: entry.lsn, newer: entry.newer, verified: false });
+                }
+                None => {}
+            }
+        }
+        let size = self.geometry.page_size as usize;
+        let mut buf = AlignedBuf::new(BATCH * size);
+        for batch in list.chunks(BATCH) {
+            let base = buf.as_mut_ptr();
+            let reads = batch.iter().enumerate().map(|(i, &slot)| {
+                // SAFETY: the parts of `buf` do not overlap and are waited for below.
+                unsafe { Io::read(self.geometry.slot(slot), base.add(i * size), size) }
+            });
+            let mut ticket = self.fast.submit(reads.collect());
+            let done: Vec<_> = (0..batch.len()).map(|i| ticket.wait(i)).collect();
+            for ((done, &slot), bytes) in done.into_iter().zip(batch).zip(buf.chunks(size)) {
+                done?;
+                let held = whole(bytes);
+                all_held.insert(slot, held);
+                let entry = &entries[slot as usize];
+                let stale = |(page, lsn): &(PageId, Lsn)| {
+                    let current = entry.page == Some(*page) && *lsn >= entry.lsn;
+                    !current && freed.get(&slot).is_some_and(|f| f.iter().any(|(p, upto)| p == page && lsn <= upto))
+                };
+                found.extend(self.judge(slot, entry, held.filter(|h| !stale(h)))?);
+            }
+        }
+        Ok(Looked { found, held: all_held })
+    }
+
+    /// What a slot of the scan list is good for, which holds `whole`.
+    fn judge(&self, slot: Slot, entry: &MapEntry, whole: Option<(PageId, Lsn)>) -> Result<Option<Found>, VolumeError> {
+        if let Some((page, lsn)) = whole
+            && (entry.page != Some(page) || lsn >= entry.lsn)
+        {
+            let equal = entry.page == Some(page) && lsn == entry.lsn && !entry.newer;
+            return Ok(Some(Found { slot, page, lsn, newer: !equal, verified: true }));
+        }
+        // The version that was there and newer than home is gone, unless it went home before.
+        let MapEntry { page: Some(page), lsn, newer: true, .. } = *entry else { return Ok(None) };
+        let at_home = self.home_lsn(page)?;
+        Ok((at_home < Some(lsn)).then_some(Found { slot, page, lsn, newer: true, verified: false }))
+    }
+
+    /// LSN of the page at home; `None` when it has no whole version there.
+    fn home_lsn(&self, page: PageId) -> Result<Option<Lsn>, VolumeError> {
+        let mut buf = AlignedBuf::new(self.geometry.page_size as usize);
+        // SAFETY: `buf` outlives the request, waited for below.
+        let read = unsafe { PageIo::read(page, ReadWhy::Demand, buf.as_mut_ptr()) };
+        let mut ticket = self.slow.submit(vec![read]);
+        match ticket.wait(0) {
+            Ok(_) => Ok(Some(page::lsn(&buf))),
+            Err(VolumeError::Damaged { .. } | VolumeError::OutOfRange { .. }) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Without a map, what is older than home is out of date.
+    fn newer_than_home(&self, found: Vec<Found>) -> Result<Vec<Found>, VolumeError> {
+        let mut kept = Vec::new();
+        for f in found {
+            let home = self.home_lsn(f.page)?;
+            if home.is_none_or(|lsn| lsn <= f.lsn) {
+                kept.push(Found { newer: home != Some(f.lsn), ..f });
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// Page and LSN of a sound page.
+fn whole(bytes: &[u8]) -> Option<(PageId, Lsn)> {
+    let id = page::id(bytes);
+    page::verify(bytes, id).ok().map(|()| (id, page::lsn(bytes)))
+}

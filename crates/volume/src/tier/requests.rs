@@ -1,0 +1,567 @@
+//! The tier as a page store: where each request goes, and how it ends.
+
+use super::Tier;
+use super::admit::{Admission, Staged, State};
+use super::manager::{DirtyWrites, Offer, Place, Refusal};
+use super::slots::{Slot, State as SlotState};
+use crate::{
+    CostClass, KeyspaceId, Lsn, PageCompletion, PageId, PageIo, PageRead, PageStore, PageTicket, PageUse, PageWrite,
+    ReadWhy, VolumeError, VolumeStats, WriteWhy, page,
+};
+use std::sync::Arc;
+use varve_device::{AlignedBuf, DeviceError, Io, Ticket};
+
+/// Where one request of a batch went.
+enum Route {
+    /// From or to a slot; the index is that of the request to the fast device. `version` of the slot at its beginning.
+    Fast { slot: Slot, index: usize, version: u32 },
+    /// To the slow store.
+    Slow { index: usize },
+    /// To both.
+    Both { slot: Slot, index: usize, slow: usize },
+    /// Served from staging memory: the bytes are in the buffer already.
+    Done,
+}
+
+/// The requests of a batch as they leave.
+#[derive(Default)]
+struct Outgoing {
+    fast: Vec<Io>,
+    slow: Vec<PageIo>,
+}
+
+enum FastTicket {
+    Batch(Ticket),
+    /// A single read, executed at submission.
+    One(Result<(), DeviceError>),
+}
+
+struct Pending {
+    tier: Arc<Tier>,
+    requests: Vec<(PageIo, Route)>,
+    fast: FastTicket,
+    slow: PageTicket,
+}
+
+impl Tier {
+    fn bytes_of<'a>(&self, buf: *const u8) -> &'a [u8] {
+        // SAFETY: the callers of `PageIo::read` and `PageIo::write` promised valid memory of a page's size until the request was
+        // waited for, and the slice is used before that only.
+        unsafe { std::slice::from_raw_parts(buf, self.geometry.page_size as usize) }
+    }
+
+    fn fast_read(&self, slot: Slot, read: &PageRead) -> Io {
+        // SAFETY: passed on from the caller of `PageIo::read`; the page ticket waits for it.
+        unsafe { Io::read(self.geometry.slot(slot), read.buf(), self.geometry.page_size as usize) }
+    }
+
+    fn fast_write(&self, slot: Slot, write: &PageWrite) -> Io {
+        // SAFETY: passed on from the caller of `PageIo::write`; the page ticket waits for it.
+        unsafe { Io::write(self.geometry.slot(slot), write.buf(), self.geometry.page_size as usize, false) }
+    }
+
+    /// The same request to the slow store.
+    fn slow_twin(io: &PageIo) -> PageIo {
+        match io {
+            // SAFETY: the same promise of the same caller; the first request is over or goes to another device.
+            PageIo::Read(r) => unsafe { PageIo::read(r.page, r.why, r.buf()) },
+            // SAFETY: the bytes are only read, by either request.
+            PageIo::Write(w) => unsafe {
+                PageIo::write(w.page, w.keyspace, w.why, w.usage, w.buf(), w.changed.clone())
+            },
+        }
+    }
+
+    fn route_read(&self, state: &mut State, read: &PageRead, out: &mut Outgoing, now: u64) -> Route {
+        let staged = state.staged.get(&read.page).and_then(|s| s.bytes.clone());
+        if let Some(bytes) = staged {
+            state.note_read(read.page, Place::Fast, read.why, now);
+            state.counters.staged_reads += 1;
+            // SAFETY: the caller of `PageIo::read` promised memory of a page's size for us alone.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), read.buf(), bytes.len()) };
+            return Route::Done;
+        }
+        match state.slots.find(read.page) {
+            Some(slot) if matches!(state.slots.entry(slot).state, SlotState::Clean | SlotState::Newer) => {
+                state.note_read(read.page, Place::Fast, read.why, now);
+                state.slots.begin(slot, None);
+                out.fast.push(self.fast_read(slot, read));
+                let version = state.slots.entry(slot).version;
+                Route::Fast { slot, index: out.fast.len() - 1, version }
+            }
+            _ => {
+                state.note_read(read.page, Place::Slow, read.why, now);
+                // SAFETY: passed on from the caller of `PageIo::read`.
+                out.slow.push(unsafe { PageIo::read(read.page, read.why, read.buf()) });
+                Route::Slow { index: out.slow.len() - 1 }
+            }
+        }
+    }
+
+    fn route_write(&self, state: &mut State, write: &PageWrite, out: &mut Outgoing, now: u64) -> Route {
+        let why = match write.why {
+            WriteWhy::Replacement => 0,
+            WriteWhy::Recoverability => 1,
+            WriteWhy::Checkpoint => 2,
+        };
+        state.counters.writes[why] += 1;
+        state.note_use(write.page, write.keyspace, write.usage.logical_reads, now);
+        let lsn = page::lsn(self.bytes_of(write.buf()));
+        // A staged copy of an older version must not be written, nor read, any more.
+        state.staged.remove(&write.page);
+        if let Some(slot) = state.slots.find(write.page) {
+            let entry = *state.slots.entry(slot);
+            if entry.moving {
+                // Its older version is on its way home, so the new one must not go there at the same time.
+                return self.overwrite(state, slot, write, lsn, out, now);
+            }
+            if entry.writes > 0 {
+                // Two writes of a slot at a time have no order.
+                state.drop_slot(slot, false, now);
+            }
+        }
+        match state.style.dirty {
+            DirtyWrites::Home => {
+                if let Some(slot) = state.slots.find(write.page) {
+                    state.drop_slot(slot, false, now);
+                }
+                self.write_home(state, write, out, now)
+            }
+            DirtyWrites::Back => self.route_back(state, write, lsn, out, now),
+            DirtyWrites::Through => self.route_through(state, write, lsn, out, now),
+        }
+    }
+
+    fn write_home(&self, state: &mut State, write: &PageWrite, out: &mut Outgoing, now: u64) -> Route {
+        state.counters.home_writes += 1;
+        state.manager.wrote(write.page, Place::Slow, now);
+        out.slow.push(Self::slow_twin(&PageIo::Write(self.again(write))));
+        Route::Slow { index: out.slow.len() - 1 }
+    }
+
+    /// A copy of the request, for building others from.
+    fn again(&self, write: &PageWrite) -> PageWrite {
+        // SAFETY: the same promise of the same caller.
+        let io = unsafe {
+            PageIo::write(write.page, write.keyspace, write.why, write.usage, write.buf(), write.changed.clone())
+        };
+        match io {
+            PageIo::Write(write) => write,
+            PageIo::Read(_) => unreachable!("made as a write"),
+        }
+    }
+
+    fn route_back(&self, state: &mut State, write: &PageWrite, lsn: Lsn, out: &mut Outgoing, now: u64) -> Route {
+        let there = state.slots.find(write.page);
+        if let Some(slot) = there
+            && !state.style.append
+        {
+            return self.overwrite(state, slot, write, lsn, out, now);
+        }
+        let offer = self.offer_of(write.page, write.keyspace, true, false, now);
+        match state.offer(offer, u64::from(self.geometry.page_size)) {
+            Ok(slot) => {
+                state.counters.dirty_admitted += 1;
+                state.enter(slot, write.page, SlotState::Newer, lsn, now);
+                self.to_slot(state, slot, write, out, now)
+            }
+            Err(_) => {
+                if let Some(slot) = there {
+                    state.drop_slot(slot, false, now);
+                }
+                self.write_home(state, write, out, now)
+            }
+        }
+    }
+
+    fn overwrite(
+        &self,
+        state: &mut State,
+        slot: Slot,
+        write: &PageWrite,
+        lsn: Lsn,
+        out: &mut Outgoing,
+        now: u64,
+    ) -> Route {
+        state.slots.set_state(slot, SlotState::Newer);
+        state.slots.begin(slot, Some(lsn));
+        state.counters.overwrites += 1;
+        state.counters.slot_bytes += u64::from(self.geometry.page_size);
+        self.to_slot(state, slot, write, out, now)
+    }
+
+    fn to_slot(&self, state: &mut State, slot: Slot, write: &PageWrite, out: &mut Outgoing, now: u64) -> Route {
+        state.manager.wrote(write.page, Place::Fast, now);
+        state.rerank(slot, now);
+        out.fast.push(self.fast_write(slot, write));
+        let version = state.slots.entry(slot).version;
+        Route::Fast { slot, index: out.fast.len() - 1, version }
+    }
+
+    fn route_through(&self, state: &mut State, write: &PageWrite, lsn: Lsn, out: &mut Outgoing, now: u64) -> Route {
+        let slot = match state.slots.find(write.page) {
+            Some(slot) => {
+                state.slots.set_state(slot, SlotState::Clean);
+                state.slots.begin(slot, Some(lsn));
+                state.counters.overwrites += 1;
+                Some(slot)
+            }
+            None => {
+                let offer = self.offer_of(write.page, write.keyspace, true, false, now);
+                let slot = state.offer(offer, u64::from(self.geometry.page_size)).ok();
+                slot.inspect(|&slot| {
+                    state.counters.dirty_admitted += 1;
+                    state.enter(slot, write.page, SlotState::Clean, lsn, now);
+                })
+            }
+        };
+        let Route::Slow { index: slow } = self.write_home(state, write, out, now) else { unreachable!("goes home") };
+        let Some(slot) = slot else { return Route::Slow { index: slow } };
+        state.manager.wrote(write.page, Place::Fast, now);
+        out.fast.push(self.fast_write(slot, write));
+        Route::Both { slot, index: out.fast.len() - 1, slow }
+    }
+
+    fn offer_of(&self, page: PageId, keyspace: KeyspaceId, dirty: bool, evicted: bool, now: u64) -> Offer {
+        Offer { page, keyspace, dirty, evicted, lowest: None, now }
+    }
+
+    /// Stages a clean page that the manager wants. True when it was taken.
+    fn admit_clean(&self, page: PageId, bytes: &[u8], evicted: bool) -> bool {
+        let now = varve_rt::now().as_nanos();
+        let (lsn, keyspace) = (page::lsn(bytes), page::keyspace(bytes));
+        let slot = {
+            let mut state = self.state.lock();
+            if state.staging >= self.options.staging_pages {
+                state.refuse(Refusal::Staging);
+                return false;
+            }
+            let offered =
+                state.offer(self.offer_of(page, keyspace, false, evicted, now), u64::from(self.geometry.page_size));
+            self.wake(&state);
+            let Ok(slot) = offered else { return false };
+            state.enter(slot, page, SlotState::Clean, lsn, now);
+            state.counters.clean_admitted += 1;
+            state.staging += 1;
+            state.staged.insert(page, Staged { slot, bytes: None });
+            slot
+        };
+        let mut copy = AlignedBuf::new(bytes.len());
+        copy.copy_from_slice(bytes);
+        page::seal(&mut copy, page);
+        let copy = Arc::new(copy);
+        let mut state = self.state.lock();
+        // If it was dropped meanwhile, the writer finds that out.
+        if let Some(staged) = state.staged.get_mut(&page).filter(|s| s.slot == slot) {
+            staged.bytes = Some(copy.clone());
+        }
+        state.queue.push_back(Admission { page, slot, bytes: copy });
+        drop(state);
+        self.to_admit.set();
+        true
+    }
+
+    /// Wakes the threads that have something to do.
+    pub(super) fn wake(&self, state: &State) {
+        if state.needs_reclaim(self.options.dirty_ceiling) {
+            self.to_reclaim.set();
+        }
+        if state.needs_map(self.zone_slots()) {
+            self.to_map.set();
+        }
+    }
+
+    /// Reads a page from its home and waits.
+    pub(super) fn read_home(&self, read: &PageRead) -> Result<CostClass, VolumeError> {
+        // SAFETY: the request to the fast device is over; the caller of `PageIo::read` promised the memory until this one is too.
+        let again = unsafe { PageIo::read(read.page, read.why, read.buf()) };
+        let mut ticket = self.slow.submit(vec![again]);
+        let result = ticket.wait(0);
+        ticket.wait_all()?;
+        result
+    }
+}
+
+impl Pending {
+    fn wait_fast(&mut self, index: usize) -> Result<(), DeviceError> {
+        match &mut self.fast {
+            FastTicket::Batch(ticket) => ticket.wait(index),
+            FastTicket::One(result) => result.clone(),
+        }
+    }
+
+    /// A read of a slot ended: what it holds is the page, or home has it, or it is lost.
+    fn end_fast_read(&self, read: &PageRead, slot: Slot, version: u32, done: Result<(), DeviceError>) -> Ended {
+        let tier = &*self.tier;
+        let bytes = tier.bytes_of(read.buf());
+        let checked = match done {
+            Ok(()) => page::verify(bytes, read.page).map_err(|damage| VolumeError::Damaged { page: read.page, damage }),
+            Err(source) => Err(VolumeError::Page { page: read.page, source }),
+        };
+        let mut state = tier.state.lock();
+        let entry = *state.slots.entry(slot);
+        state.slots.end_read(slot);
+        let same = entry.version == version && entry.page == read.page;
+        let error = match checked {
+            Ok(()) if !same || page::lsn(bytes) >= entry.lsn => {
+                if same {
+                    state.slots.verified(slot, page::lsn(bytes));
+                }
+                return Ended::Here;
+            }
+            Ok(()) => VolumeError::Damaged {
+                page: read.page,
+                damage: crate::PageDamage::Older { found: page::lsn(bytes), expected: entry.lsn },
+            },
+            Err(e) => e,
+        };
+        match error {
+            VolumeError::Damaged { .. } => state.counters.damaged += 1,
+            _ => state.counters.errors += 1,
+        }
+        if !same {
+            return Ended::Failed(error);
+        }
+        match entry.state {
+            SlotState::Clean => Ended::Home { slot, version, least: 0, error },
+            SlotState::Newer => Ended::Home { slot, version, least: entry.lsn, error },
+            _ => Ended::Failed(error),
+        }
+    }
+
+    fn finish_read(
+        &self,
+        read: &PageRead,
+        slot: Slot,
+        version: u32,
+        done: Result<(), DeviceError>,
+    ) -> Result<CostClass, VolumeError> {
+        let tier = &*self.tier;
+        let (slot, version, least, error) = match self.end_fast_read(read, slot, version, done) {
+            Ended::Here => return Ok(CostClass(1)),
+            Ended::Failed(error) => return Err(error),
+            Ended::Home { slot, version, least, error } => (slot, version, least, error),
+        };
+        let home = tier.read_home(read);
+        let found = home.as_ref().ok().map(|_| page::lsn(tier.bytes_of(read.buf())));
+        let mut state = tier.state.lock();
+        if home.is_err() || found < Some(least) {
+            state.counters.lost += 1;
+            return Err(error);
+        }
+        state.counters.repaired += 1;
+        if state.slots.entry(slot).version == version {
+            state.drop_slot(slot, false, varve_rt::now().as_nanos());
+        }
+        home
+    }
+
+    /// A write to a slot ended. One that failed is done again, home.
+    fn finish_write(
+        &self,
+        io: &PageIo,
+        slot: Slot,
+        version: u32,
+        done: Result<(), DeviceError>,
+    ) -> Result<CostClass, VolumeError> {
+        let tier = &*self.tier;
+        let mut state = tier.state.lock();
+        state.slots.end_write(slot, done.is_ok());
+        if done.is_ok() {
+            return Ok(CostClass(1));
+        }
+        state.counters.errors += 1;
+        while state.slots.entry(slot).version == version && state.slots.entry(slot).moving {
+            // An older version is being written home; ours must come after it.
+            drop(state);
+            varve_rt::sleep(std::time::Duration::from_millis(1));
+            state = tier.state.lock();
+        }
+        let now = varve_rt::now().as_nanos();
+        if state.slots.entry(slot).version == version {
+            state.drop_slot(slot, false, now);
+        }
+        if matches!(done, Err(DeviceError::PowerLost)) {
+            return Err(VolumeError::Page { page: io.page(), source: DeviceError::PowerLost });
+        }
+        drop(state);
+        let mut ticket = tier.slow.submit(vec![Tier::slow_twin(io)]);
+        let result = ticket.wait(0);
+        ticket.wait_all()?;
+        result
+    }
+}
+
+/// How a read of a slot ended.
+enum Ended {
+    Here,
+    /// Home must have it at this LSN at least.
+    Home {
+        slot: Slot,
+        version: u32,
+        least: Lsn,
+        error: VolumeError,
+    },
+    Failed(VolumeError),
+}
+
+impl PageCompletion for Pending {
+    fn wait(&mut self, i: usize) -> Result<CostClass, VolumeError> {
+        match self.requests[i].1 {
+            Route::Done => Ok(CostClass(1)),
+            Route::Fast { slot, index, version } => {
+                let done = self.wait_fast(index);
+                match &self.requests[i].0 {
+                    PageIo::Read(read) => self.finish_read(read, slot, version, done),
+                    io @ PageIo::Write(_) => self.finish_write(io, slot, version, done),
+                }
+            }
+            Route::Slow { index } => {
+                let class = self.slow.wait(index)?;
+                let tier = &*self.tier;
+                if let PageIo::Read(read) = &self.requests[i].0
+                    && read.why == ReadWhy::Demand
+                    && tier.admit_on_read
+                {
+                    let taken = tier.admit_clean(read.page, tier.bytes_of(read.buf()), false);
+                    return Ok(if taken { CostClass(1) } else { class });
+                }
+                Ok(class)
+            }
+            Route::Both { slot, index, slow } => {
+                let fast = self.wait_fast(index);
+                let home = self.slow.wait(slow);
+                let mut state = self.tier.state.lock();
+                state.slots.end_write(slot, fast.is_ok());
+                if (fast.is_err() || home.is_err()) && state.slots.entry(slot).page == self.requests[i].0.page() {
+                    state.drop_slot(slot, false, varve_rt::now().as_nanos());
+                }
+                home.map(|class| if fast.is_ok() { CostClass(1) } else { class })
+            }
+        }
+    }
+
+    fn try_done(&mut self, i: usize) -> bool {
+        let fast = |fast: &mut FastTicket, index| match fast {
+            FastTicket::Batch(ticket) => ticket.try_done(index),
+            FastTicket::One(_) => true,
+        };
+        match self.requests[i].1 {
+            Route::Done => true,
+            Route::Fast { index, .. } => fast(&mut self.fast, index),
+            Route::Slow { index } => self.slow.try_done(index),
+            Route::Both { index, slow, .. } => fast(&mut self.fast, index) && self.slow.try_done(slow),
+        }
+    }
+
+    fn abandon(&mut self) {
+        // Dropping the tickets of the two devices, right after this, does it.
+    }
+}
+
+impl Tier {
+    fn submit_batch(self: &Arc<Self>, batch: Vec<PageIo>) -> PageTicket {
+        let single_read = matches!(&batch[..], [PageIo::Read(r)] if r.why == ReadWhy::Demand);
+        let now = varve_rt::now().as_nanos();
+        let mut out = Outgoing::default();
+        let routes: Vec<Route> = {
+            let mut state = self.state.lock();
+            let routes = batch.iter().map(|io| match io {
+                PageIo::Read(read) => self.route_read(&mut state, read, &mut out, now),
+                PageIo::Write(write) => self.route_write(&mut state, write, &mut out, now),
+            });
+            let routes = routes.collect();
+            self.wake(&state);
+            routes
+        };
+        let Outgoing { mut fast, slow } = out;
+        let slow = if slow.is_empty() { PageTicket::ready(Vec::new()) } else { self.slow.submit(slow) };
+        let fast = match fast.pop() {
+            // Somebody waits for a single read: executed here and now, which costs less than a batch.
+            Some(one) if single_read => FastTicket::One(self.fast.run(one)),
+            last => {
+                fast.extend(last);
+                FastTicket::Batch(self.fast.submit(fast))
+            }
+        };
+        let requests: Vec<_> = batch.into_iter().zip(routes).collect();
+        PageTicket::pending(requests.len(), Box::new(Pending { tier: self.clone(), requests, fast, slow }))
+    }
+}
+
+/// The tier as the pool sees it.
+impl PageStore for Arc<Tier> {
+    fn page_size(&self) -> usize {
+        self.slow.page_size()
+    }
+
+    fn pages(&self) -> u64 {
+        self.slow.pages()
+    }
+
+    fn grow(&self, pages: u64) -> Result<(), VolumeError> {
+        self.slow.grow(pages)
+    }
+
+    fn usable_bytes(&self, keyspace: KeyspaceId) -> usize {
+        self.slow.usable_bytes(keyspace)
+    }
+
+    fn submit(&self, batch: Vec<PageIo>) -> PageTicket {
+        self.submit_batch(batch)
+    }
+
+    fn evict_clean(&self, page: PageId, bytes: &[u8], usage: PageUse) -> bool {
+        let now = varve_rt::now().as_nanos();
+        let keyspace = page::keyspace(bytes);
+        let offer = {
+            let mut state = self.state.lock();
+            state.note_use(page, keyspace, usage.logical_reads, now);
+            let there = state.slots.find(page).is_some();
+            state.counters.already_there += u64::from(there);
+            !there && !state.style.admit_on_read
+        };
+        let taken = offer && self.admit_clean(page, bytes, true);
+        self.state.lock().manager.evicted(page, now);
+        taken
+    }
+
+    fn dirtied(&self, page: PageId) {
+        self.state.lock().dirtied(page, varve_rt::now().as_nanos());
+    }
+
+    fn discard(&self, pages: &[PageId]) -> Result<(), VolumeError> {
+        let now = varve_rt::now().as_nanos();
+        {
+            let mut state = self.state.lock();
+            pages.iter().for_each(|page| state.discard(*page, now));
+        }
+        self.slow.discard(pages)
+    }
+
+    fn drain_class_changes(&self, into: &mut Vec<(PageId, CostClass)>) {
+        into.append(&mut self.state.lock().class_changes);
+    }
+
+    fn sync(&self) -> Result<(), VolumeError> {
+        self.state.lock().counters.syncs += 1;
+        self.sync_all()
+    }
+
+    fn stats(&self) -> VolumeStats {
+        let c = self.state.lock().counters;
+        VolumeStats {
+            demand_reads: c.fast_reads + c.slow_reads,
+            prefetch_reads: c.fast_prefetches + c.slow_prefetches,
+            replacement_writes: c.writes[0],
+            recoverability_writes: c.writes[1],
+            checkpoint_writes: c.writes[2],
+            clean_accepted: c.clean_admitted,
+            clean_declined: c.refused.iter().sum::<u64>() + c.already_there,
+            discarded: c.discarded,
+            syncs: c.syncs,
+            damaged: c.damaged,
+            errors: c.errors,
+        }
+    }
+}

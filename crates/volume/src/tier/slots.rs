@@ -1,0 +1,638 @@
+//! The slots of the fast device and the map of pages to them: pure, in memory.
+//!
+//! A slot is free or holds a version of a page: equal to its home (clean), newer than it, out of date but kept (invalid), or
+//! overtaken by a newer version in another slot (dead). A slot with requests in flight is not given away.
+//!
+//! **Eviction zone** (CAC paper, section 6; the holes of the published scheme closed). The map on the device is written whole at
+//! times and says, besides, which slots recovery must look into: the *scan list*. Until the next map is written only slots of the
+//! scan list are given to other pages. The scan list is: the zone (the `k` slots of lowest rank), the free slots, and slots whose last
+//! write is not known to be durable. While a new map is being written, a slot must be in both lists.
+//!
+//! **Records.** A freed slot still holds its page on the device. Recovery must not find it again once its home has moved on, so each
+//! sync writes down which slots were freed, and up to which LSN; and which slots became newer than home, so that damage to them is
+//! told from a write cut short. A map that is written carries over the records of slots whose old content may still be there.
+
+use super::manager::Place;
+use crate::{Lsn, PageId};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use varve_rt::HashMap;
+
+/// Number of a slot.
+pub type Slot = u32;
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Nothing.
+    Free,
+    /// A version equal to the home's.
+    Clean,
+    /// A version newer than the home's, the only current one on a device.
+    Newer,
+    /// A version older than the page in the pool, kept to be refreshed.
+    Invalid,
+    /// A version older than the one in another slot.
+    Dead,
+}
+
+/// Something that recovery must know of a slot beyond the last map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// `page` in `slot` is not to be used up to this LSN.
+    Freed { slot: Slot, page: PageId, lsn: Lsn },
+    /// `slot` holds `page` at this LSN, newer than its home.
+    Newer { slot: Slot, page: PageId, lsn: Lsn },
+    /// `slot` holds `page` at this LSN, equal to its home. Written with `map_recovery = log` only.
+    Clean { slot: Slot, page: PageId, lsn: Lsn },
+}
+
+impl Record {
+    /// The slot concerned.
+    pub fn slot(&self) -> Slot {
+        match *self {
+            Record::Freed { slot, .. } | Record::Newer { slot, .. } | Record::Clean { slot, .. } => slot,
+        }
+    }
+}
+
+/// A slot of the map as it goes to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapEntry {
+    /// The page, if the slot holds a current version.
+    pub page: Option<PageId>,
+    /// LSN of the version.
+    pub lsn: Lsn,
+    /// Newer than home.
+    pub newer: bool,
+    /// In the scan list.
+    pub scan: bool,
+}
+
+/// The map as it goes to the device.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// One entry a slot.
+    pub entries: Vec<MapEntry>,
+    /// Records that still hold.
+    pub records: Vec<Record>,
+}
+
+/// A current version that recovery found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where.
+    pub slot: Slot,
+    /// The page.
+    pub page: PageId,
+    /// LSN of the version.
+    pub lsn: Lsn,
+    /// Newer than home, or not known to be equal to it.
+    pub newer: bool,
+    /// The slot was read and holds just that.
+    pub verified: bool,
+}
+
+/// A rank with a total order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rank(f64);
+
+impl Eq for Rank {}
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Rank) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Rank {
+    fn cmp(&self, other: &Rank) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// One slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The page that it holds, or held when it was freed.
+    pub page: PageId,
+    /// LSN of the last write that completed; 0: none has.
+    pub lsn: Lsn,
+    /// LSN of the write in flight, if one is.
+    pub writing: Lsn,
+    /// Requests in flight.
+    pub io: u16,
+    /// What it holds.
+    pub state: State,
+    /// Writes in flight among them.
+    pub writes: u8,
+    /// Its page is on its way home.
+    pub moving: bool,
+    /// Found at recovery and not read since.
+    pub unverified: bool,
+    /// Counts overwrites in place.
+    pub version: u32,
+    rank: Rank,
+}
+
+const EMPTY: Entry = Entry {
+    page: PageId(u64::MAX),
+    lsn: 0,
+    writing: 0,
+    io: 0,
+    state: State::Free,
+    writes: 0,
+    moving: false,
+    unverified: false,
+    version: 0,
+    rank: Rank(0.0),
+};
+
+/// What a freed or re-used slot may still hold on the device.
+#[derive(Clone, Copy, Debug)]
+struct Stale {
+    page: PageId,
+    lsn: Lsn,
+    /// The flush before which the slot's new content was written, if it was.
+    rewritten: Option<u64>,
+}
+
+/// Asks the manager for the rank of a page; `true`: it is newer than home.
+pub type Ranker<'a> = &'a mut dyn FnMut(PageId, bool) -> f64;
+
+/// All slots.
+pub struct Slots {
+    entries: Vec<Entry>,
+    map: HashMap<PageId, Slot>,
+    /// Free slots of the scan list, ready for use.
+    free: Vec<Slot>,
+    /// Free slots that must wait for the next map.
+    parked: Vec<Slot>,
+    /// Occupied slots by rank: all, and those of the scan list.
+    ranked: BTreeSet<(Rank, Slot)>,
+    zone: BTreeSet<(Rank, Slot)>,
+    scan: Vec<bool>,
+    scan_next: Option<Vec<bool>>,
+    /// What slots may still hold on the device besides what they should: a write that was called off leaves what was there before.
+    stale: HashMap<Slot, Vec<Stale>>,
+    /// Slots written since the last flush, with the number of the flush that will cover them.
+    unflushed: HashMap<Slot, u64>,
+    flushes: u64,
+    records: Vec<Record>,
+    /// Records before this one belong to the map being written.
+    snapshot_at: usize,
+    /// Every slot may be given away at any time, and every occupation is recorded.
+    log_everything: bool,
+    newer: usize,
+    occupied: usize,
+    /// Slots occupied since the map, and slots freed that must wait for the next.
+    given_away: usize,
+}
+
+impl Slots {
+    /// `count` free slots, all in the scan list. `log_everything`: no zone; each occupation is recorded.
+    pub fn new(count: usize, log_everything: bool) -> Slots {
+        Slots {
+            entries: vec![EMPTY; count],
+            map: HashMap::default(),
+            free: (0..count as Slot).rev().collect(),
+            parked: Vec::new(),
+            ranked: BTreeSet::new(),
+            zone: BTreeSet::new(),
+            scan: vec![true; count],
+            scan_next: None,
+            stale: HashMap::default(),
+            unflushed: HashMap::default(),
+            flushes: 0,
+            records: Vec::new(),
+            snapshot_at: 0,
+            log_everything,
+            newer: 0,
+            occupied: 0,
+            given_away: 0,
+        }
+    }
+
+    /// Number of slots.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The slot that holds the current version of `page`, or its invalid copy.
+    pub fn find(&self, page: PageId) -> Option<Slot> {
+        self.map.get(&page).copied()
+    }
+
+    /// The slot.
+    pub fn entry(&self, slot: Slot) -> &Entry {
+        &self.entries[slot as usize]
+    }
+
+    /// Where `page` would be read from.
+    pub fn place(&self, page: PageId) -> Place {
+        match self.find(page).map(|slot| self.entry(slot).state) {
+            Some(State::Clean | State::Newer) => Place::Fast,
+            _ => Place::Slow,
+        }
+    }
+
+    /// Free slots that could be used now.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Slots that hold something.
+    pub fn occupied(&self) -> usize {
+        self.occupied
+    }
+
+    /// Slots that hold a version newer than home.
+    pub fn newer(&self) -> usize {
+        self.newer
+    }
+
+    /// Occupied slots that may be given away before the next map.
+    pub fn zone(&self) -> usize {
+        self.zone.len()
+    }
+
+    /// Slots given away since the map was begun, and free slots that wait for the next one; 0 where no map is needed for that.
+    pub fn given_away(&self) -> usize {
+        if self.log_everything { 0 } else { self.given_away + self.parked.len() }
+    }
+
+    fn usable(&self, slot: Slot) -> bool {
+        let at = slot as usize;
+        self.log_everything || (self.scan[at] && self.scan_next.as_ref().is_none_or(|next| next[at]))
+    }
+
+    /// A free slot, no longer free.
+    pub fn take_free(&mut self) -> Option<Slot> {
+        self.free.pop()
+    }
+
+    /// Puts `page` into a slot taken; its write is about to begin.
+    pub fn occupy(&mut self, slot: Slot, page: PageId, state: State, rank: f64) {
+        let entry = &mut self.entries[slot as usize];
+        debug_assert!(entry.state == State::Free && entry.io == 0);
+        let version = entry.version.wrapping_add(1);
+        *entry = Entry { page, state, version, rank: Rank(rank), ..EMPTY };
+        self.occupied += 1;
+        self.given_away += 1;
+        self.newer += usize::from(state == State::Newer);
+        if let Some(old) = self.map.insert(page, slot) {
+            self.kill(old);
+        }
+        self.index(slot);
+    }
+
+    /// The version in `slot` was overtaken by one in another slot.
+    fn kill(&mut self, slot: Slot) {
+        self.newer -= usize::from(self.entries[slot as usize].state == State::Newer);
+        self.entries[slot as usize].state = State::Dead;
+        self.record_freed(slot);
+    }
+
+    /// Recovery shall not use what the slot holds; says up to which LSN that is.
+    fn record_freed(&mut self, slot: Slot) -> Lsn {
+        let Entry { page, lsn, writing, unverified, .. } = self.entries[slot as usize];
+        // A slot that was not looked into may have been overwritten in place before the crash, up to any LSN.
+        let lsn = if unverified { Lsn::MAX } else { lsn.max(writing) };
+        if lsn > 0 {
+            self.records.push(Record::Freed { slot, page, lsn });
+        }
+        lsn
+    }
+
+    fn index(&mut self, slot: Slot) {
+        let rank = self.entries[slot as usize].rank;
+        self.ranked.insert((rank, slot));
+        if self.usable(slot) {
+            self.zone.insert((rank, slot));
+        }
+    }
+
+    fn unindex(&mut self, slot: Slot) {
+        let key = (self.entries[slot as usize].rank, slot);
+        self.ranked.remove(&key);
+        self.zone.remove(&key);
+    }
+
+    /// Gives the occupied slot another rank.
+    pub fn set_rank(&mut self, slot: Slot, rank: f64) {
+        if self.entries[slot as usize].rank != Rank(rank) {
+            self.unindex(slot);
+            self.entries[slot as usize].rank = Rank(rank);
+            self.index(slot);
+        }
+    }
+
+    /// The occupied slot holds a version of this standing from now on; an overwrite in place counts.
+    pub fn set_state(&mut self, slot: Slot, state: State) {
+        let entry = &mut self.entries[slot as usize];
+        self.newer -= usize::from(entry.state == State::Newer);
+        self.newer += usize::from(state == State::Newer);
+        entry.state = state;
+        entry.version = entry.version.wrapping_add(1);
+        if state == State::Invalid {
+            self.record_freed(slot);
+        }
+    }
+
+    /// Marks the page in the slot as being copied home, or no longer.
+    pub fn set_moving(&mut self, slot: Slot, moving: bool) {
+        self.entries[slot as usize].moving = moving;
+    }
+
+    /// The slot's content was read and is its page, at this LSN.
+    pub fn verified(&mut self, slot: Slot, lsn: Lsn) {
+        let entry = &mut self.entries[slot as usize];
+        if entry.unverified {
+            entry.unverified = false;
+            entry.lsn = lsn;
+        }
+    }
+
+    /// A request to the slot begins; a write says which LSN it writes.
+    pub fn begin(&mut self, slot: Slot, write: Option<Lsn>) {
+        let entry = &mut self.entries[slot as usize];
+        entry.io += 1;
+        if let Some(lsn) = write {
+            entry.writes += 1;
+            entry.writing = lsn;
+            self.unflushed.insert(slot, u64::MAX);
+        }
+    }
+
+    /// A read of the slot ended.
+    pub fn end_read(&mut self, slot: Slot) {
+        self.entries[slot as usize].io -= 1;
+        self.release_if_idle(slot);
+    }
+
+    /// A write to the slot ended, well or not.
+    pub fn end_write(&mut self, slot: Slot, well: bool) {
+        let flushes = self.flushes;
+        let entry = &mut self.entries[slot as usize];
+        entry.io -= 1;
+        entry.writes -= 1;
+        let lsn = entry.writing;
+        if entry.writes == 0 {
+            entry.writing = 0;
+            self.unflushed.insert(slot, flushes);
+        }
+        let (page, state) = (entry.page, entry.state);
+        if well && let Some(stale) = self.stale.get_mut(&slot) {
+            // The last of a free slot is what was just written.
+            let overwritten = stale.len() - usize::from(state == State::Free);
+            stale[..overwritten].iter_mut().for_each(|s| s.rewritten = Some(flushes));
+        }
+        if well && state != State::Free {
+            entry.lsn = lsn;
+            entry.unverified = false;
+            match state {
+                State::Newer => self.records.push(Record::Newer { slot, page, lsn }),
+                State::Clean if self.log_everything => self.records.push(Record::Clean { slot, page, lsn }),
+                State::Dead | State::Invalid => _ = self.record_freed(slot),
+                _ => {}
+            }
+        }
+        self.release_if_idle(slot);
+    }
+
+    fn release_if_idle(&mut self, slot: Slot) {
+        let entry = &self.entries[slot as usize];
+        if entry.state == State::Free && entry.io == 0 {
+            self.release(slot);
+        }
+    }
+
+    /// Empties the slot.
+    pub fn vacate(&mut self, slot: Slot) -> PageId {
+        self.unindex(slot);
+        let lsn = self.record_freed(slot);
+        let entry = &mut self.entries[slot as usize];
+        let (page, was) = (entry.page, entry.state);
+        entry.state = State::Free;
+        entry.unverified = false;
+        entry.moving = false;
+        entry.version = entry.version.wrapping_add(1);
+        self.occupied -= 1;
+        self.newer -= usize::from(was == State::Newer);
+        if self.map.get(&page) == Some(&slot) {
+            self.map.remove(&page);
+        }
+        if lsn > 0 {
+            self.stale.entry(slot).or_default().push(Stale { page, lsn, rewritten: None });
+        }
+        self.release_if_idle(slot);
+        page
+    }
+
+    fn release(&mut self, slot: Slot) {
+        if self.usable(slot) { self.free.push(slot) } else { self.parked.push(slot) }
+    }
+
+    /// The slot of lowest rank that may be given away and has no request in flight; ranks that changed are put right on the way.
+    pub fn lowest(&mut self, ranker: Ranker<'_>) -> Option<(Slot, f64)> {
+        // A rank that changed sends the slot elsewhere in the order; after a few of them any low one will do.
+        for _ in 0..16 {
+            let found = self.zone.iter().take(64).find(|(_, slot)| {
+                let e = &self.entries[*slot as usize];
+                e.io == 0 && !e.moving
+            });
+            let &(old, slot) = found?;
+            let entry = &self.entries[slot as usize];
+            if entry.state == State::Dead {
+                return Some((slot, old.0));
+            }
+            let rank = ranker(entry.page, entry.state == State::Newer);
+            if rank <= old.0 {
+                self.set_rank(slot, rank);
+                return Some((slot, rank));
+            }
+            self.set_rank(slot, rank);
+        }
+        self.zone
+            .iter()
+            .take(64)
+            .find(|(_, slot)| self.entries[*slot as usize].io == 0 && !self.entries[*slot as usize].moving)
+            .map(|&(rank, slot)| (slot, rank.0))
+    }
+
+    /// Up to `n` slots newer than home and idle, of the `depth` lowest ones: candidates for being copied home.
+    pub fn coldest_newer(&self, n: usize, depth: usize) -> Vec<Slot> {
+        let idle = |slot: &Slot| {
+            let e = self.entry(*slot);
+            e.state == State::Newer && e.writes == 0 && !e.moving
+        };
+        self.ranked.iter().take(depth).map(|&(_, slot)| slot).filter(idle).take(n).collect()
+    }
+
+    /// Number that a flush which begins now has; writes completed so far are covered by it.
+    pub fn begin_flush(&mut self) -> u64 {
+        self.flushes += 1;
+        self.flushes
+    }
+
+    /// Flush number `n` ended well.
+    pub fn flushed(&mut self, n: u64) {
+        self.unflushed.retain(|_, covered_after| *covered_after >= n);
+        self.stale.retain(|_, stale| {
+            stale.retain(|s| s.rewritten.is_none_or(|covered_after| covered_after >= n));
+            !stale.is_empty()
+        });
+    }
+
+    /// The records since the newest map, which the journal of that map must hold after a sync.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// The map to be written, with a zone of `k` slots; until [`Slots::end_map`] only slots of both scan lists are given away.
+    pub fn begin_map(&mut self, k: usize, ranker: Ranker<'_>) -> Snapshot {
+        assert!(self.scan_next.is_none(), "one map is written at a time");
+        let mut next = vec![false; self.entries.len()];
+        let mut in_zone = 0;
+        for (at, entry) in self.entries.iter().enumerate() {
+            let kept = self.scan[at] && entry.state != State::Free;
+            next[at] = entry.state == State::Free || entry.writes > 0 || (kept && in_zone < k);
+            in_zone += usize::from(kept && in_zone < k);
+        }
+        for slot in self.stale.keys().chain(self.unflushed.keys()) {
+            next[*slot as usize] = true;
+        }
+        // Ranks may have moved since they were set: look at twice as many as are wanted.
+        let candidates: Vec<Slot> = self.ranked.iter().take(2 * k).map(|&(_, slot)| slot).collect();
+        for slot in candidates {
+            let entry = self.entries[slot as usize];
+            if entry.state != State::Dead {
+                let rank = ranker(entry.page, entry.state == State::Newer);
+                self.set_rank(slot, rank);
+            }
+        }
+        for &(_, slot) in &self.ranked {
+            if in_zone >= k {
+                break;
+            }
+            in_zone += usize::from(!next[slot as usize]);
+            next[slot as usize] = true;
+        }
+        let snapshot = self.snapshot(&next);
+        self.snapshot_at = self.records.len();
+        self.given_away = 0;
+        self.scan_next = Some(next);
+        self.rebuild();
+        snapshot
+    }
+
+    fn snapshot(&self, scan: &[bool]) -> Snapshot {
+        let entry = |(at, e): (usize, &Entry)| {
+            let held = matches!(e.state, State::Clean | State::Newer) && e.lsn > 0;
+            MapEntry {
+                page: held.then_some(e.page),
+                lsn: if held { e.lsn } else { 0 },
+                newer: held && e.state == State::Newer,
+                scan: scan[at] || self.log_everything,
+            }
+        };
+        let freed = |(&slot, stale): (&Slot, &Vec<Stale>)| -> Vec<Record> {
+            stale.iter().map(|s| Record::Freed { slot, page: s.page, lsn: s.lsn }).collect()
+        };
+        let mut records: Vec<Record> = self.stale.iter().flat_map(freed).collect();
+        // Versions that are out of date but kept must not be found again either.
+        for (at, e) in self.entries.iter().enumerate() {
+            let lsn = if e.unverified { Lsn::MAX } else { e.lsn.max(e.writing) };
+            if matches!(e.state, State::Dead | State::Invalid) && lsn > 0 {
+                records.push(Record::Freed { slot: at as Slot, page: e.page, lsn });
+            }
+        }
+        records.sort_by_key(Record::slot);
+        Snapshot { entries: self.entries.iter().enumerate().map(entry).collect(), records }
+    }
+
+    /// The map begun last is on the device, or (`false`) is not and the one before still holds. Records that went into the map are
+    /// gone from [`Slots::records`].
+    pub fn end_map(&mut self, written: bool) {
+        let next = self.scan_next.take().expect("a map was begun");
+        if written {
+            self.scan = next;
+            self.records.drain(..self.snapshot_at);
+        }
+        self.rebuild();
+    }
+
+    /// Sorts free and occupied slots anew after the scan list changed.
+    fn rebuild(&mut self) {
+        let mut free: Vec<Slot> = self.free.drain(..).chain(self.parked.drain(..)).collect();
+        free.sort_unstable_by(|a, b| b.cmp(a));
+        for slot in free {
+            self.release(slot);
+        }
+        self.zone = self.ranked.iter().filter(|(_, slot)| self.usable(*slot)).copied().collect();
+    }
+
+    /// Takes in what recovery found: the scan list of the map on the device, the records that its journal holds, current versions,
+    /// and what free slots may still hold. Replaces whatever was here.
+    pub fn recover(
+        &mut self,
+        scan: Vec<bool>,
+        records: Vec<Record>,
+        found: Vec<Found>,
+        stale: &[Record],
+        ranker: Ranker<'_>,
+    ) {
+        assert!(self.occupied == 0 && scan.len() == self.len(), "recovery comes first");
+        self.scan = scan;
+        for record in stale {
+            if let Record::Freed { slot, page, lsn } = *record {
+                self.stale.entry(slot).or_default().push(Stale { page, lsn, rewritten: None });
+            }
+        }
+        for f in found {
+            let state = if f.newer { State::Newer } else { State::Clean };
+            let rank = ranker(f.page, f.newer);
+            self.occupy(f.slot, f.page, state, rank);
+            let entry = &mut self.entries[f.slot as usize];
+            entry.lsn = f.lsn;
+            entry.unverified = !f.verified;
+        }
+        self.records = records;
+        self.free = (0..self.len() as Slot).filter(|&s| self.entry(s).state == State::Free).collect();
+        self.parked.clear();
+        self.rebuild();
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+            + self.map.capacity() * (size_of::<(PageId, Slot)>() + 1)
+            + (self.ranked.len() + self.zone.len()) * 24
+            + self.scan.len()
+    }
+
+    /// Asserts what must hold; O(slots).
+    #[cfg(test)]
+    pub fn check(&self) {
+        let mut newer = 0;
+        let mut occupied = 0;
+        let mut free: Vec<Slot> = self.free.iter().chain(&self.parked).copied().collect();
+        free.sort_unstable();
+        assert!(free.windows(2).all(|w| w[0] != w[1]), "a slot is free twice");
+        for (at, e) in self.entries.iter().enumerate() {
+            let slot = at as Slot;
+            newer += usize::from(e.state == State::Newer);
+            occupied += usize::from(e.state != State::Free);
+            assert!(e.writes as u16 <= e.io);
+            if e.state == State::Free {
+                assert!(!self.ranked.contains(&(e.rank, slot)));
+                assert!(e.io > 0 || free.binary_search(&slot).is_ok() || free.len() + occupied < self.len());
+            } else {
+                assert!(free.binary_search(&slot).is_err(), "slot {slot} is free and holds page {}", e.page);
+                assert!(self.ranked.contains(&(e.rank, slot)));
+                assert_eq!(self.zone.contains(&(e.rank, slot)), self.usable(slot));
+                assert_eq!(self.map.get(&e.page) == Some(&slot), e.state != State::Dead, "slot {slot}");
+            }
+        }
+        assert_eq!((newer, occupied), (self.newer, self.occupied));
+        assert_eq!(self.ranked.len(), occupied);
+    }
+}
