@@ -8,7 +8,8 @@
 //! ```
 //! All blocks are 4 KiB and checksummed; a block that belongs to another sequence is as good as absent.
 
-use super::slots::{MapEntry, Record, Slot, Snapshot};
+use super::records::{MapEntry, Record, Snapshot};
+use super::slots::Slot;
 use crate::{PageId, VolumeError};
 use std::sync::Arc;
 use varve_device::{AlignedBuf, Device, Io, read_at};

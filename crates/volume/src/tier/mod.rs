@@ -14,6 +14,7 @@ mod background;
 pub mod manager;
 mod map;
 mod options;
+mod records;
 mod recover;
 mod requests;
 mod slots;

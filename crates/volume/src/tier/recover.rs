@@ -8,7 +8,8 @@
 
 use super::admit::State;
 use super::map::{Geometry, Loaded};
-use super::slots::{Found, MapEntry, Record, Slot, Snapshot};
+use super::records::{Found, MapEntry, Record, Snapshot};
+use super::slots::Slot;
 use super::{MapRecovery, TierOptions};
 use crate::{Lsn, PageId, PageIo, PageStore, ReadWhy, VolumeError, page};
 use varve_device::{AlignedBuf, Device, Io};

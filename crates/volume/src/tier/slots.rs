@@ -13,6 +13,7 @@
 //! told from a write cut short. A map that is written carries over the records of slots whose old content may still be there.
 
 use super::manager::Place;
+use super::records::{Found, MapEntry, Record, Snapshot};
 use crate::{Lsn, PageId};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -34,63 +35,6 @@ pub enum State {
     Invalid,
     /// A version older than the one in another slot.
     Dead,
-}
-
-/// Something that recovery must know of a slot beyond the last map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// `page` in `slot` is not to be used up to this LSN.
-    Freed { slot: Slot, page: PageId, lsn: Lsn },
-    /// `slot` holds `page` at this LSN, newer than its home.
-    Newer { slot: Slot, page: PageId, lsn: Lsn },
-    /// `slot` holds `page` at this LSN, equal to its home. Written with `map_recovery = log` only.
-    Clean { slot: Slot, page: PageId, lsn: Lsn },
-}
-
-impl Record {
-    /// The slot concerned.
-    pub fn slot(&self) -> Slot {
-        match *self {
-            Record::Freed { slot, .. } | Record::Newer { slot, .. } | Record::Clean { slot, .. } => slot,
-        }
-    }
-}
-
-/// A slot of the map as it goes to the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapEntry {
-    /// The page, if the slot holds a current version.
-    pub page: Option<PageId>,
-    /// LSN of the version.
-    pub lsn: Lsn,
-    /// Newer than home.
-    pub newer: bool,
-    /// In the scan list.
-    pub scan: bool,
-}
-
-/// The map as it goes to the device.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Snapshot {
-    /// One entry a slot.
-    pub entries: Vec<MapEntry>,
-    /// Records that still hold.
-    pub records: Vec<Record>,
-}
-
-/// A current version that recovery found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Where.
-    pub slot: Slot,
-    /// The page.
-    pub page: PageId,
-    /// LSN of the version.
-    pub lsn: Lsn,
-    /// Newer than home, or not known to be equal to it.
-    pub newer: bool,
-    /// The slot was read and holds just that.
-    pub verified: bool,
 }
 
 /// A rank with a total order.
