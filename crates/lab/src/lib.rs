@@ -4,6 +4,7 @@
 //! - [`adapter`]: the view that workloads have of a store; the in-memory reference store;
 //! - [`driver`]: threads, warm-up, response times, results;
 //! - [`experiment`]: experiments from files, on modelled devices, with checks and reports;
+//! - [`flash_wa`]: write amplification of the flash model beside theory;
 //! - [`history`]: histories of concurrent transactions and the serializability checker;
 //! - [`host`]: host profiles, the costs of processor time on a modelled machine;
 //! - [`models`]: a database's devices as models of profiles;
@@ -17,6 +18,7 @@ mod batch;
 pub mod driver;
 mod error;
 pub mod experiment;
+pub mod flash_wa;
 pub mod history;
 pub mod host;
 pub mod models;

@@ -68,7 +68,8 @@ pub enum GcPolicy {
     Greedy,
     /// The block closed first (a circular log).
     Fifo,
-    /// The most (1-u)/2u x age, age = time since the block last lost a page (Kawaguchi, Nishioka, Motoda 1995).
+    /// The most (1-u) age / (1+u), u = share of valid pages, age = host writes since the block was full (Rosenblum and
+    /// Ousterhout 1992).
     CostBenefit,
     /// The best of `d` random blocks (Van Houdt 2013).
     DChoices,

@@ -455,7 +455,7 @@ impl Ftl {
         b.settled = b.settled.max(settled);
         let valid = b.valid;
         let (pool, _) = self.home(block);
-        self.pools[pool].victims.lost(block, valid, self.stats.clock);
+        self.pools[pool].victims.lost(block, valid);
     }
 
     /// Bad blocks of the array.

@@ -1,9 +1,9 @@
 //! Which block garbage collection takes next. Pure: blocks come in when they are full and go out when taken; the age of a
-//! block is counted in host writes.
+//! block is counted in host writes since it was closed.
 //!
-//! Greedy and cost-benefit keep a list of blocks for each number of valid pages, in the order in which they got that
-//! number. So the first of a list is the one that has been without a loss for the longest, and a choice looks at the
-//! heads only. FIFO keeps one list, in the order of closing. The random policies draw from a dense table.
+//! Greedy keeps a list of blocks for each number of valid pages, and takes the last of the first: it has no eye for age,
+//! and of its candidates the one that got there first would be the coldest. FIFO keeps one list, in the order of closing.
+//! The random policies draw from a dense table; cost-benefit looks at all of it.
 
 use super::super::GcPolicy;
 use super::NONE;
@@ -21,7 +21,7 @@ pub(super) struct Victims {
     next: Vec<u32>,
     /// The list that a block is in.
     list: Vec<u32>,
-    /// When the block last changed lists, host writes.
+    /// When the block was closed, host writes.
     since: Vec<u64>,
     head: Vec<u32>,
     tail: Vec<u32>,
@@ -52,7 +52,7 @@ impl Victims {
     }
 
     fn sorted(&self) -> bool {
-        matches!(self.policy, GcPolicy::Greedy | GcPolicy::CostBenefit)
+        self.policy == GcPolicy::Greedy
     }
 
     /// Full blocks.
@@ -70,8 +70,8 @@ impl Victims {
         assert_eq!(self.place[i], NONE, "block {block} is closed once");
         self.place[i] = self.closed.len() as u32;
         self.closed.push(block);
-        let list = if self.sorted() { valid } else { 0 };
-        self.link(i as u32, list, now);
+        self.since[i] = now;
+        self.link(i as u32, if self.sorted() { valid } else { 0 });
     }
 
     /// A block is taken.
@@ -87,16 +87,16 @@ impl Victims {
 
     /// A block lost a page and has `valid` left.
     #[inline]
-    pub(super) fn lost(&mut self, block: u32, valid: u32, now: u64) {
+    pub(super) fn lost(&mut self, block: u32, valid: u32) {
         let i = block - self.first;
         if self.sorted() && self.list[i as usize] != NONE {
             self.unlink(i);
-            self.link(i, valid, now);
+            self.link(i, valid);
         }
     }
 
     #[inline]
-    fn link(&mut self, i: u32, list: u32, now: u64) {
+    fn link(&mut self, i: u32, list: u32) {
         let l = list as usize;
         let last = std::mem::replace(&mut self.tail[l], i);
         match last {
@@ -106,7 +106,6 @@ impl Victims {
         self.prev[i as usize] = last;
         self.next[i as usize] = NONE;
         self.list[i as usize] = list;
-        self.since[i as usize] = now;
         self.lowest = self.lowest.min(list);
     }
 
@@ -132,9 +131,10 @@ impl Victims {
                 while self.lowest < self.slots && self.head[self.lowest as usize] == NONE {
                     self.lowest += 1;
                 }
-                self.first_of(self.lowest)
+                let last = self.tail[self.lowest as usize];
+                (last != NONE).then(|| self.first + last)
             }
-            GcPolicy::CostBenefit => self.best_benefit(now),
+            GcPolicy::CostBenefit => self.best_benefit(now, valid),
             GcPolicy::Random => self.draw(rng),
             GcPolicy::DChoices => {
                 let mut best = self.draw(rng)?;
@@ -158,22 +158,16 @@ impl Victims {
         self.closed.get(rng.below(self.closed.len() as u64) as usize).copied()
     }
 
-    fn best_benefit(&self, now: u64) -> Option<u32> {
-        if let Some(empty) = self.first_of(0) {
-            return Some(empty);
-        }
-        let mut best = (0.0, None);
-        for list in 1..self.slots {
-            let head = self.head[list as usize];
-            if head == NONE {
-                continue;
-            }
-            let age = (now - self.since[head as usize] + 1) as f64;
-            let benefit = age * f64::from(self.slots - list) / f64::from(2 * list);
+    /// The most (1-u) age / (1+u), where u is the share of valid pages.
+    fn best_benefit(&self, now: u64, valid: impl Fn(u32) -> u32) -> Option<u32> {
+        let mut best = (-1.0, None);
+        for block in &self.closed {
+            let (u, age) = (valid(*block), now - self.since[(block - self.first) as usize] + 1);
+            let benefit = age as f64 * f64::from(self.slots - u) / f64::from(self.slots + u);
             if benefit > best.0 {
-                best = (benefit, Some(self.first + head));
+                best = (benefit, Some(*block));
             }
         }
-        best.1.or_else(|| self.first_of(self.slots))
+        best.1
     }
 }
