@@ -91,6 +91,9 @@ fn on_memory<T>(options: Options, body: impl FnOnce(&Arc<VarveStore>) -> T) -> T
 fn history(store: &Arc<VarveStore>, options: &GenerateOptions) -> Report {
     let recorder = Arc::new(recorder(&format!("history{}", options.seed)));
     generate(store, &recorder, options).expect("the store does not fail");
+    let (undone, ranges) = (recorder.rollbacks_to_savepoint(), recorder.range_deletes());
+    println!("seed {}: {undone} rollbacks to savepoints, {ranges} range deletes", options.seed);
+    assert!(undone > 0 && ranges > 0, "seed {}", options.seed);
     check(&recorder.take(), &CheckOptions { real_time: RealTime::All, ..CheckOptions::default() })
 }
 

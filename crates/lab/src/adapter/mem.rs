@@ -170,6 +170,7 @@ impl Store for MemStore {
             ranges: Vec::new(),
             writes: BTreeMap::new(),
             undo: Vec::new(),
+            marks: Vec::new(),
             open: true,
         })
     }
@@ -189,6 +190,8 @@ pub struct MemTxn<'a> {
     writes: BTreeMap<(usize, Bytes), Option<Bytes>>,
     /// For [`Isolation::Dirty`]: what the written keys held before.
     undo: Vec<(usize, Bytes, Option<Bytes>)>,
+    /// The writes as they were at each savepoint.
+    marks: Vec<BTreeMap<(usize, Bytes), Option<Bytes>>>,
     open: bool,
 }
 
@@ -379,6 +382,19 @@ impl Txn for MemTxn<'_> {
         if self.mode == TxMode::ReadWrite {
             self.note_range(ks.0, range, direction, last);
         }
+        Ok(())
+    }
+
+    fn savepoint(&mut self) -> Result<Option<usize>> {
+        if self.isolation() == Isolation::Dirty {
+            return Ok(None);
+        }
+        self.marks.push(self.writes.clone());
+        Ok(Some(self.marks.len() - 1))
+    }
+
+    fn rollback_to(&mut self, savepoint: usize) -> Result<()> {
+        self.writes = self.marks[savepoint].clone();
         Ok(())
     }
 

@@ -137,6 +137,27 @@ pub trait Txn {
         each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()>;
 
+    /// Removes each key of `range`; returns how many there were.
+    fn delete_range(&mut self, ks: &Self::Keyspace, range: KeyRange<'_>) -> Result<u64> {
+        let mut keys = Vec::new();
+        self.scan(ks, range, Direction::Forward, |key, _| {
+            keys.push(key.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        keys.iter().try_for_each(|key| self.delete(ks, key))?;
+        Ok(keys.len() as u64)
+    }
+
+    /// Marks the present state and returns the mark's number; `None` when the store has no savepoints.
+    fn savepoint(&mut self) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
+    /// Undoes every write since a savepoint, which can be used again.
+    fn rollback_to(&mut self, savepoint: usize) -> Result<()> {
+        bad_option("savepoint", format!("{savepoint}: the store has none"))
+    }
+
     /// Makes the changes take effect, all or none.
     fn commit(self) -> Result<()>;
 

@@ -7,7 +7,7 @@ use std::ops::{Bound, ControlFlow};
 
 use varve_rt::{Cost, charge};
 
-use varve::{Db, Keyspace, Scan, Snapshot, Transaction, TxOptions};
+use varve::{Db, Keyspace, Savepoint, Scan, Snapshot, Transaction, TxOptions};
 
 use super::{Direction, Durability, KeyRange, Store, StoreStats, TxMode, Txn};
 use crate::error::{Error, Result};
@@ -80,7 +80,9 @@ impl Store for VarveStore {
     fn begin(&self, mode: TxMode, how: Durability) -> Result<VarveTxn> {
         let options = TxOptions { read_only: mode == TxMode::ReadOnly, ..TxOptions::durability(durability(how)) };
         Ok(match mode {
-            TxMode::ReadWrite | TxMode::ReadOnly => VarveTxn(View::Transaction(self.db.begin_with(options)?)),
+            TxMode::ReadWrite | TxMode::ReadOnly => {
+                VarveTxn(View::Transaction(self.db.begin_with(options)?, Vec::new()))
+            }
             TxMode::Snapshot => VarveTxn(View::Snapshot(self.db.snapshot()?)),
         })
     }
@@ -108,13 +110,17 @@ pub struct VarveTxn(View);
 
 #[allow(clippy::large_enum_variant)] // lives on the stack; a box would cost each transaction an allocation
 enum View {
-    Transaction(Transaction),
+    Transaction(Transaction, Vec<Savepoint>),
     Snapshot(Snapshot),
 }
 
 /// A write in something that only reads.
 fn read_only() -> Error {
     Error::store("a write in a snapshot; begin a read-write transaction for it")
+}
+
+fn engine_range(range: KeyRange<'_>) -> varve::KeyRange<'_> {
+    varve::KeyRange::new(Bound::Included(range.from), range.to.map_or(Bound::Unbounded, Bound::Excluded))
 }
 
 fn walk(mut rows: Scan<'_>, mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
@@ -133,7 +139,7 @@ impl Txn for VarveTxn {
     fn get<R>(&mut self, ks: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         charge(Cost::ClientCall, 1);
         match &mut self.0 {
-            View::Transaction(tx) => Ok(tx.get_with(ks, key, f)?),
+            View::Transaction(tx, _) => Ok(tx.get_with(ks, key, f)?),
             View::Snapshot(snapshot) => Ok(f(snapshot.get(ks, key)?.as_deref())),
         }
     }
@@ -141,7 +147,7 @@ impl Txn for VarveTxn {
     fn get_for_update<R>(&mut self, ks: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         charge(Cost::ClientCall, 1);
         match &mut self.0 {
-            View::Transaction(tx) => Ok(tx.get_for_update_with(ks, key, f)?),
+            View::Transaction(tx, _) => Ok(tx.get_for_update_with(ks, key, f)?),
             View::Snapshot(_) => Err(read_only()),
         }
     }
@@ -149,7 +155,7 @@ impl Txn for VarveTxn {
     fn put(&mut self, ks: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
         charge(Cost::ClientCall, 1);
         match &mut self.0 {
-            View::Transaction(tx) => Ok(tx.put(ks, key, value)?),
+            View::Transaction(tx, _) => Ok(tx.put(ks, key, value)?),
             View::Snapshot(_) => Err(read_only()),
         }
     }
@@ -157,7 +163,7 @@ impl Txn for VarveTxn {
     fn delete(&mut self, ks: &Keyspace, key: &[u8]) -> Result<()> {
         charge(Cost::ClientCall, 1);
         match &mut self.0 {
-            View::Transaction(tx) => Ok(tx.delete(ks, key)?),
+            View::Transaction(tx, _) => Ok(tx.delete(ks, key)?),
             View::Snapshot(_) => Err(read_only()),
         }
     }
@@ -169,27 +175,50 @@ impl Txn for VarveTxn {
         direction: Direction,
         each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let to = range.to.map_or(Bound::Unbounded, Bound::Excluded);
-        let range = varve::KeyRange::new(Bound::Included(range.from), to);
+        let range = engine_range(range);
         let rows = match (&mut self.0, direction) {
-            (View::Transaction(tx), Direction::Forward) => tx.scan(ks, range),
-            (View::Transaction(tx), Direction::Reverse) => tx.scan_rev(ks, range),
+            (View::Transaction(tx, _), Direction::Forward) => tx.scan(ks, range),
+            (View::Transaction(tx, _), Direction::Reverse) => tx.scan_rev(ks, range),
             (View::Snapshot(snapshot), Direction::Forward) => snapshot.scan(ks, range),
             (View::Snapshot(snapshot), Direction::Reverse) => snapshot.scan_rev(ks, range),
         };
         walk(rows?, each)
     }
 
+    fn delete_range(&mut self, ks: &Keyspace, range: KeyRange<'_>) -> Result<u64> {
+        match &mut self.0 {
+            View::Transaction(tx, _) => Ok(tx.delete_range(ks, engine_range(range))?),
+            View::Snapshot(_) => Err(read_only()),
+        }
+    }
+
+    fn savepoint(&mut self) -> Result<Option<usize>> {
+        match &mut self.0 {
+            View::Transaction(tx, marks) => {
+                marks.push(tx.savepoint()?);
+                Ok(Some(marks.len() - 1))
+            }
+            View::Snapshot(_) => Err(read_only()),
+        }
+    }
+
+    fn rollback_to(&mut self, savepoint: usize) -> Result<()> {
+        match &mut self.0 {
+            View::Transaction(tx, marks) => Ok(tx.rollback_to(marks[savepoint])?),
+            View::Snapshot(_) => Err(read_only()),
+        }
+    }
+
     fn commit(self) -> Result<()> {
         match self.0 {
-            View::Transaction(tx) => tx.commit().map_err(at_commit),
+            View::Transaction(tx, _) => tx.commit().map_err(at_commit),
             // Each read of a snapshot waited for what it showed to be durable.
             View::Snapshot(_) => Ok(()),
         }
     }
 
     fn rollback(self) {
-        if let View::Transaction(tx) = self.0 {
+        if let View::Transaction(tx, _) = self.0 {
             tx.rollback();
         }
     }

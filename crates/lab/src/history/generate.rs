@@ -41,6 +41,10 @@ pub struct GenerateOptions {
     pub scans: f64,
     /// Share of operations that insert or delete a set key.
     pub set_writes: f64,
+    /// Share of these writes to set keys that delete a range of them.
+    pub range_deletes: f64,
+    /// Share of operations before which a savepoint is set, or rolled back to.
+    pub savepoints: f64,
     /// Share of operations that append to a list.
     pub appends: f64,
     /// Share of transactions that roll back of their own will.
@@ -65,6 +69,8 @@ impl Default for GenerateOptions {
             snapshots: 0.1,
             scans: 0.2,
             set_writes: 0.2,
+            range_deletes: 0.2,
+            savepoints: 0.15,
             appends: 0.3,
             rollbacks: 0.03,
             pause: Duration::ZERO,
@@ -203,6 +209,8 @@ impl<'a, S: Store> Client<'a, S> {
         let store: &'a S = self.store;
         let mut tx = store.begin(mode, self.options.durability)?;
         let count = self.rng.between(1, self.options.ops as u64);
+        // A savepoint, and the operations taken down before it.
+        let mut mark = None;
         for n in 0..count {
             if n > 0 && !self.options.pause.is_zero() {
                 let longest = self.options.pause.as_nanos() as u64;
@@ -210,6 +218,17 @@ impl<'a, S: Store> Client<'a, S> {
                     0 => varve_rt::sleep(Duration::from_nanos(self.rng.below(longest + 1))),
                     1 => varve_rt::yield_now(),
                     _ => {}
+                }
+            }
+            if mode == TxMode::ReadWrite && self.rng.f64() < self.options.savepoints {
+                match mark {
+                    None => mark = tx.savepoint()?.map(|savepoint| (savepoint, ops.len())),
+                    Some((savepoint, from)) => {
+                        tx.rollback_to(savepoint)?;
+                        if undo(ops, from) {
+                            self.recorder.rolled_back();
+                        }
+                    }
                 }
             }
             self.operation(&mut tx, mode, ops)?;
@@ -225,7 +244,8 @@ impl<'a, S: Store> Client<'a, S> {
             return self.scan(tx, ops);
         }
         if writes && draw < options.scans + options.set_writes {
-            return self.write_set_key(tx, ops);
+            let range = self.rng.f64() < options.range_deletes;
+            return if range { self.delete_range(tx, ops) } else { self.write_set_key(tx, ops) };
         }
         let list = Object { keyspace: LISTS[self.rng.below(2) as usize], key: self.key() };
         if writes && draw < options.scans + options.set_writes + options.appends {
@@ -294,10 +314,53 @@ impl<'a, S: Store> Client<'a, S> {
         self.append(tx, ops, Object { keyspace: LEDGER, key: object.key }, Some(element))
     }
 
+    /// Deletes the set keys of a range. Which they are is read before, in the same transaction, so it cannot change.
+    fn delete_range(&mut self, tx: &mut S::Txn<'_>, ops: &mut Vec<Op>) -> Result<()> {
+        let (from, to) = self.range();
+        let own = |op: &Op| op.written().is_some_and(|(o, _)| o.keyspace == SET && (from..to).contains(&o.key));
+        if ops.iter().any(own) {
+            return Ok(());
+        }
+        let found = self.scan_range(tx, SET, (from, to))?;
+        let keys: Vec<u32> = found.iter().map(|(key, _)| *key).collect();
+        ops.push(Op::Scan { keyspace: SET, from, to, found });
+        let (low, high) = (from.to_be_bytes(), to.to_be_bytes());
+        let deleted = tx.delete_range(&self.keyspaces[SET as usize], KeyRange::new(&low, &high))?;
+        if deleted != keys.len() as u64 {
+            let found = keys.len();
+            return Err(Error::store(format!("a range delete removed {deleted} keys where a scan had found {found}")));
+        }
+        if deleted > 0 {
+            self.recorder.range_deleted();
+        }
+        for key in keys {
+            let element = self.recorder.element();
+            ops.push(Op::Delete { object: Object { keyspace: SET, key }, element });
+            self.append(tx, ops, Object { keyspace: LEDGER, key }, Some(element))?;
+        }
+        Ok(())
+    }
+
     fn scan(&mut self, tx: &mut S::Txn<'_>, ops: &mut Vec<Op>) -> Result<()> {
         let keyspace = if self.rng.one_in(2) { SET } else { LISTS[self.rng.below(2) as usize] };
+        let (from, to) = self.range();
+        let found = self.scan_range(tx, keyspace, (from, to))?;
+        ops.push(Op::Scan { keyspace, from, to, found });
+        Ok(())
+    }
+
+    fn range(&mut self) -> (u32, u32) {
         let from = self.key();
-        let to = from + 1 + self.rng.below(u64::from(self.options.keys)) as u32;
+        (from, from + 1 + self.rng.below(u64::from(self.options.keys)) as u32)
+    }
+
+    /// The keys of a range and their values in ascending order, read either way.
+    fn scan_range(
+        &mut self,
+        tx: &mut S::Txn<'_>,
+        keyspace: u8,
+        (from, to): (u32, u32),
+    ) -> Result<Vec<(u32, Vec<Element>)>> {
         let direction = if self.rng.one_in(2) { Direction::Forward } else { Direction::Reverse };
         let mut found = Vec::new();
         let (low, high) = (from.to_be_bytes(), to.to_be_bytes());
@@ -310,7 +373,28 @@ impl<'a, S: Store> Client<'a, S> {
         if direction == Direction::Reverse {
             found.reverse();
         }
-        ops.push(Op::Scan { keyspace, from, to, found });
-        Ok(())
+        Ok(found)
     }
+}
+
+/// Forgets what a rollback to a savepoint undid: the writes from `from` on, and reads that saw them. Other reads stay: what they
+/// saw is as true as before. An undone element that anybody sees afterwards is one that nobody wrote. Whether there was any.
+fn undo(ops: &mut Vec<Op>, from: usize) -> bool {
+    let mut undone: Vec<Object> = Vec::new();
+    for op in ops.split_off(from) {
+        let stays = match &op {
+            Op::Read { object, .. } => !undone.contains(object),
+            Op::Scan { keyspace, from, to, .. } => {
+                !undone.iter().any(|object| object.keyspace == *keyspace && (*from..*to).contains(&object.key))
+            }
+            write => {
+                undone.extend(write.written().map(|(object, _)| object));
+                false
+            }
+        };
+        if stays {
+            ops.push(op);
+        }
+    }
+    !undone.is_empty()
 }

@@ -12,6 +12,8 @@ use super::{Element, History, Keyspace, Outcome, Txn};
 pub struct Recorder {
     clock: AtomicU64,
     elements: AtomicU64,
+    rollbacks: AtomicU64,
+    range_deletes: AtomicU64,
     history: Mutex<History>,
 }
 
@@ -19,7 +21,8 @@ impl Recorder {
     /// An empty history over these keyspaces.
     pub fn new(keyspaces: Vec<Keyspace>) -> Recorder {
         let history = Mutex::new(History { keyspaces, txns: Vec::new() });
-        Recorder { clock: AtomicU64::new(0), elements: AtomicU64::new(0), history }
+        let zero = || AtomicU64::new(0);
+        Recorder { clock: zero(), elements: zero(), rollbacks: zero(), range_deletes: zero(), history }
     }
 
     /// The keyspaces of the history.
@@ -40,6 +43,26 @@ impl Recorder {
     /// Elements handed out so far.
     pub fn elements(&self) -> u64 {
         self.elements.load(Ordering::Relaxed)
+    }
+
+    /// Counts a rollback to a savepoint that undid something.
+    pub(super) fn rolled_back(&self) {
+        self.rollbacks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Rollbacks to savepoints that undid something.
+    pub fn rollbacks_to_savepoint(&self) -> u64 {
+        self.rollbacks.load(Ordering::Relaxed)
+    }
+
+    /// Counts a range delete that found something.
+    pub(super) fn range_deleted(&self) {
+        self.range_deletes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Range deletes that found something.
+    pub fn range_deletes(&self) -> u64 {
+        self.range_deletes.load(Ordering::Relaxed)
     }
 
     /// Enters a transaction; returns its place.
