@@ -183,6 +183,11 @@ impl Shared {
         self.book.lock().own.clone()
     }
 
+    /// What an operation did is known when it has returned.
+    pub(crate) fn amend(&self, at: Written, acts: Vec<Act>) {
+        self.book.lock().entries[at.0].tx.acts = acts;
+    }
+
     /// The entry's `commit` failed before it changed anything.
     pub(crate) fn refused(&self, at: Written) {
         self.book.lock().entries[at.0].tx.end = End::None;
@@ -237,5 +242,15 @@ impl Shared {
 
 /// A transaction to be written down.
 pub(crate) fn tx(id: u64, began_after: u64, durability: Durability, acts: Vec<Act>) -> Tx {
-    Tx { id, durability, acts, end: End::InDoubt, position: 0, began_after, ended_by: u64::MAX, snapshot: None }
+    Tx {
+        id,
+        durability,
+        acts,
+        end: End::InDoubt,
+        position: 0,
+        began_after,
+        ended_by: u64::MAX,
+        snapshot: None,
+        single: false,
+    }
 }

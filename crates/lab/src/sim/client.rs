@@ -26,7 +26,7 @@ pub(crate) struct Client {
 
 /// Whether to go on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+pub(super) enum Next {
     Go,
     /// Writes are refused; reads may go on.
     Latched,
@@ -46,6 +46,7 @@ impl Client {
                 }
                 _ if latched => continue,
                 Script::Checkpoint => self.checkpoint(),
+                Script::Single { step, durability } => self.single(&step, durability),
                 Script::Keyspace { which, rows, len } => self.keyspace(which, rows, len),
                 Script::Write { steps, durability, ending } => self.write(&steps, durability, ending),
             };
@@ -84,7 +85,7 @@ impl Client {
     }
 
     /// What an error means for this client.
-    fn after(&self, error: &Error, doing: &str) -> Next {
+    pub(super) fn after(&self, error: &Error, doing: &str) -> Next {
         self.shared.trace.event(|| format!("client {}: {doing}: {error}", self.number));
         match judge(error, &self.shared) {
             Verdict::Retry => {
@@ -256,11 +257,11 @@ impl Client {
         Ok(())
     }
 
-    fn key(&self, space: u8, index: u32) -> Vec<u8> {
+    pub(super) fn key(&self, space: u8, index: u32) -> Vec<u8> {
         self.shared.plan.keys.key(space, index)
     }
 
-    fn space(&self, space: u8) -> &Keyspace {
+    pub(super) fn space(&self, space: u8) -> &Keyspace {
         &self.spaces[space as usize]
     }
 }

@@ -18,6 +18,7 @@ mod plan;
 mod rows;
 mod script;
 mod seed;
+mod single;
 mod sweep;
 mod totals;
 

@@ -17,6 +17,7 @@
 
 use super::rows::Digest;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use varve::Durability;
 
 /// A key of one of the keyspaces.
@@ -42,6 +43,8 @@ pub(crate) enum Act {
     /// Back to the savepoint of this number, counted from 0 among those that are live.
     RollbackTo(usize),
     Get(Row, Option<Digest>),
+    /// Was told whether the row is there.
+    Has(Row, bool),
     Scan(ScanSeen),
     Count(u8, Vec<u8>, Vec<u8>, u64),
 }
@@ -84,6 +87,8 @@ pub(crate) struct Tx {
     pub(crate) ended_by: u64,
     /// A snapshot's commit number.
     pub(crate) snapshot: Option<u64>,
+    /// A single operation outside of any transaction: it leaves no mark.
+    pub(crate) single: bool,
 }
 
 impl Tx {
@@ -104,7 +109,7 @@ fn live_writes(acts: &[Act]) -> Vec<&Act> {
                 writes.truncate(marks[*n]);
                 marks.truncate(*n + 1);
             }
-            Act::Get(..) | Act::Scan(_) | Act::Count(..) => {}
+            Act::Get(..) | Act::Has(..) | Act::Scan(_) | Act::Count(..) => {}
         }
     }
     writes
@@ -144,19 +149,26 @@ impl History {
         self.txs.push(tx);
     }
 
-    /// Settles the history given the ids of the transactions whose marks were found.
-    pub(crate) fn settle(self, marks: &[u64], kept: Kept) -> Result<Settled, Wrong> {
+    /// Settles the history given the ids of the transactions whose marks were found, and all rows found: single operations leave
+    /// no mark, so how many of those after the last mark survived is told by what they left. `None`: all of them.
+    pub(crate) fn settle(
+        self,
+        marks: &[u64],
+        kept: Kept,
+        found: Option<&BTreeMap<Row, Digest>>,
+    ) -> Result<Settled, Wrong> {
         let History { base, mut txs } = self;
         txs.sort_by_key(|tx| (tx.position, tx.id));
         let (unplaced, placed): (Vec<Tx>, Vec<Tx>) = txs.into_iter().partition(|tx| tx.position == 0);
-        let survivors = prefix(&placed, &unplaced, marks, kept)?;
+        let possible = prefix(&placed, &unplaced, marks, kept)?;
+        let fits = |n: &usize| found.is_some_and(|found| compare(&state_after(&base, &placed[..*n]), found).is_ok());
+        let most = *possible.end();
+        let survivors = if possible.start() == &most { most } else { possible.rev().find(fits).unwrap_or(most) };
         real_time(&placed)?;
         check_reads(base.clone(), &placed, &unplaced, survivors)?;
-        let mut state = base;
-        for tx in &placed[..survivors] {
-            for write in live_writes(&tx.acts) {
-                apply(&mut state, write, tx.id);
-            }
+        let state = state_after(&base, &placed[..survivors]);
+        if let Some(found) = found {
+            compare(&state, found)?;
         }
         let in_flight = placed[..survivors].iter().filter(|tx| tx.end == End::InDoubt).count() as u64;
         Ok(Settled { state, in_flight, lost: (placed.len() - survivors) as u64 })
@@ -174,8 +186,18 @@ pub(crate) struct Settled {
     pub(crate) lost: u64,
 }
 
-/// The number of placed transactions that survived, which must be the first ones.
-fn prefix(placed: &[Tx], unplaced: &[Tx], marks: &[u64], kept: Kept) -> Result<usize, Wrong> {
+fn state_after(base: &State, txs: &[Tx]) -> State {
+    let mut state = base.clone();
+    for tx in txs {
+        for write in live_writes(&tx.acts) {
+            apply(&mut state, write, tx.id);
+        }
+    }
+    state
+}
+
+/// The possible numbers of placed transactions that survived, which must be the first ones.
+fn prefix(placed: &[Tx], unplaced: &[Tx], marks: &[u64], kept: Kept) -> Result<RangeInclusive<usize>, Wrong> {
     if let Some(pair) = placed.windows(2).find(|p| p[0].position == p[1].position) {
         return Err(Wrong(format!("{} and {} have the same commit number", name(&pair[0]), name(&pair[1]))));
     }
@@ -186,7 +208,7 @@ fn prefix(placed: &[Tx], unplaced: &[Tx], marks: &[u64], kept: Kept) -> Result<u
         return Err(Wrong(format!("{} was acknowledged without a commit number", name(tx))));
     }
     let survived = |tx: &Tx| marks.contains(&tx.id);
-    let count = placed.iter().take_while(|tx| survived(tx)).count();
+    let count = placed.iter().take_while(|tx| survived(tx) || tx.single).count();
     if let Some(later) = placed[count..].iter().find(|tx| survived(tx)) {
         return Err(Wrong(format!(
             "not a prefix of the commit order: {} is gone, but the later {} is there",
@@ -199,7 +221,8 @@ fn prefix(placed: &[Tx], unplaced: &[Tx], marks: &[u64], kept: Kept) -> Result<u
         let after = if kept == Kept::All { "a clean close" } else { "the crash" };
         return Err(Wrong(format!("lost: {} was acknowledged and is gone after {after}", name(lost))));
     }
-    Ok(count)
+    let least = placed[..count].iter().rposition(|tx| survived(tx) || must(&tx)).map_or(0, |last| last + 1);
+    Ok(least..=count)
 }
 
 fn real_time(placed: &[Tx]) -> Result<(), Wrong> {
@@ -292,6 +315,15 @@ fn agrees(state: &State, tx: &Tx, lost: &[u64]) -> Result<(), Wrong> {
                         digest_name(*seen),
                         cell_name(expected.as_ref())
                     )));
+                }
+                durable_source(tx, expected.iter(), lost)?;
+            }
+            Act::Has(row, seen) => {
+                let expected = lookup(state, &own, row);
+                if expected.is_some() != *seen {
+                    let (found, expected) = (if *seen { "something" } else { "nothing" }, cell_name(expected.as_ref()));
+                    let (name, row) = (name(tx), row_name(row));
+                    return Err(Wrong(format!("{name} was told that {row} is {found}, expected {expected}")));
                 }
                 durable_source(tx, expected.iter(), lost)?;
             }
@@ -427,7 +459,11 @@ pub(crate) fn compare(expected: &State, found: &BTreeMap<Row, Digest>) -> Result
 }
 
 fn name(tx: &Tx) -> String {
-    let kind = if tx.snapshot.is_some() { "snapshot" } else { "transaction" };
+    let kind = match (tx.snapshot, tx.single) {
+        (Some(_), _) => "snapshot",
+        (None, true) => "single operation",
+        (None, false) => "transaction",
+    };
     let end = match tx.end {
         End::None => "not committed",
         End::InDoubt => "in flight",

@@ -11,7 +11,7 @@ fn row(key: &str) -> Row {
 }
 
 fn tx(id: u64, position: u64, end: End, durability: Durability, acts: Vec<Act>) -> Tx {
-    Tx { id, durability, acts, end, position, began_after: 0, ended_by: u64::MAX, snapshot: None }
+    Tx { id, durability, acts, end, position, began_after: 0, ended_by: u64::MAX, snapshot: None, single: false }
 }
 
 fn put(key: &str, n: u64) -> Act {
@@ -30,7 +30,7 @@ fn scan(rows: &[(&str, u64)], reverse: bool, limit: usize) -> Act {
 fn settle(txs: Vec<Tx>, marks: &[u64], kept: Kept) -> Result<State, String> {
     let mut history = History::new(State::new());
     txs.into_iter().for_each(|tx| history.add(tx));
-    history.settle(marks, kept).map(|settled| settled.state).map_err(|wrong| wrong.0)
+    history.settle(marks, kept, None).map(|settled| settled.state).map_err(|wrong| wrong.0)
 }
 
 use Durability::{None as Lazy, Sync};
@@ -66,6 +66,39 @@ fn losses_holes_and_ghosts_are_refused() {
     assert!(settle(txs(), &[1, 4], Kept::Sync).unwrap_err().contains("never committed"));
     assert!(settle(txs(), &[1], Kept::All).unwrap_err().contains("clean close"));
     assert!(settle(txs(), &[1, 2], Kept::All).is_ok());
+}
+
+#[test]
+fn single_operations_leave_no_mark_and_are_told_by_what_they_left() {
+    let single = |id, position, end, durability, acts| Tx { single: true, ..tx(id, position, end, durability, acts) };
+    let txs = || {
+        vec![
+            single(1, 10, Acked, Lazy, vec![put("a", 1)]),
+            tx(2, 20, Acked, Sync, vec![put("b", 2)]),
+            single(3, 30, Acked, Sync, vec![put("a", 3)]),
+            single(4, 40, InDoubt, Lazy, vec![Act::Delete(row("b"))]),
+            single(5, 50, Acked, Lazy, vec![Act::Has(row("b"), false), put("c", 5)]),
+            tx(6, 60, InDoubt, Sync, vec![put("d", 6)]),
+        ]
+    };
+    let settle = |marks: &[u64], rows: &[(&str, u64)]| {
+        let mut history = History::new(State::new());
+        txs().into_iter().for_each(|tx| history.add(tx));
+        let found = rows.iter().map(|(key, n)| (row(key), d(*n))).collect();
+        history.settle(marks, Kept::Sync, Some(&found)).map(|settled| settled.lost).map_err(|wrong| wrong.0)
+    };
+    assert_eq!(settle(&[2], &[("a", 3), ("b", 2)]), Ok(3), "the delete is gone, and what came after");
+    assert_eq!(settle(&[2], &[("a", 3)]), Ok(2));
+    assert_eq!(settle(&[2], &[("a", 3), ("c", 5)]), Ok(1));
+    assert_eq!(settle(&[2, 6], &[("a", 3), ("c", 5), ("d", 6)]), Ok(0));
+    for (marks, rows) in [
+        (&[2][..], &[("a", 1), ("b", 2)][..]),
+        (&[2], &[("a", 3), ("b", 2), ("c", 5)]),
+        (&[2, 6], &[("a", 3), ("d", 6)]),
+        (&[], &[("a", 3)]),
+    ] {
+        assert!(settle(marks, rows).is_err(), "an acknowledged one is lost, or there is a hole: {rows:?}");
+    }
 }
 
 #[test]

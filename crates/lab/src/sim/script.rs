@@ -67,6 +67,8 @@ pub(crate) enum Ending {
 pub(crate) enum Script {
     /// A read-write transaction.
     Write { steps: Vec<Step>, durability: Durability, ending: Ending },
+    /// A get, put or delete outside of any transaction.
+    Single { step: Step, durability: Durability },
     /// Reads at a snapshot.
     Snapshot { steps: Vec<Step> },
     /// A checkpoint asked for by hand.
@@ -98,6 +100,7 @@ impl Scripts {
                 rows: self.rng.below(40) as u32,
                 len: self.mix.lengths.draw(&mut self.rng),
             },
+            14..=22 => Script::Single { step: self.single(), durability: self.durability() },
             _ => {
                 let durability = self.durability();
                 let ending = match self.rng.below(24) {
@@ -165,6 +168,15 @@ impl Scripts {
             steps.push(Step::Pause(self.rng.below(2000) as u32));
         }
         Script::Snapshot { steps }
+    }
+
+    fn single(&mut self) -> Step {
+        let (space, index) = self.key();
+        match self.rng.below(6) {
+            0 | 1 => Step::Get { space, index },
+            2 => Step::Delete { space, index },
+            _ => Step::Put { space, index, len: Some(self.mix.lengths.draw(&mut self.rng)) },
+        }
     }
 
     fn updates(&mut self, steps: &mut Vec<Step>, low: u64, high: u64) {

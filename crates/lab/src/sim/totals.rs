@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Every count, in the order of the report.
-pub(crate) const NAMES: [&str; 36] = [
+pub(crate) const NAMES: [&str; 37] = [
     "commits",
     "commits sync",
     "commits async",
@@ -12,6 +12,7 @@ pub(crate) const NAMES: [&str; 36] = [
     "rollbacks to savepoint",
     "conflicts",
     "snapshots",
+    "single operations",
     "rows scanned",
     "range deletes",
     "keyspaces created",

@@ -445,6 +445,8 @@ pub(super) struct Short<'a> {
     pub op: Op<'a>,
     pub durability: Durability,
     pub stripe: u64,
+    /// Told the commit number as soon as there is one.
+    pub tell: Option<&'a AtomicU64>,
 }
 
 /// What the short way came to.
@@ -458,7 +460,7 @@ pub(super) enum ShortEnd {
 impl Short<'_> {
     /// One descent, one latched leaf, one group.
     pub fn run(self) -> Result<ShortEnd> {
-        let Short { manager, op, durability, stripe } = self;
+        let Short { manager, op, durability, stripe, tell } = self;
         let core = &*manager.core;
         if op.is_long() {
             return Ok(ShortEnd::Long);
@@ -496,6 +498,9 @@ impl Short<'_> {
         let change = change.expect("a leaf that was prepared takes the change");
         let end = group.commit_with(|end| {
             manager.note_commit(end, durability);
+            if let Some(tell) = tell {
+                tell.store(end, Ordering::Release);
+            }
             if let Some(saved) = saved {
                 manager.snapshots.keep(end, std::iter::once((op.tree.keyspace(), op.key, saved)));
             }

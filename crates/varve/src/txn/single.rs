@@ -9,6 +9,7 @@ use super::read::read;
 use super::transaction::{check_key, check_value};
 use crate::db::{Durability, Keyspace};
 use crate::error::Result;
+use varve_rt::atomic::AtomicU64;
 use varve_rt::{Cost, charge};
 
 impl Keyspace {
@@ -50,7 +51,21 @@ impl Keyspace {
     /// Sets the value of a key, in a transaction of its own.
     pub fn put_with(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
         check_value(value)?;
-        self.write(key, Some(value), durability).map(|_| ())
+        self.write(key, Some(value), durability, None).map(|_| ())
+    }
+
+    /// As [`Keyspace::put_with`] (`None`: as [`Keyspace::delete_with`]); tells its commit number as
+    /// [`crate::Transaction::tell_commit_number`] does. A write that changes nothing has none.
+    #[doc(hidden)]
+    pub fn write_telling(
+        &self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        durability: Durability,
+        tell: &AtomicU64,
+    ) -> Result<bool> {
+        check_value(value.unwrap_or_default())?;
+        self.write(key, value, durability, Some(tell))
     }
 
     /// Removes a key, in a transaction of its own with the database's default durability; whether it was there.
@@ -60,11 +75,17 @@ impl Keyspace {
 
     /// Removes a key, in a transaction of its own; whether it was there.
     pub fn delete_with(&self, key: &[u8], durability: Durability) -> Result<bool> {
-        self.write(key, None, durability)
+        self.write(key, None, durability, None)
     }
 
     /// True when the key was there.
-    fn write(&self, key: &[u8], value: Option<&[u8]>, durability: Durability) -> Result<bool> {
+    fn write(
+        &self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        durability: Durability,
+        tell: Option<&AtomicU64>,
+    ) -> Result<bool> {
         charge(Cost::TxnCall, 1);
         charge(Cost::TxnCommit, 1);
         self.db.live_for_write()?;
@@ -83,7 +104,7 @@ impl Keyspace {
             }
         };
         let stripe = lock.id();
-        let short = Short { manager, op: Op { tree, key, value }, durability, stripe };
+        let short = Short { manager, op: Op { tree, key, value }, durability, stripe, tell };
         let (end, existed, saw, shrunk) = match short.run()? {
             ShortEnd::Done { end, existed, read, shrunk } => (end, existed, read, shrunk),
             ShortEnd::Long => {
@@ -91,7 +112,7 @@ impl Keyspace {
                     Some(_) => (true, 0),
                     None => read(&manager.core, tree, key, |value| value.is_some())?,
                 };
-                let done = commit::run(manager, &[Op { tree, key, value }], durability, stripe, None)?;
+                let done = commit::run(manager, &[Op { tree, key, value }], durability, stripe, tell)?;
                 (done.end, existed, saw, !done.shrunk.is_empty())
             }
         };
