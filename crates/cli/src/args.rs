@@ -48,6 +48,8 @@ pub enum Command {
     Stat(Place),
     /// Run a workload and print its figures.
     Bench(Bench),
+    /// Measure a device: a directory's, or a device profile's model.
+    Probe(crate::probe::Probe),
     /// Kill a writing process again and again and look for lost commits.
     Torture(Torture),
     /// Simulate power cuts and device faults, reproducibly from seeds.
@@ -264,6 +266,8 @@ pub enum Workload {
     Tpcc(Tpcc),
     /// YCSB: key-value workloads A to F.
     Ycsb(Ycsb),
+    /// An Iometer-like load on a directory's device, or on a device profile's model.
+    Iomix(crate::probe::IoMix),
 }
 
 /// What every workload takes.

@@ -13,6 +13,7 @@ pub fn run(out: Out, a: &args::Bench) -> Result<(), Failure> {
     match &a.workload {
         Workload::Tpcc(a) => tpcc(out, a),
         Workload::Ycsb(a) => ycsb(out, a),
+        Workload::Iomix(a) => crate::probe::iomix(out, a),
     }
 }
 

@@ -8,6 +8,7 @@ mod data;
 mod lab;
 mod load;
 mod output;
+mod probe;
 mod text;
 
 use args::{Cli, Command};
@@ -41,6 +42,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Check(a) => admin::check(out, a),
         Command::Stat(a) => admin::stat(out, a),
         Command::Bench(a) => bench::run(out, a),
+        Command::Probe(a) => probe::probe(out, a),
         Command::Torture(a) => crash::torture(out, a),
         Command::TortureChild => crash::torture_child(),
         Command::Sim(a) => crash::sim(out, a),

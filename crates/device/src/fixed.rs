@@ -1,7 +1,8 @@
 //! A device with fixed service times, random and sequential, for reads and writes: the two-number (or four-number)
 //! devices of papers. A number of servers work side by side, each serving one request at a time, in order of arrival.
 //!
-//! A request is sequential if it begins where one of the last requests of its kind ended.
+//! Times are those of one *unit* (a page); a longer request takes the sequential time for each further unit. A request is
+//! sequential if it begins where one of the last requests ended.
 
 use crate::model::{Arrival, ModelStats, Schedule, Timing, WriteCache};
 use crate::{DeviceKind, OpKind};
@@ -10,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use varve_rt::Instant;
 
-/// Streams whose ends are remembered, for each kind of request.
+/// Streams whose ends are remembered.
 const STREAMS: usize = 32;
 
 /// Service times of a device, milliseconds each.
@@ -28,15 +29,19 @@ pub struct FixedConfig {
     /// A flush.
     #[serde(default)]
     pub flush_ms: f64,
-    /// Transfer on top of the times above, MB/s; 0: they include it, whatever the size.
-    #[serde(default)]
-    pub transfer_mb_s: f64,
+    /// The unit, KiB.
+    #[serde(default = "page")]
+    pub unit_kib: u32,
     /// Requests served side by side.
     #[serde(default = "one")]
     pub servers: u32,
     /// Volatile write cache, bytes: completed writes that a power cut can lose; 0: completed writes are durable.
     #[serde(default)]
     pub volatile_cache: u64,
+}
+
+fn page() -> u32 {
+    16
 }
 
 fn one() -> u32 {
@@ -56,22 +61,20 @@ impl FixedConfig {
             within(key, ms, 1e-6, 1e6)?;
         }
         within("flush_ms", self.flush_ms, 0.0, 1e6)?;
-        within("transfer_mb_s", self.transfer_mb_s, 0.0, 1e6)?;
+        within("unit_kib", f64::from(self.unit_kib), 1.0, 1e6)?;
         within("servers", f64::from(self.servers), 1.0, 4096.0)
     }
 
     /// The time of one request of `len` bytes.
     pub fn service(&self, op: OpKind, sequential: bool, len: u64) -> Duration {
-        let ms = match (op, sequential) {
-            (OpKind::Read, false) => self.read_random_ms,
-            (OpKind::Read, true) => self.read_sequential_ms,
-            (OpKind::Write, false) => self.write_random_ms,
-            (OpKind::Write, true) => self.write_sequential_ms,
-            (OpKind::Flush, _) => return millis(self.flush_ms),
+        let (first, further) = match op {
+            OpKind::Read => (self.read_random_ms, self.read_sequential_ms),
+            OpKind::Write => (self.write_random_ms, self.write_sequential_ms),
+            OpKind::Flush => return millis(self.flush_ms),
             _ => return Duration::ZERO,
         };
-        let transfer = if self.transfer_mb_s > 0.0 { len as f64 / self.transfer_mb_s / 1e3 } else { 0.0 };
-        millis(ms + transfer)
+        let units = len.div_ceil(u64::from(self.unit_kib) << 10).max(1);
+        millis(if sequential { further } else { first } + further * (units - 1) as f64)
     }
 }
 
@@ -91,20 +94,19 @@ pub(crate) fn within(key: &'static str, value: f64, low: f64, high: f64) -> Resu
 /// Tells sequential requests from random ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streams {
-    ends: [VecDeque<u64>; 2],
+    ends: VecDeque<u64>,
 }
 
 impl Streams {
-    /// Whether a read (or write) at `offset` continues one of the last; remembers its end.
-    pub(crate) fn continues(&mut self, op: OpKind, offset: u64, len: u64) -> bool {
-        let ends = &mut self.ends[usize::from(op == OpKind::Read)];
-        let found = ends.iter().position(|end| *end == offset);
+    /// Whether a request at `offset` continues one of the last; remembers its end.
+    pub(crate) fn continues(&mut self, offset: u64, len: u64) -> bool {
+        let found = self.ends.iter().position(|end| *end == offset);
         match found {
-            Some(i) => drop(ends.remove(i)),
-            None if ends.len() == STREAMS => drop(ends.pop_front()),
+            Some(i) => drop(self.ends.remove(i)),
+            None if self.ends.len() == STREAMS => drop(self.ends.pop_front()),
             None => {}
         }
-        ends.push_back(offset + len);
+        self.ends.push_back(offset + len);
         found.is_some()
     }
 }
@@ -133,7 +135,7 @@ impl Timing for Fixed {
     }
 
     fn arrive(&mut self, r: Arrival, out: &mut Schedule) {
-        let sequential = self.streams.continues(r.op, r.offset, r.len);
+        let sequential = self.streams.continues(r.offset, r.len);
         let takes = self.config.service(r.op, sequential, r.len);
         let inside = self.free_at.iter().filter(|t| **t > r.at).count() as u32 + 1;
         self.stats.deepest = self.stats.deepest.max(inside);

@@ -143,12 +143,15 @@ impl Disk {
             let track = r.offset / self.track_bytes;
             if self.upward { track >= self.track } else { track <= self.track }
         };
-        let reach = |r: &Arrival| match self.stream(r, now.max(r.at + self.overhead())) {
-            Some(end) => end - now,
-            None => {
-                let start = now.max(r.at + self.overhead());
-                let (seek, rotation) = self.approach(r.op, r.offset, start);
-                (start - now) + seek + rotation
+        // Until the transfer begins.
+        let reach = |r: &Arrival| {
+            let start = now.max(r.at + self.overhead());
+            match self.stream(r, start) {
+                Some(end) => (end - self.at_media(r.len)) - now,
+                None => {
+                    let (seek, rotation) = self.approach(r.op, r.offset, start);
+                    (start - now) + seek + rotation
+                }
             }
         };
         let best = match self.config.scheduling {

@@ -7,4 +7,13 @@ macro_rules! profiles {
 }
 
 /// Name and text of each.
-pub(super) const DEVICES: &[(&str, &str)] = profiles!["disk-15k", "disk-7k2", "gd2l-disk", "gd2l-ssd"];
+pub(super) const DEVICES: &[(&str, &str)] = profiles![
+    "disk-15k",
+    "disk-7k2",
+    "gd2l-disk",
+    "gd2l-ssd",
+    "samsung-830",
+    "samsung-850",
+    "intel-530",
+    "ocz-vector-150",
+];

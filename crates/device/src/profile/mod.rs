@@ -17,6 +17,7 @@ mod error;
 
 use crate::disk::{Disk, DiskConfig};
 use crate::fixed::{Fixed, FixedConfig};
+use crate::mix::{Mix, MixConfig};
 use crate::model::{Model, ModelOptions, Modelled};
 use crate::{Device, Sparse};
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,7 @@ use std::sync::Arc;
 pub use error::ProfileError;
 
 /// A device, described.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// Short name: what it is loaded by.
@@ -52,6 +53,9 @@ pub struct Profile {
     /// Fixed service times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<FixedConfig>,
+    /// Tables of measured rates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<MixConfig>,
 }
 
 fn block() -> u32 {
@@ -127,18 +131,30 @@ impl Profile {
         if self.sector > self.block {
             return Err(("sector", "must not be larger than the block".into()));
         }
-        let sections = [self.disk.is_some(), self.fixed.is_some()];
+        let sections = [self.disk.is_some(), self.fixed.is_some(), self.mix.is_some()];
         if sections.iter().filter(|s| **s).count() != 1 {
-            return Err(("name", "a profile has exactly one of the sections [disk], [fixed]".into()));
+            return Err(("name", "a profile has exactly one of the sections [disk], [fixed], [mix]".into()));
         }
         self.disk.as_ref().map_or(Ok(()), DiskConfig::check)?;
-        self.fixed.as_ref().map_or(Ok(()), FixedConfig::check)
+        self.fixed.as_ref().map_or(Ok(()), FixedConfig::check)?;
+        self.mix.as_ref().map_or(Ok(()), MixConfig::check)
     }
 
     /// Bytes of the device.
     pub fn capacity(&self) -> u64 {
         let own = self.disk.as_ref().map(DiskConfig::capacity);
         self.capacity.or(own).unwrap_or(DEFAULT_CAPACITY)
+    }
+
+    /// Bytes that a probe of the model uses: a disk whole, since its seeks depend on the distance, of others a part.
+    pub fn probe_range(&self) -> u64 {
+        let part = 64 << 30;
+        if self.disk.is_some() { self.capacity() } else { self.capacity().min(part) }
+    }
+
+    /// Whether reads of places never written take another time than of others.
+    pub fn needs_laying(&self) -> bool {
+        false
     }
 
     /// The device as a model of `len` bytes.
@@ -163,6 +179,9 @@ impl Profile {
         };
         if let Some(disk) = &self.disk {
             return Ok(Model::new(Disk::new(disk.clone()), how.len, how.contents, options));
+        }
+        if let Some(mix) = &self.mix {
+            return Ok(Model::new(Mix::new(mix.clone(), how.seed), how.len, how.contents, options));
         }
         let fixed = self.fixed.clone().expect("a checked profile has one section");
         Ok(Model::new(Fixed::new(fixed), how.len, how.contents, options))

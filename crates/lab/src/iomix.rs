@@ -1,0 +1,329 @@
+//! An Iometer-like load on a device: requests of one size, shares of reads and of random places, a number in flight.
+//!
+//! As many threads as requests are to be in flight each run one after the other; what comes next is decided in one place
+//! for all of them. Shares are exact over every twenty requests (hundred, if the share is no multiple of 5 %): the cards of
+//! a shuffled deck, so that short runs are not off by luck. Rates are counted from the completion of the last request of
+//! the warm-up to that of the last request measured.
+//!
+//! Works on OS threads and in simulations. Lock order: `progress` and `source` are never held together.
+
+use crate::error::{Error, Result};
+use hdrhistogram::Histogram;
+use std::sync::Arc;
+use std::time::Duration;
+use varve_device::{AlignedBuf, Device, DeviceError, Io};
+use varve_rt::{Instant, Mutex, Rng, now, spawn};
+
+/// What is asked of the device.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Load {
+    /// Bytes of a request.
+    pub bytes: u64,
+    /// Share of reads, 0 to 1.
+    pub read_share: f64,
+    /// Share of requests at random places, 0 to 1; the others go on one after the other.
+    pub random_share: f64,
+    /// Requests in flight.
+    pub depth: u32,
+}
+
+/// How long, and where.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Extent {
+    /// Warm-up: at least this long ..
+    pub warm_time: Duration,
+    /// .. and this many requests.
+    pub warm_requests: u64,
+    /// Measured: at least this long ..
+    pub time: Duration,
+    /// .. and this many requests.
+    pub requests: u64,
+    /// The part of the device that is used, from its beginning, bytes.
+    pub range: u64,
+    /// Seed of places and order.
+    pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// Requests measured.
+    pub requests: u64,
+    /// Of these, reads.
+    pub reads: u64,
+    /// Seconds.
+    pub seconds: f64,
+    /// Bytes of a request.
+    pub bytes: u64,
+    /// Response times, nanoseconds.
+    pub latency: Histogram<u64>,
+    /// Requests per second in each quarter of the time.
+    pub quarters: [f64; 4],
+}
+
+impl Sample {
+    /// Requests per second.
+    pub fn iops(&self) -> f64 {
+        self.requests as f64 / self.seconds.max(1e-12)
+    }
+
+    /// Megabytes (10^6) per second.
+    pub fn mb_s(&self) -> f64 {
+        self.iops() * self.bytes as f64 / 1e6
+    }
+
+    /// A response time by its share of requests that took no longer, microseconds.
+    pub fn percentile_us(&self, share: f64) -> f64 {
+        self.latency.value_at_quantile(share) as f64 / 1e3
+    }
+
+    /// Mean response time, microseconds.
+    pub fn mean_us(&self) -> f64 {
+        self.latency.mean() / 1e3
+    }
+
+    /// The figures as a JSON object.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "requests": self.requests, "reads": self.reads, "seconds": self.seconds,
+            "iops": self.iops(), "mb_s": self.mb_s(),
+            "mean_us": self.mean_us(), "p50_us": self.percentile_us(0.5), "p95_us": self.percentile_us(0.95),
+            "p99_us": self.percentile_us(0.99), "p999_us": self.percentile_us(0.999),
+            "max_us": self.latency.max() as f64 / 1e3,
+        })
+    }
+}
+
+/// Memory of requests, kept from one run to the next.
+#[derive(Default)]
+pub struct Buffers(Mutex<Vec<AlignedBuf>>);
+
+impl Buffers {
+    /// The smallest buffer of at least `len` bytes, or a new one, full of bytes that a drive cannot compress.
+    fn take(&self, len: usize, seed: u64) -> AlignedBuf {
+        let mut free = self.0.lock();
+        let fits = free.iter().enumerate().filter(|(_, b)| b.len() >= len);
+        if let Some((i, _)) = fits.min_by_key(|(_, b)| b.len()) {
+            return free.swap_remove(i);
+        }
+        drop(free);
+        let mut buf = AlignedBuf::new(len);
+        if !varve_rt::in_simulation() {
+            Rng::from_seed(seed).fill_bytes(&mut buf);
+        }
+        buf
+    }
+
+    fn give_back(&self, buf: AlignedBuf) {
+        self.0.lock().push(buf);
+    }
+}
+
+/// Draws with an exact share of yes.
+struct Deck {
+    cards: Vec<bool>,
+    next: usize,
+}
+
+impl Deck {
+    fn new(share: f64) -> Deck {
+        let of = if (share * 20.0 - (share * 20.0).round()).abs() < 1e-9 { 20 } else { 100 };
+        let yes = (share * of as f64).round() as usize;
+        Deck { cards: (0..of).map(|i| i < yes).collect(), next: of }
+    }
+
+    fn draw(&mut self, rng: &mut Rng) -> bool {
+        if self.next == self.cards.len() {
+            rng.shuffle(&mut self.cards);
+            self.next = 0;
+        }
+        self.next += 1;
+        self.cards[self.next - 1]
+    }
+}
+
+struct Source {
+    rng: Rng,
+    reads: Deck,
+    random: Deck,
+    places: u64,
+    next: u64,
+}
+
+impl Source {
+    /// Whether to read, and the number of the place.
+    fn draw(&mut self) -> (bool, u64) {
+        let read = self.reads.draw(&mut self.rng);
+        if self.random.draw(&mut self.rng) {
+            return (read, self.rng.below(self.places));
+        }
+        let place = self.next;
+        self.next = (self.next + 1) % self.places;
+        (read, place)
+    }
+}
+
+struct Progress {
+    started: Instant,
+    /// Requests that completed, warm-up included.
+    done: u64,
+    /// When measuring began.
+    measuring: Option<Instant>,
+    /// Completions since, nanoseconds after that.
+    ends: Vec<u64>,
+    reads: u64,
+    latency: Histogram<u64>,
+    stop: bool,
+    failed: Option<DeviceError>,
+}
+
+impl Progress {
+    fn finished(&mut self, extent: &Extent, read: bool, begun: Instant) {
+        let now = now();
+        self.done += 1;
+        let Some(since) = self.measuring else {
+            if self.done >= extent.warm_requests && now - self.started >= extent.warm_time {
+                self.measuring = Some(now);
+            }
+            return;
+        };
+        if self.stop {
+            return;
+        }
+        self.ends.push((now - since).as_nanos() as u64);
+        self.reads += u64::from(read);
+        self.latency.saturating_record(((now - begun).as_nanos() as u64).max(1));
+        self.stop = self.ends.len() as u64 >= extent.requests && now - since >= extent.time;
+    }
+}
+
+/// Puts a load on a device and measures it. What the range holds is overwritten unless the load only reads.
+pub fn run(device: &Arc<dyn Device>, load: Load, extent: Extent) -> Result<Sample> {
+    run_with(device, load, extent, &Arc::default())
+}
+
+/// As [`run`], with memory kept from earlier runs.
+pub fn run_with(device: &Arc<dyn Device>, load: Load, extent: Extent, buffers: &Arc<Buffers>) -> Result<Sample> {
+    let places = check(&**device, &load, &extent)?;
+    let rng = Rng::from_seed(extent.seed);
+    let (reads, random) = (Deck::new(load.read_share), Deck::new(load.random_share));
+    let next = Rng::from_seed(extent.seed ^ 0x5e9).below(places);
+    let source = Arc::new(Mutex::new(Source { rng, reads, random, places, next }));
+    let progress = Arc::new(Mutex::new(Progress {
+        started: now(),
+        done: 0,
+        measuring: None,
+        ends: Vec::new(),
+        reads: 0,
+        latency: Histogram::new_with_bounds(1, 1_000_000_000_000, 3).expect("bounds are valid"),
+        stop: false,
+        failed: None,
+    }));
+    let threads: Vec<_> = (0..load.depth)
+        .map(|i| {
+            let (device, source, progress) = (device.clone(), source.clone(), progress.clone());
+            let buffers = buffers.clone();
+            spawn(format!("iomix {i}"), move || {
+                let mut buf = buffers.take(load.bytes as usize, extent.seed ^ u64::from(i) << 32);
+                worker(&*device, &load, &extent, &mut buf[..load.bytes as usize], &source, &progress);
+                buffers.give_back(buf);
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().map_err(|e| Error::WorkerPanicked(e.thread))?;
+    }
+    let progress = &mut *progress.lock();
+    match progress.failed.take() {
+        Some(error) => Err(Error::store(error)),
+        None => Ok(sample(progress, &load)),
+    }
+}
+
+/// Refuses loads that cannot be; the number of places that a request can be at.
+fn check(device: &dyn Device, load: &Load, extent: &Extent) -> Result<u64> {
+    let wrong = |name, why: String| Err(Error::Option { name, why });
+    let block = u64::from(device.info().block);
+    if load.bytes == 0 || !load.bytes.is_multiple_of(block) {
+        return wrong("size", format!("{} bytes are no multiple of the device's blocks of {block}", load.bytes));
+    }
+    if load.depth == 0 || load.depth > 1024 {
+        return wrong("depth", format!("{} requests in flight; choose 1 to 1024", load.depth));
+    }
+    for (name, share) in [("read share", load.read_share), ("random share", load.random_share)] {
+        if !(0.0..=1.0).contains(&share) {
+            return wrong(name, format!("{share} is not between 0 and 1"));
+        }
+    }
+    let places = extent.range.min(device.len()) / load.bytes;
+    if places < 4 {
+        let why =
+            format!("{} bytes hold fewer than four requests of {} bytes", extent.range.min(device.len()), load.bytes);
+        return wrong("range", why);
+    }
+    Ok(places)
+}
+
+fn worker(
+    device: &dyn Device,
+    load: &Load,
+    extent: &Extent,
+    buf: &mut [u8],
+    source: &Mutex<Source>,
+    progress: &Mutex<Progress>,
+) {
+    let mut written = 0u64;
+    while !progress.lock().stop {
+        let (read, place) = source.lock().draw();
+        let offset = place * load.bytes;
+        let begun = now();
+        let result = if read {
+            varve_device::read_at(device, offset, buf)
+        } else {
+            written += 1;
+            buf[..8].copy_from_slice(&written.to_le_bytes());
+            varve_device::write_at(device, offset, buf, false)
+        };
+        let mut progress = progress.lock();
+        match result {
+            Ok(()) => progress.finished(extent, read, begun),
+            Err(error) => {
+                progress.stop = true;
+                progress.failed.get_or_insert(error);
+            }
+        }
+    }
+}
+
+fn sample(progress: &mut Progress, load: &Load) -> Sample {
+    let ends = std::mem::take(&mut progress.ends);
+    let nanos = ends.last().copied().unwrap_or(1).max(1);
+    let mut quarters = [0.0; 4];
+    for end in &ends {
+        quarters[(end.saturating_sub(1) * 4 / nanos).min(3) as usize] += 4e9 / nanos as f64;
+    }
+    Sample {
+        requests: ends.len() as u64,
+        reads: progress.reads,
+        seconds: nanos as f64 / 1e9,
+        bytes: load.bytes,
+        latency: std::mem::replace(&mut progress.latency, Histogram::new(1).expect("valid")),
+        quarters,
+    }
+}
+
+/// Writes the first `range` bytes of a device in order and flushes, so that later reads find data there.
+pub fn lay(device: &dyn Device, range: u64, mut progress: impl FnMut(u64)) -> Result<()> {
+    let range = range.min(device.len());
+    let mut buf = AlignedBuf::new((4 << 20).min(range as usize));
+    Rng::from_seed(range).fill_bytes(&mut buf);
+    let mut at = 0;
+    while at < range {
+        let part = (range - at).min(buf.len() as u64);
+        buf[..8].copy_from_slice(&at.to_le_bytes());
+        varve_device::write_at(device, at, &buf[..part as usize], false).map_err(Error::store)?;
+        at += part;
+        progress(at);
+    }
+    device.run(Io::flush()).map_err(Error::store)
+}

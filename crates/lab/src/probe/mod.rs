@@ -1,0 +1,181 @@
+//! Measures a device, real or modelled: service times and rates by request size, kind, order, requests in flight and read
+//! share; says whether the figures can be believed; makes a profile of them.
+//!
+//! `plan` chooses the points, `check` looks for caches, throttling and figures that are not what they are called, `fit`
+//! makes the profile, `show` the table and chart, `target` finds a real place to measure on.
+
+mod check;
+mod fit;
+mod plan;
+mod show;
+mod target;
+
+pub use check::{Finding, check};
+pub use fit::{fit, read_only_gain};
+pub use plan::{Options, Plan};
+pub use target::{iomix_on_path, iomix_on_profile, on_path, on_profile};
+
+use crate::error::Result;
+use crate::iomix::{self, Extent, Load, Sample};
+use std::sync::Arc;
+use varve_device::Device;
+
+/// One point: a load, measured several times.
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// What was asked of the device.
+    pub load: Load,
+    /// The repeats.
+    pub samples: Vec<Sample>,
+}
+
+impl Point {
+    fn mean(&self, f: impl Fn(&Sample) -> f64) -> f64 {
+        self.samples.iter().map(f).sum::<f64>() / self.samples.len().max(1) as f64
+    }
+
+    /// Requests per second, mean over the repeats.
+    pub fn iops(&self) -> f64 {
+        self.mean(Sample::iops)
+    }
+
+    /// Megabytes (10^6) per second.
+    pub fn mb_s(&self) -> f64 {
+        self.mean(Sample::mb_s)
+    }
+
+    /// Mean response time, microseconds.
+    pub fn mean_us(&self) -> f64 {
+        self.mean(Sample::mean_us)
+    }
+
+    /// 99th percentile of the response time, microseconds.
+    pub fn p99_us(&self) -> f64 {
+        self.mean(|s| s.percentile_us(0.99))
+    }
+
+    /// Difference between the fastest and the slowest repeat, as a share of the mean.
+    pub fn spread(&self) -> f64 {
+        let rates = || self.samples.iter().map(Sample::iops);
+        let (low, high) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
+        (high - low) / self.iops().max(1e-12)
+    }
+}
+
+/// Blocks read twice: the first time and again, to see a cache.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reread {
+    /// Mean time of the first reads, microseconds.
+    pub first_us: f64,
+    /// Mean time of the second reads of the same blocks.
+    pub again_us: f64,
+}
+
+/// What a probe found.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Name of the device.
+    pub device: String,
+    /// How requests got there.
+    pub access: String,
+    /// Whether they passed the operating system's cache by.
+    pub direct: bool,
+    /// `virtual` or `real`.
+    pub clock: &'static str,
+    /// Bytes of the device that were used.
+    pub range: u64,
+    /// Bytes of the device.
+    pub capacity: u64,
+    /// Smallest unit a power cut tears at, bytes.
+    pub sector: u32,
+    /// Alignment, bytes.
+    pub block: u32,
+    /// The points.
+    pub points: Vec<Point>,
+    /// The look for a cache.
+    pub reread: Option<Reread>,
+    /// Requests per second of the first point, measured again at the end.
+    pub control: Option<f64>,
+    /// What is wrong with the figures; see [`check`].
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// The point of a load of one kind, if it was measured.
+    pub fn find(&self, read_share: f64, random: bool, bytes: u64, depth: u32) -> Option<&Point> {
+        let random_share = f64::from(u8::from(random));
+        let wanted = Load { bytes, read_share, random_share, depth };
+        self.points.iter().find(|p| p.load == wanted)
+    }
+
+    /// Whether the figures can be believed.
+    pub fn plausible(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    /// The figures as a JSON object.
+    pub fn to_json(&self) -> serde_json::Value {
+        let point = |p: &Point| {
+            serde_json::json!({
+                "read_share": p.load.read_share, "random_share": p.load.random_share, "bytes": p.load.bytes,
+                "depth": p.load.depth, "iops": p.iops(), "mb_s": p.mb_s(), "mean_us": p.mean_us(), "p99_us": p.p99_us(),
+                "spread": p.spread(), "repeats": p.samples.len(),
+            })
+        };
+        serde_json::json!({
+            "device": self.device, "access": self.access, "direct": self.direct, "clock": self.clock,
+            "range": self.range, "capacity": self.capacity,
+            "points": self.points.iter().map(point).collect::<Vec<_>>(),
+            "reread": self.reread.map(|r| serde_json::json!({ "first_us": r.first_us, "again_us": r.again_us })),
+            "findings": self.findings.iter().map(|f| f.to_string()).collect::<Vec<_>>(),
+            "plausible": self.plausible(),
+        })
+    }
+}
+
+/// Measures the points of `plan` on the first `range` bytes of a device, which are overwritten. `progress` is told of each
+/// point that is done, of how many.
+pub fn run(
+    device: &Arc<dyn Device>,
+    plan: &Plan,
+    range: u64,
+    mut progress: impl FnMut(usize, usize, &Point),
+) -> Result<Report> {
+    let info = device.info();
+    let mut report = Report {
+        device: info.name.to_string(),
+        access: info.access.clone(),
+        direct: info.direct,
+        clock: if varve_rt::in_simulation() { "virtual" } else { "real" },
+        range: range.min(device.len()),
+        capacity: device.len(),
+        sector: info.atomic_write_unit,
+        block: info.block,
+        points: Vec::new(),
+        reread: None,
+        control: None,
+        findings: Vec::new(),
+    };
+    let buffers = Arc::default();
+    for (i, load) in plan.loads.iter().enumerate() {
+        let mut samples = Vec::new();
+        for repeat in 0..plan.repeats {
+            let seed = plan.seed + 1_000 * i as u64 + repeat as u64;
+            let extent = Extent { range, seed, ..plan.extent(load) };
+            samples.push(iomix::run_with(device, *load, extent, &buffers)?);
+            if load.read_share < 1.0 {
+                varve_device::flush(&**device).map_err(crate::Error::store)?;
+            }
+        }
+        let point = Point { load: *load, samples };
+        progress(i + 1, plan.loads.len(), &point);
+        report.points.push(point);
+    }
+    if let Some(load) = plan.loads.first() {
+        let extent = Extent { range, seed: plan.seed, ..plan.extent(load) };
+        report.control = Some(iomix::run(device, *load, extent)?.iops());
+    }
+    report.reread = check::reread(&**device, report.range, plan.seed)?;
+    report.findings = check(&report);
+    Ok(report)
+}

@@ -1,0 +1,86 @@
+//! Where a probe runs: a scratch file in a real directory, or a modelled device in a simulation of its own.
+
+use super::{Options, Plan, Point, Report, run};
+use crate::error::{Error, Result};
+use crate::iomix::{self, Extent, Load, Sample};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use varve_device::{Build, Device, FileDevice, Profile};
+use varve_rt::sim;
+
+/// Bytes of the scratch file unless the options say otherwise.
+const SCRATCH: u64 = 1 << 30;
+/// Requests of a repeat on a model.
+const REQUESTS: u64 = 2_000;
+
+/// Removes the scratch file, whatever happens.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A scratch file of `len` bytes in a directory, reached with direct I/O where that is possible and written whole.
+fn scratch(dir: &Path, len: u64) -> Result<(Scratch, Arc<dyn Device>)> {
+    if !dir.is_dir() {
+        let why = format!("{} is no directory; give one on the file system to measure", dir.display());
+        return Err(Error::Option { name: "path", why });
+    }
+    let scratch = Scratch(dir.join(format!("varve-probe-{}.tmp", std::process::id())));
+    let how = varve_device::Options { create: true, direct: true, ..varve_device::Options::default() };
+    let device: Arc<dyn Device> = FileDevice::open(&scratch.0, how).map_err(Error::store)?;
+    device.set_len(len.next_multiple_of(4096)).map_err(Error::store)?;
+    iomix::lay(&*device, len, |_| {})?;
+    Ok((scratch, device))
+}
+
+/// Probes the place of a directory: a scratch file is made there, written whole, measured with direct I/O, and removed.
+pub fn on_path(dir: &Path, options: &Options, progress: impl FnMut(usize, usize, &Point)) -> Result<Report> {
+    let len = options.range.unwrap_or(SCRATCH);
+    let (_scratch, device) = scratch(dir, len)?;
+    run(&device, &options.plan(), len, progress)
+}
+
+/// Probes a profile's model, in virtual time.
+pub fn on_profile(profile: &Profile, options: &Options, progress: impl FnMut(usize, usize, &Point)) -> Result<Report> {
+    let plan =
+        Plan { time: std::time::Duration::ZERO, requests: options.requests.unwrap_or(REQUESTS), ..options.plan() };
+    modelled(profile, options.range, options.seed, |device, len| {
+        let mut report = run(device, &plan, len, progress)?;
+        report.capacity = profile.capacity();
+        Ok(report)
+    })
+}
+
+/// Puts a load on a scratch file in a directory; `extent` without its range, which is 1 GiB unless given.
+pub fn iomix_on_path(dir: &Path, range: Option<u64>, load: Load, extent: Extent) -> Result<Sample> {
+    let range = range.unwrap_or(SCRATCH);
+    let (_scratch, device) = scratch(dir, range)?;
+    iomix::run(&device, load, Extent { range, ..extent })
+}
+
+/// Puts a load on a profile's model, in virtual time.
+pub fn iomix_on_profile(profile: &Profile, range: Option<u64>, load: Load, extent: Extent) -> Result<Sample> {
+    modelled(profile, range, extent.seed, |device, range| iomix::run(device, load, Extent { range, ..extent }))
+}
+
+/// Runs `f` with a profile's model and the bytes of it to use, in a simulation.
+fn modelled<T>(
+    profile: &Profile,
+    range: Option<u64>,
+    seed: u64,
+    f: impl FnOnce(&Arc<dyn Device>, u64) -> Result<T>,
+) -> Result<T> {
+    let len = profile.probe_range().min(range.unwrap_or(u64::MAX));
+    let outcome = sim::run(sim::Config { seed, ..sim::Config::default() }, || -> Result<T> {
+        let how = Build { seed, len, keep: false, ..Build::default() };
+        let device: Arc<dyn Device> = profile.build_model(how).map_err(|e| Error::Profile(e.to_string()))?;
+        if profile.needs_laying() {
+            iomix::lay(&*device, len, |_| {})?;
+        }
+        f(&device, len)
+    });
+    outcome.result.map_err(|failure| Error::WorkerPanicked(failure.to_string()))?
+}
