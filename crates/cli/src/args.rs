@@ -2,6 +2,7 @@
 
 pub mod lab;
 
+use crate::pool_args::PoolArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use varve::{Durability, Layout, Options};
@@ -294,6 +295,8 @@ pub struct Run {
     #[command(flatten)]
     pub open: Open,
     #[command(flatten)]
+    pub pool: PoolArgs,
+    #[command(flatten)]
     pub layout: LayoutArgs,
 }
 
@@ -381,6 +384,8 @@ pub struct Torture {
     pub big_log: Option<u64>,
     #[command(flatten)]
     pub open: Open,
+    #[command(flatten)]
+    pub pool: PoolArgs,
 }
 
 /// `sim`
@@ -410,4 +415,6 @@ pub struct Sim {
     /// Deliberate fault in the engine, to see it caught.
     #[arg(long, hide = true)]
     pub broken: Option<String>,
+    #[command(flatten)]
+    pub pool: PoolArgs,
 }

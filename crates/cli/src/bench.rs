@@ -18,7 +18,7 @@ pub fn run(out: Out, a: &args::Bench) -> Result<(), Failure> {
 }
 
 fn open(out: Out, run: &args::Run) -> Result<Arc<VarveStore>, Failure> {
-    let options = run.open.options();
+    let options = run.pool.apply(run.open.options())?;
     let db = if varve::exists(&run.dir) {
         Db::open(&run.dir, options)?
     } else {

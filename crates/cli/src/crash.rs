@@ -2,8 +2,9 @@
 
 use crate::args;
 use crate::output::{Failure, Out, bytes, table};
+use crate::pool_args::PoolArgs;
 use serde_json::json;
-use varve_lab::sim::{self, Breakage, EveryWriteOptions, Finding, SimOptions, SimReport};
+use varve_lab::sim::{self, Breakage, EveryWriteOptions, Finding, PoolChoice, SimOptions, SimReport};
 use varve_lab::torture::{self, BigLogOptions, Command, TortureOptions};
 
 /// Hidden command that becomes the simulation's second process.
@@ -24,6 +25,12 @@ fn breakage(a: &args::Sim) -> Result<Option<Breakage>, Failure> {
         .ok_or_else(|| Failure::Usage(format!("no deliberate fault {name:?}; there are: {}", names.join(", "))))
 }
 
+/// What the arguments say of the pool; the rest is drawn from the seed.
+fn pool_choice(a: &PoolArgs) -> Result<PoolChoice, Failure> {
+    let (replacement, instances) = (a.replacement.clone().unwrap_or_default(), a.pool_instances.unwrap_or(0));
+    Ok(PoolChoice { pool: a.options()?, replacement, instances })
+}
+
 pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
     let breakage = breakage(a)?;
     if a.every_write {
@@ -31,7 +38,7 @@ pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
     }
     if a.trace {
         let seed = a.seed.expect("the parser demands a seed with a trace");
-        return match sim::trace(seed, breakage, |line| println!("{line}")) {
+        return match sim::trace(seed, &pool_choice(&a.pool)?, breakage, |line| println!("{line}")) {
             Some(finding) => Err(Failure::Found(finding.to_string())),
             None => Ok(()),
         };
@@ -40,6 +47,7 @@ pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
     options.first_seed = a.seed.unwrap_or(a.first_seed);
     options.jobs = jobs(a.jobs);
     options.breakage = breakage;
+    options.pool = pool_choice(&a.pool)?;
     if !a.once {
         options.second = Some(Command::current(&[SIM_CHILD])?);
     }
@@ -97,6 +105,7 @@ fn every_write(out: Out, a: &args::Sim, breakage: Option<Breakage>) -> Result<()
     options.seed = a.seed.unwrap_or(a.first_seed);
     options.jobs = jobs(a.jobs);
     options.breakage = breakage;
+    options.pool = pool_choice(&a.pool)?;
     let bar = out.progress("cuts", 0);
     let report = sim::every_write(&options, |n| bar.set_position(n));
     bar.finish_and_clear();
@@ -136,6 +145,7 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
     options.threads = a.threads;
     options.seed = a.seed;
     options.cache_bytes = a.open.cache_mb << 20;
+    options.pool = pool_choice(&a.pool)?;
     let bar = out.progress("kills", a.rounds.into());
     let report = torture::run(&options, |p| {
         bar.set_position(p.round.into());

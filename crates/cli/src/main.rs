@@ -8,6 +8,7 @@ mod data;
 mod lab;
 mod load;
 mod output;
+mod pool_args;
 mod probe;
 mod text;
 

@@ -16,6 +16,8 @@ pub(crate) mod btree;
 pub(crate) mod core;
 pub(crate) mod group;
 pub(crate) mod redo;
+#[doc(hidden)]
+pub mod role;
 pub(crate) mod space;
 pub(crate) mod txn;
 #[doc(hidden)]
@@ -29,7 +31,7 @@ pub use btree::harness as tree_harness;
 pub use buffer::policy::{Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};
 pub use db::{
     CheckReport, Db, Devices, Durability, Figure, Keyspace, KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME,
-    MIN_CACHE_BYTES, Options, Stats, exists,
+    MIN_CACHE_BYTES, Options, PoolOptions, Stats, exists,
 };
 pub use error::{Damage, Error, Result};
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, Scan, Snapshot, Transaction, TxOptions, TxnStats};

@@ -3,6 +3,7 @@
 use super::book::Trace;
 use super::broken::Breakage;
 use super::plan::Plan;
+use super::pool::PoolChoice;
 use super::seed;
 use super::sweep::Finding;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub struct EveryWriteOptions {
     pub jobs: usize,
     /// A mistake to build in, to see it caught.
     pub breakage: Option<Breakage>,
+    /// The buffer pool.
+    pub pool: PoolChoice,
     /// Last operation to cut at; `None`: to the end of the workload.
     pub last: Option<u64>,
 }
@@ -25,7 +28,7 @@ pub struct EveryWriteOptions {
 impl EveryWriteOptions {
     /// Seed 1, two jobs, to the end.
     pub fn new() -> EveryWriteOptions {
-        EveryWriteOptions { seed: 1, jobs: 2, breakage: None, last: None }
+        EveryWriteOptions { seed: 1, jobs: 2, breakage: None, pool: PoolChoice::default(), last: None }
     }
 }
 
@@ -64,7 +67,10 @@ pub fn every_write(options: &EveryWriteOptions, mut progress: impl FnMut(u64)) -
                         return;
                     }
                     let plan = Plan::small(options.seed);
-                    let result = seed::simulate(plan, Breakage::switches(options.breakage), Trace::off(), Some(op));
+                    let result = {
+                        let broken = Breakage::switches(options.breakage);
+                        seed::simulate(plan, &options.pool, broken, Trace::off(), Some(op))
+                    };
                     let reached = result.totals.get("crashes") > 0 || result.wrong.is_some();
                     if !reached {
                         end.store(true, SeqCst);
@@ -82,7 +88,7 @@ pub fn every_write(options: &EveryWriteOptions, mut progress: impl FnMut(u64)) -
         operations += u64::from(reached);
         if let Some(what) = wrong {
             let what = format!("cut at operation {op}: {what}");
-            let replay = format!("varve sim --every-write --seed {}", options.seed);
+            let replay = format!("varve sim --every-write --seed {}{}", options.seed, options.pool.arguments());
             let setting = format!("{:?}", Plan::small(options.seed));
             findings.push(Finding { seed: options.seed, what, replay, setting });
             if findings.len() == MOST_FINDINGS {

@@ -15,6 +15,7 @@ mod life;
 mod machine;
 mod model;
 mod plan;
+mod pool;
 mod rows;
 mod script;
 mod seed;
@@ -24,6 +25,8 @@ mod totals;
 
 pub use broken::Breakage;
 pub use every_write::{EveryWriteOptions, EveryWriteReport, every_write};
+pub use pool::PoolChoice;
+pub(crate) use pool::PoolText;
 pub use sweep::{Finding, SimOptions, SimProgress, SimReport, child_main, run};
 pub use totals::Totals;
 
@@ -31,9 +34,14 @@ use std::sync::Arc;
 
 /// Runs one seed and prints every event (device operations, transactions, crashes) through `sink`. Returns the finding,
 /// if there is one.
-pub fn trace(seed: u64, breakage: Option<Breakage>, sink: impl Fn(&str) + Send + Sync + 'static) -> Option<Finding> {
+pub fn trace(
+    seed: u64,
+    pool: &PoolChoice,
+    breakage: Option<Breakage>,
+    sink: impl Fn(&str) + Send + Sync + 'static,
+) -> Option<Finding> {
     let sink: book::Sink = Arc::new(sink);
     sink(&format!("{:#?}", plan::Plan::draw(seed)));
-    let result = seed::run(seed, Breakage::switches(breakage), book::Trace::to(sink));
-    result.wrong.map(|what| Finding::new(seed, what, breakage))
+    let result = seed::run(seed, pool, Breakage::switches(breakage), book::Trace::to(sink));
+    result.wrong.map(|what| Finding::new(seed, what, pool, breakage))
 }

@@ -10,6 +10,7 @@ use super::life::{self, Left, Orders, Pending, Phase};
 use super::machine::Machine;
 use super::model::{Kept, State};
 use super::plan::{COMMITS, CRASHES, Plan};
+use super::pool::PoolChoice;
 use super::totals::Totals;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,17 +38,23 @@ pub(crate) struct SeedResult {
 }
 
 /// Runs a seed.
-pub(crate) fn run(seed: u64, broken: varve::Broken, trace: Trace) -> SeedResult {
+pub(crate) fn run(seed: u64, pool: &PoolChoice, broken: varve::Broken, trace: Trace) -> SeedResult {
     let plan = Plan::draw(seed);
-    simulate(plan, broken, trace, None)
+    simulate(plan, pool, broken, trace, None)
 }
 
 /// Runs a plan; `cut_at`: a single life, cut at this device operation, and one more that verifies.
-pub(crate) fn simulate(plan: Plan, broken: varve::Broken, trace: Trace, cut_at: Option<u64>) -> SeedResult {
-    let seed = plan.seed;
+pub(crate) fn simulate(
+    plan: Plan,
+    pool: &PoolChoice,
+    broken: varve::Broken,
+    trace: Trace,
+    cut_at: Option<u64>,
+) -> SeedResult {
+    let (seed, pool) = (plan.seed, pool.clone());
     let config = Config { seed, chaos: true, cores: plan.cores, limit: Some(TIME_LIMIT), ..Config::default() };
     let outcome = varve_rt::sim::run(config, move || {
-        let mut driver = Driver::new(plan, broken, trace);
+        let mut driver = Driver::new(plan, pool, broken, trace);
         let result = match cut_at {
             Some(op) => driver.cut_once(op),
             None => driver.run(),
@@ -63,6 +70,7 @@ pub(crate) fn simulate(plan: Plan, broken: varve::Broken, trace: Trace, cut_at: 
 
 struct Driver {
     plan: Plan,
+    pool: PoolChoice,
     broken: varve::Broken,
     trace: Trace,
     machine: Arc<Machine>,
@@ -93,12 +101,13 @@ struct Wish {
 }
 
 impl Driver {
-    fn new(plan: Plan, broken: varve::Broken, trace: Trace) -> Driver {
+    fn new(plan: Plan, pool: PoolChoice, broken: varve::Broken, trace: Trace) -> Driver {
         let machine = Arc::new(Machine::new(&plan, trace.clone()));
         let rng = Rng::from_seed(plan.seed ^ 0xd21e_0000);
         let pending = Arc::new(Mutex::new(None));
         Driver {
             plan,
+            pool,
             broken,
             trace,
             machine,
@@ -163,7 +172,7 @@ impl Driver {
     }
 
     fn options(&self) -> Options {
-        Options {
+        let options = Options {
             cache_bytes: CACHE,
             pool_frames: self.plan.frames as usize,
             pool_instances: self.plan.instances,
@@ -173,7 +182,8 @@ impl Driver {
             log_max_bytes: self.plan.log_max_bytes,
             broken: self.broken,
             ..Options::default()
-        }
+        };
+        self.pool.settle(&self.plan, options)
     }
 
     /// One life, from opening to the power cut after it.

@@ -4,6 +4,7 @@
 use super::book::Trace;
 use super::broken::Breakage;
 use super::plan::Plan;
+use super::pool::{PoolChoice, PoolText};
 use super::seed::{self, SeedResult};
 use super::totals::Totals;
 use crate::torture::Command;
@@ -31,6 +32,8 @@ pub struct SimOptions {
     pub second: Option<Command>,
     /// A mistake to build in, to see it caught.
     pub breakage: Option<Breakage>,
+    /// The buffer pool.
+    pub pool: PoolChoice,
     /// Findings after which no further seed is begun.
     pub most_findings: usize,
 }
@@ -38,7 +41,8 @@ pub struct SimOptions {
 impl SimOptions {
     /// `seeds` seeds from 1, two jobs, no second process.
     pub fn new(seeds: u64) -> SimOptions {
-        SimOptions { first_seed: 1, seeds, jobs: 2, second: None, breakage: None, most_findings: 10 }
+        let pool = PoolChoice::default();
+        SimOptions { first_seed: 1, seeds, jobs: 2, second: None, breakage: None, pool, most_findings: 10 }
     }
 }
 
@@ -67,10 +71,10 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(crate) fn new(seed: u64, what: String, breakage: Option<Breakage>) -> Finding {
+    pub(crate) fn new(seed: u64, what: String, pool: &PoolChoice, breakage: Option<Breakage>) -> Finding {
         let broken = breakage.map_or(String::new(), |b| format!(" --broken {}", b.name()));
         let setting = format!("{:?}", Plan::draw(seed));
-        Finding { seed, what, replay: format!("varve sim --seed {seed} --trace{broken}"), setting }
+        Finding { seed, what, replay: format!("varve sim --seed {seed} --trace{}{broken}", pool.arguments()), setting }
     }
 }
 
@@ -134,7 +138,7 @@ pub fn run(options: &SimOptions, mut progress: impl FnMut(SimProgress)) -> SimRe
                 first.insert(result.seed, result.hash);
                 totals.merge(&result.totals);
                 if let Some(what) = result.wrong {
-                    findings.push(Finding::new(result.seed, what, options.breakage));
+                    findings.push(Finding::new(result.seed, what, &options.pool, options.breakage));
                     if findings.len() >= options.most_findings {
                         workers.stop.store(true, SeqCst);
                     }
@@ -191,7 +195,7 @@ impl Workers {
                         return;
                     }
                     let seed = options.first_seed + if reverse { options.seeds - 1 - i } else { i };
-                    let result = seed::run(seed, Breakage::switches(options.breakage), Trace::off());
+                    let result = seed::run(seed, &options.pool, Breakage::switches(options.breakage), Trace::off());
                     if sender.send(Event::First(result)).is_err() {
                         return;
                     }
@@ -219,6 +223,7 @@ struct SecondOrders {
     seeds: u64,
     jobs: usize,
     breakage: Option<String>,
+    pool: PoolText,
 }
 
 /// The second process, seen from the first.
@@ -261,6 +266,7 @@ impl Second {
             seeds: options.seeds,
             jobs,
             breakage: options.breakage.map(|b| b.name().to_string()),
+            pool: (&options.pool).into(),
         };
         let text = serde_json::to_string(&orders).expect("orders are plain data");
         child.stdin.take().expect("piped").write_all(text.as_bytes())?;
@@ -295,8 +301,15 @@ pub fn child_main() -> i32 {
         }
     };
     let breakage = orders.breakage.and_then(|name| name.parse().ok());
-    let options =
-        SimOptions { first_seed: orders.first_seed, jobs: orders.jobs, breakage, ..SimOptions::new(orders.seeds) };
+    let pool = match orders.pool.choice() {
+        Ok(pool) => pool,
+        Err(e) => {
+            eprintln!("orders not understood: {e}");
+            return 3;
+        }
+    };
+    let (first_seed, jobs) = (orders.first_seed, orders.jobs);
+    let options = SimOptions { first_seed, jobs, breakage, pool, ..SimOptions::new(orders.seeds) };
     let (sender, receiver) = channel::unbounded();
     let workers = Workers::start(&options, options.jobs.max(1), true, sender);
     while let Ok(Event::First(result)) = receiver.recv() {

@@ -4,6 +4,7 @@ use super::child::Orders;
 use super::ledger::Ledger;
 use super::parent::Victim;
 use super::{Command, TortureError};
+use crate::sim::PoolText;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -65,6 +66,7 @@ pub fn big_log(options: &BigLogOptions, mut progress: impl FnMut(u64, u64)) -> R
         log_max_bytes: options.log_bytes * 4,
         pad: 8000,
         sync_only: false,
+        pool: PoolText::default(),
     };
     orders.open()?.close()?;
     let victim = Victim::start(&options.child, &orders)?;
@@ -80,7 +82,7 @@ pub fn big_log(options: &BigLogOptions, mut progress: impl FnMut(u64, u64)) -> R
     }
     let told = victim.kill()?;
     let start = varve_rt::now();
-    let bound = orders.options().recovery_bound.as_secs_f64();
+    let bound = orders.options()?.recovery_bound.as_secs_f64();
     let db = orders.open()?;
     let open_s = start.elapsed().as_secs_f64();
     let recovery = db.recovery_report().clone();

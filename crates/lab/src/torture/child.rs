@@ -6,6 +6,7 @@
 
 use super::TortureError;
 use super::ledger::{ACCOUNTS, Ledger, Transfer};
+use crate::sim::{PoolChoice, PoolText};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -26,19 +27,22 @@ pub(super) struct Orders {
     pub(super) pad: u64,
     /// Every commit is `sync`; else a mixture, of which only `sync` ones are reported.
     pub(super) sync_only: bool,
+    pub(super) pool: PoolText,
 }
 
 impl Orders {
-    pub(super) fn options(&self) -> Options {
-        Options { cache_bytes: self.cache_bytes, log_max_bytes: self.log_max_bytes, ..Options::default() }
+    pub(super) fn options(&self) -> varve::Result<Options> {
+        let (cache_bytes, log_max_bytes) = (self.cache_bytes, self.log_max_bytes);
+        let PoolChoice { pool, replacement, instances } = self.pool.clone().choice()?;
+        Ok(Options { cache_bytes, log_max_bytes, pool, replacement, pool_instances: instances, ..Options::default() })
     }
 
     /// Opens the database, or makes it where there is none. For the parent: a child finds it made.
     pub(super) fn open(&self) -> varve::Result<Db> {
-        match Db::open(&self.dir, self.options()) {
+        match Db::open(&self.dir, self.options()?) {
             Err(Error::NoDatabase(_)) => {
                 let layout = Layout { log_bytes: self.log_bytes, ..Layout::default() };
-                Db::create(&self.dir, &layout, self.options())
+                Db::create(&self.dir, &layout, self.options()?)
             }
             opened => opened,
         }
@@ -74,7 +78,7 @@ fn say(line: &str) {
 }
 
 fn work(orders: &Orders) -> Result<(), TortureError> {
-    let db = Db::open(&orders.dir, orders.options())?;
+    let db = Db::open(&orders.dir, orders.options()?)?;
     let ledger = Ledger::open(&db)?;
     say("@open");
     let mut threads = Vec::new();

@@ -3,6 +3,7 @@
 use super::child::Orders;
 use super::ledger::Ledger;
 use super::{Command, TortureError};
+use crate::sim::PoolChoice;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -27,6 +28,8 @@ pub struct TortureOptions {
     pub cache_bytes: u64,
     /// Chooses the moments of the kills and the transfers.
     pub seed: u64,
+    /// The buffer pool.
+    pub pool: PoolChoice,
     /// How the child is started.
     pub child: Command,
 }
@@ -35,7 +38,8 @@ impl TortureOptions {
     /// 100 rounds of up to a second and a half each, eight threads, 16 MiB of cache.
     pub fn new(dir: impl Into<PathBuf>, child: Command) -> TortureOptions {
         let life = (Duration::from_millis(20), Duration::from_millis(1500));
-        TortureOptions { dir: dir.into(), rounds: 100, life, threads: 8, cache_bytes: 16 << 20, seed: 1, child }
+        let (dir, pool) = (dir.into(), PoolChoice::default());
+        TortureOptions { dir, rounds: 100, life, threads: 8, cache_bytes: 16 << 20, seed: 1, pool, child }
     }
 }
 
@@ -108,6 +112,7 @@ fn orders(options: &TortureOptions, seed: u64) -> Orders {
         log_max_bytes: 256 << 20,
         pad: 1500,
         sync_only: false,
+        pool: (&options.pool).into(),
     }
 }
 

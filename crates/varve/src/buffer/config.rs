@@ -48,6 +48,10 @@ pub struct CleanerConfig {
     pub free_low: usize,
     /// Time between passes when nobody wakes the cleaner.
     pub interval: Duration,
+    /// The cleaner is also woken when free frames run low, not only on its timer.
+    pub wake_low: bool,
+    /// After a batch the clean-first pointer goes back to the cold end, so that what was written is taken first (`dynamic`).
+    pub reset_on_clean: bool,
     /// Recoverability writes per second that are considered normal (InnoDB's `io_capacity`).
     pub io: u32,
     /// Most recoverability writes per second (`io_capacity_max`).
@@ -61,13 +65,92 @@ pub struct CleanerConfig {
 /// Kinds of cleaner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CleanerKind {
-    /// One thread per instance, chunk after chunk, each waited for (InnoDB).
+    /// One thread per instance; pages are freed as their writes end (InnoDB 5.7).
     Fixed,
+    /// One thread for all instances, chunk after chunk, each waited for; a page written is freed by the next pass (InnoDB 5.6).
+    Fixed56,
     /// One thread per instance; one batch over the cold end as far as the clean-first pointer, without waiting within it (LRU-C).
     Dynamic,
     /// Nobody: victims are written by who needs them, and checkpoints write the rest.
     Off,
 }
+
+impl CleanerKind {
+    /// All kinds with their names.
+    pub const ALL: [(CleanerKind, &str); 4] = [
+        (CleanerKind::Fixed, "fixed"),
+        (CleanerKind::Fixed56, "fixed56"),
+        (CleanerKind::Dynamic, "dynamic"),
+        (CleanerKind::Off, "off"),
+    ];
+
+    /// The kind of that name.
+    pub fn find(name: &str) -> Option<CleanerKind> {
+        CleanerKind::ALL.iter().find(|(_, n)| *n == name).map(|(kind, _)| *kind)
+    }
+
+    /// Its name in configurations.
+    pub fn name(self) -> &'static str {
+        CleanerKind::ALL.iter().find(|(kind, _)| *kind == self).expect("all are listed").1
+    }
+}
+
+/// A choice of policy, victim strategy and cleaner under one name.
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// What it stands for.
+    pub about: &'static str,
+    replacement: &'static str,
+    victim: &'static str,
+    cleaner: CleanerKind,
+}
+
+/// Every preset there is.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "vanilla57",
+        about: "InnoDB 5.7: short scans, then single-page flushes; a cleaner per instance",
+        replacement: "lru-midpoint",
+        victim: "spf",
+        cleaner: CleanerKind::Fixed,
+    },
+    Preset {
+        name: "vanilla",
+        about: "InnoDB 5.6: long scans, then single-page flushes; one cleaner",
+        replacement: "lru-midpoint",
+        victim: "spf56",
+        cleaner: CleanerKind::Fixed56,
+    },
+    Preset {
+        name: "war",
+        about: "write after read: dirty victims are copied aside and written later",
+        replacement: "lru-midpoint",
+        victim: "war",
+        cleaner: CleanerKind::Fixed56,
+    },
+    Preset {
+        name: "rw",
+        about: "the write of a dirty victim goes with the read, which alone is waited for",
+        replacement: "lru-midpoint",
+        victim: "rw",
+        cleaner: CleanerKind::Fixed56,
+    },
+    Preset {
+        name: "lru-c-pointer",
+        about: "the first part of LRU-C alone: clean victims by the pointer, InnoDB 5.6's cleaner",
+        replacement: "lru-midpoint",
+        victim: "clean-first",
+        cleaner: CleanerKind::Fixed56,
+    },
+    Preset {
+        name: "lru-c",
+        about: "LRU-C: clean victims by the pointer, dynamic batch writes",
+        replacement: "lru-midpoint",
+        victim: "clean-first",
+        cleaner: CleanerKind::Dynamic,
+    },
+];
 
 /// Read-ahead. Hints from above ([`crate::buffer::Pool::prefetch`]) are always followed; the patterns, which guess and may read
 /// pages that are free, are off by default.
@@ -106,6 +189,8 @@ impl PoolConfig {
                 free_target,
                 free_low: free_target.div_ceil(2),
                 interval: Duration::from_secs(1),
+                wake_low: true,
+                reset_on_clean: false,
                 io: 200,
                 io_max: 2000,
                 max_dirty: 90,
@@ -119,14 +204,23 @@ impl PoolConfig {
         }
     }
 
-    /// The same pool with the choices of a preset: `vanilla57` (InnoDB 5.7) or `lru-c` (clean-first victims, dynamic cleaner).
+    /// The same pool with the choices of a preset, by its name in [`PRESETS`].
     pub fn with_preset(mut self, name: &str) -> Option<PoolConfig> {
-        (self.replacement, self.victim, self.cleaner.kind) = match name {
-            "vanilla57" => ("lru-midpoint", "spf", CleanerKind::Fixed),
-            "lru-c" => ("lru-midpoint", "clean-first", CleanerKind::Dynamic),
-            _ => return None,
-        };
+        let preset = PRESETS.iter().find(|p| p.name == name)?;
+        (self.replacement, self.victim, self.cleaner.kind) = (preset.replacement, preset.victim, preset.cleaner);
         Some(self)
+    }
+
+    /// Slots per instance for pages set aside: the scan depth with the strategies that use them.
+    pub fn aside_slots(&self) -> usize {
+        if ["war", "rw"].contains(&self.victim) { self.cleaner.scan_depth } else { 0 }
+    }
+
+    /// The same pool with so many frames fewer as the slots for pages set aside take memory.
+    pub fn with_equal_memory(self) -> PoolConfig {
+        let least = 8 * self.instances;
+        let frames = self.frames.saturating_sub(self.instances * self.aside_slots()).max(least.min(self.frames));
+        PoolConfig { frames, ..self }
     }
 
     /// The same pool in so many instances; what is per instance (scan depth, free frames) is scaled along.
@@ -179,10 +273,12 @@ impl PoolConfig {
         }
     }
 
-    /// Memory that the pool takes, bytes: arena, frames, page table, policy, dirty list, staging and hit buffers.
+    /// Memory that the pool takes, bytes: arena, frames, page table, policy, dirty list, staging and hit buffers, slots for pages set
+    /// aside.
     pub fn memory_bytes(&self) -> usize {
         let hits = self.instances * HIT_STRIPES * (self.hit_buffer * 8 + 64);
-        self.frames * self.frame_bytes() + self.staging_pages * self.page_size + hits + ARENA_SLACK
+        let aside = self.instances * self.aside_slots() * (self.page_size + ASIDE_BYTES);
+        self.frames * self.frame_bytes() + self.staging_pages * self.page_size + hits + aside + ARENA_SLACK
     }
 
     /// Checks that the values make sense together; the error says which does not.
@@ -227,6 +323,9 @@ fn depths(frames: usize, instances: usize) -> (usize, usize) {
     let frames = frames / instances;
     ((frames / 4).clamp(1, 1024), (frames / 32).clamp(1, 1024))
 }
+
+/// Bytes per slot for a page set aside, beside the page: the slot, its places in hash and dirty list.
+const ASIDE_BYTES: usize = 192;
 
 /// Alignment of the arena and allocator overhead.
 const ARENA_SLACK: usize = 16 * 1024;

@@ -4,6 +4,7 @@
 //! waited for, and no other lock is taken.
 
 use super::Pool;
+use super::aside::Asides;
 use super::config::{HIT_STRIPES, PoolConfig};
 use super::frame::{DIRTY, Frame, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, WRITING};
 use super::guard::Exclusive;
@@ -25,9 +26,13 @@ pub(super) struct Lists {
     /// Dirty pages by their first-change LSN.
     pub(super) dirty: BTreeSet<(Lsn, Slot)>,
     /// First-change LSN of each dirty slot.
-    first: Vec<Lsn>,
+    pub(super) first: Vec<Lsn>,
     /// The next bounded scan for a victim is worth while (cleared by one that found nothing, set by every write completed).
     pub(super) scan_pays: bool,
+    /// Pages that left their frames before they were written.
+    pub(super) asides: Asides,
+    /// A cleaner's batch is being put together, and how many have ended (5.6).
+    batch: (bool, u64),
 }
 
 pub(super) struct Instance {
@@ -44,8 +49,12 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// An instance over frames at the given addresses.
-    pub(super) fn new(config: &PoolConfig, data: impl ExactSizeIterator<Item = *mut u8>) -> Instance {
+    /// An instance over frames at the given addresses; `cleaner` wakes its cleaner.
+    pub(super) fn new(
+        config: &PoolConfig,
+        cleaner: Arc<Event>,
+        data: impl ExactSizeIterator<Item = *mut u8>,
+    ) -> Instance {
         let mut frames = Vec::with_capacity(data.len());
         varve_device::prefer_huge_pages(frames.as_ptr(), data.len() * size_of::<Frame>());
         frames.extend(data.map(Frame::new));
@@ -58,6 +67,8 @@ impl Instance {
             dirty: BTreeSet::new(),
             first: vec![0; count],
             scan_pays: true,
+            asides: Asides::new(config.aside_slots()),
+            batch: (false, 0),
         };
         // On a host whose work takes time the lock is taken as seldom as on a real one.
         let at_once = varve_rt::in_simulation() && !varve_rt::sim::costs_modelled();
@@ -69,7 +80,7 @@ impl Instance {
             hits: HitBuffers::new(stripes, entries),
             frames_cv: Condvar::new(),
             writes_cv: Condvar::new(),
-            cleaner: Arc::new(Event::new()),
+            cleaner,
         }
     }
 
@@ -89,7 +100,52 @@ impl Instance {
 
     /// Smallest first-change LSN of the instance's dirty pages.
     pub(super) fn oldest_dirty(&self) -> Option<Lsn> {
-        self.lock().dirty.first().map(|d| d.0)
+        let lists = self.lock();
+        lists.dirty.first().map(|d| d.0).into_iter().chain(lists.asides.oldest()).min()
+    }
+
+    /// Dirty pages, in frames and set aside.
+    pub(super) fn dirty_pages(&self) -> usize {
+        let lists = self.lock();
+        lists.dirty.len() + lists.asides.len()
+    }
+
+    /// Whether a bounded scan for a clean page is worth while.
+    pub(super) fn scan_pays(&self) -> bool {
+        self.lock().scan_pays
+    }
+
+    /// A bounded scan found nothing: the next is worth while after a write ended.
+    pub(super) fn scan_failed(&self) {
+        self.lock().scan_pays = false;
+    }
+
+    /// Whether a cleaner's batch is being put together.
+    pub(super) fn batch_starting(&self) -> bool {
+        self.lock().batch.0
+    }
+
+    pub(super) fn set_batch_starting(&self, starting: bool) {
+        self.lock().batch.0 = starting;
+    }
+
+    pub(super) fn batch_ended(&self) {
+        self.lock().batch.1 += 1;
+        self.writes_ended();
+    }
+
+    /// Waits for the end of the batch that is starting.
+    pub(super) fn wait_for_batch(&self) {
+        let mut lists = self.lock();
+        let ended = lists.batch.1;
+        while lists.batch.1 == ended && !varve_rt::dying() {
+            self.wait_for_write(&mut lists, Duration::from_millis(100));
+            if !lists.batch.0 && lists.batch.1 == ended {
+                // Submitted; its writes may have ended before we looked.
+                self.wait_for_write(&mut lists, Duration::from_millis(1));
+                return;
+            }
+        }
     }
 
     #[inline]
@@ -174,6 +230,11 @@ impl Instance {
     /// A frame was put on the free list.
     pub(super) fn frame_freed(&self) {
         self.frames_cv.notify_one();
+    }
+
+    /// Several frames were put on the free list.
+    pub(super) fn frames_freed(&self) {
+        self.frames_cv.notify_all();
     }
 
     /// Waits until a frame may have become available, at most `limit`.
@@ -323,11 +384,13 @@ impl Instance {
     pub(super) fn check_quiescent(&self, pool: &Pool) {
         let lists = self.lock();
         lists.policy.check();
+        lists.asides.check_quiescent();
         let mut resident = 0;
         let mut dirty = 0;
         for (slot, frame) in self.frames.iter().enumerate() {
             let slot = slot as Slot;
             let id = frame.page.load(Acquire);
+            assert!(id == NO_PAGE || lists.asides.state(PageId(id)).is_none(), "page {id} is in a frame and aside");
             assert_eq!(frame.pins.load(Acquire), 0, "page {id} is pinned");
             assert!(!frame.is(WRITING), "page {id} is being written");
             pool.at(self, slot).try_lock().unwrap_or_else(|| panic!("page {id} is latched")).unlatch();

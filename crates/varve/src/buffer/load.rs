@@ -9,16 +9,30 @@ use super::frame::{MISSED, PREFETCHED, STALE};
 use super::guard::{Exclusive, FrameRef, PagePin, PageWrite};
 use super::instance::Instance;
 use super::policy::{Ask, Load};
+use super::victim::{Owed, Taken};
 use crate::error::{Error, Result};
 use varve_device::DeviceError;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
-use varve_volume::{CostClass, PageId, PageIo, ReadWhy, VolumeError, page};
+use varve_volume::{CostClass, PageId, PageIo, ReadWhy, VolumeError, WriteWhy, page};
+
+/// A frame that was published for a page, latched.
+struct New<'a> {
+    held: Exclusive<'a>,
+    /// A write to be submitted.
+    owed: Option<Owed<'a>>,
+    /// The page is in it already, and known to the policy.
+    served: bool,
+}
 
 impl Pool {
     /// Loads a page that was not found; `None` when somebody else has or did meanwhile (look again).
     pub(super) fn fault(&self, id: PageId) -> Result<Option<PagePin<'_>>> {
-        let Some(held) = self.latch_new_frame(id)? else { return Ok(None) };
+        let Some(New { held, owed, served }) = self.latch_new_frame(id, false)? else { return Ok(None) };
+        if served {
+            self.settle(owed);
+            return Ok(Some(held.into_pin()));
+        }
         self.note_miss(id);
         let frame = held.frame();
         // SAFETY: the frame is latched exclusively until the read was waited for; frames are page_size bytes each, aligned
@@ -26,7 +40,10 @@ impl Pool {
         let read = unsafe { PageIo::read(id, ReadWhy::Demand, frame.data()) };
         charge(Cost::Miss, 1);
         charge(Cost::IoSubmit, 1);
-        let result = self.store().submit(vec![read]).wait(0);
+        let result = match owed {
+            None => self.store().submit(vec![read]).wait(0),
+            Some(owed) => self.read_with_write(read, owed),
+        };
         charge(Cost::IoComplete, 1);
         match result {
             Ok(class) => {
@@ -44,31 +61,63 @@ impl Pool {
 
     /// A frame published for `id`, latched, known to the policy, contents undefined (but initialised).
     pub(super) fn empty_page(&self, id: PageId) -> Result<Option<PageWrite<'_>>> {
-        let Some(held) = self.latch_new_frame(id)? else { return Ok(None) };
+        let Some(New { held, owed, .. }) = self.latch_new_frame(id, true)? else { return Ok(None) };
+        self.settle(owed);
         let FrameRef { inst, slot, .. } = held.at();
         inst.loaded(&mut inst.lock(), slot, id, Load::Demand, CostClass::default());
         Ok(Some(held.into_write(true)))
     }
 
     /// Finds a frame and publishes it for `id`. `None` when the page is resident (or being loaded).
-    fn latch_new_frame(&self, id: PageId) -> Result<Option<Exclusive<'_>>> {
+    fn latch_new_frame(&self, id: PageId, fresh: bool) -> Result<Option<New<'_>>> {
         let inst = self.instance(id);
         if inst.find(id).is_some() {
             return Ok(None);
         }
-        let held = self.victim.take_frame(self, inst, id)?;
-        Ok(self.publish(held, id))
+        let Taken { held, owed } = self.victim.take_frame(self, inst, id)?;
+        match self.publish(held, id, fresh) {
+            Some((held, served)) => Ok(Some(New { held, owed, served })),
+            None => {
+                self.settle(owed);
+                Ok(None)
+            }
+        }
     }
 
-    /// Publishes an empty frame; `None` (and the frame is free again) when the page has become resident.
-    pub(super) fn publish<'a>(&self, held: Exclusive<'a>, id: PageId) -> Option<Exclusive<'a>> {
+    /// Publishes an empty frame, and says whether the page came with it (it had been set aside); `None` (and the frame is free
+    /// again) when the page has become resident. `fresh`: the page is being made anew.
+    pub(super) fn publish<'a>(&self, held: Exclusive<'a>, id: PageId, fresh: bool) -> Option<(Exclusive<'a>, bool)> {
         let FrameRef { inst, slot, .. } = held.at();
-        if inst.publish(&mut inst.lock(), slot, id) {
-            return Some(held);
+        {
+            let mut lists = inst.lock();
+            if inst.publish(&mut lists, slot, id) {
+                let served = inst.readmit(&mut lists, &held, fresh, &self.counters);
+                drop(lists);
+                return Some((held, served));
+            }
         }
         held.unlatch();
         inst.free(slot);
         None
+    }
+
+    /// Submits a read and the write that made its frame free as one batch; waits for the read alone.
+    fn read_with_write(&self, read: PageIo, owed: Owed<'_>) -> Result<CostClass, VolumeError> {
+        charge(Cost::IoSubmit, 1);
+        let write = owed.write.request(WriteWhy::Replacement);
+        let mut ticket = self.store().submit(vec![read, write]);
+        let result = ticket.wait(0);
+        self.reap(ticket, 1, owed);
+        result
+    }
+
+    /// Submits the write that made a frame free, when there is no read to go with it.
+    fn settle(&self, owed: Option<Owed<'_>>) {
+        if let Some(owed) = owed {
+            charge(Cost::IoSubmit, 1);
+            let ticket = self.store().submit(vec![owed.write.request(WriteWhy::Replacement)]);
+            self.reap(ticket, 0, owed);
+        }
     }
 
     /// The page is in its frame: statistics, policy.
@@ -99,7 +148,7 @@ impl Pool {
             let mut lists = inst.lock();
             charge(Cost::ListMove, 1);
             let slot = lists.free.pop()?;
-            (slot, lists.free.len() < self.config().cleaner.free_low)
+            (slot, self.config().cleaner.wake_low && lists.free.len() < self.config().cleaner.free_low)
         };
         if low {
             inst.wake_cleaner();

@@ -6,13 +6,15 @@
 //!
 //! Invariants
 //! - A page is written only when the log is durable to the LSN of the copy that is written (by whichever path).
-//! - At most one write per page is in flight; a page stays resident until its write ended, so a read never overtakes it.
+//! - At most one write per page is in flight; a page stays resident, or set aside, until its write ended, so a read never overtakes it.
+//! - A page set aside (`aside`) is in no frame, or its frame counts as being written; it is found there before the store is asked.
 //! - A page that is latched, pinned, dirty or being written is never evicted.
 //! - No instance lock is held while a device or the log is waited for.
 //!
 //! Lock order: a page's latch, then an instance's lock; under that lock latches are only tried. The staging pool's lock and the
 //! log gate are taken with neither held. Who loads a page holds its exclusive latch meanwhile, and no other lock.
 
+mod aside;
 mod cleaner;
 mod config;
 mod frame;
@@ -29,7 +31,7 @@ mod table;
 pub mod victim;
 mod writer;
 
-pub use config::{CleanerConfig, CleanerKind, PoolConfig, ReadAhead};
+pub use config::{CleanerConfig, CleanerKind, PRESETS, PoolConfig, Preset, ReadAhead};
 pub use guard::{PagePin, PageRead, PageWrite};
 pub use pool::{LogAge, LogGate, Pool};
 pub use stats::{KINDS, KindStats, PoolStats};

@@ -1,8 +1,8 @@
 //! The pool itself: making it, finding resident pages, and the small operations. Misses are in `load.rs`, writes in
 //! `writer.rs`.
 
-use super::cleaner::Cleaners;
-use super::config::PoolConfig;
+use super::cleaner::{Cleaners, Reaper};
+use super::config::{CleanerKind, PoolConfig};
 use super::frame::{Arena, DIRTY, STALE, WRITING};
 use super::guard::{Exclusive, FrameRef, PagePin, PageRead, PageWrite};
 use super::instance::Instance;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::atomic::{AtomicBool, Ordering::*};
-use varve_rt::{Cost, Mutex, charge};
+use varve_rt::{Cost, Event, Mutex, charge};
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, page};
 
 /// How much log a crash would have to redo now.
@@ -43,6 +43,7 @@ pub trait LogGate: Send + Sync {
 /// The buffer pool. Shared as an `Arc`; every operation may be called from any thread.
 pub struct Pool {
     config: PoolConfig,
+    pub(super) reaper: Arc<Reaper>,
     instances: Box<[Instance]>,
     store: Arc<dyn PageStore>,
     gate: Arc<dyn LogGate>,
@@ -81,11 +82,17 @@ impl Pool {
         let arena = Arena::new(config.frames * config.page_size);
         let n = config.instances;
         let bound = |i: usize| i * config.frames / n;
+        let one = (config.cleaner.kind == CleanerKind::Fixed56).then(|| Arc::new(Event::new()));
         let instances = (0..n)
-            .map(|i| Instance::new(&config, (bound(i)..bound(i + 1)).map(|f| arena.at(f * config.page_size))))
+            .map(|i| {
+                let wake = one.clone().unwrap_or_default();
+                let frames = (bound(i)..bound(i + 1)).map(|f| arena.at(f * config.page_size));
+                Instance::new(&config, wake, frames)
+            })
             .collect();
         let victim = (victim::find(config.victim).expect("validated").make)(&config);
         Ok(Arc::new(Pool {
+            reaper: Arc::new(Reaper::new()),
             instances,
             store,
             gate,
@@ -245,7 +252,22 @@ impl Pool {
             }
             return !gone;
         }
+        self.forget_aside(id);
         false
+    }
+
+    /// Gives a page up that was set aside; waits for a write of it under way.
+    fn forget_aside(&self, id: PageId) {
+        let inst = self.instance(id);
+        let mut lists = inst.lock();
+        while let Some(writing) = lists.asides.state(id) {
+            if !writing {
+                lists.asides.forget(id);
+                self.counters.discarded.inc();
+                return;
+            }
+            inst.wait_for_write(&mut lists, Duration::from_millis(100));
+        }
     }
 
     /// Whether somebody has the page pinned.
@@ -305,12 +327,12 @@ impl Pool {
 
     /// Smallest first-change LSN over the dirty pages: a lower bound of what any of them lacks in the store.
     pub fn oldest_dirty(&self) -> Option<Lsn> {
-        self.instances.iter().filter_map(|inst| inst.lock().dirty.first().map(|d| d.0)).min()
+        self.instances.iter().filter_map(Instance::oldest_dirty).min()
     }
 
     /// Number of dirty pages.
     pub fn dirty_pages(&self) -> usize {
-        self.instances.iter().map(|inst| inst.lock().dirty.len()).sum()
+        self.instances.iter().map(Instance::dirty_pages).sum()
     }
 
     /// Number of frames.
@@ -320,14 +342,15 @@ impl Pool {
 
     /// What the pool did so far, and how full it is. Drains the hit buffers, so that every hit is counted.
     pub fn stats(&self) -> PoolStats {
-        let (mut free, mut dirty) = (0, 0);
+        let (mut free, mut dirty, mut aside) = (0, 0, 0);
         for inst in &self.instances {
             let mut lists = inst.lock();
             inst.drain_hits(&mut lists, &self.counters);
             free += lists.free.len() as u64;
-            dirty += lists.dirty.len() as u64;
+            dirty += (lists.dirty.len() + lists.asides.len()) as u64;
+            aside += lists.asides.len() as u64;
         }
-        PoolStats { frames: self.config.frames as u64, free, dirty, ..self.counters.get() }
+        PoolStats { frames: self.config.frames as u64, free, dirty, aside, ..self.counters.get() }
     }
 
     /// The error that latched the pool, if a page could not be written for good.
@@ -377,5 +400,6 @@ impl Drop for Pool {
     /// The background threads hold the pool weakly and find it gone; nothing is written and nobody is waited for.
     fn drop(&mut self) {
         self.cleaners.end(&self.instances);
+        self.reaper.wake.set();
     }
 }

@@ -11,6 +11,7 @@ use super::Pool;
 use super::config::ReadAhead;
 use super::guard::Exclusive;
 use super::policy::{Ask, Load};
+use crate::role::{self, Role};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use varve_rt::atomic::{AtomicBool, Ordering::*};
@@ -181,7 +182,12 @@ impl Pool {
         if held.is_none() {
             self.counters.prefetch_dropped.inc();
         }
-        self.publish(held?, id)
+        let (held, served) = self.publish(held?, id, false)?;
+        if served {
+            held.unlatch();
+            return None;
+        }
+        Some(held)
     }
 
     fn end_prefetch(&self, reading: Reading<'_>) {
@@ -200,6 +206,7 @@ impl Pool {
 }
 
 fn run(pool: &Weak<Pool>, hints: &Receiver<PageId>, batch: usize) {
+    role::set(Role::ReadAhead);
     let mut ids = Vec::with_capacity(batch);
     while let Ok(first) = hints.recv() {
         let Some(pool) = pool.upgrade() else { return };

@@ -58,8 +58,10 @@ macro_rules! totals {
             pub frames: u64,
             /// Frames without a page.
             pub free: u64,
-            /// Dirty pages.
+            /// Dirty pages, those set aside included.
             pub dirty: u64,
+            /// Dirty pages set aside.
+            pub aside: u64,
         }
         #[derive(Default)]
         pub(super) struct Counters {
@@ -102,6 +104,16 @@ totals! {
     checkpoint_writes,
     /// Batches of writes submitted.
     write_batches,
+    /// Pages in those batches.
+    batched_pages,
+    /// Dirty pages that left their frames before they were written (WAR's copies, RW's staged victims).
+    set_aside,
+    /// Of these, pages that were asked for again before they were written, and came back.
+    readmitted,
+    /// Pages looked at by misses in search of a victim.
+    scanned,
+    /// Pages looked at by cleaners.
+    cleaner_scanned,
     /// Written pages that had changed again meanwhile, so they stayed dirty.
     redirtied,
     /// Page writes that failed.
@@ -155,6 +167,12 @@ impl Counter {
 }
 
 impl Counters {
+    /// A batch of so many writes was submitted.
+    pub(super) fn batch(&self, pages: usize) {
+        self.write_batches.inc();
+        self.batched_pages.add(pages as u64);
+    }
+
     pub(super) fn kind(&self, kind: u8) -> &KindCounters {
         &self.kinds[(kind as usize).min(KINDS - 1)]
     }

@@ -82,6 +82,29 @@ pub(super) struct Outcome {
     pub(super) retryable: bool,
 }
 
+impl Outcome {
+    /// Notes a failed write, and tells the pool when trying again will not help.
+    pub(super) fn note(&mut self, pool: &Pool, e: Error, retryable: bool) {
+        if !retryable {
+            pool.fail(&e);
+        }
+        if self.error.is_none() || (self.retryable && !retryable) {
+            self.error = Some(e);
+        }
+        self.retryable &= retryable;
+    }
+
+    fn plus(&mut self, other: Outcome) {
+        self.written += other.written;
+        self.failed += other.failed;
+        self.uncovered += other.uncovered;
+        if self.error.is_none() || (self.retryable && !other.retryable) {
+            self.error = other.error.or(self.error.take());
+        }
+        self.retryable &= other.retryable;
+    }
+}
+
 impl<'a> Writer<'a> {
     pub(super) fn new(pool: &'a Pool, why: WriteWhy) -> Writer<'a> {
         let outcome = Outcome { retryable: true, ..Outcome::default() };
@@ -161,21 +184,15 @@ impl<'a> Writer<'a> {
     }
 
     /// Forces the log as far as the staged pages need it, then begins their writes.
-    fn submit(&mut self) {
+    pub(super) fn submit(&mut self) {
         let mut pages = std::mem::take(&mut self.staged);
         let newest = pages.iter().map(|p| p.lsn).max().unwrap_or(0);
         let pool = self.pool;
-        if !pool.page_before_log && newest > pool.gate().durable_lsn() {
-            pool.counters.log_forces.inc();
-            if let Err(e) = pool.gate().force(newest) {
-                // What the log does cover may still be written.
-                let durable = pool.gate().durable_lsn();
-                pool.log_failed(&e);
-                for page in pages.extract_if(.., |p| p.lsn > durable) {
-                    self.outcome.uncovered += 1;
-                    self.abandon(page);
-                }
-            }
+        // When the log fails, what it does cover may still be written.
+        let durable = pool.cover(newest);
+        for page in pages.extract_if(.., |p| p.lsn > durable) {
+            self.outcome.uncovered += 1;
+            self.abandon(page);
         }
         if pages.is_empty() {
             return;
@@ -188,7 +205,7 @@ impl<'a> Writer<'a> {
         };
         charge(Cost::IoSubmit, pages.len() as u64);
         let ticket = pool.store().submit(pages.iter().map(request).collect());
-        pool.counters.write_batches.inc();
+        pool.counters.batch(pages.len());
         self.in_flight.push_back(InFlight { ticket, pages });
         if self.in_flight.len() >= self.depth {
             self.complete_oldest();
@@ -208,7 +225,7 @@ impl<'a> Writer<'a> {
                     self.pool.counters.write_errors.inc();
                     let retryable = is_retryable(&e);
                     self.abandon(page);
-                    self.note_error(volume_error(e), retryable);
+                    self.outcome.note(self.pool, volume_error(e), retryable);
                 }
             }
         }
@@ -252,16 +269,6 @@ impl<'a> Writer<'a> {
         at.inst.writes_ended();
     }
 
-    fn note_error(&mut self, e: Error, retryable: bool) {
-        if !retryable {
-            self.pool.fail(&e);
-        }
-        if self.outcome.error.is_none() || (self.outcome.retryable && !retryable) {
-            self.outcome.error = Some(e);
-        }
-        self.outcome.retryable &= retryable;
-    }
-
     /// Submits what is staged and waits for everything in flight.
     fn drain(&mut self) {
         self.submit();
@@ -277,7 +284,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn is_retryable(e: &VolumeError) -> bool {
+pub(super) fn is_retryable(e: &VolumeError) -> bool {
     match e {
         VolumeError::Page { source, .. } => source.is_retryable(),
         VolumeError::Device(e) => e.is_retryable(),
@@ -294,7 +301,10 @@ impl Pool {
             if let Some(e) = self.failure() {
                 return Err(e);
             }
-            let outcome = self.flush_once(t, why);
+            let mut outcome = self.flush_once(t, why);
+            for inst in self.instances() {
+                outcome.plus(self.drain_aside(inst, t, why));
+            }
             if let Some(e) = outcome.error {
                 if !outcome.retryable || tries == RETRIES || varve_rt::dying() {
                     return Err(e);
@@ -315,7 +325,8 @@ impl Pool {
     fn wait_for_writes_of_others(&self, t: Lsn) -> bool {
         self.instances().iter().any(|inst| {
             let mut lists = inst.lock();
-            let found = lists.dirty.range(..(t, 0)).any(|&(_, slot)| inst.frame(slot).is(WRITING));
+            let found =
+                lists.asides.writing(t) || lists.dirty.range(..(t, 0)).any(|&(_, slot)| inst.frame(slot).is(WRITING));
             if found {
                 // Its end is announced under this lock.
                 inst.wait_for_write(&mut lists, Duration::from_millis(100));

@@ -7,6 +7,7 @@ mod keyspaces;
 mod memory;
 mod open;
 mod options;
+mod pool_options;
 mod stats;
 
 pub use catalog::{KeyspaceKind, MAX_NAME};
@@ -14,6 +15,7 @@ pub use check::CheckReport;
 pub use devices::{Devices, exists};
 pub use keyspaces::{Keyspace, KeyspaceInfo};
 pub use options::{Durability, Layout, MIN_CACHE_BYTES, Options};
+pub use pool_options::PoolOptions;
 pub use stats::{Figure, Stats};
 
 use crate::core::Core;

@@ -170,19 +170,32 @@ fn pool_config(options: &Options, plan: &Plan) -> Result<PoolConfig> {
     if options.pool_frames > 0 {
         config = PoolConfig::new(config.page_size, options.pool_frames);
     }
-    let replacement = crate::buffer::policy_name(&options.replacement).ok_or_else(|| {
-        Error::Invalid(format!(
-            "no replacement policy {:?}; there are: {}",
-            options.replacement,
-            crate::buffer::policy_names()
-        ))
-    })?;
-    config = config.with_policy(replacement, options.policy);
     if options.pool_instances > 0 {
-        config.instances = options.pool_instances;
+        config = config.with_instances(options.pool_instances);
+    }
+    let mut config = options.pool.apply(config)?;
+    if !options.replacement.is_empty() {
+        let replacement = crate::buffer::policy_name(&options.replacement).ok_or_else(|| {
+            Error::Invalid(format!(
+                "no replacement policy {:?}; there are: {}",
+                options.replacement,
+                crate::buffer::policy_names()
+            ))
+        })?;
+        config = config.with_policy(replacement, options.policy);
+    } else {
+        let replacement = config.replacement;
+        config = config.with_policy(replacement, options.policy);
     }
     if !options.cleaners || options.read_only {
         config.cleaner.kind = CleanerKind::Off;
+        if config.victim == "clean-first" {
+            // Without cleaners nothing would ever become clean.
+            config.victim = "spf";
+        }
+    }
+    if options.pool.equal_memory {
+        config = config.with_equal_memory();
     }
     Ok(config)
 }

@@ -1,5 +1,6 @@
 //! What a user can choose: the layout when a database is created, and options each time it is opened.
 
+use super::pool_options::PoolOptions;
 use crate::buffer::policy::PolicyOptions;
 use crate::core::Broken;
 use crate::error::{Error, Result};
@@ -78,12 +79,14 @@ pub struct Options {
     pub log_max_bytes: u64,
     /// Pool instances; 0 chooses by memory and cores.
     pub pool_instances: usize,
-    /// Replacement policy, by its registered name.
+    /// Replacement policy, by its registered name; empty: the one of the pool's preset.
     pub replacement: String,
     /// Options of the replacement policies; each takes what concerns it.
     pub policy: PolicyOptions,
     /// Background page writers.
     pub cleaners: bool,
+    /// How the pool finds frames and writes pages.
+    pub pool: PoolOptions,
     /// Bypass the operating system's cache where the file system allows.
     pub direct_io: bool,
     /// Frames of the pool, for simulations that want fewer than any cache has; 0: what the cache holds.
@@ -104,9 +107,10 @@ impl Default for Options {
             recovery_bound: Duration::from_secs(10),
             log_max_bytes: 4 << 30,
             pool_instances: 0,
-            replacement: "lru-midpoint".to_string(),
+            replacement: String::new(),
             policy: PolicyOptions::default(),
             cleaners: true,
+            pool: PoolOptions::default(),
             direct_io: true,
             pool_frames: 0,
             broken: Broken::default(),
@@ -131,6 +135,7 @@ impl Options {
                 self.cache_bytes, MIN_CACHE_BYTES
             )));
         }
+        self.pool.validate()?;
         if self.recovery_bound.is_zero() {
             return Err(Error::Invalid(
                 "recovery bound of zero: a checkpoint would never end; use at least 1 s".into(),

@@ -11,6 +11,7 @@
 
 use super::Log;
 use crate::error::{Error, Result};
+use crate::role::{self, Role};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -126,7 +127,10 @@ impl Checkpointer {
     pub fn start(self: &Arc<Self>) {
         let this = self.clone();
         self.stop.store(false, Ordering::Release);
-        *self.daemon.lock() = Some(varve_rt::spawn_daemon("checkpointer", move || this.run()));
+        *self.daemon.lock() = Some(varve_rt::spawn_daemon("checkpointer", move || {
+            role::set(Role::Checkpointer);
+            this.run()
+        }));
     }
 
     /// Ends the daemon, after the checkpoint it may be making, and waits for it.
@@ -146,7 +150,7 @@ impl Checkpointer {
         self.woken.set();
         let result = {
             let _running = self.running.lock();
-            self.make(false)
+            role::with(Role::Checkpointer, || self.make(false))
         };
         self.hurry.fetch_sub(1, Ordering::AcqRel);
         result

@@ -4,6 +4,7 @@
 //! filled. It holds the log weakly, so a log that is dropped without being stopped ends its flusher.
 
 use super::log::Log;
+use crate::role::{self, Role};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,7 +54,10 @@ impl Flusher {
     pub fn start(self: &Arc<Self>, log: Weak<Log>) -> JoinHandle<()> {
         let flusher = self.clone();
         self.stop.store(false, Ordering::Release);
-        varve_rt::spawn_daemon("log-flusher", move || flusher.run(&log))
+        varve_rt::spawn_daemon("log-flusher", move || {
+            role::set(Role::Log);
+            flusher.run(&log)
+        })
     }
 
     fn run(&self, log: &Weak<Log>) {

@@ -5,6 +5,7 @@ use super::Service;
 use crate::buffer::Pool;
 use crate::buffer::config::CleanerConfig;
 use crate::buffer::pool::LogAge;
+use crate::role::{self, Role};
 use std::time::Duration;
 use varve_rt::atomic::Ordering::*;
 use varve_volume::WriteWhy;
@@ -12,6 +13,7 @@ use varve_volume::WriteWhy;
 /// The life of the thread.
 pub(super) fn run(service: &Service) {
     let Service { pool, wake, stop, config } = service;
+    role::set(Role::Cleaner);
     let mut average = 0.0;
     loop {
         // Only the end wakes it early.

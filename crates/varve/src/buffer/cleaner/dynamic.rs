@@ -20,6 +20,9 @@ impl Cleaner for Dynamic {
             writer.add(inst, slot, Latch::Skip);
         }
         let outcome = writer.finish();
+        if outcome.written > 0 && pool.config().cleaner.reset_on_clean {
+            inst.lock().policy.rewind();
+        }
         Pass { written: outcome.written, well: outcome.failed == 0 }
     }
 }

@@ -18,7 +18,7 @@ impl Cleaner for Fixed {
     fn pass(&self, pool: &Pool, inst: &Instance) -> Pass {
         let (clean, dirty) = coldest(pool, inst);
         for slot in clean {
-            evict(pool, inst, slot);
+            super::evict(pool, inst, slot);
         }
         let mut writer = Writer::new(pool, WriteWhy::Replacement);
         for slot in dirty {
@@ -49,12 +49,4 @@ fn coldest(pool: &Pool, inst: &Instance) -> (Vec<Slot>, Vec<Slot>) {
         });
     }
     (clean, dirty)
-}
-
-/// Evicts the page in a frame if it is still clean and unused.
-fn evict(pool: &Pool, inst: &Instance, slot: Slot) {
-    let Some(held) = inst.claim(pool, &mut inst.lock(), slot) else { return };
-    pool.empty_victim(&held);
-    held.unlatch();
-    inst.free(slot);
 }

@@ -2,21 +2,29 @@
 //!
 //! *Replacement writes* make coming victims clean: one thread per instance, woken when free frames run low and at each interval;
 //! what it does is the configured [`Cleaner`]. *Recoverability writes* let the oldest log go: one thread for the pool, at each interval
-//! (`adaptive`). A new cleaner is one file here, one line in `mod` and one in [`make`].
+//! (`adaptive`). A new cleaner is one file here, one line in `mod` and one in [`make`]. `fixed56` has one thread for all instances. Each
+//! pass also writes the pages that were set aside.
 //!
 //! The threads hold the pool weakly: one that is dropped without [`Pool::stop`] takes them along.
 
 mod adaptive;
 mod dynamic;
 mod fixed;
+mod fixed56;
+mod reaper;
+
+pub(super) use reaper::Reaper;
 
 use super::Pool;
 use super::config::{CleanerConfig, CleanerKind};
 use super::instance::Instance;
+use super::policy::Slot;
+use crate::role::{self, Role};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use varve_rt::atomic::{AtomicBool, Ordering::*};
 use varve_rt::{Event, JoinHandle, Mutex};
-use varve_volume::{CostClass, PageId};
+use varve_volume::{CostClass, Lsn, PageId, WriteWhy};
 
 /// What one pass came to.
 pub(super) struct Pass {
@@ -35,6 +43,7 @@ pub(super) trait Cleaner: Send + Sync {
 fn make(kind: CleanerKind) -> Option<Arc<dyn Cleaner>> {
     match kind {
         CleanerKind::Fixed => Some(Arc::new(fixed::Fixed)),
+        CleanerKind::Fixed56 => Some(Arc::new(fixed56::Fixed56)),
         CleanerKind::Dynamic => Some(Arc::new(dynamic::Dynamic)),
         CleanerKind::Off => None,
     }
@@ -89,12 +98,22 @@ impl Pool {
             config: self.config().cleaner.clone(),
         };
         if let Some(cleaner) = make(self.config().cleaner.kind) {
-            for (i, inst) in self.instances().iter().enumerate() {
-                let (service, cleaner) = (service(&inst.cleaner), cleaner.clone());
-                threads.push(varve_rt::spawn_daemon(format!("cleaner-{i}"), move || run(i, &service, &*cleaner)));
+            let count = self.instances().len();
+            // The instances of one thread share its event.
+            let parts = if self.config().cleaner.kind == CleanerKind::Fixed56 { 1 } else { count };
+            for i in 0..parts {
+                let (service, cleaner) = (service(&self.instances()[i].cleaner), cleaner.clone());
+                let mine = i * count / parts..(i + 1) * count / parts;
+                let life = move || run(mine, &service, &*cleaner);
+                threads.push(varve_rt::spawn_daemon(format!("cleaner-{i}"), life));
             }
             let service = service(&self.cleaners.recoverability);
             threads.push(varve_rt::spawn_daemon("recoverability", move || adaptive::run(&service)));
+        }
+        if self.config().victim == "rw" {
+            self.reaper.open();
+            let (service, reaper) = (service(&self.reaper.wake), self.reaper.clone());
+            threads.push(varve_rt::spawn_daemon("reaper", move || reaper::run(&service, &reaper)));
         }
         threads.extend(self.start_prefetcher());
     }
@@ -103,12 +122,14 @@ impl Pool {
     pub fn stop(&self) {
         self.cleaners.end(self.instances());
         self.prefetcher.close();
+        self.reaper.wake.set();
         let threads = std::mem::take(&mut *self.cleaners.threads.lock());
         for thread in threads {
             if let Err(panicked) = thread.join() {
                 assert!(varve_rt::dying(), "a background thread of the pool failed: {panicked}");
             }
         }
+        self.close_reaper();
     }
 
     /// Pulls changes of cost class from the store, with no lock held, and tells the policies.
@@ -125,9 +146,18 @@ impl Pool {
     }
 }
 
-/// The life of an instance's cleaner.
-fn run(index: usize, service: &Service, cleaner: &dyn Cleaner) {
+/// Evicts the page in a frame if it is still clean and unused.
+fn evict(pool: &Pool, inst: &Instance, slot: Slot) {
+    let Some(held) = inst.claim(pool, &mut inst.lock(), slot) else { return };
+    pool.empty_victim(&held);
+    held.unlatch();
+    inst.free(slot);
+}
+
+/// The life of a cleaner, for the instances of these numbers.
+fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
     let Service { pool, wake, stop, config } = service;
+    role::set(Role::Cleaner);
     let mut well = true;
     loop {
         let woken = if well {
@@ -150,13 +180,17 @@ fn run(index: usize, service: &Service, cleaner: &dyn Cleaner) {
         if woken {
             pool.counters.cleaner_wakes.inc();
         }
-        if index == 0 {
+        if mine.start == 0 {
             pool.drain_class_changes();
         }
-        let inst = &pool.instances()[index];
-        let pass = cleaner.pass(&pool, inst);
-        well = pass.well;
-        if well && pass.written > 0 && inst.lock().free.len() < config.free_low {
+        let mut again = false;
+        for inst in &pool.instances()[mine.clone()] {
+            let aside = pool.drain_aside(inst, Lsn::MAX, WriteWhy::Replacement);
+            let pass = cleaner.pass(&pool, inst);
+            well &= pass.well && aside.failed == 0;
+            again |= pass.written > 0 && config.wake_low && inst.lock().free.len() < config.free_low;
+        }
+        if well && again {
             wake.set();
         }
     }

@@ -213,6 +213,10 @@ impl Replacement for Midpoint {
         self.cursor.at()
     }
 
+    fn rewind(&mut self) {
+        self.cursor = Cursor::default();
+    }
+
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {
         Cursor::show(&self.list, depth, visit);
     }

@@ -99,6 +99,8 @@ pub trait Replacement: Send {
     fn cursor(&self) -> Option<Slot> {
         None
     }
+    /// Makes the next resumed walk begin at the cold end.
+    fn rewind(&mut self) {}
     /// Pages present.
     fn len(&self) -> usize;
     /// Whether no page is present.

@@ -5,15 +5,15 @@
 //! cleaner writes behind it. When the cold part has no clean page the thread wakes the cleaner and waits for it to complete a write
 //! (a *stall*). A foreground thread never writes a page while cleaners run.
 
-use super::VictimStrategy;
+use super::{Taken, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
 use crate::buffer::guard::Exclusive;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Ask;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::time::Duration;
 use varve_rt::Instant;
-use varve_volume::PageId;
+use varve_volume::{Lsn, PageId};
 
 /// Longest wait between two looks.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -21,14 +21,14 @@ const PATIENCE: Duration = Duration::from_millis(10);
 pub(super) struct CleanFirst;
 
 impl VictimStrategy for CleanFirst {
-    fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Exclusive<'a>> {
+    fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
         if let Some(slot) = sweep(pool, inst, incoming) {
-            return Ok(slot);
+            return Ok(slot.into());
         }
         pool.counters.stalls.inc();
         let began = varve_rt::now();
         let result = loop {
-            inst.lock().scan_pays = false;
+            inst.scan_failed();
             inst.wake_cleaner();
             inst.wait_for_frame(PATIENCE);
             if let Some(slot) = sweep(pool, inst, incoming).or_else(|| last_resort(pool, inst, began, incoming)) {
@@ -42,7 +42,7 @@ impl VictimStrategy for CleanFirst {
             }
         };
         pool.counters.stall_ns.add(began.elapsed().as_nanos() as u64);
-        result
+        result.map(Taken::from)
     }
 }
 
@@ -54,16 +54,15 @@ fn sweep<'a>(pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Option<Exc
 }
 
 /// What keeps the pool alive where the paper's rule alone would wait for ever: no cleaner runs (the pool is not started, or
-/// stopped), or all of the cold part is pinned.
+/// stopped), the log has failed, or all of the cold part is pinned.
 fn last_resort<'a>(pool: &'a Pool, inst: &'a Instance, began: Instant, incoming: PageId) -> Option<Exclusive<'a>> {
-    if !pool.cleaners.running() && !pool.flush_single(inst).unwrap_or(false) {
-        return None;
+    // Once the log has failed, the cold end fills with pages that can never be written, and the cleaner's walk ends among them.
+    let helpless = !pool.cleaners.running() || pool.never_covered(Lsn::MAX - 1);
+    if helpless {
+        // What cannot be written is no reason not to look for a clean page.
+        let _ = pool.flush_single(inst);
     }
     let ask = Ask { incoming: Some(incoming), ..Ask::any() };
-    let patient = pool.cleaners.running() && began.elapsed() < 10 * PATIENCE;
+    let patient = !helpless && began.elapsed() < 10 * PATIENCE;
     if patient { None } else { pool.pop_free(inst).or_else(|| pool.evict_clean(inst, ask)) }
-}
-
-fn out_of_frames(pool: &Pool) -> Error {
-    Error::OverBudget { class: "buffer pool frames", requested: pool.page_size() as u64, available: 0 }
 }

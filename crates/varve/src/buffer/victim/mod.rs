@@ -5,19 +5,48 @@
 //! writes. A new strategy is one file here, one line in `mod` and one in [`REGISTRY`].
 
 mod clean_first;
+mod rw;
 mod spf;
+mod spf56;
+mod war;
 
 use super::Pool;
+use super::aside::AsideWrite;
 use super::config::PoolConfig;
 use super::guard::Exclusive;
 use super::instance::Instance;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use varve_volume::PageId;
+
+/// A frame for a miss.
+pub(super) struct Taken<'a> {
+    /// The frame: empty, latched.
+    pub(super) held: Exclusive<'a>,
+    /// A write that the caller must submit, with its read if it makes one.
+    pub(super) owed: Option<Owed<'a>>,
+}
+
+/// The write of a page that was set aside to make a frame free; it is marked as being written.
+pub(super) struct Owed<'a> {
+    pub(super) inst: &'a Instance,
+    pub(super) write: AsideWrite,
+}
+
+impl<'a> From<Exclusive<'a>> for Taken<'a> {
+    fn from(held: Exclusive<'a>) -> Taken<'a> {
+        Taken { held, owed: None }
+    }
+}
 
 /// How misses get frames.
 pub(super) trait VictimStrategy: Send + Sync {
     /// An empty frame of `inst` for page `incoming`, latched. Fails when none can be had.
-    fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Exclusive<'a>>;
+    fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>>;
+}
+
+/// Nothing could be evicted or written for too long.
+fn out_of_frames(pool: &Pool) -> Error {
+    Error::OverBudget { class: "buffer pool frames", requested: pool.page_size() as u64, available: 0 }
 }
 
 /// One line per strategy.
@@ -30,6 +59,9 @@ pub struct Entry {
 /// Every strategy there is.
 pub const REGISTRY: &[Entry] = &[
     Entry { name: "spf", make: |_| Box::new(spf::SinglePageFlush) },
+    Entry { name: "spf56", make: |_| Box::new(spf56::SinglePageFlush56) },
+    Entry { name: "war", make: |_| Box::new(war::WriteAfterRead) },
+    Entry { name: "rw", make: |_| Box::new(rw::ReadWrite) },
     Entry { name: "clean-first", make: |_| Box::new(clean_first::CleanFirst) },
 ];
 

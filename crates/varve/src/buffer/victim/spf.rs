@@ -5,12 +5,12 @@
 //! thread may take it). From the third round on wait first, 10 ms at most: unlike InnoDB's sleep ours ends as soon as a frame is
 //! freed or a page becomes clean.
 
-use super::VictimStrategy;
+use super::{Taken, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
 use crate::buffer::guard::Exclusive;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Ask;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::time::Duration;
 use varve_rt::Instant;
 use varve_volume::PageId;
@@ -23,22 +23,22 @@ const PATIENCE: Duration = Duration::from_millis(10);
 pub(super) struct SinglePageFlush;
 
 impl VictimStrategy for SinglePageFlush {
-    fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Exclusive<'a>> {
+    fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
         let resume = Ask { depth: FIRST_SCAN, resume: true, cold_only: false, incoming: Some(incoming) };
         if let Some(slot) = pool.pop_free(inst) {
-            return Ok(slot);
+            return Ok(slot.into());
         }
-        if inst.lock().scan_pays {
+        if inst.scan_pays() {
             if let Some(slot) = pool.evict_clean(inst, resume) {
-                return Ok(slot);
+                return Ok(slot.into());
             }
-            inst.lock().scan_pays = false;
+            inst.scan_failed();
         }
         pool.counters.stalls.inc();
         let began = varve_rt::now();
         let result = stalled(pool, inst, incoming, began);
         pool.counters.stall_ns.add(began.elapsed().as_nanos() as u64);
-        result
+        result.map(Taken::from)
     }
 }
 
@@ -59,11 +59,11 @@ fn stalled<'a>(pool: &'a Pool, inst: &'a Instance, incoming: PageId, began: Inst
         if let Some(slot) = pool.evict_clean(inst, whole) {
             return Ok(slot);
         }
-        inst.lock().scan_pays = false;
+        inst.scan_failed();
         flushed?;
         if varve_rt::dying() || began.elapsed() > pool.config().frame_timeout {
             break;
         }
     }
-    Err(Error::OverBudget { class: "buffer pool frames", requested: pool.page_size() as u64, available: 0 })
+    Err(out_of_frames(pool))
 }

@@ -1,0 +1,70 @@
+//! The buffer pool's options on the command line, shared by `bench`, `sim` and `torture`.
+
+use crate::output::Failure;
+use clap::Args;
+use varve::PoolOptions;
+
+/// How the buffer pool works: a preset, and choices that override it.
+#[derive(Debug, Args, Clone, Default)]
+#[command(next_help_heading = "Buffer pool")]
+pub struct PoolArgs {
+    /// Preset of replacement, victim and cleaner: vanilla57 (default), vanilla, war, rw, lru-c, lru-c-pointer.
+    #[arg(long = "pool", value_name = "PRESET")]
+    pub preset: Option<String>,
+    /// Which page should leave: lru-midpoint, lru, clock, fifo, random.
+    #[arg(long, value_name = "POLICY")]
+    pub replacement: Option<String>,
+    /// What a miss does about dirty victims: spf, spf56, war, rw, clean-first.
+    #[arg(long, value_name = "STRATEGY")]
+    pub victim: Option<String>,
+    /// Who writes in the background: fixed, fixed56, dynamic, off.
+    #[arg(long, value_name = "CLEANER")]
+    pub cleaner: Option<String>,
+    /// Independent pool instances [default: by size].
+    #[arg(long, value_name = "N")]
+    pub pool_instances: Option<usize>,
+    /// Pages examined from the cold end per instance, and slots of war and rw [default: by size].
+    #[arg(long, value_name = "PAGES")]
+    pub scan_depth: Option<usize>,
+    /// The slots of war and rw are taken from the frames instead of coming on top of the cache.
+    #[arg(long)]
+    pub equal_memory: bool,
+    /// LRU-C's pointer goes back to the cold end after each batch of writes.
+    #[arg(long)]
+    pub reset_on_clean: bool,
+    /// Cleaners run once a second only, not also when free frames run low.
+    #[arg(long)]
+    pub timer_only: bool,
+}
+
+impl PoolArgs {
+    /// The engine's options for the pool.
+    pub fn options(&self) -> Result<PoolOptions, Failure> {
+        let mut options = PoolOptions::default();
+        let depth = self.scan_depth.map(|n| n.to_string());
+        for (name, value) in
+            [("preset", &self.preset), ("victim", &self.victim), ("cleaner", &self.cleaner), ("scan_depth", &depth)]
+        {
+            if let Some(value) = value {
+                options.set(name, value).map_err(usage)?;
+            }
+        }
+        options.equal_memory = self.equal_memory;
+        options.reset_on_clean = self.reset_on_clean;
+        options.timer_only = self.timer_only;
+        options.validate().map_err(usage)?;
+        Ok(options)
+    }
+
+    /// `to` with these choices.
+    pub fn apply(&self, mut to: varve::Options) -> Result<varve::Options, Failure> {
+        to.pool = self.options()?;
+        to.replacement = self.replacement.clone().unwrap_or_default();
+        to.pool_instances = self.pool_instances.unwrap_or(0);
+        Ok(to)
+    }
+}
+
+fn usage(e: varve::Error) -> Failure {
+    Failure::Usage(e.to_string())
+}

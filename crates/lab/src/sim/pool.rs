@@ -1,0 +1,86 @@
+//! What the command line fixes of a simulated database's buffer pool; the rest is drawn from the seed.
+
+use super::plan::Plan;
+use serde::{Deserialize, Serialize};
+use varve::{Options, PoolOptions};
+use varve_rt::Rng;
+
+/// The pool's part of a simulation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolChoice {
+    /// Preset and single options; all empty: drawn from the seed.
+    pub pool: PoolOptions,
+    /// Replacement policy; empty: the preset's.
+    pub replacement: String,
+    /// Instances; 0: drawn from the seed.
+    pub instances: usize,
+}
+
+/// The same as text, for the second process.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct PoolText {
+    pool: String,
+    replacement: String,
+    instances: usize,
+}
+
+impl From<&PoolChoice> for PoolText {
+    fn from(c: &PoolChoice) -> PoolText {
+        PoolText { pool: c.pool.to_string(), replacement: c.replacement.clone(), instances: c.instances }
+    }
+}
+
+impl PoolText {
+    pub(crate) fn choice(self) -> Result<PoolChoice, varve::Error> {
+        Ok(PoolChoice { pool: self.pool.parse()?, replacement: self.replacement, instances: self.instances })
+    }
+}
+
+impl PoolChoice {
+    /// The arguments of the tool that choose the same.
+    pub(crate) fn arguments(&self) -> String {
+        let mut text = String::new();
+        let pool = &self.pool;
+        for (name, value) in [
+            ("pool", pool.preset.as_str()),
+            ("victim", &pool.victim),
+            ("cleaner", &pool.cleaner),
+            ("replacement", &self.replacement),
+        ] {
+            if !value.is_empty() {
+                text += &format!(" --{name} {value}");
+            }
+        }
+        for (name, n) in [("scan-depth", pool.scan_depth), ("pool-instances", self.instances)] {
+            if n > 0 {
+                text += &format!(" --{name} {n}");
+            }
+        }
+        for (name, set) in [
+            ("equal-memory", pool.equal_memory),
+            ("reset-on-clean", pool.reset_on_clean),
+            ("timer-only", pool.timer_only),
+        ] {
+            if set {
+                text += &format!(" --{name}");
+            }
+        }
+        text
+    }
+
+    /// The choice for a plan: what is not fixed here is drawn from its seed. A victim strategy without a cleaner meets different
+    /// ones; `clean-first` needs one.
+    pub(crate) fn settle(&self, plan: &Plan, options: Options) -> Options {
+        let mut rng = Rng::from_seed(plan.seed ^ 0x0706_f01c);
+        let mut pool = self.pool.clone();
+        let mut cleaners = options.cleaners;
+        if !pool.victim.is_empty() && pool.cleaner.is_empty() && pool.preset.is_empty() {
+            pool.cleaner = ["fixed", "fixed56", "dynamic"][rng.below(3) as usize].to_string();
+        }
+        if pool.victim == "clean-first" || pool.preset.starts_with("lru-c") {
+            cleaners = true;
+        }
+        let pool_instances = if self.instances > 0 { self.instances } else { options.pool_instances };
+        Options { pool, cleaners, pool_instances, replacement: self.replacement.clone(), ..options }
+    }
+}

@@ -1,0 +1,80 @@
+//! `fixed56`: InnoDB 5.6's page cleaner, one thread for all instances.
+//!
+//! At each interval (and, unless configured otherwise, when free frames run low) it goes through the instances. In each it writes
+//! chunks of at most 100 pages from the cold end and waits for each, until the scan depth is used up or nothing was written. The clean
+//! pages that it meets go to the free list as far as its target; a page that it has written stays, and is freed by the next pass over
+//! the cold end.
+
+use super::{Cleaner, Pass};
+use crate::buffer::Pool;
+use crate::buffer::instance::Instance;
+use crate::buffer::policy::Slot;
+use crate::buffer::writer::{Latch, Outcome, Writer};
+use varve_rt::{Cost, charge};
+
+/// Pages per chunk.
+const CHUNK: usize = 100;
+
+pub(super) struct Fixed56;
+
+impl Cleaner for Fixed56 {
+    fn pass(&self, pool: &Pool, inst: &Instance) -> Pass {
+        let depth = pool.config().cleaner.scan_depth;
+        let (mut written, mut well) = (0, true);
+        for _ in 0..depth.div_ceil(CHUNK) {
+            let (clean, dirty) = coldest(pool, inst, depth);
+            for slot in clean {
+                super::evict(pool, inst, slot);
+            }
+            if dirty.is_empty() {
+                break;
+            }
+            let outcome = chunk(pool, inst, &dirty);
+            written += outcome.written;
+            well &= outcome.failed == 0;
+            if outcome.written == 0 {
+                break;
+            }
+        }
+        Pass { written, well }
+    }
+}
+
+/// One batch: begun, submitted, waited for. Misses that come while it is being put together wait for its end.
+fn chunk(pool: &Pool, inst: &Instance, dirty: &[Slot]) -> Outcome {
+    let mut writer = Writer::keeping(pool);
+    inst.set_batch_starting(true);
+    for slot in dirty {
+        writer.add(inst, *slot, Latch::Skip);
+    }
+    writer.submit();
+    inst.set_batch_starting(false);
+    let outcome = writer.finish();
+    inst.batch_ended();
+    outcome
+}
+
+/// The coldest clean pages that the free list wants, and the dirty ones among them up to a chunk.
+fn coldest(pool: &Pool, inst: &Instance, depth: usize) -> (Vec<Slot>, Vec<Slot>) {
+    let (mut clean, mut dirty) = (Vec::new(), Vec::new());
+    let mut lists = inst.lock();
+    inst.drain_hits(&mut lists, &pool.counters);
+    let need = pool.config().cleaner.free_target.saturating_sub(lists.free.len());
+    let mut seen = 0;
+    if need > 0 {
+        lists.policy.coldest(depth, &mut |slot| {
+            seen += 1;
+            charge(Cost::ListScan, 1);
+            let frame = inst.frame(slot);
+            if frame.evictable() {
+                clean.push(slot);
+            } else if frame.flushable() {
+                dirty.push(slot);
+            }
+            clean.len() < need && dirty.len() < CHUNK
+        });
+    }
+    drop(lists);
+    pool.counters.cleaner_scanned.add(seen);
+    (clean, dirty)
+}

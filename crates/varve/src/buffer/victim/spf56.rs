@@ -1,0 +1,119 @@
+//! `spf56`: single-page flush, as InnoDB 5.6 does it; the base of the published comparisons.
+//!
+//! Rounds of: the free list; if a cleaner's batch is just starting, wait for its end and begin again; a scan from the cold end for a
+//! clean page, over the scan depth at first (unless such a scan found nothing since the last batch), over the whole list later; from
+//! the second round on a sleep of 100 ms; then the coldest dirty page is written by the missing thread itself and its frame put on the
+//! free list, where another thread may take it. The cleaner is not called.
+//!
+//! [`Round`] is the part that `war` and `rw` share: they replace the flush alone.
+
+use super::{Taken, VictimStrategy, out_of_frames};
+use crate::buffer::Pool;
+use crate::buffer::guard::Exclusive;
+use crate::buffer::instance::Instance;
+use crate::buffer::policy::Ask;
+use crate::error::Result;
+use std::time::Duration;
+use varve_rt::Instant;
+use varve_volume::PageId;
+
+/// The sleep from the second round on.
+const SLEEP: Duration = Duration::from_millis(100);
+
+pub(super) struct SinglePageFlush56;
+
+impl VictimStrategy for SinglePageFlush56 {
+    fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
+        let mut rounds = Rounds::new(pool, inst, incoming);
+        loop {
+            if let Some(held) = rounds.look() {
+                return Ok(held.into());
+            }
+            rounds.stalled();
+            rounds.sleep();
+            rounds.flush()?;
+        }
+    }
+}
+
+/// The rounds of one miss.
+pub(super) struct Rounds<'a> {
+    pool: &'a Pool,
+    inst: &'a Instance,
+    incoming: PageId,
+    round: u32,
+    /// When the miss first found no frame.
+    stalled: Option<Instant>,
+}
+
+impl<'a> Rounds<'a> {
+    pub(super) fn new(pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Rounds<'a> {
+        Rounds { pool, inst, incoming, round: 0, stalled: None }
+    }
+
+    /// Steps 1 to 3: free list, batch, scan.
+    pub(super) fn look(&mut self) -> Option<Exclusive<'a>> {
+        let (pool, inst) = (self.pool, self.inst);
+        loop {
+            if let Some(held) = pool.pop_free(inst) {
+                return Some(held);
+            }
+            if !inst.batch_starting() {
+                break;
+            }
+            self.stalled();
+            inst.wait_for_batch();
+        }
+        if self.round == 0 && !inst.scan_pays() {
+            return None;
+        }
+        let depth = if self.round == 0 { pool.config().cleaner.scan_depth } else { usize::MAX };
+        let ask = Ask { depth, resume: false, cold_only: false, incoming: Some(self.incoming) };
+        let found = pool.evict_clean(inst, ask);
+        if found.is_none() && self.round == 0 {
+            inst.scan_failed();
+        }
+        found
+    }
+
+    /// No clean frame was found: from now on the miss is a stalled one.
+    pub(super) fn stalled(&mut self) {
+        if self.stalled.is_none() {
+            self.pool.counters.stalls.inc();
+            self.stalled = Some(varve_rt::now());
+        }
+    }
+
+    /// Step 4.
+    pub(super) fn sleep(&self) {
+        if self.round > 0 {
+            varve_rt::sleep(SLEEP);
+        }
+    }
+
+    /// Step 5: the coldest dirty page is written here and its frame freed; then the next round begins.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        let flushed = match self.pool.failure() {
+            None => self.pool.flush_single(self.inst),
+            Some(e) => Err(e),
+        };
+        self.round += 1;
+        if let Err(e) = flushed {
+            // The last chance: a clean page anywhere.
+            return if self.round > 2 { Err(e) } else { Ok(()) };
+        }
+        let began = self.stalled.expect("a flush follows a stall");
+        if varve_rt::dying() || began.elapsed() > self.pool.config().frame_timeout {
+            return Err(out_of_frames(self.pool));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Rounds<'_> {
+    fn drop(&mut self) {
+        if let Some(began) = self.stalled {
+            self.pool.counters.stall_ns.add(began.elapsed().as_nanos() as u64);
+        }
+    }
+}

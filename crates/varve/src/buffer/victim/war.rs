@@ -1,0 +1,36 @@
+//! `war`: write after read (An et al., SIGMOD 2022).
+//!
+//! As `spf56` until no clean page is found; then the missing thread copies the dirty pages of the cold end into the instance's
+//! temporary write buffer, as many as it has room for, under the instance's lock, and reads at once into one of the frames. The cleaner
+//! writes the slots later, in a batch; while it does, copiers wait. A page asked for again while it lies in a slot is served from there
+//! and comes back dirty. Only when nothing could be copied does the thread write a page itself.
+
+use super::spf56::Rounds;
+use super::{Taken, VictimStrategy};
+use crate::buffer::Pool;
+use crate::buffer::instance::Instance;
+use crate::error::Result;
+use varve_volume::PageId;
+
+pub(super) struct WriteAfterRead;
+
+impl VictimStrategy for WriteAfterRead {
+    fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
+        let mut rounds = Rounds::new(pool, inst, incoming);
+        loop {
+            if let Some(held) = rounds.look() {
+                return Ok(held.into());
+            }
+            rounds.stalled();
+            if pool.failure().is_none()
+                && let Some(held) = pool.copy_aside(inst)
+            {
+                inst.wake_cleaner();
+                return Ok(held.into());
+            }
+            inst.wake_cleaner();
+            rounds.sleep();
+            rounds.flush()?;
+        }
+    }
+}

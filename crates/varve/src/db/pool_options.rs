@@ -1,0 +1,183 @@
+//! How the buffer pool works: a preset, and single choices that override it. Text form: `name=value,name=value`.
+
+use crate::buffer::{self, CleanerKind, PRESETS, PoolConfig};
+use crate::error::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// Choices for the buffer pool. What is empty, `None` or 0 is left to the preset, or to the size of the pool.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PoolOptions {
+    /// Preset of replacement policy, victim strategy and cleaner: `vanilla57` (when empty), `vanilla`, `war`, `rw`, `lru-c`,
+    /// `lru-c-pointer`.
+    pub preset: String,
+    /// What a miss does about dirty victims: `spf` (InnoDB 5.7), `spf56`, `war`, `rw`, `clean-first`.
+    pub victim: String,
+    /// Who writes in the background: `fixed` (InnoDB 5.7), `fixed56`, `dynamic`, `off`.
+    pub cleaner: String,
+    /// Pages examined from the cold end per instance and pass, and slots of `war` and `rw`.
+    pub scan_depth: usize,
+    /// Hits that a thread gathers per instance before it tells the policy.
+    pub hit_buffer: usize,
+    /// The slots of `war` and `rw` are taken from the frames; else they come on top of the cache, as published.
+    pub equal_memory: bool,
+    /// The clean-first pointer goes back to the cold end after each batch of the `dynamic` cleaner.
+    pub reset_on_clean: bool,
+    /// Cleaners run on their timer alone, not also when free frames run low.
+    pub timer_only: bool,
+}
+
+/// The names that [`PoolOptions::set`] knows.
+const NAMES: [&str; 8] =
+    ["preset", "victim", "cleaner", "scan_depth", "hit_buffer", "equal_memory", "reset_on_clean", "timer_only"];
+
+impl PoolOptions {
+    /// The options of a preset.
+    pub fn preset(name: &str) -> Result<PoolOptions> {
+        let mut options = PoolOptions::default();
+        options.set("preset", name)?;
+        Ok(options)
+    }
+
+    /// Sets one option by its name. The error of a wrong name or value lists what there is.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
+            "preset" => self.preset = known("pool preset", value, PRESETS.iter().map(|p| p.name))?,
+            "victim" => self.victim = known("victim strategy", value, buffer::victim::REGISTRY.iter().map(|v| v.name))?,
+            "cleaner" => self.cleaner = known("cleaner", value, CleanerKind::ALL.iter().map(|(_, name)| *name))?,
+            "scan_depth" => self.scan_depth = parsed(name, value)?,
+            "hit_buffer" => self.hit_buffer = parsed(name, value)?,
+            "equal_memory" => self.equal_memory = parsed(name, value)?,
+            "reset_on_clean" => self.reset_on_clean = parsed(name, value)?,
+            "timer_only" => self.timer_only = parsed(name, value)?,
+            _ => return Err(Error::Invalid(format!("no pool option {name:?}; there are: {}", NAMES.join(", ")))),
+        }
+        Ok(())
+    }
+
+    /// Checks the names, and that victim and cleaner go together.
+    pub fn validate(&self) -> Result<()> {
+        let again: PoolOptions = self.to_string().parse()?;
+        let config = again.apply(PoolConfig::new(4096, 64))?;
+        config.validate().map_err(Error::Invalid)
+    }
+
+    /// `config` with these choices; the caller adds its replacement policy and instances first.
+    pub(crate) fn apply(&self, config: PoolConfig) -> Result<PoolConfig> {
+        let preset = if self.preset.is_empty() { "vanilla57" } else { &self.preset };
+        let mut checked = PoolOptions::default();
+        checked.set("preset", preset)?;
+        let mut config = config.with_preset(&checked.preset).expect("a name that was checked");
+        if !self.victim.is_empty() {
+            checked.set("victim", &self.victim)?;
+            config.victim = buffer::victim_name(&self.victim).expect("a name that was checked");
+        }
+        if !self.cleaner.is_empty() {
+            checked.set("cleaner", &self.cleaner)?;
+            config.cleaner.kind = CleanerKind::find(&self.cleaner).expect("a name that was checked");
+        }
+        if self.scan_depth > 0 {
+            config.cleaner.scan_depth = self.scan_depth;
+        }
+        if self.hit_buffer > 0 {
+            config.hit_buffer = self.hit_buffer;
+        }
+        config.cleaner.reset_on_clean = self.reset_on_clean;
+        config.cleaner.wake_low = !self.timer_only;
+        Ok(config)
+    }
+}
+
+fn known<'a>(what: &str, value: &str, names: impl Iterator<Item = &'a str>) -> Result<String> {
+    let names: Vec<&str> = names.collect();
+    match names.contains(&value) {
+        true => Ok(value.to_string()),
+        false => Err(Error::Invalid(format!("no {what} {value:?}; there are: {}", names.join(", ")))),
+    }
+}
+
+fn parsed<T: FromStr>(name: &str, value: &str) -> Result<T> {
+    value.parse().map_err(|_| {
+        Error::Invalid(format!(
+            "pool option {name}: {value:?} is no {}",
+            std::any::type_name::<T>().replace("usize", "number")
+        ))
+    })
+}
+
+impl fmt::Display for PoolOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = |n: usize| if n == 0 { String::new() } else { n.to_string() };
+        let flag = |set: bool| if set { "true".to_string() } else { String::new() };
+        let values = [
+            self.preset.clone(),
+            self.victim.clone(),
+            self.cleaner.clone(),
+            number(self.scan_depth),
+            number(self.hit_buffer),
+            flag(self.equal_memory),
+            flag(self.reset_on_clean),
+            flag(self.timer_only),
+        ];
+        let set = NAMES.iter().zip(&values).filter(|(_, value)| !value.is_empty());
+        let text: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();
+        f.write_str(&text.join(","))
+    }
+}
+
+impl FromStr for PoolOptions {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<PoolOptions> {
+        let mut options = PoolOptions::default();
+        for part in s.split(',').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').ok_or_else(|| {
+                Error::Invalid(format!("pool option {part:?}: write name=value; names are {}", NAMES.join(", ")))
+            })?;
+            options.set(name.trim(), value.trim())?;
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_goes_both_ways() {
+        for text in ["", "preset=war", "preset=lru-c,reset_on_clean=true", "victim=rw,cleaner=dynamic,scan_depth=64"] {
+            let options: PoolOptions = text.parse().unwrap();
+            assert_eq!(options.to_string(), text);
+            options.validate().unwrap();
+        }
+    }
+
+    #[test]
+    fn presets_set_all_three_and_single_options_override() {
+        for preset in PRESETS {
+            let config = PoolOptions::preset(preset.name).unwrap().apply(PoolConfig::new(4096, 1024)).unwrap();
+            config.validate().unwrap();
+        }
+        let options: PoolOptions = "preset=war,cleaner=dynamic".parse().unwrap();
+        let config = options.apply(PoolConfig::new(4096, 1024)).unwrap();
+        assert_eq!((config.victim, config.cleaner.kind), ("war", CleanerKind::Dynamic));
+    }
+
+    #[test]
+    fn errors_list_what_there_is() {
+        for (text, listed) in [
+            ("preset=best", "vanilla57, vanilla, war, rw"),
+            ("victim=nobody", "spf, spf56, war, rw, clean-first"),
+            ("cleaner=me", "fixed, fixed56, dynamic, off"),
+            ("depth=3", "scan_depth"),
+            ("victim", "name=value"),
+            ("scan_depth=many", "number"),
+        ] {
+            let error = text.parse::<PoolOptions>().unwrap_err().to_string();
+            assert!(error.contains(listed), "{error}");
+        }
+        let alone: PoolOptions = "preset=lru-c,cleaner=off".parse().unwrap();
+        assert!(alone.validate().unwrap_err().to_string().contains("needs a cleaner"));
+    }
+}
