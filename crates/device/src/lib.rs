@@ -52,3 +52,8 @@ struct Page;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/flash.md")]
 struct FlashPage;
+
+/// As for the page on profiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/profiles.md")]
+struct ProfilesPage;

@@ -9,11 +9,41 @@ fn all_profiles_load_survive_writing_and_build() {
         assert_eq!(profile.name, name);
         assert!(!profile.source.is_empty() && !profile.title.is_empty(), "{name} states its source");
         assert_eq!(Profile::parse(&profile.to_toml(), "again").unwrap(), profile);
-        let dev = profile.build(1, 1 << 20).unwrap();
+        let share = (64 << 20) as f64 / profile.capacity() as f64;
+        let small = if profile.flash.is_some() { profile.scaled(share.min(1.0)) } else { profile.clone() };
+        let dev = small.build(1, 1 << 20).unwrap();
         assert_eq!(dev.len(), 1 << 20);
         let too_long = profile.build(1, profile.capacity() + 4096).err().unwrap();
         assert!(matches!(too_long, ProfileError::TooLong { .. }), "{too_long}");
     }
+}
+
+#[test]
+fn a_flash_drive_holds_the_contents_it_is_built_with() {
+    let profile = Profile::load("nand-slc-1gbit").unwrap();
+    let mut contents = Sparse::new();
+    contents.write(3 << 20, &[7; 5000]);
+    let how = Build { len: 8 << 20, contents, ..Build::default() };
+    let dev = profile.build_model(how).unwrap();
+    let mut back = [0; 8192];
+    read_at(&*dev, 3 << 20, &mut back).unwrap();
+    assert!(back[..5000] == [7; 5000] && back[5000..] == [0; 3192]);
+    write_at(&*dev, 0, &[9; 2048], false).unwrap();
+    let (copy, mut first) = (dev.contents(), [0; 2048]);
+    copy.read(0, &mut first);
+    assert_eq!(first, [9; 2048]);
+    assert!(dev.model_stats().busy > std::time::Duration::ZERO);
+}
+
+#[test]
+fn flash_sections_are_checked_too() {
+    let text = Profile::load("nand-slc-1gbit").unwrap().to_toml();
+    let line = |what: &str| 1 + text.lines().position(|l| l.contains(what)).unwrap();
+    let spare = text.replace("spare_bytes = 64", "spare_bytes = 8");
+    refused(&spare, line("spare_bytes"), &["spare_bytes", "at least 16"]);
+    refused(&text.replace("nop = 4", "nap = 4"), line("nop = 4"), &["nap", "expected one of"]);
+    let without: String = text.lines().filter(|l| !l.contains("logical_pages")).map(|l| format!("{l}\n")).collect();
+    assert!(Profile::parse(&without, "bad.toml").unwrap_err().to_string().contains("logical_pages"));
 }
 
 const GOOD: &str = "name = \"x\"\n[fixed]\nread_random_ms = 1.0\nread_sequential_ms = 1.0\nwrite_random_ms = 1.0\nwrite_sequential_ms = 1.0\n";

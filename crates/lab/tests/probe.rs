@@ -96,6 +96,31 @@ fn recovers_mix(profile: &Profile, mix: &MixConfig) {
     round_trip(&report, &o);
 }
 
+/// A lone read of a page: controller, sensing, channel, link. A lone write to a buffer: controller and link.
+fn recovers_flash(profile: &Profile, flash: &flash::FlashConfig) {
+    let small = profile.scaled(0.05);
+    let page = u64::from(flash.geometry.page_bytes).max(4 * KIB);
+    let o = Options { range: Some(32 << 20), requests: Some(1_000), ..options(&[page], &[]) };
+    let report = probe::on_profile(&small, &o, |_, _, _| {}).unwrap();
+    let t = &flash.timing;
+    let sensing = t.read_us.iter().take(flash.cell.page_types()).sum::<f64>() / flash.cell.page_types() as f64;
+    let pages = page as f64 / f64::from(flash.geometry.page_bytes);
+    // The pages of a request on one chip: sensed and moved one after the other, the last then crosses the link.
+    let each = f64::from(flash.geometry.page_bytes) / t.channel_mb_s + t.command_us + sensing;
+    let link = f64::from(flash.geometry.page_bytes) / flash.link.mb_s;
+    let read = flash.link.overhead_us + each * pages + link;
+    close(&format!("{} read", profile.name), point(&report, 1.0, true, page, 1).mean_us(), read, 0.03);
+    if flash.buffer.kind != flash::BufferKind::None {
+        let write = flash.link.overhead_us + page as f64 / flash.link.mb_s;
+        close(
+            &format!("{} write", profile.name),
+            point(&report, 0.0, true, page, 1).samples[0].percentile_us(0.1),
+            write,
+            0.03,
+        );
+    }
+}
+
 #[test]
 fn the_parameters_of_every_profile_are_found_again() {
     for name in Profile::names() {
@@ -104,7 +129,7 @@ fn the_parameters_of_every_profile_are_found_again() {
             (Some(disk), _, _) => recovers_disk(&profile, disk),
             (_, Some(fixed), _) => recovers_fixed(&profile, fixed),
             (_, _, Some(mix)) => recovers_mix(&profile, mix),
-            _ => {}
+            _ => recovers_flash(&profile, profile.flash.as_ref().expect("some section")),
         }
     }
 }

@@ -71,6 +71,16 @@ impl FlashModel {
         Ok(())
     }
 
+    /// A device over `drive`, of `len` bytes, rounded up to whole blocks.
+    pub(crate) fn with_drive(drive: Drive, len: u64) -> Arc<FlashModel> {
+        let model = FlashModel::of(drive);
+        let len = len.next_multiple_of(model.block.into());
+        let mut state = model.state.lock();
+        state.len = len.min(state.drive.capacity());
+        drop(state);
+        model
+    }
+
     fn of(drive: Drive) -> Arc<FlashModel> {
         let config = drive.config();
         let (name, block) = (config.name.as_str().into(), config.geometry.page_bytes.min(device::BLOCK as u32));

@@ -16,4 +16,10 @@ pub(super) const DEVICES: &[(&str, &str)] = profiles![
     "samsung-850",
     "intel-530",
     "ocz-vector-150",
+    "intel-x25-e",
+    "slc-emulator-16",
+    "openssd-jasmine",
+    "sata-enterprise-plp",
+    "nvme-tlc",
+    "nand-slc-1gbit",
 ];

@@ -31,6 +31,14 @@ pub enum ProfileError {
         /// What is wrong and what is accepted.
         message: String,
     },
+    /// The described device cannot be built or filled.
+    #[error("{name} cannot be built: {why}")]
+    Unfit {
+        /// The profile.
+        name: String,
+        /// Why, and what is accepted.
+        why: String,
+    },
     /// A device longer than the profile's capacity was asked for.
     #[error("{name} holds {capacity} bytes, not {len}: ask for less, or raise the capacity in a copy of the profile")]
     TooLong {
@@ -63,6 +71,7 @@ impl ProfileError {
     pub(super) fn of_key(file: &str, text: &str, key: &str, message: String) -> ProfileError {
         let names = |line: &str| {
             let found = key_in(line);
+            let key = key.rsplit('.').next().unwrap_or(key);
             found == key || found.trim_matches(['[', ']']).split('.').any(|part| part == key)
         };
         let line = text.lines().position(names).map_or(1, |i| i + 1);

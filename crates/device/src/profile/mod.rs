@@ -14,9 +14,11 @@
 
 mod builtin;
 mod error;
+mod flash;
 
 use crate::disk::{Disk, DiskConfig};
 use crate::fixed::{Fixed, FixedConfig};
+use crate::flash::FlashConfig;
 use crate::mix::{Mix, MixConfig};
 use crate::model::{Model, ModelOptions, Modelled};
 use crate::{Device, Sparse};
@@ -56,6 +58,9 @@ pub struct Profile {
     /// Tables of measured rates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mix: Option<MixConfig>,
+    /// Flash with a translation layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash: Option<FlashConfig>,
 }
 
 fn block() -> u32 {
@@ -113,7 +118,7 @@ impl Profile {
     /// Reads a profile from the text of `file` (its name, for messages).
     pub fn parse(text: &str, file: &str) -> Result<Profile, ProfileError> {
         let profile: Profile = toml::from_str(text).map_err(|e| ProfileError::of_toml(file, text, &e))?;
-        profile.check().map_err(|(key, message)| ProfileError::of_key(file, text, key, message))?;
+        profile.check().map_err(|(key, message)| ProfileError::of_key(file, text, &key, message))?;
         Ok(profile)
     }
 
@@ -122,39 +127,56 @@ impl Profile {
         toml::to_string(self).expect("a profile has no map keys that are not strings")
     }
 
-    fn check(&self) -> Result<(), (&'static str, String)> {
+    fn check(&self) -> Result<(), (String, String)> {
+        let err = |key: &str, message: String| Err((key.to_string(), message));
         for (key, n) in [("block", self.block), ("sector", self.sector)] {
             if !n.is_power_of_two() || !(512..=65536).contains(&n) {
-                return Err((key, format!("is {n}, but must be a power of two from 512 to 65536")));
+                return err(key, format!("is {n}, but must be a power of two from 512 to 65536"));
             }
         }
         if self.sector > self.block {
-            return Err(("sector", "must not be larger than the block".into()));
+            return err("sector", "must not be larger than the block".into());
         }
-        let sections = [self.disk.is_some(), self.fixed.is_some(), self.mix.is_some()];
+        let sections = [self.disk.is_some(), self.fixed.is_some(), self.mix.is_some(), self.flash.is_some()];
         if sections.iter().filter(|s| **s).count() != 1 {
-            return Err(("name", "a profile has exactly one of the sections [disk], [fixed], [mix]".into()));
+            return err("name", "a profile has exactly one of the sections [disk], [fixed], [mix], [flash]".into());
         }
-        self.disk.as_ref().map_or(Ok(()), DiskConfig::check)?;
-        self.fixed.as_ref().map_or(Ok(()), FixedConfig::check)?;
-        self.mix.as_ref().map_or(Ok(()), MixConfig::check)
+        let own = |result: Result<(), (&'static str, String)>| result.map_err(|(key, why)| (key.to_string(), why));
+        own(self.disk.as_ref().map_or(Ok(()), DiskConfig::check))?;
+        own(self.fixed.as_ref().map_or(Ok(()), FixedConfig::check))?;
+        own(self.mix.as_ref().map_or(Ok(()), MixConfig::check))?;
+        self.flash.as_ref().map_or(Ok(()), flash::check)
     }
 
     /// Bytes of the device.
     pub fn capacity(&self) -> u64 {
-        let own = self.disk.as_ref().map(DiskConfig::capacity);
-        self.capacity.or(own).unwrap_or(DEFAULT_CAPACITY)
+        let own = self.disk.as_ref().map(DiskConfig::capacity).or(self.flash.as_ref().map(flash::capacity));
+        own.or(self.capacity).unwrap_or(DEFAULT_CAPACITY)
     }
 
     /// Bytes that a probe of the model uses: a disk whole, since its seeks depend on the distance, of others a part.
     pub fn probe_range(&self) -> u64 {
-        let part = 64 << 30;
+        let part = if self.flash.is_some() { 1 << 30 } else { 64 << 30 };
         if self.disk.is_some() { self.capacity() } else { self.capacity().min(part) }
     }
 
     /// Whether reads of places never written take another time than of others.
     pub fn needs_laying(&self) -> bool {
-        false
+        self.flash.is_some()
+    }
+
+    /// The same device with `share` of its bytes, for scaled experiments: a flash drive with fewer blocks in each plane, so
+    /// that parallelism and over-provisioning stay. Others only become smaller.
+    pub fn scaled(&self, share: f64) -> Profile {
+        let mut scaled = self.clone();
+        scaled.capacity = self.capacity.map(|n| ((n as f64 * share) as u64).max(1 << 20) / 65536 * 65536);
+        if let Some(flash) = &mut scaled.flash {
+            let (before, blocks) = (flash.geometry.blocks_per_plane, &mut flash.geometry.blocks_per_plane);
+            *blocks = ((f64::from(before) * share).ceil() as u32).clamp(before.min(64), before);
+            let kept = f64::from(*blocks) / f64::from(before);
+            flash.ftl.logical_pages = flash.ftl.logical_pages.map(|n| (n as f64 * kept) as u64);
+        }
+        scaled
     }
 
     /// The device as a model of `len` bytes.
@@ -168,6 +190,10 @@ impl Profile {
         let capacity = self.capacity();
         if how.len > capacity {
             return Err(ProfileError::TooLong { name: self.name.clone(), len: how.len, capacity });
+        }
+        if let Some(config) = &self.flash {
+            let name = how.name.clone().unwrap_or_else(|| self.name.clone());
+            return flash::build(config, name, &how);
         }
         let options = ModelOptions {
             name: how.name.unwrap_or_else(|| self.name.clone()),
