@@ -97,6 +97,8 @@ pub struct FlashWaResult {
     pub effective_op: f64,
     /// Logical pages.
     pub logical: u64,
+    /// Pages of a block.
+    pub pages_per_block: u32,
     /// Mean share of valid pages in victims; 1 - 1/A in a steady state.
     pub victim_valid_share: f64,
     /// Erases per page written; A/b in a steady state.
@@ -127,6 +129,7 @@ impl FlashWaResult {
         }
         put("effective_op", self.effective_op);
         put("logical_pages", self.logical as f64);
+        put("pages_per_block", f64::from(self.pages_per_block));
         put("victim_valid_share", self.victim_valid_share);
         put("erases_per_write", self.erases_per_write);
         put("append_share", self.append_share);
@@ -374,10 +377,12 @@ impl FlashWaPoint {
         let mut live = (self.trim > 0.0).then(|| Live::all(logical));
         let mut next = 0;
         self.requests((self.warmup_spaces() * logical as f64) as u64, &mut pools, &mut rng, &mut live, &mut next)?;
+        // About one logical space of pages written out of place.
+        let window = logical * (1 + u64::from(self.append_slots));
         let (mut windows, mut before) = (0, pools.stats());
         let mut last: Option<Window> = None;
         let (window, difference) = loop {
-            self.requests(logical, &mut pools, &mut rng, &mut live, &mut next)?;
+            self.requests(window, &mut pools, &mut rng, &mut live, &mut next)?;
             let after = pools.stats();
             let this = Window::between(&before, &after);
             windows += 1;
@@ -396,6 +401,7 @@ impl FlashWaPoint {
             theory,
             effective_op: alpha - 1.0,
             logical,
+            pages_per_block: self.pages_per_block,
             victim_valid_share: window.valid / (window.victims.max(1.0) * f64::from(self.pages_per_block)),
             erases_per_write: window.erases / window.writes.max(1.0),
             append_share: window.appends / updates.max(1.0),
@@ -515,6 +521,32 @@ mod tests {
         let trims = FlashWaPoint { trim: 0.25, sf: 0.05, ..FlashWaPoint::default() };
         let r = trims.run().expect("runs");
         assert!((r.wa / r.theory.expect("a formula") - 1.0).abs() < 0.01, "{r:?}");
+    }
+
+    #[test]
+    fn the_experiment_can_be_asked_for_any_point() {
+        let (name, file, text) = crate::experiment::find("flash-wa").expect("comes with the program");
+        let ask = |sets: &[(&str, &str)], quick| {
+            let sets = sets.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+            crate::experiment::read(&name, &file, &text, crate::experiment::Request { quick, sets })
+        };
+        let whole = ask(&[], false).expect("reads");
+        let greedy = |p: &&crate::experiment::Point| p.axes[0].1 == "greedy-b";
+        assert_eq!(whole.points.iter().filter(greedy).count(), 24);
+        let has = |e: &crate::experiment::Experiment, id: &str| e.checks.iter().any(|c| c.id == id);
+        for id in ["wa.fifo.sf010", "wa.greedy.sf010", "wa.greedy.b256.sf005", "wa.random.sf050", "wa.seq"] {
+            assert!(has(&whole, id), "{id}");
+        }
+        for sets in [&[("sf", "0.15"), ("pages_per_block", "128")], &[("pages_per_block", "128"), ("sf", "0.15")]] {
+            let one = ask(sets, false).expect("reads");
+            assert!(has(&one, "wa.fifo.sf015") && has(&one, "wa.greedy.b128.sf015") && one.points.len() < 40);
+            let point = |p: &crate::experiment::Point| p.spec.workload.flash_wa.clone().expect("a point");
+            assert!(one.points.iter().map(point).all(|p| (p.sf, p.pages_per_block) == (0.15, 128)));
+        }
+        let only_sf = ask(&[("sf", "0.15")], false).expect("reads");
+        assert!(has(&only_sf, "wa.greedy.b32.sf015"));
+        assert!(ask(&[], true).expect("reads").points.len() < whole.points.len() / 2);
+        assert!(ask(&[("sf", "1.5")], false).expect_err("refused").to_string().contains("less than 1"));
     }
 
     #[test]

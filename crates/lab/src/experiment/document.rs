@@ -157,6 +157,7 @@ pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Expe
         }
     }
     let mut outer: Outer = understand(&source, &outer_table, &[])?;
+    let written = axes(&source, &outer.sweep)?;
     let sets = settle_sets(&whole, &mut outer, &request.sets)?;
     let axes = axes(&source, &outer.sweep)?;
     let mut points = Vec::new();
@@ -168,7 +169,18 @@ pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Expe
     let seeds = if outer.seeds.is_empty() { vec![1] } else { outer.seeds };
     let builder = Builder { source: &source, base: &whole, axes: &axes, sets: &sets, factor: outer.scale.factor };
     for variant in &variants {
+        let only = variant
+            .as_ref()
+            .map_or(Ok(Vec::new()), |(n, table)| only(&source, *n, table, (&named, &axes), &written))?;
         for choice in choices(&axes) {
+            let runs = |(axis, values): &(usize, Vec<String>)| {
+                let given =
+                    written.iter().find(|w| w.path == axes[*axis].path).is_none_or(|w| w.values != axes[*axis].values);
+                given || values.contains(&shown(&axes[*axis].values[choice[*axis]]))
+            };
+            if !only.iter().all(runs) {
+                continue;
+            }
             let (spec, scaled) = builder.point(variant.as_ref(), &choice)?;
             let mut values = Vec::new();
             if let Some((n, table)) = variant {
@@ -181,6 +193,9 @@ pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Expe
                 points.push(Point { axes: values.clone(), seed: *seed, spec: spec.clone(), scaled: scaled.clone() });
             }
         }
+    }
+    if points.is_empty() {
+        return Err(source.error(&["variant"], "the variants' only keys leave no point"));
     }
     let axis_names = points[0].axes.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     let checks = super::check::expand(outer.check, &points, request.quick)
@@ -285,6 +300,38 @@ fn variant_name(source: &Source<'_>, n: usize, table: &Table) -> Result<String, 
         Some(Value::String(name)) if !name.is_empty() => Ok(name.clone()),
         _ => Err(source.error(&["variant", &n.to_string()], "a variant needs a name = \"..\"")),
     }
+}
+
+/// A variant's `only = { axis = [values] }`: which of an axis's values, as the file has them, the variant runs with; by
+/// the axis's place. An axis given by `--set` is run whole.
+fn only(
+    source: &Source<'_>,
+    n: usize,
+    variant: &Table,
+    (named, axes): (&[String], &[Axis]),
+    written: &[Axis],
+) -> Result<Vec<(usize, Vec<String>)>, ExperimentError> {
+    let number = n.to_string();
+    let Some(only) = variant.get("only") else { return Ok(Vec::new()) };
+    let refuse = |what: String| source.error(&["variant", &number, "only"], what);
+    let table =
+        only.as_table().ok_or_else(|| refuse("a table of axes and lists of their values is accepted".into()))?;
+    let of = |(axis, values): (&String, &Value)| {
+        let at = named.iter().position(|name| name == axis);
+        let at = at.ok_or_else(|| refuse(format!("there is no axis {axis:?}; there are {}", named.join(", "))))?;
+        let values: Vec<String> = match values {
+            Value::Array(all) => all.iter().map(shown).collect(),
+            one => vec![shown(one)],
+        };
+        let as_written = written.iter().find(|w| w.path == axes[at].path);
+        let there: Vec<String> = as_written.map_or_else(Vec::new, |w| w.values.iter().map(shown).collect());
+        // Some may have been left out by `[quick]`.
+        match values.iter().any(|v| there.contains(v)) {
+            true => Ok((at, values)),
+            false => Err(refuse(format!("{axis} has none of these values; it has {}", there.join(", ")))),
+        }
+    };
+    table.iter().map(of).collect()
 }
 
 /// Where `--set` puts its values: full paths; a bare name is looked for among the keys there are.
@@ -417,6 +464,7 @@ impl Builder<'_> {
         if let Some((_, variant)) = variant {
             let mut changes = variant.clone();
             changes.remove("name");
+            changes.remove("only");
             merge(&mut table, &changes);
         }
         for (axis, at) in self.axes.iter().zip(choice) {

@@ -100,7 +100,10 @@ fn fnv64(bytes: &[u8]) -> u64 {
 }
 
 /// Experiments that come with the program: name and text.
-pub const BUILT_IN: &[(&str, &str)] = &[("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml"))];
+pub const BUILT_IN: &[(&str, &str)] = &[
+    ("flash-wa", include_str!("../../../../experiments/flash-wa.toml")),
+    ("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml")),
+];
 
 /// Finds an experiment: a file, or one that comes with the program by its name. Returns name, file and text.
 ///

@@ -10,6 +10,7 @@ use super::layout::Image;
 use super::spec::{Clock, Spec, Spread};
 use crate::adapter::varve::VarveStore;
 use crate::driver::{self, Client, Draw, Interval, Outcome, RunOptions, RunResult, Until, Workload};
+use crate::flash_wa::FlashWaPoint;
 use crate::models::{Loaded, ModelledDevices};
 use crate::{tpcc, ycsb};
 use serde::{Deserialize, Serialize};
@@ -229,6 +230,34 @@ pub(super) fn run(
         kinds: super::metrics::kinds(&measured.run),
         latency: measured.run.quantiles.iter().map(|(q, us)| (*q, us / 1e3)).collect(),
         series: measured.series,
+    })
+}
+
+/// Runs a point of the flash model's write amplification: no database, no devices, no clock.
+pub(super) fn run_flash_wa(
+    experiment: &str,
+    commit: &str,
+    point: &Point,
+    wa: &FlashWaPoint,
+) -> Result<PointResult, ExperimentError> {
+    let wa = FlashWaPoint { seed: point.seed, ..wa.clone() };
+    let failed =
+        |e: varve_device::flash::FlashError| ExperimentError::Point { point: point.name(), what: e.to_string() };
+    let mut metrics = wa.run().map_err(failed)?.metrics();
+    metrics.retain(|_, value| value.is_finite());
+    Ok(PointResult {
+        experiment: experiment.to_string(),
+        point: point.name(),
+        axes: point.axes.clone(),
+        seed: point.seed,
+        config: point.hash(),
+        commit: commit.to_string(),
+        clock: point.spec.run.clock.name().to_string(),
+        scaled: point.scaled.clone(),
+        metrics,
+        kinds: BTreeMap::new(),
+        latency: Vec::new(),
+        series: BTreeMap::new(),
     })
 }
 

@@ -57,11 +57,16 @@ impl Shared {
     fn one(&self, n: usize) -> Ended {
         let (at, point) = &self.points[n];
         let began = varve_rt::now();
-        let result = self
-            .layouts
-            .get(&point.spec)
-            .and_then(|image| point::run(&self.name, &self.commit, point, &image, &self.progress[n]));
-        self.layouts.done(&point.spec);
+        let result = match &point.spec.workload.flash_wa {
+            Some(wa) => point::run_flash_wa(&self.name, &self.commit, point, wa),
+            None => {
+                let image = self.layouts.get(&point.spec);
+                let result =
+                    image.and_then(|image| point::run(&self.name, &self.commit, point, &image, &self.progress[n]));
+                self.layouts.done(&point.spec);
+                result
+            }
+        };
         self.progress[n].store(1000, Relaxed);
         (*at, began.elapsed().as_secs_f64(), result)
     }
@@ -143,7 +148,7 @@ fn several(
     let shared = Arc::new(Shared {
         name: experiment.name.clone(),
         commit: how.commit.clone(),
-        layouts: Layouts::new(points.iter().map(|(_, p)| &p.spec)),
+        layouts: Layouts::new(points.iter().map(|(_, p)| &p.spec).filter(|s| s.workload.flash_wa.is_none())),
         progress: points.iter().map(|_| Arc::default()).collect(),
         next: AtomicUsize::new(0),
         stop: AtomicU64::new(0),

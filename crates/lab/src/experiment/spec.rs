@@ -4,6 +4,7 @@
 
 use super::units::{Bytes, Cache};
 use crate::adapter::Durability;
+use crate::flash_wa::FlashWaPoint;
 use crate::host::HostProfile;
 use crate::{tpcc, ycsb};
 use serde::{Deserialize, Serialize};
@@ -235,6 +236,9 @@ pub struct Workload {
     pub tpcc: Option<Tpcc>,
     /// YCSB.
     pub ycsb: Option<Ycsb>,
+    /// Write amplification of the flash model; needs no devices, and no run length.
+    #[serde(rename = "flash-wa")]
+    pub flash_wa: Option<FlashWaPoint>,
 }
 
 /// `[workload.tpcc]`
@@ -373,11 +377,16 @@ impl Spec {
     /// Refuses what parses but cannot be run; names the key.
     pub fn validate(&self) -> Result<(), (String, String)> {
         self.host.config(0)?;
-        self.devices.profiles()?;
-        let workloads = usize::from(self.workload.tpcc.is_some()) + usize::from(self.workload.ycsb.is_some());
+        let w = &self.workload;
+        let workloads =
+            [w.tpcc.is_some(), w.ycsb.is_some(), w.flash_wa.is_some()].map(usize::from).iter().sum::<usize>();
+        match &w.flash_wa {
+            Some(point) => point.validate().map_err(|(key, what)| (format!("workload.flash-wa.{key}"), what))?,
+            None => drop(self.devices.profiles()?),
+        }
         let refuse = |key: &str, why: &str| Err((key.to_string(), why.to_string()));
         match () {
-            () if workloads != 1 => refuse("workload", "give exactly one of the tables tpcc, ycsb"),
+            () if workloads != 1 => refuse("workload", "give exactly one of the tables tpcc, ycsb, flash-wa"),
             () if self.host.cores.is_some_and(|n| n == 0 || n > 1024) => refuse("host.cores", "1 to 1024 are possible"),
             () if self.run.clients == 0 || self.run.clients > 10_000 => {
                 refuse("run.clients", "1 to 10000 are possible")

@@ -42,18 +42,20 @@ fn columns(rows: &[Vec<String>]) -> String {
 
 /// The main figure of a result: name and value.
 pub(super) fn throughput(r: &PointResult) -> (&'static str, f64) {
-    match r.metrics.get("tpmc") {
-        Some(tpmc) => ("tpmC", *tpmc),
-        None => ("ops/s", r.metrics.get("ops_per_s").copied().unwrap_or(0.0)),
+    match (r.metrics.get("tpmc"), r.metrics.get("effective_op")) {
+        (Some(tpmc), _) => ("tpmC", *tpmc),
+        (None, Some(op)) => ("effective OP", *op),
+        (None, None) => ("ops/s", r.metrics.get("ops_per_s").copied().unwrap_or(0.0)),
     }
 }
 
 /// Columns of the table of points: title, metric, factor.
-const COLUMNS: [(&str, &str, f64); 8] = [
+const COLUMNS: [(&str, &str, f64); 9] = [
     ("p50 ms", "p50_ms", 1.0),
     ("p99 ms", "p99_ms", 1.0),
     ("hits %", "hit_ratio", 100.0),
     ("WA", "wa", 1.0),
+    ("theory", "theory", 1.0),
     ("reads/s", "data.reads_per_s", 1.0),
     ("writes/s", "data.writes_per_s", 1.0),
     ("busy %", "data.utilisation", 100.0),
