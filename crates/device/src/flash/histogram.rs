@@ -83,7 +83,7 @@ mod tests {
             for k in 0..SUB {
                 let v = (SUB + k) << shift;
                 let b = bucket(v);
-                assert!(b >= last && upper(b) >= v && upper(b) <= v + v / SUB, "{v} in bucket {b}");
+                assert!(b >= last && upper(b) >= v && upper(b) - v <= v / SUB, "{v} in bucket {b}");
                 last = b;
             }
         }

@@ -28,5 +28,5 @@ pub use histogram::Histogram;
 pub use journal::NandCut;
 pub use model::FlashModel;
 pub use nand::{Contents, Nand, NandCounts, Page};
-pub use store::{MemPages, PageBytes, PageStore};
+pub use store::{MemPages, PageBytes, PageStore, SparsePages};
 pub use timing::{Span, Table, Usage};
