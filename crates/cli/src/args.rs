@@ -1,6 +1,8 @@
 //! The command line, whole: one struct per command.
 
 pub mod lab;
+pub mod replay;
+pub mod trace;
 
 use crate::pool_args::PoolArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -55,8 +57,10 @@ pub enum Command {
     Torture(Torture),
     /// Simulate power cuts and device faults, reproducibly from seeds.
     Sim(Sim),
-    /// Experiments on modelled devices in virtual time.
+    /// The lab: experiments on modelled devices in virtual time, replay of traces.
     Lab(lab::Lab),
+    /// Record, show and convert traces.
+    Trace(trace::Trace),
     /// The torture's child process.
     #[command(hide = true)]
     TortureChild,
@@ -292,6 +296,9 @@ pub struct Run {
     /// Seed of the clients' choices.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Record every page reference and flush of the run to this file, for `lab replay`.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub open: Open,
     #[command(flatten)]

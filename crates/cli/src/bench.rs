@@ -2,30 +2,48 @@
 
 use crate::args::{self, Workload};
 use crate::output::{Failure, Out};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use varve::Db;
 use varve_lab::adapter::varve::VarveStore;
 use varve_lab::driver::{self, Interval, RunOptions, RunResult, Until};
+use varve_lab::trace::Recorder;
 use varve_lab::{adapter, tpcc, ycsb};
 
 pub fn run(out: Out, a: &args::Bench) -> Result<(), Failure> {
-    match &a.workload {
-        Workload::Tpcc(a) => tpcc(out, a),
-        Workload::Ycsb(a) => ycsb(out, a),
+    run_traced(out, &a.workload, None)
+}
+
+/// Runs a workload; its page references go to `trace`, or to where the workload's own options say.
+pub fn run_traced(out: Out, workload: &Workload, trace: Option<&Path>) -> Result<(), Failure> {
+    match workload {
+        Workload::Tpcc(a) => tpcc(out, a, trace.or(a.run.trace.as_deref())),
+        Workload::Ycsb(a) => ycsb(out, a, trace.or(a.run.trace.as_deref())),
+        Workload::Iomix(_) if trace.is_some() => Err(Failure::Usage(
+            "iomix has no buffer pool whose references could be recorded: choose tpcc or ycsb".into(),
+        )),
         Workload::Iomix(a) => crate::probe::iomix(out, a),
     }
 }
 
-fn open(out: Out, run: &args::Run) -> Result<Arc<VarveStore>, Failure> {
-    let options = run.pool.apply(run.open.options())?;
+/// A store, and the recorder of its page references; it records nothing before it is started.
+struct Opened {
+    store: Arc<VarveStore>,
+    recording: Option<(Arc<Recorder>, PathBuf)>,
+}
+
+fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failure> {
+    let mut options = run.pool.apply(run.open.options())?;
+    let recording = trace.map(|path| (Recorder::new(), path.to_path_buf()));
+    options.trace = recording.as_ref().map(|(recorder, _)| recorder.handle());
     let db = if varve::exists(&run.dir) {
         Db::open(&run.dir, options)?
     } else {
         out.note(format!("creating {}", run.dir.display()));
         Db::create(&run.dir, &run.layout.layout(), options)?
     };
-    Ok(Arc::new(VarveStore::new(db)))
+    Ok(Opened { store: Arc::new(VarveStore::new(db)), recording })
 }
 
 fn close(store: &VarveStore) -> Result<(), Failure> {
@@ -40,8 +58,9 @@ fn durability(d: varve::Durability) -> adapter::Durability {
     }
 }
 
-fn tpcc(out: Out, a: &args::Tpcc) -> Result<(), Failure> {
-    let store = open(out, &a.run)?;
+fn tpcc(out: Out, a: &args::Tpcc, trace: Option<&Path>) -> Result<(), Failure> {
+    let opened = open(out, &a.run, trace)?;
+    let store = opened.store.clone();
     if a.check_only {
         let consistent = check_tpcc(out, &store)?;
         if out.json {
@@ -59,7 +78,7 @@ fn tpcc(out: Out, a: &args::Tpcc) -> Result<(), Failure> {
         ..tpcc::Options::default()
     };
     let workload = Arc::new(tpcc::Tpcc::new(&*store, options)?);
-    let mut result = drive(out, &a.run, &store, &workload)?;
+    let mut result = drive(out, &a.run, &opened, &workload)?;
     drop(workload);
     if !a.no_check {
         result.consistent = Some(check_tpcc(out, &store)?);
@@ -110,7 +129,7 @@ fn check_tpcc(out: Out, store: &Arc<VarveStore>) -> Result<bool, Failure> {
     Ok(report.consistent())
 }
 
-fn ycsb(out: Out, a: &args::Ycsb) -> Result<(), Failure> {
+fn ycsb(out: Out, a: &args::Ycsb, trace: Option<&Path>) -> Result<(), Failure> {
     let letter: ycsb::Letter = a.workload.parse()?;
     let mut options = ycsb::Options::of(letter);
     options.durability = durability(a.run.durability);
@@ -124,12 +143,13 @@ fn ycsb(out: Out, a: &args::Ycsb) -> Result<(), Failure> {
             args::Distribution::Uniform => ycsb::Distribution::Uniform,
         };
     }
-    let store = open(out, &a.run)?;
+    let opened = open(out, &a.run, trace)?;
+    let store = opened.store.clone();
     let shape =
         ycsb::Shape { records: a.records, field_length: a.field_bytes, fields: a.fields, ..ycsb::Shape::default() };
     load_ycsb(out, a, shape, &store)?;
     let workload = Arc::new(ycsb::Ycsb::new(&*store, options)?);
-    let mut result = drive(out, &a.run, &store, &workload)?;
+    let mut result = drive(out, &a.run, &opened, &workload)?;
     drop(workload);
     if !a.no_check {
         let report = ycsb::check(&*store)?;
@@ -161,7 +181,7 @@ fn load_ycsb(out: Out, a: &args::Ycsb, shape: ycsb::Shape, store: &Arc<VarveStor
 fn drive<W: driver::Workload<VarveStore>>(
     out: Out,
     run: &args::Run,
-    store: &Arc<VarveStore>,
+    opened: &Opened,
     workload: &Arc<W>,
 ) -> Result<RunResult, Failure> {
     let options = RunOptions {
@@ -175,9 +195,18 @@ fn drive<W: driver::Workload<VarveStore>>(
         bar.set_position(i.at.as_secs());
         bar.set_message(format!("{:.0} tx/s, {} retries", i.per_second(), i.retries));
     };
-    let result = driver::run(store, workload, &options, each)?;
+    let io = |path: &Path, e: std::io::Error| Failure::Failed(format!("{}: {e}", path.display()));
+    if let Some((recorder, path)) = &opened.recording {
+        let page_size = opened.store.db().stats().page_size as u32;
+        recorder.start(path, page_size).map_err(|e| io(path, e))?;
+    }
+    let result = driver::run(&opened.store, workload, &options, each);
+    if let Some((recorder, path)) = &opened.recording {
+        let events = recorder.finish().map_err(|e| io(path, e))?;
+        out.note(format!("{events} events recorded in {}", path.display()));
+    }
     bar.finish_and_clear();
-    Ok(result)
+    Ok(result?)
 }
 
 fn print(out: Out, result: &RunResult) {

@@ -10,7 +10,9 @@ mod load;
 mod output;
 mod pool_args;
 mod probe;
+mod replay;
 mod text;
+mod traces;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -48,6 +50,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::TortureChild => crash::torture_child(),
         Command::Sim(a) => crash::sim(out, a),
         Command::Lab(a) => lab::run(out, &a.command),
+        Command::Trace(a) => traces::run(out, &a.command),
         Command::SimChild => crash::sim_child(),
     }
 }

@@ -11,7 +11,7 @@ pub struct PoolArgs {
     /// Preset of replacement, victim and cleaner: vanilla57 (default), vanilla, war, rw, lru-c, lru-c-pointer.
     #[arg(long = "pool", value_name = "PRESET")]
     pub preset: Option<String>,
-    /// Which page should leave: lru-midpoint, lru, clock, fifo, random.
+    /// Which page should leave: lru-midpoint, lru, clock, sieve, 2q, arc, s3-fifo, lirs, lru-2, gd2l, fifo, random.
     #[arg(long, value_name = "POLICY")]
     pub replacement: Option<String>,
     /// What a miss does about dirty victims: spf, spf56, war, rw, clean-first.

@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("serde_json", "pure text"),
     ("toml", "pure text"),
     ("hdrhistogram", "pure counting"),
+    ("zstd", "pure compression of bytes in memory or behind a reader; built without its threads"),
     ("libc", "system calls of FileDevice and of the runtime"),
     ("io-uring", "system calls of FileDevice"),
 ];

@@ -10,9 +10,11 @@
 //! - [`iomix`]: an Iometer-like load on a device;
 //! - [`models`]: a database's devices as models of profiles;
 //! - [`probe`]: measures devices and makes profiles of them;
+//! - [`replay`]: traces through the replacement policies;
 //! - [`sim`]: the crash simulation against a reference model;
 //! - [`torture`]: kills of a real process;
 //! - [`tpcc`]: TPC-C with its consistency conditions;
+//! - [`trace`]: trace formats, and recording;
 //! - [`ycsb`]: YCSB, workloads A to F.
 
 pub mod adapter;
@@ -26,9 +28,11 @@ pub mod host;
 pub mod iomix;
 pub mod models;
 pub mod probe;
+pub mod replay;
 pub mod sim;
 pub mod torture;
 pub mod tpcc;
+pub mod trace;
 pub mod ycsb;
 
 pub use error::{Error, Result};

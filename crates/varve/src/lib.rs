@@ -29,6 +29,7 @@ pub use crate::core::PageChangeStats;
 #[doc(hidden)]
 pub use btree::harness as tree_harness;
 pub use buffer::policy::{Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};
+pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
     CheckReport, Db, Devices, Durability, Figure, Keyspace, KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME,
     MIN_CACHE_BYTES, Options, PoolOptions, Stats, exists,

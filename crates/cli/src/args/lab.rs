@@ -1,5 +1,6 @@
 //! Arguments of `lab`.
 
+use super::replay::Replay;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -20,6 +21,8 @@ pub enum Command {
     List(List),
     /// Print the tables of results again.
     Report(Report),
+    /// Replay a trace through replacement policies: miss ratio by cache size.
+    Replay(Box<Replay>),
 }
 
 /// `lab run`

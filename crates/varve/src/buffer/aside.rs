@@ -67,7 +67,12 @@ pub(super) struct AsideWrite {
 
 impl AsideWrite {
     /// The request for the store.
-    pub(super) fn request(&self, why: WriteWhy) -> PageIo {
+    pub(super) fn request(&self, pool: &Pool, why: WriteWhy) -> PageIo {
+        if let Some(tracer) = &pool.tracer {
+            tracer.flush(self.id, why, &self.buf);
+            // The page is in no frame; what it will be compared with is what is read again.
+            tracer.forget(self.id);
+        }
         // SAFETY: the buffer is page_size long and aligned; it lives as long as `self`, which its owner keeps until the request
         // was waited for, and does not change while it is shared.
         unsafe { PageIo::write(self.id, self.keyspace, why, self.usage, self.buf.as_ptr(), None) }
@@ -368,7 +373,7 @@ impl Pool {
             return;
         }
         charge(Cost::IoSubmit, writes.len() as u64);
-        let mut ticket = self.store().submit(writes.iter().map(|w| w.request(why)).collect());
+        let mut ticket = self.store().submit(writes.iter().map(|w| w.request(self, why)).collect());
         self.counters.batch(writes.len());
         let results: Vec<_> = (0..writes.len()).map(|i| ticket.wait(i)).collect();
         charge(Cost::IoComplete, writes.len() as u64);

@@ -2,6 +2,7 @@
 
 use super::frame::Frame;
 use super::policy::{self, PolicyOptions};
+use super::trace::TraceHandle;
 use super::victim;
 use std::time::Duration;
 use varve_rt::atomic::AtomicU32;
@@ -33,6 +34,8 @@ pub struct PoolConfig {
     pub hit_buffer: usize,
     /// A miss that found no frame for this long fails: the pool is too small for what is pinned.
     pub frame_timeout: Duration,
+    /// Who is told of every access and flush; none: nobody.
+    pub trace: Option<TraceHandle>,
 }
 
 /// Background writing.
@@ -201,6 +204,7 @@ impl PoolConfig {
             staging_pages: (frames / 16).clamp(2, 256),
             hit_buffer: 64,
             frame_timeout: Duration::from_secs(20),
+            trace: None,
         }
     }
 

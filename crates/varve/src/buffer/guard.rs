@@ -7,6 +7,7 @@ use super::Pool;
 use super::frame::{DIRTY, Frame, REDIRTIED, STALE};
 use super::instance::Instance;
 use super::policy::Slot;
+use super::trace::TraceEvent;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
 use varve_volume::{Lsn, PageId, page};
@@ -195,6 +196,12 @@ impl<'a> PageWrite<'a> {
     /// holding the latch. Only log groups and recovery do that.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if let Some(tracer) = &self.at.pool.tracer
+            && !self.fresh
+            && !self.at.frame().is(DIRTY | STALE)
+        {
+            tracer.changing(self.id(), self.bytes());
+        }
         // SAFETY: self holds the exclusive latch, and `&mut self` makes this the only slice.
         unsafe { std::slice::from_raw_parts_mut(self.at.frame().data(), self.at.pool.page_size()) }
     }
@@ -269,6 +276,7 @@ impl<'a> PagePin<'a> {
         let at = self.0;
         let read = at.read();
         at.inst.hit(at.slot, at.id(), at.pool.counters());
+        at.pool.trace(TraceEvent::Read(at.id()));
         read
     }
 
@@ -278,6 +286,7 @@ impl<'a> PagePin<'a> {
         let at = self.0;
         let write = at.lock().into_write(false);
         at.inst.hit(at.slot, at.id(), at.pool.counters());
+        at.pool.trace(TraceEvent::Write(at.id()));
         write
     }
 

@@ -9,6 +9,7 @@ use super::frame::{MISSED, PREFETCHED, STALE};
 use super::guard::{Exclusive, FrameRef, PagePin, PageWrite};
 use super::instance::Instance;
 use super::policy::{Ask, Load};
+use super::trace::TraceEvent;
 use super::victim::{Owed, Taken};
 use crate::error::{Error, Result};
 use varve_device::DeviceError;
@@ -104,7 +105,7 @@ impl Pool {
     /// Submits a read and the write that made its frame free as one batch; waits for the read alone.
     fn read_with_write(&self, read: PageIo, owed: Owed<'_>) -> Result<CostClass, VolumeError> {
         charge(Cost::IoSubmit, 1);
-        let write = owed.write.request(WriteWhy::Replacement);
+        let write = owed.write.request(self, WriteWhy::Replacement);
         let mut ticket = self.store().submit(vec![read, write]);
         let result = ticket.wait(0);
         self.reap(ticket, 1, owed);
@@ -115,7 +116,7 @@ impl Pool {
     fn settle(&self, owed: Option<Owed<'_>>) {
         if let Some(owed) = owed {
             charge(Cost::IoSubmit, 1);
-            let ticket = self.store().submit(vec![owed.write.request(WriteWhy::Replacement)]);
+            let ticket = self.store().submit(vec![owed.write.request(self, WriteWhy::Replacement)]);
             self.reap(ticket, 0, owed);
         }
     }
@@ -131,6 +132,9 @@ impl Pool {
             Load::Prefetch => counters.prefetched.inc(),
         }
         inst.loaded(&mut inst.lock(), slot, held.at().id(), how, class);
+        if how == Load::Prefetch {
+            self.trace(TraceEvent::Prefetch(held.at().id()));
+        }
     }
 
     /// The page could not be read: its frame is free again.

@@ -28,6 +28,7 @@ mod prefetch;
 mod staging;
 mod stats;
 mod table;
+mod trace;
 pub mod victim;
 mod writer;
 
@@ -35,6 +36,7 @@ pub use config::{CleanerConfig, CleanerKind, PRESETS, PoolConfig, Preset, ReadAh
 pub use guard::{PagePin, PageRead, PageWrite};
 pub use pool::{LogAge, LogGate, Pool};
 pub use stats::{KINDS, KindStats, PoolStats};
+pub use trace::{TraceEvent, TraceHandle, TraceSink};
 
 #[allow(unused_imports)] // for the documentation above
 use varve_volume::PageStore;

@@ -11,6 +11,7 @@ use super::prefetch::Prefetcher;
 use super::staging::Staging;
 use super::stats::{Counters, PoolStats};
 use super::table;
+use super::trace::{TraceEvent, Tracer};
 use super::victim::{self, VictimStrategy};
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub struct Pool {
     pub(super) counters: Counters,
     pub(super) cleaners: Cleaners,
     pub(super) prefetcher: Prefetcher,
+    /// Boxed: it is there only in pools that are traced.
+    pub(super) tracer: Option<Box<Tracer>>,
     /// The page write error that latched the pool.
     failed: Mutex<Option<Error>>,
     /// The log cannot be forced any more, and why: only pages that it covers already can be written.
@@ -102,6 +105,7 @@ impl Pool {
             counters: Counters::default(),
             cleaners: Cleaners::new(),
             prefetcher: Prefetcher::new(&config.read_ahead),
+            tracer: config.trace.as_ref().map(|handle| Box::new(Tracer::new(handle))),
             failed: Mutex::new(None),
             log_failed: AtomicBool::new(false),
             log_failure: Mutex::new(None),
@@ -163,6 +167,7 @@ impl Pool {
             let Some(read) = self.at(inst, slot).read_while(id) else { continue };
             if inst.frame(slot).holds(id) {
                 inst.hit(slot, id, &self.counters);
+                self.trace(TraceEvent::Read(id));
                 return Some(read);
             }
         }
@@ -174,7 +179,16 @@ impl Pool {
     pub fn write_resident(&self, id: PageId) -> Option<PageWrite<'_>> {
         let held = self.latch_resident(id)?;
         held.at().inst.hit(held.at().slot, id, &self.counters);
+        self.trace(TraceEvent::Write(id));
         Some(held.into_write(false))
+    }
+
+    /// Tells the trace, if there is one.
+    #[inline]
+    pub(super) fn trace(&self, event: TraceEvent) {
+        if let Some(tracer) = &self.tracer {
+            tracer.event(event);
+        }
     }
 
     /// Takes the exclusive latch of a resident page.
@@ -246,6 +260,12 @@ impl Pool {
                 inst.withdraw(&mut lists, slot);
             }
             drop(lists);
+            if let Some(tracer) = &self.tracer {
+                tracer.forget(id);
+                if gone {
+                    tracer.event(TraceEvent::Discard(id));
+                }
+            }
             held.unlatch();
             if gone {
                 inst.free(slot);
@@ -288,9 +308,12 @@ impl Pool {
         if frame.pins.load(Acquire) != 0 || frame.is(WRITING | DIRTY) {
             return false;
         }
+        let id = at.id();
         inst.unlink(&mut lists, slot, Unlink::Discarded);
         inst.withdraw(&mut lists, slot);
         lists.free.push(slot);
+        drop(lists);
+        self.trace(TraceEvent::Discard(id));
         true
     }
 
@@ -311,6 +334,7 @@ impl Pool {
             if let Some(held) = self.latch_resident(id) {
                 let FrameRef { inst, slot, .. } = held.at();
                 inst.hit(slot, id, &self.counters);
+                self.trace(TraceEvent::Write(id));
                 if held.frame().is(DIRTY) {
                     // What was there before is given up, as by `discard`.
                     inst.undirty(&mut inst.lock(), slot);
@@ -320,6 +344,7 @@ impl Pool {
             if let Some(page) = self.empty_page(id)? {
                 charge(Cost::CopyByte, self.page_size() as u64);
                 self.counters.kind(0).created.inc();
+                self.trace(TraceEvent::Create(id));
                 return Ok(page);
             }
         }

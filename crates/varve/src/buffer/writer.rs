@@ -178,6 +178,9 @@ impl<'a> Writer<'a> {
         }
         charge(Cost::CopyByte, bytes.len() as u64);
         buf.copy_from_slice(bytes);
+        if let Some(tracer) = &self.pool.tracer {
+            tracer.flush(at.id(), self.why, &buf);
+        }
         frame.count_write();
         let (lsn, keyspace, usage) = (page::lsn(&buf), page::keyspace(&buf), frame.take_usage());
         Ok(Staged { at, id: at.id(), lsn, keyspace, usage, buf })
@@ -232,7 +235,7 @@ impl<'a> Writer<'a> {
     }
 
     fn written(&mut self, page: Staged<'a>, class: CostClass) {
-        let Staged { at, lsn, buf, .. } = page;
+        let Staged { at, lsn, buf, id, .. } = page;
         let FrameRef { pool, inst, slot } = at;
         let frame = at.frame();
         pool.staging.give(buf);
@@ -254,6 +257,9 @@ impl<'a> Writer<'a> {
             held.unlatch();
         }
         drop(lists);
+        if clean && let Some(tracer) = &pool.tracer {
+            tracer.forget(id);
+        }
         inst.writes_ended();
     }
 

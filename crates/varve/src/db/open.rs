@@ -194,6 +194,7 @@ fn pool_config(options: &Options, plan: &Plan) -> Result<PoolConfig> {
             config.victim = "spf";
         }
     }
+    config.trace = options.trace.clone();
     if options.pool.equal_memory {
         config = config.with_equal_memory();
     }

@@ -1,6 +1,7 @@
 //! What a user can choose: the layout when a database is created, and options each time it is opened.
 
 use super::pool_options::PoolOptions;
+use crate::buffer::TraceHandle;
 use crate::buffer::policy::PolicyOptions;
 use crate::core::Broken;
 use crate::error::{Error, Result};
@@ -83,6 +84,8 @@ pub struct Options {
     pub replacement: String,
     /// Options of the replacement policies; each takes what concerns it.
     pub policy: PolicyOptions,
+    /// Who is told of every page access and flush; none: nobody.
+    pub trace: Option<TraceHandle>,
     /// Background page writers.
     pub cleaners: bool,
     /// How the pool finds frames and writes pages.
@@ -109,6 +112,7 @@ impl Default for Options {
             pool_instances: 0,
             replacement: String::new(),
             policy: PolicyOptions::default(),
+            trace: None,
             cleaners: true,
             pool: PoolOptions::default(),
             direct_io: true,

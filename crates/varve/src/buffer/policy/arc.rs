@@ -112,6 +112,11 @@ impl Replacement for Arc {
         t1().take(excess).chain(self.t2.list().iter_cold()).chain(t1().skip(excess)).take(depth).all(visit);
     }
 
+    fn rewind(&mut self) {
+        self.t1.rewind();
+        self.t2.rewind();
+    }
+
     fn len(&self) -> usize {
         self.t1.len() + self.t2.len()
     }

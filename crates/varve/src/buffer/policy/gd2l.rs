@@ -272,6 +272,10 @@ impl Replacement for Gd2l {
         self.merged([SLOW, FAST].map(|c| self.classes[c].list.back())).take(depth).all(visit);
     }
 
+    fn rewind(&mut self) {
+        self.classes.iter_mut().for_each(|class| class.cursor.set(NIL));
+    }
+
     fn len(&self) -> usize {
         self.classes.iter().map(|c| c.list.len()).sum()
     }

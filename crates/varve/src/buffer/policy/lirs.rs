@@ -184,6 +184,10 @@ impl Replacement for Lirs {
         self.queue.list().iter_cold().chain(lir).take(depth).all(visit);
     }
 
+    fn rewind(&mut self) {
+        self.queue.rewind();
+    }
+
     fn len(&self) -> usize {
         self.queue.len() + self.lir_count
     }

@@ -317,6 +317,11 @@ impl Queue {
         self.list.remove(slot);
     }
 
+    /// The next resumed walk begins at the cold end.
+    pub fn rewind(&mut self) {
+        self.cursor = Cursor::default();
+    }
+
     /// As [`Cursor::walk`]; takes the pages examined off `ask.depth`.
     pub fn walk(&mut self, ask: &mut Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
         let mut examined = 0;

@@ -172,6 +172,10 @@ impl Replacement for Lru2 {
         pass(false).chain(pass(true)).take(depth).all(visit);
     }
 
+    fn rewind(&mut self) {
+        self.cursor = None;
+    }
+
     fn len(&self) -> usize {
         self.order.len()
     }

@@ -60,6 +60,10 @@ impl<P: Replacement> Replacement for Once<P> {
         self.policy.cursor()
     }
 
+    fn rewind(&mut self) {
+        self.policy.rewind();
+    }
+
     fn len(&self) -> usize {
         self.policy.len()
     }

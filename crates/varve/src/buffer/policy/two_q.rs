@@ -70,6 +70,11 @@ impl Replacement for TwoQ {
         a1in().take(excess).chain(self.am.list().iter_cold()).chain(a1in().skip(excess)).take(depth).all(visit);
     }
 
+    fn rewind(&mut self) {
+        self.a1in.rewind();
+        self.am.rewind();
+    }
+
     fn len(&self) -> usize {
         self.a1in.len() + self.am.len()
     }

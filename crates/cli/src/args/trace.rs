@@ -1,0 +1,45 @@
+//! Arguments of `trace`.
+
+use super::Workload;
+use super::replay::Input;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// `trace`
+#[derive(Debug, Args)]
+pub struct Trace {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What is done with traces.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Record the page references and flushes of a workload.
+    Record(Record),
+    /// Show what a trace holds.
+    Info(Input),
+    /// Write any trace in our compact format.
+    Convert(Convert),
+}
+
+/// `trace record`
+#[derive(Debug, Args)]
+pub struct Record {
+    /// File for the trace.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// What to run, with its options as for `bench`.
+    #[command(subcommand)]
+    pub workload: Workload,
+}
+
+/// `trace convert`
+#[derive(Debug, Args)]
+pub struct Convert {
+    #[command(flatten)]
+    pub input: Input,
+    /// File for the result.
+    pub out: PathBuf,
+}
