@@ -37,7 +37,7 @@ struct Entry<'c> {
 /// Buffers kept per thread so that small groups allocate nothing.
 static SCRATCH: Local<std::cell::RefCell<Vec<Vec<u8>>>> = Local::new(|| std::cell::RefCell::new(Vec::new()));
 
-const SCRATCH_KEPT: usize = 8;
+const SCRATCH_KEPT: usize = 32;
 const SCRATCH_BYTES: usize = 256 * 1024;
 
 fn scratch() -> Vec<u8> {

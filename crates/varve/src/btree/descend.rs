@@ -1,9 +1,9 @@
 //! Finding nodes: latch coupling from the root down.
 
+use super::Tree;
 use super::leaf::{KIND_INNER, KIND_LEAF};
 use super::node::*;
 use super::scan::ReadAhead;
-use super::{Tree, fetch};
 use crate::buffer::{PagePin, PageRead, PageWrite};
 use crate::error::Result;
 use varve_rt::{Cost, charge};
@@ -129,13 +129,12 @@ impl Tree {
                     }
                     (self.child(page.id(), &node, target)?, node.level() - 1)
                 };
+                if next == 0 {
+                    // Its slots, before its header says how many there are.
+                    self.core.pool.expect_bytes(child, 1088);
+                }
                 match self.core.pool.read_resident(child) {
-                    Some(p) => {
-                        page = p;
-                        if next == 0 {
-                            fetch::slots(page.bytes());
-                        }
-                    }
+                    Some(p) => page = p,
                     None => {
                         let from = page.id();
                         drop(page);

@@ -12,9 +12,3 @@ pub(super) fn ahead(bytes: &[u8], at: usize) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (bytes, at);
 }
-
-/// Begins to load a leaf's slots, before its header says how many there are: the first kilobyte.
-#[inline(always)]
-pub(super) fn slots(bytes: &[u8]) {
-    (64..1088).step_by(64).for_each(|at| ahead(bytes, at));
-}

@@ -88,6 +88,29 @@ pub(crate) fn tail(suffix: &[u8]) -> &[u8] {
     suffix.get(4..).unwrap_or(&[])
 }
 
+/// The first eight bytes as a number that compares as they do; missing bytes count as zero.
+#[inline]
+fn word(b: &[u8]) -> u64 {
+    let four = |at: usize| u64::from(u32::from_be_bytes(b[at..at + 4].try_into().expect("four bytes")));
+    match b.len() {
+        8.. => u64::from_be_bytes(b[..8].try_into().expect("eight bytes")),
+        // The two fours overlap in bytes that both have.
+        len @ 4..8 => four(0) << 32 | four(len - 4) << (8 * (8 - len)),
+        len => (0..len).fold(0, |w, i| w | u64::from(b[i]) << (56 - 8 * i)),
+    }
+}
+
+/// Compares as slices do; keys' tails are short, and a call would take longer than the comparison.
+#[inline]
+fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    match word(a).cmp(&word(b)) {
+        Ordering::Equal if a.len() > 8 && b.len() > 8 => a[8..].cmp(&b[8..]),
+        // Where one ends and the other has zeros, the longer one is greater.
+        Ordering::Equal => a.len().cmp(&b.len()),
+        order => order,
+    }
+}
+
 /// Length of what two keys share at their beginning.
 pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
@@ -263,7 +286,7 @@ impl<'a> Node<'a> {
     /// Compares slot `i`'s key with a suffix of the same head.
     #[inline]
     fn compare_tail(&self, i: usize, suffix: &[u8]) -> Result<Ordering, Damage> {
-        Ok(self.tail(i)?.cmp(tail(suffix)).then(self.suffix_len(i).cmp(&suffix.len())))
+        Ok(compare(self.tail(i)?, tail(suffix)).then(self.suffix_len(i).cmp(&suffix.len())))
     }
 
     /// The first slot whose key is at or after `key`, and whether it is `key`.
@@ -319,14 +342,8 @@ impl<'a> Node<'a> {
     /// Continues a search among the slots from `from` on that have the head `h`.
     #[cold]
     fn search_ties(&self, from: usize, h: u32, suffix: &[u8]) -> Result<(usize, bool), Damage> {
-        let (mut lo, mut hi) = (from, from);
-        let mut step = 1; // gallop to the end of the ties, then bisect
-        while hi < self.count() && slot_head(&self.slots[hi]) == h && self.compare_tail(hi, suffix)? == Ordering::Less {
-            lo = hi + 1;
-            hi += step;
-            step *= 2;
-        }
-        hi = hi.min(self.count());
+        // Bisects up to the first greater head.
+        let (mut lo, mut hi) = (from, h.checked_add(1).map_or(self.count(), |h| self.lower_bound(h)));
         while lo < hi {
             let mid = lo + (hi - lo) / 2;
             let order = match slot_head(&self.slots[mid]).cmp(&h) {

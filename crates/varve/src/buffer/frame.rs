@@ -53,6 +53,19 @@ fn patiently(still: impl Fn() -> bool, lock_for: impl Fn(Duration) -> bool) -> b
     }
 }
 
+/// Begins to load `bytes` bytes at an address into the processor's cache: a hint. The bytes are not read.
+#[inline(always)]
+pub(super) fn fetch(address: usize, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..bytes).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing that the program could observe and faults on no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address + at)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (address, bytes);
+}
+
 /// A shared/exclusive latch without data of its own.
 pub(super) struct Latch(RwLock<()>);
 

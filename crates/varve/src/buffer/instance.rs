@@ -36,6 +36,8 @@ pub(super) struct Lists {
 }
 
 pub(super) struct Instance {
+    /// Address of the first frame's page; those of the others follow.
+    pages: usize,
     pub(super) frames: Box<[Frame]>,
     pub(super) table: PageTable,
     lists: Mutex<Lists>,
@@ -55,6 +57,8 @@ impl Instance {
         cleaner: Arc<Event>,
         data: impl ExactSizeIterator<Item = *mut u8>,
     ) -> Instance {
+        let mut data = data.peekable();
+        let pages = data.peek().map_or(0, |p| p.addr());
         let mut frames = Vec::with_capacity(data.len());
         varve_device::prefer_huge_pages(frames.as_ptr(), data.len() * size_of::<Frame>());
         frames.extend(data.map(Frame::new));
@@ -74,6 +78,7 @@ impl Instance {
         let at_once = varve_rt::in_simulation() && !varve_rt::sim::costs_modelled();
         let (stripes, entries) = if at_once { (1, 1) } else { (HIT_STRIPES, config.hit_buffer) };
         Instance {
+            pages,
             table: PageTable::new(count),
             frames,
             lists: Mutex::new(lists),
@@ -146,6 +151,12 @@ impl Instance {
                 return;
             }
         }
+    }
+
+    /// Where a slot's page lies, without a look at its frame.
+    #[inline]
+    pub(super) fn address(&self, slot: Slot, page_size: usize) -> usize {
+        self.pages + slot as usize * page_size
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 
 use super::cleaner::{Cleaners, Reaper};
 use super::config::{CleanerKind, PoolConfig};
-use super::frame::{Arena, DIRTY, STALE, WRITING};
+use super::frame::{self, Arena, DIRTY, STALE, WRITING};
 use super::guard::{Exclusive, FrameRef, PagePin, PageRead, PageWrite};
 use super::instance::Instance;
 use super::policy::{Slot, Unlink};
@@ -172,6 +172,16 @@ impl Pool {
             }
         }
         None
+    }
+
+    /// Begins to load the first `bytes` bytes of the page into the processor's cache, if the page table's first look finds it:
+    /// while the frame's latch is taken they come in. A hint without any effect on results.
+    #[inline]
+    pub fn expect_bytes(&self, id: PageId, bytes: usize) {
+        let inst = self.instance(id);
+        if let Some(slot) = inst.table.first(id) {
+            frame::fetch(inst.address(slot, self.page_size()), bytes);
+        }
     }
 
     /// Latches the page exclusively if it is resident. Waits for the latch only.

@@ -44,6 +44,13 @@ impl PageTable {
         self.walk(frames, id, MAX_STEPS)
     }
 
+    /// The frame that a lookup of `id` looks at first, which is most often its own; the frame itself is not touched.
+    #[inline]
+    pub(super) fn first(&self, id: PageId) -> Option<Slot> {
+        let slot = self.head(id).load(Acquire);
+        (slot != NIL).then_some(slot)
+    }
+
     /// The frame that holds `id`. Under the instance's lock.
     pub(super) fn find(&self, frames: &[Frame], id: PageId) -> Option<Slot> {
         self.walk(frames, id, usize::MAX)

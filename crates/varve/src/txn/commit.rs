@@ -34,6 +34,8 @@ pub(super) struct Op<'a> {
     pub key: &'a [u8],
     /// `None`: delete.
     pub value: Option<&'a [u8]>,
+    /// A leaf that covered the key a while ago.
+    pub leaf: Option<PageId>,
 }
 
 impl Op<'_> {
@@ -188,10 +190,20 @@ impl<'a> Run<'a> {
         Ok(leaves)
     }
 
+    /// The leaf that covers a write's key: by descent, unless it is still the one that the transaction read. (A page that left
+    /// the tree was wiped, so one that covers the key is the one.)
+    fn leaf(&self, op: &Op<'a>) -> Result<PageRead<'a>> {
+        let read = op.leaf.and_then(|id| self.core.pool.read_resident(id));
+        match read.filter(|page| leaf::covers(page.bytes(), op.tree.keyspace(), op.key)) {
+            Some(page) => Ok(page),
+            None => op.tree.leaf(op.key),
+        }
+    }
+
     fn pin_leaf(&self, at: usize) -> Result<Leaf<'a>> {
         let tree = self.ops[at].tree;
         let covered = {
-            let page = tree.leaf(self.ops[at].key)?;
+            let page = self.leaf(&self.ops[at])?;
             let covered = self.covered(&page, at)?;
             if let Look::Fits(long) = self.look(page.bytes(), page.id(), at..at + covered)? {
                 return Ok(Leaf { pin: page.pin(), ops: at..at + covered, seen: Some((page.lsn(), long)) });

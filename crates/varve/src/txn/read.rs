@@ -3,7 +3,7 @@
 use crate::btree::{OverflowRef, Tree, ValueRef, corrupt, overflow};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use varve_volume::Lsn;
+use varve_volume::{Lsn, PageId};
 
 enum Found<R> {
     Done(R),
@@ -14,10 +14,21 @@ enum Found<R> {
 /// the key is fine: a long value that is replaced meanwhile is read again.
 #[inline]
 pub(super) fn read<R>(core: &Core, tree: &Tree, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn)> {
+    read_at(core, tree, key, f).map(|(result, lsn, _)| (result, lsn))
+}
+
+/// As [`read`]; also says which leaf covers the key.
+#[inline]
+pub(super) fn read_at<R>(
+    core: &Core,
+    tree: &Tree,
+    key: &[u8],
+    f: impl FnOnce(Option<&[u8]>) -> R,
+) -> Result<(R, Lsn, PageId)> {
     let mut f = Some(f);
     let mut failed: Option<(OverflowRef, Error)> = None;
     loop {
-        let (found, lsn) = tree.with_leaf(key, |leaf| {
+        let (found, lsn, page) = tree.with_leaf(key, |leaf| {
             let found = leaf.find(key).map_err(|d| corrupt(leaf.id(), tree.keyspace(), d))?;
             let mut done = |value| Found::Done((f.take().expect("called once"))(value));
             let found = match found {
@@ -25,10 +36,10 @@ pub(super) fn read<R>(core: &Core, tree: &Tree, key: &[u8], f: impl FnOnce(Optio
                 Some(ValueRef::Inline(value)) => done(Some(value)),
                 Some(ValueRef::Overflow(long)) => Found::Long(long),
             };
-            Ok::<_, Error>((found, leaf.lsn()))
+            Ok::<_, Error>((found, leaf.lsn(), leaf.id()))
         })??;
         let long = match found {
-            Found::Done(result) => return Ok((result, lsn)),
+            Found::Done(result) => return Ok((result, lsn, page)),
             Found::Long(long) => long,
         };
         // A value that was replaced under us fails to read; whether it was, the leaf shows.
@@ -38,7 +49,7 @@ pub(super) fn read<R>(core: &Core, tree: &Tree, key: &[u8], f: impl FnOnce(Optio
         }
         let mut value = Vec::new();
         match overflow::read(core, tree.keyspace(), &long, 0..long.len, &mut value) {
-            Ok(()) => return Ok(((f.take().expect("called once"))(Some(&value)), lsn)),
+            Ok(()) => return Ok(((f.take().expect("called once"))(Some(&value)), lsn, page)),
             Err(error) => failed = Some((long, error)),
         }
     }

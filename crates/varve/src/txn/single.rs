@@ -104,7 +104,7 @@ impl Keyspace {
             }
         };
         let stripe = lock.id();
-        let short = Short { manager, op: Op { tree, key, value }, durability, stripe, tell };
+        let short = Short { manager, op: Op { tree, key, value, leaf: None }, durability, stripe, tell };
         let (end, existed, saw, shrunk) = match short.run()? {
             ShortEnd::Done { end, existed, read, shrunk } => (end, existed, read, shrunk),
             ShortEnd::Long => {
@@ -112,7 +112,7 @@ impl Keyspace {
                     Some(_) => (true, 0),
                     None => read(&manager.core, tree, key, |value| value.is_some())?,
                 };
-                let done = commit::run(manager, &[Op { tree, key, value }], durability, stripe, tell)?;
+                let done = commit::run(manager, &[Op { tree, key, value, leaf: None }], durability, stripe, tell)?;
                 (done.end, existed, saw, !done.shrunk.is_empty())
             }
         };

@@ -8,7 +8,7 @@ use super::cursor::{Cursor, Overlay};
 use super::key::{Bounds, KeyBuf, is_possible};
 use super::lock::{LockSet, Mode};
 use super::range::KeyRange;
-use super::read::read;
+use super::read::{read, read_at};
 use super::retry::TxOptions;
 use super::scan::Scan;
 use super::snapshot::Snapshot;
@@ -173,8 +173,11 @@ impl Transaction {
         if let Some(pending) = self.writes.get(keyspace.id(), key) {
             return Ok(f(pending.as_deref()));
         }
-        let (result, lsn) = read(&self.db.core, keyspace.tree(), key, f)?;
+        let (result, lsn, leaf) = read_at(&self.db.core, keyspace.tree(), key, f)?;
         self.saw(lsn)?;
+        if mode == Mode::Exclusive {
+            self.writes.note_leaf(keyspace.id(), key, leaf);
+        }
         Ok(result)
     }
 
@@ -430,7 +433,7 @@ impl Transaction {
         for space in self.writes.spaces() {
             space.keyspace.live()?;
             let tree = space.keyspace.tree();
-            ops.extend(space.map.iter().map(|(key, write)| Op { tree, key, value: write.as_deref() }));
+            ops.extend(space.map.iter().map(|(key, p)| Op { tree, key, value: p.write.as_deref(), leaf: p.leaf }));
         }
         let done = commit::run(&self.db.txns, &ops, self.durability, stripe, self.tell.as_deref())?;
         self.locks.release();

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use varve_volume::KeyspaceId;
+use varve_volume::{KeyspaceId, PageId};
 
 /// Bytes that each transaction has without a charge.
 const FREE: u64 = 2048;
@@ -20,17 +20,24 @@ const BLOCK: u64 = 16 * 1024;
 /// A pending write: the new value, or `None` for a deletion.
 pub(super) type Write = Option<Box<[u8]>>;
 
+/// A pending write, and where it will go.
+pub(super) struct Pending {
+    pub write: Write,
+    /// The leaf that covered the key when the transaction read it for the write: a hint.
+    pub leaf: Option<PageId>,
+}
+
 /// Writes to one keyspace.
 pub(super) struct SpaceWrites {
     pub keyspace: Keyspace,
-    pub map: BTreeMap<KeyBuf, Write>,
+    pub map: BTreeMap<KeyBuf, Pending>,
 }
 
 struct Undo {
     space: usize,
     key: KeyBuf,
     /// What the write replaced: `None` when the key was not in the write set.
-    old: Option<Write>,
+    old: Option<Pending>,
 }
 
 /// A point to which a transaction can be rolled back. Made by [`crate::Transaction::savepoint`].
@@ -45,6 +52,8 @@ pub(super) struct WriteSet {
     budget: Arc<Budget>,
     spaces: Vec<SpaceWrites>,
     undo: Vec<Undo>,
+    /// Leaves of keys read for a write, one per keyspace.
+    found: Vec<(KeyspaceId, KeyBuf, PageId)>,
     /// Serial number and length of `undo` of each savepoint, oldest first.
     marks: Vec<(u64, usize)>,
     serial: u64,
@@ -53,13 +62,22 @@ pub(super) struct WriteSet {
 }
 
 fn cost(key: &[u8], value: Option<&[u8]>) -> u64 {
-    let map = (size_of::<KeyBuf>() + size_of::<Write>()) * 3 / 2;
+    let map = (size_of::<KeyBuf>() + size_of::<Pending>()) * 3 / 2;
     (map + KeyBuf::heap_bytes_of(key) + value.map_or(0, <[u8]>::len)) as u64
 }
 
 impl WriteSet {
     pub fn new(budget: Arc<Budget>) -> WriteSet {
-        WriteSet { budget, spaces: Vec::new(), undo: Vec::new(), marks: Vec::new(), serial: 0, bytes: 0, charged: 0 }
+        WriteSet {
+            budget,
+            spaces: Vec::new(),
+            undo: Vec::new(),
+            found: Vec::new(),
+            marks: Vec::new(),
+            serial: 0,
+            bytes: 0,
+            charged: 0,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -88,7 +106,7 @@ impl WriteSet {
         if self.spaces.is_empty() {
             return None;
         }
-        self.space(id)?.map.get(key)
+        self.space(id)?.map.get(key).map(|pending| &pending.write)
     }
 
     /// Whether the keyspace has pending writes.
@@ -99,7 +117,17 @@ impl WriteSet {
     /// The pending writes of a range, in key order.
     pub fn range(&self, id: KeyspaceId, range: Bounds<'_>) -> impl DoubleEndedIterator<Item = (&[u8], &Write)> {
         let map = self.space(id).map(|s| s.map.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>(range));
-        map.into_iter().flatten().map(|(key, write)| (&**key, write))
+        map.into_iter().flatten().map(|(key, pending)| (&**key, &pending.write))
+    }
+
+    /// Notes which leaf covered a key that will probably be written; the last one of each keyspace is remembered.
+    #[inline]
+    pub fn note_leaf(&mut self, id: KeyspaceId, key: &[u8], leaf: PageId) {
+        let found = (id, KeyBuf::new(key), leaf);
+        match self.found.iter_mut().find(|f| f.0 == id) {
+            Some(place) => *place = found,
+            None => self.found.push(found),
+        }
     }
 
     /// Adds a write, in place of an earlier one of the same key.
@@ -120,11 +148,13 @@ impl WriteSet {
             self.spaces.push(SpaceWrites { keyspace: keyspace.clone(), map: BTreeMap::new() });
             self.spaces.len() - 1
         });
-        let old = self.spaces[at].map.insert(KeyBuf::new(key), write);
+        let found = self.found.iter().find(|f| f.0 == keyspace.id()).filter(|f| *f.1 == *key);
+        let pending = Pending { write, leaf: found.map(|f| f.2) };
+        let old = self.spaces[at].map.insert(KeyBuf::new(key), pending);
         if !self.marks.is_empty() {
             self.undo.push(Undo { space: at, key: KeyBuf::new(key), old });
         } else if let Some(old) = old {
-            self.bytes -= cost(key, old.as_deref());
+            self.bytes -= cost(key, old.write.as_deref());
         }
         Ok(())
     }
@@ -163,7 +193,7 @@ impl WriteSet {
         for Undo { space, key, old } in self.undo.drain(mark..).rev() {
             let map = &mut self.spaces[space].map;
             let undone = map.get(&key).expect("an undone write is in the write set");
-            self.bytes = self.bytes.saturating_sub(cost(&key, undone.as_deref()) + size_of::<Undo>() as u64);
+            self.bytes = self.bytes.saturating_sub(cost(&key, undone.write.as_deref()) + size_of::<Undo>() as u64);
             match old {
                 Some(old) => drop(map.insert(key, old)),
                 None => drop(map.remove(&key)),
