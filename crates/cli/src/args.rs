@@ -239,7 +239,8 @@ pub struct Load {
     /// The first CSV line holds column names.
     #[arg(long)]
     pub header: bool,
-    /// Rows per transaction.
+    /// Rows per transaction. (Rows in key order into a keyspace without rows are not loaded by transactions: they
+    /// appear together, at the end.)
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub batch: u64,
     #[command(flatten)]

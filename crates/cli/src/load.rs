@@ -1,4 +1,8 @@
-//! `load`: rows from standard input, in batches; each batch is one transaction.
+//! `load`: rows from standard input.
+//!
+//! Rows of a keyspace that is not there or empty are bulk loaded for as long as their keys ascend: they appear together, at
+//! the end. From the first key that does not ascend on, and for keyspaces with rows, rows are written in batches, each of
+//! which is one transaction.
 
 use crate::args::{self, LoadFormat};
 use crate::output::{Failure, Out};
@@ -6,12 +10,31 @@ use crate::text;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::BufRead;
-use varve::{Db, Keyspace, Layout};
+use varve::{BulkLoad, Db, Keyspace, Layout};
 
 struct Row {
     keyspace: Option<String>,
     key: Vec<u8>,
     value: Vec<u8>,
+}
+
+/// How rows get into a keyspace.
+enum Way {
+    /// In order so far; the last key.
+    Bulk(BulkLoad, Vec<u8>),
+    Transactions(Keyspace),
+}
+
+struct Loader<'a> {
+    db: &'a Db,
+    out: Out,
+    default: &'a str,
+    ways: BTreeMap<String, Way>,
+    /// Rows for transactions.
+    batch: Vec<Row>,
+    batch_rows: u64,
+    /// Rows written, or taken by bulk loads.
+    rows: u64,
 }
 
 pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
@@ -21,22 +44,27 @@ pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
     } else {
         Db::create(&a.place.dir, &Layout::default(), options)?
     };
-    let mut keyspaces = BTreeMap::new();
-    let mut batch = Vec::new();
-    let mut rows = 0u64;
     let progress = out.progress("rows", 0);
+    let mut loader = Loader {
+        db: &db,
+        out,
+        default: &a.keyspace,
+        ways: BTreeMap::new(),
+        batch: Vec::new(),
+        batch_rows: a.batch,
+        rows: 0,
+    };
     let result = each_row(a, |row| {
-        batch.push(row);
-        if batch.len() as u64 >= a.batch {
-            rows += write(&db, &mut keyspaces, &a.keyspace, &mut batch)?;
-            progress.set_position(rows);
+        loader.take(row)?;
+        if loader.rows.is_multiple_of(1000) {
+            progress.set_position(loader.rows);
         }
         Ok(())
     });
     // What came before a bad row is kept and said, so that the load can go on from there.
-    let last = write(&db, &mut keyspaces, &a.keyspace, &mut batch);
+    let finished = loader.finish();
     progress.finish_and_clear();
-    rows += last?;
+    let rows = finished?;
     db.close()?;
     if let Err(failure) = result {
         out.note(format!("{rows} rows before the failure were loaded"));
@@ -50,38 +78,84 @@ pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
     Ok(())
 }
 
-fn write(
-    db: &Db,
-    keyspaces: &mut BTreeMap<String, Keyspace>,
-    default: &str,
-    batch: &mut Vec<Row>,
-) -> Result<u64, Failure> {
-    for row in batch.iter() {
-        let name = row.keyspace.as_deref().unwrap_or(default);
-        if !keyspaces.contains_key(name) {
-            keyspaces.insert(name.to_string(), db.keyspace_or_create(name)?);
+/// Begins with a keyspace: a bulk load if there is nothing in it.
+fn begin(db: &Db, name: &str) -> varve::Result<Way> {
+    match db.keyspace(name) {
+        Ok(keyspace) => {
+            if db.snapshot()?.scan(&keyspace, ..)?.next_row()?.is_some() {
+                return Ok(Way::Transactions(keyspace));
+            }
+            // The database is ours alone: nobody misses an empty keyspace meanwhile.
+            drop(keyspace);
+            db.drop_keyspace(name)?;
         }
+        Err(varve::Error::NoSuchKeyspace(_)) => {}
+        Err(e) => return Err(e),
     }
-    put_all(db, keyspaces, default, batch)?;
-    let n = batch.len() as u64;
-    batch.clear();
-    Ok(n)
+    Ok(Way::Bulk(db.bulk_load(name)?, Vec::new()))
+}
+
+impl Loader<'_> {
+    fn take(&mut self, row: Row) -> Result<(), Failure> {
+        let name = row.keyspace.as_deref().unwrap_or(self.default);
+        if !self.ways.contains_key(name) {
+            self.ways.insert(name.to_string(), begin(self.db, name)?);
+        }
+        let way = self.ways.get_mut(name).expect("put in above");
+        if let Way::Bulk(load, last) = way
+            && (load.rows() == 0 || *last < row.key)
+        {
+            load.push(&row.key, &row.value)?;
+            *last = row.key;
+            self.rows += 1;
+            return Ok(());
+        }
+        if let Some((name, Way::Bulk(load, _))) = self.ways.remove_entry(name) {
+            let n = load.rows();
+            let keyspace = load.finish()?;
+            self.out
+                .note(format!("{name}: the keys ascend for {n} rows; what follows is loaded by transactions, slower"));
+            self.ways.insert(name, Way::Transactions(keyspace));
+        }
+        self.batch.push(row);
+        if self.batch.len() as u64 >= self.batch_rows { self.write() } else { Ok(()) }
+    }
+
+    /// Writes the rows that wait for a transaction.
+    fn write(&mut self) -> Result<(), Failure> {
+        put_all(self.db, &self.ways, self.default, &self.batch)?;
+        self.rows += self.batch.len() as u64;
+        self.batch.clear();
+        Ok(())
+    }
+
+    /// Makes everything appear that was taken; returns how many rows that are.
+    fn finish(mut self) -> Result<u64, Failure> {
+        self.write()?;
+        for way in std::mem::take(&mut self.ways).into_values() {
+            if let Way::Bulk(load, _) = way {
+                load.finish()?;
+            }
+        }
+        Ok(self.rows)
+    }
 }
 
 /// Writes the rows in one transaction, or in halves when they are too large for one.
-fn put_all(db: &Db, keyspaces: &BTreeMap<String, Keyspace>, default: &str, rows: &[Row]) -> varve::Result<()> {
+fn put_all(db: &Db, ways: &BTreeMap<String, Way>, default: &str, rows: &[Row]) -> varve::Result<()> {
     let result = db.transact(|tx| {
         for row in rows {
             let name = row.keyspace.as_deref().unwrap_or(default);
-            tx.put(&keyspaces[name], &row.key, &row.value)?;
+            let Way::Transactions(keyspace) = &ways[name] else { unreachable!("a bulk load takes its rows at once") };
+            tx.put(keyspace, &row.key, &row.value)?;
         }
         Ok(())
     });
     match result {
         Err(varve::Error::TransactionTooLarge { .. } | varve::Error::OverBudget { .. }) if rows.len() > 1 => {
             let (a, b) = rows.split_at(rows.len() / 2);
-            put_all(db, keyspaces, default, a)?;
-            put_all(db, keyspaces, default, b)
+            put_all(db, ways, default, a)?;
+            put_all(db, ways, default, b)
         }
         other => other,
     }

@@ -96,6 +96,29 @@ fn what_is_dumped_can_be_loaded() {
 }
 
 #[test]
+fn rows_out_of_order_and_keyspaces_with_rows_are_loaded_all_the_same() {
+    let place = Place::new("orders");
+    let dir = place.path().to_str().unwrap();
+    // Ascending, then not, a key twice, and a second keyspace in between.
+    let row = |ks: &str, k: u32, v: u32| format!("{{\"keyspace\":\"{ks}\",\"key\":\"{k:05}\",\"value\":\"{v}\"}}\n");
+    let mut rows = String::new();
+    (0..3000).for_each(|k| rows += &row("a", 2 * k, k));
+    (0..3000).for_each(|k| rows += &(row("b", k, 7) + &row("a", 6000 - k, k)));
+    rows += &row("a", 1, 9);
+    let said = String::from_utf8(varve(&["load", dir], Some(&rows)).stderr).unwrap();
+    assert!(said.contains("a: the keys ascend for 3001 rows") && !said.contains("b:"), "{said}");
+    assert_eq!(ok(&["scan", dir, "a", "--count"], None), "4502\n");
+    assert_eq!(ok(&["scan", dir, "b", "--count"], None), "3000\n");
+    assert_eq!(ok(&["get", dir, "a", "05998"], None), "2\n", "the later row of a key counts");
+    assert_eq!(ok(&["get", dir, "a", "00010"], None), "5\n");
+    // Into what is there: nothing of it is lost.
+    ok(&["load", dir, "--keyspace", "b"], Some("{\"key\":\"x\",\"value\":\"1\"}\n"));
+    assert_eq!(ok(&["scan", dir, "b", "--count"], None), "3001\n");
+    ok(&["delete", dir, "b", "x"], None);
+    assert!(ok(&["check", dir], None).contains("no damage found"));
+}
+
+#[test]
 fn bad_input_is_named_and_loses_nothing() {
     let place = Place::new("bad");
     let dir = place.path().to_str().unwrap();

@@ -18,15 +18,41 @@ use varve_volume::page;
 /// Pages that a group links at most, unless a single leaf has longer values.
 const BATCH_PAGES: usize = 32;
 
-/// An entry on its way into a leaf.
-struct Entry {
-    key: Vec<u8>,
-    value: Vec<u8>,
+/// Entries on their way into a leaf, in one piece of memory.
+#[derive(Default)]
+struct Rows {
+    bytes: Vec<u8>,
+    /// Where each begins, and the lengths of its key and value.
+    at: Vec<(usize, usize, usize)>,
+}
+
+impl Rows {
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.at.push((self.bytes.len(), key.len(), value.len()));
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+    }
+
+    fn len(&self) -> usize {
+        self.at.len()
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> {
+        self.at.iter().map(|&(at, key, value)| self.bytes[at..at + key + value].split_at(key))
+    }
+
+    fn first_key(&self) -> Option<&[u8]> {
+        self.iter().next().map(|row| row.0)
+    }
+
+    fn last_key(&self) -> Option<&[u8]> {
+        self.iter().next_back().map(|row| row.0)
+    }
 }
 
 /// A leaf to be linked.
 struct Leaf {
-    entries: Vec<Entry>,
+    rows: Rows,
     /// Low fence of what follows.
     high: Vec<u8>,
     /// Pages that it takes, long values included.
@@ -34,11 +60,11 @@ struct Leaf {
 }
 
 /// Loads ascending entries into a tree. Nobody else may write to the keyspace meanwhile; readers see batch after batch.
-pub(crate) struct BulkLoad<'t> {
-    tree: &'t Tree,
+pub(crate) struct BulkLoad {
+    tree: Tree,
     /// Bytes that a leaf is filled with.
     fill: usize,
-    open: Vec<Entry>,
+    open: Rows,
     /// Bytes of the open leaf's cells as if nothing was compressed.
     bytes: usize,
     /// Low fence of the open leaf.
@@ -49,14 +75,15 @@ pub(crate) struct BulkLoad<'t> {
 
 impl Tree {
     /// Begins a bulk load of keys above all that the tree holds. Leaves are filled to `fill` (0.5 to 1.0 of a page).
-    pub(crate) fn bulk_load(&self, fill: f64) -> BulkLoad<'_> {
+    pub(crate) fn bulk_load(&self, fill: f64) -> BulkLoad {
         let body = self.usable() + HEADER - SLOTS;
         let fill = (body as f64 * fill.clamp(0.5, 1.0)) as usize;
-        BulkLoad { tree: self, fill, open: Vec::new(), bytes: 0, low: Vec::new(), ready: Vec::new(), begun: false }
+        let tree = self.clone();
+        BulkLoad { tree, fill, open: Rows::default(), bytes: 0, low: Vec::new(), ready: Vec::new(), begun: false }
     }
 }
 
-impl BulkLoad<'_> {
+impl BulkLoad {
     /// Takes the next entry. Fails when its key is not above the one before (or those in the tree), or too long; what was loaded before stays.
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let max = self.tree.max_key();
@@ -66,27 +93,25 @@ impl BulkLoad<'_> {
         if !self.begun {
             self.begin(key)?;
         }
-        if let Some(last) = self.open.last()
-            && last.key.as_slice() >= key
-        {
+        if self.open.last_key().is_some_and(|last| last >= key) {
             return Err(Error::Invalid("a bulk load needs keys in ascending order, each once".into()));
         }
         let size = SLOT + key.len() + 2 + self.inline_len(key, value);
         // What all keys up to this one share with the low fence will be stored once.
         let saved = common(&self.low, key) * (self.open.len() + 1);
         let fences = self.low.len() + key.len();
-        if !self.open.is_empty() && (self.bytes + size + fences).saturating_sub(saved) > self.fill {
+        if self.open.len() > 0 && (self.bytes + size + fences).saturating_sub(saved) > self.fill {
             self.close(key)?;
         }
         self.bytes += size;
-        self.open.push(Entry { key: key.to_vec(), value: value.to_vec() });
+        self.open.push(key, value);
         Ok(())
     }
 
     /// Links what is left. Without it, the last entries are not in the tree.
     pub(crate) fn finish(mut self) -> Result<()> {
-        let Some(last) = self.open.last() else { return self.link() };
-        let tail = last.key.clone();
+        let Some(last) = self.open.last_key() else { return self.link() };
+        let tail = last.to_vec();
         // The shortest key above the last one.
         let beyond = [tail.as_slice(), &[0]].concat();
         let beyond = if beyond.len() > self.tree.max_key() { successor(&tail) } else { Some(beyond) };
@@ -131,20 +156,19 @@ impl BulkLoad<'_> {
 
     /// Ends the open leaf; `next` is the key that comes after it.
     fn close(&mut self, next: &[u8]) -> Result<()> {
-        let entries = std::mem::take(&mut self.open);
-        let high = split::separator(&entries.last().expect("not empty").key, next);
+        let rows = std::mem::take(&mut self.open);
+        let high = split::separator(rows.last_key().expect("not empty"), next);
         let core = &*self.tree.core;
-        let long = |e: &&Entry| e.value.len() > self.tree.max_inline(e.key.len());
-        let extra =
-            entries.iter().filter(long).map(|e| overflow::pages_for(core, self.tree.keyspace, e.value.len() as u64));
-        let pages = 1 + extra.sum::<usize>();
+        let long = |(key, value): &(&[u8], &[u8])| value.len() > self.tree.max_inline(key.len());
+        let pages_of = |value: &[u8]| overflow::pages_for(core, self.tree.keyspace, value.len() as u64);
+        let pages = 1 + rows.iter().filter(long).map(|row| pages_of(row.1)).sum::<usize>();
         self.bytes = 0;
         self.low.clone_from(&high);
         let most = BATCH_PAGES.min(core.pool.capacity_frames() / 8).max(1);
         if !self.ready.is_empty() && pages + self.ready.iter().map(|l| l.pages).sum::<usize>() > most {
             self.link()?;
         }
-        self.ready.push(Leaf { entries, high, pages });
+        self.ready.push(Leaf { rows, high, pages });
         Ok(())
     }
 
@@ -159,12 +183,12 @@ impl BulkLoad<'_> {
 
     /// Links as many of the finished leaves as their parent has room for; returns how many.
     fn link_some(&mut self) -> Result<usize> {
-        let (tree, core) = (self.tree, &*self.tree.core);
+        let (tree, core) = (&self.tree, &*self.tree.core);
         let pages: usize = self.ready.iter().map(|l| l.pages).sum();
         let reserved = core.space.reserve(core, pages)?;
         let mut group = Group::begin(core, GroupKind::System, (pages + 3) * core.page_size())?;
         let placed = overflow::place(core, &mut group, tree.keyspace, reserved.ids())?;
-        let first = &self.ready[0].entries[0].key;
+        let first = self.ready[0].rows.first_key().expect("not empty");
         let Some(Family { parent, child: tail }) = tree.family(first, 0)? else {
             return Err(tree.corrupt(tree.root, Damage("the tree lost its height during a bulk load")));
         };
@@ -218,33 +242,30 @@ impl BulkLoad<'_> {
         low: &[u8],
         end: usize,
     ) {
-        let (tree, core) = (self.tree, &*self.tree.core);
+        let (tree, core) = (&self.tree, &*self.tree.core);
         let (mut at, mut low) = (0, low);
         for leaf in &self.ready[..count] {
             let (page, mut next) = (placed[at], at + 1);
             let mut long = Vec::new();
-            for e in leaf.entries.iter().filter(|e| e.value.len() > tree.max_inline(e.key.len())) {
-                let pages = next..next + overflow::pages_for(core, tree.keyspace, e.value.len() as u64);
+            for (_, value) in leaf.rows.iter().filter(|(key, value)| value.len() > tree.max_inline(key.len())) {
+                let pages = next..next + overflow::pages_for(core, tree.keyspace, value.len() as u64);
                 next = pages.end;
                 let ids = &reserved.ids()[pages.clone()];
-                long.push(overflow::fill_placed(core, group, tree.keyspace, &e.value, ids, &placed[pages]));
+                long.push(overflow::fill_placed(core, group, tree.keyspace, value, ids, &placed[pages]));
             }
             let shape = Shape { level: 0, low, high: Some(&leaf.high), leftmost: 0, end };
             let mut long = long.iter();
             group.page(page).image(|b| {
                 // What all its keys share with the low fence, which is what `push` reckoned with; the fences may share less.
-                let prefix = common(low, &leaf.entries.last().expect("not empty").key);
+                let prefix = common(low, leaf.rows.last_key().expect("not empty"));
                 let mut out = edit::Builder::new(b, &shape, &low[..prefix]);
-                for e in &leaf.entries {
-                    let inline = e.value.len() <= tree.max_inline(e.key.len());
-                    let cell = match inline {
-                        true => [&(e.value.len() as u16).to_le_bytes(), &e.value[..]].concat(),
-                        false => {
-                            let r = long.next().expect("one for each long value");
-                            [&(OVERFLOW | OverflowRef::LEN as u16).to_le_bytes()[..], &r.encode()].concat()
-                        }
-                    };
-                    out.push(&e.key, &cell);
+                for (key, value) in leaf.rows.iter() {
+                    if value.len() <= tree.max_inline(key.len()) {
+                        out.push_parts(key, [&(value.len() as u16).to_le_bytes(), value]);
+                    } else {
+                        let reference = long.next().expect("one for each long value").encode();
+                        out.push_parts(key, [&(OVERFLOW | OverflowRef::LEN as u16).to_le_bytes(), &reference]);
+                    }
                 }
                 out.finish();
                 page::set_kind(b, KIND_LEAF);
@@ -257,30 +278,30 @@ impl BulkLoad<'_> {
     /// Puts the last entries into the tail, for keys above which there is none.
     fn finish_one_by_one(mut self) -> Result<()> {
         self.link()?;
-        let (tree, core) = (self.tree, &*self.tree.core);
-        for e in std::mem::take(&mut self.open) {
-            let long = e.value.len() > tree.max_inline(e.key.len());
-            let pages = if long { overflow::pages_for(core, tree.keyspace, e.value.len() as u64) } else { 0 };
+        let (tree, core) = (&self.tree, &*self.tree.core);
+        for (key, value) in self.open.iter() {
+            let long = value.len() > tree.max_inline(key.len());
+            let pages = if long { overflow::pages_for(core, tree.keyspace, value.len() as u64) } else { 0 };
             let reserved = core.space.reserve(core, pages)?;
-            let room = SLOT + 2 + e.key.len() + self.inline_len(&e.key, &e.value);
-            let _pin = tree.leaf_for_write(&e.key, room)?;
+            let room = SLOT + 2 + key.len() + self.inline_len(key, value);
+            let _pin = tree.leaf_for_write(key, room)?;
             let mut group = Group::begin(core, GroupKind::System, (pages + 2) * core.page_size())?;
             let placed = overflow::place(core, &mut group, tree.keyspace, reserved.ids())?;
-            let leaf = tree.leaf_exclusive(&e.key)?;
-            leaf::prepare(leaf.bytes(), &e.key, room).map_err(|d| tree.corrupt(leaf.id(), d))?;
+            let leaf = tree.leaf_exclusive(key)?;
+            leaf::prepare(leaf.bytes(), key, room).map_err(|d| tree.corrupt(leaf.id(), d))?;
             let n = group.add(leaf);
             let cell = match long {
                 true => CellValue::Overflow(overflow::fill_placed(
                     core,
                     &mut group,
                     tree.keyspace,
-                    &e.value,
+                    value,
                     reserved.ids(),
                     &placed,
                 )),
-                false => CellValue::Inline(&e.value),
+                false => CellValue::Inline(value),
             };
-            leaf::put(&mut group.page(n), &e.key, cell).expect("prepared");
+            leaf::put(&mut group.page(n), key, cell).expect("prepared");
             core.space.apply(core, &mut group, reserved.ids(), &[]);
             group.commit()?;
             reserved.keep();

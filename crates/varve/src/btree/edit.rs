@@ -98,17 +98,26 @@ impl<'p> Builder<'p> {
 
     /// Appends a cell: `payload` is the length field and value of a leaf cell, or the child of an inner one.
     pub(crate) fn push(&mut self, key: &[u8], payload: &[u8]) {
+        self.push_parts(key, [payload, &[]]);
+    }
+
+    /// As [`Builder::push`], the payload in two parts.
+    pub(crate) fn push_parts(&mut self, key: &[u8], payload: [&[u8]; 2]) {
         debug_assert!(key[..self.prefix] == self.page[self.prefix_at..self.prefix_at + self.prefix]);
-        assert!(self.fits(key, payload.len()), "the caller made sure that the cell fits");
+        let size = payload[0].len() + payload[1].len();
+        assert!(self.fits(key, size), "the caller made sure that the cell fits");
         let suffix = &key[self.prefix..];
         let tail = tail(suffix);
-        self.heap -= tail.len() + payload.len();
-        let at = self.heap;
-        let (first, second) = if self.page[LEVEL] == 0 { (tail, payload) } else { (payload, tail) };
-        self.page[at..at + first.len()].copy_from_slice(first);
-        self.page[at + first.len()..at + first.len() + second.len()].copy_from_slice(second);
+        self.heap -= tail.len() + size;
+        let leaf = self.page[LEVEL] == 0;
+        let mut at = self.heap;
+        let parts = if leaf { [tail, payload[0], payload[1]] } else { [payload[0], payload[1], tail] };
+        for part in parts {
+            self.page[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
         let slot = SLOTS + SLOT * self.count;
-        self.page[slot..slot + SLOT].copy_from_slice(&slot_bytes(suffix, at));
+        self.page[slot..slot + SLOT].copy_from_slice(&slot_bytes(suffix, self.heap));
         self.count += 1;
     }
 

@@ -29,6 +29,7 @@ mod tests_node;
 #[cfg(test)]
 mod tests_tree;
 
+pub(crate) use bulk::BulkLoad;
 pub(crate) use leaf::{CellValue, LeafView, ValueRef};
 pub(crate) use overflow::OverflowRef;
 pub(crate) use scan::{Direction, ReadAhead};

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_rt::Mutex;
-use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// A keyspace of an open database: an ordered map of its own within the database's transactions. Cheap to clone.
@@ -35,13 +35,16 @@ pub(crate) struct Shared {
     pub tree: Tree,
     locks: Arc<KeyspaceLocks>,
     dropped: AtomicBool,
+    /// Snapshots older than this do not know it: it appeared then, with rows in it.
+    since: AtomicU64,
 }
 
 impl Shared {
     fn new(core: &Arc<Core>, entry: &Entry) -> Shared {
         let tree = Tree::open(core.clone(), entry.id, entry.root);
         let locks = core.locks.keyspace(&entry.name);
-        Shared { name: entry.name.clone(), tree, locks, dropped: AtomicBool::new(entry.dropping) }
+        let (dropped, since) = (AtomicBool::new(entry.dropping), AtomicU64::new(0));
+        Shared { name: entry.name.clone(), tree, locks, dropped, since }
     }
 
     fn id(&self) -> KeyspaceId {
@@ -90,6 +93,15 @@ impl Keyspace {
     pub(crate) fn live(&self) -> Result<()> {
         self.db.live()?;
         if self.shared.dropped.load(Ordering::Acquire) {
+            return Err(Error::NoSuchKeyspace(self.shared.name.clone()));
+        }
+        Ok(())
+    }
+
+    /// Fails when the keyspace was bulk loaded after a snapshot as of `lsn`.
+    #[inline]
+    pub(crate) fn known_at(&self, lsn: Lsn) -> Result<()> {
+        if self.shared.since.load(Ordering::Acquire) > lsn {
             return Err(Error::NoSuchKeyspace(self.shared.name.clone()));
         }
         Ok(())
@@ -178,18 +190,39 @@ impl Inner {
         if let Some(shared) = state.live.get(name) {
             return Ok((shared.clone(), false));
         }
-        let core = &self.core;
-        let id = KeyspaceId(state.highest + 1);
-        let reserved = core.space.reserve(core, 1)?;
-        let root = reserved.ids()[0];
-        let entry = Entry { kind: KeyspaceKind::Tree, id, root, name: name.to_string(), dropping: false };
-        state.highest = id.0;
-        let end = self.registry.set(core, &entry, Some(root))?;
-        reserved.keep();
-        core.log.wait_durable(end)?;
-        let shared = Arc::new(Shared::new(core, &entry));
+        let shared = self.registry.add(&self.core, &mut state, name, false)?;
         state.live.insert(name.to_string(), shared.clone());
         Ok((shared, true))
+    }
+
+    /// Makes a keyspace that nobody finds, marked as dropped, so that a crash, or letting go of it, gives it back.
+    pub(super) fn make_hidden(self: &Arc<Self>, name: &str) -> Result<Arc<Shared>> {
+        self.live_for_write()?;
+        check_name(name)?;
+        let mut state = self.registry.state.lock();
+        if state.live.contains_key(name) {
+            return Err(Error::AlreadyExists(format!("keyspace {name:?}: the database")));
+        }
+        let shared = self.registry.add(&self.core, &mut state, name, true)?;
+        state.dropped.push(shared.clone());
+        Ok(shared)
+    }
+
+    /// Makes a hidden keyspace one like any other, durably.
+    pub(super) fn show(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<()> {
+        self.live_for_write()?;
+        let mut state = self.registry.state.lock();
+        if state.live.contains_key(&shared.name) {
+            return Err(Error::AlreadyExists(format!("keyspace {:?}: the database", shared.name)));
+        }
+        let end = self.registry.set(&self.core, &shared.entry(false), None)?;
+        // Its rows are older in the log than its entry, and durable with it.
+        self.core.log.wait_durable(end)?;
+        state.dropped.retain(|other| !Arc::ptr_eq(other, shared));
+        shared.since.store(end, Ordering::Release);
+        shared.dropped.store(false, Ordering::Release);
+        state.live.insert(shared.name.clone(), shared.clone());
+        Ok(())
     }
 }
 
@@ -240,6 +273,19 @@ impl Registry {
             }
         }
         Ok(Registry { catalog, state: Mutex::new(state) })
+    }
+
+    /// Makes a keyspace's entry and its empty tree, durably.
+    fn add(&self, core: &Arc<Core>, state: &mut State, name: &str, dropping: bool) -> Result<Arc<Shared>> {
+        let id = KeyspaceId(state.highest + 1);
+        let reserved = core.space.reserve(core, 1)?;
+        let root = reserved.ids()[0];
+        let entry = Entry { kind: KeyspaceKind::Tree, id, root, name: name.to_string(), dropping };
+        state.highest = id.0;
+        let end = self.set(core, &entry, Some(root))?;
+        reserved.keep();
+        core.log.wait_durable(end)?;
+        Ok(Arc::new(Shared::new(core, &entry)))
     }
 
     fn find(&self, name: &str) -> Option<Arc<Shared>> {

@@ -1,5 +1,6 @@
 //! The public API: databases and keyspaces. Transactions and snapshots are in `txn`.
 
+mod bulk_load;
 mod catalog;
 mod check;
 mod devices;
@@ -10,6 +11,7 @@ mod options;
 mod pool_options;
 mod stats;
 
+pub use bulk_load::BulkLoad;
 pub use catalog::{KeyspaceKind, MAX_NAME};
 pub use check::CheckReport;
 pub use devices::{Devices, exists};

@@ -116,3 +116,130 @@ fn a_database_directory_is_held_by_one_process() {
     std::fs::remove_dir_all(&dir).unwrap();
     assert!(matches!(Db::open(&dir, options()), Err(Error::NoDatabase(_))));
 }
+
+fn row(i: u32) -> ([u8; 4], Vec<u8>) {
+    // Every hundredth value is too long for a leaf.
+    (i.to_be_bytes(), vec![i as u8; if i.is_multiple_of(100) { 9000 } else { (i % 60) as usize }])
+}
+
+fn assert_rows(keyspace: &Keyspace, count: u32) {
+    let db = Db { inner: keyspace.db.clone() };
+    let snapshot = db.snapshot().unwrap();
+    let mut rows = snapshot.scan(keyspace, ..).unwrap();
+    for i in 0..count {
+        let (key, value) = row(i);
+        assert_eq!(rows.next_row().unwrap(), Some((&key[..], &value[..])), "row {i}");
+    }
+    assert_eq!(rows.next_row().unwrap(), None);
+}
+
+#[test]
+fn a_bulk_load_appears_whole_when_it_is_finished_and_not_before() {
+    let devices = devices();
+    let db = Db::create_on(devices.clone(), &layout(), options()).unwrap();
+    let before = db.check().unwrap().allocated_pages;
+    let mut load = db.bulk_load("rows").unwrap();
+    for i in 0..5000 {
+        let (key, value) = row(i);
+        load.push(&key, &value).unwrap();
+    }
+    assert!(matches!(load.push(&row(4999).0, b""), Err(Error::Invalid(_))), "a key twice");
+    assert!(matches!(load.push(&[9; 1025], b""), Err(Error::KeySize { .. })));
+    assert!(matches!(load.push(b"", b""), Err(Error::KeySize { .. })));
+    assert!(matches!(db.keyspace("rows"), Err(Error::NoSuchKeyspace(_))));
+    assert!(db.check().unwrap().is_clean());
+    let older = db.snapshot().unwrap();
+    let keyspace = load.finish().unwrap();
+    assert_rows(&keyspace, 5000);
+    assert!(matches!(older.get(&keyspace, &row(1).0), Err(Error::NoSuchKeyspace(_))), "it appeared after the snapshot");
+    drop(older);
+    // From here on it is a keyspace like any other.
+    keyspace.put(&row(5000).0, &row(5000).1).unwrap();
+    assert_rows(&keyspace, 5001);
+    assert!(matches!(db.bulk_load("rows"), Err(Error::AlreadyExists(_))));
+    // Two of one name: the second to finish fails and leaves nothing; nor does one that is given up.
+    let (mut first, mut second) = (db.bulk_load("twice").unwrap(), db.bulk_load("twice").unwrap());
+    first.push(b"k", b"first").unwrap();
+    second.push(b"k", &vec![2; 100_000]).unwrap();
+    let twice = first.finish().unwrap();
+    assert!(matches!(second.finish(), Err(Error::AlreadyExists(_))));
+    assert_eq!(twice.get(b"k").unwrap().as_deref(), Some(&b"first"[..]));
+    let mut given_up = db.bulk_load("given up").unwrap();
+    (0..3000).for_each(|i| given_up.push(&row(i).0, &row(i).1).unwrap());
+    let db = match db.clone().close() {
+        Err(Error::Invalid(_)) => db,
+        other => panic!("closed under a bulk load: {other:?}"),
+    };
+    drop((given_up, keyspace, twice));
+    db.drop_keyspace("rows").unwrap();
+    db.drop_keyspace("twice").unwrap();
+    let report = db.check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.allocated_pages, before);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_bulk_load_of_nothing_makes_an_empty_keyspace() {
+    let db = Db::create_on(devices(), &layout(), options()).unwrap();
+    let keyspace = db.bulk_load("empty").unwrap().finish().unwrap();
+    assert_rows(&keyspace, 0);
+    keyspace.put(&row(0).0, &row(0).1).unwrap();
+    assert_rows(&keyspace, 1);
+    drop(keyspace);
+    db.close().unwrap();
+}
+
+/// Power cuts at moments spread over a bulk load: afterwards it is there with every row, or nothing of it is.
+#[test]
+fn a_bulk_load_survives_a_power_cut_whole_or_not_at_all() {
+    use varve_device::{FaultPlan, Faulty, MemOptions, PowerSupply};
+    let (mut whole, mut nothing) = (0, 0);
+    for seed in 0..24u64 {
+        let supply = PowerSupply::new();
+        let device = || {
+            let device = MemDevice::with(0, MemOptions::default());
+            supply.attach(device.clone());
+            Faulty::powered(device, FaultPlan::new(seed), supply.clone())
+        };
+        let (data, log) = (device(), device());
+        let devices = Devices { data, log };
+        let db = Db::create_on(devices.clone(), &layout(), options()).unwrap();
+        let before = db.check().unwrap().allocated_pages;
+        if seed > 0 {
+            supply.cut_at(supply.ops() + 2 + seed * seed / 2, seed);
+        }
+        let load = || -> Result<()> {
+            let mut load = db.bulk_load("rows")?;
+            for i in 0..12_000 {
+                let (key, value) = row(i);
+                load.push(&key, &value)?;
+            }
+            load.finish().map(|_| ())
+        };
+        let acknowledged = load().is_ok();
+        supply.cut_at(0, 0);
+        if supply.is_on() {
+            supply.cut(seed);
+        }
+        crash(db);
+        supply.restore();
+        let db = Db::open_on(devices, options()).unwrap();
+        let report = db.check().unwrap();
+        assert!(report.is_clean(), "seed {seed}: {report:?}");
+        match db.keyspace("rows") {
+            Ok(keyspace) => {
+                assert_rows(&keyspace, 12_000);
+                whole += 1;
+            }
+            Err(Error::NoSuchKeyspace(_)) => {
+                assert!(!acknowledged, "seed {seed}: an acknowledged load is gone");
+                assert_eq!(report.allocated_pages, before, "seed {seed}: pages were not given back");
+                nothing += 1;
+            }
+            Err(e) => panic!("seed {seed}: {e}"),
+        }
+        db.close().unwrap();
+    }
+    assert!(whole > 0 && nothing > 0, "{whole} loads whole, {nothing} gone: the cuts miss one side");
+}

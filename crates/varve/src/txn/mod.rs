@@ -35,6 +35,7 @@ pub use retry::TxOptions;
 pub use scan::Scan;
 pub use snapshot::Snapshot;
 pub use transaction::Transaction;
+pub(crate) use transaction::check_value;
 pub use write_set::Savepoint;
 
 use crate::core::Core;
@@ -133,6 +134,16 @@ impl Manager {
             counters: Counters::default(),
             core,
         }
+    }
+
+    /// One more piece of work for which the database must stay open.
+    pub fn enter(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The end of it.
+    pub fn leave(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// What is still open, in words; `None` when nothing is.

@@ -59,7 +59,8 @@ impl Snapshot {
     /// Fails when the keyspace cannot be read here.
     fn check(&self, keyspace: &Keyspace) -> Result<()> {
         keyspace.belongs_to(&self.inner.db)?;
-        keyspace.live()
+        keyspace.live()?;
+        keyspace.known_at(self.lsn())
     }
 
     /// What was read from a page with this LSN may be shown: old values were not missing, and `Sync` commits are durable.

@@ -69,7 +69,7 @@ pub(super) fn check_key(keyspace: &Keyspace, key: &[u8]) -> Result<()> {
 }
 
 /// Fails for values that no keyspace can hold.
-pub(super) fn check_value(value: &[u8]) -> Result<()> {
+pub(crate) fn check_value(value: &[u8]) -> Result<()> {
     let len = value.len() as u64;
     if len > MAX_VALUE { Err(Error::ValueSize { len, max: MAX_VALUE }) } else { Ok(()) }
 }
