@@ -2,7 +2,8 @@
 //!
 //! Loads `warehouses` once, then runs the same point (`clients` threads, no think times, all data in memory) on OS threads for
 //! `real` seconds and in a simulation for `virtual` ones, without durability and with a log whose durable writes take `flush`
-//! microseconds. `rounds` repeats the real run. Prints rates, processor time per transaction, and what the simulation cost.
+//! microseconds. `rounds` repeats the real run; `sweep=1` adds half and twice the lock hand-off, `detail=1` what was charged, `slack` is in
+//! nanoseconds. `calibrate=1` measures this machine instead, as `varve probe --cpu` does. Prints rates, processor time per transaction, and what the simulation cost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use varve_device::{Capabilities, Counters, Device, DeviceError, DeviceInfo, Devi
 use varve_lab::adapter::Durability;
 use varve_lab::adapter::varve::VarveStore;
 use varve_lab::driver::{self, RunOptions, RunResult, Until};
-use varve_lab::host::HostProfile;
+use varve_lab::host::{CalibrateOptions, HostProfile, calibrate};
 use varve_lab::tpcc;
 use varve_rt::{Cost, RwLock, now, sim};
 
@@ -158,6 +159,9 @@ fn cpu_time() -> f64 {
 fn main() {
     let args = args();
     let host = HostProfile::find(&args.profile).unwrap();
+    if args.get("calibrate", 0.0) > 0.0 {
+        return print_calibration(&args, host);
+    }
     let began = now();
     let (data, log) = load(&args);
     println!("loaded in {:.1} s", began.elapsed().as_secs_f64());
@@ -182,7 +186,8 @@ fn main() {
             }
         }
         let seconds = args.get("virtual", 1.0);
-        for factor in [args.get("handoff", 1.0)] {
+        let sweep = [0.5, 1.0, 2.0];
+        for &factor in if args.get("sweep", 0.0) > 0.0 { &sweep[..] } else { &sweep[1..2] } {
             let mut config = host.config(1);
             config.lock_handoff = config.lock_handoff.mul_f64(factor);
             config.slack = Duration::from_nanos(args.get("slack", config.slack.as_nanos() as f64) as u64);
@@ -212,6 +217,17 @@ fn main() {
             report(&format!("{name}, {} (hand-off x {factor})", host.name), &result, &how);
         }
     }
+}
+
+fn print_calibration(args: &Args, guess: HostProfile) {
+    let (rounds, warehouses) = (args.get("rounds", 30.0) as usize, args.get("warehouses", 2.0) as u32);
+    let options = CalibrateOptions { name: guess.name.clone(), rounds, warehouses, guess };
+    let found = calibrate(&options, &std::env::temp_dir(), |what| eprintln!("{what}")).unwrap();
+    for m in &found.measured {
+        let explained = m.explained.map_or(String::new(), |ns| format!("{ns:12.1}"));
+        println!("{:<38} {:12.1} {:12.1} {:12.1} {explained}", m.name, m.least, m.quartile, m.median);
+    }
+    println!("ratio {:.2}\n{}", found.ratio, found.host.to_toml());
 }
 
 fn report(name: &str, r: &RunResult, more: &str) {

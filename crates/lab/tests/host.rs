@@ -1,7 +1,15 @@
-//! Host profiles as text: what is read, what is refused and how.
+//! Host profiles as text: what is read, what is refused and how. And the engine on a modelled host: virtual time is what was
+//! charged, and runs repeat.
 
+use std::sync::Arc;
+use std::time::Duration;
+use varve::{Db, Devices, Durability, Layout, Options};
+use varve_device::MemDevice;
+use varve_lab::adapter::varve::VarveStore;
+use varve_lab::driver::{self, RunOptions, Until};
 use varve_lab::host::HostProfile;
-use varve_rt::Cost;
+use varve_lab::tpcc;
+use varve_rt::{Cost, now, sim};
 
 fn refused(text: &str) -> String {
     HostProfile::parse(text, "test.toml").expect_err("it is refused").to_string()
@@ -54,4 +62,68 @@ fn what_cannot_be_used_is_named_with_its_line_and_with_what_can() {
     let other = refused(&SCALED.replace("vm-2core", "pdp-11"));
     assert!(other.contains("no such host profile; there are vm-2core"), "{other}");
     assert!(HostProfile::find("/no/such/file.toml").is_err());
+}
+
+/// One thread with everything in memory: virtual time is what was charged, to the nanosecond, with and without slack.
+#[test]
+fn virtual_time_is_what_the_engine_charged() {
+    let host = HostProfile::builtin("vm-2core").unwrap();
+    for slack in [Duration::ZERO, Duration::from_micros(1)] {
+        let config = sim::Config { slack, ..host.config(3) };
+        let (passed, charged, units) = sim::run(config, || {
+            let devices = Devices { data: MemDevice::new(0), log: MemDevice::new(0) };
+            let options = Options { durability: Durability::None, ..Options::default() }.cache_mb(16);
+            let db = Db::create_on(devices, &Layout::default(), options).unwrap();
+            let rows = db.keyspace_or_create("rows").unwrap();
+            let key = |i: u32| format!("row {i:06}");
+            (0..3000).for_each(|i| rows.put(key(i).as_bytes(), &[7; 100]).unwrap());
+            let (began, before) = (now(), sim::thread_cpu().unwrap());
+            for i in 0..3000 {
+                assert!(rows.get(key(i).as_bytes()).unwrap().is_some());
+                let mut tx = db.begin().unwrap();
+                tx.put(&rows, key(i / 2).as_bytes(), &[i as u8; 100]).unwrap();
+                assert!(tx.get(&rows, key(i / 3).as_bytes()).unwrap().is_some());
+                tx.commit().unwrap();
+            }
+            let (passed, after) = (now() - began, sim::thread_cpu().unwrap());
+            let units = |c: Cost| after.units(c) - before.units(c);
+            let charged: u64 = Cost::ALL.iter().map(|&c| host.costs.ps(c, units(c))).sum();
+            let units = [Cost::NodeSearch, Cost::TxnBegin, Cost::LogGroup, Cost::LockAcquire].map(units);
+            drop(rows);
+            db.close().unwrap();
+            (passed.as_nanos() as u64, charged, units)
+        })
+        .unwrap();
+        assert!(charged > 3000 * 2_000_000, "{charged} ps for 3000 reads and transactions");
+        assert!(passed.abs_diff(charged / 1000) <= 1, "{passed} ns passed, {charged} ps were charged");
+        let [searches, begun, groups, locks] = units;
+        assert_eq!((begun, groups, locks), (3000, 3000, 6000));
+        assert!(searches >= 3000 * 3 * 2, "{searches} searches");
+    }
+}
+
+/// Two runs of TPC-C on a modelled host are the same run; so is its slack, whatever the machine does meanwhile.
+#[test]
+fn a_modelled_host_repeats() {
+    let run = |seed| {
+        let host = HostProfile::builtin("vm-2core").unwrap();
+        let outcome = sim::run(host.config(seed), || {
+            let devices = Devices { data: MemDevice::new(0), log: MemDevice::new(0) };
+            let options = Options::default().cache_mb(16);
+            let store = Arc::new(VarveStore::new(Db::create_on(devices, &Layout::default(), options).unwrap()));
+            tpcc::load(&store, tpcc::Scale::tiny(2), 1, 2, |_| {}).unwrap();
+            let workload = Arc::new(tpcc::Tpcc::new(&*store, tpcc::Options::default()).unwrap());
+            let until = Until::Time(Duration::from_millis(30));
+            let options = RunOptions { threads: 4, until, ..RunOptions::default() };
+            let result = driver::run(&store, &workload, &options, |_| {}).unwrap();
+            drop(workload);
+            store.db().clone().close().unwrap();
+            result.total.count
+        });
+        (outcome.hash, outcome.time, outcome.cpu.clone(), outcome.unwrap())
+    };
+    let first = run(1);
+    assert!(first.3 > 50, "{} transactions", first.3);
+    assert_eq!(first, run(1));
+    assert_ne!(first.0, run(2).0);
 }

@@ -159,6 +159,12 @@ impl CpuUse {
         self.units[cost as usize] += n;
     }
 
+    pub(crate) fn merge(&mut self, other: &CpuUse) {
+        self.units.iter_mut().zip(&other.units).for_each(|(to, n)| *to += n);
+        self.handoff_ns += other.handoff_ns;
+        self.spin_ns += other.spin_ns;
+    }
+
     /// Units of `cost` that were charged.
     pub fn units(&self, cost: Cost) -> u64 {
         self.units[cost as usize]

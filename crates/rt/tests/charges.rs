@@ -179,3 +179,48 @@ fn a_core_is_kept_for_a_quantum() {
     let changes = outcome.unwrap();
     assert!((15..=25).contains(&changes), "{changes} changes in twenty quanta");
 }
+
+/// A charge in a destructor neither waits nor unwinds, alive, dying of a power cut, or panicking.
+#[test]
+fn charges_in_destructors_do_not_wait() {
+    struct Charges(Arc<Mutex<u64>>);
+    impl Drop for Charges {
+        fn drop(&mut self) {
+            let before = now();
+            charge(Cost::PageAccess, 1_000_000);
+            assert!(varve_rt::dying() || (now() - before).as_nanos() == 1_000_000_000);
+            *self.0.lock() += 1;
+        }
+    }
+    for seed in 0..50 {
+        let mut costs = CpuCosts::default();
+        costs.set_ns(Cost::PageAccess, 1000.0);
+        costs.set_ns(Cost::Park, 500.0);
+        let config = Config { costs, cores: 2, slack: US, chaos: seed % 2 == 0, ..plain(seed) };
+        let dropped = sim::run(config, || {
+            let (dropped, lock) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0u64)));
+            let domain = sim::Domain::new("machine");
+            let t: Vec<_> = (0..5)
+                .map(|i| {
+                    let (dropped, lock) = (dropped.clone(), lock.clone());
+                    domain.spawn(format!("worker {i}"), move || {
+                        let _charges = Charges(dropped);
+                        loop {
+                            charge(Cost::PageAccess, 1);
+                            *lock.lock() += 1;
+                            if i == 4 && *lock.lock() > 12 {
+                                return;
+                            }
+                            sleep(US);
+                        }
+                    })
+                })
+                .collect();
+            sleep(20 * US);
+            domain.power_cut();
+            t.into_iter().for_each(|t| drop(t.join()));
+            *dropped.lock()
+        });
+        assert_eq!(dropped.unwrap(), 5, "seed {seed}");
+    }
+}

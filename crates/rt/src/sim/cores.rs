@@ -113,7 +113,7 @@ impl World {
     /// Charges by the host's table.
     #[inline]
     pub(super) fn charge_cost(&self, cost: Cost, n: u64) {
-        self.used.borrow_mut().add(cost, n);
+        self.current().cpu.borrow_mut().add(cost, n);
         self.add(self.config.costs.ps(cost, n));
     }
 
@@ -143,6 +143,15 @@ impl World {
     /// Whether several threads took the lock lately, in a way that they could have met.
     fn contested(&self, key: usize) -> bool {
         self.lax <= PS || self.state.borrow().cores.words.get(&key).is_some_and(|w| w.contested > self.local_now())
+    }
+
+    /// Somebody waits for the lock.
+    pub(super) fn contend(&self, state: &mut State, key: usize) {
+        if self.lax > PS
+            && let Some(word) = state.cores.words.get_mut(&key)
+        {
+            word.contested = self.clock.get().saturating_add(self.lax / PS * WINDOW);
+        }
     }
 
     #[cold]

@@ -238,6 +238,11 @@ pub fn costs_modelled() -> bool {
     world().is_some_and(|w| w.costed)
 }
 
+/// What the calling simulated thread was charged so far, without hand-offs and spins; `None` on an OS thread.
+pub fn thread_cpu() -> Option<CpuUse> {
+    world().map(|w| w.current().cpu.borrow().clone())
+}
+
 /// The number of the calling simulated thread, in order of spawning.
 pub fn thread_number() -> Option<u32> {
     world().map(|w| w.current().id)

@@ -1,14 +1,22 @@
 //! Waiting in a simulation: parking by key, sleeping, yielding, and the yields of chaos.
 
+use super::world::ThreadId;
 use super::world::{State, Status, Thread, World};
 use super::{Quiet, unwind_if_possible, world};
 use crate::cpu::Cost;
 use crate::hash::fold;
 use crate::park::{Parked, Pick, Wait, What, Woken};
+use crate::time::Instant;
 use std::time::Duration;
 
 /// Virtual nanoseconds that a yield takes when nobody else is ready, so that waiting by yielding ends.
 const YIELD_NS: u64 = 1_000;
+
+/// How long a thread on a core waits for a lock before it goes to sleep, where work takes time: what the backing off of
+/// [`crate::spin`] takes, with a few yields.
+const SPIN_NS: u64 = 3_000;
+/// A lock is handed to who has waited this long, where work takes time (as in `parking_lot_core`).
+const FAIR_NS: u64 = 500_000;
 
 /// See [`crate::park::park`].
 pub(crate) fn park(
@@ -26,6 +34,8 @@ pub(crate) fn park(
     if me.dying.get() {
         return Parked::Dying;
     }
+    let lock = matches!(wait.what, What::Mutex | What::Read | What::Write);
+    let spins = lock && w.costed && me.on_core.get();
     let quiet = Quiet::new();
     if !validate() {
         return Parked::Invalid;
@@ -36,20 +46,43 @@ pub(crate) fn park(
         me.status.set(Status::Waiting);
         me.epoch.set(me.epoch.get() + 1);
         me.woken.set(None);
-        w.leave_core(state, me);
+        me.since.set(w.clock.get());
+        me.asleep.set(!spins);
+        if lock {
+            w.contend(state, wait.key);
+        }
         let spare = &mut state.spare;
         let queue = state.queues.entry(wait.key).or_insert_with(|| spare.pop().unwrap_or_default());
         queue.push_back((me.id, wait.token));
-        if let Some(deadline) = wait.deadline {
-            w.set_timer(state, me, deadline.as_nanos().max(w.clock.get()));
+        let deadline = wait.deadline.map(|d| d.as_nanos().max(w.clock.get()));
+        if spins {
+            let end = w.clock.get() + SPIN_NS;
+            w.set_timer(state, me, deadline.map_or(end, |d| d.min(end)));
+        } else {
+            w.fall_asleep(state, me, deadline);
         }
     }
     before_sleep();
     drop(quiet);
     w.switch();
+    if spins && me.woken.get() == Some(Parked::TimedOut) && !me.dying.get() {
+        let deadline = wait.deadline.map(Instant::as_nanos);
+        if deadline.is_none_or(|d| d > w.clock.get()) {
+            {
+                let state = &mut *w.state.borrow_mut();
+                me.woken.set(None);
+                me.status.set(Status::Waiting);
+                me.epoch.set(me.epoch.get() + 1);
+                w.fall_asleep(state, me, deadline);
+            }
+            w.switch();
+        }
+    }
     let how = me.woken.take();
     me.timed_off(w);
-    w.charge_cost(Cost::Park, 1);
+    if me.asleep.replace(false) {
+        w.charge_cost(Cost::Park, 1);
+    }
     if let Some(Parked::Unparked(token)) = how {
         return Parked::Unparked(token);
     }
@@ -78,8 +111,14 @@ pub(crate) fn unpark(key: usize, mut filter: impl FnMut(usize) -> Pick, callback
         queue.pop_front();
         woken.push(id);
     }
-    w.charge_cost(Cost::Unpark, woken.len() as u64);
-    let fair = !w.config.chaos || w.dice.borrow_mut().below(2) == 0;
+    let asleep = |id: &ThreadId| w.thread(&w.state.borrow(), *id).asleep.get();
+    w.charge_cost(Cost::Unpark, woken.iter().filter(|id| asleep(id)).count() as u64);
+    let fair = match woken.first() {
+        _ if w.config.chaos => w.dice.borrow_mut().below(2) == 0,
+        // As real ones: somebody else may be quicker, but not for ever.
+        Some(&id) if w.costed => w.clock.get() >= w.thread(&w.state.borrow(), id).since.get() + FAIR_NS,
+        _ => true,
+    };
     let token = callback(Woken { count: woken.len(), more: !queue.is_empty(), fair });
     let state = &mut *w.state.borrow_mut();
     if queue.is_empty() {
@@ -144,6 +183,15 @@ impl Thread {
 }
 
 impl World {
+    /// The thread, which is in a queue, gives its core up and waits until it is woken or the clock shows `deadline`.
+    fn fall_asleep(&self, state: &mut State, me: &Thread, deadline: Option<u64>) {
+        me.asleep.set(true);
+        self.leave_core(state, me);
+        if let Some(deadline) = deadline {
+            self.set_timer(state, me, deadline);
+        }
+    }
+
     /// Waits until the clock shows `at`, without a queue. Returns early in a dying thread.
     pub(super) fn pause(&self, me: &Thread, what: What, at: u64) {
         if me.dying.get() {

@@ -73,6 +73,10 @@ pub(super) struct Thread {
     pub(super) on_core: Cell<bool>,
     /// Of its quantum, ns.
     pub(super) used: Cell<u64>,
+    pub(super) cpu: RefCell<CpuUse>,
+    /// When it began to wait, and whether it waits without spinning.
+    pub(super) since: Cell<u64>,
+    pub(super) asleep: Cell<bool>,
     pub(super) yields: Cell<u32>,
     pub(super) seeds: Cell<u64>,
     pub(super) locals: RefCell<Table>,
@@ -140,6 +144,7 @@ pub(crate) struct World {
     pub(super) handoff: u64,
     /// Something has to be known of each lock.
     pub(super) words: bool,
+    /// Of the threads that have ended; hand-offs and spins of all.
     pub(super) used: RefCell<CpuUse>,
     pub(super) clock: Cell<u64>,
     pub(super) hash: Cell<u64>,
@@ -308,6 +313,9 @@ impl World {
             core: Cell::new(usize::MAX),
             on_core: Cell::new(false),
             used: Cell::new(0),
+            cpu: RefCell::default(),
+            since: Cell::new(0),
+            asleep: Cell::new(false),
             yields: Cell::new(0),
             seeds: Cell::new(seeds),
             locals: RefCell::new(Vec::new()),
@@ -370,6 +378,7 @@ impl World {
                 }
                 let mut state = self.state.borrow_mut();
                 self.leave_core(&mut state, thread);
+                self.used.borrow_mut().merge(&thread.cpu.borrow());
                 state.threads[id as usize] = std::ptr::null();
                 self.note(0x454e ^ u64::from(id));
                 drop(state);

@@ -16,6 +16,14 @@
 //!
 //! Without `scaled_from` every cost must be there: a cost left out would silently be free.
 
+mod bench;
+mod calibrate;
+mod solve;
+mod store;
+mod threads;
+
+pub use calibrate::{CalibrateOptions, Calibration, Measured, calibrate};
+
 use crate::error::{Result, bad_file};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -25,7 +33,7 @@ use std::time::Duration;
 use varve_rt::{Cost, CpuCosts, sim};
 
 /// The profiles that come with the program, by name.
-const BUILTIN: &[(&str, &str)] = &[("vm-2core", include_str!("../../../profiles/hosts/vm-2core.toml"))];
+const BUILTIN: &[(&str, &str)] = &[("vm-2core", include_str!("../../../../profiles/hosts/vm-2core.toml"))];
 
 /// How far a thread may run ahead of the virtual clock between locks that nobody else wants.
 const SLACK: Duration = Duration::from_micros(1);
