@@ -58,6 +58,8 @@ fn run_all(out: Out, a: &Run) -> Result<(), Failure> {
         let results = run_one(out, e, &how)?;
         let judged = experiment::judge_all(&e.name, &e.checks, &results)?;
         print(out, e, &results, &judged);
+        let written = experiment::write_report(&how.dir, e, &how.commit, &results, &judged)?;
+        out.note(format!("report: {}", written.display()));
         checks += judged.len();
         missed.extend(misses(e, &judged));
     }
@@ -125,7 +127,7 @@ fn list(out: Out, _: &List) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads results again: table and checks.
+/// Reads results again: tables, checks and report.
 fn report(out: Out, a: &Report) -> Result<(), Failure> {
     let all = Results::all(&a.dir)?;
     if all.is_empty() {
@@ -137,6 +139,8 @@ fn report(out: Out, a: &Report) -> Result<(), Failure> {
         let e = experiment::read(&header.experiment, &file, &header.text, header.request())?;
         let judged = experiment::judge_all(&e.name, &e.checks, &results.points)?;
         print(out, &e, &results.points, &judged);
+        let written = experiment::write_report(&a.dir, &e, &header.commit, &results.points, &judged)?;
+        out.note(format!("report: {}", written.display()));
     }
     Ok(())
 }

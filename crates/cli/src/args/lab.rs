@@ -19,7 +19,7 @@ pub enum Command {
     Run(Run),
     /// List the experiments that come with the program.
     List(List),
-    /// Print the tables of results again.
+    /// Print the tables of results, and write their reports, again.
     Report(Report),
     /// Replay a trace through replacement policies: miss ratio by cache size.
     Replay(Box<Replay>),

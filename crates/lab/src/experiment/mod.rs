@@ -4,7 +4,7 @@
 //!
 //! - `document` reads a file and expands it into points; `place` finds keys for errors; `spec`, `units`: its shape;
 //! - `layout` loads a database once; `devices` models; `point` runs one point; `metrics` names what it measured;
-//! - `figure`, `check`: what is demanded; `results`: files; `run`: all points in parallel.
+//! - `figure`, `check`: what is demanded; `results`: files; `report`, `table`: for people; `run`: all points in parallel.
 //!
 //! Invariants: a result of the virtual clock is a function of configuration, seed and program. Result files hold no
 //! value of the real clock and stand in the order of the points.
@@ -17,6 +17,7 @@ mod layout;
 mod metrics;
 mod place;
 mod point;
+mod report;
 mod results;
 mod run;
 pub mod spec;
@@ -27,8 +28,9 @@ pub use check::{Bound, Check, Judged, Verdict};
 pub use document::{Experiment, Point, Request, Scale, Scaled, read};
 pub use figure::{Figure, FigureError};
 pub use point::PointResult;
+pub use report::write_report;
 pub use results::{Header, Results};
-pub use run::{Progress, RunHow, report_path, run};
+pub use run::{Progress, RunHow, run};
 pub use table::{LOCK_BOUND, checks_table, judge_all, points_table};
 pub use units::{Bytes, Cache};
 
@@ -102,6 +104,7 @@ fn fnv64(bytes: &[u8]) -> u64 {
 /// Experiments that come with the program: name and text.
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("flash-wa", include_str!("../../../../experiments/flash-wa.toml")),
+    ("fidelity", include_str!("../../../../experiments/fidelity.toml")),
     ("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml")),
 ];
 

@@ -8,7 +8,7 @@ use super::results::{self, Files, Header};
 use super::spec::Clock;
 use super::{ExperimentError, PointResult};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -189,9 +189,4 @@ fn several(
         }
     }
     failure.map_or(Ok(()), Err)
-}
-
-/// Where the report of an experiment is written.
-pub fn report_path(dir: &Path, experiment: &Experiment) -> PathBuf {
-    Files::of(dir, experiment).report
 }

@@ -1,0 +1,115 @@
+//! `varve lab`: the experiments that come with the program, small; results that repeat; errors that name the place.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn varve(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_varve")).args(arguments).output().expect("the command runs")
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).expect("a directory");
+    dir
+}
+
+/// Data and times small enough for every build of the command.
+const SMALL: [&str; 12] = [
+    "--set",
+    "warehouses=2",
+    "--set",
+    "customers=60",
+    "--set",
+    "items=1000",
+    "--set",
+    "clients=2",
+    "--set",
+    "warmup_s=5",
+    "--set",
+    "run.seconds=20",
+];
+
+#[test]
+fn an_experiment_repeats_byte_for_byte_and_goes_on_where_it_was() {
+    let dirs = [scratch("lab-a"), scratch("lab-b")];
+    for dir in &dirs {
+        let out = dir.to_str().expect("utf-8");
+        let mut arguments = vec!["lab", "run", "tpcc-disk", "--quick", "--json", "--out", out];
+        arguments.extend(SMALL);
+        let output = varve(&arguments);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.lines().count() == 3, "a line per check: {text}\n{}", String::from_utf8_lossy(&output.stderr));
+        for line in text.lines() {
+            let check: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            for key in ["experiment", "check", "measured", "published", "low", "high", "holds"] {
+                assert!(check.get(key).is_some(), "{key}: {line}");
+            }
+        }
+        let missed = text.contains("\"holds\":false");
+        assert_eq!(output.status.code(), Some(i32::from(missed)), "1 if a check does not hold: {text}");
+    }
+    let read = |dir: &Path, name: &str| std::fs::read_to_string(dir.join(name)).expect("a file");
+    let results = read(&dirs[0], "tpcc-disk-quick.jsonl");
+    assert_eq!(results, read(&dirs[1], "tpcc-disk-quick.jsonl"), "byte for byte");
+    assert_eq!(results.lines().count(), 3, "a header and two points");
+    let html = read(&dirs[0], "tpcc-disk-quick.html");
+    assert!(html.contains("</html>") && !html.contains("src=") && !html.contains("href="), "self-contained");
+
+    // Half of the results lost: only that half runs again, and the file comes out the same.
+    let half: Vec<&str> = results.lines().take(2).collect();
+    std::fs::write(dirs[0].join("tpcc-disk-quick.jsonl"), half.join("\n")).expect("writes");
+    let out = dirs[0].to_str().expect("utf-8");
+    let mut arguments = vec!["lab", "run", "tpcc-disk", "--quick", "--out", out];
+    arguments.extend(SMALL);
+    let output = varve(&arguments);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 2 points were done before"), "{output:?}");
+    assert_eq!(results, read(&dirs[0], "tpcc-disk-quick.jsonl"));
+    assert_eq!(varve(&["lab", "report", out]).status.code(), output.status.code().map(|_| 0));
+}
+
+#[test]
+fn every_shipped_experiment_can_be_read() {
+    let output = varve(&["lab", "list"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    for entry in std::fs::read_dir(folder).expect("experiments") {
+        let name = entry.expect("an entry").path().file_stem().expect("a name").to_string_lossy().into_owned();
+        assert!(text.contains(&name), "{name} does not come with the program:\n{text}");
+    }
+}
+
+#[test]
+fn mistakes_name_file_line_key_and_what_is_accepted() {
+    let dir = scratch("lab-bad");
+    let good = include_str!("../../../experiments/tpcc-disk.toml");
+    for (from, to, wanted) in [
+        ("cores = 8", "coers = 8", vec![":7: host.coers: unknown field", "`cores`"]),
+        ("\"disk-15k\"\nlog", "\"disk-99k\"\nlog", vec![":10: devices.data", "disk-7k2"]),
+        ("page_size = \"8 KiB\"", "page_size = \"9 KiB\"", vec![":14: layout.page_size", "4096"]),
+        ("[\"10 %\", \"20 %\"]", "[\"10 %\", \"many\"]", vec![":29: engine.buffer", "\"10 %\""]),
+        ("hit_ratio[buffer=10 %]", "hit_ratio[bufer=10 %]", vec![":40: check", "no axis \"bufer\""]),
+        ("low = 0.8", "lwo = 0.8", vec!["check.2.lwo: unknown field", "`low`"]),
+        ("[run]", "[run", vec![":21:"]),
+    ] {
+        let bad = dir.join("bad.toml");
+        assert!(good.contains(from), "{from}");
+        std::fs::write(&bad, good.replacen(from, to, 1)).expect("writes");
+        let output = varve(&["lab", "run", bad.to_str().expect("utf-8")]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{to}: {text}");
+        assert!(
+            text.contains("bad.toml") && wanted.iter().all(|w| text.contains(w)),
+            "{to}: wanted {wanted:?} in {text}"
+        );
+    }
+    for (set, wanted) in [("nonsense.key=1", "nonsense"), ("run.seconds=soon", "run.seconds"), ("seconds", "key=value")]
+    {
+        let output = varve(&["lab", "run", "tpcc-disk", "--set", set]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && text.contains(wanted), "{set}: {text}");
+    }
+    let text = String::from_utf8_lossy(&varve(&["lab", "run", "nothing"]).stderr).into_owned();
+    assert!(text.contains("tpcc-disk"), "says what there is: {text}");
+}

@@ -1,0 +1,250 @@
+//! The report: one HTML file with everything in it, for screen (light and dark) and paper. No script, no network.
+
+mod chart;
+
+use super::document::Experiment;
+use super::results::Header;
+use super::table::{LOCK_BOUND, check_rows, short, throughput};
+use super::{ExperimentError, Judged, PointResult};
+use chart::{Axes, Line};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Text in HTML.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+const STYLE: &str = include_str!("style.css");
+
+/// A shell word.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+/// The command that repeats a run.
+fn command(header: &Header) -> String {
+    let mut words = vec!["varve lab run".to_string(), format!("experiments/{}.toml", quoted(&header.experiment))];
+    words.extend(header.quick.then(|| "--quick".to_string()));
+    words.extend(header.sets.iter().map(|(key, value)| format!("--set {}", quoted(&format!("{key}={value}")))));
+    words.join(" ")
+}
+
+/// A point's name in charts; the seed where there are several.
+fn label(r: &PointResult, seeds: bool) -> String {
+    if seeds { format!("{} seed {}", r.point, r.seed) } else { r.point.clone() }
+}
+
+fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
+    out.push_str("<div class=\"wide\"><table><thead><tr>");
+    head.iter().for_each(|h| drop(write!(out, "<th>{}</th>", escape(h))));
+    out.push_str("</tr></thead><tbody>");
+    for row in rows {
+        out.push_str("<tr>");
+        for cell in row {
+            let class = match cell.as_str() {
+                "holds" => " class=\"good\"",
+                "DOES NOT HOLD" => " class=\"bad\"",
+                _ => "",
+            };
+            let _ = write!(out, "<td{class}>{}</td>", escape(cell));
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></div>");
+}
+
+/// Columns of the report's table of points: title, metric, factor.
+const COLUMNS: [(&str, &str, f64); 14] = [
+    ("mean ms", "mean_ms", 1.0),
+    ("p50 ms", "p50_ms", 1.0),
+    ("p95 ms", "p95_ms", 1.0),
+    ("p99 ms", "p99_ms", 1.0),
+    ("p99.9 ms", "p999_ms", 1.0),
+    ("hits %", "hit_ratio", 100.0),
+    ("WA", "wa", 1.0),
+    ("data reads/s", "data.reads_per_s", 1.0),
+    ("data writes/s", "data.writes_per_s", 1.0),
+    ("data busy %", "data.utilisation", 100.0),
+    ("log busy %", "log.utilisation", 100.0),
+    ("stalls", "pool.stalls", 1.0),
+    ("client writes", "client_writes", 1.0),
+    ("lock wait %", "lock_wait_share", 100.0),
+];
+
+fn points(out: &mut String, results: &[PointResult], seeds: bool) {
+    let Some(first) = results.first() else { return };
+    let shown: Vec<_> = COLUMNS.iter().filter(|c| results.iter().any(|r| r.metrics.contains_key(c.1))).collect();
+    let mut head = vec!["point", throughput(first).0];
+    head.extend(shown.iter().map(|c| c.0));
+    let cell = |r: &PointResult, c: &(&str, &str, f64)| r.metrics.get(c.1).map_or(String::new(), |v| short(v * c.2));
+    let row = |r: &PointResult| {
+        let mut row = vec![label(r, seeds), short(throughput(r).1)];
+        row.extend(shown.iter().map(|c| cell(r, c)));
+        row
+    };
+    out.push_str("<h2>Points</h2>");
+    table(out, &head, &results.iter().map(row).collect::<Vec<_>>());
+    let bound = results.iter().filter(|r| r.metrics.get("lock_wait_share").is_some_and(|s| *s > LOCK_BOUND));
+    let names: Vec<String> = bound.map(|r| label(r, seeds)).collect();
+    if !names.is_empty() {
+        let names = escape(&names.join("; "));
+        let _ = write!(
+            out,
+            "<p class=\"note\">Not I/O-bound, clients wait for locks for more than 5 % of their time: {names}.</p>"
+        );
+    }
+}
+
+fn charts(out: &mut String, results: &[PointResult], seeds: bool) {
+    let Some(first) = results.first() else { return };
+    let bar = |metric: &str, factor: f64| -> Vec<(String, f64)> {
+        let value = |r: &PointResult| r.metrics.get(metric).map(|v| (label(r, seeds), v * factor));
+        results.iter().filter_map(value).collect()
+    };
+    out.push_str("<h2>Charts</h2><div class=\"charts\">");
+    let rows: Vec<_> = results.iter().map(|r| (label(r, seeds), throughput(r).1)).collect();
+    let unit = if throughput(first).0 == "tpmC" { "new orders per minute" } else { "operations per second" };
+    out.push_str(&chart::bars("Throughput", unit, &rows));
+    for (title, unit, metric, factor) in [
+        ("Response time, 99th percentile", "milliseconds", "p99_ms", 1.0),
+        ("Hit ratio of the buffer pool", "percent of page accesses", "hit_ratio", 100.0),
+        ("Write amplification", "pages programmed per page written by the host", "wa", 1.0),
+        ("Data device busy", "percent of the time", "data.utilisation", 100.0),
+        ("Time that misses waited for a frame", "seconds, all clients together", "pool.stall_ms", 1e-3),
+    ] {
+        let rows = bar(metric, factor);
+        if rows.iter().any(|r| r.1 > 0.0) {
+            out.push_str(&chart::bars(title, unit, &rows));
+        }
+    }
+    let latency = |r: &PointResult| Line {
+        name: label(r, seeds),
+        points: r.latency.iter().map(|(q, ms)| (ms.max(1e-3), q * 100.0)).collect(),
+    };
+    let lines: Vec<Line> = results.iter().map(latency).filter(|l| !l.points.is_empty()).collect();
+    if !lines.is_empty() {
+        let axes = Axes {
+            x: "response time, milliseconds",
+            y: "percent of transactions within",
+            log_x: true,
+            from_zero: true,
+        };
+        out.push_str(&chart::lines("Distribution of response times", &axes, &lines));
+    }
+    for (title, y, series, factor) in [
+        ("Throughput over time", "per second", "per_s", 1.0),
+        ("Data device busy over time", "percent", "data.utilisation", 100.0),
+        ("Hit ratio over time", "percent", "hit_ratio", 100.0),
+        ("Dirty pages over time", "percent of the pool", "pool.dirty_share", 100.0),
+    ] {
+        let over_time = |r: &PointResult| {
+            let (t, v) = (r.series.get("t")?, r.series.get(series)?);
+            let points = t.iter().copied().zip(v.iter().map(|v| v * factor)).collect();
+            Some(Line { name: label(r, seeds), points })
+        };
+        let lines: Vec<Line> = results.iter().filter_map(over_time).collect();
+        if !lines.is_empty() {
+            let axes = Axes { x: "time since the start, warm-up included, seconds", y, log_x: false, from_zero: true };
+            out.push_str(&chart::lines(title, &axes, &lines));
+        }
+    }
+    out.push_str("</div>");
+}
+
+/// By transaction type, for each point.
+fn kinds(out: &mut String, results: &[PointResult], seeds: bool) {
+    let mut rows = Vec::new();
+    for r in results {
+        for (kind, figures) in &r.kinds {
+            let mut row = vec![label(r, seeds), kind.clone()];
+            for name in ["count", "p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms", "retries"] {
+                row.push(figures.get(name).map_or(String::new(), |v| short(*v)));
+            }
+            rows.push(row);
+        }
+    }
+    if !rows.is_empty() {
+        out.push_str("<h2>Transaction types</h2>");
+        let head = ["point", "type", "count", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "max ms", "retries"];
+        table(out, &head, &rows);
+    }
+}
+
+fn configuration(out: &mut String, e: &Experiment, header: &Header) {
+    out.push_str("<h2>Configuration</h2>");
+    if let Some(first) = e.points.first() {
+        let rows: Vec<Vec<String>> = first.spec.rows().into_iter().map(|(key, value)| vec![key, value]).collect();
+        out.push_str("<details><summary>Every key of the first point, defaults included</summary>");
+        table(out, &["key", "value"], &rows);
+        out.push_str("</details>");
+        if !first.scaled.is_empty() {
+            let rows = first.scaled.iter().map(|s| vec![s.key.clone(), s.published.clone(), s.used.clone()]);
+            table(out, &["scaled size", "source", "here"], &rows.collect::<Vec<_>>());
+        }
+    }
+    let _ = write!(out, "<h3>The experiment file</h3><pre>{}</pre>", escape(&header.text));
+}
+
+/// The whole page.
+pub(super) fn page(e: &Experiment, header: &Header, results: &[PointResult], judged: &[Judged]) -> String {
+    let seeds = results.iter().any(|r| r.seed != results[0].seed);
+    let title = if e.title.is_empty() { &e.name } else { &e.title };
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\"><title>{0}</title><style>{STYLE}</style></head><body><main><h1>{0}</h1>",
+        escape(title)
+    );
+    let _ = write!(out, "<p>{}</p>", escape(&e.about));
+    if !e.source.is_empty() {
+        let _ = write!(out, "<p class=\"note\">Source: {}</p>", escape(&e.source));
+    }
+    let clocks: Vec<&str> =
+        ["virtual", "paced"].into_iter().filter(|c| results.iter().any(|r| r.clock == *c)).collect();
+    let _ = write!(
+        out,
+        "<p class=\"note\">Commit {}; {} clock. Repeat with:</p><pre>{}</pre>",
+        escape(&header.commit),
+        clocks.join(" and "),
+        escape(&command(header))
+    );
+    if !judged.is_empty() {
+        out.push_str("<h2>Measured beside published</h2>");
+        let rows: Vec<Vec<String>> = check_rows(judged).into_iter().map(Vec::from).collect();
+        table(&mut out, &["check", "measured", "published", "accepted", "verdict"], &rows);
+        let sources = e.checks.iter().filter(|c| !c.source.is_empty());
+        let items: String =
+            sources.map(|c| format!("<li><b>{}</b>: {}</li>", escape(&c.id), escape(&c.source))).collect();
+        if !items.is_empty() {
+            let _ = write!(
+                out,
+                "<details><summary>Sources of the published values and ranges</summary><ul>{items}</ul></details>"
+            );
+        }
+    }
+    points(&mut out, results, seeds);
+    charts(&mut out, results, seeds);
+    kinds(&mut out, results, seeds);
+    configuration(&mut out, e, header);
+    out.push_str("</main></body></html>\n");
+    out
+}
+
+/// Writes the report of an experiment into `dir`; returns its path.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_report(
+    dir: &Path,
+    e: &Experiment,
+    commit: &str,
+    results: &[PointResult],
+    judged: &[Judged],
+) -> Result<PathBuf, ExperimentError> {
+    let path = super::results::Files::of(dir, e).report;
+    super::results::write(&path, &page(e, &Header::of(e, commit), results, judged))?;
+    Ok(path)
+}
