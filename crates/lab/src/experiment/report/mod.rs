@@ -38,7 +38,9 @@ fn label(r: &PointResult, seeds: bool) -> String {
 
 fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
     out.push_str("<div class=\"wide\"><table><thead><tr>");
-    head.iter().for_each(|h| drop(write!(out, "<th>{}</th>", escape(h))));
+    for name in head {
+        let _ = write!(out, "<th>{}</th>", escape(name));
+    }
     out.push_str("</tr></thead><tbody>");
     for row in rows {
         out.push_str("<tr>");
