@@ -128,7 +128,7 @@ impl Source<'_> {
     fn parse(&self) -> Result<Table, ExperimentError> {
         self.text.parse().map_err(|e: toml::de::Error| {
             let at = e.span().map_or(0, |s| s.start);
-            let key = place::path_at(self.text, at).join(".");
+            let key = self.text.lines().nth(place::line(self.text, at) - 1).unwrap_or_default().trim().to_string();
             ExperimentError::File {
                 file: self.file.into(),
                 line: place::line(self.text, at),

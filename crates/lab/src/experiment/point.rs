@@ -276,6 +276,7 @@ fn measure(spec: &Spec, seed: u64, memory: Memory, bytes: &Loaded, progress: &At
         replacement: e.replacement.clone(),
         pool_instances: e.instances,
         cleaners: e.cleaners,
+        pool: e.pool_options().map_err(|(key, what)| crate::Error::Profile(format!("{key}: {what}")))?,
         async_delay: seconds(e.async_delay_ms / 1e3),
         recovery_bound: seconds(e.recovery_bound_s),
         log_max_bytes: e.log_max.0,
@@ -342,7 +343,10 @@ fn drive<W: Workload<VarveStore>>(
         if i.warming_up {
             before = now.clone();
         }
-        note(&mut series, i, &last, &now);
+        // What is left after the end is not an interval of its own.
+        if i.length.as_secs_f64() >= run.interval_s / 2.0 {
+            note(&mut series, i, &last, &now);
+        }
         last = now;
     })?;
     Ok(Measured { run: result, before, after: last, series })

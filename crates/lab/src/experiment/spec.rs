@@ -173,8 +173,22 @@ pub struct Engine {
     /// Frames of the buffer pool alone: what papers call the buffer. Left out: what the cache has room for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer: Option<Cache>,
-    /// Replacement policy, by its registered name.
+    /// Preset of replacement, victim and cleaner; empty: the engine's default.
+    pub pool: String,
+    /// Replacement policy, by its registered name; empty: the preset's.
     pub replacement: String,
+    /// What a miss does about dirty victims; empty: the preset's.
+    pub victim: String,
+    /// Who writes in the background; empty: the preset's.
+    pub cleaner: String,
+    /// Pages examined from the cold end per instance; 0: by the size of the pool.
+    pub scan_depth: usize,
+    /// The slots of `war` and `rw` are taken from the frames.
+    pub equal_memory: bool,
+    /// The clean-first pointer goes back to the cold end after each batch.
+    pub reset_on_clean: bool,
+    /// Cleaners run on their timer alone.
+    pub timer_only: bool,
     /// Pool instances; 0 chooses by memory.
     pub instances: usize,
     /// Background page writers.
@@ -195,7 +209,14 @@ impl Default for Engine {
         Engine {
             cache: Cache::Bytes(Bytes(o.cache_bytes)),
             buffer: None,
+            pool: o.pool.preset,
             replacement: o.replacement,
+            victim: o.pool.victim,
+            cleaner: o.pool.cleaner,
+            scan_depth: o.pool.scan_depth,
+            equal_memory: o.pool.equal_memory,
+            reset_on_clean: o.pool.reset_on_clean,
+            timer_only: o.pool.timer_only,
             instances: o.pool_instances,
             cleaners: o.cleaners,
             durability: Sync::Sync,
@@ -203,6 +224,28 @@ impl Default for Engine {
             recovery_bound_s: o.recovery_bound.as_secs_f64(),
             log_max: Bytes(o.log_max_bytes),
         }
+    }
+}
+
+impl Engine {
+    /// The pool's options; the error names a key.
+    pub fn pool_options(&self) -> Result<varve::PoolOptions, (String, String)> {
+        let mut options = varve::PoolOptions {
+            scan_depth: self.scan_depth,
+            equal_memory: self.equal_memory,
+            reset_on_clean: self.reset_on_clean,
+            timer_only: self.timer_only,
+            ..varve::PoolOptions::default()
+        };
+        for (key, name, value) in
+            [("pool", "preset", &self.pool), ("victim", "victim", &self.victim), ("cleaner", "cleaner", &self.cleaner)]
+        {
+            if !value.is_empty() {
+                options.set(name, value).map_err(|e| (format!("engine.{key}"), e.to_string()))?;
+            }
+        }
+        options.validate().map_err(|e| ("engine.pool".to_string(), e.to_string()))?;
+        Ok(options)
     }
 }
 
@@ -377,6 +420,7 @@ impl Spec {
     /// Refuses what parses but cannot be run; names the key.
     pub fn validate(&self) -> Result<(), (String, String)> {
         self.host.config(0)?;
+        self.engine.pool_options()?;
         let w = &self.workload;
         let workloads =
             [w.tpcc.is_some(), w.ycsb.is_some(), w.flash_wa.is_some()].map(usize::from).iter().sum::<usize>();
