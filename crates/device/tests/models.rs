@@ -257,3 +257,40 @@ fn runs_repeat_exactly() {
     let (a, b) = (once(), once());
     assert_eq!((a.hash, a.time), (b.hash, b.time));
 }
+
+/// A power supply cuts the power during the n-th operation, which is in flight then: done, undone or in part.
+#[test]
+fn a_supply_cuts_during_any_operation() {
+    let mut torn = 0;
+    for (profile, n) in
+        ["disk-15k", "samsung-830", "gd2l-ssd", "nand-slc-1gbit"].iter().flat_map(|p| (1..12).map(move |n| (p, n)))
+    {
+        torn += run(config(n), move || {
+            let how = Build { len: 64 << 20, ..Build::default() };
+            let model = Profile::load(profile).unwrap().build_model(how).unwrap();
+            let supply = PowerSupply::new();
+            supply.attach(model.clone());
+            let dev = Faulty::powered(model, FaultPlan::new(n), supply.clone());
+            supply.cut_at(n, n * 77);
+            let (mut durable, mut tried) = (0, 0);
+            for tag in 1..20u8 {
+                tried = tag;
+                match write_at(&*dev, 8192, &[tag; 16384], true) {
+                    Ok(()) => durable = tag,
+                    Err(e) => {
+                        assert_eq!(e, DeviceError::PowerLost);
+                        break;
+                    }
+                }
+            }
+            assert_eq!(u64::from(tried), n, "the n-th operation is struck");
+            supply.restore();
+            let mut back = vec![0; 16384];
+            read_at(&*dev, 8192, &mut back).unwrap();
+            assert!(back.iter().all(|b| *b == durable || *b == tried), "{profile}, {n}: neither old nor new");
+            u32::from(back.contains(&durable) && back.contains(&tried))
+        })
+        .unwrap();
+    }
+    assert!(torn > 3, "some writes are torn: {torn}");
+}

@@ -65,9 +65,9 @@ impl Point {
 /// Blocks read twice: the first time and again, to see a cache.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reread {
-    /// Mean time of the first reads, microseconds.
+    /// Median time of the first reads, microseconds.
     pub first_us: f64,
-    /// Mean time of the second reads of the same blocks.
+    /// Median time of the second reads of the same blocks.
     pub again_us: f64,
 }
 
