@@ -10,6 +10,7 @@ mod load;
 mod output;
 mod pool_args;
 mod probe;
+mod probe_cpu;
 mod replay;
 mod text;
 mod traces;

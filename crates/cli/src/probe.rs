@@ -22,11 +22,28 @@ pub struct Target {
     pub list: bool,
 }
 
+/// What `probe` measures.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct Subject {
+    /// Directory on the file system to measure (a scratch file is made there and removed).
+    pub path: Option<PathBuf>,
+    /// A device profile (its name, or a .toml file) to measure as a model, in virtual time.
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// Print the names of the device profiles.
+    #[arg(long)]
+    pub list: bool,
+    /// Measure this machine's processor: what the engine's work costs on it, as a host profile.
+    #[arg(long)]
+    pub cpu: bool,
+}
+
 /// `probe`
 #[derive(Debug, Args)]
 pub struct Probe {
     #[command(flatten)]
-    target: Target,
+    target: Subject,
     /// Write what was measured as a profile; refused if the figures cannot be believed.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -169,6 +186,9 @@ impl Probe {
 pub fn probe(out: Out, a: &Probe) -> Result<(), Failure> {
     if a.target.list {
         return list(out);
+    }
+    if a.target.cpu {
+        return crate::probe_cpu::run(out, a.save.as_deref(), a.quick);
     }
     let options = a.options()?;
     let bar = out.progress("probing", 1);

@@ -98,7 +98,7 @@ fn virtual_time_is_what_the_engine_charged() {
         assert!(passed.abs_diff(charged / 1000) <= 1, "{passed} ns passed, {charged} ps were charged");
         let [searches, begun, groups, locks] = units;
         assert_eq!((begun, groups, locks), (3000, 3000, 6000));
-        assert!(searches >= 3000 * 3 * 2, "{searches} searches");
+        assert!(searches > 3000 * 5, "{searches} searches");
     }
 }
 
