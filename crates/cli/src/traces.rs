@@ -48,7 +48,7 @@ fn info(out: Out, a: &Input) -> Result<(), Failure> {
     rows.extend(seconds.map(|s| ("seconds".into(), format!("{s:.3}"))));
     if flushes > 0 {
         rows.push(("flushes".into(), flushes.to_string()));
-        let mean = if known > 0 { bytes(changed / known) } else { "not known".into() };
+        let mean = changed.checked_div(known).map_or("not known".into(), bytes);
         rows.push(("changed by a flush".into(), format!("{mean} (mean of {known})")));
     }
     Ok(table(&mut std::io::stdout().lock(), &rows)?)

@@ -17,7 +17,7 @@ pub struct Trace {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Record the page references and flushes of a workload.
-    Record(Record),
+    Record(Box<Record>),
     /// Show what a trace holds.
     Info(Input),
     /// Write any trace in our compact format.

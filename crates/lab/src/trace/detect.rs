@@ -46,8 +46,8 @@ fn text(head: &[u8]) -> Option<Format> {
     let whole = |s: &&str| s.parse::<u64>().is_ok();
     match columns.len() {
         1 if whole(&columns[0]) => Some(Format::Ids),
-        4 if columns.iter().all(|c| whole(&c)) => Some(Format::Lis),
-        5 if columns.iter().all(|c| whole(&c)) => Some(Format::Mqsim),
+        4 if columns.iter().all(whole) => Some(Format::Lis),
+        5 if columns.iter().all(whole) => Some(Format::Mqsim),
         5 if columns[0].parse::<f64>().is_ok() && columns[1..4].iter().all(whole) => Some(Format::Disksim),
         _ => None,
     }
