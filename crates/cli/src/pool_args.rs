@@ -8,7 +8,8 @@ use varve::PoolOptions;
 #[derive(Debug, Args, Clone, Default)]
 #[command(next_help_heading = "Buffer pool")]
 pub struct PoolArgs {
-    /// Preset of replacement, victim and cleaner: vanilla57 (default), vanilla, war, rw, lru-c, lru-c-pointer.
+    /// Preset of replacement, victim and cleaner: vanilla57 (default), vanilla, war, rw, lru-c-pointer,
+    /// lru-c-batch, lru-c.
     #[arg(long = "pool", value_name = "PRESET")]
     pub preset: Option<String>,
     /// Which page should leave: lru-midpoint, lru, clock, sieve, 2q, arc, s3-fifo, lirs, lru-2, gd2l, fifo, random.
@@ -35,6 +36,9 @@ pub struct PoolArgs {
     /// Cleaners run once a second only, not also when free frames run low.
     #[arg(long)]
     pub timer_only: bool,
+    /// Without LRU-C's parallel list manipulation.
+    #[arg(long)]
+    pub serial_list: bool,
 }
 
 impl PoolArgs {
@@ -52,6 +56,7 @@ impl PoolArgs {
         options.equal_memory = self.equal_memory;
         options.reset_on_clean = self.reset_on_clean;
         options.timer_only = self.timer_only;
+        options.serial_list = self.serial_list;
         options.validate().map_err(usage)?;
         Ok(options)
     }

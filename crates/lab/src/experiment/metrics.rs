@@ -99,6 +99,14 @@ fn pool(put: &mut impl FnMut(&str, f64), before: &Stats, after: &Stats) {
         ("checkpoint_writes", then.checkpoint_writes, now.checkpoint_writes),
         ("log_forces", then.log_forces, now.log_forces),
         ("cleaner_passes", then.cleaner_passes, now.cleaner_passes),
+        ("clean_stalls", then.clean_stalls, now.clean_stalls),
+        ("scanned", then.scanned, now.scanned),
+        ("cleaner_scanned", then.cleaner_scanned, now.cleaner_scanned),
+        ("set_aside", then.set_aside, now.set_aside),
+        ("readmitted", then.readmitted, now.readmitted),
+        ("write_batches", then.write_batches, now.write_batches),
+        ("batched_pages", then.batched_pages, now.batched_pages),
+        ("foreground_writes", then.foreground_writes, now.foreground_writes),
     ] {
         put(&format!("pool.{name}"), (now - then) as f64);
     }

@@ -60,6 +60,7 @@ impl PoolChoice {
             ("equal-memory", pool.equal_memory),
             ("reset-on-clean", pool.reset_on_clean),
             ("timer-only", pool.timer_only),
+            ("serial-list", pool.serial_list),
         ] {
             if set {
                 text += &format!(" --{name}");

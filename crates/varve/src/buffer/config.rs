@@ -55,6 +55,9 @@ pub struct CleanerConfig {
     pub wake_low: bool,
     /// After a batch the clean-first pointer goes back to the cold end, so that what was written is taken first (`dynamic`).
     pub reset_on_clean: bool,
+    /// LRU-C's parallel list manipulation: cleaner (`dynamic`) and misses (`clean-first`) work on the list in short holds of the
+    /// instance's lock, each of constant length.
+    pub parallel: bool,
     /// Recoverability writes per second that are considered normal (InnoDB's `io_capacity`).
     pub io: u32,
     /// Most recoverability writes per second (`io_capacity_max`).
@@ -107,6 +110,7 @@ pub struct Preset {
     replacement: &'static str,
     victim: &'static str,
     cleaner: CleanerKind,
+    parallel: bool,
 }
 
 /// Every preset there is.
@@ -117,6 +121,7 @@ pub const PRESETS: &[Preset] = &[
         replacement: "lru-midpoint",
         victim: "spf",
         cleaner: CleanerKind::Fixed,
+        parallel: false,
     },
     Preset {
         name: "vanilla",
@@ -124,6 +129,7 @@ pub const PRESETS: &[Preset] = &[
         replacement: "lru-midpoint",
         victim: "spf56",
         cleaner: CleanerKind::Fixed56,
+        parallel: false,
     },
     Preset {
         name: "war",
@@ -131,6 +137,7 @@ pub const PRESETS: &[Preset] = &[
         replacement: "lru-midpoint",
         victim: "war",
         cleaner: CleanerKind::Fixed56,
+        parallel: false,
     },
     Preset {
         name: "rw",
@@ -138,6 +145,7 @@ pub const PRESETS: &[Preset] = &[
         replacement: "lru-midpoint",
         victim: "rw",
         cleaner: CleanerKind::Fixed56,
+        parallel: false,
     },
     Preset {
         name: "lru-c-pointer",
@@ -145,13 +153,23 @@ pub const PRESETS: &[Preset] = &[
         replacement: "lru-midpoint",
         victim: "clean-first",
         cleaner: CleanerKind::Fixed56,
+        parallel: false,
     },
     Preset {
-        name: "lru-c",
-        about: "LRU-C: clean victims by the pointer, dynamic batch writes",
+        name: "lru-c-batch",
+        about: "the first two parts of LRU-C: the pointer, and dynamic batch writes",
         replacement: "lru-midpoint",
         victim: "clean-first",
         cleaner: CleanerKind::Dynamic,
+        parallel: false,
+    },
+    Preset {
+        name: "lru-c",
+        about: "LRU-C: the pointer, dynamic batch writes, and a list that both work on in short steps",
+        replacement: "lru-midpoint",
+        victim: "clean-first",
+        cleaner: CleanerKind::Dynamic,
+        parallel: true,
     },
 ];
 
@@ -194,6 +212,7 @@ impl PoolConfig {
                 interval: Duration::from_secs(1),
                 wake_low: true,
                 reset_on_clean: false,
+                parallel: false,
                 io: 200,
                 io_max: 2000,
                 max_dirty: 90,
@@ -211,7 +230,8 @@ impl PoolConfig {
     /// The same pool with the choices of a preset, by its name in [`PRESETS`].
     pub fn with_preset(mut self, name: &str) -> Option<PoolConfig> {
         let preset = PRESETS.iter().find(|p| p.name == name)?;
-        (self.replacement, self.victim, self.cleaner.kind) = (preset.replacement, preset.victim, preset.cleaner);
+        (self.replacement, self.victim) = (preset.replacement, preset.victim);
+        (self.cleaner.kind, self.cleaner.parallel) = (preset.cleaner, preset.parallel);
         Some(self)
     }
 

@@ -19,6 +19,9 @@ use varve_rt::atomic::Ordering::*;
 use varve_rt::{Condvar, Cost, Event, Mutex, MutexGuard, charge};
 use varve_volume::{CostClass, Lsn, PageId, WriteWhy};
 
+/// Pages that the clean-first pointer moves on over at most, after an eviction.
+const EAGER: usize = 32;
+
 /// What the instance's lock protects.
 pub(super) struct Lists {
     pub(super) free: Vec<Slot>,
@@ -315,12 +318,23 @@ impl Instance {
     pub(super) fn claim_victim<'a>(&'a self, pool: &'a Pool, lists: &mut Lists, ask: Ask) -> Option<Exclusive<'a>> {
         self.drain_hits(lists, pool.counters());
         let mut claimed = None;
+        let mut looked = 0;
         let slot = lists.policy.victim(ask, &mut |slot| {
+            looked += 1;
             charge(Cost::ListScan, 1);
             claimed = pool.at(self, slot).try_claim();
             claimed.is_some()
-        })?;
+        });
+        pool.counters.scanned.add(looked);
+        let slot = slot?;
         self.unlink(lists, slot, Unlink::Evicted);
+        if ask.resume && ask.cold_only {
+            // On to the next clean page, so that the next miss finds it there.
+            lists.policy.advance(EAGER, &mut |slot| {
+                charge(Cost::ListScan, 1);
+                self.frame(slot).evictable()
+            });
+        }
         claimed
     }
 

@@ -107,6 +107,7 @@ impl Pool {
         charge(Cost::IoSubmit, 1);
         let write = owed.write.request(self, WriteWhy::Replacement);
         let mut ticket = self.store().submit(vec![read, write]);
+        self.counters.batch(1);
         let result = ticket.wait(0);
         self.reap(ticket, 1, owed);
         result
@@ -117,6 +118,7 @@ impl Pool {
         if let Some(owed) = owed {
             charge(Cost::IoSubmit, 1);
             let ticket = self.store().submit(vec![owed.write.request(self, WriteWhy::Replacement)]);
+            self.counters.batch(1);
             self.reap(ticket, 0, owed);
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! The counters order nothing, so they are relaxed atomics of the standard library.
 
+use crate::role::{self, Role};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use varve_volume::WriteWhy;
 
@@ -106,6 +107,12 @@ totals! {
     write_batches,
     /// Pages in those batches.
     batched_pages,
+    /// Pages of the largest batch.
+    largest_batch,
+    /// Pages whose write was submitted by a foreground thread.
+    foreground_writes,
+    /// Misses that waited for the cleaner because the cold part had no clean page (`clean-first`).
+    clean_stalls,
     /// Dirty pages that left their frames before they were written (WAR's copies, RW's staged victims).
     set_aside,
     /// Of these, pages that were asked for again before they were written, and came back.
@@ -157,6 +164,10 @@ impl Counter {
         self.0.fetch_add(n, Relaxed);
     }
 
+    fn max(&self, n: u64) {
+        self.0.fetch_max(n, Relaxed);
+    }
+
     pub(super) fn inc(&self) {
         self.add(1);
     }
@@ -167,8 +178,12 @@ impl Counter {
 }
 
 impl Counters {
-    /// A batch of so many writes was submitted.
+    /// A batch of so many writes was submitted by the calling thread.
     pub(super) fn batch(&self, pages: usize) {
+        self.largest_batch.max(pages as u64);
+        if role::current() == Role::Foreground {
+            self.foreground_writes.add(pages as u64);
+        }
         self.write_batches.inc();
         self.batched_pages.add(pages as u64);
     }

@@ -15,6 +15,7 @@ use super::instance::Instance;
 use super::load::volume_error;
 use super::policy::Slot;
 use crate::error::{Error, Result};
+use crate::role::{self, Role};
 use std::collections::VecDeque;
 use std::time::Duration;
 use varve_device::AlignedBuf;
@@ -302,6 +303,11 @@ impl Pool {
     /// Writes every page whose first change that is not stored lies below `t`; all of them are stored (not yet synced) when it
     /// returns well. No latch may be held. Fails when a page cannot be written; what failed stays dirty.
     pub fn flush_older_than(&self, t: Lsn, why: WriteWhy) -> Result<()> {
+        // Whoever asks for it: these are not the writes of a miss.
+        role::with(Role::Checkpointer, || self.flush_all_below(t, why))
+    }
+
+    fn flush_all_below(&self, t: Lsn, why: WriteWhy) -> Result<()> {
         let mut tries = 0;
         loop {
             if let Some(e) = self.failure() {

@@ -1,4 +1,5 @@
-//! How the buffer pool works: a preset, and single choices that override it. Text form: `name=value,name=value`.
+//! How the buffer pool works: a preset, and single choices that override it. Text form: `name=value,name=value`, or
+//! a preset's name and then such pairs.
 
 use crate::buffer::{self, CleanerKind, PRESETS, PoolConfig};
 use crate::error::{Error, Result};
@@ -8,8 +9,8 @@ use std::str::FromStr;
 /// Choices for the buffer pool. What is empty, `None` or 0 is left to the preset, or to the size of the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolOptions {
-    /// Preset of replacement policy, victim strategy and cleaner: `vanilla57` (when empty), `vanilla`, `war`, `rw`, `lru-c`,
-    /// `lru-c-pointer`.
+    /// Preset of replacement policy, victim strategy and cleaner: `vanilla57` (when empty), `vanilla`, `war`, `rw`, `lru-c-pointer`,
+    /// `lru-c-batch`, `lru-c`.
     pub preset: String,
     /// What a miss does about dirty victims: `spf` (InnoDB 5.7), `spf56`, `war`, `rw`, `clean-first`.
     pub victim: String,
@@ -25,11 +26,22 @@ pub struct PoolOptions {
     pub reset_on_clean: bool,
     /// Cleaners run on their timer alone, not also when free frames run low.
     pub timer_only: bool,
+    /// Without LRU-C's parallel list manipulation.
+    pub serial_list: bool,
 }
 
 /// The names that [`PoolOptions::set`] knows.
-const NAMES: [&str; 8] =
-    ["preset", "victim", "cleaner", "scan_depth", "hit_buffer", "equal_memory", "reset_on_clean", "timer_only"];
+const NAMES: [&str; 9] = [
+    "preset",
+    "victim",
+    "cleaner",
+    "scan_depth",
+    "hit_buffer",
+    "equal_memory",
+    "reset_on_clean",
+    "timer_only",
+    "serial_list",
+];
 
 impl PoolOptions {
     /// The options of a preset.
@@ -50,6 +62,7 @@ impl PoolOptions {
             "equal_memory" => self.equal_memory = parsed(name, value)?,
             "reset_on_clean" => self.reset_on_clean = parsed(name, value)?,
             "timer_only" => self.timer_only = parsed(name, value)?,
+            "serial_list" => self.serial_list = parsed(name, value)?,
             _ => return Err(Error::Invalid(format!("no pool option {name:?}; there are: {}", NAMES.join(", ")))),
         }
         Ok(())
@@ -84,6 +97,7 @@ impl PoolOptions {
         }
         config.cleaner.reset_on_clean = self.reset_on_clean;
         config.cleaner.wake_low = !self.timer_only;
+        config.cleaner.parallel &= !self.serial_list;
         Ok(config)
     }
 }
@@ -118,6 +132,7 @@ impl fmt::Display for PoolOptions {
             flag(self.equal_memory),
             flag(self.reset_on_clean),
             flag(self.timer_only),
+            flag(self.serial_list),
         ];
         let set = NAMES.iter().zip(&values).filter(|(_, value)| !value.is_empty());
         let text: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();
@@ -131,10 +146,10 @@ impl FromStr for PoolOptions {
     fn from_str(s: &str) -> Result<PoolOptions> {
         let mut options = PoolOptions::default();
         for part in s.split(',').filter(|part| !part.is_empty()) {
-            let (name, value) = part.split_once('=').ok_or_else(|| {
-                Error::Invalid(format!("pool option {part:?}: write name=value; names are {}", NAMES.join(", ")))
-            })?;
-            options.set(name.trim(), value.trim())?;
+            match part.split_once('=') {
+                Some((name, value)) => options.set(name.trim(), value.trim())?,
+                None => options.set("preset", part.trim())?,
+            }
         }
         Ok(options)
     }
@@ -171,12 +186,14 @@ mod tests {
             ("victim=nobody", "spf, spf56, war, rw, clean-first"),
             ("cleaner=me", "fixed, fixed56, dynamic, off"),
             ("depth=3", "scan_depth"),
-            ("victim", "name=value"),
+            ("victim", "lru-c-batch"),
             ("scan_depth=many", "number"),
         ] {
             let error = text.parse::<PoolOptions>().unwrap_err().to_string();
             assert!(error.contains(listed), "{error}");
         }
+        let short: PoolOptions = "war,scan_depth=8".parse().unwrap();
+        assert_eq!(short.to_string(), "preset=war,scan_depth=8");
         let alone: PoolOptions = "preset=lru-c,cleaner=off".parse().unwrap();
         assert!(alone.validate().unwrap_err().to_string().contains("needs a cleaner"));
     }

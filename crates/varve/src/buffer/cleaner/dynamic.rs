@@ -27,22 +27,50 @@ impl Cleaner for Dynamic {
     }
 }
 
-/// The dirty pages behind the pointer.
+/// Pages looked at under one hold of the instance's lock, with `parallel`.
+const STEP: usize = 32;
+
+/// The dirty pages behind the pointer. With `parallel` in steps of constant length: the place of the walk is kept in the list like a
+/// hazard pointer, and misses choose their victims in between. Else in one hold of the lock.
 fn backlog(pool: &Pool, inst: &Instance) -> Vec<Slot> {
-    let mut dirty = Vec::new();
-    let mut lists = inst.lock();
-    inst.drain_hits(&mut lists, &pool.counters);
-    let policy = &lists.policy;
-    let pointer = policy.cursor();
-    policy.coldest((policy.len() / 8).max(1), &mut |slot| {
-        charge(Cost::ListScan, 1);
-        if Some(slot) == pointer || !policy.cold(slot) {
-            return false;
+    let step = if pool.config().cleaner.parallel { STEP } else { usize::MAX };
+    let (mut dirty, mut seen) = (Vec::new(), Vec::new());
+    let (mut left, mut restart) = (None, true);
+    loop {
+        let mut lists = inst.lock();
+        let policy = match left {
+            Some(_) => &mut lists.policy,
+            None => {
+                inst.drain_hits(&mut lists, &pool.counters);
+                &mut lists.policy
+            }
+        };
+        let rest = left.unwrap_or((policy.len() / 8).max(1));
+        let pointer = policy.cursor();
+        seen.clear();
+        let mut more = policy.sweep(restart, rest.min(step), &mut |slot| {
+            charge(Cost::ListScan, 1);
+            let go_on = Some(slot) != pointer && seen.len() < rest;
+            if go_on {
+                seen.push(slot);
+            }
+            go_on
+        });
+        for slot in &seen {
+            if !policy.cold(*slot) {
+                more = false;
+                break;
+            }
+            if inst.frame(*slot).flushable() {
+                dirty.push(*slot);
+            }
         }
-        if inst.frame(slot).flushable() {
-            dirty.push(slot);
+        drop(lists);
+        pool.counters.cleaner_scanned.add(seen.len() as u64);
+        let rest = rest - seen.len();
+        if !more || rest == 0 {
+            return dirty;
         }
-        true
-    });
-    dirty
+        (left, restart) = (Some(rest), false);
+    }
 }

@@ -77,7 +77,6 @@ impl Pool {
     fn take_end(&self, pending: Pending) {
         let Pending { mut ticket, request, instance, write } = pending;
         let result = ticket.wait(request);
-        self.counters.batch(1);
         let mut outcome = Outcome::default();
         self.end_aside(&self.instances()[instance], write.slot, result, WriteWhy::Replacement, &mut outcome);
     }

@@ -7,11 +7,13 @@ use varve_volume::{CostClass, PageId};
 pub(super) struct Fifo {
     list: List,
     cursor: Cursor,
+    /// Where the cleaner's walk stands.
+    flush: Cursor,
 }
 
 impl Fifo {
     pub(super) fn new(slots: usize) -> Fifo {
-        Fifo { list: List::new(slots), cursor: Cursor::default() }
+        Fifo { list: List::new(slots), cursor: Cursor::default(), flush: Cursor::default() }
     }
 }
 
@@ -26,6 +28,7 @@ impl Replacement for Fifo {
 
     fn unlink(&mut self, slot: Slot, _how: Unlink) {
         self.cursor.leaving(&self.list, slot);
+        self.flush.leaving(&self.list, slot);
         self.list.remove(slot);
     }
 
@@ -39,6 +42,14 @@ impl Replacement for Fifo {
 
     fn rewind(&mut self) {
         self.cursor = Cursor::default();
+    }
+
+    fn advance(&mut self, depth: usize, good: &mut dyn FnMut(Slot) -> bool) {
+        self.cursor.advance(&self.list, depth, |_| false, good);
+    }
+
+    fn sweep(&mut self, restart: bool, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) -> bool {
+        self.flush.sweep(&self.list, restart, depth, visit)
     }
 
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {

@@ -58,6 +58,8 @@ pub(super) struct Midpoint {
     old_len: usize,
     evictions: u64,
     cursor: Cursor,
+    /// Where the cleaner's walk stands.
+    flush: Cursor,
 }
 
 impl Midpoint {
@@ -72,6 +74,7 @@ impl Midpoint {
             old_len: 0,
             evictions: 0,
             cursor: Cursor::default(),
+            flush: Cursor::default(),
         }
     }
 
@@ -96,6 +99,7 @@ impl Midpoint {
     /// Takes a page out of the list; the midpoint and the cursor step away from it first.
     fn take_out(&mut self, slot: Slot) {
         self.cursor.leaving(&self.list, slot);
+        self.flush.leaving(&self.list, slot);
         if self.old == slot {
             // The hotter neighbour becomes old in its stead; there is one, as the young part is never empty.
             let hotter = self.list.hotter(slot);
@@ -215,6 +219,16 @@ impl Replacement for Midpoint {
 
     fn rewind(&mut self) {
         self.cursor = Cursor::default();
+    }
+
+    fn advance(&mut self, depth: usize, good: &mut dyn FnMut(Slot) -> bool) {
+        let mut cursor = std::mem::take(&mut self.cursor);
+        cursor.advance(&self.list, depth, |slot| !self.cold(slot), good);
+        self.cursor = cursor;
+    }
+
+    fn sweep(&mut self, restart: bool, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) -> bool {
+        self.flush.sweep(&self.list, restart, depth, visit)
     }
 
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {

@@ -3,10 +3,11 @@
 //! The victim is the least recently used *clean* page of the cold part of the list, found by a pointer that goes on from the last
 //! victim towards the hot end and starts again at the cold end when it reaches the midpoint: a sweep that skips dirty pages, which the
 //! cleaner writes behind it. When the cold part has no clean page the thread wakes the cleaner and waits for it to complete a write
-//! (a *stall*). A foreground thread never writes a page while cleaners run.
+//! (a *clean stall*). The pointer is moved on to the next clean page right after each eviction. A foreground thread never writes a page while cleaners run.
 
 use super::{Taken, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
+use crate::buffer::config::PoolConfig;
 use crate::buffer::guard::Exclusive;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Ask;
@@ -18,20 +19,38 @@ use varve_volume::{Lsn, PageId};
 /// Longest wait between two looks.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-pub(super) struct CleanFirst;
+/// Pages looked at under one hold of the instance's lock, with `parallel`: the hold is as short whatever the share of dirty pages.
+const STEP: usize = 32;
+
+/// Policies whose walks can be taken up again, so that they can be made in steps.
+const STEPPING: [&str; 3] = ["lru", "lru-midpoint", "fifo"];
+
+pub(super) struct CleanFirst {
+    step: usize,
+}
+
+impl CleanFirst {
+    pub(super) fn new(config: &PoolConfig) -> CleanFirst {
+        let steps = config.cleaner.parallel && STEPPING.contains(&config.replacement);
+        CleanFirst { step: if steps { STEP } else { usize::MAX } }
+    }
+}
 
 impl VictimStrategy for CleanFirst {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
-        if let Some(slot) = sweep(pool, inst, incoming) {
+        if let Some(slot) = sweep(pool, inst, self.step, incoming) {
             return Ok(slot.into());
         }
         pool.counters.stalls.inc();
+        pool.counters.clean_stalls.inc();
         let began = varve_rt::now();
         let result = loop {
             inst.scan_failed();
             inst.wake_cleaner();
             inst.wait_for_frame(PATIENCE);
-            if let Some(slot) = sweep(pool, inst, incoming).or_else(|| last_resort(pool, inst, began, incoming)) {
+            if let Some(slot) =
+                sweep(pool, inst, self.step, incoming).or_else(|| last_resort(pool, inst, began, incoming))
+            {
                 break Ok(slot);
             }
             if let Some(e) = pool.failure() {
@@ -46,11 +65,22 @@ impl VictimStrategy for CleanFirst {
     }
 }
 
-fn sweep<'a>(pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Option<Exclusive<'a>> {
-    let ask = Ask { depth: usize::MAX, resume: true, cold_only: true, incoming: Some(incoming) };
-    // A sweep that reached the midpoint starts again at the cold end, once.
-    let evict = || pool.evict_clean(inst, ask);
-    pool.pop_free(inst).or_else(evict).or_else(evict)
+/// A free frame, or the next clean page of the cold part; a sweep that reached the midpoint starts again at the cold end, once.
+fn sweep<'a>(pool: &'a Pool, inst: &'a Instance, step: usize, incoming: PageId) -> Option<Exclusive<'a>> {
+    let ask = Ask { depth: step, resume: true, cold_only: true, incoming: Some(incoming) };
+    if let Some(held) = pool.pop_free(inst) {
+        return Some(held);
+    }
+    let mut ends = 0;
+    loop {
+        if let Some(held) = pool.evict_clean(inst, ask) {
+            return Some(held);
+        }
+        ends += u32::from(step == usize::MAX || inst.lock().policy.cursor().is_none());
+        if ends == 2 {
+            return None;
+        }
+    }
 }
 
 /// What keeps the pool alive where the paper's rule alone would wait for ever: no cleaner runs (the pool is not started, or

@@ -62,7 +62,7 @@ pub const REGISTRY: &[Entry] = &[
     Entry { name: "spf56", make: |_| Box::new(spf56::SinglePageFlush56) },
     Entry { name: "war", make: |_| Box::new(war::WriteAfterRead) },
     Entry { name: "rw", make: |_| Box::new(rw::ReadWrite) },
-    Entry { name: "clean-first", make: |_| Box::new(clean_first::CleanFirst) },
+    Entry { name: "clean-first", make: |c| Box::new(clean_first::CleanFirst::new(c)) },
 ];
 
 /// The strategy of that name.
