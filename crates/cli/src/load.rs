@@ -110,7 +110,9 @@ impl Loader<'_> {
             self.rows += 1;
             return Ok(());
         }
-        if let Some((name, Way::Bulk(load, _))) = self.ways.remove_entry(name) {
+        if matches!(way, Way::Bulk(..))
+            && let Some((name, Way::Bulk(load, _))) = self.ways.remove_entry(name)
+        {
             let n = load.rows();
             let keyspace = load.finish()?;
             self.out
