@@ -67,10 +67,11 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
     let report = db.check()?;
     progress.finish_and_clear();
     let damages: Vec<String> = report.damages.iter().map(ToString::to_string).collect();
+    let unreadable: Vec<String> = report.unreadable.iter().map(ToString::to_string).collect();
     if out.json {
         println!(
             "{}",
-            json!({ "clean": report.is_clean(), "damages": damages, "pages": report.pages, "allocated_pages": report.allocated_pages,
+            json!({ "clean": report.is_clean(), "damages": damages, "unreadable": unreadable, "pages": report.pages, "allocated_pages": report.allocated_pages,
                 "free_pages": report.free_pages, "keyspaces": report.keyspaces, "keys": report.keys })
         );
     } else {
@@ -78,13 +79,24 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
             "{} keyspaces, {} keys, {} pages read, {} allocated, {} free (unallocated space is not checked)",
             report.keyspaces, report.keys, report.pages, report.allocated_pages, report.free_pages
         );
-        for damage in &damages {
-            println!("{damage}");
+        for line in damages.iter().chain(&unreadable) {
+            println!("{line}");
         }
-        println!("{}", if report.is_clean() { "no damage found" } else { "DAMAGED" });
+        println!(
+            "{}",
+            match (damages.is_empty(), unreadable.is_empty()) {
+                (true, true) => "no damage found",
+                (true, false) => "NOT ALL COULD BE READ",
+                (false, _) => "DAMAGED",
+            }
+        );
     }
     db.close()?;
-    if report.is_clean() { Ok(()) } else { Err(Failure::Found(format!("{} damages found", damages.len()))) }
+    if report.is_clean() {
+        return Ok(());
+    }
+    let what = format!("{} damages found, {} pages could not be read", damages.len(), unreadable.len());
+    Err(Failure::Found(what))
 }
 
 pub fn stat(out: Out, place: &args::Place) -> Result<(), Failure> {

@@ -32,7 +32,7 @@ pub use buffer::policy::{Gd2lOptions, History, LirsOptions, Lru2Options, Midpoin
 pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
     BulkLoad, CheckReport, Db, Devices, Durability, Figure, Keyspace, KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME,
-    MIN_CACHE_BYTES, Options, PoolOptions, Stats, exists,
+    MIN_CACHE_BYTES, Options, PoolOptions, Stats, Unreadable, exists,
 };
 pub use error::{Damage, Error, Result};
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, Scan, Snapshot, Transaction, TxOptions, TxnStats};

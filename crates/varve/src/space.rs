@@ -409,7 +409,7 @@ impl Space {
             let page = match self.pool.read(id) {
                 Ok(page) => page,
                 Err(e) => {
-                    report.damages.push(damage_of(e, id, SPACE_KEYSPACE));
+                    report.note(e, id, SPACE_KEYSPACE);
                     continue;
                 }
             };
@@ -456,17 +456,6 @@ impl SpaceWalk {
     /// Something could not be read, so that what it refers to stays unseen.
     pub(crate) fn broken(&mut self) {
         self.broken = true;
-    }
-}
-
-/// The damage that an error is, or tells of.
-pub(crate) fn damage_of(e: Error, page: PageId, keyspace: KeyspaceId) -> Damage {
-    match e {
-        Error::Corrupt(Damage::Page { page, what, keyspace: k }) => {
-            Damage::Page { page, keyspace: k.or(Some(keyspace)), what }
-        }
-        Error::Corrupt(d) => d,
-        e => Damage::Page { page, keyspace: Some(keyspace), what: e.to_string() },
     }
 }
 

@@ -159,6 +159,9 @@ fn verify(
         shared.count("damage found by check", check.damages.len() as u64);
         return Err(format!("check found {} damages, the first: {damage}", check.damages.len()));
     }
+    if let Some(page) = check.unreadable.first() {
+        return Err(format!("check: {page}"));
+    }
     let found = read_all(db, spaces).map_err(|e| format!("reading everything: {e}"))?;
     let keyspaces = db.keyspaces().map_err(|e| format!("listing keyspaces: {e}"))?;
     let keyspaces: Vec<String> = keyspaces.into_iter().map(|k| k.name).collect();

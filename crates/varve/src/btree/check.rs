@@ -4,7 +4,7 @@ use super::node::Node;
 use super::{OverflowRef, Tree, ValueRef, leaf, overflow};
 use crate::db::CheckReport;
 use crate::error::{Damage, Error};
-use crate::space::{SpaceWalk, damage_of};
+use crate::space::SpaceWalk;
 use varve_volume::PageId;
 
 /// A node to be looked at, and what its parent says of it.
@@ -41,7 +41,7 @@ impl Tree {
                     found.values.iter().for_each(|r| self.check_value(r, walk, report));
                 }
                 Err(e) => {
-                    report.damages.push(damage_of(e, task.id, self.keyspace));
+                    report.note(e, task.id, self.keyspace);
                     walk.broken();
                 }
             }
@@ -98,7 +98,7 @@ impl Tree {
             self.report(report, id, "used twice, or not within the store");
         }
         if let Err((id, e)) = result {
-            report.damages.push(damage_of(e, id, self.keyspace));
+            report.note(e, id, self.keyspace);
             walk.broken();
         }
     }

@@ -11,7 +11,9 @@ use super::instance::Instance;
 use super::policy::{Ask, Load};
 use super::trace::TraceEvent;
 use super::victim::{Owed, Taken};
+use super::writer::is_retryable;
 use crate::error::{Error, Result};
+use std::time::Duration;
 use varve_device::DeviceError;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
@@ -25,6 +27,9 @@ struct New<'a> {
     /// The page is in it already, and known to the policy.
     served: bool,
 }
+
+/// How often a read is tried again that failed with an error worth another try.
+const READ_RETRIES: u32 = 4;
 
 impl Pool {
     /// Loads a page that was not found; `None` when somebody else has or did meanwhile (look again).
@@ -46,6 +51,7 @@ impl Pool {
             Some(owed) => self.read_with_write(read, owed),
         };
         charge(Cost::IoComplete, 1);
+        let result = result.or_else(|e| self.read_again(&held, id, e));
         match result {
             Ok(class) => {
                 frame.count_demand();
@@ -58,6 +64,25 @@ impl Pool {
                 Err(volume_error(e))
             }
         }
+    }
+
+    /// Reads a page again whose read failed, after a wait that grows, while the error says that it may help.
+    #[cold]
+    fn read_again(&self, held: &Exclusive<'_>, id: PageId, mut error: VolumeError) -> Result<CostClass, VolumeError> {
+        for tries in 1..=READ_RETRIES {
+            if !is_retryable(&error) || varve_rt::dying() {
+                break;
+            }
+            self.counters.read_retries.inc();
+            varve_rt::sleep(Duration::from_millis(1 << tries));
+            // SAFETY: as for the first read: the frame is latched exclusively until the read was waited for.
+            let read = unsafe { PageIo::read(id, ReadWhy::Demand, held.frame().data()) };
+            match self.store().submit(vec![read]).wait(0) {
+                Ok(class) => return Ok(class),
+                Err(e) => error = e,
+            }
+        }
+        Err(error)
     }
 
     /// A frame published for `id`, latched, known to the policy, contents undefined (but initialised).

@@ -127,6 +127,8 @@ totals! {
     write_errors,
     /// Page reads that failed.
     read_errors,
+    /// Page reads tried again after an error that was worth it.
+    read_retries,
     /// Passes of the cleaners.
     cleaner_passes,
     /// Times that a cleaner was woken before its interval ended.

@@ -3,14 +3,18 @@
 use super::Inner;
 use super::catalog::{CATALOG, CATALOG_ROOT};
 use crate::btree::Tree;
-use crate::error::{Damage, Result};
+use crate::error::{Damage, Error, Result};
 use std::sync::Arc;
+use varve_volume::{KeyspaceId, PageId};
 
 /// What a check found.
 #[derive(Debug, Clone, Default)]
 pub struct CheckReport {
     /// Everything that is wrong, each naming its page and keyspace, or its place in the log. Empty when the database is sound.
     pub damages: Vec<Damage>,
+    /// Pages that no device could read (or no frame was free for), so that nothing is known of them. Not damage: the error says
+    /// what to do, and a later check may be able to read them.
+    pub unreadable: Vec<Unreadable>,
     /// Pages read.
     pub pages: u64,
     /// Pages allocated to keyspaces, the catalog and the space map.
@@ -26,9 +30,37 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Whether everything could be read, and nothing is wrong.
     pub fn is_clean(&self) -> bool {
-        self.damages.is_empty()
+        self.damages.is_empty() && self.unreadable.is_empty()
+    }
+
+    /// Takes down an error met at a page.
+    pub(crate) fn note(&mut self, error: Error, page: PageId, keyspace: KeyspaceId) {
+        match error {
+            Error::Corrupt(Damage::Page { page, what, keyspace: known }) => {
+                self.damages.push(Damage::Page { page, keyspace: known.or(Some(keyspace)), what });
+            }
+            Error::Corrupt(damage) => self.damages.push(damage),
+            error => self.unreadable.push(Unreadable { page, keyspace, error }),
+        }
+    }
+}
+
+/// A page that could not be read.
+#[derive(Debug, Clone)]
+pub struct Unreadable {
+    /// The page.
+    pub page: PageId,
+    /// The keyspace that it belongs to.
+    pub keyspace: KeyspaceId,
+    /// Why it could not be read.
+    pub error: Error,
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "page {} (keyspace {}) could not be read: {}", self.page.0, self.keyspace.0, self.error)
     }
 }
 

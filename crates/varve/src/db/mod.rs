@@ -13,7 +13,7 @@ mod stats;
 
 pub use bulk_load::BulkLoad;
 pub use catalog::{KeyspaceKind, MAX_NAME};
-pub use check::CheckReport;
+pub use check::{CheckReport, Unreadable};
 pub use devices::{Devices, exists};
 pub use keyspaces::{Keyspace, KeyspaceInfo};
 pub use options::{Durability, Layout, MIN_CACHE_BYTES, Options};

@@ -140,6 +140,7 @@ impl Stats {
             ("log_forces", p.log_forces),
             ("write_errors", p.write_errors),
             ("read_errors", p.read_errors),
+            ("read_retries", p.read_retries),
         ] {
             rows.number(&format!("pool.{name}"), n);
         }
