@@ -105,6 +105,7 @@ fn fnv64(bytes: &[u8]) -> u64 {
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("flash-wa", include_str!("../../../../experiments/flash-wa.toml")),
     ("fidelity", include_str!("../../../../experiments/fidelity.toml")),
+    ("lru-c", include_str!("../../../../experiments/lru-c.toml")),
     ("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml")),
 ];
 

@@ -65,9 +65,9 @@ impl Point {
 /// Blocks read twice: the first time and again, to see a cache.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reread {
-    /// Median time of the first reads, microseconds.
+    /// Mean time of the first reads but for the slowest twentieth, microseconds.
     pub first_us: f64,
-    /// Median time of the second reads of the same blocks.
+    /// The same of the second reads of the same blocks.
     pub again_us: f64,
 }
 
