@@ -242,6 +242,8 @@ impl Driver {
         domain.power_cut();
         self.machine.heal();
         supply.cut_at(0, 0);
+        // The callback holds what holds the supply: without this no simulated machine would ever be freed.
+        supply.on_cut(|| {});
         supply.restore();
         match thread.join() {
             Err(panicked) if !panicked.power_cut => return Err(panicked.to_string()),
