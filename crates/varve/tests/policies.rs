@@ -433,35 +433,3 @@ fn recency_pays_on_skewed_references() {
     let (lru, clock, fifo, random) = (miss("lru"), miss("clock"), miss("fifo"), miss("random"));
     assert!(lru < fifo && clock < fifo && lru < random, "lru {lru}, clock {clock}, fifo {fifo}, random {random}");
 }
-
-/// Hit ratios in percent for `docs/buffer.md`: `cargo test -p varve --test policies -- --ignored --nocapture table`
-#[test]
-#[ignore = "prints a table"]
-fn hit_ratio_table() {
-    const SECOND: f64 = 1e9;
-    // 20,000 references a second. `skewed`: independent, concentrated on few of 10,000 pages. `scans`: the same, and every
-    // five seconds a pass over 20,000 other pages. `loop`: round and round over 2,000 pages.
-    let time = |i: u64| (i as f64 * SECOND / 20_000.0) as u64;
-    let mut rng = Rng::from_seed(3);
-    let mut skewed = || (10_000.0 * rng.f64().powi(4)) as u64;
-    let plain: Vec<_> = (0..400_000).map(|i| (time(i), skewed())).collect();
-    let scans: Vec<_> = (0..400_000u64)
-        .map(|i| (time(i), if i % 100_000 >= 80_000 { 100_000 + i % 100_000 } else { skewed() }))
-        .collect();
-    let round: Vec<_> = (0..400_000).map(|i| (time(i), i % 2000)).collect();
-    println!("| policy | pages | skewed | scans | loop |\n|---|---|---|---|---|");
-    for entry in policy::REGISTRY {
-        for slots in [500, 1000, 1900] {
-            let ratio = |trace: &[(u64, u64)]| {
-                100.0 - 100.0 * misses(entry.name, slots, trace.iter().copied()) as f64 / trace.len() as f64
-            };
-            println!(
-                "| `{}` | {slots} | {:.1} | {:.1} | {:.1} |",
-                entry.name,
-                ratio(&plain),
-                ratio(&scans),
-                ratio(&round)
-            );
-        }
-    }
-}

@@ -191,16 +191,20 @@ impl Client {
                 self.shared.acknowledged(at);
                 Next::Go
             }
-            Err(e) => {
-                let placed = position.load(SeqCst);
-                if placed == 0 {
-                    self.shared.refused(at);
-                } else if e.is_retryable() {
-                    self.shared.wrong(format!("transaction {id} has commit number {placed} and is to be retried: {e}"));
-                }
-                self.after(&e, &format!("commit of {id} (at {placed})"))
-            }
+            Err(e) => self.refused(at, &e, &position, &format!("commit of {id}")),
         }
+    }
+
+    /// An operation that is written down as `at` ended with `error`: refused if it got no commit number; one that has a number must not
+    /// be retried.
+    pub(super) fn refused(&self, at: book::Written, error: &Error, position: &AtomicU64, doing: &str) -> Next {
+        let placed = position.load(SeqCst);
+        if placed == 0 {
+            self.shared.refused(at);
+        } else if error.is_retryable() {
+            self.shared.wrong(format!("{doing} has commit number {placed} and is to be retried: {error}"));
+        }
+        self.after(error, &format!("{doing} (at {placed})"))
     }
 
     fn snapshot(&self, steps: &[Step]) -> Next {

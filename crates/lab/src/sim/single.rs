@@ -56,15 +56,7 @@ impl Client {
                 self.shared.count("single operations", 1);
                 Next::Go
             }
-            Err(e) => {
-                let placed = position.load(SeqCst);
-                if placed == 0 {
-                    self.shared.refused(at);
-                } else if e.is_retryable() {
-                    self.shared.wrong(format!("operation {id} has commit number {placed} and is to be retried: {e}"));
-                }
-                self.after(&e, &format!("single {id} (at {placed})"))
-            }
+            Err(e) => self.refused(at, &e, &position, &format!("operation {id}")),
         }
     }
 }

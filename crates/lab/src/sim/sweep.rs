@@ -11,7 +11,7 @@ use crate::torture::Command;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use varve_rt::{JoinHandle, channel};
@@ -255,12 +255,7 @@ impl Second {
     }
 
     fn spawn(command: &Command, options: &SimOptions, jobs: usize) -> std::io::Result<Child> {
-        let mut child = std::process::Command::new(&command.program)
-            .args(&command.args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()?;
+        let mut child = command.piped().spawn()?;
         let orders = SecondOrders {
             first_seed: options.first_seed,
             seeds: options.seeds,

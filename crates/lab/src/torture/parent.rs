@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::{Condvar, Mutex, Rng};
@@ -211,13 +211,7 @@ pub(super) struct Victim {
 impl Victim {
     pub(super) fn start(command: &Command, orders: &Orders) -> Result<Victim, TortureError> {
         let failed = |e: std::io::Error| TortureError::Child(format!("{}: {e}", command.program.display()));
-        let mut child = std::process::Command::new(&command.program)
-            .args(&command.args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .map_err(failed)?;
+        let mut child = command.piped().spawn().map_err(failed)?;
         let mut stdin = child.stdin.take().expect("piped");
         let text = serde_json::to_string(orders).expect("orders are plain data");
         stdin.write_all(text.as_bytes()).map_err(failed)?;

@@ -4,7 +4,7 @@
 //! and the read of the wanted page are given to the store in one batch. The thread waits for the read alone; a background thread takes
 //! the end of the write. The staged page can be asked for again meanwhile: it is copied back, dirty until its write ends.
 
-use super::spf56::Rounds;
+use super::spf56::miss;
 use super::{Owed, Taken, VictimStrategy};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
@@ -20,20 +20,7 @@ const TRIES: usize = 8;
 
 impl VictimStrategy for ReadWrite {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
-        let mut rounds = Rounds::new(pool, inst, incoming);
-        loop {
-            if let Some(held) = rounds.look() {
-                return Ok(held.into());
-            }
-            rounds.stalled();
-            if pool.failure().is_none()
-                && let Some(taken) = stage(pool, inst)
-            {
-                return Ok(taken);
-            }
-            rounds.sleep();
-            rounds.flush()?;
-        }
+        miss(pool, inst, incoming, || stage(pool, inst))
     }
 }
 

@@ -5,7 +5,7 @@
 //! the second round on a sleep of 100 ms; then the coldest dirty page is written by the missing thread itself and its frame put on the
 //! free list, where another thread may take it. The cleaner is not called.
 //!
-//! [`Round`] is the part that `war` and `rw` share: they replace the flush alone.
+//! [`miss`] is the loop that `war` and `rw` share: they put something before the sleep and the flush.
 
 use super::{Taken, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
@@ -24,20 +24,36 @@ pub(super) struct SinglePageFlush56;
 
 impl VictimStrategy for SinglePageFlush56 {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
-        let mut rounds = Rounds::new(pool, inst, incoming);
-        loop {
-            if let Some(held) = rounds.look() {
-                return Ok(held.into());
-            }
-            rounds.stalled();
-            rounds.sleep();
-            rounds.flush()?;
+        miss(pool, inst, incoming, || None)
+    }
+}
+
+/// A frame for `incoming`. `instead` is asked each time that no clean page was found: a frame that it makes free without a write that
+/// the miss must wait for ends the miss.
+pub(super) fn miss<'a>(
+    pool: &'a Pool,
+    inst: &'a Instance,
+    incoming: PageId,
+    mut instead: impl FnMut() -> Option<Taken<'a>>,
+) -> Result<Taken<'a>> {
+    let mut rounds = Rounds { pool, inst, incoming, round: 0, stalled: None };
+    loop {
+        if let Some(held) = rounds.look() {
+            return Ok(held.into());
         }
+        rounds.stalled();
+        if pool.failure().is_none()
+            && let Some(taken) = instead()
+        {
+            return Ok(taken);
+        }
+        rounds.sleep();
+        rounds.flush()?;
     }
 }
 
 /// The rounds of one miss.
-pub(super) struct Rounds<'a> {
+struct Rounds<'a> {
     pool: &'a Pool,
     inst: &'a Instance,
     incoming: PageId,
@@ -47,12 +63,8 @@ pub(super) struct Rounds<'a> {
 }
 
 impl<'a> Rounds<'a> {
-    pub(super) fn new(pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Rounds<'a> {
-        Rounds { pool, inst, incoming, round: 0, stalled: None }
-    }
-
     /// Steps 1 to 3: free list, batch, scan.
-    pub(super) fn look(&mut self) -> Option<Exclusive<'a>> {
+    fn look(&mut self) -> Option<Exclusive<'a>> {
         let (pool, inst) = (self.pool, self.inst);
         loop {
             if let Some(held) = pool.pop_free(inst) {
@@ -77,7 +89,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// No clean frame was found: from now on the miss is a stalled one.
-    pub(super) fn stalled(&mut self) {
+    fn stalled(&mut self) {
         if self.stalled.is_none() {
             self.pool.counters.stalls.inc();
             self.stalled = Some(varve_rt::now());
@@ -85,14 +97,14 @@ impl<'a> Rounds<'a> {
     }
 
     /// Step 4.
-    pub(super) fn sleep(&self) {
+    fn sleep(&self) {
         if self.round > 0 {
             varve_rt::sleep(SLEEP);
         }
     }
 
     /// Step 5: the coldest dirty page is written here and its frame freed; then the next round begins.
-    pub(super) fn flush(&mut self) -> Result<()> {
+    fn flush(&mut self) -> Result<()> {
         let flushed = match self.pool.failure() {
             None => self.pool.flush_single(self.inst),
             Some(e) => Err(e),

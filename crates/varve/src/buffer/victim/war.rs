@@ -5,7 +5,7 @@
 //! writes the slots later, in a batch; while it does, copiers wait. A page asked for again while it lies in a slot is served from there
 //! and comes back dirty. Only when nothing could be copied does the thread write a page itself.
 
-use super::spf56::Rounds;
+use super::spf56::miss;
 use super::{Taken, VictimStrategy};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
@@ -16,21 +16,10 @@ pub(super) struct WriteAfterRead;
 
 impl VictimStrategy for WriteAfterRead {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
-        let mut rounds = Rounds::new(pool, inst, incoming);
-        loop {
-            if let Some(held) = rounds.look() {
-                return Ok(held.into());
-            }
-            rounds.stalled();
-            if pool.failure().is_none()
-                && let Some(held) = pool.copy_aside(inst)
-            {
-                inst.wake_cleaner();
-                return Ok(held.into());
-            }
+        miss(pool, inst, incoming, || {
+            let held = pool.copy_aside(inst);
             inst.wake_cleaner();
-            rounds.sleep();
-            rounds.flush()?;
-        }
+            held.map(Taken::from)
+        })
     }
 }

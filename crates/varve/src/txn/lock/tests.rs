@@ -354,25 +354,3 @@ fn a_full_lock_budget_is_an_error_and_costs_nothing_held() {
     drop((locks, space));
     assert_eq!(budget.used(Class::Locks), 0);
 }
-
-/// Not a test of speed; run with `--ignored --nocapture` to see it.
-#[test]
-#[ignore = "prints timings"]
-fn cost_of_a_key_lock() {
-    let table = LockTable::new(Arc::new(Budget::unlimited()));
-    let space = table.keyspace("one");
-    let n = 2_000_000u64;
-    let start = varve_rt::now();
-    for i in 0..n {
-        drop(space.lock_single(&key(i)).unwrap());
-    }
-    println!("single: {} ns", start.elapsed().as_nanos() as u64 / n);
-    let start = varve_rt::now();
-    for _ in 0..n / 20 {
-        let mut locks = LockSet::new(&table, None);
-        for i in 0..20 {
-            locks.lock_key(&space, &key(i * 7919), X).unwrap();
-        }
-    }
-    println!("set of 20: {} ns per key", start.elapsed().as_nanos() as u64 / n);
-}

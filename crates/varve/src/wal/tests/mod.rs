@@ -7,7 +7,6 @@ mod damage;
 mod pages;
 mod recoveries;
 mod stress;
-mod timing;
 mod torn_model;
 
 use super::*;
