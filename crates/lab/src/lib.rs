@@ -27,6 +27,7 @@ pub mod history;
 pub mod host;
 pub mod iomix;
 pub mod models;
+mod place;
 pub mod probe;
 pub mod replay;
 pub mod sim;

@@ -5,9 +5,9 @@
 
 use super::ExperimentError;
 use super::check::Check;
-use super::place;
 use super::spec::{Spec, merge};
 use super::units::Bytes;
+use crate::place;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 

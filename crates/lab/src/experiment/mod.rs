@@ -2,7 +2,7 @@
 //! point, run in virtual time on modelled devices; results are JSON lines, a table beside the published figures, and a
 //! report. `docs/lab.md` is the page for those who write such files.
 //!
-//! - `document` reads a file and expands it into points; `place` finds keys for errors; `spec`, `units`: its shape;
+//! - `document` reads a file and expands it into points (`crate::place` finds keys for errors); `spec`, `units`: its shape;
 //! - `layout` loads a database once; `devices` models; `point` runs one point; `metrics` names what it measured;
 //! - `figure`, `check`: what is demanded; `results`: files; `report`, `table`: for people; `run`: all points in parallel.
 //!
@@ -15,7 +15,6 @@ mod document;
 mod figure;
 mod layout;
 mod metrics;
-mod place;
 mod point;
 mod report;
 mod results;

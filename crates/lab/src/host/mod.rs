@@ -25,6 +25,7 @@ mod threads;
 pub use calibrate::{CalibrateOptions, Calibration, Measured, calibrate};
 
 use crate::error::{Result, bad_file};
+use crate::place;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -33,7 +34,16 @@ use std::time::Duration;
 use varve_rt::{Cost, CpuCosts, sim};
 
 /// The profiles that come with the program, by name.
-const BUILTIN: &[(&str, &str)] = &[("vm-2core", include_str!("../../../../profiles/hosts/vm-2core.toml"))];
+const BUILTIN: &[(&str, &str)] = &[
+    ("arm-4core", include_str!("../../../../profiles/hosts/arm-4core.toml")),
+    ("copro-device", include_str!("../../../../profiles/hosts/copro-device.toml")),
+    ("copro-host", include_str!("../../../../profiles/hosts/copro-host.toml")),
+    ("gd2l-6core", include_str!("../../../../profiles/hosts/gd2l-6core.toml")),
+    ("ipa-32core", include_str!("../../../../profiles/hosts/ipa-32core.toml")),
+    ("rodi-4core", include_str!("../../../../profiles/hosts/rodi-4core.toml")),
+    ("server-32core", include_str!("../../../../profiles/hosts/server-32core.toml")),
+    ("vm-2core", include_str!("../../../../profiles/hosts/vm-2core.toml")),
+];
 
 /// How far a thread may run ahead of the virtual clock between locks that nobody else wants.
 const SLACK: Duration = Duration::from_micros(1);
@@ -118,8 +128,10 @@ impl HostProfile {
         let raw: Text = match toml::from_str(text) {
             Ok(raw) => raw,
             Err(e) => {
-                let at = e.span().map(|s| 1 + text[..s.start.min(text.len())].matches('\n').count());
-                return bad_file(file, at, "TOML", e.message().to_string());
+                let at = e.span().map(|s| place::line(text, s.start));
+                let path = e.span().map(|s| place::path_at(text, s.start)).unwrap_or_default();
+                let key = if path.is_empty() { "the file".to_string() } else { path.join(".") };
+                return bad_file(file, at, &key, e.message().to_string());
             }
         };
         if raw.cores == 0 || raw.cores > MAX_CORES {

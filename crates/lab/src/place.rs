@@ -1,4 +1,4 @@
-//! Where things stand in an experiment file, so that an error can name file, line and key.
+//! Where things stand in a TOML file, so that an error can name file, line and key.
 //!
 //! Values from different sources (the file, `--set`, axes) are merged into one table before they are understood; an
 //! error of the merged table is traced back by its key path.
@@ -35,7 +35,7 @@ fn within(value: &Spanned<DeValue<'_>>, at: usize, path: &mut Vec<String>) -> bo
 }
 
 /// The key at byte `at` of a TOML text.
-pub(super) fn path_at(text: &str, at: usize) -> Vec<String> {
+pub(crate) fn path_at(text: &str, at: usize) -> Vec<String> {
     let mut path = Vec::new();
     if let Ok(table) = DeTable::parse(text) {
         deepest(table.get_ref(), at, &mut path);
@@ -44,7 +44,7 @@ pub(super) fn path_at(text: &str, at: usize) -> Vec<String> {
 }
 
 /// The bytes of the key at `path`, or of the part of it that there is; arrays are entered by number.
-pub(super) fn find(text: &str, path: &[&str]) -> Option<Range<usize>> {
+pub(crate) fn find(text: &str, path: &[&str]) -> Option<Range<usize>> {
     let table = DeTable::parse(text).ok()?;
     let mut found = None;
     walk(table.get_ref(), path, &mut found);
@@ -77,7 +77,7 @@ fn inside(value: &Spanned<DeValue<'_>>, rest: &[&str], found: &mut Option<Range<
 }
 
 /// Line, from 1, of a byte.
-pub(super) fn line(text: &str, at: usize) -> usize {
+pub(crate) fn line(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1
 }
 
