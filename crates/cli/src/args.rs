@@ -125,7 +125,8 @@ pub struct LayoutArgs {
 impl LayoutArgs {
     /// The engine's layout.
     pub fn layout(&self) -> Layout {
-        Layout { page_size: self.page_size, log_bytes: self.log_mb << 20, log_dir: self.log_dir.clone() }
+        let (page_size, log_bytes, log_dir) = (self.page_size, self.log_mb << 20, self.log_dir.clone());
+        Layout { page_size, log_bytes, log_dir, ..Layout::default() }
     }
 }
 

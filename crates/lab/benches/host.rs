@@ -123,7 +123,7 @@ fn options(args: &Args) -> Options {
 /// A loaded database, closed.
 fn load(args: &Args) -> (Arc<Ram>, Arc<Ram>) {
     let (data, log) = (Ram::new(Duration::ZERO), Ram::new(Duration::ZERO));
-    let devices = Devices { data: data.clone(), log: log.clone() };
+    let devices = Devices::new(data.clone(), log.clone());
     let db = Db::create_on(devices, &Layout { log_bytes: 512 << 20, ..Layout::default() }, options(args)).unwrap();
     let store = Arc::new(VarveStore::new(db));
     tpcc::load(&store, tpcc::Scale::of(args.get("warehouses", 4.0) as u32), 1, 2, |_| {}).unwrap();
@@ -133,7 +133,7 @@ fn load(args: &Args) -> (Arc<Ram>, Arc<Ram>) {
 
 /// The point, on copies of the loaded devices.
 fn point(args: &Args, data: Arc<Ram>, log: Arc<Ram>, durable: bool, seconds: f64) -> RunResult {
-    let db = Db::open_on(Devices { data, log }, options(args)).unwrap();
+    let db = Db::open_on(Devices::new(data, log), options(args)).unwrap();
     let store = Arc::new(VarveStore::new(db));
     let durability = if durable { Durability::Sync } else { Durability::None };
     let workload = tpcc::Tpcc::new(&*store, tpcc::Options { durability, ..tpcc::Options::default() }).unwrap();

@@ -41,7 +41,7 @@ impl ModelledDevices {
 
     /// What the engine opens.
     pub fn devices(&self) -> varve::Devices {
-        varve::Devices { data: self.data.clone(), log: self.log.clone() }
+        varve::Devices::new(self.data.clone(), self.log.clone())
     }
 
     /// The bytes as they are now. Close the database first, or power cuts are part of the picture.

@@ -95,7 +95,7 @@ fn virtual_time_is_what_the_engine_charged() {
     for slack in [Duration::ZERO, Duration::from_micros(1)] {
         let config = sim::Config { slack, ..host.config(3) };
         let (passed, charged, units) = sim::run(config, || {
-            let devices = Devices { data: MemDevice::new(0), log: MemDevice::new(0) };
+            let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
             let options = Options { durability: Durability::None, ..Options::default() }.cache_mb(16);
             let db = Db::create_on(devices, &Layout::default(), options).unwrap();
             let rows = db.keyspace_or_create("rows").unwrap();
@@ -132,7 +132,7 @@ fn a_modelled_host_repeats() {
     let run = |seed| {
         let host = HostProfile::builtin("vm-2core").unwrap();
         let outcome = sim::run(host.config(seed), || {
-            let devices = Devices { data: MemDevice::new(0), log: MemDevice::new(0) };
+            let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
             let options = Options::default().cache_mb(16);
             let store = Arc::new(VarveStore::new(Db::create_on(devices, &Layout::default(), options).unwrap()));
             tpcc::load(&store, tpcc::Scale::tiny(2), 1, 2, |_| {}).unwrap();

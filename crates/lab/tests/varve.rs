@@ -33,7 +33,7 @@ fn options() -> Options {
 }
 
 fn layout() -> Layout {
-    Layout { page_size: 4096, log_bytes: 4 << 20, log_dir: None }
+    Layout { page_size: 4096, log_bytes: 4 << 20, ..Layout::default() }
 }
 
 /// A database in a directory of its own, removed in the end.
@@ -78,7 +78,7 @@ fn simulate<T: Send + 'static>(seed: u64, chaos: bool, body: impl FnOnce() -> T 
 
 /// Runs `body` on a database on memory devices, and closes it.
 fn on_memory<T>(options: Options, body: impl FnOnce(&Arc<VarveStore>) -> T) -> T {
-    let devices = Devices { data: MemDevice::new(0), log: MemDevice::new(0) };
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
     let db = Db::create_on(devices, &layout(), options).expect("creates");
     let store = Arc::new(VarveStore::new(db.clone()));
     let value = body(&store);
@@ -150,7 +150,7 @@ fn history_over_power_cuts(seed: u64, broken: Broken) -> (Report, usize) {
             supply.attach(device.clone());
             device
         };
-        let devices = Devices { data: device("data", seed), log: device("log", seed + 1) };
+        let devices = Devices::new(device("data", seed), device("log", seed + 1));
         let opened = Options { cache_bytes: 4 << 20, broken, ..Options::default() };
         Db::create_on(devices.clone(), &layout(), opened.clone()).unwrap().close().unwrap();
         let recorder = Arc::new(recorder("history"));

@@ -108,6 +108,9 @@ pub enum Error {
     /// A device failed.
     #[error("device error: {0}")]
     Io(DeviceError),
+    /// The fast device of a tier is not there.
+    #[error("the fast device of the database's tier is missing: {0}")]
+    TierMissing(String),
     /// The volume failed.
     #[error("volume error: {0}")]
     Volume(VolumeError),

@@ -36,5 +36,6 @@ pub use db::{
 };
 pub use error::{Damage, Error, Result};
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, Scan, Snapshot, Transaction, TxOptions, TxnStats};
+pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};
 pub use wal::recovery::RecoveryReport;

@@ -29,7 +29,7 @@ impl Machine {
     }
 
     fn devices(&self) -> Devices {
-        Devices { data: self.data.clone(), log: self.log.clone() }
+        Devices::new(self.data.clone(), self.log.clone())
     }
 
     fn open(&self) -> varve::Result<Db> {

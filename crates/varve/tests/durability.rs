@@ -33,7 +33,7 @@ impl Machine {
         };
         let slow = (LOG_WRITE, LOG_WRITE);
         let log = Latency { read: (ms(0), ms(0)), write: slow, durable: slow, flush: slow };
-        let devices = Devices { data: device("data", Latency::default()), log: device("log", log) };
+        let devices = Devices::new(device("data", Latency::default()), device("log", log));
         let options = Options { cache_bytes: 4 << 20, cleaners: false, ..options };
         Machine { supply, devices, options }
     }

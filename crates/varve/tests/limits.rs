@@ -8,7 +8,7 @@ use varve_device::MemDevice;
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn database(layout: Layout, options: Options) -> (Db, Keyspace) {
-    let devices = Devices { data: MemDevice::new(0), log: MemDevice::new(0) };
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
     let db = Db::create_on(devices, &layout, options).unwrap();
     let rows = db.create_keyspace("rows").unwrap();
     (db, rows)

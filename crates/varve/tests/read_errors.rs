@@ -11,7 +11,7 @@ const ATTEMPTS: u64 = 5;
 /// A closed database with far more data than the cache of [`open`] holds; its data device.
 fn database() -> (Arc<Faulty>, Devices) {
     let faulty = Faulty::new(MemDevice::new(0), FaultPlan::new(1));
-    let devices = Devices { data: faulty.clone(), log: MemDevice::new(0) };
+    let devices = Devices::new(faulty.clone(), MemDevice::new(0));
     let layout = Layout { page_size: PAGE as usize, log_bytes: 1 << 20, ..Layout::default() };
     let db = Db::create_on(devices.clone(), &layout, options()).unwrap();
     let rows = db.create_keyspace("rows").unwrap();

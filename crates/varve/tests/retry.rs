@@ -7,7 +7,7 @@ use varve_device::MemDevice;
 use varve_rt::{Event, now, sim, sleep, spawn};
 
 fn database() -> (Db, Keyspace) {
-    let devices = Devices { data: MemDevice::new(0), log: MemDevice::new(0) };
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
     let layout = Layout { page_size: 4096, log_bytes: 1 << 20, ..Layout::default() };
     let options = Options { cache_bytes: 4 << 20, durability: Durability::None, ..Options::default() };
     let db = Db::create_on(devices, &layout, options).unwrap();

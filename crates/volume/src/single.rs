@@ -167,7 +167,7 @@ impl PageStore for Single {
         false
     }
 
-    fn dirtied(&self, _page: PageId) {}
+    fn dirtied(&self, _page: PageId, _keyspace: KeyspaceId, _usage: PageUse) {}
 
     fn discard(&self, pages: &[PageId]) -> Result<(), VolumeError> {
         let mut sorted: Vec<u64> = pages.iter().map(|p| p.0).collect();

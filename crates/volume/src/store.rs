@@ -275,8 +275,11 @@ pub trait PageStore: Send + Sync {
     /// Never blocks.
     fn evict_clean(&self, page: PageId, bytes: &[u8], usage: PageUse) -> bool;
 
-    /// A page in the pool was changed: copies of it in the store are out of date.
-    fn dirtied(&self, page: PageId);
+    /// A page leaves the pool right after it was written; nothing is offered. Never blocks.
+    fn evicted(&self, _page: PageId, _keyspace: KeyspaceId, _usage: PageUse) {}
+
+    /// A clean page in the pool is being changed: copies of it in the store are out of date. `usage` is what came before.
+    fn dirtied(&self, page: PageId, keyspace: KeyspaceId, usage: PageUse);
 
     /// The pages were freed: their bytes need not be kept, and reading them before writing is an error of the caller.
     fn discard(&self, pages: &[PageId]) -> Result<(), VolumeError>;

@@ -251,9 +251,19 @@ impl PageStore for TestStore {
         self.inner.evict_clean(page, bytes, usage)
     }
 
-    fn dirtied(&self, page: PageId) {
+    fn evicted(&self, page: PageId, keyspace: KeyspaceId, usage: PageUse) {
+        {
+            let state = self.state.lock();
+            let known = state.pages.get(&page).filter(|k| !k.discarded);
+            let known = known.unwrap_or_else(|| panic!("page {page} leaves the pool but was never stored"));
+            assert!(!known.writing, "page {page} leaves the pool while a write of it is in flight");
+        }
+        self.inner.evicted(page, keyspace, usage);
+    }
+
+    fn dirtied(&self, page: PageId, keyspace: KeyspaceId, usage: PageUse) {
         assert!(page.0 < self.pages(), "page {page} is changed but the store has {} pages", self.pages());
-        self.inner.dirtied(page);
+        self.inner.dirtied(page, keyspace, usage);
     }
 
     fn discard(&self, pages: &[PageId]) -> Result<(), VolumeError> {

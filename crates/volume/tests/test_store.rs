@@ -44,7 +44,7 @@ fn right_use_passes() {
     let mut c = sealed(1, 20, 1);
     c[100] = 9;
     page::seal(&mut c, PageId(1));
-    store.dirtied(PageId(1));
+    store.dirtied(PageId(1), KeyspaceId(0), PageUse::default());
     store.submit(vec![write_io(1, &c, Some(vec![90..95, 100..101]))]).wait_all().unwrap();
     store.discard(&[PageId(1), PageId(2)]).unwrap();
     store.submit(vec![write_io(2, &sealed(2, 15, 0), None)]).wait_all().unwrap();
@@ -152,7 +152,7 @@ caught!(unknown_eviction, "was never stored", |s| {
     s.evict_clean(PageId(1), &sealed(1, 8, 1), PageUse::default());
 });
 caught!(dirtied_past_the_end, "has 16 pages", |s| {
-    s.dirtied(PageId(16));
+    s.dirtied(PageId(16), KeyspaceId(0), PageUse::default());
 });
 caught!(forgotten_ticket, "1 pending requests", |s| {
     let a = sealed(1, 0, 1);

@@ -118,7 +118,7 @@ impl Client {
             };
             let held = self.pool.get_mut(&id).expect("loaded above");
             if !std::mem::replace(&mut held.dirty, true) {
-                self.store.dirtied(PageId(id));
+                self.store.dirtied(PageId(id), KeyspaceId(0), PageUse::default());
             }
             held.bytes = sealed(id, lsn);
         }
@@ -224,7 +224,7 @@ fn verify(store: &dyn PageStore, model: &Model, seen: &mut Seen) -> Result<(), S
         }
         if written_since {
             let lsn = known.begun + 1;
-            store.dirtied(PageId(id));
+            store.dirtied(PageId(id), KeyspaceId(0), PageUse::default());
             write(store, &sealed(id, lsn)).map_err(|e| e.to_string())?;
             model.lock().insert(id, Known { now: lsn, begun: lsn, durable: known.durable });
         }

@@ -60,8 +60,8 @@ fn key(spec: &Spec) -> String {
 const LOAD_CACHE: u64 = 64 << 20;
 
 fn load(spec: &Spec) -> Result<Image, ExperimentError> {
-    let layout =
-        varve::Layout { page_size: spec.layout.page_size.0 as usize, log_bytes: spec.layout.log.0, log_dir: None };
+    let (page_size, log_bytes) = (spec.layout.page_size.0 as usize, spec.layout.log.0);
+    let layout = varve::Layout { page_size, log_bytes, ..varve::Layout::default() };
     let what = load_of(spec);
     let main = move || -> crate::Result<Image> {
         let instant = devices::instant();

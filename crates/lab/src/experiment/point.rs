@@ -282,7 +282,7 @@ fn measure(spec: &Spec, seed: u64, memory: Memory, bytes: &Loaded, progress: &At
         log_max_bytes: e.log_max.0,
         ..varve::Options::default()
     };
-    let on = varve::Devices { data: data.clone(), log: log.clone() };
+    let on = varve::Devices::new(data.clone(), log.clone());
     let db = Db::open_on(on, options)?;
     let store = Arc::new(VarveStore::new(db.clone()));
     let probe = Probe { db: db.clone(), data, log };

@@ -86,7 +86,7 @@ impl Fixture {
         let device = || MemDevice::new(0);
         let fixture = Fixture { rows: (device(), device()), tpcc: (device(), device()) };
         let layout = Layout { log_bytes: 256 << 20, ..Layout::default() };
-        let of = |d: &(Arc<MemDevice>, Arc<MemDevice>)| Devices { data: d.0.clone(), log: d.1.clone() };
+        let of = |d: &(Arc<MemDevice>, Arc<MemDevice>)| Devices::new(d.0.clone(), d.1.clone());
         let db = Db::create_on(of(&fixture.rows), &layout, options())?;
         let mut rng = Rng::from_seed(1);
         for (name, rows, len) in [("short", SHORT, 100), ("long", LONG, 1000)] {
@@ -108,7 +108,7 @@ impl Fixture {
 
     /// Opens copies of the data in the calling world, and reads everything once.
     pub fn open(&self) -> Result<Opened> {
-        let copy = |d: &(Arc<MemDevice>, Arc<MemDevice>)| Devices { data: d.0.clone_image(), log: d.1.clone_image() };
+        let copy = |d: &(Arc<MemDevice>, Arc<MemDevice>)| Devices::new(d.0.clone_image(), d.1.clone_image());
         let rows = Db::open_on(copy(&self.rows), options())?;
         let tpcc = Db::open_on(copy(&self.tpcc), options())?;
         for db in [&rows, &tpcc] {

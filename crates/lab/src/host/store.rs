@@ -34,7 +34,7 @@ impl PageStore for NullStore {
     fn evict_clean(&self, _: PageId, _: &[u8], _: PageUse) -> bool {
         false
     }
-    fn dirtied(&self, _: PageId) {}
+    fn dirtied(&self, _: PageId, _: KeyspaceId, _: PageUse) {}
     fn discard(&self, _: &[PageId]) -> Result<(), VolumeError> {
         Ok(())
     }

@@ -51,7 +51,7 @@ impl Machine {
                 false => device.clone(),
             }
         };
-        varve::Devices { data: traced(&self.data, "data"), log: traced(&self.log, "log") }
+        varve::Devices::new(traced(&self.data, "data"), traced(&self.log, "log"))
     }
 
     /// Arranges for a fault at about the `after`-th request from now of the kind it needs.

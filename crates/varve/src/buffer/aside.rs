@@ -263,8 +263,14 @@ impl Instance {
         true
     }
 
-    /// The write of a slot ended, well or not.
-    pub(super) fn aside_written(&self, lists: &mut Lists, slot: AsideSlot, well: bool, why: WriteWhy) {
+    /// The write of a slot ended, well or not. Returns the page if it has left the pool with that.
+    pub(super) fn aside_written(
+        &self,
+        lists: &mut Lists,
+        slot: AsideSlot,
+        well: bool,
+        why: WriteWhy,
+    ) -> Option<(PageId, KeyspaceId)> {
         let aside = &mut lists.asides.slots[slot as usize];
         debug_assert!(aside.writing);
         aside.writing = false;
@@ -277,12 +283,15 @@ impl Instance {
                     self.frame(frame_slot).state.fetch_and(!WRITING, AcqRel);
                 }
                 lists.asides.free.push(slot);
+                None
             }
             None if well => {
+                let keyspace = page::keyspace(&aside.buf);
                 lists.asides.take_out(id);
                 lists.asides.free.push(slot);
+                Some((id, keyspace))
             }
-            None => {}
+            None => None,
         }
     }
 }
@@ -391,7 +400,10 @@ impl Pool {
         why: WriteWhy,
         outcome: &mut Outcome,
     ) {
-        inst.aside_written(&mut inst.lock(), slot, result.is_ok(), why);
+        let left = inst.aside_written(&mut inst.lock(), slot, result.is_ok(), why);
+        if let Some((id, keyspace)) = left {
+            self.store().evicted(id, keyspace, PageUse::default());
+        }
         inst.writes_ended();
         match result {
             Ok(_) => {

@@ -238,7 +238,8 @@ impl<'a> PageWrite<'a> {
         }
         if old & DIRTY == 0 {
             inst.dirtied(&mut inst.lock(), slot, first_change);
-            pool.store().dirtied(self.id());
+            let keyspace = page::keyspace(self.bytes());
+            pool.store().dirtied(self.id(), keyspace, self.at.frame().take_usage());
         }
     }
 

@@ -40,6 +40,7 @@ impl Pool {
             return Ok(Some(held.into_pin()));
         }
         self.note_miss(id);
+        self.drain_class_changes();
         let frame = held.frame();
         // SAFETY: the frame is latched exclusively until the read was waited for; frames are page_size bytes each, aligned
         // to 4096.

@@ -236,7 +236,7 @@ impl<'a> Writer<'a> {
     }
 
     fn written(&mut self, page: Staged<'a>, class: CostClass) {
-        let Staged { at, lsn, buf, id, .. } = page;
+        let Staged { at, lsn, buf, id, keyspace, .. } = page;
         let FrameRef { pool, inst, slot } = at;
         let frame = at.frame();
         pool.staging.give(buf);
@@ -253,6 +253,10 @@ impl<'a> Writer<'a> {
             && let Some(held) = inst.claim(pool, &mut lists, slot)
         {
             kind.evicted_dirty.inc();
+            drop(lists);
+            // Under the latch, so that nobody can load the page again before the store knows that it left.
+            pool.store().evicted(id, keyspace, frame.take_usage());
+            lists = inst.lock();
             inst.withdraw(&mut lists, slot);
             lists.free.push(slot);
             held.unlatch();

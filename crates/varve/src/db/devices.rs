@@ -1,7 +1,7 @@
 //! The files of a database directory, and the devices a database runs on.
 //!
-//! A directory holds `lock`, `data` and `log` (or a link to the log's directory elsewhere). Nothing is created, renamed or
-//! removed after creation.
+//! A directory holds `lock`, `data`, `log` and, with a tier, `fast`; the last three may be links to files or block devices elsewhere.
+//! Nothing is created, renamed or removed after creation, but for `fast` when a tier is attached or detached.
 
 use super::options::{Layout, Options};
 use crate::error::{Error, Result};
@@ -16,10 +16,20 @@ pub struct Devices {
     pub data: Arc<dyn Device>,
     /// Superblocks and log.
     pub log: Arc<dyn Device>,
+    /// Slots of a tier: copies and newest versions of pages that deserve a faster device (`docs/tier.md`).
+    pub fast: Option<Arc<dyn Device>>,
+}
+
+impl Devices {
+    /// A database without a tier.
+    pub fn new(data: Arc<dyn Device>, log: Arc<dyn Device>) -> Devices {
+        Devices { data, log, fast: None }
+    }
 }
 
 const DATA: &str = "data";
 const LOG: &str = "log";
+const FAST: &str = "fast";
 
 /// Whether a directory holds a database (its log and data files).
 pub fn exists(dir: &Path) -> bool {
@@ -40,15 +50,50 @@ pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<O
     }
     if let Some(log_dir) = &layout.log_dir {
         make_dir(log_dir)?;
-        let target = std::fs::canonicalize(log_dir).map_err(|e| path_error("find", log_dir, &e))?.join(log_name(dir));
-        if target.exists() {
-            return Err(Error::AlreadyExists(target.display().to_string()));
-        }
-        let link = dir.join(LOG);
-        std::os::unix::fs::symlink(&target, &link).map_err(|e| path_error("link", &link, &e))?;
+        link(dir, LOG, log_dir)?;
     }
-    let devices = open_files(dir, options, true)?;
+    if let Some(data) = &layout.data {
+        link(dir, DATA, data)?;
+    }
+    if let Some(fast) = &layout.fast {
+        link(dir, FAST, fast)?;
+    }
+    let devices = open_files(dir, options, true, layout.fast.is_some())?;
     Ok(OpenDir { devices, lock })
+}
+
+/// Leaves a link to a part of the database elsewhere: to a block device or file, or to a file of the database's name in a directory.
+fn link(dir: &Path, part: &str, to: &Path) -> Result<()> {
+    let absolute = |path: &Path| std::path::absolute(path).map_err(|e| path_error("find", path, &e));
+    let target = match to.is_dir() {
+        true => {
+            let file = std::fs::canonicalize(to).map_err(|e| path_error("find", to, &e))?.join(part_name(dir, part));
+            if file.exists() {
+                return Err(Error::AlreadyExists(file.display().to_string()));
+            }
+            file
+        }
+        false => absolute(to)?,
+    };
+    let link = dir.join(part);
+    std::os::unix::fs::symlink(&target, &link).map_err(|e| path_error("link", &link, &e))
+}
+
+/// Adds a fast device to the directory of a database that has none.
+fn link_fast(dir: &Path, to: &Path) -> Result<()> {
+    if dir.join(FAST).symlink_metadata().is_ok() {
+        return Err(Error::AlreadyExists(dir.join(FAST).display().to_string()));
+    }
+    link(dir, FAST, to)
+}
+
+/// Takes the fast device out of the directory; what it holds stays where it is.
+pub(crate) fn unlink_fast(dir: &Path) -> Result<()> {
+    let link = dir.join(FAST);
+    match link.symlink_metadata() {
+        Ok(_) => std::fs::remove_file(&link).map_err(|e| path_error("remove", &link, &e)),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Opens the files of an existing database.
@@ -57,23 +102,42 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<OpenDir> {
         return Err(Error::NoDatabase(dir.display().to_string()));
     }
     let lock = lock(dir, options.read_only)?;
-    let devices = open_files(dir, options, false)?;
+    // A link that leads nowhere is a fast device that is missing; whether that matters the superblock says.
+    let fast = dir.join(FAST).exists() && !options.without_tier;
+    let devices = open_files(dir, options, false, fast)?;
     Ok(OpenDir { devices, lock })
 }
 
-fn open_files(dir: &Path, options: &Options, create: bool) -> Result<Devices> {
+/// Opens the files of an existing database and a fast device that is new to it, a file of `bytes` if it is none yet.
+pub(crate) fn open_attaching(dir: &Path, fast: &Path, bytes: u64, options: &Options) -> Result<OpenDir> {
+    if !exists(dir) {
+        return Err(Error::NoDatabase(dir.display().to_string()));
+    }
+    let lock = lock(dir, false)?;
+    link_fast(dir, fast)?;
+    let how = FileOptions { create: true, direct: options.direct_io, ..FileOptions::default() };
+    let device = FileDevice::open(dir.join(FAST), how)?;
+    if device.len() < bytes {
+        device.set_len(bytes)?;
+    }
+    let devices = open_files(dir, options, false, false)?;
+    Ok(OpenDir { devices: Devices { fast: Some(device), ..devices }, lock })
+}
+
+fn open_files(dir: &Path, options: &Options, create: bool, fast: bool) -> Result<Devices> {
     let open = |name: &str, prewrite: bool| -> Result<Arc<dyn Device>> {
         let (read_only, direct) = (options.read_only, options.direct_io);
         let how = FileOptions { create, read_only, direct, prewrite, ..FileOptions::default() };
         Ok(FileDevice::open(dir.join(name), how)?)
     };
-    Ok(Devices { data: open(DATA, false)?, log: open(LOG, true)? })
+    let fast = if fast { Some(open(FAST, false)?) } else { None };
+    Ok(Devices { data: open(DATA, false)?, log: open(LOG, true)?, fast })
 }
 
-/// The log's file name in a directory that several databases may share.
-fn log_name(dir: &Path) -> PathBuf {
+/// The name of a part in a directory that several databases may share.
+fn part_name(dir: &Path, part: &str) -> PathBuf {
     let name = dir.file_name().map_or_else(|| "varve".into(), |n| n.to_string_lossy().into_owned());
-    PathBuf::from(format!("{name}.log"))
+    PathBuf::from(format!("{name}.{part}"))
 }
 
 fn make_dir(dir: &Path) -> Result<()> {

@@ -10,6 +10,7 @@ mod open;
 mod options;
 mod pool_options;
 mod stats;
+mod tier;
 
 pub use bulk_load::BulkLoad;
 pub use catalog::{KeyspaceKind, MAX_NAME};
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use varve_device::DirLock;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_volume::tier::Tier;
 
 /// An open database. Cheap to clone; all clones are the same database. Close it with [`Db::close`]: a database that is merely
 /// dropped stays correct and is recovered at the next open, as after a crash.
@@ -67,6 +69,7 @@ pub(crate) struct Inner {
     pub options: Options,
     checkpointer: Option<Arc<Checkpointer>>,
     devices: Devices,
+    tier: Option<Arc<Tier>>,
     recovery: RecoveryReport,
     closed: AtomicBool,
     lock: Mutex<Option<DirLock>>,
@@ -86,6 +89,23 @@ impl Db {
     /// Opens the database in a directory, or creates one there with the default layout.
     pub fn open_or_create(path: impl AsRef<Path>, options: Options) -> Result<Db> {
         if exists(path.as_ref()) { Db::open(path, options) } else { Db::create(path, &Layout::default(), options) }
+    }
+
+    /// Opens a database that has no tier and makes one on `fast`: a block device, a file of `bytes`, or a directory for such a file.
+    pub fn attach_tier(path: impl AsRef<Path>, fast: impl AsRef<Path>, bytes: u64, options: Options) -> Result<Db> {
+        open::attach_dir(path.as_ref(), fast.as_ref(), bytes, options)
+    }
+
+    /// Takes the tier out of a database that is not open: every page goes home, then the fast device is not needed any more.
+    pub fn detach_tier(path: impl AsRef<Path>, options: Options) -> Result<()> {
+        open::detach_dir(path.as_ref(), options)
+    }
+
+    /// Copies home what only the fast device has; the pages keep their places there. Work that goes on may leave newer ones.
+    pub fn flush_tier(&self) -> Result<()> {
+        self.inner.live_for_write()?;
+        let tier = self.inner.tier.as_ref().ok_or_else(|| Error::Invalid("the database has no tier".into()))?;
+        Ok(tier.all_home()?)
     }
 
     /// Creates a database on devices: modelled ones, wrapped ones, or files opened by the caller.

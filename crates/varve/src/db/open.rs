@@ -8,9 +8,11 @@ use super::devices::{self, Devices};
 use super::keyspaces::Registry;
 use super::memory::{self, Plan};
 use super::options::{Layout, Options};
+use super::tier::{self, Stack};
 use super::{Db, Inner};
 use crate::btree::Tree;
 use crate::budget::{Budget, Class};
+use crate::buffer::policy::Gd2lOptions;
 use crate::buffer::{CleanerKind, Pool, PoolConfig};
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -25,7 +27,7 @@ use std::sync::Arc;
 use varve_device::DirLock;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
-use varve_volume::{PageStore, Single};
+use varve_volume::tier::TierOptions;
 
 pub(super) fn create_dir(dir: &Path, layout: &Layout, options: Options) -> Result<Db> {
     layout.validate()?;
@@ -39,6 +41,27 @@ pub(super) fn open_dir(dir: &Path, options: Options) -> Result<Db> {
     options.validate()?;
     let open = devices::open(dir, &options)?;
     open_on(open.devices, options, Some(open.lock))
+}
+
+/// Opens a database that has no tier and makes one.
+pub(super) fn attach_dir(dir: &Path, fast: &Path, bytes: u64, options: Options) -> Result<Db> {
+    options.validate()?;
+    refuse_read_only(&options)?;
+    let open = devices::open_attaching(dir, fast, bytes, &options)?;
+    let options = Options { attach_tier: true, without_tier: false, ..options };
+    open_on(open.devices, options, Some(open.lock)).inspect_err(|_| drop(devices::unlink_fast(dir)))
+}
+
+/// Copies everything home, then takes the fast device out of the database. Each step can be repeated after a crash.
+pub(super) fn detach_dir(dir: &Path, options: Options) -> Result<()> {
+    let tier = TierOptions { manager: "none".into(), ..options.tier.clone() };
+    let home = open_dir(dir, Options { tier, without_tier: false, ..options.clone() })?;
+    if home.inner.tier.is_none() {
+        return Err(Error::Invalid("the database has no tier".into()));
+    }
+    home.close()?;
+    open_dir(dir, Options { without_tier: true, ..options })?.close()?;
+    devices::unlink_fast(dir)
 }
 
 fn refuse_read_only(options: &Options) -> Result<()> {
@@ -55,15 +78,13 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     options.validate()?;
     refuse_read_only(&options)?;
     let plan = memory::plan(options.cache_bytes, layout.page_size);
-    let header = DbHeader {
-        uuid: uuid(),
-        page_size: layout.page_size as u32,
-        created: varve_rt::unix_time(),
-        options: Vec::new(),
-    };
+    let uuid = uuid();
+    let (stack, mark) = tier::create(&devices, layout, &options, uuid)?;
+    let (page_size, created) = (layout.page_size as u32, varve_rt::unix_time());
+    let header = DbHeader { uuid, page_size, created, options: mark };
     let log = Log::create(devices.log.clone(), log_config(&options, Some(layout.log_bytes), &plan), header)?;
     let parts = Parts { devices, options, plan, lock };
-    parts.assemble(log, layout.page_size, None)
+    parts.assemble(log, stack, None)
 }
 
 pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>) -> Result<Db> {
@@ -73,8 +94,10 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
     let (log, state) = Log::open(devices.log.clone(), log_config(&options, None, &sketch), options.read_only)?;
     let page_size = state.header.page_size as usize;
     let plan = memory::plan(options.cache_bytes, page_size);
+    let mark = tier::Mark::decode(&state.header.options);
+    let stack = tier::open(&devices, &log, mark, page_size, state.header.uuid, &options)?;
     let parts = Parts { devices, options, plan, lock };
-    parts.assemble(log, page_size, Some(state))
+    parts.assemble(log, stack, Some(state))
 }
 
 struct Parts {
@@ -86,20 +109,21 @@ struct Parts {
 
 impl Parts {
     /// Puts the layers on each other; `found` is what opening an existing log found.
-    fn assemble(self, log: Arc<Log>, page_size: usize, found: Option<LogState>) -> Result<Db> {
-        let store: Arc<dyn PageStore> = Single::new(self.devices.data.clone(), page_size)?;
-        let config = pool_config(&self.options, &self.plan)?;
-        let pool = Pool::new(config, store.clone(), log.clone(), self.options.broken.page_before_log)?;
-        let pages = PoolPages::new(pool.clone(), store.clone());
-        self.bring_up(log.clone(), pages, found).inspect_err(|_| {
+    fn assemble(self, log: Arc<Log>, stack: Stack, found: Option<LogState>) -> Result<Db> {
+        let config = pool_config(&self.options, &self.plan, stack.tier.is_some())?;
+        let pool = Pool::new(config, stack.store.clone(), log.clone(), self.options.broken.page_before_log)?;
+        let pages = PoolPages::new(pool.clone(), stack.store.clone());
+        let tier = stack.tier.clone();
+        self.bring_up(log.clone(), pages, stack, found).inspect_err(|_| {
             // What was started must not outlive a failed open.
             log.poison("the database could not be opened");
             pool.stop();
             log.stop();
+            tier.inspect(|tier| tier.stop());
         })
     }
 
-    fn bring_up(self, log: Arc<Log>, pages: Arc<PoolPages>, found: Option<LogState>) -> Result<Db> {
+    fn bring_up(self, log: Arc<Log>, pages: Arc<PoolPages>, stack: Stack, found: Option<LogState>) -> Result<Db> {
         let Parts { devices, options, plan, lock } = self;
         let budget = Arc::new(Budget::new(plan.limits));
         for class in [Class::Frames, Class::PageTable, Class::Staging, Class::LogBuffers] {
@@ -107,6 +131,7 @@ impl Parts {
         }
         let mut recovery = RecoveryReport { clean: true, ..RecoveryReport::default() };
         if !options.read_only {
+            stack.tier.as_ref().inspect(|tier| tier.start());
             pages.pool.start();
             if let Some(state) = &found {
                 let broken_partial_group = options.broken.partial_group;
@@ -114,6 +139,9 @@ impl Parts {
                 recovery = recovery::run(&log, state, &*pages, &mut how)?;
             }
             log.start();
+            if stack.settle {
+                stack.tier.as_ref().map_or(Ok(()), |tier| tier::settle(tier, &log))?;
+            }
         }
         let space = Space::open(pages.pool.clone(), pages.store.clone(), options.read_only)?;
         let core = Arc::new(Core::new(pages.pool.clone(), log, pages.store.clone(), space, budget, options.broken));
@@ -134,6 +162,7 @@ impl Parts {
             options,
             checkpointer,
             devices,
+            tier: stack.tier,
             recovery,
             closed: AtomicBool::new(false),
             lock: Mutex::new(lock),
@@ -165,7 +194,7 @@ fn log_config(options: &Options, capacity: Option<u64>, plan: &Plan) -> LogConfi
     }
 }
 
-fn pool_config(options: &Options, plan: &Plan) -> Result<PoolConfig> {
+fn pool_config(options: &Options, plan: &Plan, tiered: bool) -> Result<PoolConfig> {
     let mut config = plan.pool.clone();
     if options.pool_frames > 0 {
         config = PoolConfig::new(config.page_size, options.pool_frames);
@@ -174,18 +203,22 @@ fn pool_config(options: &Options, plan: &Plan) -> Result<PoolConfig> {
         config = config.with_instances(options.pool_instances);
     }
     let mut config = options.pool.apply(config)?;
-    if !options.replacement.is_empty() {
-        let replacement = crate::buffer::policy_name(&options.replacement).ok_or_else(|| {
-            Error::Invalid(format!(
-                "no replacement policy {:?}; there are: {}",
-                options.replacement,
-                crate::buffer::policy_names()
-            ))
+    // Over a tier pages cost different times to read again: unless told otherwise the pool knows of that.
+    let default = if tiered && options.pool.preset.is_empty() { "gd2l" } else { "" };
+    let wanted = if options.replacement.is_empty() { default } else { &options.replacement };
+    let mut policy = options.policy;
+    if tiered && policy.gd2l == Gd2lOptions::default() {
+        let costs = options.tier.options.costs;
+        policy.gd2l.cost = [costs.read_slow, costs.read_fast];
+    }
+    if !wanted.is_empty() {
+        let replacement = crate::buffer::policy_name(wanted).ok_or_else(|| {
+            Error::Invalid(format!("no replacement policy {wanted:?}; there are: {}", crate::buffer::policy_names()))
         })?;
-        config = config.with_policy(replacement, options.policy);
+        config = config.with_policy(replacement, policy);
     } else {
         let replacement = config.replacement;
-        config = config.with_policy(replacement, options.policy);
+        config = config.with_policy(replacement, policy);
     }
     if !options.cleaners || options.read_only {
         config.cleaner.kind = CleanerKind::Off;
@@ -226,6 +259,12 @@ pub(super) fn close(inner: &Arc<Inner>) -> Result<()> {
     };
     inner.core.pool.stop();
     inner.core.log.stop();
+    if let Some(tier) = &inner.tier {
+        tier.stop();
+        if result.is_ok() && inner.checkpointer.is_some() {
+            tier::closed(tier, &inner.core.log, &inner.options)?;
+        }
+    }
     inner.lock.lock().take();
     result
 }

@@ -7,6 +7,7 @@ use crate::core::Broken;
 use crate::error::{Error, Result};
 use std::path::PathBuf;
 use std::time::Duration;
+use varve_volume::tier::TierOptions;
 
 /// When a commit counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -42,11 +43,18 @@ pub struct Layout {
     pub log_bytes: u64,
     /// Directory for the log, when it shall be on a device of its own; a link to it is left in the database directory.
     pub log_dir: Option<PathBuf>,
+    /// Where the pages are, when not in the database directory: a directory, a file, or a block device.
+    pub data: Option<PathBuf>,
+    /// A fast device for a tier: a directory, a file, or a block device.
+    pub fast: Option<PathBuf>,
+    /// Bytes of the fast device, if it is a file; ignored when it is longer already.
+    pub fast_bytes: u64,
 }
 
 impl Default for Layout {
     fn default() -> Layout {
-        Layout { page_size: 8192, log_bytes: 64 << 20, log_dir: None }
+        let (log_dir, data, fast) = (None, None, None);
+        Layout { page_size: 8192, log_bytes: 64 << 20, log_dir, data, fast, fast_bytes: 0 }
     }
 }
 
@@ -90,6 +98,12 @@ pub struct Options {
     pub cleaners: bool,
     /// How the pool finds frames and writes pages.
     pub pool: PoolOptions,
+    /// The tier, where the database has one.
+    pub tier: TierOptions,
+    /// Go on without the tier's fast device if nothing is lost with it; the database has no tier from then on.
+    pub without_tier: bool,
+    /// Make a tier on the fast device of a database that has none.
+    pub attach_tier: bool,
     /// Bypass the operating system's cache where the file system allows.
     pub direct_io: bool,
     /// Frames of the pool, for simulations that want fewer than any cache has; 0: what the cache holds.
@@ -115,6 +129,9 @@ impl Default for Options {
             trace: None,
             cleaners: true,
             pool: PoolOptions::default(),
+            tier: TierOptions::default(),
+            without_tier: false,
+            attach_tier: false,
             direct_io: true,
             pool_frames: 0,
             broken: Broken::default(),
@@ -140,6 +157,7 @@ impl Options {
             )));
         }
         self.pool.validate()?;
+        self.tier.validate()?;
         if self.recovery_bound.is_zero() {
             return Err(Error::Invalid(
                 "recovery bound of zero: a checkpoint would never end; use at least 1 s".into(),

@@ -8,6 +8,7 @@ use crate::txn::TxnStats;
 use crate::wal::LogStats;
 use crate::wal::checkpoint::CheckpointStats;
 use varve_device::{DeviceStats, OpStats};
+use varve_volume::tier::{REFUSALS, TierStats};
 
 /// Counters since the database was opened, and sizes as they are now.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct Stats {
     pub data_device: DeviceStats,
     /// The log device.
     pub log_device: DeviceStats,
+    /// The tier, where there is one.
+    pub tier: Option<TierStats>,
     /// How the data and log devices are accessed, and why not in a better way if so.
     pub access: Vec<String>,
 }
@@ -78,7 +81,15 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         budget: core.budget.report(),
         data_device: inner.devices.data.stats(),
         log_device: inner.devices.log.stats(),
-        access: vec![access("data", &*inner.devices.data), access("log", &*inner.devices.log)],
+        tier: inner.tier.as_ref().map(|tier| tier.tier_stats()),
+        access: [
+            ("data", Some(&inner.devices.data)),
+            ("log", Some(&inner.devices.log)),
+            ("fast", inner.devices.fast.as_ref()),
+        ]
+        .into_iter()
+        .filter_map(|(name, device)| Some(access(name, &**device?)))
+        .collect(),
     }
 }
 
@@ -92,7 +103,12 @@ impl Stats {
         self.pool_rows(&mut rows);
         self.log_rows(&mut rows);
         self.engine_rows(&mut rows);
-        for (name, device) in [("data", &self.data_device), ("log", &self.log_device)] {
+        let fast = self.tier.as_ref().map(|tier| &tier.fast);
+        if let Some(tier) = &self.tier {
+            rows.tier(tier);
+        }
+        let devices = [("data", Some(&self.data_device)), ("log", Some(&self.log_device)), ("fast", fast)];
+        for (name, device) in devices.into_iter().filter_map(|(name, device)| Some((name, device?))) {
             for (op, s) in [("reads", &device.read), ("writes", &device.write), ("flushes", &device.flush)] {
                 rows.operation(&format!("device.{name}.{op}"), s);
             }
@@ -102,7 +118,7 @@ impl Stats {
             rows.number(&format!("memory.{name}.used"), class.used);
             rows.number(&format!("memory.{name}.limit"), class.limit);
         }
-        for (name, text) in ["device.data.access", "device.log.access"].iter().zip(&self.access) {
+        for (name, text) in ["device.data.access", "device.log.access", "device.fast.access"].iter().zip(&self.access) {
             rows.0.push((name.to_string(), Figure::Text(text.clone())));
         }
         rows.0
@@ -190,6 +206,52 @@ struct Rows(Vec<(String, Figure)>);
 impl Rows {
     fn number(&mut self, name: &str, n: u64) {
         self.0.push((name.to_string(), Figure::Number(n)));
+    }
+
+    fn tier(&mut self, t: &TierStats) {
+        let c = &t.counters;
+        self.0.push(("tier.manager".into(), Figure::Text(t.manager.clone())));
+        for (name, ratio) in [
+            ("tier.hit_ratio", t.hit_ratio()),
+            ("tier.dirty_share", t.newer as f64 / t.slots.max(1) as f64),
+            ("tier.occupied_share", t.occupied as f64 / t.slots.max(1) as f64),
+            ("tier.bytes_per_day", t.bytes_per_day()),
+        ] {
+            self.0.push((name.into(), Figure::Ratio(ratio)));
+        }
+        for (name, n) in [
+            ("slots", t.slots),
+            ("occupied", t.occupied),
+            ("newer", t.newer),
+            ("zone", t.zone),
+            ("memory", t.memory),
+            ("fast_reads", c.fast_reads),
+            ("staged_reads", c.staged_reads),
+            ("slow_reads", c.slow_reads),
+            ("fast_prefetches", c.fast_prefetches),
+            ("slow_prefetches", c.slow_prefetches),
+            ("overwrites", c.overwrites),
+            ("dirty_admitted", c.dirty_admitted),
+            ("clean_admitted", c.clean_admitted),
+            ("home_writes", c.home_writes),
+            ("invalidated", c.invalidated),
+            ("evicted_clean", c.evicted_clean),
+            ("evicted_newer", c.evicted_newer),
+            ("copied_back", c.slow_copies),
+            ("maps", c.maps),
+            ("map_bytes", c.map_bytes),
+            ("journal_records", c.journal_records),
+            ("slot_bytes", c.slot_bytes),
+            ("repaired", c.repaired),
+            ("lost", c.lost),
+            ("damaged", c.damaged),
+            ("errors", c.errors),
+        ] {
+            self.number(&format!("tier.{name}"), n);
+        }
+        for ((name, _), n) in REFUSALS.iter().zip(c.refused) {
+            self.number(&format!("tier.refused.{}", name.replace(' ', "_")), n);
+        }
     }
 
     fn operation(&mut self, name: &str, s: &OpStats) {

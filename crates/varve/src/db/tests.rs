@@ -4,7 +4,7 @@ use super::*;
 use varve_device::MemDevice;
 
 fn devices() -> Devices {
-    Devices { data: MemDevice::new(0), log: MemDevice::new(0) }
+    Devices::new(MemDevice::new(0), MemDevice::new(0))
 }
 
 fn options() -> Options {
@@ -12,7 +12,7 @@ fn options() -> Options {
 }
 
 fn layout() -> Layout {
-    Layout { page_size: 4096, log_bytes: 2 << 20, log_dir: None }
+    Layout { page_size: 4096, log_bytes: 2 << 20, ..Layout::default() }
 }
 
 fn names(db: &Db) -> Vec<String> {
@@ -203,7 +203,7 @@ fn a_bulk_load_survives_a_power_cut_whole_or_not_at_all() {
             Faulty::powered(device, FaultPlan::new(seed), supply.clone())
         };
         let (data, log) = (device(), device());
-        let devices = Devices { data, log };
+        let devices = Devices::new(data, log);
         let db = Db::create_on(devices.clone(), &layout(), options()).unwrap();
         let before = db.check().unwrap().allocated_pages;
         if seed > 0 {

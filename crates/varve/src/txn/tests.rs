@@ -10,7 +10,7 @@ use varve_rt::Rng;
 mod model;
 
 fn devices() -> Devices {
-    Devices { data: MemDevice::new(0), log: MemDevice::new(0) }
+    Devices::new(MemDevice::new(0), MemDevice::new(0))
 }
 
 fn options() -> Options {
@@ -18,7 +18,7 @@ fn options() -> Options {
 }
 
 fn layout() -> Layout {
-    Layout { page_size: 4096, log_bytes: 2 << 20, log_dir: None }
+    Layout { page_size: 4096, log_bytes: 2 << 20, ..Layout::default() }
 }
 
 fn database() -> (Db, Keyspace) {

@@ -394,6 +394,18 @@ impl Log {
         Some(self.disk.lock().sb.replay_rate).filter(|&r| r > 0)
     }
 
+    /// Replaces the upper layers' options; in both superblocks when it returns.
+    pub fn set_options(&self, options: Vec<u8>) -> Result<()> {
+        assert!(options.len() <= MAX_OPTIONS && !self.read_only, "options fit, and the log is writable");
+        let mut disk = self.disk.lock();
+        for _ in 0..2 {
+            let mut sb = disk.sb.clone();
+            sb.header.options.clone_from(&options);
+            self.store_superblock(&mut disk, sb)?;
+        }
+        Ok(())
+    }
+
     fn store_superblock(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
         sb.sequence = disk.sb.sequence + 1;
         let slot = 1 - disk.slot;

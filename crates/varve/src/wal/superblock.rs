@@ -21,7 +21,7 @@ const SIZE: usize = BLOCK as usize;
 const MAGIC: &[u8; 8] = b"VARVELOG";
 const CLEAN: u32 = 1;
 
-/// What is fixed when a database is created.
+/// What identifies a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DbHeader {
     /// Identity; must differ between databases.
@@ -30,7 +30,7 @@ pub struct DbHeader {
     pub page_size: u32,
     /// When it was created, nanoseconds since 1970-01-01 UTC.
     pub created: u64,
-    /// Options that the upper layers fix at creation; not looked into. At most [`MAX_OPTIONS`] bytes.
+    /// Options of the upper layers, not looked into; see [`crate::wal::Log::set_options`]. At most [`MAX_OPTIONS`] bytes.
     pub options: Vec<u8>,
 }
 

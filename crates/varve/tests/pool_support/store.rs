@@ -197,7 +197,7 @@ impl PageStore for Shared {
         self.0.rng.lock().below(2) == 0
     }
 
-    fn dirtied(&self, id: PageId) {
+    fn dirtied(&self, id: PageId, _keyspace: KeyspaceId, _usage: PageUse) {
         self.0.pages.lock().entry(id.0).or_default().dirtied = true;
     }
 

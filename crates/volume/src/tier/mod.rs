@@ -24,7 +24,7 @@ mod tests;
 
 pub use manager::{Alpha, Costs, ManagerOptions, Refusal};
 pub use options::{MapRecovery, TierOptions};
-pub use stats::TierStats;
+pub use stats::{Counters, REFUSALS, TierStats};
 
 use crate::{PageStore, VolumeError};
 use admit::State;

@@ -526,8 +526,19 @@ impl PageStore for Arc<Tier> {
         taken
     }
 
-    fn dirtied(&self, page: PageId) {
-        self.state.lock().dirtied(page, varve_rt::now().as_nanos());
+    fn evicted(&self, page: PageId, keyspace: KeyspaceId, usage: PageUse) {
+        let now = varve_rt::now().as_nanos();
+        let mut state = self.state.lock();
+        state.note_use(page, keyspace, usage.logical_reads, now);
+        state.manager.evicted(page, now);
+    }
+
+    fn dirtied(&self, page: PageId, keyspace: KeyspaceId, usage: PageUse) {
+        let now = varve_rt::now().as_nanos();
+        let mut state = self.state.lock();
+        // What came before was use of the copy that goes now.
+        state.note_use(page, keyspace, usage.logical_reads, now);
+        state.dirtied(page, now);
     }
 
     fn discard(&self, pages: &[PageId]) -> Result<(), VolumeError> {
@@ -540,7 +551,10 @@ impl PageStore for Arc<Tier> {
     }
 
     fn drain_class_changes(&self, into: &mut Vec<(PageId, CostClass)>) {
-        into.append(&mut self.state.lock().class_changes);
+        let mut state = self.state.lock();
+        // Writes may have told the pool something newer since: what is true now is never wrong.
+        let changes = std::mem::take(&mut state.class_changes);
+        into.extend(changes.into_iter().map(|(page, _)| (page, state.slots.place(page).class())));
     }
 
     fn sync(&self) -> Result<(), VolumeError> {

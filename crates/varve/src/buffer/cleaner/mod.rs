@@ -133,7 +133,7 @@ impl Pool {
     }
 
     /// Pulls changes of cost class from the store, with no lock held, and tells the policies.
-    fn drain_class_changes(&self) {
+    pub(super) fn drain_class_changes(&self) {
         let mut changes: Vec<(PageId, CostClass)> = Vec::new();
         self.store().drain_class_changes(&mut changes);
         for (id, class) in changes {

@@ -284,7 +284,7 @@ fn simulate(seed: u64, shape: Shape) -> sim::Outcome<crate::TxnStats> {
     let config = sim::Config { seed, chaos: true, cores: 4, ..sim::Config::default() };
     sim::run(config, move || {
         let device = || -> Arc<dyn Device> { MemDevice::with(0, MemOptions::default()) };
-        check(seed, Devices { data: device(), log: device() }, &shape)
+        check(seed, Devices::new(device(), device()), &shape)
     })
 }
 

@@ -17,7 +17,7 @@ mod usage;
 
 pub use usage::Alpha;
 
-use crate::{KeyspaceId, PageId, ReadWhy};
+use crate::{CostClass, KeyspaceId, PageId, ReadWhy};
 
 /// Service times of one random page request, milliseconds: what the manager believes of the two devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,6 +82,13 @@ pub enum Place {
     Slow,
     /// The fast device.
     Fast,
+}
+
+impl Place {
+    /// What a page costs to read from there.
+    pub fn class(self) -> CostClass {
+        CostClass(u8::from(self == Place::Fast))
+    }
 }
 
 /// A page that could have a slot.

@@ -77,7 +77,7 @@ fn resurrected(broken_no_journal: bool) -> u64 {
         assert!(evict(&tier, &old));
         settle();
         tier.write_map().unwrap();
-        tier.dirtied(PageId(7));
+        tier.dirtied(PageId(7), KeyspaceId(0), PageUse::default());
         write(&tier, &sealed(7, 20));
         tier.sync().unwrap();
         tier.stop();

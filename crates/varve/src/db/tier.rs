@@ -1,0 +1,169 @@
+//! The tier in the life of a database: whether there is one, what its loss would mean, and how it comes up and goes down.
+//!
+//! The superblock's options say whether the database has a tier, and whether pages there may be newer than home. Invariant:
+//! that mark is durable before the first page is written to the fast device alone, and goes only after all pages are home.
+
+use super::devices::Devices;
+use super::options::{Layout, Options};
+use crate::error::{Error, Result};
+use crate::wal::Log;
+use std::sync::Arc;
+use varve_volume::tier::manager::DirtyWrites;
+use varve_volume::tier::{Tier, TierOptions};
+use varve_volume::{PageStore, Single};
+
+/// First byte of a mark.
+const TIER: u8 = 1;
+/// Length of a mark: kind, flags, slots, newer pages.
+const LENGTH: usize = 18;
+/// Number of newer pages when nobody knows it: after a crash.
+const UNKNOWN: u64 = u64::MAX;
+
+/// What the superblock says of the tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Pages on the fast device may be newer than home.
+    back: bool,
+    slots: u64,
+    /// Pages newer than home at the last clean close.
+    newer: u64,
+}
+
+impl Mark {
+    /// The mark in the superblock's options; none: there is no tier.
+    pub fn decode(options: &[u8]) -> Option<Mark> {
+        let number = |at: usize| u64::from_le_bytes(options[at..at + 8].try_into().expect("8 bytes"));
+        (options.len() >= LENGTH && options[0] == TIER).then(|| Mark {
+            back: options[1] & 1 != 0,
+            slots: number(2),
+            newer: number(10),
+        })
+    }
+
+    fn encode(self) -> Vec<u8> {
+        let mut bytes = vec![TIER, u8::from(self.back)];
+        bytes.extend_from_slice(&self.slots.to_le_bytes());
+        bytes.extend_from_slice(&self.newer.to_le_bytes());
+        bytes
+    }
+
+    fn of(tier: &Tier, back: bool) -> Mark {
+        Mark { back, slots: tier.tier_stats().slots, newer: if back { UNKNOWN } else { 0 } }
+    }
+}
+
+/// Whether the manager leaves the newest version of pages on the fast device alone.
+fn writes_back(options: &TierOptions) -> bool {
+    let entry = varve_volume::tier::manager::find(&options.manager).expect("validated before");
+    (entry.make)(&options.options).style().dirty == DirtyWrites::Back
+}
+
+/// The page store of a database, and the tier in it.
+pub(super) struct Stack {
+    pub store: Arc<dyn PageStore>,
+    pub tier: Option<Arc<Tier>>,
+    /// Pages are to be copied home, and the mark put right, when the database has recovered.
+    pub settle: bool,
+}
+
+impl Stack {
+    fn single(store: Arc<Single>) -> Stack {
+        Stack { store, tier: None, settle: false }
+    }
+
+    fn over(tier: Arc<Tier>, settle: bool) -> Stack {
+        Stack { store: Arc::new(tier.clone()), tier: Some(tier), settle }
+    }
+}
+
+/// Makes the store of a new database; returns the superblock's options too.
+pub(super) fn create(
+    devices: &Devices,
+    layout: &Layout,
+    options: &Options,
+    owner: [u8; 16],
+) -> Result<(Stack, Vec<u8>)> {
+    let single = Single::new(devices.data.clone(), layout.page_size)?;
+    let Some(fast) = &devices.fast else { return Ok((Stack::single(single), Vec::new())) };
+    if fast.len() < layout.fast_bytes {
+        fast.set_len(layout.fast_bytes)?;
+    }
+    let tier = Tier::create(single, fast.clone(), owner, options.tier.clone())?;
+    let mark = Mark::of(&tier, writes_back(&options.tier));
+    Ok((Stack::over(tier, false), mark.encode()))
+}
+
+/// Opens the store of a database whose superblock was read.
+pub(super) fn open(
+    devices: &Devices,
+    log: &Log,
+    mark: Option<Mark>,
+    page_size: usize,
+    owner: [u8; 16],
+    options: &Options,
+) -> Result<Stack> {
+    let single = Single::new(devices.data.clone(), page_size)?;
+    let fast = devices.fast.as_ref().filter(|_| !options.without_tier);
+    let back = writes_back(&options.tier);
+    match (mark, fast) {
+        (None, None) => Ok(Stack::single(single)),
+        (None, Some(fast)) if options.attach_tier && !options.read_only => {
+            let tier = Tier::create(single, fast.clone(), owner, options.tier.clone())?;
+            log.set_options(Mark::of(&tier, back).encode())?;
+            Ok(Stack::over(tier, false))
+        }
+        (None, Some(fast)) => Err(Error::Invalid(format!(
+            "the database has no tier, but there is a fast device for one ({}): attach it with `varve tier attach`",
+            fast.info().name
+        ))),
+        (Some(mark), None) => {
+            without(mark, options)?;
+            if !options.read_only {
+                log.set_options(Vec::new())?;
+            }
+            Ok(Stack::single(single))
+        }
+        (Some(mark), Some(fast)) => {
+            let tier = Tier::open(single, fast.clone(), owner, options.tier.clone())?;
+            if !options.read_only && (back || mark.back) {
+                log.set_options(Mark::of(&tier, true).encode())?;
+            }
+            Ok(Stack::over(tier, mark.back && !back && !options.read_only))
+        }
+    }
+}
+
+/// Whether the database may be opened without its fast device; the error names what would be lost.
+fn without(mark: Mark, options: &Options) -> Result<()> {
+    if mark.back {
+        let count = match mark.newer {
+            UNKNOWN => format!("up to {} pages", mark.slots),
+            n => format!("{n} pages (of {} slots, at the last clean close)", mark.slots),
+        };
+        if mark.newer == 0 && options.without_tier {
+            return Ok(());
+        }
+        return Err(Error::TierMissing(format!(
+            "it holds the newest version of {count}, which are older or nowhere in the slow device: bring it back, or restore a backup"
+        )));
+    }
+    match options.without_tier {
+        true => Ok(()),
+        false => Err(Error::TierMissing(
+            "nothing is lost with it, every page has its newest version at home: open with `--without-tier` to go on without it"
+                .into(),
+        )),
+    }
+}
+
+/// After recovery: everything goes home, as the manager of now never leaves anything newer on the fast device.
+pub(super) fn settle(tier: &Tier, log: &Log) -> Result<()> {
+    tier.all_home()?;
+    log.set_options(Mark::of(tier, false).encode())
+}
+
+/// After the clean close: how much only the fast device has.
+pub(super) fn closed(tier: &Tier, log: &Log, options: &Options) -> Result<()> {
+    let newer = tier.tier_stats().newer;
+    log.set_options(Mark { newer, ..Mark::of(tier, writes_back(&options.tier)) }.encode())
+}
