@@ -45,6 +45,31 @@ pub enum PageDamage {
     },
 }
 
+fn oldest(seconds: u64) -> String {
+    if seconds == 0 { String::new() } else { format!(", the oldest since {}", utc(seconds)) }
+}
+
+/// Date and time of day, UTC, of seconds since 1970 (proleptic Gregorian calendar).
+fn utc(seconds: u64) -> String {
+    let (days, time) = ((seconds / 86_400) as i64, seconds % 86_400);
+    // Days since 1 March of the year 0, in eras of 400 years.
+    let z = days + 719_468;
+    let (era, doe) = (z.div_euclid(146_097), z.rem_euclid(146_097));
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
+    let year = yoe + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", time / 3600, time / 60 % 60, time % 60)
+}
+
+fn loss_advice(pages: u64) -> &'static str {
+    match pages {
+        0 => "every page is at home; open the database without the tier",
+        _ => "bring the device back, or restore the database from a backup",
+    }
+}
+
 /// Why a page request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeError {
@@ -89,6 +114,16 @@ pub enum VolumeError {
         device: std::sync::Arc<str>,
         /// What is wrong with it, and what to do.
         what: String,
+    },
+    /// The fast device of a tier is lost, and with it the newest versions of pages.
+    #[error("the tier's fast device {device} is lost with {pages} pages newer than their homes{}: {}", oldest(*since), loss_advice(*pages))]
+    TierLost {
+        /// The fast device.
+        device: std::sync::Arc<str>,
+        /// Pages whose newest version was there only.
+        pages: u64,
+        /// Since when the oldest of them was, seconds since 1970; 0: not known, or there are none.
+        since: u64,
     },
     /// A volume cannot be configured like that.
     #[error("{0}")]

@@ -54,6 +54,11 @@ pub fn id(page: &[u8]) -> PageId {
     PageId(u64::from_le_bytes(get(page, ID)))
 }
 
+/// Whether bytes begin as a page does; says nothing about the rest.
+pub fn claims(bytes: &[u8]) -> bool {
+    u16::from_le_bytes(get(bytes, MAGIC_AT)) == MAGIC
+}
+
 /// Page type; 0 = free or unwritten.
 pub fn kind(page: &[u8]) -> u8 {
     page[KIND]

@@ -353,9 +353,11 @@ fn every_way_of_finding_the_map_again() {
 
 #[test]
 fn a_tier_that_skips_its_maps_is_caught() {
-    let caught = (0..60).any(|seed| {
-        let options = TierOptions { broken_no_maps: true, ..options("lru2", MapRecovery::Zone) };
-        crashes(seed, options).is_err()
-    });
-    assert!(caught, "an old map was believed");
+    for manager in ["cac", "mv-fifo"] {
+        let caught = (0..60).any(|seed| {
+            let options = TierOptions { broken_no_maps: true, ..options(manager, MapRecovery::Zone) };
+            crashes(seed, options).is_err()
+        });
+        assert!(caught, "{manager}: an old map was believed");
+    }
 }

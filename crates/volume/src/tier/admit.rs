@@ -1,13 +1,15 @@
 //! The tier's decisions, under its lock: who gets a slot, who loses it. No I/O here.
 
 use super::TierOptions;
+use super::layout::{Geometry, Life};
 use super::manager::{self, Manager, Offer, Place, Refusal, Style};
+use super::map::MapFile;
 use super::slots::{Slot, Slots, State as SlotState};
 use super::stats::{Counters, REFUSALS};
 use crate::{CostClass, KeyspaceId, Lsn, PageId, VolumeError};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use varve_device::AlignedBuf;
+use varve_device::{AlignedBuf, Device, DeviceError};
 use varve_rt::{HashMap, Instant};
 
 /// Class changes kept for the pool; beyond it they are dropped, which costs speed only.
@@ -27,8 +29,17 @@ pub(super) struct Admission {
     pub bytes: Arc<AlignedBuf>,
 }
 
+/// The fast device as it is used now.
+pub(super) struct Part {
+    pub device: Arc<dyn Device>,
+    pub geometry: Geometry,
+    pub file: MapFile,
+}
+
 /// Everything that is decided upon.
 pub(super) struct State {
+    /// None: every page is at home, and stays there.
+    pub part: Option<Arc<Part>>,
     pub slots: Slots,
     pub manager: Box<dyn Manager>,
     pub style: Style,
@@ -40,14 +51,37 @@ pub(super) struct State {
     pub class_changes: Vec<(PageId, CostClass)>,
     pub counters: Counters,
     pub opened: Instant,
-    /// No admissions: the threads do not run, or the device failed.
-    pub detached: bool,
+    /// The threads run.
+    pub started: bool,
+    /// The fast device is being given up: nothing is admitted, dirty pages go home.
+    pub leaving: bool,
+    /// Requests in a row that the fast device failed.
+    pub failures: u32,
     /// Slots to keep empty.
     pub reserve: usize,
+    /// Most slots that may be newer than home.
+    ceiling: usize,
+    pub life: Life,
+    /// Bytes written when `life` was true, by these counters.
+    pub life_at: u64,
+    options: Shares,
+}
+
+/// What of the options depends on the number of slots, and what bounds admissions.
+#[derive(Clone, Copy)]
+struct Shares {
+    reserve: usize,
+    ceiling: f64,
     budget: u64,
-    /// Bytes admitted since `day` began.
-    spent: u64,
-    day: u64,
+    log_everything: bool,
+}
+
+/// Requests in a row that must fail before the fast device counts as lost.
+pub(super) const FAILURES: u32 = 16;
+
+/// Seconds since 1970.
+pub(super) fn unix_seconds() -> u64 {
+    varve_rt::unix_time() / 1_000_000_000
 }
 
 impl State {
@@ -58,9 +92,15 @@ impl State {
         }
         let entry = manager::find(&options.manager).expect("validated before");
         let manager = (entry.make)(&how);
-        let reserve = if options.reserve > 0 { options.reserve } else { (slots / 64).clamp(1, 128) };
-        Ok(State {
-            slots: Slots::new(slots, options.map_recovery == super::MapRecovery::Log),
+        let shares = Shares {
+            reserve: options.reserve,
+            ceiling: options.dirty_ceiling,
+            budget: options.daily_budget,
+            log_everything: options.map_recovery == super::MapRecovery::Log,
+        };
+        let mut state = State {
+            part: None,
+            slots: Slots::new(0, shares.log_everything),
             style: manager.style(),
             manager,
             staged: HashMap::default(),
@@ -69,12 +109,80 @@ impl State {
             class_changes: Vec::new(),
             counters: Counters::default(),
             opened: varve_rt::now(),
-            detached: true,
-            reserve: reserve.min(slots / 4),
-            budget: options.daily_budget,
-            spent: 0,
-            day: 0,
-        })
+            started: false,
+            leaving: false,
+            failures: 0,
+            reserve: 0,
+            ceiling: 0,
+            life: Life { created: unix_seconds(), ..Life::default() },
+            life_at: 0,
+            options: shares,
+        };
+        state.use_slots(Slots::new(slots, shares.log_everything));
+        Ok(state)
+    }
+
+    /// Empty slots for a fast device that was not used before.
+    pub fn empty_slots(&self, slots: usize) -> Slots {
+        // Requests that are still under way for slots of a former device shall not take these for theirs.
+        let version = self.counters.attached.wrapping_add(1).wrapping_shl(20) as u32;
+        Slots::new(slots, self.options.log_everything).with_versions_from(version)
+    }
+
+    /// From now on these are the slots.
+    pub fn use_slots(&mut self, slots: Slots) {
+        self.slots = slots;
+        self.resized();
+    }
+
+    /// The number of slots changed.
+    pub fn resized(&mut self) {
+        let slots = self.slots.len();
+        let reserve = if self.options.reserve > 0 { self.options.reserve } else { (slots / 64).clamp(1, 128) };
+        self.reserve = reserve.min(slots / 4);
+        self.ceiling = ((self.options.ceiling * slots as f64) as usize).max(self.reserve + 1);
+    }
+
+    /// Nothing is admitted.
+    pub fn closed(&self) -> bool {
+        !self.started || self.leaving || self.part.is_none() || self.failed()
+    }
+
+    /// A request to the fast device failed.
+    pub fn fast_failed(&mut self, error: &DeviceError) {
+        self.counters.errors += 1;
+        if *error != DeviceError::PowerLost {
+            self.failures = self.failures.saturating_add(1);
+        }
+    }
+
+    /// A request to the fast device succeeded.
+    pub fn fast_worked(&mut self) {
+        if !self.failed() {
+            self.failures = 0;
+        }
+    }
+
+    /// What is lost if the fast device is.
+    pub fn lost(&self) -> VolumeError {
+        let device = self.part.as_ref().map_or_else(|| "(none)".into(), |part| part.device.info().name);
+        VolumeError::TierLost { device, pages: self.slots.newer() as u64, since: self.slots.newer_since() }
+    }
+
+    /// The fast device counts as lost.
+    pub fn failed(&self) -> bool {
+        self.failures >= FAILURES
+    }
+
+    /// Bytes written to the fast device by the tier since it was opened.
+    pub fn written(&self) -> u64 {
+        let c = &self.counters;
+        c.slot_bytes + c.map_bytes + c.journal_bytes + c.memory_bytes
+    }
+
+    /// The life of the fast device up to now.
+    pub fn life(&self) -> Life {
+        Life { written: self.life.written + (self.written() - self.life_at), ..self.life }
     }
 
     /// The lowest-ranked page that could leave.
@@ -96,10 +204,13 @@ impl State {
 
     /// A slot for the page offered, taken from the free ones or from a page that may leave at once.
     pub fn offer(&mut self, mut offer: Offer, bytes: u64) -> Result<Slot, Refusal> {
-        if self.detached {
+        if self.closed() {
             return Err(self.refuse(Refusal::Detached));
         }
-        self.spend(bytes, offer.now).map_err(|why| self.refuse(why))?;
+        if offer.dirty && self.slots.newer() >= self.ceiling {
+            return Err(self.refuse(Refusal::Ceiling));
+        }
+        self.afford(bytes).map_err(|why| self.refuse(why))?;
         let lowest = if self.slots.free() > self.reserve { None } else { self.lowest(offer.now) };
         offer.lowest = lowest.map(|(_, rank)| rank);
         if lowest.is_none() && self.slots.free() == 0 {
@@ -112,18 +223,21 @@ impl State {
             self.evict(slot, offer.now);
         }
         let slot = self.slots.take_free().ok_or_else(|| self.refuse(Refusal::NoSlot))?;
-        self.spent += bytes;
+        self.life.spent += bytes;
         self.counters.slot_bytes += bytes;
         Ok(slot)
     }
 
-    fn spend(&mut self, bytes: u64, now: u64) -> Result<(), Refusal> {
-        const DAY: u64 = 86_400_000_000_000;
-        if now / DAY != self.day {
-            self.day = now / DAY;
-            self.spent = 0;
+    /// Whether the day's budget allows to admit as many bytes.
+    pub fn afford(&mut self, bytes: u64) -> Result<(), Refusal> {
+        if self.options.budget == 0 {
+            return Ok(());
         }
-        if self.budget > 0 && self.spent + bytes > self.budget { Err(Refusal::Budget) } else { Ok(()) }
+        let day = unix_seconds() / 86_400;
+        if day != self.life.day {
+            (self.life.day, self.life.spent) = (day, 0);
+        }
+        if self.life.spent + bytes > self.options.budget { Err(Refusal::Budget) } else { Ok(()) }
     }
 
     /// Puts the page into the slot; its write begins.
@@ -221,14 +335,19 @@ impl State {
         self.manager.used(page, keyspace, logical, at, now);
     }
 
-    /// Free slots are fewer than wanted, or too many pages are newer than home.
-    pub fn needs_reclaim(&self, ceiling: f64) -> bool {
-        !self.detached
-            && (self.slots.free() < self.reserve || self.slots.newer() as f64 > ceiling * self.slots.len() as f64)
+    /// Free slots are fewer than wanted, or the pages newer than home come near the ceiling.
+    pub fn needs_reclaim(&self) -> bool {
+        !self.closed() && (self.slots.free() < self.reserve || self.slots.newer() + self.reserve > self.ceiling)
+    }
+
+    /// Pages newer than home that shall go home, so that there is room below the ceiling for a while.
+    pub fn surplus(&self) -> usize {
+        let near = self.slots.newer() + self.reserve > self.ceiling;
+        if near { (self.slots.newer() + 2 * self.reserve).saturating_sub(self.ceiling) } else { 0 }
     }
 
     /// So much of the zone has been given away that the next map is due.
     pub fn needs_map(&self, zone: usize) -> bool {
-        !self.detached && self.slots.given_away() >= zone.div_ceil(2)
+        !self.closed() && self.slots.given_away() >= zone.div_ceil(2)
     }
 }

@@ -2,7 +2,7 @@
 //! writes maps.
 
 use super::Tier;
-use super::admit::Admission;
+use super::admit::{Admission, Part, State};
 use super::slots::{Slot, State as SlotState};
 use crate::{KeyspaceId, Lsn, PageId, PageIo, PageUse, VolumeError, WriteWhy, page};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 const NAP: Duration = Duration::from_millis(500);
 
 /// A page on its way home.
-struct Move {
+pub(super) struct Move {
     slot: Slot,
     page: PageId,
     lsn: Lsn,
@@ -35,7 +35,7 @@ impl Tier {
         let mut threads = self.threads.lock();
         assert!(threads.is_empty(), "the tier is started already");
         self.stopping.store(false, Ordering::Release);
-        self.state.lock().detached = false;
+        self.state.lock().started = true;
         let mut spawn = |name: &str, run: fn(&Tier)| {
             let tier = self.clone();
             threads.push(varve_rt::spawn_daemon(name.to_string(), move || run(&tier)));
@@ -45,10 +45,11 @@ impl Tier {
         spawn("tier-map", |tier| tier.serve(&tier.to_map, Tier::map_if_due));
     }
 
-    /// Ends the threads and waits for them. What was admitted and not written is dropped: its home has it.
+    /// Ends the threads and waits for them, and saves what the manager knows of pages. What was admitted and not written is dropped: its
+    /// home has it.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.state.lock().detached = true;
+        self.state.lock().started = false;
         [&self.to_admit, &self.to_reclaim, &self.to_map].iter().for_each(|e| e.set());
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
@@ -63,6 +64,11 @@ impl Tier {
             if state.staged.get(&page).is_some_and(|s| s.slot == slot) {
                 state.drop_slot(slot, false, varve_rt::now().as_nanos());
             }
+        }
+        drop(state);
+        if self.remember().is_err() {
+            // Without it the pages earn their ranks anew.
+            self.state.lock().counters.errors += 1;
         }
     }
 
@@ -92,7 +98,7 @@ impl Tier {
     /// Writes a batch of admitted pages to their slots.
     fn admit_some(&self) -> Result<bool, VolumeError> {
         let mut batch: Vec<Admission> = Vec::new();
-        {
+        let part = {
             let mut state = self.state.lock();
             while batch.len() < BATCH {
                 let Some(next) = state.queue.pop_front() else { break };
@@ -103,21 +109,25 @@ impl Tier {
                     state.slots.end_write(next.slot, false);
                 }
             }
-        }
-        if batch.is_empty() {
-            return Ok(false);
-        }
+            state.part.clone()
+        };
+        // What waits has a slot, so the device that has the slot is there.
+        let Some(part) = part.filter(|_| !batch.is_empty()) else { return Ok(false) };
         let ios = batch.iter().map(|a| {
             // SAFETY: the bytes are shared and immutable, and live in `batch` until every request was waited for.
-            unsafe { Io::write(self.geometry.slot(a.slot), a.bytes.as_ptr(), a.bytes.len(), false) }
+            unsafe { Io::write(part.geometry.slot(a.slot), a.bytes.as_ptr(), a.bytes.len(), false) }
         });
-        let mut ticket = self.fast.submit(ios.collect());
+        let mut ticket = part.device.submit(ios.collect());
         let mut failed = None;
         for (i, Admission { page, slot, .. }) in batch.iter().enumerate() {
             let done = ticket.wait(i);
             let mut state = self.state.lock();
             state.staging -= 1;
             state.slots.end_write(*slot, done.is_ok());
+            match &done {
+                Ok(()) => state.fast_worked(),
+                Err(e) => state.fast_failed(e),
+            }
             if state.staged.get(page).is_some_and(|s| s.slot == *slot) {
                 state.staged.remove(page);
                 if done.is_err() {
@@ -131,10 +141,11 @@ impl Tier {
 
     /// Empties slots until enough are free, and copies home what is too much. True when there was something to do.
     fn reclaim(&self) -> Result<bool, VolumeError> {
-        if !self.state.lock().needs_reclaim(self.options.dirty_ceiling) {
+        if !self.state.lock().needs_reclaim() {
             return Ok(false);
         }
         let _one = self.movers.lock();
+        let Some(part) = self.part() else { return Ok(false) };
         let moves = self.choose_moves();
         if moves.is_empty() {
             // What is left to choose from is being read or written, or waits for a map.
@@ -143,7 +154,7 @@ impl Tier {
             }
             return Ok(false);
         }
-        self.carry_home(moves)?;
+        self.carry_home(&part, moves)?;
         Ok(true)
     }
 
@@ -155,14 +166,13 @@ impl Tier {
         let want = 2 * state.reserve;
         while state.slots.free() + moves.len() < want && moves.len() < BATCH {
             let Some((slot, _)) = state.lowest(now) else { break };
-            if state.slots.entry(slot).state == SlotState::Newer {
+            if state.slots.entry(slot).state == SlotState::Newer && !self.options.broken_no_copies {
                 moves.push(self.begin_move(&mut state, slot, true));
             } else {
                 state.evict(slot, now);
             }
         }
-        let ceiling = (self.options.dirty_ceiling * state.slots.len() as f64) as usize;
-        let surplus = state.slots.newer().saturating_sub(ceiling).min(BATCH - moves.len());
+        let surplus = state.surplus().min(BATCH - moves.len());
         if surplus > 0 {
             let depth = 4 * BATCH + state.slots.len() / 8;
             for slot in state.slots.coldest_newer(surplus, depth) {
@@ -172,22 +182,22 @@ impl Tier {
         moves
     }
 
-    fn begin_move(&self, state: &mut super::admit::State, slot: Slot, empty: bool) -> Move {
+    pub(super) fn begin_move(&self, state: &mut State, slot: Slot, empty: bool) -> Move {
         state.slots.set_moving(slot, true);
         state.slots.begin(slot, None);
         let entry = state.slots.entry(slot);
-        let bytes = AlignedBuf::new(self.geometry.page_size as usize);
+        let bytes = AlignedBuf::new(self.page_size);
         Move { slot, page: entry.page, lsn: entry.lsn, version: entry.version, empty, bytes, read: false }
     }
 
     /// Reads pages from their slots, writes them home, makes that durable, and only then lets their slots go.
-    fn carry_home(&self, mut moves: Vec<Move>) -> Result<(), VolumeError> {
-        let size = self.geometry.page_size as usize;
+    pub(super) fn carry_home(&self, part: &Part, mut moves: Vec<Move>) -> Result<(), VolumeError> {
+        let size = self.page_size;
         let reads = moves.iter_mut().map(|m| {
             // SAFETY: the buffer lives in `moves` until every request was waited for, and nobody else has it.
-            unsafe { Io::read(self.geometry.slot(m.slot), m.bytes.as_mut_ptr(), size) }
+            unsafe { Io::read(part.geometry.slot(m.slot), m.bytes.as_mut_ptr(), size) }
         });
-        let mut ticket = self.fast.submit(reads.collect());
+        let mut ticket = part.device.submit(reads.collect());
         let mut result = Ok(());
         for (i, m) in moves.iter_mut().enumerate() {
             let done = ticket.wait(i);
@@ -229,6 +239,7 @@ impl Tier {
     pub fn all_home(&self) -> Result<(), VolumeError> {
         let _one = self.movers.lock();
         loop {
+            let Some(part) = self.part() else { return Ok(()) };
             let moves: Vec<Move> = {
                 let mut state = self.state.lock();
                 let all = state.slots.len();
@@ -239,14 +250,20 @@ impl Tier {
                 return Ok(());
             }
             let lost = self.state.lock().counters.lost;
-            self.carry_home(moves)?;
-            if self.state.lock().counters.lost > lost {
-                return Err(VolumeError::Tier {
-                    device: self.fast.info().name,
-                    what: "it holds pages newer than home that cannot be read: run `varve check`".into(),
-                });
-            }
+            self.carry_home(&part, moves).map_err(|e| self.loss(e))?;
+            self.whole_since(&part, lost)?;
         }
+    }
+
+    /// An error if pages were found lost since so many were.
+    pub(super) fn whole_since(&self, part: &Part, lost: u64) -> Result<(), VolumeError> {
+        if self.state.lock().counters.lost == lost {
+            return Ok(());
+        }
+        Err(VolumeError::Tier {
+            device: part.device.info().name,
+            what: "it holds pages newer than home that cannot be read: run `varve check`".into(),
+        })
     }
 
     /// Writes a map when so much of the zone was given away that one is due.
@@ -255,15 +272,29 @@ impl Tier {
             let mut state = self.state.lock();
             // A map also makes free slots usable that wait for it.
             let starved = state.slots.free() < state.reserve && state.slots.given_away() > 0 && state.lowest_is_none();
-            state.needs_map(self.zone_slots()) || starved
+            let zone = self.zone_slots(state.slots.len());
+            state.part.is_some() && (state.needs_map(zone) || starved)
         };
         let full = {
             let at = self.maintenance.lock();
-            at.journal_used * 4 > self.geometry.journal_blocks() * 3
+            self.part().is_some_and(|part| at.journal_used * 4 > part.geometry.journal_blocks() * 3)
         };
         if due || full {
             self.write_map()?;
         }
+        self.remember_if_due()?;
         Ok(false)
+    }
+
+    /// Saves what the manager knows of pages every so often.
+    fn remember_if_due(&self) -> Result<(), VolumeError> {
+        let interval = self.options.memory_interval;
+        let mut last = self.remembered.lock();
+        if interval > 0.0 && last.elapsed().as_secs_f64() >= interval {
+            *last = varve_rt::now();
+            drop(last);
+            self.remember()?;
+        }
+        Ok(())
     }
 }

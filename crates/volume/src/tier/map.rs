@@ -1,122 +1,29 @@
-//! The tier's own blocks on the fast device: superblocks, maps, journals. `docs/format.md` has the layout.
+//! The tier's own blocks on the fast device: superblocks, maps, journals, statistics. `docs/format.md` has the layout.
 //!
 //! ```text
 //! block 0, 1      superblocks; the valid one of higher sequence counts
 //! map 0, map 1    the map of an even or odd sequence: 4 KiB blocks of entries, then blocks of records
 //! journal 0, 1    records since that map, a run of blocks, each written once
+//! statistics      what is remembered of pages; each block is good by itself
 //! slots           pages
 //! ```
-//! All blocks are 4 KiB and checksummed; a block that belongs to another sequence is as good as absent.
+//! All blocks are 4 KiB and checksummed; a block that belongs to another sequence is as good as absent. No block of these is ever a
+//! whole page.
 
+use super::layout::{
+    BLOCK, ENTRIES, ENTRY, Geometry, HEADER, Kind, Life, MEMORIES, MEMORY, RECORD, RECORDS, Super, decode_super,
+    encode_super, open, other_version, put, seal, u32_at, u64_at,
+};
+use super::manager::Memory;
 use super::records::{MapEntry, Record, Snapshot};
 use super::slots::Slot;
-use crate::{PageId, VolumeError};
+use crate::{KeyspaceId, PageId, VolumeError, page};
 use std::sync::Arc;
-use varve_device::{AlignedBuf, Device, Io, read_at};
-
-/// Bytes of a block.
-pub const BLOCK: usize = 4096;
-/// Version of this format.
-pub const VERSION: u32 = 1;
-
-const HEADER: usize = 40;
-const ENTRY: usize = 16;
-const RECORD: usize = 24;
-const ENTRIES: usize = (BLOCK - HEADER) / ENTRY;
-const RECORDS: usize = (BLOCK - HEADER) / RECORD;
+use varve_device::{AlignedBuf, Device, DeviceKind, Io, read_at, write_at};
 
 const NO_PAGE: u64 = (1 << 60) - 1;
 const SCAN: u64 = 1 << 62;
 const NEWER: u64 = 1 << 61;
-
-/// What a block is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Super = 1,
-    Entries = 2,
-    MapRecords = 3,
-    Journal = 4,
-}
-
-const MAGIC: u32 = 0x7EA5_17EB;
-
-/// Where things are on the fast device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Bytes of a page.
-    pub page_size: u32,
-    /// Slots.
-    pub slots: u32,
-    /// Blocks of one map.
-    map_blocks: u32,
-    /// Blocks of one journal.
-    journal_blocks: u32,
-    /// Byte at which the slots begin.
-    slots_at: u64,
-}
-
-impl Geometry {
-    /// The best use of `bytes` of device, or `None` when not even eight slots find room.
-    pub fn fit(bytes: u64, page_size: u32) -> Option<Geometry> {
-        let (mut fits, mut too_many) = (0, (bytes / u64::from(page_size)).min(u64::from(u32::MAX - 1)) as u32 + 1);
-        while too_many - fits > 1 {
-            let slots = fits + (too_many - fits) / 2;
-            match Geometry::of(slots, page_size).end() <= bytes {
-                true => fits = slots,
-                false => too_many = slots,
-            }
-        }
-        (fits >= 8).then(|| Geometry::of(fits, page_size))
-    }
-
-    /// Room for `slots` slots.
-    pub fn of(slots: u32, page_size: u32) -> Geometry {
-        // A map holds every entry and, at worst, a record a slot; a journal as many records as a map can take over.
-        let entry_blocks = (slots as usize).div_ceil(ENTRIES);
-        let record_blocks = (2 * slots as usize).div_ceil(RECORDS).max(8);
-        let map_blocks = (entry_blocks + record_blocks) as u32;
-        let journal_blocks = (slots as usize / 4).div_ceil(RECORDS).max(64) as u32;
-        let before = (2 + 2 * u64::from(map_blocks) + 2 * u64::from(journal_blocks)) * BLOCK as u64;
-        let slots_at = before.next_multiple_of(u64::from(page_size));
-        Geometry { page_size, slots, map_blocks, journal_blocks, slots_at }
-    }
-
-    /// Bytes of device needed.
-    pub fn end(&self) -> u64 {
-        self.slots_at + u64::from(self.slots) * u64::from(self.page_size)
-    }
-
-    /// Byte of a slot.
-    pub fn slot(&self, slot: Slot) -> u64 {
-        self.slots_at + u64::from(slot) * u64::from(self.page_size)
-    }
-
-    fn map_at(&self, sequence: u64) -> u64 {
-        (2 + (sequence % 2) * u64::from(self.map_blocks)) * BLOCK as u64
-    }
-
-    fn journal_at(&self, sequence: u64) -> u64 {
-        (2 + 2 * u64::from(self.map_blocks) + (sequence % 2) * u64::from(self.journal_blocks)) * BLOCK as u64
-    }
-
-    /// Blocks of a journal.
-    pub fn journal_blocks(&self) -> u32 {
-        self.journal_blocks
-    }
-}
-
-/// What a superblock says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Super {
-    /// Counts maps.
-    pub sequence: u64,
-    /// The database that the tier belongs to.
-    pub owner: [u8; 16],
-    /// Layout.
-    pub geometry: Geometry,
-    /// Blocks of entries and of records in the map.
-    pub blocks: (u32, u32),
-}
 
 /// What a fast device holds.
 pub struct Loaded {
@@ -128,44 +35,6 @@ pub struct Loaded {
     pub journal: Vec<Record>,
     /// Blocks of the journal in use.
     pub journal_used: u32,
-}
-
-fn put(block: &mut [u8], at: usize, bytes: &[u8]) {
-    block[at..at + bytes.len()].copy_from_slice(bytes);
-}
-
-fn u64_at(block: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(block[at..at + 8].try_into().expect("8 bytes"))
-}
-
-fn u32_at(block: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(block[at..at + 4].try_into().expect("4 bytes"))
-}
-
-/// Header: crc 0, magic 4, version 8, kind 12, sequence 16, index 24, count 28, owner's first 8 bytes 32.
-fn seal(block: &mut [u8], kind: Kind, sequence: u64, index: u32, count: u32, owner: &[u8; 16]) {
-    put(block, 4, &MAGIC.to_le_bytes());
-    put(block, 8, &VERSION.to_le_bytes());
-    put(block, 12, &(kind as u32).to_le_bytes());
-    put(block, 16, &sequence.to_le_bytes());
-    put(block, 24, &index.to_le_bytes());
-    put(block, 28, &count.to_le_bytes());
-    put(block, 32, &owner[..8]);
-    let crc = crc32c::crc32c(&block[4..BLOCK]);
-    put(block, 0, &crc.to_le_bytes());
-}
-
-/// Number of items in a block, if it is what is expected.
-fn open(block: &[u8], kind: Kind, sequence: u64, index: u32, owner: &[u8; 16], most: usize) -> Option<usize> {
-    let count = u32_at(block, 28) as usize;
-    let good = u32_at(block, 0) == crc32c::crc32c(&block[4..BLOCK])
-        && u32_at(block, 4) == MAGIC
-        && u32_at(block, 12) == kind as u32
-        && u64_at(block, 16) == sequence
-        && u32_at(block, 24) == index
-        && block[32..40] == owner[..8]
-        && count <= most;
-    good.then_some(count)
 }
 
 fn encode_entry(e: &MapEntry, at: &mut [u8]) {
@@ -211,6 +80,19 @@ fn decode_record(at: &[u8], slots: u32) -> Option<Record> {
     })
 }
 
+fn encode_memory(m: &Memory, at: &mut [u8]) {
+    put(at, 0, &m.page.0.to_le_bytes());
+    put(at, 8, &m.keyspace.0.to_le_bytes());
+    for (i, word) in m.words.iter().enumerate() {
+        put(at, 12 + 4 * i, &word.to_le_bytes());
+    }
+}
+
+fn decode_memory(at: &[u8]) -> Memory {
+    let words = std::array::from_fn(|i| u32_at(at, 12 + 4 * i));
+    Memory { page: PageId(u64_at(at, 0)), keyspace: KeyspaceId(u32_at(at, 8)), words }
+}
+
 /// Items in blocks: `count` of them fit one.
 fn blocks_of<T>(
     items: &[T],
@@ -253,19 +135,30 @@ impl MapFile {
         MapFile { device, owner }
     }
 
+    /// What ties it to its database.
+    pub fn owner(&self) -> [u8; 16] {
+        self.owner
+    }
+
     /// Writes a map, then the superblock that makes it count; its journal is empty. All durable when it returns; what it replaces
     /// stays valid until then. Returns the bytes written.
-    pub fn write_map(&self, geometry: &Geometry, sequence: u64, map: &Snapshot) -> Result<u64, VolumeError> {
+    pub fn write_map(
+        &self,
+        geometry: &Geometry,
+        sequence: u64,
+        map: &Snapshot,
+        life: Life,
+    ) -> Result<u64, VolumeError> {
         let whole = (Kind::Entries, ENTRIES, ENTRY);
         let mut bytes = blocks_of(&map.entries, whole, (sequence, 0), &self.owner, encode_entry);
         let entry_blocks = (bytes.len() / BLOCK) as u32;
         let records = (Kind::MapRecords, RECORDS, RECORD);
         bytes.extend(blocks_of(&map.records, records, (sequence, entry_blocks), &self.owner, encode_record));
-        assert!(bytes.len() / BLOCK <= geometry.map_blocks as usize, "a map has room for two records a slot");
+        assert!(bytes.len() / BLOCK <= geometry.map_blocks() as usize, "a map has room for two records a slot");
         write_run(&*self.device, geometry.map_at(sequence), &bytes, false)?;
         varve_device::flush(&*self.device)?;
         let blocks = (entry_blocks, (bytes.len() / BLOCK) as u32 - entry_blocks);
-        let superblock = Super { sequence, owner: self.owner, geometry: *geometry, blocks };
+        let superblock = Super { sequence, owner: self.owner, geometry: *geometry, blocks, detached: false, life };
         write_run(&*self.device, (sequence % 2) * BLOCK as u64, &encode_super(&superblock), false)?;
         varve_device::flush(&*self.device)?;
         Ok((bytes.len() + BLOCK) as u64)
@@ -282,12 +175,111 @@ impl MapFile {
         let journal = (Kind::Journal, RECORDS, RECORD);
         let bytes = blocks_of(records, journal, (sequence, used), &self.owner, encode_record);
         let blocks = (bytes.len() / BLOCK) as u32;
-        assert!(used + blocks <= geometry.journal_blocks, "the caller looked whether they fit");
+        assert!(used + blocks <= geometry.journal_blocks(), "the caller looked whether they fit");
         if blocks > 0 {
             let at = geometry.journal_at(sequence) + u64::from(used) * BLOCK as u64;
             write_run(&*self.device, at, &bytes, false)?;
         }
         Ok(used + blocks)
+    }
+
+    /// Makes the device ready for an empty tier, whatever was there before: no superblock, no journal, and nothing in any slot that
+    /// recovery could take for a page of this tier.
+    pub fn prepare(&self, geometry: &Geometry) -> Result<(), VolumeError> {
+        write_run(&*self.device, 0, &[0; 2 * BLOCK], false)?;
+        varve_device::flush(&*self.device)?;
+        let len = self.device.len();
+        let cut = self.device.info().kind == DeviceKind::File
+            && self.device.set_len(2 * BLOCK as u64).and_then(|()| self.device.set_len(len)).is_ok();
+        if !cut {
+            self.zero(geometry.journals())?;
+            self.blank(geometry, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the place of another layout ready: its tables, if they are elsewhere than the present ones, and the slots that it adds.
+    pub fn prepare_resized(&self, now: &Geometry, next: &Geometry) -> Result<(), VolumeError> {
+        if now.tables() != next.tables() {
+            self.zero(next.tables())?;
+        }
+        self.blank(next, now.slots)
+    }
+
+    fn zero(&self, (from, bytes): (u64, u64)) -> Result<(), VolumeError> {
+        let zeros = vec![0; 1 << 20];
+        for at in (0..bytes).step_by(zeros.len()) {
+            let len = (bytes - at).min(zeros.len() as u64) as usize;
+            write_run(&*self.device, from + at, &zeros[..len], false)?;
+        }
+        Ok(varve_device::flush(&*self.device)?)
+    }
+
+    /// Overwrites what looks like a page in the slots from `first` on. The slots of former tables hold none.
+    fn blank(&self, geometry: &Geometry, first: Slot) -> Result<(), VolumeError> {
+        const BATCH: usize = 64;
+        let mut heads = AlignedBuf::new(BATCH * BLOCK);
+        let slots: Vec<Slot> = (first..geometry.slots).collect();
+        for batch in slots.chunks(BATCH) {
+            let base = heads.as_mut_ptr();
+            let reads = batch.iter().enumerate().map(|(i, &slot)| {
+                // SAFETY: the parts of `heads` do not overlap and are waited for below.
+                unsafe { Io::read(geometry.slot(slot), base.add(i * BLOCK), BLOCK) }
+            });
+            self.device.submit(reads.collect()).wait_all()?;
+            for (&slot, head) in batch.iter().zip(heads.chunks(BLOCK)) {
+                if page::claims(head) {
+                    write_at(&*self.device, geometry.slot(slot), &[0; BLOCK], false)?;
+                }
+            }
+        }
+        Ok(varve_device::flush(&*self.device)?)
+    }
+
+    /// Says durably that the device is given up: every page is at home.
+    pub fn write_detached(&self, geometry: &Geometry, sequence: u64, life: Life) -> Result<(), VolumeError> {
+        let superblock =
+            Super { sequence, owner: self.owner, geometry: *geometry, blocks: (0, 0), detached: true, life };
+        write_run(&*self.device, (sequence % 2) * BLOCK as u64, &encode_super(&superblock), false)?;
+        Ok(varve_device::flush(&*self.device)?)
+    }
+
+    /// Writes what is remembered of pages, as much as there is room for. It may be torn by a power cut: every block is good by itself.
+    /// `tag` says what sort of memories they are. Returns the bytes written.
+    pub fn write_memories(&self, geometry: &Geometry, tag: u64, memories: &[Memory]) -> Result<u64, VolumeError> {
+        let room = geometry.memory_blocks() as usize * MEMORIES;
+        let kept = &memories[..memories.len().min(room)];
+        let kind = (Kind::Memory, MEMORIES, MEMORY);
+        let mut bytes = blocks_of(kept, kind, (tag, 0), &self.owner, encode_memory);
+        if kept.len() < room && kept.len().is_multiple_of(MEMORIES) {
+            // A block that is not full ends the run: what lies behind is older.
+            let mut last = vec![0; BLOCK];
+            seal(&mut last, Kind::Memory, tag, (bytes.len() / BLOCK) as u32, 0, &self.owner);
+            bytes.extend(last);
+        }
+        write_run(&*self.device, geometry.memory_at(), &bytes, false)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// What is remembered of pages, as far as it can be read.
+    pub fn load_memories(&self, geometry: &Geometry, tag: u64) -> Result<Vec<Memory>, VolumeError> {
+        const RUN: u32 = 256;
+        let mut memories = Vec::new();
+        for first in (0..geometry.memory_blocks()).step_by(RUN as usize) {
+            let blocks = RUN.min(geometry.memory_blocks() - first);
+            let buf = self.read_run(geometry.memory_at() + u64::from(first) * BLOCK as u64, blocks)?;
+            for (i, block) in buf.chunks(BLOCK).take(blocks as usize).enumerate() {
+                let found = open(block, Kind::Memory, tag, first + i as u32, &self.owner, MEMORIES);
+                let count = found.unwrap_or(MEMORIES);
+                if found.is_some() {
+                    memories.extend(block[HEADER..].chunks(MEMORY).take(count).map(decode_memory));
+                }
+                if count < MEMORIES {
+                    return Ok(memories);
+                }
+            }
+        }
+        Ok(memories)
     }
 
     /// Blocks that so many records take.
@@ -302,9 +294,15 @@ impl MapFile {
         let mut head = AlignedBuf::new(2 * BLOCK);
         read_at(&*self.device, 0, &mut head)?;
         let found = head.chunks(BLOCK).filter_map(decode_super).max_by_key(|s| s.sequence);
-        let superblock = found.ok_or_else(|| broken("neither of its superblocks is whole"))?;
+        let superblock = found.ok_or_else(|| match head.chunks(BLOCK).find_map(other_version) {
+            Some(v) => broken(&format!("its format version is {v}: use the release that wrote it to detach it first")),
+            None => broken("neither of its superblocks is whole: attach it again if nothing on it is missed"),
+        })?;
         if superblock.owner != self.owner {
             return Err(broken("it belongs to another database: attach the device that was created with this one"));
+        }
+        if superblock.detached {
+            return Ok(Loaded { superblock, map: None, journal: Vec::new(), journal_used: 0 });
         }
         if superblock.geometry.end() > self.device.len() {
             return Err(broken("it is shorter than its superblock says: was it cut?"));
@@ -348,7 +346,7 @@ impl MapFile {
 
     fn load_journal(&self, superblock: &Super) -> Result<(Vec<Record>, u32), VolumeError> {
         let Super { sequence, geometry, .. } = superblock;
-        let buf = self.read_run(geometry.journal_at(*sequence), geometry.journal_blocks)?;
+        let buf = self.read_run(geometry.journal_at(*sequence), geometry.journal_blocks())?;
         let mut records = Vec::new();
         for (i, block) in buf.chunks(BLOCK).enumerate() {
             let Some(count) = open(block, Kind::Journal, *sequence, i as u32, &self.owner, RECORDS) else {
@@ -357,38 +355,14 @@ impl MapFile {
             let found = block[HEADER..].chunks(RECORD).take(count);
             records.extend(found.filter_map(|r| decode_record(r, geometry.slots)));
         }
-        Ok((records, geometry.journal_blocks))
+        Ok((records, geometry.journal_blocks()))
     }
-}
-
-fn encode_super(s: &Super) -> Vec<u8> {
-    let mut block = vec![0; BLOCK];
-    let g = &s.geometry;
-    put(&mut block, 40, &s.owner);
-    for (i, n) in [g.page_size, g.slots, g.map_blocks, g.journal_blocks, s.blocks.0, s.blocks.1].iter().enumerate() {
-        put(&mut block, 56 + 4 * i, &n.to_le_bytes());
-    }
-    put(&mut block, 80, &g.slots_at.to_le_bytes());
-    seal(&mut block, Kind::Super, s.sequence, 0, 0, &s.owner);
-    block
-}
-
-fn decode_super(block: &[u8]) -> Option<Super> {
-    let owner: [u8; 16] = block[40..56].try_into().expect("16 bytes");
-    let sequence = u64_at(block, 16);
-    open(block, Kind::Super, sequence, 0, &owner, 0)?;
-    let n = |i: usize| u32_at(block, 56 + 4 * i);
-    let geometry =
-        Geometry { page_size: n(0), slots: n(1), map_blocks: n(2), journal_blocks: n(3), slots_at: u64_at(block, 80) };
-    let page_size = matches!(geometry.page_size, 4096 | 8192 | 16384 | 32768);
-    let sane = page_size && geometry == Geometry::of(geometry.slots, geometry.page_size) && n(4) + n(5) <= n(2);
-    (sane && u32_at(block, 8) <= VERSION).then_some(Super { sequence, owner, geometry, blocks: (n(4), n(5)) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use varve_device::{MemDevice, write_at};
+    use varve_device::MemDevice;
 
     fn file(slots: u32) -> (Arc<dyn Device>, MapFile, Geometry) {
         let geometry = Geometry::of(slots, 4096);
@@ -412,7 +386,7 @@ mod tests {
         let (_, file, geometry) = file(1000);
         let newer = Record::Newer { slot: 3, page: PageId(9), lsn: 77 };
         for sequence in 1..5 {
-            file.write_map(&geometry, sequence, &snapshot(1000, sequence)).unwrap();
+            file.write_map(&geometry, sequence, &snapshot(1000, sequence), Life::default()).unwrap();
         }
         file.write_journal(&geometry, 4, 0, &[newer]).unwrap();
         file.write_journal(&geometry, 4, 1, &[newer, Record::Clean { slot: 4, page: PageId(1), lsn: 2 }]).unwrap();
@@ -426,9 +400,9 @@ mod tests {
     fn damage_is_found_and_older_blocks_are_not_taken_for_newer() {
         let (device, file, geometry) = file(1000);
         let record = Record::Freed { slot: 1, page: PageId(1), lsn: 1 };
-        file.write_map(&geometry, 1, &snapshot(1000, 1)).unwrap();
+        file.write_map(&geometry, 1, &snapshot(1000, 1), Life::default()).unwrap();
         file.write_journal(&geometry, 1, 0, &vec![record; 500]).unwrap();
-        file.write_map(&geometry, 3, &snapshot(1000, 3)).unwrap();
+        file.write_map(&geometry, 3, &snapshot(1000, 3), Life::default()).unwrap();
         assert!(file.load().unwrap().journal.is_empty(), "the journal is another map's");
         let at = geometry.map_at(3) + BLOCK as u64;
         write_at(&*device, at, &[0; BLOCK], false).unwrap();
@@ -441,19 +415,8 @@ mod tests {
     #[test]
     fn another_databases_tier_is_refused() {
         let (device, file, geometry) = file(64);
-        file.write_map(&geometry, 1, &snapshot(64, 1)).unwrap();
+        file.write_map(&geometry, 1, &snapshot(64, 1), Life::default()).unwrap();
         let e = MapFile::new(device, [8; 16]).load().err().expect("not ours").to_string();
         assert!(e.contains("another database"), "{e}");
-    }
-
-    #[test]
-    fn slots_fill_the_device() {
-        for bytes in [1u64 << 20, 10 << 20, (1 << 30) + 12345] {
-            for page_size in [4096, 16384] {
-                let g = Geometry::fit(bytes, page_size).unwrap();
-                assert!(g.end() <= bytes && g.end() + 4 * u64::from(page_size) + 64 * 4096 > bytes, "{g:?}");
-            }
-        }
-        assert_eq!(Geometry::fit(100_000, 16384), None);
     }
 }

@@ -7,10 +7,14 @@
 //!
 //! `docs/tier.md` explains the managers, the crash rules and what is measured; the formats are in `docs/format.md`.
 //!
-//! Lock order: `movers`, `maintenance` (one map or journal write at a time), `state`. No I/O under `state`.
+//! Lock order: `changing` (one change of the fast device at a time), `movers`, `maintenance` (one map or journal write at a time),
+//! `state`. No I/O under `state`.
 
+mod admission;
 mod admit;
 mod background;
+mod change;
+mod layout;
 pub mod manager;
 mod map;
 mod options;
@@ -22,17 +26,18 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use change::Resized;
 pub use manager::{Alpha, Costs, ManagerOptions, Refusal};
 pub use options::{MapRecovery, TierOptions};
 pub use stats::{Counters, REFUSALS, TierStats};
 
 use crate::{PageStore, VolumeError};
-use admit::State;
-use map::{Geometry, MapFile};
+use admit::{Part, State};
+use map::MapFile;
 use std::sync::Arc;
 use varve_device::Device;
 use varve_rt::atomic::{AtomicBool, Ordering};
-use varve_rt::{Event, JoinHandle, Mutex};
+use varve_rt::{Event, Instant, JoinHandle, Mutex};
 
 /// Where the map stands on the device.
 struct Maintenance {
@@ -46,16 +51,19 @@ struct Maintenance {
 /// A slow store under a fast device.
 pub struct Tier {
     slow: Arc<dyn PageStore>,
-    fast: Arc<dyn Device>,
-    geometry: Geometry,
+    /// Bytes of a page.
+    page_size: usize,
     options: TierOptions,
-    file: MapFile,
     state: Mutex<State>,
     maintenance: Mutex<Maintenance>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stopping: AtomicBool,
+    /// One change of the fast device at a time.
+    changing: Mutex<()>,
     /// One copying home at a time.
     movers: Mutex<()>,
+    /// When what the manager knows was saved last.
+    remembered: Mutex<Instant>,
     /// Whether the manager takes pages when they are read.
     admit_on_read: bool,
     /// Work for the threads: pages to admit, slots to empty, a map to write.
@@ -65,74 +73,76 @@ pub struct Tier {
 }
 
 impl Tier {
-    /// Makes an empty tier on `fast`, whatever was there before. `owner` ties it to a database.
+    /// Makes an empty tier on `fast`, whatever was there before. `owner` ties the two together: the identity of the database, or
+    /// better a new one each time that a fast device is put to use.
     pub fn create(
         slow: Arc<dyn PageStore>,
         fast: Arc<dyn Device>,
         owner: [u8; 16],
         options: TierOptions,
     ) -> Result<Arc<Tier>, VolumeError> {
-        options.validate()?;
-        let geometry = geometry(&*slow, &*fast)?;
-        let state = State::new(&options, geometry.slots as usize)?;
-        let tier = Tier::assemble(slow, fast, owner, options, geometry, state, 0);
-        tier.write_map()?;
+        let tier = Tier::without(slow, options)?;
+        tier.attach(fast, owner)?;
         Ok(tier)
     }
 
-    /// Opens what an earlier use left on `fast`: its pages are there again.
+    /// Opens what an earlier use left on `fast`: its pages are there again. A device that was detached is not used: the tier is open
+    /// without it.
     pub fn open(
         slow: Arc<dyn PageStore>,
         fast: Arc<dyn Device>,
         owner: [u8; 16],
         options: TierOptions,
     ) -> Result<Arc<Tier>, VolumeError> {
-        options.validate()?;
+        let tier = Tier::without(slow, options)?;
         let file = MapFile::new(fast.clone(), owner);
         let loaded = file.load()?;
-        let geometry = loaded.superblock.geometry;
-        if geometry.page_size as usize != slow.page_size() {
-            let what = format!("its pages have {} bytes, the database's {}", geometry.page_size, slow.page_size());
+        let at = loaded.superblock;
+        if at.detached {
+            return Ok(tier);
+        }
+        if at.geometry.page_size as usize != tier.page_size {
+            let what = format!("its pages have {} bytes, the database's {}", at.geometry.page_size, tier.page_size);
             return Err(VolumeError::Tier { device: fast.info().name, what });
         }
-        let mut state = State::new(&options, geometry.slots as usize)?;
-        let (sequence, used) = (loaded.superblock.sequence, loaded.journal_used);
-        let records = recover::run(&mut state, &*slow, &*fast, loaded, &options)?;
-        let tier = Tier::assemble(slow, fast, owner, options, geometry, state, sequence);
-        *tier.maintenance.lock() = Maintenance { sequence, journal_used: used, journaled: records };
+        let used = loaded.journal_used;
+        // What the manager knew is of use only: without it the pages earn their ranks anew.
+        let memories = file.load_memories(&at.geometry, tier.memory_tag()).unwrap_or_default();
+        let mut state = State::new(&tier.options, at.geometry.slots as usize)?;
+        let records = recover::run(&mut state, &*tier.slow, &*fast, loaded, &memories, &tier.options)?;
+        state.life = at.life;
+        state.part = Some(Arc::new(Part { device: fast, geometry: at.geometry, file }));
+        *tier.state.lock() = state;
+        *tier.maintenance.lock() = Maintenance { sequence: at.sequence, journal_used: used, journaled: records };
         Ok(tier)
     }
 
-    fn assemble(
-        slow: Arc<dyn PageStore>,
-        fast: Arc<dyn Device>,
-        owner: [u8; 16],
-        options: TierOptions,
-        geometry: Geometry,
-        state: State,
-        sequence: u64,
-    ) -> Arc<Tier> {
-        Arc::new(Tier {
+    /// A tier without a fast device: every page is read and written at home until one is attached. Only for a database whose pages are
+    /// all at home ([`TierOptions::survives_loss`], or a device that was detached).
+    pub fn without(slow: Arc<dyn PageStore>, options: TierOptions) -> Result<Arc<Tier>, VolumeError> {
+        options.validate()?;
+        let state = State::new(&options, 0)?;
+        Ok(Arc::new(Tier {
             admit_on_read: state.style.admit_on_read,
-            movers: Mutex::new(()),
+            page_size: slow.page_size(),
             slow,
-            file: MapFile::new(fast.clone(), owner),
-            fast,
-            geometry,
             options,
             state: Mutex::new(state),
-            maintenance: Mutex::new(Maintenance { sequence, journal_used: 0, journaled: 0 }),
+            maintenance: Mutex::new(Maintenance { sequence: 0, journal_used: 0, journaled: 0 }),
             threads: Mutex::new(Vec::new()),
             stopping: AtomicBool::new(false),
+            changing: Mutex::new(()),
+            movers: Mutex::new(()),
+            remembered: Mutex::new(varve_rt::now()),
             to_admit: Event::new(),
             to_reclaim: Event::new(),
             to_map: Event::new(),
-        })
+        }))
     }
 
-    /// The device that holds the slots.
-    pub fn fast(&self) -> &Arc<dyn Device> {
-        &self.fast
+    /// The device that holds the slots, if there is one.
+    pub fn fast(&self) -> Option<Arc<dyn Device>> {
+        self.state.lock().part.as_ref().map(|part| part.device.clone())
     }
 
     /// The store that is every page's home.
@@ -145,11 +155,19 @@ impl Tier {
         &self.options
     }
 
-    /// Slots of the zone that a map leaves open for eviction.
-    fn zone_slots(&self) -> usize {
-        let all = self.geometry.slots as usize;
+    fn part(&self) -> Option<Arc<Part>> {
+        self.state.lock().part.clone()
+    }
+
+    /// The kind of what the manager remembers.
+    fn memory_tag(&self) -> u64 {
+        u64::from(crc32c::crc32c(self.options.manager.as_bytes()))
+    }
+
+    /// Slots of the zone that a map leaves open for eviction, of so many.
+    fn zone_slots(&self, all: usize) -> usize {
         match self.options.map_recovery {
-            MapRecovery::Zone => ((all as f64 * self.options.zone) as usize).clamp(1, all),
+            MapRecovery::Zone => ((all as f64 * self.options.zone) as usize).clamp(1, all.max(1)),
             MapRecovery::Scan | MapRecovery::Log => all,
         }
     }
@@ -160,23 +178,38 @@ impl Tier {
     }
 
     fn write_map_at(&self, at: &mut Maintenance) -> Result<(), VolumeError> {
-        let (snapshot, flush) = {
+        let Some(part) = self.part() else { return Ok(()) };
+        self.write_map_for(at, &part)?;
+        Ok(())
+    }
+
+    /// Writes the map for `part`: the present one, or its device with another number of slots. The slots become as many.
+    fn write_map_for(&self, at: &mut Maintenance, part: &Arc<Part>) -> Result<(), VolumeError> {
+        let slots = part.geometry.slots as usize;
+        let (snapshot, flush, life) = {
             let mut state = self.state.lock();
             let state = &mut *state;
             let now = varve_rt::now().as_nanos();
-            let manager = &mut state.manager;
-            let snapshot = state.slots.begin_map(self.zone_slots(), &mut |page, newer| manager.rank(page, newer, now));
-            (snapshot, state.slots.begin_flush())
+            let (manager, zone) = (&mut state.manager, self.zone_slots(slots));
+            let snapshot = state.slots.begin_map(zone, &mut |page, newer| manager.rank(page, newer, now));
+            (snapshot.resized(slots), state.slots.begin_flush(), state.life())
         };
         let sequence = at.sequence + 1;
-        let written = match self.options.broken_no_maps && at.sequence > 0 {
+        let written = match self.options.broken_no_maps {
             true => Ok(0),
-            false => self.file.write_map(&self.geometry, sequence, &snapshot),
+            false => part.file.write_map(&part.geometry, sequence, &snapshot, life),
         };
         let mut state = self.state.lock();
         state.slots.end_map(written.is_ok());
         let bytes = written?;
         state.slots.flushed(flush);
+        if slots != state.slots.len() {
+            state.slots.set_len(slots);
+        }
+        if !state.part.as_ref().is_some_and(|now| Arc::ptr_eq(now, part)) {
+            state.part = Some(part.clone());
+            state.resized();
+        }
         state.counters.maps += 1;
         state.counters.map_bytes += bytes;
         drop(state);
@@ -191,45 +224,73 @@ impl Tier {
             self.all_home()?;
         }
         let mut at = self.maintenance.lock();
-        let (records, flush) = {
-            let mut state = self.state.lock();
-            let flush = state.slots.begin_flush();
-            (state.slots.records()[at.journaled..].to_vec(), flush)
-        };
-        let room = self.geometry.journal_blocks() - at.journal_used;
-        if self.options.broken_no_journal {
-            varve_device::flush(&*self.fast)?;
-        } else if MapFile::journal_need(records.len()) > room {
-            self.write_map_at(&mut at)?;
-        } else {
-            at.journal_used = self.file.write_journal(&self.geometry, at.sequence, at.journal_used, &records)?;
-            varve_device::flush(&*self.fast)?;
-            at.journaled += records.len();
-            let mut state = self.state.lock();
-            state.slots.flushed(flush);
-            state.counters.journal_records += records.len() as u64;
-        }
-        if at.journal_used * 4 > self.geometry.journal_blocks() * 3 {
-            self.to_map.set();
+        if let Some(part) = self.part() {
+            self.sync_fast(&mut at, &part).map_err(|e| self.loss(e))?;
         }
         drop(at);
         self.slow.sync()
     }
 
+    fn sync_fast(&self, at: &mut Maintenance, part: &Arc<Part>) -> Result<(), VolumeError> {
+        let (records, flush) = {
+            let mut state = self.state.lock();
+            let flush = state.slots.begin_flush();
+            (state.slots.records()[at.journaled..].to_vec(), flush)
+        };
+        let room = part.geometry.journal_blocks() - at.journal_used;
+        if self.options.broken_no_journal {
+            varve_device::flush(&*part.device)?;
+        } else if MapFile::journal_need(records.len()) > room {
+            self.write_map_at(at)?;
+        } else {
+            let used = part.file.write_journal(&part.geometry, at.sequence, at.journal_used, &records)?;
+            varve_device::flush(&*part.device)?;
+            let blocks = used - at.journal_used;
+            at.journal_used = used;
+            at.journaled += records.len();
+            let mut state = self.state.lock();
+            state.slots.flushed(flush);
+            state.counters.journal_records += records.len() as u64;
+            state.counters.journal_bytes += u64::from(blocks) * layout::BLOCK as u64;
+        }
+        if at.journal_used * 4 > part.geometry.journal_blocks() * 3 {
+            self.to_map.set();
+        }
+        Ok(())
+    }
+
+    /// What an error of the fast device means: when it has failed too often, what is lost with it.
+    fn loss(&self, error: VolumeError) -> VolumeError {
+        let mut state = self.state.lock();
+        let VolumeError::Device(device) = &error else { return error };
+        state.fast_failed(device);
+        if state.failed() { state.lost() } else { error }
+    }
+
+    /// Saves what the manager knows of pages, so that the tier is warm when it is opened again.
+    fn remember(&self) -> Result<(), VolumeError> {
+        let Some(part) = self.part() else { return Ok(()) };
+        let mut memories = self.state.lock().manager.remember(varve_rt::now().as_nanos());
+        memories.sort_unstable_by_key(|(order, m)| (*order, m.page));
+        let memories: Vec<_> = memories.into_iter().map(|(_, m)| m).collect();
+        // The tables stay where they are meanwhile.
+        let _at = self.maintenance.lock();
+        let now = self.part();
+        let Some(part) = now.filter(|now| Arc::ptr_eq(now, &part)) else { return Ok(()) };
+        let bytes = part.file.write_memories(&part.geometry, self.memory_tag(), &memories)?;
+        let mut state = self.state.lock();
+        state.counters.memories += 1;
+        state.counters.memory_bytes += bytes;
+        Ok(())
+    }
+
     /// What the tier did since it was opened, and what it holds.
     pub fn tier_stats(&self) -> TierStats {
-        let state = self.state.lock();
-        TierStats::new(&state, &self.options, self.fast.stats())
+        let stats = TierStats::new(&self.state.lock(), &self.options);
+        TierStats { slow: self.slow.stats(), ..stats }
     }
 
     fn stopped(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
-}
-
-fn geometry(slow: &dyn PageStore, fast: &dyn Device) -> Result<Geometry, VolumeError> {
-    Geometry::fit(fast.len(), slow.page_size() as u32).ok_or_else(|| VolumeError::Tier {
-        device: fast.info().name,
-        what: format!("{} bytes are too few for a tier of {}-byte pages: give it more", fast.len(), slow.page_size()),
-    })
 }

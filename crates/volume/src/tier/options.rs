@@ -39,11 +39,17 @@ pub struct TierOptions {
     pub zone: f64,
     /// How the map is found again.
     pub map_recovery: MapRecovery,
+    /// Whoever evicts a clean page waits until it is written to the fast device, as in the CAC paper; else it is written in the
+    /// background.
+    pub sync_admit: bool,
+    /// Seconds between two savings of what the manager knows of pages, besides the one at the end; 0: only then.
+    pub memory_interval: f64,
     /// Clean pages that may wait in memory to be written to the fast device.
     pub staging_pages: usize,
     /// Slots kept empty for the next pages; 0 chooses.
     pub reserve: usize,
-    /// Share of the slots that may hold versions newer than home.
+    /// Share of the slots that may hold versions newer than home. Above it dirty pages are not admitted, and are copied home in the
+    /// background.
     pub dirty_ceiling: f64,
     /// Bytes a day that may be written to the fast device for admissions; 0: any number.
     pub daily_budget: u64,
@@ -53,6 +59,9 @@ pub struct TierOptions {
     /// Fault for tests: a sync writes no journal.
     #[doc(hidden)]
     pub broken_no_journal: bool,
+    /// Fault for tests: slots are emptied without copying home what is newer there.
+    #[doc(hidden)]
+    pub broken_no_copies: bool,
 }
 
 impl Default for TierOptions {
@@ -62,17 +71,25 @@ impl Default for TierOptions {
             options: ManagerOptions::default(),
             zone: 0.10,
             map_recovery: MapRecovery::Zone,
+            sync_admit: false,
+            memory_interval: 600.0,
             staging_pages: 256,
             reserve: 0,
             dirty_ceiling: 0.95,
             daily_budget: 0,
             broken_no_maps: false,
             broken_no_journal: false,
+            broken_no_copies: false,
         }
     }
 }
 
 impl TierOptions {
+    /// Whether the database loses nothing with the fast device: each page's newest version is at home, at the latest when a sync ends.
+    pub fn survives_loss(&self) -> bool {
+        manager::find(&self.manager).is_some_and(|entry| (entry.make)(&self.options).style().survives_loss())
+    }
+
     /// Names every value that cannot work.
     pub fn validate(&self) -> Result<(), VolumeError> {
         let bad = |what: String| Err(VolumeError::Options(what));
@@ -85,6 +102,9 @@ impl TierOptions {
         }
         if !(0.05..=1.0).contains(&self.dirty_ceiling) {
             return bad(format!("dirty ceiling {}: choose a share from 0.05 to 1", self.dirty_ceiling));
+        }
+        if !(self.memory_interval.is_finite() && self.memory_interval >= 0.0) {
+            return bad(format!("statistics every {} seconds: choose 0 or more", self.memory_interval));
         }
         let c = &self.options.costs;
         if [c.read_slow, c.write_slow, c.read_fast, c.write_fast].iter().any(|ms| !(ms.is_finite() && *ms > 0.0)) {

@@ -45,6 +45,17 @@ pub struct Snapshot {
     pub records: Vec<Record>,
 }
 
+impl Snapshot {
+    /// The same for another number of slots: those that go hold nothing, new ones are free.
+    pub fn resized(mut self, slots: usize) -> Snapshot {
+        let free = MapEntry { page: None, lsn: 0, newer: false, scan: true };
+        assert!(self.entries.iter().skip(slots).all(|e| e.page.is_none()), "slots that go are empty");
+        self.entries.resize(slots, free);
+        self.records.retain(|record| (record.slot() as usize) < slots);
+        self
+    }
+}
+
 /// A current version that recovery found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {

@@ -7,7 +7,9 @@
 //! until the engine writes it again from the log, and reading it is an error, never an old version.
 
 use super::admit::State;
-use super::map::{Geometry, Loaded};
+use super::layout::Geometry;
+use super::manager::Memory;
+use super::map::Loaded;
 use super::records::{Found, MapEntry, Record, Snapshot};
 use super::slots::Slot;
 use super::{MapRecovery, TierOptions};
@@ -24,6 +26,7 @@ pub(super) fn run(
     slow: &dyn PageStore,
     fast: &dyn Device,
     loaded: Loaded,
+    memories: &[Memory],
     options: &TierOptions,
 ) -> Result<usize, VolumeError> {
     let geometry = loaded.superblock.geometry;
@@ -57,6 +60,7 @@ pub(super) fn run(
     let scan = map.entries.iter().map(|e| e.scan).collect();
     let (now, count) = (varve_rt::now().as_nanos(), loaded.journal.len());
     found.iter().for_each(|f| state.manager.entered(f.page, now));
+    state.manager.recall(memories, now);
     let manager = &mut state.manager;
     state.slots.recover(scan, loaded.journal, found, &stale, &mut |page, newer| manager.rank(page, newer, now));
     Ok(if known { count } else { 0 })

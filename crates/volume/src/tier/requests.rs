@@ -1,15 +1,15 @@
 //! The tier as a page store: where each request goes, and how it ends.
 
 use super::Tier;
-use super::admit::{Admission, Staged, State};
-use super::manager::{DirtyWrites, Offer, Place, Refusal};
+use super::admit::{Part, State};
+use super::manager::{DirtyWrites, Offer, Place};
 use super::slots::{Slot, State as SlotState};
 use crate::{
     CostClass, KeyspaceId, Lsn, PageCompletion, PageId, PageIo, PageRead, PageStore, PageTicket, PageUse, PageWrite,
     ReadWhy, VolumeError, VolumeStats, WriteWhy, page,
 };
 use std::sync::Arc;
-use varve_device::{AlignedBuf, DeviceError, Io, Ticket};
+use varve_device::{DeviceError, Io, Ticket};
 
 /// Where one request of a batch went.
 enum Route {
@@ -43,13 +43,10 @@ struct Pending {
     slow: PageTicket,
 }
 
-impl Tier {
-    fn bytes_of<'a>(&self, buf: *const u8) -> &'a [u8] {
-        // SAFETY: the callers of `PageIo::read` and `PageIo::write` promised valid memory of a page's size until the request was
-        // waited for, and the slice is used before that only.
-        unsafe { std::slice::from_raw_parts(buf, self.geometry.page_size as usize) }
-    }
+/// A request to a slot that was chosen: there is a device.
+const HAS_DEVICE: &str = "a slot belongs to a device";
 
+impl Part {
     fn fast_read(&self, slot: Slot, read: &PageRead) -> Io {
         // SAFETY: passed on from the caller of `PageIo::read`; the page ticket waits for it.
         unsafe { Io::read(self.geometry.slot(slot), read.buf(), self.geometry.page_size as usize) }
@@ -58,6 +55,14 @@ impl Tier {
     fn fast_write(&self, slot: Slot, write: &PageWrite) -> Io {
         // SAFETY: passed on from the caller of `PageIo::write`; the page ticket waits for it.
         unsafe { Io::write(self.geometry.slot(slot), write.buf(), self.geometry.page_size as usize, false) }
+    }
+}
+
+impl Tier {
+    fn bytes_of<'a>(&self, buf: *const u8) -> &'a [u8] {
+        // SAFETY: the callers of `PageIo::read` and `PageIo::write` promised valid memory of a page's size until the request was
+        // waited for, and the slice is used before that only.
+        unsafe { std::slice::from_raw_parts(buf, self.page_size) }
     }
 
     /// The same request to the slow store.
@@ -85,7 +90,7 @@ impl Tier {
             Some(slot) if matches!(state.slots.entry(slot).state, SlotState::Clean | SlotState::Newer) => {
                 state.note_read(read.page, Place::Fast, read.why, now);
                 state.slots.begin(slot, None);
-                out.fast.push(self.fast_read(slot, read));
+                out.fast.push(state.part.as_ref().expect(HAS_DEVICE).fast_read(slot, read));
                 let version = state.slots.entry(slot).version;
                 Route::Fast { slot, index: out.fast.len() - 1, version }
             }
@@ -155,11 +160,12 @@ impl Tier {
         let there = state.slots.find(write.page);
         if let Some(slot) = there
             && !state.style.append
+            && !state.leaving
         {
             return self.overwrite(state, slot, write, lsn, out, now);
         }
         let offer = self.offer_of(write.page, write.keyspace, true, false, now);
-        match state.offer(offer, u64::from(self.geometry.page_size)) {
+        match state.offer(offer, self.page_size as u64) {
             Ok(slot) => {
                 state.counters.dirty_admitted += 1;
                 state.enter(slot, write.page, SlotState::Newer, lsn, now);
@@ -186,29 +192,36 @@ impl Tier {
         state.slots.set_state(slot, SlotState::Newer);
         state.slots.begin(slot, Some(lsn));
         state.counters.overwrites += 1;
-        state.counters.slot_bytes += u64::from(self.geometry.page_size);
+        state.counters.slot_bytes += self.page_size as u64;
         self.to_slot(state, slot, write, out, now)
     }
 
     fn to_slot(&self, state: &mut State, slot: Slot, write: &PageWrite, out: &mut Outgoing, now: u64) -> Route {
         state.manager.wrote(write.page, Place::Fast, now);
         state.rerank(slot, now);
-        out.fast.push(self.fast_write(slot, write));
+        out.fast.push(state.part.as_ref().expect(HAS_DEVICE).fast_write(slot, write));
         let version = state.slots.entry(slot).version;
         Route::Fast { slot, index: out.fast.len() - 1, version }
     }
 
     fn route_through(&self, state: &mut State, write: &PageWrite, lsn: Lsn, out: &mut Outgoing, now: u64) -> Route {
-        let slot = match state.slots.find(write.page) {
+        let there = state.slots.find(write.page);
+        if state.leaving
+            && let Some(slot) = there
+        {
+            state.drop_slot(slot, false, now);
+        }
+        let slot = match there.filter(|_| !state.leaving) {
             Some(slot) => {
                 state.slots.set_state(slot, SlotState::Clean);
                 state.slots.begin(slot, Some(lsn));
                 state.counters.overwrites += 1;
+                state.counters.slot_bytes += self.page_size as u64;
                 Some(slot)
             }
             None => {
                 let offer = self.offer_of(write.page, write.keyspace, true, false, now);
-                let slot = state.offer(offer, u64::from(self.geometry.page_size)).ok();
+                let slot = state.offer(offer, self.page_size as u64).ok();
                 slot.inspect(|&slot| {
                     state.counters.dirty_admitted += 1;
                     state.enter(slot, write.page, SlotState::Clean, lsn, now);
@@ -218,55 +231,20 @@ impl Tier {
         let Route::Slow { index: slow } = self.write_home(state, write, out, now) else { unreachable!("goes home") };
         let Some(slot) = slot else { return Route::Slow { index: slow } };
         state.manager.wrote(write.page, Place::Fast, now);
-        out.fast.push(self.fast_write(slot, write));
+        out.fast.push(state.part.as_ref().expect(HAS_DEVICE).fast_write(slot, write));
         Route::Both { slot, index: out.fast.len() - 1, slow }
     }
 
-    fn offer_of(&self, page: PageId, keyspace: KeyspaceId, dirty: bool, evicted: bool, now: u64) -> Offer {
+    pub(super) fn offer_of(&self, page: PageId, keyspace: KeyspaceId, dirty: bool, evicted: bool, now: u64) -> Offer {
         Offer { page, keyspace, dirty, evicted, lowest: None, now }
-    }
-
-    /// Stages a clean page that the manager wants. True when it was taken.
-    fn admit_clean(&self, page: PageId, bytes: &[u8], evicted: bool) -> bool {
-        let now = varve_rt::now().as_nanos();
-        let (lsn, keyspace) = (page::lsn(bytes), page::keyspace(bytes));
-        let slot = {
-            let mut state = self.state.lock();
-            if state.staging >= self.options.staging_pages {
-                state.refuse(Refusal::Staging);
-                return false;
-            }
-            let offered =
-                state.offer(self.offer_of(page, keyspace, false, evicted, now), u64::from(self.geometry.page_size));
-            self.wake(&state);
-            let Ok(slot) = offered else { return false };
-            state.enter(slot, page, SlotState::Clean, lsn, now);
-            state.counters.clean_admitted += 1;
-            state.staging += 1;
-            state.staged.insert(page, Staged { slot, bytes: None });
-            slot
-        };
-        let mut copy = AlignedBuf::new(bytes.len());
-        copy.copy_from_slice(bytes);
-        page::seal(&mut copy, page);
-        let copy = Arc::new(copy);
-        let mut state = self.state.lock();
-        // If it was dropped meanwhile, the writer finds that out.
-        if let Some(staged) = state.staged.get_mut(&page).filter(|s| s.slot == slot) {
-            staged.bytes = Some(copy.clone());
-        }
-        state.queue.push_back(Admission { page, slot, bytes: copy });
-        drop(state);
-        self.to_admit.set();
-        true
     }
 
     /// Wakes the threads that have something to do.
     pub(super) fn wake(&self, state: &State) {
-        if state.needs_reclaim(self.options.dirty_ceiling) {
+        if state.needs_reclaim() {
             self.to_reclaim.set();
         }
-        if state.needs_map(self.zone_slots()) {
+        if state.needs_map(self.zone_slots(state.slots.len())) {
             self.to_map.set();
         }
     }
@@ -301,6 +279,9 @@ impl Pending {
         let mut state = tier.state.lock();
         let entry = *state.slots.entry(slot);
         state.slots.end_read(slot);
+        if !matches!(checked, Err(VolumeError::Page { .. })) {
+            state.fast_worked();
+        }
         let same = entry.version == version && entry.page == read.page;
         let error = match checked {
             Ok(()) if !same || page::lsn(bytes) >= entry.lsn => {
@@ -315,9 +296,9 @@ impl Pending {
             },
             Err(e) => e,
         };
-        match error {
-            VolumeError::Damaged { .. } => state.counters.damaged += 1,
-            _ => state.counters.errors += 1,
+        match &error {
+            VolumeError::Page { source, .. } => state.fast_failed(source),
+            _ => state.counters.damaged += 1,
         }
         if !same {
             return Ended::Failed(error);
@@ -347,10 +328,10 @@ impl Pending {
         let mut state = tier.state.lock();
         if home.is_err() || found < Some(least) {
             state.counters.lost += 1;
-            return Err(error);
+            return Err(if state.failed() { state.lost() } else { error });
         }
         state.counters.repaired += 1;
-        if state.slots.entry(slot).version == version {
+        if state.slots.same(slot, version) {
             state.drop_slot(slot, false, varve_rt::now().as_nanos());
         }
         home
@@ -367,22 +348,23 @@ impl Pending {
         let tier = &*self.tier;
         let mut state = tier.state.lock();
         state.slots.end_write(slot, done.is_ok());
-        if done.is_ok() {
+        let Err(error) = done else {
+            state.fast_worked();
             return Ok(CostClass(1));
-        }
-        state.counters.errors += 1;
-        while state.slots.entry(slot).version == version && state.slots.entry(slot).moving {
+        };
+        state.fast_failed(&error);
+        while state.slots.same(slot, version) && state.slots.entry(slot).moving {
             // An older version is being written home; ours must come after it.
             drop(state);
             varve_rt::sleep(std::time::Duration::from_millis(1));
             state = tier.state.lock();
         }
         let now = varve_rt::now().as_nanos();
-        if state.slots.entry(slot).version == version {
+        if state.slots.same(slot, version) {
             state.drop_slot(slot, false, now);
         }
-        if matches!(done, Err(DeviceError::PowerLost)) {
-            return Err(VolumeError::Page { page: io.page(), source: DeviceError::PowerLost });
+        if error == DeviceError::PowerLost {
+            return Err(VolumeError::Page { page: io.page(), source: error });
         }
         drop(state);
         let mut ticket = tier.slow.submit(vec![Tier::slow_twin(io)]);
@@ -464,7 +446,7 @@ impl Tier {
         let single_read = matches!(&batch[..], [PageIo::Read(r)] if r.why == ReadWhy::Demand);
         let now = varve_rt::now().as_nanos();
         let mut out = Outgoing::default();
-        let routes: Vec<Route> = {
+        let (routes, part): (Vec<Route>, _) = {
             let mut state = self.state.lock();
             let routes = batch.iter().map(|io| match io {
                 PageIo::Read(read) => self.route_read(&mut state, read, &mut out, now),
@@ -472,16 +454,20 @@ impl Tier {
             });
             let routes = routes.collect();
             self.wake(&state);
-            routes
+            (routes, state.part.clone())
         };
         let Outgoing { mut fast, slow } = out;
         let slow = if slow.is_empty() { PageTicket::ready(Vec::new()) } else { self.slow.submit(slow) };
-        let fast = match fast.pop() {
+        let fast = match (fast.pop(), part) {
             // Somebody waits for a single read: executed here and now, which costs less than a batch.
-            Some(one) if single_read => FastTicket::One(self.fast.run(one)),
-            last => {
-                fast.extend(last);
-                FastTicket::Batch(self.fast.submit(fast))
+            (Some(one), Some(part)) if single_read => FastTicket::One(part.device.run(one)),
+            (Some(last), Some(part)) => {
+                fast.push(last);
+                FastTicket::Batch(part.device.submit(fast))
+            }
+            (last, _) => {
+                assert!(last.is_none(), "{HAS_DEVICE}");
+                FastTicket::Batch(Ticket::ready(Vec::new()))
             }
         };
         let requests: Vec<_> = batch.into_iter().zip(routes).collect();

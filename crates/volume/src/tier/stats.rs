@@ -3,6 +3,7 @@
 use super::TierOptions;
 use super::admit::State;
 use super::manager::Refusal;
+use crate::VolumeStats;
 use varve_device::DeviceStats;
 
 /// Counts since the tier was opened.
@@ -29,7 +30,7 @@ pub struct Counters {
     /// Clean pages offered that were there already.
     pub already_there: u64,
     /// Refusals, in the order of [`REFUSALS`].
-    pub refused: [u64; 6],
+    pub refused: [u64; 7],
     /// Copies dropped because the page changed.
     pub invalidated: u64,
     /// Copies that lost their slot, equal to home or out of date.
@@ -46,6 +47,16 @@ pub struct Counters {
     pub map_bytes: u64,
     /// Records journalled.
     pub journal_records: u64,
+    /// Bytes of journal blocks written.
+    pub journal_bytes: u64,
+    /// Times that what the manager knows of pages was saved.
+    pub memories: u64,
+    /// Bytes written for that.
+    pub memory_bytes: u64,
+    /// Fast devices attached.
+    pub attached: u64,
+    /// Pages moved to other slots because theirs went.
+    pub relocated: u64,
     /// Copies that could not be read and were replaced by home's.
     pub repaired: u64,
     /// Pages whose newest version could not be read.
@@ -75,8 +86,24 @@ pub struct TierStats {
     pub occupied: u64,
     /// Slots whose version is newer than home.
     pub newer: u64,
+    /// Since when the oldest of them is there, seconds since 1970; 0: there is none.
+    pub newer_since: u64,
     /// Slots open for eviction until the next map.
     pub zone: u64,
+    /// Whether there is a fast device in use.
+    pub attached: bool,
+    /// Its name.
+    pub device: String,
+    /// Whether it failed so often that it counts as lost.
+    pub failed: bool,
+    /// When it was attached, seconds since 1970.
+    pub created: u64,
+    /// Bytes that the tier wrote to it since.
+    pub written: u64,
+    /// Of today's write budget, the bytes spent.
+    pub budget_spent: u64,
+    /// The slow store's totals.
+    pub slow: VolumeStats,
     /// Counts.
     pub counters: Counters,
     /// The fast device's own totals.
@@ -88,25 +115,35 @@ pub struct TierStats {
 }
 
 /// Names of the refusals, in the order of their counters.
-pub const REFUSALS: [(&str, Refusal); 6] = [
+pub const REFUSALS: [(&str, Refusal); 7] = [
     ("rank", Refusal::Rank),
     ("kind", Refusal::Kind),
     ("no slot", Refusal::NoSlot),
     ("staging full", Refusal::Staging),
     ("write budget", Refusal::Budget),
     ("detached", Refusal::Detached),
+    ("dirty ceiling", Refusal::Ceiling),
 ];
 
 impl TierStats {
-    pub(super) fn new(state: &State, options: &TierOptions, fast: DeviceStats) -> TierStats {
+    pub(super) fn new(state: &State, options: &TierOptions) -> TierStats {
+        let life = state.life();
         TierStats {
             manager: options.manager.clone(),
             slots: state.slots.len() as u64,
             occupied: state.slots.occupied() as u64,
             newer: state.slots.newer() as u64,
+            newer_since: state.slots.newer_since(),
             zone: state.slots.zone() as u64,
+            attached: state.part.is_some(),
+            device: state.part.as_ref().map(|part| part.device.info().name.to_string()).unwrap_or_default(),
+            failed: state.failed(),
+            created: life.created,
+            written: life.written,
+            budget_spent: life.spent,
+            slow: VolumeStats::default(),
             counters: state.counters,
-            fast,
+            fast: state.part.as_ref().map(|part| part.device.stats()).unwrap_or_default(),
             memory: (state.slots.memory() + state.manager.memory()) as u64,
             seconds: state.opened.elapsed().as_secs_f64(),
         }
@@ -115,12 +152,23 @@ impl TierStats {
     /// Share of the reads waited for that the fast device served.
     pub fn hit_ratio(&self) -> f64 {
         let c = &self.counters;
-        let hits = c.fast_reads + c.staged_reads;
-        hits as f64 / (hits + c.slow_reads).max(1) as f64
+        c.fast_reads as f64 / (c.fast_reads + c.slow_reads).max(1) as f64
     }
 
-    /// Bytes written to the fast device per day at the rate so far.
+    /// Share of the slots whose version is newer than home.
+    pub fn dirty_share(&self) -> f64 {
+        self.newer as f64 / self.slots.max(1) as f64
+    }
+
+    /// Bytes written to the fast device per day at the rate since the tier was opened.
     pub fn bytes_per_day(&self) -> f64 {
-        (self.counters.slot_bytes + self.counters.map_bytes) as f64 / self.seconds.max(1.0) * 86_400.0
+        let c = &self.counters;
+        let bytes = c.slot_bytes + c.map_bytes + c.journal_bytes + c.memory_bytes;
+        bytes as f64 / self.seconds.max(1.0) * 86_400.0
+    }
+
+    /// Bytes written to the fast device per day since it was attached.
+    pub fn bytes_per_day_of_life(&self, now: u64) -> f64 {
+        self.written as f64 / now.saturating_sub(self.created).max(1) as f64 * 86_400.0
     }
 }

@@ -5,7 +5,7 @@
 //! was admitted is kept although, in the pool all the time, it is read from no device.
 
 use super::usage::Usage;
-use super::{Costs, Manager, ManagerOptions, Offer, Place, Refusal, Style};
+use super::{Costs, Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};
 use crate::{KeyspaceId, PageId, ReadWhy};
 
 pub(super) struct Benefit {
@@ -85,6 +85,14 @@ impl Manager for Benefit {
 
     fn memory(&self) -> usize {
         self.usage.memory()
+    }
+
+    fn remember(&self, now: u64) -> Vec<(u64, Memory)> {
+        self.usage.remember(now)
+    }
+
+    fn recall(&mut self, memories: &[Memory], now: u64) {
+        self.usage.recall(memories, now);
     }
 }
 

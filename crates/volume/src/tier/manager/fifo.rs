@@ -2,7 +2,7 @@
 //! older version of a page stays in the queue, dead, until its turn. With a second chance, a page read since it entered is passed
 //! over once: it keeps its slot and goes to the rear.
 
-use super::{Manager, ManagerOptions, Offer, Place, Refusal, Style};
+use super::{Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};
 use crate::{KeyspaceId, PageId, ReadWhy};
 use varve_rt::HashMap;
 
@@ -72,6 +72,24 @@ impl Manager for MvFifo {
 
     fn memory(&self) -> usize {
         self.pages.capacity() * (size_of::<(PageId, Version)>() + 1)
+    }
+
+    /// The queue from its rear on; the only word: whether the page was read since it entered.
+    fn remember(&self, _: u64) -> Vec<(u64, Memory)> {
+        let memory = |(&page, v): (&PageId, &Version)| {
+            let words = [u32::from(v.hit), 0, 0, 0, 0];
+            (u64::MAX - v.position, Memory { page, keyspace: KeyspaceId(0), words })
+        };
+        self.pages.iter().map(memory).collect()
+    }
+
+    fn recall(&mut self, memories: &[Memory], _: u64) {
+        for m in memories.iter().rev() {
+            if let Some(version) = self.pages.get_mut(&m.page) {
+                self.rear += 1;
+                *version = Version { position: self.rear, hit: m.words[0] != 0 };
+            }
+        }
     }
 }
 

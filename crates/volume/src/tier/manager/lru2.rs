@@ -4,7 +4,7 @@
 //! References are accesses of the fast device to the page: its admission, reads from there, writes to there. A page with fewer than
 //! two goes first, oldest first.
 
-use super::{DirtyWrites, Manager, Offer, Place, Refusal, Style};
+use super::{DirtyWrites, Manager, Memory, Offer, Place, Refusal, Style, ago};
 use crate::{KeyspaceId, PageId, ReadWhy};
 use varve_rt::HashMap;
 
@@ -98,6 +98,33 @@ impl Manager for Lru2 {
 
     fn memory(&self) -> usize {
         self.pages.capacity() * (size_of::<(PageId, References)>() + 1)
+    }
+
+    /// Milliseconds since the last reference, and since the one before; all ones for none.
+    fn remember(&self, now: u64) -> Vec<(u64, Memory)> {
+        let memory = |(&page, r): (&PageId, &References)| {
+            let one_before = if r.before == 0 { u32::MAX } else { ago(r.before, now).min(u32::MAX - 1) };
+            let words = [ago(r.last, now), one_before, 0, 0, 0];
+            (now.saturating_sub(r.before), Memory { page, keyspace: KeyspaceId(0), words })
+        };
+        self.pages.iter().map(memory).collect()
+    }
+
+    /// Times before the clock's origin become its first moments, in their order.
+    fn recall(&mut self, memories: &[Memory], now: u64) {
+        let oldest = memories.iter().flat_map(|m| [m.words[0], m.words[1]]).filter(|w| *w != u32::MAX).max();
+        // A clock that began after the oldest reference is stretched over them.
+        let span = oldest.unwrap_or(0).max(1);
+        let time = |word: u32| match u64::from(span) * 1_000_000 < now {
+            true => (now - u64::from(word) * 1_000_000).max(1),
+            false => (now as f64 * (1.0 - f64::from(word) / f64::from(span))) as u64 + 1,
+        };
+        for m in memories {
+            if let Some(r) = self.pages.get_mut(&m.page) {
+                let one_before = if m.words[1] == u32::MAX { 0 } else { time(m.words[1]) };
+                *r = References { last: time(m.words[0]), before: one_before };
+            }
+        }
     }
 }
 

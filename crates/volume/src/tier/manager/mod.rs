@@ -123,6 +123,8 @@ pub enum Refusal {
     Budget,
     /// The fast device is detached or has failed.
     Detached,
+    /// As many pages as may be are newer than home already.
+    Ceiling,
 }
 
 /// How a dirty page is written.
@@ -151,6 +153,13 @@ pub struct Style {
     pub home_at_sync: bool,
 }
 
+impl Style {
+    /// Whether each page's newest version is at home, at the latest when a sync ends.
+    pub fn survives_loss(&self) -> bool {
+        self.dirty != DirtyWrites::Back || self.home_at_sync
+    }
+}
+
 impl Default for Style {
     fn default() -> Style {
         Style {
@@ -161,6 +170,22 @@ impl Default for Style {
             home_at_sync: false,
         }
     }
+}
+
+/// What a manager remembers of a page over a restart; each has its own meaning of the words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// The page.
+    pub page: PageId,
+    /// The keyspace that it belongs to, where the manager cares.
+    pub keyspace: KeyspaceId,
+    /// What is remembered.
+    pub words: [u32; 5],
+}
+
+/// Milliseconds from `then` to `now` as a word of a [`Memory`].
+fn ago(then: u64, now: u64) -> u32 {
+    (now.saturating_sub(then) / 1_000_000).min(u64::from(u32::MAX)) as u32
 }
 
 /// Decides what is kept on the fast device.
@@ -187,6 +212,10 @@ pub trait Manager: Send {
     fn rank(&mut self, page: PageId, newer: bool, now: u64) -> f64;
     /// Bytes of memory for statistics.
     fn memory(&self) -> usize;
+    /// What it would remember over a restart, each with its place in the order: lower ones matter more.
+    fn remember(&self, now: u64) -> Vec<(u64, Memory)>;
+    /// Takes in what it remembered, in its order; pages that are on the fast device have entered before.
+    fn recall(&mut self, memories: &[Memory], now: u64);
 }
 
 /// One line per manager.
@@ -244,4 +273,8 @@ impl Manager for Never {
     fn memory(&self) -> usize {
         0
     }
+    fn remember(&self, _: u64) -> Vec<(u64, Memory)> {
+        Vec::new()
+    }
+    fn recall(&mut self, _: &[Memory], _: u64) {}
 }

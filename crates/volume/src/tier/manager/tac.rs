@@ -2,7 +2,7 @@
 //! would have saved, halved from time to time. Writes go through to both devices; an out-of-date copy keeps its slot until the page
 //! is flushed.
 
-use super::{Costs, DirtyWrites, Manager, ManagerOptions, Offer, Place, Refusal, Style};
+use super::{Costs, DirtyWrites, Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};
 use crate::{KeyspaceId, PageId, ReadWhy};
 use varve_rt::HashMap;
 
@@ -85,6 +85,27 @@ impl Manager for Tac {
 
     fn memory(&self) -> usize {
         self.extents.capacity() * size_of::<(u64, f64)>()
+    }
+
+    /// Extents by their first pages, hottest first; the only word: the temperature.
+    fn remember(&self, _: u64) -> Vec<(u64, Memory)> {
+        let memory = |(&extent, &t): (&u64, &f64)| {
+            let words = [(t as f32).to_bits(), 0, 0, 0, 0];
+            // The bits of numbers above 0 are in the numbers' order.
+            (u64::MAX - t.max(0.0).to_bits(), Memory { page: PageId(extent * EXTENT), keyspace: KeyspaceId(0), words })
+        };
+        self.extents.iter().map(memory).collect()
+    }
+
+    fn recall(&mut self, memories: &[Memory], now: u64) {
+        // What is recalled cools from now on.
+        self.cooled = now;
+        for m in memories {
+            let t = f64::from(f32::from_bits(m.words[0]));
+            if t.is_finite() && t > 0.0 {
+                self.extents.insert(m.page.0 / EXTENT, t);
+            }
+        }
     }
 }
 

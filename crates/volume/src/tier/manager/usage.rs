@@ -4,7 +4,7 @@
 //! A page is remembered while it is in the pool, on the fast device, or in the out-queue. The sums of its group are brought up to
 //! date lazily: when it leaves the pool, is flushed to the fast device, or leaves that.
 
-use super::{ManagerOptions, Place};
+use super::{ManagerOptions, Memory, Place};
 use crate::{KeyspaceId, PageId, ReadWhy};
 use std::collections::VecDeque;
 use varve_rt::HashMap;
@@ -49,8 +49,8 @@ struct Counts {
 #[derive(Debug)]
 struct Stat {
     keyspace: KeyspaceId,
-    /// When the page was first seen, and last touched, nanoseconds.
-    since: u64,
+    /// When the page was first seen (before the clock's origin, if it is remembered from an earlier run), and last touched, nanoseconds.
+    since: i64,
     touched: u64,
     /// Physical random reads and writes.
     reads: Pair,
@@ -89,6 +89,18 @@ pub(super) struct Usage {
     tickets: u64,
 }
 
+/// Two counts in a word: the upper halves of their bits, rounded.
+fn short(pair: Pair) -> u32 {
+    let half = |n: f32| n.to_bits().saturating_add(0x8000) >> 16;
+    half(pair[0]) << 16 | half(pair[1])
+}
+
+/// What [`short`] made a word of, but nothing that is no count.
+fn long(word: u32) -> Pair {
+    let count = |bits: u32| Some(f32::from_bits(bits)).filter(|n| n.is_finite() && *n >= 0.0).unwrap_or(0.0);
+    [count(word & 0xffff_0000), count(word << 16)]
+}
+
 fn at(place: Place) -> usize {
     match place {
         Place::Fast => 0,
@@ -116,7 +128,7 @@ impl Usage {
         let half_life = self.half_life;
         let stat = self.pages.entry(page).or_insert_with(|| Stat {
             keyspace: KeyspaceId(0),
-            since: now,
+            since: now as i64,
             touched: now,
             reads: [0.0; 2],
             writes: [0.0; 2],
@@ -214,7 +226,7 @@ impl Usage {
         match self.alpha {
             Alpha::Global | Alpha::Keyspace => 0,
             Alpha::Group => {
-                let minutes = (stat.touched.saturating_sub(stat.since) as f64 / 60e9).max(1.0 / 60.0);
+                let minutes = ((stat.touched as i64).saturating_sub(stat.since) as f64 / 60e9).max(1.0 / 60.0);
                 let rate = f64::from(stat.counts.logical[0] + stat.counts.logical[1]) / minutes;
                 ((rate / self.bucket_width) as u32).min(self.max_bucket)
             }
@@ -268,6 +280,33 @@ impl Usage {
             (None, _) => 1.0,
             (Some(fast), slow) if fast == 0.0 && slow == 0.0 => 1.0,
             (Some(fast), slow) => (fast / slow).clamp(*ALPHA.start(), *ALPHA.end()),
+        }
+    }
+
+    /// Pages on the fast device and in the pool first, then the out-queue, its newest first. Counts to three digits.
+    pub fn remember(&self, now: u64) -> Vec<(u64, Memory)> {
+        let memory = |(&page, s): (&PageId, &Stat)| {
+            let age = ((now as i64).saturating_sub(s.since) / 1_000_000).clamp(0, i64::from(u32::MAX)) as u32;
+            let [reads, writes, logical, physical] =
+                [s.reads, s.writes, s.counts.logical, s.counts.physical].map(short);
+            let words = [age, reads, writes, logical, physical];
+            let order = if s.on_fast { 0 } else { s.queued.map_or(1, |ticket| u64::MAX - ticket) };
+            (order, Memory { page, keyspace: s.keyspace, words })
+        };
+        self.pages.iter().map(memory).collect()
+    }
+
+    /// Pages that are not on the fast device go to the out-queue.
+    pub fn recall(&mut self, memories: &[Memory], now: u64) {
+        for m in memories.iter().rev() {
+            let stat = self.touch(m.page, now);
+            stat.keyspace = m.keyspace;
+            stat.since = now as i64 - i64::from(m.words[0]) * 1_000_000;
+            let [_, reads, writes, logical, physical] = m.words;
+            (stat.reads, stat.writes) = (long(reads), long(writes));
+            stat.counts = Counts { logical: long(logical), physical: long(physical) };
+            self.settle(m.page);
+            self.park(m.page);
         }
     }
 
@@ -339,6 +378,39 @@ mod tests {
             u.evicted(PageId(n), 0);
         }
         assert_eq!(u.rates(PageId(2)).read_slow, 2.0, "what is in the pool is not in the queue");
+    }
+
+    #[test]
+    fn what_is_remembered_comes_back() {
+        let mut u = usage(3);
+        for n in 0..6 {
+            for _ in 0..100 * n {
+                u.read(PageId(n), Place::Slow, ReadWhy::Demand, 7_000_000_000);
+            }
+            u.used(PageId(n), KeyspaceId(4), 1000, Place::Slow, 7_000_000_000);
+            if n > 2 {
+                u.entered(PageId(n), 0);
+                u.read(PageId(n), Place::Fast, ReadWhy::Demand, 0);
+            }
+            u.evicted(PageId(n), 0);
+        }
+        let mut kept = u.remember(9_000_000_000);
+        kept.sort_by_key(|(order, m)| (*order, m.page));
+        let kept: Vec<Memory> = kept.into_iter().map(|(_, m)| m).collect();
+        let mut again = usage(3);
+        (3..6).for_each(|n| again.entered(PageId(n), 0));
+        again.recall(&kept, 20_000_000_000);
+        for n in 0..6 {
+            let (was, is) = (u.rates(PageId(n)), again.rates(PageId(n)));
+            assert!((was.read_slow - is.read_slow).abs() <= was.read_slow / 100.0, "{n}: {was:?} {is:?}");
+            assert_eq!(was.read_fast, is.read_fast);
+            let (was, is) = (u.expansion(PageId(n)), again.expansion(PageId(n)));
+            assert!((was - is).abs() <= was / 50.0, "{n}: {was} {is}");
+        }
+        assert_eq!(again.queued, 3, "what is on neither is in the out-queue");
+        let nonsense = Memory { page: P, keyspace: KeyspaceId(0), words: [u32::MAX; 5] };
+        again.recall(&[nonsense], 0);
+        assert_eq!(again.rates(P), Rates::default());
     }
 
     #[test]

@@ -132,7 +132,7 @@ fn a_damaged_copy_is_replaced_by_home_and_a_damaged_newest_version_is_an_error()
                 settle();
             }
             let slot = tier.state.lock().slots.find(PageId(5)).expect("it is there");
-            varve_device::write_at(&*fast, tier.geometry.slot(slot), &[7; SIZE], false).unwrap();
+            varve_device::write_at(&*fast, tier.part().unwrap().geometry.slot(slot), &[7; SIZE], false).unwrap();
             match lsn(&tier, 5) {
                 Ok(50) if !newer => assert_eq!(tier.tier_stats().counters.repaired, 1),
                 Err(VolumeError::Damaged { page, .. }) if newer => assert_eq!(page, PageId(5)),

@@ -11,9 +11,13 @@
 //! **Records.** A freed slot still holds its page on the device. Recovery must not find it again once its home has moved on, so each
 //! sync writes down which slots were freed, and up to which LSN; and which slots became newer than home, so that damage to them is
 //! told from a write cut short. A map that is written carries over the records of slots whose old content may still be there.
+//!
+//! **Fewer slots.** Slots from a limit on can be closed: they are not given away, and once they are empty and idle they can be cut off.
+
+mod maps;
 
 use super::manager::Place;
-use super::records::{Found, MapEntry, Record, Snapshot};
+use super::records::Record;
 use crate::{Lsn, PageId};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -74,6 +78,8 @@ pub struct Entry {
     pub unverified: bool,
     /// Counts overwrites in place.
     pub version: u32,
+    /// Since when it holds versions newer than home, seconds since 1970.
+    pub newer_since: u32,
     rank: Rank,
 }
 
@@ -87,6 +93,7 @@ const EMPTY: Entry = Entry {
     moving: false,
     unverified: false,
     version: 0,
+    newer_since: 0,
     rank: Rank(0.0),
 };
 
@@ -97,6 +104,15 @@ struct Stale {
     lsn: Lsn,
     /// The flush before which the slot's new content was written, if it was.
     rewritten: Option<u64>,
+}
+
+/// Since when a slot that goes over to `state` holds what is newer than home.
+fn since(before: u32, state: State) -> u32 {
+    match (state, before) {
+        (State::Newer, 0) => (varve_rt::unix_time() / 1_000_000_000).clamp(1, u64::from(u32::MAX)) as u32,
+        (State::Newer, before) => before,
+        _ => 0,
+    }
 }
 
 /// Asks the manager for the rank of a page; `true`: it is newer than home.
@@ -125,6 +141,8 @@ pub struct Slots {
     snapshot_at: usize,
     /// Every slot may be given away at any time, and every occupation is recorded.
     log_everything: bool,
+    /// Slots from this one on are closed.
+    limit: Slot,
     newer: usize,
     occupied: usize,
     /// Slots occupied since the map, and slots freed that must wait for the next.
@@ -149,6 +167,7 @@ impl Slots {
             records: Vec::new(),
             snapshot_at: 0,
             log_everything,
+            limit: Slot::MAX,
             newer: 0,
             occupied: 0,
             given_away: 0,
@@ -168,6 +187,16 @@ impl Slots {
     /// The slot.
     pub fn entry(&self, slot: Slot) -> &Entry {
         &self.entries[slot as usize]
+    }
+
+    /// Whether the slot still holds what it held at that version.
+    pub fn same(&self, slot: Slot, version: u32) -> bool {
+        self.entries.get(slot as usize).is_some_and(|e| e.version == version)
+    }
+
+    /// The rank that the occupied slot was given last.
+    pub fn rank(&self, slot: Slot) -> f64 {
+        self.entry(slot).rank.0
     }
 
     /// Where `page` would be read from.
@@ -205,6 +234,9 @@ impl Slots {
 
     fn usable(&self, slot: Slot) -> bool {
         let at = slot as usize;
+        if slot >= self.limit {
+            return false;
+        }
         self.log_everything || (self.scan[at] && self.scan_next.as_ref().is_none_or(|next| next[at]))
     }
 
@@ -219,6 +251,7 @@ impl Slots {
         debug_assert!(entry.state == State::Free && entry.io == 0);
         let version = entry.version.wrapping_add(1);
         *entry = Entry { page, state, version, rank: Rank(rank), ..EMPTY };
+        entry.newer_since = since(EMPTY.newer_since, state);
         self.occupied += 1;
         self.given_away += 1;
         self.newer += usize::from(state == State::Newer);
@@ -275,6 +308,7 @@ impl Slots {
         self.newer -= usize::from(entry.state == State::Newer);
         self.newer += usize::from(state == State::Newer);
         entry.state = state;
+        entry.newer_since = since(entry.newer_since, state);
         entry.version = entry.version.wrapping_add(1);
         if state == State::Invalid {
             self.record_freed(slot);
@@ -372,6 +406,10 @@ impl Slots {
     }
 
     fn release(&mut self, slot: Slot) {
+        if slot >= self.limit {
+            // Closed: nobody gets it any more.
+            return;
+        }
         if self.usable(slot) { self.free.push(slot) } else { self.parked.push(slot) }
     }
 
@@ -411,6 +449,12 @@ impl Slots {
         self.ranked.iter().take(depth).map(|&(_, slot)| slot).filter(idle).take(n).collect()
     }
 
+    /// Since when the oldest version newer than home is there, seconds since 1970; 0: there is none. O(slots).
+    pub fn newer_since(&self) -> u64 {
+        let newer = self.entries.iter().filter(|e| e.state == State::Newer);
+        newer.map(|e| u64::from(e.newer_since)).min().unwrap_or(0)
+    }
+
     /// Number that a flush which begins now has; writes completed so far are covered by it.
     pub fn begin_flush(&mut self) -> u64 {
         self.flushes += 1;
@@ -431,120 +475,6 @@ impl Slots {
         &self.records
     }
 
-    /// The map to be written, with a zone of `k` slots; until [`Slots::end_map`] only slots of both scan lists are given away.
-    pub fn begin_map(&mut self, k: usize, ranker: Ranker<'_>) -> Snapshot {
-        assert!(self.scan_next.is_none(), "one map is written at a time");
-        let mut next = vec![false; self.entries.len()];
-        let mut in_zone = 0;
-        for (at, entry) in self.entries.iter().enumerate() {
-            let kept = self.scan[at] && entry.state != State::Free;
-            next[at] = entry.state == State::Free || entry.writes > 0 || (kept && in_zone < k);
-            in_zone += usize::from(kept && in_zone < k);
-        }
-        for slot in self.stale.keys().chain(self.unflushed.keys()) {
-            next[*slot as usize] = true;
-        }
-        // Ranks may have moved since they were set: look at twice as many as are wanted.
-        let candidates: Vec<Slot> = self.ranked.iter().take(2 * k).map(|&(_, slot)| slot).collect();
-        for slot in candidates {
-            let entry = self.entries[slot as usize];
-            if entry.state != State::Dead {
-                let rank = ranker(entry.page, entry.state == State::Newer);
-                self.set_rank(slot, rank);
-            }
-        }
-        for &(_, slot) in &self.ranked {
-            if in_zone >= k {
-                break;
-            }
-            in_zone += usize::from(!next[slot as usize]);
-            next[slot as usize] = true;
-        }
-        let snapshot = self.snapshot(&next);
-        self.snapshot_at = self.records.len();
-        self.given_away = 0;
-        self.scan_next = Some(next);
-        self.rebuild();
-        snapshot
-    }
-
-    fn snapshot(&self, scan: &[bool]) -> Snapshot {
-        let entry = |(at, e): (usize, &Entry)| {
-            let held = matches!(e.state, State::Clean | State::Newer) && e.lsn > 0;
-            MapEntry {
-                page: held.then_some(e.page),
-                lsn: if held { e.lsn } else { 0 },
-                newer: held && e.state == State::Newer,
-                scan: scan[at] || self.log_everything,
-            }
-        };
-        let freed = |(&slot, stale): (&Slot, &Vec<Stale>)| -> Vec<Record> {
-            stale.iter().map(|s| Record::Freed { slot, page: s.page, lsn: s.lsn }).collect()
-        };
-        let mut records: Vec<Record> = self.stale.iter().flat_map(freed).collect();
-        // Versions that are out of date but kept must not be found again either.
-        for (at, e) in self.entries.iter().enumerate() {
-            let lsn = if e.unverified { Lsn::MAX } else { e.lsn.max(e.writing) };
-            if matches!(e.state, State::Dead | State::Invalid) && lsn > 0 {
-                records.push(Record::Freed { slot: at as Slot, page: e.page, lsn });
-            }
-        }
-        records.sort_by_key(Record::slot);
-        Snapshot { entries: self.entries.iter().enumerate().map(entry).collect(), records }
-    }
-
-    /// The map begun last is on the device, or (`false`) is not and the one before still holds. Records that went into the map are
-    /// gone from [`Slots::records`].
-    pub fn end_map(&mut self, written: bool) {
-        let next = self.scan_next.take().expect("a map was begun");
-        if written {
-            self.scan = next;
-            self.records.drain(..self.snapshot_at);
-        }
-        self.rebuild();
-    }
-
-    /// Sorts free and occupied slots anew after the scan list changed.
-    fn rebuild(&mut self) {
-        let mut free: Vec<Slot> = self.free.drain(..).chain(self.parked.drain(..)).collect();
-        free.sort_unstable_by(|a, b| b.cmp(a));
-        for slot in free {
-            self.release(slot);
-        }
-        self.zone = self.ranked.iter().filter(|(_, slot)| self.usable(*slot)).copied().collect();
-    }
-
-    /// Takes in what recovery found: the scan list of the map on the device, the records that its journal holds, current versions,
-    /// and what free slots may still hold. Replaces whatever was here.
-    pub fn recover(
-        &mut self,
-        scan: Vec<bool>,
-        records: Vec<Record>,
-        found: Vec<Found>,
-        stale: &[Record],
-        ranker: Ranker<'_>,
-    ) {
-        assert!(self.occupied == 0 && scan.len() == self.len(), "recovery comes first");
-        self.scan = scan;
-        for record in stale {
-            if let Record::Freed { slot, page, lsn } = *record {
-                self.stale.entry(slot).or_default().push(Stale { page, lsn, rewritten: None });
-            }
-        }
-        for f in found {
-            let state = if f.newer { State::Newer } else { State::Clean };
-            let rank = ranker(f.page, f.newer);
-            self.occupy(f.slot, f.page, state, rank);
-            let entry = &mut self.entries[f.slot as usize];
-            entry.lsn = f.lsn;
-            entry.unverified = !f.verified;
-        }
-        self.records = records;
-        self.free = (0..self.len() as Slot).filter(|&s| self.entry(s).state == State::Free).collect();
-        self.parked.clear();
-        self.rebuild();
-    }
-
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
@@ -561,6 +491,7 @@ impl Slots {
         let mut free: Vec<Slot> = self.free.iter().chain(&self.parked).copied().collect();
         free.sort_unstable();
         assert!(free.windows(2).all(|w| w[0] != w[1]), "a slot is free twice");
+        assert!(free.last().is_none_or(|slot| *slot < self.limit), "a closed slot is free");
         for (at, e) in self.entries.iter().enumerate() {
             let slot = at as Slot;
             newer += usize::from(e.state == State::Newer);

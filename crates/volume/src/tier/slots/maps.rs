@@ -1,0 +1,167 @@
+//! The slots as a map sees them: what goes into one, what a written one makes usable, what recovery takes in; and their number.
+
+use super::{EMPTY, Entry, Ranker, Slot, Slots, Stale, State};
+use crate::Lsn;
+use crate::tier::records::{Found, MapEntry, Record, Snapshot};
+
+impl Slots {
+    /// The map to be written, with a zone of `k` slots; until [`Slots::end_map`] only slots of both scan lists are given away.
+    pub fn begin_map(&mut self, k: usize, ranker: Ranker<'_>) -> Snapshot {
+        assert!(self.scan_next.is_none(), "one map is written at a time");
+        let mut next = vec![false; self.entries.len()];
+        let mut in_zone = 0;
+        for (at, entry) in self.entries.iter().enumerate() {
+            let kept = self.scan[at] && entry.state != State::Free;
+            next[at] = entry.state == State::Free || entry.writes > 0 || (kept && in_zone < k);
+            in_zone += usize::from(kept && in_zone < k);
+        }
+        for slot in self.stale.keys().chain(self.unflushed.keys()) {
+            next[*slot as usize] = true;
+        }
+        // Ranks may have moved since they were set: look at twice as many as are wanted.
+        let candidates: Vec<Slot> = self.ranked.iter().take(2 * k).map(|&(_, slot)| slot).collect();
+        for slot in candidates {
+            let entry = self.entries[slot as usize];
+            if entry.state != State::Dead {
+                let rank = ranker(entry.page, entry.state == State::Newer);
+                self.set_rank(slot, rank);
+            }
+        }
+        for &(_, slot) in &self.ranked {
+            if in_zone >= k {
+                break;
+            }
+            in_zone += usize::from(!next[slot as usize]);
+            next[slot as usize] = true;
+        }
+        let snapshot = self.snapshot(&next);
+        self.snapshot_at = self.records.len();
+        self.given_away = 0;
+        self.scan_next = Some(next);
+        self.rebuild();
+        snapshot
+    }
+
+    fn snapshot(&self, scan: &[bool]) -> Snapshot {
+        let entry = |(at, e): (usize, &Entry)| {
+            let held = matches!(e.state, State::Clean | State::Newer) && e.lsn > 0;
+            MapEntry {
+                page: held.then_some(e.page),
+                lsn: if held { e.lsn } else { 0 },
+                newer: held && e.state == State::Newer,
+                scan: scan[at] || self.log_everything,
+            }
+        };
+        let freed = |(&slot, stale): (&Slot, &Vec<Stale>)| -> Vec<Record> {
+            stale.iter().map(|s| Record::Freed { slot, page: s.page, lsn: s.lsn }).collect()
+        };
+        let mut records: Vec<Record> = self.stale.iter().flat_map(freed).collect();
+        // Versions that are out of date but kept must not be found again either.
+        for (at, e) in self.entries.iter().enumerate() {
+            let lsn = if e.unverified { Lsn::MAX } else { e.lsn.max(e.writing) };
+            if matches!(e.state, State::Dead | State::Invalid) && lsn > 0 {
+                records.push(Record::Freed { slot: at as Slot, page: e.page, lsn });
+            }
+        }
+        records.sort_by_key(Record::slot);
+        Snapshot { entries: self.entries.iter().enumerate().map(entry).collect(), records }
+    }
+
+    /// The map begun last is on the device, or (`false`) is not and the one before still holds. Records that went into the map are
+    /// gone from [`Slots::records`].
+    pub fn end_map(&mut self, written: bool) {
+        let next = self.scan_next.take().expect("a map was begun");
+        if written {
+            self.scan = next;
+            self.records.drain(..self.snapshot_at);
+        }
+        self.rebuild();
+    }
+
+    /// Sorts free and occupied slots anew after the scan list changed.
+    fn rebuild(&mut self) {
+        let mut free: Vec<Slot> = self.free.drain(..).chain(self.parked.drain(..)).collect();
+        free.sort_unstable_by(|a, b| b.cmp(a));
+        for slot in free {
+            self.release(slot);
+        }
+        self.zone = self.ranked.iter().filter(|(_, slot)| self.usable(*slot)).copied().collect();
+    }
+
+    /// Takes in what recovery found: the scan list of the map on the device, the records that its journal holds, current versions,
+    /// and what free slots may still hold. Replaces whatever was here.
+    pub fn recover(
+        &mut self,
+        scan: Vec<bool>,
+        records: Vec<Record>,
+        found: Vec<Found>,
+        stale: &[Record],
+        ranker: Ranker<'_>,
+    ) {
+        assert!(self.occupied == 0 && scan.len() == self.len(), "recovery comes first");
+        self.scan = scan;
+        for record in stale {
+            if let Record::Freed { slot, page, lsn } = *record {
+                self.stale.entry(slot).or_default().push(Stale { page, lsn, rewritten: None });
+            }
+        }
+        for f in found {
+            let state = if f.newer { State::Newer } else { State::Clean };
+            let rank = ranker(f.page, f.newer);
+            self.occupy(f.slot, f.page, state, rank);
+            let entry = &mut self.entries[f.slot as usize];
+            entry.lsn = f.lsn;
+            entry.unverified = !f.verified;
+        }
+        self.records = records;
+        self.free = (0..self.len() as Slot).filter(|&s| self.entry(s).state == State::Free).collect();
+        self.parked.clear();
+        self.rebuild();
+    }
+
+    /// From now on slots from `limit` on are not given away; [`Slots::len`] for none.
+    pub fn close(&mut self, limit: usize) {
+        let limit = limit as Slot;
+        let open = self.limit.min(self.entries.len() as Slot);
+        self.limit = if limit as usize >= self.entries.len() { Slot::MAX } else { limit };
+        self.rebuild();
+        for slot in open..limit {
+            // Closed before, open again.
+            if self.entry(slot).state == State::Free && self.entry(slot).io == 0 {
+                self.release(slot);
+            }
+        }
+    }
+
+    /// Slots from `first` on that are in use: occupied, or with requests in flight.
+    pub fn in_use(&self, first: Slot) -> Vec<Slot> {
+        let used = |slot: &Slot| self.entry(*slot).state != State::Free || self.entry(*slot).io > 0;
+        (first..self.entries.len() as Slot).filter(used).collect()
+    }
+
+    /// Changes the number of slots, after a map of as many is on the device. Slots that go are closed, empty and idle; new ones are
+    /// free and in the scan list.
+    pub fn set_len(&mut self, slots: usize) {
+        let gone = self.entries.drain(slots.min(self.entries.len())..).filter(|e| e.state != State::Free || e.io > 0);
+        assert_eq!(gone.count(), 0, "slots that go are empty and idle");
+        let before = self.entries.len();
+        self.scan.resize(slots, true);
+        self.stale.retain(|slot, _| (*slot as usize) < slots);
+        self.unflushed.retain(|slot, _| (*slot as usize) < slots);
+        self.records.retain(|record| (record.slot() as usize) < slots);
+        // A page in flight must not take a new slot for the one that had its number before.
+        let first = Entry { version: self.flushes as u32, ..EMPTY };
+        self.entries.resize(slots, first);
+        self.limit = Slot::MAX;
+        let mut new: Vec<Slot> = (before as Slot..slots as Slot).collect();
+        new.reverse();
+        self.parked.extend(new);
+        self.rebuild();
+    }
+
+    /// Versions of slots begin here, so that they differ from those of slots of the same number before.
+    pub fn with_versions_from(mut self, version: u32) -> Slots {
+        self.entries.iter_mut().for_each(|e| e.version = version);
+        self
+    }
+}
