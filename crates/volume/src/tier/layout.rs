@@ -128,7 +128,15 @@ impl Geometry {
             self.tables_behind(bytes.min(self.tables_at), 0)
         };
         let kept = (bytes >= tables_end).then_some(*self);
-        behind.max_by_slots(kept)
+        behind.max_by_slots(kept).max_by_slots(self.tables_before(most))
+    }
+
+    /// Tables before the slots again, as large as there is room.
+    fn tables_before(&self, most: u64) -> Option<Geometry> {
+        let first = 2 * BLOCK as u64;
+        let room = largest(u64::from(u32::MAX), |slots| first + Tables::of(slots).bytes() <= self.slots_at)?;
+        let slots = most.min(u64::from(room)) as u32;
+        (slots >= LEAST).then(|| Geometry { slots, tables: Tables::of(room), tables_at: first, ..*self })
     }
 
     /// Tables behind the last slot, from byte `from` on at the earliest.
@@ -355,7 +363,7 @@ mod tests {
         let overlap = |a: (u64, u64), b: (u64, u64)| a.0 < b.0 + b.1 && b.0 < a.0 + a.1;
         for page_size in [4096, 16384] {
             let mut g = Geometry::fit(4 << 20, page_size).unwrap();
-            for mib in [8u64, 64, 65, 300, 299, 100, 40, 41, 6, 512, 3, 2] {
+            for mib in [8u64, 64, 65, 300, 299, 100, 40, 41, 6, 4, 512, 3, 2] {
                 let next = g.resized(mib << 20).unwrap();
                 assert!(next.sane() && next.end() <= mib << 20, "{next:?}");
                 assert_eq!(next.slots_at, g.slots_at, "no slot moves");
