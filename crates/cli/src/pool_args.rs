@@ -39,6 +39,9 @@ pub struct PoolArgs {
     /// Without LRU-C's parallel list manipulation.
     #[arg(long)]
     pub serial_list: bool,
+    /// Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.
+    #[arg(long)]
+    pub sync_writes: bool,
 }
 
 impl PoolArgs {
@@ -57,6 +60,7 @@ impl PoolArgs {
         options.reset_on_clean = self.reset_on_clean;
         options.timer_only = self.timer_only;
         options.serial_list = self.serial_list;
+        options.sync_writes = self.sync_writes;
         options.validate().map_err(usage)?;
         Ok(options)
     }

@@ -19,6 +19,7 @@ pub(super) const DEVICES: &[(&str, &str)] = profiles![
     "intel-x25-e",
     "slc-emulator-16",
     "openssd-jasmine",
+    "sata-consumer-mlc",
     "sata-enterprise-plp",
     "nvme-tlc",
     "nand-slc-1gbit",

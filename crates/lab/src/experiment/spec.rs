@@ -189,6 +189,10 @@ pub struct Engine {
     pub reset_on_clean: bool,
     /// Cleaners run on their timer alone.
     pub timer_only: bool,
+    /// Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.
+    pub sync_writes: bool,
+    /// LRU-C without its parallel list manipulation.
+    pub serial_list: bool,
     /// Pool instances; 0 chooses by memory.
     pub instances: usize,
     /// Background page writers.
@@ -217,6 +221,8 @@ impl Default for Engine {
             equal_memory: o.pool.equal_memory,
             reset_on_clean: o.pool.reset_on_clean,
             timer_only: o.pool.timer_only,
+            sync_writes: o.pool.sync_writes,
+            serial_list: o.pool.serial_list,
             instances: o.pool_instances,
             cleaners: o.cleaners,
             durability: Sync::Sync,
@@ -235,6 +241,8 @@ impl Engine {
             equal_memory: self.equal_memory,
             reset_on_clean: self.reset_on_clean,
             timer_only: self.timer_only,
+            sync_writes: self.sync_writes,
+            serial_list: self.serial_list,
             ..varve::PoolOptions::default()
         };
         for (key, name, value) in

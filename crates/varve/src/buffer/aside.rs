@@ -372,6 +372,9 @@ impl Pool {
             }
         }
         self.write_aside(inst, &writes, why, &mut outcome);
+        if !writes.is_empty() && why != WriteWhy::Checkpoint {
+            self.sync_written(&mut outcome);
+        }
         inst.lock().asides.draining = false;
         inst.writes_ended();
         outcome

@@ -30,6 +30,11 @@ pub struct PoolConfig {
     pub write_batch: usize,
     /// Staging buffers (pages) shared by all writers of the pool.
     pub staging_pages: usize,
+    /// Pages are written twice, first to an area of their own, as InnoDB does it against torn pages.
+    pub doublewrite: bool,
+    /// Each single-page flush and each batch of a cleaner ends with the store's sync, as InnoDB does it (`O_DIRECT`). Checkpoints, which
+    /// sync by themselves, do not need it.
+    pub sync_writes: bool,
     /// Hits that a thread gathers before it tells the policy, per instance. A pool made inside a simulation uses 1.
     pub hit_buffer: usize,
     /// A miss that found no frame for this long fails: the pool is too small for what is pinned.
@@ -111,6 +116,8 @@ pub struct Preset {
     victim: &'static str,
     cleaner: CleanerKind,
     parallel: bool,
+    /// The cleaner runs on its timer alone.
+    timer: bool,
 }
 
 /// Every preset there is.
@@ -122,6 +129,7 @@ pub const PRESETS: &[Preset] = &[
         victim: "spf",
         cleaner: CleanerKind::Fixed,
         parallel: false,
+        timer: false,
     },
     Preset {
         name: "vanilla",
@@ -130,6 +138,7 @@ pub const PRESETS: &[Preset] = &[
         victim: "spf56",
         cleaner: CleanerKind::Fixed56,
         parallel: false,
+        timer: true,
     },
     Preset {
         name: "war",
@@ -138,6 +147,7 @@ pub const PRESETS: &[Preset] = &[
         victim: "war",
         cleaner: CleanerKind::Fixed56,
         parallel: false,
+        timer: true,
     },
     Preset {
         name: "rw",
@@ -146,6 +156,7 @@ pub const PRESETS: &[Preset] = &[
         victim: "rw",
         cleaner: CleanerKind::Fixed56,
         parallel: false,
+        timer: true,
     },
     Preset {
         name: "lru-c-pointer",
@@ -154,6 +165,7 @@ pub const PRESETS: &[Preset] = &[
         victim: "clean-first",
         cleaner: CleanerKind::Fixed56,
         parallel: false,
+        timer: true,
     },
     Preset {
         name: "lru-c-batch",
@@ -162,6 +174,7 @@ pub const PRESETS: &[Preset] = &[
         victim: "clean-first",
         cleaner: CleanerKind::Dynamic,
         parallel: false,
+        timer: false,
     },
     Preset {
         name: "lru-c",
@@ -170,6 +183,7 @@ pub const PRESETS: &[Preset] = &[
         victim: "clean-first",
         cleaner: CleanerKind::Dynamic,
         parallel: true,
+        timer: false,
     },
 ];
 
@@ -221,6 +235,8 @@ impl PoolConfig {
             read_ahead: ReadAhead { linear_threshold: 0, window: 32, random_threshold: 0, queue: 256, batch: 32 },
             write_batch: (frames / 32).clamp(1, 64),
             staging_pages: (frames / 16).clamp(2, 256),
+            doublewrite: false,
+            sync_writes: false,
             hit_buffer: 64,
             frame_timeout: Duration::from_secs(20),
             trace: None,
@@ -232,6 +248,7 @@ impl PoolConfig {
         let preset = PRESETS.iter().find(|p| p.name == name)?;
         (self.replacement, self.victim) = (preset.replacement, preset.victim);
         (self.cleaner.kind, self.cleaner.parallel) = (preset.cleaner, preset.parallel);
+        self.cleaner.wake_low = !preset.timer;
         Some(self)
     }
 

@@ -30,10 +30,13 @@ pub(super) struct Lists {
     pub(super) dirty: BTreeSet<(Lsn, Slot)>,
     /// First-change LSN of each dirty slot.
     pub(super) first: Vec<Lsn>,
-    /// The next bounded scan for a victim is worth while (cleared by one that found nothing, set by every write completed).
+    /// The next bounded scan for a victim is worth while (cleared by one that found nothing, set by a cleaner's batch, or by
+    /// every write completed).
     pub(super) scan_pays: bool,
     /// Pages that left their frames before they were written.
     pub(super) asides: Asides,
+    /// Dirty pages that the clean-first pointer has passed since the cleaner was last called for them.
+    pub(super) passed: usize,
     /// A cleaner's batch is being put together, and how many have ended (5.6).
     batch: (bool, u64),
 }
@@ -51,6 +54,8 @@ pub(super) struct Instance {
     writes_cv: Condvar,
     /// Wakes this instance's cleaner.
     pub(super) cleaner: Arc<Event>,
+    /// A bounded scan is worth while after each write (as in InnoDB 5.7), not only after a cleaner's batch.
+    pays_per_write: bool,
 }
 
 impl Instance {
@@ -75,6 +80,7 @@ impl Instance {
             first: vec![0; count],
             scan_pays: true,
             asides: Asides::new(config.aside_slots()),
+            passed: 0,
             batch: (false, 0),
         };
         // On a host whose work takes time the lock is taken as seldom as on a real one.
@@ -89,6 +95,7 @@ impl Instance {
             frames_cv: Condvar::new(),
             writes_cv: Condvar::new(),
             cleaner,
+            pays_per_write: !["spf56", "war", "rw"].contains(&config.victim),
         }
     }
 
@@ -138,7 +145,11 @@ impl Instance {
     }
 
     pub(super) fn batch_ended(&self) {
-        self.lock().batch.1 += 1;
+        {
+            let mut lists = self.lock();
+            lists.batch.1 += 1;
+            lists.scan_pays = true;
+        }
         self.writes_ended();
     }
 
@@ -318,22 +329,28 @@ impl Instance {
     pub(super) fn claim_victim<'a>(&'a self, pool: &'a Pool, lists: &mut Lists, ask: Ask) -> Option<Exclusive<'a>> {
         self.drain_hits(lists, pool.counters());
         let mut claimed = None;
-        let mut looked = 0;
+        let (mut looked, mut passed) = (0, 0);
         let slot = lists.policy.victim(ask, &mut |slot| {
             looked += 1;
             charge(Cost::ListScan, 1);
             claimed = pool.at(self, slot).try_claim();
+            passed += usize::from(claimed.is_none() && self.frame(slot).flushable());
             claimed.is_some()
         });
         pool.counters.scanned.add(looked);
-        let slot = slot?;
-        self.unlink(lists, slot, Unlink::Evicted);
+        if let Some(slot) = slot {
+            self.unlink(lists, slot, Unlink::Evicted);
+        }
         if ask.resume && ask.cold_only {
-            // On to the next clean page, so that the next miss finds it there.
-            lists.policy.advance(EAGER, &mut |slot| {
-                charge(Cost::ListScan, 1);
-                self.frame(slot).evictable()
-            });
+            if slot.is_some() {
+                // On to the next clean page, so that the next miss finds it there.
+                lists.policy.advance(EAGER, &mut |slot| {
+                    charge(Cost::ListScan, 1);
+                    passed += usize::from(self.frame(slot).flushable());
+                    self.frame(slot).evictable()
+                });
+            }
+            lists.passed += passed;
         }
         claimed
     }
@@ -391,7 +408,7 @@ impl Instance {
                 lists.dirty.insert((first, slot));
             }
         }
-        lists.scan_pays = true;
+        lists.scan_pays |= self.pays_per_write;
         clean
     }
 

@@ -191,7 +191,19 @@ impl Pool {
 
     /// Evicts a clean page found by the policy; its frame is empty.
     pub(super) fn evict_clean<'a>(&'a self, inst: &'a Instance, ask: Ask) -> Option<Exclusive<'a>> {
-        let held = inst.claim_victim(self, &mut inst.lock(), ask)?;
+        let (held, backlog) = {
+            let mut lists = inst.lock();
+            let held = inst.claim_victim(self, &mut lists, ask);
+            let backlog = lists.passed >= self.config().write_batch;
+            if backlog {
+                lists.passed = 0;
+            }
+            (held, backlog)
+        };
+        if backlog {
+            inst.wake_cleaner();
+        }
+        let held = held?;
         self.empty_victim(&held);
         Some(held)
     }

@@ -109,6 +109,8 @@ totals! {
     batched_pages,
     /// Pages of the largest batch.
     largest_batch,
+    /// Syncs of the store after batches and single-page flushes (`sync_writes`).
+    write_syncs,
     /// Pages whose write was submitted by a foreground thread.
     foreground_writes,
     /// Misses that waited for the cleaner because the cold part had no clean page (`clean-first`).

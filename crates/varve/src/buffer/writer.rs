@@ -291,6 +291,9 @@ impl<'a> Writer<'a> {
     /// Ends the work.
     pub(super) fn finish(mut self) -> Outcome {
         self.drain();
+        if self.outcome.written > 0 && self.why != WriteWhy::Checkpoint {
+            self.pool.sync_written(&mut self.outcome);
+        }
         self.outcome
     }
 }
@@ -304,6 +307,18 @@ pub(super) fn is_retryable(e: &VolumeError) -> bool {
 }
 
 impl Pool {
+    /// Makes what was written durable at once, where the configuration wants that.
+    pub(super) fn sync_written(&self, outcome: &mut Outcome) {
+        if !self.config().sync_writes {
+            return;
+        }
+        self.counters.write_syncs.inc();
+        if let Err(e) = self.store().sync() {
+            let retryable = is_retryable(&e);
+            outcome.note(self, volume_error(e), retryable);
+        }
+    }
+
     /// Writes every page whose first change that is not stored lies below `t`; all of them are stored (not yet synced) when it
     /// returns well. No latch may be held. Fails when a page cannot be written; what failed stays dirty.
     pub fn flush_older_than(&self, t: Lsn, why: WriteWhy) -> Result<()> {
@@ -380,22 +395,28 @@ impl Pool {
         writer.finish()
     }
 
-    /// Writes the coldest dirty page of an instance that can be written now, and frees its frame (vanilla's single-page flush). True
-    /// when a page was written; an error when one could not be.
-    pub(super) fn flush_single(&self, inst: &Instance) -> Result<bool> {
+    /// Writes the coldest dirty page of an instance that can be written now (vanilla's single-page flush), and with `free` frees its
+    /// frame as the write ends. True when a page was written; an error when one could not be.
+    pub(super) fn flush_single(&self, inst: &Instance, free: bool) -> Result<bool> {
         let mut candidates = Vec::new();
         // After a failure of the log most dirty pages may be beyond help: look at all of them.
         let enough = if self.never_covered(Lsn::MAX - 1) { usize::MAX } else { 8 };
+        let mut seen = 0;
         inst.lock().policy.coldest(usize::MAX, &mut |slot| {
+            seen += 1;
             charge(Cost::ListScan, 1);
             if inst.frame(slot).flushable() {
                 candidates.push(slot);
             }
             candidates.len() < enough
         });
+        self.counters.scanned.add(seen);
         let mut uncovered = 0;
         for slot in candidates {
-            let mut writer = Writer::new(self, WriteWhy::Replacement);
+            let mut writer = match free {
+                true => Writer::new(self, WriteWhy::Replacement),
+                false => Writer::keeping(self),
+            };
             let added = writer.add(inst, slot, Latch::Skip);
             let outcome = writer.finish();
             uncovered += outcome.uncovered;

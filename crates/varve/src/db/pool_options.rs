@@ -28,10 +28,12 @@ pub struct PoolOptions {
     pub timer_only: bool,
     /// Without LRU-C's parallel list manipulation.
     pub serial_list: bool,
+    /// Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.
+    pub sync_writes: bool,
 }
 
 /// The names that [`PoolOptions::set`] knows.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "preset",
     "victim",
     "cleaner",
@@ -41,6 +43,7 @@ const NAMES: [&str; 9] = [
     "reset_on_clean",
     "timer_only",
     "serial_list",
+    "sync_writes",
 ];
 
 impl PoolOptions {
@@ -63,6 +66,7 @@ impl PoolOptions {
             "reset_on_clean" => self.reset_on_clean = parsed(name, value)?,
             "timer_only" => self.timer_only = parsed(name, value)?,
             "serial_list" => self.serial_list = parsed(name, value)?,
+            "sync_writes" => self.sync_writes = parsed(name, value)?,
             _ => return Err(Error::Invalid(format!("no pool option {name:?}; there are: {}", NAMES.join(", ")))),
         }
         Ok(())
@@ -96,7 +100,8 @@ impl PoolOptions {
             config.hit_buffer = self.hit_buffer;
         }
         config.cleaner.reset_on_clean = self.reset_on_clean;
-        config.cleaner.wake_low = !self.timer_only;
+        config.cleaner.wake_low &= !self.timer_only;
+        config.sync_writes = self.sync_writes;
         config.cleaner.parallel &= !self.serial_list;
         Ok(config)
     }
@@ -133,6 +138,7 @@ impl fmt::Display for PoolOptions {
             flag(self.reset_on_clean),
             flag(self.timer_only),
             flag(self.serial_list),
+            flag(self.sync_writes),
         ];
         let set = NAMES.iter().zip(&values).filter(|(_, value)| !value.is_empty());
         let text: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();

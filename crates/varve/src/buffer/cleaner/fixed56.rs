@@ -2,8 +2,8 @@
 //!
 //! At each interval (and, unless configured otherwise, when free frames run low) it goes through the instances. In each it writes
 //! chunks of at most 100 pages from the cold end and waits for each, until the scan depth is used up or nothing was written. The clean
-//! pages that it meets go to the free list as far as its target; a page that it has written stays, and is freed by the next pass over
-//! the cold end.
+//! pages that it meets go to the free list until that is as long as the scan depth; a page that it has written stays, and is freed by
+//! the next pass over the cold end.
 
 use super::{Cleaner, Pass};
 use crate::buffer::Pool;
@@ -59,7 +59,7 @@ fn coldest(pool: &Pool, inst: &Instance, depth: usize) -> (Vec<Slot>, Vec<Slot>)
     let (mut clean, mut dirty) = (Vec::new(), Vec::new());
     let mut lists = inst.lock();
     inst.drain_hits(&mut lists, &pool.counters);
-    let need = pool.config().cleaner.free_target.saturating_sub(lists.free.len());
+    let need = depth.saturating_sub(lists.free.len());
     let mut seen = 0;
     if need > 0 {
         lists.policy.coldest(depth, &mut |slot| {

@@ -159,9 +159,12 @@ fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
     let Service { pool, wake, stop, config } = service;
     role::set(Role::Cleaner);
     let mut well = true;
+    let mut next = varve_rt::now() + config.interval;
     loop {
         let woken = if well {
-            !wake.wait_for(config.interval)
+            let left = next.duration_since(varve_rt::now());
+            // A pass that took longer than the interval is followed by the next at once.
+            !left.is_zero() && !wake.wait_for(left)
         } else {
             // After a failed write nobody can hurry the cleaner.
             varve_rt::sleep(config.interval);
@@ -179,6 +182,15 @@ fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
         pool.counters.cleaner_passes.inc();
         if woken {
             pool.counters.cleaner_wakes.inc();
+        } else {
+            next = varve_rt::now() + config.interval;
+        }
+        if woken && !config.wake_low && pool.config().aside_slots() > 0 {
+            // Called for the pages set aside alone.
+            for inst in &pool.instances()[mine.clone()] {
+                well &= pool.drain_aside(inst, Lsn::MAX, WriteWhy::Replacement).failed == 0;
+            }
+            continue;
         }
         if mine.start == 0 {
             pool.drain_class_changes();
@@ -188,7 +200,9 @@ fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
             let aside = pool.drain_aside(inst, Lsn::MAX, WriteWhy::Replacement);
             let pass = cleaner.pass(&pool, inst);
             well &= pass.well && aside.failed == 0;
-            again |= pass.written > 0 && config.wake_low && inst.lock().free.len() < config.free_low;
+            // The dynamic cleaner is called for what the pointer passes, and by who finds no clean page.
+            let refill = config.wake_low && config.kind != CleanerKind::Dynamic;
+            again |= pass.written > 0 && refill && inst.lock().free.len() < config.free_low;
         }
         if well && again {
             wake.set();

@@ -90,7 +90,7 @@ fn last_resort<'a>(pool: &'a Pool, inst: &'a Instance, began: Instant, incoming:
     let helpless = !pool.cleaners.running() || pool.never_covered(Lsn::MAX - 1);
     if helpless {
         // What cannot be written is no reason not to look for a clean page.
-        let _ = pool.flush_single(inst);
+        let _ = pool.flush_single(inst, true);
     }
     let ask = Ask { incoming: Some(incoming), ..Ask::any() };
     let patient = !helpless && began.elapsed() < 10 * PATIENCE;

@@ -50,7 +50,7 @@ fn stalled<'a>(pool: &'a Pool, inst: &'a Instance, incoming: PageId, began: Inst
             inst.wait_for_frame(PATIENCE);
         }
         let flushed = match pool.failure() {
-            None => pool.flush_single(inst),
+            None => pool.flush_single(inst, true),
             Some(e) => Err(e),
         };
         if let Some(slot) = pool.pop_free(inst) {

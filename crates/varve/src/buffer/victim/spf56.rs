@@ -1,15 +1,16 @@
 //! `spf56`: single-page flush, as InnoDB 5.6 does it; the base of the published comparisons.
 //!
-//! Rounds of: the free list; if a cleaner's batch is just starting, wait for its end and begin again; a scan from the cold end for a
-//! clean page, over the scan depth at first (unless such a scan found nothing since the last batch), over the whole list later; from
-//! the second round on a sleep of 100 ms; then the coldest dirty page is written by the missing thread itself and its frame put on the
+//! Rounds of: the free list; with doublewrite, if a cleaner's batch is just starting, wait for its end and begin again; a scan from the
+//! cold end for a clean page, over the scan depth at first (unless such a scan found nothing since the cleaner's last batch), over the
+//! whole list later, which puts the frame on the free list; from the third round on a sleep of 100 ms; then the coldest dirty page is
+//! written by the missing thread itself, and synced where writes are; then the coldest clean page, most often that one, is put on the
 //! free list, where another thread may take it. The cleaner is not called.
 //!
 //! [`miss`] is the loop that `war` and `rw` share: they put something before the sleep and the flush.
 
 use super::{Taken, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
-use crate::buffer::guard::Exclusive;
+use crate::buffer::guard::{Exclusive, FrameRef};
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Ask;
 use crate::error::Result;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use varve_rt::Instant;
 use varve_volume::PageId;
 
-/// The sleep from the second round on.
+/// The sleep from the third round on.
 const SLEEP: Duration = Duration::from_millis(100);
 
 pub(super) struct SinglePageFlush56;
@@ -52,6 +53,13 @@ pub(super) fn miss<'a>(
     }
 }
 
+/// Puts an emptied frame on the free list, where any thread may take it.
+fn release(held: Exclusive<'_>) {
+    let FrameRef { inst, slot, .. } = held.at();
+    held.unlatch();
+    inst.free(slot);
+}
+
 /// The rounds of one miss.
 struct Rounds<'a> {
     pool: &'a Pool,
@@ -70,22 +78,24 @@ impl<'a> Rounds<'a> {
             if let Some(held) = pool.pop_free(inst) {
                 return Some(held);
             }
-            if !inst.batch_starting() {
-                break;
+            if pool.config().doublewrite && inst.batch_starting() {
+                self.stalled();
+                inst.wait_for_batch();
+                continue;
             }
-            self.stalled();
-            inst.wait_for_batch();
+            if self.round == 0 && !inst.scan_pays() {
+                return None;
+            }
+            let depth = if self.round == 0 { pool.config().cleaner.scan_depth } else { usize::MAX };
+            let ask = Ask { depth, resume: false, cold_only: false, incoming: Some(self.incoming) };
+            let Some(held) = pool.evict_clean(inst, ask) else {
+                if self.round == 0 {
+                    inst.scan_failed();
+                }
+                return None;
+            };
+            release(held);
         }
-        if self.round == 0 && !inst.scan_pays() {
-            return None;
-        }
-        let depth = if self.round == 0 { pool.config().cleaner.scan_depth } else { usize::MAX };
-        let ask = Ask { depth, resume: false, cold_only: false, incoming: Some(self.incoming) };
-        let found = pool.evict_clean(inst, ask);
-        if found.is_none() && self.round == 0 {
-            inst.scan_failed();
-        }
-        found
     }
 
     /// No clean frame was found: from now on the miss is a stalled one.
@@ -98,7 +108,7 @@ impl<'a> Rounds<'a> {
 
     /// Step 4.
     fn sleep(&self) {
-        if self.round > 0 {
+        if self.round > 1 {
             varve_rt::sleep(SLEEP);
         }
     }
@@ -106,10 +116,16 @@ impl<'a> Rounds<'a> {
     /// Step 5: the coldest dirty page is written here and its frame freed; then the next round begins.
     fn flush(&mut self) -> Result<()> {
         let flushed = match self.pool.failure() {
-            None => self.pool.flush_single(self.inst),
+            None => self.pool.flush_single(self.inst, false),
             Some(e) => Err(e),
         };
         self.round += 1;
+        if let Ok(true) = flushed {
+            let ask = Ask { incoming: Some(self.incoming), ..Ask::any() };
+            if let Some(held) = self.pool.evict_clean(self.inst, ask) {
+                release(held);
+            }
+        }
         if let Err(e) = flushed {
             // The last chance: a clean page anywhere.
             return if self.round > 2 { Err(e) } else { Ok(()) };
