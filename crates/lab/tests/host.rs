@@ -35,7 +35,8 @@ fn every_builtin_profile_is_complete_and_survives_being_written() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/hosts");
     let file = |e: std::io::Result<std::fs::DirEntry>| e.unwrap().path().file_stem().unwrap().display().to_string();
     let mut files: Vec<String> = std::fs::read_dir(dir).unwrap().map(file).collect();
-    (names.sort_unstable(), files.sort_unstable());
+    names.sort_unstable();
+    files.sort_unstable();
     assert_eq!(names, files, "every file is built in");
 }
 

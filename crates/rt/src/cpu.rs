@@ -141,6 +141,8 @@ impl CpuCosts {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CpuUse {
     units: [u64; N],
+    /// Time that modelled cores were occupied, summed over cores, ns. Kept for the simulation as a whole.
+    pub core_ns: u64,
     /// Moving the words of locks between cores, ns.
     pub handoff_ns: u64,
     /// Waiting for holders of locks that ran ahead of the clock (see [`sim::Config::slack`]), ns.
@@ -149,7 +151,7 @@ pub struct CpuUse {
 
 impl Default for CpuUse {
     fn default() -> CpuUse {
-        CpuUse { units: [0; N], handoff_ns: 0, spin_ns: 0 }
+        CpuUse { units: [0; N], core_ns: 0, handoff_ns: 0, spin_ns: 0 }
     }
 }
 
@@ -161,6 +163,7 @@ impl CpuUse {
 
     pub(crate) fn merge(&mut self, other: &CpuUse) {
         self.units.iter_mut().zip(&other.units).for_each(|(to, n)| *to += n);
+        self.core_ns += other.core_ns;
         self.handoff_ns += other.handoff_ns;
         self.spin_ns += other.spin_ns;
     }

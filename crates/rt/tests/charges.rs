@@ -224,3 +224,32 @@ fn charges_in_destructors_do_not_wait() {
         assert_eq!(dropped.unwrap(), 5, "seed {seed}");
     }
 }
+
+/// Time on cores is counted for all threads, and a wait for a lock is booked to the line that asked for it.
+#[test]
+fn core_time_and_lock_waits_are_told() {
+    assert_eq!((sim::core_time(), sim::lock_waits()), (None, Vec::new()));
+    let config = Config { cores: 2, ..plain(3) };
+    let (busy, waits) = sim::run(config, || {
+        let m = Arc::new(Mutex::new(()));
+        let other = {
+            let m = m.clone();
+            spawn("holder", move || {
+                let _held = m.lock();
+                varve_rt::compute(100 * US);
+                sleep(50 * US);
+            })
+        };
+        sleep(10 * US);
+        drop(m.lock());
+        varve_rt::compute(30 * US);
+        sleep(US);
+        other.join().unwrap();
+        (sim::core_time().unwrap(), sim::lock_waits())
+    })
+    .unwrap();
+    assert_eq!(busy, 130 * US);
+    let [wait] = &waits[..] else { panic!("one wait: {waits:?}") };
+    assert!(wait.place.contains("charges.rs:") && wait.kind == "mutex", "{wait:?}");
+    assert_eq!((wait.waits, wait.ns), (1, 140_000));
+}

@@ -22,5 +22,6 @@ pub(super) const DEVICES: &[(&str, &str)] = profiles![
     "sata-consumer-mlc",
     "sata-enterprise-plp",
     "nvme-tlc",
+    "nvme-fixed",
     "nand-slc-1gbit",
 ];

@@ -45,6 +45,18 @@ pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<S
         let io = (after.devices[0].model.busy.as_secs_f64() - before.devices[0].model.busy.as_secs_f64()) * 1e3;
         put("io_ms_per_new_order", io / orders);
     }
+    if let (Some(then), Some(now)) = (&before.host, &after.host) {
+        let used = (now.used - then.used) / seconds;
+        put("host.busy", used / now.cores);
+        put("host.cpu_us_per_txn", used * 1e6 / run.ops_per_s);
+        if let (Some(then), Some(others)) = (then.others, now.others) {
+            put("host.others", (others - then) / seconds / now.cores);
+        }
+    }
+    if run.clock == "virtual" {
+        let (_, waited) = super::machine::lock_places(&before.locks, &after.locks);
+        put("latch_wait_share", waited / (threads * seconds));
+    }
     pool(&mut put, &before.engine, &after.engine);
     m
 }

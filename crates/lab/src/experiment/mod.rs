@@ -3,7 +3,7 @@
 //! report. `docs/lab.md` is the page for those who write such files.
 //!
 //! - `document` reads a file and expands it into points (`crate::place` finds keys for errors); `spec`, `units`: its shape;
-//! - `layout` loads a database once; `devices` models; `point` runs one point; `metrics` names what it measured;
+//! - `layout` loads a database once; `devices` models; `machine` processor time and lock waits; `point` runs one point; `metrics` names what it measured;
 //! - `figure`, `check`: what is demanded; `results`: files; `report`, `table`: for people; `run`: all points in parallel.
 //!
 //! Invariants: a result of the virtual clock is a function of configuration, seed and program. Result files hold no
@@ -14,6 +14,7 @@ mod devices;
 mod document;
 mod figure;
 mod layout;
+mod machine;
 mod metrics;
 mod point;
 mod report;
@@ -26,11 +27,12 @@ mod units;
 pub use check::{Bound, Check, Judged, Verdict};
 pub use document::{Experiment, Point, Request, Scale, Scaled, read};
 pub use figure::{Figure, FigureError};
+pub use machine::LockPlace;
 pub use point::PointResult;
 pub use report::write_report;
 pub use results::{Header, Results};
 pub use run::{Progress, RunHow, run};
-pub use table::{LOCK_BOUND, checks_table, judge_all, points_table};
+pub use table::{CPU_BOUND, LOCK_BOUND, SHARED, checks_table, judge_all, points_table};
 pub use units::{Bytes, Cache};
 
 /// What can go wrong with an experiment.

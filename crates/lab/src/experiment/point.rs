@@ -7,6 +7,7 @@ use super::ExperimentError;
 use super::devices::{self, Watched};
 use super::document::{Point, Scaled};
 use super::layout::Image;
+use super::machine::{self, HostTime, LockPlace};
 use super::spec::{Clock, Spec, Spread};
 use crate::adapter::varve::VarveStore;
 use crate::driver::{self, Client, Draw, Interval, Outcome, RunOptions, RunResult, Until, Workload};
@@ -48,6 +49,9 @@ pub struct PointResult {
     pub kinds: BTreeMap<String, BTreeMap<String, f64>>,
     /// Response times: share of transactions, and milliseconds within which they ended.
     pub latency: Vec<(f64, f64)>,
+    /// Where threads waited for locks of the program, the longest first; of the virtual clock.
+    #[serde(default)]
+    pub locks: Vec<LockPlace>,
     /// Values over time, each for the interval that ended at the same place of `t`, seconds.
     pub series: BTreeMap<String, Vec<f64>>,
 }
@@ -152,6 +156,8 @@ pub(super) struct Moment {
     pub engine: varve::Stats,
     pub devices: [OneDevice; 2],
     pub client_writes: u64,
+    pub host: Option<HostTime>,
+    pub locks: Vec<sim::LockWaits>,
 }
 
 /// Counters of one device.
@@ -166,6 +172,7 @@ struct Probe {
     db: Db,
     data: Arc<Watched>,
     log: Arc<Watched>,
+    cores: usize,
 }
 
 impl Probe {
@@ -179,6 +186,8 @@ impl Probe {
                 model: device.model(),
             }),
             client_writes: self.data.client_writes(),
+            host: HostTime::now(self.cores),
+            locks: sim::lock_waits(),
         }
     }
 }
@@ -205,15 +214,15 @@ pub(super) fn run(
     let failed = |what: String| ExperimentError::Point { point: point.name(), what };
     let config = spec.host.config(seed).map_err(|(key, what)| failed(format!("{key}: {what}")))?;
     let clock = spec.run.clock;
-    let cores = config.cores as f64;
-    let main = move || measure(&spec, seed, memory, &bytes, &progress);
+    let cores = if clock == Clock::Virtual { config.cores } else { machine::real_cores() };
+    let main = move || measure(&spec, seed, memory, (&bytes, cores), &progress);
     let outcome = match clock {
         Clock::Virtual => sim::run(config, main).result.map_err(|failure| failed(failure.to_string()))?,
         Clock::Paced => main(),
     };
     let measured = outcome.map_err(|e| failed(e.to_string()))?;
     let mut metrics = super::metrics::of(&measured.run, &measured.before, &measured.after);
-    metrics.insert("host.cores".into(), cores);
+    metrics.insert("host.cores".into(), cores as f64);
     metrics.insert("data_mib".into(), image.used as f64 / f64::from(1 << 20));
     metrics.insert("cache_mib".into(), memory.cache as f64 / f64::from(1 << 20));
     metrics.retain(|_, value| value.is_finite());
@@ -229,6 +238,7 @@ pub(super) fn run(
         metrics,
         kinds: super::metrics::kinds(&measured.run),
         latency: measured.run.quantiles.iter().map(|(q, us)| (*q, us / 1e3)).collect(),
+        locks: machine::lock_places(&measured.before.locks, &measured.after.locks).0,
         series: measured.series,
     })
 }
@@ -257,6 +267,7 @@ pub(super) fn run_flash_wa(
         metrics,
         kinds: BTreeMap::new(),
         latency: Vec::new(),
+        locks: Vec::new(),
         series: BTreeMap::new(),
     })
 }
@@ -265,7 +276,13 @@ fn seconds(s: f64) -> Duration {
     Duration::from_secs_f64(s)
 }
 
-fn measure(spec: &Spec, seed: u64, memory: Memory, bytes: &Loaded, progress: &AtomicU64) -> crate::Result<Measured> {
+fn measure(
+    spec: &Spec,
+    seed: u64,
+    memory: Memory,
+    (bytes, cores): (&Loaded, usize),
+    progress: &AtomicU64,
+) -> crate::Result<Measured> {
     let (data, log) = spec.devices.profiles().map_err(|(key, what)| crate::Error::Profile(format!("{key}: {what}")))?;
     let machine = ModelledDevices::new(&data, &log, bytes, seed)?;
     let (data, log) = (Watched::new(machine.data.clone()), Watched::new(machine.log.clone()));
@@ -285,7 +302,7 @@ fn measure(spec: &Spec, seed: u64, memory: Memory, bytes: &Loaded, progress: &At
     let on = varve::Devices::new(data.clone(), log.clone());
     let db = Db::open_on(on, options)?;
     let store = Arc::new(VarveStore::new(db.clone()));
-    let probe = Probe { db: db.clone(), data, log };
+    let probe = Probe { db: db.clone(), data, log, cores };
     let durability = e.durability.into();
     let measured = match (&spec.workload.tpcc, &spec.workload.ycsb) {
         (Some(t), _) => {
@@ -361,6 +378,9 @@ fn note(series: &mut BTreeMap<String, Vec<f64>>, i: &Interval, then: &Moment, no
     };
     push("t", i.at.as_secs_f64());
     push("per_s", i.counted as f64 / length);
+    if let (Some(a), Some(b)) = (&then.host, &now.host) {
+        push("host.busy", (b.used - a.used) / (b.cores * length));
+    }
     push("hit_ratio", i.stats.hit_ratio().unwrap_or(1.0));
     for (then, now) in then.devices.iter().zip(&now.devices) {
         let (name, a, b) = (now.name, &then.stats, &now.stats);

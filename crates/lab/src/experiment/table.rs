@@ -8,6 +8,12 @@ use std::fmt::Write as _;
 /// From this share of the clients' time on, waiting for locks is no longer negligible.
 pub const LOCK_BOUND: f64 = 0.05;
 
+/// From this share of the cores on, a point is called CPU-bound.
+pub const CPU_BOUND: f64 = 0.9;
+
+/// From this share of this machine's cores on, other processes disturb a point of the paced clock.
+pub const SHARED: f64 = 0.05;
+
 /// A number with as many digits as matter.
 pub(super) fn short(x: f64) -> String {
     let a = x.abs();
@@ -50,7 +56,7 @@ pub(super) fn throughput(r: &PointResult) -> (&'static str, f64) {
 }
 
 /// Columns of the table of points: title, metric, factor.
-const COLUMNS: [(&str, &str, f64); 9] = [
+const COLUMNS: [(&str, &str, f64); 13] = [
     ("p50 ms", "p50_ms", 1.0),
     ("p99 ms", "p99_ms", 1.0),
     ("hits %", "hit_ratio", 100.0),
@@ -58,9 +64,32 @@ const COLUMNS: [(&str, &str, f64); 9] = [
     ("theory", "theory", 1.0),
     ("reads/s", "data.reads_per_s", 1.0),
     ("writes/s", "data.writes_per_s", 1.0),
-    ("busy %", "data.utilisation", 100.0),
+    ("data busy %", "data.utilisation", 100.0),
+    ("log busy %", "log.utilisation", 100.0),
+    ("cpu %", "host.busy", 100.0),
+    ("cpu us/txn", "host.cpu_us_per_txn", 1.0),
+    ("latch wait %", "latch_wait_share", 100.0),
     ("lock wait %", "lock_wait_share", 100.0),
 ];
+
+/// What is to be known before a point's figures are believed.
+pub(super) fn remarks(r: &PointResult) -> Vec<String> {
+    let of = |metric: &str| r.metrics.get(metric).copied().unwrap_or(0.0);
+    let mut all = Vec::new();
+    if of("lock_wait_share") > LOCK_BOUND {
+        all.push(format!(
+            "not I/O-bound: clients wait for locks for {:.0} % of their time",
+            100.0 * of("lock_wait_share")
+        ));
+    }
+    if of("host.busy") > CPU_BOUND {
+        all.push(format!("CPU-bound: {:.0} % of {} cores busy", 100.0 * of("host.busy"), of("host.cores")));
+    }
+    if of("host.others") > SHARED {
+        all.push(format!("disturbed: other processes took {:.0} % of the machine", 100.0 * of("host.others")));
+    }
+    all
+}
 
 /// One line per point.
 pub fn points_table(results: &[PointResult]) -> String {
@@ -79,12 +108,19 @@ pub fn points_table(results: &[PointResult]) -> String {
         for (_, metric, factor) in &shown {
             row.push(r.metrics.get(*metric).map_or(String::new(), |v| short(v * factor)));
         }
-        if r.metrics.get("lock_wait_share").is_some_and(|s| *s > LOCK_BOUND) {
-            row.push("not I/O-bound: waits for locks".into());
-        }
         rows.push(row);
     }
     let mut out = columns(&rows);
+    for r in results {
+        for remark in remarks(r) {
+            let _ = writeln!(
+                out,
+                "{}{}: {remark}",
+                r.point,
+                if seeds { format!(" seed {}", r.seed) } else { String::new() }
+            );
+        }
+    }
     if !first.scaled.is_empty() {
         out.push('\n');
         let mut rows = vec![vec!["scaled size".to_string(), "source".into(), "here".into()]];

@@ -175,6 +175,7 @@ impl World {
             left -= slice;
             me.used.set(me.used.get() + slice);
             self.occupy(me, self.clock.get().saturating_add(slice));
+            self.used.borrow_mut().core_ns += slice;
             if me.used.get() >= quantum && !me.dying.get() {
                 // With nobody queueing there is no reason to stop; but look again after each quantum.
                 me.used.set(0);

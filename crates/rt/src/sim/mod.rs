@@ -3,7 +3,7 @@
 //!
 //! This file is the public surface and the hooks that the primitives call. `world` holds the state and the scheduler,
 //! `waits` parking and sleeping, `cores` modelled processors, `domain` power cuts, `report` what a stuck simulation
-//! says, `hook` what a panic says, `stack` stacks and their overflow.
+//! says, `lock_waits` where locks were waited for, `hook` what a panic says, `stack` stacks and their overflow.
 //!
 //! Invariants: a simulation lives on the OS thread that called [`run`]; several may run at once on different OS
 //! threads. Nothing in here holds a borrow of the world's state across a switch or a callback.
@@ -11,12 +11,14 @@
 mod cores;
 mod domain;
 mod hook;
+mod lock_waits;
 mod report;
 mod stack;
 mod waits;
 mod world;
 
 pub use domain::{Domain, domain_spawn};
+pub use lock_waits::LockWaits;
 pub use report::{Failure, StuckReport, Waiting};
 
 pub(crate) use domain::{PowerCut, refuses_spawn, unwind_if_possible};
@@ -241,6 +243,17 @@ pub fn costs_modelled() -> bool {
 /// What the calling simulated thread was charged so far, without hand-offs and spins; `None` on an OS thread.
 pub fn thread_cpu() -> Option<CpuUse> {
     world().map(|w| w.current().cpu.borrow().clone())
+}
+
+/// Time that the modelled cores of this simulation were occupied so far, summed over cores; `None` on an OS thread.
+pub fn core_time() -> Option<Duration> {
+    world().map(|w| Duration::from_nanos(w.used.borrow().core_ns))
+}
+
+/// Waits for locks of this simulation that ended so far, by the source line that asked for the lock, in the order of
+/// lines; empty on an OS thread.
+pub fn lock_waits() -> Vec<LockWaits> {
+    world().map_or_else(Vec::new, |w| w.lock_waits.borrow().all())
 }
 
 /// The number of the calling simulated thread, in order of spawning.

@@ -80,6 +80,9 @@ pub(crate) fn park(
     }
     let how = me.woken.take();
     me.timed_off(w);
+    if lock {
+        w.lock_waits.borrow_mut().add(wait.what, wait.at, w.clock.get() - me.since.get());
+    }
     if me.asleep.replace(false) {
         w.charge_cost(Cost::Park, 1);
     }

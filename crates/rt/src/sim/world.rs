@@ -146,6 +146,8 @@ pub(crate) struct World {
     pub(super) words: bool,
     /// Of the threads that have ended; hand-offs and spins of all.
     pub(super) used: RefCell<CpuUse>,
+    /// Waits for locks that ended, by place.
+    pub(super) lock_waits: RefCell<super::lock_waits::WaitBook>,
     pub(super) clock: Cell<u64>,
     pub(super) hash: Cell<u64>,
     pub(super) switches: Cell<u64>,
@@ -256,6 +258,7 @@ impl World {
             handoff,
             words: handoff > 0 || slack > 0,
             used: RefCell::default(),
+            lock_waits: RefCell::default(),
             config,
         }
     }

@@ -4,7 +4,7 @@ mod chart;
 
 use super::document::Experiment;
 use super::results::Header;
-use super::table::{LOCK_BOUND, check_rows, short, throughput};
+use super::table::{check_rows, remarks, short, throughput};
 use super::{ExperimentError, Judged, PointResult};
 use chart::{Axes, Line};
 use std::fmt::Write as _;
@@ -58,7 +58,7 @@ fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
 }
 
 /// Columns of the report's table of points: title, metric, factor.
-const COLUMNS: [(&str, &str, f64); 14] = [
+const COLUMNS: [(&str, &str, f64); 18] = [
     ("mean ms", "mean_ms", 1.0),
     ("p50 ms", "p50_ms", 1.0),
     ("p95 ms", "p95_ms", 1.0),
@@ -70,8 +70,12 @@ const COLUMNS: [(&str, &str, f64); 14] = [
     ("data writes/s", "data.writes_per_s", 1.0),
     ("data busy %", "data.utilisation", 100.0),
     ("log busy %", "log.utilisation", 100.0),
+    ("cpu %", "host.busy", 100.0),
+    ("cpu µs/txn", "host.cpu_us_per_txn", 1.0),
+    ("other processes %", "host.others", 100.0),
     ("stalls", "pool.stalls", 1.0),
     ("client writes", "client_writes", 1.0),
+    ("latch wait %", "latch_wait_share", 100.0),
     ("lock wait %", "lock_wait_share", 100.0),
 ];
 
@@ -88,14 +92,10 @@ fn points(out: &mut String, results: &[PointResult], seeds: bool) {
     };
     out.push_str("<h2>Points</h2>");
     table(out, &head, &results.iter().map(row).collect::<Vec<_>>());
-    let bound = results.iter().filter(|r| r.metrics.get("lock_wait_share").is_some_and(|s| *s > LOCK_BOUND));
-    let names: Vec<String> = bound.map(|r| label(r, seeds)).collect();
-    if !names.is_empty() {
-        let names = escape(&names.join("; "));
-        let _ = write!(
-            out,
-            "<p class=\"note\">Not I/O-bound, clients wait for locks for more than 5 % of their time: {names}.</p>"
-        );
+    let remark =
+        |r: &PointResult| remarks(r).into_iter().map(|text| format!("{}: {text}", label(r, seeds))).collect::<Vec<_>>();
+    for text in results.iter().flat_map(remark) {
+        let _ = write!(out, "<p class=\"note\">{}</p>", escape(&text));
     }
 }
 
@@ -114,6 +114,8 @@ fn charts(out: &mut String, results: &[PointResult], seeds: bool) {
         ("Hit ratio of the buffer pool", "percent of page accesses", "hit_ratio", 100.0),
         ("Write amplification", "pages programmed per page written by the host", "wa", 1.0),
         ("Data device busy", "percent of the time", "data.utilisation", 100.0),
+        ("Log device busy", "percent of the time", "log.utilisation", 100.0),
+        ("Processor use", "percent of the host's cores", "host.busy", 100.0),
         ("Time that misses waited for a frame", "seconds, all clients together", "pool.stall_ms", 1e-3),
     ] {
         let rows = bar(metric, factor);
@@ -138,6 +140,7 @@ fn charts(out: &mut String, results: &[PointResult], seeds: bool) {
     for (title, y, series, factor) in [
         ("Throughput over time", "per second", "per_s", 1.0),
         ("Data device busy over time", "percent", "data.utilisation", 100.0),
+        ("Processor use over time", "percent of the host's cores", "host.busy", 100.0),
         ("Hit ratio over time", "percent", "hit_ratio", 100.0),
         ("Dirty pages over time", "percent of the pool", "pool.dirty_share", 100.0),
     ] {
@@ -171,6 +174,21 @@ fn kinds(out: &mut String, results: &[PointResult], seeds: bool) {
         out.push_str("<h2>Transaction types</h2>");
         let head = ["point", "type", "count", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "max ms", "retries"];
         table(out, &head, &rows);
+    }
+}
+
+/// Where each point's threads waited for locks of the program.
+fn lock_waits(out: &mut String, results: &[PointResult], seeds: bool) {
+    let mut rows = Vec::new();
+    for r in results {
+        for l in &r.locks {
+            rows.push(vec![label(r, seeds), l.place.clone(), l.kind.clone(), l.waits.to_string(), short(l.ms)]);
+        }
+    }
+    if !rows.is_empty() {
+        out.push_str("<h2>Waits for locks of the program</h2><details><summary>The longest of each point, by the line that asked for the lock</summary>");
+        table(out, &["point", "line", "lock", "waits", "ms, all threads"], &rows);
+        out.push_str("</details>");
     }
 }
 
@@ -230,6 +248,7 @@ pub(super) fn page(e: &Experiment, header: &Header, results: &[PointResult], jud
     points(&mut out, results, seeds);
     charts(&mut out, results, seeds);
     kinds(&mut out, results, seeds);
+    lock_waits(&mut out, results, seeds);
     configuration(&mut out, e, header);
     out.push_str("</main></body></html>\n");
     out
