@@ -91,7 +91,7 @@ fn recovers_mix(profile: &Profile, mix: &MixConfig) {
     close("write latency", saved.write_latency_us, alone(true, mix.write_latency_us), 0.03);
     for p in mix.mix_random.iter().filter(|p| p.c != 0.0) {
         let found = saved.mix_random.iter().find(|f| f.kib == p.kib).expect("a penalty is found where there is one");
-        close("c", found.c, p.c, 0.1);
+        close("c", found.c, p.c, 0.03);
     }
     round_trip(&report, &o);
 }

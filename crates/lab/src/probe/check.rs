@@ -11,8 +11,10 @@ const SAMPLE: u64 = 200;
 const CACHED: f64 = 2.0;
 /// A rate that falls below this share of its beginning was throttled, or a write buffer ran full.
 const FALLEN: f64 = 0.67;
-/// Repeats may differ by this share of the mean.
+/// The repeats that count may differ by this share of their mean.
 const SPREAD: f64 = 0.5;
+/// A point whose repeats differ by more than this is measured again.
+const SETTLED: f64 = 0.2;
 /// No drive answers a lone 4 KB request sooner, microseconds.
 const SOONEST_US: f64 = 2.0;
 /// No drive moves more, MB/s.
@@ -51,7 +53,10 @@ impl std::fmt::Display for Finding {
             }
             Finding::Impossible(s) => write!(f, "impossible: {s}; the requests do not reach a device"),
             Finding::Unsteady(s) => {
-                write!(f, "unsteady: {s}; stop what else uses the device, measure longer (--seconds)")
+                write!(
+                    f,
+                    "unsteady: {s}; stop what else uses the device, measure longer (--seconds) or more often (--repeats)"
+                )
             }
         }
     }
@@ -85,6 +90,16 @@ pub(super) fn reread(device: &dyn Device, range: u64, seed: u64) -> Result<Optio
     Ok(Some(Reread { first_us, again_us }))
 }
 
+/// Whether the second reads came from a cache.
+pub(super) fn looks_cached(r: &Reread) -> bool {
+    r.first_us > CACHED * r.again_us
+}
+
+/// Whether a point needs no more repeats: they agree, and show no trend.
+pub(super) fn settled(p: &Point) -> bool {
+    p.spread() <= SETTLED && falling(p).is_none() && faster_each_time(p).is_none()
+}
+
 /// A point in words.
 fn name(p: &Point) -> String {
     let kind = match p.load.read_share {
@@ -102,7 +117,7 @@ pub fn check(report: &Report) -> Vec<Finding> {
     if !report.direct {
         found.push(Finding::Cached("requests go through the operating system's cache".into()));
     }
-    if let Some(r) = report.reread.filter(|r| r.first_us > CACHED * r.again_us) {
+    if let Some(r) = report.reread.filter(looks_cached) {
         let text = format!("a block read again takes {:.1} us, {:.1} us the first time", r.again_us, r.first_us);
         found.push(Finding::Cached(text));
     }

@@ -78,7 +78,7 @@ fn curve(report: &Report, random: bool, bytes: u64, depth: u32) -> Vec<(f64, f64
 }
 
 /// By least squares: c of 1/T = r/R + (1-r)/W + c r (1-r), for each size that has a curve. A c within the noise is left out.
-fn penalties(report: &Report, random: bool) -> Vec<Penalty> {
+pub(super) fn penalties(report: &Report, random: bool) -> Vec<Penalty> {
     let mut loads: Vec<(u64, u32)> = report
         .points
         .iter()

@@ -87,6 +87,9 @@ impl Options {
             repeats: self.repeats.max(3),
             time: self.time,
             requests: self.requests.unwrap_or(16),
+            bytes: u64::MAX,
+            buffer: 0,
+            most_repeats: 3 * self.repeats.max(3),
             seed: self.seed,
         }
     }
@@ -110,8 +113,14 @@ pub struct Plan {
     pub repeats: u32,
     /// Least measured time of a repeat.
     pub time: Duration,
-    /// Least number of requests of a repeat.
+    /// Least number of requests of a repeat ..
     pub requests: u64,
+    /// .. unless they are more than so many bytes; at least 8, and twice the depth, they are.
+    pub bytes: u64,
+    /// Bytes of the device's write buffer, if they are known: a lone writer stays within half of it, others fill it first.
+    pub buffer: u64,
+    /// Repeats of a point that does not settle.
+    pub most_repeats: u32,
     /// Seed.
     pub seed: u64,
 }
@@ -119,11 +128,18 @@ pub struct Plan {
 impl Plan {
     pub(super) fn extent(&self, load: &Load) -> Extent {
         let depth = u64::from(load.depth);
+        let (mut requests, mut warm_requests) = (self.requests.min((self.bytes / load.bytes).max(8)), 4 * depth);
+        if self.buffer > 0 && load.read_share < 1.0 {
+            match depth {
+                1 => requests = requests.min((self.buffer / 2 / load.bytes).max(8)),
+                _ => warm_requests = warm_requests.max(2 * self.buffer / load.bytes),
+            }
+        }
         Extent {
             warm_time: self.time / 5,
-            warm_requests: 4 * depth,
+            warm_requests,
             time: self.time,
-            requests: self.requests.max(2 * depth),
+            requests: requests.max(2 * depth),
             range: 0,
             seed: 0,
         }

@@ -43,6 +43,16 @@ impl Report {
             line(String::new());
             line(format!("a block read again: {:.1} us, the first time: {:.1} us", r.again_us, r.first_us));
         }
+        if !self.parameters.is_empty() {
+            line(String::new());
+            line(format!("{:<36}{:>14}{:>14}{:>12}", "parameter of the profile", "given", "measured", "difference"));
+        }
+        for p in &self.parameters {
+            let name = if p.unit.is_empty() { p.name.clone() } else { format!("{}, {}", p.name, p.unit) };
+            let figure = |x: f64| if p.unit == "s/MB" { format!("{x:.6}") } else { format!("{x:.2}") };
+            let difference = format!("{:+.2} %", p.difference() * 100.0);
+            line(format!("{name:<36}{:>14}{:>14}{difference:>12}", figure(p.given), figure(p.measured)));
+        }
         for finding in &self.findings {
             line(format!("NOT PLAUSIBLE  {finding}"));
         }

@@ -13,6 +13,9 @@ const SCRATCH: u64 = 1 << 30;
 /// Requests of a repeat on a model.
 const REQUESTS: u64 = 2_000;
 
+/// Bytes of a repeat on a modelled flash drive at most.
+const FLASH_BYTES: u64 = 64 << 20;
+
 /// Removes the scratch file, whatever happens.
 struct Scratch(PathBuf);
 
@@ -45,11 +48,21 @@ pub fn on_path(dir: &Path, options: &Options, progress: impl FnMut(usize, usize,
 
 /// Probes a profile's model, in virtual time.
 pub fn on_profile(profile: &Profile, options: &Options, progress: impl FnMut(usize, usize, &Point)) -> Result<Report> {
-    let plan =
-        Plan { time: std::time::Duration::ZERO, requests: options.requests.unwrap_or(REQUESTS), ..options.plan() };
+    // Every page of a flash model is worked on singly; requests to the others cost the same whatever their size.
+    let bytes = if profile.flash.is_some() { FLASH_BYTES } else { u64::MAX };
+    let pages = |f: &varve_device::flash::FlashConfig| u64::from(f.buffer.pages) * u64::from(f.geometry.page_bytes);
+    let buffer = profile.flash.as_ref().map_or(0, pages);
+    let plan = Plan {
+        time: std::time::Duration::ZERO,
+        requests: options.requests.unwrap_or(REQUESTS),
+        bytes,
+        buffer,
+        ..options.plan()
+    };
     modelled(profile, options.range, options.seed, |device, len| {
         let mut report = run(device, &plan, len, progress)?;
         report.capacity = profile.capacity();
+        report.parameters = super::parameters(profile, &report);
         Ok(report)
     })
 }

@@ -218,6 +218,7 @@ pub struct S3Fifo {
     pub s: Vec<(u64, u8)>,
     pub m: Vec<(u64, u8)>,
     pub g: Vec<u64>,
+    pub evicted: bool,
 }
 
 impl S3Fifo {
@@ -259,8 +260,9 @@ impl Reference for S3Fifo {
         if self.s.len() + self.m.len() == self.c {
             let evicted = if self.s.len() >= self.share() { self.evict_s() || self.evict_m() } else { self.evict_m() };
             assert!(evicted);
+            self.evicted = true;
         }
-        if remembered {
+        if remembered || !self.evicted && self.s.len() >= self.share() {
             self.m.insert(0, (x, 0))
         } else {
             self.s.insert(0, (x, 0))

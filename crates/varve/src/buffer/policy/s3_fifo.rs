@@ -4,6 +4,10 @@
 //! holds. New pages enter the small queue, remembered ones the main queue. Hits are counted up to 3. While the small queue has its share,
 //! it gives up its oldest page; pages with at least 2 hits go to the main queue instead, their count cleared. Else the
 //! main queue gives up its oldest, reinserting those with hits at one less.
+//!
+//! Until something is evicted for the first time, pages that find the small queue at its share enter the main queue, as in the authors'
+//! own simulator (libCacheSim since December 2024); the paper says nothing about a cache that is not full. Otherwise all pages of the
+//! filling phase would have to leave through the small queue. Ghosts: as many as the main queue's share of the slots.
 
 use super::ghosts::Ghosts;
 use super::list::{List, NIL};
@@ -23,6 +27,8 @@ pub(super) struct S3Fifo {
     hits: Vec<u8>,
     ghosts: Ghosts,
     pages: Vec<PageId>,
+    /// Whether a page was evicted yet.
+    evicted: bool,
 }
 
 impl S3Fifo {
@@ -34,6 +40,7 @@ impl S3Fifo {
             hits: vec![0; slots],
             ghosts: Ghosts::default(),
             pages: vec![PageId(0); slots],
+            evicted: false,
         }
     }
 
@@ -88,7 +95,8 @@ impl Replacement for S3Fifo {
         self.hits[slot as usize] = 0;
         let known = self.ghosts.remove(page).is_some();
         self.ghosts.trim(self.ghost_limit());
-        if known { self.main.push_front(slot) } else { self.small.push_front(slot) }
+        let filling = !self.evicted && self.small.len() >= self.share;
+        if known || filling { self.main.push_front(slot) } else { self.small.push_front(slot) }
     }
 
     fn hit(&mut self, slot: Slot, _now: u64) {
@@ -97,6 +105,7 @@ impl Replacement for S3Fifo {
     }
 
     fn unlink(&mut self, slot: Slot, how: Unlink) {
+        self.evicted |= how == Unlink::Evicted;
         if self.main.contains(slot) {
             self.main.remove(slot);
             return;

@@ -1,0 +1,130 @@
+//! `varve probe` and `varve bench iomix` as their users meet them: figures, saved profiles, what is refused.
+
+use std::process::{Command, Output};
+
+fn varve(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_varve")).args(args).output().expect("the command runs")
+}
+
+fn ok(args: &[&str]) -> String {
+    let out = varve(args);
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("text")
+}
+
+fn refused(args: &[&str], words: &[&str]) {
+    let out = varve(args);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{args:?}: {said}");
+    words.iter().for_each(|w| assert!(said.contains(w), "{said:?} lacks {w:?}"));
+}
+
+#[test]
+fn a_model_is_probed_saved_and_loaded_again() {
+    let dir = std::env::temp_dir().join(format!("varve-probe-command-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("saved.toml");
+    let (file, bad) = (file.to_str().unwrap(), dir.join("bad.toml"));
+    let quick = ["probe", "--quick", "--mixes", "none", "--profile"];
+    let json = ok(&[&quick[..], &["samsung-850", "--json", "--save", file]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(json["plausible"] == true && json["points"].as_array().unwrap().len() > 10);
+    let text = ok(&[&quick[..], &["disk-15k"]].concat());
+    assert!(text.contains("184.") && text.contains("MB/s by request size"), "{text}");
+
+    let load = ["bench", "iomix", "--size", "2m", "--depth", "4", "--seconds", "2", "--json", "--profile"];
+    let sample: serde_json::Value = serde_json::from_str(&ok(&[&load[..], &[file]].concat())).unwrap();
+    let rate = sample["mb_s"].as_f64().unwrap();
+    assert!((rate / 560.0 - 1.0).abs() < 0.05, "the saved drive reads at {rate} MB/s");
+
+    std::fs::write(&bad, "name = \"x\"\n[mix]\nread_rnd = 1\n").unwrap();
+    refused(&["probe", "--profile", bad.to_str().unwrap()], &["line 3", "read_rnd", "read_random"]);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Probes a profile's model in little time; the report, and the text if it was not believed.
+fn probed(name: &str) -> serde_json::Value {
+    let less = ["probe", "--sizes", "4k,2m,8m", "--mixes", "2m", "--depths", "1", "--range", "256m", "--json"];
+    serde_json::from_str(&ok(&[&less[..], &["--profile", name]].concat())).expect("one JSON object")
+}
+
+#[test]
+fn every_profile_that_ships_gives_its_parameters_back() {
+    let names = ok(&["probe", "--list", "--json"]);
+    let names: Vec<serde_json::Value> = names.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert!(names.len() >= 14, "{names:?}");
+    for name in names.iter().map(|n| n["name"].as_str().unwrap()) {
+        let report = probed(name);
+        assert!(report["plausible"] == true, "{name}: {}", report["findings"]);
+        let parameters = report["parameters"].as_array().unwrap();
+        assert!(parameters.len() >= 2, "{name}: {parameters:?}");
+        for p in parameters {
+            assert!(p["difference"].as_f64().unwrap().abs() <= 0.03, "{name}: {p}");
+            assert!(p["given"].as_f64().unwrap() != 0.0 || p["measured"].as_f64().unwrap() == 0.0, "{name}: {p}");
+        }
+    }
+}
+
+#[test]
+fn the_table_shows_what_the_profile_says_beside_what_was_measured() {
+    let text = ok(&["probe", "--quick", "--mixes", "none", "--no-chart", "--profile", "gd2l-ssd"]);
+    let line = text.lines().find(|l| l.starts_with("random write 4 KB, us")).unwrap_or_else(|| panic!("{text}"));
+    let words: Vec<&str> = line.split_whitespace().rev().collect();
+    assert_eq!(words[3], "270.00", "given: {line}");
+    assert!(words[0] == "%" && words[1].parse::<f64>().unwrap().abs() < 3.0, "difference: {line}");
+}
+
+#[test]
+fn a_directory_is_probed_and_left_as_it_was() {
+    let dir = std::env::temp_dir().join(format!("varve-probe-dir-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.to_str().unwrap();
+    let less = [
+        "probe",
+        path,
+        "--sizes",
+        "4k",
+        "--mixes",
+        "none",
+        "--depths",
+        "1",
+        "--range",
+        "8m",
+        "--seconds",
+        "0.02",
+        "--json",
+    ];
+    let report: serde_json::Value = serde_json::from_str(&ok(&less)).unwrap();
+    assert!(report["clock"] == "real" && report["parameters"].as_array().unwrap().is_empty(), "{report}");
+    for p in report["points"].as_array().unwrap() {
+        let (iops, spread, repeats) = (p["iops"].as_f64(), p["spread"].as_f64(), p["repeats"].as_u64());
+        assert!(iops.unwrap() > 0.0 && spread.unwrap() >= 0.0 && (3..=9).contains(&repeats.unwrap()), "{p}");
+    }
+    let load: serde_json::Value = serde_json::from_str(&ok(&[
+        "bench",
+        "iomix",
+        path,
+        "--seconds",
+        "0.05",
+        "--depth",
+        "2",
+        "--reads",
+        "50",
+        "--range",
+        "8m",
+        "--json",
+    ]))
+    .unwrap();
+    assert!(load["iops"].as_f64().unwrap() > 0.0 && load["clock"] == "real", "{load}");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "no scratch file is left");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn wrong_arguments_are_told_what_is_right() {
+    refused(&["probe"], &["--profile"]);
+    refused(&["probe", "--profile", "disk-99k"], &["disk-15k", "nvme-tlc"]);
+    refused(&["bench", "iomix", "--profile", "disk-15k", "--size", "5k"], &["4096"]);
+    refused(&["bench", "iomix", "--profile", "disk-15k", "--seconds", "no"], &["seconds"]);
+    assert!(ok(&["probe", "--list"]).contains("openssd-jasmine"));
+}
