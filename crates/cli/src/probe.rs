@@ -145,7 +145,8 @@ fn list(out: Out) -> Result<(), Failure> {
     for name in Profile::names() {
         let profile = load_profile(name)?;
         if out.json {
-            let json = serde_json::json!({ "name": name, "title": profile.title, "capacity": profile.capacity() });
+            let (capacity, kind) = (profile.capacity(), profile.kind());
+            let json = serde_json::json!({ "name": name, "title": profile.title, "kind": kind, "capacity": capacity });
             println!("{json}");
         } else {
             rows.push((name.to_string(), format!("{} ({})", profile.title, bytes(profile.capacity()))));

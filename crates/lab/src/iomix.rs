@@ -5,13 +5,17 @@
 //! a shuffled deck, so that short runs are not off by luck. Rates are counted from the completion of the last request of
 //! the warm-up to that of the last request measured.
 //!
-//! Works on OS threads and in simulations. Lock order: `progress` and `source` are never held together.
+//! What is measured costs each thread no lock: completions are noted by thread and put together at the end, and of random places
+//! a thread on a real device draws several at a time. A fast device with many requests in flight would else measure our locks.
+//!
+//! Works on OS threads and in simulations. Lock order: `source`, `warm` and `failed` are never held together.
 
 use crate::error::{Error, Result};
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{AlignedBuf, Device, DeviceError, Io};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Instant, Mutex, Rng, now, spawn};
 
 /// What is asked of the device.
@@ -163,37 +167,61 @@ impl Source {
     }
 }
 
+/// Places that a thread draws at a time when all are random, on a real device.
+const HAND: usize = 16;
+
+/// What all threads know of a run.
 struct Progress {
     started: Instant,
-    /// Requests that completed, warm-up included.
-    done: u64,
-    /// When measuring began.
-    measuring: Option<Instant>,
-    /// Completions since, nanoseconds after that.
+    /// Requests of the warm-up that completed.
+    warm: Mutex<u64>,
+    /// When measuring began, nanoseconds of the clock; 0: it did not yet.
+    measuring: AtomicU64,
+    /// Requests measured.
+    measured: AtomicU64,
+    stop: AtomicBool,
+    failed: Mutex<Option<DeviceError>>,
+}
+
+/// What one thread measured.
+struct Tally {
+    /// Completions, nanoseconds after measuring began.
     ends: Vec<u64>,
     reads: u64,
     latency: Histogram<u64>,
-    stop: bool,
-    failed: Option<DeviceError>,
+}
+
+impl Tally {
+    fn new() -> Tally {
+        let latency = Histogram::new_with_bounds(1, 1_000_000_000_000, 3).expect("bounds are valid");
+        Tally { ends: Vec::new(), reads: 0, latency }
+    }
 }
 
 impl Progress {
-    fn finished(&mut self, extent: &Extent, read: bool, begun: Instant) {
+    fn finished(&self, extent: &Extent, tally: &mut Tally, read: bool, begun: Instant) {
         let now = now();
-        self.done += 1;
-        let Some(since) = self.measuring else {
-            if self.done >= extent.warm_requests && now - self.started >= extent.warm_time {
-                self.measuring = Some(now);
+        let since = self.measuring.load(Ordering::Acquire);
+        if since == 0 {
+            let mut warm = self.warm.lock();
+            *warm += 1;
+            let first = self.measuring.load(Ordering::Acquire) == 0;
+            if first && *warm >= extent.warm_requests && now - self.started >= extent.warm_time {
+                self.measuring.store(now.as_nanos().max(1), Ordering::Release);
             }
             return;
-        };
-        if self.stop {
+        }
+        if self.stop.load(Ordering::Acquire) {
             return;
         }
-        self.ends.push((now - since).as_nanos() as u64);
-        self.reads += u64::from(read);
-        self.latency.saturating_record(((now - begun).as_nanos() as u64).max(1));
-        self.stop = self.ends.len() as u64 >= extent.requests && now - since >= extent.time;
+        let after = now.as_nanos().saturating_sub(since);
+        tally.ends.push(after);
+        tally.reads += u64::from(read);
+        tally.latency.saturating_record(((now - begun).as_nanos() as u64).max(1));
+        let measured = self.measured.fetch_add(1, Ordering::AcqRel) + 1;
+        if measured >= extent.requests && u128::from(after) >= extent.time.as_nanos() {
+            self.stop.store(true, Ordering::Release);
+        }
     }
 }
 
@@ -209,34 +237,37 @@ pub fn run_with(device: &Arc<dyn Device>, load: Load, extent: Extent, buffers: &
     let (reads, random) = (Deck::new(load.read_share), Deck::new(load.random_share));
     let next = Rng::from_seed(extent.seed ^ 0x5e9).below(places);
     let source = Arc::new(Mutex::new(Source { rng, reads, random, places, next }));
-    let progress = Arc::new(Mutex::new(Progress {
+    let progress = Arc::new(Progress {
         started: now(),
-        done: 0,
-        measuring: None,
-        ends: Vec::new(),
-        reads: 0,
-        latency: Histogram::new_with_bounds(1, 1_000_000_000_000, 3).expect("bounds are valid"),
-        stop: false,
-        failed: None,
-    }));
+        warm: Mutex::new(0),
+        measuring: AtomicU64::new(0),
+        measured: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        failed: Mutex::new(None),
+    });
     let threads: Vec<_> = (0..load.depth)
         .map(|i| {
             let (device, source, progress) = (device.clone(), source.clone(), progress.clone());
             let buffers = buffers.clone();
             spawn(format!("iomix {i}"), move || {
                 let mut buf = buffers.take(load.bytes as usize, extent.seed ^ u64::from(i) << 32);
-                worker(&*device, &load, &extent, &mut buf[..load.bytes as usize], &source, &progress);
+                let part = &mut buf[..load.bytes as usize];
+                let tally = worker(&*device, &load, &extent, part, &source, &progress);
                 buffers.give_back(buf);
+                tally
             })
         })
         .collect();
+    let mut all = Tally::new();
     for thread in threads {
-        thread.join().map_err(|e| Error::WorkerPanicked(e.thread))?;
+        let tally = thread.join().map_err(|e| Error::WorkerPanicked(e.thread))?;
+        all.ends.extend(tally.ends);
+        all.reads += tally.reads;
+        all.latency.add(tally.latency).expect("both have the same bounds");
     }
-    let progress = &mut *progress.lock();
-    match progress.failed.take() {
+    match progress.failed.lock().take() {
         Some(error) => Err(Error::store(error)),
-        None => Ok(sample(progress, &load)),
+        None => Ok(sample(all, &load)),
     }
 }
 
@@ -270,11 +301,19 @@ fn worker(
     extent: &Extent,
     buf: &mut [u8],
     source: &Mutex<Source>,
-    progress: &Mutex<Progress>,
-) {
+    progress: &Progress,
+) -> Tally {
+    let mut tally = Tally::new();
     let mut written = 0u64;
-    while !progress.lock().stop {
-        let (read, place) = source.lock().draw();
+    // One after the other they are drawn one at a time, so that they are in flight in their order.
+    let several = load.random_share == 1.0 && !varve_rt::in_simulation();
+    let mut hand: Vec<(bool, u64)> = Vec::new();
+    while !progress.stop.load(Ordering::Acquire) {
+        if hand.is_empty() {
+            let mut source = source.lock();
+            hand.extend((0..if several { HAND } else { 1 }).map(|_| source.draw()));
+        }
+        let (read, place) = hand.pop().expect("just filled");
         let offset = place * load.bytes;
         let begun = now();
         let result = if read {
@@ -284,32 +323,26 @@ fn worker(
             buf[..8].copy_from_slice(&written.to_le_bytes());
             varve_device::write_at(device, offset, buf, false)
         };
-        let mut progress = progress.lock();
         match result {
-            Ok(()) => progress.finished(extent, read, begun),
+            Ok(()) => progress.finished(extent, &mut tally, read, begun),
             Err(error) => {
-                progress.stop = true;
-                progress.failed.get_or_insert(error);
+                progress.stop.store(true, Ordering::Release);
+                progress.failed.lock().get_or_insert(error);
             }
         }
     }
+    tally
 }
 
-fn sample(progress: &mut Progress, load: &Load) -> Sample {
-    let ends = std::mem::take(&mut progress.ends);
+fn sample(tally: Tally, load: &Load) -> Sample {
+    let Tally { mut ends, reads, latency } = tally;
+    ends.sort_unstable();
     let nanos = ends.last().copied().unwrap_or(1).max(1);
     let mut quarters = [0.0; 4];
     for end in &ends {
         quarters[(end.saturating_sub(1) * 4 / nanos).min(3) as usize] += 4e9 / nanos as f64;
     }
-    Sample {
-        requests: ends.len() as u64,
-        reads: progress.reads,
-        seconds: nanos as f64 / 1e9,
-        bytes: load.bytes,
-        latency: std::mem::replace(&mut progress.latency, Histogram::new(1).expect("valid")),
-        quarters,
-    }
+    Sample { requests: ends.len() as u64, reads, seconds: nanos as f64 / 1e9, bytes: load.bytes, latency, quarters }
 }
 
 /// Writes the first `range` bytes of a device in order and flushes, so that later reads find data there.

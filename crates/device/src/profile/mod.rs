@@ -160,6 +160,16 @@ impl Profile {
         if self.disk.is_some() { self.capacity() } else { self.capacity().min(part) }
     }
 
+    /// The section that describes it: `disk`, `fixed`, `mix` or `flash`.
+    pub fn kind(&self) -> &'static str {
+        match (&self.disk, &self.fixed, &self.mix) {
+            (Some(_), ..) => "disk",
+            (_, Some(_), _) => "fixed",
+            (_, _, Some(_)) => "mix",
+            _ => "flash",
+        }
+    }
+
     /// Whether reads of places never written take another time than of others.
     pub fn needs_laying(&self) -> bool {
         self.flash.is_some()
