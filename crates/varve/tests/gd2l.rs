@@ -1,73 +1,12 @@
 //! GD2L against a model over plain vectors that follows the paper's rules and ours for what it leaves open: every placement, every
 //! H, every victim. `POLICY_SEED=n` runs one seed alone.
 
+mod gd2l_model;
+
+use gd2l_model::Model;
 use varve::buffer::policy::{self, Ask, Gd2lOptions, Load, PolicyOptions, Slot, Unlink};
 use varve_rt::Rng;
 use varve_volume::{CostClass, PageId, WriteWhy};
-
-/// Lists of (slot, H), coldest first; 0 = slow, 1 = fast.
-struct Model {
-    cost: [f64; 2],
-    at_midpoint: bool,
-    inflation: f64,
-    lists: [Vec<(Slot, f64)>; 2],
-    dirty: Vec<bool>,
-}
-
-impl Model {
-    fn class(&self, slot: Slot) -> usize {
-        usize::from(self.lists[1].iter().any(|e| e.0 == slot))
-    }
-    fn remove(&mut self, slot: Slot) -> f64 {
-        let list = &mut self.lists[usize::from(self.lists[1].iter().any(|e| e.0 == slot))];
-        let at = list.iter().position(|e| e.0 == slot).expect("the slot holds a page");
-        list.remove(at).1
-    }
-    fn front(&mut self, slot: Slot, class: usize) {
-        self.lists[class].push((slot, self.inflation + self.cost[class]));
-    }
-    fn middle(&mut self, slot: Slot, class: usize) {
-        let list = &mut self.lists[class];
-        match list.get(3 * list.len() / 8) {
-            Some(&(_, h)) => list.insert(3 * list.len() / 8, (slot, h)),
-            None => self.front(slot, class),
-        }
-    }
-    fn back(&mut self, slot: Slot, class: usize) {
-        let h = self.lists[class].first().map_or(self.inflation, |e| e.1);
-        self.lists[class].insert(0, (slot, h));
-    }
-    fn change(&mut self, slot: Slot, class: usize, wrote: Option<WriteWhy>) {
-        if self.class(slot) == class {
-            return;
-        }
-        self.remove(slot);
-        match (class, wrote) {
-            (1, Some(WriteWhy::Replacement)) => self.back(slot, 1),
-            (1, _) => self.middle(slot, 1),
-            _ if (wrote.is_some() || self.dirty[slot as usize]) && !self.at_midpoint => self.front(slot, 0),
-            _ => self.middle(slot, 0),
-        }
-    }
-    fn unlink(&mut self, slot: Slot, how: Unlink) {
-        let h = self.remove(slot);
-        if how == Unlink::Evicted {
-            self.inflation = self.inflation.max(h);
-        }
-    }
-    fn order(&self) -> Vec<Slot> {
-        let mut lists = self.lists.clone();
-        let mut order = Vec::new();
-        while !lists[0].is_empty() || !lists[1].is_empty() {
-            let from = match (lists[0].first(), lists[1].first()) {
-                (Some(slow), Some(fast)) => usize::from(slow.1 >= fast.1),
-                (slow, _) => usize::from(slow.is_none()),
-            };
-            order.push(lists[from].remove(0).0);
-        }
-        order
-    }
-}
 
 fn run(seed: u64) {
     let mut rng = Rng::from_seed(seed);
@@ -75,15 +14,10 @@ fn run(seed: u64) {
     let gd2l = Gd2lOptions {
         cost: [[70.0, 1.0], [3.0, 2.0], [1.0, 1.0]][rng.below(3) as usize],
         invalidated_at_midpoint: rng.below(2) == 0,
+        ..Gd2lOptions::default()
     };
     let mut policy = (policy::find("gd2l").unwrap().make)(slots, &PolicyOptions { gd2l, ..PolicyOptions::default() });
-    let mut model = Model {
-        cost: gd2l.cost,
-        at_midpoint: gd2l.invalidated_at_midpoint,
-        inflation: 0.0,
-        lists: [Vec::new(), Vec::new()],
-        dirty: vec![false; slots],
-    };
+    let mut model = Model::new(slots, gd2l);
     let mut present: Vec<Slot> = Vec::new();
     let mut empty: Vec<Slot> = (0..slots as Slot).collect();
     for now in 0..2000 {

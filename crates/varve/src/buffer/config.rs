@@ -185,6 +185,14 @@ pub const PRESETS: &[Preset] = &[
         parallel: true,
         timer: false,
     },
+    Preset {
+        name: "gd2l-c",
+        about: "for a tier: LRU-C's pointers and batch writes over GD2L's lists, evictions by the cost of reading again and of writing",
+        replacement: "gd2l-c",
+        victim: "clean-first",
+        cleaner: CleanerKind::Dynamic,
+        parallel: false,
+    },
 ];
 
 /// Read-ahead. Hints from above ([`crate::buffer::Pool::prefetch`]) are always followed; the patterns, which guess and may read

@@ -210,6 +210,7 @@ fn pool_config(options: &Options, plan: &Plan, tiered: bool) -> Result<PoolConfi
     if tiered && policy.gd2l == Gd2lOptions::default() {
         let costs = options.tier.options.costs;
         policy.gd2l.cost = [costs.read_slow, costs.read_fast];
+        policy.gd2l.write_cost = [costs.write_slow, costs.write_fast];
     }
     if !wanted.is_empty() {
         let replacement = crate::buffer::policy_name(wanted).ok_or_else(|| {

@@ -21,17 +21,19 @@ pub struct Gd2lOptions {
     pub cost: [f64; 2],
     /// A page whose fast copy was invalidated by a change goes to the midpoint of the slow list, not to its hot end.
     pub invalidated_at_midpoint: bool,
+    /// Cost of the write that a miss would wait for if it chose a dirty page, by class, in the unit of `cost`: `gd2l-c` alone.
+    pub write_cost: [f64; 2],
 }
 
 impl Default for Gd2lOptions {
     fn default() -> Gd2lOptions {
-        Gd2lOptions { cost: [70.0, 1.0], invalidated_at_midpoint: false }
+        Gd2lOptions { cost: [70.0, 1.0], invalidated_at_midpoint: false, write_cost: [50.0, 3.0] }
     }
 }
 
 /// An LRU list that knows the page with exactly three eighths of the list behind it.
-struct Class {
-    list: List,
+pub(super) struct Class {
+    pub(super) list: List,
     cursor: Cursor,
     mid: Slot,
     /// Pages colder than `mid`.
@@ -42,6 +44,16 @@ struct Class {
 impl Class {
     fn new(slots: usize) -> Class {
         Class { list: List::new(slots), cursor: Cursor::default(), mid: NIL, behind: 0, cold: vec![false; slots] }
+    }
+
+    /// Pages behind the middle.
+    pub(super) fn behind(&self) -> usize {
+        self.behind
+    }
+
+    /// Whether the page is behind the middle; in a list without a middle every page is.
+    pub(super) fn cold(&self, slot: Slot) -> bool {
+        self.behind == 0 || self.cold[slot as usize]
     }
 
     fn push_front(&mut self, slot: Slot) {
@@ -120,8 +132,8 @@ impl Class {
     }
 }
 
-const SLOW: usize = 0;
-const FAST: usize = 1;
+pub(super) const SLOW: usize = 0;
+pub(super) const FAST: usize = 1;
 
 #[derive(Clone, Copy, Default)]
 struct Page {
@@ -131,9 +143,9 @@ struct Page {
 }
 
 pub(super) struct Gd2l {
-    options: Gd2lOptions,
+    pub(super) options: Gd2lOptions,
     inflation: f64,
-    classes: [Class; 2],
+    pub(super) classes: [Class; 2],
     pages: Vec<Page>,
 }
 
@@ -147,11 +159,15 @@ impl Gd2l {
         }
     }
 
-    fn class(&self, slot: Slot) -> usize {
+    pub(super) fn class(&self, slot: Slot) -> usize {
         usize::from(self.pages[slot as usize].fast)
     }
 
-    fn h(&self, slot: Slot) -> f64 {
+    pub(super) fn dirty(&self, slot: Slot) -> bool {
+        self.pages[slot as usize].dirty
+    }
+
+    pub(super) fn h(&self, slot: Slot) -> f64 {
         self.pages[slot as usize].h
     }
 
@@ -177,7 +193,7 @@ impl Gd2l {
     }
 
     /// Of two places in the lists, the one that leaves first.
-    fn first(&self, at: [Slot; 2]) -> Slot {
+    pub(super) fn first(&self, at: [Slot; 2]) -> Slot {
         match at {
             [slot, NIL] | [NIL, slot] => slot,
             [slow, fast] if self.h(slow) < self.h(fast) => slow,

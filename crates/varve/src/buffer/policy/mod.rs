@@ -11,6 +11,7 @@ mod arc;
 mod clock;
 mod fifo;
 mod gd2l;
+mod gd2l_c;
 pub mod ghosts;
 mod lirs;
 pub mod list;
@@ -130,7 +131,7 @@ pub struct PolicyOptions {
     pub lirs: LirsOptions,
     /// `lru-2`.
     pub lru2: Lru2Options,
-    /// `gd2l`.
+    /// `gd2l` and `gd2l-c`.
     pub gd2l: Gd2lOptions,
     /// Seed of `random`.
     pub seed: u64,
@@ -184,6 +185,7 @@ pub const REGISTRY: &[Entry] = &[
         make: |slots, o| Box::new(Once::new(slots, lru_2::Lru2::new(slots, o.lru2))),
     },
     Entry { name: "gd2l", ghosts: none, make: |slots, o| Box::new(gd2l::Gd2l::new(slots, o.gd2l)) },
+    Entry { name: "gd2l-c", ghosts: none, make: |slots, o| Box::new(gd2l_c::Gd2lC::new(slots, o.gd2l)) },
 ];
 
 /// The policy of that name.

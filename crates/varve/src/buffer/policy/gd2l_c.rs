@@ -1,0 +1,316 @@
+//! `gd2l-c`: GD2L that knows of writes. It joins the two parents: the lists, the H and the moves are those of `gd2l` (Liu, Salem, VLDB
+//! 2013), the pointers those of LRU-C (Lee, An, Lee, VLDB 2023); the join is our own.
+//!
+//! What it costs to evict a page is its H (what reading it again costs, aged), and for a dirty page the write that the miss would wait
+//! for besides. A search for any victim goes by that cost. A search for a clean one (`cold_only`, as `clean-first` makes it) finds it
+//! without a walk: each list has a pointer to where its next clean page is, which goes on from victim to victim and skips dirty pages
+//! once. It does not pass pages that are dearer than a page at a cold end with its write: so a dear clean page is not given up where a
+//! cheap dirty one only had to be written. And it ends at the middle of the list (3/8 from the cold end); it begins anew when a page of the
+//! list was cleaned, or after as many evictions as the part has pages. A search that finds nothing makes both begin at the cold ends.
+//!
+//! The cleaner sees the pages by H: cheap ones that only their changes protect come first. With all pages clean and one class empty
+//! the victims are those of LRU.
+
+use super::gd2l::{FAST, Gd2l, Gd2lOptions, SLOW};
+use super::list::{List, NIL};
+use super::{Ask, Load, Replacement, Slot, Unlink};
+use varve_volume::{CostClass, PageId, WriteWhy};
+
+/// Where a walk stands in one list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// At the cold end.
+    Cold,
+    /// At this page.
+    At(Slot),
+    /// Past the last page.
+    Ended,
+}
+
+impl Place {
+    /// The page is about to leave its place in the list.
+    fn leaving(&mut self, list: &List, slot: Slot) {
+        if *self == Place::At(slot) {
+            *self = match list.hotter(slot) {
+                NIL => Place::Ended,
+                hotter => Place::At(hotter),
+            };
+        }
+    }
+
+    /// The page there, or [`NIL`].
+    fn slot(self, list: &List) -> Slot {
+        match self {
+            Place::Cold => list.back(),
+            Place::At(slot) => slot,
+            Place::Ended => NIL,
+        }
+    }
+
+    fn of(list: &List, at: Slot) -> Place {
+        match at {
+            _ if list.is_empty() => Place::Cold,
+            NIL => Place::Ended,
+            slot if slot == list.back() => Place::Cold,
+            slot => Place::At(slot),
+        }
+    }
+}
+
+pub(super) struct Gd2lC {
+    base: Gd2l,
+    pointers: [Place; 2],
+    /// Evictions when the pointer reached the middle.
+    ended: [u64; 2],
+    evictions: u64,
+    /// Where the cleaner's walk stands.
+    flush: [Place; 2],
+}
+
+impl Gd2lC {
+    pub(super) fn new(slots: usize, options: Gd2lOptions) -> Gd2lC {
+        Gd2lC {
+            base: Gd2l::new(slots, options),
+            pointers: [Place::Cold; 2],
+            ended: [0; 2],
+            evictions: 0,
+            flush: [Place::Cold; 2],
+        }
+    }
+
+    fn hotter(&self, slot: Slot) -> Slot {
+        self.base.classes[self.base.class(slot)].list.hotter(slot)
+    }
+
+    /// What evicting the page costs as it is.
+    fn cost(&self, slot: Slot) -> f64 {
+        let write = if self.base.dirty(slot) { self.base.options.write_cost[self.base.class(slot)] } else { 0.0 };
+        self.base.h(slot) + write
+    }
+
+    /// The list's pointer begins at the cold end again, if it has ended.
+    fn reopen(&mut self, class: usize) {
+        if self.pointers[class] == Place::Ended {
+            self.pointers[class] = Place::Cold;
+        }
+    }
+
+    /// The greatest H at which a clean page is not dearer than the page at a cold end, dirty or not.
+    fn bound(&self) -> f64 {
+        let end = |class: usize| match self.base.classes[class].list.back() {
+            NIL => f64::INFINITY,
+            slot => self.base.h(slot) + self.base.options.write_cost[class],
+        };
+        end(SLOW).min(end(FAST))
+    }
+
+    /// The page leaves its place.
+    fn leaving(&mut self, slot: Slot) {
+        let class = self.base.class(slot);
+        let list = &self.base.classes[class].list;
+        self.pointers[class].leaving(list, slot);
+        self.flush[class].leaving(list, slot);
+    }
+
+    /// The pages at two places, by class.
+    fn at(&self, places: [Place; 2]) -> [Slot; 2] {
+        [SLOW, FAST].map(|class| places[class].slot(&self.base.classes[class].list))
+    }
+
+    fn point(&mut self, at: [Slot; 2]) {
+        for (class, at) in at.into_iter().enumerate() {
+            let before = self.pointers[class];
+            self.pointers[class] = Place::of(&self.base.classes[class].list, at);
+            if self.pointers[class] == Place::Ended && before != Place::Ended {
+                self.ended[class] = self.evictions;
+            }
+        }
+    }
+
+    /// On from `at` to a page that is `good`, over at most `left` others. The place, [`NIL`] past the middle; and whether it is a good
+    /// page that is not too dear.
+    fn next(&self, mut at: Slot, bound: f64, left: &mut usize, good: &mut dyn FnMut(Slot) -> bool) -> (Slot, bool) {
+        while at != NIL && self.cold(at) {
+            if self.base.h(at) > bound {
+                return (at, false);
+            }
+            if good(at) {
+                return (at, true);
+            }
+            if *left == 0 {
+                return (at, false);
+            }
+            *left -= 1;
+            at = self.hotter(at);
+        }
+        (NIL, false)
+    }
+
+    /// The next clean page by the pointers.
+    fn clean_victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
+        let mut at = self.at(if ask.resume { self.pointers } else { [Place::Cold; 2] });
+        let (bound, mut left) = (self.bound(), ask.depth);
+        let mut found = None;
+        while found.is_none() {
+            let next = at.map(|slot| self.next(slot, bound, &mut left, &mut |slot| !self.base.dirty(slot)));
+            at = next.map(|(slot, _)| slot);
+            let slot = self.base.first(next.map(|(slot, good)| if good { slot } else { NIL }));
+            if slot == NIL || left == 0 {
+                break;
+            }
+            left -= 1;
+            at[self.base.class(slot)] = self.hotter(slot);
+            if take(slot) {
+                found = Some(slot);
+            }
+        }
+        self.point(at);
+        if found.is_none() && left > 0 {
+            self.pointers = [Place::Cold; 2];
+        }
+        found
+    }
+
+    /// All pages by the cost of evicting them: of each list the clean and the dirty ones, merged. Ties: clean before dirty, fast
+    /// before slow.
+    fn by_cost(&self, mut visit: impl FnMut(Slot) -> bool) {
+        let next = |mut at: Slot, dirty: bool| {
+            while at != NIL && self.base.dirty(at) != dirty {
+                at = self.hotter(at);
+            }
+            at
+        };
+        let back = [FAST, SLOW].map(|class| self.base.classes[class].list.back());
+        let mut at = [(back[0], false), (back[1], false), (back[0], true), (back[1], true)];
+        at.iter_mut().for_each(|(slot, dirty)| *slot = next(*slot, *dirty));
+        loop {
+            let least = at.iter_mut().filter(|(slot, _)| *slot != NIL).min_by(|a, b| {
+                // Of equal ones the first is taken.
+                self.cost(a.0).total_cmp(&self.cost(b.0))
+            });
+            let Some((slot, dirty)) = least else { return };
+            let page = *slot;
+            *slot = next(self.hotter(page), *dirty);
+            if !visit(page) {
+                return;
+            }
+        }
+    }
+}
+
+impl Replacement for Gd2lC {
+    fn load(&mut self, slot: Slot, page: PageId, how: Load, class: CostClass, now: u64) {
+        self.base.load(slot, page, how, class, now);
+    }
+
+    fn hit(&mut self, slot: Slot, now: u64) {
+        self.leaving(slot);
+        self.base.hit(slot, now);
+    }
+
+    fn dirtied(&mut self, slot: Slot, now: u64) {
+        self.base.dirtied(slot, now);
+    }
+
+    fn cleaned(&mut self, slot: Slot, why: WriteWhy, now: u64) {
+        self.base.cleaned(slot, why, now);
+        self.reopen(self.base.class(slot));
+    }
+
+    fn class_changed(&mut self, slot: Slot, class: CostClass, wrote: Option<WriteWhy>, now: u64) {
+        let (before, after) = (self.base.class(slot), if class.0 > 0 { FAST } else { SLOW });
+        if before == after {
+            return;
+        }
+        self.leaving(slot);
+        self.base.class_changed(slot, class, wrote, now);
+        self.reopen(after);
+        if self.base.classes[after].list.back() == slot {
+            // A page that is about to go is taken before those that the pointer stands at.
+            self.pointers[after] = Place::Cold;
+        }
+    }
+
+    fn unlink(&mut self, slot: Slot, how: Unlink) {
+        self.leaving(slot);
+        self.base.unlink(slot, how);
+        self.evictions += u64::from(how == Unlink::Evicted);
+        for class in [SLOW, FAST] {
+            // As many steps as there were evictions: still one step each.
+            if self.evictions - self.ended[class] > self.base.classes[class].behind() as u64 {
+                self.reopen(class);
+            }
+        }
+    }
+
+    fn victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
+        if ask.cold_only {
+            return self.clean_victim(ask, take);
+        }
+        let (mut found, mut left) = (None, ask.depth);
+        self.by_cost(|slot| {
+            if left > 0 && take(slot) {
+                found = Some(slot);
+            }
+            left = left.saturating_sub(1);
+            found.is_none() && left > 0
+        });
+        found
+    }
+
+    fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {
+        self.base.coldest(depth, visit);
+    }
+
+    fn cold(&self, slot: Slot) -> bool {
+        self.base.classes[self.base.class(slot)].cold(slot)
+    }
+
+    fn cursor(&self) -> Option<Slot> {
+        let slot = self.base.first(self.at(self.pointers));
+        (self.pointers != [Place::Cold; 2] && slot != NIL).then_some(slot)
+    }
+
+    fn rewind(&mut self) {
+        self.pointers = [Place::Cold; 2];
+    }
+
+    fn advance(&mut self, depth: usize, good: &mut dyn FnMut(Slot) -> bool) {
+        let (bound, mut left) = (self.bound(), depth);
+        let mut at = self.at(self.pointers);
+        for class in [SLOW, FAST] {
+            if matches!(self.pointers[class], Place::At(_)) {
+                at[class] = self.next(at[class], bound, &mut left, good).0;
+            }
+        }
+        self.point(at);
+    }
+
+    fn sweep(&mut self, restart: bool, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) -> bool {
+        let mut at = self.at(if restart { [Place::Cold; 2] } else { self.flush });
+        let mut go_on = true;
+        for _ in 0..depth {
+            let slot = self.base.first(at);
+            if slot == NIL || !go_on {
+                break;
+            }
+            at[self.base.class(slot)] = self.hotter(slot);
+            go_on = visit(slot);
+        }
+        self.flush = [SLOW, FAST].map(|class| Place::of(&self.base.classes[class].list, at[class]));
+        go_on && self.base.first(at) != NIL
+    }
+
+    fn len(&self) -> usize {
+        self.base.len()
+    }
+
+    fn check(&self) {
+        self.base.check();
+        for (class, pointer) in self.pointers.iter().enumerate() {
+            if let Place::At(slot) = *pointer {
+                assert!(self.base.classes[class].list.contains(slot), "pointer of the list");
+            }
+        }
+    }
+}

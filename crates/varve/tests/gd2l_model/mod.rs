@@ -1,0 +1,77 @@
+//! The rules of GD2L over plain vectors.
+
+use varve::buffer::policy::{Gd2lOptions, Slot, Unlink};
+use varve_volume::WriteWhy;
+
+/// Lists of (slot, H), coldest first; 0 = slow, 1 = fast.
+pub struct Model {
+    pub cost: [f64; 2],
+    pub at_midpoint: bool,
+    pub inflation: f64,
+    pub lists: [Vec<(Slot, f64)>; 2],
+    pub dirty: Vec<bool>,
+}
+
+impl Model {
+    pub fn new(slots: usize, options: Gd2lOptions) -> Model {
+        Model {
+            cost: options.cost,
+            at_midpoint: options.invalidated_at_midpoint,
+            inflation: 0.0,
+            lists: [Vec::new(), Vec::new()],
+            dirty: vec![false; slots],
+        }
+    }
+    pub fn class(&self, slot: Slot) -> usize {
+        usize::from(self.lists[1].iter().any(|e| e.0 == slot))
+    }
+    pub fn remove(&mut self, slot: Slot) -> f64 {
+        let list = &mut self.lists[usize::from(self.lists[1].iter().any(|e| e.0 == slot))];
+        let at = list.iter().position(|e| e.0 == slot).expect("the slot holds a page");
+        list.remove(at).1
+    }
+    pub fn front(&mut self, slot: Slot, class: usize) {
+        self.lists[class].push((slot, self.inflation + self.cost[class]));
+    }
+    pub fn middle(&mut self, slot: Slot, class: usize) {
+        let list = &mut self.lists[class];
+        match list.get(3 * list.len() / 8) {
+            Some(&(_, h)) => list.insert(3 * list.len() / 8, (slot, h)),
+            None => self.front(slot, class),
+        }
+    }
+    pub fn back(&mut self, slot: Slot, class: usize) {
+        let h = self.lists[class].first().map_or(self.inflation, |e| e.1);
+        self.lists[class].insert(0, (slot, h));
+    }
+    pub fn change(&mut self, slot: Slot, class: usize, wrote: Option<WriteWhy>) {
+        if self.class(slot) == class {
+            return;
+        }
+        self.remove(slot);
+        match (class, wrote) {
+            (1, Some(WriteWhy::Replacement)) => self.back(slot, 1),
+            (1, _) => self.middle(slot, 1),
+            _ if (wrote.is_some() || self.dirty[slot as usize]) && !self.at_midpoint => self.front(slot, 0),
+            _ => self.middle(slot, 0),
+        }
+    }
+    pub fn unlink(&mut self, slot: Slot, how: Unlink) {
+        let h = self.remove(slot);
+        if how == Unlink::Evicted {
+            self.inflation = self.inflation.max(h);
+        }
+    }
+    pub fn order(&self) -> Vec<Slot> {
+        let mut lists = self.lists.clone();
+        let mut order = Vec::new();
+        while !lists[0].is_empty() || !lists[1].is_empty() {
+            let from = match (lists[0].first(), lists[1].first()) {
+                (Some(slow), Some(fast)) => usize::from(slow.1 >= fast.1),
+                (slow, _) => usize::from(slow.is_none()),
+            };
+            order.push(lists[from].remove(0).0);
+        }
+        order
+    }
+}
