@@ -57,8 +57,7 @@ impl Pointed {
         let mut found = None;
         while found.is_none() {
             let mut candidates: [Option<(Slot, f64)>; 2] = [None; 2];
-            for c in 0..2 {
-                let list = &self.model.lists[c];
+            for (c, list) in self.model.lists.iter().enumerate() {
                 let cold = if 3 * list.len() / 8 == 0 { list.len() } else { 3 * list.len() / 8 };
                 while at[c] < cold && list[at[c]].1 <= bound && self.model.dirty[list[at[c]].0 as usize] {
                     at[c] += 1;
@@ -78,8 +77,7 @@ impl Pointed {
             at[c] += 1;
             found = accept(slot).then_some(slot);
         }
-        for c in 0..2 {
-            let list = &self.model.lists[c];
+        for (c, list) in self.model.lists.iter().enumerate() {
             let before = self.at[c];
             self.at[c] = match at[c] {
                 0 => At::Cold,
@@ -170,9 +168,11 @@ impl World {
 
     fn search(&mut self, rng: &mut Rng, now: u64) {
         let refused: Vec<bool> = self.pointed.model.dirty.iter().map(|_| rng.below(4) == 0).collect();
-        let accept = |slot: Slot| !refused[slot as usize];
+        let clean_only = rng.below(3) > 0;
+        let dirty = self.pointed.model.dirty.clone();
+        let accept = |slot: Slot| !(refused[slot as usize] || clean_only && dirty[slot as usize]);
         let resume = rng.below(8) > 0;
-        let (wanted, ask) = if rng.below(3) > 0 {
+        let (wanted, ask) = if clean_only {
             (self.pointed.clean(resume, &accept), Ask { resume, cold_only: true, ..Ask::any() })
         } else {
             (self.pointed.by_cost().into_iter().find(|slot| accept(*slot)), Ask::any())
@@ -319,11 +319,11 @@ fn the_next_clean_page_is_near_however_many_are_dirty() {
         }
     }
     let ask = Ask { resume: true, cold_only: true, ..Ask::any() };
-    let first = policy.victim(ask, &mut |_| true).expect("there are clean pages behind the middle");
+    let mut clean = |slot: Slot| slot >= N / 4;
+    let first = policy.victim(ask, &mut clean).expect("there are clean pages behind the middle");
     policy.unlink(first, Unlink::Evicted);
     for _ in 0..200 {
-        let slot = policy.victim(Ask { depth: 2, ..ask }, &mut |_| true).expect("the next clean page");
-        assert!(slot >= N / 4, "a clean one");
+        let slot = policy.victim(Ask { depth: 2, ..ask }, &mut clean).expect("the next clean page");
         policy.unlink(slot, Unlink::Evicted);
     }
 }
@@ -337,7 +337,11 @@ fn a_cheap_dirty_page_is_waited_for_rather_than_a_dear_one_lost() {
     policy.load(1, PageId(1), Load::Demand, CostClass(1), 0);
     policy.dirtied(1, 0);
     let ask = Ask { resume: true, cold_only: true, ..Ask::any() };
-    assert_eq!(policy.victim(ask, &mut |_| true), None, "the slow page costs 70, the fast one 1 and a write of 3");
+    assert_eq!(
+        policy.victim(ask, &mut |slot| slot == 0),
+        None,
+        "the slow page costs 70, the fast one 1 and a write of 3"
+    );
     assert_eq!(policy.victim(Ask::any(), &mut |_| true), Some(1), "by cost");
     policy.cleaned(1, WriteWhy::Replacement, 0);
     assert_eq!(policy.victim(ask, &mut |_| true), Some(1));

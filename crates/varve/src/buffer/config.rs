@@ -192,6 +192,7 @@ pub const PRESETS: &[Preset] = &[
         victim: "clean-first",
         cleaner: CleanerKind::Dynamic,
         parallel: false,
+        timer: false,
     },
 ];
 

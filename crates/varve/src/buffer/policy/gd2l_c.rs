@@ -152,16 +152,27 @@ impl Gd2lC {
         let (bound, mut left) = (self.bound(), ask.depth);
         let mut found = None;
         while found.is_none() {
-            let next = at.map(|slot| self.next(slot, bound, &mut left, &mut |slot| !self.base.dirty(slot)));
-            at = next.map(|(slot, _)| slot);
-            let slot = self.base.first(next.map(|(slot, good)| if good { slot } else { NIL }));
-            if slot == NIL || left == 0 {
+            let mut clean = [NIL; 2];
+            for class in [SLOW, FAST] {
+                // Dirty pages are offered on the way, too: who asks counts them, or knows of one that it is clean by now.
+                let mut good = |slot: Slot| {
+                    if found.is_none() && self.base.dirty(slot) && take(slot) {
+                        found = Some(slot);
+                    }
+                    found.is_some() || !self.base.dirty(slot)
+                };
+                let (slot, there) = self.next(at[class], bound, &mut left, &mut good);
+                at[class] = slot;
+                clean[class] = if there { slot } else { NIL };
+            }
+            let slot = found.unwrap_or_else(|| self.base.first(clean));
+            if slot == NIL || left == 0 && found.is_none() {
                 break;
             }
-            left -= 1;
             at[self.base.class(slot)] = self.hotter(slot);
-            if take(slot) {
-                found = Some(slot);
+            if found.is_none() {
+                left -= 1;
+                found = take(slot).then_some(slot);
             }
         }
         self.point(at);
