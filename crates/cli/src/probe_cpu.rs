@@ -32,7 +32,8 @@ pub fn run(out: Out, save: Option<&Path>, quick: bool) -> Result<(), Failure> {
         println!(
             "{}",
             serde_json::json!({ "name": found.host.name, "cores": found.host.cores, "ratio": found.ratio,
-                "lock_handoff_ns": found.host.lock_handoff_ns, "costs_ns": costs,
+                "lock_handoff_ns": found.host.lock_handoff_ns,
+                "lock_data_ns": found.host.lock_data_ns, "costs_ns": costs,
                 "measured": measured.collect::<Vec<_>>() })
         );
     } else {
@@ -49,6 +50,7 @@ pub fn run(out: Out, save: Option<&Path>, quick: bool) -> Result<(), Failure> {
             println!("{name:<38} {ns:12.3} ns per {unit}");
         }
         println!("{:<38} {:12.1} ns", "lock hand-off", found.host.lock_handoff_ns);
+        println!("{:<38} {:12.1} ns", "data that follows a lock", found.host.lock_data_ns);
     }
     if let Some(file) = save {
         std::fs::write(file, found.host.to_toml())?;

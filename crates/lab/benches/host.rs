@@ -190,6 +190,7 @@ fn main() {
         for &factor in if args.get("sweep", 0.0) > 0.0 { &sweep[..] } else { &sweep[1..2] } {
             let mut config = host.config(1);
             config.lock_handoff = config.lock_handoff.mul_f64(factor);
+            config.lock_data = config.lock_data.mul_f64(factor);
             config.slack = Duration::from_nanos(args.get("slack", config.slack.as_nanos() as f64) as u64);
             config.cores = args.get("cores", config.cores as f64) as usize;
             let (data, log) = (data.copy(Duration::ZERO), log.copy(flush));

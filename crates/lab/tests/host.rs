@@ -15,7 +15,7 @@ fn refused(text: &str) -> String {
     HostProfile::parse(text, "test.toml").expect_err("it is refused").to_string()
 }
 
-const SCALED: &str = "name = \"fast\"\ncores = 32\nlock_handoff_ns = 90.0\nscaled_from = \"vm-2core\"\nscale = 0.5\n";
+const SCALED: &str = "name = \"fast\"\ncores = 32\nlock_handoff_ns = 90.0\nlock_data_ns = 200.0\nscaled_from = \"vm-2core\"\nscale = 0.5\n";
 
 #[test]
 fn every_builtin_profile_is_complete_and_survives_being_written() {
@@ -75,13 +75,16 @@ fn a_profile_can_be_another_one_scaled() {
 fn what_cannot_be_used_is_named_with_its_line_and_with_what_can() {
     assert_eq!(refused(&SCALED.replace("32", "0")), "test.toml, line 2: cores: 0: 1 to 4096 are accepted");
     let unknown = refused(&format!("{SCALED}[costs]\nlog_byte = 1\npage_acess = 12.5\n"));
-    assert!(unknown.starts_with("test.toml, line 8: page_acess: no such cost; there are page_access, "), "{unknown}");
+    assert!(unknown.starts_with("test.toml, line 9: page_acess: no such cost; there are page_access, "), "{unknown}");
     let negative = refused(&format!("{SCALED}[costs]\nlog_byte = -1\n"));
-    assert!(negative.starts_with("test.toml, line 7: log_byte: -1: "), "{negative}");
-    assert!(refused(&SCALED.replace("0.5", "0.0")).contains("line 5: scale: 0: "));
-    assert!(refused("name = \"x\"\ncores = 2\nlock_handoff_ns = nan\n").contains("line 3: lock_handoff_ns: NaN: "));
-    let absent = refused("name = \"x\"\ncores = 2\nlock_handoff_ns = 1\n[costs]\nlog_byte = 1\n");
-    assert!(absent.starts_with("test.toml, line 4: costs: [costs] has no page_access"), "{absent}");
+    assert!(negative.starts_with("test.toml, line 8: log_byte: -1: "), "{negative}");
+    assert!(refused(&SCALED.replace("0.5", "0.0")).contains("line 6: scale: 0: "));
+    assert!(
+        refused("name = \"x\"\ncores = 2\nlock_handoff_ns = nan\nlock_data_ns = 1\n")
+            .contains("line 3: lock_handoff_ns: NaN: ")
+    );
+    let absent = refused("name = \"x\"\ncores = 2\nlock_handoff_ns = 1\nlock_data_ns = 1\n[costs]\nlog_byte = 1\n");
+    assert!(absent.starts_with("test.toml, line 5: costs: [costs] has no page_access"), "{absent}");
     assert!(refused("name = \"x\"\ncores = 2\nfoo = 1\n").starts_with("test.toml, line 3: foo: unknown field `foo`"));
     assert!(refused("name = \"x\"\ncores = \"two\"\n").contains("line 2: cores: invalid type"));
     let other = refused(&SCALED.replace("vm-2core", "pdp-11"));

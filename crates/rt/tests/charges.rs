@@ -253,3 +253,31 @@ fn core_time_and_lock_waits_are_told() {
     assert!(wait.place.contains("charges.rs:") && wait.kind == "mutex", "{wait:?}");
     assert_eq!((wait.waits, wait.ns), (1, 140_000));
 }
+
+/// What a lock guards follows it when another core changed it, and when it is taken to be changed while others have read it;
+/// reading what is not changed moves the word alone.
+#[test]
+fn data_follows_a_lock_when_it_was_changed() {
+    let config = Config { cores: 2, lock_handoff: US, lock_data: 10 * US, ..plain(9) };
+    let outcome = sim::run(config, || {
+        let l = Arc::new(RwLock::new(()));
+        // Both on cores of their own first; then one action after the other: (time, exclusive).
+        let actors = [vec![(100, true), (300, false), (500, true), (600, true)], vec![(200, false), (400, false)]];
+        let threads = actors.map(|actions| {
+            let l = l.clone();
+            spawn("actor", move || {
+                varve_rt::compute(10 * US);
+                let start = now();
+                for (at, exclusive) in actions {
+                    let until = start + at * US;
+                    sleep(until - now());
+                    if exclusive { drop(l.write()) } else { drop(l.read()) }
+                }
+            })
+        });
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    });
+    // First to change: free. Read elsewhere: 11. Read twice more: 1 + 1. Changed again: 11, and once more: 0.
+    assert_eq!(outcome.cpu.handoff_ns, 24_000);
+    outcome.unwrap();
+}

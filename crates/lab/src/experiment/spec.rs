@@ -45,6 +45,9 @@ pub struct Host {
     /// CPU time for taking a lock that another modelled core held last, nanoseconds; the profile's, or 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_handoff_ns: Option<f64>,
+    /// The same for what the lock guards to follow, if another core changed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock_data_ns: Option<f64>,
     /// Every cost of the profile is multiplied by this.
     pub cost_factor: f64,
     /// Single costs, nanoseconds.
@@ -54,7 +57,14 @@ pub struct Host {
 
 impl Default for Host {
     fn default() -> Host {
-        Host { profile: None, cores: None, lock_handoff_ns: None, cost_factor: 1.0, costs: BTreeMap::new() }
+        Host {
+            profile: None,
+            cores: None,
+            lock_handoff_ns: None,
+            lock_data_ns: None,
+            cost_factor: 1.0,
+            costs: BTreeMap::new(),
+        }
     }
 }
 
@@ -78,6 +88,9 @@ impl Host {
         config.cores = self.cores.unwrap_or(config.cores);
         if let Some(ns) = self.lock_handoff_ns {
             config.lock_handoff = Duration::from_nanos(ns.max(0.0) as u64);
+        }
+        if let Some(ns) = self.lock_data_ns {
+            config.lock_data = Duration::from_nanos(ns.max(0.0) as u64);
         }
         Ok(config)
     }

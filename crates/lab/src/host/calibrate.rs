@@ -86,13 +86,17 @@ pub fn calibrate(options: &CalibrateOptions, dir: &Path, mut each: impl FnMut(&s
     let guess: Vec<f64> = Cost::ALL.iter().map(|&c| options.guess.costs.ns(c)).collect();
     let ratio = solve::ratio(&rows, &guess);
     let guess: Vec<f64> = guess.iter().map(|g| g * ratio).collect();
-    let costs = solve::fit(&rows, &guess);
+    let mut costs = solve::fit(&rows, &guess);
+    // Whole transactions are what the table is for: it shall explain the standard mix exactly.
+    let mix = rows.last().expect("the mix is the last row");
+    let exact = mix.time / mix.predicted(&costs);
+    costs.iter_mut().for_each(|c| *c *= exact);
     measured.iter_mut().zip(&rows).for_each(|(m, row)| m.explained = Some(row.predicted(&costs)));
 
     let mut host = options.guess.clone();
     Cost::ALL.iter().zip(&costs).for_each(|(&c, &ns)| host.costs.set_ns(c, ns));
     each("threads");
-    let Pair { handoff, park, unpark } = threads::pair(options.rounds)?;
+    let Pair { handoff, with_data, park, unpark } = threads::pair(options.rounds)?;
     each("device requests");
     let (submit, complete) = threads::requests(dir, options.rounds)?;
     for (cost, m) in
@@ -101,7 +105,8 @@ pub fn calibrate(options: &CalibrateOptions, dir: &Path, mut each: impl FnMut(&s
         host.costs.set_ns(cost, m.least);
     }
     host.lock_handoff_ns = (handoff.least * 10.0).round() / 10.0;
-    measured.extend([handoff, park, unpark, submit, complete]);
+    host.lock_data_ns = ((with_data.least - handoff.least).max(0.0) * 10.0).round() / 10.0;
+    measured.extend([handoff, with_data, park, unpark, submit, complete]);
     let seen = |c: &Cost| ALONE.contains(c) || rows.iter().any(|r| r.units[*c as usize] > 0.0);
     let scaled: Vec<Cost> = Cost::ALL.iter().copied().filter(|c| !seen(c)).collect();
     host.name = options.name.clone();

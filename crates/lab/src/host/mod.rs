@@ -6,6 +6,7 @@
 //! description = "32-core server, 2.9 GHz"
 //! cores = 32
 //! lock_handoff_ns = 90.0
+//! lock_data_ns = 200.0
 //! sources = ["costs: vm-2core, divided by the ratio of single-thread ratings, 1.25", "lock hand-off: ..."]
 //! scaled_from = "vm-2core"        # the costs of another profile ..
 //! scale = 0.8                     # .. times this
@@ -63,6 +64,8 @@ pub struct HostProfile {
     pub cores: usize,
     /// Nanoseconds to take a lock word that another core took last.
     pub lock_handoff_ns: f64,
+    /// Nanoseconds for what a lock guards to follow it, if another core changed it.
+    pub lock_data_ns: f64,
     /// Costs of the engine's work.
     pub costs: CpuCosts,
     /// Where the numbers come from.
@@ -78,6 +81,7 @@ struct Text {
     description: String,
     cores: usize,
     lock_handoff_ns: f64,
+    lock_data_ns: f64,
     #[serde(default)]
     sources: Vec<String>,
     scaled_from: Option<String>,
@@ -137,9 +141,10 @@ impl HostProfile {
         if raw.cores == 0 || raw.cores > MAX_CORES {
             return bad_file(file, line("cores"), "cores", format!("{}: 1 to {MAX_CORES} are accepted", raw.cores));
         }
-        if !(0.0..=MAX_HANDOFF_NS).contains(&raw.lock_handoff_ns) {
-            let why = format!("{}: 0 to {MAX_HANDOFF_NS} ns are accepted", raw.lock_handoff_ns);
-            return bad_file(file, line("lock_handoff_ns"), "lock_handoff_ns", why);
+        for (key, ns) in [("lock_handoff_ns", raw.lock_handoff_ns), ("lock_data_ns", raw.lock_data_ns)] {
+            if !(0.0..=MAX_HANDOFF_NS).contains(&ns) {
+                return bad_file(file, line(key), key, format!("{ns}: 0 to {MAX_HANDOFF_NS} ns are accepted"));
+            }
         }
         let mut costs = base(&raw, file, &line)?;
         for (name, &ns) in &raw.costs {
@@ -152,8 +157,8 @@ impl HostProfile {
             }
             costs.set_ns(cost, ns);
         }
-        let Text { name, description, cores, lock_handoff_ns, sources, .. } = raw;
-        Ok(HostProfile { name, description, cores, lock_handoff_ns, costs, sources })
+        let Text { name, description, cores, lock_handoff_ns, lock_data_ns, sources, .. } = raw;
+        Ok(HostProfile { name, description, cores, lock_handoff_ns, lock_data_ns, costs, sources })
     }
 
     /// The profile as text that [`HostProfile::parse`] reads.
@@ -164,6 +169,7 @@ impl HostProfile {
         let _ = writeln!(text, "description = {}", quoted(&self.description));
         let _ = writeln!(text, "cores = {}", self.cores);
         let _ = writeln!(text, "lock_handoff_ns = {:?}", self.lock_handoff_ns);
+        let _ = writeln!(text, "lock_data_ns = {:?}", self.lock_data_ns);
         text.push_str("sources = [\n");
         for source in &self.sources {
             let _ = writeln!(text, "    {},", quoted(source));
@@ -181,6 +187,7 @@ impl HostProfile {
             seed,
             cores: self.cores,
             lock_handoff: Duration::from_nanos(self.lock_handoff_ns.round() as u64),
+            lock_data: Duration::from_nanos(self.lock_data_ns.round() as u64),
             costs: self.costs.clone(),
             slack: SLACK,
             ..sim::Config::default()

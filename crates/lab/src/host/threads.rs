@@ -11,14 +11,16 @@ use varve_rt::{Event, now, spawn};
 /// What two threads cost each other.
 pub(super) struct Pair {
     pub handoff: Measured,
+    pub with_data: Measured,
     pub park: Measured,
     pub unpark: Measured,
 }
 
 /// Measures them.
 pub(super) fn pair(rounds: usize) -> Result<Pair> {
-    let handoff =
-        Measured::of("lock word from core to core", (0..rounds.max(4)).map(|_| handoff()).collect::<Result<_>>()?);
+    let rounds_of = |lines| (0..rounds.max(4)).map(|_| handoff(lines)).collect::<Result<_>>();
+    let handoff = Measured::of("lock word from core to core", rounds_of(0)?);
+    let with_data = Measured::of("the same with four lines of data", rounds_of(LINES)?);
     let (mut park, mut unpark) = (Vec::new(), Vec::new());
     for _ in 0..rounds.max(4) {
         let (sleeping, waking) = sleep_and_wake()?;
@@ -27,6 +29,7 @@ pub(super) fn pair(rounds: usize) -> Result<Pair> {
     }
     Ok(Pair {
         handoff,
+        with_data,
         park: Measured::of("sleeping and coming back", park),
         unpark: Measured::of("waking a thread", unpark),
     })
@@ -36,27 +39,45 @@ fn joined<T>(r: std::result::Result<T, varve_rt::Panicked>) -> Result<T> {
     r.map_err(|_| Error::WorkerPanicked("calibration".into()))
 }
 
-/// Two threads hand a word to each other; ns per move.
-fn handoff() -> Result<f64> {
+/// Cache lines of guarded data that the larger hand-off takes along: a node of a map or a few neighbours in a list, or the
+/// header, a slot and a row of a page.
+const LINES: usize = 4;
+
+/// A line of its own (two: processors fetch neighbours).
+#[repr(align(128))]
+struct Line(AtomicU32);
+
+/// A word, and lines that are read and changed by who has it, each found by what stands in the one before.
+struct Guarded {
+    word: Line,
+    lines: [Line; LINES],
+}
+
+/// Two threads hand a word to each other, and `lines` lines of data; ns per move.
+fn handoff(lines: usize) -> Result<f64> {
     const MOVES: u32 = 4000;
-    let word = Arc::new(AtomicU32::new(0));
+    let guarded =
+        Arc::new(Guarded { word: Line(AtomicU32::new(0)), lines: std::array::from_fn(|_| Line(AtomicU32::new(0))) });
     let other = {
-        let word = word.clone();
-        spawn("handoff", move || play(&word, 1, MOVES))
+        let guarded = guarded.clone();
+        spawn("handoff", move || play(&guarded, lines, 1, MOVES))
     };
     let began = now();
-    play(&word, 0, MOVES);
+    play(&guarded, lines, 0, MOVES);
     let took = began.elapsed().as_nanos() as f64;
     joined(other.join())?;
     Ok(took / f64::from(MOVES))
 }
 
-/// Takes the word each time it is even (`me` 0) or odd (1), as a lock is taken: by compare-and-swap.
-fn play(word: &AtomicU32, me: u32, moves: u32) {
+/// Takes the word each time it is even (`me` 0) or odd (1), as a lock is taken: by compare-and-swap; changes the lines; and
+/// gives it on.
+fn play(guarded: &Guarded, lines: usize, me: u32, moves: u32) {
+    let word = &guarded.word.0;
     let mut next = me;
     while next < moves {
         let mut tries = 0u32;
-        while word.compare_exchange_weak(next, next + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        // Bit 31: taken.
+        while word.compare_exchange_weak(next, next | 1 << 31, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             tries += 1;
             if tries.is_multiple_of(20_000) {
                 // The other one is not running: this round is lost anyway.
@@ -64,6 +85,15 @@ fn play(word: &AtomicU32, me: u32, moves: u32) {
             }
             varve_rt::spin(0);
         }
+        // Always 0, which only the data says: a line cannot be asked for before the one before it has come.
+        let mut hop = 0;
+        for n in 0..lines {
+            let line = &guarded.lines[n + hop].0;
+            let count = line.load(Ordering::Relaxed);
+            line.store(count.wrapping_add(1), Ordering::Relaxed);
+            hop = (count >> 31) as usize;
+        }
+        word.store(next + 1, Ordering::Release);
         next += 2;
     }
 }

@@ -23,6 +23,9 @@ const WINDOW: u64 = 16;
 
 const NOBODY: ThreadId = ThreadId::MAX;
 
+/// The data of a lock that several cores have read since it was changed.
+const CLEAN: usize = usize::MAX;
+
 /// The cores, who queues for them, and where the words of locks are.
 pub(super) struct Cores {
     busy: Vec<bool>,
@@ -41,6 +44,8 @@ struct Word {
     contested: u64,
     /// The core that last took it.
     core: usize,
+    /// The core that last changed what it guards, if no other one has read that since.
+    changed_on: usize,
     /// When its word is free to move again.
     moved: u64,
     /// When it was last left by an exclusive holder, and by a shared one, in the holder's own time.
@@ -51,7 +56,21 @@ struct Word {
 impl Word {
     /// A lock that nobody took before; now it is on `core`.
     fn new(core: usize) -> Word {
-        Word { core, last: (NOBODY, 0), last_exclusive: (NOBODY, 0), ..Word::default() }
+        Word { core, changed_on: core, last: (NOBODY, 0), last_exclusive: (NOBODY, 0), ..Word::default() }
+    }
+
+    /// The word moves to `core`, and what the lock guards follows if another core changed it, or is about to be changed here
+    /// while others have it. What that costs, of the two costs.
+    fn take_to(&mut self, core: usize, exclusive: bool, (word, data): (u64, u64)) -> u64 {
+        let moves = self.core != core;
+        let follows = self.changed_on != core && (exclusive || self.changed_on != CLEAN);
+        self.core = core;
+        if exclusive {
+            self.changed_on = core;
+        } else if follows {
+            self.changed_on = CLEAN;
+        }
+        u64::from(moves) * word + u64::from(follows) * data
     }
 
     /// Thread `me` takes the lock at `now`. Another one that took it within `window`, one of them exclusively, contests it.
@@ -275,11 +294,12 @@ impl World {
         let mut used = self.used.borrow_mut();
         used.spin_ns += start - now;
         // A thread that has never been charged anything is not on any core.
-        if word.core != core && core != usize::MAX {
-            let moved = word.moved.max(start).saturating_add(self.handoff);
+        let cost = if core == usize::MAX { 0 } else { word.take_to(core, exclusive, (self.handoff, self.lock_data)) };
+        if cost > 0 {
+            let moved = word.moved.max(start).saturating_add(cost);
             used.handoff_ns += moved - start;
             start = moved;
-            (word.core, word.moved) = (core, start);
+            word.moved = start;
         }
         me.pending.set(me.pending.get().saturating_add((start - now).saturating_mul(PS)));
     }

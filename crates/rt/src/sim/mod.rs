@@ -48,6 +48,9 @@ pub struct Config {
     pub stack_size: Option<usize>,
     /// CPU time charged, one at a time per lock, for taking a lock that was last taken on another modelled core.
     pub lock_handoff: Duration,
+    /// CPU time charged besides, in the same way, when what a lock guards was changed on another modelled core, or is taken to
+    /// be changed while other cores have read it: its cache lines follow the lock.
+    pub lock_data: Duration,
     /// What the engine's work costs on the modelled host; see [`charge`](crate::charge). Zero: no time.
     pub costs: CpuCosts,
     /// How far a thread may run ahead of the clock before it settles its charges at a lock or unlock; zero: not at all.
@@ -71,6 +74,7 @@ impl Default for Config {
             cores: 8,
             stack_size: None,
             lock_handoff: Duration::ZERO,
+            lock_data: Duration::ZERO,
             costs: CpuCosts::default(),
             slack: Duration::ZERO,
             quantum: Duration::from_millis(4),

@@ -140,13 +140,12 @@ pub(crate) struct World {
     pub(super) costed: bool,
     /// Charges, ps, at which a boundary of a lock settles.
     pub(super) lax: u64,
-    /// Config's lock hand-off, ns.
+    /// Config's lock hand-off and what follows it, ns.
     pub(super) handoff: u64,
-    /// Something has to be known of each lock.
+    pub(super) lock_data: u64,
     pub(super) words: bool,
     /// Of the threads that have ended; hand-offs and spins of all.
     pub(super) used: RefCell<CpuUse>,
-    /// Waits for locks that ended, by place.
     pub(super) lock_waits: RefCell<super::lock_waits::WaitBook>,
     pub(super) clock: Cell<u64>,
     pub(super) hash: Cell<u64>,
@@ -220,7 +219,7 @@ impl World {
     fn new(config: Config) -> World {
         let mut rng = Rng::from_seed(config.seed ^ 0x7661_7276_655f_7274);
         let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
-        let (slack, handoff) = (ns(config.slack), ns(config.lock_handoff));
+        let (slack, handoff, lock_data) = (ns(config.slack), ns(config.lock_handoff), ns(config.lock_data));
         let chaos_rate = [2, 4, 16, 64][rng.below(4) as usize];
         let chaos_hold = [0, 2_000, 100_000, 5_000_000][rng.below(4) as usize];
         World {
@@ -256,7 +255,8 @@ impl World {
             costed: !config.costs.is_zero(),
             lax: slack.saturating_mul(PS).max(PS),
             handoff,
-            words: handoff > 0 || slack > 0,
+            lock_data,
+            words: handoff + lock_data > 0 || slack > 0,
             used: RefCell::default(),
             lock_waits: RefCell::default(),
             config,
