@@ -111,6 +111,9 @@ pub enum Error {
     /// The fast device of a tier is not there.
     #[error("the fast device of the database's tier is missing: {0}")]
     TierMissing(String),
+    /// A backup cannot be made or restored.
+    #[error("backup: {0}")]
+    Backup(String),
     /// The volume failed.
     #[error("volume error: {0}")]
     Volume(VolumeError),

@@ -31,8 +31,9 @@ pub use btree::harness as tree_harness;
 pub use buffer::policy::{Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};
 pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
-    BulkLoad, CheckReport, Db, Devices, Durability, Figure, Keyspace, KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME,
-    MIN_CACHE_BYTES, Options, PoolOptions, Stats, Unreadable, exists,
+    BackupInfo, BackupOptions, BackupReport, BulkLoad, CheckReport, Db, Devices, Durability, Figure, Keyspace,
+    KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, Options, PoolOptions, RestoreOptions, RestoreReport,
+    Stats, Unreadable, exists, restore, restore_on,
 };
 pub use error::{Damage, Error, Result};
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, Scan, Snapshot, Transaction, TxOptions, TxnStats};

@@ -171,8 +171,7 @@ impl Space {
         {
             let page = pin.read();
             self.check_map(id, page.bytes())?;
-            let bitmap = &page.bytes()[BITMAP..];
-            let bit = |p: u64| bitmap[((p - id.0) / 8) as usize] >> ((p - id.0) % 8) & 1 == 1;
+            let bit = |p: u64| is_set(page.bytes(), p - id.0);
             let mut state = self.state.lock();
             state.extend(pages.min(id.0 + self.span), bit);
             state.maps = map + 1;
@@ -378,6 +377,29 @@ impl Space {
         (state.pages - state.free, state.free)
     }
 
+    /// Every page that is allocated, in ascending order, map pages included.
+    pub(crate) fn allocated(&self) -> Result<Vec<PageId>> {
+        let (pages, maps) = {
+            let state = self.state.lock();
+            (state.pages, state.maps)
+        };
+        let mut ids = Vec::new();
+        for map in 0..maps {
+            let first = map * self.span;
+            let page = self.pool.read(PageId(first))?;
+            self.check_map(PageId(first), page.bytes())?;
+            ids.extend((first..pages.min(first + self.span)).filter(|&p| is_set(page.bytes(), p - first)).map(PageId));
+        }
+        Ok(ids)
+    }
+
+    /// Whether the map says that a page is allocated.
+    pub(crate) fn is_allocated(&self, id: PageId) -> Result<bool> {
+        let first = id.0 / self.span * self.span;
+        let page = self.pool.read(PageId(first))?;
+        Ok(is_set(page.bytes(), id.0 - first))
+    }
+
     /// Begins to account for every page. See [`Space::finish_check`].
     pub(crate) fn begin_check(&self) -> SpaceWalk {
         let (pages, maps) = {
@@ -417,9 +439,8 @@ impl Space {
                 report.damages.push(d);
                 continue;
             }
-            let bitmap = &page.bytes()[BITMAP..];
             for p in id.0..pages.min(id.0 + self.span) {
-                let allocated = bitmap[((p - id.0) / 8) as usize] >> ((p - id.0) % 8) & 1 == 1;
+                let allocated = is_set(page.bytes(), p - id.0);
                 let seen = walk.seen.get(p as usize / 64).is_some_and(|w| w >> (p % 64) & 1 == 1);
                 if allocated {
                     report.allocated_pages += 1
@@ -457,6 +478,11 @@ impl SpaceWalk {
     pub(crate) fn broken(&mut self) {
         self.broken = true;
     }
+}
+
+/// Whether a map page says that the `n`-th page that it covers is allocated.
+pub(crate) fn is_set(map: &[u8], n: u64) -> bool {
+    map[BITMAP + (n / 8) as usize] >> (n % 8) & 1 == 1
 }
 
 fn init_map(bytes: &mut [u8], id: PageId, allocated: &[usize]) {

@@ -96,6 +96,19 @@ pub(crate) fn unlink_fast(dir: &Path) -> Result<()> {
     }
 }
 
+/// Removes the files of a database that did not come to be; of a block device only the link to it.
+pub(crate) fn remove(dir: &Path) {
+    for part in [DATA, LOG, FAST] {
+        let link = dir.join(part);
+        if let Ok(target) = std::fs::canonicalize(&link)
+            && target.is_file()
+        {
+            let _ = std::fs::remove_file(target);
+        }
+        let _ = std::fs::remove_file(link);
+    }
+}
+
 /// Opens the files of an existing database.
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<OpenDir> {
     if !exists(dir) {

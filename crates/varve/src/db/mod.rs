@@ -1,5 +1,6 @@
 //! The public API: databases and keyspaces. Transactions and snapshots are in `txn`.
 
+mod backup;
 mod bulk_load;
 mod catalog;
 mod check;
@@ -8,10 +9,12 @@ mod keyspaces;
 mod memory;
 mod open;
 mod options;
+mod patch;
 mod pool_options;
 mod stats;
 mod tier;
 
+pub use backup::{BackupInfo, BackupOptions, BackupReport, RestoreOptions, RestoreReport, restore, restore_on};
 pub use bulk_load::BulkLoad;
 pub use catalog::{KeyspaceKind, MAX_NAME};
 pub use check::{CheckReport, Unreadable};

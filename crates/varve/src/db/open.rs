@@ -194,6 +194,12 @@ fn log_config(options: &Options, capacity: Option<u64>, plan: &Plan) -> LogConfi
     }
 }
 
+/// The log of a database that is restored; options count again when it is opened.
+pub(super) fn restored_log_config(bytes: u64) -> LogConfig {
+    let options = Options::default();
+    log_config(&options, Some(bytes), &memory::plan(options.cache_bytes, Layout::default().page_size))
+}
+
 fn pool_config(options: &Options, plan: &Plan, tiered: bool) -> Result<PoolConfig> {
     let mut config = plan.pool.clone();
     if options.pool_frames > 0 {
@@ -270,7 +276,7 @@ pub(super) fn close(inner: &Arc<Inner>) -> Result<()> {
     result
 }
 
-fn uuid() -> [u8; 16] {
+pub(super) fn uuid() -> [u8; 16] {
     let mut bytes = [0; 16];
     varve_rt::rng().fill_bytes(&mut bytes);
     bytes

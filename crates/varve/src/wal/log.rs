@@ -7,7 +7,7 @@
 //! the redo point is reused only after a superblock with that redo point is durable; a latched log never becomes good again.
 
 use super::flusher::Flusher;
-use super::format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupHeader, GroupKind, block_ceil, group_size};
+use super::format::{FIRST_LSN, GROUP_HEADER, GroupHeader, GroupKind, block_ceil, group_size};
 use super::reader::LogReader;
 use super::ring::Ring;
 use super::stats::{Counters, LogStats, add};
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use varve_device::Device;
 use varve_rt::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use varve_rt::{Condvar, Cost, Event, JoinHandle, Mutex, RwLock, charge, now};
+use varve_rt::{Condvar, Cost, Event, JoinHandle, Mutex, RwLock, charge};
 use varve_volume::Lsn;
 
 /// The superblock as it is on the device, and where the next one goes.
@@ -44,19 +44,21 @@ pub struct Log {
     pub(super) disk: Mutex<Disk>,
     pub(super) ring: RwLock<Ring>,
     /// Redo point of the last completed checkpoint.
-    redo: AtomicU64,
+    pub(super) redo: AtomicU64,
     /// First LSN past what the ring has room for.
-    limit: AtomicU64,
-    resumed: AtomicBool,
+    pub(super) limit: AtomicU64,
+    /// The log from here on is being read: it is kept in the ring although no recovery needs it. [`Lsn::MAX`]: nobody reads.
+    pub(super) held: AtomicU64,
+    pub(super) resumed: AtomicBool,
     latched: AtomicBool,
     cause: Mutex<Option<Arc<str>>>,
     /// Waited on for log space; notified when the redo point moves or the log is latched.
-    space: Mutex<()>,
-    space_freed: Condvar,
-    space_waiters: AtomicU32,
+    pub(super) space: Mutex<()>,
+    pub(super) space_freed: Condvar,
+    pub(super) space_waiters: AtomicU32,
     /// Bytes of log that recovery may have to redo.
-    redo_budget: AtomicU64,
-    wanted: Arc<Event>,
+    pub(super) redo_budget: AtomicU64,
+    pub(super) wanted: Arc<Event>,
     flusher: Arc<Flusher>,
     daemon: Mutex<Option<JoinHandle<()>>>,
     pub(super) stats: Counters,
@@ -66,20 +68,26 @@ impl Log {
     /// Makes a new, empty log on `dev` and opens it for appending. What `dev` held is lost. A file should be one that writes
     /// what `set_len` adds (`varve_device::Options::prewrite`): durable writes to it are then much faster.
     pub fn create(dev: Arc<dyn Device>, cfg: LogConfig, header: DbHeader) -> Result<Arc<Log>> {
+        Log::create_at(dev, cfg, header, FIRST_LSN)
+    }
+
+    /// The same for pages that exist already, the newest of which was changed at or before `first`: the log begins at the next block.
+    pub(crate) fn create_at(dev: Arc<dyn Device>, cfg: LogConfig, header: DbHeader, first: Lsn) -> Result<Arc<Log>> {
+        let first = block_ceil(first.max(FIRST_LSN));
         cfg.check()?;
         if header.options.len() > MAX_OPTIONS {
             return Err(Error::Invalid(format!("creation options of more than {MAX_OPTIONS} bytes")));
         }
         let ring = Ring::new(cfg.segment, cfg.capacity.div_ceil(cfg.segment).max(1) as usize);
         dev.set_len(ring.device_len())?;
-        let runs = vec![Run { number: 1, start: FIRST_LSN, prev_end: FIRST_LSN }];
-        let (redo, end) = (FIRST_LSN, FIRST_LSN);
+        let runs = vec![Run { number: 1, start: first, prev_end: first }];
+        let (redo, end) = (first, first);
         let mut sb = Superblock { sequence: 1, header, clean: false, redo, end, replay_rate: 0, ring, runs };
         superblock::store(&*dev, 0, &sb, true)?;
         sb.sequence = 2;
         superblock::store(&*dev, 1, &sb, true)?;
         let log = Log::new(dev, cfg, Disk { sb, slot: 1 }, false, None);
-        log.begin_appending(FIRST_LSN, FIRST_LSN, 1);
+        log.begin_appending(first, first, 1);
         Ok(log)
     }
 
@@ -138,6 +146,7 @@ impl Log {
             ring: RwLock::new(sb.ring.clone()),
             redo: AtomicU64::new(sb.redo),
             limit: AtomicU64::new(sb.ring.limit(sb.redo)),
+            held: AtomicU64::new(Lsn::MAX),
             resumed: AtomicBool::new(false),
             latched: AtomicBool::new(false),
             cause: Mutex::new(None),
@@ -237,109 +246,6 @@ impl Log {
         self.cfg.buffer / 4
     }
 
-    /// Longest body of a group, bytes.
-    pub fn max_group(&self) -> u64 {
-        let room = self.cfg.max_capacity.saturating_sub(self.cfg.segment + self.cfg.slack() + 2 * BLOCK);
-        room.min(self.cfg.max_capacity / 2).min(u64::from(u32::MAX) - BLOCK)
-    }
-
-    /// Makes sure that the ring has room for a group with a body of `bytes`: grows it up to its configured maximum, asks for a
-    /// checkpoint and waits for it when that is not enough. No latch may be held.
-    pub fn ensure_space(&self, bytes: usize) -> Result<()> {
-        self.check_latch()?;
-        if bytes as u64 > self.max_group() {
-            return Err(Error::TransactionTooLarge { what: "log", needed: bytes as u64, limit: self.max_group() });
-        }
-        let need = block_ceil(group_size(bytes)) + BLOCK + self.cfg.slack();
-        let age = self.tail.position().saturating_sub(self.completed_redo());
-        if age > self.age_limit() && !self.wanted.is_set() {
-            self.wanted.set();
-        }
-        if self.has_space(need) {
-            return Ok(());
-        }
-        self.make_space(need)
-    }
-
-    /// Whether the ring has room for `need` bytes more and recovery would still be within its bound.
-    fn has_space(&self, need: u64) -> bool {
-        let end = self.tail.position();
-        end + need <= self.limit.load(Ordering::Acquire) && end.saturating_sub(self.completed_redo()) <= self.hard_age()
-    }
-
-    fn make_space(&self, need: u64) -> Result<()> {
-        let mut since = None;
-        let mut may_grow = true;
-        while !self.has_space(need) {
-            self.check_latch()?;
-            let limit = self.tail.position() + need;
-            let capacity = self.ring.read().capacity();
-            let full = limit > self.limit.load(Ordering::Acquire);
-            if full && may_grow && capacity + self.ring_segment() <= self.cfg.max_capacity {
-                match self.grow(limit, self.cfg.max_capacity) {
-                    // A full device is no reason to fail while a checkpoint can make room.
-                    Err(Error::NoSpace(_)) if 4 * need <= capacity => may_grow = false,
-                    grown => grown?,
-                }
-                continue;
-            }
-            since.get_or_insert_with(now);
-            self.space_waiters.fetch_add(1, Ordering::AcqRel);
-            self.wanted.set();
-            let mut guard = self.space.lock();
-            if !self.has_space(need) && self.check_latch().is_ok() {
-                self.space_freed.wait(&mut guard);
-            }
-            drop(guard);
-            self.space_waiters.fetch_sub(1, Ordering::AcqRel);
-            if varve_rt::dying() {
-                return Err(Error::Poisoned("power lost".into()));
-            }
-        }
-        if let Some(since) = since {
-            add(&self.stats.space_waits, 1);
-            add(&self.stats.space_wait_ns, since.elapsed().as_nanos() as u64);
-        }
-        Ok(())
-    }
-
-    fn ring_segment(&self) -> u64 {
-        self.ring.read().segment
-    }
-
-    /// Grows the ring so that positions below `limit` have room, to at most `most` bytes; at least by a segment.
-    fn grow(&self, limit: Lsn, most: u64) -> Result<()> {
-        let mut disk = self.disk.lock();
-        let ring = &disk.sb.ring;
-        let have = ring.limit(disk.sb.redo);
-        let room = most.saturating_sub(ring.capacity()) / ring.segment;
-        if have >= limit || room == 0 {
-            return Ok(());
-        }
-        let least = (limit - have).div_ceil(ring.segment);
-        let more = least.max(ring.order.len() as u64 / 2).min(room);
-        let Some(grown) = ring.grown(disk.sb.redo, more as usize) else {
-            return Err(Error::NoSpace("the log's ring: it has the most segments that a superblock can list".into()));
-        };
-        self.dev.set_len(grown.device_len())?;
-        let mut sb = disk.sb.clone();
-        sb.ring = grown.clone();
-        self.store_superblock(&mut disk, sb)?;
-        *self.ring.write() = grown;
-        self.limit.store(disk.sb.ring.limit(disk.sb.redo), Ordering::Release);
-        add(&self.stats.growths, 1);
-        Ok(())
-    }
-
-    /// Makes sure that blocks up to `end` may be written: if groups under way outran the slack, the ring grows past its
-    /// configured maximum, because a reserved place cannot be given back.
-    pub(super) fn reserve_ring(&self, end: Lsn) -> Result<()> {
-        while end > self.limit.load(Ordering::Acquire) {
-            self.grow(end, u64::MAX)?;
-        }
-        Ok(())
-    }
-
     /// Everything below is on media.
     pub fn durable_lsn(&self) -> Lsn {
         self.durable.load(Ordering::Acquire)
@@ -375,12 +281,11 @@ impl Log {
             sb.prune_runs();
             self.store_superblock(&mut disk, sb).inspect_err(|e| self.poison(&format!("superblock write: {e}")))?;
             self.redo.store(t, Ordering::Release);
-            self.limit.store(disk.sb.ring.limit(t), Ordering::Release);
+            self.set_limit(&disk);
         }
         drop(disk);
         add(&self.stats.checkpoints, 1);
-        drop(self.space.lock());
-        self.space_freed.notify_all();
+        self.tell_of_space();
         Ok(())
     }
 
@@ -406,7 +311,7 @@ impl Log {
         Ok(())
     }
 
-    fn store_superblock(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
+    pub(super) fn store_superblock(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
         sb.sequence = disk.sb.sequence + 1;
         let slot = 1 - disk.slot;
         superblock::store(&*self.dev, slot, &sb, !self.cfg.broken_skip_superblock_flush)?;
@@ -473,6 +378,11 @@ impl Log {
         Ok(())
     }
 
+    /// What identifies the database.
+    pub(crate) fn header(&self) -> DbHeader {
+        self.disk.lock().sb.header.clone()
+    }
+
     /// Whether the log was opened read-only.
     pub fn is_read_only(&self) -> bool {
         self.read_only
@@ -493,8 +403,7 @@ impl Log {
         self.cause.lock().get_or_insert_with(|| cause.into());
         self.latched.store(true, Ordering::Release);
         self.wake_all();
-        drop(self.space.lock());
-        self.space_freed.notify_all();
+        self.tell_of_space();
     }
 
     pub(super) fn check_latch(&self) -> Result<()> {

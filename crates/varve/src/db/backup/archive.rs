@@ -1,0 +1,293 @@
+//! The bytes of a backup: a header, frames, an end frame. `docs/format.md`, "Backups".
+//!
+//! Everything bears a checksum, frames also their number: a backup that was cut short, damaged or pieced together is refused.
+
+use crate::error::{Error, Result};
+use std::io::{Read, Write};
+use varve_volume::{Lsn, PageId};
+
+const MAGIC: &[u8; 8] = b"VRVBACKU";
+const FRAME_MAGIC: u32 = 0x3146_4256;
+const VERSION: u32 = 1;
+const HEADER: usize = 96;
+const FRAME: usize = 32;
+/// Most bytes of a frame's body, uncompressed.
+pub(super) const MOST: usize = 64 << 20;
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Pages: id (8 bytes), then the page.
+    Pages = 1,
+    /// A group of the log, or a part of one: start, end (8 bytes each), bytes of the whole body (8), then the part.
+    Log = 2,
+    /// Nothing follows: LSN of the end, pages, groups (8 bytes each).
+    End = 3,
+}
+
+/// What a backup is of. Read from its beginning by [`BackupInfo::read`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupInfo {
+    /// Identity of the database.
+    pub database: [u8; 16],
+    /// Identity of the backup.
+    pub id: [u8; 16],
+    /// The backup that this one goes on from; `None`: it is whole by itself.
+    pub base: Option<[u8; 16]>,
+    /// Bytes of a page.
+    pub page_size: usize,
+    /// Position in the log at which the backup began.
+    pub start: Lsn,
+    /// When it began, nanoseconds since 1970-01-01 UTC.
+    pub time: u64,
+}
+
+pub(super) fn bad(what: impl std::fmt::Display) -> Error {
+    Error::Backup(what.to_string())
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("N bytes")
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array(bytes, at))
+}
+
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array(bytes, at))
+}
+
+impl BackupInfo {
+    /// Reads the header of a backup.
+    ///
+    /// # Errors
+    /// `Backup` when it is none, or cannot be read; `Version`.
+    pub fn read(from: &mut dyn Read) -> Result<BackupInfo> {
+        let mut b = [0; HEADER];
+        from.read_exact(&mut b)
+            .map_err(|e| bad(format!("its header cannot be read ({e}); is it a whole backup file?")))?;
+        if &b[..8] != MAGIC {
+            return Err(bad("this is not a backup made by `varve backup`"));
+        }
+        if u32_at(&b, HEADER - 4) != crc32c::crc32c(&b[..HEADER - 4]) {
+            return Err(bad("its header is damaged; use another copy"));
+        }
+        let version = u32_at(&b, 8);
+        if version > VERSION {
+            return Err(Error::Version { what: "backup", found: version, supported: VERSION });
+        }
+        let page_size = u32_at(&b, 12) as usize;
+        if !matches!(page_size, 4096 | 8192 | 16384 | 32768) {
+            return Err(bad(format!("its pages have {page_size} bytes: its header is damaged; use another copy")));
+        }
+        let base: [u8; 16] = array(&b, 48);
+        Ok(BackupInfo {
+            page_size,
+            database: array(&b, 16),
+            id: array(&b, 32),
+            base: (base != [0; 16]).then_some(base),
+            start: u64_at(&b, 64),
+            time: u64_at(&b, 72),
+        })
+    }
+
+    fn encode(&self) -> [u8; HEADER] {
+        let mut b = [0; HEADER];
+        b[..8].copy_from_slice(MAGIC);
+        b[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        b[12..16].copy_from_slice(&(self.page_size as u32).to_le_bytes());
+        b[16..32].copy_from_slice(&self.database);
+        b[32..48].copy_from_slice(&self.id);
+        b[48..64].copy_from_slice(&self.base.unwrap_or_default());
+        b[64..72].copy_from_slice(&self.start.to_le_bytes());
+        b[72..80].copy_from_slice(&self.time.to_le_bytes());
+        let crc = crc32c::crc32c(&b[..HEADER - 4]);
+        b[HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
+        b
+    }
+}
+
+/// Writes a backup.
+pub(super) struct Writer<'w> {
+    to: &'w mut dyn Write,
+    level: i32,
+    frames: u32,
+    /// Bytes written.
+    pub written: u64,
+    pages: Vec<u8>,
+    log: Vec<u8>,
+}
+
+/// A frame is written when it has this many bytes.
+const FULL: usize = 1 << 20;
+
+impl<'w> Writer<'w> {
+    pub fn begin(to: &'w mut dyn Write, info: &BackupInfo, level: i32) -> Result<Writer<'w>> {
+        let mut writer = Writer { to, level, frames: 0, written: 0, pages: Vec::new(), log: Vec::new() };
+        writer.put(&info.encode())?;
+        Ok(writer)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.written += bytes.len() as u64;
+        self.to.write_all(bytes).map_err(|e| bad(format!("it cannot be written: {e}; the file is of no use")))
+    }
+
+    fn frame(&mut self, kind: Kind, body: &[u8]) -> Result<()> {
+        let stored =
+            zstd::bulk::compress(body, self.level).map_err(|e| bad(format!("it cannot be compressed: {e}")))?;
+        let mut head = [0; FRAME];
+        head[..4].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
+        head[4..8].copy_from_slice(&(kind as u32).to_le_bytes());
+        head[8..12].copy_from_slice(&(stored.len() as u32).to_le_bytes());
+        head[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
+        head[16..20].copy_from_slice(&self.frames.to_le_bytes());
+        head[24..28].copy_from_slice(&crc32c::crc32c(&stored).to_le_bytes());
+        let crc = crc32c::crc32c(&head[..28]);
+        head[28..].copy_from_slice(&crc.to_le_bytes());
+        self.put(&head)?;
+        self.put(&stored)?;
+        self.frames += 1;
+        Ok(())
+    }
+
+    /// Takes a page. Whether a frame was written.
+    pub fn page(&mut self, id: PageId, bytes: &[u8]) -> Result<bool> {
+        self.pages.extend_from_slice(&id.0.to_le_bytes());
+        self.pages.extend_from_slice(bytes);
+        let full = self.pages.len() >= FULL;
+        if full {
+            self.flush_pages()?;
+        }
+        Ok(full)
+    }
+
+    fn flush_pages(&mut self) -> Result<()> {
+        let pages = std::mem::take(&mut self.pages);
+        if !pages.is_empty() {
+            self.frame(Kind::Pages, &pages)?;
+        }
+        self.pages = pages;
+        self.pages.clear();
+        Ok(())
+    }
+
+    /// Takes a group of the log.
+    pub fn group(&mut self, start: Lsn, end: Lsn, body: &[u8]) -> Result<()> {
+        let parts = body.chunks(MOST / 2).chain((body.is_empty()).then_some(&[][..]));
+        for part in parts {
+            for n in [start, end, body.len() as u64, part.len() as u64] {
+                self.log.extend_from_slice(&n.to_le_bytes());
+            }
+            self.log.extend_from_slice(part);
+            if self.log.len() >= FULL {
+                self.flush_log()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages go first: one that comes after a frame of the log was copied when all of that frame was done, and needs none of it.
+    fn flush_log(&mut self) -> Result<()> {
+        self.flush_pages()?;
+        let log = std::mem::take(&mut self.log);
+        if !log.is_empty() {
+            self.frame(Kind::Log, &log)?;
+        }
+        self.log = log;
+        self.log.clear();
+        Ok(())
+    }
+
+    /// Everything was taken; the state is that of `end`.
+    pub fn finish(mut self, end: Lsn, pages: u64, groups: u64) -> Result<u64> {
+        self.flush_log()?;
+        let body: Vec<u8> = [end, pages, groups].iter().flat_map(|n| n.to_le_bytes()).collect();
+        self.frame(Kind::End, &body)?;
+        self.to.flush().map_err(|e| bad(format!("it cannot be written: {e}; the file is of no use")))?;
+        Ok(self.written)
+    }
+}
+
+/// Reads a backup.
+pub(super) struct Reader<'r> {
+    from: &'r mut dyn Read,
+    pub info: BackupInfo,
+    frames: u32,
+}
+
+/// A frame of a backup.
+pub(super) struct Frame {
+    pub kind: Kind,
+    pub body: Vec<u8>,
+}
+
+impl<'r> Reader<'r> {
+    pub fn begin(from: &'r mut dyn Read) -> Result<Reader<'r>> {
+        let info = BackupInfo::read(from)?;
+        Ok(Reader { from, info, frames: 0 })
+    }
+
+    pub fn next_frame(&mut self) -> Result<Frame> {
+        let number = self.frames;
+        let cut = |e: std::io::Error| {
+            bad(format!("frame {number} cannot be read ({e}): the file was cut short; use another copy"))
+        };
+        let damaged = |what: &str| bad(format!("frame {number} {what}; use another copy"));
+        let mut head = [0; FRAME];
+        self.from.read_exact(&mut head).map_err(cut)?;
+        if u32_at(&head, 28) != crc32c::crc32c(&head[..28]) || u32_at(&head, 0) != FRAME_MAGIC {
+            return Err(damaged("has a damaged header"));
+        }
+        if u32_at(&head, 16) != number {
+            return Err(damaged(&format!("is number {}", u32_at(&head, 16))));
+        }
+        let kind = match u32_at(&head, 4) {
+            1 => Kind::Pages,
+            2 => Kind::Log,
+            3 => Kind::End,
+            other => return Err(damaged(&format!("is of unknown kind {other}"))),
+        };
+        let (stored_len, len) = (u32_at(&head, 8) as usize, u32_at(&head, 12) as usize);
+        if len > MOST || stored_len > zstd::zstd_safe::compress_bound(MOST) {
+            return Err(damaged("says that it is longer than frames are"));
+        }
+        let mut stored = Vec::new();
+        Read::take(&mut *self.from, stored_len as u64).read_to_end(&mut stored).map_err(cut)?;
+        if stored.len() < stored_len || u32_at(&head, 24) != crc32c::crc32c(&stored) {
+            return Err(damaged("is damaged or cut short"));
+        }
+        let body = zstd::bulk::decompress(&stored, len).map_err(|e| damaged(&format!("does not unpack ({e})")))?;
+        if body.len() != len {
+            return Err(damaged("unpacks to another length"));
+        }
+        self.frames += 1;
+        Ok(Frame { kind, body })
+    }
+}
+
+/// A group, or a part of one, in a log frame.
+pub(super) struct Part<'f> {
+    pub start: Lsn,
+    pub end: Lsn,
+    /// Bytes of the whole body.
+    pub whole: u64,
+    pub bytes: &'f [u8],
+}
+
+/// The parts of a log frame.
+pub(super) fn parts(body: &[u8]) -> Result<Vec<Part<'_>>> {
+    let short = || bad("a log frame does not hold what it says; use another copy");
+    let (mut rest, mut parts) = (body, Vec::new());
+    while !rest.is_empty() {
+        if rest.len() < 32 {
+            return Err(short());
+        }
+        let (start, end, whole, len) = (u64_at(rest, 0), u64_at(rest, 8), u64_at(rest, 16), u64_at(rest, 24));
+        let bytes = rest[32..].get(..len as usize).ok_or_else(short)?;
+        parts.push(Part { start, end, whole, bytes });
+        rest = &rest[32 + len as usize..];
+    }
+    Ok(parts)
+}

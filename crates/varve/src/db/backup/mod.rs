@@ -1,0 +1,174 @@
+//! Backup of a database in use, whole or of what changed since another backup, and its restoration.
+//!
+//! Every page that the space map calls allocated is read through the pool, so that it is whole and as new as can be, while the log from
+//! the beginning of the backup on is held and copied behind it. A page bears the LSN of its last change, so redoing that log on the copied
+//! pages gives the state at the end of the log taken: one moment, though the pages were copied at many. Pages made meanwhile are in the
+//! log whole. An incremental backup leaves out the pages whose LSN lies before the beginning of its base.
+
+mod archive;
+mod restore;
+
+pub use archive::BackupInfo;
+pub use restore::{RestoreOptions, RestoreReport, restore, restore_on};
+
+use super::Db;
+use crate::core::Core;
+use crate::error::Result;
+use crate::wal::LogHold;
+use archive::{Writer, bad};
+use std::io::Write;
+use varve_volume::{Lsn, PageId, page};
+
+/// How a backup is made.
+pub struct BackupOptions<'a> {
+    /// Only what changed since this backup began; `None`: everything.
+    pub since: Option<BackupInfo>,
+    /// Level of zstd, 1 (fast) to 19 (small).
+    pub level: i32,
+    /// Called now and then with pages looked at, and pages in all.
+    pub progress: Option<&'a mut dyn FnMut(u64, u64)>,
+}
+
+impl Default for BackupOptions<'_> {
+    fn default() -> Self {
+        BackupOptions { since: None, level: 1, progress: None }
+    }
+}
+
+/// What a backup took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupReport {
+    /// What it is of.
+    pub info: BackupInfo,
+    /// Pages in it.
+    pub pages: u64,
+    /// Pages left out because its base has them.
+    pub unchanged: u64,
+    /// Groups of the log in it.
+    pub groups: u64,
+    /// The state that it restores: everything committed before this position of the log.
+    pub end: Lsn,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+impl Db {
+    /// Writes a backup to `to` while the database is in use. It restores the state of a moment between call and return: commits
+    /// acknowledged before the call are in it. Takes about 4 MB of memory beside the cache; never makes writers wait.
+    ///
+    /// ```
+    /// # fn main() -> varve::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("varve-backup-doc-{}", std::process::id()));
+    /// # let _ = std::fs::remove_dir_all(&dir);
+    /// use varve::{BackupOptions, Db, Options, RestoreOptions};
+    ///
+    /// let db = Db::open_or_create(dir.join("a"), Options::default())?;
+    /// db.keyspace_or_create("accounts")?.put(b"alice", b"10")?;
+    /// let mut file = Vec::new();
+    /// db.backup(&mut file, BackupOptions::default())?;
+    ///
+    /// varve::restore(dir.join("b"), &mut [&mut &file[..]], &RestoreOptions::default())?;
+    /// let copy = Db::open(dir.join("b"), Options::default())?;
+    /// assert_eq!(copy.keyspace("accounts")?.get(b"alice")?.as_deref(), Some(&b"10"[..]));
+    /// # let _ = std::fs::remove_dir_all(&dir);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Backup` when `since` is of another database, when another backup is being made, or when `to` fails; `Corrupt` for a damaged
+    /// page. What was written is of no use then.
+    pub fn backup(&self, to: &mut dyn Write, options: BackupOptions<'_>) -> Result<BackupReport> {
+        self.inner.live()?;
+        let core = &self.inner.core;
+        let header = core.log.header();
+        if options.since.as_ref().is_some_and(|base| base.database != header.uuid) {
+            return Err(bad("the base is of another database; give a backup of this one, or make a whole backup"));
+        }
+        let hold = core.log.hold().ok_or_else(|| bad("another backup is being made; wait for its end"))?;
+        let mut id = [0; 16];
+        varve_rt::rng().fill_bytes(&mut id);
+        let info = BackupInfo {
+            database: header.uuid,
+            id,
+            base: options.since.as_ref().map(|base| base.id),
+            page_size: core.page_size(),
+            start: hold.position(),
+            time: varve_rt::unix_time(),
+        };
+        let writer = Writer::begin(to, &info, options.level)?;
+        let copy = Copy { core, hold, writer, groups: 0, pages: 0, unchanged: 0 };
+        copy.all(info, options)
+    }
+}
+
+/// A backup under way.
+struct Copy<'a, 'w> {
+    core: &'a Core,
+    hold: LogHold,
+    writer: Writer<'w>,
+    groups: u64,
+    pages: u64,
+    unchanged: u64,
+}
+
+impl Copy<'_, '_> {
+    fn all(mut self, info: BackupInfo, mut options: BackupOptions<'_>) -> Result<BackupReport> {
+        let since = options.since.map_or(0, |base| base.start);
+        let ids = self.core.space.allocated()?;
+        for (done, &id) in ids.iter().enumerate() {
+            if self.page(id, since)? || done % 1024 == 0 {
+                self.log()?;
+                if let Some(progress) = &mut options.progress {
+                    progress(done as u64, ids.len() as u64);
+                }
+            }
+        }
+        // Every page copied is no newer than this; all that was acknowledged before is older.
+        let end = self.core.log.end_lsn();
+        self.core.log.wait_durable(end)?;
+        self.log()?;
+        let end = self.hold.position();
+        let bytes = self.writer.finish(end, self.pages, self.groups)?;
+        Ok(BackupReport { info, pages: self.pages, unchanged: self.unchanged, groups: self.groups, end, bytes })
+    }
+
+    /// Copies a page; whether a frame was written.
+    fn page(&mut self, id: PageId, since: Lsn) -> Result<bool> {
+        let page = match self.core.pool.read(id) {
+            Ok(page) => page,
+            // Freed meanwhile, and perhaps discarded.
+            Err(_) if !self.core.space.is_allocated(id)? => return Ok(false),
+            Err(e) => return Err(e),
+        };
+        if since > 0 && page::lsn(page.bytes()) <= since {
+            self.unchanged += 1;
+            return Ok(false);
+        }
+        self.pages += 1;
+        let bytes = page.bytes().to_vec();
+        drop(page);
+        self.writer.page(id, &bytes)
+    }
+
+    /// Copies the part of the log that is durable.
+    fn log(&mut self) -> Result<()> {
+        let (writer, groups) = (&mut self.writer, &mut self.groups);
+        self.hold.read(|group| {
+            *groups += 1;
+            writer.group(group.start, group.end, group.body)
+        })?;
+        Ok(())
+    }
+}
+
+/// Bytes of an identity, for people.
+fn show(id: &[u8; 16]) -> String {
+    id.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+impl BackupInfo {
+    /// The backup's identity in hexadecimal.
+    pub fn name(&self) -> String {
+        show(&self.id)
+    }
+}

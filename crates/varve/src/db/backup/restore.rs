@@ -1,0 +1,236 @@
+//! Restoring a database from a whole backup and the incremental ones that follow it.
+//!
+//! Pages go to their places, and the backup's log is redone on them, a window of groups at a time, in page order. A page that the log does
+//! not fit yet comes later in the backup, with the log's changes in it: what is left of such pages at the end is an error. The log of the
+//! new database begins behind the last LSN of the backup, so the restored pages are as if a checkpoint had made that log superfluous. Its
+//! superblocks are written last: a restoration that was cut short leaves no database.
+
+use super::super::devices::{self, Devices};
+use super::super::open;
+use super::super::options::{Layout, Options};
+use super::super::patch::{Outcome, Window};
+use super::archive::{BackupInfo, Kind, Reader, bad, parts, u64_at};
+use crate::error::{Error, Result};
+use crate::wal::{DbHeader, Log};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use varve_device::AlignedBuf;
+use varve_rt::HashMap;
+use varve_volume::{KeyspaceId, Lsn, PageId, PageIo, PageStore, PageUse, ReadWhy, Single, VolumeError, WriteWhy, page};
+
+/// How a database is restored.
+#[derive(Clone, Debug, Default)]
+pub struct RestoreOptions {
+    /// Where data and log go, and how much log there is at first. The page size is the backup's.
+    pub layout: Layout,
+}
+
+/// What was restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreReport {
+    /// Pages written from backups.
+    pub pages: u64,
+    /// Groups of the log redone.
+    pub groups: u64,
+    /// The state restored: everything committed before this position of the log.
+    pub end: Lsn,
+    /// Bytes of a page.
+    pub page_size: usize,
+}
+
+/// Bytes of log groups that are redone together.
+const WINDOW: usize = 16 << 20;
+/// Pages written together.
+const BATCH: usize = 64;
+
+/// Makes a database in `dir` from `backups`: a whole one, then those that go on from it, in the order they were made.
+///
+/// # Errors
+/// `Backup` when one is damaged, cut short, or not the one that follows; `AlreadyExists` when there is a database; errors of the device.
+/// No database is there then.
+pub fn restore(
+    dir: impl AsRef<Path>,
+    backups: &mut [&mut dyn Read],
+    options: &RestoreOptions,
+) -> Result<RestoreReport> {
+    let open = devices::create(dir.as_ref(), &options.layout, &Options::default())?;
+    let restored = restore_on(&open.devices, backups, options);
+    if restored.is_err() {
+        devices::remove(dir.as_ref());
+    }
+    drop(open.lock);
+    restored
+}
+
+/// [`restore`] to devices, which must hold nothing of use.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_on(devices: &Devices, backups: &mut [&mut dyn Read], options: &RestoreOptions) -> Result<RestoreReport> {
+    let mut last: Option<(BackupInfo, Restoration)> = None;
+    for (number, backup) in backups.iter_mut().enumerate() {
+        let mut reader = Reader::begin(*backup)?;
+        let info = reader.info.clone();
+        let mut work = match last.take() {
+            None if info.base.is_some() => {
+                return Err(bad("the first one is incremental; begin with the whole backup that it goes on from"));
+            }
+            None => Restoration::begin(devices, info.page_size)?,
+            Some((before, work)) if info.base == Some(before.id) && info.database == before.database => work,
+            Some(_) => {
+                return Err(bad(format!(
+                    "number {} does not go on from the one before it; give them in the order they were made",
+                    number + 1
+                )));
+            }
+        };
+        work.take(&mut reader)?;
+        last = Some((info, work));
+    }
+    let (info, work) = last.ok_or_else(|| bad("none was given"))?;
+    work.finish(devices, &info, options)
+}
+
+struct Restoration {
+    store: Arc<Single>,
+    page_size: usize,
+    pages: u64,
+    groups: u64,
+    end: Lsn,
+    /// Pages that the log did not fit, and that have not come since.
+    unfit: HashMap<PageId, String>,
+}
+
+impl Restoration {
+    fn begin(devices: &Devices, page_size: usize) -> Result<Restoration> {
+        let store = Single::new(devices.data.clone(), page_size)?;
+        Ok(Restoration { store, page_size, pages: 0, groups: 0, end: 0, unfit: HashMap::default() })
+    }
+
+    /// Takes one backup whole.
+    fn take(&mut self, reader: &mut Reader<'_>) -> Result<()> {
+        let damaged = |what: &str| bad(format!("{what}; use another copy"));
+        let (mut window, mut body) = (Window::default(), Vec::new());
+        let (pages, groups) = (self.pages, self.groups);
+        let end = loop {
+            let frame = reader.next_frame()?;
+            match frame.kind {
+                Kind::Pages => self.write_frame(&frame.body)?,
+                Kind::Log => self.take_log(&frame.body, &mut body, &mut window)?,
+                Kind::End if frame.body.len() == 24 => break frame.body,
+                Kind::End => return Err(damaged("its end is damaged")),
+            }
+        };
+        self.redo(&mut window)?;
+        self.end = u64_at(&end, 0);
+        if (self.pages - pages, self.groups - groups) != (u64_at(&end, 8), u64_at(&end, 16)) || !body.is_empty() {
+            return Err(damaged("it has not as many pages and groups as it should"));
+        }
+        match self.unfit.iter().min_by_key(|page| page.0.0) {
+            None => Ok(()),
+            Some((id, why)) => {
+                Err(damaged(&format!("its log does not fit {} pages, the first is {id}: {why}", self.unfit.len())))
+            }
+        }
+    }
+
+    fn take_log(&mut self, frame: &[u8], body: &mut Vec<u8>, window: &mut Window) -> Result<()> {
+        for part in parts(frame)? {
+            body.extend_from_slice(part.bytes);
+            if (body.len() as u64) < part.whole {
+                continue;
+            }
+            window.push(part.start, part.end, std::mem::take(body));
+            self.groups += 1;
+            if window.bytes() >= WINDOW {
+                self.redo(window)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_frame(&mut self, body: &[u8]) -> Result<()> {
+        let one = 8 + self.page_size;
+        if !body.len().is_multiple_of(one) {
+            return Err(bad("a frame of pages has a part of a page; use another copy"));
+        }
+        let pages: Vec<(PageId, &[u8])> = body.chunks(one).map(|p| (PageId(u64_at(p, 0)), &p[8..])).collect();
+        self.pages += pages.len() as u64;
+        pages.iter().for_each(|(id, _)| drop(self.unfit.remove(id)));
+        pages.chunks(BATCH).try_for_each(|batch| self.write(batch))
+    }
+
+    fn write(&self, pages: &[(PageId, &[u8])]) -> Result<()> {
+        let Some(most) = pages.iter().map(|p| p.0.0).max() else { return Ok(()) };
+        if most >= self.store.pages() {
+            // More at a time than is needed: growing makes the device's length durable.
+            self.store.grow(most.saturating_add(1).max(self.store.pages() + self.store.pages() / 8))?;
+        }
+        let mut bytes = AlignedBuf::new(pages.len() * self.page_size);
+        for ((id, from), to) in pages.iter().zip(bytes.chunks_mut(self.page_size)) {
+            to.copy_from_slice(from);
+            page::seal(to, *id);
+        }
+        let batch = pages.iter().zip(bytes.chunks(self.page_size)).map(|((id, _), at)| {
+            // SAFETY: a sealed page in `bytes`, which outlives the ticket and does not change.
+            unsafe { PageIo::write(*id, KeyspaceId(0), WriteWhy::Checkpoint, PageUse::default(), at.as_ptr(), None) }
+        });
+        Ok(self.store.submit(batch.collect()).wait_all()?)
+    }
+
+    fn redo(&mut self, window: &mut Window) -> Result<()> {
+        let mut changed: Vec<(PageId, Vec<u8>)> = Vec::new();
+        let store = self.store.clone();
+        window.apply(
+            self.page_size,
+            |id| read_page(&*store, id),
+            |id, outcome| {
+                match outcome {
+                    Outcome::Unchanged => {}
+                    Outcome::Changed(bytes) => {
+                        self.unfit.remove(&id);
+                        changed.push((id, bytes));
+                    }
+                    Outcome::Lost(why) => drop(self.unfit.insert(id, why)),
+                }
+                if changed.len() == BATCH { self.write_all(&mut changed) } else { Ok(()) }
+            },
+        )?;
+        self.write_all(&mut changed)
+    }
+
+    fn write_all(&self, changed: &mut Vec<(PageId, Vec<u8>)>) -> Result<()> {
+        let pages: Vec<(PageId, &[u8])> = changed.iter().map(|(id, bytes)| (*id, bytes.as_slice())).collect();
+        self.write(&pages)?;
+        changed.clear();
+        Ok(())
+    }
+
+    fn finish(self, devices: &Devices, info: &BackupInfo, options: &RestoreOptions) -> Result<RestoreReport> {
+        self.store.sync()?;
+        let header = DbHeader {
+            // Another identity than the original's: both may live on.
+            uuid: open::uuid(),
+            page_size: info.page_size as u32,
+            created: varve_rt::unix_time(),
+            options: Vec::new(),
+        };
+        let log =
+            Log::create_at(devices.log.clone(), open::restored_log_config(options.layout.log_bytes), header, self.end)?;
+        log.close_clean()?;
+        Ok(RestoreReport { pages: self.pages, groups: self.groups, end: self.end, page_size: self.page_size })
+    }
+}
+
+/// A page of a store, as long as it is whole; `None` when it was never written, is damaged, or lies past the end.
+pub(in crate::db) fn read_page(store: &dyn PageStore, id: PageId) -> Result<Option<Vec<u8>>> {
+    let mut bytes = AlignedBuf::new(store.page_size());
+    // SAFETY: one page of memory, used by nobody else until the ticket was waited for.
+    let io = unsafe { PageIo::read(id, ReadWhy::Demand, bytes.as_mut_ptr()) };
+    match store.submit(vec![io]).wait_all() {
+        Ok(()) => Ok(Some(bytes.to_vec())),
+        Err(VolumeError::Damaged { .. } | VolumeError::OutOfRange { .. }) => Ok(None),
+        Err(e) => Err(Error::from(e)),
+    }
+}
