@@ -33,7 +33,7 @@ pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
     BackupInfo, BackupOptions, BackupReport, BulkLoad, CheckReport, Db, Devices, Durability, Figure, Keyspace,
     KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, Options, PoolOptions, RestoreOptions, RestoreReport,
-    Stats, Unreadable, exists, restore, restore_on,
+    SalvageReport, SalvagedRow, Stats, Unreadable, exists, restore, restore_on, salvage, salvage_on,
 };
 pub use error::{Damage, Error, Result};
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, Scan, Snapshot, Transaction, TxOptions, TxnStats};

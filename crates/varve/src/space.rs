@@ -144,8 +144,7 @@ impl State {
 impl Space {
     /// Reads the space map. A store without one (`is_empty`) is to be bootstrapped. The log was replayed into the pool before.
     pub(crate) fn open(pool: Arc<Pool>, store: Arc<dyn PageStore>, _read_only: bool) -> Result<Space> {
-        let usable = store.usable_bytes(SPACE_KEYSPACE).min(store.page_size() - HEADER);
-        let span = 8 * ((usable - (BITMAP - HEADER)) & !7) as u64;
+        let span = span(&*store);
         let state =
             State { taken: Vec::new(), maps: 0, pages: 0, free: 0, hint: 0, pinned: Vec::new(), untrimmed: Vec::new() };
         let space =
@@ -478,6 +477,12 @@ impl SpaceWalk {
     pub(crate) fn broken(&mut self) {
         self.broken = true;
     }
+}
+
+/// Pages that a map page of this store covers.
+pub(crate) fn span(store: &dyn PageStore) -> u64 {
+    let usable = store.usable_bytes(SPACE_KEYSPACE).min(store.page_size() - HEADER);
+    8 * ((usable - (BITMAP - HEADER)) & !7) as u64
 }
 
 /// Whether a map page says that the `n`-th page that it covers is allocated.

@@ -59,9 +59,14 @@ impl OverflowRef {
     }
 }
 
+/// Bytes of a value in one page of which `usable` bytes may be used after the header.
+pub(crate) fn room(usable: usize) -> usize {
+    usable + HEADER - DATA
+}
+
 /// Bytes of a value in one page.
 fn capacity(core: &Core, keyspace: KeyspaceId) -> usize {
-    super::usable(core, keyspace) + HEADER - DATA
+    room(super::usable(core, keyspace))
 }
 
 /// Pages that a value of `len` bytes takes.
@@ -117,17 +122,27 @@ fn open<'c>(core: &'c Core, keyspace: KeyspaceId, r: &OverflowRef, id: PageId, n
         return Err(corrupt(r.head, keyspace, Damage("overflow chain leads to a page that does not exist")));
     }
     let page = core.pool.read(id)?;
-    let b = page.bytes();
-    let expected = (r.len - (number * capacity(core, keyspace)) as u64).min(capacity(core, keyspace) as u64);
-    let right = page::kind(b) == KIND_OVERFLOW
-        && page::keyspace(b) == keyspace
-        && u64_at(b, ID) == r.id
-        && u64_at(b, NUMBER) == number as u64 | expected << 32;
-    if right {
+    if part(page.bytes(), keyspace, r, number, capacity(core, keyspace)).is_some() {
         Ok(page)
     } else {
         Err(corrupt(id, keyspace, Damage("not the page of the overflow value that belongs here")))
     }
+}
+
+/// The bytes of a value in page `number` of its chain, and the page after it; `None` when the page is not that.
+pub(crate) fn part<'b>(
+    b: &'b [u8],
+    keyspace: KeyspaceId,
+    r: &OverflowRef,
+    number: usize,
+    room: usize,
+) -> Option<(&'b [u8], PageId)> {
+    let expected = (r.len - (number * room) as u64).min(room as u64);
+    let right = page::kind(b) == KIND_OVERFLOW
+        && page::keyspace(b) == keyspace
+        && u64_at(b, ID) == r.id
+        && u64_at(b, NUMBER) == number as u64 | expected << 32;
+    right.then(|| (&b[DATA..DATA + expected as usize], PageId(u64_at(b, NEXT))))
 }
 
 /// The pages after one of a chain that it names, cut to those the value has.

@@ -11,6 +11,7 @@ mod open;
 mod options;
 mod patch;
 mod pool_options;
+mod salvage;
 mod stats;
 mod tier;
 
@@ -22,6 +23,7 @@ pub use devices::{Devices, exists};
 pub use keyspaces::{Keyspace, KeyspaceInfo};
 pub use options::{Durability, Layout, MIN_CACHE_BYTES, Options};
 pub use pool_options::PoolOptions;
+pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
 pub use stats::{Figure, Stats};
 
 use crate::core::Core;

@@ -1,0 +1,398 @@
+//! Salvage: every row that intact pages hold, of a database that need not be able to open. Writes nothing.
+//!
+//! Pages are read one after another, not through their trees, so a damaged inner node costs nothing and a damaged leaf its own rows. The
+//! log is redone on the pages in memory, as far as it can be read: what a recovery would have brought back is in. The space map tells leaves
+//! from what pages held before they were freed; the catalog gives the names. Memory: the pages that the log changes.
+
+use super::backup::read_page;
+use super::catalog::{CATALOG, CATALOG_ROOT, Entry};
+use super::devices::{self, Devices};
+use super::options::Options;
+use super::patch::{Outcome, Window};
+use super::{open, tier};
+use crate::btree::leaf::{KIND_LEAF, LeafView};
+use crate::btree::node::{self, Node};
+use crate::btree::{OverflowRef, ValueRef, overflow};
+use crate::error::{Error, Result};
+use crate::space::{self, KIND_SPACE};
+use crate::wal::{Log, Step};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use varve_device::AlignedBuf;
+use varve_rt::HashMap;
+use varve_volume::page::{self, HEADER};
+use varve_volume::{KeyspaceId, PageDamage, PageId, PageIo, PageStore, ReadWhy, Single, VolumeError};
+
+/// A row found.
+#[derive(Debug)]
+pub struct SalvagedRow<'a> {
+    /// Name of its keyspace; `keyspace-N` when the catalog's entry is lost.
+    pub keyspace: &'a str,
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+}
+
+/// What was found, and what was not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SalvageReport {
+    /// Bytes of a page.
+    pub page_size: usize,
+    /// Pages looked at.
+    pub pages: u64,
+    /// Rows found, by keyspace.
+    pub rows: BTreeMap<String, u64>,
+    /// Pages in use whose bytes are not what was written, and why. What they held is lost.
+    pub damaged: Vec<(PageId, String)>,
+    /// Pages that the log goes on from in a version they are not in: their rows may be old ones.
+    pub stale: Vec<(PageId, String)>,
+    /// Keyspace and key of rows whose long value is not whole.
+    pub without_value: Vec<(String, Vec<u8>)>,
+    /// What else was wrong, and what it means.
+    pub notes: Vec<String>,
+}
+
+impl SalvageReport {
+    /// Whether nothing was missing or wrong.
+    pub fn is_whole(&self) -> bool {
+        self.damaged.is_empty() && self.stale.is_empty() && self.without_value.is_empty() && self.notes.is_empty()
+    }
+}
+
+/// Pages read together.
+const BATCH: u64 = 64;
+/// Bytes of log groups redone together.
+const WINDOW: usize = 16 << 20;
+
+/// Gives every row of a damaged database's intact pages to `each`, in no order. The database must not be open.
+///
+/// # Errors
+/// `NoDatabase`, `InUse`; what `each` returns; device errors other than of single pages.
+pub fn salvage(dir: impl AsRef<Path>, each: &mut dyn FnMut(SalvagedRow<'_>) -> Result<()>) -> Result<SalvageReport> {
+    let open = devices::open(dir.as_ref(), &Options { read_only: true, ..Options::default() })?;
+    salvage_on(&open.devices, each)
+}
+
+/// [`salvage`] of devices.
+///
+/// # Errors
+/// As [`salvage`].
+pub fn salvage_on(devices: &Devices, each: &mut dyn FnMut(SalvagedRow<'_>) -> Result<()>) -> Result<SalvageReport> {
+    let mut report = SalvageReport::default();
+    let view = View::open(devices, &mut report)?;
+    report.page_size = view.store.page_size();
+    let map = view.space_map(&mut report)?;
+    let names = view.names(&map, &mut report)?;
+    let mut rows = Rows { view: &view, names, report: &mut report, each };
+    view.scan(&map, &mut |id, found| match found {
+        Ok(bytes) => rows.page(id, bytes),
+        Err(why) => {
+            rows.report.damaged.push((id, why));
+            Ok(())
+        }
+    })?;
+    report.pages = view.store.pages();
+    Ok(report)
+}
+
+/// The pages as they are on the devices, and those that the log changes.
+struct View {
+    store: Arc<dyn PageStore>,
+    /// Pages as the log leaves them.
+    redone: HashMap<PageId, Vec<u8>>,
+}
+
+/// Which pages are in use; a page that nobody can tell of is.
+struct SpaceMap {
+    span: u64,
+    /// Map pages by number, where they are whole.
+    maps: Vec<Option<Vec<u8>>>,
+}
+
+impl SpaceMap {
+    fn in_use(&self, id: PageId) -> bool {
+        match self.maps.get((id.0 / self.span) as usize) {
+            Some(Some(map)) => space::is_set(map, id.0 % self.span),
+            _ => true,
+        }
+    }
+}
+
+impl View {
+    fn open(devices: &Devices, report: &mut SalvageReport) -> Result<View> {
+        let options = Options { read_only: true, ..Options::default() };
+        // Opened as if for writing, because a database that crashed cannot be opened otherwise; nothing is written before it is resumed.
+        let (log, state) = match Log::open(devices.log.clone(), open::restored_log_config(64 << 20), false) {
+            Ok(opened) => opened,
+            Err(e) => {
+                report.notes.push(format!("the log cannot be used, what only it held is lost: {e}"));
+                let store = Single::new(devices.data.clone(), guess_page_size(devices)?)?;
+                return Ok(View { store, redone: HashMap::default() });
+            }
+        };
+        let page_size = state.header.page_size as usize;
+        let mark = tier::Mark::decode(&state.header.options);
+        let store: Arc<dyn PageStore> = match tier::open(devices, &log, mark, page_size, state.header.uuid, &options) {
+            Ok(stack) => stack.store,
+            Err(e) => {
+                report
+                    .notes
+                    .push(format!("the fast device cannot be used, pages that were newer there are old ones: {e}"));
+                Single::new(devices.data.clone(), page_size)?
+            }
+        };
+        let mut view = View { store, redone: HashMap::default() };
+        if !state.clean {
+            view.redo(&log, state.redo, report)?;
+        }
+        Ok(view)
+    }
+
+    fn redo(&mut self, log: &Log, from: varve_volume::Lsn, report: &mut SalvageReport) -> Result<()> {
+        let (mut reader, mut window) = (log.scan(from), Window::default());
+        let mut stale: BTreeMap<PageId, String> = BTreeMap::new();
+        loop {
+            let ended = match reader.next_group() {
+                Ok(Step::Group(group)) => {
+                    window.push(group.start, group.end, group.body.to_vec());
+                    false
+                }
+                Ok(Step::End(_)) => true,
+                Err(Error::Corrupt(damage)) => {
+                    report.notes.push(format!("the log is damaged, what lies behind is lost: {damage}"));
+                    true
+                }
+                Err(e) => return Err(e),
+            };
+            if ended || window.bytes() >= WINDOW {
+                let (store, redone) = (self.store.clone(), &self.redone);
+                let mut changed = Vec::new();
+                window.apply(
+                    store.page_size(),
+                    |id| redone.get(&id).map_or_else(|| read_page(&*store, id), |page| Ok(Some(page.clone()))),
+                    |id, outcome| {
+                        match outcome {
+                            Outcome::Unchanged => {}
+                            Outcome::Changed(bytes) => {
+                                stale.remove(&id);
+                                changed.push((id, bytes));
+                            }
+                            Outcome::Lost(why) => drop(stale.insert(id, why)),
+                        }
+                        Ok(())
+                    },
+                )?;
+                self.redone.extend(changed);
+            }
+            if ended {
+                report.stale.extend(stale);
+                return Ok(());
+            }
+        }
+    }
+
+    /// A page, if it is whole.
+    fn page(&self, id: PageId) -> Result<Option<Vec<u8>>> {
+        match self.redone.get(&id) {
+            Some(bytes) => Ok(Some(bytes.clone())),
+            None => read_page(&*self.store, id),
+        }
+    }
+
+    fn space_map(&self, report: &mut SalvageReport) -> Result<SpaceMap> {
+        let span = space::span(&*self.store);
+        let mut map = SpaceMap { span, maps: Vec::new() };
+        for first in (0..self.store.pages()).step_by(span as usize) {
+            let page = self.page(PageId(first))?.filter(|b| page::kind(b) == KIND_SPACE);
+            if page.is_none() {
+                report.notes.push(format!(
+                    "space-map page {first} is lost: of the {span} pages after it, rows deleted long ago may come back"
+                ));
+            }
+            map.maps.push(page);
+        }
+        Ok(map)
+    }
+
+    /// The catalog: through its tree, else from whichever of its leaves is whole.
+    fn names(&self, map: &SpaceMap, report: &mut SalvageReport) -> Result<Names> {
+        let mut names = Names { known: BTreeMap::new(), complete: true };
+        let mut todo = vec![CATALOG_ROOT];
+        let mut pages = 0;
+        while let Some(id) = todo.pop() {
+            pages += 1;
+            let bytes = self.page(id)?;
+            let node = bytes.as_deref().filter(|b| page::keyspace(b) == CATALOG).and_then(|b| Node::parse(b).ok());
+            names.complete &= match node {
+                Some(node) if pages <= self.store.pages() => names.node(&node, &mut todo),
+                _ => false,
+            };
+        }
+        if !names.complete {
+            self.scan(map, &mut |_, found| {
+                if let Ok(bytes) = found
+                    && page::kind(bytes) == KIND_LEAF
+                    && page::keyspace(bytes) == CATALOG
+                    && let Ok(node) = Node::parse(bytes)
+                {
+                    names.node(&node, &mut Vec::new());
+                }
+                Ok(())
+            })?;
+            report.notes.push(
+                "the catalog is damaged: keyspaces without a name are called keyspace-N, dropped ones may come back"
+                    .into(),
+            );
+        }
+        Ok(names)
+    }
+
+    /// Every page in use, or why it is damaged.
+    fn scan(
+        &self,
+        map: &SpaceMap,
+        each: &mut dyn FnMut(PageId, std::result::Result<&[u8], String>) -> Result<()>,
+    ) -> Result<()> {
+        let size = self.store.page_size();
+        let mut bytes = AlignedBuf::new(BATCH as usize * size);
+        for first in (0..self.store.pages()).step_by(BATCH as usize) {
+            let n = BATCH.min(self.store.pages() - first) as usize;
+            let ios = (0..n).map(|i| {
+                // SAFETY: a page of `bytes` for each, used by nobody else until its request was waited for below.
+                unsafe { PageIo::read(PageId(first + i as u64), ReadWhy::Prefetch, bytes[i * size..].as_mut_ptr()) }
+            });
+            let mut ticket = self.store.submit(ios.collect());
+            let read: Vec<_> = (0..n).map(|i| ticket.wait(i)).collect();
+            for (i, read) in read.into_iter().enumerate() {
+                let id = PageId(first + i as u64);
+                if !map.in_use(id) {
+                    continue;
+                }
+                match (self.redone.get(&id), read) {
+                    (Some(bytes), _) => each(id, Ok(bytes))?,
+                    (None, Ok(_)) => each(id, Ok(&bytes[i * size..(i + 1) * size]))?,
+                    // Nothing is lost with a page of which nobody knows that it was ever in use.
+                    (None, Err(VolumeError::Damaged { damage: PageDamage::Unwritten, .. }))
+                        if map.maps[(id.0 / map.span) as usize].is_none() => {}
+                    (None, Err(e)) => each(id, Err(e.to_string()))?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A long value, if all of it is whole.
+    fn value(&self, keyspace: KeyspaceId, r: &OverflowRef) -> Result<Option<Vec<u8>>> {
+        let room = overflow::room(self.store.usable_bytes(keyspace).min(self.store.page_size() - HEADER));
+        if r.len > self.store.pages().saturating_mul(room as u64) {
+            return Ok(None);
+        }
+        let (mut value, mut next, mut number) = (Vec::new(), r.head, 0);
+        while (value.len() as u64) < r.len {
+            let Some(bytes) = self.page(next)? else { return Ok(None) };
+            let Some((part, after)) = overflow::part(&bytes, keyspace, r, number, room) else { return Ok(None) };
+            value.extend_from_slice(part);
+            (next, number) = (after, number + 1);
+        }
+        Ok(Some(value))
+    }
+}
+
+struct Names {
+    known: BTreeMap<KeyspaceId, Entry>,
+    complete: bool,
+}
+
+impl Names {
+    /// Takes up a node of the catalog; whether all of it could be read.
+    fn node(&mut self, node: &Node<'_>, children: &mut Vec<PageId>) -> bool {
+        if node.level() > 0 {
+            return (0..=node.count()).all(|i| node.child(i).map(|id| children.push(PageId(id))).is_ok());
+        }
+        let leaf = LeafView::new(*node, PageId(0));
+        (0..node.count()).all(|i| {
+            let (Ok(key), Ok(ValueRef::Inline(value))) = (node.key(i), leaf.value(i)) else { return false };
+            Entry::decode(&key, value).map(|entry| self.known.insert(entry.id, entry)).is_ok()
+        })
+    }
+
+    /// What a keyspace's rows are exported under; `None`: they are not wanted.
+    fn of(&self, id: KeyspaceId) -> Option<String> {
+        match self.known.get(&id) {
+            Some(entry) => (!entry.dropping).then(|| entry.name.clone()),
+            None => (!self.complete).then(|| format!("keyspace-{}", id.0)),
+        }
+    }
+}
+
+struct Rows<'a> {
+    view: &'a View,
+    names: Names,
+    report: &'a mut SalvageReport,
+    each: &'a mut dyn FnMut(SalvagedRow<'_>) -> Result<()>,
+}
+
+impl Rows<'_> {
+    fn page(&mut self, id: PageId, bytes: &[u8]) -> Result<()> {
+        let keyspace = page::keyspace(bytes);
+        if page::kind(bytes) != KIND_LEAF || keyspace == CATALOG {
+            return Ok(());
+        }
+        let Some(name) = self.names.of(keyspace) else { return Ok(()) };
+        let damaged = |d: node::Damage| (id, d.0.to_string());
+        let node = match Node::parse(bytes).and_then(|node| node.validate().map(|()| node)) {
+            Ok(node) => node,
+            Err(d) => {
+                self.report.damaged.push(damaged(d));
+                return Ok(());
+            }
+        };
+        let leaf = LeafView::new(node, id);
+        for i in 0..node.count() {
+            match (node.key(i), leaf.value(i)) {
+                (Ok(key), Ok(value)) => self.row(&name, keyspace, &key, value)?,
+                (Err(d), _) | (_, Err(d)) => self.report.damaged.push(damaged(d)),
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, name: &str, keyspace: KeyspaceId, key: &[u8], value: ValueRef<'_>) -> Result<()> {
+        let long;
+        let value = match value {
+            ValueRef::Inline(value) => value,
+            ValueRef::Overflow(r) => match self.view.value(keyspace, &r)? {
+                Some(value) => {
+                    long = value;
+                    &long
+                }
+                None => {
+                    self.report.without_value.push((name.to_string(), key.to_vec()));
+                    return Ok(());
+                }
+            },
+        };
+        *self.report.rows.entry(name.to_string()).or_default() += 1;
+        (self.each)(SalvagedRow { keyspace: name, key, value })
+    }
+}
+
+/// The page size with which the first pages are whole.
+fn guess_page_size(devices: &Devices) -> Result<usize> {
+    let sizes = [4096, 8192, 16384, 32768];
+    let whole = |size: usize| -> Result<usize> {
+        let store = Single::new(devices.data.clone(), size)?;
+        let mut whole = 0;
+        for id in 0..store.pages().min(256) {
+            whole += usize::from(read_page(&*store, PageId(id))?.is_some());
+        }
+        Ok(whole)
+    };
+    let found = sizes.into_iter().map(|size| Ok((whole(size)?, size))).collect::<Result<Vec<_>>>()?;
+    match found.into_iter().max_by_key(|(whole, size)| (*whole, std::cmp::Reverse(*size))) {
+        Some((whole, size)) if whole > 0 => Ok(size),
+        _ => Err(Error::NoDatabase("this device: neither its log nor its first pages can be read".into())),
+    }
+}
