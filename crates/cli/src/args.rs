@@ -2,6 +2,7 @@
 
 pub mod lab;
 pub mod replay;
+pub mod rescue;
 pub mod trace;
 
 use crate::pool_args::PoolArgs;
@@ -47,6 +48,12 @@ pub enum Command {
     Dump(Dump),
     /// Read the whole database and report any damage.
     Check(Place),
+    /// Write a backup of a database to a file, whole or of what changed since another.
+    Backup(rescue::Backup),
+    /// Make a database from a backup.
+    Restore(rescue::Restore),
+    /// Get the rows out of a damaged database that `check` or opening refuses.
+    Salvage(rescue::Salvage),
     /// Show counters, sizes and memory of a database (opens it).
     Stat(Place),
     /// Run a workload and print its figures.
@@ -61,6 +68,16 @@ pub enum Command {
     Lab(lab::Lab),
     /// Record, show and convert traces.
     Trace(trace::Trace),
+    /// Print a completion script for a shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages, one per command.
+    Man {
+        /// Directory to write them to.
+        dir: PathBuf,
+    },
     /// The torture's child process.
     #[command(hide = true)]
     TortureChild,

@@ -7,11 +7,13 @@ mod crash;
 mod data;
 mod lab;
 mod load;
+mod manual;
 mod output;
 mod pool_args;
 mod probe;
 mod probe_cpu;
 mod replay;
+mod rescue;
 mod text;
 mod traces;
 
@@ -44,6 +46,11 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Load(a) => load::run(out, a),
         Command::Dump(a) => data::dump(out, a),
         Command::Check(a) => admin::check(out, a),
+        Command::Backup(a) => rescue::backup(out, a),
+        Command::Restore(a) => rescue::restore(out, a),
+        Command::Salvage(a) => rescue::salvage(out, a),
+        Command::Completions { shell } => manual::completions(*shell),
+        Command::Man { dir } => manual::pages(out, dir),
         Command::Stat(a) => admin::stat(out, a),
         Command::Bench(a) => bench::run(out, a),
         Command::Probe(a) => probe::probe(out, a),

@@ -61,6 +61,7 @@ const UNSAFE: &[&str] = &[
     "crates/volume/src/tier/requests.rs",
     "crates/varve/src/btree/fetch.rs",
     "crates/varve/src/buffer/",
+    "crates/varve/src/db/offline.rs",
     "crates/varve/src/wal/",
 ];
 

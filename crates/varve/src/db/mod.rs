@@ -7,6 +7,7 @@ mod check;
 mod devices;
 mod keyspaces;
 mod memory;
+mod offline;
 mod open;
 mod options;
 mod patch;

@@ -4,9 +4,9 @@
 //! log is redone on the pages in memory, as far as it can be read: what a recovery would have brought back is in. The space map tells leaves
 //! from what pages held before they were freed; the catalog gives the names. Memory: the pages that the log changes.
 
-use super::backup::read_page;
 use super::catalog::{CATALOG, CATALOG_ROOT, Entry};
 use super::devices::{self, Devices};
+use super::offline::{read_page, read_run};
 use super::options::Options;
 use super::patch::{Outcome, Window};
 use super::{open, tier};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use varve_device::AlignedBuf;
 use varve_rt::HashMap;
 use varve_volume::page::{self, HEADER};
-use varve_volume::{KeyspaceId, PageDamage, PageId, PageIo, PageStore, ReadWhy, Single, VolumeError};
+use varve_volume::{KeyspaceId, PageDamage, PageId, PageStore, Single, VolumeError};
 
 /// A row found.
 #[derive(Debug)]
@@ -60,6 +60,9 @@ impl SalvageReport {
         self.damaged.is_empty() && self.stale.is_empty() && self.without_value.is_empty() && self.notes.is_empty()
     }
 }
+
+/// Gets a page in use, or why it is damaged.
+type EachPage<'a> = dyn FnMut(PageId, std::result::Result<&[u8], String>) -> Result<()> + 'a;
 
 /// Pages read together.
 const BATCH: u64 = 64;
@@ -123,8 +126,7 @@ impl SpaceMap {
 impl View {
     fn open(devices: &Devices, report: &mut SalvageReport) -> Result<View> {
         let options = Options { read_only: true, ..Options::default() };
-        // Opened as if for writing, because a database that crashed cannot be opened otherwise; nothing is written before it is resumed.
-        let (log, state) = match Log::open(devices.log.clone(), open::restored_log_config(64 << 20), false) {
+        let (log, state) = match Log::look(devices.log.clone(), open::restored_log_config(64 << 20), true) {
             Ok(opened) => opened,
             Err(e) => {
                 report.notes.push(format!("the log cannot be used, what only it held is lost: {e}"));
@@ -250,21 +252,12 @@ impl View {
     }
 
     /// Every page in use, or why it is damaged.
-    fn scan(
-        &self,
-        map: &SpaceMap,
-        each: &mut dyn FnMut(PageId, std::result::Result<&[u8], String>) -> Result<()>,
-    ) -> Result<()> {
+    fn scan(&self, map: &SpaceMap, each: &mut EachPage<'_>) -> Result<()> {
         let size = self.store.page_size();
         let mut bytes = AlignedBuf::new(BATCH as usize * size);
         for first in (0..self.store.pages()).step_by(BATCH as usize) {
             let n = BATCH.min(self.store.pages() - first) as usize;
-            let ios = (0..n).map(|i| {
-                // SAFETY: a page of `bytes` for each, used by nobody else until its request was waited for below.
-                unsafe { PageIo::read(PageId(first + i as u64), ReadWhy::Prefetch, bytes[i * size..].as_mut_ptr()) }
-            });
-            let mut ticket = self.store.submit(ios.collect());
-            let read: Vec<_> = (0..n).map(|i| ticket.wait(i)).collect();
+            let read = read_run(&*self.store, PageId(first), &mut bytes[..n * size]);
             for (i, read) in read.into_iter().enumerate() {
                 let id = PageId(first + i as u64);
                 if !map.in_use(id) {

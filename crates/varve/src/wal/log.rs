@@ -94,23 +94,29 @@ impl Log {
     /// Opens an existing log. Nothing can be appended before recovery has called [`Log::resume_at`]. Read-only opening writes
     /// nothing and is refused when the database was not closed cleanly.
     pub fn open(dev: Arc<dyn Device>, cfg: LogConfig, read_only: bool) -> Result<(Arc<Log>, LogState)> {
-        cfg.check()?;
-        let loaded = superblock::load(&*dev)?;
-        let sb = &loaded.sb;
-        if read_only && !sb.clean {
+        let (log, state) = Log::look(dev, cfg, read_only)?;
+        if read_only && !state.clean {
             return Err(Error::ReadOnly(
                 "the database was not closed cleanly; open it for writing once, so that it recovers, then read-only"
                     .into(),
             ));
         }
+        if !read_only {
+            // What an earlier process wrote but did not see completed is relied on from here: make it durable first.
+            varve_device::flush(&*log.dev)?;
+        }
+        Ok((log, state))
+    }
+
+    /// Opens an existing log whatever its state, writing nothing: to read the groups of a database that is not recovered.
+    pub(crate) fn look(dev: Arc<dyn Device>, cfg: LogConfig, read_only: bool) -> Result<(Arc<Log>, LogState)> {
+        cfg.check()?;
+        let loaded = superblock::load(&*dev)?;
+        let sb = &loaded.sb;
         if dev.len() < sb.ring.device_len() {
             let what =
                 format!("the log is {} bytes long, {} expected: it was truncated", dev.len(), sb.ring.device_len());
             return Err(Error::corrupt_log(sb.redo, what));
-        }
-        if !read_only {
-            // What an earlier process wrote but did not see completed is relied on from here: make it durable first.
-            varve_device::flush(&*dev)?;
         }
         let state = LogState {
             header: sb.header.clone(),

@@ -9,7 +9,6 @@ mod archive;
 mod restore;
 
 pub use archive::BackupInfo;
-pub(super) use restore::read_page;
 pub use restore::{RestoreOptions, RestoreReport, restore, restore_on};
 
 use super::Db;

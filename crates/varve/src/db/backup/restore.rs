@@ -6,18 +6,18 @@
 //! superblocks are written last: a restoration that was cut short leaves no database.
 
 use super::super::devices::{self, Devices};
+use super::super::offline::{read_page, write_pages};
 use super::super::open;
 use super::super::options::{Layout, Options};
 use super::super::patch::{Outcome, Window};
 use super::archive::{BackupInfo, Kind, Reader, bad, parts, u64_at};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::wal::{DbHeader, Log};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use varve_device::AlignedBuf;
 use varve_rt::HashMap;
-use varve_volume::{KeyspaceId, Lsn, PageId, PageIo, PageStore, PageUse, ReadWhy, Single, VolumeError, WriteWhy, page};
+use varve_volume::{Lsn, PageId, PageStore, Single};
 
 /// How a database is restored.
 #[derive(Clone, Debug, Default)]
@@ -167,16 +167,7 @@ impl Restoration {
             // More at a time than is needed: growing makes the device's length durable.
             self.store.grow(most.saturating_add(1).max(self.store.pages() + self.store.pages() / 8))?;
         }
-        let mut bytes = AlignedBuf::new(pages.len() * self.page_size);
-        for ((id, from), to) in pages.iter().zip(bytes.chunks_mut(self.page_size)) {
-            to.copy_from_slice(from);
-            page::seal(to, *id);
-        }
-        let batch = pages.iter().zip(bytes.chunks(self.page_size)).map(|((id, _), at)| {
-            // SAFETY: a sealed page in `bytes`, which outlives the ticket and does not change.
-            unsafe { PageIo::write(*id, KeyspaceId(0), WriteWhy::Checkpoint, PageUse::default(), at.as_ptr(), None) }
-        });
-        Ok(self.store.submit(batch.collect()).wait_all()?)
+        write_pages(&*self.store, pages)
     }
 
     fn redo(&mut self, window: &mut Window) -> Result<()> {
@@ -220,17 +211,5 @@ impl Restoration {
             Log::create_at(devices.log.clone(), open::restored_log_config(options.layout.log_bytes), header, self.end)?;
         log.close_clean()?;
         Ok(RestoreReport { pages: self.pages, groups: self.groups, end: self.end, page_size: self.page_size })
-    }
-}
-
-/// A page of a store, as long as it is whole; `None` when it was never written, is damaged, or lies past the end.
-pub(in crate::db) fn read_page(store: &dyn PageStore, id: PageId) -> Result<Option<Vec<u8>>> {
-    let mut bytes = AlignedBuf::new(store.page_size());
-    // SAFETY: one page of memory, used by nobody else until the ticket was waited for.
-    let io = unsafe { PageIo::read(id, ReadWhy::Demand, bytes.as_mut_ptr()) };
-    match store.submit(vec![io]).wait_all() {
-        Ok(()) => Ok(Some(bytes.to_vec())),
-        Err(VolumeError::Damaged { .. } | VolumeError::OutOfRange { .. }) => Ok(None),
-        Err(e) => Err(Error::from(e)),
     }
 }

@@ -1,0 +1,180 @@
+//! `backup`, `restore`, `salvage`.
+
+use crate::args::rescue::{Backup, Restore, Salvage};
+use crate::output::{Failure, Out, bytes};
+use crate::text;
+use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use varve::{BackupInfo, BackupOptions, Db, Layout, RestoreOptions, SalvageReport};
+
+fn is_stream(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn about(path: &Path, e: &std::io::Error) -> Failure {
+    Failure::Failed(format!("{}: {e}", path.display()))
+}
+
+fn open_file(path: &Path) -> Result<Box<dyn Read>, Failure> {
+    if is_stream(path) {
+        return Ok(Box::new(std::io::stdin().lock()));
+    }
+    Ok(Box::new(BufReader::with_capacity(1 << 20, File::open(path).map_err(|e| about(path, &e))?)))
+}
+
+/// A file that gets its name when it is whole and durable.
+struct NewFile {
+    path: PathBuf,
+    partial: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl NewFile {
+    fn create(path: &Path) -> Result<NewFile, Failure> {
+        if path.exists() {
+            return Err(Failure::Usage(format!("{} exists: remove it, or choose another name", path.display())));
+        }
+        let partial = PathBuf::from(format!("{}.partial", path.display()));
+        let file = File::create(&partial).map_err(|e| about(&partial, &e))?;
+        Ok(NewFile { path: path.to_path_buf(), partial, file: BufWriter::with_capacity(1 << 20, file) })
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        let file = self.file.into_inner().map_err(|e| about(&self.partial, e.error()))?;
+        file.sync_all().map_err(|e| about(&self.partial, &e))?;
+        std::fs::rename(&self.partial, &self.path).map_err(|e| about(&self.path, &e))?;
+        let dir = self.path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(dir).and_then(|d| d.sync_all()).map_err(|e| about(dir, &e))
+    }
+}
+
+pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
+    let since = match &a.since {
+        Some(path) => Some(BackupInfo::read(&mut open_file(path)?)?),
+        None => None,
+    };
+    let db = Db::open(&a.place.dir, a.place.open.options())?;
+    let bar = out.progress("pages", 1);
+    let mut progress = |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    };
+    let options = BackupOptions { since, level: a.level, progress: Some(&mut progress) };
+    let report = if is_stream(&a.file) {
+        db.backup(&mut BufWriter::new(std::io::stdout().lock()), options)
+    } else {
+        let mut file = NewFile::create(&a.file)?;
+        let report = db.backup(&mut file.file, options);
+        match report {
+            Ok(report) => file.finish().map(|()| Ok(report))?,
+            Err(e) => {
+                let _ = std::fs::remove_file(&file.partial);
+                Err(e)
+            }
+        }
+    };
+    bar.finish_and_clear();
+    let report = report?;
+    db.close()?;
+    let told = json!({ "id": report.info.name(), "incremental": report.info.base.is_some(), "pages": report.pages,
+        "unchanged_pages": report.unchanged, "log_groups": report.groups, "bytes": report.bytes });
+    match (out.json, is_stream(&a.file)) {
+        // Standard output has the backup itself.
+        (true, true) => eprintln!("{told}"),
+        (true, false) => println!("{told}"),
+        (false, _) => out.note(format!(
+            "{}: {} pages, {} of them left to the base, {} groups of the log, {}",
+            a.file.display(),
+            report.pages + report.unchanged,
+            report.unchanged,
+            report.groups,
+            bytes(report.bytes)
+        )),
+    }
+    Ok(())
+}
+
+pub fn restore(out: Out, a: &Restore) -> Result<(), Failure> {
+    let mut files = a.files.iter().map(|path| open_file(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut readers: Vec<&mut dyn Read> = files.iter_mut().map(|f| &mut **f as &mut dyn Read).collect();
+    let layout = Layout { log_bytes: a.log_mb << 20, log_dir: a.log_dir.clone(), ..Layout::default() };
+    let progress = out.progress("restoring", 0);
+    let report = varve::restore(&a.dir, &mut readers, &RestoreOptions { layout });
+    progress.finish_and_clear();
+    let report = report?;
+    if out.json {
+        println!(
+            "{}",
+            json!({ "restored": a.dir.display().to_string(), "pages": report.pages, "log_groups": report.groups })
+        );
+    } else {
+        out.note(format!("{}: {} pages, {} groups of the log redone", a.dir.display(), report.pages, report.groups));
+    }
+    Ok(())
+}
+
+pub fn salvage(out: Out, a: &Salvage) -> Result<(), Failure> {
+    let mut file = a.out.as_deref().map(NewFile::create).transpose()?;
+    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    let to: &mut dyn Write = match &mut file {
+        Some(file) => &mut file.file,
+        None => &mut stdout,
+    };
+    let progress = out.progress("rows", 0);
+    let mut failed = None;
+    let report = varve::salvage(&a.dir, &mut |row| {
+        let mut object = Map::new();
+        object.insert("keyspace".into(), Value::from(row.keyspace));
+        text::put(&mut object, "key", row.key);
+        text::put(&mut object, "value", row.value);
+        progress.inc(1);
+        writeln!(to, "{}", Value::Object(object)).map_err(|e| {
+            let told = varve::Error::Invalid(format!("the rows cannot be written: {e}"));
+            failed = Some(e);
+            told
+        })
+    });
+    progress.finish_and_clear();
+    if let Some(e) = failed {
+        return Err(e.into());
+    }
+    let report = report?;
+    stdout.flush()?;
+    file.map_or(Ok(()), NewFile::finish)?;
+    tell(out, &report);
+    if report.is_whole() {
+        return Ok(());
+    }
+    Err(Failure::Found(format!(
+        "{} damaged pages, {} stale ones, {} rows without their value, {} notes",
+        report.damaged.len(),
+        report.stale.len(),
+        report.without_value.len(),
+        report.notes.len()
+    )))
+}
+
+/// The report goes to standard error: standard output may have the rows.
+fn tell(out: Out, report: &SalvageReport) {
+    let pages = |list: &[(varve::PageId, String)]| -> Vec<Value> {
+        list.iter().map(|(id, why)| json!({ "page": id.0, "why": why })).collect()
+    };
+    let lost = || report.without_value.iter().map(|(space, key)| format!("{space}: {}", text::show(key, false)));
+    if out.json {
+        eprintln!(
+            "{}",
+            json!({ "page_size": report.page_size, "pages": report.pages, "rows": report.rows, "damaged": pages(&report.damaged),
+                "stale": pages(&report.stale), "without_value": lost().collect::<Vec<_>>(), "notes": report.notes })
+        );
+        return;
+    }
+    for (name, rows) in &report.rows {
+        out.note(format!("{name}: {rows} rows"));
+    }
+    let lines = report.damaged.iter().map(|(id, why)| format!("page {id} is lost: {why}"));
+    let lines = lines.chain(report.stale.iter().map(|(id, why)| format!("page {id} may be an old one: {why}")));
+    let lines = lines.chain(lost().map(|row| format!("value lost: {row}"))).chain(report.notes.iter().cloned());
+    lines.for_each(|line| out.note(line));
+}
