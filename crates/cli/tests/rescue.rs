@@ -35,7 +35,7 @@ fn varve(args: &[&str], input: &[u8]) -> Output {
         .expect("the command starts");
     let mut stdin = child.stdin.take().expect("piped");
     let input = input.to_vec();
-    let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let feeder = varve_rt::spawn("feeder", move || drop(stdin.write_all(&input)));
     let out = child.wait_with_output().expect("the command ends");
     feeder.join().unwrap();
     out
