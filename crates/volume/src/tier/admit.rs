@@ -86,12 +86,8 @@ pub(super) fn unix_seconds() -> u64 {
 
 impl State {
     pub fn new(options: &TierOptions, slots: usize) -> Result<State, VolumeError> {
-        let mut how = options.options;
-        if how.outqueue == 0 {
-            how.outqueue = slots;
-        }
         let entry = manager::find(&options.manager).expect("validated before");
-        let manager = (entry.make)(&how);
+        let manager = (entry.make)(&options.options);
         let shares = Shares {
             reserve: options.reserve,
             ceiling: options.dirty_ceiling,
@@ -138,6 +134,7 @@ impl State {
     /// The number of slots changed.
     pub fn resized(&mut self) {
         let slots = self.slots.len();
+        self.manager.resized(slots);
         let reserve = if self.options.reserve > 0 { self.options.reserve } else { (slots / 64).clamp(1, 128) };
         self.reserve = reserve.min(slots / 4);
         self.ceiling = ((self.options.ceiling * slots as f64) as usize).max(self.reserve + 1);

@@ -234,7 +234,10 @@ impl Tier {
             let now = varve_rt::now().as_nanos();
             let mut state = self.state.lock();
             state.slots.end_read(slot);
-            if !good || !state.slots.same(slot, entry.version) || state.slots.entry(slot).io > 0 {
+            // It may have changed, or been overtaken by a version in another slot.
+            let now_there = *state.slots.entry(slot);
+            let same = now_there.version == entry.version && now_there.state == SlotState::Clean && now_there.io == 0;
+            if !good || !same {
                 left.push(slot);
                 continue;
             }

@@ -27,11 +27,11 @@ mod stats;
 mod tests;
 
 pub use change::Resized;
-pub use manager::{Alpha, Costs, ManagerOptions, Refusal};
+pub use manager::{Alpha, Costs, ManagerOptions, Place, Refusal};
 pub use options::{MapRecovery, TierOptions};
 pub use stats::{Counters, REFUSALS, TierStats};
 
-use crate::{PageStore, VolumeError};
+use crate::{PageId, PageStore, VolumeError};
 use admit::{Part, State};
 use map::MapFile;
 use std::sync::Arc;
@@ -153,6 +153,11 @@ impl Tier {
     /// How it was configured.
     pub fn options(&self) -> &TierOptions {
         &self.options
+    }
+
+    /// Where the page would be read from now.
+    pub fn place(&self, page: PageId) -> Place {
+        self.state.lock().slots.place(page)
     }
 
     fn part(&self) -> Option<Arc<Part>> {

@@ -44,6 +44,10 @@ impl Manager for Benefit {
         Style::default()
     }
 
+    fn resized(&mut self, slots: usize) {
+        self.usage.resized(slots);
+    }
+
     fn read(&mut self, page: PageId, from: Place, why: ReadWhy, now: u64) {
         self.usage.read(page, from, why, now);
     }

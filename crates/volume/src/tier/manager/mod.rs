@@ -50,7 +50,7 @@ pub struct ManagerOptions {
     pub bucket_width: f64,
     /// Most groups of which statistics are kept.
     pub max_groups: usize,
-    /// Pages whose statistics are remembered after they left the pool and the fast device.
+    /// Pages whose statistics are remembered after they left the pool and the fast device; 0: as many as the fast device has slots.
     pub outqueue: usize,
     /// Half-life of the counters, seconds; 0: they never age.
     pub half_life: f64,
@@ -192,6 +192,8 @@ fn ago(then: u64, now: u64) -> u32 {
 pub trait Manager: Send {
     /// How it works.
     fn style(&self) -> Style;
+    /// The fast device has so many slots from now on; called before it is used.
+    fn resized(&mut self, _slots: usize) {}
     /// A page was read from a device.
     fn read(&mut self, page: PageId, from: Place, why: ReadWhy, now: u64);
     /// A page was written to a device.

@@ -80,7 +80,9 @@ pub(super) struct Usage {
     bucket_width: f64,
     max_bucket: u32,
     half_life: f64,
+    /// Length of the out-queue, and whether it is as many as there are slots.
     capacity: usize,
+    by_slots: bool,
     pages: HashMap<PageId, Stat>,
     groups: HashMap<(KeyspaceId, u32), Counts>,
     queue: VecDeque<(PageId, u64)>,
@@ -116,6 +118,7 @@ impl Usage {
             max_bucket: (options.max_groups / 16).max(1) as u32,
             half_life: options.half_life,
             capacity: options.outqueue,
+            by_slots: options.outqueue == 0,
             pages: HashMap::default(),
             groups: HashMap::default(),
             queue: VecDeque::new(),
@@ -146,6 +149,13 @@ impl Usage {
         }
         stat.touched = now;
         stat
+    }
+
+    /// The fast device has so many slots. A longer queue is cut when the next page enters it.
+    pub fn resized(&mut self, slots: usize) {
+        if self.by_slots {
+            self.capacity = slots;
+        }
     }
 
     pub fn read(&mut self, page: PageId, from: Place, why: ReadWhy, now: u64) {

@@ -8,13 +8,7 @@ impl Slots {
     /// The map to be written, with a zone of `k` slots; until [`Slots::end_map`] only slots of both scan lists are given away.
     pub fn begin_map(&mut self, k: usize, ranker: Ranker<'_>) -> Snapshot {
         assert!(self.scan_next.is_none(), "one map is written at a time");
-        let mut next = vec![false; self.entries.len()];
-        let mut in_zone = 0;
-        for (at, entry) in self.entries.iter().enumerate() {
-            let kept = self.scan[at] && entry.state != State::Free;
-            next[at] = entry.state == State::Free || entry.writes > 0 || (kept && in_zone < k);
-            in_zone += usize::from(kept && in_zone < k);
-        }
+        let mut next: Vec<bool> = self.entries.iter().map(|e| e.state == State::Free || e.writes > 0).collect();
         for slot in self.stale.keys().chain(self.unflushed.keys()) {
             next[*slot as usize] = true;
         }
@@ -27,6 +21,8 @@ impl Slots {
                 self.set_rank(slot, rank);
             }
         }
+        // What was in the zone before and is not among the lowest any more leaves it: a slot that got a better page stays out of reach.
+        let mut in_zone = 0;
         for &(_, slot) in &self.ranked {
             if in_zone >= k {
                 break;
