@@ -5,7 +5,7 @@ use super::layout::{Geometry, Life};
 use super::manager::{self, Manager, Offer, Place, Refusal, Style};
 use super::map::MapFile;
 use super::slots::{Slot, Slots, State as SlotState};
-use super::stats::{Counters, REFUSALS};
+use super::stats::{Counters, REFUSALS, Recovery};
 use crate::{CostClass, KeyspaceId, Lsn, PageId, VolumeError};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -50,6 +50,7 @@ pub(super) struct State {
     pub staging: usize,
     pub class_changes: Vec<(PageId, CostClass)>,
     pub counters: Counters,
+    pub recovery: Recovery,
     pub opened: Instant,
     /// The threads run.
     pub started: bool,
@@ -104,6 +105,7 @@ impl State {
             staging: 0,
             class_changes: Vec::new(),
             counters: Counters::default(),
+            recovery: Recovery::default(),
             opened: varve_rt::now(),
             started: false,
             leaving: false,

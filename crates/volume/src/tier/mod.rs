@@ -29,7 +29,7 @@ mod tests;
 pub use change::Resized;
 pub use manager::{Alpha, Costs, ManagerOptions, Place, Refusal};
 pub use options::{MapRecovery, TierOptions};
-pub use stats::{Counters, REFUSALS, TierStats};
+pub use stats::{Counters, REFUSALS, Recovery, TierStats};
 
 use crate::{PageId, PageStore, VolumeError};
 use admit::{Part, State};
@@ -94,6 +94,7 @@ impl Tier {
         owner: [u8; 16],
         options: TierOptions,
     ) -> Result<Arc<Tier>, VolumeError> {
+        let began = varve_rt::now();
         let tier = Tier::without(slow, options)?;
         let file = MapFile::new(fast.clone(), owner);
         let loaded = file.load()?;
@@ -110,6 +111,7 @@ impl Tier {
         let memories = file.load_memories(&at.geometry, tier.memory_tag()).unwrap_or_default();
         let mut state = State::new(&tier.options, at.geometry.slots as usize)?;
         let records = recover::run(&mut state, &*tier.slow, &*fast, loaded, &memories, &tier.options)?;
+        state.recovery.seconds = began.elapsed().as_secs_f64();
         state.life = at.life;
         state.part = Some(Arc::new(Part { device: fast, geometry: at.geometry, file }));
         *tier.state.lock() = state;
@@ -283,6 +285,7 @@ impl Tier {
         let now = self.part();
         let Some(part) = now.filter(|now| Arc::ptr_eq(now, &part)) else { return Ok(()) };
         let bytes = part.file.write_memories(&part.geometry, self.memory_tag(), &memories)?;
+        varve_device::flush(&*part.device)?;
         let mut state = self.state.lock();
         state.counters.memories += 1;
         state.counters.memory_bytes += bytes;

@@ -12,8 +12,10 @@ use super::manager::Memory;
 use super::map::Loaded;
 use super::records::{Found, MapEntry, Record, Snapshot};
 use super::slots::Slot;
+use super::stats::Recovery;
 use super::{MapRecovery, TierOptions};
 use crate::{Lsn, PageId, PageIo, PageStore, ReadWhy, VolumeError, page};
+use std::cell::Cell;
 use varve_device::{AlignedBuf, Device, Io};
 use varve_rt::{HashMap, HashSet};
 
@@ -50,7 +52,7 @@ pub(super) fn run(
     for record in &loaded.journal {
         apply(&mut map.entries, record, &mut freed);
     }
-    let reader = Reader { slow, fast, geometry };
+    let reader = Reader { slow, fast, geometry, home_reads: Cell::new(0) };
     let Looked { mut found, held } = reader.look(&map.entries, &freed, log_only)?;
     if !known {
         found = reader.newer_than_home(found)?;
@@ -59,6 +61,14 @@ pub(super) fn run(
     let stale = stale(&found, &held, &freed);
     let scan = map.entries.iter().map(|e| e.scan).collect();
     let (now, count) = (varve_rt::now().as_nanos(), loaded.journal.len());
+    state.recovery = Recovery {
+        seconds: 0.0,
+        slots_read: held.len() as u64,
+        home_reads: reader.home_reads.get(),
+        records: count as u64,
+        pages: found.len() as u64,
+        remembered: memories.len() as u64,
+    };
     found.iter().for_each(|f| state.manager.entered(f.page, now));
     state.manager.recall(memories, now);
     let manager = &mut state.manager;
@@ -126,6 +136,7 @@ struct Reader<'a> {
     slow: &'a dyn PageStore,
     fast: &'a dyn Device,
     geometry: Geometry,
+    home_reads: Cell<u64>,
 }
 
 impl Reader<'_> {
@@ -184,6 +195,7 @@ impl Reader<'_> {
 
     /// LSN of the page at home; `None` when it has no whole version there.
     fn home_lsn(&self, page: PageId) -> Result<Option<Lsn>, VolumeError> {
+        self.home_reads.set(self.home_reads.get() + 1);
         let mut buf = AlignedBuf::new(self.geometry.page_size as usize);
         // SAFETY: `buf` outlives the request, waited for below.
         let read = unsafe { PageIo::read(page, ReadWhy::Demand, buf.as_mut_ptr()) };

@@ -75,6 +75,23 @@ pub struct Counters {
     pub slot_bytes: u64,
 }
 
+/// What finding the map again took when the tier was opened; zeros for one that was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Recovery {
+    /// Seconds, map and journal included.
+    pub seconds: f64,
+    /// Slots that were read.
+    pub slots_read: u64,
+    /// Pages that were looked up at home.
+    pub home_reads: u64,
+    /// Journal records applied.
+    pub records: u64,
+    /// Pages found.
+    pub pages: u64,
+    /// Pages of which the manager's knowledge was found.
+    pub remembered: u64,
+}
+
 /// A tier's state as an operator wants it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TierStats {
@@ -104,6 +121,8 @@ pub struct TierStats {
     pub budget_spent: u64,
     /// The slow store's totals.
     pub slow: VolumeStats,
+    /// How it came up.
+    pub recovery: Recovery,
     /// Counts.
     pub counters: Counters,
     /// The fast device's own totals.
@@ -142,6 +161,7 @@ impl TierStats {
             written: life.written,
             budget_spent: life.spent,
             slow: VolumeStats::default(),
+            recovery: state.recovery,
             counters: state.counters,
             fast: state.part.as_ref().map(|part| part.device.stats()).unwrap_or_default(),
             memory: (state.slots.memory() + state.manager.memory()) as u64,

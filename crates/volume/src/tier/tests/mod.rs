@@ -1,5 +1,7 @@
 //! Directed tests of the tier, and its slot table against events in random order.
 
+mod operation;
+
 use super::manager::Place;
 use super::slots::{Slots, State as SlotState};
 use super::*;

@@ -1,0 +1,246 @@
+//! What an operator meets: recovery by each way, refusals above the ceiling, admissions that are waited for, a device that fails, wear.
+
+use super::*;
+use std::collections::BTreeMap;
+use varve_device::{DeviceError, DeviceInfo, DeviceStats, Io, Latency, MemOptions, OpKind, Ticket};
+use varve_rt::Rng;
+
+const OWNER: [u8; 16] = [3; 16];
+
+/// A device whose requests all fail from a moment on.
+struct Failing {
+    inner: Arc<MemDevice>,
+    failed: AtomicBool,
+}
+
+impl Device for Failing {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.set_len(len)
+    }
+    fn submit(&self, batch: Vec<Io>) -> Ticket {
+        if !self.failed.load(Ordering::Acquire) {
+            return self.inner.submit(batch);
+        }
+        let device = self.inner.info().name;
+        let error = DeviceError::Io { op: OpKind::Read, device, offset: 0, len: 0, errno: 5, retryable: false };
+        Ticket::ready(batch.iter().map(|_| Err(error.clone())).collect())
+    }
+    fn stats(&self) -> DeviceStats {
+        self.inner.stats()
+    }
+}
+
+fn failing(manager: &str) -> (Arc<Failing>, Arc<Tier>) {
+    let fast = Arc::new(Failing { inner: MemDevice::new(200 * SIZE as u64), failed: AtomicBool::new(false) });
+    let home = Single::new(MemDevice::new(100 * SIZE as u64), SIZE).unwrap();
+    let tier = Tier::create(home, fast.clone(), OWNER, named(manager)).unwrap();
+    tier.start();
+    (fast, tier)
+}
+
+#[test]
+fn a_lost_device_is_named_with_what_is_lost() {
+    in_simulation(|| {
+        let (fast, tier) = failing("lru2");
+        (0..10).for_each(|n| write(&tier, &sealed(n, 50)));
+        assert_eq!(tier.tier_stats().newer, 10);
+        fast.failed.store(true, Ordering::Release);
+        let mut last = None;
+        for n in (0..10).chain(0..10) {
+            last = lsn(&tier, n).err();
+        }
+        let stats = tier.tier_stats();
+        assert!(stats.failed && stats.newer_since > 0);
+        let Some(VolumeError::TierLost { pages: 10, since, .. }) = last else { panic!("{last:?}") };
+        assert_eq!(since, stats.newer_since);
+        assert!(last.unwrap().to_string().contains("the oldest since 20"));
+        // What is written from then on goes home.
+        write(&tier, &sealed(3, 60));
+        assert_eq!(lsn(&tier, 3).unwrap(), 60);
+        assert!(tier.sync().is_err(), "the other pages are not durable anywhere");
+        tier.stop();
+    });
+}
+
+#[test]
+fn without_anything_newer_a_lost_device_costs_speed_only() {
+    in_simulation(|| {
+        for manager in ["dw", "cw"] {
+            assert!(named(manager).survives_loss());
+            let (fast, tier) = failing(manager);
+            for n in 0..10 {
+                let bytes = sealed(n, 50);
+                write(&tier, &bytes);
+                evict(&tier, &bytes);
+            }
+            settle();
+            assert_eq!(tier.tier_stats().occupied, 10);
+            fast.failed.store(true, Ordering::Release);
+            for n in (0..10).chain(0..10) {
+                assert_eq!(lsn(&tier, n).unwrap(), 50, "{manager}");
+            }
+            tier.stop();
+            let without = Tier::without(tier.slow().clone(), named(manager)).unwrap();
+            (0..10).for_each(|n| assert_eq!(lsn(&without, n).unwrap(), 50));
+        }
+        assert!(named("lc").survives_loss() && !named("cac").survives_loss() && !named("mv-fifo").survives_loss());
+    });
+}
+
+fn refused(tier: &Tier, name: &str) -> u64 {
+    let at = REFUSALS.iter().position(|(n, _)| *n == name).unwrap();
+    tier.tier_stats().counters.refused[at]
+}
+
+#[test]
+fn above_the_ceiling_dirty_pages_go_home_and_clean_ones_are_admitted() {
+    in_simulation(|| {
+        let Rig { tier, .. } = rig(TierOptions { dirty_ceiling: 0.5, ..named("lru2") });
+        let most = tier.tier_stats().slots / 2;
+        for n in 0..90 {
+            write(&tier, &sealed(n, 9));
+            assert!(tier.tier_stats().newer <= most);
+        }
+        assert!(refused(&tier, "dirty ceiling") > 10, "{:?}", tier.tier_stats());
+        settle();
+        let left = tier.tier_stats().newer;
+        assert!(left < most, "the coldest went home in the background: {left} of {most}");
+        let at_home = (0..90).find(|n| tier.place(PageId(*n)) == Place::Slow).expect("some went home");
+        assert!(evict(&tier, &sealed(at_home, 9)), "there is room for what is read");
+        tier.stop();
+    });
+}
+
+#[test]
+fn who_waits_for_admissions_finds_them_written() {
+    in_simulation(|| {
+        for sync_admit in [false, true] {
+            let Rig { fast, tier, .. } = rig(TierOptions { sync_admit, ..named("cw") });
+            let bytes = sealed(4, 9);
+            write(&tier, &bytes);
+            let before = fast.stats().write.count;
+            assert!(evict(&tier, &bytes));
+            assert_eq!(fast.stats().write.count - before, u64::from(sync_admit));
+            assert_eq!(lsn(&tier, 4).unwrap(), 9);
+            assert_eq!(tier.tier_stats().counters.staged_reads, u64::from(!sync_admit));
+            tier.stop();
+        }
+    });
+}
+
+#[test]
+fn wear_and_budget_outlive_a_restart() {
+    in_simulation(|| {
+        let options = TierOptions { daily_budget: 5 * SIZE as u64, ..named("lru2") };
+        let Rig { fast, slow, tier } = rig(options.clone());
+        (0..4).for_each(|n| write(&tier, &sealed(n, 9)));
+        tier.write_map().unwrap();
+        let before = tier.tier_stats();
+        tier.stop();
+        let home = Single::new(slow, SIZE).unwrap();
+        let tier = Tier::open(home, fast, OWNER, options).unwrap();
+        tier.start();
+        let after = tier.tier_stats();
+        assert_eq!((after.created, after.budget_spent), (before.created, 4 * SIZE as u64));
+        // The map that says so came after it.
+        assert!(before.written - after.written < 20 * SIZE as u64 && after.written >= 4 * SIZE as u64);
+        (10..14).for_each(|n| write(&tier, &sealed(n, 9)));
+        assert_eq!(refused(&tier, "write budget"), 3, "one page was left of the day's budget");
+        varve_rt::sleep(Duration::from_secs(86_400));
+        (20..24).for_each(|n| write(&tier, &sealed(n, 9)));
+        assert_eq!(refused(&tier, "write budget"), 3, "a new day");
+        tier.stop();
+    });
+}
+
+/// Work with hits, changes and evictions on more pages than slots; ends with a sync and a power cut. What was on the fast device, and
+/// what keeping the map cost.
+fn worked(recovery: MapRecovery) -> (Arc<MemDevice>, Arc<MemDevice>, BTreeMap<u64, u64>, TierStats) {
+    const PAGES: u64 = 600;
+    let ms = |n: u64| (Duration::from_micros(100 * n), Duration::from_micros(120 * n));
+    let latency = Latency { read: ms(1), write: ms(1), durable: ms(1), flush: ms(5) };
+    let options = |name: &str| MemOptions { name: name.into(), latency: latency.clone(), ..MemOptions::default() };
+    let fast = MemDevice::with(560 * SIZE as u64, options("fast"));
+    let slow = MemDevice::with(PAGES * SIZE as u64, options("slow"));
+    let home = Single::new(slow.clone(), SIZE).unwrap();
+    let tier =
+        Tier::create(home, fast.clone(), OWNER, TierOptions { map_recovery: recovery, ..named("lru2") }).unwrap();
+    tier.start();
+    let mut rng = Rng::from_seed(5);
+    let mut at: Vec<u64> = vec![0; PAGES as usize];
+    for step in 1..4000u64 {
+        let page = rng.below(PAGES).min(rng.below(PAGES));
+        if at[page as usize] == 0 || rng.below(4) == 0 {
+            tier.dirtied(PageId(page), KeyspaceId(1), PageUse::default());
+            at[page as usize] = step;
+            write(&tier, &sealed(page, step));
+        } else {
+            assert_eq!(lsn(&tier, page).unwrap(), at[page as usize]);
+            evict(&tier, &sealed(page, at[page as usize]));
+        }
+        if step.is_multiple_of(100) {
+            tier.sync().unwrap();
+        }
+    }
+    settle();
+    tier.sync().unwrap();
+    tier.stop();
+    let stats = tier.tier_stats();
+    let there = map_of(&tier);
+    fast.power_cut(1);
+    slow.power_cut(2);
+    fast.restore_power();
+    slow.restore_power();
+    (fast, slow, there, stats)
+}
+
+/// Pages on the fast device with their LSNs.
+fn map_of(tier: &Tier) -> BTreeMap<u64, u64> {
+    let state = tier.state.lock();
+    let entries = (0..state.slots.len() as u32).map(|slot| *state.slots.entry(slot));
+    let current = |e: &super::super::slots::Entry| matches!(e.state, SlotState::Clean | SlotState::Newer);
+    entries.filter(current).map(|e| (e.page.0, e.lsn)).collect()
+}
+
+/// `zone` reads the slots of the scan list, `scan` all, `log` none; each pays for that in its own way while the tier works.
+#[test]
+fn each_way_of_recovery_finds_the_same_map() {
+    in_simulation(|| {
+        let mut costs = Vec::new();
+        for recovery in [MapRecovery::Zone, MapRecovery::Scan, MapRecovery::Log] {
+            let (fast, slow, there, run) = worked(recovery);
+            assert!(there.len() > 300 && run.counters.evicted_clean > 50, "{recovery:?}: {run:?}");
+            // What was kept as a log can be read in any way, and what was kept in zones by reading more of it.
+            let ways: &[MapRecovery] = match recovery {
+                MapRecovery::Zone => &[MapRecovery::Zone, MapRecovery::Scan],
+                MapRecovery::Scan => &[MapRecovery::Scan],
+                MapRecovery::Log => &[MapRecovery::Log, MapRecovery::Scan, MapRecovery::Zone],
+            };
+            for &way in ways {
+                let options = TierOptions { map_recovery: way, ..named("lru2") };
+                let home = Single::new(slow.clone(), SIZE).unwrap();
+                let tier = Tier::open(home, fast.clone(), OWNER, options).unwrap();
+                assert_eq!(map_of(&tier), there, "kept as {recovery:?}, recovered by {way:?}");
+                let found = tier.tier_stats().recovery;
+                assert_eq!(found.pages, there.len() as u64);
+                if way == recovery {
+                    println!("{recovery:?}: {found:?}");
+                    let c = run.counters;
+                    println!("  maps {} ({} bytes), journal {} bytes", c.maps, c.map_bytes, c.journal_bytes);
+                    costs.push((found, c));
+                }
+            }
+        }
+        let [zone, scan, log] = &costs[..] else { panic!("three ways") };
+        assert!(log.0.slots_read == 0 && zone.0.slots_read * 2 < scan.0.slots_read, "slots read");
+        assert!(log.0.seconds < zone.0.seconds && zone.0.seconds < scan.0.seconds, "time of recovery");
+        assert!(scan.1.map_bytes < zone.1.map_bytes, "maps are due when the zone is used up");
+        assert!(log.1.journal_bytes > zone.1.journal_bytes, "a log says of each page that it came");
+    });
+}
