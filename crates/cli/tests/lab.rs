@@ -55,6 +55,52 @@ fn an_experiment_repeats_byte_for_byte_and_goes_on_where_it_was() {
     assert_eq!(varve(&["lab", "report", out]).status.code(), output.status.code().map(|_| 0));
 }
 
+/// The scaled-down sets of the experiments that neither take long nor need this machine for themselves: their checks hold.
+#[test]
+fn quick_sets_hold() {
+    let dir = scratch("lab-quick");
+    let out = dir.to_str().expect("utf-8");
+    let output = varve(&["lab", "run", "iomix-ssd", "tpcc-disk", "flash-wa", "--quick", "--json", "--out", out]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let missed: Vec<&str> = text.lines().filter(|l| l.contains("\"holds\":false")).collect();
+    assert!(output.status.success(), "{missed:#?}\n{}", String::from_utf8_lossy(&output.stderr));
+    for name in ["iomix-ssd", "tpcc-disk", "flash-wa"] {
+        assert!(text.contains(&format!("\"experiment\":\"{name}\"")), "{name} was judged: {text}");
+    }
+}
+
+/// The same point on both clocks, short: paced points run, after the others, and tell what the machine did meanwhile.
+/// How near they come to virtual ones is for a machine that does nothing else.
+#[test]
+fn paced_points_run_beside_virtual_ones() {
+    let dir = scratch("lab-paced");
+    let out = dir.to_str().expect("utf-8");
+    let mut arguments = vec!["lab", "run", "fidelity", "--quick", "--json", "--out", out];
+    for set in ["warehouses=1", "run.warmup_s=0.5", "run.seconds=2", "run.interval_s=0.5"] {
+        arguments.extend(["--set", set]);
+    }
+    let output = varve(&arguments);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&output.stderr));
+    let results = std::fs::read_to_string(dir.join("fidelity-quick.jsonl")).expect("a file");
+    let points: Vec<serde_json::Value> =
+        results.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(points.len(), 4);
+    for p in points {
+        let (name, metrics) = (p["point"].as_str().expect("a name"), &p["metrics"]);
+        let figure = |name: &str| metrics[name].as_f64();
+        assert_eq!(p["clock"], if name.ends_with("-paced") { "paced" } else { "virtual" }, "{name}");
+        assert!(figure("transactions").is_some_and(|n| n > 10.0), "{name} did something: {metrics}");
+        assert!(figure("host.busy").is_some_and(|b| (0.0..=1.05).contains(&b)), "{name}: {metrics}");
+        assert_eq!(figure("host.others").is_some(), name.ends_with("-paced"), "{name}: {metrics}");
+        if name == "variant=cpu-virtual" {
+            assert!(figure("host.busy").is_some_and(|b| b > 0.9), "CPU-bound: {metrics}");
+        }
+        if name == "variant=io-virtual" {
+            assert!(figure("host.busy").is_some_and(|b| b < 0.5), "bound by its disk: {metrics}");
+        }
+    }
+}
+
 #[test]
 fn every_shipped_experiment_can_be_read() {
     let output = varve(&["lab", "list"]);
@@ -80,6 +126,8 @@ fn mistakes_name_file_line_key_and_what_is_accepted() {
         ("low = 0.8", "lwo = 0.8", vec!["check.2.lwo: unknown field", "`low`"]),
         ("[workload.tpcc]", "[engine]\npool = \"lru-d\"\n[workload.tpcc]", vec![":18: engine.pool", "lru-c"]),
         ("[run]", "[run", vec![":22: [run: unclosed table"]),
+        ("\"disk-15k\"\nlog", "\"disk-15k\"\ndata.aged = 2\nlog", vec![": devices.data", "flash drives"]),
+        ("[run]", "[workload.iomix]\ndepth = 0\n[run]", vec![": workload", "exactly one"]),
     ] {
         let bad = dir.join("bad.toml");
         assert!(good.contains(from), "{from}");

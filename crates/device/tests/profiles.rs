@@ -91,3 +91,41 @@ fn names_and_paths() {
     assert_eq!(Profile::load(path.to_str().unwrap()).unwrap().name, "x");
     std::fs::remove_file(&path).unwrap();
 }
+
+/// Random writes of two thousand pages; how much the drive wrote for each of them.
+fn amplification(dev: &dyn Modelled) -> f64 {
+    let mut rng = varve_rt::Rng::from_seed(5);
+    for _ in 0..2000 {
+        write_at(dev, rng.below(dev.len() / 4096) * 4096, &[3; 4096], false).unwrap();
+    }
+    let details = dev.model_stats().details;
+    details.iter().find(|(name, _)| *name == "write_amplification").expect("a flash drive tells").1
+}
+
+/// A drive that was used keeps its mapping in copies: they collect garbage from their first write on, and equally. Built
+/// anew from the bytes alone, the drive would be fresh.
+#[test]
+fn copies_of_an_aged_drive_keep_its_mapping() {
+    let amplifications = varve_rt::sim::run(varve_rt::sim::Config::default(), || {
+        let profile = Profile::load("nand-slc-1gbit").unwrap().scaled(0.1);
+        let len = profile.capacity() / 65536 * 65536;
+        let build = |how: Build| amplification(&*profile.build_model(Build { len, ..how }).unwrap());
+        let fresh = build(Build::default());
+        let drive = profile.drive(&Build { len, aged: 1.5, ..Build::default() }).unwrap();
+        let copies = [(); 2].map(|()| build(Build { drive: drive.clone(), ..Build::default() }));
+        let alone = build(Build { aged: 1.5, ..Build::default() });
+        let used = profile.build_model(Build { len, drive, ..Build::default() }).unwrap();
+        write_at(&*used, 8192, &[9; 4096], false).unwrap();
+        let mapped = build(Build { drive: used.drive(), ..Build::default() });
+        let again = profile.build_model(Build { len, drive: used.drive(), ..Build::default() }).unwrap();
+        let mut back = [0; 4096];
+        read_at(&*again, 8192, &mut back).unwrap();
+        assert_eq!(back, [9; 4096], "bytes come along");
+        (fresh, copies, alone, mapped)
+    })
+    .unwrap();
+    let (fresh, copies, alone, mapped) = amplifications;
+    assert!(fresh < 1.01, "a fresh drive has nothing to collect: {fresh}");
+    assert!(copies[0] == copies[1] && copies[0] == alone, "copies are equal: {copies:?} {alone}");
+    assert!(copies[0] > fresh + 0.3 && mapped > fresh + 0.3, "an aged one has: {copies:?} {mapped}");
+}

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use std::sync::Arc;
+use varve_device::flash::Drive;
 use varve_device::{Build, Modelled, PowerSupply, Profile, Sparse};
 
 /// The data device and the log device of a database, modelled, on one power supply. Make them in the world that uses them.
@@ -14,28 +15,47 @@ pub struct ModelledDevices {
     pub supply: Arc<PowerSupply>,
 }
 
-/// The bytes of a database on modelled devices: loaded once, cloned for each experiment point.
+/// A database on modelled devices: loaded once, cloned for each experiment point.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// Bytes and length of the data device.
-    pub data: (Sparse, u64),
-    /// Bytes and length of the log device.
-    pub log: (Sparse, u64),
+    /// Of the data device.
+    pub data: Part,
+    /// Of the log device.
+    pub log: Part,
+}
+
+/// What one device holds.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// Its bytes.
+    pub contents: Sparse,
+    /// Its length.
+    pub len: u64,
+    /// Of a flash drive: the drive itself, mapping and wear included; used where the profile has the same geometry.
+    pub drive: Option<Arc<Drive>>,
+}
+
+/// The seeds of data and log device of a point with this seed.
+pub(crate) fn seeds(seed: u64) -> [u64; 2] {
+    [seed, seed ^ 0x10_6106]
 }
 
 impl ModelledDevices {
     /// Devices of the two profiles that hold `loaded` (by default nothing, with length zero, as `Db::create_on` expects).
     pub fn new(data: &Profile, log: &Profile, loaded: &Loaded, seed: u64) -> Result<ModelledDevices> {
         let supply = PowerSupply::new();
-        let build = |profile: &Profile, name: &str, (contents, len): &(Sparse, u64), seed| -> Result<_> {
+        let build = |profile: &Profile, name: &str, part: &Part, seed| -> Result<_> {
             let name = Some(format!("{name} ({})", profile.name));
-            let how = Build { seed, len: *len, contents: contents.clone(), name, ..Build::default() };
+            let same = |d: &Arc<Drive>| profile.flash.as_ref().is_some_and(|f| f.geometry == d.config().geometry);
+            let (contents, drive) = (part.contents.clone(), part.drive.clone().filter(same));
+            let how = Build { seed, len: part.len, contents, name, drive, ..Build::default() };
             let device = profile.build_model(how).map_err(|e| Error::Profile(e.to_string()))?;
             supply.attach(device.clone());
             Ok(device)
         };
-        let data = build(data, "data", &loaded.data, seed)?;
-        let log = build(log, "log", &loaded.log, seed ^ 0x10_6106)?;
+        let [data_seed, log_seed] = seeds(seed);
+        let data = build(data, "data", &loaded.data, data_seed)?;
+        let log = build(log, "log", &loaded.log, log_seed)?;
         Ok(ModelledDevices { data, log, supply })
     }
 
@@ -44,9 +64,9 @@ impl ModelledDevices {
         varve::Devices::new(self.data.clone(), self.log.clone())
     }
 
-    /// The bytes as they are now. Close the database first, or power cuts are part of the picture.
+    /// What the devices hold now. Close the database first, or power cuts are part of the picture.
     pub fn loaded(&self) -> Loaded {
-        let of = |device: &Arc<dyn Modelled>| (device.contents(), device.len());
+        let of = |d: &Arc<dyn Modelled>| Part { contents: d.contents(), len: d.len(), drive: d.drive() };
         Loaded { data: of(&self.data), log: of(&self.log) }
     }
 }

@@ -79,6 +79,12 @@ pub struct Drive {
     times: [Histogram; 3],
 }
 
+impl std::fmt::Debug for Drive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Drive({}, {} bytes)", self.config.name, self.capacity())
+    }
+}
+
 impl Drive {
     /// An empty drive kept in memory. `contents` must not be [`Contents::Nothing`].
     pub fn new(config: &FlashConfig, contents: Contents) -> Result<Drive, FlashError> {

@@ -101,11 +101,16 @@ impl FlashModel {
     /// A second drive with the same bytes, mapping and wear, nothing under way, at the beginning of a clock: for loading a
     /// layout once and using it for many experiments. Copies tables, not data.
     pub fn fork(&self) -> Arc<FlashModel> {
+        let copy = FlashModel::of(self.fork_drive());
+        copy.state.lock().len = self.state.lock().len;
+        copy
+    }
+
+    /// The drive inside, as [`FlashModel::fork`] copies it.
+    pub(crate) fn fork_drive(&self) -> Drive {
         let state = self.state.lock();
         assert!(state.power, "a drive without power is not forked");
-        let copy = FlashModel::of(state.drive.fork());
-        copy.state.lock().len = state.len;
-        copy
+        state.drive.fork()
     }
 
     /// What the drive is like.

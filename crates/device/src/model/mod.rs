@@ -17,6 +17,7 @@ mod ticket;
 pub(crate) use cache::WriteCache;
 
 use crate::device::check;
+use crate::flash::Drive;
 use crate::mem::{Image, Payload, Unfinished};
 use crate::power::Powered;
 use crate::{
@@ -126,6 +127,11 @@ impl ModelStats {
 pub trait Modelled: Device + Powered {
     /// The bytes as they are now, completed writes included, as a cheap copy: what [`crate::Build`] takes.
     fn contents(&self) -> Sparse;
+    /// Of a flash drive: a copy with the same bytes, mapping and wear, nothing under way, that [`crate::Build::drive`] takes.
+    /// Bytes are shared until one of them changes.
+    fn drive(&self) -> Option<Arc<Drive>> {
+        None
+    }
     /// What the model counted.
     fn model_stats(&self) -> ModelStats;
 }

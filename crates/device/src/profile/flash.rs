@@ -5,6 +5,7 @@ use crate::flash::{Contents, Drive, FlashConfig, FlashError};
 use crate::{Device, FlashModel, ModelStats, Modelled, Sparse};
 use std::sync::Arc;
 use std::time::Duration;
+use varve_rt::Rng;
 
 /// Bytes copied at a time; a multiple of every flash page.
 const PIECE: usize = 1 << 20;
@@ -27,8 +28,8 @@ pub(super) fn capacity(config: &FlashConfig) -> u64 {
     config.ftl.logical_pages.unwrap_or(0) * u64::from(config.geometry.page_bytes)
 }
 
-/// The drive, holding the bytes it is given as if they had been written once, in order, long ago.
-pub(super) fn build(config: &FlashConfig, name: String, how: &Build) -> Result<Arc<dyn Modelled>, ProfileError> {
+/// The drive, holding the bytes it is given as if they had been written once, in order, long ago; aged if asked for.
+pub(super) fn drive(config: &FlashConfig, name: String, how: &Build) -> Result<Drive, ProfileError> {
     let mut config = FlashConfig { name, ..config.clone() };
     config.ftl.seed = how.seed;
     let unfit = |e: FlashError| ProfileError::Unfit { name: config.name.clone(), why: e.to_string() };
@@ -45,7 +46,39 @@ pub(super) fn build(config: &FlashConfig, name: String, how: &Build) -> Result<A
         }
         at += part as u64;
     }
-    Ok(FlashModel::with_drive(drive.fork(), how.len))
+    if how.aged > 0.0 {
+        age(&mut drive, how.aged, how.seed).map_err(unfit)?;
+    }
+    Ok(drive.fork())
+}
+
+/// Fills the drive, and then overwrites `times` as many pages as it has at random places. Every page keeps its bytes.
+fn age(drive: &mut Drive, times: f64, seed: u64) -> Result<(), FlashError> {
+    let bytes = u64::from(drive.config().geometry.page_bytes);
+    let pages = drive.capacity() / bytes;
+    let mut rng = Rng::from_seed(seed ^ 0xa6ed);
+    let mut page = vec![0; bytes as usize];
+    let overwrites = (times * pages as f64) as u64;
+    let in_order = 0..pages;
+    for lpn in in_order.chain((0..overwrites).map(|_| rng.below(pages))) {
+        drive.peek(lpn * bytes, &mut page)?;
+        let now = drive.flush(0)?;
+        drive.write(now, lpn * bytes, &page, true)?;
+    }
+    Ok(())
+}
+
+/// The device: over a fork of the drive it is given, or over one made for it.
+pub(super) fn build(config: &FlashConfig, name: String, how: &Build) -> Result<Arc<dyn Modelled>, ProfileError> {
+    let drive = match &how.drive {
+        Some(drive) if drive.config().geometry == config.geometry => drive.fork(),
+        Some(_) => {
+            let why = "the drive to be copied has another geometry".to_string();
+            return Err(ProfileError::Unfit { name, why });
+        }
+        None => drive(config, name, how)?,
+    };
+    Ok(FlashModel::with_drive(drive, how.len))
 }
 
 impl Modelled for FlashModel {
@@ -61,6 +94,10 @@ impl Modelled for FlashModel {
             at += part as u64;
         }
         all
+    }
+
+    fn drive(&self) -> Option<Arc<Drive>> {
+        Some(Arc::new(self.fork_drive()))
     }
 
     fn model_stats(&self) -> ModelStats {

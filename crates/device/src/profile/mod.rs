@@ -18,7 +18,7 @@ mod flash;
 
 use crate::disk::{Disk, DiskConfig};
 use crate::fixed::{Fixed, FixedConfig};
-use crate::flash::FlashConfig;
+use crate::flash::{Drive, FlashConfig};
 use crate::mix::{Mix, MixConfig};
 use crate::model::{Model, ModelOptions, Modelled};
 use crate::{Device, Sparse};
@@ -87,11 +87,16 @@ pub struct Build {
     pub keep: bool,
     /// Name for messages instead of the profile's.
     pub name: Option<String>,
+    /// Of a flash drive: the drive is full, and so many times its pages were overwritten at random places, before it begins.
+    pub aged: f64,
+    /// Of a flash drive: begin with a copy of this one, its mapping and wear, instead of `contents` and `aged`. From
+    /// [`Profile::drive`] or [`Modelled::drive`].
+    pub drive: Option<Arc<Drive>>,
 }
 
 impl Default for Build {
     fn default() -> Build {
-        Build { seed: 1, len: 0, contents: Sparse::new(), keep: true, name: None }
+        Build { seed: 1, len: 0, contents: Sparse::new(), keep: true, name: None, aged: 0.0, drive: None }
     }
 }
 
@@ -193,6 +198,17 @@ impl Profile {
     pub fn build(&self, seed: u64, len: u64) -> Result<Arc<dyn Device>, ProfileError> {
         let device: Arc<dyn Modelled> = self.build_model(Build { seed, len, ..Build::default() })?;
         Ok(device)
+    }
+
+    /// Of a flash drive: made once as `how` says, to be copied for many devices (see [`Build::drive`]); `None` of others.
+    pub fn drive(&self, how: &Build) -> Result<Option<Arc<Drive>>, ProfileError> {
+        let Some(config) = &self.flash else { return Ok(None) };
+        let capacity = self.capacity();
+        if how.len > capacity {
+            return Err(ProfileError::TooLong { name: self.name.clone(), len: how.len, capacity });
+        }
+        let name = how.name.clone().unwrap_or_else(|| self.name.clone());
+        flash::drive(config, name, how).map(|drive| Some(Arc::new(drive)))
     }
 
     /// The device as a model, with the model's own abilities. Build it in the world (simulation or threads) that uses it.

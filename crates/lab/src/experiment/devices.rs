@@ -1,10 +1,14 @@
-//! Devices of a point: a model by role, over a copy of a loaded image; and a wrapper that counts who writes.
+//! Devices of a point: a model by role, over a copy of a loaded image; flash drives that several points begin with; and a
+//! wrapper that counts who writes.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, ModelStats, Modelled, Op, Profile, Ticket};
-use varve_rt::Local;
+use varve_device::flash::Drive;
+use varve_device::{
+    Build, Device, DeviceError, DeviceInfo, DeviceStats, Io, ModelStats, Modelled, Op, Profile, ProfileError, Ticket,
+};
+use varve_rt::{Local, Mutex};
 
 /// The calling thread is a client of the workload, not a service thread of the engine.
 static CLIENT: Local<Cell<bool>> = Local::new(|| Cell::new(false));
@@ -19,6 +23,46 @@ pub(super) fn instant() -> Profile {
     let text = "name = \"instant\"\n[fixed]\nread_random_ms = 1e-6\nread_sequential_ms = 1e-6\n\
                 write_random_ms = 1e-6\nwrite_sequential_ms = 1e-6\nservers = 4096\n";
     Profile::parse(text, "instant").expect("the text is a constant")
+}
+
+/// Drives that are kept for further points.
+const KEPT: usize = 4;
+
+type Slot = Arc<Mutex<Option<Arc<Drive>>>>;
+
+/// Flash drives, filled and aged once for all points that begin with the same; each point takes a copy, which shares what
+/// neither changes. Used on OS threads only.
+#[derive(Default)]
+pub(super) struct Drives(Mutex<Vec<(String, Slot)>>);
+
+impl Drives {
+    /// The drive of a device that begins as `how` says with the contents that `contents` names; `None` if it is no flash
+    /// drive. Who wants one that is being made waits.
+    pub fn get(&self, profile: &Profile, contents: &str, how: &Build) -> Result<Option<Arc<Drive>>, ProfileError> {
+        if profile.flash.is_none() {
+            return Ok(None);
+        }
+        let key = format!("{} {} {} {} {contents} {}", how.seed, how.len, how.aged, how.keep, profile.to_toml());
+        let cell = {
+            let mut kept = self.0.lock();
+            match kept.iter().find(|(k, _)| *k == key) {
+                Some((_, cell)) => cell.clone(),
+                None => {
+                    if kept.len() >= KEPT {
+                        kept.remove(0);
+                    }
+                    let cell = Slot::default();
+                    kept.push((key, cell.clone()));
+                    cell
+                }
+            }
+        };
+        let mut drive = cell.lock();
+        if drive.is_none() {
+            *drive = profile.drive(how)?;
+        }
+        Ok(drive.clone())
+    }
 }
 
 /// Counts the writes that clients issue themselves.

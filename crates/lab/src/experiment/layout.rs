@@ -3,15 +3,16 @@
 //! The copy is copy-on-write. A loaded database is kept as long as a point that needs it is still to come.
 
 use super::ExperimentError;
-use super::devices;
+use super::devices::{self, Drives};
 use super::spec::Spec;
 use crate::adapter::varve::VarveStore;
-use crate::models::{Loaded, ModelledDevices};
+use crate::models::{Loaded, ModelledDevices, seeds};
 use crate::{tpcc, ycsb};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::Db;
+use varve_device::Build;
 use varve_rt::{Mutex, sim};
 
 /// A closed database at rest.
@@ -94,6 +95,22 @@ struct Slot {
 /// The loaded databases of a run. Used on OS threads only.
 pub(super) struct Layouts {
     slots: Mutex<BTreeMap<String, Slot>>,
+}
+
+/// The loaded database, with the flash drives that a point of this seed begins with.
+pub(super) fn on_drives(image: &Image, spec: &Spec, seed: u64, drives: &Drives) -> Result<Loaded, (String, String)> {
+    let (data, log) = spec.devices.profiles()?;
+    let mut loaded = image.bytes.clone();
+    let contents = key(spec);
+    let aged = [&spec.devices.data, spec.devices.log_device()].map(|d| d.aged().unwrap_or(0.0));
+    let parts = [("data", &data, &mut loaded.data), ("log", &log, &mut loaded.log)];
+    for ((role, profile, part), (seed, aged)) in parts.into_iter().zip(seeds(seed).into_iter().zip(aged)) {
+        let name = Some(format!("{role} ({})", profile.name));
+        let how = Build { seed, len: part.len, contents: part.contents.clone(), name, aged, ..Build::default() };
+        let drive = drives.get(profile, &format!("{role} {contents}"), &how);
+        part.drive = drive.map_err(|e| (format!("devices.{role}"), e.to_string()))?;
+    }
+    Ok(loaded)
 }
 
 impl Layouts {

@@ -3,7 +3,7 @@
 //! report. `docs/lab.md` is the page for those who write such files.
 //!
 //! - `document` reads a file and expands it into points (`crate::place` finds keys for errors); `spec`, `units`: its shape;
-//! - `layout` loads a database once; `devices` models; `machine` processor time and lock waits; `point` runs one point; `metrics` names what it measured;
+//! - `layout` loads a database once; `devices` models; `machine` processor time and lock waits; `point` runs one point, `plain` one without a database; `metrics` names what it measured;
 //! - `figure`, `check`: what is demanded; `results`: files; `report`, `table`: for people; `run`: all points in parallel.
 //!
 //! Invariants: a result of the virtual clock is a function of configuration, seed and program. Result files hold no
@@ -16,6 +16,7 @@ mod figure;
 mod layout;
 mod machine;
 mod metrics;
+mod plain;
 mod point;
 mod report;
 mod results;
@@ -106,6 +107,7 @@ fn fnv64(bytes: &[u8]) -> u64 {
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("flash-wa", include_str!("../../../../experiments/flash-wa.toml")),
     ("fidelity", include_str!("../../../../experiments/fidelity.toml")),
+    ("iomix-ssd", include_str!("../../../../experiments/iomix-ssd.toml")),
     ("lru-c", include_str!("../../../../experiments/lru-c.toml")),
     ("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml")),
 ];

@@ -4,14 +4,13 @@
 //! calling OS thread. Results hold no value of the real clock.
 
 use super::ExperimentError;
-use super::devices::{self, Watched};
+use super::devices::{self, Drives, Watched};
 use super::document::{Point, Scaled};
-use super::layout::Image;
+use super::layout::{self, Image};
 use super::machine::{self, HostTime, LockPlace};
 use super::spec::{Clock, Spec, Spread};
 use crate::adapter::varve::VarveStore;
 use crate::driver::{self, Client, Draw, Interval, Outcome, RunOptions, RunResult, Until, Workload};
-use crate::flash_wa::FlashWaPoint;
 use crate::models::{Loaded, ModelledDevices};
 use crate::{tpcc, ycsb};
 use serde::{Deserialize, Serialize};
@@ -205,13 +204,15 @@ pub(super) fn run(
     experiment: &str,
     commit: &str,
     point: &Point,
-    image: &Image,
+    (image, drives): (&Image, &Drives),
     progress: &Arc<AtomicU64>,
 ) -> Result<PointResult, ExperimentError> {
     let spec = point.spec.clone();
     let memory = Memory::of(&spec, image.used);
-    let (seed, progress, bytes) = (point.seed, progress.clone(), image.bytes.clone());
     let failed = |what: String| ExperimentError::Point { point: point.name(), what };
+    let bytes = layout::on_drives(image, &spec, point.seed, drives);
+    let bytes = bytes.map_err(|(key, what)| failed(format!("{key}: {what}")))?;
+    let (seed, progress) = (point.seed, progress.clone());
     let config = spec.host.config(seed).map_err(|(key, what)| failed(format!("{key}: {what}")))?;
     let clock = spec.run.clock;
     let cores = if clock == Clock::Virtual { config.cores } else { machine::real_cores() };
@@ -243,36 +244,7 @@ pub(super) fn run(
     })
 }
 
-/// Runs a point of the flash model's write amplification: no database, no devices, no clock.
-pub(super) fn run_flash_wa(
-    experiment: &str,
-    commit: &str,
-    point: &Point,
-    wa: &FlashWaPoint,
-) -> Result<PointResult, ExperimentError> {
-    let wa = FlashWaPoint { seed: point.seed, ..wa.clone() };
-    let failed =
-        |e: varve_device::flash::FlashError| ExperimentError::Point { point: point.name(), what: e.to_string() };
-    let mut metrics = wa.run().map_err(failed)?.metrics();
-    metrics.retain(|_, value| value.is_finite());
-    Ok(PointResult {
-        experiment: experiment.to_string(),
-        point: point.name(),
-        axes: point.axes.clone(),
-        seed: point.seed,
-        config: point.hash(),
-        commit: commit.to_string(),
-        clock: point.spec.run.clock.name().to_string(),
-        scaled: point.scaled.clone(),
-        metrics,
-        kinds: BTreeMap::new(),
-        latency: Vec::new(),
-        locks: Vec::new(),
-        series: BTreeMap::new(),
-    })
-}
-
-fn seconds(s: f64) -> Duration {
+pub(super) fn seconds(s: f64) -> Duration {
     Duration::from_secs_f64(s)
 }
 

@@ -1,8 +1,10 @@
 //! All points of an experiment: in parallel over OS threads, each a simulation of its own; paced ones afterwards, alone,
 //! since they share the real machine.
 
+use super::devices::Drives;
 use super::document::{Experiment, Point};
 use super::layout::Layouts;
+use super::plain;
 use super::point;
 use super::results::{self, Files, Header};
 use super::spec::Clock;
@@ -47,6 +49,7 @@ struct Shared {
     points: Vec<(usize, Point)>,
     next: AtomicUsize,
     layouts: Layouts,
+    drives: Drives,
     progress: Vec<Arc<AtomicU64>>,
     stop: AtomicU64,
 }
@@ -57,12 +60,14 @@ impl Shared {
     fn one(&self, n: usize) -> Ended {
         let (at, point) = &self.points[n];
         let began = varve_rt::now();
-        let result = match &point.spec.workload.flash_wa {
-            Some(wa) => point::run_flash_wa(&self.name, &self.commit, point, wa),
-            None => {
+        let (name, commit, drives) = (&self.name, &self.commit, &self.drives);
+        let result = match (&point.spec.workload.flash_wa, &point.spec.workload.iomix) {
+            (Some(wa), _) => plain::run_flash_wa(name, commit, point, wa),
+            (_, Some(mix)) => plain::run_iomix(name, commit, (point, mix), drives),
+            _ => {
                 let image = self.layouts.get(&point.spec);
                 let result =
-                    image.and_then(|image| point::run(&self.name, &self.commit, point, &image, &self.progress[n]));
+                    image.and_then(|image| point::run(name, commit, point, (&image, drives), &self.progress[n]));
                 self.layouts.done(&point.spec);
                 result
             }
@@ -148,7 +153,8 @@ fn several(
     let shared = Arc::new(Shared {
         name: experiment.name.clone(),
         commit: how.commit.clone(),
-        layouts: Layouts::new(points.iter().map(|(_, p)| &p.spec).filter(|s| s.workload.flash_wa.is_none())),
+        layouts: Layouts::new(points.iter().map(|(_, p)| &p.spec).filter(|s| s.workload.has_database())),
+        drives: Drives::default(),
         progress: points.iter().map(|_| Arc::default()).collect(),
         next: AtomicUsize::new(0),
         stop: AtomicU64::new(0),

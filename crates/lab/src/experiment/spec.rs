@@ -108,6 +108,7 @@ pub struct Devices {
 }
 
 /// `[devices.ROLE]`: `profile = "NAME"`, the keys of a device profile, or both; what stands here goes before the profile's.
+/// Besides: `share`, the part of the device's bytes that is modelled, and `aged`, see [`Device::aged`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Device(pub Table);
@@ -117,9 +118,19 @@ impl Device {
         self.0.is_empty()
     }
 
+    /// Of a flash drive: so many times its pages are overwritten at random places, after it was filled, before the point
+    /// begins; 0: it is fresh.
+    pub fn aged(&self) -> Result<f64, String> {
+        number(&self.0, "aged", 0.0, 0.0..=100.0)
+    }
+
     /// The whole profile.
     pub fn profile(&self) -> Result<Profile, String> {
         let mut own = self.0.clone();
+        let aged = self.aged()?;
+        let share = number(&own, "share", 1.0, 1e-6..=1.0)?;
+        own.remove("aged");
+        own.remove("share");
         let mut whole = match own.remove("profile") {
             None => Table::new(),
             Some(Value::String(name)) => {
@@ -134,8 +145,23 @@ impl Device {
         merge(&mut whole, &own);
         whole.entry("name").or_insert_with(|| Value::String("inline".into()));
         let text = toml::to_string(&whole).map_err(|e| e.to_string())?;
-        Profile::parse(&text, "the device as merged").map_err(|e| e.to_string())
+        let profile = Profile::parse(&text, "the device as merged").map_err(|e| e.to_string())?;
+        if aged > 0.0 && profile.flash.is_none() {
+            return Err("aged is for flash drives; this device has no [flash]".into());
+        }
+        Ok(if share < 1.0 { profile.scaled(share) } else { profile })
     }
+}
+
+/// A number of a table, within a range.
+fn number(table: &Table, key: &str, default: f64, range: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
+    let value = match table.get(key) {
+        None => Some(default),
+        Some(value) => value.as_float().or_else(|| value.as_integer().map(|n| n as f64)),
+    };
+    value
+        .filter(|v| range.contains(v))
+        .ok_or_else(|| format!("{key}: a number from {} to {} is accepted", range.start(), range.end()))
 }
 
 /// Puts `from` over `into`, table by table.
@@ -149,6 +175,11 @@ pub(super) fn merge(into: &mut Table, from: &Table) {
 }
 
 impl Devices {
+    /// The log device, which is like the data device where it is not given.
+    pub fn log_device(&self) -> &Device {
+        if self.log.is_empty() { &self.data } else { &self.log }
+    }
+
     /// Profiles of data and log device; the error names the role.
     pub fn profiles(&self) -> Result<(Profile, Profile), (String, String)> {
         let data = self.data.profile().map_err(|what| ("devices.data".to_string(), what))?;
@@ -303,6 +334,60 @@ pub struct Workload {
     /// Write amplification of the flash model; needs no devices, and no run length.
     #[serde(rename = "flash-wa")]
     pub flash_wa: Option<FlashWaPoint>,
+    /// Requests to the data device, without a database.
+    pub iomix: Option<Iomix>,
+}
+
+impl Workload {
+    /// Whether a database is loaded for it.
+    pub fn has_database(&self) -> bool {
+        self.flash_wa.is_none() && self.iomix.is_none()
+    }
+}
+
+/// `[workload.iomix]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Iomix {
+    /// Bytes of a request.
+    pub request: Bytes,
+    /// Share of reads, 0 to 1.
+    pub read_share: f64,
+    /// Share of requests at random places, 0 to 1; the others go on one after the other.
+    pub random_share: f64,
+    /// Requests in flight.
+    pub depth: u32,
+    /// The part of the device that is used, from its beginning.
+    pub range: Bytes,
+}
+
+impl Default for Iomix {
+    fn default() -> Iomix {
+        Iomix { request: Bytes(4096), read_share: 1.0, random_share: 1.0, depth: 1, range: Bytes(1 << 30) }
+    }
+}
+
+impl Iomix {
+    /// What is wrong: the key, and what is accepted.
+    fn validate(&self, profile: &Profile) -> Result<(), (String, String)> {
+        let refuse = |key: &str, what: String| Err((format!("workload.iomix.{key}"), what));
+        let block = u64::from(profile.block).max(profile.flash.as_ref().map_or(0, |f| f.geometry.page_bytes.into()));
+        for (key, share) in [("read_share", self.read_share), ("random_share", self.random_share)] {
+            if !(0.0..=1.0).contains(&share) {
+                return refuse(key, "0 to 1 are possible".into());
+            }
+        }
+        match () {
+            () if self.request.0 == 0 || !self.request.0.is_multiple_of(block.min(4096)) => {
+                refuse("request", format!("multiples of {} bytes are possible", block.min(4096)))
+            }
+            () if self.depth == 0 || self.depth > 1024 => refuse("depth", "1 to 1024 are possible".into()),
+            () if self.range.0 < 4 * self.request.0 || self.range.0 > profile.capacity() => {
+                refuse("range", format!("four requests to {} bytes, the device's, are possible", profile.capacity()))
+            }
+            () => Ok(()),
+        }
+    }
 }
 
 /// `[workload.tpcc]`
@@ -443,15 +528,18 @@ impl Spec {
         self.host.config(0)?;
         self.engine.pool_options()?;
         let w = &self.workload;
-        let workloads =
-            [w.tpcc.is_some(), w.ycsb.is_some(), w.flash_wa.is_some()].map(usize::from).iter().sum::<usize>();
+        let given = [w.tpcc.is_some(), w.ycsb.is_some(), w.flash_wa.is_some(), w.iomix.is_some()];
+        let workloads = given.into_iter().filter(|g| *g).count();
         match &w.flash_wa {
             Some(point) => point.validate().map_err(|(key, what)| (format!("workload.flash-wa.{key}"), what))?,
             None => drop(self.devices.profiles()?),
         }
+        if let Some(iomix) = &w.iomix {
+            iomix.validate(&self.devices.profiles()?.0)?;
+        }
         let refuse = |key: &str, why: &str| Err((key.to_string(), why.to_string()));
         match () {
-            () if workloads != 1 => refuse("workload", "give exactly one of the tables tpcc, ycsb, flash-wa"),
+            () if workloads != 1 => refuse("workload", "give exactly one of the tables tpcc, ycsb, iomix, flash-wa"),
             () if self.host.cores.is_some_and(|n| n == 0 || n > 1024) => refuse("host.cores", "1 to 1024 are possible"),
             () if self.run.clients == 0 || self.run.clients > 10_000 => {
                 refuse("run.clients", "1 to 10000 are possible")
