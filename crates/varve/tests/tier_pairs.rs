@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use varve::buffer::policy::{self, Ask, Gd2lOptions, Load, PolicyOptions, Replacement, Slot, Unlink};
-use varve_device::{AlignedBuf, MemDevice};
+use varve_device::{AlignedBuf, MemDevice, Powered};
 use varve_rt::Rng;
 use varve_rt::sim::{Config, run};
 use varve_volume::tier::{Costs, ManagerOptions, Place, Tier, TierOptions};
@@ -35,6 +35,11 @@ struct Life {
 
 struct Pool {
     tier: Arc<Tier>,
+    options: TierOptions,
+    policy_options: PolicyOptions,
+    replacement: String,
+    fast: Arc<MemDevice>,
+    slow: Arc<MemDevice>,
     policy: Box<dyn Replacement>,
     frames: Vec<Frame>,
     at: BTreeMap<u64, Slot>,
@@ -52,17 +57,24 @@ impl Pool {
             manager: manager.into(),
             // Times are scaled down with the sizes: a bucket for each rate of use.
             options: ManagerOptions { costs, bucket_width: 600.0, ..ManagerOptions::default() },
+            memory_interval: 5.0,
             ..TierOptions::default()
         };
         // Slots, and room for the tables of so few.
         let fast = MemDevice::new((slots + 150) * SIZE as u64);
-        let home = Single::new(MemDevice::new(pages * SIZE as u64), SIZE).unwrap();
-        let tier = Tier::create(home, fast, [1; 16], options).unwrap();
+        let slow = MemDevice::new(pages * SIZE as u64);
+        let home = Single::new(slow.clone(), SIZE).unwrap();
+        let tier = Tier::create(home, fast.clone(), [1; 16], options.clone()).unwrap();
         tier.start();
         let gd2l = Gd2lOptions { cost: [costs.read_slow, costs.read_fast], ..Gd2lOptions::default() };
-        let options = PolicyOptions { gd2l, ..PolicyOptions::default() };
+        let policy_options = PolicyOptions { gd2l, ..PolicyOptions::default() };
         let mut pool = Pool {
-            policy: (policy::find(replacement).unwrap().make)(frames, &options),
+            policy: (policy::find(replacement).unwrap().make)(frames, &policy_options),
+            options,
+            policy_options,
+            replacement: replacement.to_string(),
+            fast,
+            slow,
             tier,
             frames: vec![Frame::default(); frames],
             at: BTreeMap::new(),
@@ -211,6 +223,36 @@ impl Pool {
         }
     }
 
+    /// Everything in memory is gone; the tier is opened again under an empty pool.
+    fn crash(&mut self) {
+        self.tier.sync().unwrap();
+        self.fast.power_cut(1);
+        self.slow.power_cut(2);
+        // Its threads end when they find the power off.
+        self.tier.stop();
+        self.fast.restore_power();
+        self.slow.restore_power();
+        let home = Single::new(self.slow.clone(), SIZE).unwrap();
+        self.tier = Tier::open(home, self.fast.clone(), [1; 16], self.options.clone()).unwrap();
+        self.tier.start();
+        let frames = self.frames.len();
+        self.policy = (policy::find(&self.replacement).unwrap().make)(frames, &self.policy_options);
+        self.at.clear();
+        self.empty = (0..frames as Slot).collect();
+    }
+
+    /// Share of the reads in the next `n` references that the fast device serves.
+    fn hit_ratio(&mut self, n: u64, next: &mut dyn FnMut() -> (u64, bool)) -> f64 {
+        let before = self.tier.tier_stats().counters;
+        for _ in 0..n {
+            let (page, change) = next();
+            self.access(page, change);
+        }
+        let after = self.tier.tier_stats().counters;
+        let (fast, slow) = (after.fast_reads - before.fast_reads, after.slow_reads - before.slow_reads);
+        fast as f64 / (fast + slow) as f64
+    }
+
     fn end(mut self) -> Vec<Life> {
         (0..self.lives.len() as u64).for_each(|page| self.clock(page));
         self.tier.stop();
@@ -310,4 +352,31 @@ fn misses_and_writes_of_pages_rise_while_they_are_on_the_fast_device() {
     // It is GD2L that does it to the misses: LRU does not look where a page would be read from.
     let (misses, _, pages) = risen("lru", "lru2");
     assert!((0.3..0.7).contains(&misses) && pages > 50, "{misses}, {pages} pages");
+}
+
+/// Hit ratio of the fast device in a minute before a crash, in the first minute after it, and in the first seconds.
+fn warmth(manager: &'static str) -> [f64; 3] {
+    run(Config::default(), move || {
+        let mut rng = Rng::from_seed(seed());
+        let mut next = || ((0..3).map(|_| rng.below(800)).min().expect("three of them"), rng.below(4) == 0);
+        let mut pool = Pool::new("gd2l", manager, 80, 250, 800);
+        pool.hit_ratio(60_000, &mut next);
+        let before = pool.hit_ratio(30_000, &mut next);
+        pool.crash();
+        let first = pool.hit_ratio(2_000, &mut next);
+        let after = pool.hit_ratio(28_000, &mut next);
+        pool.end();
+        [before, (2.0 * first + 28.0 * after) / 30.0, first]
+    })
+    .unwrap()
+}
+
+#[test]
+fn the_tier_is_warm_after_a_crash() {
+    for manager in ["cac", "lru2", "mv-fifo", "tac"] {
+        let [before, after, first] = warmth(manager);
+        println!("{manager}: {before:.3} before, {after:.3} after, {first:.3} at first");
+        assert!(after >= 0.9 * before && first >= 0.8 * before, "{manager}: {before}, {after}, {first}");
+        assert!(before > 0.1, "{manager}: {before}");
+    }
 }

@@ -173,6 +173,10 @@ fn fits(fault: Fault, op: OpKind, len: u64) -> bool {
 }
 
 impl Device for Faulty {
+    fn life_used(&self) -> Option<f64> {
+        self.inner.life_used()
+    }
+
     fn info(&self) -> DeviceInfo {
         self.inner.info()
     }

@@ -10,6 +10,7 @@ mod batch;
 mod exec;
 mod lock;
 pub mod sys;
+mod wear;
 
 pub use lock::DirLock;
 
@@ -229,6 +230,10 @@ impl Inner {
 }
 
 impl Device for FileDevice {
+    fn life_used(&self) -> Option<f64> {
+        wear::life_used(raw(&self.inner.fd))
+    }
+
     fn info(&self) -> DeviceInfo {
         let d = &*self.inner;
         let notes = d.notes.lock();

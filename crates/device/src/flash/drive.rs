@@ -140,6 +140,14 @@ impl Drive {
         self.ftl.advance(self.now);
     }
 
+    /// Erases so far as a share of those that the blocks endure; `None`: they endure any number.
+    pub fn life_used(&self) -> Option<f64> {
+        let endurance = self.config().endurance;
+        let wear = self.ftl.wear();
+        let erases: u64 = wear.iter().map(|n| u64::from(*n)).sum();
+        (endurance < u32::MAX).then(|| erases as f64 / (wear.len().max(1) as f64 * f64::from(endurance)))
+    }
+
     /// Totals.
     pub fn stats(&self) -> FlashStats {
         let nand = self.ftl.nand();

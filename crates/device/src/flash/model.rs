@@ -271,6 +271,10 @@ impl Completion for Batch {
 }
 
 impl Device for FlashModel {
+    fn life_used(&self) -> Option<f64> {
+        self.state.lock().drive.life_used()
+    }
+
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
             name: self.name.clone(),

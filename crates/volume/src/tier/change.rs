@@ -52,6 +52,7 @@ impl Tier {
         let sequence = 1;
         let bytes = file.write_map(&geometry, sequence, &snapshot, life)?;
         slots.end_map(true);
+        *self.life_asked.lock() = None;
         let mut at = self.maintenance.lock();
         let mut state = self.state.lock();
         state.counters.attached += 1;

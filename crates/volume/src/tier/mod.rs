@@ -64,6 +64,8 @@ pub struct Tier {
     movers: Mutex<()>,
     /// When what the manager knows was saved last.
     remembered: Mutex<Instant>,
+    /// When the fast device was asked for its wear last, and what it said.
+    life_asked: Mutex<Option<(Instant, Option<f64>)>>,
     /// Whether the manager takes pages when they are read.
     admit_on_read: bool,
     /// Work for the threads: pages to admit, slots to empty, a map to write.
@@ -136,6 +138,7 @@ impl Tier {
             changing: Mutex::new(()),
             movers: Mutex::new(()),
             remembered: Mutex::new(varve_rt::now()),
+            life_asked: Mutex::new(None),
             to_admit: Event::new(),
             to_reclaim: Event::new(),
             to_map: Event::new(),
@@ -295,7 +298,22 @@ impl Tier {
     /// What the tier did since it was opened, and what it holds.
     pub fn tier_stats(&self) -> TierStats {
         let stats = TierStats::new(&self.state.lock(), &self.options);
-        TierStats { slow: self.slow.stats(), ..stats }
+        TierStats { slow: self.slow.stats(), life_used: self.life_used(), ..stats }
+    }
+
+    /// What the fast device says of its life; it is asked now and then only.
+    fn life_used(&self) -> Option<f64> {
+        const FRESH: f64 = 600.0;
+        let fast = self.fast()?;
+        let mut asked = self.life_asked.lock();
+        match *asked {
+            Some((at, used)) if at.elapsed().as_secs_f64() < FRESH => used,
+            _ => {
+                let used = fast.life_used();
+                *asked = Some((varve_rt::now(), used));
+                used
+            }
+        }
     }
 
     fn stopped(&self) -> bool {
