@@ -104,12 +104,16 @@ pub struct Open {
     /// Use the operating system's cache instead of O_DIRECT.
     #[arg(long)]
     pub buffered: bool,
+    /// Give the space of pages that hold nothing any more back to the file system after each checkpoint.
+    #[arg(long)]
+    pub trim: bool,
 }
 
 impl Open {
     /// The engine's options.
     pub fn options(&self) -> Options {
-        Options { direct_io: !self.buffered, ..Options::default().cache_mb(self.cache_mb) }
+        let trim = self.trim.then_some(true);
+        Options { direct_io: !self.buffered, trim, ..Options::default().cache_mb(self.cache_mb) }
     }
 }
 

@@ -58,7 +58,10 @@ fn every_profile_that_ships_gives_its_parameters_back() {
     for listed in &names {
         let (name, kind) = (listed["name"].as_str().unwrap(), listed["kind"].as_str().unwrap());
         let report = probed(name, kind);
-        assert!(report["plausible"] == true, "{name}: {}", report["findings"]);
+        // A device of fixed times may be faster than any device is; nothing else may be found.
+        let found = report["findings"].as_array().unwrap();
+        let too_fast = |f: &serde_json::Value| kind == "fixed" && f.as_str().unwrap().starts_with("impossible");
+        assert!(found.iter().all(too_fast), "{name}: {found:?}");
         let parameters = report["parameters"].as_array().unwrap();
         assert!(parameters.len() >= 2, "{name}: {parameters:?}");
         for p in parameters {

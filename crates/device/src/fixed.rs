@@ -146,12 +146,7 @@ impl Timing for Fixed {
         self.stats.waited += start - r.at;
         self.stats.served += 1;
         let end = *server;
-        out.done(r.id, end);
-        match r.op {
-            OpKind::Write if !r.durable => self.cache.enter(r.id, r.len, end, out),
-            OpKind::Flush => self.cache.flush(),
-            _ => {}
-        }
+        self.cache.completed(&r, end, out);
     }
 
     fn volatile_cache(&self) -> bool {

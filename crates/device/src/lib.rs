@@ -9,6 +9,7 @@
 mod buf;
 mod device;
 mod disk;
+mod due;
 mod error;
 mod faulty;
 mod file;

@@ -230,12 +230,7 @@ impl Timing for Mix {
         self.stats.waited += start - r.at;
         self.stats.served += 1;
         let end = self.free_at.max(r.at + least);
-        out.done(r.id, end);
-        match r.op {
-            OpKind::Write if !r.durable => self.cache.enter(r.id, r.len, end, out),
-            OpKind::Flush => self.cache.flush(),
-            _ => {}
-        }
+        self.cache.completed(&r, end, out);
     }
 
     fn volatile_cache(&self) -> bool {

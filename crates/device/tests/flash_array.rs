@@ -1,6 +1,8 @@
 //! The raw array: each rule refused by its own error, times of single operations, copies, modes.
 
-use varve_device::flash::{CellMode, Contents, FaultsEvery, FlashConfig, FlashError, Nand, Page, Span};
+use varve_device::flash::{
+    CacheFull, CellMode, Contents, FaultsEvery, FlashConfig, FlashError, Nand, Page, SlcCache, Span, Suspend,
+};
 
 fn config(cell: CellMode) -> FlashConfig {
     let mut c = FlashConfig::one_plane(8, 16);
@@ -240,4 +242,97 @@ fn a_cut_tears_what_is_under_way_and_undoes_the_rest() {
     n.erase(0, 0).unwrap();
     n.program(0, at(0, 0), b"", b"").unwrap();
     assert_eq!((n.erases(0), n.erases(1)), (2, 0));
+}
+
+fn with_cache(cell: CellMode) -> Result<Nand, FlashError> {
+    let cache = SlcCache { blocks: 8, read_us: 20.0, program_us: 100.0, full: CacheFull::Direct, idle_ms: 1.0 };
+    Nand::new(&FlashConfig { slc_cache: Some(cache), ..config(cell) }, Contents::Full)
+}
+
+#[test]
+fn a_block_used_with_one_bit_per_cell_has_fewer_and_faster_pages() {
+    let mut n = with_cache(CellMode::Tlc).unwrap();
+    n.set_slc(2, true).unwrap();
+    let first = n.program(0, at(2, 0), b"fast", b"").unwrap();
+    assert_eq!(first.end - first.start, 100_000);
+    for page in 1..5 {
+        n.program(0, at(2, page), b"x", b"").unwrap();
+    }
+    // 16 pages of three bits: five rows of cells.
+    let beyond = n.program(0, at(2, 5), b"x", b"").unwrap_err();
+    assert_eq!(beyond, FlashError::PageNotUsed { block: 2, page: 5, mode: CellMode::Pslc });
+    let refused = n.append(0, at(2, 0), (100, b"x"), (0, &[])).unwrap_err();
+    assert_eq!(refused, FlashError::AppendNotAllowed { block: 2, page: 0, mode: CellMode::Pslc });
+    assert_eq!((n.programs_of(at(2, 4)), n.programs_of(at(2, 5)), n.counts().slc_programs), (1, 0, 5));
+    let mut data = [0; 4];
+    n.read(n.idle_at(), at(2, 0), &mut data, &mut []).unwrap();
+    assert_eq!(&data, b"fast");
+    n.read(0, at(2, 9), &mut data, &mut []).unwrap();
+    assert_eq!(data, [0xff; 4], "a page that is not used reads as erased");
+    // Its use ends with the erase.
+    assert_eq!(n.set_slc(2, false).unwrap_err(), FlashError::NotErased { block: 2 });
+    n.erase(0, 2).unwrap();
+    assert!(!n.is_slc(2));
+    let slow = n.program(0, at(2, 0), b"", b"").unwrap();
+    assert_eq!(slow.end - slow.start, 200_000);
+    n.mark_bad(3);
+    assert_eq!(n.set_slc(3, true).unwrap_err(), FlashError::BadBlock { block: 3 });
+    assert!(matches!(n.set_slc(32, true).unwrap_err(), FlashError::NoSuchPage { block: 32, .. }));
+}
+
+#[test]
+fn only_cells_of_several_bits_can_be_used_with_one() {
+    for cell in [CellMode::Slc, CellMode::Pslc, CellMode::OddMlc] {
+        let Err(FlashError::Config { field, .. }) = with_cache(cell) else { panic!("{cell} was accepted") };
+        assert_eq!(field, "slc_cache");
+    }
+    let mut plain = nand(CellMode::Tlc);
+    assert!(matches!(plain.set_slc(0, true).unwrap_err(), FlashError::Config { .. }), "no times are given");
+}
+
+fn suspending(most: u32) -> Nand {
+    let suspend = Some(Suspend { program_us: 10.0, erase_us: 50.0, most });
+    let mut n = Nand::new(&FlashConfig { suspend, ..config(CellMode::Slc) }, Contents::Full).unwrap();
+    n.program(0, at(0, 0), b"old", b"").unwrap();
+    n.advance(n.idle_at());
+    n
+}
+
+#[test]
+fn a_read_suspends_an_erase_or_a_program_and_later_operations_wait_for_it() {
+    let mut n = suspending(2);
+    let start = n.idle_at();
+    let erase = n.erase(start, 1).unwrap();
+    let read = |n: &mut Nand, at_time: u64| n.read(at_time, at(0, 0), &mut [0; 3], &mut []).unwrap();
+    let one = read(&mut n, start + 100_000);
+    assert_eq!(one.start, start + 150_000, "the array is free after 50 us");
+    let two = read(&mut n, start + 101_000);
+    assert_eq!(two.start, one.end + 50_000, "reads follow each other, and suspend anew");
+    let three = read(&mut n, start + 102_000);
+    assert_eq!(three.start, erase.end, "suspended twice, the erase is waited for");
+    assert_eq!((n.counts().suspended_erases, n.counts().suspended_programs), (2, 0));
+    // What the erase was promised stands; what comes next pays for the reads.
+    let next = n.program(start, at(0, 1), b"", b"").unwrap();
+    let took = (one.end - one.start) + (two.end - two.start) + (three.end - three.start);
+    assert_eq!(next.start, erase.end + took + 100_000);
+}
+
+#[test]
+fn what_is_nearly_done_and_the_page_being_programmed_are_waited_for() {
+    let mut n = suspending(10);
+    let start = n.idle_at();
+    let program = n.program(start, at(0, 1), b"new", b"").unwrap();
+    n.advance(start);
+    let own = n.read(start + 1, at(0, 1), &mut [0; 3], &mut []).unwrap();
+    assert!(own.start >= program.end, "the page itself");
+    let mut n = suspending(10);
+    let program = n.program(start, at(0, 1), b"new", b"").unwrap();
+    let late = n.read(program.end - 5_000, at(0, 0), &mut [0; 3], &mut []).unwrap();
+    assert_eq!((late.start, n.counts().suspended_programs), (program.end, 0), "5 us are less than suspending takes");
+    let mut n = suspending(10);
+    n.program(start, at(0, 1), b"new", b"").unwrap();
+    let queued = n.program(start, at(0, 2), b"new", b"").unwrap();
+    let ahead = n.read(start + 1_000, at(0, 0), &mut [0; 3], &mut []).unwrap();
+    assert!(ahead.end < queued.start && n.counts().suspended_programs == 1, "ahead of what has not begun");
+    assert!(n.idle_at() > queued.end, "the gate owes the time of the read");
 }

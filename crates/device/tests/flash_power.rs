@@ -2,7 +2,8 @@
 //! flushed (or completed, where the drive promises that) is there; what was not is there in an old or a new version.
 
 use varve_device::flash::{
-    Allocation, Buffer, BufferKind, CellMode, Contents, Drive, FaultsEvery, FlashConfig, GcPolicy, Streams,
+    Allocation, Buffer, BufferKind, CacheFull, CellMode, Contents, Drive, FaultsEvery, FlashConfig, GcPolicy, SlcCache,
+    Streams, Suspend,
 };
 use varve_rt::Rng;
 
@@ -237,6 +238,43 @@ fn configurations() -> Vec<(&'static str, FlashConfig)> {
         c.faults = FaultsEvery { read: 0, program: 3001, erase: 401 };
         (c.buffer, c.ftl.spare_factor) = (volatile, 0.5);
     });
+    let suspend = Some(Suspend { program_us: 20.0, erase_us: 60.0, most: 3 });
+    let tlc = |c: &mut FlashConfig, full: CacheFull| {
+        chips(c, 1);
+        (c.cell, c.geometry.pages_per_block, c.geometry.blocks_per_plane) = (CellMode::Tlc, 18, 32);
+        (c.timing.read_us, c.timing.program_us) = (vec![50.0, 60.0, 70.0], vec![600.0; 3]);
+        c.slc_cache = Some(SlcCache { blocks: 12, read_us: 25.0, program_us: 150.0, full, idle_ms: 0.3 });
+    };
+    add("suspended for reads, no buffer, greedy, hot and cold by range", &|c| {
+        chips(c, 1);
+        (c.suspend, c.ftl.streams) = (suspend, Streams::HotRange);
+    });
+    add("suspended for reads, volatile buffer, random victims", &|c| {
+        chips(c, 1);
+        (c.suspend, c.buffer, c.ftl.gc) = (suspend, volatile, GcPolicy::Random);
+    });
+    add("SLC cache, writes go past it when it is full, no buffer, greedy", &|c| tlc(c, CacheFull::Direct));
+    add("SLC cache, writes wait for folding, volatile buffer, FIFO, suspended for reads", &|c| {
+        tlc(c, CacheFull::Fold);
+        (c.suspend, c.buffer, c.ftl.gc) = (suspend, volatile, GcPolicy::Fifo);
+    });
+    add("SLC cache in pools, d choices, hot and cold by recency, volatile buffer", &|c| {
+        tlc(c, CacheFull::Fold);
+        (c.buffer, c.ftl.gc, c.ftl.streams) = (volatile, GcPolicy::DChoices, Streams::Recency);
+        (c.ftl.allocation, c.geometry.blocks_per_plane) = (Allocation::PerChip, 40);
+    });
+    add("SLC cache, random victims, levelling, suspended, capacitor", &|c| {
+        tlc(c, CacheFull::Direct);
+        c.slc_cache.as_mut().unwrap().idle_ms = 0.05;
+        (c.suspend, c.ftl.gc, c.ftl.wear_delta) = (suspend, GcPolicy::Random, 2);
+        c.buffer = Buffer { kind: BufferKind::Capacitor, pages: 16 };
+    });
+    add("SLC cache over MLC, programs and erases fail", &|c| {
+        tlc(c, CacheFull::Fold);
+        (c.cell, c.geometry.pages_per_block) = (CellMode::Mlc, 16);
+        c.faults = FaultsEvery { read: 0, program: 3001, erase: 401 };
+        (c.buffer, c.ftl.spare_factor, c.geometry.blocks_per_plane) = (volatile, 0.5, 48);
+    });
     all
 }
 
@@ -260,7 +298,17 @@ fn every_page_reads_back_right_after_power_cuts() {
             } else {
                 assert_eq!(test.torn + test.lost, 0, "{}: the capacitor finishes everything", test.name);
             }
-            if config.ftl.wear_delta > 0 {
+            if config.slc_cache.is_some() {
+                let f = &stats.ftl;
+                assert!(f.cache_writes > 100 && f.folds > 5 && f.fold_copies > 10, "{}: {f:?}", test.name);
+                assert_eq!(f.cache_writes + f.cache_bypassed, f.host_writes, "{}: every write is counted", test.name);
+                assert!(stats.nand.slc_programs >= f.cache_writes, "{}", test.name);
+            }
+            if config.suspend.is_some() {
+                let n = &stats.nand;
+                assert!(n.suspended_programs > 5, "{}: {n:?}", test.name);
+            }
+            if config.ftl.wear_delta > 0 && config.slc_cache.is_none() {
                 let (levelled, refreshed) = (stats.ftl.wear_copies, stats.ftl.disturb_copies);
                 assert!(
                     levelled > 0 && (seed > 0 || refreshed > 0),

@@ -37,7 +37,9 @@ fn round_trip(report: &Report, o: &Options) {
 
 fn probe_of(profile: &Profile, o: &Options) -> Report {
     let report = probe::on_profile(profile, o, |_, _, _| {}).unwrap();
-    assert!(report.plausible(), "{}: {:?}\n{}", profile.name, report.findings, report.to_table());
+    // A device of fixed times may be faster than any device is; nothing else may be found.
+    let too_fast = |f: &Finding| profile.fixed.is_some() && matches!(f, Finding::Impossible(_));
+    assert!(report.findings.iter().all(too_fast), "{}: {:?}\n{}", profile.name, report.findings, report.to_table());
     assert!(report.points.iter().all(|p| p.samples.len() >= 3), "at least three repeats");
     report
 }
@@ -104,6 +106,8 @@ fn recovers_flash(profile: &Profile, flash: &flash::FlashConfig) {
     let report = probe::on_profile(&small, &o, |_, _, _| {}).unwrap();
     let t = &flash.timing;
     let sensing = t.read_us.iter().take(flash.cell.page_types()).sum::<f64>() / flash.cell.page_types() as f64;
+    // The range is in the SLC cache where there is one.
+    let sensing = flash.slc_cache.map_or(sensing, |c| c.read_us);
     let pages = page as f64 / f64::from(flash.geometry.page_bytes);
     // The pages of a request on one chip: sensed and moved one after the other, the last then crosses the link.
     let each = f64::from(flash.geometry.page_bytes) / t.channel_mb_s + t.command_us + sensing;

@@ -36,6 +36,7 @@ pub use db::{
     SalvageReport, SalvagedRow, Stats, Unreadable, exists, restore, restore_on, salvage, salvage_on,
 };
 pub use error::{Damage, Error, Result};
+pub use space::TrimStats;
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, Scan, Snapshot, Transaction, TxOptions, TxnStats};
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};

@@ -6,7 +6,12 @@
 //!
 //! Map pages stay pinned for as long as the pool lives, so that marking pages never waits for a device.
 //!
-//! Lock order: `growing`, then (released before) `state`. `state` is a leaf lock but for the pool's instance locks. Map pages are latched in ascending order after all tree pages.
+//! Lock order: `growing` and `trimming`, then (released before) `state`. `state` is a leaf lock but for the pool's instance locks. Map pages are latched in ascending order after all tree pages.
+
+mod trim;
+
+pub use trim::TrimStats;
+pub(crate) use trim::Trimmer;
 
 use crate::btree::edit::PageEdit;
 use crate::buffer::Pool;
@@ -32,7 +37,7 @@ const BITMAP: usize = HEADER + 16;
 const FIRST_PAGES: u64 = 64;
 /// Most bytes that the store grows by at a time.
 const GROW_BYTES: u64 = 64 << 20;
-/// Most freed pages remembered for [`Space::trim`].
+/// Most freed pages remembered for trimming.
 const MOST_UNTRIMMED: usize = 1 << 16;
 
 struct State {
@@ -59,6 +64,9 @@ pub(crate) struct Space {
     span: u64,
     state: Mutex<State>,
     growing: Mutex<()>,
+    /// Held while free pages are held back from use because the store is told of them.
+    trimming: Mutex<()>,
+    trims: trim::Counters,
     /// Counts groups that changed the map: tells a check whether it ran undisturbed.
     changes: AtomicU64,
 }
@@ -147,8 +155,16 @@ impl Space {
         let span = span(&*store);
         let state =
             State { taken: Vec::new(), maps: 0, pages: 0, free: 0, hint: 0, pinned: Vec::new(), untrimmed: Vec::new() };
-        let space =
-            Space { pool, store, span, state: Mutex::new(state), growing: Mutex::new(()), changes: AtomicU64::new(0) };
+        let space = Space {
+            pool,
+            store,
+            span,
+            state: Mutex::new(state),
+            growing: Mutex::new(()),
+            trimming: Mutex::new(()),
+            trims: trim::Counters::default(),
+            changes: AtomicU64::new(0),
+        };
         let pages = space.store.pages();
         let mut map = 0;
         while map * span < pages && space.load_map(map, pages)? {
@@ -215,7 +231,7 @@ impl Space {
     ///
     /// Errors: the store cannot grow; the log is latched.
     pub(crate) fn reserve<'s>(&'s self, core: &'s Core, n: usize) -> Result<Reserved<'s>> {
-        loop {
+        for attempt in 0.. {
             {
                 let mut state = self.state.lock();
                 if !state.pinned.is_empty() {
@@ -227,8 +243,14 @@ impl Space {
                     return Ok(Reserved { space: self, log: &core.log, ids });
                 }
             }
-            self.grow(core, n as u64)?;
+            if attempt == 0 {
+                // Pages that the store is being told of are free in a moment.
+                drop(self.trimming.lock());
+            } else {
+                self.grow(core, n as u64)?;
+            }
         }
+        unreachable!("the loop ends by returning")
     }
 
     /// Grows the store so that `n` pages are free.
@@ -333,31 +355,6 @@ impl Space {
         state.pinned = pinned;
         state.release(&free);
         Space::note_untrimmed(state, &free);
-    }
-
-    /// Tells the store which pages hold nothing any more: runs of at least `least_run` freed pages (holes of single pages cost a file more than they give
-    /// back). Makes the log durable past the groups that freed them first, as a crash could bring them back. Pages that are in use again are left alone.
-    pub(crate) fn trim(&self, log: &Log, least_run: usize) -> Result<()> {
-        let (ids, end) = {
-            let mut state = self.state.lock();
-            let mut ids = std::mem::take(&mut state.untrimmed);
-            ids.sort_unstable();
-            ids.dedup();
-            ids.retain(|id| !state.is_taken(id.0));
-            let runs = ids.chunk_by(|a, b| a.0 + 1 == b.0).filter(|run| run.len() >= least_run);
-            let ids = runs.flatten().copied().collect::<Vec<PageId>>();
-            for id in &ids {
-                state.taken[id.0 as usize / 64] |= 1 << (id.0 % 64);
-            }
-            state.free -= ids.len() as u64;
-            (ids, log.end_lsn())
-        };
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let result = log.wait_durable(end).and_then(|()| Ok(self.store.discard(&ids)?));
-        self.state.lock().release(&ids);
-        result
     }
 
     /// Keeps the list of pages to trim short: what falls off stays allocated in the file, no more.

@@ -1,6 +1,6 @@
 //! What a flash device is like: plain data, read from profiles, with errors that say what is accepted.
 
-use super::timing::Table;
+use super::timing::{SuspendTable, Table};
 use super::{CellMode, FlashError, Geometry};
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,12 @@ pub struct FlashConfig {
     /// The write buffer.
     #[serde(default)]
     pub buffer: Buffer,
+    /// Suspending programs and erases for reads; absent: reads wait.
+    #[serde(default)]
+    pub suspend: Option<Suspend>,
+    /// Blocks written with one bit per cell first; absent: none.
+    #[serde(default)]
+    pub slc_cache: Option<SlcCache>,
     /// The host's link.
     #[serde(default)]
     pub link: Link,
@@ -58,6 +64,49 @@ pub struct Timing {
     /// Command and status cycles of an operation on the channel, microseconds.
     #[serde(default)]
     pub command_us: f64,
+}
+
+/// Suspending a program or erase for a read of the same array (Wu, He, FAST 2012; Kim et al., USENIX ATC 2019).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suspend {
+    /// From the read's arrival until a program is suspended and the array free, microseconds.
+    pub program_us: f64,
+    /// The same of an erase, microseconds.
+    pub erase_us: f64,
+    /// Times that one operation is suspended at most; then reads wait for its end.
+    #[serde(default = "default_most")]
+    pub most: u32,
+}
+
+/// What happens to host writes while the SLC cache is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheFull {
+    /// They go past it, to blocks with all bits per cell.
+    #[default]
+    Direct,
+    /// They wait until its oldest block is folded.
+    Fold,
+}
+
+/// A write cache of blocks used with one bit per cell. What is in it is moved to blocks with all bits ("folded") while the drive
+/// idles, oldest block first.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlcCache {
+    /// Blocks that it takes at most, of the drive; each holds its pages divided by the bits of a cell.
+    pub blocks: u32,
+    /// Array read of a page in it, microseconds.
+    pub read_us: f64,
+    /// Array program of a page in it, microseconds.
+    pub program_us: f64,
+    /// What happens while it is full.
+    #[serde(default)]
+    pub full: CacheFull,
+    /// Folding begins when the drive has had nothing to do for so long, milliseconds.
+    #[serde(default = "default_idle")]
+    pub idle_ms: f64,
 }
 
 /// How victims of garbage collection are chosen.
@@ -216,6 +265,14 @@ fn default_name() -> String {
     "flash".into()
 }
 
+fn default_most() -> u32 {
+    10
+}
+
+fn default_idle() -> f64 {
+    100.0
+}
+
 fn default_nop() -> u8 {
     4
 }
@@ -257,6 +314,8 @@ impl FlashConfig {
             copyback: false,
             ftl: FtlConfig::default(),
             buffer: Buffer::default(),
+            suspend: None,
+            slc_cache: None,
             link: Link::default(),
             faults: FaultsEvery::default(),
         }
@@ -292,6 +351,12 @@ impl FlashConfig {
         if f.streams == Streams::HotRange && !(f.hot_share > 0.0 && f.hot_share < 1.0) {
             return err("ftl.hot_share", &f.hot_share, "more than 0 and less than 1");
         }
+        if self.slc_cache.is_some() && !matches!(self.cell, CellMode::Mlc | CellMode::Tlc | CellMode::Qlc) {
+            return err("slc_cache", &self.cell, "cells of two bits or more: mlc, tlc or qlc");
+        }
+        if self.slc_cache.is_some() && f.append_slots > 0 {
+            return err("ftl.append_slots", &f.append_slots, "0 with an slc_cache: its pages are written once");
+        }
         if f.append_slots > 0 && f.append_slots >= self.nop {
             let accepted = format!("at most nop - 1 = {}: each append is a program of its page", self.nop - 1);
             return err("ftl.append_slots", &f.append_slots, &accepted);
@@ -318,11 +383,18 @@ impl FlashConfig {
                 return Err(FlashError::config(field, format!("{times:?}"), "times from 0 to 1e9 microseconds"));
             }
         }
-        let times = [
+        let mut times = vec![
             ("timing.erase_us", t.erase_us),
             ("timing.command_us", t.command_us),
             ("link.overhead_us", self.link.overhead_us),
         ];
+        if let Some(s) = &self.suspend {
+            times.extend([("suspend.program_us", s.program_us), ("suspend.erase_us", s.erase_us)]);
+        }
+        if let Some(c) = &self.slc_cache {
+            let idle = ("slc_cache.idle_ms", c.idle_ms * 1e3);
+            times.extend([("slc_cache.read_us", c.read_us), ("slc_cache.program_us", c.program_us), idle]);
+        }
         for (field, us) in times {
             if !(0.0..1e9).contains(&us) {
                 return Err(FlashError::config(field, us, "a time from 0 to 1e9 microseconds"));
@@ -345,6 +417,12 @@ impl FlashConfig {
             erase: nanos(self.timing.erase_us),
             command: nanos(self.timing.command_us),
             byte_ps: (1e6 / self.timing.channel_mb_s).round() as u64,
+            slc: self.slc_cache.map(|c| (nanos(c.read_us), nanos(c.program_us))),
+            suspend: self.suspend.map(|s| SuspendTable {
+                program: nanos(s.program_us),
+                erase: nanos(s.erase_us),
+                most: s.most,
+            }),
         }
     }
 }

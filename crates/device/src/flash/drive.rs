@@ -193,6 +193,11 @@ impl Drive {
         copy
     }
 
+    /// What a long rest does: the SLC cache is folded.
+    pub fn rest(&mut self) -> Result<(), FlashError> {
+        self.ftl.fold_all(self.now)
+    }
+
     /// When a request submitted at `at` begins to be worked on.
     fn start(&mut self, at: u64) -> u64 {
         self.advance(at);

@@ -47,6 +47,12 @@ pub enum FlashError {
         /// The chip's mode.
         mode: CellMode,
     },
+    /// Only an erased block can be used in another mode.
+    #[error("block {block} is not erased: erase it before it is used with another number of bits per cell")]
+    NotErased {
+        /// The block.
+        block: u32,
+    },
     /// A program tried to turn a 0 into a 1.
     #[error("byte {byte} of page {page} of block {block} would have to turn a 0 into a 1: erase the block first")]
     SetsBits {

@@ -18,7 +18,8 @@ pub mod theory;
 mod timing;
 
 pub use config::{
-    Allocation, Buffer, BufferKind, FaultsEvery, FlashConfig, FtlConfig, GcPolicy, Link, Streams, Timing,
+    Allocation, Buffer, BufferKind, CacheFull, FaultsEvery, FlashConfig, FtlConfig, GcPolicy, Link, SlcCache, Streams,
+    Suspend, Timing,
 };
 pub use drive::{Drive, FlashStats};
 pub use error::FlashError;
@@ -29,4 +30,4 @@ pub use journal::NandCut;
 pub use model::FlashModel;
 pub use nand::{Contents, Nand, NandCounts, Page};
 pub use store::{MemPages, PageBytes, PageStore, SparsePages};
-pub use timing::{Span, Table, Usage};
+pub use timing::{Span, SuspendTable, Table, Usage};

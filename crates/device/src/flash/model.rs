@@ -10,6 +10,7 @@ use super::drive::{Drive, FlashStats};
 use super::nand::Contents;
 use super::store::PageStore;
 use super::{FlashConfig, FlashError, Recovery};
+use crate::due::{self, NEVER};
 use crate::power::Powered;
 use crate::{
     Capabilities, Completion, Counters, CutReport, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, Op,
@@ -17,9 +18,6 @@ use crate::{
 };
 use std::sync::{Arc, Weak};
 use varve_rt::{Condvar, Instant, Mutex};
-
-/// The completion time of requests that a held device keeps in flight.
-const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// A modelled flash drive. See `docs/flash.md`.
 pub struct FlashModel {
@@ -237,27 +235,13 @@ impl Batch {
 impl Completion for Batch {
     fn wait(&mut self, i: usize) -> Result<(), DeviceError> {
         let device = self.device.clone();
-        let mut state = device.state.lock();
-        loop {
-            if self.lost(&state) {
-                let io = &self.slots[i].io;
-                device.counters.finished(io.op.kind(), io.len() as u64, 0, false);
-                return Err(DeviceError::PowerLost);
-            }
-            let (started, slot) = (self.started, &mut self.slots[i]);
-            let now = varve_rt::now();
-            if slot.at <= now {
-                return device.collect(&state, &slot.io, started, slot.refused.take());
-            }
-            if slot.at == NEVER {
-                device.changed.wait(&mut state);
-            } else {
-                let left = slot.at - now;
-                drop(state);
-                varve_rt::sleep(left);
-                state = device.state.lock();
-            }
-        }
+        let due = due::wait(&device.state, &device.changed, self.slots[i].at, |state| self.lost(state));
+        let slot = &mut self.slots[i];
+        let Ok(state) = due else {
+            device.counters.finished(slot.io.op.kind(), slot.io.len() as u64, 0, false);
+            return Err(DeviceError::PowerLost);
+        };
+        device.collect(&state, &slot.io, self.started, slot.refused.take())
     }
 
     fn try_done(&mut self, i: usize) -> bool {

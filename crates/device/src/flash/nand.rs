@@ -6,13 +6,15 @@
 //! tear them ([`Nand::power_cut`]).
 //!
 //! Invariants: the programmed pages of a block are the used pages before `next`; operations on one gate are given, and
-//! happen, in one order.
+//! happen, in one order. Only reads may go ahead, where programs and erases can be suspended.
+
+mod append;
+mod slc;
 
 use super::journal::{Journal, Undo};
 use super::store::{MemPages, PageBytes, PageStore};
-use super::timing::{Bus, Gate, Span, Table, Usage};
+use super::timing::{Bus, Gate, Span, Table, Usage, Work};
 use super::{CellMode, FaultsEvery, FlashConfig, FlashError, Geometry};
-use std::sync::Arc;
 
 /// A page: block of the device, and page in the block (unused ones are counted too).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,6 +51,12 @@ pub struct NandCounts {
     pub erases: u64,
     /// Bytes moved over the buses.
     pub bus_bytes: u64,
+    /// Of the programs, those into blocks used with one bit per cell.
+    pub slc_programs: u64,
+    /// Times that a program was suspended for a read.
+    pub suspended_programs: u64,
+    /// Times that an erase was suspended for a read.
+    pub suspended_erases: u64,
 }
 
 /// State of a block.
@@ -59,6 +67,8 @@ pub(super) struct BlockState {
     pub(super) bad: bool,
     /// An interrupted erase left it unreadable.
     pub(super) torn: bool,
+    /// Used with one bit per cell until the next erase.
+    pub(super) slc: bool,
     pub(super) erases: u32,
     /// Page reads since the last erase.
     pub(super) reads: u32,
@@ -207,7 +217,7 @@ impl Nand {
 
     /// Programs that a page had since its block's erase.
     pub fn programs_of(&self, at: Page) -> u32 {
-        if at.page >= self.next_page(at.block) || !self.mode_of(at.block).uses(at.page, self.geometry.pages_per_block) {
+        if at.page >= self.next_page(at.block) || !self.uses(at) {
             return 0;
         }
         1 + self.appended.get(self.number(at) as usize).map_or(0, |n| u32::from(*n))
@@ -278,7 +288,7 @@ impl Nand {
 
     /// Spends the time of a read of `bytes` bytes of a page; fails when the fault plan says so.
     pub(super) fn sense(&mut self, at: u64, page: Page, bytes: usize) -> Result<Span, FlashError> {
-        let span = self.spend_read(at, page, bytes);
+        let span = self.spend_read(at, page, bytes, true);
         let due = self.faults.read != 0 && self.counts.reads.is_multiple_of(self.faults.read);
         if due && !self.is_reliable(page.block) {
             return Err(FlashError::Uncorrectable { block: page.block, page: page.page });
@@ -293,8 +303,7 @@ impl Nand {
         if state.torn {
             return Err(torn);
         }
-        let programmed = page.page < u32::from(state.next)
-            && self.mode_of(page.block).uses(page.page, self.geometry.pages_per_block);
+        let programmed = page.page < u32::from(state.next) && self.uses(page);
         if !programmed || self.contents == Contents::Nothing {
             data.fill(0xff);
             spare.fill(0xff);
@@ -309,7 +318,8 @@ impl Nand {
         Ok(())
     }
 
-    fn spend_read(&mut self, at: u64, page: Page, bytes: usize) -> Span {
+    /// A read for the host (`ahead`) may suspend what the array is doing, unless that is the program of the very page.
+    fn spend_read(&mut self, at: u64, page: Page, bytes: usize, ahead: bool) -> Span {
         self.counts.reads += 1;
         let state = &mut self.blocks[page.block as usize];
         state.reads = state.reads.saturating_add(1);
@@ -317,13 +327,31 @@ impl Nand {
             return Span::default();
         }
         self.counts.bus_bytes += bytes as u64;
-        let kind = self.page_type(page);
+        let takes = self.table.command + self.read_time(page);
         let (gate, bus) = (self.gate(page.block), self.bus(page.block));
-        let start = self.gates[gate].enter(at);
-        let sensed = start + self.table.command + self.table.read[kind];
-        let moved = self.buses[bus].reserve(self.journal.now, sensed, self.table.transfer(bytes));
-        self.gates[gate].leave(start, moved.end);
-        Span { start, end: moved.end }
+        let suspend = self.table.suspend.filter(|_| ahead && !self.journal.is_pending(page));
+        let Some(suspend) = suspend else {
+            let start = self.gates[gate].enter(at);
+            let moved = self.buses[bus].reserve(self.journal.now, start + takes, self.table.transfer(bytes));
+            self.leave(gate, start, moved.end, Work::Read);
+            return Span { start, end: moved.end };
+        };
+        let turn = self.gates[gate].enter_ahead(self.journal.now, at, &suspend);
+        match turn.suspended {
+            Some(Work::Program) => self.counts.suspended_programs += 1,
+            Some(Work::Erase) => self.counts.suspended_erases += 1,
+            Some(Work::Read) | None => {}
+        }
+        let moved = self.buses[bus].reserve(self.journal.now, turn.start + takes, self.table.transfer(bytes));
+        self.gates[gate].leave_ahead(turn, moved.end);
+        Span { start: turn.start, end: moved.end }
+    }
+
+    fn leave(&mut self, gate: usize, start: u64, end: u64, work: Work) {
+        self.gates[gate].leave(start, end);
+        if self.table.suspend.is_some() {
+            self.gates[gate].remember(self.journal.now, Span { start, end }, work);
+        }
     }
 
     fn page_type(&self, page: Page) -> usize {
@@ -343,8 +371,8 @@ impl Nand {
         if u32::from(state.next) == page.page {
             return Ok(());
         }
-        let mode = self.mode_of(page.block);
-        if !mode.uses(page.page, self.geometry.pages_per_block) {
+        if !self.uses(page) {
+            let mode = self.used_as(page.block);
             return Err(FlashError::PageNotUsed { block: page.block, page: page.page, mode });
         }
         Err(FlashError::OutOfOrder { block: page.block, page: page.page, expected: state.next.into() })
@@ -366,6 +394,7 @@ impl Nand {
     pub(super) fn program_blank(&mut self, page: Page) -> Result<(), FlashError> {
         self.may_program(page)?;
         self.counts.programs += 1;
+        self.counts.slc_programs += u64::from(self.is_slc(page.block));
         self.finish_program(page, None, Span::default()).map(drop)
     }
 
@@ -385,7 +414,7 @@ impl Nand {
             self.store.0.get(self.number(from)).filter(|_| !self.blocks[from.block as usize].torn).ok_or(torn)?;
         let inside = self.copyback && self.geometry.plane_of(from.block) == self.geometry.plane_of(to.block);
         let length = if inside { 0 } else { self.geometry.page_bytes as usize + spare.len() };
-        let read = self.spend_read(at, from, length);
+        let read = self.spend_read(at, from, length, false);
         let written = self.spend_program(read.end, to, length);
         let bytes = PageBytes { data: bytes.data, spare: spare.into() };
         self.finish_program(to, Some(bytes), written).map(|w| Span { start: read.start, end: w.end })
@@ -393,6 +422,7 @@ impl Nand {
 
     fn spend_program(&mut self, at: u64, page: Page, bytes: usize) -> Span {
         self.counts.programs += 1;
+        self.counts.slc_programs += u64::from(self.is_slc(page.block));
         self.spend_array(at, page, bytes)
     }
 
@@ -401,24 +431,16 @@ impl Nand {
             return Span::default();
         }
         self.counts.bus_bytes += bytes as u64;
-        let kind = self.page_type(page);
         let (gate, bus) = (self.gate(page.block), self.bus(page.block));
         let start = self.gates[gate].enter(at);
         let moved = self.buses[bus].reserve(self.journal.now, start, self.table.transfer(bytes));
-        let end = moved.end + self.table.program[kind];
-        self.gates[gate].leave(start, end);
+        let end = moved.end + self.program_time(page);
+        self.leave(gate, start, end, Work::Program);
         Span { start: moved.end, end }
     }
 
     fn finish_program(&mut self, page: Page, bytes: Option<PageBytes>, span: Span) -> Result<Span, FlashError> {
-        let mode = self.mode_of(page.block);
-        let pages = self.geometry.pages_per_block;
-        let before = page.page;
-        let next = if mode == CellMode::Pslc {
-            (before + 1..pages).find(|p| mode.uses(*p, pages)).unwrap_or(pages)
-        } else {
-            before + 1
-        };
+        let next = self.following(page);
         let due = self.faults.program != 0 && self.counts.programs.is_multiple_of(self.faults.program);
         let failed = due && !self.is_reliable(page.block);
         self.blocks[page.block as usize].next = next as u16;
@@ -433,62 +455,6 @@ impl Nand {
         Ok(span)
     }
 
-    /// Programs more bits of a page that was programmed before: `data` at `offset`, `spare` at `spare_offset`. Every bit
-    /// must be 1 before or stay 0.
-    pub fn append(
-        &mut self,
-        at: u64,
-        page: Page,
-        (offset, data): (usize, &[u8]),
-        (spare_offset, spare): (usize, &[u8]),
-    ) -> Result<Span, FlashError> {
-        self.exists(page)?;
-        self.fits((offset, data.len()), (spare_offset, spare.len()))?;
-        let Page { block, page: in_block } = page;
-        self.may_append(page)?;
-        let number = self.number(page);
-        let mut changed = None;
-        if self.contents != Contents::Nothing {
-            let old = self.store.0.get(number).ok_or(FlashError::Uncorrectable { block, page: in_block })?;
-            let area = self.geometry.page_bytes;
-            let sets = |byte: usize| FlashError::SetsBits { block, page: in_block, byte: byte as u32 };
-            let new_data = old.data.as_deref().map(|b| clear_bits(b, offset, data)).transpose().map_err(sets)?;
-            let new_spare = clear_bits(&old.spare, spare_offset, spare).map_err(|byte| sets(byte + area as usize))?;
-            changed = Some((old, PageBytes { data: new_data, spare: new_spare }));
-        }
-        if self.appended.is_empty() {
-            self.appended = vec![0; self.blocks.len() * self.geometry.pages_per_block as usize];
-        }
-        self.appended[number as usize] += 1;
-        self.counts.appends += 1;
-        let span = self.spend_array(at, page, data.len() + spare.len());
-        if let Some((old, new)) = changed {
-            self.store.0.set(number, Some(new));
-            self.journal.push(span, Undo::Append(page, old));
-        }
-        Ok(span)
-    }
-
-    /// Checks that the page takes another append.
-    pub fn may_append(&self, at: Page) -> Result<(), FlashError> {
-        let Page { block, page } = at;
-        let mode = self.mode_of(block);
-        if self.blocks[block as usize].bad {
-            return Err(FlashError::BadBlock { block });
-        }
-        if !mode.uses(page, self.geometry.pages_per_block) {
-            return Err(FlashError::PageNotUsed { block, page, mode });
-        }
-        if !mode.appends(page, self.geometry.pages_per_block) {
-            return Err(FlashError::AppendNotAllowed { block, page, mode });
-        }
-        match self.programs_of(at) {
-            0 => Err(FlashError::NotProgrammed { block, page }),
-            n if n >= u32::from(self.nop) => Err(FlashError::TooManyPrograms { block, page, nop: self.nop }),
-            _ => Ok(()),
-        }
-    }
-
     /// Erases a block, not before `at`. A block that reaches its endurance is erased once more in vain and is bad.
     pub fn erase(&mut self, at: u64, block: u32) -> Result<Span, FlashError> {
         self.exists(Page { block, page: 0 })?;
@@ -501,7 +467,7 @@ impl Nand {
             let bus = self.bus(block);
             let start = self.gates[gate].enter(at);
             let told = self.buses[bus].reserve(self.journal.now, start, self.table.command);
-            self.gates[gate].leave(start, told.end + self.table.erase);
+            self.leave(gate, start, told.end + self.table.erase, Work::Erase);
             Span { start: told.end, end: told.end + self.table.erase }
         } else {
             Span::default()
@@ -566,7 +532,7 @@ impl Nand {
 
     /// After a power cut: nothing is under way at `now`.
     pub(super) fn stop_all(&mut self, now: u64) {
-        self.gates.iter_mut().for_each(|g| g.free_at = now);
+        self.gates.iter_mut().for_each(|g| g.stop(now));
         self.buses.iter_mut().for_each(|b| b.busy.clear());
     }
 }
@@ -576,18 +542,4 @@ fn copy_padded(stored: &[u8], out: &mut [u8]) {
     let n = stored.len().min(out.len());
     out[..n].copy_from_slice(&stored[..n]);
     out[n..].fill(0xff);
-}
-
-/// `old` with `new` programmed over it at `offset`; the offending byte if a bit would have to become 1.
-fn clear_bits(old: &[u8], offset: usize, new: &[u8]) -> Result<Arc<[u8]>, usize> {
-    let mut bytes = old.to_vec();
-    bytes.resize(old.len().max(offset + new.len()), 0xff);
-    for (i, byte) in new.iter().enumerate() {
-        let place = &mut bytes[offset + i];
-        if byte & !*place != 0 {
-            return Err(offset + i);
-        }
-        *place = *byte;
-    }
-    Ok(bytes.into())
 }

@@ -5,6 +5,10 @@
 //! of the transfer only, in the first gap that is long enough, so that data which will be ready late does not hold up
 //! data that is ready now.
 //!
+//! Where programs and erases can be suspended, a read goes ahead of what the gate has not begun and interrupts what it has. What was
+//! promised when those operations were given is not taken back: they end when they were to, and the operations given
+//! later wait for what the reads took. So the gate's work is conserved and a power cut finds the ends that the host was told.
+//!
 //! Invariant: the intervals of a bus are in order and do not overlap.
 
 use std::collections::VecDeque;
@@ -31,6 +35,21 @@ pub struct Table {
     pub command: u64,
     /// Picoseconds per byte on the bus.
     pub byte_ps: u64,
+    /// Array read and program of a block used with one bit per cell, if there can be such.
+    pub slc: Option<(u64, u64)>,
+    /// Suspension, if the array can.
+    pub suspend: Option<SuspendTable>,
+}
+
+/// Suspending a program or erase for a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SuspendTable {
+    /// From the read's arrival until the array has suspended a program, nanoseconds.
+    pub program: u64,
+    /// The same of an erase.
+    pub erase: u64,
+    /// Times that one operation is suspended at most.
+    pub most: u32,
 }
 
 impl Table {
@@ -51,11 +70,40 @@ pub struct Usage {
     pub waited: u64,
 }
 
-/// A plane or chip: one operation at a time, first come, first served.
+/// What a gate does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Read,
+    Program,
+    Erase,
+}
+
+/// An operation that a gate was given.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    span: Span,
+    work: Work,
+    suspended: u32,
+}
+
+/// When a read that goes ahead may begin, and what it suspended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) start: u64,
+    pub(crate) suspended: Option<Work>,
+    /// What suspending cost.
+    cost: u64,
+}
+
+/// A plane or chip: one operation at a time, first come, first served, but for reads that suspend others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate {
     pub(crate) free_at: u64,
     pub(crate) usage: Usage,
+    /// What has not ended, in order; empty where nothing can be suspended.
+    given: VecDeque<Given>,
+    /// Reads that went ahead keep the gate until then.
+    reading_until: u64,
 }
 
 impl Gate {
@@ -72,6 +120,63 @@ impl Gate {
         assert!(start >= self.free_at && end >= start, "a gate serves one operation at a time");
         self.usage.busy += end - start;
         self.free_at = end;
+    }
+
+    /// Keeps in mind an operation that was given, until it has ended.
+    pub(crate) fn remember(&mut self, now: u64, span: Span, work: Work) {
+        self.forget(now);
+        self.given.push_back(Given { span, work, suspended: 0 });
+    }
+
+    fn forget(&mut self, now: u64) {
+        while self.given.front().is_some_and(|g| g.span.end <= now) {
+            self.given.pop_front();
+        }
+    }
+
+    /// When a read that arrives at `at` can begin, ahead of what has not begun; counts the wait.
+    pub(crate) fn enter_ahead(&mut self, now: u64, at: u64, table: &SuspendTable) -> Turn {
+        self.forget(now);
+        let mut turn = Turn { start: at.max(self.reading_until), suspended: None, cost: 0 };
+        for g in &mut self.given {
+            if g.span.start >= turn.start {
+                break;
+            }
+            if g.span.end <= turn.start {
+                continue;
+            }
+            let cost = match g.work {
+                Work::Program => table.program,
+                Work::Erase => table.erase,
+                Work::Read => u64::MAX,
+            };
+            // What is nearly done is waited for.
+            if g.suspended < table.most && cost < g.span.end - turn.start {
+                g.suspended += 1;
+                turn = Turn { start: turn.start + cost, suspended: Some(g.work), cost };
+                break;
+            }
+            turn.start = g.span.end;
+        }
+        self.usage.ops += 1;
+        self.usage.waited += turn.start - at;
+        turn
+    }
+
+    /// The read of `turn` leaves at `end`; what is given from now on waits for as long as it took.
+    pub(crate) fn leave_ahead(&mut self, turn: Turn, end: u64) {
+        assert!(turn.start >= self.reading_until && end >= turn.start, "reads follow each other");
+        let took = end - turn.start + turn.cost;
+        self.usage.busy += took;
+        self.free_at = if turn.start >= self.free_at { end } else { (self.free_at + took).max(end) };
+        self.reading_until = end;
+    }
+
+    /// Nothing is under way at `now`.
+    pub(crate) fn stop(&mut self, now: u64) {
+        self.free_at = now;
+        self.reading_until = now;
+        self.given.clear();
     }
 }
 

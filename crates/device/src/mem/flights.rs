@@ -4,13 +4,11 @@
 //! by anybody but the thread that submits or waits, so a ticket can be abandoned without waiting.
 
 use super::{MemDevice, State};
+use crate::due;
 use crate::mem::image::Payload;
 use crate::{Completion, DeviceError, Io, Op, OpKind, Ticket};
 use std::sync::Arc;
-use varve_rt::{Instant, MutexGuard};
-
-/// The completion time of requests that a held device keeps in flight.
-const NEVER: Instant = Instant::from_nanos(u64::MAX);
+use varve_rt::Instant;
 
 /// A request in flight.
 pub(super) struct Flight {
@@ -123,7 +121,7 @@ impl MemDevice {
 
 impl Batch {
     /// Whether the request was lost with the power.
-    fn lost(&self, state: &MutexGuard<'_, State>) -> bool {
+    fn lost(&self, state: &State) -> bool {
         state.epoch != self.epoch || varve_rt::dying()
     }
 }
@@ -131,28 +129,14 @@ impl Batch {
 impl Completion for Batch {
     fn wait(&mut self, i: usize) -> Result<(), DeviceError> {
         let device = self.device.clone();
-        let mut state = device.state.lock();
-        loop {
-            if self.lost(&state) {
-                let (io, _) = &self.slots[i];
-                device.counters.finished(io.op.kind(), io.len() as u64, 0, false);
-                return Err(DeviceError::PowerLost);
-            }
-            let (io, slot) = &mut self.slots[i];
-            let now = varve_rt::now();
-            if slot.at <= now {
-                state.settle(now);
-                return device.collect(&mut state, io, slot.id, slot.refused.take(), self.started);
-            }
-            if slot.at == NEVER {
-                device.changed.wait(&mut state);
-            } else {
-                let left = slot.at - now;
-                drop(state);
-                varve_rt::sleep(left);
-                state = device.state.lock();
-            }
-        }
+        let due = due::wait(&device.state, &device.changed, self.slots[i].1.at, |state| self.lost(state));
+        let (io, slot) = &mut self.slots[i];
+        let Ok(mut state) = due else {
+            device.counters.finished(io.op.kind(), io.len() as u64, 0, false);
+            return Err(DeviceError::PowerLost);
+        };
+        state.settle(varve_rt::now());
+        device.collect(&mut state, io, slot.id, slot.refused.take(), self.started)
     }
 
     fn try_done(&mut self, i: usize) -> bool {

@@ -188,7 +188,7 @@ impl MemDevice {
         let takes = if timed { self.time_of(state, op, durable) } else { Duration::ZERO };
         // A read sees the bytes of any moment while it is in flight, a write counts from its completion.
         let early = if timed && op == OpKind::Read { state.rng.below(takes.as_nanos() as u64) } else { 0 };
-        let at = if state.hold { Instant::from_nanos(u64::MAX) } else { now + takes };
+        let at = if state.hold { crate::due::NEVER } else { now + takes };
         let id = state.next;
         state.next += 1;
         let flight = Flight { op, offset: io.offset, len, durable, payload, mark: state.image.mark() };

@@ -2,7 +2,8 @@
 //! which leave for the media when newer ones need the room, or at a flush. It costs no time of its own: what a drive
 //! takes for a write includes it.
 
-use super::Schedule;
+use super::{Arrival, Schedule};
+use crate::OpKind;
 use std::collections::VecDeque;
 use varve_rt::Instant;
 
@@ -24,8 +25,18 @@ impl WriteCache {
         self.size > 0
     }
 
+    /// Request `r` completes at `end`: a write that need not be durable enters the cache, a flush empties it.
+    pub(crate) fn completed(&mut self, r: &Arrival, end: Instant, out: &mut Schedule) {
+        out.done(r.id, end);
+        match r.op {
+            OpKind::Write if !r.durable => self.enter(r.id, r.len, end, out),
+            OpKind::Flush => self.flush(),
+            _ => {}
+        }
+    }
+
     /// Write `id` of `len` bytes enters when it completes at `at`.
-    pub(crate) fn enter(&mut self, id: u64, len: u64, at: Instant, out: &mut Schedule) {
+    fn enter(&mut self, id: u64, len: u64, at: Instant, out: &mut Schedule) {
         if !self.exists() {
             return;
         }

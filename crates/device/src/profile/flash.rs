@@ -49,6 +49,7 @@ pub(super) fn drive(config: &FlashConfig, name: String, how: &Build) -> Result<D
     if how.aged > 0.0 {
         age(&mut drive, how.aged, how.seed).map_err(unfit)?;
     }
+    drive.rest().map_err(unfit)?;
     Ok(drive.fork())
 }
 
@@ -116,6 +117,9 @@ impl Modelled for FlashModel {
                 ("host_appends", stats.ftl.host_appends as f64),
                 ("gc_copies", stats.ftl.gc_copies as f64),
                 ("erases", stats.ftl.erases as f64),
+                ("cache_writes", stats.ftl.cache_writes as f64),
+                ("fold_copies", stats.ftl.fold_copies as f64),
+                ("suspensions", (stats.nand.suspended_programs + stats.nand.suspended_erases) as f64),
                 ("write_amplification", stats.ftl.write_amplification()),
             ],
         }

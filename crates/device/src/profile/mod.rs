@@ -190,6 +190,11 @@ impl Profile {
             *blocks = ((f64::from(before) * share).ceil() as u32).clamp(before.min(64), before);
             let kept = f64::from(*blocks) / f64::from(before);
             flash.ftl.logical_pages = flash.ftl.logical_pages.map(|n| (n as f64 * kept) as u64);
+            if let Some(cache) = &mut flash.slc_cache {
+                // At least a block more than there are planes, the least that a cache works with.
+                let least = (flash.geometry.all_planes() + 1).min(cache.blocks);
+                cache.blocks = ((f64::from(cache.blocks) * kept) as u32).max(least);
+            }
         }
         scaled
     }

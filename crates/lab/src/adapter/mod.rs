@@ -172,6 +172,8 @@ pub struct StoreStats {
     pub hits: u64,
     /// Page (or block) accesses that had to wait for a device.
     pub misses: u64,
+    /// Pages (or blocks) that the memory for them holds; no count, but what it is now.
+    pub frames: u64,
     /// Read requests sent to devices.
     pub device_reads: u64,
     /// Write requests sent to devices.
@@ -195,6 +197,7 @@ impl StoreStats {
         StoreStats {
             hits: d(self.hits, earlier.hits),
             misses: d(self.misses, earlier.misses),
+            frames: self.frames,
             device_reads: d(self.device_reads, earlier.device_reads),
             device_writes: d(self.device_writes, earlier.device_writes),
             bytes_read: d(self.bytes_read, earlier.bytes_read),

@@ -94,6 +94,7 @@ impl Store for VarveStore {
         StoreStats {
             hits: pages.hits,
             misses: pages.misses,
+            frames: stats.pool.frames,
             device_reads: data.read.count + log.read.count,
             device_writes: data.write.count + log.write.count,
             bytes_read: data.read.bytes + log.read.bytes,

@@ -165,7 +165,9 @@ fn falling(p: &Point) -> Option<String> {
     let enough = p.samples.iter().all(|s| s.requests >= 40 && s.requests >= 8 * u64::from(p.load.depth));
     let (first, last) = (p.samples.first()?.iops(), p.samples.last()?.iops());
     let sinking = p.samples.len() >= 3 && p.samples.windows(2).all(|w| w[1].iops() < w[0].iops());
-    if enough && end < FALLEN * begin && quarters(2) < begin {
+    // A neighbour's burst of work slows one repeat down, the device itself each of them.
+    let slower = p.samples.iter().filter(|s| s.quarters[3] < FALLEN * s.quarters[0]).count();
+    if enough && end < FALLEN * begin && quarters(2) < begin && 2 * slower > p.samples.len() {
         Some(format!("{}: {begin:.0} per second at first, {end:.0} in the end", name(p)))
     } else if enough && sinking && last < FALLEN * first {
         Some(format!("{}: {first:.0} per second in the first repeat, {last:.0} in the last", name(p)))

@@ -118,6 +118,12 @@ impl<'a> Finder<'a> {
         let (t, page) = (&flash.timing, f64::from(flash.geometry.page_bytes));
         let mean =
             |times: &[f64]| times.iter().take(flash.cell.page_types()).sum::<f64>() / flash.cell.page_types() as f64;
+        // What was laid before is in the SLC cache if that holds it.
+        let rows = flash.geometry.pages_per_block / flash.cell.page_types() as u32;
+        let holds = |blocks: u32| f64::from(blocks) * f64::from(rows) * page >= self.report.range as f64;
+        let cache = flash.slc_cache.filter(|c| holds(c.blocks));
+        let sensing = cache.map_or(mean(&t.read_us), |c| c.read_us);
+        let programming = cache.map_or(mean(&t.program_us), |c| c.program_us);
         for (read, name) in [(1.0, "lone read"), (0.0, "lone write")] {
             let Some(p) = self.alone(read, true) else { continue };
             let bytes = p.load.bytes as f64;
@@ -125,8 +131,8 @@ impl<'a> Finder<'a> {
             let (pages, part) = ((bytes / page).max(1.0), bytes.min(page));
             let moved = t.command_us + part / t.channel_mb_s;
             let given = match (read == 1.0, flash.buffer.kind) {
-                (true, _) => (mean(&t.read_us) + moved) * pages + part / flash.link.mb_s,
-                (false, BufferKind::None) => part / flash.link.mb_s + (moved + mean(&t.program_us)) * pages,
+                (true, _) => (sensing + moved) * pages + part / flash.link.mb_s,
+                (false, BufferKind::None) => part / flash.link.mb_s + (moved + programming) * pages,
                 (false, _) => bytes / flash.link.mb_s,
             };
             let given = flash.link.overhead_us + given;

@@ -8,7 +8,7 @@ use crate::core::{Broken, Core};
 use crate::db::CheckReport;
 use crate::error::{Error, Result};
 use crate::group::{Group, PageNo};
-use crate::space::{Reserved, Space};
+use crate::space::{Reserved, Space, Trimmer};
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
 use crate::wal::{DbHeader, GroupKind, Log, LogConfig, PoolPages, recovery};
 use std::ops::{Bound, ControlFlow};
@@ -91,7 +91,8 @@ impl Harness {
         let space = Space::open(pool.clone(), store.clone(), false)?;
         let core =
             Arc::new(Core::new(pool, log.clone(), store, space, Arc::new(Budget::unlimited()), Broken::default()));
-        let checkpointer = Checkpointer::new(log, pages, CheckpointConfig::default());
+        let trimmer = Arc::new(Trimmer::new(core.clone(), 1));
+        let checkpointer = Checkpointer::with(log, pages, CheckpointConfig::default(), Some(trimmer));
         checkpointer.start();
         let root = PageId(1);
         if core.space.is_empty() {
@@ -110,8 +111,7 @@ impl Harness {
 
     /// Makes a checkpoint.
     pub fn checkpoint(&self) -> Result<()> {
-        self.checkpointer.checkpoint()?;
-        self.core.space.trim(&self.core.log, 1)
+        self.checkpointer.checkpoint()
     }
 
     /// Waits until everything logged so far is durable.

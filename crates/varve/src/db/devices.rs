@@ -140,7 +140,8 @@ pub(crate) fn open_attaching(dir: &Path, fast: &Path, bytes: u64, options: &Opti
 fn open_files(dir: &Path, options: &Options, create: bool, fast: bool) -> Result<Devices> {
     let open = |name: &str, prewrite: bool| -> Result<Arc<dyn Device>> {
         let (read_only, direct) = (options.read_only, options.direct_io);
-        let how = FileOptions { create, read_only, direct, prewrite, ..FileOptions::default() };
+        let punch_holes = name == DATA && options.trim == Some(true);
+        let how = FileOptions { create, read_only, direct, prewrite, punch_holes, ..FileOptions::default() };
         Ok(FileDevice::open(dir.join(name), how)?)
     };
     let fast = if fast { Some(open(FAST, false)?) } else { None };

@@ -16,18 +16,21 @@ use crate::buffer::policy::Gd2lOptions;
 use crate::buffer::{CleanerKind, Pool, PoolConfig};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::space::Space;
+use crate::space::{Space, Trimmer};
 use crate::txn::Manager;
 use crate::wal::PoolPages;
-use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
+use crate::wal::checkpoint::{AfterCheckpoint, CheckpointConfig, Checkpointer};
 use crate::wal::recovery::{self, RecoveryOptions, RecoveryReport};
 use crate::wal::{DbHeader, Log, LogConfig, LogState};
 use std::path::Path;
 use std::sync::Arc;
-use varve_device::DirLock;
+use varve_device::{Device, DeviceKind, DirLock};
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_volume::tier::TierOptions;
+
+/// Bytes of the smallest hole that is punched into a file.
+const HOLE: usize = 64 << 10;
 
 pub(super) fn create_dir(dir: &Path, layout: &Layout, options: Options) -> Result<Db> {
     layout.validate()?;
@@ -151,7 +154,7 @@ impl Parts {
             }
             bootstrap(&core)?;
         }
-        let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, &options));
+        let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, &options, &*devices.data));
         let registry = Registry::load(&core)?;
         registry.finish_drops(&core)?;
         let txns = Manager::new(core.clone(), options.durability);
@@ -241,14 +244,21 @@ fn pool_config(options: &Options, plan: &Plan, tiered: bool) -> Result<PoolConfi
     Ok(config)
 }
 
-fn checkpointer(core: &Core, pages: Arc<PoolPages>, options: &Options) -> Arc<Checkpointer> {
+fn checkpointer(core: &Arc<Core>, pages: Arc<PoolPages>, options: &Options, data: &dyn Device) -> Arc<Checkpointer> {
     let cfg = CheckpointConfig {
         recovery_bound: options.recovery_bound,
         broken_redo_from_first_change: options.broken.redo_from_first_change,
         broken_skip_sync: options.broken.skip_superblock_flush,
         ..CheckpointConfig::default()
     };
-    let checkpointer = Checkpointer::new(core.log.clone(), pages, cfg);
+    let info = data.info();
+    let trims = info.capabilities.trim && options.trim != Some(false);
+    let after = trims.then(|| -> Arc<dyn AfterCheckpoint> {
+        // Small holes cost a file system more than they give back.
+        let least = if info.kind == DeviceKind::File { (HOLE / core.page_size()).max(1) } else { 1 };
+        Arc::new(Trimmer::new(core.clone(), least))
+    });
+    let checkpointer = Checkpointer::with(core.log.clone(), pages, cfg, after);
     checkpointer.start();
     checkpointer
 }

@@ -106,6 +106,10 @@ pub struct Options {
     pub attach_tier: bool,
     /// Bypass the operating system's cache where the file system allows.
     pub direct_io: bool,
+    /// Whether the data device is told, after each checkpoint, which pages hold nothing any more. `None`: where it takes that
+    /// without being asked (models of flash and other drives, memory), not in files. `Some(true)`: files too, of which runs of 64 KiB and more
+    /// are given back (holes are punched). `Some(false)`: never.
+    pub trim: Option<bool>,
     /// Frames of the pool, for simulations that want fewer than any cache has; 0: what the cache holds.
     #[doc(hidden)]
     pub pool_frames: usize,
@@ -133,6 +137,7 @@ impl Default for Options {
             without_tier: false,
             attach_tier: false,
             direct_io: true,
+            trim: None,
             pool_frames: 0,
             broken: Broken::default(),
         }

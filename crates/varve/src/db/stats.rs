@@ -4,6 +4,7 @@ use super::Inner;
 use crate::budget::ClassUse;
 use crate::buffer::PoolStats;
 use crate::core::PageChangeStats;
+use crate::space::TrimStats;
 use crate::txn::TxnStats;
 use crate::wal::LogStats;
 use crate::wal::checkpoint::CheckpointStats;
@@ -25,6 +26,8 @@ pub struct Stats {
     pub log: LogStats,
     /// Checkpoints.
     pub checkpoints: CheckpointStats,
+    /// Free pages that the data device was told of.
+    pub trims: TrimStats,
     /// Page changes: images logged, nodes divided and joined.
     pub changes: PageChangeStats,
     /// Transactions.
@@ -76,6 +79,7 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         pool: core.pool.stats(),
         log: core.log.stats(),
         checkpoints: inner.checkpointer.as_ref().map(|c| c.stats()).unwrap_or_default(),
+        trims: core.space.trim_stats(),
         changes: core.counters.get(),
         txn: inner.txns.stats(),
         budget: core.budget.report(),
@@ -178,6 +182,9 @@ impl Stats {
             ("log.durable_lsn", l.durable),
             ("checkpoint.completed", c.completed),
             ("checkpoint.failed", c.failed),
+            ("trim.pages", self.trims.pages),
+            ("trim.extents", self.trims.extents),
+            ("trim.failed", self.trims.failed),
             ("checkpoint.last_ns", c.last_ns),
             ("checkpoint.redo_budget", c.redo_budget),
         ] {

@@ -39,6 +39,14 @@ pub trait CheckpointPages: Send + Sync {
     fn sync(&self) -> Result<()>;
 }
 
+/// What is done around each checkpoint by who waited for it, in the thread that made it.
+pub trait AfterCheckpoint: Send + Sync {
+    /// A checkpoint begins: T is taken after this returns.
+    fn begins(&self);
+    /// The checkpoint that began last is complete: redo begins at its T or later.
+    fn completed(&self);
+}
+
 /// How checkpoints are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointConfig {
@@ -83,6 +91,7 @@ pub struct Checkpointer {
     log: Arc<Log>,
     pages: Arc<dyn CheckpointPages>,
     cfg: CheckpointConfig,
+    after: Option<Arc<dyn AfterCheckpoint>>,
     running: Mutex<()>,
     /// Callers that want the running checkpoint to hurry.
     hurry: AtomicU64,
@@ -99,11 +108,22 @@ impl Checkpointer {
     /// A checkpointer; nothing runs before [`Checkpointer::start`]. Sets the log's age limits from the recovery bound and the
     /// replay rate measured at the last recovery.
     pub fn new(log: Arc<Log>, pages: Arc<dyn CheckpointPages>, cfg: CheckpointConfig) -> Arc<Checkpointer> {
+        Checkpointer::with(log, pages, cfg, None)
+    }
+
+    /// As [`Checkpointer::new`], with something that is told of each checkpoint.
+    pub fn with(
+        log: Arc<Log>,
+        pages: Arc<dyn CheckpointPages>,
+        cfg: CheckpointConfig,
+        after: Option<Arc<dyn AfterCheckpoint>>,
+    ) -> Arc<Checkpointer> {
         let zero = || AtomicU64::new(0);
         let this = Checkpointer {
             log,
             pages,
             cfg,
+            after,
             running: Mutex::new(()),
             hurry: zero(),
             stop: AtomicBool::new(false),
@@ -234,6 +254,7 @@ impl Checkpointer {
         if let Some(why) = self.log.poisoned() {
             return Err(Error::Poisoned(why.to_string()));
         }
+        self.after.as_ref().inspect(|after| after.begins());
         let t = self.log.begin_checkpoint();
         if paced {
             self.flush_paced(t)?;
@@ -250,7 +271,9 @@ impl Checkpointer {
             false => t,
             true => self.pages.oldest_dirty().unwrap_or_else(|| self.log.end_lsn()),
         };
-        self.log.complete_checkpoint(redo)
+        self.log.complete_checkpoint(redo)?;
+        self.after.as_ref().inspect(|after| after.completed());
+        Ok(())
     }
 
     /// Writes most of what is older than `t` in steps, each when its share of the time, or of the log that may be added

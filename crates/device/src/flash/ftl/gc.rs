@@ -7,18 +7,24 @@ use crate::flash::{FlashError, GcPolicy};
 
 impl Ftl {
     #[inline]
-    fn has_room(&self, block: u32) -> bool {
-        block != NONE && self.blocks[block as usize].fill < self.slots
+    pub(super) fn has_room(&self, block: u32) -> bool {
+        block != NONE && self.blocks[block as usize].fill < self.limit(block)
     }
 
-    /// An open block's place with room for a host page of `stream`, after collection if that is due.
+    /// An open block's place with room for a page of `stream`, past the cache, after collection if that is due.
     #[inline]
-    pub(super) fn room(&mut self, at: u64, pool: usize, stream: u32) -> Result<usize, FlashError> {
+    pub(super) fn data_room(&mut self, at: u64, pool: usize, stream: u32) -> Result<usize, FlashError> {
         let front = self.pools[pool].turn(stream);
-        if self.has_room(self.pools[pool].fronts[front]) {
-            return Ok(front);
+        if !self.has_room(self.pools[pool].fronts[front]) {
+            self.make_room(at, pool, front)?;
         }
-        if self.pools[pool].partial.is_empty() && self.pools[pool].free_blocks() <= self.low {
+        Ok(front)
+    }
+
+    /// Opens a block at a place that has none with room, after collection if that is due.
+    pub(super) fn make_room(&mut self, at: u64, pool: usize, front: usize) -> Result<(), FlashError> {
+        let reused = !self.is_cache_front(pool, front) && !self.pools[pool].partial.is_empty();
+        if !reused && self.pools[pool].free_blocks() <= self.low {
             loop {
                 self.collect(at, pool, None)?;
                 let p = &self.pools[pool];
@@ -28,8 +34,7 @@ impl Ftl {
             }
             self.level(at, pool)?;
         }
-        self.open(pool, front)?;
-        Ok(front)
+        self.open(pool, front)
     }
 
     /// Makes sure that the place holds a block with room.
@@ -39,20 +44,32 @@ impl Ftl {
             return Ok(());
         }
         assert_eq!(old, NONE, "a full block is closed at once");
+        let cache = self.is_cache_front(pool, front);
         let p = &mut self.pools[pool];
         let lane = p.lane(front);
-        let block = match p.partial.pop() {
+        let partial = if cache { None } else { p.partial.pop() };
+        let block = match partial {
             Some(block) => block,
             None => match p.take(lane) {
-                Some(block) => block,
+                Some(block) => {
+                    p.cache_blocks += u32::from(cache);
+                    block
+                }
                 None => return Err(self.out_of_space()),
             },
         };
+        if cache {
+            self.nand.set_slc(block, true)?;
+        }
         self.pools[pool].fronts[front] = block;
         Ok(())
     }
 
     pub(super) fn close(&mut self, pool: usize, block: u32) {
+        if self.cache.is_some() && self.nand.is_slc(block) {
+            self.pools[pool].cached.push_back(block);
+            return;
+        }
         let valid = self.blocks[block as usize].valid;
         self.pools[pool].victims.insert(block, valid, self.stats.clock);
     }
@@ -75,7 +92,8 @@ impl Ftl {
         for programs in 1.. {
             let block = self.pools[pool].fronts[front];
             let slot = self.blocks[block as usize].fill;
-            assert!(slot < self.slots, "block {block} has room");
+            let limit = self.limit(block);
+            assert!(slot < limit, "block {block} has room");
             let page = Page { block, page: self.page(slot) };
             self.seq += 1;
             let span = self.program(at, page, lpn, source);
@@ -89,7 +107,7 @@ impl Ftl {
             match span {
                 Ok(span) => {
                     self.remap(block * self.slots + slot, lpn, span);
-                    if slot + 1 == self.slots {
+                    if slot + 1 == limit {
                         self.pools[pool].fronts[front] = NONE;
                         self.close(pool, block);
                     }
@@ -175,6 +193,9 @@ impl Ftl {
         let b = self.blocks[block as usize];
         let at = at.max(b.settled).max(self.settle_trims(at)?);
         self.blocks[block as usize] = Default::default();
+        if self.cache.is_some() && self.nand.is_slc(block) {
+            self.pools[pool].cache_blocks -= 1;
+        }
         let (home, lane) = self.home(block);
         assert_eq!(home, pool, "a block stays in its pool");
         if b.retire {
@@ -201,7 +222,7 @@ impl Ftl {
         let block = std::mem::replace(&mut self.pools[pool].fronts[front], NONE);
         self.blocks[block as usize].retire = true;
         // Closed: collection will find it. Its free pages are not used any more.
-        self.blocks[block as usize].fill = self.slots;
+        self.blocks[block as usize].fill = self.limit(block);
         self.close(pool, block);
     }
 

@@ -11,6 +11,7 @@ mod gc;
 mod meta;
 mod pool;
 mod recover;
+mod slc;
 mod stats;
 mod victims;
 mod wear;
@@ -25,6 +26,7 @@ use super::timing::Span;
 use super::{Allocation, FlashConfig, FlashError, FtlConfig, Streams};
 use meta::Meta;
 use pool::Pool;
+use slc::Cache;
 use varve_rt::Rng;
 use victims::Victims;
 
@@ -74,6 +76,9 @@ pub struct Ftl {
     seq: u64,
     rng: Rng,
     meta: Option<Meta>,
+    cache: Option<Cache>,
+    /// When the host last asked for something, nanoseconds.
+    asked: u64,
     /// Writes are refused: too many blocks are bad.
     worn_out: bool,
     stats: FtlStats,
@@ -85,7 +90,7 @@ pub struct Capacity {
     /// Logical pages.
     pub logical: u64,
     /// Physical pages that the model can use ("effective T"): without bad blocks, the reserve that is free whenever
-    /// collection starts, half of every other open block, and the blocks of the map.
+    /// collection starts, half of every other open block, the SLC cache, and the blocks of the map.
     pub effective: f64,
     /// Pages of a block that the mode uses.
     pub slots: u32,
@@ -136,6 +141,9 @@ impl Ftl {
             let accepted = format!("more than the low watermark, {low}");
             return Err(FlashError::config("ftl.high_watermark", high, accepted));
         }
+        let cached = |c| Cache::plan(c, g.pages_per_block / config.cell.page_types() as u32, pools, lanes);
+        let cache = config.slc_cache.as_ref().map(cached).transpose()?;
+        let all_streams = streams + u32::from(cache.is_some());
         let data_blocks = g.blocks() / pools;
         let mut ftl = Ftl {
             slots,
@@ -151,12 +159,14 @@ impl Ftl {
             pools: (0..pools)
                 .map(|p| {
                     let victims = Victims::new(f.gc, f.d, slots, p * data_blocks, data_blocks);
-                    Pool::new(p * lanes, lanes, streams, 0, victims)
+                    Pool::new(p * lanes, lanes, (streams, all_streams), 0, victims)
                 })
                 .collect(),
             seq: 0,
             rng: Rng::from_seed(f.seed),
             meta: None,
+            cache,
+            asked: 0,
             worn_out: false,
             stats: FtlStats::default(),
             config: f.clone(),
@@ -196,8 +206,8 @@ impl Ftl {
                 (most * pools).min((effective.max(1.0) as u64).saturating_sub(1)),
                 pool.good,
                 self.slots,
-                self.low,
-                pool.fronts.len(),
+                self.low + self.cache_limit(),
+                pool.data_fronts(),
             );
             return Err(FlashError::config(field, value, accepted));
         }
@@ -213,16 +223,21 @@ impl Ftl {
 
     /// Logical pages with which every collection still finds an invalid page in a closed block.
     fn most_logical(&self, pool: &Pool) -> u64 {
-        let kept = self.low + pool.fronts.len() as u32 - 1;
+        let kept = self.low + self.cache_limit() + pool.data_fronts() as u32 - 1;
         (u64::from(pool.good.saturating_sub(kept)) * u64::from(self.slots)).saturating_sub(1)
     }
 
     fn effective(&self) -> f64 {
         let of = |p: &Pool| {
-            let others = (p.fronts.len() - 1) as f64;
-            (f64::from(p.good) - f64::from(self.low) - others / 2.0) * f64::from(self.slots)
+            let others = (p.data_fronts() - 1) as f64;
+            (f64::from(p.good) - f64::from(self.low + self.cache_limit()) - others / 2.0) * f64::from(self.slots)
         };
         self.pools.iter().map(of).sum::<f64>()
+    }
+
+    /// Blocks of a pool that the cache may take.
+    fn cache_limit(&self) -> u32 {
+        self.cache.as_ref().map_or(0, |c| c.limit)
     }
 
     /// Sizes, as they are now.
@@ -283,6 +298,7 @@ impl Ftl {
     /// For a fork that starts a new clock: everything is done, nothing waits for anything.
     pub(super) fn restart_clock(&mut self) {
         self.blocks.iter_mut().for_each(|b| b.settled = 0);
+        self.asked = 0;
         self.nand.restart_clock();
         self.restart_map_clock();
     }
@@ -357,10 +373,17 @@ impl Ftl {
         if self.worn_out {
             return Err(FlashError::EndOfLife { bad: self.bad_blocks() });
         }
+        self.asked_at(at)?;
         self.before_programs(at)?;
         let stream = self.stream(lpn, false);
         let pool = self.pool_of(lpn);
-        let front = self.room(at, pool, stream)?;
+        let front = match self.cache_room(at, pool)? {
+            Some(front) => {
+                self.stats.cache_writes += 1;
+                front
+            }
+            None => self.data_room(at, pool, stream)?,
+        };
         self.stats.clock += 1;
         self.stats.host_writes += 1;
         if let Some(w) = self.written.get_mut(lpn as usize) {
@@ -376,6 +399,7 @@ impl Ftl {
     pub fn read(&mut self, at: u64, lpn: u64, bytes: usize) -> Result<Option<Span>, FlashError> {
         self.check(lpn)?;
         self.stats.host_reads += 1;
+        self.asked_at(at)?;
         let ppn = self.map[lpn as usize];
         if ppn == NONE {
             return Ok(None);

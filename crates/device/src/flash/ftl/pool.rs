@@ -1,6 +1,6 @@
 //! A pool: blocks that share free lists, open blocks and victims. A chip's, or all.
 //!
-//! Invariant: a block of the pool is in exactly one place: free, open, partial, closed (in `victims`), or bad.
+//! Invariant: a block of the pool is in exactly one place: free, open, partial, closed (in `victims`), cached, or bad.
 
 use super::NONE;
 use super::victims::Victims;
@@ -16,8 +16,13 @@ pub(super) struct Pool {
     /// Erased blocks, by lane, in the order of their erases.
     free: Vec<VecDeque<u32>>,
     free_blocks: u32,
-    /// Open block of each stream and lane.
+    /// Open block of each stream and lane; the cache's stream comes last.
     pub(super) fronts: Vec<u32>,
+    /// Of those, not the cache's.
+    data_fronts: usize,
+    /// Blocks of the cache, open ones included, and the full ones of them, oldest first.
+    pub(super) cache_blocks: u32,
+    pub(super) cached: VecDeque<u32>,
     /// Lane whose turn it is, by stream.
     turns: Vec<u32>,
     /// Blocks found with room after a power cut, or left with room: used up before a free block is opened.
@@ -32,21 +37,36 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(first_plane: u32, lanes: u32, streams: u32, logical: u64, victims: Victims) -> Pool {
+    /// `streams`: without the cache's, and with it.
+    pub(super) fn new(first_plane: u32, lanes: u32, streams: (u32, u32), logical: u64, victims: Victims) -> Pool {
         Pool {
             first_plane,
             lanes,
             good: 0,
             free: vec![VecDeque::new(); lanes as usize],
             free_blocks: 0,
-            fronts: vec![NONE; (lanes * streams) as usize],
-            turns: vec![0; streams as usize],
+            fronts: vec![NONE; (lanes * streams.1) as usize],
+            data_fronts: (lanes * streams.0) as usize,
+            cache_blocks: 0,
+            cached: VecDeque::new(),
+            turns: vec![0; streams.1 as usize],
             partial: Vec::new(),
             victims,
             logical,
             cold: Vec::new(),
             since_levelled: u32::MAX / 2,
         }
+    }
+
+    /// Places of open blocks that are not the cache's.
+    #[inline]
+    pub(super) fn data_fronts(&self) -> usize {
+        self.data_fronts
+    }
+
+    /// Streams without the cache's, and with it.
+    pub(super) fn streams(&self) -> (u32, u32) {
+        (self.data_fronts as u32 / self.lanes, self.fronts.len() as u32 / self.lanes)
     }
 
     /// Erased blocks.

@@ -98,6 +98,9 @@ impl Ftl {
     /// Used pages of a block that are programmed.
     fn programmed(&self, block: u32) -> u32 {
         let next = self.nand.next_page(block);
+        if self.cache.is_some() && self.nand.is_slc(block) {
+            return next.min(self.limit(block));
+        }
         self.pages.as_ref().map_or(next, |p| p.partition_point(|page| *page < next) as u32)
     }
 
@@ -127,7 +130,7 @@ impl Ftl {
         for (i, pool) in self.pools.iter_mut().enumerate() {
             let first = i as u32 * per_pool;
             let victims = Victims::new(self.config.gc, self.config.d, self.slots, first, per_pool);
-            let streams = pool.fronts.len() as u32 / pool.lanes;
+            let streams = pool.streams();
             *pool = super::Pool::new(pool.first_plane, pool.lanes, streams, pool.logical, victims);
         }
         for block in order {
@@ -137,10 +140,20 @@ impl Ftl {
             let (pool, lane) = self.home(block);
             self.pools[pool].good += 1;
             let Block { valid, fill, .. } = self.blocks[block as usize];
+            let slc = self.cache.is_some() && self.nand.is_slc(block);
+            if slc && fill == 0 {
+                // It had become one of the cache's, and was not used yet.
+                self.nand.set_slc(block, false)?;
+            }
+            let cached = slc && fill > 0;
+            self.pools[pool].cache_blocks += u32::from(cached);
             if fill == 0 {
                 self.pools[pool].give(lane, block);
             } else if valid == 0 {
                 self.reclaim(at, pool, block)?;
+            } else if cached {
+                // Also those with room left: the cache begins with new blocks.
+                self.pools[pool].cached.push_back(block);
             } else if fill < self.slots {
                 self.pools[pool].partial.push(block);
             } else {
@@ -150,7 +163,8 @@ impl Ftl {
         for pool in 0..self.pools.len() {
             self.restore_reserve(at, pool)?;
         }
-        Ok(())
+        self.asked = at;
+        self.shrink_cache(at)
     }
 
     /// Checks every invariant of the tables; panics where one does not hold. For tests: costs a walk over everything.
@@ -173,7 +187,9 @@ impl Ftl {
         }
         for (i, pool) in self.pools.iter().enumerate() {
             let open = pool.fronts.iter().filter(|f| **f != NONE).count() + pool.partial.len();
-            let all = pool.free_blocks() as usize + open + pool.victims.closed().len();
+            let all = pool.free_blocks() as usize + open + pool.victims.closed().len() + pool.cached.len();
+            let open_cached = pool.fronts[pool.data_fronts()..].iter().filter(|f| **f != NONE).count();
+            assert_eq!(open_cached + pool.cached.len(), pool.cache_blocks as usize, "blocks of the cache of pool {i}");
             assert_eq!(all, pool.good as usize, "blocks of pool {i}");
         }
     }

@@ -21,6 +21,16 @@ pub struct FtlStats {
     pub wear_copies: u64,
     /// Programs because a block was read often.
     pub disturb_copies: u64,
+    /// Programs for moving pages out of the SLC cache.
+    pub fold_copies: u64,
+    /// Blocks of the SLC cache that were folded (moved and erased).
+    pub folds: u64,
+    /// Of the host's writes, those into the SLC cache.
+    pub cache_writes: u64,
+    /// Of the host's writes, those that went past the cache because it was full.
+    pub cache_bypassed: u64,
+    /// Times that a host write waited for a block of the cache to be folded.
+    pub cache_waits: u64,
     /// Programs for the map and its journal.
     pub map_programs: u64,
     /// Blocks erased, those of the map included.
@@ -34,10 +44,11 @@ pub struct FtlStats {
 }
 
 impl FtlStats {
-    /// Write amplification: programs for the host and for collection, levelling and refreshing, per host page write.
+    /// Write amplification: programs for the host and for collection, levelling, refreshing and folding, per host page write.
     /// Writes of the map are apart ([`FtlStats::map_programs`]).
     pub fn write_amplification(&self) -> f64 {
-        let programs = self.host_programs + self.gc_copies + self.wear_copies + self.disturb_copies;
+        let moved = self.gc_copies + self.wear_copies + self.disturb_copies + self.fold_copies;
+        let programs = self.host_programs + moved;
         programs as f64 / (self.host_writes.max(1)) as f64
     }
 
@@ -58,6 +69,11 @@ impl FtlStats {
             gc_copies: self.gc_copies - earlier.gc_copies,
             wear_copies: self.wear_copies - earlier.wear_copies,
             disturb_copies: self.disturb_copies - earlier.disturb_copies,
+            fold_copies: self.fold_copies - earlier.fold_copies,
+            folds: self.folds - earlier.folds,
+            cache_writes: self.cache_writes - earlier.cache_writes,
+            cache_bypassed: self.cache_bypassed - earlier.cache_bypassed,
+            cache_waits: self.cache_waits - earlier.cache_waits,
             map_programs: self.map_programs - earlier.map_programs,
             erases: self.erases - earlier.erases,
             map_erases: self.map_erases - earlier.map_erases,
