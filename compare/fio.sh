@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets `varve bench iomix` beside fio on a real directory: the same sizes, depths, direct I/O, files of the same length,
-# written whole beforehand; runs in turn. Prints a table in Markdown; the difference is the median over the runs of
+# written whole just before; runs in turn. Prints a table in Markdown; the difference is the median over the runs of
 # iomix's rate by fio's of the same run.
 #
 #   compare/fio.sh DIR [VARVE]
@@ -19,8 +19,6 @@ results=$(mktemp)
 trap 'rm -f "$file" "$results"' EXIT
 common=(--filename="$file" --size="${size}m" --direct=1 --thread --group_reporting --output-format=json --name=x --randrepeat=0 --norandommap
   --scramble_buffers=0)
-fio "${common[@]}" --rw=write --bs=4m --ioengine=psync --end_fsync=1 >/dev/null
-
 # name, fio's rw, request size, in flight, share of reads, share of random places
 cases=(
   "random read 4 KB, 1 in flight|randread|4k|1|100|100"
@@ -41,6 +39,9 @@ for ((run = 1; run <= runs; run++)); do
       how=(--ioengine=io_uring --iodepth="$depth")
     fi
     with_fio() {
+      # As iomix does: a file that was written this moment, whose bytes the drive may still be busy with.
+      rm -f "$file"
+      fio "${common[@]}" --rw=write --bs=4m --ioengine=psync --end_fsync=1 >/dev/null
       fio "${common[@]}" "${how[@]}" --rw="$rw" --bs="$bytes" --time_based --ramp_time=0.2 --runtime="$seconds" |
         python3 -c "import json,sys; j=json.load(sys.stdin)['jobs'][0]; print('$name|fio|%f' % (j['read']['iops'] + j['write']['iops']))"
     }
