@@ -139,7 +139,8 @@ impl State {
         self.manager.resized(slots);
         let reserve = if self.options.reserve > 0 { self.options.reserve } else { (slots / 64).clamp(1, 128) };
         self.reserve = reserve.min(slots / 4);
-        self.ceiling = ((self.options.ceiling * slots as f64) as usize).max(self.reserve + 1);
+        let ceiling = self.options.ceiling.min(f64::from(self.style.dirty_percent) / 100.0);
+        self.ceiling = ((ceiling * slots as f64) as usize).max(self.reserve + 1);
     }
 
     /// Nothing is admitted.

@@ -35,7 +35,7 @@ impl Lru2 {
     }
 
     pub fn lazy_cleaning() -> Lru2 {
-        Lru2::new(Style { home_at_sync: true, ..Style::default() }, true, true)
+        Lru2::new(Style { home_at_sync: true, dirty_percent: 50, ..Style::default() }, true, true)
     }
 
     pub fn clean_write() -> Lru2 {

@@ -151,6 +151,8 @@ pub struct Style {
     pub keep_invalid: bool,
     /// Each sync copies every page that is newer than home back.
     pub home_at_sync: bool,
+    /// Percentage of the slots that may be newer than home, if less than the tier's own ceiling.
+    pub dirty_percent: u8,
 }
 
 impl Style {
@@ -168,6 +170,7 @@ impl Default for Style {
             admit_on_read: false,
             keep_invalid: false,
             home_at_sync: false,
+            dirty_percent: 100,
         }
     }
 }
