@@ -69,6 +69,20 @@ fn quick_sets_hold() {
     }
 }
 
+/// Many clients on one district wait for its lock rather than for the disk, and are told so.
+#[test]
+fn a_point_bound_by_locks_is_flagged() {
+    let dir = scratch("lab-locks");
+    let mut arguments = vec!["lab", "run", "tpcc-disk", "--quick", "--out", dir.to_str().expect("utf-8")];
+    for set in ["districts=1", "customers=600", "clients=12", "warmup_s=2", "run.seconds=10"] {
+        arguments.extend(["--set", set]);
+    }
+    let text = String::from_utf8_lossy(&varve(&arguments).stdout).into_owned();
+    assert!(text.contains("buffer=10 %: not I/O-bound: clients wait for locks"), "{text}");
+    let html = std::fs::read_to_string(dir.join("tpcc-disk-quick.html")).expect("a report");
+    assert!(html.contains("not I/O-bound") && html.contains("Waits for locks of the program"));
+}
+
 /// The same point on both clocks, short: paced points run, after the others, and tell what the machine did meanwhile.
 /// How near they come to virtual ones is for a machine that does nothing else.
 #[test]

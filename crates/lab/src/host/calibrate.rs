@@ -87,9 +87,10 @@ pub fn calibrate(options: &CalibrateOptions, dir: &Path, mut each: impl FnMut(&s
     let ratio = solve::ratio(&rows, &guess);
     let guess: Vec<f64> = guess.iter().map(|g| g * ratio).collect();
     let mut costs = solve::fit(&rows, &guess);
-    // Whole transactions are what the table is for: it shall explain the standard mix exactly.
-    let mix = rows.last().expect("the mix is the last row");
-    let exact = mix.time / mix.predicted(&costs);
+    // Whole transactions are what the table is for: it shall explain the standard mix exactly; at its median, since slow
+    // rounds are work too (page images after a checkpoint, pages that split).
+    let (mix, median) = rows.last().zip(measured.last().map(|m| m.median)).expect("the mix is the last row");
+    let exact = median / mix.predicted(&costs);
     costs.iter_mut().for_each(|c| *c *= exact);
     measured.iter_mut().zip(&rows).for_each(|(m, row)| m.explained = Some(row.predicted(&costs)));
 

@@ -174,7 +174,7 @@ pub(super) fn lines(title: &str, axes: &Axes<'_>, lines: &[Line]) -> String {
         let _ = write!(s, r#"<polyline class="c{n} line" points="{}"/>"#, points.join(" "));
         let (lx, ly) = (left + (n % 2) as f64 * 320.0, bottom + 50.0 + (n / 2) as f64 * 17.0);
         let _ = write!(s, r#"<line class="c{n} line" x1="{lx}" x2="{}" y1="{1}" y2="{1}"/>"#, lx + 18.0, ly - 4.0);
-        let name: String = line.name.chars().take(46).collect();
+        let name: String = line.name.chars().take(40).collect();
         let _ = write!(s, r#"<text x="{}" y="{ly}">{}</text>"#, lx + 24.0, escape(&name));
     }
     let _ = write!(

@@ -36,6 +36,25 @@ fn label(r: &PointResult, seeds: bool) -> String {
     if seeds { format!("{} seed {}", r.point, r.seed) } else { r.point.clone() }
 }
 
+/// Characters that a chart has room for.
+const ROOM: usize = 40;
+
+/// A point's name where there is little room: the variant without its axis, and the values alone if that is too long still.
+fn short_label(r: &PointResult, seeds: bool) -> String {
+    let named = |(axis, value): &(String, String)| match axis.as_str() {
+        "variant" => value.clone(),
+        _ => format!("{axis}={value}"),
+    };
+    let seed = seeds.then(|| format!("seed {}", r.seed));
+    let join = |parts: Vec<String>| parts.into_iter().chain(seed.clone()).collect::<Vec<_>>().join(", ");
+    let long = join(r.axes.iter().map(named).collect());
+    match () {
+        () if r.axes.is_empty() => label(r, seeds),
+        () if long.chars().count() <= ROOM => long,
+        () => join(r.axes.iter().map(|(_, value)| value.clone()).collect()),
+    }
+}
+
 fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
     out.push_str("<div class=\"wide\"><table><thead><tr>");
     for name in head {
@@ -102,11 +121,17 @@ fn points(out: &mut String, results: &[PointResult], seeds: bool) {
 fn charts(out: &mut String, results: &[PointResult], seeds: bool) {
     let Some(first) = results.first() else { return };
     let bar = |metric: &str, factor: f64| -> Vec<(String, f64)> {
-        let value = |r: &PointResult| r.metrics.get(metric).map(|v| (label(r, seeds), v * factor));
+        let value = |r: &PointResult| r.metrics.get(metric).map(|v| (short_label(r, seeds), v * factor));
         results.iter().filter_map(value).collect()
     };
-    out.push_str("<h2>Charts</h2><div class=\"charts\">");
-    let rows: Vec<_> = results.iter().map(|r| (label(r, seeds), throughput(r).1)).collect();
+    out.push_str("<h2>Charts</h2>");
+    let values_alone = |r: &PointResult| r.axes.len() > 1 && !short_label(r, false).contains('=');
+    if results.iter().any(values_alone) {
+        let axes: Vec<&str> = first.axes.iter().map(|(axis, _)| axis.as_str()).collect();
+        let _ = write!(out, "<p class=\"note\">Points are named by their values of: {}.</p>", escape(&axes.join(", ")));
+    }
+    out.push_str("<div class=\"charts\">");
+    let rows: Vec<_> = results.iter().map(|r| (short_label(r, seeds), throughput(r).1)).collect();
     let unit = if throughput(first).0 == "tpmC" { "new orders per minute" } else { "operations per second" };
     out.push_str(&chart::bars("Throughput", unit, &rows));
     for (title, unit, metric, factor) in [
@@ -124,7 +149,7 @@ fn charts(out: &mut String, results: &[PointResult], seeds: bool) {
         }
     }
     let latency = |r: &PointResult| Line {
-        name: label(r, seeds),
+        name: short_label(r, seeds),
         points: r.latency.iter().map(|(q, ms)| (ms.max(1e-3), q * 100.0)).collect(),
     };
     let lines: Vec<Line> = results.iter().map(latency).filter(|l| !l.points.is_empty()).collect();
@@ -147,7 +172,7 @@ fn charts(out: &mut String, results: &[PointResult], seeds: bool) {
         let over_time = |r: &PointResult| {
             let (t, v) = (r.series.get("t")?, r.series.get(series)?);
             let points = t.iter().copied().zip(v.iter().map(|v| v * factor)).collect();
-            Some(Line { name: label(r, seeds), points })
+            Some(Line { name: short_label(r, seeds), points })
         };
         let lines: Vec<Line> = results.iter().filter_map(over_time).collect();
         if !lines.is_empty() {
