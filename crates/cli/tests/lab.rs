@@ -141,7 +141,7 @@ fn mistakes_name_file_line_key_and_what_is_accepted() {
         ("[workload.tpcc]", "[engine]\npool = \"lru-d\"\n[workload.tpcc]", vec![":18: engine.pool", "lru-c"]),
         ("[run]", "[run", vec![":22: [run: unclosed table"]),
         ("\"disk-15k\"\nlog", "\"disk-15k\"\ndata.aged = 2\nlog", vec![": devices.data", "flash drives"]),
-        ("[run]", "[workload.iomix]\ndepth = 0\n[run]", vec![": workload", "exactly one"]),
+        ("[run]", "[workload.iomix]\ndepth = 0\n[run]", vec![":23: workload.iomix.depth", "1 to 1024"]),
     ] {
         let bad = dir.join("bad.toml");
         assert!(good.contains(from), "{from}");
