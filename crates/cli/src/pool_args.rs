@@ -9,10 +9,11 @@ use varve::PoolOptions;
 #[command(next_help_heading = "Buffer pool")]
 pub struct PoolArgs {
     /// Preset of replacement, victim and cleaner: vanilla57 (default), vanilla, war, rw, lru-c-pointer,
-    /// lru-c-batch, lru-c.
+    /// lru-c-batch, lru-c, gd2l-c.
     #[arg(long = "pool", value_name = "PRESET")]
     pub preset: Option<String>,
-    /// Which page should leave: lru-midpoint, lru, clock, sieve, 2q, arc, s3-fifo, lirs, lru-2, gd2l, fifo, random.
+    /// Which page should leave: lru-midpoint, lru, clock, sieve, 2q, arc, s3-fifo, lirs, lru-2, gd2l, gd2l-c, fifo,
+    /// random.
     #[arg(long, value_name = "POLICY")]
     pub replacement: Option<String>,
     /// What a miss does about dirty victims: spf, spf56, war, rw, clean-first.
