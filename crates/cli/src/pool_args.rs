@@ -43,6 +43,9 @@ pub struct PoolArgs {
     /// Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.
     #[arg(long)]
     pub sync_writes: bool,
+    /// Pages are written twice, first to an area of their own, as InnoDB does it.
+    #[arg(long)]
+    pub doublewrite: bool,
 }
 
 impl PoolArgs {
@@ -62,6 +65,7 @@ impl PoolArgs {
         options.timer_only = self.timer_only;
         options.serial_list = self.serial_list;
         options.sync_writes = self.sync_writes;
+        options.doublewrite = self.doublewrite;
         options.validate().map_err(usage)?;
         Ok(options)
     }

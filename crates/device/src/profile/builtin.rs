@@ -21,6 +21,7 @@ pub(super) const DEVICES: &[(&str, &str)] = profiles![
     "openssd-jasmine",
     "sata-consumer-mlc",
     "sata-enterprise-plp",
+    "nvme-consumer-tlc",
     "nvme-tlc",
     "nvme-fixed",
     "nand-slc-1gbit",

@@ -118,9 +118,18 @@ fn pool(put: &mut impl FnMut(&str, f64), before: &Stats, after: &Stats) {
         ("readmitted", then.readmitted, now.readmitted),
         ("write_batches", then.write_batches, now.write_batches),
         ("batched_pages", then.batched_pages, now.batched_pages),
+        ("list_locks", then.list_locks, now.list_locks),
         ("foreground_writes", then.foreground_writes, now.foreground_writes),
     ] {
         put(&format!("pool.{name}"), (now - then) as f64);
+    }
+    put("pool.list_wait_ms", (now.list_wait_ns - then.list_wait_ns) as f64 / 1e6);
+    put("pool.list_hold_ms", (now.list_hold_ns - then.list_hold_ns) as f64 / 1e6);
+    put("pool.list_hold_max_us", now.list_hold_max_ns as f64 / 1e3);
+    put("pool.scanned_per_miss", (now.scanned - then.scanned) as f64 / ((t1.misses - t0.misses) as f64).max(1.0));
+    let batches = now.batch_sizes.iter().zip(&then.batch_sizes).map(|(now, then)| now - then);
+    for (n, count) in batches.enumerate().filter(|(_, count)| *count > 0) {
+        put(&format!("pool.batches_from_{}", 1 << n), count as f64);
     }
     put("pool.stall_ms", (now.stall_ns - then.stall_ns) as f64 / 1e6);
     put("pool.frames", now.frames as f64);

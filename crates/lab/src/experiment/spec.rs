@@ -235,6 +235,8 @@ pub struct Engine {
     pub timer_only: bool,
     /// Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.
     pub sync_writes: bool,
+    /// Pages are written twice, first to an area of their own, as InnoDB does it.
+    pub doublewrite: bool,
     /// LRU-C without its parallel list manipulation.
     pub serial_list: bool,
     /// Pool instances; 0 chooses by memory.
@@ -266,6 +268,7 @@ impl Default for Engine {
             reset_on_clean: o.pool.reset_on_clean,
             timer_only: o.pool.timer_only,
             sync_writes: o.pool.sync_writes,
+            doublewrite: o.pool.doublewrite,
             serial_list: o.pool.serial_list,
             instances: o.pool_instances,
             cleaners: o.cleaners,
@@ -287,6 +290,7 @@ impl Engine {
             timer_only: self.timer_only,
             sync_writes: self.sync_writes,
             serial_list: self.serial_list,
+            doublewrite: self.doublewrite,
             ..varve::PoolOptions::default()
         };
         for (key, name, value) in

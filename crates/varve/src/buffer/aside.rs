@@ -12,6 +12,7 @@
 //! - While `draining` no page is copied aside by WAR; nobody drains while a copier runs, as copying is done under the lock.
 
 use super::Pool;
+use super::doublewrite::BATCH;
 use super::frame::{DIRTY, REDIRTIED, WRITING};
 use super::guard::{Exclusive, FrameRef};
 use super::instance::{Instance, Lists};
@@ -381,16 +382,27 @@ impl Pool {
     }
 
     fn write_aside(&self, inst: &Instance, writes: &[AsideWrite], why: WriteWhy, outcome: &mut Outcome) {
-        if writes.is_empty() {
-            return;
-        }
-        charge(Cost::IoSubmit, writes.len() as u64);
-        let mut ticket = self.store().submit(writes.iter().map(|w| w.request(self, why)).collect());
-        self.counters.batch(writes.len());
-        let results: Vec<_> = (0..writes.len()).map(|i| ticket.wait(i)).collect();
-        charge(Cost::IoComplete, writes.len() as u64);
-        for (write, result) in writes.iter().zip(results) {
-            self.end_aside(inst, write.slot, result, why, outcome);
+        for chunk in writes.chunks(if self.config().doublewrite { BATCH } else { usize::MAX }) {
+            let place = if self.config().doublewrite { self.doublewrite.take(chunk.len()) } else { None };
+            let copies = chunk.iter().map(|w| &*w.buf);
+            let copied = place.as_ref().map_or(Ok(()), |place| place.copy(self, copies, why));
+            let results: Vec<_> = match copied {
+                Err(e) => chunk.iter().map(|_| Err(e.clone())).collect(),
+                Ok(()) => {
+                    charge(Cost::IoSubmit, chunk.len() as u64);
+                    let mut ticket = self.store().submit(chunk.iter().map(|w| w.request(self, why)).collect());
+                    self.counters.batch(chunk.len());
+                    (0..chunk.len()).map(|i| ticket.wait(i)).collect()
+                }
+            };
+            charge(Cost::IoComplete, chunk.len() as u64);
+            for (write, result) in chunk.iter().zip(results) {
+                self.end_aside(inst, write.slot, result, why, outcome);
+            }
+            if let Some(place) = place {
+                self.sync_store(outcome);
+                self.doublewrite.give(place);
+            }
         }
     }
 

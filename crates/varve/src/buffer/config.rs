@@ -1,5 +1,6 @@
 //! What a pool can be told: plain data, every value visible in [`crate::buffer::Pool::config`].
 
+use super::doublewrite::BATCH;
 use super::frame::Frame;
 use super::policy::{self, PolicyOptions};
 use super::trace::TraceHandle;
@@ -30,7 +31,7 @@ pub struct PoolConfig {
     pub write_batch: usize,
     /// Staging buffers (pages) shared by all writers of the pool.
     pub staging_pages: usize,
-    /// Pages are written twice, first to an area of their own, as InnoDB does it against torn pages.
+    /// Pages are written twice, first to an area of their own, as InnoDB does it against torn pages; both writes are synced.
     pub doublewrite: bool,
     /// Each single-page flush and each batch of a cleaner ends with the store's sync, as InnoDB does it (`O_DIRECT`). Checkpoints, which
     /// sync by themselves, do not need it.
@@ -261,6 +262,14 @@ impl PoolConfig {
         Some(self)
     }
 
+    /// Pages that a writer gathers before it submits them: with doublewrite as many as its area takes, if there is staging for them.
+    pub(super) fn batch_pages(&self) -> usize {
+        match self.doublewrite && self.staging_pages >= 2 * BATCH {
+            true => self.write_batch.max(BATCH),
+            false => self.write_batch,
+        }
+    }
+
     /// Slots per instance for pages set aside: the scan depth with the strategies that use them.
     pub fn aside_slots(&self) -> usize {
         if ["war", "rw"].contains(&self.victim) { self.cleaner.scan_depth } else { 0 }
@@ -348,6 +357,10 @@ impl PoolConfig {
             (
                 self.victim != "clean-first" || c.kind != CleanerKind::Off,
                 "victim clean-first never writes by itself and needs a cleaner",
+            ),
+            (
+                !self.doublewrite || self.victim != "rw",
+                "doublewrite is not defined for victim rw, whose write goes with the read",
             ),
             (self.write_batch >= 1 && self.staging_pages >= 1, "write_batch and staging_pages must be at least 1"),
             (self.hit_buffer >= 1, "hit_buffer must be at least 1"),

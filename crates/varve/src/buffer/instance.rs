@@ -9,6 +9,7 @@ use super::config::{HIT_STRIPES, PoolConfig};
 use super::frame::{DIRTY, Frame, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, WRITING};
 use super::guard::Exclusive;
 use super::hits::{HitBuffers, Pushed};
+use super::lock::Locked;
 use super::policy::{self, Ask, Load, Replacement, Slot, Unlink};
 use super::stats::{Counters, KINDS};
 use super::table::PageTable;
@@ -16,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::atomic::Ordering::*;
-use varve_rt::{Condvar, Cost, Event, Mutex, MutexGuard, charge};
+use varve_rt::{Condvar, Cost, Event, Mutex, charge};
 use varve_volume::{CostClass, Lsn, PageId, WriteWhy};
 
 /// Pages that the clean-first pointer moves on over at most, after an eviction.
@@ -54,6 +55,8 @@ pub(super) struct Instance {
     writes_cv: Condvar,
     /// Wakes this instance's cleaner.
     pub(super) cleaner: Arc<Event>,
+    /// The pool's.
+    counters: Arc<Counters>,
     /// A bounded scan is worth while after each write (as in InnoDB 5.7), not only after a cleaner's batch.
     pays_per_write: bool,
 }
@@ -63,6 +66,7 @@ impl Instance {
     pub(super) fn new(
         config: &PoolConfig,
         cleaner: Arc<Event>,
+        counters: Arc<Counters>,
         data: impl ExactSizeIterator<Item = *mut u8>,
     ) -> Instance {
         let mut data = data.peekable();
@@ -95,16 +99,17 @@ impl Instance {
             frames_cv: Condvar::new(),
             writes_cv: Condvar::new(),
             cleaner,
+            counters,
             pays_per_write: !["spf56", "war", "rw"].contains(&config.victim),
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Lists> {
-        self.lists.lock()
+    pub(super) fn lock(&self) -> Locked<'_> {
+        Locked::lock(&self.lists, &self.counters)
     }
 
-    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Lists>> {
-        self.lists.try_lock()
+    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+        Locked::try_lock(&self.lists, &self.counters)
     }
 
     pub(super) fn wake_cleaner(&self) {
@@ -207,7 +212,7 @@ impl Instance {
 
     #[cold]
     fn hits_full(&self, stats: &Counters) {
-        if let Some(mut lists) = self.lists.try_lock() {
+        if let Some(mut lists) = self.try_lock() {
             self.drain_hits(&mut lists, stats);
         }
     }
@@ -266,13 +271,13 @@ impl Instance {
     pub(super) fn wait_for_frame(&self, limit: Duration) {
         let mut lists = self.lock();
         if lists.free.is_empty() && !lists.scan_pays {
-            self.frames_cv.wait_for(&mut lists, limit);
+            lists.wait_for(&self.frames_cv, limit);
         }
     }
 
     /// Waits until some write of this instance ended, at most `limit`.
-    pub(super) fn wait_for_write(&self, lists: &mut MutexGuard<'_, Lists>, limit: Duration) {
-        self.writes_cv.wait_for(lists, limit);
+    pub(super) fn wait_for_write(&self, lists: &mut Locked<'_>, limit: Duration) {
+        lists.wait_for(&self.writes_cv, limit);
     }
 
     /// Writes ended: wakes who waits for them or for clean pages.

@@ -17,11 +17,13 @@
 mod aside;
 mod cleaner;
 mod config;
+mod doublewrite;
 mod frame;
 mod guard;
 mod hits;
 mod instance;
 mod load;
+mod lock;
 pub mod policy;
 mod pool;
 mod prefetch;
@@ -33,9 +35,10 @@ pub mod victim;
 mod writer;
 
 pub use config::{CleanerConfig, CleanerKind, PRESETS, PoolConfig, Preset, ReadAhead};
+pub(crate) use doublewrite::AREA as DOUBLEWRITE_PAGES;
 pub use guard::{PagePin, PageRead, PageWrite};
 pub use pool::{LogAge, LogGate, Pool};
-pub use stats::{KINDS, KindStats, PoolStats};
+pub use stats::{BATCH_SIZES, KINDS, KindStats, PoolStats};
 pub use trace::{TraceEvent, TraceHandle, TraceSink};
 
 #[allow(unused_imports)] // for the documentation above

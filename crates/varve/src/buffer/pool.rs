@@ -3,6 +3,7 @@
 
 use super::cleaner::{Cleaners, Reaper};
 use super::config::{CleanerKind, PoolConfig};
+use super::doublewrite::Doublewrite;
 use super::frame::{self, Arena, DIRTY, STALE, WRITING};
 use super::guard::{Exclusive, FrameRef, PagePin, PageRead, PageWrite};
 use super::instance::Instance;
@@ -52,7 +53,8 @@ pub struct Pool {
     pub(super) page_before_log: bool,
     pub(super) victim: Box<dyn VictimStrategy>,
     pub(super) staging: Staging,
-    pub(super) counters: Counters,
+    pub(super) doublewrite: Doublewrite,
+    pub(super) counters: Arc<Counters>,
     pub(super) cleaners: Cleaners,
     pub(super) prefetcher: Prefetcher,
     /// Boxed: it is there only in pools that are traced.
@@ -86,11 +88,12 @@ impl Pool {
         let n = config.instances;
         let bound = |i: usize| i * config.frames / n;
         let one = (config.cleaner.kind == CleanerKind::Fixed56).then(|| Arc::new(Event::new()));
+        let counters = Arc::new(Counters::default());
         let instances = (0..n)
             .map(|i| {
                 let wake = one.clone().unwrap_or_default();
                 let frames = (bound(i)..bound(i + 1)).map(|f| arena.at(f * config.page_size));
-                Instance::new(&config, wake, frames)
+                Instance::new(&config, wake, counters.clone(), frames)
             })
             .collect();
         let victim = (victim::find(config.victim).expect("validated").make)(&config);
@@ -101,8 +104,9 @@ impl Pool {
             gate,
             page_before_log,
             victim,
+            doublewrite: Doublewrite::default(),
             staging: Staging::new(config.staging_pages, config.page_size),
-            counters: Counters::default(),
+            counters,
             cleaners: Cleaners::new(),
             prefetcher: Prefetcher::new(&config.read_ahead),
             tracer: config.trace.as_ref().map(|handle| Box::new(Tracer::new(handle))),

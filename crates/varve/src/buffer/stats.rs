@@ -9,6 +9,9 @@ use varve_volume::WriteWhy;
 /// Page types counted separately; higher type bytes share the last place.
 pub const KINDS: usize = 16;
 
+/// Places of [`PoolStats::batch_sizes`].
+pub const BATCH_SIZES: usize = 12;
+
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counts of one page type.
@@ -63,11 +66,14 @@ macro_rules! totals {
             pub dirty: u64,
             /// Dirty pages set aside.
             pub aside: u64,
+            /// Batches of writes by size: place n counts those of 2^n to 2^(n+1) - 1 pages, the last place all larger ones too.
+            pub batch_sizes: [u64; BATCH_SIZES],
         }
         #[derive(Default)]
         pub(super) struct Counters {
             $(pub(super) $name: Counter,)*
             pub(super) kinds: [KindCounters; KINDS],
+            batch_sizes: [Counter; BATCH_SIZES],
         }
         impl Counters {
             /// All but the gauges.
@@ -75,6 +81,7 @@ macro_rules! totals {
                 PoolStats {
                     $($name: self.$name.get(),)*
                     kinds: std::array::from_fn(|k| self.kinds[k].get()),
+                    batch_sizes: std::array::from_fn(|n| self.batch_sizes[n].get()),
                     ..PoolStats::default()
                 }
             }
@@ -109,6 +116,16 @@ totals! {
     batched_pages,
     /// Pages of the largest batch.
     largest_batch,
+    /// Times that the lock of an instance's lists was taken.
+    list_locks,
+    /// Nanoseconds that threads waited for it.
+    list_wait_ns,
+    /// Nanoseconds that it was held.
+    list_hold_ns,
+    /// The longest hold, nanoseconds.
+    list_hold_max_ns,
+    /// Pages copied to the doublewrite area.
+    doublewritten,
     /// Syncs of the store after batches and single-page flushes (`sync_writes`).
     write_syncs,
     /// Pages whose write was submitted by a foreground thread.
@@ -168,7 +185,7 @@ impl Counter {
         self.0.fetch_add(n, Relaxed);
     }
 
-    fn max(&self, n: u64) {
+    pub(super) fn max(&self, n: u64) {
         self.0.fetch_max(n, Relaxed);
     }
 
@@ -185,6 +202,7 @@ impl Counters {
     /// A batch of so many writes was submitted by the calling thread.
     pub(super) fn batch(&self, pages: usize) {
         self.largest_batch.max(pages as u64);
+        self.batch_sizes[(pages.max(1).ilog2() as usize).min(BATCH_SIZES - 1)].inc();
         if role::current() == Role::Foreground {
             self.foreground_writes.add(pages as u64);
         }

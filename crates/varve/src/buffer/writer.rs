@@ -9,6 +9,7 @@
 //! for a frame that only this writer's writes can make free.
 
 use super::Pool;
+use super::doublewrite::BATCH;
 use super::frame::{DIRTY, WRITING};
 use super::guard::{FrameRef, PageRead};
 use super::instance::Instance;
@@ -146,7 +147,7 @@ impl<'a> Writer<'a> {
         };
         page::seal(&mut staged.buf, staged.id);
         self.staged.push(staged);
-        if self.staged.len() >= self.pool.config().write_batch {
+        if self.staged.len() >= self.pool.config().batch_pages() {
             self.submit();
         }
         true
@@ -201,6 +202,18 @@ impl<'a> Writer<'a> {
         if pages.is_empty() {
             return;
         }
+        if !pool.config().doublewrite {
+            return self.send(pages);
+        }
+        while !pages.is_empty() {
+            let rest = pages.split_off(pages.len().min(BATCH));
+            self.send_twice(pages);
+            pages = rest;
+        }
+    }
+
+    /// Submits the writes of covered pages.
+    fn send(&mut self, pages: Vec<Staged<'a>>) {
         let why = self.why;
         let request = |p: &Staged<'_>| {
             // SAFETY: the staging buffer is the writer's alone, page_size long and aligned; it is not touched before the
@@ -208,12 +221,34 @@ impl<'a> Writer<'a> {
             unsafe { PageIo::write(p.id, p.keyspace, why, p.usage, p.buf.as_ptr(), None) }
         };
         charge(Cost::IoSubmit, pages.len() as u64);
-        let ticket = pool.store().submit(pages.iter().map(request).collect());
-        pool.counters.batch(pages.len());
+        let ticket = self.pool.store().submit(pages.iter().map(request).collect());
+        self.pool.counters.batch(pages.len());
         self.in_flight.push_back(InFlight { ticket, pages });
         if self.in_flight.len() >= self.depth {
             self.complete_oldest();
         }
+    }
+
+    /// Writes covered pages to the doublewrite area and then to their places, each of the two followed by a sync.
+    fn send_twice(&mut self, pages: Vec<Staged<'a>>) {
+        let pool = self.pool;
+        let Some(place) = pool.doublewrite.take(pages.len()) else { return self.send(pages) };
+        match place.copy(pool, pages.iter().map(|p| &p.buf), self.why) {
+            Ok(()) => {
+                self.send(pages);
+                while !self.in_flight.is_empty() {
+                    self.complete_oldest();
+                }
+                pool.sync_store(&mut self.outcome);
+            }
+            Err(e) => {
+                pool.counters.write_errors.inc();
+                let retryable = is_retryable(&e);
+                pages.into_iter().for_each(|page| self.abandon(page));
+                self.outcome.note(pool, volume_error(e), retryable);
+            }
+        }
+        pool.doublewrite.give(place);
     }
 
     /// Waits for the oldest batch in flight.
@@ -309,9 +344,13 @@ pub(super) fn is_retryable(e: &VolumeError) -> bool {
 impl Pool {
     /// Makes what was written durable at once, where the configuration wants that.
     pub(super) fn sync_written(&self, outcome: &mut Outcome) {
-        if !self.config().sync_writes {
-            return;
+        // With doublewrite each batch was synced.
+        if self.config().sync_writes && !self.config().doublewrite {
+            self.sync_store(outcome);
         }
+    }
+
+    pub(super) fn sync_store(&self, outcome: &mut Outcome) {
         self.counters.write_syncs.inc();
         if let Err(e) = self.store().sync() {
             let retryable = is_retryable(&e);

@@ -13,7 +13,7 @@ use super::{Db, Inner};
 use crate::btree::Tree;
 use crate::budget::{Budget, Class};
 use crate::buffer::policy::Gd2lOptions;
-use crate::buffer::{CleanerKind, Pool, PoolConfig};
+use crate::buffer::{CleanerKind, DOUBLEWRITE_PAGES, Pool, PoolConfig};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::space::{Space, Trimmer};
@@ -153,6 +153,12 @@ impl Parts {
                 return Err(Error::NoDatabase("this device (its creation did not finish)".into()));
             }
             bootstrap(&core)?;
+        }
+        if options.pool.doublewrite && !options.read_only {
+            // Taken in memory alone: after the next open they are free again.
+            let area = core.space.reserve(&core, DOUBLEWRITE_PAGES)?;
+            pages.pool.set_doublewrite_area(area.ids().to_vec());
+            area.keep();
         }
         let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, &options, &*devices.data));
         let registry = Registry::load(&core)?;

@@ -30,10 +30,12 @@ pub struct PoolOptions {
     pub serial_list: bool,
     /// Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.
     pub sync_writes: bool,
+    /// Pages are written twice, first to an area of their own, as InnoDB does it; not for `rw`. The engine needs it for nothing.
+    pub doublewrite: bool,
 }
 
 /// The names that [`PoolOptions::set`] knows.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "preset",
     "victim",
     "cleaner",
@@ -44,6 +46,7 @@ const NAMES: [&str; 10] = [
     "timer_only",
     "serial_list",
     "sync_writes",
+    "doublewrite",
 ];
 
 impl PoolOptions {
@@ -67,6 +70,7 @@ impl PoolOptions {
             "timer_only" => self.timer_only = parsed(name, value)?,
             "serial_list" => self.serial_list = parsed(name, value)?,
             "sync_writes" => self.sync_writes = parsed(name, value)?,
+            "doublewrite" => self.doublewrite = parsed(name, value)?,
             _ => return Err(Error::Invalid(format!("no pool option {name:?}; there are: {}", NAMES.join(", ")))),
         }
         Ok(())
@@ -101,7 +105,7 @@ impl PoolOptions {
         }
         config.cleaner.reset_on_clean = self.reset_on_clean;
         config.cleaner.wake_low &= !self.timer_only;
-        config.sync_writes = self.sync_writes;
+        (config.sync_writes, config.doublewrite) = (self.sync_writes, self.doublewrite);
         config.cleaner.parallel &= !self.serial_list;
         Ok(config)
     }
@@ -139,6 +143,7 @@ impl fmt::Display for PoolOptions {
             flag(self.timer_only),
             flag(self.serial_list),
             flag(self.sync_writes),
+            flag(self.doublewrite),
         ];
         let set = NAMES.iter().zip(&values).filter(|(_, value)| !value.is_empty());
         let text: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();

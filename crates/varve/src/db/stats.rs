@@ -158,11 +158,18 @@ impl Stats {
             ("recoverability_writes", p.recoverability_writes),
             ("checkpoint_writes", p.checkpoint_writes),
             ("log_forces", p.log_forces),
+            ("list_locks", p.list_locks),
+            ("list_wait_ns", p.list_wait_ns),
+            ("list_hold_ns", p.list_hold_ns),
+            ("list_hold_max_ns", p.list_hold_max_ns),
             ("write_errors", p.write_errors),
             ("read_errors", p.read_errors),
             ("read_retries", p.read_retries),
         ] {
             rows.number(&format!("pool.{name}"), n);
+        }
+        for (n, count) in p.batch_sizes.iter().enumerate().filter(|(_, count)| **count > 0) {
+            rows.number(&format!("pool.batches_from_{}", 1 << n), *count);
         }
     }
 

@@ -1,0 +1,120 @@
+//! Doublewrite, as InnoDB does it: pages are written to an area of their own first, which is synced, then to their places, which are
+//! synced too. The area has one place for batches, of [`BATCH`] slots in a row, and [`SINGLE`] for single-page flushes.
+//!
+//! It is there to compare with: the log's page images make torn pages whole, so recovery never looks at the area, and what the area
+//! holds after a power cut is of no concern. Its pages are free pages of the space that nobody else is given while the database is open.
+//!
+//! Invariant: a place is one writer's from its copies to the sync of the pages themselves. Its lock is held for the bookkeeping alone;
+//! who waits for a place may hold staging buffers, which whoever has the place does not need.
+
+use super::Pool;
+use varve_device::AlignedBuf;
+use varve_rt::{Condvar, Cost, Mutex, charge};
+use varve_volume::{PageId, PageIo, PageUse, VolumeError, WriteWhy, page};
+
+/// Slots of the place for batches.
+pub(super) const BATCH: usize = 120;
+/// Places for single pages.
+const SINGLE: usize = 8;
+/// Pages of the area.
+pub(crate) const AREA: usize = BATCH + SINGLE;
+
+#[derive(Default)]
+struct State {
+    /// The area; none: not there (yet).
+    ids: Vec<PageId>,
+    batch_taken: bool,
+    /// Free places for single pages.
+    singles: Vec<usize>,
+}
+
+#[derive(Default)]
+pub(super) struct Doublewrite {
+    state: Mutex<State>,
+    released: Condvar,
+}
+
+/// A place of the area.
+pub(super) struct Place {
+    ids: Vec<PageId>,
+    single: Option<usize>,
+}
+
+impl Doublewrite {
+    /// A place for so many pages; waits for one. None: there is no area.
+    pub(super) fn take(&self, pages: usize) -> Option<Place> {
+        assert!(pages <= BATCH, "a batch fits the area");
+        let mut state = self.state.lock();
+        loop {
+            if state.ids.is_empty() {
+                return None;
+            }
+            if pages == 1
+                && let Some(n) = state.singles.pop()
+            {
+                return Some(Place { ids: vec![state.ids[BATCH + n]], single: Some(n) });
+            }
+            if pages > 1 && !state.batch_taken {
+                state.batch_taken = true;
+                return Some(Place { ids: state.ids[..pages].to_vec(), single: None });
+            }
+            if varve_rt::dying() {
+                return None;
+            }
+            self.released.wait(&mut state);
+        }
+    }
+
+    /// The pages themselves are safe.
+    pub(super) fn give(&self, place: Place) {
+        let mut state = self.state.lock();
+        match place.single {
+            Some(n) => state.singles.push(n),
+            None => state.batch_taken = false,
+        }
+        drop(state);
+        self.released.notify_all();
+    }
+}
+
+impl Place {
+    /// Writes copies of pages here, one after the other, and makes them safe. Each is sealed under its slot's own id; it keeps its LSN,
+    /// so that a recovery which still has records of that page, from before it was free, leaves it alone.
+    pub(super) fn copy<'a>(
+        &self,
+        pool: &Pool,
+        pages: impl ExactSizeIterator<Item = &'a AlignedBuf>,
+        why: WriteWhy,
+    ) -> Result<(), VolumeError> {
+        let count = pages.len();
+        charge(Cost::IoSubmit, count as u64);
+        charge(Cost::CopyByte, (count * pool.page_size()) as u64);
+        let copy = |(id, page): (&PageId, &AlignedBuf)| {
+            let mut copy = AlignedBuf::new(page.len());
+            copy.copy_from_slice(page);
+            page::seal(&mut copy, *id);
+            copy
+        };
+        let copies: Vec<AlignedBuf> = self.ids.iter().zip(pages).map(copy).collect();
+        let request = |(id, copy): (&PageId, &AlignedBuf)| {
+            // SAFETY: the copies are page_size long and aligned, and live and rest until the requests were waited for below.
+            unsafe { PageIo::write(*id, page::keyspace(copy), why, PageUse::default(), copy.as_ptr(), None) }
+        };
+        let mut ticket = pool.store().submit(self.ids.iter().zip(&copies).map(request).collect());
+        let results: Vec<_> = (0..count).map(|i| ticket.wait(i)).collect();
+        charge(Cost::IoComplete, count as u64);
+        pool.counters.doublewritten.add(count as u64);
+        results.into_iter().try_for_each(|result| result.map(drop))?;
+        pool.store().sync()
+    }
+}
+
+impl Pool {
+    /// Gives the pool the pages of the doublewrite area, in ascending order; pages are written twice from now on.
+    pub(crate) fn set_doublewrite_area(&self, ids: Vec<PageId>) {
+        assert_eq!(ids.len(), AREA);
+        let mut state = self.doublewrite.state.lock();
+        state.singles = (0..SINGLE).rev().collect();
+        state.ids = ids;
+    }
+}
