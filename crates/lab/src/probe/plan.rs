@@ -89,7 +89,7 @@ impl Options {
             requests: self.requests.unwrap_or(16),
             bytes: u64::MAX,
             buffer: 0,
-            most_repeats: 3 * self.repeats.max(3),
+            most_repeats: 4 * self.repeats.max(3),
             seed: self.seed,
         }
     }
