@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::atomic::{AtomicU64, Ordering::Relaxed};
 use varve_rt::channel::{Receiver, Sender, bounded};
-use varve_rt::{Instant, Mutex};
+use varve_rt::{Instant, Mutex, hardware_mutex};
 
 /// Bytes of a command or of an answer without data.
 const COMMAND: u64 = 64;
@@ -45,11 +45,16 @@ pub enum Direction {
     Up,
 }
 
-#[derive(Default)]
 struct Lane {
     free_at: Mutex<Instant>,
     bytes: AtomicU64,
     busy_nanos: AtomicU64,
+}
+
+impl Default for Lane {
+    fn default() -> Lane {
+        Lane { free_at: hardware_mutex(Instant::default()), bytes: AtomicU64::new(0), busy_nanos: AtomicU64::new(0) }
+    }
 }
 
 /// A modelled link.

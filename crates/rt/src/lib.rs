@@ -36,7 +36,7 @@ pub use cpu::{Cost, CpuCosts, CpuUse, charge};
 pub use event::Event;
 pub use hash::{BuildHasher, FastHasher, HashMap, HashSet};
 pub use local::Local;
-pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex};
+pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex, hardware_mutex};
 pub use rng::{Rng, rng};
 pub use rwlock::{
     ArcRwLockReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock,

@@ -2,7 +2,8 @@
 //!
 //! The byte: `LOCKED`; `PARKED` (someone is, or is about to be, in the queue of the lock's address); `SIM` (used in a
 //! simulation: every operation takes the slow path, where CPU charges are settled and chaos lives); `FRESH` (never
-//! used: the first operation finds out which world it is in).
+//! used: the first operation finds out which world it is in); `HARDWARE` (guards the state of a modelled device, which is no work of
+//! the host: it costs the simulated host nothing).
 //!
 //! Invariant: a thread queued on the address implies `PARKED`, except while a waker holds the queue. A lock belongs to
 //! one world at a time: threads of a simulation and OS threads do not contend for it.
@@ -19,6 +20,7 @@ const LOCKED: u8 = 1;
 const PARKED: u8 = 2;
 const SIM: u8 = 4;
 const FRESH: u8 = 8;
+const HARDWARE: u8 = 16;
 
 /// Token of a wake-up that brings the lock along.
 const HANDED: usize = 1;
@@ -39,9 +41,25 @@ pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
 /// A guard that keeps its [`Mutex`] alive by an `Arc`.
 pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<RawMutex, T>;
 
+/// A mutex that guards the state of modelled hardware. In a simulation taking it neither settles charges nor costs time, so that threads
+/// do not queue for the program that stands for a device; among OS threads it is a mutex like others. Its holder must not wait.
+pub fn hardware_mutex<T>(value: T) -> Mutex<T> {
+    Mutex::from_raw(RawMutex { state: AtomicU8::new(FRESH | HARDWARE) }, value)
+}
+
 impl RawMutex {
+    /// Whether the simulated host pays for it.
+    fn costs(&self) -> bool {
+        self.state.load(Relaxed) & HARDWARE == 0
+    }
+
     fn key(&self) -> usize {
         std::ptr::from_ref(self) as usize
+    }
+
+    /// Before the lock changes hands in a simulation.
+    fn boundary(&self) {
+        if self.costs() { sim::lock_boundary(self.key()) } else { sim::race_point() }
     }
 
     /// True when the lock was acquired. With `must`, a dying thread that finds it held is not unwound here but lent
@@ -52,7 +70,7 @@ impl RawMutex {
         let sim = sim::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::before_lock(self.key());
+            self.boundary();
         }
         let mut backoff = Backoff::new();
         let fresh = self.state.load(Relaxed) & SIM == 0;
@@ -102,7 +120,7 @@ impl RawMutex {
                 }
             }
         }
-        if sim {
+        if sim && self.costs() {
             sim::after_lock(self.key(), true, fresh);
         }
         true
@@ -114,12 +132,12 @@ impl RawMutex {
         let sim = sim::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::before_lock(self.key());
+            self.boundary();
         }
         let fresh = self.state.load(Relaxed) & SIM == 0;
         let take = |s: u8| (s & LOCKED == 0).then_some((s & !FRESH) | LOCKED | mark);
         let taken = self.state.fetch_update(Acquire, Relaxed, take).is_ok();
-        if taken && sim {
+        if taken && sim && self.costs() {
             sim::after_lock(self.key(), true, fresh);
         }
         taken
@@ -129,11 +147,13 @@ impl RawMutex {
     #[inline(never)]
     fn unlock_slow(&self, fair: bool) {
         if sim::active() {
-            sim::before_unlock(self.key());
+            self.boundary();
             if sim::ghost_unlock(self.key()) {
                 return;
             }
-            sim::released(self.key(), true);
+            if self.costs() {
+                sim::released(self.key(), true);
+            }
         }
         let s = self.state.load(Relaxed);
         assert!(s & LOCKED != 0, "unlock of a mutex that is not locked");

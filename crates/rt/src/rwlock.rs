@@ -75,7 +75,7 @@ impl RawRwLock {
         let sim = sim::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::before_lock(self.key());
+            sim::lock_boundary(self.key());
         }
         let what = if kind == WANTS_WRITE { What::Write } else { What::Read };
         let mut backoff = Backoff::new();
@@ -146,7 +146,7 @@ impl RawRwLock {
         let sim = sim::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::before_lock(self.key());
+            sim::lock_boundary(self.key());
         }
         let fresh = self.state.load(Relaxed) & SIM == 0;
         let take = |s: u32| Self::granted(s, kind, false).map(|t| (t & !FRESH) | mark);
@@ -164,7 +164,7 @@ impl RawRwLock {
         if !sim::active() {
             return false;
         }
-        sim::before_unlock(self.key());
+        sim::lock_boundary(self.key());
         if sim::ghost_unlock(self.key()) {
             return true;
         }

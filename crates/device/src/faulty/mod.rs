@@ -11,7 +11,7 @@ use crate::{
 };
 use std::sync::Arc;
 use std::time::Duration;
-use varve_rt::{Instant, Mutex, Rng};
+use varve_rt::{Instant, Mutex, Rng, hardware_mutex};
 
 /// Any device, with faults.
 pub struct Faulty {
@@ -47,7 +47,7 @@ impl Faulty {
     /// ([`crate::Powered`]) are attached to the supply by whoever makes them.
     pub fn powered(inner: Arc<dyn Device>, plan: FaultPlan, supply: Arc<PowerSupply>) -> Arc<Faulty> {
         let state = State::new(plan);
-        Arc::new(Faulty { inner, supply, state: Mutex::new(state) })
+        Arc::new(Faulty { inner, supply, state: hardware_mutex(state) })
     }
 
     /// Replaces the plan; counts go on.

@@ -17,7 +17,7 @@ use crate::{
     OpKind, Ticket, device,
 };
 use std::sync::{Arc, Weak};
-use varve_rt::{Condvar, Instant, Mutex};
+use varve_rt::{Condvar, Instant, Mutex, hardware_mutex};
 
 /// A modelled flash drive. See `docs/flash.md`.
 pub struct FlashModel {
@@ -89,7 +89,7 @@ impl FlashModel {
             name,
             block,
             queue_depth: (2 * gates).clamp(32, 1024),
-            state: Mutex::new(state),
+            state: hardware_mutex(state),
             changed: Condvar::new(),
             counters: Counters::default(),
             this: this.clone(),

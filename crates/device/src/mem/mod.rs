@@ -23,7 +23,7 @@ use flights::{Flight, Slot};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use varve_rt::{Condvar, Instant, Mutex, Rng};
+use varve_rt::{Condvar, Instant, Mutex, Rng, hardware_mutex};
 
 /// How long requests take in a simulation: uniform between the bounds, one in 32 of them ten times as long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl MemDevice {
             growing: BTreeMap::new(),
             next: 0,
         };
-        let (state, changed, counters) = (Mutex::new(state), Condvar::new(), Counters::default());
+        let (state, changed, counters) = (hardware_mutex(state), Condvar::new(), Counters::default());
         let name = options.name.as_str().into();
         Arc::new_cyclic(|this| MemDevice { name, options, state, changed, counters, this: this.clone() })
     }

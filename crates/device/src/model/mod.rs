@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use ticket::{Batch, Slot};
-use varve_rt::{Condvar, Event, HashMap, Instant, Mutex, Rng};
+use varve_rt::{Condvar, Event, HashMap, Instant, Mutex, Rng, hardware_mutex};
 
 /// A request as a timing model sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,7 +227,7 @@ impl<T: Timing> Model<T> {
             undecided: BTreeSet::new(),
             leader: None,
         };
-        let (state, changed, counters) = (Mutex::new(state), Condvar::new(), Counters::default());
+        let (state, changed, counters) = (hardware_mutex(state), Condvar::new(), Counters::default());
         let name = options.name.as_str().into();
         Arc::new_cyclic(|this| Model { name, options, kind, state, changed, counters, this: this.clone() })
     }

@@ -265,14 +265,6 @@ pub fn thread_number() -> Option<u32> {
     world().map(|w| w.current().id)
 }
 
-pub(crate) fn before_lock(key: usize) {
-    boundary(key);
-}
-
-pub(crate) fn before_unlock(key: usize) {
-    boundary(key);
-}
-
 pub(crate) fn before_send() {
     if let Some(w) = world() {
         w.settle();
@@ -282,7 +274,8 @@ pub(crate) fn before_send() {
     }
 }
 
-fn boundary(key: usize) {
+/// Before the lock at `key` is taken or released.
+pub(crate) fn lock_boundary(key: usize) {
     if let Some(w) = world() {
         w.settle_lax(key);
         if w.config.chaos {
