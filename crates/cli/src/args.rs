@@ -394,6 +394,31 @@ pub struct Ycsb {
     pub distribution: Option<Distribution>,
 }
 
+/// What a database's pages lie on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LayoutKind {
+    /// One device.
+    Single,
+    /// A fast device over a slow one.
+    Tier,
+}
+
+/// The layout of databases that are made to crash.
+#[derive(Debug, Args, Clone)]
+pub struct LayoutChoice {
+    /// What the pages lie on.
+    #[arg(long, value_enum, default_value_t = LayoutKind::Single)]
+    pub layout: LayoutKind,
+    /// Which pages the fast device of a tier gets: a manager's name, or all for one after the other [default: all].
+    #[arg(long, value_name = "NAME", value_parser = manager)]
+    pub manager: Option<String>,
+}
+
+fn manager(s: &str) -> Result<String, String> {
+    let names = varve::tier_managers();
+    if s == "all" || names.contains(&s) { Ok(s.into()) } else { Err(format!("choose all, {}", names.join(", "))) }
+}
+
 /// `torture`
 #[derive(Debug, Args)]
 pub struct Torture {
@@ -416,6 +441,11 @@ pub struct Torture {
     pub open: Open,
     #[command(flatten)]
     pub pool: PoolArgs,
+    #[command(flatten)]
+    pub layout: LayoutChoice,
+    /// Directory of a tier's fast device [default: DIR.fast].
+    #[arg(long, value_name = "DIR")]
+    pub fast_dir: Option<PathBuf>,
 }
 
 /// `sim`
@@ -447,4 +477,6 @@ pub struct Sim {
     pub broken: Option<String>,
     #[command(flatten)]
     pub pool: PoolArgs,
+    #[command(flatten)]
+    pub layout: LayoutChoice,
 }

@@ -1,6 +1,6 @@
 //! `sim` and `torture`: crashes on purpose.
 
-use crate::args;
+use crate::args::{self, LayoutChoice, LayoutKind};
 use crate::output::{Failure, Out, bytes, table};
 use crate::pool_args::PoolArgs;
 use serde_json::json;
@@ -28,7 +28,19 @@ fn breakage(a: &args::Sim) -> Result<Option<Breakage>, Failure> {
 /// What the arguments say of the pool; the rest is drawn from the seed.
 fn pool_choice(a: &PoolArgs) -> Result<PoolChoice, Failure> {
     let (replacement, instances) = (a.replacement.clone().unwrap_or_default(), a.pool_instances.unwrap_or(0));
-    Ok(PoolChoice { pool: a.options()?, replacement, instances })
+    Ok(PoolChoice { pool: a.options()?, replacement, instances, tier: String::new() })
+}
+
+/// The same, with the layout.
+fn choice(pool: &PoolArgs, layout: &LayoutChoice) -> Result<PoolChoice, Failure> {
+    let tier = match layout.layout {
+        LayoutKind::Single if layout.manager.is_some() => {
+            return Err(Failure::Usage("--manager is for --layout tier".into()));
+        }
+        LayoutKind::Single => String::new(),
+        LayoutKind::Tier => layout.manager.clone().unwrap_or_else(|| "all".into()),
+    };
+    Ok(PoolChoice { tier, ..pool_choice(pool)? })
 }
 
 pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
@@ -38,7 +50,7 @@ pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
     }
     if a.trace {
         let seed = a.seed.expect("the parser demands a seed with a trace");
-        return match sim::trace(seed, &pool_choice(&a.pool)?, breakage, |line| println!("{line}")) {
+        return match sim::trace(seed, &choice(&a.pool, &a.layout)?, breakage, |line| println!("{line}")) {
             Some(finding) => Err(Failure::Found(finding.to_string())),
             None => Ok(()),
         };
@@ -47,7 +59,7 @@ pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
     options.first_seed = a.seed.unwrap_or(a.first_seed);
     options.jobs = jobs(a.jobs);
     options.breakage = breakage;
-    options.pool = pool_choice(&a.pool)?;
+    options.pool = choice(&a.pool, &a.layout)?;
     if !a.once {
         options.second = Some(Command::current(&[SIM_CHILD])?);
     }
@@ -105,7 +117,7 @@ fn every_write(out: Out, a: &args::Sim, breakage: Option<Breakage>) -> Result<()
     options.seed = a.seed.unwrap_or(a.first_seed);
     options.jobs = jobs(a.jobs);
     options.breakage = breakage;
-    options.pool = pool_choice(&a.pool)?;
+    options.pool = choice(&a.pool, &a.layout)?;
     let bar = out.progress("cuts", 0);
     let report = sim::every_write(&options, |n| bar.set_position(n));
     bar.finish_and_clear();
@@ -145,7 +157,11 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
     options.threads = a.threads;
     options.seed = a.seed;
     options.cache_bytes = a.open.cache_mb << 20;
-    options.pool = pool_choice(&a.pool)?;
+    options.pool = choice(&a.pool, &a.layout)?;
+    if a.layout.layout == LayoutKind::Tier {
+        let beside = || a.dir.with_added_extension("fast");
+        options.fast = Some(a.fast_dir.clone().unwrap_or_else(beside));
+    }
     let bar = out.progress("kills", a.rounds.into());
     let report = torture::run(&options, |p| {
         bar.set_position(p.round.into());

@@ -59,6 +59,15 @@ impl ModelledDevices {
         Ok(ModelledDevices { data, log, supply })
     }
 
+    /// An empty fast device of `bytes` bytes beside them.
+    pub fn fast(&self, profile: &Profile, bytes: u64, seed: u64) -> Result<Arc<dyn Modelled>> {
+        let name = Some(format!("fast ({})", profile.name));
+        let how = Build { seed: seed ^ 0xfa57, len: bytes, name, ..Build::default() };
+        let device = profile.build_model(how).map_err(|e| Error::Profile(e.to_string()))?;
+        self.supply.attach(device.clone());
+        Ok(device)
+    }
+
     /// What the engine opens.
     pub fn devices(&self) -> varve::Devices {
         varve::Devices::new(self.data.clone(), self.log.clone())

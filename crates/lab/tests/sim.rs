@@ -1,7 +1,7 @@
 //! The crash simulation: a sweep with the second run of each seed in another process, the crash at every operation of a
 //! small workload, and the broken builds, which must be caught.
 
-use varve_lab::sim::{self, Breakage, EveryWriteOptions, SimOptions};
+use varve_lab::sim::{self, Breakage, EveryWriteOptions, PoolChoice, SimOptions};
 use varve_lab::torture::Command;
 
 /// Seeds of the sweep; more with `VARVE_SIM_SEEDS`.
@@ -53,7 +53,12 @@ fn a_cut_at_any_operation_loses_nothing() {
 const SEEDS_TO_CATCH: u64 = 500;
 
 fn is_caught(breakage: Breakage) {
-    let options = SimOptions { breakage: Some(breakage), most_findings: 1, ..SimOptions::new(SEEDS_TO_CATCH) };
+    is_caught_on("", breakage);
+}
+
+fn is_caught_on(tier: &str, breakage: Breakage) {
+    let pool = PoolChoice { tier: tier.into(), ..PoolChoice::default() };
+    let options = SimOptions { breakage: Some(breakage), most_findings: 1, pool, ..SimOptions::new(SEEDS_TO_CATCH) };
     let report = sim::run(&options, |_| {});
     let finding = report.findings.first().unwrap_or_else(|| panic!("{} is not caught", breakage.name()));
     eprintln!("{} after {} seeds: {}", breakage.name(), report.seeds, finding.what);
@@ -97,4 +102,28 @@ fn a_skipped_interval_lock_is_caught() {
 #[test]
 fn a_group_applied_in_part_is_caught() {
     is_caught(Breakage::PartialGroup);
+}
+
+#[test]
+fn tiers_of_all_managers_find_nothing() {
+    let pool = PoolChoice { tier: "all".into(), ..PoolChoice::default() };
+    let report = sim::run(&SimOptions { pool, ..SimOptions::new(seeds()) }, |_| {});
+    for finding in &report.findings {
+        eprintln!("{finding}");
+    }
+    assert!(report.findings.is_empty(), "{} findings", report.findings.len());
+    let count = |name: &str| report.totals.iter().find(|(n, _)| *n == name).map_or(0, |(_, n)| *n);
+    for name in ["tier: reads from the fast device", "tier: pages copied home", "tier: maps", "tier: journal records"] {
+        assert!(count(name) > 0, "{name} never happened");
+    }
+}
+
+#[test]
+fn a_tier_without_maps_is_caught() {
+    is_caught_on("all", Breakage::TierNoMaps);
+}
+
+#[test]
+fn a_tier_without_a_journal_is_caught() {
+    is_caught_on("all", Breakage::TierNoJournal);
 }

@@ -37,6 +37,10 @@ pub struct Broken {
     pub skip_interval_lock: bool,
     /// Recovery applies the intact part of a group whose end is missing.
     pub partial_group: bool,
+    /// A tier writes its first map only.
+    pub tier_no_maps: bool,
+    /// A tier's sync writes no journal.
+    pub tier_no_journal: bool,
 }
 
 /// The engine below transactions.

@@ -33,7 +33,7 @@ pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
     BackupInfo, BackupOptions, BackupReport, BulkLoad, CheckReport, Db, Devices, Durability, Figure, Keyspace,
     KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, Options, PoolOptions, RestoreOptions, RestoreReport,
-    SalvageReport, SalvagedRow, Stats, Unreadable, exists, restore, restore_on, salvage, salvage_on,
+    SalvageReport, SalvagedRow, Stats, Unreadable, exists, restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, Result};
 pub use space::TrimStats;

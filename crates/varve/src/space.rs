@@ -367,6 +367,11 @@ impl Space {
         }
     }
 
+    /// Whether nothing is stored in the page, and it is not reserved either.
+    pub(crate) fn is_free(&self, id: PageId) -> bool {
+        !self.state.lock().is_taken(id.0)
+    }
+
     /// Pages allocated or reserved, and pages free.
     pub(crate) fn usage(&self) -> (u64, u64) {
         let state = self.state.lock();

@@ -54,7 +54,7 @@ fn load_of(spec: &Spec) -> Load {
 }
 
 fn key(spec: &Spec) -> String {
-    serde_json::to_string(&(load_of(spec), &spec.layout)).expect("plain data")
+    serde_json::to_string(&(load_of(spec), spec.layout.page_size, spec.layout.log)).expect("plain data")
 }
 
 /// The cache that the load itself runs with.

@@ -3,7 +3,9 @@
 use crate::driver::RunResult;
 use std::collections::BTreeMap;
 use varve::Stats;
+use varve::TierStats;
 use varve_device::ModelStats;
+use varve_volume::tier::REFUSALS;
 
 use super::point::{Moment, OneDevice};
 
@@ -42,8 +44,16 @@ pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<S
     if let Some(tpmc) = run.tpmc {
         put("tpmc", tpmc);
         let orders = tpmc * run.seconds / 60.0;
-        let io = (after.devices[0].model.busy.as_secs_f64() - before.devices[0].model.busy.as_secs_f64()) * 1e3;
-        put("io_ms_per_new_order", io / orders);
+        let mut all = 0.0;
+        for (then, now) in before.devices.iter().zip(&after.devices).filter(|(_, now)| now.name != "log") {
+            let io = (now.model.busy.as_secs_f64() - then.model.busy.as_secs_f64()) * 1e3 / orders;
+            put(&format!("{}.io_ms_per_new_order", now.name), io);
+            all += io;
+        }
+        put("io_ms_per_new_order", all);
+    }
+    if let (Some(then), Some(now)) = (&before.engine.tier, &after.engine.tier) {
+        tier(&mut put, then, now, seconds);
     }
     if let (Some(then), Some(now)) = (&before.host, &after.host) {
         let used = (now.used - then.used) / seconds;
@@ -59,6 +69,50 @@ pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<S
     }
     pool(&mut put, &before.engine, &after.engine);
     m
+}
+
+/// What a tier did between two moments.
+pub(super) struct TierRun {
+    /// Reads waited for that the fast device served, of all.
+    pub hit_ratio: f64,
+}
+
+impl TierRun {
+    pub fn between(then: &TierStats, now: &TierStats) -> TierRun {
+        let (a, b) = (&then.counters, &now.counters);
+        let fast = (b.fast_reads - a.fast_reads) as f64;
+        TierRun { hit_ratio: fast / (fast + (b.slow_reads - a.slow_reads) as f64).max(1.0) }
+    }
+}
+
+fn tier(put: &mut impl FnMut(&str, f64), then: &TierStats, now: &TierStats, seconds: f64) {
+    let (a, b) = (&then.counters, &now.counters);
+    put("tier.hit_ratio", TierRun::between(then, now).hit_ratio);
+    put("tier.slots", now.slots as f64);
+    put("tier.dirty_share", now.newer as f64 / now.slots.max(1) as f64);
+    put("tier.occupied_share", now.occupied as f64 / now.slots.max(1) as f64);
+    put("tier.memory_mib", now.memory as f64 / MIB);
+    for (name, then, now) in [
+        ("fast_reads", a.fast_reads, b.fast_reads),
+        ("slow_reads", a.slow_reads, b.slow_reads),
+        ("staged_reads", a.staged_reads, b.staged_reads),
+        ("prefetches", a.fast_prefetches + a.slow_prefetches, b.fast_prefetches + b.slow_prefetches),
+        ("overwrites", a.overwrites, b.overwrites),
+        ("dirty_admitted", a.dirty_admitted, b.dirty_admitted),
+        ("clean_admitted", a.clean_admitted, b.clean_admitted),
+        ("home_writes", a.home_writes, b.home_writes),
+        ("invalidated", a.invalidated, b.invalidated),
+        ("evicted_clean", a.evicted_clean, b.evicted_clean),
+        ("evicted_newer", a.evicted_newer, b.evicted_newer),
+        ("copied_back", a.slow_copies, b.slow_copies),
+        ("maps", a.maps, b.maps),
+    ] {
+        put(&format!("tier.{name}"), (now - then) as f64);
+    }
+    put("tier.maps_per_s", (b.maps - a.maps) as f64 / seconds);
+    for (n, (name, _)) in REFUSALS.iter().enumerate() {
+        put(&format!("tier.refused_{}", name.replace(' ', "_")), (b.refused[n] - a.refused[n]) as f64);
+    }
 }
 
 /// Share of the time that a device's parts were busy.

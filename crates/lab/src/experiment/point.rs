@@ -130,6 +130,8 @@ impl<C: Client<VarveStore>> Client<VarveStore> for MarkedClient<C> {
 struct Memory {
     cache: u64,
     frames: usize,
+    /// The fast device's.
+    fast: u64,
 }
 
 impl Memory {
@@ -137,12 +139,13 @@ impl Memory {
     fn of(spec: &Spec, data: u64) -> Memory {
         let e = &spec.engine;
         let cache = e.cache.of(data).max(varve::MIN_CACHE_BYTES);
+        let fast = spec.layout.fast.map_or(0, |fast| fast.of(data)).next_multiple_of(4096);
         match e.buffer {
-            None => Memory { cache, frames: 0 },
+            None => Memory { cache, frames: 0, fast },
             Some(buffer) => {
                 let bytes = buffer.of(data);
                 let frames = (bytes / spec.layout.page_size.0).max(16);
-                Memory { cache: cache.max(2 * bytes), frames: frames as usize }
+                Memory { cache: cache.max(2 * bytes), frames: frames as usize, fast }
             }
         }
     }
@@ -153,7 +156,8 @@ impl Memory {
 pub(super) struct Moment {
     pub at: f64,
     pub engine: varve::Stats,
-    pub devices: [OneDevice; 2],
+    /// Data, log, and the fast device of a tier.
+    pub devices: Vec<OneDevice>,
     pub client_writes: u64,
     pub host: Option<HostTime>,
     pub locks: Vec<sim::LockWaits>,
@@ -172,6 +176,7 @@ struct Probe {
     data: Arc<Watched>,
     log: Arc<Watched>,
     cores: usize,
+    fast: Option<Arc<Watched>>,
 }
 
 impl Probe {
@@ -179,11 +184,11 @@ impl Probe {
         Moment {
             at: varve_rt::now().as_nanos() as f64 / 1e9,
             engine: self.db.stats(),
-            devices: [("data", &self.data), ("log", &self.log)].map(|(name, device)| OneDevice {
-                name,
-                stats: device.stats(),
-                model: device.model(),
-            }),
+            devices: [("data", Some(&self.data)), ("log", Some(&self.log)), ("fast", self.fast.as_ref())]
+                .into_iter()
+                .filter_map(|(name, device)| Some((name, device?)))
+                .map(|(name, device)| OneDevice { name, stats: device.stats(), model: device.model() })
+                .collect(),
             client_writes: self.data.client_writes(),
             host: HostTime::now(self.cores),
             locks: sim::lock_waits(),
@@ -226,6 +231,9 @@ pub(super) fn run(
     metrics.insert("host.cores".into(), cores as f64);
     metrics.insert("data_mib".into(), image.used as f64 / f64::from(1 << 20));
     metrics.insert("cache_mib".into(), memory.cache as f64 / f64::from(1 << 20));
+    if memory.fast > 0 {
+        metrics.insert("fast_mib".into(), memory.fast as f64 / f64::from(1 << 20));
+    }
     metrics.retain(|_, value| value.is_finite());
     Ok(PointResult {
         experiment: experiment.to_string(),
@@ -258,6 +266,11 @@ fn measure(
     let (data, log) = spec.devices.profiles().map_err(|(key, what)| crate::Error::Profile(format!("{key}: {what}")))?;
     let machine = ModelledDevices::new(&data, &log, bytes, seed)?;
     let (data, log) = (Watched::new(machine.data.clone()), Watched::new(machine.log.clone()));
+    let named = |(key, what): (String, String)| crate::Error::Profile(format!("{key}: {what}"));
+    let fast = match spec.devices.fast().map_err(named)? {
+        Some(profile) => Some(Watched::new(machine.fast(&profile, memory.fast, seed)?)),
+        None => None,
+    };
     let e = &spec.engine;
     let options = varve::Options {
         cache_bytes: memory.cache,
@@ -265,16 +278,19 @@ fn measure(
         replacement: e.replacement.clone(),
         pool_instances: e.instances,
         cleaners: e.cleaners,
-        pool: e.pool_options().map_err(|(key, what)| crate::Error::Profile(format!("{key}: {what}")))?,
+        pool: e.pool_options().map_err(named)?,
         async_delay: seconds(e.async_delay_ms / 1e3),
         recovery_bound: seconds(e.recovery_bound_s),
         log_max_bytes: e.log_max.0,
+        tier: e.tier.options().map_err(named)?,
+        attach_tier: fast.is_some(),
         ..varve::Options::default()
     };
-    let on = varve::Devices::new(data.clone(), log.clone());
+    let mut on = varve::Devices::new(data.clone(), log.clone());
+    on.fast = fast.clone().map(|fast| fast as Arc<dyn Device>);
     let db = Db::open_on(on, options)?;
     let store = Arc::new(VarveStore::new(db.clone()));
-    let probe = Probe { db: db.clone(), data, log, cores };
+    let probe = Probe { db: db.clone(), data, log, fast, cores };
     let durability = e.durability.into();
     let measured = match (&spec.workload.tpcc, &spec.workload.ycsb) {
         (Some(t), _) => {
@@ -360,6 +376,12 @@ fn note(series: &mut BTreeMap<String, Vec<f64>>, i: &Interval, then: &Moment, no
         push(&format!("{name}.reads_per_s"), per_s(&a.read, &b.read));
         push(&format!("{name}.writes_per_s"), per_s(&a.write, &b.write));
         push(&format!("{name}.utilisation"), super::metrics::utilisation(&then.model, &now.model, length));
+    }
+    if let (Some(a), Some(b)) = (&then.engine.tier, &now.engine.tier) {
+        let tier = super::metrics::TierRun::between(a, b);
+        push("tier.hit_ratio", tier.hit_ratio);
+        push("tier.dirty_share", b.newer as f64 / b.slots.max(1) as f64);
+        push("tier.occupied_share", b.occupied as f64 / b.slots.max(1) as f64);
     }
     push("pool.dirty_share", now.engine.pool.dirty as f64 / now.engine.pool.frames.max(1) as f64);
 }

@@ -105,6 +105,9 @@ pub struct Devices {
     /// The log; a second one like `data` when left out.
     #[serde(skip_serializing_if = "Device::is_empty")]
     pub log: Device,
+    /// The fast device of a tier; without it there is no tier.
+    #[serde(skip_serializing_if = "Device::is_empty")]
+    pub fast: Device,
 }
 
 /// `[devices.ROLE]`: `profile = "NAME"`, the keys of a device profile, or both; what stands here goes before the profile's.
@@ -114,7 +117,7 @@ pub struct Devices {
 pub struct Device(pub Table);
 
 impl Device {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -189,6 +192,14 @@ impl Devices {
         };
         Ok((data, log))
     }
+
+    /// Profile of the fast device, if there is one; the error names the role.
+    pub fn fast(&self) -> Result<Option<Profile>, (String, String)> {
+        match self.fast.is_empty() {
+            true => Ok(None),
+            false => self.fast.profile().map(Some).map_err(|what| ("devices.fast".to_string(), what)),
+        }
+    }
 }
 
 /// `[layout]`
@@ -199,12 +210,15 @@ pub struct Layout {
     pub page_size: Bytes,
     /// Log preallocated.
     pub log: Bytes,
+    /// Size of the fast device, where there is one: bytes, or a share of the loaded data. The tier is made for each point, empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast: Option<Cache>,
 }
 
 impl Default for Layout {
     fn default() -> Layout {
         let layout = varve::Layout::default();
-        Layout { page_size: Bytes(layout.page_size as u64), log: Bytes(layout.log_bytes) }
+        Layout { page_size: Bytes(layout.page_size as u64), log: Bytes(layout.log_bytes), fast: None }
     }
 }
 
@@ -239,6 +253,10 @@ pub struct Engine {
     pub doublewrite: bool,
     /// LRU-C without its parallel list manipulation.
     pub serial_list: bool,
+    /// Scans have no pages read ahead.
+    pub no_read_ahead: bool,
+    /// Share of dirty pages, percent, from which they are written for that alone; 0: the pool's own.
+    pub low_water: usize,
     /// Pool instances; 0 chooses by memory.
     pub instances: usize,
     /// Background page writers.
@@ -251,6 +269,9 @@ pub struct Engine {
     pub recovery_bound_s: f64,
     /// Size to which the log may grow.
     pub log_max: Bytes,
+    /// The tier, where there is a fast device.
+    #[serde(skip_serializing_if = "Tier::is_default")]
+    pub tier: Tier,
 }
 
 impl Default for Engine {
@@ -270,12 +291,15 @@ impl Default for Engine {
             sync_writes: o.pool.sync_writes,
             doublewrite: o.pool.doublewrite,
             serial_list: o.pool.serial_list,
+            no_read_ahead: o.pool.no_read_ahead,
+            low_water: o.pool.low_water,
             instances: o.pool_instances,
             cleaners: o.cleaners,
             durability: Sync::Sync,
             async_delay_ms: o.async_delay.as_secs_f64() * 1e3,
             recovery_bound_s: o.recovery_bound.as_secs_f64(),
             log_max: Bytes(o.log_max_bytes),
+            tier: Tier::default(),
         }
     }
 }
@@ -291,6 +315,8 @@ impl Engine {
             sync_writes: self.sync_writes,
             serial_list: self.serial_list,
             doublewrite: self.doublewrite,
+            no_read_ahead: self.no_read_ahead,
+            low_water: self.low_water,
             ..varve::PoolOptions::default()
         };
         for (key, name, value) in
@@ -301,6 +327,85 @@ impl Engine {
             }
         }
         options.validate().map_err(|e| ("engine.pool".to_string(), e.to_string()))?;
+        Ok(options)
+    }
+}
+
+/// `[engine.tier]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tier {
+    /// Which pages get a slot.
+    pub manager: String,
+    /// Over which pages CAC averages: `global`, `keyspace`, `group`.
+    pub alpha: String,
+    /// Width of a bucket of logical read rates, reads per minute.
+    pub bucket_width: f64,
+    /// Pages remembered beyond pool and fast device; 0: as many as there are slots.
+    pub outqueue: usize,
+    /// Half-life of the counters, seconds; 0: none.
+    pub half_life_s: f64,
+    /// MV-FIFO passes over pages that were read.
+    pub second_chance: bool,
+    /// TAC: seconds between halvings of the temperatures.
+    pub cooling_s: f64,
+    /// Share of the slots open for eviction until the next map.
+    pub zone: f64,
+    /// `zone`, `scan` or `log`.
+    pub map_recovery: String,
+    /// Share of the slots that may be newer than home.
+    pub dirty_ceiling: f64,
+    /// Service times that manager and pool believe in, ms: read and write of the slow device, read and write of the fast one.
+    pub costs_ms: [f64; 4],
+}
+
+impl Default for Tier {
+    fn default() -> Tier {
+        let t = varve::TierOptions::default();
+        let (o, c) = (t.options, t.options.costs);
+        Tier {
+            manager: t.manager,
+            alpha: "group".into(),
+            bucket_width: o.bucket_width,
+            outqueue: o.outqueue,
+            half_life_s: o.half_life,
+            second_chance: o.second_chance,
+            cooling_s: o.cooling,
+            zone: t.zone,
+            map_recovery: "zone".into(),
+            dirty_ceiling: t.dirty_ceiling,
+            costs_ms: [c.read_slow, c.write_slow, c.read_fast, c.write_fast],
+        }
+    }
+}
+
+impl Tier {
+    fn is_default(&self) -> bool {
+        *self == Tier::default()
+    }
+
+    /// The engine's options; the error names a key.
+    pub fn options(&self) -> Result<varve::TierOptions, (String, String)> {
+        let at = |key: &str, what: String| (format!("engine.tier.{key}"), what);
+        let [read_slow, write_slow, read_fast, write_fast] = self.costs_ms;
+        let mut options = varve::TierOptions {
+            manager: self.manager.clone(),
+            zone: self.zone,
+            map_recovery: self.map_recovery.parse().map_err(|e| at("map_recovery", e))?,
+            dirty_ceiling: self.dirty_ceiling,
+            ..varve::TierOptions::default()
+        };
+        options.options = varve::ManagerOptions {
+            costs: varve::Costs { read_slow, write_slow, read_fast, write_fast },
+            alpha: self.alpha.parse().map_err(|e| at("alpha", e))?,
+            bucket_width: self.bucket_width,
+            outqueue: self.outqueue,
+            half_life: self.half_life_s,
+            second_chance: self.second_chance,
+            cooling: self.cooling_s,
+            ..options.options
+        };
+        options.validate().map_err(|e| at("manager", e.to_string()))?;
         Ok(options)
     }
 }
@@ -536,7 +641,7 @@ impl Spec {
         let workloads = given.into_iter().filter(|g| *g).count();
         match &w.flash_wa {
             Some(point) => point.validate().map_err(|(key, what)| (format!("workload.flash-wa.{key}"), what))?,
-            None => drop(self.devices.profiles()?),
+            None => drop((self.devices.profiles()?, self.devices.fast()?, self.engine.tier.options()?)),
         }
         if let Some(iomix) = &w.iomix {
             iomix.validate(&self.devices.profiles()?.0)?;
@@ -544,6 +649,9 @@ impl Spec {
         let refuse = |key: &str, why: &str| Err((key.to_string(), why.to_string()));
         match () {
             () if workloads != 1 => refuse("workload", "give exactly one of the tables tpcc, ycsb, iomix, flash-wa"),
+            () if self.layout.fast.is_none() != self.devices.fast.is_empty() => {
+                refuse("layout.fast", "a tier needs both devices.fast and layout.fast, its size")
+            }
             () if self.host.cores.is_some_and(|n| n == 0 || n > 1024) => refuse("host.cores", "1 to 1024 are possible"),
             () if self.run.clients == 0 || self.run.clients > 10_000 => {
                 refuse("run.clients", "1 to 10000 are possible")

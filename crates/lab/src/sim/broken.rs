@@ -22,11 +22,15 @@ pub enum Breakage {
     SkipIntervalLock,
     /// Recovery applies the intact part of a group whose end is missing.
     PartialGroup,
+    /// A tier writes its first map only.
+    TierNoMaps,
+    /// A tier's sync writes no journal.
+    TierNoJournal,
 }
 
 impl Breakage {
     /// All of them.
-    pub const ALL: [Breakage; 8] = [
+    pub const ALL: [Breakage; 10] = [
         Breakage::PageBeforeLog,
         Breakage::ImageRuleCompleted,
         Breakage::RedoFromFirstChange,
@@ -35,6 +39,8 @@ impl Breakage {
         Breakage::SkipSuperblockFlush,
         Breakage::SkipIntervalLock,
         Breakage::PartialGroup,
+        Breakage::TierNoMaps,
+        Breakage::TierNoJournal,
     ];
 
     /// Name for options and reports.
@@ -48,6 +54,8 @@ impl Breakage {
             Breakage::SkipSuperblockFlush => "skip-superblock-flush",
             Breakage::SkipIntervalLock => "skip-interval-lock",
             Breakage::PartialGroup => "partial-group",
+            Breakage::TierNoMaps => "tier-no-maps",
+            Breakage::TierNoJournal => "tier-no-journal",
         }
     }
 
@@ -64,6 +72,8 @@ impl Breakage {
             Some(Breakage::SkipSuperblockFlush) => broken.skip_superblock_flush = true,
             Some(Breakage::SkipIntervalLock) => broken.skip_interval_lock = true,
             Some(Breakage::PartialGroup) => broken.partial_group = true,
+            Some(Breakage::TierNoMaps) => broken.tier_no_maps = true,
+            Some(Breakage::TierNoJournal) => broken.tier_no_journal = true,
         }
         broken
     }

@@ -18,6 +18,20 @@ pub(crate) fn stats(stats: &Stats, shared: &Shared) {
     ] {
         shared.count(name, n);
     }
+    let Some(tier) = &stats.tier else { return };
+    let c = &tier.counters;
+    for (name, n) in [
+        ("tier: reads from the fast device", c.fast_reads + c.staged_reads),
+        ("tier: clean pages admitted", c.clean_admitted),
+        ("tier: dirty pages admitted", c.dirty_admitted),
+        ("tier: pages overwritten", c.overwrites),
+        ("tier: copies invalidated", c.invalidated),
+        ("tier: pages copied home", c.slow_copies),
+        ("tier: maps", c.maps),
+        ("tier: journal records", c.journal_records),
+    ] {
+        shared.count(name, n);
+    }
 }
 
 /// Counts of one recovery.

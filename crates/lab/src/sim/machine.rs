@@ -1,7 +1,8 @@
-//! The simulated machine: a data and a log device in memory on one power supply, with faults.
+//! The simulated machine: a data and a log device, and a fast one for a tier, in memory on one power supply, with faults.
 
 use super::book::Trace;
 use super::plan::{self, Fault, Plan};
+use super::tier::TierPlan;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{
@@ -9,11 +10,13 @@ use varve_device::{
     PowerSupply, Ticket, When,
 };
 
-/// Two devices and their power.
+/// Two or three devices and their power.
 pub(crate) struct Machine {
     pub(crate) supply: Arc<PowerSupply>,
     data: Arc<Faulty>,
     log: Arc<Faulty>,
+    /// Of a tier.
+    fast: Option<Arc<Faulty>>,
     /// What the data device is made of.
     memory: Arc<MemDevice>,
     trace: Trace,
@@ -30,7 +33,7 @@ fn latency(l: plan::Latency) -> Latency {
 }
 
 impl Machine {
-    pub(crate) fn new(plan: &Plan, trace: Trace) -> Machine {
+    pub(crate) fn new(plan: &Plan, tier: Option<&TierPlan>, trace: Trace) -> Machine {
         let supply = PowerSupply::new();
         let device = |name: &str, l, seed| {
             let options = MemOptions { name: name.into(), latency: latency(l), seed, ..MemOptions::default() };
@@ -40,7 +43,8 @@ impl Machine {
         };
         let (data, memory) = device("data", plan.data_latency, plan.seed ^ 0xda7a);
         let (log, _) = device("log", plan.log_latency, plan.seed ^ 0x106);
-        Machine { supply, data, log, memory, trace }
+        let fast = tier.map(|tier| device("fast", tier.latency, plan.seed ^ 0xfa57).0);
+        Machine { supply, data, log, fast, memory, trace }
     }
 
     /// The devices, as the engine gets them.
@@ -51,7 +55,8 @@ impl Machine {
                 false => device.clone(),
             }
         };
-        varve::Devices::new(traced(&self.data, "data"), traced(&self.log, "log"))
+        let fast = self.fast.as_ref().map(|fast| traced(fast, "fast"));
+        varve::Devices { fast, ..varve::Devices::new(traced(&self.data, "data"), traced(&self.log, "log")) }
     }
 
     /// Arranges for a fault at about the `after`-th request from now of the kind it needs.
@@ -59,13 +64,15 @@ impl Machine {
         use varve_device::Fault as F;
         let plan = FaultPlan::new(seed);
         let nth = When::Nth(1 + after / 8);
+        // Over a tier the data device sees few reads.
+        let reads = if self.fast.is_some() { 60 } else { 2 };
         // Full for a while: a plan is in force until the life ends, but only some requests find it so.
         let some = When::OneIn(3);
         let (device, plan) = match fault {
             Fault::DataRetryable => {
                 (&self.data, plan.rule(&[OpKind::Read, OpKind::Write], None, When::Nth(1 + after), F::TransientEio))
             }
-            Fault::DataRead => (&self.data, plan.rule(&[OpKind::Read], None, When::Nth(1 + after / 2), F::Eio)),
+            Fault::DataRead => (&self.data, plan.rule(&[OpKind::Read], None, When::Nth(1 + after / reads), F::Eio)),
             Fault::DataWrite => (&self.data, plan.rule(&[OpKind::Write], None, When::Nth(1 + after / 2), F::Eio)),
             Fault::DataFlush => (&self.data, plan.rule(&[OpKind::Flush], None, When::Nth(1 + after / 200), F::Eio)),
             Fault::DataFull => (
@@ -141,6 +148,14 @@ impl Device for Traced {
             format!("{} (op {}): {}", self.name, self.inner.supply().ops() + 1, ops.join("; "))
         });
         self.inner.submit(batch)
+    }
+
+    fn run(&self, io: Io) -> Result<(), DeviceError> {
+        self.trace.event(|| {
+            let op = self.inner.supply().ops() + 1;
+            format!("{} (op {op}): {} {}+{}, at once", self.name, io.op.kind(), io.offset, io.len())
+        });
+        self.inner.run(io)
     }
 
     fn stats(&self) -> DeviceStats {

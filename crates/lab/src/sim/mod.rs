@@ -21,6 +21,7 @@ mod script;
 mod seed;
 mod single;
 mod sweep;
+mod tier;
 mod totals;
 
 pub use broken::Breakage;
@@ -28,6 +29,7 @@ pub use every_write::{EveryWriteOptions, EveryWriteReport, every_write};
 pub use pool::PoolChoice;
 pub(crate) use pool::PoolText;
 pub use sweep::{Finding, SimOptions, SimProgress, SimReport, child_main, run};
+pub(crate) use tier::manager as tier_manager;
 pub use totals::Totals;
 
 use std::sync::Arc;

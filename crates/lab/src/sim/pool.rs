@@ -1,11 +1,11 @@
-//! What the command line fixes of a simulated database's buffer pool; the rest is drawn from the seed.
+//! What the command line fixes of a simulated database's buffer pool and layout; the rest is drawn from the seed.
 
 use super::plan::Plan;
 use serde::{Deserialize, Serialize};
 use varve::{Options, PoolOptions};
 use varve_rt::Rng;
 
-/// The pool's part of a simulation.
+/// The choices for a simulation: pool and layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolChoice {
     /// Preset and single options; all empty: drawn from the seed.
@@ -14,6 +14,8 @@ pub struct PoolChoice {
     pub replacement: String,
     /// Instances; 0: drawn from the seed.
     pub instances: usize,
+    /// Layout tier: its manager, or `all` for one drawn from the seed; empty: a single device.
+    pub tier: String,
 }
 
 /// The same as text, for the second process.
@@ -22,17 +24,21 @@ pub(crate) struct PoolText {
     pool: String,
     replacement: String,
     instances: usize,
+    #[serde(default)]
+    tier: String,
 }
 
 impl From<&PoolChoice> for PoolText {
     fn from(c: &PoolChoice) -> PoolText {
-        PoolText { pool: c.pool.to_string(), replacement: c.replacement.clone(), instances: c.instances }
+        let (replacement, tier) = (c.replacement.clone(), c.tier.clone());
+        PoolText { pool: c.pool.to_string(), replacement, instances: c.instances, tier }
     }
 }
 
 impl PoolText {
     pub(crate) fn choice(self) -> Result<PoolChoice, varve::Error> {
-        Ok(PoolChoice { pool: self.pool.parse()?, replacement: self.replacement, instances: self.instances })
+        let PoolText { pool, replacement, instances, tier } = self;
+        Ok(PoolChoice { pool: pool.parse()?, replacement, instances, tier })
     }
 }
 
@@ -41,6 +47,9 @@ impl PoolChoice {
     pub(crate) fn arguments(&self) -> String {
         let mut text = String::new();
         let pool = &self.pool;
+        if !self.tier.is_empty() {
+            text += &format!(" --layout tier --manager {}", self.tier);
+        }
         for (name, value) in [
             ("pool", pool.preset.as_str()),
             ("victim", &pool.victim),

@@ -11,10 +11,11 @@ use super::machine::Machine;
 use super::model::{Kept, State};
 use super::plan::{COMMITS, CRASHES, Plan};
 use super::pool::PoolChoice;
+use super::tier::TierPlan;
 use super::totals::Totals;
 use std::sync::Arc;
 use std::time::Duration;
-use varve::{Layout, Options};
+use varve::{Layout, Options, TierOptions};
 use varve_rt::sim::{Config, Domain};
 use varve_rt::{Mutex, Rng};
 
@@ -71,6 +72,7 @@ pub(crate) fn simulate(
 struct Driver {
     plan: Plan,
     pool: PoolChoice,
+    tier: Option<TierPlan>,
     broken: varve::Broken,
     trace: Trace,
     machine: Arc<Machine>,
@@ -102,12 +104,14 @@ struct Wish {
 
 impl Driver {
     fn new(plan: Plan, pool: PoolChoice, broken: varve::Broken, trace: Trace) -> Driver {
-        let machine = Arc::new(Machine::new(&plan, trace.clone()));
+        let tier = (!pool.tier.is_empty()).then(|| TierPlan::draw(&pool.tier, &plan));
+        let machine = Arc::new(Machine::new(&plan, tier.as_ref(), trace.clone()));
         let rng = Rng::from_seed(plan.seed ^ 0xd21e_0000);
         let pending = Arc::new(Mutex::new(None));
         Driver {
             plan,
             pool,
+            tier,
             broken,
             trace,
             machine,
@@ -181,6 +185,7 @@ impl Driver {
             recovery_bound: Duration::from_millis(self.plan.recovery_bound_ms),
             log_max_bytes: self.plan.log_max_bytes,
             broken: self.broken,
+            tier: self.tier.as_ref().map_or(TierOptions::default(), |t| t.options(&self.plan, self.lives)),
             ..Options::default()
         };
         self.pool.settle(&self.plan, options)
@@ -203,7 +208,12 @@ impl Driver {
         let left = Left::new();
         let orders = Orders {
             machine: self.machine.clone(),
-            layout: Layout { page_size: self.plan.page_size, log_bytes: self.plan.log_bytes, ..Layout::default() },
+            layout: Layout {
+                page_size: self.plan.page_size,
+                log_bytes: self.plan.log_bytes,
+                fast_bytes: self.tier.as_ref().map_or(0, |t| t.fast_bytes),
+                ..Layout::default()
+            },
             options: self.options(),
             create: !self.created,
             load: !self.loaded,

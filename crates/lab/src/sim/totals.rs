@@ -43,6 +43,18 @@ pub(crate) const NAMES: [&str; 37] = [
     "damage found by check",
 ];
 
+/// Further counts with a tier.
+const TIER: [&str; 8] = [
+    "tier: reads from the fast device",
+    "tier: clean pages admitted",
+    "tier: dirty pages admitted",
+    "tier: pages overwritten",
+    "tier: copies invalidated",
+    "tier: pages copied home",
+    "tier: maps",
+    "tier: journal records",
+];
+
 /// Counts that may stay zero: not every option exists in every build, and damage must not be found.
 const MAY_BE_ZERO: [&str; 2] = ["damage found by check", "transactions refused as too large"];
 
@@ -53,7 +65,10 @@ pub struct Totals(BTreeMap<&'static str, u64>);
 impl Totals {
     /// Adds `n` to a count.
     pub(crate) fn add(&mut self, name: &'static str, n: u64) {
-        debug_assert!(NAMES.contains(&name) || is_fault(name), "{name} is not a count of the report");
+        debug_assert!(
+            NAMES.contains(&name) || TIER.contains(&name) || is_fault(name),
+            "{name} is not a count of the report"
+        );
         *self.0.entry(name).or_default() += n;
     }
 
@@ -72,7 +87,8 @@ impl Totals {
     /// All counts in the order of the report, faults last.
     pub fn all(&self) -> Vec<(&'static str, u64)> {
         let faults = super::plan::FAULTS.iter().map(|(_, name)| *name);
-        NAMES.into_iter().chain(faults).map(|name| (name, self.get(name))).collect()
+        let tier = TIER.into_iter().filter(|_| self.0.contains_key(TIER[0]));
+        NAMES.into_iter().chain(tier).chain(faults).map(|name| (name, self.get(name))).collect()
     }
 
     /// Counts that are zero and must not be.

@@ -67,6 +67,7 @@ pub fn big_log(options: &BigLogOptions, mut progress: impl FnMut(u64, u64)) -> R
         pad: 8000,
         sync_only: false,
         pool: PoolText::default(),
+        fast: None,
     };
     orders.open()?.close()?;
     let victim = Victim::start(&options.child, &orders)?;

@@ -6,12 +6,12 @@
 
 use super::TortureError;
 use super::ledger::{ACCOUNTS, Ledger, Transfer};
-use crate::sim::{PoolChoice, PoolText};
+use crate::sim::{PoolChoice, PoolText, tier_manager};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use varve::{Db, Durability, Error, Layout, Options, TxOptions};
+use varve::{Db, Durability, Error, Layout, Options, TierOptions, TxOptions};
 use varve_rt::Rng;
 
 /// What the child is to do.
@@ -28,20 +28,31 @@ pub(super) struct Orders {
     /// Every commit is `sync`; else a mixture, of which only `sync` ones are reported.
     pub(super) sync_only: bool,
     pub(super) pool: PoolText,
+    /// Directory of a tier's fast device.
+    pub(super) fast: Option<PathBuf>,
 }
+
+/// Bytes of a tier's fast device: less than the ledger grows to.
+const FAST_BYTES: u64 = 12 << 20;
 
 impl Orders {
     pub(super) fn options(&self) -> varve::Result<Options> {
         let (cache_bytes, log_max_bytes) = (self.cache_bytes, self.log_max_bytes);
-        let PoolChoice { pool, replacement, instances } = self.pool.clone().choice()?;
-        Ok(Options { cache_bytes, log_max_bytes, pool, replacement, pool_instances: instances, ..Options::default() })
+        let PoolChoice { pool, replacement, instances: pool_instances, tier } = self.pool.clone().choice()?;
+        let options = Options { cache_bytes, log_max_bytes, pool, replacement, pool_instances, ..Options::default() };
+        let manager = if tier.is_empty() { "none" } else { tier_manager(&tier, self.seed) };
+        Ok(Options { tier: TierOptions { manager: manager.into(), ..TierOptions::default() }, ..options })
     }
 
     /// Opens the database, or makes it where there is none. For the parent: a child finds it made.
     pub(super) fn open(&self) -> varve::Result<Db> {
         match Db::open(&self.dir, self.options()?) {
             Err(Error::NoDatabase(_)) => {
-                let layout = Layout { log_bytes: self.log_bytes, ..Layout::default() };
+                if let Some(fast) = &self.fast {
+                    std::fs::create_dir_all(fast).map_err(|e| Error::Invalid(format!("{}: {e}", fast.display())))?;
+                }
+                let (log_bytes, fast) = (self.log_bytes, self.fast.clone());
+                let layout = Layout { log_bytes, fast, fast_bytes: FAST_BYTES, ..Layout::default() };
                 Db::create(&self.dir, &layout, self.options()?)
             }
             opened => opened,

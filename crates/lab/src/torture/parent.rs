@@ -30,6 +30,8 @@ pub struct TortureOptions {
     pub seed: u64,
     /// The buffer pool.
     pub pool: PoolChoice,
+    /// Directory of the fast device, for a tier ([`PoolChoice::tier`]).
+    pub fast: Option<PathBuf>,
     /// How the child is started.
     pub child: Command,
 }
@@ -39,7 +41,7 @@ impl TortureOptions {
     pub fn new(dir: impl Into<PathBuf>, child: Command) -> TortureOptions {
         let life = (Duration::from_millis(20), Duration::from_millis(1500));
         let (dir, pool) = (dir.into(), PoolChoice::default());
-        TortureOptions { dir, rounds: 100, life, threads: 8, cache_bytes: 16 << 20, seed: 1, pool, child }
+        TortureOptions { dir, rounds: 100, life, threads: 8, cache_bytes: 16 << 20, seed: 1, pool, fast: None, child }
     }
 }
 
@@ -113,6 +115,7 @@ fn orders(options: &TortureOptions, seed: u64) -> Orders {
         pad: 1500,
         sync_only: false,
         pool: (&options.pool).into(),
+        fast: options.fast.clone(),
     }
 }
 

@@ -197,10 +197,12 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Read-ahead. Hints from above ([`crate::buffer::Pool::prefetch`]) are always followed; the patterns, which guess and may read
-/// pages that are free, are off by default.
+/// Read-ahead. Hints from above ([`crate::buffer::Pool::prefetch`]) are followed unless told otherwise; the patterns, which guess and
+/// may read pages that are free, are off by default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadAhead {
+    /// Hints are followed.
+    pub hints: bool,
     /// Misses in a row on ascending neighbours that start read-ahead; 0 = never.
     pub linear_threshold: u32,
     /// Pages read ahead of a recognised run.
@@ -242,7 +244,14 @@ impl PoolConfig {
                 max_dirty: 90,
                 low_water: 75,
             },
-            read_ahead: ReadAhead { linear_threshold: 0, window: 32, random_threshold: 0, queue: 256, batch: 32 },
+            read_ahead: ReadAhead {
+                hints: true,
+                linear_threshold: 0,
+                window: 32,
+                random_threshold: 0,
+                queue: 256,
+                batch: 32,
+            },
             write_batch: (frames / 32).clamp(1, 64),
             staging_pages: (frames / 16).clamp(2, 256),
             doublewrite: false,

@@ -121,7 +121,7 @@ struct Reading<'a> {
 impl Pool {
     /// Asks for pages to be read ahead; never waits. Those resident, and those that do not fit the queue, are left out.
     pub fn prefetch(&self, ids: &[PageId]) {
-        if !self.prefetcher.running.load(Acquire) {
+        if !self.prefetcher.running.load(Acquire) || !self.config().read_ahead.hints {
             self.counters.prefetch_dropped.add(ids.len() as u64);
             return;
         }

@@ -26,6 +26,7 @@ pub use options::{Durability, Layout, MIN_CACHE_BYTES, Options};
 pub use pool_options::PoolOptions;
 pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
 pub use stats::{Figure, Stats};
+pub use tier::tier_managers;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -111,7 +112,15 @@ impl Db {
     pub fn flush_tier(&self) -> Result<()> {
         self.inner.live_for_write()?;
         let tier = self.inner.tier.as_ref().ok_or_else(|| Error::Invalid("the database has no tier".into()))?;
-        Ok(tier.all_home()?)
+        tier::flush(tier)
+    }
+
+    /// Makes the tier's fast part as large as fits `bytes`, while work goes on; a file grows or is cut. Returns slots before and after.
+    pub fn resize_tier(&self, bytes: u64) -> Result<(u64, u64)> {
+        self.inner.live_for_write()?;
+        let tier = self.inner.tier.as_ref().ok_or_else(|| Error::Invalid("the database has no tier".into()))?;
+        let resized = tier.resize(bytes)?;
+        Ok((resized.before, resized.after))
     }
 
     /// Creates a database on devices: modelled ones, wrapped ones, or files opened by the caller.

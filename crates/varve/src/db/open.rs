@@ -134,7 +134,6 @@ impl Parts {
         }
         let mut recovery = RecoveryReport { clean: true, ..RecoveryReport::default() };
         if !options.read_only {
-            stack.tier.as_ref().inspect(|tier| tier.start());
             pages.pool.start();
             if let Some(state) = &found {
                 let broken_partial_group = options.broken.partial_group;
@@ -142,11 +141,16 @@ impl Parts {
                 recovery = recovery::run(&log, state, &*pages, &mut how)?;
             }
             log.start();
-            if stack.settle {
-                stack.tier.as_ref().map_or(Ok(()), |tier| tier::settle(tier, &log))?;
-            }
         }
         let space = Space::open(pages.pool.clone(), pages.store.clone(), options.read_only)?;
+        if let Some(tier) = stack.tier.as_ref().filter(|_| !options.read_only) {
+            // Nothing is admitted or copied home before: a torn page that is free by now would be in the way.
+            tier::forget_free(tier, &space)?;
+            tier.start();
+            if stack.settle {
+                tier::settle(tier, &log, &pages)?;
+            }
+        }
         let core = Arc::new(Core::new(pages.pool.clone(), log, pages.store.clone(), space, budget, options.broken));
         if core.space.is_empty() {
             if options.read_only {

@@ -32,10 +32,14 @@ pub struct PoolOptions {
     pub sync_writes: bool,
     /// Pages are written twice, first to an area of their own, as InnoDB does it; not for `rw`. The engine needs it for nothing.
     pub doublewrite: bool,
+    /// No read-ahead of pages that scans will want.
+    pub no_read_ahead: bool,
+    /// Share of dirty pages, percent, from which they are written for that alone; 0: the pool's own (75).
+    pub low_water: usize,
 }
 
 /// The names that [`PoolOptions::set`] knows.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 13] = [
     "preset",
     "victim",
     "cleaner",
@@ -47,6 +51,8 @@ const NAMES: [&str; 11] = [
     "serial_list",
     "sync_writes",
     "doublewrite",
+    "no_read_ahead",
+    "low_water",
 ];
 
 impl PoolOptions {
@@ -71,6 +77,8 @@ impl PoolOptions {
             "serial_list" => self.serial_list = parsed(name, value)?,
             "sync_writes" => self.sync_writes = parsed(name, value)?,
             "doublewrite" => self.doublewrite = parsed(name, value)?,
+            "no_read_ahead" => self.no_read_ahead = parsed(name, value)?,
+            "low_water" => self.low_water = parsed(name, value)?,
             _ => return Err(Error::Invalid(format!("no pool option {name:?}; there are: {}", NAMES.join(", ")))),
         }
         Ok(())
@@ -107,6 +115,11 @@ impl PoolOptions {
         config.cleaner.wake_low &= !self.timer_only;
         (config.sync_writes, config.doublewrite) = (self.sync_writes, self.doublewrite);
         config.cleaner.parallel &= !self.serial_list;
+        config.read_ahead.hints = !self.no_read_ahead;
+        if self.low_water > 0 {
+            config.cleaner.low_water = self.low_water.min(99) as u32;
+            config.cleaner.max_dirty = config.cleaner.max_dirty.max(config.cleaner.low_water);
+        }
         Ok(config)
     }
 }
@@ -144,6 +157,8 @@ impl fmt::Display for PoolOptions {
             flag(self.serial_list),
             flag(self.sync_writes),
             flag(self.doublewrite),
+            flag(self.no_read_ahead),
+            number(self.low_water),
         ];
         let set = NAMES.iter().zip(&values).filter(|(_, value)| !value.is_empty());
         let text: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();

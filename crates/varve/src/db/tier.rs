@@ -6,7 +6,9 @@
 use super::devices::Devices;
 use super::options::{Layout, Options};
 use crate::error::{Error, Result};
-use crate::wal::Log;
+use crate::space::Space;
+use crate::wal::recovery::ReplayPages;
+use crate::wal::{Log, PoolPages};
 use std::sync::Arc;
 use varve_volume::tier::manager::DirtyWrites;
 use varve_volume::tier::{Tier, TierOptions};
@@ -58,6 +60,18 @@ fn writes_back(options: &TierOptions) -> bool {
     (entry.make)(&options.options).style().dirty == DirtyWrites::Back
 }
 
+/// The tier's options, with the faults that are asked for.
+fn of_options(options: &Options) -> TierOptions {
+    let broken = &options.broken;
+    let (broken_no_maps, broken_no_journal) = (broken.tier_no_maps, broken.tier_no_journal);
+    TierOptions { broken_no_maps, broken_no_journal, ..options.tier.clone() }
+}
+
+/// Names of the tier managers there are.
+pub fn tier_managers() -> Vec<&'static str> {
+    varve_volume::tier::manager::REGISTRY.iter().map(|e| e.name).collect()
+}
+
 /// The page store of a database, and the tier in it.
 pub(super) struct Stack {
     pub store: Arc<dyn PageStore>,
@@ -88,7 +102,7 @@ pub(super) fn create(
     if fast.len() < layout.fast_bytes {
         fast.set_len(layout.fast_bytes)?;
     }
-    let tier = Tier::create(single, fast.clone(), owner, options.tier.clone())?;
+    let tier = Tier::create(single, fast.clone(), owner, of_options(options))?;
     let mark = Mark::of(&tier, writes_back(&options.tier));
     Ok((Stack::over(tier, false), mark.encode()))
 }
@@ -108,7 +122,7 @@ pub(super) fn open(
     match (mark, fast) {
         (None, None) => Ok(Stack::single(single)),
         (None, Some(fast)) if options.attach_tier && !options.read_only => {
-            let tier = Tier::create(single, fast.clone(), owner, options.tier.clone())?;
+            let tier = Tier::create(single, fast.clone(), owner, of_options(options))?;
             log.set_options(Mark::of(&tier, back).encode())?;
             Ok(Stack::over(tier, false))
         }
@@ -124,7 +138,7 @@ pub(super) fn open(
             Ok(Stack::single(single))
         }
         (Some(mark), Some(fast)) => {
-            let tier = Tier::open(single, fast.clone(), owner, options.tier.clone())?;
+            let tier = Tier::open(single, fast.clone(), owner, of_options(options))?;
             if !options.read_only && (back || mark.back) {
                 log.set_options(Mark::of(&tier, true).encode())?;
             }
@@ -156,9 +170,25 @@ fn without(mark: Mark, options: &Options) -> Result<()> {
     }
 }
 
+/// After recovery: pages that are free by the log need no slot. Torn ones would never be written again, nor could they go home.
+pub(super) fn forget_free(tier: &Arc<Tier>, space: &Space) -> Result<()> {
+    let free: Vec<_> = tier.doubtful().into_iter().filter(|page| space.is_free(*page)).collect();
+    if !free.is_empty() {
+        tier.discard(&free)?;
+    }
+    Ok(())
+}
+
+/// Copies home what only the fast device has.
+pub(super) fn flush(tier: &Tier) -> Result<()> {
+    Ok(tier.all_home()?)
+}
+
 /// After recovery: everything goes home, as the manager of now never leaves anything newer on the fast device.
-pub(super) fn settle(tier: &Tier, log: &Log) -> Result<()> {
-    tier.all_home()?;
+pub(super) fn settle(tier: &Tier, log: &Log, pages: &PoolPages) -> Result<()> {
+    // Torn versions are written again by the pool, from the log: those first.
+    pages.write_back()?;
+    flush(tier)?;
     log.set_options(Mark::of(tier, false).encode())
 }
 

@@ -34,6 +34,13 @@ pub struct DbHeader {
     pub options: Vec<u8>,
 }
 
+impl DbHeader {
+    /// Whether both are of one database; a crash may come between a change of the options in one superblock and in the other.
+    fn is_of(&self, other: &DbHeader) -> bool {
+        (self.uuid, self.page_size, self.created) == (other.uuid, other.page_size, other.created)
+    }
+}
+
 /// One opening of the database for writing, as the log sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
@@ -191,7 +198,7 @@ pub fn load(dev: &dyn Device) -> Result<Loaded> {
     let damaged = |what: String| Err(Error::Corrupt(Damage::Superblock(what)));
     match slots {
         // S1: both valid: the newer one; S6: not of one database.
-        [Slot::Valid(a), Slot::Valid(b)] if a.header != b.header || a.sequence == b.sequence => {
+        [Slot::Valid(a), Slot::Valid(b)] if !a.header.is_of(&b.header) || a.sequence == b.sequence => {
             damaged(format!("S6: the two are not of one database (sequences {} and {})", a.sequence, b.sequence))
         }
         [Slot::Valid(a), Slot::Valid(b)] => {

@@ -4,7 +4,7 @@
 use super::Tier;
 use super::admit::{Admission, Part, State};
 use super::slots::{Slot, State as SlotState};
-use crate::{KeyspaceId, Lsn, PageId, PageIo, PageUse, VolumeError, WriteWhy, page};
+use crate::{KeyspaceId, Lsn, PageId, PageIo, PageUse, ReadWhy, VolumeError, WriteWhy, page};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{AlignedBuf, Io};
@@ -27,6 +27,8 @@ pub(super) struct Move {
     empty: bool,
     bytes: AlignedBuf,
     read: bool,
+    /// The slot has not what it was said to have, and home has it.
+    home: bool,
 }
 
 impl Tier {
@@ -187,7 +189,7 @@ impl Tier {
         state.slots.begin(slot, None);
         let entry = state.slots.entry(slot);
         let bytes = AlignedBuf::new(self.page_size);
-        Move { slot, page: entry.page, lsn: entry.lsn, version: entry.version, empty, bytes, read: false }
+        Move { slot, page: entry.page, lsn: entry.lsn, version: entry.version, empty, bytes, read: false, home: false }
     }
 
     /// Reads pages from their slots, writes them home, makes that durable, and only then lets their slots go.
@@ -204,6 +206,10 @@ impl Tier {
             m.read = done.is_ok() && page::verify(&m.bytes, m.page).is_ok() && page::lsn(&m.bytes) >= m.lsn;
             result = result.and(done.map_err(VolumeError::from));
         }
+        for m in moves.iter_mut().filter(|m| !m.read) {
+            // With a log of changes alone a slot may have been given away after the last record of it.
+            m.home = self.home_has(m.page, m.lsn, &mut m.bytes);
+        }
         let writes = moves.iter().filter(|m| m.read).map(|m| {
             let (keyspace, usage): (KeyspaceId, _) = (page::keyspace(&m.bytes), PageUse::default());
             // SAFETY: the buffer lives in `moves`, unchanged, until every request was waited for.
@@ -217,8 +223,13 @@ impl Tier {
             state.slots.set_moving(m.slot, false);
             let entry = *state.slots.entry(m.slot);
             let same = entry.version == m.version && entry.state == SlotState::Newer;
-            if !m.read && same {
+            if !m.read && same && m.home {
+                state.counters.repaired += 1;
+                state.drop_slot(m.slot, false, now);
+            } else if !m.read && same {
                 state.counters.lost += 1;
+                // Not again before everything else: it cannot go home, and its claim stays.
+                state.slots.set_rank(m.slot, f64::INFINITY);
             }
             if !m.read || !same || written.is_err() {
                 continue;
@@ -235,11 +246,29 @@ impl Tier {
         result.and(written)
     }
 
-    /// Copies everything home that is newer than home. The pages keep their slots.
+    /// Whether the page is at home, not older than `least`.
+    fn home_has(&self, page: PageId, least: Lsn, buf: &mut AlignedBuf) -> bool {
+        // SAFETY: the buffer is ours until the request was waited for.
+        let read = unsafe { PageIo::read(page, ReadWhy::Demand, buf.as_mut_ptr()) };
+        self.slow.submit(vec![read]).wait_all().is_ok() && page::lsn(buf) >= least
+    }
+
+    /// Copies everything home that is newer than home. The pages keep their slots. An error when some cannot be read.
     pub fn all_home(&self) -> Result<(), VolumeError> {
+        match self.bring_home()? {
+            true => Ok(()),
+            false => Err(VolumeError::Tier {
+                device: self.part().map_or_else(|| "fast device".into(), |part| part.device.info().name),
+                what: "it holds pages newer than home that cannot be read: run `varve check`".into(),
+            }),
+        }
+    }
+
+    /// The same, but false when some cannot be read: the log may have them yet.
+    pub(super) fn bring_home(&self) -> Result<bool, VolumeError> {
         let _one = self.movers.lock();
         loop {
-            let Some(part) = self.part() else { return Ok(()) };
+            let Some(part) = self.part() else { return Ok(true) };
             let moves: Vec<Move> = {
                 let mut state = self.state.lock();
                 let all = state.slots.len();
@@ -247,12 +276,22 @@ impl Tier {
                 slots.into_iter().map(|slot| self.begin_move(&mut state, slot, false)).collect()
             };
             if moves.is_empty() {
-                return Ok(());
+                return Ok(true);
             }
-            let lost = self.state.lock().counters.lost;
+            let (count, lost) = (moves.len() as u64, self.state.lock().counters.lost);
             self.carry_home(&part, moves).map_err(|e| self.loss(e))?;
-            self.whole_since(&part, lost)?;
+            if self.state.lock().counters.lost - lost == count {
+                return Ok(false);
+            }
         }
+    }
+
+    /// Pages whose newest version should be on the fast device, but that nobody has read since recovery: they may be torn, and nothing
+    /// will write those again that are free by now.
+    pub fn doubtful(&self) -> Vec<PageId> {
+        let state = self.state.lock();
+        let slots = state.slots.coldest_newer(usize::MAX, usize::MAX);
+        slots.iter().map(|&slot| state.slots.entry(slot)).filter(|e| e.unverified).map(|e| e.page).collect()
     }
 
     /// An error if pages were found lost since so many were.

@@ -63,7 +63,7 @@ impl Tier {
         state.life = life;
         state.part = Some(Arc::new(Part { device: fast, geometry, file }));
         state.use_slots(slots);
-        *at = Maintenance { sequence, journal_used: 0, journaled: 0 };
+        *at = Maintenance { sequence, journal_used: 0, journaled: 0, renew: false };
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl Tier {
         let mut at = self.maintenance.lock();
         let life = self.state.lock().life();
         part.file.write_detached(&part.geometry, at.sequence + 1, life).map_err(|e| self.loss(e))?;
-        *at = Maintenance { sequence: at.sequence + 1, journal_used: 0, journaled: 0 };
+        *at = Maintenance { sequence: at.sequence + 1, journal_used: 0, journaled: 0, renew: false };
         let mut state = self.state.lock();
         state.part = None;
         let none = state.empty_slots(0);

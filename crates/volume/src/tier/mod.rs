@@ -46,6 +46,8 @@ struct Maintenance {
     journal_used: u32,
     /// Records of the slots that the journal holds.
     journaled: usize,
+    /// Map and journal do not tell everything: the next sync writes a map.
+    renew: bool,
 }
 
 /// A slow store under a fast device.
@@ -112,12 +114,12 @@ impl Tier {
         // What the manager knew is of use only: without it the pages earn their ranks anew.
         let memories = file.load_memories(&at.geometry, tier.memory_tag()).unwrap_or_default();
         let mut state = State::new(&tier.options, at.geometry.slots as usize)?;
-        let records = recover::run(&mut state, &*tier.slow, &*fast, loaded, &memories, &tier.options)?;
+        let (records, renew) = recover::run(&mut state, &*tier.slow, &*fast, loaded, &memories, &tier.options)?;
         state.recovery.seconds = began.elapsed().as_secs_f64();
         state.life = at.life;
         state.part = Some(Arc::new(Part { device: fast, geometry: at.geometry, file }));
         *tier.state.lock() = state;
-        *tier.maintenance.lock() = Maintenance { sequence: at.sequence, journal_used: used, journaled: records };
+        *tier.maintenance.lock() = Maintenance { sequence: at.sequence, journal_used: used, journaled: records, renew };
         Ok(tier)
     }
 
@@ -132,7 +134,7 @@ impl Tier {
             slow,
             options,
             state: Mutex::new(state),
-            maintenance: Mutex::new(Maintenance { sequence: 0, journal_used: 0, journaled: 0 }),
+            maintenance: Mutex::new(Maintenance { sequence: 0, journal_used: 0, journaled: 0, renew: false }),
             threads: Mutex::new(Vec::new()),
             stopping: AtomicBool::new(false),
             changing: Mutex::new(()),
@@ -224,14 +226,14 @@ impl Tier {
         state.counters.map_bytes += bytes;
         drop(state);
         // No sync ran since the snapshot, so nothing that came after it was promised to be in the journal.
-        *at = Maintenance { sequence, journal_used: 0, journaled: 0 };
+        *at = Maintenance { sequence, journal_used: 0, journaled: 0, renew: false };
         Ok(())
     }
 
     /// Makes everything that completed, and what the map must say of it, survive a power cut.
     fn sync_all(&self) -> Result<(), VolumeError> {
         if self.state.lock().style.home_at_sync {
-            self.all_home()?;
+            self.bring_home()?;
         }
         let mut at = self.maintenance.lock();
         if let Some(part) = self.part() {
@@ -250,7 +252,7 @@ impl Tier {
         let room = part.geometry.journal_blocks() - at.journal_used;
         if self.options.broken_no_journal {
             varve_device::flush(&*part.device)?;
-        } else if MapFile::journal_need(records.len()) > room {
+        } else if at.renew || MapFile::journal_need(records.len()) > room {
             self.write_map_at(at)?;
         } else {
             let used = part.file.write_journal(&part.geometry, at.sequence, at.journal_used, &records)?;

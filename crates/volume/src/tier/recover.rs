@@ -22,7 +22,8 @@ use varve_rt::{HashMap, HashSet};
 /// Slots read at a time.
 const BATCH: usize = 64;
 
-/// Fills `state` with what is there; returns how many records the journal holds already.
+/// Fills `state` with what is there; returns how many records the journal holds already, and whether map and journal no longer tell
+/// all that is known of old versions: then the next sync must write a map.
 pub(super) fn run(
     state: &mut State,
     slow: &dyn PageStore,
@@ -30,7 +31,7 @@ pub(super) fn run(
     loaded: Loaded,
     memories: &[Memory],
     options: &TierOptions,
-) -> Result<usize, VolumeError> {
+) -> Result<(usize, bool), VolumeError> {
     let geometry = loaded.superblock.geometry;
     let slots = geometry.slots as usize;
     let known = loaded.map.is_some();
@@ -57,8 +58,15 @@ pub(super) fn run(
     if !known {
         found = reader.newer_than_home(found)?;
     }
+    for f in &found {
+        // Of several versions one will count; a slot of the others that nobody looks into holds what it holds.
+        if !held.contains_key(&f.slot) {
+            freed.entry(f.slot).or_default().push((f.page, f.lsn));
+        }
+    }
     let found = newest(found);
     let stale = stale(&found, &held, &freed);
+    let renew = !stale.is_empty();
     let scan = map.entries.iter().map(|e| e.scan).collect();
     let (now, count) = (varve_rt::now().as_nanos(), loaded.journal.len());
     state.recovery = Recovery {
@@ -73,7 +81,7 @@ pub(super) fn run(
     state.manager.recall(memories, now);
     let manager = &mut state.manager;
     state.slots.recover(scan, loaded.journal, found, &stale, &mut |page, newer| manager.rank(page, newer, now));
-    Ok(if known { count } else { 0 })
+    Ok(if known { (count, renew) } else { (0, true) })
 }
 
 /// Versions that a slot may hold and that do not count, up to an LSN.
