@@ -23,6 +23,7 @@ mod results;
 mod run;
 pub mod spec;
 mod table;
+mod tier;
 mod units;
 
 pub use check::{Bound, Check, Judged, Verdict};
@@ -108,6 +109,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("flash-wa", include_str!("../../../../experiments/flash-wa.toml")),
     ("fidelity", include_str!("../../../../experiments/fidelity.toml")),
     ("iomix-ssd", include_str!("../../../../experiments/iomix-ssd.toml")),
+    ("gd2l-cac", include_str!("../../../../experiments/gd2l-cac.toml")),
     ("lru-c", include_str!("../../../../experiments/lru-c.toml")),
     ("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml")),
 ];

@@ -50,7 +50,10 @@ pub(super) fn run(
             freed.entry(slot).or_default().push((page, lsn));
         }
     }
+    let mut claims: HashMap<PageId, Slot> = HashMap::default();
+    claims.extend(map.entries.iter().enumerate().filter_map(|(slot, e)| Some((e.page?, slot as Slot))));
     for record in &loaded.journal {
+        supersede(&mut map.entries, record, &mut freed, &mut claims);
         apply(&mut map.entries, record, &mut freed);
     }
     let reader = Reader { slow, fast, geometry, home_reads: Cell::new(0) };
@@ -86,6 +89,18 @@ pub(super) fn run(
 
 /// Versions that a slot may hold and that do not count, up to an LSN.
 type Freed = HashMap<Slot, Vec<(PageId, Lsn)>>;
+
+/// A version recorded later counts for more than one of the same LSN: the engine writes a page again from the log under the LSN that it
+/// had, and the slot of the first one may be torn.
+fn supersede(entries: &mut [MapEntry], record: &Record, freed: &mut Freed, claims: &mut HashMap<PageId, Slot>) {
+    let (Record::Newer { page, lsn, .. } | Record::Clean { page, lsn, .. }) = *record else { return };
+    let Some(before) = claims.insert(page, record.slot()).filter(|slot| *slot != record.slot()) else { return };
+    let entry = &mut entries[before as usize];
+    if entry.page == Some(page) && entry.lsn <= lsn {
+        freed.entry(before).or_default().push((page, entry.lsn));
+        *entry = MapEntry { page: None, lsn: 0, newer: false, scan: entry.scan };
+    }
+}
 
 /// What a record changes in the map.
 fn apply(entries: &mut [MapEntry], record: &Record, freed: &mut Freed) {

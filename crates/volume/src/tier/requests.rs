@@ -301,7 +301,8 @@ impl Pending {
             _ => state.counters.damaged += 1,
         }
         if !same {
-            return Ended::Failed(error);
+            // It was taken out while we read, which it only is when home has the page.
+            return Ended::Home { slot, version, least: 0, error };
         }
         match entry.state {
             SlotState::Clean => Ended::Home { slot, version, least: 0, error },
@@ -331,7 +332,7 @@ impl Pending {
             return Err(if state.failed() { state.lost() } else { error });
         }
         state.counters.repaired += 1;
-        if state.slots.same(slot, version) {
+        if state.slots.same(slot, version) && state.slots.entry(slot).page == read.page {
             state.drop_slot(slot, false, varve_rt::now().as_nanos());
         }
         home
