@@ -25,6 +25,7 @@ pub mod spec;
 mod table;
 mod tier;
 mod units;
+mod ycsb;
 
 pub use check::{Bound, Check, Judged, Verdict};
 pub use document::{Experiment, Point, Request, Scale, Scaled, read};
