@@ -6,20 +6,25 @@
 //! here: the shards decide between them. `published` is raised before the requester looks at key locks; see `shard.rs` for the
 //! other half of the protocol.
 //!
-//! A wake-up only means "look again": a woken request evaluates itself anew, in its old place in the list.
+//! A wake-up only means "look again": a woken request evaluates itself anew, in its old place in the list: tickets ascend, and an
+//! earlier request is one with a smaller ticket.
+//!
+//! Nothing looks at the whole list: requests are found by their range (`range_index.rs`), by their owner, and among those that wait.
 //!
 //! Lock order: the list's mutex is taken with no shard locked.
 
 use super::Mode;
 use super::credit::Credit;
+use super::range_index::RangeIndex;
 use super::wait::{OwnerId, WaitCell};
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::txn::key::{Bounds, KeyBuf, bound_owned, bound_ref, cmp_high, cmp_low, contains, overlap, within};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicUsize, Ordering};
-use varve_rt::{Cost, Mutex, charge};
+use varve_rt::{Cost, HashMap, Mutex, charge};
 
 /// Names a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +44,6 @@ enum State {
 }
 
 struct Request {
-    ticket: Ticket,
     owner: OwnerId,
     low: Bound<KeyBuf>,
     high: Bound<KeyBuf>,
@@ -75,12 +79,19 @@ impl Request {
             Bound::Included(k) | Bound::Excluded(k) => KeyBuf::heap_bytes_of(k),
             Bound::Unbounded => 0,
         };
-        size_of::<Request>() * 2 + heap(low) + heap(high)
+        // In the list, in the index, under its owner.
+        size_of::<Request>() * 2 + 2 * (heap(low) + heap(high))
     }
 }
 
+#[derive(Default)]
 struct List {
-    requests: Vec<Request>,
+    requests: HashMap<u64, Request>,
+    index: RangeIndex,
+    by_owner: HashMap<OwnerId, Vec<u64>>,
+    waiting: BTreeSet<u64>,
+    /// Exclusive ranges that are no single keys.
+    exclusive: usize,
     next: u64,
     credit: Credit,
 }
@@ -96,8 +107,7 @@ pub(super) struct Intervals {
 
 impl Intervals {
     pub fn new() -> Intervals {
-        let list = List { requests: Vec::new(), next: 0, credit: Credit::default() };
-        Intervals { published: AtomicUsize::new(0), exclusive: AtomicUsize::new(0), list: Mutex::new(list) }
+        Intervals { published: AtomicUsize::new(0), exclusive: AtomicUsize::new(0), list: Mutex::new(List::default()) }
     }
 
     /// Whether nothing in the list can matter to a key lock of this mode. Asked after the key lock was taken.
@@ -110,8 +120,7 @@ impl Intervals {
     /// Whether `owner` holds a range that makes a key lock needless.
     pub fn covers(&self, owner: OwnerId, key: &[u8], mode: Mode) -> bool {
         let list = self.list.lock();
-        charge(Cost::IntervalLook, list.requests.len() as u64);
-        list.requests.iter().any(|r| {
+        list.at_key(key).any(|r| {
             let held = r.owner == owner && !r.point && matches!(r.state, State::Granted);
             held && (mode == Mode::Shared || r.mode == Mode::Exclusive) && contains(r.range(), key)
         })
@@ -120,8 +129,7 @@ impl Intervals {
     /// Whether a key lock just taken has to be given back because of a range of another owner.
     pub fn blocks_key(&self, owner: OwnerId, key: &[u8], mode: Mode) -> bool {
         let list = self.list.lock();
-        charge(Cost::IntervalLook, list.requests.len() as u64);
-        list.requests.iter().any(|r| {
+        list.at_key(key).any(|r| {
             let matters = r.owner != owner && !r.point && (mode == Mode::Exclusive || r.mode == Mode::Exclusive);
             matters && !r.waits_for(owner) && contains(r.range(), key)
         })
@@ -138,66 +146,69 @@ impl Intervals {
     ) -> Result<Option<Ticket>> {
         let mut list = self.list.lock();
         charge(Cost::LockAcquire, 1);
-        charge(Cost::IntervalLook, list.requests.len() as u64);
-        let covered = list.requests.iter().any(|r| {
-            let held = r.owner == owner && !r.point && matches!(r.state, State::Granted);
-            held && (mode == Mode::Shared || r.mode == Mode::Exclusive) && within(range, r.range())
-        });
-        if covered && !point {
+        let covered = !point
+            && list.near(range).any(|(_, r)| {
+                let held = r.owner == owner && !r.point && matches!(r.state, State::Granted);
+                held && (mode == Mode::Shared || r.mode == Mode::Exclusive) && within(range, r.range())
+            });
+        if covered {
             return Ok(None);
         }
         list.credit.take(budget, Request::bytes(range.0, range.1))?;
-        let ticket = Ticket(list.next);
+        let ticket = list.next;
         list.next += 1;
         let (low, high) = (bound_owned(range.0), bound_owned(range.1));
         // Until it is evaluated it stands in the way of all, as a range that is being checked.
-        list.requests.push(Request { ticket, owner, low, high, mode, point, state: State::Checking });
+        list.insert(ticket, Request { owner, low, high, mode, point, state: State::Checking });
         self.recount(&list);
-        Ok(Some(ticket))
+        Ok(Some(Ticket(ticket)))
     }
 
     fn recount(&self, list: &List) {
-        let exclusive = list.requests.iter().filter(|r| r.mode == Mode::Exclusive && !r.point).count();
         self.published.store(list.requests.len(), Ordering::SeqCst);
-        self.exclusive.store(exclusive, Ordering::SeqCst);
+        self.exclusive.store(list.exclusive, Ordering::SeqCst);
     }
 
     /// Looks whether other requests stand in the way: `None` when they do not, else what to wait on.
     pub fn evaluate(&self, ticket: Ticket) -> Option<(Arc<WaitCell>, Vec<OwnerId>)> {
         let mut list = self.list.lock();
-        charge(Cost::IntervalLook, list.requests.len() as u64);
-        let at = list.position(ticket);
-        let me = &list.requests[at];
+        let me = list.of(ticket);
         let owner = me.owner;
         let mut on: Vec<OwnerId> = Vec::new();
-        for (i, other) in list.requests.iter().enumerate() {
+        for (at, other) in list.near(me.range()) {
             let ahead = match other.state {
-                State::Checking | State::Granted => i != at,
-                State::Waiting { .. } => i < at && !other.waits_for(owner),
+                State::Checking | State::Granted => at != ticket.0,
+                State::Waiting { .. } => at < ticket.0 && !other.waits_for(owner),
             };
             if ahead && me.conflicts(other) && !on.contains(&other.owner) {
                 on.push(other.owner);
             }
         }
         if on.is_empty() {
-            list.requests[at].state = if me.point { State::Granted } else { State::Checking };
+            let state = if me.point { State::Granted } else { State::Checking };
+            list.set_state(ticket, state);
             return None;
         }
+        // Not in the order in which they were found: what is waited on does not depend on where ranges are filed.
+        on.sort_unstable();
         let cell = WaitCell::new(owner);
-        list.requests[at].state = State::Waiting { on: on.clone(), cell: cell.clone(), keys: false };
+        list.set_state(ticket, State::Waiting { on: on.clone(), cell: cell.clone(), keys: false });
         Some((cell, on))
     }
 
     /// The key check found locks of `on` in the way: the request waits for these owners, and lets them pass.
     pub fn wait_for_keys(&self, ticket: Ticket, on: &[OwnerId]) -> Arc<WaitCell> {
         let mut list = self.list.lock();
-        let at = list.position(ticket);
-        let cell = WaitCell::new(list.requests[at].owner);
-        list.requests[at].state = State::Waiting { on: on.to_vec(), cell: cell.clone(), keys: true };
-        let me = list.requests[at].owner;
-        for request in list.requests.iter_mut().filter(|r| on.contains(&r.owner)) {
+        let list = &mut *list;
+        let me = list.of(ticket).owner;
+        let cell = WaitCell::new(me);
+        list.set_state(ticket, State::Waiting { on: on.to_vec(), cell: cell.clone(), keys: true });
+        for at in &list.waiting {
+            let request = list.requests.get_mut(at).expect("listed");
             // Not those that wait for key locks: nothing changes for them, and two could wake each other for ever.
-            if matches!(&request.state, State::Waiting { on, keys: false, .. } if on.contains(&me)) {
+            if on.contains(&request.owner)
+                && matches!(&request.state, State::Waiting { on, keys: false, .. } if on.contains(&me))
+            {
                 request.wake();
             }
         }
@@ -207,37 +218,34 @@ impl Intervals {
     /// The key check found nothing: the range is held, joined with neighbours of the same owner.
     pub fn grant(&self, budget: &Budget, ticket: Ticket) {
         let mut list = self.list.lock();
-        let at = list.position(ticket);
-        let mut joined = list.requests.remove(at);
+        let list = &mut *list;
+        let mut joined = list.remove(ticket.0);
         joined.state = State::Granted;
-        let mut i = 0;
-        while i < list.requests.len() {
-            let other = &list.requests[i];
-            let same = other.owner == joined.owner && other.mode == joined.mode && !other.point;
-            if same && matches!(other.state, State::Granted) && touch(other.range(), joined.range()) {
-                let other = list.requests.remove(i);
-                let before = joined.size() + other.size();
-                if cmp_low(bound_ref(&other.low), bound_ref(&joined.low)).is_lt() {
-                    joined.low = other.low;
-                }
-                if cmp_high(bound_ref(&other.high), bound_ref(&joined.high)).is_gt() {
-                    joined.high = other.high;
-                }
-                list.credit.give(budget, before - joined.size());
-            } else {
-                i += 1;
+        loop {
+            let meets = |r: &Request| {
+                let same = r.owner == joined.owner && r.mode == joined.mode && !r.point;
+                same && matches!(r.state, State::Granted) && touch(r.range(), joined.range())
+            };
+            let Some(at) = list.near(joined.range()).find_map(|(at, r)| meets(r).then_some(at)) else { break };
+            let other = list.remove(at);
+            let before = joined.size() + other.size();
+            if cmp_low(bound_ref(&other.low), bound_ref(&joined.low)).is_lt() {
+                joined.low = other.low;
             }
+            if cmp_high(bound_ref(&other.high), bound_ref(&joined.high)).is_gt() {
+                joined.high = other.high;
+            }
+            list.credit.give(budget, before - joined.size());
         }
         // A granted request's place in the list has no meaning.
-        list.requests.push(joined);
-        self.recount(&list);
+        list.insert(ticket.0, joined);
+        self.recount(list);
     }
 
     /// Takes one request out, and wakes whoever waited for its owner, to look again.
     pub fn remove(&self, budget: &Budget, ticket: Ticket) {
         let mut list = self.list.lock();
-        let at = list.position(ticket);
-        let request = list.requests.remove(at);
+        let request = list.remove(ticket.0);
         list.credit.give(budget, request.size());
         self.recount(&list);
         list.owner_moved(request.owner);
@@ -247,15 +255,12 @@ impl Intervals {
     pub fn end_owner(&self, budget: &Budget, owner: OwnerId) {
         let mut list = self.list.lock();
         let list = &mut *list;
-        let before = list.requests.len();
-        let credit = &mut list.credit;
-        list.requests.retain(|r| {
-            if r.owner == owner {
-                credit.give(budget, r.size());
-            }
-            r.owner != owner
-        });
-        if list.requests.len() != before {
+        let mut gone = 0;
+        while let Some(&ticket) = list.by_owner.get(&owner).and_then(|tickets| tickets.last()) {
+            gone += list.remove(ticket).size();
+        }
+        if gone > 0 {
+            list.credit.give(budget, gone);
             self.recount(list);
         }
         list.owner_moved(owner);
@@ -285,12 +290,59 @@ impl Request {
 }
 
 impl List {
-    fn position(&self, ticket: Ticket) -> usize {
-        self.requests.iter().position(|r| r.ticket == ticket).expect("a request stays until its owner takes it out")
+    fn of(&self, ticket: Ticket) -> &Request {
+        self.requests.get(&ticket.0).expect("a request stays until its owner takes it out")
+    }
+
+    /// Requests that may have to do with `range`.
+    fn near(&self, range: Bounds<'_>) -> impl Iterator<Item = (u64, &Request)> {
+        self.index.near(range).map(|at| {
+            charge(Cost::IntervalLook, 1);
+            (at, &self.requests[&at])
+        })
+    }
+
+    /// Requests that may have to do with `key`.
+    fn at_key(&self, key: &[u8]) -> impl Iterator<Item = &Request> {
+        self.index.near_key(key).map(|at| {
+            charge(Cost::IntervalLook, 1);
+            &self.requests[&at]
+        })
+    }
+
+    fn insert(&mut self, ticket: u64, request: Request) {
+        self.index.insert(request.range(), ticket);
+        self.by_owner.entry(request.owner).or_default().push(ticket);
+        self.exclusive += usize::from(request.mode == Mode::Exclusive && !request.point);
+        self.requests.insert(ticket, request);
+    }
+
+    fn remove(&mut self, ticket: u64) -> Request {
+        let request = self.requests.remove(&ticket).expect("a request stays until its owner takes it out");
+        self.index.remove(request.range(), ticket);
+        self.waiting.remove(&ticket);
+        self.exclusive -= usize::from(request.mode == Mode::Exclusive && !request.point);
+        let mine = self.by_owner.get_mut(&request.owner).expect("listed under its owner");
+        // The last one most often.
+        let at = mine.iter().rposition(|&t| t == ticket).expect("listed under its owner");
+        mine.remove(at);
+        if mine.is_empty() {
+            self.by_owner.remove(&request.owner);
+        }
+        request
+    }
+
+    fn set_state(&mut self, ticket: Ticket, state: State) {
+        match state {
+            State::Waiting { .. } => self.waiting.insert(ticket.0),
+            _ => self.waiting.remove(&ticket.0),
+        };
+        self.requests.get_mut(&ticket.0).expect("a request stays until its owner takes it out").state = state;
     }
 
     fn owner_moved(&mut self, owner: OwnerId) {
-        for request in &mut self.requests {
+        for at in &self.waiting {
+            let request = self.requests.get_mut(at).expect("listed");
             if let State::Waiting { on, .. } = &mut request.state
                 && on.contains(&owner)
             {
@@ -304,7 +356,7 @@ impl List {
 }
 
 /// Whether two ranges overlap or meet without a gap.
-fn touch(a: Bounds<'_>, b: Bounds<'_>) -> bool {
+pub(super) fn touch(a: Bounds<'_>, b: Bounds<'_>) -> bool {
     let meet = |high, low| match (high, low) {
         (Bound::Included(h), Bound::Excluded(l)) | (Bound::Excluded(h), Bound::Included(l)) => h == l,
         _ => false,

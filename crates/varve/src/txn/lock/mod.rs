@@ -12,6 +12,7 @@
 
 mod credit;
 mod interval;
+mod range_index;
 mod shard;
 mod wait;
 

@@ -354,3 +354,60 @@ fn a_full_lock_budget_is_an_error_and_costs_nothing_held() {
     drop((locks, space));
     assert_eq!(budget.used(Class::Locks), 0);
 }
+
+/// The index leaves out no range that a look at all of them would find, and gives none twice.
+#[test]
+fn the_index_of_ranges_finds_all_that_meet() {
+    use super::interval::touch;
+    use super::range_index::RangeIndex;
+    use crate::txn::key::{contains, overlap};
+    use std::ops::Bound::{self, Excluded, Included, Unbounded};
+    type Owned = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+    fn borrowed(range: &Owned) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        (range.0.as_ref().map(|k| &k[..]), range.1.as_ref().map(|k| &k[..]))
+    }
+    for seed in 0..200u64 {
+        let mut rng = Rng::from_seed(seed);
+        // Few bytes, short keys: common beginnings of every length.
+        let key = |rng: &mut Rng| (0..rng.below(5)).map(|_| rng.below(3) as u8).collect::<Vec<u8>>();
+        let bound = |rng: &mut Rng, key: Vec<u8>| match rng.below(5) {
+            0 => Unbounded,
+            1 | 2 => Excluded(key),
+            _ => Included(key),
+        };
+        let (mut index, mut all) = (RangeIndex::default(), Vec::<(u64, Owned)>::new());
+        for ticket in 0..120u64 {
+            let (mut a, mut b) = (key(&mut rng), key(&mut rng));
+            if a > b {
+                std::mem::swap(&mut a, &mut b);
+            }
+            let range: Owned = match rng.below(4) {
+                0 => (Included(a.clone()), Included(a)),
+                _ => (bound(&mut rng, a), bound(&mut rng, b)),
+            };
+            let mut near: Vec<u64> = index.near(borrowed(&range)).collect();
+            near.sort_unstable();
+            let found = near.len();
+            near.dedup();
+            assert_eq!(found, near.len(), "seed {seed}: a range is found twice");
+            let one = key(&mut rng);
+            let near_key: Vec<u64> = index.near_key(&one).collect();
+            for (other, there) in &all {
+                let meets = overlap(borrowed(&range), borrowed(there)) || touch(borrowed(&range), borrowed(there));
+                assert!(!meets || near.contains(other), "seed {seed}: {there:?} is not near {range:?}");
+                let holds = contains(borrowed(there), &one);
+                assert!(!holds || near_key.contains(other), "seed {seed}: {there:?} is not near {one:?}");
+            }
+            index.insert(borrowed(&range), ticket);
+            all.push((ticket, range));
+            if rng.below(3) == 0 {
+                let (ticket, range) = all.swap_remove(rng.below(all.len() as u64) as usize);
+                index.remove(borrowed(&range), ticket);
+            }
+        }
+        for (ticket, range) in all.drain(..) {
+            index.remove(borrowed(&range), ticket);
+        }
+        assert_eq!(index.near((Unbounded, Unbounded)).count(), 0);
+    }
+}
