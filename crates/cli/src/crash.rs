@@ -159,7 +159,7 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
     options.cache_bytes = a.open.cache_mb << 20;
     options.pool = choice(&a.pool, &a.layout)?;
     if a.layout.layout == LayoutKind::Tier {
-        let beside = || a.dir.with_added_extension("fast");
+        let beside = || std::path::PathBuf::from(format!("{}.fast", a.dir.display()));
         options.fast = Some(a.fast_dir.clone().unwrap_or_else(beside));
     }
     let bar = out.progress("kills", a.rounds.into());

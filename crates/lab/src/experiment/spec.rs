@@ -259,6 +259,8 @@ pub struct Engine {
     pub no_read_ahead: bool,
     /// Share of dirty pages, percent, from which they are written for that alone; 0: the pool's own.
     pub low_water: usize,
+    /// Divides the times of InnoDB's pool, for pools that stand for larger ones; 0: they are as they are.
+    pub time_divisor: usize,
     /// Pool instances; 0 chooses by memory.
     pub instances: usize,
     /// Background page writers.
@@ -295,6 +297,7 @@ impl Default for Engine {
             serial_list: o.pool.serial_list,
             no_read_ahead: o.pool.no_read_ahead,
             low_water: o.pool.low_water,
+            time_divisor: o.pool.time_divisor,
             instances: o.pool_instances,
             cleaners: o.cleaners,
             durability: Sync::Sync,
@@ -319,6 +322,7 @@ impl Engine {
             doublewrite: self.doublewrite,
             no_read_ahead: self.no_read_ahead,
             low_water: self.low_water,
+            time_divisor: self.time_divisor,
             ..varve::PoolOptions::default()
         };
         for (key, name, value) in

@@ -310,7 +310,8 @@ impl Pool {
         let mut found: Vec<Slot> = Vec::new();
         let mut seen = 0;
         if room > 0 {
-            lists.policy.coldest(self.config().cleaner.scan_depth, &mut |slot| {
+            // However far from the end: a single-page flush would look as far.
+            lists.policy.coldest(usize::MAX, &mut |slot| {
                 seen += 1;
                 charge(Cost::ListScan, 1);
                 if inst.frame(slot).flushable() {

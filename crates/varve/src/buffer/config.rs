@@ -36,6 +36,8 @@ pub struct PoolConfig {
     /// Each single-page flush and each batch of a cleaner ends with the store's sync, as InnoDB does it (`O_DIRECT`). Checkpoints, which
     /// sync by themselves, do not need it.
     pub sync_writes: bool,
+    /// Divides the sleeps of misses; the cleaner's interval and the policy's times are divided already.
+    pub time_divisor: u32,
     /// Hits that a thread gathers before it tells the policy, per instance. A pool made inside a simulation uses 1.
     pub hit_buffer: usize,
     /// A miss that found no frame for this long fails: the pool is too small for what is pinned.
@@ -256,6 +258,7 @@ impl PoolConfig {
             staging_pages: (frames / 16).clamp(2, 256),
             doublewrite: false,
             sync_writes: false,
+            time_divisor: 1,
             hit_buffer: 64,
             frame_timeout: Duration::from_secs(20),
             trace: None,

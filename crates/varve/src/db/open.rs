@@ -226,6 +226,7 @@ fn pool_config(options: &Options, plan: &Plan, tiered: bool) -> Result<PoolConfi
     let default = if tiered && options.pool.preset.is_empty() { "gd2l" } else { "" };
     let wanted = if options.replacement.is_empty() { default } else { &options.replacement };
     let mut policy = options.policy;
+    policy.midpoint.old_time /= config.time_divisor as u64;
     if tiered && policy.gd2l == Gd2lOptions::default() {
         let costs = options.tier.options.costs;
         policy.gd2l.cost = [costs.read_slow, costs.read_fast];

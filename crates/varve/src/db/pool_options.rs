@@ -36,10 +36,13 @@ pub struct PoolOptions {
     pub no_read_ahead: bool,
     /// Share of dirty pages, percent, from which they are written for that alone; 0: the pool's own (75).
     pub low_water: usize,
+    /// Times of InnoDB's that are divided by this, for pools that stand for larger ones: the cleaner's second, the second until a page
+    /// may become young, the sleeps of a miss. 0: as they are.
+    pub time_divisor: usize,
 }
 
 /// The names that [`PoolOptions::set`] knows.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "preset",
     "victim",
     "cleaner",
@@ -53,6 +56,7 @@ const NAMES: [&str; 13] = [
     "doublewrite",
     "no_read_ahead",
     "low_water",
+    "time_divisor",
 ];
 
 impl PoolOptions {
@@ -79,6 +83,7 @@ impl PoolOptions {
             "doublewrite" => self.doublewrite = parsed(name, value)?,
             "no_read_ahead" => self.no_read_ahead = parsed(name, value)?,
             "low_water" => self.low_water = parsed(name, value)?,
+            "time_divisor" => self.time_divisor = parsed(name, value)?,
             _ => return Err(Error::Invalid(format!("no pool option {name:?}; there are: {}", NAMES.join(", ")))),
         }
         Ok(())
@@ -116,6 +121,10 @@ impl PoolOptions {
         (config.sync_writes, config.doublewrite) = (self.sync_writes, self.doublewrite);
         config.cleaner.parallel &= !self.serial_list;
         config.read_ahead.hints = !self.no_read_ahead;
+        if self.time_divisor > 0 {
+            config.time_divisor = u32::try_from(self.time_divisor).unwrap_or(u32::MAX);
+            config.cleaner.interval /= config.time_divisor;
+        }
         if self.low_water > 0 {
             config.cleaner.low_water = self.low_water.min(99) as u32;
             config.cleaner.max_dirty = config.cleaner.max_dirty.max(config.cleaner.low_water);
@@ -159,6 +168,7 @@ impl fmt::Display for PoolOptions {
             flag(self.doublewrite),
             flag(self.no_read_ahead),
             number(self.low_water),
+            number(self.time_divisor),
         ];
         let set = NAMES.iter().zip(&values).filter(|(_, value)| !value.is_empty());
         let text: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();
