@@ -2,11 +2,12 @@
 
 use crate::args;
 use crate::output::{Failure, Out, bytes, table};
+use crate::tier;
 use serde_json::{Value, json};
 use varve::{Db, Figure, Options};
 
 pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
-    let db = Db::create(&a.dir, &a.layout.layout(), Options::default())?;
+    let db = tier::create(&a.dir, &a.layout, &a.tier, Options::default())?;
     for name in &a.keyspaces {
         db.create_keyspace(name)?;
     }
@@ -20,12 +21,12 @@ pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
 }
 
 /// Opens for reading only where that is possible, so that looking changes nothing; else recovers.
-fn open_to_look(out: Out, place: &args::Place) -> Result<Db, Failure> {
-    let read_only = Options { read_only: true, ..place.open.options() };
+pub fn open_to_look(out: Out, place: &args::Place) -> Result<Db, Failure> {
+    let read_only = Options { read_only: true, ..tier::options(place)? };
     match Db::open(&place.dir, read_only) {
         Err(varve::Error::ReadOnly(_)) => {
             out.note("the database was not closed: recovering it first");
-            Ok(Db::open(&place.dir, place.open.options())?)
+            Ok(Db::open(&place.dir, tier::options(place)?)?)
         }
         other => Ok(other?),
     }
@@ -115,7 +116,7 @@ pub fn stat(out: Out, place: &args::Place) -> Result<(), Failure> {
     Ok(())
 }
 
-fn json_figure(figure: Figure) -> Value {
+pub fn json_figure(figure: Figure) -> Value {
     match figure {
         Figure::Number(n) => n.into(),
         Figure::Ratio(r) => r.into(),

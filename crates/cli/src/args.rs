@@ -3,6 +3,7 @@
 pub mod lab;
 pub mod replay;
 pub mod rescue;
+pub mod tier;
 pub mod trace;
 
 use crate::pool_args::PoolArgs;
@@ -56,8 +57,10 @@ pub enum Command {
     Salvage(rescue::Salvage),
     /// Show counters, sizes and memory of a database (opens it).
     Stat(Place),
+    /// The tier, a fast device over a slow one: watch it, change it, take it away, add one.
+    Tier(tier::Tier),
     /// Run a workload and print its figures.
-    Bench(Bench),
+    Bench(Box<Bench>),
     /// Measure a device: a directory's, or a device profile's model.
     Probe(crate::probe::Probe),
     /// Kill a writing process again and again and look for lost commits.
@@ -93,6 +96,8 @@ pub struct Place {
     pub dir: PathBuf,
     #[command(flatten)]
     pub open: Open,
+    #[command(flatten)]
+    pub tier: tier::TierOpen,
 }
 
 /// How a database is opened.
@@ -127,6 +132,8 @@ pub struct Create {
     /// Keyspaces to make at once.
     #[arg(long = "keyspace", value_name = "NAME")]
     pub keyspaces: Vec<String>,
+    #[command(flatten)]
+    pub tier: tier::TierArgs,
 }
 
 /// What is fixed at creation.
@@ -141,10 +148,12 @@ pub struct LayoutArgs {
     /// Directory for the log, to put it on a device of its own.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub devices: tier::TierDevices,
 }
 
 impl LayoutArgs {
-    /// The engine's layout.
+    /// The engine's layout, but for a tier.
     pub fn layout(&self) -> Layout {
         let (page_size, log_bytes, log_dir) = (self.page_size, self.log_mb << 20, self.log_dir.clone());
         Layout { page_size, log_bytes, log_dir, ..Layout::default() }
@@ -328,6 +337,8 @@ pub struct Run {
     pub pool: PoolArgs,
     #[command(flatten)]
     pub layout: LayoutArgs,
+    #[command(flatten)]
+    pub tier: tier::TierArgs,
 }
 
 /// `bench tpcc`

@@ -2,6 +2,7 @@
 
 use crate::args::{self, Workload};
 use crate::output::{Failure, Out};
+use crate::tier;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,15 +39,24 @@ fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failu
     let recording = trace.map(|path| (Recorder::new(), path.to_path_buf()));
     options.trace = recording.as_ref().map(|(recorder, _)| recorder.handle());
     let db = if varve::exists(&run.dir) {
-        Db::open(&run.dir, options)?
+        Db::open(&run.dir, tier::options_with(&run.dir, options, &run.tier)?)?
     } else {
         out.note(format!("creating {}", run.dir.display()));
-        Db::create(&run.dir, &run.layout.layout(), options)?
+        tier::create(&run.dir, &run.layout, &run.tier, options)?
     };
     Ok(Opened { store: Arc::new(VarveStore::new(db)), recording })
 }
 
-fn close(store: &VarveStore) -> Result<(), Failure> {
+fn close(out: Out, store: &VarveStore) -> Result<(), Failure> {
+    if let Some(t) = store.db().stats().tier {
+        out.note(format!(
+            "tier ({}): {:.1} % of the reads served by the fast device, {:.1} % of its slots newer than home, {} pages copied back",
+            t.manager,
+            t.hit_ratio() * 100.0,
+            t.dirty_share() * 100.0,
+            t.counters.slow_copies
+        ));
+    }
     Ok(store.db().clone().close()?)
 }
 
@@ -66,7 +76,7 @@ fn tpcc(out: Out, a: &args::Tpcc, trace: Option<&Path>) -> Result<(), Failure> {
         if out.json {
             println!("{}", serde_json::json!({ "workload": "tpcc", "consistent": consistent }));
         }
-        close(&store)?;
+        close(out, &store)?;
         return verdict(Some(consistent));
     }
     load_tpcc(out, a, &store)?;
@@ -84,7 +94,7 @@ fn tpcc(out: Out, a: &args::Tpcc, trace: Option<&Path>) -> Result<(), Failure> {
         result.consistent = Some(check_tpcc(out, &store)?);
     }
     print(out, &result);
-    close(&store)?;
+    close(out, &store)?;
     verdict(result.consistent)
 }
 
@@ -157,7 +167,7 @@ fn ycsb(out: Out, a: &args::Ycsb, trace: Option<&Path>) -> Result<(), Failure> {
         result.consistent = Some(report.consistent());
     }
     print(out, &result);
-    close(&store)?;
+    close(out, &store)?;
     verdict(result.consistent)
 }
 

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use varve::{Db, Keyspace};
 
 pub fn get(out: Out, a: &args::Get) -> Result<(), Failure> {
-    let db = Db::open(&a.place.dir, a.place.open.options())?;
+    let db = Db::open(&a.place.dir, crate::tier::options(&a.place)?)?;
     let value = db.keyspace(&a.keyspace)?.get(&text::parse(&a.key, a.hex.hex)?)?;
     db.close()?;
     let value = value.ok_or(Failure::NoKey)?;
@@ -37,7 +37,7 @@ pub fn put(out: Out, a: &args::Put) -> Result<(), Failure> {
             if a.hex.hex { text::parse(String::from_utf8_lossy(&input).trim(), true)? } else { input }
         }
     };
-    let db = Db::open(&a.place.dir, a.place.open.options())?;
+    let db = Db::open(&a.place.dir, crate::tier::options(&a.place)?)?;
     db.keyspace_or_create(&a.keyspace)?.put(&key, &value)?;
     db.close()?;
     done(out, "written")
@@ -45,7 +45,7 @@ pub fn put(out: Out, a: &args::Put) -> Result<(), Failure> {
 
 pub fn delete(out: Out, a: &args::Delete) -> Result<(), Failure> {
     let key = text::parse(&a.key, a.hex.hex)?;
-    let db = Db::open(&a.place.dir, a.place.open.options())?;
+    let db = Db::open(&a.place.dir, crate::tier::options(&a.place)?)?;
     let was_there = db.keyspace(&a.keyspace)?.delete(&key)?;
     db.close()?;
     if was_there { done(out, "deleted") } else { Err(Failure::NoKey) }
@@ -77,7 +77,7 @@ pub fn scan(out: Out, a: &args::Scan) -> Result<(), Failure> {
     let to = to.map_or(Bound::Unbounded, Bound::Excluded);
     let range = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
 
-    let db = Db::open(&a.place.dir, a.place.open.options())?;
+    let db = Db::open(&a.place.dir, crate::tier::options(&a.place)?)?;
     let keyspace = db.keyspace(&a.keyspace)?;
     let snapshot = db.snapshot()?;
     let limit = usize::try_from(a.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
@@ -117,7 +117,7 @@ fn print_entries(
 }
 
 pub fn dump(out: Out, a: &args::Dump) -> Result<(), Failure> {
-    let db = Db::open(&a.place.dir, a.place.open.options())?;
+    let db = Db::open(&a.place.dir, crate::tier::options(&a.place)?)?;
     let names: Vec<String> = if a.keyspaces.is_empty() {
         db.keyspaces()?.into_iter().map(|k| k.name).collect()
     } else {

@@ -38,7 +38,7 @@ struct Loader<'a> {
 }
 
 pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
-    let options = a.place.open.options();
+    let options = crate::tier::options(&a.place)?;
     let db = if varve::exists(&a.place.dir) {
         Db::open(&a.place.dir, options)?
     } else {

@@ -15,6 +15,7 @@ mod probe_cpu;
 mod replay;
 mod rescue;
 mod text;
+mod tier;
 mod traces;
 
 use args::{Cli, Command};
@@ -52,6 +53,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(out, dir),
         Command::Stat(a) => admin::stat(out, a),
+        Command::Tier(a) => tier::run(out, &a.command),
         Command::Bench(a) => bench::run(out, a),
         Command::Probe(a) => probe::probe(out, a),
         Command::Torture(a) => crash::torture(out, a),

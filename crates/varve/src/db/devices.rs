@@ -48,6 +48,11 @@ pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<O
     if dir.join(DATA).exists() || dir.join(LOG).exists() {
         return Err(Error::AlreadyExists(dir.display().to_string()));
     }
+    let devices = make_parts(dir, layout, options).inspect_err(|_| remove(dir))?;
+    Ok(OpenDir { devices, lock })
+}
+
+fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices> {
     if let Some(log_dir) = &layout.log_dir {
         make_dir(log_dir)?;
         link(dir, LOG, log_dir)?;
@@ -58,8 +63,7 @@ pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<O
     if let Some(fast) = &layout.fast {
         link(dir, FAST, fast)?;
     }
-    let devices = open_files(dir, options, true, layout.fast.is_some())?;
-    Ok(OpenDir { devices, lock })
+    open_files(dir, options, true, layout.fast.is_some())
 }
 
 /// Leaves a link to a part of the database elsewhere: to a block device or file, or to a file of the database's name in a directory.
@@ -128,13 +132,18 @@ pub(crate) fn open_attaching(dir: &Path, fast: &Path, bytes: u64, options: &Opti
     }
     let lock = lock(dir, false)?;
     link_fast(dir, fast)?;
+    let devices = attach_files(dir, bytes, options).inspect_err(|_| drop(unlink_fast(dir)))?;
+    Ok(OpenDir { devices, lock })
+}
+
+fn attach_files(dir: &Path, bytes: u64, options: &Options) -> Result<Devices> {
     let how = FileOptions { create: true, direct: options.direct_io, ..FileOptions::default() };
     let device = FileDevice::open(dir.join(FAST), how)?;
     if device.len() < bytes {
         device.set_len(bytes)?;
     }
     let devices = open_files(dir, options, false, false)?;
-    Ok(OpenDir { devices: Devices { fast: Some(device), ..devices }, lock })
+    Ok(Devices { fast: Some(device), ..devices })
 }
 
 fn open_files(dir: &Path, options: &Options, create: bool, fast: bool) -> Result<Devices> {

@@ -37,13 +37,18 @@ pub(super) fn create_dir(dir: &Path, layout: &Layout, options: Options) -> Resul
     options.validate()?;
     refuse_read_only(&options)?;
     let open = devices::create(dir, layout, &options)?;
-    create_on(open.devices, layout, options, Some(open.lock))
+    create_on(open.devices, layout, options, Some(open.lock)).inspect_err(|_| devices::remove(dir))
 }
 
 pub(super) fn open_dir(dir: &Path, options: Options) -> Result<Db> {
     options.validate()?;
     let open = devices::open(dir, &options)?;
-    open_on(open.devices, options, Some(open.lock))
+    let ends_tier = options.without_tier && !options.read_only;
+    let db = open_on(open.devices, options, Some(open.lock))?;
+    if ends_tier {
+        devices::unlink_fast(dir)?;
+    }
+    Ok(db)
 }
 
 /// Opens a database that has no tier and makes one.
@@ -63,8 +68,7 @@ pub(super) fn detach_dir(dir: &Path, options: Options) -> Result<()> {
         return Err(Error::Invalid("the database has no tier".into()));
     }
     home.close()?;
-    open_dir(dir, Options { without_tier: true, ..options })?.close()?;
-    devices::unlink_fast(dir)
+    open_dir(dir, Options { without_tier: true, ..options })?.close()
 }
 
 fn refuse_read_only(options: &Options) -> Result<()> {

@@ -224,7 +224,28 @@ impl Rows {
 
     fn tier(&mut self, t: &TierStats) {
         let c = &t.counters;
-        self.0.push(("tier.manager".into(), Figure::Text(t.manager.clone())));
+        let life = t.life_used.map_or_else(|| Figure::Text("not reported".into()), Figure::Ratio);
+        let text = |s: &str| Figure::Text(s.into());
+        for (name, figure) in [
+            ("manager", text(&t.manager)),
+            ("device", text(&t.device)),
+            (
+                "state",
+                text(if t.failed {
+                    "failed"
+                } else if t.attached {
+                    "in use"
+                } else {
+                    "detached"
+                }),
+            ),
+            ("life_used", life),
+            ("bytes_per_day_of_life", Figure::Ratio(t.bytes_per_day_of_life(varve_rt::unix_time() / 1_000_000_000))),
+            ("recovery_seconds", Figure::Ratio(t.recovery.seconds)),
+            ("seconds", Figure::Ratio(t.seconds)),
+        ] {
+            self.0.push((format!("tier.{name}"), figure));
+        }
         for (name, ratio) in [
             ("tier.hit_ratio", t.hit_ratio()),
             ("tier.dirty_share", t.newer as f64 / t.slots.max(1) as f64),
@@ -237,6 +258,10 @@ impl Rows {
             ("slots", t.slots),
             ("occupied", t.occupied),
             ("newer", t.newer),
+            ("newer_since", t.newer_since),
+            ("attached_since", t.created),
+            ("written", t.written),
+            ("budget_spent", t.budget_spent),
             ("zone", t.zone),
             ("memory", t.memory),
             ("fast_reads", c.fast_reads),

@@ -127,7 +127,7 @@ pub(super) fn open(
             Ok(Stack::over(tier, false))
         }
         (None, Some(fast)) => Err(Error::Invalid(format!(
-            "the database has no tier, but there is a fast device for one ({}): attach it with `varve tier attach`",
+            "the database has no tier, but there is a fast device for one ({}): attach it with `varve tier attach`, or open once with `--without-tier` to forget it",
             fast.info().name
         ))),
         (Some(mark), None) => {
@@ -149,14 +149,12 @@ pub(super) fn open(
 
 /// Whether the database may be opened without its fast device; the error names what would be lost.
 fn without(mark: Mark, options: &Options) -> Result<()> {
-    if mark.back {
+    // Nothing was newer there at the last clean close, or never.
+    if mark.back && mark.newer != 0 {
         let count = match mark.newer {
             UNKNOWN => format!("up to {} pages", mark.slots),
             n => format!("{n} pages (of {} slots, at the last clean close)", mark.slots),
         };
-        if mark.newer == 0 && options.without_tier {
-            return Ok(());
-        }
         return Err(Error::TierMissing(format!(
             "it holds the newest version of {count}, which are older or nowhere in the slow device: bring it back, or restore a backup"
         )));
@@ -194,6 +192,8 @@ pub(super) fn settle(tier: &Tier, log: &Log, pages: &PoolPages) -> Result<()> {
 
 /// After the clean close: how much only the fast device has.
 pub(super) fn closed(tier: &Tier, log: &Log, options: &Options) -> Result<()> {
+    // Without this map the next opening takes more pages for newer than there are, which is safe.
+    let _ = tier.save_map();
     let newer = tier.tier_stats().newer;
     log.set_options(Mark { newer, ..Mark::of(tier, writes_back(&options.tier)) }.encode())
 }

@@ -189,6 +189,12 @@ impl Tier {
         self.write_map_at(&mut self.maintenance.lock())
     }
 
+    /// Writes the map at a clean close: the next opening then knows of every page whether it is newer than home, and need not take
+    /// for newer what it cannot tell.
+    pub fn save_map(&self) -> Result<(), VolumeError> {
+        self.write_map()
+    }
+
     fn write_map_at(&self, at: &mut Maintenance) -> Result<(), VolumeError> {
         let Some(part) = self.part() else { return Ok(()) };
         self.write_map_for(at, &part)?;

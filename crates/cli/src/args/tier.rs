@@ -1,0 +1,203 @@
+//! Arguments that concern a tier: its devices and settings, what opening commands take, and the commands on it.
+
+use super::{Open, Place};
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::str::FromStr;
+use varve::{Alpha, Costs, MapRecovery};
+
+/// A fast device as given: `PATH` or `PATH:SIZE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FastPart {
+    /// A file, a folder for one, or a block device.
+    pub path: PathBuf,
+    /// Bytes to use of it.
+    pub bytes: Option<u64>,
+}
+
+impl FromStr for FastPart {
+    type Err = String;
+
+    /// What follows the last colon is the size if it reads as one; names of devices may have colons.
+    fn from_str(text: &str) -> Result<FastPart, String> {
+        match text.rsplit_once(':').map(|(path, bytes)| (path, size(bytes))) {
+            Some((path, Ok(bytes))) if !path.is_empty() => Ok(FastPart { path: path.into(), bytes: Some(bytes) }),
+            _ if text.is_empty() => Err("give a path, and a size after a colon".into()),
+            _ => Ok(FastPart { path: text.into(), bytes: None }),
+        }
+    }
+}
+
+/// A size with K, M, G or T (powers of 1024).
+pub fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size: give a number of bytes, or one followed by K, M, G or T");
+    let shift = match text.chars().last().map(|c| c.to_ascii_lowercase()) {
+        Some('k') => 10,
+        Some('m') => 20,
+        Some('g') => 30,
+        Some('t') => 40,
+        _ => 0,
+    };
+    let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
+    let n: u64 = digits.parse().map_err(|_| wrong())?;
+    match n.checked_mul(1 << shift) {
+        Some(n) if n > 0 && n.is_multiple_of(4096) => Ok(n),
+        Some(_) => Err("sizes are multiples of 4096 bytes (4K)".into()),
+        None => Err(wrong()),
+    }
+}
+
+fn budget(text: &str) -> Result<u64, String> {
+    if text == "none" { Ok(0) } else { size(text) }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("give a share above 0, up to 1".into()),
+    }
+}
+
+fn manager(text: &str) -> Result<String, String> {
+    let names = varve::tier_managers();
+    if names.contains(&text) { Ok(text.into()) } else { Err(format!("choose {}", names.join(", "))) }
+}
+
+fn costs(text: &str) -> Result<Costs, String> {
+    let wrong = "give four times in milliseconds: slow read, slow write, fast read, fast write (7.2,4.96,0.11,0.27)";
+    let ms: Vec<f64> = text.split(',').map(|t| t.trim().parse()).collect::<Result<_, _>>().map_err(|_| wrong)?;
+    match ms[..] {
+        [read_slow, write_slow, read_fast, write_fast] if ms.iter().all(|ms| ms.is_finite() && *ms > 0.0) => {
+            Ok(Costs { read_slow, write_slow, read_fast, write_fast })
+        }
+        _ => Err(wrong.into()),
+    }
+}
+
+/// The devices of a new database.
+#[derive(Debug, Args, Clone)]
+pub struct TierDevices {
+    /// Home of the pages: a file, a folder for one, or a block device [default: a file in the database's directory].
+    #[arg(long, value_name = "PATH", help_heading = "Tier")]
+    pub slow: Option<PathBuf>,
+    /// Fast device over it: a file, a folder for one, or a block device. Only of a block device, or a file that is there, may the size
+    /// be left out.
+    #[arg(long, value_name = "PATH[:SIZE]", help_heading = "Tier")]
+    pub fast: Option<FastPart>,
+    /// Use files and block devices that hold something already: it is lost.
+    #[arg(long, help_heading = "Tier")]
+    pub overwrite: bool,
+}
+
+/// How a tier works. Kept with the database, for every later opening by this command.
+#[derive(Debug, Args, Clone, Default)]
+#[command(next_help_heading = "Tier")]
+pub struct TierArgs {
+    /// Which pages the fast device gets: cac (default), cc, lru2, lc, mv-fifo, or, with every page's newest version at home, cw, dw, tac, none.
+    #[arg(long, value_name = "NAME", value_parser = manager)]
+    pub manager: Option<String>,
+    /// Over which pages cac averages how much more often pages miss on the fast device: global, keyspace or group [default: group].
+    #[arg(long, value_name = "PAGES")]
+    pub alpha: Option<Alpha>,
+    /// Share of the slots that are open for eviction until the next map [default: 0.1].
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub zone: Option<f64>,
+    /// How the map is found again after a crash: zone, scan or log [default: zone].
+    #[arg(long, value_name = "WAY")]
+    pub map_recovery: Option<MapRecovery>,
+    /// Share of the slots that may hold versions newer than home [default: 0.95].
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub dirty_ceiling: Option<f64>,
+    /// Bytes a day that may be written to the fast device for pages that are new to it, or none [default: none].
+    #[arg(long, value_name = "SIZE", value_parser = budget)]
+    pub daily_budget: Option<u64>,
+    /// Milliseconds of a slow read, slow write, fast read and fast write, from `varve probe` [default: 7.2,4.96,0.11,0.27].
+    #[arg(long, value_name = "MS,MS,MS,MS", value_parser = costs)]
+    pub tier_costs: Option<Costs>,
+}
+
+/// What commands that open a database take.
+#[derive(Debug, Args, Clone)]
+pub struct TierOpen {
+    /// Manager of the tier for this time, instead of the database's own (`varve tier set` changes that).
+    #[arg(long, value_name = "NAME", value_parser = manager, help_heading = "Tier")]
+    pub manager: Option<String>,
+    /// Open without the tier's fast device, where nothing is lost with it. Commands that write end the tier by that.
+    #[arg(long, help_heading = "Tier", conflicts_with = "manager")]
+    pub without_tier: bool,
+}
+
+/// `tier`
+#[derive(Debug, Args)]
+pub struct Tier {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: TierCommand,
+}
+
+/// The commands on a tier.
+#[derive(Debug, Subcommand)]
+pub enum TierCommand {
+    /// Show what the fast device holds, what it did, and how it wears.
+    Stat(Place),
+    /// Make the fast part larger or smaller.
+    Resize(Resize),
+    /// Copy home what only the fast device has.
+    Flush(Place),
+    /// Change the manager and other settings.
+    Set(Set),
+    /// Copy everything home and give the fast device up; a file is removed.
+    Detach(Detach),
+    /// Put a fast device to use for a database that has none.
+    Attach(Attach),
+}
+
+/// `tier resize`
+#[derive(Debug, Args)]
+pub struct Resize {
+    #[command(flatten)]
+    pub place: Place,
+    /// New size of the fast part: bytes, or with K, M, G or T.
+    #[arg(value_parser = size)]
+    pub size: u64,
+}
+
+/// `tier set`
+#[derive(Debug, Args)]
+pub struct Set {
+    /// Directory of the database.
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub open: Open,
+    #[command(flatten)]
+    pub tier: TierArgs,
+}
+
+/// `tier detach`
+#[derive(Debug, Args)]
+pub struct Detach {
+    /// Directory of the database.
+    pub dir: PathBuf,
+    /// The fast device is lost: go on without it, where nothing is lost with it.
+    #[arg(long)]
+    pub without_tier: bool,
+    #[command(flatten)]
+    pub open: Open,
+}
+
+/// `tier attach`
+#[derive(Debug, Args)]
+pub struct Attach {
+    /// Directory of the database.
+    pub dir: PathBuf,
+    /// A file, a folder for one, or a block device, and the bytes to use of it.
+    #[arg(value_name = "PATH[:SIZE]")]
+    pub fast: FastPart,
+    /// Use a file or block device that holds something already: it is lost.
+    #[arg(long)]
+    pub overwrite: bool,
+    #[command(flatten)]
+    pub open: Open,
+    #[command(flatten)]
+    pub tier: TierArgs,
+}
