@@ -111,6 +111,10 @@ fn a_tier_is_made_watched_resized_taken_away_and_made_again() {
     assert!(stat["tier.occupied"].as_u64().unwrap() > slots / 2, "{stat}");
     assert!(stat["tier.written"].as_u64().unwrap() > 1 << 20 && stat["tier.state"] == "in use", "{stat}");
     assert!(stat["settings"]["manager"] == "cac" && stat["tier.life_used"] != serde_json::Value::Null, "{stat}");
+    assert!(
+        stat["device.fast.under_way"].as_f64().unwrap() > 0.0 && stat["device.data.reads"].as_u64().is_some(),
+        "{stat}"
+    );
     assert!(ok(&["stat", &db], b"").contains("tier.bytes_per_day"));
     whole(&db);
 

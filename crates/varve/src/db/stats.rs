@@ -116,6 +116,11 @@ impl Stats {
             for (op, s) in [("reads", &device.read), ("writes", &device.write), ("flushes", &device.flush)] {
                 rows.operation(&format!("device.{name}.{op}"), s);
             }
+            if let Some(tier) = &self.tier {
+                let nanos = device.read.nanos + device.write.nanos + device.flush.nanos;
+                let under_way = nanos as f64 / 1e9 / tier.seconds.max(1e-9);
+                rows.0.push((format!("device.{name}.under_way"), Figure::Ratio(under_way)));
+            }
         }
         for class in &self.budget {
             let name = class.class.name().replace(' ', "_");
@@ -224,6 +229,7 @@ impl Rows {
 
     fn tier(&mut self, t: &TierStats) {
         let c = &t.counters;
+        let of_life = t.bytes_per_day_of_life(varve_rt::unix_time() / 1_000_000_000);
         let life = t.life_used.map_or_else(|| Figure::Text("not reported".into()), Figure::Ratio);
         let text = |s: &str| Figure::Text(s.into());
         for (name, figure) in [
@@ -240,7 +246,7 @@ impl Rows {
                 }),
             ),
             ("life_used", life),
-            ("bytes_per_day_of_life", Figure::Ratio(t.bytes_per_day_of_life(varve_rt::unix_time() / 1_000_000_000))),
+            ("bytes_per_day_of_life", Figure::Number(of_life as u64)),
             ("recovery_seconds", Figure::Ratio(t.recovery.seconds)),
             ("seconds", Figure::Ratio(t.seconds)),
         ] {
@@ -250,7 +256,6 @@ impl Rows {
             ("tier.hit_ratio", t.hit_ratio()),
             ("tier.dirty_share", t.newer as f64 / t.slots.max(1) as f64),
             ("tier.occupied_share", t.occupied as f64 / t.slots.max(1) as f64),
-            ("tier.bytes_per_day", t.bytes_per_day()),
         ] {
             self.0.push((name.into(), Figure::Ratio(ratio)));
         }
@@ -259,6 +264,7 @@ impl Rows {
             ("occupied", t.occupied),
             ("newer", t.newer),
             ("newer_since", t.newer_since),
+            ("bytes_per_day", t.bytes_per_day() as u64),
             ("attached_since", t.created),
             ("written", t.written),
             ("budget_spent", t.budget_spent),
