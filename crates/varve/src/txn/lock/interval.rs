@@ -3,8 +3,9 @@
 //!
 //! A request waits for every conflicting request that is granted, and for every earlier one that waits too, unless that one
 //! already waits for this very owner (letting it pass costs nothing and avoids a deadlock). Two single keys never conflict
-//! here: the shards decide between them. `published` is raised before the requester looks at key locks; see `shard.rs` for the
-//! other half of the protocol.
+//! here: the shards decide between them. `published` and the filter are raised before the requester looks at key locks; see
+//! `shard.rs` for the other half of the protocol. In the same way `waiting` is raised before a request looks again at the key locks
+//! that it is going to wait for, and owners look at it after they released theirs.
 //!
 //! A wake-up only means "look again": a woken request evaluates itself anew, in its old place in the list: tickets ascend, and an
 //! earlier request is one with a smaller ticket.
@@ -15,6 +16,7 @@
 
 use super::Mode;
 use super::credit::Credit;
+use super::range_filter::{Place, RangeFilter, place};
 use super::range_index::RangeIndex;
 use super::wait::{OwnerId, WaitCell};
 use crate::budget::Budget;
@@ -102,23 +104,32 @@ pub(super) struct Intervals {
     published: AtomicUsize,
     /// Exclusive ranges among them.
     exclusive: AtomicUsize,
+    /// Requests that wait.
+    waiting: AtomicUsize,
+    /// Of the ranges, not of the single keys.
+    filter: RangeFilter,
     list: Mutex<List>,
 }
 
 impl Intervals {
     pub fn new() -> Intervals {
-        Intervals { published: AtomicUsize::new(0), exclusive: AtomicUsize::new(0), list: Mutex::new(List::default()) }
+        let zero = || AtomicUsize::new(0);
+        let (published, exclusive, waiting) = (zero(), zero(), zero());
+        Intervals { published, exclusive, waiting, filter: RangeFilter::new(), list: Mutex::new(List::default()) }
     }
 
-    /// Whether nothing in the list can matter to a key lock of this mode. Asked after the key lock was taken.
+    /// Whether nothing in the list can matter to a lock of this mode on this key. Asked after the key lock was taken.
     #[inline]
-    pub fn is_idle_for(&self, mode: Mode) -> bool {
+    pub fn is_idle_for(&self, mode: Mode, key: &[u8]) -> bool {
         let count = if mode == Mode::Exclusive { &self.published } else { &self.exclusive };
-        count.load(Ordering::SeqCst) == 0
+        count.load(Ordering::SeqCst) == 0 || !self.filter.may_hold(key)
     }
 
     /// Whether `owner` holds a range that makes a key lock needless.
     pub fn covers(&self, owner: OwnerId, key: &[u8], mode: Mode) -> bool {
+        if !self.filter.may_hold(key) {
+            return false;
+        }
         let list = self.list.lock();
         list.at_key(key).any(|r| {
             let held = r.owner == owner && !r.point && matches!(r.state, State::Granted);
@@ -158,6 +169,9 @@ impl Intervals {
         let ticket = list.next;
         list.next += 1;
         let (low, high) = (bound_owned(range.0), bound_owned(range.1));
+        if !point {
+            self.filter.add(place(range));
+        }
         // Until it is evaluated it stands in the way of all, as a range that is being checked.
         list.insert(ticket, Request { owner, low, high, mode, point, state: State::Checking });
         self.recount(&list);
@@ -167,6 +181,7 @@ impl Intervals {
     fn recount(&self, list: &List) {
         self.published.store(list.requests.len(), Ordering::SeqCst);
         self.exclusive.store(list.exclusive, Ordering::SeqCst);
+        self.waiting.store(list.waiting.len(), Ordering::SeqCst);
     }
 
     /// Looks whether other requests stand in the way: `None` when they do not, else what to wait on.
@@ -187,12 +202,14 @@ impl Intervals {
         if on.is_empty() {
             let state = if me.point { State::Granted } else { State::Checking };
             list.set_state(ticket, state);
+            self.recount(&list);
             return None;
         }
         // Not in the order in which they were found: what is waited on does not depend on where ranges are filed.
         on.sort_unstable();
         let cell = WaitCell::new(owner);
         list.set_state(ticket, State::Waiting { on: on.clone(), cell: cell.clone(), keys: false });
+        self.recount(&list);
         Some((cell, on))
     }
 
@@ -203,6 +220,7 @@ impl Intervals {
         let me = list.of(ticket).owner;
         let cell = WaitCell::new(me);
         list.set_state(ticket, State::Waiting { on: on.to_vec(), cell: cell.clone(), keys: true });
+        self.recount(list);
         for at in &list.waiting {
             let request = list.requests.get_mut(at).expect("listed");
             // Not those that wait for key locks: nothing changes for them, and two could wake each other for ever.
@@ -221,6 +239,7 @@ impl Intervals {
         let list = &mut *list;
         let mut joined = list.remove(ticket.0);
         joined.state = State::Granted;
+        let mut gone: Vec<Place> = vec![place(joined.range())];
         loop {
             let meets = |r: &Request| {
                 let same = r.owner == joined.owner && r.mode == joined.mode && !r.point;
@@ -228,6 +247,7 @@ impl Intervals {
             };
             let Some(at) = list.near(joined.range()).find_map(|(at, r)| meets(r).then_some(at)) else { break };
             let other = list.remove(at);
+            gone.push(place(other.range()));
             let before = joined.size() + other.size();
             if cmp_low(bound_ref(&other.low), bound_ref(&joined.low)).is_lt() {
                 joined.low = other.low;
@@ -237,6 +257,8 @@ impl Intervals {
             }
             list.credit.give(budget, before - joined.size());
         }
+        self.filter.add(place(joined.range()));
+        gone.into_iter().for_each(|at| self.filter.take_out(at));
         // A granted request's place in the list has no meaning.
         list.insert(ticket.0, joined);
         self.recount(list);
@@ -246,6 +268,7 @@ impl Intervals {
     pub fn remove(&self, budget: &Budget, ticket: Ticket) {
         let mut list = self.list.lock();
         let request = list.remove(ticket.0);
+        self.left(&request);
         list.credit.give(budget, request.size());
         self.recount(&list);
         list.owner_moved(request.owner);
@@ -257,7 +280,9 @@ impl Intervals {
         let list = &mut *list;
         let mut gone = 0;
         while let Some(&ticket) = list.by_owner.get(&owner).and_then(|tickets| tickets.last()) {
-            gone += list.remove(ticket).size();
+            let request = list.remove(ticket);
+            self.left(&request);
+            gone += request.size();
         }
         if gone > 0 {
             list.credit.give(budget, gone);
@@ -266,10 +291,17 @@ impl Intervals {
         list.owner_moved(owner);
     }
 
-    /// Whether the list is empty. Asked by an owner that ends, after its key locks were released.
+    /// A request is out of the list.
+    fn left(&self, request: &Request) {
+        if !request.point {
+            self.filter.take_out(place(request.range()));
+        }
+    }
+
+    /// Whether some request waits. Asked by an owner that ends, after its key locks were released.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.published.load(Ordering::SeqCst) == 0
+    pub fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
     }
 
     /// Requests in the list.

@@ -12,6 +12,7 @@
 
 mod credit;
 mod interval;
+mod range_filter;
 mod range_index;
 mod shard;
 mod wait;
@@ -146,8 +147,9 @@ impl KeyspaceLocks {
         }
         let shard = self.shard(key);
         let got = self.take(shard, asker, key, mode)?;
-        let clear =
-            got == Got::Nothing || self.intervals.is_idle_for(mode) || !self.intervals.blocks_key(asker.id, key, mode);
+        let clear = got == Got::Nothing
+            || self.intervals.is_idle_for(mode, key)
+            || !self.intervals.blocks_key(asker.id, key, mode);
         if clear { Ok(got == Got::Key) } else { self.lock_key_behind(shard, asker, key, mode, got) }
     }
 
@@ -265,7 +267,7 @@ impl KeyspaceLocks {
     /// The owner has released its key locks here: takes its intervals out and wakes scans that waited for it.
     #[inline]
     fn end(&self, owner: OwnerId, ranged: bool) {
-        if ranged || !self.intervals.is_empty() {
+        if ranged || self.intervals.has_waiting() {
             self.intervals.end_owner(&self.table.budget, owner);
         }
     }

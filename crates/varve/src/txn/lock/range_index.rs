@@ -17,7 +17,7 @@ pub(super) struct RangeIndex {
 }
 
 /// What all keys of the range begin with.
-fn beginning<'k>(range: Bounds<'k>) -> &'k [u8] {
+pub(super) fn beginning<'k>(range: Bounds<'k>) -> &'k [u8] {
     let (Bound::Included(low) | Bound::Excluded(low)) = range.0 else { return &[] };
     let (Bound::Included(high) | Bound::Excluded(high)) = range.1 else { return &[] };
     let common = low.iter().zip(high).take_while(|(l, h)| l == h).count();
