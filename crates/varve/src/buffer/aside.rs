@@ -310,14 +310,15 @@ impl Pool {
         let mut found: Vec<Slot> = Vec::new();
         let mut seen = 0;
         if room > 0 {
-            // However far from the end: a single-page flush would look as far.
+            let depth = self.config().cleaner.scan_depth as u64;
             lists.policy.coldest(usize::MAX, &mut |slot| {
                 seen += 1;
                 charge(Cost::ListScan, 1);
                 if inst.frame(slot).flushable() {
                     found.push(slot);
                 }
-                found.len() < room
+                // For one page however far from the end: a single-page flush would look as far.
+                found.len() < room && (seen < depth || found.is_empty())
             });
         }
         self.counters.scanned.add(seen);
@@ -416,10 +417,12 @@ impl Pool {
         why: WriteWhy,
         outcome: &mut Outcome,
     ) {
-        let left = inst.aside_written(&mut inst.lock(), slot, result.is_ok(), why);
-        if let Some((id, keyspace)) = left {
+        let mut lists = inst.lock();
+        if let Some((id, keyspace)) = inst.aside_written(&mut lists, slot, result.is_ok(), why) {
+            // Under the lock, so that nobody can load or discard the page before the store knows that it left.
             self.store().evicted(id, keyspace, PageUse::default());
         }
+        drop(lists);
         inst.writes_ended();
         match result {
             Ok(_) => {
