@@ -312,6 +312,12 @@ impl PoolConfig {
         config.with_instances_of_frames()
     }
 
+    /// The same pool in so many bytes less, but with half of its frames at least.
+    pub fn with_less_memory(self, bytes: usize) -> PoolConfig {
+        let frames = self.frames.saturating_sub(bytes.div_ceil(self.frame_bytes())).max(self.frames.div_ceil(2));
+        PoolConfig { frames, ..self }.with_instances_of_frames()
+    }
+
     /// What is per instance never exceeds what the instance has.
     fn with_instances_of_frames(mut self) -> PoolConfig {
         let (scan_depth, free_target) = depths(self.frames, self.instances);

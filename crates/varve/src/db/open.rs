@@ -27,7 +27,7 @@ use std::sync::Arc;
 use varve_device::{Device, DeviceKind, DirLock};
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
-use varve_volume::tier::TierOptions;
+use varve_volume::tier::{Tier, TierOptions};
 
 /// Bytes of the smallest hole that is punched into a file.
 const HOLE: usize = 64 << 10;
@@ -117,7 +117,7 @@ struct Parts {
 impl Parts {
     /// Puts the layers on each other; `found` is what opening an existing log found.
     fn assemble(self, log: Arc<Log>, stack: Stack, found: Option<LogState>) -> Result<Db> {
-        let config = pool_config(&self.options, &self.plan, stack.tier.is_some())?;
+        let config = pool_config(&self.options, &self.plan, stack.tier.as_deref())?;
         let pool = Pool::new(config, stack.store.clone(), log.clone(), self.options.broken.page_before_log)?;
         let pages = PoolPages::new(pool.clone(), stack.store.clone());
         let tier = stack.tier.clone();
@@ -217,7 +217,7 @@ pub(super) fn restored_log_config(bytes: u64) -> LogConfig {
     log_config(&options, Some(bytes), &memory::plan(options.cache_bytes, Layout::default().page_size))
 }
 
-fn pool_config(options: &Options, plan: &Plan, tiered: bool) -> Result<PoolConfig> {
+fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<PoolConfig> {
     let mut config = plan.pool.clone();
     if options.pool_frames > 0 {
         config = PoolConfig::new(config.page_size, options.pool_frames);
@@ -227,11 +227,11 @@ fn pool_config(options: &Options, plan: &Plan, tiered: bool) -> Result<PoolConfi
     }
     let mut config = options.pool.apply(config)?;
     // Over a tier pages cost different times to read again: unless told otherwise the pool knows of that.
-    let default = if tiered && options.pool.preset.is_empty() { "gd2l" } else { "" };
+    let default = if tier.is_some() && options.pool.preset.is_empty() { "gd2l" } else { "" };
     let wanted = if options.replacement.is_empty() { default } else { &options.replacement };
     let mut policy = options.policy;
     policy.midpoint.old_time /= config.time_divisor as u64;
-    if tiered && policy.gd2l == Gd2lOptions::default() {
+    if tier.is_some() && policy.gd2l == Gd2lOptions::default() {
         let costs = options.tier.options.costs;
         policy.gd2l.cost = [costs.read_slow, costs.read_fast];
         policy.gd2l.write_cost = [costs.write_slow, costs.write_fast];
@@ -245,6 +245,8 @@ fn pool_config(options: &Options, plan: &Plan, tiered: bool) -> Result<PoolConfi
         let replacement = config.replacement;
         config = config.with_policy(replacement, policy);
     }
+    // What the tier remembers of pages that left is paid for with frames.
+    config = config.with_less_memory(tier.map_or(0, Tier::outqueue_memory));
     if !options.cleaners || options.read_only {
         config.cleaner.kind = CleanerKind::Off;
         if config.victim == "clean-first" {

@@ -72,6 +72,7 @@ pub(super) struct State {
 #[derive(Clone, Copy)]
 struct Shares {
     reserve: usize,
+    zone: f64,
     ceiling: f64,
     budget: u64,
     log_everything: bool,
@@ -91,6 +92,7 @@ impl State {
         let manager = (entry.make)(&options.options);
         let shares = Shares {
             reserve: options.reserve,
+            zone: if options.map_recovery == super::MapRecovery::Zone { options.zone } else { 1.0 },
             ceiling: options.dirty_ceiling,
             budget: options.daily_budget,
             log_everything: options.map_recovery == super::MapRecovery::Log,
@@ -138,7 +140,9 @@ impl State {
         let slots = self.slots.len();
         self.manager.resized(slots);
         let reserve = if self.options.reserve > 0 { self.options.reserve } else { (slots / 64).clamp(1, 128) };
-        self.reserve = reserve.min(slots / 4);
+        // Emptying ahead must leave most of the zone.
+        let zone = (self.options.zone * slots as f64) as usize;
+        self.reserve = reserve.min(slots / 4).min((zone / 4).max(1));
         let ceiling = self.options.ceiling.min(f64::from(self.style.dirty_percent) / 100.0);
         self.ceiling = ((ceiling * slots as f64) as usize).max(self.reserve + 1);
     }
@@ -211,8 +215,13 @@ impl State {
             return Err(self.refuse(Refusal::Ceiling));
         }
         self.afford(bytes).map_err(|why| self.refuse(why))?;
-        let lowest = if self.slots.free() > self.reserve { None } else { self.lowest(offer.now) };
-        offer.lowest = lowest.map(|(_, rank)| rank);
+        // Slots that were emptied ahead, up to this many, cost the lowest page its place: what takes one must deserve it more.
+        let lowest = if self.slots.free() > self.emptied_ahead() { None } else { self.lowest(offer.now) };
+        offer.lowest = match lowest {
+            Some((_, rank)) => Some(rank),
+            None if self.slots.free() > self.emptied_ahead() => None,
+            None => self.slots.bound(),
+        };
         if lowest.is_none() && self.slots.free() == 0 {
             return Err(self.refuse(Refusal::NoSlot));
         }
@@ -333,6 +342,11 @@ impl State {
     pub fn note_use(&mut self, page: PageId, keyspace: KeyspaceId, logical: u32, now: u64) {
         let at = self.slots.place(page);
         self.manager.used(page, keyspace, logical, at, now);
+    }
+
+    /// So many slots are free after pages were made to leave for what may come.
+    pub fn emptied_ahead(&self) -> usize {
+        2 * self.reserve
     }
 
     /// Free slots are fewer than wanted, or the pages newer than home come near the ceiling.

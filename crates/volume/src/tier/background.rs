@@ -165,7 +165,7 @@ impl Tier {
         let now = varve_rt::now().as_nanos();
         let mut state = self.state.lock();
         let mut moves = Vec::new();
-        let want = 2 * state.reserve;
+        let want = state.emptied_ahead();
         while state.slots.free() + moves.len() < want && moves.len() < BATCH {
             let Some((slot, _)) = state.lowest(now) else { break };
             if state.slots.entry(slot).state == SlotState::Newer && !self.options.broken_no_copies {

@@ -162,6 +162,12 @@ impl Tier {
         &self.options
     }
 
+    /// Bytes that the manager may need for pages which are neither in the pool nor on the fast device (the out-queue of `cac` and
+    /// `cc`): to be taken from the pool, so that managers are compared at equal memory.
+    pub fn outqueue_memory(&self) -> usize {
+        self.state.lock().manager.outqueue_memory()
+    }
+
     /// Where the page would be read from now.
     pub fn place(&self, page: PageId) -> Place {
         self.state.lock().slots.place(page)

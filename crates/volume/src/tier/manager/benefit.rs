@@ -91,6 +91,10 @@ impl Manager for Benefit {
         self.usage.memory()
     }
 
+    fn outqueue_memory(&self) -> usize {
+        self.usage.outqueue_memory()
+    }
+
     fn remember(&self, now: u64) -> Vec<(u64, Memory)> {
         self.usage.remember(now)
     }

@@ -217,6 +217,10 @@ pub trait Manager: Send {
     fn rank(&mut self, page: PageId, newer: bool, now: u64) -> f64;
     /// Bytes of memory for statistics.
     fn memory(&self) -> usize;
+    /// Bytes that statistics of pages which are neither in the pool nor on the fast device may take.
+    fn outqueue_memory(&self) -> usize {
+        0
+    }
     /// What it would remember over a restart, each with its place in the order: lower ones matter more.
     fn remember(&self, now: u64) -> Vec<(u64, Memory)>;
     /// Takes in what it remembered, in its order; pages that are on the fast device have entered before.

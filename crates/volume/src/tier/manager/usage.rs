@@ -7,6 +7,7 @@
 use super::{ManagerOptions, Memory, Place};
 use crate::{KeyspaceId, PageId, ReadWhy};
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use varve_rt::HashMap;
 
 /// Over which pages the miss-rate expansion factor is averaged.
@@ -62,7 +63,7 @@ struct Stat {
     in_pool: bool,
     on_fast: bool,
     /// Its entry in the out-queue, if it has one.
-    queued: Option<u64>,
+    queued: Option<NonZeroU64>,
 }
 
 /// Random reads and writes of a page, on the fast device and not on it.
@@ -85,10 +86,10 @@ pub(super) struct Usage {
     by_slots: bool,
     pages: HashMap<PageId, Stat>,
     groups: HashMap<(KeyspaceId, u32), Counts>,
-    queue: VecDeque<(PageId, u64)>,
+    queue: VecDeque<(PageId, NonZeroU64)>,
     /// Entries of the queue that still stand for their page.
     queued: usize,
-    tickets: u64,
+    tickets: NonZeroU64,
 }
 
 /// Two counts in a word: the upper halves of their bits, rounded.
@@ -123,7 +124,7 @@ impl Usage {
             groups: HashMap::default(),
             queue: VecDeque::new(),
             queued: 0,
-            tickets: 0,
+            tickets: NonZeroU64::MIN,
         }
     }
 
@@ -216,9 +217,10 @@ impl Usage {
         if stat.in_pool || stat.on_fast {
             return;
         }
-        self.tickets += 1;
-        self.queued += usize::from(stat.queued.replace(self.tickets).is_none());
-        self.queue.push_back((page, self.tickets));
+        let ticket = self.tickets;
+        self.tickets = ticket.saturating_add(1);
+        self.queued += usize::from(stat.queued.replace(ticket).is_none());
+        self.queue.push_back((page, ticket));
         while self.queued > self.capacity {
             let (oldest, ticket) = self.queue.pop_front().expect("a queued page has an entry");
             if self.pages.get(&oldest).is_some_and(|s| s.queued == Some(ticket)) {
@@ -300,7 +302,7 @@ impl Usage {
             let [reads, writes, logical, physical] =
                 [s.reads, s.writes, s.counts.logical, s.counts.physical].map(short);
             let words = [age, reads, writes, logical, physical];
-            let order = if s.on_fast { 0 } else { s.queued.map_or(1, |ticket| u64::MAX - ticket) };
+            let order = if s.on_fast { 0 } else { s.queued.map_or(1, |ticket| u64::MAX - ticket.get()) };
             (order, Memory { page, keyspace: s.keyspace, words })
         };
         self.pages.iter().map(memory).collect()
@@ -326,10 +328,15 @@ impl Usage {
         self.pages.len()
     }
 
+    /// Bytes that the out-queue takes when it is full.
+    pub fn outqueue_memory(&self) -> usize {
+        self.capacity * (size_of::<(PageId, Stat)>() + 1 + size_of::<(PageId, NonZeroU64)>())
+    }
+
     pub fn memory(&self) -> usize {
         self.pages.capacity() * (size_of::<(PageId, Stat)>() + 1)
             + self.groups.capacity() * (size_of::<((KeyspaceId, u32), Counts)>() + 1)
-            + self.queue.capacity() * size_of::<(PageId, u64)>()
+            + self.queue.capacity() * size_of::<(PageId, NonZeroU64)>()
     }
 }
 

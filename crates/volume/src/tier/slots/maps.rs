@@ -1,6 +1,6 @@
 //! The slots as a map sees them: what goes into one, what a written one makes usable, what recovery takes in; and their number.
 
-use super::{EMPTY, Entry, Ranker, Slot, Slots, Stale, State};
+use super::{EMPTY, Entry, Rank, Ranker, Slot, Slots, Stale, State};
 use crate::Lsn;
 use crate::tier::records::{Found, MapEntry, Record, Snapshot};
 
@@ -22,17 +22,18 @@ impl Slots {
             }
         }
         // What was in the zone before and is not among the lowest any more leaves it: a slot that got a better page stays out of reach.
-        let mut in_zone = 0;
-        for &(_, slot) in &self.ranked {
-            if in_zone >= k {
-                break;
-            }
+        let (mut in_zone, mut bound) = (0, Rank(f64::INFINITY));
+        for &(rank, slot) in &self.ranked {
             in_zone += usize::from(!next[slot as usize]);
             next[slot as usize] = true;
+            if in_zone >= k {
+                bound = rank;
+                break;
+            }
         }
         let snapshot = self.snapshot(&next);
         self.snapshot_at = self.records.len();
-        self.given_away = 0;
+        (self.given_away, self.taken, self.bound) = (0, 0, bound);
         self.scan_next = Some(next);
         self.rebuild();
         snapshot

@@ -145,8 +145,11 @@ pub struct Slots {
     limit: Slot,
     newer: usize,
     occupied: usize,
-    /// Slots occupied since the map, and slots freed that must wait for the next.
+    /// Slots occupied since the map was begun, and occupied ones of the zone that were emptied since.
     given_away: usize,
+    taken: usize,
+    /// The highest rank among the slots that were chosen for the zone. Pages above it are in the scan list for recovery's sake alone.
+    bound: Rank,
 }
 
 impl Slots {
@@ -171,6 +174,8 @@ impl Slots {
             newer: 0,
             occupied: 0,
             given_away: 0,
+            taken: 0,
+            bound: Rank(f64::INFINITY),
         }
     }
 
@@ -227,9 +232,15 @@ impl Slots {
         self.zone.len()
     }
 
-    /// Slots given away since the map was begun, and free slots that wait for the next one; 0 where no map is needed for that.
+    /// Slots given away since the map was begun, or taken from pages for that, and free slots that wait for the next one; 0 where no map
+    /// is needed for that.
     pub fn given_away(&self) -> usize {
-        if self.log_everything { 0 } else { self.given_away + self.parked.len() }
+        if self.log_everything { 0 } else { self.given_away.max(self.taken) + self.parked.len() }
+    }
+
+    /// What a page must deserve at least when nothing of the zone is left: its highest rank. None: there is no such limit.
+    pub fn bound(&self) -> Option<f64> {
+        self.bound.0.is_finite().then_some(self.bound.0)
     }
 
     fn usable(&self, slot: Slot) -> bool {
@@ -385,6 +396,7 @@ impl Slots {
 
     /// Empties the slot.
     pub fn vacate(&mut self, slot: Slot) -> PageId {
+        self.taken += usize::from(self.zone.contains(&(self.entries[slot as usize].rank, slot)));
         self.unindex(slot);
         let lsn = self.record_freed(slot);
         let entry = &mut self.entries[slot as usize];
@@ -417,27 +429,26 @@ impl Slots {
     pub fn lowest(&mut self, ranker: Ranker<'_>) -> Option<(Slot, f64)> {
         // A rank that changed sends the slot elsewhere in the order; after a few of them any low one will do.
         for _ in 0..16 {
-            let found = self.zone.iter().take(64).find(|(_, slot)| {
-                let e = &self.entries[*slot as usize];
-                e.io == 0 && !e.moving
-            });
-            let &(old, slot) = found?;
+            let (slot, old) = self.lowest_idle()?;
             let entry = &self.entries[slot as usize];
             if entry.state == State::Dead {
-                return Some((slot, old.0));
+                return Some((slot, old));
             }
             let rank = ranker(entry.page, entry.state == State::Newer);
-            if rank <= old.0 {
+            if rank <= old {
                 self.set_rank(slot, rank);
                 return Some((slot, rank));
             }
             self.set_rank(slot, rank);
         }
-        self.zone
-            .iter()
-            .take(64)
-            .find(|(_, slot)| self.entries[*slot as usize].io == 0 && !self.entries[*slot as usize].moving)
-            .map(|&(rank, slot)| (slot, rank.0))
+        self.lowest_idle()
+    }
+
+    /// The lowest of the zone, by the ranks given last, that has no request in flight.
+    fn lowest_idle(&self) -> Option<(Slot, f64)> {
+        let idle = |slot: Slot| self.entries[slot as usize].io == 0 && !self.entries[slot as usize].moving;
+        let mut zone = self.zone.iter().take(64).take_while(|(rank, _)| *rank <= self.bound);
+        zone.find(|(_, slot)| idle(*slot)).map(|&(rank, slot)| (slot, rank.0))
     }
 
     /// Up to `n` slots newer than home and idle, of the `depth` lowest ones: candidates for being copied home.
