@@ -14,6 +14,7 @@ mod devices;
 mod document;
 mod figure;
 mod layout;
+mod location;
 mod machine;
 mod metrics;
 mod plain;
@@ -111,6 +112,10 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("fidelity", include_str!("../../../../experiments/fidelity.toml")),
     ("iomix-ssd", include_str!("../../../../experiments/iomix-ssd.toml")),
     ("gd2l-cac", include_str!("../../../../experiments/gd2l-cac.toml")),
+    ("tier-location", include_str!("../../../../experiments/tier-location.toml")),
+    ("tier-zones", include_str!("../../../../experiments/tier-zones.toml")),
+    ("tier-pools", include_str!("../../../../experiments/tier-pools.toml")),
+    ("tier-paced", include_str!("../../../../experiments/tier-paced.toml")),
     ("lru-c", include_str!("../../../../experiments/lru-c.toml")),
     ("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml")),
 ];

@@ -31,6 +31,7 @@ fn result(experiment: &str, commit: &str, point: &Point, mut metrics: BTreeMap<S
         kinds: BTreeMap::new(),
         latency: Vec::new(),
         locks: Vec::new(),
+        location: None,
         series: BTreeMap::new(),
     }
 }

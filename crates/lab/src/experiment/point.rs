@@ -7,6 +7,7 @@ use super::ExperimentError;
 use super::devices::{self, Drives, Watched};
 use super::document::{Point, Scaled};
 use super::layout::{self, Image};
+use super::location::Location;
 use super::machine::{self, HostTime, LockPlace};
 use super::spec::{Clock, Spec, Spread};
 use crate::adapter::varve::VarveStore;
@@ -51,6 +52,9 @@ pub struct PointResult {
     /// Where threads waited for locks of the program, the longest first; of the virtual clock.
     #[serde(default)]
     pub locks: Vec<LockPlace>,
+    /// What a tier's manager counted, if `engine.tier.counted` asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<Location>,
     /// Values over time, each for the interval that ended at the same place of `t`, seconds.
     pub series: BTreeMap<String, Vec<f64>>,
 }
@@ -201,6 +205,7 @@ struct Measured {
     run: RunResult,
     before: Moment,
     after: Moment,
+    location: Option<Location>,
     series: BTreeMap<String, Vec<f64>>,
 }
 
@@ -234,6 +239,9 @@ pub(super) fn run(
     if memory.fast > 0 {
         metrics.insert("fast_mib".into(), memory.fast as f64 / f64::from(1 << 20));
     }
+    if let Some(location) = &measured.location {
+        metrics.extend(location.figures().map(|(name, value)| (name.to_string(), value)));
+    }
     metrics.retain(|_, value| value.is_finite());
     Ok(PointResult {
         experiment: experiment.to_string(),
@@ -248,6 +256,7 @@ pub(super) fn run(
         kinds: super::metrics::kinds(&measured.run),
         latency: measured.run.quantiles.iter().map(|(q, us)| (*q, us / 1e3)).collect(),
         locks: machine::lock_places(&measured.before.locks, &measured.after.locks).0,
+        location: measured.location,
         series: measured.series,
     })
 }
@@ -354,7 +363,8 @@ fn drive<W: Workload<VarveStore>>(
         }
         last = now;
     })?;
-    Ok(Measured { run: result, before, after: last, series })
+    let location = if spec.engine.tier.counted { Some(Location::of(&probe.db)?) } else { None };
+    Ok(Measured { run: result, before, after: last, location, series })
 }
 
 /// One more value of each series; rounded, since nobody reads more digits off a chart.

@@ -28,6 +28,9 @@ pub struct Tier {
     pub dirty_ceiling: f64,
     /// Service times that manager and pool believe in, ms: read and write of the slow device, read and write of the fast one.
     pub costs_ms: [f64; 4],
+    /// The result has what the manager counted by group and page, at the end.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub counted: bool,
 }
 
 impl Default for Tier {
@@ -45,6 +48,7 @@ impl Default for Tier {
             zone: t.zone,
             map_recovery: "zone".into(),
             dirty_ceiling: t.dirty_ceiling,
+            counted: false,
             costs_ms: [c.read_slow, c.write_slow, c.read_fast, c.write_fast],
         }
     }

@@ -115,6 +115,11 @@ impl Db {
         tier::flush(tier)
     }
 
+    /// What the tier's manager counted by group and page; nothing without a tier.
+    pub fn tier_counted(&self) -> varve_volume::tier::manager::Counted {
+        self.inner.tier.as_ref().map(|tier| tier.counted()).unwrap_or_default()
+    }
+
     /// Makes the tier's fast part as large as fits `bytes`, while work goes on; a file grows or is cut. Returns slots before and after.
     pub fn resize_tier(&self, bytes: u64) -> Result<(u64, u64)> {
         self.inner.live_for_write()?;

@@ -168,6 +168,11 @@ impl Tier {
         self.state.lock().manager.outqueue_memory()
     }
 
+    /// What the manager counted by group and page.
+    pub fn counted(&self) -> manager::Counted {
+        self.state.lock().manager.counted()
+    }
+
     /// Where the page would be read from now.
     pub fn place(&self, page: PageId) -> Place {
         self.state.lock().slots.place(page)

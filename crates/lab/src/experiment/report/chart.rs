@@ -197,6 +197,33 @@ pub(super) fn lines(title: &str, axes: &Axes<'_>, lines: &[Line]) -> String {
     s + "</figure>"
 }
 
+/// Points over two equal axes, with the diagonal where both values are the same.
+pub(super) fn scatter(title: &str, x: &str, y: &str, points: &[(f64, f64)]) -> String {
+    let axis = Axis::of(points.iter().flat_map(|p| [p.0, p.1]), false, true);
+    let (width, left, top, side) = (420.0, 64.0, 10.0, 340.0);
+    let (right, bottom) = (left + side, top + side);
+    let (px, py) = (|v: f64| left + axis.share(v) * side, |v: f64| bottom - axis.share(v) * side);
+    let mut s = head(title, width, bottom + 40.0);
+    for t in &axis.ticks {
+        let (at_x, at_y, text) = (px(*t), py(*t), tick(*t));
+        let _ = write!(s, r#"<line class="grid" x1="{left}" x2="{right}" y1="{at_y:.1}" y2="{at_y:.1}"/>"#);
+        let _ = write!(s, r#"<line class="grid" x1="{at_x:.1}" x2="{at_x:.1}" y1="{top}" y2="{bottom}"/>"#);
+        let (tick_x, tick_y) = (left - 6.0, at_y + 4.0);
+        let _ = write!(s, r#"<text class="tick" x="{tick_x}" y="{tick_y:.1}" text-anchor="end">{text}</text>"#);
+        let below = bottom + 15.0;
+        let _ = write!(s, r#"<text class="tick" x="{at_x:.1}" y="{below}" text-anchor="middle">{text}</text>"#);
+    }
+    let _ = write!(s, r#"<line class="c1 line" x1="{left}" y1="{bottom}" x2="{right}" y2="{top}"/>"#);
+    for p in points {
+        let _ = write!(s, r#"<circle class="bar" cx="{:.1}" cy="{:.1}" r="1.5"/>"#, px(p.0), py(p.1));
+    }
+    let (middle_x, middle_y, low) = ((left + right) / 2.0, (top + bottom) / 2.0, bottom + 32.0);
+    let _ = write!(s, r#"<text class="axis" x="{middle_x}" y="{low}" text-anchor="middle">{}</text>"#, escape(x));
+    let turned = format!("translate(14 {middle_y}) rotate(-90)");
+    let _ = write!(s, r#"<text class="axis" transform="{turned}" text-anchor="middle">{}</text>"#, escape(y));
+    s + "</svg></figure>"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +249,9 @@ mod tests {
                 let s = lines("t", &axes, &[Line { name: "<n>".into(), points: points.clone() }]);
                 assert!(!s.contains("NaN") && !s.contains("inf") && s.contains("&lt;n&gt;"), "{s}");
             }
+            let s = scatter("t", "<x>", "y", &points);
+            assert!(!s.contains("NaN") && !s.contains("inf") && s.contains("&lt;x&gt;"), "{s}");
+            assert_eq!(s.matches("<circle").count(), points.len());
         }
         assert!(bars("t", "u", &[("a".into(), 0.0)]).contains("</svg>"));
     }

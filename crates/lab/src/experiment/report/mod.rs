@@ -183,6 +183,23 @@ fn charts(out: &mut String, results: &[PointResult], seeds: bool) {
     out.push_str("</div>");
 }
 
+/// What being on the fast device of a tier did to pages.
+fn locations(out: &mut String, results: &[PointResult], seeds: bool) {
+    for (r, l) in results.iter().filter_map(|r| Some((r, r.location.as_ref()?))) {
+        let _ = write!(out, "<h2>On the fast device and off it: {}</h2>", escape(&label(r, seeds)));
+        out.push_str("<div class=\"charts\">");
+        let line = |(name, points): (&String, &Vec<(f64, f64)>)| Line { name: name.clone(), points: points.clone() };
+        let mut lines: Vec<Line> = l.expansion.iter().map(line).collect();
+        lines.sort_by_key(|l| std::cmp::Reverse(l.points.len()));
+        let axes = Axes { x: "logical reads per minute of a page", y: "factor", log_x: false, from_zero: true };
+        out.push_str(&chart::lines("Miss rate on the fast device over that off it, by group of pages", &axes, &lines));
+        let (off, on) = ("not on the fast device", "on the fast device");
+        out.push_str(&chart::scatter("Miss rate of a page, percent", off, on, &l.misses));
+        out.push_str(&chart::scatter("Writes of a page per hundred logical reads", off, on, &l.writes));
+        out.push_str("</div>");
+    }
+}
+
 /// By transaction type, for each point.
 fn kinds(out: &mut String, results: &[PointResult], seeds: bool) {
     let mut rows = Vec::new();
@@ -272,6 +289,7 @@ pub(super) fn page(e: &Experiment, header: &Header, results: &[PointResult], jud
     }
     points(&mut out, results, seeds);
     charts(&mut out, results, seeds);
+    locations(&mut out, results, seeds);
     kinds(&mut out, results, seeds);
     lock_waits(&mut out, results, seeds);
     configuration(&mut out, e, header);

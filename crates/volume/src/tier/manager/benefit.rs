@@ -5,7 +5,7 @@
 //! was admitted is kept although, in the pool all the time, it is read from no device.
 
 use super::usage::Usage;
-use super::{Costs, Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};
+use super::{Costs, Counted, Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};
 use crate::{KeyspaceId, PageId, ReadWhy};
 
 pub(super) struct Benefit {
@@ -93,6 +93,10 @@ impl Manager for Benefit {
 
     fn outqueue_memory(&self) -> usize {
         self.usage.outqueue_memory()
+    }
+
+    fn counted(&self) -> Counted {
+        self.usage.counted()
     }
 
     fn remember(&self, now: u64) -> Vec<(u64, Memory)> {

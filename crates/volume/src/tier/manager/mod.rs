@@ -186,6 +186,41 @@ pub struct Memory {
     pub words: [u32; 5],
 }
 
+/// How pages of a group were read. The miss rate on the fast device over that off it is CAC's expansion factor of the group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupUse {
+    /// The keyspace.
+    pub keyspace: KeyspaceId,
+    /// Logical reads a minute from which pages belong to the group.
+    pub rate: f64,
+    /// Logical reads while on the fast device, and while not on it.
+    pub logical: [f64; 2],
+    /// The same of physical reads.
+    pub physical: [f64; 2],
+}
+
+/// What is remembered of a page, on the fast device and not on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PageSides {
+    /// The page.
+    pub page: PageId,
+    /// Logical reads.
+    pub logical: [f64; 2],
+    /// Physical reads.
+    pub physical: [f64; 2],
+    /// Writes.
+    pub writes: [f64; 2],
+}
+
+/// What a manager counted, for reports.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// By group.
+    pub groups: Vec<GroupUse>,
+    /// By page.
+    pub pages: Vec<PageSides>,
+}
+
 /// Milliseconds from `then` to `now` as a word of a [`Memory`].
 fn ago(then: u64, now: u64) -> u32 {
     (now.saturating_sub(then) / 1_000_000).min(u64::from(u32::MAX)) as u32
@@ -220,6 +255,10 @@ pub trait Manager: Send {
     /// Bytes that statistics of pages which are neither in the pool nor on the fast device may take.
     fn outqueue_memory(&self) -> usize {
         0
+    }
+    /// What it counted by group and page, in no order; nothing where it does not count so.
+    fn counted(&self) -> Counted {
+        Counted::default()
     }
     /// What it would remember over a restart, each with its place in the order: lower ones matter more.
     fn remember(&self, now: u64) -> Vec<(u64, Memory)>;

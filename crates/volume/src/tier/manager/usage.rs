@@ -4,7 +4,7 @@
 //! A page is remembered while it is in the pool, on the fast device, or in the out-queue. The sums of its group are brought up to
 //! date lazily: when it leaves the pool, is flushed to the fast device, or leaves that.
 
-use super::{ManagerOptions, Memory, Place};
+use super::{Counted, GroupUse, ManagerOptions, Memory, PageSides, Place};
 use crate::{KeyspaceId, PageId, ReadWhy};
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -293,6 +293,24 @@ impl Usage {
             (Some(fast), slow) if fast == 0.0 && slow == 0.0 => 1.0,
             (Some(fast), slow) => (fast / slow).clamp(*ALPHA.start(), *ALPHA.end()),
         }
+    }
+
+    /// By group and page, for reports.
+    pub fn counted(&self) -> Counted {
+        let wide = |pair: Pair| pair.map(f64::from);
+        let groups = self.groups.iter().map(|(&(keyspace, bucket), sums)| GroupUse {
+            keyspace,
+            rate: f64::from(bucket) * self.bucket_width,
+            logical: wide(sums.logical),
+            physical: wide(sums.physical),
+        });
+        let pages = self.pages.iter().map(|(&page, s)| PageSides {
+            page,
+            logical: wide(s.counts.logical),
+            physical: wide(s.counts.physical),
+            writes: wide(s.writes),
+        });
+        Counted { groups: groups.collect(), pages: pages.collect() }
     }
 
     /// Pages on the fast device and in the pool first, then the out-queue, its newest first. Counts to three digits.
