@@ -17,7 +17,7 @@ fn nothing_is_lost_while_the_fast_device_changes() {
     for (i, manager) in varve_volume::tier::manager::REGISTRY.iter().enumerate() {
         let mut sum = Seen::default();
         let recovery = [MapRecovery::Zone, MapRecovery::Scan, MapRecovery::Log][i % 3];
-        let last = std::env::var("SEEDS").map_or(10, |n| n.parse().expect("SEEDS is a number"));
+        let last = std::env::var("SEEDS").map_or(14, |n| n.parse().expect("SEEDS is a number"));
         for seed in 0..last {
             let options = TierOptions { memory_interval: 0.02, ..options(manager.name, recovery) };
             let seen = crashes(seed, options, true);
