@@ -1,30 +1,22 @@
 //! `varve probe` and `varve bench iomix` as their users meet them: figures, saved profiles, what is refused.
 
-use std::process::{Command, Output};
+mod support;
 
-fn varve(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_varve")).args(args).output().expect("the command runs")
-}
+use support::{Scratch, fails};
 
 fn ok(args: &[&str]) -> String {
-    let out = varve(args);
-    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).expect("text")
+    support::ok(args, "")
 }
 
 fn refused(args: &[&str], words: &[&str]) {
-    let out = varve(args);
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(2), "{args:?}: {said}");
+    let said = fails(args, "", 2);
     words.iter().for_each(|w| assert!(said.contains(w), "{said:?} lacks {w:?}"));
 }
 
 #[test]
 fn a_model_is_probed_saved_and_loaded_again() {
-    let dir = std::env::temp_dir().join(format!("varve-probe-command-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let file = dir.join("saved.toml");
-    let (file, bad) = (file.to_str().unwrap(), dir.join("bad.toml"));
+    let dir = Scratch::new("saved");
+    let (file, bad) = (&dir.at("saved.toml")[..], dir.file("bad.toml", "name = \"x\"\n[mix]\nread_rnd = 1\n"));
     let quick = ["probe", "--quick", "--mixes", "none", "--profile"];
     let json = ok(&[&quick[..], &["samsung-850", "--json", "--save", file]].concat());
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -37,9 +29,7 @@ fn a_model_is_probed_saved_and_loaded_again() {
     let rate = sample["mb_s"].as_f64().unwrap();
     assert!((rate / 560.0 - 1.0).abs() < 0.05, "the saved drive reads at {rate} MB/s");
 
-    std::fs::write(&bad, "name = \"x\"\n[mix]\nread_rnd = 1\n").unwrap();
-    refused(&["probe", "--profile", bad.to_str().unwrap()], &["line 3", "read_rnd", "read_random"]);
-    std::fs::remove_dir_all(&dir).unwrap();
+    refused(&["probe", "--profile", &bad], &["line 3", "read_rnd", "read_random"]);
 }
 
 /// Probes a profile's model in little time; the report, and the text if it was not believed.
@@ -82,9 +72,8 @@ fn the_table_shows_what_the_profile_says_beside_what_was_measured() {
 
 #[test]
 fn a_directory_is_probed_and_left_as_it_was() {
-    let dir = std::env::temp_dir().join(format!("varve-probe-dir-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let path = dir.to_str().unwrap();
+    let dir = Scratch::new("dir");
+    let path = dir.path().to_str().unwrap();
     let less = [
         "probe",
         path,
@@ -122,8 +111,7 @@ fn a_directory_is_probed_and_left_as_it_was() {
     ]))
     .unwrap();
     assert!(load["iops"].as_f64().unwrap() > 0.0 && load["clock"] == "real", "{load}");
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "no scratch file is left");
-    std::fs::remove_dir_all(&dir).unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no scratch file is left");
 }
 
 #[test]

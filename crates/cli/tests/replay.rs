@@ -1,57 +1,23 @@
 //! `varve lab replay` and `varve trace` as their users meet them: every format, the shape of a line, what is refused and how, and a
 //! trace of a running engine beside the engine's own counters.
 
-use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod support;
 
-fn varve(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_varve")).args(args).output().expect("the command runs")
-}
+use serde_json::Value;
+use std::path::Path;
+use support::{Scratch, fails};
 
 fn ok(args: &[&str]) -> String {
-    let out = varve(args);
-    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).expect("text")
+    support::ok(args, "")
 }
 
 /// What is said when it goes wrong, with this exit status.
 fn refused(args: &[&str], code: i32) -> String {
-    let out = varve(args);
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(code), "{args:?}: {said}");
-    said
+    fails(args, "", code)
 }
 
 fn shipped(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces").join(name).to_str().unwrap().into()
-}
-
-/// A directory that is removed again.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let dir = std::env::temp_dir().join(format!("varve-replay-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        Scratch(dir)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().into()
-    }
-
-    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
-        std::fs::write(self.0.join(name), bytes).unwrap();
-        self.path(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The lines of `lab replay --json`.
@@ -121,7 +87,7 @@ fn the_published_block_traces_are_read_compressed_and_plain() {
     let wsrch = info(&[&mqsim, "--trace-page-size", "8192"]);
     assert_eq!((wsrch["format"].as_str(), of(&wsrch, "records")), (Some("mqsim"), 24_783));
     // In our own format the same references miss as often.
-    let ours = scratch.path("ours");
+    let ours = scratch.at("ours");
     ok(&["trace", "convert", &vscsi, &ours, "--quiet"]);
     assert_eq!(info(&[&ours])["format"], "varve");
     let sizes = ["--policy", "lru", "--sizes", "5000"];
@@ -242,13 +208,13 @@ fn bad_files_and_arguments_are_told_what_is_wrong() {
         let said = refused(&["lab", "replay", &scratch.file(name, bytes)], 2);
         assert!(said.contains(name) && said.contains("oracle-general"), "the formats are listed: {said}");
     }
-    let said = refused(&["lab", "replay", &scratch.path("missing")], 1);
+    let said = refused(&["lab", "replay", &scratch.at("missing")], 1);
     assert!(said.contains("missing") && said.contains("No such file"), "{said}");
     let good = scratch.file("good", "1\n2\n1\n");
     assert!(refused(&["lab", "replay", &good, "--policy", "lfu"], 2).contains("s3-fifo"), "the policies are listed");
     assert!(refused(&["lab", "replay", &good, "--sizes", "0"], 2).contains("such as 1000"));
     assert!(refused(&["lab", "replay", &good, "--format", "parquet"], 2).contains("vscsi1"));
-    let said = refused(&["trace", "convert", &good, &scratch.path("no/such/place")], 1);
+    let said = refused(&["trace", "convert", &good, &scratch.at("no/such/place")], 1);
     assert!(said.contains("no/such/place"), "{said}");
 }
 
@@ -256,7 +222,7 @@ fn bad_files_and_arguments_are_told_what_is_wrong() {
 #[test]
 fn a_recorded_run_replays_to_the_engines_own_counters() {
     let scratch = Scratch::new("record");
-    let (trace, dir) = (scratch.path("run.trace"), scratch.path("db"));
+    let (trace, dir) = (scratch.at("run.trace"), scratch.at("db"));
     let load = "--workload c --records 20000 --seconds 1 --warmup 0 --threads 1 --no-check";
     let pool = "--cache-mb 8 --pool-instances 1 --replacement lru --cleaner off --durability none";
     let rest = format!("--dir {dir} --json --quiet {load} {pool}");

@@ -1,57 +1,8 @@
 //! Backup, restoration and salvage as their users meet them.
 
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+mod support;
 
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Place {
-        let dir = std::env::temp_dir().join(format!("varve-rescue-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        Place(dir)
-    }
-
-    fn at(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_string()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn varve(args: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_varve"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    let mut stdin = child.stdin.take().expect("piped");
-    let input = input.to_vec();
-    let feeder = varve_rt::spawn("feeder", move || drop(stdin.write_all(&input)));
-    let out = child.wait_with_output().expect("the command ends");
-    feeder.join().unwrap();
-    out
-}
-
-fn ok(args: &[&str], input: &[u8]) -> Vec<u8> {
-    let out = varve(args, input);
-    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    out.stdout
-}
-
-fn fails(args: &[&str], code: i32) -> String {
-    let out = varve(args, b"");
-    assert_eq!(out.status.code(), Some(code), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stderr).unwrap()
-}
+use support::{Scratch, bytes, fails, ok, varve};
 
 fn rows(n: u32) -> Vec<u8> {
     (0..n).map(|i| format!("{{\"key\":\"row {i:06}\",\"value\":\"{}\"}}\n", i * i)).collect::<String>().into_bytes()
@@ -59,42 +10,42 @@ fn rows(n: u32) -> Vec<u8> {
 
 #[test]
 fn a_backup_and_what_changed_since_become_a_database() {
-    let place = Place::new("backup");
+    let place = Scratch::new("backup");
     let (db, whole, later, copy) = (place.at("db"), place.at("whole"), place.at("later"), place.at("copy"));
     ok(&["load", &db, "--keyspace", "numbers"], &rows(5000));
-    let told = ok(&["--json", "backup", &db, &whole], b"");
-    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    let told = ok(&["--json", "backup", &db, &whole], "");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert!(told["pages"].as_u64().unwrap() > 10 && told["incremental"] == false, "{told}");
-    ok(&["put", &db, "numbers", "row 000007", "changed"], b"");
-    let told = ok(&["--json", "backup", &db, &later, "--since", &whole], b"");
-    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    ok(&["put", &db, "numbers", "row 000007", "changed"], "");
+    let told = ok(&["--json", "backup", &db, &later, "--since", &whole], "");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert!(told["pages"].as_u64().unwrap() < 5 && told["incremental"] == true, "{told}");
 
-    ok(&["restore", &copy, &whole, &later], b"");
-    assert_eq!(ok(&["dump", &copy], b""), ok(&["dump", &db], b""));
-    assert!(String::from_utf8(ok(&["check", &copy], b"")).unwrap().contains("no damage found"));
-    assert!(fails(&["restore", &copy, &whole], 1).contains("already holds a database"));
-    assert!(fails(&["restore", &place.at("x"), &later], 1).contains("begin with the whole backup"));
-    assert!(fails(&["backup", &db, &whole], 2).contains("exists"));
-    assert!(fails(&["backup", &db, &place.at("y"), "--since", &place.at("db/lock")], 1).contains("backup"));
+    ok(&["restore", &copy, &whole, &later], "");
+    assert_eq!(ok(&["dump", &copy], ""), ok(&["dump", &db], ""));
+    assert!(ok(&["check", &copy], "").contains("no damage found"));
+    assert!(fails(&["restore", &copy, &whole], "", 1).contains("already holds a database"));
+    assert!(fails(&["restore", &place.at("x"), &later], "", 1).contains("begin with the whole backup"));
+    assert!(fails(&["backup", &db, &whole], "", 2).contains("exists"));
+    assert!(fails(&["backup", &db, &place.at("y"), "--since", &place.at("db/lock")], "", 1).contains("backup"));
 
     // Through a pipe.
-    let piped = ok(&["backup", &db, "-"], b"");
+    let piped = bytes(&["backup", &db, "-"], "");
     ok(&["restore", &place.at("piped"), "-"], &piped);
-    assert_eq!(ok(&["dump", &place.at("piped")], b""), ok(&["dump", &db], b""));
+    assert_eq!(ok(&["dump", &place.at("piped")], ""), ok(&["dump", &db], ""));
     // A backup that was cut short leaves no database, and no database is called one.
     let cut = varve(&["restore", &place.at("cut"), "-"], &piped[..piped.len() - 10]);
     assert_eq!(cut.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&cut.stderr).contains("cut short"));
-    assert!(fails(&["get", &place.at("cut"), "numbers", "row 000007"], 1).contains("no database"));
+    assert!(fails(&["get", &place.at("cut"), "numbers", "row 000007"], "", 1).contains("no database"));
 }
 
 #[test]
 fn salvage_brings_back_what_is_not_damaged() {
-    let place = Place::new("salvage");
+    let place = Scratch::new("salvage");
     let (db, out, again) = (place.at("db"), place.at("rows"), place.at("again"));
     ok(&["load", &db, "--keyspace", "numbers"], &rows(5000));
-    assert_eq!(ok(&["salvage", &db], b"").split(|b| *b == b'\n').count(), 5001);
+    assert_eq!(ok(&["salvage", &db], "").lines().count(), 5000);
     // The root of the catalog and one page in the middle: the database does not open any more.
     let data = std::path::Path::new(&db).join("data");
     let mut bytes = std::fs::read(&data).unwrap();
@@ -102,23 +53,23 @@ fn salvage_brings_back_what_is_not_damaged() {
     bytes[8192 + 100] ^= 1;
     bytes[middle + 50] ^= 1;
     std::fs::write(&data, bytes).unwrap();
-    assert!(fails(&["get", &db, "numbers", "row 000007"], 3).contains("salvage"));
-    let told = fails(&["salvage", &db, "--out", &out], 3);
+    assert!(fails(&["get", &db, "numbers", "row 000007"], "", 3).contains("salvage"));
+    let told = fails(&["salvage", &db, "--out", &out], "", 3);
     assert!(told.contains("is lost") && told.contains("the catalog is damaged"), "{told}");
     let found = std::fs::read(&out).unwrap();
     ok(&["load", &again], &found);
-    let count = String::from_utf8(ok(&["scan", &again, "keyspace-1", "--count"], b"")).unwrap();
+    let count = ok(&["scan", &again, "keyspace-1", "--count"], "");
     let count: u32 = count.trim().parse().unwrap();
     assert!((4000..5000).contains(&count), "{count} rows");
-    assert!(fails(&["salvage", &place.at("nothing")], 1).contains("no database"));
+    assert!(fails(&["salvage", &place.at("nothing")], "", 1).contains("no database"));
 }
 
 #[test]
 fn completions_and_manual_pages_know_every_command() {
-    let place = Place::new("manual");
-    let script = String::from_utf8(ok(&["completions", "bash"], b"")).unwrap();
+    let place = Scratch::new("manual");
+    let script = ok(&["completions", "bash"], "");
     let dir = place.at("man");
-    ok(&["man", &dir], b"");
+    ok(&["man", &dir], "");
     for command in ["create", "load", "backup", "restore", "salvage", "bench", "lab"] {
         assert!(script.contains(command), "{command} is not completed");
         assert!(std::path::Path::new(&dir).join(format!("varve-{command}.1")).exists(), "no page of {command}");

@@ -1,23 +1,23 @@
 //! A database on a tier as its operator meets it: made, watched, resized, taken apart, and what the loss of the fast device means.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod support;
 
-struct Place(PathBuf);
+use std::path::Path;
+use support::{Scratch, fails, ok};
+
+/// Folders for the slow and the fast device.
+struct Place(Scratch);
 
 impl Place {
-    /// With folders for the slow and the fast device.
     fn new(name: &str) -> Place {
-        let dir = std::env::temp_dir().join(format!("varve-cli-tier-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(dir.join("slow")).unwrap();
-        std::fs::create_dir_all(dir.join("fast")).unwrap();
+        let dir = Scratch::new(name);
+        std::fs::create_dir_all(dir.path().join("slow")).unwrap();
+        std::fs::create_dir_all(dir.path().join("fast")).unwrap();
         Place(dir)
     }
 
     fn at(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_string()
+        self.0.at(name)
     }
 
     fn fast(&self, size: &str) -> String {
@@ -27,18 +27,12 @@ impl Place {
     /// A database on a tier with rows, more of them than its cache holds.
     fn database(&self, manager: &str) -> String {
         let db = self.at("db");
-        ok(&["create", &db, "--slow", &self.at("slow"), "--fast", &self.fast("4M"), "--manager", manager], b"");
-        ok(&["load", &db, "--keyspace", "rows", "--cache-mb", "2"], &rows());
+        ok(&["create", &db, "--slow", &self.at("slow"), "--fast", &self.fast("4M"), "--manager", manager], "");
+        ok(&["load", &db, "--keyspace", "rows", "--cache-mb", "2"], rows());
         // Everything is read, so clean pages leave the pool; then some are changed.
-        assert_eq!(ok(&["scan", &db, "rows", "--count", "--cache-mb", "2"], b""), format!("{ROWS}\n"));
-        ok(&["load", &db, "--keyspace", "rows", "--cache-mb", "2"], &rows());
+        assert_eq!(ok(&["scan", &db, "rows", "--count", "--cache-mb", "2"], ""), format!("{ROWS}\n"));
+        ok(&["load", &db, "--keyspace", "rows", "--cache-mb", "2"], rows());
         db
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -49,41 +43,13 @@ fn rows() -> Vec<u8> {
     (0..ROWS).map(row).collect::<String>().into_bytes()
 }
 
-fn varve(args: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_varve"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    let mut stdin = child.stdin.take().expect("piped");
-    let input = input.to_vec();
-    let feeder = varve_rt::spawn("feeder", move || drop(stdin.write_all(&input)));
-    let out = child.wait_with_output().expect("the command ends");
-    feeder.join().unwrap();
-    out
-}
-
-fn ok(args: &[&str], input: &[u8]) -> String {
-    let out = varve(args, input);
-    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).unwrap()
-}
-
 fn json(args: &[&str]) -> serde_json::Value {
-    serde_json::from_str(&ok(&[&["--json"], args].concat(), b"")).expect("one JSON object")
-}
-
-fn fails(args: &[&str], code: i32) -> String {
-    let out = varve(args, b"");
-    assert_eq!(out.status.code(), Some(code), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stderr).unwrap()
+    serde_json::from_str(&ok(&[&["--json"], args].concat(), "")).expect("one JSON object")
 }
 
 /// Every row is there with its value, and nothing is damaged.
 fn whole(db: &str) {
-    let dump = ok(&["dump", db], b"");
+    let dump = ok(&["dump", db], "");
     let mut expected: Vec<u32> = vec![0; ROWS as usize];
     (0..ROWS).for_each(|i| expected[(i * 7919 % ROWS) as usize] = i);
     let mut seen = 0;
@@ -95,7 +61,7 @@ fn whole(db: &str) {
         seen += 1;
     }
     assert_eq!(seen, ROWS);
-    assert!(ok(&["check", db], b"").contains("no damage found"));
+    assert!(ok(&["check", db], "").contains("no damage found"));
 }
 
 #[test]
@@ -115,7 +81,7 @@ fn a_tier_is_made_watched_resized_taken_away_and_made_again() {
         stat["device.fast.under_way"].as_f64().unwrap() > 0.0 && stat["device.data.reads"].as_u64().is_some(),
         "{stat}"
     );
-    assert!(ok(&["stat", &db], b"").contains("tier.bytes_per_day"));
+    assert!(ok(&["stat", &db], "").contains("tier.bytes_per_day"));
     whole(&db);
 
     for (size, more) in [("8M", true), ("2M", false)] {
@@ -126,28 +92,28 @@ fn a_tier_is_made_watched_resized_taken_away_and_made_again() {
         whole(&db);
     }
     assert_eq!(std::fs::metadata(&slots_file).unwrap().len(), 2 << 20);
-    assert!(fails(&["tier", "resize", &db, "4K"], 1).contains("too few"));
-    assert!(fails(&["tier", "resize", &db, "plenty"], 2).contains("is no size"));
-    assert!(fails(&["tier", "resize", &db, "1000"], 2).contains("multiples of 4096"));
+    assert!(fails(&["tier", "resize", &db, "4K"], "", 1).contains("too few"));
+    assert!(fails(&["tier", "resize", &db, "plenty"], "", 2).contains("is no size"));
+    assert!(fails(&["tier", "resize", &db, "1000"], "", 2).contains("multiples of 4096"));
 
-    ok(&["put", &db, "other", "key", "value"], b"");
+    ok(&["put", &db, "other", "key", "value"], "");
     assert_eq!(json(&["tier", "flush", &db])["newer"], 0);
     assert_eq!(json(&["tier", "stat", &db])["tier.newer"], 0);
-    assert!(fails(&["tier", "attach", &db, &place.fast("4M")], 1).contains("has a tier"));
+    assert!(fails(&["tier", "attach", &db, &place.fast("4M")], "", 1).contains("has a tier"));
     assert_eq!(json(&["tier", "detach", &db])["removed"], true);
     assert!(!slots_file.exists());
     whole(&db);
     for command in ["stat", "flush", "detach"] {
-        assert!(fails(&["tier", command, &db], 1).contains("has no tier"));
+        assert!(fails(&["tier", command, &db], "", 1).contains("has no tier"));
     }
-    assert!(fails(&["get", &db, "other", "key", "--manager", "dw"], 2).contains("has no tier"));
+    assert!(fails(&["get", &db, "other", "key", "--manager", "dw"], "", 2).contains("has no tier"));
 
     // What does not work leaves nothing in the way.
-    assert!(fails(&["tier", "attach", &db, &place.at("fast")], 2).contains(":SIZE"));
-    assert!(fails(&["tier", "attach", &db, &place.at("nowhere/file:4M")], 1).contains("nowhere"));
+    assert!(fails(&["tier", "attach", &db, &place.at("fast")], "", 2).contains(":SIZE"));
+    assert!(fails(&["tier", "attach", &db, &place.at("nowhere/file:4M")], "", 1).contains("nowhere"));
     let told = json(&["tier", "attach", &db, &place.fast("4M"), "--manager", "lru2"]);
     assert!((400..=512).contains(&told["slots"].as_u64().unwrap()), "{told}");
-    assert_eq!(ok(&["scan", &db, "rows", "--count", "--cache-mb", "2"], b""), format!("{ROWS}\n"));
+    assert_eq!(ok(&["scan", &db, "rows", "--count", "--cache-mb", "2"], ""), format!("{ROWS}\n"));
     let stat = json(&["tier", "stat", &db]);
     assert!(stat["tier.manager"] == "lru2" && stat["tier.occupied"].as_u64().unwrap() > 100, "{stat}");
     whole(&db);
@@ -167,7 +133,7 @@ fn the_loss_of_newest_versions_is_named_and_refused() {
         &["tier", "detach", &db, "--without-tier"],
         &["check", &db, "--without-tier"],
     ] {
-        let told = fails(args, 1);
+        let told = fails(args, "", 1);
         assert!(told.contains(&format!("newest version of {newer} pages")) && told.contains("backup"), "{told}");
     }
     std::fs::rename(&away, &there).unwrap();
@@ -175,8 +141,8 @@ fn the_loss_of_newest_versions_is_named_and_refused() {
     // After a flush there is nothing to lose.
     assert_eq!(json(&["tier", "flush", &db])["newer"], 0);
     std::fs::remove_file(&there).unwrap();
-    assert!(fails(&["scan", &db, "rows"], 1).contains("nothing is lost"));
-    ok(&["put", &db, "other", "key", "value", "--without-tier"], b"");
+    assert!(fails(&["scan", &db, "rows"], "", 1).contains("nothing is lost"));
+    ok(&["put", &db, "other", "key", "value", "--without-tier"], "");
     whole(&db);
 }
 
@@ -189,13 +155,13 @@ fn a_lost_device_of_a_manager_that_writes_home_is_replaced() {
         assert!(stat["tier.manager"] == manager && stat["tier.occupied"].as_u64().unwrap() > 0, "{stat}");
         assert_eq!(stat["tier.newer"], 0);
         std::fs::remove_file(Path::new(&place.at("fast")).join("db.fast")).unwrap();
-        assert!(fails(&["scan", &db, "rows"], 1).contains("nothing is lost"));
+        assert!(fails(&["scan", &db, "rows"], "", 1).contains("nothing is lost"));
         // To look at it changes nothing.
-        ok(&["check", &db, "--without-tier"], b"");
-        assert!(fails(&["tier", "attach", &db, &place.fast("4M")], 1).contains("--without-tier"));
-        ok(&["tier", "detach", &db, "--without-tier"], b"");
+        ok(&["check", &db, "--without-tier"], "");
+        assert!(fails(&["tier", "attach", &db, &place.fast("4M")], "", 1).contains("--without-tier"));
+        ok(&["tier", "detach", &db, "--without-tier"], "");
         whole(&db);
-        ok(&["tier", "attach", &db, &place.fast("4M"), "--manager", manager], b"");
+        ok(&["tier", "attach", &db, &place.fast("4M"), "--manager", manager], "");
         whole(&db);
     }
 }
@@ -207,7 +173,7 @@ fn settings_stay_with_the_database_and_can_be_changed() {
     let file = format!("{fast}:4M");
     let settings = ["--manager", "lc", "--zone", "0.05", "--map-recovery", "log", "--dirty-ceiling", "0.5"];
     let more = ["--daily-budget", "1G", "--alpha", "keyspace", "--tier-costs", "9,8,0.2,0.1"];
-    ok(&[&["create", &db, "--fast", &file][..], &settings, &more].concat(), b"");
+    ok(&[&["create", &db, "--fast", &file][..], &settings, &more].concat(), "");
     assert!(Path::new(&fast).exists(), "a path with a colon");
     let kept = json(&["tier", "stat", &db])["settings"].clone();
     assert!(kept["manager"] == "lc" && kept["zone"] == 0.05 && kept["map_recovery"] == "log", "{kept}");
@@ -215,16 +181,16 @@ fn settings_stay_with_the_database_and_can_be_changed() {
     assert!(kept["costs_ms"]["write_fast"] == 0.1, "{kept}");
     assert_eq!(json(&["stat", &db, "--manager", "cc"])["tier.manager"], "cc");
     assert_eq!(json(&["stat", &db])["tier.manager"], "lc");
-    ok(&["tier", "set", &db, "--manager", "dw", "--daily-budget", "none"], b"");
+    ok(&["tier", "set", &db, "--manager", "dw", "--daily-budget", "none"], "");
     let kept = json(&["tier", "stat", &db])["settings"].clone();
     assert!(kept["manager"] == "dw" && kept["daily_budget"] == 0 && kept["zone"] == 0.05, "{kept}");
-    assert!(fails(&["tier", "set", &db], 2).contains("say what to set"));
-    assert!(fails(&["tier", "set", &db, "--manager", "best"], 2).contains("cac"));
-    assert!(fails(&["tier", "set", &db, "--zone", "2"], 2).contains("share"));
-    assert!(fails(&["tier", "set", &db, "--dirty-ceiling", "0.01"], 2).contains("0.05"));
-    assert!(fails(&["tier", "stat", &place.at("nothing")], 1).contains("no database"));
+    assert!(fails(&["tier", "set", &db], "", 2).contains("say what to set"));
+    assert!(fails(&["tier", "set", &db, "--manager", "best"], "", 2).contains("cac"));
+    assert!(fails(&["tier", "set", &db, "--zone", "2"], "", 2).contains("share"));
+    assert!(fails(&["tier", "set", &db, "--dirty-ceiling", "0.01"], "", 2).contains("0.05"));
+    assert!(fails(&["tier", "stat", &place.at("nothing")], "", 1).contains("no database"));
     std::fs::write(Path::new(&db).join("tier.json"), "{}").unwrap();
-    assert!(fails(&["stat", &db], 1).contains("tier set"));
+    assert!(fails(&["stat", &db], "", 1).contains("tier set"));
 }
 
 #[test]
@@ -233,12 +199,12 @@ fn what_holds_something_is_not_overwritten_unasked() {
     let (db, used) = (place.at("db"), place.at("used"));
     std::fs::write(&used, vec![7; 4 << 20]).unwrap();
     for device in ["--slow", "--fast"] {
-        assert!(fails(&["create", &db, device, &used], 1).contains("--overwrite"));
+        assert!(fails(&["create", &db, device, &used], "", 1).contains("--overwrite"));
     }
-    assert!(fails(&["create", &db, "--manager", "dw"], 2).contains("--fast"));
-    assert!(fails(&["create", &db, "--fast", &place.fast("8K")], 1).contains("too few"));
+    assert!(fails(&["create", &db, "--manager", "dw"], "", 2).contains("--fast"));
+    assert!(fails(&["create", &db, "--fast", &place.fast("8K")], "", 1).contains("too few"));
     assert!(!Path::new(&place.at("fast")).join("db.fast").exists(), "nothing is left of what failed");
-    ok(&["create", &db, "--fast", &used, "--overwrite"], b"");
+    ok(&["create", &db, "--fast", &used, "--overwrite"], "");
     assert_eq!(json(&["tier", "stat", &db])["tier.state"], "in use");
-    assert!(fails(&["create", &place.at("second"), "--fast", &used], 1).contains("--overwrite"));
+    assert!(fails(&["create", &place.at("second"), "--fast", &used], "", 1).contains("--overwrite"));
 }

@@ -378,20 +378,19 @@ impl Space {
         (state.pages - state.free, state.free)
     }
 
-    /// Every page that is allocated, in ascending order, map pages included.
-    pub(crate) fn allocated(&self) -> Result<Vec<PageId>> {
-        let (pages, maps) = {
-            let state = self.state.lock();
-            (state.pages, state.maps)
-        };
-        let mut ids = Vec::new();
-        for map in 0..maps {
-            let first = map * self.span;
-            let page = self.pool.read(PageId(first))?;
-            self.check_map(PageId(first), page.bytes())?;
-            ids.extend((first..pages.min(first + self.span)).filter(|&p| is_set(page.bytes(), p - first)).map(PageId));
-        }
-        Ok(ids)
+    /// Map pages there are.
+    pub(crate) fn maps(&self) -> u64 {
+        self.state.lock().maps
+    }
+
+    /// The pages covered by the `map`-th map page that it calls allocated, in ascending order, itself included.
+    pub(crate) fn allocated(&self, map: u64) -> Result<Vec<PageId>> {
+        let pages = self.state.lock().pages;
+        let first = map * self.span;
+        let page = self.pool.read(PageId(first))?;
+        self.check_map(PageId(first), page.bytes())?;
+        let covered = first..pages.min(first + self.span);
+        Ok(covered.filter(|&p| is_set(page.bytes(), p - first)).map(PageId).collect())
     }
 
     /// Whether the map says that a page is allocated.

@@ -152,15 +152,15 @@ impl<'w> Writer<'w> {
         Ok(())
     }
 
-    /// Takes a page. Whether a frame was written.
-    pub fn page(&mut self, id: PageId, bytes: &[u8]) -> Result<bool> {
+    /// Takes a page, without writing: it may be latched. [`Writer::flush_if_full`] is to follow.
+    pub fn page(&mut self, id: PageId, bytes: &[u8]) {
         self.pages.extend_from_slice(&id.0.to_le_bytes());
         self.pages.extend_from_slice(bytes);
-        let full = self.pages.len() >= FULL;
-        if full {
-            self.flush_pages()?;
-        }
-        Ok(full)
+    }
+
+    /// Writes the pages taken when they fill a frame.
+    pub fn flush_if_full(&mut self) -> Result<()> {
+        if self.pages.len() >= FULL { self.flush_pages() } else { Ok(()) }
     }
 
     fn flush_pages(&mut self) -> Result<()> {

@@ -101,6 +101,9 @@ impl Db {
     }
 }
 
+/// Bytes that the copy of the log may lie behind its end: as many as the reader fetches at once.
+const LAG: u64 = 4 << 20;
+
 /// A backup under way.
 struct Copy<'a, 'w> {
     core: &'a Core,
@@ -114,44 +117,53 @@ struct Copy<'a, 'w> {
 impl Copy<'_, '_> {
     fn all(mut self, info: BackupInfo, mut options: BackupOptions<'_>) -> Result<BackupReport> {
         let since = options.since.map_or(0, |base| base.start);
-        let ids = self.core.space.allocated()?;
-        for (done, &id) in ids.iter().enumerate() {
-            if self.page(id, since)? || done % 1024 == 0 {
-                self.log()?;
-                if let Some(progress) = &mut options.progress {
-                    progress(done as u64, ids.len() as u64);
+        let in_all = self.core.space.usage().0;
+        let mut done = 0;
+        // Maps that come meanwhile, and pages that come to maps copied before, are in the log whole.
+        for map in 0..self.core.space.maps() {
+            for id in self.core.space.allocated(map)? {
+                self.page(id, since)?;
+                if done % 64 == 0 {
+                    self.log(LAG)?;
+                    if let Some(progress) = &mut options.progress {
+                        progress(done.min(in_all), in_all);
+                    }
                 }
+                done += 1;
             }
         }
         // Every page copied is no newer than this; all that was acknowledged before is older.
         let end = self.core.log.end_lsn();
         self.core.log.wait_durable(end)?;
-        self.log()?;
+        self.log(0)?;
         let end = self.hold.position();
         let bytes = self.writer.finish(end, self.pages, self.groups)?;
         Ok(BackupReport { info, pages: self.pages, unchanged: self.unchanged, groups: self.groups, end, bytes })
     }
 
-    /// Copies a page; whether a frame was written.
-    fn page(&mut self, id: PageId, since: Lsn) -> Result<bool> {
+    /// Copies a page.
+    fn page(&mut self, id: PageId, since: Lsn) -> Result<()> {
         let page = match self.core.pool.read(id) {
             Ok(page) => page,
             // Freed meanwhile, and perhaps discarded.
-            Err(_) if !self.core.space.is_allocated(id)? => return Ok(false),
+            Err(_) if !self.core.space.is_allocated(id)? => return Ok(()),
             Err(e) => return Err(e),
         };
         if since > 0 && page::lsn(page.bytes()) <= since {
             self.unchanged += 1;
-            return Ok(false);
+            return Ok(());
         }
         self.pages += 1;
-        let bytes = page.bytes().to_vec();
+        self.writer.page(id, page.bytes());
         drop(page);
-        self.writer.page(id, &bytes)
+        self.writer.flush_if_full()
     }
 
-    /// Copies the part of the log that is durable.
-    fn log(&mut self) -> Result<()> {
+    /// Copies the part of the log that is durable, if it is more than `lag` bytes.
+    fn log(&mut self, lag: u64) -> Result<()> {
+        if self.core.log.durable_lsn() <= self.hold.position() + lag {
+            return Ok(());
+        }
         let (writer, groups) = (&mut self.writer, &mut self.groups);
         self.hold.read(|group| {
             *groups += 1;

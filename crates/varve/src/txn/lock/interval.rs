@@ -181,7 +181,14 @@ impl Intervals {
     fn recount(&self, list: &List) {
         self.published.store(list.requests.len(), Ordering::SeqCst);
         self.exclusive.store(list.exclusive, Ordering::SeqCst);
-        self.waiting.store(list.waiting.len(), Ordering::SeqCst);
+        self.note_waiting(list);
+    }
+
+    /// Every owner that ends reads the number: it is written only when it changed.
+    fn note_waiting(&self, list: &List) {
+        if self.waiting.load(Ordering::Relaxed) != list.waiting.len() {
+            self.waiting.store(list.waiting.len(), Ordering::SeqCst);
+        }
     }
 
     /// Looks whether other requests stand in the way: `None` when they do not, else what to wait on.
@@ -202,14 +209,14 @@ impl Intervals {
         if on.is_empty() {
             let state = if me.point { State::Granted } else { State::Checking };
             list.set_state(ticket, state);
-            self.recount(&list);
+            self.note_waiting(&list);
             return None;
         }
         // Not in the order in which they were found: what is waited on does not depend on where ranges are filed.
         on.sort_unstable();
         let cell = WaitCell::new(owner);
         list.set_state(ticket, State::Waiting { on: on.clone(), cell: cell.clone(), keys: false });
-        self.recount(&list);
+        self.note_waiting(&list);
         Some((cell, on))
     }
 
@@ -220,7 +227,7 @@ impl Intervals {
         let me = list.of(ticket).owner;
         let cell = WaitCell::new(me);
         list.set_state(ticket, State::Waiting { on: on.to_vec(), cell: cell.clone(), keys: true });
-        self.recount(list);
+        self.note_waiting(list);
         for at in &list.waiting {
             let request = list.requests.get_mut(at).expect("listed");
             // Not those that wait for key locks: nothing changes for them, and two could wake each other for ever.
