@@ -105,6 +105,9 @@ pub struct IoMix {
     /// Part of the device that is used, such as 4g; of a directory, the size of the scratch file.
     #[arg(long, value_parser = size)]
     range: Option<u64>,
+    /// Put the load on a volume: pages of this size, sealed when written and verified when read.
+    #[arg(long, value_parser = size)]
+    page_size: Option<u64>,
     /// Seed of places and order.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -230,9 +233,10 @@ pub fn iomix(out: Out, a: &IoMix) -> Result<(), Failure> {
     let load = Load { bytes: a.size, read_share: a.reads / 100.0, random_share: a.random / 100.0, depth: a.depth };
     let time = Duration::from_secs_f64(a.seconds);
     let extent = Extent { warm_time: time / 10, warm_requests: 1, time, requests: 1, range: 0, seed: a.seed };
+    let pages = a.page_size.map(|bytes| bytes as usize);
     let sample = match (&a.target.profile, &a.target.path) {
-        (Some(name), _) => probe::iomix_on_profile(&load_profile(name)?, a.range, load, extent)?,
-        (None, Some(path)) => probe::iomix_on_path(path, a.range, load, extent)?,
+        (Some(name), _) => probe::iomix_on_profile(&load_profile(name)?, a.range, pages, load, extent)?,
+        (None, Some(path)) => probe::iomix_on_path(path, a.range, pages, load, extent)?,
         (None, None) => return Err(Failure::Usage("give a directory or --profile".into())),
     };
     let clock = if a.target.profile.is_some() { "virtual" } else { "real" };

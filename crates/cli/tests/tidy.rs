@@ -52,6 +52,7 @@ const UNSAFE: &[&str] = &[
     "crates/device/src/flash/model.rs",
     "crates/device/src/mem/",
     "crates/device/src/model/",
+    "crates/volume/src/blocking.rs",
     "crates/volume/src/single.rs",
     "crates/volume/src/store.rs",
     "crates/volume/src/test_store.rs",
@@ -61,7 +62,6 @@ const UNSAFE: &[&str] = &[
     "crates/volume/src/tier/requests.rs",
     "crates/varve/src/btree/fetch.rs",
     "crates/varve/src/buffer/",
-    "crates/varve/src/db/offline.rs",
     "crates/varve/src/wal/",
 ];
 

@@ -5,6 +5,7 @@
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
 
+mod blocking;
 mod error;
 pub mod page;
 mod single;
@@ -12,6 +13,7 @@ mod store;
 mod test_store;
 pub mod tier;
 
+pub use blocking::{read_pages, write_pages};
 pub use error::{PageDamage, VolumeError};
 pub use single::Single;
 pub use store::{

@@ -85,7 +85,7 @@ impl TierRun {
     }
 }
 
-fn tier(put: &mut impl FnMut(&str, f64), then: &TierStats, now: &TierStats, seconds: f64) {
+pub(super) fn tier(put: &mut impl FnMut(&str, f64), then: &TierStats, now: &TierStats, seconds: f64) {
     let (a, b) = (&then.counters, &now.counters);
     put("tier.hit_ratio", TierRun::between(then, now).hit_ratio);
     put("tier.slots", now.slots as f64);
@@ -121,7 +121,7 @@ pub(super) fn utilisation(then: &ModelStats, now: &ModelStats, seconds: f64) -> 
     (busy / seconds / f64::from(now.parts.max(1))).clamp(0.0, 1.0)
 }
 
-fn device(put: &mut impl FnMut(&str, f64), before: &OneDevice, after: &OneDevice, seconds: f64) {
+pub(super) fn device(put: &mut impl FnMut(&str, f64), before: &OneDevice, after: &OneDevice, seconds: f64) {
     let (name, then, now) = (after.name, &before.stats, &after.stats);
     let ops = [
         ("reads", "read", &then.read, &now.read),

@@ -395,27 +395,44 @@ pub struct Iomix {
     pub depth: u32,
     /// The part of the device that is used, from its beginning.
     pub range: Bytes,
+    /// Requests go through a volume: pages of `layout.page_size`, sealed and verified; with `devices.fast` a tier.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub volume: bool,
 }
 
 impl Default for Iomix {
     fn default() -> Iomix {
-        Iomix { request: Bytes(4096), read_share: 1.0, random_share: 1.0, depth: 1, range: Bytes(1 << 30) }
+        Iomix {
+            request: Bytes(4096),
+            read_share: 1.0,
+            random_share: 1.0,
+            depth: 1,
+            range: Bytes(1 << 30),
+            volume: false,
+        }
     }
 }
 
 impl Iomix {
     /// What is wrong: the key, and what is accepted.
-    fn validate(&self, profile: &Profile) -> Result<(), (String, String)> {
+    fn validate(&self, profile: &Profile, layout: &Layout) -> Result<(), (String, String)> {
         let refuse = |key: &str, what: String| Err((format!("workload.iomix.{key}"), what));
-        let block = u64::from(profile.block).max(profile.flash.as_ref().map_or(0, |f| f.geometry.page_bytes.into()));
+        let flash_page = profile.flash.as_ref().map_or(0, |f| f.geometry.page_bytes.into());
+        let unit = match self.volume {
+            true => layout.page_size.0.max(1),
+            false => u64::from(profile.block).max(flash_page).min(4096),
+        };
         for (key, share) in [("read_share", self.read_share), ("random_share", self.random_share)] {
             if !(0.0..=1.0).contains(&share) {
                 return refuse(key, "0 to 1 are possible".into());
             }
         }
         match () {
-            () if self.request.0 == 0 || !self.request.0.is_multiple_of(block.min(4096)) => {
-                refuse("request", format!("multiples of {} bytes are possible", block.min(4096)))
+            () if self.request.0 == 0 || !self.request.0.is_multiple_of(unit) => {
+                refuse("request", format!("multiples of {unit} bytes are possible"))
+            }
+            () if layout.fast.is_some() && !self.volume => {
+                refuse("volume", "true is needed to use devices.fast: a tier is a volume".into())
             }
             () if self.depth == 0 || self.depth > 1024 => refuse("depth", "1 to 1024 are possible".into()),
             () if self.range.0 < 4 * self.request.0 || self.range.0 > profile.capacity() => {
@@ -521,7 +538,7 @@ impl Spec {
             None => drop((self.devices.profiles()?, self.devices.fast()?, self.engine.tier.options()?)),
         }
         if let Some(iomix) = &w.iomix {
-            iomix.validate(&self.devices.profiles()?.0)?;
+            iomix.validate(&self.devices.profiles()?.0, &self.layout)?;
         }
         let refuse = |key: &str, why: &str| Err((key.to_string(), why.to_string()));
         match () {

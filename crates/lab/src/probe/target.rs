@@ -2,11 +2,12 @@
 
 use super::{Options, Plan, Point, Report, run};
 use crate::error::{Error, Result};
-use crate::iomix::{self, Extent, Load, Sample};
+use crate::iomix::{self, Extent, Load, Pages, Sample};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_device::{Build, Device, FileDevice, Profile};
 use varve_rt::sim;
+use varve_volume::Single;
 
 /// Bytes of the scratch file unless the options say otherwise.
 const SCRATCH: u64 = 1 << 30;
@@ -59,7 +60,7 @@ pub fn on_profile(profile: &Profile, options: &Options, progress: impl FnMut(usi
         buffer,
         ..options.plan()
     };
-    modelled(profile, options.range, options.seed, |device, len| {
+    modelled(profile, options.range, options.seed, false, |device, len| {
         let mut report = run(device, &plan, len, progress)?;
         report.capacity = profile.capacity();
         report.parameters = super::parameters(profile, &report);
@@ -67,28 +68,54 @@ pub fn on_profile(profile: &Profile, options: &Options, progress: impl FnMut(usi
     })
 }
 
-/// Puts a load on a scratch file in a directory; `extent` without its range, which is 1 GiB unless given.
-pub fn iomix_on_path(dir: &Path, range: Option<u64>, load: Load, extent: Extent) -> Result<Sample> {
+/// Puts a load on a scratch file in a directory, or on a volume in it of pages of `page_size` bytes; `extent` without its range,
+/// which is 1 GiB unless given.
+pub fn iomix_on_path(
+    dir: &Path,
+    range: Option<u64>,
+    page_size: Option<usize>,
+    load: Load,
+    extent: Extent,
+) -> Result<Sample> {
     let range = range.unwrap_or(SCRATCH);
     let (_scratch, device) = scratch(dir, range)?;
-    iomix::run(&device, load, Extent { range, ..extent })
+    on_device(&device, page_size, load, Extent { range, ..extent })
 }
 
-/// Puts a load on a profile's model, in virtual time.
-pub fn iomix_on_profile(profile: &Profile, range: Option<u64>, load: Load, extent: Extent) -> Result<Sample> {
-    modelled(profile, range, extent.seed, |device, range| iomix::run(device, load, Extent { range, ..extent }))
+/// Puts a load on a profile's model, or on a volume on it, in virtual time.
+pub fn iomix_on_profile(
+    profile: &Profile,
+    range: Option<u64>,
+    page_size: Option<usize>,
+    load: Load,
+    extent: Extent,
+) -> Result<Sample> {
+    modelled(profile, range, extent.seed, page_size.is_some(), |device, range| {
+        on_device(device, page_size, load, Extent { range, ..extent })
+    })
 }
 
-/// Runs `f` with a profile's model and the bytes of it to use, in a simulation.
+fn on_device(device: &Arc<dyn Device>, page_size: Option<usize>, load: Load, extent: Extent) -> Result<Sample> {
+    let Some(page_size) = page_size else { return iomix::run(device, load, extent) };
+    let store = Single::new(device.clone(), page_size).map_err(Error::store)?;
+    let range = extent.range / page_size as u64 * page_size as u64;
+    let pages = Pages::new(store, range)?;
+    // A page is verified when it is read: each has to be there.
+    iomix::lay(&*pages, range, |_| {})?;
+    iomix::run(&pages, load, Extent { range, ..extent })
+}
+
+/// Runs `f` with a profile's model and the bytes of it to use, in a simulation; `keep`: what is written can be read again.
 fn modelled<T>(
     profile: &Profile,
     range: Option<u64>,
     seed: u64,
+    keep: bool,
     f: impl FnOnce(&Arc<dyn Device>, u64) -> Result<T>,
 ) -> Result<T> {
     let len = profile.probe_range().min(range.unwrap_or(u64::MAX));
     let outcome = sim::run(sim::Config { seed, ..sim::Config::default() }, || -> Result<T> {
-        let how = Build { seed, len, keep: false, ..Build::default() };
+        let how = Build { seed, len, keep, ..Build::default() };
         let device: Arc<dyn Device> = profile.build_model(how).map_err(|e| Error::Profile(e.to_string()))?;
         if profile.needs_laying() {
             iomix::lay(&*device, len, |_| {})?;

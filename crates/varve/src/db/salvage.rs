@@ -6,7 +6,7 @@
 
 use super::catalog::{CATALOG, CATALOG_ROOT, Entry};
 use super::devices::{self, Devices};
-use super::offline::{read_page, read_run};
+use super::offline::read_page;
 use super::options::Options;
 use super::patch::{Outcome, Window};
 use super::{open, tier};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use varve_device::AlignedBuf;
 use varve_rt::HashMap;
 use varve_volume::page::{self, HEADER};
-use varve_volume::{KeyspaceId, PageDamage, PageId, PageStore, Single, VolumeError};
+use varve_volume::{KeyspaceId, PageDamage, PageId, PageStore, ReadWhy, Single, VolumeError};
 
 /// A row found.
 #[derive(Debug)]
@@ -257,7 +257,7 @@ impl View {
         let mut bytes = AlignedBuf::new(BATCH as usize * size);
         for first in (0..self.store.pages()).step_by(BATCH as usize) {
             let n = BATCH.min(self.store.pages() - first) as usize;
-            let read = read_run(&*self.store, PageId(first), &mut bytes[..n * size]);
+            let read = varve_volume::read_pages(&*self.store, PageId(first), ReadWhy::Prefetch, &mut bytes[..n * size]);
             for (i, read) in read.into_iter().enumerate() {
                 let id = PageId(first + i as u64);
                 if !map.in_use(id) {

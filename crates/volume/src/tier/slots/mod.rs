@@ -372,7 +372,8 @@ impl Slots {
         if well && let Some(stale) = self.stale.get_mut(&slot) {
             // The last of a free slot is what was just written.
             let overwritten = stale.len() - usize::from(state == State::Free);
-            stale[..overwritten].iter_mut().for_each(|s| s.rewritten = Some(flushes));
+            // The first write over it counts: once that was flushed, it is gone.
+            stale[..overwritten].iter_mut().for_each(|s| _ = s.rewritten.get_or_insert(flushes));
         }
         if well && state != State::Free {
             entry.lsn = lsn;

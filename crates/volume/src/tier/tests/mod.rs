@@ -194,6 +194,23 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+#[test]
+fn what_a_slot_held_is_forgotten_though_it_is_written_again_during_each_flush() {
+    let mut slots = Slots::new(1, false);
+    for lsn in 1..100 {
+        let flush = slots.begin_flush();
+        let slot = slots.take_free().expect("the only one");
+        slots.occupy(slot, PageId(lsn), SlotState::Clean, 1.0);
+        slots.begin(slot, Some(lsn));
+        slots.end_write(slot, true);
+        slots.flushed(flush);
+        let map = slots.begin_map(1, &mut |_, _| 1.0);
+        slots.end_map(true);
+        assert!(map.records.len() <= 2, "{} records after {lsn} pages", map.records.len());
+        slots.vacate(slot);
+    }
+}
+
 proptest! {
     #[test]
     fn the_slot_table_keeps_its_invariants(events in prop::collection::vec(event(), 1..200)) {

@@ -1,4 +1,4 @@
-//! An Iometer-like load on a device: requests of one size, shares of reads and of random places, a number in flight.
+//! An Iometer-like load on a device or a volume: requests of one size, shares of reads and of random places, a number in flight.
 //!
 //! As many threads as requests are to be in flight each run one after the other; what comes next is decided in one place
 //! for all of them. Shares are exact over every twenty requests (hundred, if the share is no multiple of 5 %): the cards of
@@ -10,15 +10,19 @@
 //!
 //! Works on OS threads and in simulations. Lock order: `source`, `warm` and `failed` are never held together.
 
+mod target;
+
+pub use target::{Pages, Target};
+
 use crate::error::{Error, Result};
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{AlignedBuf, Device, DeviceError, Io};
+use varve_device::AlignedBuf;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Instant, Mutex, Rng, now, spawn};
 
-/// What is asked of the device.
+/// What is asked of the device or volume.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Load {
     /// Bytes of a request.
@@ -42,7 +46,7 @@ pub struct Extent {
     pub time: Duration,
     /// .. and this many requests.
     pub requests: u64,
-    /// The part of the device that is used, from its beginning, bytes.
+    /// The part that is used, from the beginning, bytes.
     pub range: u64,
     /// Seed of places and order.
     pub seed: u64,
@@ -180,7 +184,7 @@ struct Progress {
     /// Requests measured.
     measured: AtomicU64,
     stop: AtomicBool,
-    failed: Mutex<Option<DeviceError>>,
+    failed: Mutex<Option<Error>>,
 }
 
 /// What one thread measured.
@@ -225,14 +229,19 @@ impl Progress {
     }
 }
 
-/// Puts a load on a device and measures it. What the range holds is overwritten unless the load only reads.
-pub fn run(device: &Arc<dyn Device>, load: Load, extent: Extent) -> Result<Sample> {
-    run_with(device, load, extent, &Arc::default())
+/// Puts a load on a device or volume and measures it. What the range holds is overwritten unless the load only reads.
+pub fn run<T: Target + ?Sized + 'static>(target: &Arc<T>, load: Load, extent: Extent) -> Result<Sample> {
+    run_with(target, load, extent, &Arc::default())
 }
 
 /// As [`run`], with memory kept from earlier runs.
-pub fn run_with(device: &Arc<dyn Device>, load: Load, extent: Extent, buffers: &Arc<Buffers>) -> Result<Sample> {
-    let places = check(&**device, &load, &extent)?;
+pub fn run_with<T: Target + ?Sized + 'static>(
+    target: &Arc<T>,
+    load: Load,
+    extent: Extent,
+    buffers: &Arc<Buffers>,
+) -> Result<Sample> {
+    let places = check(&**target, &load, &extent)?;
     let rng = Rng::from_seed(extent.seed);
     let (reads, random) = (Deck::new(load.read_share), Deck::new(load.random_share));
     let next = Rng::from_seed(extent.seed ^ 0x5e9).below(places);
@@ -247,12 +256,12 @@ pub fn run_with(device: &Arc<dyn Device>, load: Load, extent: Extent, buffers: &
     });
     let threads: Vec<_> = (0..load.depth)
         .map(|i| {
-            let (device, source, progress) = (device.clone(), source.clone(), progress.clone());
+            let (target, source, progress) = (target.clone(), source.clone(), progress.clone());
             let buffers = buffers.clone();
             spawn(format!("iomix {i}"), move || {
                 let mut buf = buffers.take(load.bytes as usize, extent.seed ^ u64::from(i) << 32);
                 let part = &mut buf[..load.bytes as usize];
-                let tally = worker(&*device, &load, &extent, part, &source, &progress);
+                let tally = worker(&*target, &load, &extent, part, &source, &progress);
                 buffers.give_back(buf);
                 tally
             })
@@ -266,17 +275,17 @@ pub fn run_with(device: &Arc<dyn Device>, load: Load, extent: Extent, buffers: &
         all.latency.add(tally.latency).expect("both have the same bounds");
     }
     match progress.failed.lock().take() {
-        Some(error) => Err(Error::store(error)),
+        Some(error) => Err(error),
         None => Ok(sample(all, &load)),
     }
 }
 
 /// Refuses loads that cannot be; the number of places that a request can be at.
-fn check(device: &dyn Device, load: &Load, extent: &Extent) -> Result<u64> {
+fn check<T: Target + ?Sized>(target: &T, load: &Load, extent: &Extent) -> Result<u64> {
     let wrong = |name, why: String| Err(Error::Option { name, why });
-    let block = u64::from(device.info().block);
+    let block = target.unit();
     if load.bytes == 0 || !load.bytes.is_multiple_of(block) {
-        return wrong("size", format!("{} bytes are no multiple of the device's blocks of {block}", load.bytes));
+        return wrong("size", format!("{} bytes are no multiple of the blocks or pages of {block}", load.bytes));
     }
     if load.depth == 0 || load.depth > 1024 {
         return wrong("depth", format!("{} requests in flight; choose 1 to 1024", load.depth));
@@ -286,17 +295,20 @@ fn check(device: &dyn Device, load: &Load, extent: &Extent) -> Result<u64> {
             return wrong(name, format!("{share} is not between 0 and 1"));
         }
     }
-    let places = extent.range.min(device.len()) / load.bytes;
+    let places = extent.range.min(target.capacity()) / load.bytes;
     if places < 4 {
-        let why =
-            format!("{} bytes hold fewer than four requests of {} bytes", extent.range.min(device.len()), load.bytes);
+        let why = format!(
+            "{} bytes hold fewer than four requests of {} bytes",
+            extent.range.min(target.capacity()),
+            load.bytes
+        );
         return wrong("range", why);
     }
     Ok(places)
 }
 
-fn worker(
-    device: &dyn Device,
+fn worker<T: Target + ?Sized>(
+    target: &T,
     load: &Load,
     extent: &Extent,
     buf: &mut [u8],
@@ -317,11 +329,12 @@ fn worker(
         let offset = place * load.bytes;
         let begun = now();
         let result = if read {
-            varve_device::read_at(device, offset, buf)
+            target.read(offset, buf)
         } else {
             written += 1;
-            buf[..8].copy_from_slice(&written.to_le_bytes());
-            varve_device::write_at(device, offset, buf, false)
+            let last = buf.len() - 8;
+            buf[last..].copy_from_slice(&written.to_le_bytes());
+            target.write(offset, buf)
         };
         match result {
             Ok(()) => progress.finished(extent, &mut tally, read, begun),
@@ -345,18 +358,18 @@ fn sample(tally: Tally, load: &Load) -> Sample {
     Sample { requests: ends.len() as u64, reads, seconds: nanos as f64 / 1e9, bytes: load.bytes, latency, quarters }
 }
 
-/// Writes the first `range` bytes of a device in order and flushes, so that later reads find data there.
-pub fn lay(device: &dyn Device, range: u64, mut progress: impl FnMut(u64)) -> Result<()> {
-    let range = range.min(device.len());
+/// Writes the first `range` bytes of a device or volume in order and flushes, so that later reads find data there.
+pub fn lay<T: Target + ?Sized>(target: &T, range: u64, mut progress: impl FnMut(u64)) -> Result<()> {
+    let range = range.min(target.capacity());
     let mut buf = AlignedBuf::new((4 << 20).min(range as usize));
     Rng::from_seed(range).fill_bytes(&mut buf);
     let mut at = 0;
     while at < range {
-        let part = (range - at).min(buf.len() as u64);
-        buf[..8].copy_from_slice(&at.to_le_bytes());
-        varve_device::write_at(device, at, &buf[..part as usize], false).map_err(Error::store)?;
-        at += part;
+        let part = (range - at).min(buf.len() as u64) as usize;
+        buf[part - 8..part].copy_from_slice(&at.to_le_bytes());
+        target.write(at, &mut buf[..part])?;
+        at += part as u64;
         progress(at);
     }
-    device.run(Io::flush()).map_err(Error::store)
+    target.flush()
 }
