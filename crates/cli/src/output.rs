@@ -40,7 +40,10 @@ impl From<varve_lab::torture::TortureError> for Failure {
 
 impl From<varve_lab::Error> for Failure {
     fn from(e: varve_lab::Error) -> Failure {
-        Failure::Failed(e.to_string())
+        match e {
+            varve_lab::Error::Option { .. } => Failure::Usage(e.to_string()),
+            e => Failure::Failed(e.to_string()),
+        }
     }
 }
 

@@ -111,6 +111,10 @@ fn a_directory_is_probed_and_left_as_it_was() {
     ]))
     .unwrap();
     assert!(load["iops"].as_f64().unwrap() > 0.0 && load["clock"] == "real", "{load}");
+    let volume = ["bench", "iomix", path, "--seconds", "0.05", "--page-size", "8k", "--size", "16k", "--reads", "50"];
+    let on_pages: serde_json::Value =
+        serde_json::from_str(&ok(&[&volume[..], &["--range", "8m", "--json"]].concat())).unwrap();
+    assert!(on_pages["iops"].as_f64().unwrap() > 0.0 && on_pages["load"]["bytes"] == 16384, "{on_pages}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no scratch file is left");
 }
 
@@ -120,5 +124,7 @@ fn wrong_arguments_are_told_what_is_right() {
     refused(&["probe", "--profile", "disk-99k"], &["disk-15k", "nvme-tlc"]);
     refused(&["bench", "iomix", "--profile", "disk-15k", "--size", "5k"], &["4096"]);
     refused(&["bench", "iomix", "--profile", "disk-15k", "--seconds", "no"], &["seconds"]);
+    refused(&["bench", "iomix", "--profile", "disk-15k", "--page-size", "8k", "--size", "4k"], &["pages of 8192"]);
+    refused(&["bench", "iomix", "--profile", "disk-15k", "--page-size", "12k"], &["4096, 8192"]);
     assert!(ok(&["probe", "--list"]).contains("openssd-jasmine"));
 }

@@ -293,10 +293,10 @@ fn iomix_measures_what_was_asked_for() {
         range: 0,
         seed: 1,
     };
-    let sample = probe::iomix_on_profile(&profile, None, load, extent).unwrap();
+    let sample = probe::iomix_on_profile(&profile, None, None, load, extent).unwrap();
     close("IOPS", sample.iops(), 1e3 / (0.7 * 0.11 + 0.3 * 0.27), 0.005);
     close("share of reads", sample.reads as f64 / sample.requests as f64, 0.7, 0.005);
     close("response time", sample.mean_us(), 4e6 / sample.iops(), 0.01);
     let wrong = iomix::Load { bytes: 1000, ..load };
-    assert!(probe::iomix_on_profile(&profile, None, wrong, extent).unwrap_err().to_string().contains("blocks"));
+    assert!(probe::iomix_on_profile(&profile, None, None, wrong, extent).unwrap_err().to_string().contains("blocks"));
 }

@@ -179,7 +179,7 @@ impl Volume {
         let before = (self.moments(), self.tier.as_ref().map(|t| t.tier_stats()));
         let (sample, whole, mut metrics) = loaded(spec, mix, &pages, seed, cores)?;
         let whole = whole.as_secs_f64();
-        let mut put = |name: &str, value: f64| drop(metrics.insert(name.to_string(), value));
+        let mut put = |name: &str, value: f64| _ = metrics.insert(name.to_string(), value);
         for (then, now) in before.0.iter().zip(&self.moments()) {
             metrics::device(&mut put, then, now, whole);
         }
@@ -212,7 +212,7 @@ fn of_sample(sample: &Sample) -> BTreeMap<String, f64> {
 /// Figures of the device under a sample, over the whole run, warm-up included.
 fn figures(into: &mut BTreeMap<String, f64>, sample: &Sample, then: &ModelStats, now: &ModelStats, whole: Duration) {
     let share = |part: u64| part as f64 / sample.requests.max(1) as f64;
-    let mut put = |name: &str, value: f64| drop(into.insert(name.to_string(), value));
+    let mut put = |name: &str, value: f64| _ = into.insert(name.to_string(), value);
     put("data.reads_per_s", sample.iops() * share(sample.reads));
     put("data.writes_per_s", sample.iops() * share(sample.requests - sample.reads));
     put("data.utilisation", metrics::utilisation(then, now, whole.as_secs_f64()));

@@ -281,7 +281,7 @@ pub fn run_with<T: Target + ?Sized + 'static>(
 }
 
 /// Refuses loads that cannot be; the number of places that a request can be at.
-fn check<T: Target + ?Sized>(target: &T, load: &Load, extent: &Extent) -> Result<u64> {
+pub(crate) fn check<T: Target + ?Sized>(target: &T, load: &Load, extent: &Extent) -> Result<u64> {
     let wrong = |name, why: String| Err(Error::Option { name, why });
     let block = target.unit();
     if load.bytes == 0 || !load.bytes.is_multiple_of(block) {

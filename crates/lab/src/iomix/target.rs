@@ -87,7 +87,7 @@ impl Pages {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let mut busy = self.pages.busy.lock();
-        (self.first..self.first + self.count).for_each(|page| drop(busy.remove(&page)));
+        (self.first..self.first + self.count).for_each(|page| _ = busy.remove(&page));
         drop(busy);
         self.pages.free.notify_all();
     }

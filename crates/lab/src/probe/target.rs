@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_device::{Build, Device, FileDevice, Profile};
 use varve_rt::sim;
-use varve_volume::Single;
+use varve_volume::{Single, VolumeError};
 
 /// Bytes of the scratch file unless the options say otherwise.
 const SCRATCH: u64 = 1 << 30;
@@ -82,7 +82,7 @@ pub fn iomix_on_path(
     on_device(&device, page_size, load, Extent { range, ..extent })
 }
 
-/// Puts a load on a profile's model, or on a volume on it, in virtual time.
+/// Puts a load on a profile's model, or on a volume on it (of 1 GiB unless the range is given), in virtual time.
 pub fn iomix_on_profile(
     profile: &Profile,
     range: Option<u64>,
@@ -90,6 +90,8 @@ pub fn iomix_on_profile(
     load: Load,
     extent: Extent,
 ) -> Result<Sample> {
+    // All of a volume is written first, and kept in memory.
+    let range = range.or(page_size.map(|_| SCRATCH));
     modelled(profile, range, extent.seed, page_size.is_some(), |device, range| {
         on_device(device, page_size, load, Extent { range, ..extent })
     })
@@ -97,9 +99,11 @@ pub fn iomix_on_profile(
 
 fn on_device(device: &Arc<dyn Device>, page_size: Option<usize>, load: Load, extent: Extent) -> Result<Sample> {
     let Some(page_size) = page_size else { return iomix::run(device, load, extent) };
-    let store = Single::new(device.clone(), page_size).map_err(Error::store)?;
+    let unsupported = |e: VolumeError| Error::Option { name: "page size", why: e.to_string() };
+    let store = Single::new(device.clone(), page_size).map_err(unsupported)?;
     let range = extent.range / page_size as u64 * page_size as u64;
     let pages = Pages::new(store, range)?;
+    iomix::check(&*pages, &load, &Extent { range, ..extent })?;
     // A page is verified when it is read: each has to be there.
     iomix::lay(&*pages, range, |_| {})?;
     iomix::run(&pages, load, Extent { range, ..extent })
