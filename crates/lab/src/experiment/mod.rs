@@ -115,6 +115,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("tier-location", include_str!("../../../../experiments/tier-location.toml")),
     ("tier-zones", include_str!("../../../../experiments/tier-zones.toml")),
     ("tier-pools", include_str!("../../../../experiments/tier-pools.toml")),
+    ("tier-overhead", include_str!("../../../../experiments/tier-overhead.toml")),
     ("tier-paced", include_str!("../../../../experiments/tier-paced.toml")),
     ("lru-c", include_str!("../../../../experiments/lru-c.toml")),
     ("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml")),
