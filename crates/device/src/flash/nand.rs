@@ -420,6 +420,14 @@ impl Nand {
         self.finish_program(to, Some(bytes), written).map(|w| Span { start: read.start, end: w.end })
     }
 
+    /// Gives up the data of a page that nobody will ask for again; they read as zeros. Its spare area stays.
+    pub(super) fn forget_data(&mut self, page: Page) {
+        let number = self.number(page);
+        if let Some(bytes) = self.store.0.get(number).filter(|b| b.data.is_some()) {
+            self.store.0.set(number, Some(PageBytes { data: None, ..bytes }));
+        }
+    }
+
     fn spend_program(&mut self, at: u64, page: Page, bytes: usize) -> Span {
         self.counts.programs += 1;
         self.counts.slc_programs += u64::from(self.is_slc(page.block));

@@ -127,7 +127,8 @@ impl PageStore for SparsePages {
             });
             PageBytes { data, spare: b.spare }
         });
-        if marked.is_none() && self.spares.get(page).is_some() {
+        let had = || self.spares.get(page).is_some_and(|b| b.data.is_some());
+        if !marked.as_ref().is_some_and(|b| b.data.is_some()) && had() {
             self.data.zero(place, self.page_bytes as u64);
         }
         self.spares.set(page, marked);

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::Db;
-use varve_device::Build;
+use varve_device::{Build, Sparse};
 use varve_rt::{Mutex, sim};
 
 /// A closed database at rest.
@@ -89,7 +89,15 @@ fn load(spec: &Spec) -> Result<Image, ExperimentError> {
 struct Slot {
     /// Points still to come.
     left: usize,
+    /// What its points begin with: seed, and profiles of both devices with their age.
+    drives: String,
+    /// All of them begin with that.
+    alike: bool,
     image: Arc<Mutex<Option<Arc<Image>>>>,
+}
+
+fn drives_key(spec: &Spec, seed: u64) -> String {
+    serde_json::to_string(&(&spec.devices, seed)).expect("plain data")
 }
 
 /// The loaded databases of a run. Used on OS threads only.
@@ -105,6 +113,9 @@ pub(super) fn on_drives(image: &Image, spec: &Spec, seed: u64, drives: &Drives) 
     let aged = [&spec.devices.data, spec.devices.log_device()].map(|d| d.aged().unwrap_or(0.0));
     let parts = [("data", &data, &mut loaded.data), ("log", &log, &mut loaded.log)];
     for ((role, profile, part), (seed, aged)) in parts.into_iter().zip(seeds(seed).into_iter().zip(aged)) {
+        if part.drive.is_some() {
+            continue;
+        }
         let name = Some(format!("{role} ({})", profile.name));
         let how = Build { seed, len: part.len, contents: part.contents.clone(), name, aged, ..Build::default() };
         let drive = drives.get(profile, &format!("{role} {contents}"), &how);
@@ -115,24 +126,41 @@ pub(super) fn on_drives(image: &Image, spec: &Spec, seed: u64, drives: &Drives) 
 
 impl Layouts {
     /// For these points.
-    pub fn new<'a>(specs: impl Iterator<Item = &'a Spec>) -> Layouts {
+    pub fn new<'a>(points: impl Iterator<Item = (&'a Spec, u64)>) -> Layouts {
         let mut slots = BTreeMap::new();
-        for spec in specs {
-            let slot = slots.entry(key(spec)).or_insert_with(|| Slot { left: 0, image: Arc::default() });
+        for (spec, seed) in points {
+            let drives = drives_key(spec, seed);
+            let fresh = || Slot { left: 0, drives: drives.clone(), alike: true, image: Arc::default() };
+            let slot = slots.entry(key(spec)).or_insert_with(fresh);
             slot.left += 1;
+            slot.alike &= slot.drives == drives;
         }
         Layouts { slots: Mutex::new(slots) }
     }
 
-    /// The database of a point, loaded now if it is the first to ask; others that want the same wait.
-    pub fn get(&self, spec: &Spec) -> Result<Arc<Image>, ExperimentError> {
+    /// The database of a point, loaded now if it is the first to ask; others that want the same wait. If all that want it begin with
+    /// the same flash drives, only these are kept.
+    pub fn get(&self, spec: &Spec, seed: u64, drives: &Drives) -> Result<Arc<Image>, ExperimentError> {
         let key = key(spec);
-        let cell = self.slots.lock().get(&key).expect("every point was announced").image.clone();
+        let (cell, alike) = {
+            let slots = self.slots.lock();
+            let slot = slots.get(&key).expect("every point was announced");
+            (slot.image.clone(), slot.alike)
+        };
         let mut cell = cell.lock();
-        match &*cell {
-            Some(image) => Ok(image.clone()),
-            None => Ok(cell.insert(Arc::new(load(spec)?)).clone()),
+        if let Some(image) = &*cell {
+            return Ok(image.clone());
         }
+        let mut image = load(spec)?;
+        if alike {
+            let failed =
+                |(key, what)| ExperimentError::Point { point: "loading".into(), what: format!("{key}: {what}") };
+            image.bytes = on_drives(&image, spec, seed, drives).map_err(failed)?;
+            for part in [&mut image.bytes.data, &mut image.bytes.log].into_iter().filter(|part| part.drive.is_some()) {
+                part.contents = Sparse::new();
+            }
+        }
+        Ok(cell.insert(Arc::new(image)).clone())
     }
 
     /// A point has ended.

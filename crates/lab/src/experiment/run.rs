@@ -65,7 +65,7 @@ impl Shared {
             (Some(wa), _) => plain::run_flash_wa(name, commit, point, wa),
             (_, Some(mix)) => plain::run_iomix(name, commit, (point, mix), drives),
             _ => {
-                let image = self.layouts.get(&point.spec);
+                let image = self.layouts.get(&point.spec, point.seed, drives);
                 let result =
                     image.and_then(|image| point::run(name, commit, point, (&image, drives), &self.progress[n]));
                 self.layouts.done(&point.spec);
@@ -114,6 +114,8 @@ pub fn run(
     let mut times = BTreeMap::new();
     let mut state = Progress { points: virtual_.len() + paced.len(), found: done.len(), done: 0, ended: None };
     let jobs = if how.jobs == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { how.jobs };
+    let most = experiment.points.iter().map(|p| p.spec.run.jobs).filter(|most| *most > 0).min();
+    let jobs = jobs.min(most.unwrap_or(jobs));
     for (points, jobs) in [(virtual_, jobs), (paced, 1)] {
         if points.is_empty() {
             continue;
@@ -150,10 +152,11 @@ fn several(
     mut collect: impl FnMut((usize, f64, PointResult)) -> Result<(), ExperimentError>,
 ) -> Result<(), ExperimentError> {
     let before = state.done;
+    let with_database = points.iter().filter(|(_, p)| p.spec.workload.has_database());
     let shared = Arc::new(Shared {
         name: experiment.name.clone(),
         commit: how.commit.clone(),
-        layouts: Layouts::new(points.iter().map(|(_, p)| &p.spec).filter(|s| s.workload.has_database())),
+        layouts: Layouts::new(with_database.map(|(_, p)| (&p.spec, p.seed))),
         drives: Drives::default(),
         progress: points.iter().map(|_| Arc::default()).collect(),
         next: AtomicUsize::new(0),

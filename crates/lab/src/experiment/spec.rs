@@ -517,11 +517,14 @@ pub struct Run {
     pub interval_s: f64,
     /// Check the workload's consistency conditions afterwards.
     pub check: bool,
+    /// Most points at the same time, for want of memory; 0: any number. Not part of what a point is.
+    #[serde(skip_serializing)]
+    pub jobs: usize,
 }
 
 impl Default for Run {
     fn default() -> Run {
-        Run { clock: Clock::Virtual, clients: 8, warmup_s: 10.0, seconds: 60.0, interval_s: 1.0, check: false }
+        Run { clock: Clock::Virtual, clients: 8, warmup_s: 10.0, seconds: 60.0, interval_s: 1.0, check: false, jobs: 0 }
     }
 }
 

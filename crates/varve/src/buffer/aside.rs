@@ -9,7 +9,7 @@
 //! - `by_page` has the slots that are not adopted; `dirty` has the same slots, by the page's first-change LSN, so that the
 //!   oldest change of an instance is found over frames and slots.
 //! - The bytes of a slot change only while it is not `writing`; its write shares them and reads them without the lock.
-//! - While `draining` no page is copied aside by WAR; nobody drains while a copier runs, as copying is done under the lock.
+//! - While `draining` no page is copied aside by WAR; no drain begins while a copier runs, as both are done under the lock.
 
 use super::Pool;
 use super::doublewrite::BATCH;
@@ -25,13 +25,16 @@ use std::time::Duration;
 use varve_device::AlignedBuf;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, HashMap, charge};
-use varve_volume::{CostClass, KeyspaceId, Lsn, PageId, PageIo, PageUse, WriteWhy, page};
+use varve_volume::{CostClass, KeyspaceId, Lsn, PageId, PageIo, PageUse, VolumeError, WriteWhy, page};
 
 /// Index of a slot within its instance.
 pub(super) type AsideSlot = u32;
 
-/// Slots sealed under one hold of the instance's lock.
-const SEAL: usize = 16;
+/// Slots sealed, or their writes' ends taken note of, under one hold of the instance's lock.
+const SEAL: usize = 32;
+
+/// Longest wait of a copier for the end of a drain, between two looks.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// A page outside the frames.
 struct Aside {
@@ -217,6 +220,8 @@ impl Instance {
         frame.state.fetch_and(!(DIRTY | REDIRTIED), AcqRel);
         self.unlink(lists, frame_slot, Unlink::Evicted);
         self.withdraw(lists, frame_slot);
+        // The cold end is another now.
+        lists.scan_pays = true;
         slot
     }
 
@@ -299,50 +304,66 @@ impl Instance {
 
 impl Pool {
     /// Copies dirty pages from the cold end into the free slots of an instance, and returns one of their frames; the others go on
-    /// the free list. `None` when nothing could be copied. Waits for a drain under way.
-    pub(super) fn copy_aside<'a>(&'a self, inst: &'a Instance) -> Option<Exclusive<'a>> {
+    /// the free list. Waits while the slots are being drained, or are full, unless somebody frees a frame meanwhile; `waits` is called
+    /// before. `None` when nothing could be copied.
+    pub(super) fn copy_aside<'a>(&'a self, inst: &'a Instance, mut waits: impl FnMut()) -> Option<Exclusive<'a>> {
         let mut lists = inst.lock();
-        while lists.asides.draining() && !varve_rt::dying() {
-            inst.wait_for_write(&mut lists, Duration::from_millis(10));
+        let began = varve_rt::now();
+        while lists.asides.draining() || lists.asides.room() == 0 {
+            if let Some(slot) = lists.free.pop() {
+                drop(lists);
+                return Some(self.at(inst, slot).lock());
+            }
+            let helpless = !self.cleaners.running() || self.failure().is_some() || self.never_covered(Lsn::MAX - 1);
+            if helpless || varve_rt::dying() || began.elapsed() > self.config().frame_timeout {
+                return None;
+            }
+            waits();
+            inst.wake_drainer();
+            inst.wait_for_slot(&mut lists, PATIENCE);
         }
-        inst.drain_hits(&mut lists, &self.counters);
-        let room = lists.asides.room();
+        let (mine, freed) = self.copy_coldest(inst, &mut lists);
+        drop(lists);
+        if mine.is_some() {
+            inst.wake_drainer();
+        }
+        inst.frames_freed(freed);
+        mine
+    }
+
+    /// Copies what there is room for: one emptied frame for the caller, and how many more are on the free list.
+    fn copy_coldest<'a>(&'a self, inst: &'a Instance, lists: &mut Lists) -> (Option<Exclusive<'a>>, usize) {
+        inst.drain_hits(lists, &self.counters);
+        let (room, depth) = (lists.asides.room(), self.config().cleaner.scan_depth as u64);
         let mut found: Vec<Slot> = Vec::new();
         let mut seen = 0;
-        if room > 0 {
-            let depth = self.config().cleaner.scan_depth as u64;
-            lists.policy.coldest(usize::MAX, &mut |slot| {
-                seen += 1;
-                charge(Cost::ListScan, 1);
-                if inst.frame(slot).flushable() {
-                    found.push(slot);
-                }
-                // For one page however far from the end: a single-page flush would look as far.
-                found.len() < room && (seen < depth || found.is_empty())
-            });
-        }
+        lists.policy.coldest(usize::MAX, &mut |slot| {
+            seen += 1;
+            charge(Cost::ListScan, 1);
+            if inst.frame(slot).flushable() {
+                found.push(slot);
+            }
+            // For one page however far from the end: a single-page flush would look as far.
+            found.len() < room && (seen < depth || found.is_empty())
+        });
         self.counters.scanned.add(seen);
-        let (mut mine, mut freed) = (None, false);
+        let (mut mine, mut freed) = (None, 0);
         for slot in found {
             let Some(held) = self.at(inst, slot).try_claim_dirty() else { continue };
             if self.never_covered(page::lsn(held.bytes())) {
                 held.unlatch();
                 continue;
             }
-            inst.set_aside(&mut lists, &held, &self.counters);
+            inst.set_aside(lists, &held, &self.counters);
             if mine.is_none() {
                 mine = Some(held);
                 continue;
             }
             lists.free.push(slot);
-            freed = true;
+            freed += 1;
             held.unlatch();
         }
-        drop(lists);
-        if freed {
-            inst.frames_freed();
-        }
-        mine
+        (mine, freed)
     }
 
     /// Writes the pages set aside whose first change lies below `below`, in one batch, the log forced first.
@@ -379,7 +400,8 @@ impl Pool {
             self.sync_written(&mut outcome);
         }
         inst.lock().asides.draining = false;
-        inst.writes_ended();
+        // A copier for each empty slot: the first copies, the others find the frames that it emptied.
+        inst.writes_ended(outcome.written);
         outcome
     }
 
@@ -398,8 +420,9 @@ impl Pool {
                 }
             };
             charge(Cost::IoComplete, chunk.len() as u64);
-            for (write, result) in chunk.iter().zip(results) {
-                self.end_aside(inst, write.slot, result, why, outcome);
+            let mut ends: Vec<_> = chunk.iter().map(|w| w.slot).zip(results).collect();
+            while !ends.is_empty() {
+                self.end_asides(inst, ends.drain(..SEAL.min(ends.len())), why, outcome);
             }
             if let Some(place) = place {
                 self.sync_store(outcome);
@@ -408,33 +431,36 @@ impl Pool {
         }
     }
 
-    /// Takes note of the end of a slot's write.
-    pub(super) fn end_aside(
+    /// Takes note of the ends of slots' writes.
+    pub(super) fn end_asides(
         &self,
         inst: &Instance,
-        slot: AsideSlot,
-        result: Result<CostClass, varve_volume::VolumeError>,
+        ends: impl Iterator<Item = (AsideSlot, Result<CostClass, VolumeError>)>,
         why: WriteWhy,
         outcome: &mut Outcome,
     ) {
+        let mut errors = Vec::new();
         let mut lists = inst.lock();
-        if let Some((id, keyspace)) = inst.aside_written(&mut lists, slot, result.is_ok(), why) {
-            // Under the lock, so that nobody can load or discard the page before the store knows that it left.
-            self.store().evicted(id, keyspace, PageUse::default());
+        for (slot, result) in ends {
+            if let Some((id, keyspace)) = inst.aside_written(&mut lists, slot, result.is_ok(), why) {
+                // Under the lock, so that nobody can load or discard the page before the store knows that it left.
+                self.store().evicted(id, keyspace, PageUse::default());
+            }
+            match result {
+                Ok(_) => {
+                    outcome.written += 1;
+                    self.counters.writes(why).inc();
+                }
+                Err(e) => errors.push(e),
+            }
         }
         drop(lists);
-        inst.writes_ended();
-        match result {
-            Ok(_) => {
-                outcome.written += 1;
-                self.counters.writes(why).inc();
-            }
-            Err(e) => {
-                self.counters.write_errors.inc();
-                outcome.failed += 1;
-                let retryable = is_retryable(&e);
-                outcome.note(self, volume_error(e), retryable);
-            }
+        inst.writes_ended(0);
+        for e in errors {
+            self.counters.write_errors.inc();
+            outcome.failed += 1;
+            let retryable = is_retryable(&e);
+            outcome.note(self, volume_error(e), retryable);
         }
     }
 

@@ -31,8 +31,8 @@ pub(super) struct Lists {
     pub(super) dirty: BTreeSet<(Lsn, Slot)>,
     /// First-change LSN of each dirty slot.
     pub(super) first: Vec<Lsn>,
-    /// The next bounded scan for a victim is worth while (cleared by one that found nothing, set by a cleaner's batch, or by
-    /// every write completed).
+    /// The next bounded scan for a victim is worth while (cleared by one that found nothing, set by a cleaner's batch, by pages
+    /// set aside, or by every write completed).
     pub(super) scan_pays: bool,
     /// Pages that left their frames before they were written.
     pub(super) asides: Asides,
@@ -55,6 +55,8 @@ pub(super) struct Instance {
     writes_cv: Condvar,
     /// Wakes this instance's cleaner.
     pub(super) cleaner: Arc<Event>,
+    /// Wakes who writes this instance's pages that were set aside.
+    pub(super) drainer: Arc<Event>,
     /// The pool's.
     counters: Arc<Counters>,
     /// A bounded scan is worth while after each write (as in InnoDB 5.7), not only after a cleaner's batch.
@@ -99,6 +101,7 @@ impl Instance {
             frames_cv: Condvar::new(),
             writes_cv: Condvar::new(),
             cleaner,
+            drainer: Arc::new(Event::new()),
             counters,
             pays_per_write: !["spf56", "war", "rw"].contains(&config.victim),
         }
@@ -115,6 +118,12 @@ impl Instance {
     pub(super) fn wake_cleaner(&self) {
         if !self.cleaner.is_set() {
             self.cleaner.set();
+        }
+    }
+
+    pub(super) fn wake_drainer(&self) {
+        if !self.drainer.is_set() {
+            self.drainer.set();
         }
     }
 
@@ -155,7 +164,7 @@ impl Instance {
             lists.batch.1 += 1;
             lists.scan_pays = true;
         }
-        self.writes_ended();
+        self.wake_all();
     }
 
     /// Waits for the end of the batch that is starting.
@@ -259,20 +268,25 @@ impl Instance {
 
     /// A frame was put on the free list.
     pub(super) fn frame_freed(&self) {
-        self.frames_cv.notify_one();
+        self.frames_freed(1);
     }
 
-    /// Several frames were put on the free list.
-    pub(super) fn frames_freed(&self) {
-        self.frames_cv.notify_all();
+    /// So many frames were put on the free list (or pages became clean, or slots empty): one waiter is woken for each.
+    pub(super) fn frames_freed(&self, count: usize) {
+        (0..count).for_each(|_| self.frames_cv.notify_one());
     }
 
     /// Waits until a frame may have become available, at most `limit`.
     pub(super) fn wait_for_frame(&self, limit: Duration) {
         let mut lists = self.lock();
         if lists.free.is_empty() && !lists.scan_pays {
-            lists.wait_for(&self.frames_cv, limit);
+            self.wait_for_slot(&mut lists, limit);
         }
+    }
+
+    /// Waits until a frame, or a slot for a page set aside, may have become free, at most `limit`.
+    pub(super) fn wait_for_slot(&self, lists: &mut Locked<'_>, limit: Duration) {
+        lists.wait_for(&self.frames_cv, limit);
     }
 
     /// Waits until some write of this instance ended, at most `limit`.
@@ -280,8 +294,14 @@ impl Instance {
         lists.wait_for(&self.writes_cv, limit);
     }
 
-    /// Writes ended: wakes who waits for them or for clean pages.
-    pub(super) fn writes_ended(&self) {
+    /// Writes ended, and `clean` pages are clean by them or gone: wakes who waits for writes, and one who waits for a frame for each page.
+    pub(super) fn writes_ended(&self, clean: usize) {
+        self.writes_cv.notify_all();
+        self.frames_freed(clean);
+    }
+
+    /// A batch ended, or writes failed: everybody who waits looks again.
+    pub(super) fn wake_all(&self) {
         self.writes_cv.notify_all();
         self.frames_cv.notify_all();
     }

@@ -30,6 +30,9 @@ const BATCHES_IN_FLIGHT: usize = 4;
 /// Dirty pages looked at under one hold of an instance's lock.
 const CHUNK: usize = 128;
 
+/// Ends of writes taken note of under one hold of an instance's lock.
+const ENDS: usize = 32;
+
 /// How often a checkpoint tries a page again whose write failed in a way that may pass.
 const RETRIES: u32 = 8;
 
@@ -41,6 +44,15 @@ struct Staged<'a> {
     keyspace: KeyspaceId,
     usage: PageUse,
     buf: AlignedBuf,
+}
+
+/// A page whose write ended well.
+struct Written<'a> {
+    at: FrameRef<'a>,
+    id: PageId,
+    lsn: Lsn,
+    keyspace: KeyspaceId,
+    class: CostClass,
 }
 
 /// Submitted pages. The ticket is dropped before the buffers.
@@ -257,9 +269,14 @@ impl<'a> Writer<'a> {
         // The results first: nobody may touch the buffers before all of them are in.
         let results: Vec<_> = (0..pages.len()).map(|i| ticket.wait(i)).collect();
         charge(Cost::IoComplete, pages.len() as u64);
+        let mut well: Vec<Written<'a>> = Vec::with_capacity(pages.len());
         for (page, result) in pages.into_iter().zip(results) {
             match result {
-                Ok(class) => self.written(page, class),
+                Ok(class) => {
+                    let Staged { at, id, lsn, keyspace, buf, .. } = page;
+                    self.pool.staging.give(buf);
+                    well.push(Written { at, id, lsn, keyspace, class });
+                }
                 Err(e) => {
                     self.pool.counters.write_errors.inc();
                     let retryable = is_retryable(&e);
@@ -268,39 +285,53 @@ impl<'a> Writer<'a> {
                 }
             }
         }
+        well.chunk_by(|a, b| std::ptr::eq(a.at.inst, b.at.inst))
+            .flat_map(|pages| pages.chunks(ENDS))
+            .for_each(|pages| self.written(pages));
     }
 
-    fn written(&mut self, page: Staged<'a>, class: CostClass) {
-        let Staged { at, lsn, buf, id, keyspace, .. } = page;
-        let FrameRef { pool, inst, slot } = at;
-        let frame = at.frame();
-        pool.staging.give(buf);
-        pool.counters.writes(self.why).inc();
-        let kind = pool.counters.kind(frame.kind.load(Relaxed));
-        kind.written.inc();
-        self.outcome.written += 1;
-        let mut lists = inst.lock();
-        let clean = inst.written(&mut lists, slot, lsn, self.why);
-        inst.set_class(&mut lists, slot, class, Some(self.why), &pool.counters);
-        if !clean {
-            pool.counters.redirtied.inc();
-        } else if self.evict
-            && let Some(held) = inst.claim(pool, &mut lists, slot)
+    /// Takes note of writes that ended well, all of one instance.
+    fn written(&mut self, pages: &[Written<'a>]) {
+        let (pool, inst) = (self.pool, pages[0].at.inst);
+        self.outcome.written += pages.len();
+        pool.counters.writes(self.why).add(pages.len() as u64);
+        let (mut clean, mut claimed) = (Vec::with_capacity(pages.len()), Vec::new());
         {
-            kind.evicted_dirty.inc();
-            drop(lists);
+            let mut lists = inst.lock();
+            for page in pages {
+                let (slot, frame) = (page.at.slot, page.at.frame());
+                pool.counters.kind(frame.kind.load(Relaxed)).written.inc();
+                let is_clean = inst.written(&mut lists, slot, page.lsn, self.why);
+                inst.set_class(&mut lists, slot, page.class, Some(self.why), &pool.counters);
+                if !is_clean {
+                    pool.counters.redirtied.inc();
+                    continue;
+                }
+                clean.push(page.id);
+                if self.evict
+                    && let Some(held) = inst.claim(pool, &mut lists, slot)
+                {
+                    claimed.push((page, held));
+                }
+            }
+        }
+        for (page, held) in &claimed {
+            pool.counters.kind(held.frame().kind.load(Relaxed)).evicted_dirty.inc();
             // Under the latch, so that nobody can load the page again before the store knows that it left.
-            pool.store().evicted(id, keyspace, frame.take_usage());
-            lists = inst.lock();
-            inst.withdraw(&mut lists, slot);
-            lists.free.push(slot);
-            held.unlatch();
+            pool.store().evicted(page.id, page.keyspace, held.frame().take_usage());
         }
-        drop(lists);
-        if clean && let Some(tracer) = &pool.tracer {
-            tracer.forget(id);
+        if !claimed.is_empty() {
+            let mut lists = inst.lock();
+            for (page, held) in claimed {
+                inst.withdraw(&mut lists, page.at.slot);
+                lists.free.push(page.at.slot);
+                held.unlatch();
+            }
         }
-        inst.writes_ended();
+        if let Some(tracer) = &pool.tracer {
+            clean.iter().for_each(|id| tracer.forget(*id));
+        }
+        inst.writes_ended(clean.len());
     }
 
     /// The page was not written: it stays dirty.
@@ -312,7 +343,7 @@ impl<'a> Writer<'a> {
             let _lists = at.inst.lock();
             at.frame().state.fetch_and(!WRITING, AcqRel);
         }
-        at.inst.writes_ended();
+        at.inst.wake_all();
     }
 
     /// Submits what is staged and waits for everything in flight.

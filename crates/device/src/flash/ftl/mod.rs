@@ -27,6 +27,7 @@ use super::{Allocation, FlashConfig, FlashError, FtlConfig, Streams};
 use meta::Meta;
 use pool::Pool;
 use slc::Cache;
+use std::collections::VecDeque;
 use varve_rt::Rng;
 use victims::Victims;
 
@@ -77,11 +78,23 @@ pub struct Ftl {
     rng: Rng,
     meta: Option<Meta>,
     cache: Option<Cache>,
+    /// Physical pages whose successors are being programmed; their data are kept until those are.
+    superseded: VecDeque<Superseded>,
     /// When the host last asked for something, nanoseconds.
     asked: u64,
     /// Writes are refused: too many blocks are bad.
     worn_out: bool,
     stats: FtlStats,
+}
+
+/// A physical page that has a successor.
+#[derive(Clone, Copy)]
+struct Superseded {
+    ppn: u32,
+    /// Erases of its block when it got one.
+    erases: u32,
+    /// When the successor is programmed.
+    settled: u64,
 }
 
 /// What is known of a configuration before anything is written.
@@ -166,6 +179,7 @@ impl Ftl {
             rng: Rng::from_seed(f.seed),
             meta: None,
             cache,
+            superseded: VecDeque::new(),
             asked: 0,
             worn_out: false,
             stats: FtlStats::default(),
@@ -259,6 +273,21 @@ impl Ftl {
     /// Tells the array the time, as [`Nand::advance`].
     pub fn advance(&mut self, now: u64) {
         self.nand.advance(now);
+        self.release(self.nand.journal.now);
+    }
+
+    /// Gives up the data of pages whose successors were programmed by `now`: no power cut brings them back. Spare areas stay, for
+    /// the recovery.
+    fn release(&mut self, now: u64) {
+        while let Some(old) = self.superseded.front().copied()
+            && old.settled <= now
+        {
+            self.superseded.pop_front();
+            let page = self.address(old.ppn);
+            if self.nand.erases(page.block) == old.erases {
+                self.nand.forget_data(page);
+            }
+        }
     }
 
     /// Brings the trims so far to the journal on flash; gives the time at which they are safe.
@@ -276,11 +305,13 @@ impl Ftl {
     pub fn power_cut_bridged(&mut self, at: u64) -> Result<(), FlashError> {
         let settled = self.settle_trims(at);
         self.nand.finish_all();
+        self.superseded.clear();
         settled.map(drop)
     }
 
     /// Cuts the power of the array, as [`Nand::power_cut`]; [`Ftl::recover`] must follow before anything else.
     pub fn power_cut(&mut self, at: u64, seed: u64) -> NandCut {
+        self.superseded.clear();
         self.nand.power_cut(at, seed)
     }
 
@@ -297,6 +328,7 @@ impl Ftl {
 
     /// For a fork that starts a new clock: everything is done, nothing waits for anything.
     pub(super) fn restart_clock(&mut self) {
+        self.release(u64::MAX);
         self.blocks.iter_mut().for_each(|b| b.settled = 0);
         self.asked = 0;
         self.nand.restart_clock();
@@ -478,6 +510,11 @@ impl Ftl {
         b.valid -= 1;
         b.settled = b.settled.max(settled);
         let valid = b.valid;
+        // Not what was trimmed: the trim may be lost.
+        if settled > 0 && self.nand.contents == Contents::Full {
+            let erases = self.nand.erases(block);
+            self.superseded.push_back(Superseded { ppn, erases, settled });
+        }
         let (pool, _) = self.home(block);
         self.pools[pool].victims.lost(block, valid);
     }

@@ -2,12 +2,13 @@
 //!
 //! *Replacement writes* make coming victims clean: one thread per instance, woken when free frames run low and at each interval;
 //! what it does is the configured [`Cleaner`]. *Recoverability writes* let the oldest log go: one thread for the pool, at each interval
-//! (`adaptive`). A new cleaner is one file here, one line in `mod` and one in [`make`]. `fixed56` has one thread for all instances. Each
-//! pass also writes the pages that were set aside.
+//! (`adaptive`). A new cleaner is one file here, one line in `mod` and one in [`make`]. `fixed56` has one thread for all instances. Pages
+//! that were set aside are written by a `drainer` per instance (WAR), and, where their writes failed, by each pass.
 //!
 //! The threads hold the pool weakly: one that is dropped without [`Pool::stop`] takes them along.
 
 mod adaptive;
+mod drainer;
 mod dynamic;
 mod fixed;
 mod fixed56;
@@ -80,7 +81,10 @@ impl Cleaners {
     pub(super) fn end(&self, instances: &[Instance]) {
         self.stop.store(true, Release);
         self.recoverability.set();
-        instances.iter().for_each(|inst| inst.cleaner.set());
+        for inst in instances {
+            inst.cleaner.set();
+            inst.drainer.set();
+        }
     }
 }
 
@@ -109,6 +113,12 @@ impl Pool {
             }
             let service = service(&self.cleaners.recoverability);
             threads.push(varve_rt::spawn_daemon("recoverability", move || adaptive::run(&service)));
+        }
+        if self.config().victim == "war" {
+            for (i, inst) in self.instances().iter().enumerate() {
+                let service = service(&inst.drainer);
+                threads.push(varve_rt::spawn_daemon(format!("drainer-{i}"), move || drainer::run(i, &service)));
+            }
         }
         if self.config().victim == "rw" {
             self.reaper.open();
@@ -184,13 +194,6 @@ fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
             pool.counters.cleaner_wakes.inc();
         } else {
             next = varve_rt::now() + config.interval;
-        }
-        if woken && !config.wake_low && pool.config().aside_slots() > 0 {
-            // Called for the pages set aside alone.
-            for inst in &pool.instances()[mine.clone()] {
-                well &= pool.drain_aside(inst, Lsn::MAX, WriteWhy::Replacement).failed == 0;
-            }
-            continue;
         }
         if mine.start == 0 {
             pool.drain_class_changes();

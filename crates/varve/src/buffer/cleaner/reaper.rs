@@ -78,7 +78,8 @@ impl Pool {
         let Pending { mut ticket, request, instance, write } = pending;
         let result = ticket.wait(request);
         let mut outcome = Outcome::default();
-        self.end_aside(&self.instances()[instance], write.slot, result, WriteWhy::Replacement, &mut outcome);
+        let ended = std::iter::once((write.slot, result));
+        self.end_asides(&self.instances()[instance], ended, WriteWhy::Replacement, &mut outcome);
     }
 
     /// Nobody takes ends in the background any more; those left are taken here.

@@ -20,7 +20,7 @@ const TRIES: usize = 8;
 
 impl VictimStrategy for ReadWrite {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
-        miss(pool, inst, incoming, || stage(pool, inst))
+        miss(pool, inst, incoming, |_| stage(pool, inst))
     }
 }
 

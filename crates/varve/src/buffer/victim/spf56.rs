@@ -25,7 +25,7 @@ pub(super) struct SinglePageFlush56;
 
 impl VictimStrategy for SinglePageFlush56 {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
-        miss(pool, inst, incoming, || None)
+        miss(pool, inst, incoming, |_| None)
     }
 }
 
@@ -35,19 +35,19 @@ pub(super) fn miss<'a>(
     pool: &'a Pool,
     inst: &'a Instance,
     incoming: PageId,
-    mut instead: impl FnMut() -> Option<Taken<'a>>,
+    mut instead: impl FnMut(&mut Stall<'a>) -> Option<Taken<'a>>,
 ) -> Result<Taken<'a>> {
-    let mut rounds = Rounds { pool, inst, incoming, round: 0, stalled: None };
+    let mut rounds = Rounds { pool, inst, incoming, round: 0, stall: Stall { pool, began: None } };
     loop {
         if let Some(held) = rounds.look() {
             return Ok(held.into());
         }
-        rounds.stalled();
         if pool.failure().is_none()
-            && let Some(taken) = instead()
+            && let Some(taken) = instead(&mut rounds.stall)
         {
             return Ok(taken);
         }
+        rounds.stall.begin();
         rounds.sleep();
         rounds.flush()?;
     }
@@ -60,14 +60,37 @@ fn release(held: Exclusive<'_>) {
     inst.free(slot);
 }
 
+/// A miss that has to wait before it can read: counted once, and for how long.
+pub(super) struct Stall<'a> {
+    pool: &'a Pool,
+    began: Option<Instant>,
+}
+
+impl Stall<'_> {
+    /// From now on the miss is a stalled one.
+    pub(super) fn begin(&mut self) {
+        if self.began.is_none() {
+            self.pool.counters.stalls.inc();
+            self.began = Some(varve_rt::now());
+        }
+    }
+}
+
+impl Drop for Stall<'_> {
+    fn drop(&mut self) {
+        if let Some(began) = self.began {
+            self.pool.counters.stall_ns.add(began.elapsed().as_nanos() as u64);
+        }
+    }
+}
+
 /// The rounds of one miss.
 struct Rounds<'a> {
     pool: &'a Pool,
     inst: &'a Instance,
     incoming: PageId,
     round: u32,
-    /// When the miss first found no frame.
-    stalled: Option<Instant>,
+    stall: Stall<'a>,
 }
 
 impl<'a> Rounds<'a> {
@@ -79,7 +102,7 @@ impl<'a> Rounds<'a> {
                 return Some(held);
             }
             if pool.config().doublewrite && inst.batch_starting() {
-                self.stalled();
+                self.stall.begin();
                 inst.wait_for_batch();
                 continue;
             }
@@ -95,14 +118,6 @@ impl<'a> Rounds<'a> {
                 return None;
             };
             release(held);
-        }
-    }
-
-    /// No clean frame was found: from now on the miss is a stalled one.
-    fn stalled(&mut self) {
-        if self.stalled.is_none() {
-            self.pool.counters.stalls.inc();
-            self.stalled = Some(varve_rt::now());
         }
     }
 
@@ -130,18 +145,10 @@ impl<'a> Rounds<'a> {
             // The last chance: a clean page anywhere.
             return if self.round > 2 { Err(e) } else { Ok(()) };
         }
-        let began = self.stalled.expect("a flush follows a stall");
+        let began = self.stall.began.expect("a flush follows a stall");
         if varve_rt::dying() || began.elapsed() > self.pool.config().frame_timeout {
             return Err(out_of_frames(self.pool));
         }
         Ok(())
-    }
-}
-
-impl Drop for Rounds<'_> {
-    fn drop(&mut self) {
-        if let Some(began) = self.stalled {
-            self.pool.counters.stall_ns.add(began.elapsed().as_nanos() as u64);
-        }
     }
 }

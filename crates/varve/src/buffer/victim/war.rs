@@ -1,9 +1,10 @@
 //! `war`: write after read (An et al., SIGMOD 2022).
 //!
 //! As `spf56` until no clean page is found; then the missing thread copies the dirty pages of the cold end into the instance's
-//! temporary write buffer, as many as it has room for, under the instance's lock, and reads at once into one of the frames. The cleaner
-//! writes the slots later, in a batch; while it does, copiers wait. A page asked for again while it lies in a slot is served from there
-//! and comes back dirty. Only when nothing could be copied does the thread write a page itself.
+//! temporary write buffer, as many as it has room for, under the instance's lock, and reads at once into one of the frames. A background
+//! thread of the instance writes the slots, in a batch; while it does, copiers wait (the stalls that are counted). A page asked for
+//! again while it lies in a slot is served from there and comes back dirty. Only when nothing could be copied does the thread write a
+//! page itself.
 
 use super::spf56::miss;
 use super::{Taken, VictimStrategy};
@@ -16,10 +17,6 @@ pub(super) struct WriteAfterRead;
 
 impl VictimStrategy for WriteAfterRead {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
-        miss(pool, inst, incoming, || {
-            let held = pool.copy_aside(inst);
-            inst.wake_cleaner();
-            held.map(Taken::from)
-        })
+        miss(pool, inst, incoming, |stall| pool.copy_aside(inst, || stall.begin()).map(Taken::from))
     }
 }

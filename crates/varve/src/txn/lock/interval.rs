@@ -118,16 +118,18 @@ impl Intervals {
         Intervals { published, exclusive, waiting, filter: RangeFilter::new(), list: Mutex::new(List::default()) }
     }
 
-    /// Whether nothing in the list can matter to a lock of this mode on this key. Asked after the key lock was taken.
+    /// Whether nothing in the list can matter to a lock of this mode on this key for `owner`. Asked after the key lock was taken.
     #[inline]
-    pub fn is_idle_for(&self, mode: Mode, key: &[u8]) -> bool {
+    pub fn is_idle_for(&self, owner: OwnerId, mode: Mode, key: &[u8]) -> bool {
         let count = if mode == Mode::Exclusive { &self.published } else { &self.exclusive };
-        count.load(Ordering::SeqCst) == 0 || !self.filter.may_hold(key)
+        count.load(Ordering::SeqCst) == 0 || !self.filter.may_hold_beside(owner, key)
     }
 
     /// Whether `owner` holds a range that makes a key lock needless.
     pub fn covers(&self, owner: OwnerId, key: &[u8], mode: Mode) -> bool {
-        if !self.filter.may_hold(key) {
+        // A writer's own shared ranges do not help it.
+        let none = mode == Mode::Exclusive && self.exclusive.load(Ordering::SeqCst) == 0;
+        if none || !self.filter.may_hold(key) {
             return false;
         }
         let list = self.list.lock();
@@ -170,7 +172,7 @@ impl Intervals {
         list.next += 1;
         let (low, high) = (bound_owned(range.0), bound_owned(range.1));
         if !point {
-            self.filter.add(place(range));
+            self.filter.add(place(range), owner);
         }
         // Until it is evaluated it stands in the way of all, as a range that is being checked.
         list.insert(ticket, Request { owner, low, high, mode, point, state: State::Checking });
@@ -264,8 +266,8 @@ impl Intervals {
             }
             list.credit.give(budget, before - joined.size());
         }
-        self.filter.add(place(joined.range()));
-        gone.into_iter().for_each(|at| self.filter.take_out(at));
+        self.filter.add(place(joined.range()), joined.owner);
+        gone.into_iter().for_each(|at| self.filter.take_out(at, joined.owner));
         // A granted request's place in the list has no meaning.
         list.insert(ticket.0, joined);
         self.recount(list);
@@ -301,7 +303,7 @@ impl Intervals {
     /// A request is out of the list.
     fn left(&self, request: &Request) {
         if !request.point {
-            self.filter.take_out(place(request.range()));
+            self.filter.take_out(place(request.range()), request.owner);
         }
     }
 

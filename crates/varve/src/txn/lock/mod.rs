@@ -148,7 +148,7 @@ impl KeyspaceLocks {
         let shard = self.shard(key);
         let got = self.take(shard, asker, key, mode)?;
         let clear = got == Got::Nothing
-            || self.intervals.is_idle_for(mode, key)
+            || self.intervals.is_idle_for(asker.id, mode, key)
             || !self.intervals.blocks_key(asker.id, key, mode);
         if clear { Ok(got == Got::Key) } else { self.lock_key_behind(shard, asker, key, mode, got) }
     }
