@@ -36,7 +36,7 @@ pub struct PoolConfig {
     /// Each single-page flush and each batch of a cleaner ends with the store's sync, as InnoDB does it (`O_DIRECT`). Checkpoints, which
     /// sync by themselves, do not need it.
     pub sync_writes: bool,
-    /// What the times of the cleaner and of the policy were divided by, for a pool that stands for a larger one.
+    /// Divides the sleeps of misses; the cleaner's interval and the policy's times are divided already.
     pub time_divisor: u32,
     /// Hits that a thread gathers before it tells the policy, per instance. A pool made inside a simulation uses 1.
     pub hit_buffer: usize,

@@ -37,7 +37,7 @@ pub struct PoolOptions {
     /// Share of dirty pages, percent, from which they are written for that alone; 0: the pool's own (75).
     pub low_water: usize,
     /// Times of InnoDB's that are divided by this, for pools that stand for larger ones: the cleaner's second, the second until a page
-    /// may become young. Not the sleeps of a miss, which go with devices and clients. 0: as they are.
+    /// may become young, the sleeps of a miss. 0: as they are.
     pub time_divisor: usize,
 }
 

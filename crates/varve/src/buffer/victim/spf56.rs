@@ -124,7 +124,7 @@ impl<'a> Rounds<'a> {
     /// Step 4.
     fn sleep(&self) {
         if self.round > 1 {
-            varve_rt::sleep(SLEEP);
+            varve_rt::sleep(SLEEP / self.pool.config().time_divisor);
         }
     }
 
