@@ -225,6 +225,22 @@ fn a_fork_starts_where_the_original_was_and_goes_its_own_way() {
     .unwrap();
 }
 
+/// Bytes that nobody can ask for again, whatever happens, are not kept.
+#[test]
+fn overwritten_pages_take_no_memory() {
+    let mut d = Drive::new(&config(BufferKind::Volatile), Contents::Full).unwrap();
+    let mut at = 0;
+    for i in 0..200u64 {
+        at = d.write(at, i % 4 * PAGE, &vec![i as u8; PAGE as usize], true).unwrap();
+    }
+    d.advance(at);
+    let kept = d.stats().resident_bytes;
+    assert!(kept < 8 * PAGE + 200 * 64, "{kept} bytes for four pages, and the spare areas of two hundred");
+    let mut page = vec![0; PAGE as usize];
+    d.peek(3 * PAGE, &mut page).unwrap();
+    assert!(page.iter().all(|b| *b == 199));
+}
+
 #[test]
 fn the_length_may_shrink_and_grow_within_the_capacity() {
     run(Config::default(), || {

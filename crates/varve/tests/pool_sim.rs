@@ -291,6 +291,34 @@ fn clean_first_never_writes_in_the_foreground() {
     }
 }
 
+/// With WAR a page is written in the foreground only when there is none to copy: not because the slots are full or being drained.
+#[test]
+fn war_waits_for_its_slots() {
+    let mut stalls = 0;
+    for seed in seeds(30) {
+        simulate(seed, || {
+            let gate = Gate::new();
+            let store = CheckedStore::new(PAGES, &gate, seed);
+            let mut config = PoolConfig { frame_timeout: Duration::from_secs(300), ..PoolConfig::new(4096, 40) };
+            config.cleaner.scan_depth = 3;
+            let config = config.with_preset("war").unwrap();
+            let checked = TestStore::over(Arc::new(Shared(store.clone())));
+            let pool = Pool::new(config, checked.clone(), gate.clone(), false).unwrap();
+            let w = Arc::new(World { pool, checked, store, gate, changes: Mutex::new(0) });
+            w.pool.start();
+            (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
+            run_workers(&w, seed, 60);
+            let stats = w.pool.stats();
+            assert_eq!((stats.single_page_flushes, stats.foreground_writes), (0, 0), "seed {seed}");
+            assert!(stats.set_aside > 0);
+            stalls += stats.stalls;
+            w.pool.stop();
+            w.pool.check_quiescent();
+        });
+    }
+    assert!(stalls > 0, "nobody ever waited for a slot");
+}
+
 /// Writes that fail for a while leave their pages dirty and are tried again; nothing is lost.
 #[test]
 fn passing_write_errors() {

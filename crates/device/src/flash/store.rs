@@ -128,7 +128,7 @@ impl PageStore for SparsePages {
             PageBytes { data, spare: b.spare }
         });
         let had = || self.spares.get(page).is_some_and(|b| b.data.is_some());
-        if !marked.as_ref().is_some_and(|b| b.data.is_some()) && had() {
+        if marked.as_ref().is_none_or(|b| b.data.is_none()) && had() {
             self.data.zero(place, self.page_bytes as u64);
         }
         self.spares.set(page, marked);

@@ -411,3 +411,37 @@ fn the_index_of_ranges_finds_all_that_meet() {
         assert_eq!(index.near((Unbounded, Unbounded)).count(), 0);
     }
 }
+
+/// The filter misses no range of another owner, and lets the owner of the only range there pass.
+#[test]
+fn the_filter_of_ranges_misses_none_of_another() {
+    use super::range_filter::{RangeFilter, place};
+    fn range(of: &[u8; 2], to: u8) -> Bounds<'_> {
+        (Included(&of[..]), if to == 0 { Included(&of[..]) } else { Excluded(&[0xff, 0xff][..]) })
+    }
+    let mut rng = Rng::from_seed(7);
+    let filter = RangeFilter::new();
+    let mut held: Vec<(OwnerId, [u8; 2], u8)> = Vec::new();
+    for _ in 0..4000 {
+        if held.len() > 6 || (!held.is_empty() && rng.below(3) == 0) {
+            let (owner, of, to) = held.swap_remove(rng.below(held.len() as u64) as usize);
+            filter.take_out(place(range(&of, to)), owner);
+        } else {
+            let (owner, of, to) = (1 + rng.below(3), [rng.below(4) as u8, rng.below(4) as u8], rng.below(8) as u8);
+            filter.add(place(range(&of, to)), owner);
+            held.push((owner, of, to));
+        }
+        let key = [rng.below(4) as u8, rng.below(4) as u8];
+        let holds = |(_, of, to): &&(OwnerId, [u8; 2], u8)| if *to == 0 { *of == key } else { *of <= key };
+        for asker in 1..4 {
+            let others = held.iter().filter(holds).any(|(owner, ..)| *owner != asker);
+            assert!(!others || filter.may_hold_beside(asker, &key), "{held:?}: {key:?} asked by {asker}");
+        }
+        assert!(filter.may_hold(&key) || !held.iter().any(|r| holds(&r)));
+    }
+    for (owner, of, to) in held {
+        filter.take_out(place(range(&of, to)), owner);
+    }
+    filter.add(place(range(&[1, 1], 0)), 5);
+    assert!(!filter.may_hold_beside(5, &[1, 1]) && filter.may_hold_beside(6, &[1, 1]) && filter.may_hold(&[1, 1]));
+}
