@@ -220,6 +220,44 @@ fn nothing_unfinished() {
     none(problems, "finish it or take it out");
 }
 
+/// Files whose public error enums `docs/errors.md` explains.
+const ERRORS: &[&str] = &[
+    "crates/varve/src/error.rs",
+    "crates/volume/src/error.rs",
+    "crates/device/src/error.rs",
+    "crates/lab/src/error.rs",
+];
+
+#[test]
+fn every_error_is_explained() {
+    let page = std::fs::read_to_string(root().join("docs/errors.md")).expect("the page");
+    let sources = sources();
+    let mut problems = Vec::new();
+    for file in ERRORS {
+        let mut variants = 0;
+        let mut after_message = false;
+        for line in sources[*file].lines() {
+            // A variant is the first line after its message that begins with a capital, one level deep.
+            let name = line.strip_prefix("    ").filter(|l| l.starts_with(|c: char| c.is_ascii_uppercase()));
+            if line.starts_with("    #[error(") {
+                after_message = true;
+            } else if after_message && let Some(name) = name {
+                let name = name.split(|c: char| !c.is_alphanumeric()).next().expect("a name");
+                variants += 1;
+                after_message = false;
+                if !page.contains(&format!("`{name}`")) && !DAMAGES.contains(&name) {
+                    problems.push(format!("{file}: {name}"));
+                }
+            }
+        }
+        assert!(variants > 5, "{file}: {variants} errors found");
+    }
+    none(problems, "explain the error in docs/errors.md");
+}
+
+/// Places of damage, which the message of `Corrupt` names; the page tells of them together.
+const DAMAGES: &[&str] = &["Log", "Superblock"];
+
 #[test]
 fn unsafe_stays_where_it_is() {
     let mut problems = Vec::new();
