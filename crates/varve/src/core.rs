@@ -14,7 +14,8 @@ use std::sync::Arc;
 // Counters order nothing.
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use varve_volume::{Lsn, PageStore};
+use varve_rt::atomic as sync;
+use varve_volume::{Lsn, PageId, PageStore};
 
 /// Deliberate faults in the durability protocol, all off. The crash simulation turns them on one at a time to prove that it
 /// would notice: a checker that cannot fail shows nothing.
@@ -53,6 +54,15 @@ pub(crate) struct Core {
     pub locks: Arc<LockTable>,
     pub broken: Broken,
     pub counters: Counters,
+    nodes_left: sync::AtomicU64,
+}
+
+/// A leaf found by a descent, to be found again by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FoundLeaf {
+    pub page: PageId,
+    /// [`Core::nodes_left`] before the descent.
+    pub left: u64,
 }
 
 /// What is counted of page changes.
@@ -105,7 +115,29 @@ impl Core {
         broken: Broken,
     ) -> Core {
         let locks = LockTable::new(budget.clone());
-        Core { pool, log, store, space, budget, locks, broken, counters: Counters::default() }
+        Core {
+            pool,
+            log,
+            store,
+            space,
+            budget,
+            locks,
+            broken,
+            counters: Counters::default(),
+            nodes_left: sync::AtomicU64::new(0),
+        }
+    }
+
+    /// Nodes that left their trees since the database was opened. A page keeps its place in a tree as long as the number stays: whoever
+    /// goes to a page by its number alone asks before he learns the number and again with the page latched. The page's content does not
+    /// tell: a freed page is dropped without being written, and what read-ahead brings back is what was there long before, LSN and all.
+    pub fn nodes_left(&self) -> u64 {
+        self.nodes_left.load(sync::Ordering::Acquire)
+    }
+
+    /// A node leaves its tree; it is latched exclusively.
+    pub fn node_leaves(&self) {
+        self.nodes_left.fetch_add(1, sync::Ordering::AcqRel);
     }
 
     /// Bytes of a page, header included.

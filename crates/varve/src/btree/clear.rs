@@ -56,7 +56,7 @@ impl Tree {
     pub(crate) fn free_root<'c>(&'c self, group: &mut Group<'c>) -> Result<PageId> {
         let root = self.root_for_change()?;
         let n = group.add(root);
-        retire(&mut group.page(n));
+        retire(&self.core, &mut group.page(n));
         Ok(self.root)
     }
 
@@ -145,7 +145,7 @@ impl Tree {
             if i == 0 {
                 group.page(n).image(|b| split::init_leaf(b, &low, high.as_deref(), end));
             } else {
-                retire(&mut group.page(n));
+                retire(core, &mut group.page(n));
             }
         }
         core.space.apply(core, &mut group, &[], &freed);

@@ -112,7 +112,7 @@ impl Tree {
         split::join(&mut group.page(left), &right_node)
             .and_then(|()| edit::remove(&mut group.page(up), slot))
             .expect("the nodes were validated and fit");
-        retire(&mut group.page(right));
+        retire(core, &mut group.page(right));
         core.space.apply(core, &mut group, &[], &[freed]);
         group.commit()?;
         Counters::add(&core.counters.merges, 1);
@@ -188,7 +188,7 @@ impl Tree {
                 b[HEADER..].copy_from_slice(&copy[HEADER..]);
                 page::set_kind(b, page::kind(&copy));
             });
-            retire(&mut group.page(child_no));
+            retire(core, &mut group.page(child_no));
             core.space.apply(core, &mut group, &[], &[child]);
             group.commit()?;
             Counters::add(&core.counters.merges, 1);

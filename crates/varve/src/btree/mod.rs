@@ -6,7 +6,8 @@
 //! lets go of everything, loads the page, and descends again.
 //!
 //! Fences make each node self-describing: a leaf that was found without a latch (pinned) is validated by `leaf::covers` once latched. A page that leaves the
-//! tree is wiped in the group that frees it, so that it no longer passes.
+//! tree is wiped in the group that frees it, so that it no longer passes while it is pinned; one that was not pinned may come back as it was of old,
+//! which `Core::nodes_left` tells.
 
 mod bulk;
 pub(crate) mod check;
@@ -215,8 +216,9 @@ fn usable(core: &Core, keyspace: KeyspaceId) -> usize {
     core.store.usable_bytes(keyspace).min(core.page_size() - HEADER)
 }
 
-/// Wipes a page that leaves the tree, so that nobody takes it for a node any more.
-fn retire(page: &mut PageMut<'_>) {
+/// Wipes a page that leaves the tree, so that nobody takes it for a node any more; for those who would meet its old content, see [`Core::nodes_left`].
+fn retire(core: &Core, page: &mut PageMut<'_>) {
+    core.node_leaves();
     page.image(|b| {
         b[HEADER..].fill(0);
         page::set_kind(b, 0);

@@ -17,7 +17,7 @@ use super::version::OldValue;
 use crate::btree::leaf::Intake;
 use crate::btree::{CellValue, OverflowRef, Tree, ValueRef, corrupt, leaf, overflow};
 use crate::buffer::{PagePin, PageRead, PageWrite};
-use crate::core::Core;
+use crate::core::{Core, FoundLeaf};
 use crate::db::Durability;
 use crate::error::{Error, Result};
 use crate::group::{Group, PageNo};
@@ -35,7 +35,7 @@ pub(super) struct Op<'a> {
     /// `None`: delete.
     pub value: Option<&'a [u8]>,
     /// A leaf that covered the key a while ago.
-    pub leaf: Option<PageId>,
+    pub leaf: Option<FoundLeaf>,
 }
 
 impl Op<'_> {
@@ -190,14 +190,16 @@ impl<'a> Run<'a> {
         Ok(leaves)
     }
 
-    /// The leaf that covers a write's key: by descent, unless it is still the one that the transaction read. (A page that left
-    /// the tree was wiped, so one that covers the key is the one.)
+    /// The leaf that covers a write's key: by descent, unless it is still the one that the transaction read.
     fn leaf(&self, op: &Op<'a>) -> Result<PageRead<'a>> {
-        let read = op.leaf.and_then(|id| self.core.pool.read_resident(id));
-        match read.filter(|page| leaf::covers(page.bytes(), op.tree.keyspace(), op.key)) {
-            Some(page) => Ok(page),
-            None => op.tree.leaf(op.key),
+        if let Some(found) = op.leaf
+            && let Some(page) = self.core.pool.read_resident(found.page)
+            && self.core.nodes_left() == found.left
+            && leaf::covers(page.bytes(), op.tree.keyspace(), op.key)
+        {
+            return Ok(page);
         }
+        op.tree.leaf(op.key)
     }
 
     fn pin_leaf(&self, at: usize) -> Result<Leaf<'a>> {

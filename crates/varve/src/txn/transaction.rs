@@ -15,6 +15,7 @@ use super::snapshot::Snapshot;
 use super::write_set::{Savepoint, WriteSet};
 use super::{MAX_VALUE, Manager, count};
 use crate::btree::{Direction, ReadAhead};
+use crate::core::FoundLeaf;
 use crate::db::{Db, Durability, Inner, Keyspace};
 use crate::error::{Error, Result};
 use std::ops::{Bound, ControlFlow};
@@ -173,10 +174,11 @@ impl Transaction {
         if let Some(pending) = self.writes.get(keyspace.id(), key) {
             return Ok(f(pending.as_deref()));
         }
-        let (result, lsn, leaf) = read_at(&self.db.core, keyspace.tree(), key, f)?;
+        let left = self.db.core.nodes_left();
+        let (result, lsn, page) = read_at(&self.db.core, keyspace.tree(), key, f)?;
         self.saw(lsn)?;
         if mode == Mode::Exclusive {
-            self.writes.note_leaf(keyspace.id(), key, leaf);
+            self.writes.note_leaf(keyspace.id(), key, FoundLeaf { page, left });
         }
         Ok(result)
     }
@@ -356,9 +358,14 @@ impl Transaction {
     pub(super) fn next_batch(&mut self, keyspace: &Keyspace, cursor: &mut Cursor) -> Result<()> {
         self.check(keyspace)?;
         let tree = keyspace.tree();
+        let left = self.db.core.nodes_left();
         let mut filled = cursor.fill(tree, None)?;
         self.lock_range(keyspace, filled.bounds(), Mode::Shared)?;
-        let same = self.db.core.pool.read_resident(filled.page).is_some_and(|page| page.lsn() == filled.lsn);
+        let core = &self.db.core;
+        let same = core
+            .pool
+            .read_resident(filled.page)
+            .is_some_and(|page| page.lsn() == filled.lsn && core.nodes_left() == left);
         if !same {
             // The leaf changed before the lock was held. Now it is: what a second read of the same part finds stays.
             let rest = filled.rest.take();

@@ -6,12 +6,13 @@
 
 use super::key::{Bounds, KeyBuf};
 use crate::budget::{Budget, Class};
+use crate::core::FoundLeaf;
 use crate::db::Keyspace;
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use varve_volume::{KeyspaceId, PageId};
+use varve_volume::KeyspaceId;
 
 /// Bytes that each transaction has without a charge.
 const FREE: u64 = 2048;
@@ -24,7 +25,7 @@ pub(super) type Write = Option<Box<[u8]>>;
 pub(super) struct Pending {
     pub write: Write,
     /// The leaf that covered the key when the transaction read it for the write: a hint.
-    pub leaf: Option<PageId>,
+    pub leaf: Option<FoundLeaf>,
 }
 
 /// Writes to one keyspace.
@@ -53,7 +54,7 @@ pub(super) struct WriteSet {
     spaces: Vec<SpaceWrites>,
     undo: Vec<Undo>,
     /// Leaves of keys read for a write, one per keyspace.
-    found: Vec<(KeyspaceId, KeyBuf, PageId)>,
+    found: Vec<(KeyspaceId, KeyBuf, FoundLeaf)>,
     /// Serial number and length of `undo` of each savepoint, oldest first.
     marks: Vec<(u64, usize)>,
     serial: u64,
@@ -122,7 +123,7 @@ impl WriteSet {
 
     /// Notes which leaf covered a key that will probably be written; the last one of each keyspace is remembered.
     #[inline]
-    pub fn note_leaf(&mut self, id: KeyspaceId, key: &[u8], leaf: PageId) {
+    pub fn note_leaf(&mut self, id: KeyspaceId, key: &[u8], leaf: FoundLeaf) {
         let found = (id, KeyBuf::new(key), leaf);
         match self.found.iter_mut().find(|f| f.0 == id) {
             Some(place) => *place = found,
