@@ -296,3 +296,34 @@ fn big_commits_into_one_leaf_get_leaves_of_their_own() {
     assert!(report.is_clean(), "{report:?}");
     db.close().unwrap();
 }
+
+/// The old content of a freed page, which no cache had to write over, comes back when somebody reads it ahead. A transaction that read
+/// its key there before must not write there.
+#[test]
+fn a_leaf_that_left_the_tree_takes_no_writes_though_its_old_content_is_back() {
+    let (db, rows) = database();
+    let value = [7; 100];
+    (0..300).for_each(|n| rows.put(&key(n), &value).unwrap());
+    db.checkpoint().unwrap();
+    let core = &db.inner.core;
+    let leaf = |n| rows.tree().leaf(&key(n)).unwrap().id();
+    let mut tx = db.begin().unwrap();
+    let kept = 150;
+    assert!(tx.get_for_update(&rows, &key(kept)).unwrap().is_some());
+    let old = leaf(kept);
+    // Its neighbours are deleted until the leaf joins another; it is the right one of the two, which is freed.
+    for n in (100..200).filter(|n| *n != kept) {
+        rows.delete(&key(n)).unwrap();
+    }
+    assert_ne!(leaf(kept), old, "the leaf was freed");
+    {
+        let stale = core.pool.read(old).unwrap();
+        assert!(crate::btree::leaf::covers(stale.bytes(), rows.id(), &key(kept)), "its old content is back");
+    }
+    tx.put(&rows, &key(kept), b"new").unwrap();
+    tx.commit().unwrap();
+    assert_eq!(rows.get(&key(kept)).unwrap().as_deref(), Some(&b"new"[..]));
+    assert!(db.check().unwrap().is_clean());
+    drop(rows);
+    db.close().unwrap();
+}
