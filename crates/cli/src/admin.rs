@@ -1,10 +1,10 @@
-//! Commands on the database as a whole: create, info, check, stat.
+//! Commands on the database as a whole: create, info, check.
 
 use crate::args;
 use crate::output::{Failure, Out, bytes, table};
 use crate::tier;
-use serde_json::{Value, json};
-use varve::{Db, Figure, Options};
+use serde_json::json;
+use varve::{Db, Options};
 
 pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
     let db = tier::create(&a.dir, &a.layout, &a.tier, Options::default())?;
@@ -98,28 +98,4 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
     }
     let what = format!("{} damages found, {} pages could not be read", damages.len(), unreadable.len());
     Err(Failure::Found(what))
-}
-
-pub fn stat(out: Out, place: &args::Place) -> Result<(), Failure> {
-    let db = open_to_look(out, place)?;
-    let stats = db.stats();
-    if out.json {
-        println!(
-            "{}",
-            Value::Object(stats.rows().into_iter().map(|(name, figure)| (name, json_figure(figure))).collect())
-        );
-    } else {
-        let rows: Vec<(String, String)> = stats.rows().into_iter().map(|(n, v)| (n, v.to_string())).collect();
-        table(&mut std::io::stdout().lock(), &rows)?;
-    }
-    db.close()?;
-    Ok(())
-}
-
-pub fn json_figure(figure: Figure) -> Value {
-    match figure {
-        Figure::Number(n) => n.into(),
-        Figure::Ratio(r) => r.into(),
-        Figure::Text(t) => t.into(),
-    }
 }

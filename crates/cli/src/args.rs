@@ -3,9 +3,11 @@
 pub mod lab;
 pub mod replay;
 pub mod rescue;
+pub mod stat;
 pub mod tier;
 pub mod trace;
 
+use crate::metrics::Address;
 use crate::pool_args::PoolArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -55,8 +57,8 @@ pub enum Command {
     Restore(rescue::Restore),
     /// Get the rows out of a damaged database that `check` or opening refuses.
     Salvage(rescue::Salvage),
-    /// Show counters, sizes and memory of a database (opens it).
-    Stat(Place),
+    /// Show counters, sizes and memory of a database, once or over time; metrics for Prometheus.
+    Stat(stat::Stat),
     /// The tier, a fast device over a slow one: watch it, change it, take it away, add one.
     Tier(tier::Tier),
     /// Run a workload and print its figures.
@@ -331,6 +333,9 @@ pub struct Run {
     /// Record every page reference and flush of the run to this file, for `lab replay`.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Serve the database's metrics at http://HOST:PORT/metrics until the end; port 0 takes any that is free.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics: Option<Address>,
     #[command(flatten)]
     pub open: Open,
     #[command(flatten)]

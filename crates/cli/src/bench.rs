@@ -1,6 +1,7 @@
 //! `bench`: loads a workload if need be, runs it, checks it, prints its figures.
 
 use crate::args::{self, Workload};
+use crate::metrics::endpoint::Endpoint;
 use crate::output::{Failure, Out};
 use crate::tier;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ pub fn run_traced(out: Out, workload: &Workload, trace: Option<&Path>) -> Result
 struct Opened {
     store: Arc<VarveStore>,
     recording: Option<(Arc<Recorder>, PathBuf)>,
+    endpoint: Option<Endpoint>,
 }
 
 fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failure> {
@@ -44,10 +46,18 @@ fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failu
         out.note(format!("creating {}", run.dir.display()));
         tier::create(&run.dir, &run.layout, &run.tier, options)?
     };
-    Ok(Opened { store: Arc::new(VarveStore::new(db)), recording })
+    let endpoint = run.metrics.as_ref().map(|address| Endpoint::start(address, &db)).transpose()?;
+    if let Some(endpoint) = &endpoint {
+        out.note(format!("metrics at {}", endpoint.url()));
+    }
+    Ok(Opened { store: Arc::new(VarveStore::new(db)), recording, endpoint })
 }
 
-fn close(out: Out, store: &VarveStore) -> Result<(), Failure> {
+fn close(out: Out, opened: Opened) -> Result<(), Failure> {
+    let Opened { store, endpoint, .. } = opened;
+    if let Some(endpoint) = endpoint {
+        endpoint.stop();
+    }
     if let Some(t) = store.db().stats().tier {
         out.note(format!(
             "tier ({}): {:.1} % of the reads served by the fast device, {:.1} % of its slots newer than home, {} pages copied back",
@@ -76,7 +86,7 @@ fn tpcc(out: Out, a: &args::Tpcc, trace: Option<&Path>) -> Result<(), Failure> {
         if out.json {
             println!("{}", serde_json::json!({ "workload": "tpcc", "consistent": consistent }));
         }
-        close(out, &store)?;
+        close(out, opened)?;
         return verdict(Some(consistent));
     }
     load_tpcc(out, a, &store)?;
@@ -94,7 +104,7 @@ fn tpcc(out: Out, a: &args::Tpcc, trace: Option<&Path>) -> Result<(), Failure> {
         result.consistent = Some(check_tpcc(out, &store)?);
     }
     print(out, &result);
-    close(out, &store)?;
+    close(out, opened)?;
     verdict(result.consistent)
 }
 
@@ -167,7 +177,7 @@ fn ycsb(out: Out, a: &args::Ycsb, trace: Option<&Path>) -> Result<(), Failure> {
         result.consistent = Some(report.consistent());
     }
     print(out, &result);
-    close(out, &store)?;
+    close(out, opened)?;
     verdict(result.consistent)
 }
 

@@ -8,12 +8,14 @@ mod data;
 mod lab;
 mod load;
 mod manual;
+mod metrics;
 mod output;
 mod pool_args;
 mod probe;
 mod probe_cpu;
 mod replay;
 mod rescue;
+mod stat;
 mod text;
 mod tier;
 mod traces;
@@ -52,7 +54,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Salvage(a) => rescue::salvage(out, a),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(out, dir),
-        Command::Stat(a) => admin::stat(out, a),
+        Command::Stat(a) => stat::run(out, a),
         Command::Tier(a) => tier::run(out, &a.command),
         Command::Bench(a) => bench::run(out, a),
         Command::Probe(a) => probe::probe(out, a),

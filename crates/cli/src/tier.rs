@@ -241,7 +241,7 @@ fn stat(out: Out, place: &Place) -> Result<(), Failure> {
         .into_iter()
         .filter(|(name, _)| ["tier.", "device.data.", "device.fast."].iter().any(|prefix| name.starts_with(prefix)));
     if out.json {
-        let mut object: serde_json::Map<_, _> = rows.map(|(name, v)| (name, crate::admin::json_figure(v))).collect();
+        let mut object: serde_json::Map<_, _> = rows.map(|(name, v)| (name, crate::stat::json_figure(v))).collect();
         object.insert("settings".into(), as_json(&settings(&place.dir)?));
         println!("{}", Value::Object(object));
     } else {

@@ -42,7 +42,7 @@ pub use model::{Arrival, Model, ModelOptions, ModelStats, Modelled, Schedule, Ti
 pub use power::{PowerSupply, Powered};
 pub use profile::{Build, Profile, ProfileError};
 pub use sparse::Sparse;
-pub use stats::{Counters, DeviceStats, OpStats};
+pub use stats::{Busy, BusyStats, Counters, DeviceStats, OpStats};
 pub use ticket::{Completion, Ticket};
 
 /// The examples of the layer's page are compiled and run.

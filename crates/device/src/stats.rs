@@ -2,6 +2,7 @@
 
 use crate::OpKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use varve_rt::Instant;
 
 /// Totals of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,17 @@ pub struct DeviceStats {
     pub retries: u64,
     /// Requests executed in a slower way than the device's best (see `DeviceInfo::fallback`).
     pub fallbacks: u64,
+    /// How busy the device is; none where that is not measured (models have figures of their own).
+    pub busy: Option<BusyStats>,
+}
+
+/// How busy a device is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BusyStats {
+    /// Time during which at least one request was under way, as seen by who waits, nanoseconds.
+    pub nanos: u64,
+    /// Requests under way now.
+    pub in_flight: u64,
 }
 
 #[derive(Default)]
@@ -103,6 +115,82 @@ impl Counters {
             durable_writes: self.durable.load(Relaxed),
             retries: self.retries.load(Relaxed),
             fallbacks: self.fallbacks.load(Relaxed),
+            busy: None,
         }
+    }
+}
+
+/// Bits of [`Busy::state`] that hold the number of requests; the rest is time in units of [`UNIT`].
+const COUNT_BITS: u32 = 16;
+/// Nanoseconds that one unit of time stands for: 48 bits of them are two years.
+const UNIT: u64 = 256;
+
+/// Measures how long a device has something to do. One word holds how many requests are under way and since when there are any, so
+/// that no period is lost between two threads.
+#[derive(Default)]
+pub struct Busy {
+    state: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Busy {
+    /// `n` requests are under way from now on.
+    pub fn begun(&self, n: u64, now: Instant) {
+        let since = (now.as_nanos() / UNIT) << COUNT_BITS;
+        let begin = |state: u64| Some(if state == 0 && n > 0 { since | n } else { state + n });
+        let _ = self.state.fetch_update(Relaxed, Relaxed, begin);
+    }
+
+    /// One of them has ended.
+    pub fn ended(&self) {
+        let last = |state: u64| state & ((1 << COUNT_BITS) - 1) <= 1;
+        let before = self.state.fetch_update(Relaxed, Relaxed, |state| Some(if last(state) { 0 } else { state - 1 }));
+        if let Ok(state) = before
+            && last(state)
+        {
+            self.nanos.fetch_add(Busy::period(state), Relaxed);
+        }
+    }
+
+    /// Nanoseconds since when `state` says that requests are under way.
+    fn period(state: u64) -> u64 {
+        varve_rt::now().as_nanos().saturating_sub((state >> COUNT_BITS) * UNIT)
+    }
+
+    /// The figures so far, the period that has not ended included.
+    pub fn snapshot(&self) -> BusyStats {
+        let (nanos, state) = (self.nanos.load(Relaxed), self.state.load(Relaxed));
+        let running = if state == 0 { 0 } else { Busy::period(state) };
+        BusyStats { nanos: nanos + running, in_flight: state & ((1 << COUNT_BITS) - 1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn busy_time_is_the_union_of_the_requests_times() {
+        let ms = |n| Duration::from_millis(n);
+        let outcome = varve_rt::sim::run(varve_rt::sim::Config::default(), move || {
+            let busy = Busy::default();
+            let go = |n: u64| varve_rt::sleep(ms(n));
+            busy.begun(2, varve_rt::now());
+            go(10);
+            busy.begun(1, varve_rt::now());
+            go(10);
+            busy.ended();
+            assert_eq!(busy.snapshot().in_flight, 2);
+            busy.ended();
+            busy.ended();
+            go(100); // idle
+            busy.begun(1, varve_rt::now());
+            go(5);
+            busy.snapshot()
+        });
+        let stats = outcome.result.expect("it ends");
+        assert!(stats.nanos.abs_diff(25_000_000) < 2 * UNIT, "{stats:?}");
+        assert_eq!(stats.in_flight, 1);
     }
 }

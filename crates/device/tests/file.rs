@@ -176,6 +176,8 @@ fn many_threads() {
         flusher.join().unwrap();
         assert_eq!(dev.stats().write.count, dev.stats().read.count);
         assert_eq!(dev.stats().read.errors, 0);
+        let busy = dev.stats().busy.expect("files measure it");
+        assert!(busy.in_flight == 0 && busy.nanos > 0, "{busy:?}");
     }
 }
 

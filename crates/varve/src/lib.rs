@@ -11,6 +11,7 @@ pub mod budget;
 pub mod buffer;
 pub mod db;
 pub mod error;
+pub mod metrics;
 
 pub(crate) mod btree;
 pub(crate) mod core;

@@ -67,7 +67,9 @@ struct Batch {
 /// Starts `batch`, whose requests were checked (`Some(error)`: refused already).
 pub(super) fn start(inner: &Arc<Inner>, batch: Vec<(Io, Option<DeviceError>)>) -> Ticket {
     let started = varve_rt::now();
-    let slots = batch.into_iter().map(|(io, refused)| Slot { io, flying: false, result: refused.map(Err) }).collect();
+    let slots: Vec<Slot> =
+        batch.into_iter().map(|(io, refused)| Slot { io, flying: false, result: refused.map(Err) }).collect();
+    inner.busy.begun(slots.iter().filter(|slot| slot.result.is_none()).count() as u64, started);
     let ring = inner.uring.load(Relaxed).then(|| inner.rings.take(&*inner.sys)).and_then(|ring| match ring {
         Ok(ring) => Some(ring),
         Err(errno) => {

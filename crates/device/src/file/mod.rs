@@ -15,8 +15,8 @@ mod wear;
 pub use lock::DirLock;
 
 use crate::{
-    AlignedBuf, Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, OpKind, Ticket,
-    device,
+    AlignedBuf, Busy, Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, OpKind,
+    Ticket, device,
 };
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -70,6 +70,7 @@ struct Inner {
     growing: Mutex<()>,
     notes: Mutex<Vec<String>>,
     counters: Counters,
+    busy: Busy,
 }
 
 impl FileDevice {
@@ -109,6 +110,7 @@ impl FileDevice {
                 growing: Mutex::new(()),
                 notes: Mutex::new(notes),
                 counters: Counters::default(),
+                busy: Busy::default(),
                 name: name.clone(),
                 sys,
                 options,
@@ -170,6 +172,7 @@ impl Inner {
     }
 
     fn count(&self, io: &Io, started: Instant, ok: bool) {
+        self.busy.ended();
         self.counters.finished(io.op.kind(), io.len() as u64, started.elapsed().as_nanos() as u64, ok);
         if matches!(io.op, crate::Op::Write { durable: true }) {
             self.counters.durable_write();
@@ -294,12 +297,13 @@ impl Device for FileDevice {
     fn run(&self, io: Io) -> Result<(), DeviceError> {
         self.inner.admit(&io)?;
         let started = varve_rt::now();
+        self.inner.busy.begun(1, started);
         let result = self.inner.execute(&io, 0);
         self.inner.count(&io, started, result.is_ok());
         result
     }
 
     fn stats(&self) -> DeviceStats {
-        self.inner.counters.snapshot()
+        DeviceStats { busy: Some(self.inner.busy.snapshot()), ..self.inner.counters.snapshot() }
     }
 }

@@ -78,6 +78,7 @@ pub(crate) struct Inner {
     devices: Devices,
     tier: Option<Arc<Tier>>,
     recovery: RecoveryReport,
+    opened: varve_rt::Instant,
     closed: AtomicBool,
     lock: Mutex<Option<DirLock>>,
 }

@@ -181,6 +181,7 @@ impl Parts {
             devices,
             tier: stack.tier,
             recovery,
+            opened: varve_rt::now(),
             closed: AtomicBool::new(false),
             lock: Mutex::new(lock),
         };

@@ -14,6 +14,10 @@ use varve_volume::tier::{REFUSALS, TierStats};
 /// Counters since the database was opened, and sizes as they are now.
 #[derive(Debug, Clone)]
 pub struct Stats {
+    /// Nanoseconds since the database was opened.
+    pub open_ns: u64,
+    /// Whether a write of the log failed, so that writes are refused.
+    pub latched: bool,
     /// Bytes of a page.
     pub page_size: usize,
     /// Pages that the data device holds.
@@ -73,6 +77,8 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         format!("{name}: {}{fallback}", info.access)
     };
     Stats {
+        open_ns: inner.opened.elapsed().as_nanos() as u64,
+        latched: core.log.poisoned().is_some(),
         page_size: core.page_size(),
         pages: core.store.pages(),
         free_pages: core.space.usage().1,

@@ -82,6 +82,8 @@ pub struct CheckpointStats {
     pub failed: u64,
     /// Nanoseconds of the last one.
     pub last_ns: u64,
+    /// Nanoseconds since the last one was complete; since the database was opened when there was none.
+    pub age_ns: u64,
     /// Bytes of log that recovery may have to redo: the recovery bound at the replay rate.
     pub redo_budget: u64,
 }
@@ -102,6 +104,8 @@ pub struct Checkpointer {
     completed: AtomicU64,
     failed: AtomicU64,
     last_ns: AtomicU64,
+    /// When the last one was complete, or this was made: [`varve_rt::Instant`] in nanoseconds.
+    last_at: AtomicU64,
 }
 
 impl Checkpointer {
@@ -132,6 +136,7 @@ impl Checkpointer {
             completed: zero(),
             failed: zero(),
             last_ns: zero(),
+            last_at: AtomicU64::new(now().as_nanos()),
         };
         this.log.set_redo_budget(this.redo_budget());
         Arc::new(this)
@@ -193,7 +198,8 @@ impl Checkpointer {
     pub fn stats(&self) -> CheckpointStats {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let (completed, failed, last_ns) = (get(&self.completed), get(&self.failed), get(&self.last_ns));
-        CheckpointStats { completed, failed, last_ns, redo_budget: self.redo_budget() }
+        let age_ns = now().as_nanos().saturating_sub(get(&self.last_at));
+        CheckpointStats { completed, failed, last_ns, age_ns, redo_budget: self.redo_budget() }
     }
 
     fn run(&self) {
@@ -241,6 +247,7 @@ impl Checkpointer {
         match &result {
             Ok(()) => {
                 self.completed.fetch_add(1, Ordering::Relaxed);
+                self.last_at.store(now().as_nanos(), Ordering::Relaxed);
                 self.last_ns.store(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
             }
             Err(_) => {

@@ -1,0 +1,162 @@
+//! `stat`: the figures of a database, its own or of another process, once or over time.
+
+use crate::admin::open_to_look;
+use crate::args::Place;
+use crate::args::stat::Stat;
+use crate::metrics::Source;
+use crate::metrics::interval::Interval;
+use crate::output::{Failure, Out, bytes, table};
+use serde_json::{Map, Value, json};
+use std::io::Write;
+use std::time::Duration;
+use varve::Figure;
+
+/// Lines between two headings.
+const HEADING: u64 = 20;
+
+pub fn run(out: Out, a: &Stat) -> Result<(), Failure> {
+    if out.json && a.prometheus {
+        return Err(Failure::Usage("choose one of --json and --prometheus".into()));
+    }
+    let source = source(out, a)?;
+    let result = match a.watch {
+        Some(every) => watch(out, &source, every, a.count.unwrap_or(u64::MAX)),
+        None => once(out, &source, a.prometheus),
+    };
+    match source {
+        Source::Own(db) => result.and(db.close().map_err(Failure::from)),
+        Source::Remote(_) => result,
+    }
+}
+
+fn source(out: Out, a: &Stat) -> Result<Source, Failure> {
+    if a.place.starts_with("http://") {
+        return Ok(Source::Remote(a.place.parse().map_err(Failure::Usage)?));
+    }
+    let place = Place { dir: a.place.clone().into(), open: a.open.clone(), tier: a.tier.clone() };
+    let db = open_to_look(out, &place).inspect_err(|e| {
+        if let Failure::Engine(varve::Error::InUse(_)) = e {
+            out.note("where its process serves metrics, `varve stat http://HOST:PORT` shows them");
+        }
+    })?;
+    Ok(Source::Own(Box::new(db)))
+}
+
+fn once(out: Out, source: &Source, prometheus: bool) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    if prometheus {
+        return Ok(stdout.write_all(source.text()?.as_bytes())?);
+    }
+    let rows: Vec<(String, Figure)> = match source {
+        Source::Own(db) => db.stats().rows(),
+        Source::Remote(_) => {
+            let samples = source.scrape()?.samples;
+            samples.into_iter().map(|s| (s.title(), Figure::Ratio(s.value))).collect()
+        }
+    };
+    if out.json {
+        let object: Map<_, _> = rows.into_iter().map(|(name, figure)| (name, json_figure(figure))).collect();
+        writeln!(stdout, "{}", Value::Object(object))?;
+    } else {
+        let rows: Vec<(String, String)> = rows.into_iter().map(|(name, figure)| (name, text(figure))).collect();
+        table(&mut stdout, &rows)?;
+    }
+    Ok(())
+}
+
+pub fn json_figure(figure: Figure) -> Value {
+    match figure {
+        Figure::Number(n) => n.into(),
+        Figure::Ratio(r) if r.fract() == 0.0 && r.abs() < 9e15 => (r as i64).into(),
+        Figure::Ratio(r) => r.into(),
+        Figure::Text(t) => t.into(),
+    }
+}
+
+fn text(figure: Figure) -> String {
+    match figure {
+        Figure::Ratio(r) if r.fract() == 0.0 => format!("{r}"),
+        figure => figure.to_string(),
+    }
+}
+
+fn watch(out: Out, source: &Source, every: Duration, count: u64) -> Result<(), Failure> {
+    let mut before = source.scrape()?;
+    for n in 0..count {
+        // Intervals begin at equal distances, however long reading takes.
+        let due = before.at + every;
+        varve_rt::sleep(due - varve_rt::now());
+        let now = source.scrape()?;
+        let interval = Interval { before: &before, now: &now };
+        let mut stdout = std::io::stdout().lock();
+        if out.json {
+            writeln!(stdout, "{}", as_json(&interval))?;
+        } else {
+            if n % HEADING == 0 {
+                writeln!(stdout, "{}", heading())?;
+            }
+            writeln!(stdout, "{}", line(&interval))?;
+        }
+        stdout.flush()?;
+        before = now;
+    }
+    Ok(())
+}
+
+fn as_json(interval: &Interval<'_>) -> Value {
+    let (mut counters, mut gauges) = (Map::new(), Map::new());
+    for sample in &interval.now.samples {
+        let labels: Vec<(&str, &str)> = sample.labels.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        if sample.counter {
+            let rise = interval.rise(&sample.name, &labels).unwrap_or(0.0);
+            counters.insert(sample.title(), json_figure(Figure::Ratio(rise)));
+        } else {
+            gauges.insert(sample.title(), json_figure(Figure::Ratio(sample.value)));
+        }
+    }
+    json!({ "seconds": interval.seconds(), "counters": counters, "gauges": gauges })
+}
+
+/// Columns of a line: heading and width.
+const COLUMNS: [(&str, usize); 12] = [
+    ("tx/s", 9),
+    ("confl/s", 8),
+    ("hit %", 6),
+    ("tier %", 6),
+    ("reads/s", 8),
+    ("writes/s", 8),
+    ("log/s", 10),
+    ("busy %", 6),
+    ("dirty %", 7),
+    ("stalls/s", 8),
+    ("log age", 10),
+    ("ckpt s", 6),
+];
+
+fn heading() -> String {
+    let cells: Vec<String> = COLUMNS.iter().map(|(name, width)| format!("{name:>width$}")).collect();
+    cells.join(" ")
+}
+
+fn line(i: &Interval<'_>) -> String {
+    let number = |n: Option<f64>| n.map_or("-".into(), |n| format!("{n:.0}"));
+    let percent = |n: Option<f64>| n.map_or("-".into(), |n| format!("{:.1}", n * 100.0));
+    let size = |n: Option<f64>| n.map_or("-".into(), |n| bytes(n as u64));
+    let pages = |op| i.rate("varve_device_operations_total", &[("device", "data"), ("op", op)]);
+    let cells = [
+        number(i.rate("varve_transactions_committed_total", &[])),
+        number(i.rate("varve_transaction_conflicts_total", &[])),
+        percent(i.hit_ratio(None)),
+        percent(i.tier_hit_ratio()),
+        number(pages("read")),
+        number(pages("write")),
+        size(i.rate("varve_log_written_bytes_total", &[])),
+        percent(i.rate("varve_device_busy_seconds_total", &[("device", "data")])),
+        percent(i.dirty_share()),
+        number(i.rate("varve_pool_stalls_total", &[])),
+        size(i.gauge("varve_log_age_bytes", &[])),
+        number(i.gauge("varve_checkpoint_age_seconds", &[])),
+    ];
+    let cells: Vec<String> = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}")).collect();
+    cells.join(" ")
+}

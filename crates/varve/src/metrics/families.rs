@@ -1,0 +1,113 @@
+//! The list of metrics.
+
+use super::{Family, Kind};
+
+macro_rules! families {
+    ($($id:ident $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        $(pub(super) static $id: Family = Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };)*
+
+        /// Every metric there is, in the order in which they are told. Those of the tier are told where there is one.
+        pub static FAMILIES: &[&Family] = &[$(&$id),*];
+    };
+}
+
+families! {
+    BUILD Gauge "varve_build_info" ["version"] "Always 1; the label tells the release.";
+    OPEN Gauge "varve_open_seconds" [] "Time since the database was opened.";
+    PAGE_SIZE Gauge "varve_page_size_bytes" [] "Bytes of a page.";
+    PAGES Gauge "varve_pages" ["state"] "Pages of the data device: allocated, free.";
+
+    COMMITTED Counter "varve_transactions_committed_total" [] "Transactions committed that wrote something, single operations included.";
+    ROLLED_BACK Counter "varve_transactions_rolled_back_total" [] "Transactions rolled back or dropped, those in conflict included.";
+    CONFLICTS Counter "varve_transaction_conflicts_total" [] "Transactions that had to give way to another.";
+    RETRIES Counter "varve_transaction_retries_total" [] "Attempts that `transact` repeated.";
+    RELATCHED Counter "varve_transaction_relatches_total" [] "Commits that found a leaf changed between pinning and latching it.";
+    LOCK_WAITS Counter "varve_lock_waits_total" [] "Waits for key and interval locks.";
+    LOCK_WAIT Counter "varve_lock_wait_seconds_total" [] "Time of those waits, summed over threads.";
+    OPEN_TXNS Gauge "varve_transactions_open" [] "Transactions open now.";
+    SNAPSHOTS Gauge "varve_snapshots_open" [] "Snapshots open now.";
+    SNAPSHOTS_OPENED Counter "varve_snapshots_opened_total" [] "Snapshots ever opened.";
+    SNAPSHOTS_EVICTED Counter "varve_snapshots_evicted_total" [] "Snapshots that lost their old values to the memory limit.";
+    VERSIONS Counter "varve_versions_kept_total" [] "Old values set aside for snapshots.";
+
+    FRAMES Gauge "varve_pool_frames" [] "Frames of the buffer pool, a page each.";
+    FREE_FRAMES Gauge "varve_pool_free_frames" [] "Frames without a page.";
+    DIRTY Gauge "varve_pool_dirty_pages" [] "Changed pages not yet written, those set aside included.";
+    ASIDE Gauge "varve_pool_aside_pages" [] "Changed pages that left their frames and wait to be written.";
+    HITS Counter "varve_pool_hits_total" ["kind"] "Accesses that found the page in memory, by kind of page; unknown: counted without it.";
+    MISSES Counter "varve_pool_misses_total" ["kind"] "Accesses that had to read the page.";
+    PREFETCHED Counter "varve_pool_prefetched_pages_total" ["kind"] "Pages read ahead.";
+    PREFETCH_USED Counter "varve_pool_prefetch_used_pages_total" ["kind"] "Pages read ahead that were then accessed.";
+    PREFETCH_WASTED Counter "varve_pool_prefetch_wasted_pages_total" ["kind"] "Pages read ahead that left without an access.";
+    CREATED Counter "varve_pool_created_pages_total" ["kind"] "Pages made without a read.";
+    EVICTED_CLEAN Counter "varve_pool_evicted_clean_pages_total" ["kind"] "Unchanged pages that left.";
+    EVICTED_DIRTY Counter "varve_pool_evicted_dirty_pages_total" ["kind"] "Pages that left right after a write for which their frame was the reason.";
+    WRITTEN Counter "varve_pool_written_pages_total" ["why"] "Pages written: replacement (a frame was wanted), recoverability (the log was to be let go), checkpoint.";
+    FOREGROUND Counter "varve_pool_foreground_writes_total" [] "Pages whose write a working thread submitted itself.";
+    SINGLE Counter "varve_pool_single_page_flushes_total" [] "Pages written by the thread that missed.";
+    BATCHES Counter "varve_pool_write_batches_total" [] "Batches of page writes.";
+    STALLS Counter "varve_pool_stalls_total" [] "Misses that found no clean page to take at once.";
+    STALL_TIME Counter "varve_pool_stall_seconds_total" [] "Time that misses waited for a frame, summed over threads.";
+    SCANNED Counter "varve_pool_scanned_pages_total" ["who"] "Pages looked at in search of a victim by misses, and by cleaners.";
+    LOG_FORCES Counter "varve_pool_log_forces_total" [] "Times that the log was forced before pages could be written.";
+    LIST_WAIT Counter "varve_pool_list_wait_seconds_total" [] "Time that threads waited for the lock of an instance's lists.";
+    POOL_ERRORS Counter "varve_pool_errors_total" ["op"] "Page reads and writes that failed.";
+    READ_RETRIES Counter "varve_pool_read_retries_total" [] "Page reads tried again after an error.";
+
+    IMAGES Counter "varve_page_images_total" [] "Pages logged whole.";
+    SPLITS Counter "varve_tree_splits_total" [] "Nodes divided.";
+    MERGES Counter "varve_tree_merges_total" [] "Nodes joined or freed.";
+
+    LATCHED Gauge "varve_log_latched" [] "1 when a write of the log failed: reads go on, writes are refused until the database is opened again.";
+    GROUPS Counter "varve_log_groups_total" [] "Groups made durable.";
+    GROUP_BYTES Counter "varve_log_group_bytes_total" [] "Bytes of those groups, headers included.";
+    LOG_WRITES Counter "varve_log_writes_total" [] "Durable device writes of log blocks.";
+    LOG_BYTES Counter "varve_log_written_bytes_total" [] "Bytes of those writes, padding included.";
+    LOG_WAITS Counter "varve_log_waits_total" [] "Times that somebody waited for another's log write.";
+    BUFFER_WAITS Counter "varve_log_buffer_waits_total" [] "Times that an append found the log buffer full.";
+    SPACE_WAITS Counter "varve_log_space_waits_total" [] "Times that somebody waited for log space, that is for a checkpoint.";
+    SPACE_WAIT Counter "varve_log_space_wait_seconds_total" [] "Time of those waits, summed over threads.";
+    LOG_CAPACITY Gauge "varve_log_capacity_bytes" [] "Bytes that the ring of log segments holds.";
+    LOG_AGE Gauge "varve_log_age_bytes" [] "Bytes from the redo point to the end of the log: what recovery would read now.";
+    LOG_END Gauge "varve_log_end_bytes" [] "Position of the end of the log in its stream.";
+    LOG_DURABLE Gauge "varve_log_durable_bytes" [] "Position up to which the log is on media.";
+    REDO_BUDGET Gauge "varve_log_redo_budget_bytes" [] "Bytes that recovery may have to redo within its bound; writers wait past that.";
+    CHECKPOINTS Counter "varve_checkpoints_completed_total" [] "Checkpoints completed.";
+    CHECKPOINTS_FAILED Counter "varve_checkpoints_failed_total" [] "Checkpoints that failed.";
+    CHECKPOINT_LAST Gauge "varve_checkpoint_last_seconds" [] "How long the last checkpoint took.";
+    CHECKPOINT_AGE Gauge "varve_checkpoint_age_seconds" [] "Time since the last checkpoint was complete, or since opening.";
+
+    MEMORY_USED Gauge "varve_memory_used_bytes" ["class"] "Memory in use, by class of the limit.";
+    MEMORY_PEAK Gauge "varve_memory_peak_bytes" ["class"] "Most memory ever in use.";
+    MEMORY_LIMIT Gauge "varve_memory_limit_bytes" ["class"] "Most memory that the class may use.";
+    MEMORY_REFUSED Counter "varve_memory_refused_total" ["class"] "Requests for memory that were refused.";
+
+    TRIMMED Counter "varve_trimmed_pages_total" [] "Free pages that the data device was told of.";
+    TRIMS_FAILED Counter "varve_trims_failed_total" [] "Batches of those that failed; the pages are free all the same.";
+
+    OPS Counter "varve_device_operations_total" ["device", "op"] "Requests finished, failed ones too; device: data, log, fast.";
+    OP_BYTES Counter "varve_device_bytes_total" ["device", "op"] "Bytes of those requests.";
+    OP_TIME Counter "varve_device_seconds_total" ["device", "op"] "Time from submission to completion, summed over requests; its rate is the mean number under way.";
+    OP_ERRORS Counter "varve_device_errors_total" ["device", "op"] "Requests that failed.";
+    BUSY Counter "varve_device_busy_seconds_total" ["device"] "Time during which at least one request was under way, where it is measured.";
+    IN_FLIGHT Gauge "varve_device_in_flight" ["device"] "Requests under way now, where it is measured.";
+
+    TIER_SLOTS Gauge "varve_tier_slots" [] "Slots of the fast device, a page each.";
+    TIER_OCCUPIED Gauge "varve_tier_occupied_slots" [] "Slots in use.";
+    TIER_NEWER Gauge "varve_tier_dirty_slots" [] "Slots whose page is newer than home.";
+    TIER_ATTACHED Gauge "varve_tier_attached" [] "1 when a fast device is in use.";
+    TIER_FAILED Gauge "varve_tier_failed" [] "1 when the fast device failed so often that it counts as lost.";
+    TIER_LIFE Gauge "varve_tier_life_used_ratio" [] "Share of its rated life that the fast device says is used up, where it does.";
+    TIER_MEMORY Gauge "varve_tier_memory_bytes" [] "Memory for map and statistics.";
+    TIER_READS Counter "varve_tier_reads_total" ["from"] "Reads that somebody waited for, from the fast and from the slow device.";
+    TIER_PREFETCHES Counter "varve_tier_prefetches_total" ["from"] "Pages read ahead, from the fast and from the slow device.";
+    TIER_ADMITTED Counter "varve_tier_admitted_pages_total" ["state"] "Pages admitted to the fast device, clean and dirty.";
+    TIER_OVERWRITES Counter "varve_tier_overwrites_total" [] "Dirty pages written in place on the fast device.";
+    TIER_HOME Counter "varve_tier_home_writes_total" [] "Dirty pages that the pool wrote home.";
+    TIER_EVICTED Counter "varve_tier_evicted_pages_total" ["state"] "Pages that lost their slot, equal to home and newer.";
+    TIER_COPIED Counter "varve_tier_copied_back_pages_total" [] "Pages copied home.";
+    TIER_REFUSED Counter "varve_tier_refused_pages_total" ["reason"] "Pages that were not admitted.";
+    TIER_WRITTEN Counter "varve_tier_written_bytes_total" [] "Bytes written to the fast device since it was attached, over all openings.";
+    TIER_BUDGET Gauge "varve_tier_budget_spent_bytes" [] "Of today's write budget, the bytes spent.";
+    TIER_ERRORS Counter "varve_tier_errors_total" ["what"] "Requests and work that failed (failed), pages found damaged (damaged), replaced by home's (repaired), lost (lost).";
+}

@@ -1,0 +1,193 @@
+//! From [`Stats`] to samples.
+
+use super::families::*;
+use super::{Family, MetricSink};
+use crate::buffer::KindStats;
+use crate::db::Stats;
+use varve_device::DeviceStats;
+use varve_volume::tier::{REFUSALS, TierStats};
+
+/// Names of the page types, by their byte; the rest is `other`.
+const PAGE_KINDS: [&str; 5] = ["other", "space_map", "leaf", "inner", "overflow"];
+
+/// A sink with shorthands.
+struct To<'s>(&'s mut dyn MetricSink);
+
+impl To<'_> {
+    fn one(&mut self, family: &'static Family, value: u64) {
+        self.0.sample(family, &[], value as f64);
+    }
+
+    fn seconds(&mut self, family: &'static Family, nanos: u64) {
+        self.0.sample(family, &[], nanos as f64 / 1e9);
+    }
+
+    fn each(&mut self, family: &'static Family, values: &[(&str, u64)]) {
+        values.iter().for_each(|(label, value)| self.0.sample(family, &[label], *value as f64));
+    }
+}
+
+impl Stats {
+    /// Tells `sink` every metric, in the order of [`FAMILIES`].
+    pub fn metrics(&self, sink: &mut dyn MetricSink) {
+        let to = &mut To(sink);
+        to.0.sample(&BUILD, &[env!("CARGO_PKG_VERSION")], 1.0);
+        to.seconds(&OPEN, self.open_ns);
+        to.one(&PAGE_SIZE, self.page_size as u64);
+        let allocated = self.pages.saturating_sub(self.free_pages);
+        to.each(&PAGES, &[("allocated", allocated), ("free", self.free_pages)]);
+        self.tell_transactions(to);
+        self.tell_pool(to);
+        self.tell_log(to);
+        let class = |f: fn(&crate::budget::ClassUse) -> u64| {
+            self.budget.iter().map(move |c| (c.class.name().replace(' ', "_"), f(c))).collect::<Vec<_>>()
+        };
+        for (family, values) in [
+            (&MEMORY_USED, class(|c| c.used)),
+            (&MEMORY_PEAK, class(|c| c.peak)),
+            (&MEMORY_LIMIT, class(|c| c.limit)),
+            (&MEMORY_REFUSED, class(|c| c.refused)),
+        ] {
+            values.iter().for_each(|(class, value)| to.each(family, &[(class, *value)]));
+        }
+        to.one(&TRIMMED, self.trims.pages);
+        to.one(&TRIMS_FAILED, self.trims.failed);
+        self.tell_devices(to);
+        if let Some(tier) = &self.tier {
+            tell_tier(tier, to);
+        }
+    }
+
+    fn tell_transactions(&self, to: &mut To<'_>) {
+        let t = &self.txn;
+        to.one(&COMMITTED, t.commits);
+        to.one(&ROLLED_BACK, t.rollbacks);
+        to.one(&CONFLICTS, t.conflicts);
+        to.one(&RETRIES, t.retries);
+        to.one(&RELATCHED, t.relatched);
+        to.one(&LOCK_WAITS, t.lock_waits);
+        to.seconds(&LOCK_WAIT, t.lock_wait_ns);
+        to.one(&OPEN_TXNS, t.open);
+        to.one(&SNAPSHOTS, t.snapshots);
+        to.one(&SNAPSHOTS_OPENED, t.snapshots_opened);
+        to.one(&SNAPSHOTS_EVICTED, t.snapshots_evicted);
+        to.one(&VERSIONS, t.versions_kept);
+    }
+
+    fn tell_pool(&self, to: &mut To<'_>) {
+        let p = &self.pool;
+        to.one(&FRAMES, p.frames);
+        to.one(&FREE_FRAMES, p.free);
+        to.one(&DIRTY, p.dirty);
+        to.one(&ASIDE, p.aside);
+        let kinds = |f: fn(&KindStats) -> u64| -> Vec<(&str, u64)> {
+            let mut sums = PAGE_KINDS.map(|name| (name, 0));
+            for (kind, stats) in p.kinds.iter().enumerate() {
+                sums[if kind < sums.len() { kind } else { 0 }].1 += f(stats);
+            }
+            sums.to_vec()
+        };
+        to.each(&HITS, &kinds(|k| k.hits));
+        to.each(&HITS, &[("unknown", p.hits_dropped)]);
+        to.each(&MISSES, &kinds(|k| k.misses));
+        to.each(&PREFETCHED, &kinds(|k| k.prefetched));
+        to.each(&PREFETCH_USED, &kinds(|k| k.prefetch_used));
+        to.each(&PREFETCH_WASTED, &kinds(|k| k.prefetch_wasted));
+        to.each(&CREATED, &kinds(|k| k.created));
+        to.each(&EVICTED_CLEAN, &kinds(|k| k.evicted_clean));
+        to.each(&EVICTED_DIRTY, &kinds(|k| k.evicted_dirty));
+        to.each(
+            &WRITTEN,
+            &[
+                ("replacement", p.replacement_writes),
+                ("recoverability", p.recoverability_writes),
+                ("checkpoint", p.checkpoint_writes),
+            ],
+        );
+        to.one(&FOREGROUND, p.foreground_writes);
+        to.one(&SINGLE, p.single_page_flushes);
+        to.one(&BATCHES, p.write_batches);
+        to.one(&STALLS, p.stalls);
+        to.seconds(&STALL_TIME, p.stall_ns);
+        to.each(&SCANNED, &[("misses", p.scanned), ("cleaners", p.cleaner_scanned)]);
+        to.one(&LOG_FORCES, p.log_forces);
+        to.seconds(&LIST_WAIT, p.list_wait_ns);
+        to.each(&POOL_ERRORS, &[("read", p.read_errors), ("write", p.write_errors)]);
+        to.one(&READ_RETRIES, p.read_retries);
+        to.one(&IMAGES, self.changes.images);
+        to.one(&SPLITS, self.changes.splits);
+        to.one(&MERGES, self.changes.merges);
+    }
+
+    fn tell_log(&self, to: &mut To<'_>) {
+        let (l, c) = (&self.log, &self.checkpoints);
+        to.one(&LATCHED, self.latched.into());
+        to.one(&GROUPS, l.groups);
+        to.one(&GROUP_BYTES, l.group_bytes);
+        to.one(&LOG_WRITES, l.writes);
+        to.one(&LOG_BYTES, l.written_bytes);
+        to.one(&LOG_WAITS, l.waits);
+        to.one(&BUFFER_WAITS, l.buffer_waits);
+        to.one(&SPACE_WAITS, l.space_waits);
+        to.seconds(&SPACE_WAIT, l.space_wait_ns);
+        to.one(&LOG_CAPACITY, l.capacity);
+        to.one(&LOG_AGE, l.age);
+        to.one(&LOG_END, l.end);
+        to.one(&LOG_DURABLE, l.durable);
+        to.one(&REDO_BUDGET, c.redo_budget);
+        to.one(&CHECKPOINTS, c.completed);
+        to.one(&CHECKPOINTS_FAILED, c.failed);
+        to.seconds(&CHECKPOINT_LAST, c.last_ns);
+        to.seconds(&CHECKPOINT_AGE, c.age_ns);
+    }
+
+    fn tell_devices(&self, to: &mut To<'_>) {
+        let fast = self.tier.as_ref().map(|tier| &tier.fast);
+        let devices = [("data", Some(&self.data_device)), ("log", Some(&self.log_device)), ("fast", fast)];
+        let devices: Vec<(&str, &DeviceStats)> = devices.into_iter().filter_map(|(n, d)| Some((n, d?))).collect();
+        type Read = fn(&varve_device::OpStats) -> f64;
+        let figures: [(&'static Family, Read); 4] = [
+            (&OPS, |s| s.count as f64),
+            (&OP_BYTES, |s| s.bytes as f64),
+            (&OP_TIME, |s| s.nanos as f64 / 1e9),
+            (&OP_ERRORS, |s| s.errors as f64),
+        ];
+        for (family, read) in figures {
+            for (name, d) in &devices {
+                for (op, s) in [("read", &d.read), ("write", &d.write), ("trim", &d.trim), ("flush", &d.flush)] {
+                    to.0.sample(family, &[name, op], read(s));
+                }
+            }
+        }
+        let busy = || devices.iter().filter_map(|(name, d)| Some((*name, d.busy?)));
+        busy().for_each(|(name, b)| to.0.sample(&BUSY, &[name], b.nanos as f64 / 1e9));
+        busy().for_each(|(name, b)| to.0.sample(&IN_FLIGHT, &[name], b.in_flight as f64));
+    }
+}
+
+fn tell_tier(t: &TierStats, to: &mut To<'_>) {
+    let c = &t.counters;
+    to.one(&TIER_SLOTS, t.slots);
+    to.one(&TIER_OCCUPIED, t.occupied);
+    to.one(&TIER_NEWER, t.newer);
+    to.one(&TIER_ATTACHED, t.attached.into());
+    to.one(&TIER_FAILED, t.failed.into());
+    if let Some(life) = t.life_used {
+        to.0.sample(&TIER_LIFE, &[], life);
+    }
+    to.one(&TIER_MEMORY, t.memory);
+    to.each(&TIER_READS, &[("fast", c.fast_reads), ("slow", c.slow_reads)]);
+    to.each(&TIER_PREFETCHES, &[("fast", c.fast_prefetches), ("slow", c.slow_prefetches)]);
+    to.each(&TIER_ADMITTED, &[("clean", c.clean_admitted), ("dirty", c.dirty_admitted)]);
+    to.one(&TIER_OVERWRITES, c.overwrites);
+    to.one(&TIER_HOME, c.home_writes);
+    to.each(&TIER_EVICTED, &[("clean", c.evicted_clean), ("dirty", c.evicted_newer)]);
+    to.one(&TIER_COPIED, c.slow_copies);
+    for ((name, _), n) in REFUSALS.iter().zip(c.refused) {
+        to.each(&TIER_REFUSED, &[(&name.replace(' ', "_"), n)]);
+    }
+    to.one(&TIER_WRITTEN, t.written);
+    to.one(&TIER_BUDGET, t.budget_spent);
+    let errors = [("failed", c.errors), ("damaged", c.damaged), ("repaired", c.repaired), ("lost", c.lost)];
+    to.each(&TIER_ERRORS, &errors);
+}
