@@ -26,13 +26,14 @@ impl Working {
             .spawn()
             .expect("the command starts");
         let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let mut working = Working { child, at: String::new() };
         let (mut said, mut line) = (String::new(), String::new());
         while stderr.read_line(&mut line).expect("text") > 0 {
             if let Some(url) = line.strip_prefix("metrics at http://") {
-                let at = url.trim().strip_suffix("/metrics").expect("the path").to_string();
+                working.at = url.trim().strip_suffix("/metrics").expect("the path").to_string();
                 // What else it says is of no interest, but must not fill the pipe.
                 varve_rt::spawn("listener", move || drop(std::io::copy(&mut stderr, &mut std::io::sink())));
-                return Working { child, at };
+                return working;
             }
             said += &std::mem::take(&mut line);
         }
