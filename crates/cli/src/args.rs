@@ -5,6 +5,7 @@ pub mod replay;
 pub mod rescue;
 pub mod stat;
 pub mod tier;
+pub mod top;
 pub mod trace;
 
 use crate::metrics::Address;
@@ -59,6 +60,8 @@ pub enum Command {
     Salvage(rescue::Salvage),
     /// Show counters, sizes and memory of a database, once or over time; metrics for Prometheus.
     Stat(stat::Stat),
+    /// Watch a process that serves its metrics, live: `top HOST:PORT` next to `bench --metrics HOST:PORT`.
+    Top(top::Top),
     /// The tier, a fast device over a slow one: watch it, change it, take it away, add one.
     Tier(tier::Tier),
     /// Run a workload and print its figures.

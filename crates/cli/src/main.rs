@@ -18,6 +18,7 @@ mod rescue;
 mod stat;
 mod text;
 mod tier;
+mod top;
 mod traces;
 
 use args::{Cli, Command};
@@ -55,6 +56,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { dir } => manual::pages(out, dir),
         Command::Stat(a) => stat::run(out, a),
+        Command::Top(a) => top::run(out, a),
         Command::Tier(a) => tier::run(out, &a.command),
         Command::Bench(a) => bench::run(out, a),
         Command::Probe(a) => probe::probe(out, a),

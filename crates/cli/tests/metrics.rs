@@ -151,6 +151,7 @@ fn a_working_process_is_scraped() {
     assert!(table.lines().all(|l| l.len() == table.lines().next().unwrap().len()), "{table}");
     parse(&ok(&["stat", &url, "--prometheus"], ""));
     assert!(ok(&["stat", &url], "").contains("varve_pool_frames"));
+    assert!(fails(&["top", &url], "", 2).contains("top draws on a terminal"));
     assert!(fails(&["stat", &place.at("db")], "", 5).contains("varve stat http://HOST:PORT"));
 
     let other = place.at("other");
@@ -190,6 +191,7 @@ fn stat_of_a_directory() {
     fails(&["stat", &dir, "--count", "2"], "", 2);
     assert!(fails(&["stat", "http://nowhere"], "", 2).contains("HOST:PORT"));
     assert!(fails(&["bench", "ycsb", "--metrics", "nonsense"], "", 2).contains("HOST:PORT"));
+    assert!(fails(&["top", "nonsense"], "", 2).contains("HOST:PORT"));
 }
 
 #[test]

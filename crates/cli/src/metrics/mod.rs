@@ -35,6 +35,13 @@ impl FromStr for Address {
     }
 }
 
+impl Address {
+    /// `HOST:PORT`.
+    pub fn host(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}/metrics", self.0)
