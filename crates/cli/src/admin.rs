@@ -1,4 +1,4 @@
-//! Commands on the database as a whole: create, info, check.
+//! Commands on the database as a whole: create, info, check, compact.
 
 use crate::args;
 use crate::output::{Failure, Out, bytes, table};
@@ -98,4 +98,34 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
     }
     let what = format!("{} damages found, {} pages could not be read", damages.len(), unreadable.len());
     Err(Failure::Found(what))
+}
+
+pub fn compact(out: Out, place: &args::Place) -> Result<(), Failure> {
+    let db = Db::open(&place.dir, tier::options(place)?)?;
+    let page_size = db.stats().page_size as u64;
+    let progress = out.progress("compacting", 0);
+    let report = db.compact()?;
+    progress.finish_and_clear();
+    db.close()?;
+    if out.json {
+        println!(
+            "{}",
+            json!({ "bytes_before": report.pages_before * page_size, "bytes": report.pages * page_size, "pages_before": report.pages_before,
+                "pages": report.pages, "moved": report.moved, "free": report.free, "values_left": report.values_left })
+        );
+        return Ok(());
+    }
+    println!(
+        "{} before, {} now; {} pages moved",
+        bytes(report.pages_before * page_size),
+        bytes(report.pages * page_size),
+        report.moved
+    );
+    if report.values_left > 0 {
+        out.note(format!(
+            "{} long values stayed where they are: a larger --cache-mb moves them too",
+            report.values_left
+        ));
+    }
+    Ok(())
 }

@@ -52,6 +52,8 @@ pub enum Command {
     Dump(Dump),
     /// Read the whole database and report any damage.
     Check(Place),
+    /// Move what lies at the end of the data file to free places before it, and give the end back.
+    Compact(Place),
     /// Write a backup of a database to a file, whole or of what changed since another.
     Backup(rescue::Backup),
     /// Make a database from a backup.

@@ -50,6 +50,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Load(a) => load::run(out, a),
         Command::Dump(a) => data::dump(out, a),
         Command::Check(a) => admin::check(out, a),
+        Command::Compact(a) => admin::compact(out, a),
         Command::Backup(a) => rescue::backup(out, a),
         Command::Restore(a) => rescue::restore(out, a),
         Command::Salvage(a) => rescue::salvage(out, a),

@@ -35,6 +35,37 @@ fn keys_and_values_from_the_shell() {
 }
 
 #[test]
+fn compaction_gives_the_space_of_what_was_deleted_back() {
+    let place = Scratch::new("compact");
+    let (dir, data) = (place.at("db"), place.at("db/data"));
+    let size = || std::fs::metadata(&data).unwrap().len();
+    ok(&["create", &dir], "");
+    let minimum = size();
+    let csv: String = (0..20_000).map(|i| format!("key{i:05},{}\n", "x".repeat(100))).collect();
+    ok(&["load", &dir, "--format", "csv"], &csv);
+    assert!(size() > 4 * minimum);
+    let keys: String = (0..20_000).map(|i| format!("key{i:05},\n")).collect();
+    ok(&["load", &dir, "--format", "csv", "--keyspace", "short"], &keys);
+    let dropped = varve::Db::open(&dir, varve::Options::default()).unwrap();
+    dropped.drop_keyspace("default").unwrap();
+    dropped.close().unwrap();
+    let full = size();
+    let said = ok(&["compact", &dir], "");
+    assert!(said.contains("before") && size() < full / 2, "{said}");
+    assert_eq!(ok(&["scan", &dir, "short", "--count"], ""), "20000\n");
+    let db = varve::Db::open(&dir, varve::Options::default()).unwrap();
+    db.drop_keyspace("short").unwrap();
+    db.close().unwrap();
+    let said: serde_json::Value = serde_json::from_str(&ok(&["--json", "compact", &dir], "")).expect("one object");
+    assert!(size() < 2 * minimum && said["bytes"] == size(), "{said}");
+    assert!(ok(&["check", &dir], "").contains("no damage found"));
+    let (slow, fast) = (place.at("slow"), format!("{}:1M", place.at("fast")));
+    let tiered = place.at("tiered");
+    ok(&["create", &tiered, "--slow", &slow, "--fast", &fast], "");
+    assert!(fails(&["compact", &tiered], "", 1).contains("varve tier detach"));
+}
+
+#[test]
 fn what_is_dumped_can_be_loaded() {
     let (a, b) = (Scratch::new("dump-a"), Scratch::new("dump-b"));
     let (from, to) = (a.path().to_str().unwrap(), b.path().to_str().unwrap());

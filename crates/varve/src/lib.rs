@@ -32,9 +32,10 @@ pub use btree::harness as tree_harness;
 pub use buffer::policy::{Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};
 pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
-    BackupInfo, BackupOptions, BackupReport, BulkLoad, CheckReport, Db, Devices, Durability, Figure, Keyspace,
-    KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, Options, PoolOptions, RestoreOptions, RestoreReport,
-    SalvageReport, SalvagedRow, Stats, Unreadable, exists, restore, restore_on, salvage, salvage_on, tier_managers,
+    BackupInfo, BackupOptions, BackupReport, BulkLoad, CheckReport, CompactReport, Db, Devices, Durability, Figure,
+    Keyspace, KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, Options, PoolOptions, RestoreOptions,
+    RestoreReport, SalvageReport, SalvagedRow, Stats, Unreadable, exists, restore, restore_on, salvage, salvage_on,
+    tier_managers,
 };
 pub use error::{Damage, Error, Result};
 pub use space::TrimStats;

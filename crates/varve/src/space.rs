@@ -8,6 +8,7 @@
 //!
 //! Lock order: `growing` and `trimming`, then (released before) `state`. `state` is a leaf lock but for the pool's instance locks. Map pages are latched in ascending order after all tree pages.
 
+mod cut;
 mod trim;
 
 pub use trim::TrimStats;
@@ -284,6 +285,7 @@ impl Space {
     fn create_map(&self, core: &Core, map: u64) -> Result<()> {
         let id = PageId(map * self.span);
         let mut group = Group::begin(core, GroupKind::System, 2 * core.page_size())?;
+        // One that is there already was cut off with what it covered.
         let page = core.pool.create(id, SPACE_KEYSPACE)?;
         std::mem::forget(page.pin());
         let n = group.add_new(page);

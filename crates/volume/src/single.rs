@@ -146,6 +146,14 @@ impl PageStore for Single {
         Ok(())
     }
 
+    fn shrink(&self, pages: u64) -> Result<(), VolumeError> {
+        let _guard = self.growing.lock();
+        if pages < self.pages() {
+            self.device.set_len(pages * self.page_size as u64)?;
+        }
+        Ok(())
+    }
+
     fn usable_bytes(&self, _keyspace: KeyspaceId) -> usize {
         self.page_size - page::HEADER
     }

@@ -261,8 +261,15 @@ pub trait PageStore: Send + Sync {
     /// Pages that the store has room for: ids 0 to `pages() - 1`.
     fn pages(&self) -> u64;
 
-    /// Makes room for at least `pages` pages; new ones are unwritten. Durable when it returns. Never shrinks.
+    /// Makes room for at least `pages` pages; new ones are unwritten. Durable when it returns. Never makes it shorter.
     fn grow(&self, pages: u64) -> Result<(), VolumeError>;
+
+    /// Gives the pages from `pages` on back; nothing may be under way there. Not durable: after a power cut they may be there again, with
+    /// what they held. What cannot be cut refuses.
+    fn shrink(&self, pages: u64) -> Result<(), VolumeError> {
+        let _ = pages;
+        Err(VolumeError::Options("this kind of volume cannot be cut".into()))
+    }
 
     /// Bytes after the header that the engine may use in a page of `keyspace`.
     fn usable_bytes(&self, keyspace: KeyspaceId) -> usize;

@@ -46,6 +46,7 @@ impl Client {
                 }
                 _ if latched => continue,
                 Script::Checkpoint => self.checkpoint(),
+                Script::Compact => self.compact(),
                 Script::Single { step, durability } => self.single(&step, durability),
                 Script::Keyspace { which, rows, len } => self.keyspace(which, rows, len),
                 Script::Write { steps, durability, ending } => self.write(&steps, durability, ending),
@@ -115,6 +116,21 @@ impl Client {
         match self.db.checkpoint() {
             Ok(()) => Next::Go,
             Err(e) => self.after(&e, "checkpoint"),
+        }
+    }
+
+    /// A tier refuses it, so that a checkpoint takes its place.
+    fn compact(&self) -> Next {
+        if self.db.stats().tier.is_some() {
+            return self.checkpoint();
+        }
+        match self.db.compact() {
+            Ok(report) => {
+                self.shared.count("compactions", 1);
+                self.shared.count("pages moved by compactions", report.moved);
+                Next::Go
+            }
+            Err(e) => self.after(&e, "compaction"),
         }
     }
 

@@ -73,6 +73,8 @@ pub(crate) enum Script {
     Snapshot { steps: Vec<Step> },
     /// A checkpoint asked for by hand.
     Checkpoint,
+    /// A compaction.
+    Compact,
     /// One of the client's own keyspaces is created and filled, or dropped when it is there.
     Keyspace { which: u8, rows: u32, len: u32 },
 }
@@ -94,7 +96,8 @@ impl Scripts {
         let mix = &self.mix;
         match self.rng.below(100) {
             0..=8 => self.snapshot(),
-            9..=11 if mix.checkpoints => Script::Checkpoint,
+            9..=10 if mix.checkpoints => Script::Checkpoint,
+            11 if mix.checkpoints => Script::Compact,
             12..=13 if mix.keyspaces => Script::Keyspace {
                 which: self.rng.below(2) as u8,
                 rows: self.rng.below(40) as u32,

@@ -43,6 +43,9 @@ pub(crate) const NAMES: [&str; 37] = [
     "damage found by check",
 ];
 
+/// Further counts without a tier.
+const SINGLE: [&str; 2] = ["compactions", "pages moved by compactions"];
+
 /// Further counts with a tier.
 const TIER: [&str; 8] = [
     "tier: reads from the fast device",
@@ -66,7 +69,7 @@ impl Totals {
     /// Adds `n` to a count.
     pub(crate) fn add(&mut self, name: &'static str, n: u64) {
         debug_assert!(
-            NAMES.contains(&name) || TIER.contains(&name) || is_fault(name),
+            NAMES.contains(&name) || SINGLE.contains(&name) || TIER.contains(&name) || is_fault(name),
             "{name} is not a count of the report"
         );
         *self.0.entry(name).or_default() += n;
@@ -87,8 +90,14 @@ impl Totals {
     /// All counts in the order of the report, faults last.
     pub fn all(&self) -> Vec<(&'static str, u64)> {
         let faults = super::plan::FAULTS.iter().map(|(_, name)| *name);
-        let tier = TIER.into_iter().filter(|_| self.0.contains_key(TIER[0]));
-        NAMES.into_iter().chain(tier).chain(faults).map(|name| (name, self.get(name))).collect()
+        let on_tier = self.0.contains_key(TIER[0]);
+        let (single, tier): (&[_], &[_]) = if on_tier { (&[], &TIER) } else { (&SINGLE, &[]) };
+        NAMES
+            .into_iter()
+            .chain(single.iter().chain(tier).copied())
+            .chain(faults)
+            .map(|name| (name, self.get(name)))
+            .collect()
     }
 
     /// Counts that are zero and must not be.

@@ -140,7 +140,7 @@ impl BulkLoad {
                     0 => None,
                     n => Some(node.key(n - 1).map_err(|d| self.tree.corrupt(page.id(), d))?),
                 };
-                (node.count(), node.low().to_vec(), page.id() == self.tree.root, last)
+                (node.count(), node.low().to_vec(), page.id() == self.tree.root(), last)
             };
             match last {
                 _ if is_root => self.tree.grow_root(0)?,
@@ -190,7 +190,7 @@ impl BulkLoad {
         let placed = overflow::place(core, &mut group, tree.keyspace, reserved.ids())?;
         let first = self.ready[0].rows.first_key().expect("not empty");
         let Some(Family { parent, child: tail }) = tree.family(first, 0)? else {
-            return Err(tree.corrupt(tree.root, Damage("the tree lost its height during a bulk load")));
+            return Err(tree.corrupt(tree.root(), Damage("the tree lost its height during a bulk load")));
         };
         let node = tree.node(tail.id(), tail.bytes(), Some(0))?;
         if node.count() > 0 || node.high().is_some() {

@@ -26,7 +26,7 @@ struct Found {
 impl Tree {
     /// Reads the whole tree: notes every page in `walk`, and every damage in `report`.
     pub(crate) fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
-        let mut tasks = vec![Task { id: self.root, level: None, low: Vec::new(), high: None }];
+        let mut tasks = vec![Task { id: self.root(), level: None, low: Vec::new(), high: None }];
         while let Some(task) = tasks.pop() {
             if !walk.visit(task.id) {
                 self.report(report, task.id, "used twice, or not within the store");

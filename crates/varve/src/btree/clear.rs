@@ -46,7 +46,7 @@ impl Tree {
                     (changed, before) = (false, merges());
                     at.clear();
                 }
-                Step::Stuck(None) => return Err(self.corrupt(self.root, Damage("empty nodes that do not join"))),
+                Step::Stuck(None) => return Err(self.corrupt(self.root(), Damage("empty nodes that do not join"))),
             }
         }
     }
@@ -55,9 +55,10 @@ impl Tree {
     /// `Space::freed` after the commit.
     pub(crate) fn free_root<'c>(&'c self, group: &mut Group<'c>) -> Result<PageId> {
         let root = self.root_for_change()?;
+        let id = root.id();
         let n = group.add(root);
         retire(&self.core, &mut group.page(n));
-        Ok(self.root)
+        Ok(id)
     }
 
     /// Removes the entries with overflow values from the leaf that covers `at`, and frees their pages.
@@ -159,7 +160,7 @@ impl Tree {
     fn clear_root_leaf<'c>(&'c self, mut group: Group<'c>) -> Result<Step> {
         let root = self.root_for_change()?;
         let (count, end, level) = {
-            let node = self.node(self.root, root.bytes(), None)?;
+            let node = self.node(root.id(), root.bytes(), None)?;
             (node.count(), node.end(), node.level())
         };
         if count == 0 && level == 0 {
@@ -187,7 +188,7 @@ impl Tree {
             }
         }
         self.core.pool.prefetch(&ids);
-        ids.into_iter().map(|id| self.load(self.root, id)).collect()
+        ids.into_iter().map(|id| self.load(self.root(), id)).collect()
     }
 }
 

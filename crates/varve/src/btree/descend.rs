@@ -5,7 +5,7 @@ use super::leaf::{KIND_INNER, KIND_LEAF};
 use super::node::*;
 use super::scan::ReadAhead;
 use crate::buffer::{PagePin, PageRead, PageWrite};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use varve_rt::{Cost, charge};
 use varve_volume::{PageId, page};
 
@@ -37,6 +37,8 @@ impl Target<'_> {
 pub(super) struct Loaded<'t> {
     pins: [Option<PagePin<'t>>; 6],
     next: usize,
+    /// A page that could not be loaded.
+    failed: Option<PageId>,
 }
 
 impl<'t> Loaded<'t> {
@@ -84,9 +86,21 @@ impl Tree {
         self.core.pool.load(id).map_err(|e| self.name_keyspace(e))
     }
 
+    /// Loads a page that a node refers to, for a descent that is going to be repeated; no latch is held. What is wrong with the page counts only the second time: it may have
+    /// moved since the node was looked at, and its place may hold nothing any more, or be gone.
+    #[cold]
+    pub(super) fn load_into<'t>(&'t self, loaded: &mut Loaded<'t>, from: PageId, id: PageId) -> Result<()> {
+        match self.load(from, id) {
+            Ok(pin) => loaded.push(pin),
+            Err(Error::Corrupt(_) | Error::Volume(_)) if loaded.failed != Some(id) => loaded.failed = Some(id),
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
     /// Adds the keyspace to an error that names a page only.
     pub(super) fn name_keyspace(&self, e: crate::error::Error) -> crate::error::Error {
-        use crate::error::{Damage, Error};
+        use crate::error::Damage;
         match e {
             Error::Corrupt(Damage::Page { page, keyspace: None, what }) => {
                 Error::corrupt_page(page, Some(self.keyspace), what)
@@ -95,12 +109,26 @@ impl Tree {
         }
     }
 
+    /// The root, as `latch` latches it.
+    #[inline]
+    fn latch_root<G>(&self, latch: impl Fn(PageId) -> Result<G>) -> Result<G> {
+        loop {
+            let root = self.root();
+            let page = latch(root);
+            // It may have moved before it was latched.
+            if self.root() == root {
+                return page.map_err(|e| self.name_keyspace(e));
+            }
+        }
+    }
+
+    #[inline]
     fn root_shared(&self) -> Result<PageRead<'_>> {
-        self.core.pool.read(self.root).map_err(|e| self.name_keyspace(e))
+        self.latch_root(|id| self.core.pool.read(id))
     }
 
     fn root_exclusive(&self) -> Result<PageWrite<'_>> {
-        self.core.pool.write(self.root).map_err(|e| self.name_keyspace(e))
+        self.latch_root(|id| self.core.pool.write(id))
     }
 
     /// The leaf that covers `key`, latched shared.
@@ -138,8 +166,7 @@ impl Tree {
                     None => {
                         let from = page.id();
                         drop(page);
-                        let pin = self.load(from, child)?;
-                        loaded.get_or_insert_with(Loaded::default).push(pin);
+                        self.load_into(loaded.get_or_insert_with(Loaded::default), from, child)?;
                         continue 'restart;
                     }
                 }
@@ -190,7 +217,7 @@ impl Tree {
             }
             let from = page.id();
             drop(page);
-            loaded.push(self.load(from, child)?);
+            self.load_into(loaded, from, child)?;
             return Ok(None);
         }
     }
@@ -215,7 +242,7 @@ impl Tree {
                 None => {
                     let from = parent.id();
                     drop(parent);
-                    loaded.push(self.load(from, child)?);
+                    self.load_into(&mut loaded, from, child)?;
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Giving space back: merges of neighbours and removal of a level at the root. Each is a system group of its own that leaves a sound tree.
 
+use super::descend::Loaded;
 use super::edit;
 use super::edit::PageEdit;
 use super::leaf::is_underfull;
@@ -122,7 +123,7 @@ impl Tree {
 
     /// Latches the node of `level` around `key`, its left or right neighbour, and their parent.
     fn pair(&self, key: &[u8], level: u8, with_left: bool) -> Result<Latched<'_>> {
-        let mut pins = Vec::new();
+        let mut loaded = Loaded::default();
         loop {
             let Some(parent) = self.inner_exclusive(key, level + 1)? else { return Ok(Latched::Not(Outcome::Root)) };
             let (ids, slot) = {
@@ -150,8 +151,7 @@ impl Tree {
                     }
                     let missing = ids[left.is_some() as usize];
                     drop((left, parent));
-                    pins.truncate(3);
-                    pins.insert(0, self.load(from, missing)?);
+                    self.load_into(&mut loaded, from, missing)?;
                 }
             }
         }
@@ -160,7 +160,7 @@ impl Tree {
     /// Takes a level off a root that has a single child.
     fn lower_root(&self) -> Result<()> {
         let core = &*self.core;
-        let mut pin = None;
+        let mut loaded = Loaded::default();
         loop {
             let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
             let root = self.root_for_change()?;
@@ -169,12 +169,13 @@ impl Tree {
                 if node.level() == 0 || node.count() > 0 {
                     return Ok(());
                 }
-                (PageId(node.child(0).map_err(|d| self.corrupt(self.root, d))?), node.level())
+                (PageId(node.child(0).map_err(|d| self.corrupt(root.id(), d))?), node.level())
             };
             let Some(page) = core.pool.write_resident(child) else {
+                let from = root.id();
                 drop(root);
                 drop(group);
-                pin = Some(self.load(self.root, child)?);
+                self.load_into(&mut loaded, from, child)?;
                 continue;
             };
             let node = self.node(child, page.bytes(), Some(level - 1))?;
@@ -192,7 +193,7 @@ impl Tree {
             core.space.apply(core, &mut group, &[], &[child]);
             group.commit()?;
             Counters::add(&core.counters.merges, 1);
-            drop(pin.take());
+            loaded = Loaded::default();
             core.space.freed(&[child]);
         }
     }

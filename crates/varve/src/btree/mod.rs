@@ -1,6 +1,6 @@
 //! The B+-tree: the index of a keyspace.
 //!
-//! Nodes are pages (`node`, `edit`, `leaf`, `split`), changed only inside log groups. The root page never moves. Latches: a descent holds at most two nodes,
+//! Nodes are pages (`node`, `edit`, `leaf`, `split`), changed only inside log groups. The root stays on its page but when the database is compacted (`relocate`). Latches: a descent holds at most two nodes,
 //! parent before child; a structure change (a division, a merge: a log group of its own each) latches the parent and then its children from left to right,
 //! all exclusively; whoever holds a leaf asks for no inner node; space-map pages come last. No latch of an inner node is held while a device works: a miss
 //! lets go of everything, loads the page, and descends again.
@@ -20,6 +20,7 @@ pub(crate) mod leaf;
 mod merge;
 pub(crate) mod node;
 pub(crate) mod overflow;
+mod relocate;
 mod scan;
 mod smo;
 pub(crate) mod split;
@@ -42,21 +43,22 @@ use crate::group::{Group, PageMut};
 use edit::PageEdit;
 use node::Damage;
 use std::sync::Arc;
+use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::page::{self, HEADER};
 use varve_volume::{KeyspaceId, PageId};
 
-/// A keyspace's tree. Cheap to make; holds no state of its own but its address.
+/// A keyspace's tree. Cheap to make; holds no state of its own but its address, which all clones share.
 #[derive(Clone)]
 pub(crate) struct Tree {
     core: Arc<Core>,
     keyspace: KeyspaceId,
-    root: PageId,
+    root: Arc<AtomicU64>,
 }
 
 impl Tree {
     /// The tree of `keyspace` whose root is page `root`. Reads nothing.
     pub(crate) fn open(core: Arc<Core>, keyspace: KeyspaceId, root: PageId) -> Tree {
-        Tree { core, keyspace, root }
+        Tree { core, keyspace, root: Arc::new(AtomicU64::new(root.0)) }
     }
 
     /// Makes a reserved page the root of an empty tree, inside `group`, which also marks the page as allocated.
@@ -78,9 +80,15 @@ impl Tree {
         self.keyspace
     }
 
-    /// The root's page.
+    /// The root's page. It moves when the database is compacted; who latched it asks again.
+    #[inline]
     pub(crate) fn root(&self) -> PageId {
-        self.root
+        PageId(self.root.load(Ordering::Acquire))
+    }
+
+    /// The root is another page from now on; both are latched exclusively.
+    fn set_root(&self, root: PageId) {
+        self.root.store(root.0, Ordering::Release);
     }
 
     /// Bytes of a page after its header that the tree may use.

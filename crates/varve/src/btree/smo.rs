@@ -114,9 +114,9 @@ impl Tree {
         if node.level() != level {
             return Ok(());
         }
-        node.validate().map_err(|d| self.corrupt(self.root, d))?;
+        node.validate().map_err(|d| self.corrupt(root.id(), d))?;
         if level >= MAX_LEVEL {
-            return Err(self.corrupt(self.root, Damage("the tree is higher than any tree can be")));
+            return Err(self.corrupt(root.id(), Damage("the tree is higher than any tree can be")));
         }
         let shape = Shape { level: level + 1, low: b"", high: None, leftmost: id.0, end: node.end() };
         let (root, child) = (group.add(root), group.add_new(fresh));

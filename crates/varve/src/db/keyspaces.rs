@@ -292,6 +292,16 @@ impl Registry {
         self.state.lock().live.get(name).cloned()
     }
 
+    /// The keyspaces that can be used.
+    pub fn live(&self) -> Vec<Arc<Shared>> {
+        self.state.lock().live.values().cloned().collect()
+    }
+
+    /// The catalog's own tree.
+    pub fn catalog(&self) -> &Tree {
+        &self.catalog
+    }
+
     /// Keyspaces that own pages, for `check`.
     pub fn all(&self) -> Vec<Arc<Shared>> {
         let state = self.state.lock();
@@ -313,6 +323,27 @@ impl Registry {
         leaf::put(&mut group.page(n), &key, value).expect("prepared");
         core.space.apply(core, &mut group, new_root.as_slice(), &[]);
         group.commit()
+    }
+
+    /// Moves a keyspace's root to a free page before `limit`, in one log group with the entry that names it. False when there is none, or
+    /// the keyspace was dropped.
+    pub fn move_root(&self, core: &Core, shared: &Shared, limit: PageId) -> Result<bool> {
+        let _state = self.state.lock();
+        if shared.dropped.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let Some(reserved) = core.space.reserve_before(core, limit) else { return Ok(false) };
+        let entry = Entry { root: reserved.ids()[0], ..shared.entry(false) };
+        let (key, value) = (catalog::key(entry.id), entry.encode());
+        let value = CellValue::Inline(&value);
+        let _resident = core.pool.load(shared.tree.root())?;
+        let mut group = Group::begin(core, GroupKind::System, 5 * core.page_size())?;
+        let page = self.leaf(&key, leaf::cell_size(&key, &value))?;
+        let n = group.add(page);
+        shared.tree.move_root(group, reserved, |group| {
+            leaf::put(&mut group.page(n), &key, value).expect("prepared");
+        })?;
+        Ok(true)
     }
 
     /// Removes the entry of a keyspace whose tree was cleared, and frees the tree's root, in one log group.

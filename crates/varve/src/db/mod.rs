@@ -4,6 +4,7 @@ mod backup;
 mod bulk_load;
 mod catalog;
 mod check;
+mod compact;
 mod devices;
 mod keyspaces;
 mod memory;
@@ -20,6 +21,7 @@ pub use backup::{BackupInfo, BackupOptions, BackupReport, RestoreOptions, Restor
 pub use bulk_load::BulkLoad;
 pub use catalog::{KeyspaceKind, MAX_NAME};
 pub use check::{CheckReport, Unreadable};
+pub use compact::CompactReport;
 pub use devices::{Devices, exists};
 pub use keyspaces::{Keyspace, KeyspaceInfo};
 pub use options::{Durability, Layout, MIN_CACHE_BYTES, Options};
@@ -81,6 +83,8 @@ pub(crate) struct Inner {
     opened: varve_rt::Instant,
     closed: AtomicBool,
     lock: Mutex<Option<DirLock>>,
+    /// Held by who walks everything and must not have it move: a check, a compaction.
+    walking: Mutex<()>,
 }
 
 impl Db {
@@ -157,6 +161,7 @@ impl Db {
     /// Reads the whole database and reports every damage found: checksums, structure of each keyspace, free space.
     pub fn check(&self) -> Result<CheckReport> {
         self.inner.live()?;
+        let _alone = self.inner.walking.lock();
         check::run(&self.inner)
     }
 

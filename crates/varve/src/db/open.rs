@@ -184,6 +184,7 @@ impl Parts {
             opened: varve_rt::now(),
             closed: AtomicBool::new(false),
             lock: Mutex::new(lock),
+            walking: Mutex::new(()),
         };
         Ok(Db { inner: Arc::new(inner) })
     }

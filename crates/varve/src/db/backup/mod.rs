@@ -84,7 +84,9 @@ impl Db {
         if options.since.as_ref().is_some_and(|base| base.database != header.uuid) {
             return Err(bad("the base is of another database; give a backup of this one, or make a whole backup"));
         }
-        let hold = core.log.hold().ok_or_else(|| bad("another backup is being made; wait for its end"))?;
+        let hold = core.log.hold().ok_or_else(|| {
+            bad("another backup is being made, or the file is being cut by a compaction; wait for its end")
+        })?;
         let mut id = [0; 16];
         varve_rt::rng().fill_bytes(&mut id);
         let info = BackupInfo {

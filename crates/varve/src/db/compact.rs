@@ -1,0 +1,148 @@
+//! Compaction: what lies at the end of the store moves to free places before it, then the store is cut.
+//!
+//! Nodes move by groups of their own (`btree::relocate`), roots together with the catalog's entry, long values as if they were written again by
+//! a transaction, so that locks, snapshots and log see nothing new. Work goes on meanwhile; what it puts at the end of the store stays
+//! there, and the store is cut behind it.
+
+use super::keyspaces::Shared;
+use super::{Db, Durability, Inner, Keyspace};
+use crate::error::{Error, Result};
+use crate::txn::TxOptions;
+use std::sync::Arc;
+use varve_volume::PageId;
+
+/// Times that everything is gone through: what moved makes room for what did not fit before.
+const PASSES: usize = 4;
+
+/// What [`Db::compact`] did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CompactReport {
+    /// Pages of the data device before.
+    pub pages_before: u64,
+    /// Pages of it now.
+    pub pages: u64,
+    /// Pages moved.
+    pub moved: u64,
+    /// Of the pages there are now, those that hold nothing.
+    pub free: u64,
+    /// Long values that stayed where they are because a snapshot was open, or the cache has no room for them in a transaction.
+    pub values_left: u64,
+}
+
+/// Keeps the database open while it is held.
+struct Entered<'i>(&'i Inner);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.txns.leave();
+    }
+}
+
+impl Db {
+    /// Moves what lies at the end of the data device to free pages before it and gives the end back. Transactions and snapshots go
+    /// on meanwhile. A crash at any time leaves a sound database, of which the rest can be compacted again. Values on pages of their
+    /// own are written again, so they are left alone while a snapshot is open, which would have to keep them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on a tier, and while a backup is made; what else writing and checkpoints can fail with.
+    pub fn compact(&self) -> Result<CompactReport> {
+        let inner = &self.inner;
+        inner.live_for_write()?;
+        if inner.tier.is_some() {
+            return Err(Error::Invalid(
+                "a database on a tier cannot be compacted: take the tier away first (`varve tier detach`)".into(),
+            ));
+        }
+        inner.txns.enter();
+        let _entered = Entered(inner);
+        let _alone = inner.walking.lock();
+        Compaction { db: self, report: CompactReport::default() }.run()
+    }
+}
+
+struct Compaction<'d> {
+    db: &'d Db,
+    report: CompactReport,
+}
+
+impl Compaction<'_> {
+    fn run(mut self) -> Result<CompactReport> {
+        let inner = &*self.db.inner;
+        let core = &inner.core;
+        let checkpointer = inner.checkpointer.as_ref().expect("a database that is written to has one");
+        self.report.pages_before = core.store.pages();
+        inner.registry.finish_drops(core)?;
+        for _ in 0..PASSES {
+            let before = self.report.moved;
+            self.report.values_left = 0;
+            self.pass(core.space.packed_end())?;
+            if self.report.moved == before {
+                break;
+            }
+        }
+        inner.registry.finish_drops(core)?;
+        // A backup under way reads pages that would be gone, and the maps that name them.
+        let Some(_hold) = core.log.hold() else {
+            return Err(Error::Invalid(
+                "a backup is being made: pages were moved, but the file can be cut only after its end; compact again then"
+                    .into(),
+            ));
+        };
+        self.report.pages = core.space.cut(|| checkpointer.checkpoint())?;
+        self.report.free = core.space.usage().1;
+        Ok(self.report)
+    }
+
+    /// Moves what lies at or past `limit`, as far as there is room before it.
+    fn pass(&mut self, limit: PageId) -> Result<()> {
+        let inner = &*self.db.inner;
+        self.report.moved += inner.registry.catalog().move_nodes(limit)?;
+        for shared in inner.registry.live() {
+            if shared.tree.root() >= limit {
+                self.report.moved += u64::from(inner.registry.move_root(&inner.core, &shared, limit)?);
+            }
+            self.report.moved += shared.tree.move_nodes(limit)?;
+            match self.move_values(&shared, limit) {
+                // Dropped meanwhile.
+                Err(Error::NoSuchKeyspace(_)) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    fn move_values(&mut self, shared: &Arc<Shared>, limit: PageId) -> Result<()> {
+        let keyspace = Keyspace { shared: shared.clone(), db: self.db.inner.clone() };
+        let mut at = Some(Vec::new());
+        while let Some(from) = at {
+            let (values, next) = shared.tree.far_values(&from, limit)?;
+            for value in values {
+                // Its new pages are the lowest that are free, and its old ones are free only after: it moves only if that is to the front.
+                if !self.db.inner.core.space.has_free_before(value.last, value.pages) {
+                    continue;
+                }
+                if self.db.inner.txns.stats().snapshots > 0 {
+                    self.report.values_left += 1;
+                    continue;
+                }
+                match self.write_again(&keyspace, &value.key) {
+                    Ok(true) => self.report.moved += value.pages,
+                    Ok(false) => {}
+                    Err(Error::TransactionTooLarge { .. } | Error::OverBudget { .. }) => self.report.values_left += 1,
+                    Err(e) => return Err(e),
+                }
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Writes a value again, which takes the lowest free pages. False when the key is gone.
+    fn write_again(&self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
+        self.db.transact_with(TxOptions::durability(Durability::None), |tx| {
+            let Some(value) = tx.get_for_update(keyspace, key)? else { return Ok(false) };
+            tx.put(keyspace, key, &value)?;
+            Ok(true)
+        })
+    }
+}

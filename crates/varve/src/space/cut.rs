@@ -1,0 +1,94 @@
+//! Giving the end of the store back.
+//!
+//! The pages past the last one in use are first taken out of the space manager: nobody gets them any more. Then a checkpoint makes redo begin later than
+//! that, so that no log that can still be replayed has a change of one of them. Then the store is cut. A crash before the cut leaves a store that is
+//! longer than need be, whose pages are free as before.
+//!
+//! A map page past the cut stays in its frame, pinned as all are; when the store grows back over it, it is logged as new ([`Space::grow`]).
+//!
+//! Lock order: `growing` is held throughout, so that nobody grows meanwhile; `trimming` only while pages are taken out, since a
+//! checkpoint trims.
+
+use super::{FIRST_PAGES, Reserved, Space};
+use crate::core::Core;
+use crate::error::Result;
+use varve_volume::PageId;
+
+impl Space {
+    /// The page before which all that is in use would fit.
+    pub(crate) fn packed_end(&self) -> PageId {
+        let state = self.state.lock();
+        let used = (state.pages - state.free).saturating_sub(state.maps);
+        // Of each span, the first page is its map.
+        let spans = used / (self.span - 1);
+        PageId(spans * self.span + used % (self.span - 1) + 1)
+    }
+
+    /// Whether `n` pages before `limit` are free.
+    pub(crate) fn has_free_before(&self, limit: PageId, n: u64) -> bool {
+        let state = self.state.lock();
+        let words = limit.0.div_ceil(64).min(state.taken.len() as u64) as usize;
+        let mut free = 0;
+        for (i, word) in state.taken[..words].iter().enumerate().skip(state.hint) {
+            let before = limit.0 - i as u64 * 64;
+            let mask = if before < 64 { (1 << before) - 1 } else { u64::MAX };
+            free += u64::from((!word & mask).count_ones());
+            if free >= n {
+                return true;
+            }
+        }
+        n == 0
+    }
+
+    /// Sets the lowest free page aside if it lies before `limit`.
+    pub(crate) fn reserve_before<'s>(&'s self, core: &'s Core, limit: PageId) -> Option<Reserved<'s>> {
+        let mut state = self.state.lock();
+        self.release_unpinned(&mut state);
+        if state.free == 0 {
+            return None;
+        }
+        let ids = state.take(1);
+        if ids[0] >= limit {
+            state.release(&ids);
+            return None;
+        }
+        Some(Reserved { space: self, log: &core.log, ids })
+    }
+
+    /// Cuts the store behind the last page in use; `checkpoint` makes one. Returns the pages there are then.
+    pub(crate) fn cut(&self, checkpoint: impl FnOnce() -> Result<()>) -> Result<u64> {
+        let _growing = self.growing.lock();
+        let end = {
+            let _trimming = self.trimming.lock();
+            self.take_out()
+        };
+        if end < self.store.pages() {
+            checkpoint()?;
+            self.store.shrink(end)?;
+        }
+        Ok(self.store.pages())
+    }
+
+    /// Takes the pages past the last one in use out; gives the first of them. Whoever grows the store finds them again.
+    fn take_out(&self) -> u64 {
+        let mut state = self.state.lock();
+        self.release_unpinned(&mut state);
+        let in_use = |id: u64| state.is_taken(id) && !id.is_multiple_of(self.span);
+        let last = (0..state.pages).rev().find(|id| in_use(*id)).unwrap_or(0);
+        let end = (last + 1).max(FIRST_PAGES);
+        if end >= state.pages {
+            return state.pages;
+        }
+        let free = (end..state.pages).filter(|id| !state.is_taken(*id)).count() as u64;
+        state.free -= free;
+        state.pages = end;
+        state.maps = end.div_ceil(self.span);
+        state.taken.truncate(end.div_ceil(64) as usize);
+        if !end.is_multiple_of(64) {
+            *state.taken.last_mut().expect("pages are left") |= u64::MAX << (end % 64);
+        }
+        state.untrimmed.retain(|id| id.0 < end);
+        state.hint = state.hint.min(state.taken.len() - 1);
+        end
+    }
+}
