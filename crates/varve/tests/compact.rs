@@ -75,8 +75,8 @@ fn what_is_deleted_gives_its_space_back() {
         // All but one row in the middle; then that one, too.
         for rest in [1, 0] {
             for keyspace in &keyspaces {
-                (0..4000).filter(|n| rest == 0 || *n != 2000).for_each(|n| remove(&keyspace, n));
-                (0..20).for_each(|n| remove(&keyspace, 9000 + n));
+                (0..4000).filter(|n| rest == 0 || *n != 2000).for_each(|n| remove(keyspace, n));
+                (0..20).for_each(|n| remove(keyspace, 9000 + n));
             }
             let report = db.compact().unwrap();
             assert!(report.pages < 2 * minimum, "{page_size}: {report:?}, {minimum} pages at first");
@@ -260,7 +260,7 @@ fn work(db: &Db, accounts: &Keyspace, waste: &Keyspace, rng: &mut Rng, client: u
             accounts.put(&key(1000 + n), &value(again, 9000)).unwrap();
         }
         2 => waste.put(&key(10_000 * (client + 1) + rng.below(500)), &value(1, 600)).unwrap(),
-        3 => remove(&waste, 10_000 * (client + 1) + rng.below(500)),
+        3 => remove(waste, 10_000 * (client + 1) + rng.below(500)),
         _ => {
             let (from, to, much) = (rng.below(of), rng.below(of), rng.below(5));
             db.transact(|tx| {

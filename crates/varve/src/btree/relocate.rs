@@ -43,7 +43,7 @@ impl Tree {
     }
 
     /// For each child at or past `limit` of the node above `level` that covers `at`, a key that the child covers; and where the next such node begins.
-    fn far_children(&self, at: &[u8], level: u8, limit: PageId) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>)> {
+    fn far_children(&self, at: &[u8], level: u8, limit: PageId) -> Result<Found<Vec<u8>>> {
         let Some(parent) = self.inner_exclusive(at, level + 1)? else { return Ok((Vec::new(), None)) };
         let node = self.node(parent.id(), parent.bytes(), Some(level + 1))?;
         let mut far = Vec::new();
@@ -114,7 +114,7 @@ impl Tree {
     }
 
     /// The long values of the leaf that covers `at` which have a page at or past `limit`, or may have one; and where the next leaf begins.
-    pub(crate) fn far_values(&self, at: &[u8], limit: PageId) -> Result<(Vec<FarValue>, Option<Vec<u8>>)> {
+    pub(crate) fn far_values(&self, at: &[u8], limit: PageId) -> Result<Found<FarValue>> {
         let (long, next): (Vec<(Vec<u8>, OverflowRef)>, _) = {
             let page = self.leaf(at)?;
             let view = LeafView::new(self.node(page.id(), page.bytes(), Some(0))?, page.id());
@@ -140,6 +140,9 @@ impl Tree {
         Ok((long.into_iter().filter_map(look).collect(), next))
     }
 }
+
+/// What one node led to, and the key at which the next one begins.
+type Found<T> = (Vec<T>, Option<Vec<u8>>);
 
 /// A long value that is to move.
 pub(crate) struct FarValue {
