@@ -124,3 +124,22 @@ fn a_dear_page_outlives_cheap_ones() {
     // L rises by 1 with each three evictions, and reaches the page's H of 5 after four such rounds; ties leave from the fast list.
     assert_eq!(lived, 15);
 }
+
+/// A page that leaves although colder ones stay (it was written and then used, say, or the colder ones are being written) must not age
+/// those: they would all look older than any cheap page that is loaded from then on.
+#[test]
+fn a_page_that_leaves_before_its_turn_ages_nobody() {
+    let mut policy = (policy::find("gd2l").unwrap().make)(4, &PolicyOptions::default());
+    policy.load(0, PageId(0), Load::Demand, CostClass(0), 0);
+    policy.load(1, PageId(1), Load::Demand, CostClass(0), 1);
+    policy.load(2, PageId(2), Load::Demand, CostClass(1), 2);
+    assert_eq!(policy.victim(Ask::any(), &mut |slot| slot == 1), Some(1));
+    policy.unlink(1, Unlink::Evicted);
+    policy.load(3, PageId(3), Load::Demand, CostClass(1), 3);
+    let mut order = Vec::new();
+    policy.coldest(usize::MAX, &mut |slot| {
+        order.push(slot);
+        true
+    });
+    assert_eq!(order, [2, 3, 0], "the dear page still outlives the cheap ones");
+}

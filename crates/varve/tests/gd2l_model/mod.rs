@@ -59,7 +59,8 @@ impl Model {
     pub fn unlink(&mut self, slot: Slot, how: Unlink) {
         let h = self.remove(slot);
         if how == Unlink::Evicted {
-            self.inflation = self.inflation.max(h);
+            let least = self.lists.iter().filter_map(|l| l.first()).map(|e| e.1).fold(h, f64::min);
+            self.inflation = self.inflation.max(least);
         }
     }
     pub fn order(&self) -> Vec<Slot> {

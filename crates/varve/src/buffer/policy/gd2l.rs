@@ -2,7 +2,9 @@
 //!
 //! Pages that are on a fast device too are in one list, the others in a second. A page that is used gets H = L + cost of its class and
 //! goes to the hot end; of the two cold ends the one with the smaller H leaves, and L becomes its H. Both lists stay sorted
-//! by H, so every step is O(1). Ties leave from the fast list: such a page is cheaper to fetch again.
+//! by H, so every step is O(1). Ties leave from the fast list: such a page is cheaper to fetch again. Where another page than that leaves
+//! (colder ones are being written, or it was used after it was chosen), L becomes the least H that is left: it stays at most the
+//! H of any page, as in GreedyDual.
 //!
 //! What else moves a page: read-ahead puts it at the midpoint of its list (3/8 from the cold end). A page that gets onto the fast
 //! device by a replacement write goes to the cold end of the fast list, as it is about to leave; by another write, or without one, to its
@@ -255,12 +257,14 @@ impl Replacement for Gd2l {
     }
 
     fn unlink(&mut self, slot: Slot, how: Unlink) {
-        if how == Unlink::Evicted {
-            // A page that leaves though colder ones were refused may have the greater H; L never falls.
-            self.inflation = self.inflation.max(self.h(slot));
-        }
-        let class = self.class(slot);
+        let (class, h) = (self.class(slot), self.h(slot));
         self.classes[class].remove(slot);
+        if how == Unlink::Evicted {
+            // A page that leaves before colder ones (they were in use, or are being written) says nothing of what those are worth.
+            let ends = self.classes.iter().map(|c| c.list.back()).filter(|s| *s != NIL);
+            let least = ends.map(|s| self.h(s)).fold(h, f64::min);
+            self.inflation = self.inflation.max(least);
+        }
     }
 
     fn victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
