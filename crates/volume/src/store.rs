@@ -291,6 +291,11 @@ pub trait PageStore: Send + Sync {
     /// The pages were freed: their bytes need not be kept, and reading them before writing is an error of the caller.
     fn discard(&self, pages: &[PageId]) -> Result<(), VolumeError>;
 
+    /// What a page that was never written will cost to read once it was: a guess, which costs speed only.
+    fn class_of_new(&self) -> CostClass {
+        CostClass::default()
+    }
+
     /// Adds the pages whose cost class changed since the last call; may be stale, which costs speed only.
     fn drain_class_changes(&self, into: &mut Vec<(PageId, CostClass)>);
 

@@ -91,7 +91,8 @@ impl Pool {
         let Some(New { held, owed, .. }) = self.latch_new_frame(id, true)? else { return Ok(None) };
         self.settle(owed);
         let FrameRef { inst, slot, .. } = held.at();
-        inst.loaded(&mut inst.lock(), slot, id, Load::Demand, CostClass::default());
+        let class = self.store().class_of_new();
+        inst.loaded(&mut inst.lock(), slot, id, Load::Demand, class);
         Ok(Some(held.into_write(true)))
     }
 

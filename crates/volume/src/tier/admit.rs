@@ -2,7 +2,7 @@
 
 use super::TierOptions;
 use super::layout::{Geometry, Life};
-use super::manager::{self, Manager, Offer, Place, Refusal, Style};
+use super::manager::{self, DirtyWrites, Manager, Offer, Place, Refusal, Style};
 use super::map::MapFile;
 use super::slots::{Slot, Slots, State as SlotState};
 use super::stats::{Counters, REFUSALS, Recovery};
@@ -80,6 +80,9 @@ struct Shares {
 
 /// Requests in a row that must fail before the fast device counts as lost.
 pub(super) const FAILURES: u32 = 16;
+
+/// Slots ranked anew at each search for the lowest.
+const RENEWED: usize = 4;
 
 /// Seconds since 1970.
 pub(super) fn unix_seconds() -> u64 {
@@ -189,9 +192,12 @@ impl State {
         Life { written: self.life.written + (self.written() - self.life_at), ..self.life }
     }
 
-    /// The lowest-ranked page that could leave.
+    /// The lowest-ranked page that could leave. Each search renews some ranks.
     pub fn lowest(&mut self, now: u64) -> Option<(Slot, f64)> {
         let manager = &mut self.manager;
+        if !self.style.append {
+            self.slots.renew(RENEWED, &mut |page, newer| manager.rank(page, newer, now));
+        }
         self.slots.lowest(&mut |page, newer| manager.rank(page, newer, now))
     }
 
@@ -342,6 +348,12 @@ impl State {
     pub fn note_use(&mut self, page: PageId, keyspace: KeyspaceId, logical: u32, now: u64) {
         let at = self.slots.place(page);
         self.manager.used(page, keyspace, logical, at, now);
+    }
+
+    /// Whether a dirty page would get a slot now whatever it deserves, as nobody had to leave for it.
+    pub fn room_for_any(&self) -> bool {
+        let room = self.slots.free() > self.emptied_ahead() && self.slots.newer() < self.ceiling;
+        room && !self.closed() && self.style.dirty == DirtyWrites::Back
     }
 
     /// So many slots are free after pages were made to leave for what may come.

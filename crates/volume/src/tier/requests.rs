@@ -537,11 +537,19 @@ impl PageStore for Arc<Tier> {
         self.slow.discard(pages)
     }
 
+    fn class_of_new(&self) -> CostClass {
+        let place = if self.state.lock().room_for_any() { Place::Fast } else { Place::Slow };
+        place.class()
+    }
+
     fn drain_class_changes(&self, into: &mut Vec<(PageId, CostClass)>) {
         let mut state = self.state.lock();
         // Writes may have told the pool something newer since: what is true now is never wrong.
         let changes = std::mem::take(&mut state.class_changes);
-        into.extend(changes.into_iter().map(|(page, _)| (page, state.slots.place(page).class())));
+        // A page that lost its copy by a change gets another with its next write, where there is room for any.
+        let room = state.room_for_any();
+        let place = |page| if room { Place::Fast } else { state.slots.place(page) };
+        into.extend(changes.into_iter().map(|(page, _)| (page, place(page).class())));
     }
 
     fn sync(&self) -> Result<(), VolumeError> {

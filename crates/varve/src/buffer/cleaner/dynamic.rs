@@ -48,7 +48,7 @@ fn backlog(pool: &Pool, inst: &Instance) -> Vec<Slot> {
         let rest = left.unwrap_or((policy.len() / 8).max(1));
         let pointer = policy.cursor();
         seen.clear();
-        let mut more = policy.sweep(restart, rest.min(step), &mut |slot| {
+        let more = policy.sweep(restart, rest.min(step), &mut |slot| {
             charge(Cost::ListScan, 1);
             let go_on = Some(slot) != pointer && seen.len() < rest;
             if go_on {
@@ -56,15 +56,8 @@ fn backlog(pool: &Pool, inst: &Instance) -> Vec<Slot> {
             }
             go_on
         });
-        for slot in &seen {
-            if !policy.cold(*slot) {
-                more = false;
-                break;
-            }
-            if inst.frame(*slot).flushable() {
-                dirty.push(*slot);
-            }
-        }
+        // A policy of several lists mixes pages past the middle of a short one with those behind the middle of a long one.
+        dirty.extend(seen.iter().filter(|slot| policy.cold(**slot) && inst.frame(**slot).flushable()));
         drop(lists);
         pool.counters.cleaner_scanned.add(seen.len() as u64);
         let rest = rest - seen.len();

@@ -204,7 +204,7 @@ impl Gd2l {
     }
 
     /// Both lists from the given places on, merged by H.
-    fn merged(&self, mut at: [Slot; 2]) -> impl Iterator<Item = Slot> + '_ {
+    pub(super) fn merged(&self, mut at: [Slot; 2]) -> impl Iterator<Item = Slot> + '_ {
         std::iter::from_fn(move || {
             let slot = self.first(at);
             if slot == NIL {

@@ -6,7 +6,8 @@
 //! without a walk: each list has a pointer to where its next clean page is, which goes on from victim to victim and skips dirty pages
 //! once. It does not pass pages that are dearer than a page at a cold end with its write: so a dear clean page is not given up where a
 //! cheap dirty one only had to be written. And it ends at the middle of the list (3/8 from the cold end); it begins anew when a page of the
-//! list was cleaned, or after as many evictions as the part has pages. A search that finds nothing makes both begin at the cold ends.
+//! list was cleaned, or after as many evictions as the part has pages. A search that finds nothing so makes both begin at the cold ends,
+//! and takes whatever clean page has the least H: waiting for a write would cost the miss more, and the device may have none to do.
 //!
 //! The cleaner sees the pages by H: cheap ones that only their changes protect come first. With all pages clean and one class empty
 //! the victims are those of LRU.
@@ -178,6 +179,11 @@ impl Gd2lC {
         self.point(at);
         if found.is_none() && left > 0 {
             self.pointers = [Place::Cold; 2];
+            found = self
+                .base
+                .merged([SLOW, FAST].map(|c| self.base.classes[c].list.back()))
+                .take(left)
+                .find(|slot| take(*slot));
         }
         found
     }

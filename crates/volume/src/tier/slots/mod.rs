@@ -129,6 +129,8 @@ pub struct Slots {
     /// Occupied slots by rank: all, and those of the scan list.
     ranked: BTreeSet<(Rank, Slot)>,
     zone: BTreeSet<(Rank, Slot)>,
+    /// The slot that was ranked anew last, in turn.
+    renewed: Slot,
     scan: Vec<bool>,
     scan_next: Option<Vec<bool>>,
     /// What slots may still hold on the device besides what they should: a write that was called off leaves what was there before.
@@ -162,6 +164,7 @@ impl Slots {
             parked: Vec::new(),
             ranked: BTreeSet::new(),
             zone: BTreeSet::new(),
+            renewed: 0,
             scan: vec![true; count],
             scan_next: None,
             stale: HashMap::default(),
@@ -443,6 +446,20 @@ impl Slots {
             self.set_rank(slot, rank);
         }
         self.lowest_idle()
+    }
+
+    /// Ranks the next `n` slots anew, in turn: a page that nobody reads or writes would keep the rank of when somebody last did, although
+    /// that depends on others as well.
+    pub fn renew(&mut self, n: usize, ranker: Ranker<'_>) {
+        for _ in 0..n.min(self.entries.len()) {
+            self.renewed = (self.renewed + 1) % self.entries.len() as Slot;
+            let entry = self.entry(self.renewed);
+            // One that cannot go home was given the highest rank of all, and keeps it until it is written.
+            if matches!(entry.state, State::Clean | State::Newer) && entry.rank.0.is_finite() {
+                let rank = ranker(entry.page, entry.state == State::Newer);
+                self.set_rank(self.renewed, rank);
+            }
+        }
     }
 
     /// The lowest of the zone, by the ranks given last, that has no request in flight.

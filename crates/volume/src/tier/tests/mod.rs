@@ -211,6 +211,45 @@ fn what_a_slot_held_is_forgotten_though_it_is_written_again_during_each_flush() 
     }
 }
 
+#[test]
+fn ranks_are_renewed_in_turn() {
+    let mut slots = Slots::new(8, false);
+    for n in 0..6u64 {
+        let slot = slots.take_free().unwrap();
+        slots.occupy(slot, PageId(n), SlotState::Clean, if n == 4 { f64::INFINITY } else { n as f64 });
+    }
+    // Page 5 has fallen below all others, and nobody read or wrote it; 4 cannot leave.
+    let mut ranker = |page: PageId, _| if page.0 >= 4 { -1.0 } else { page.0 as f64 };
+    let lowest = |slots: &mut Slots, ranker: &mut dyn FnMut(PageId, bool) -> f64| {
+        let (slot, _) = slots.lowest(ranker).unwrap();
+        slots.entry(slot).page
+    };
+    assert_eq!(lowest(&mut slots, &mut ranker), PageId(0));
+    slots.renew(3, &mut ranker);
+    slots.renew(5, &mut ranker);
+    assert_eq!(lowest(&mut slots, &mut ranker), PageId(5));
+    slots.check();
+}
+
+#[test]
+fn a_page_that_was_never_written_costs_what_it_will_cost() {
+    in_simulation(|| {
+        let Rig { tier, .. } = rig(named("cc"));
+        assert_eq!(tier.class_of_new(), Place::Fast.class(), "there is room for any page");
+        let clean = sealed(0, 9);
+        assert!(evict(&tier, &clean));
+        settle();
+        tier.dirtied(PageId(0), KeyspaceId(1), PageUse::default());
+        let mut changes = Vec::new();
+        tier.drain_class_changes(&mut changes);
+        assert_eq!(changes, [(PageId(0), Place::Fast.class())], "its next write gets a slot again");
+        (0..60).for_each(|n| write(&tier, &sealed(n, 10)));
+        assert_eq!(tier.class_of_new(), Place::Slow.class(), "somebody would have to leave for it");
+        tier.stop();
+        assert_eq!(rig(named("cw")).tier.class_of_new(), Place::Slow.class(), "it would be written home");
+    });
+}
+
 proptest! {
     #[test]
     fn the_slot_table_keeps_its_invariants(events in prop::collection::vec(event(), 1..200)) {
