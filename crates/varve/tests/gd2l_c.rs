@@ -139,7 +139,7 @@ struct World {
 impl World {
     fn new(slots: usize, gd2l: Gd2lOptions) -> World {
         let options = PolicyOptions { gd2l, ..PolicyOptions::default() };
-        let model = Model::new(slots, gd2l);
+        let model = Model { grant: gd2l.write_cost, ..Model::new(slots, gd2l) };
         World {
             policy: (policy::find("gd2l-c").unwrap().make)(slots, &options),
             pointed: Pointed { model, write: gd2l.write_cost, at: [At::Cold; 2], ended: [0; 2], evictions: 0 },

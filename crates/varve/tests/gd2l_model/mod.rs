@@ -10,6 +10,8 @@ pub struct Model {
     pub inflation: f64,
     pub lists: [Vec<(Slot, f64)>; 2],
     pub dirty: Vec<bool>,
+    /// How far beyond the H of the cold ends L may rise.
+    pub grant: [f64; 2],
 }
 
 impl Model {
@@ -20,6 +22,7 @@ impl Model {
             inflation: 0.0,
             lists: [Vec::new(), Vec::new()],
             dirty: vec![false; slots],
+            grant: [0.0; 2],
         }
     }
     pub fn class(&self, slot: Slot) -> usize {
@@ -59,8 +62,8 @@ impl Model {
     pub fn unlink(&mut self, slot: Slot, how: Unlink) {
         let h = self.remove(slot);
         if how == Unlink::Evicted {
-            let least = self.lists.iter().filter_map(|l| l.first()).map(|e| e.1).fold(h, f64::min);
-            self.inflation = self.inflation.max(least);
+            let ends = self.lists.iter().zip(self.grant).filter_map(|(l, grant)| l.first().map(|e| e.1 + grant));
+            self.inflation = self.inflation.max(ends.fold(h, f64::min));
         }
     }
     pub fn order(&self) -> Vec<Slot> {

@@ -194,6 +194,20 @@ impl Gd2l {
         self.classes[class].push_back(slot);
     }
 
+    /// The page leaves. L becomes its H, but not more than the H at a cold end and what the policy grants the pages of that list besides:
+    /// a page that leaves before those (they were in use, or are being written) says nothing of what they are worth.
+    pub(super) fn leave(&mut self, slot: Slot, how: Unlink, grant: [f64; 2]) {
+        let (class, h) = (self.class(slot), self.h(slot));
+        self.classes[class].remove(slot);
+        if how == Unlink::Evicted {
+            let most = |class: usize| match self.classes[class].list.back() {
+                NIL => h,
+                end => self.h(end) + grant[class],
+            };
+            self.inflation = self.inflation.max(h.min(most(SLOW)).min(most(FAST)));
+        }
+    }
+
     /// Of two places in the lists, the one that leaves first.
     pub(super) fn first(&self, at: [Slot; 2]) -> Slot {
         match at {
@@ -257,14 +271,7 @@ impl Replacement for Gd2l {
     }
 
     fn unlink(&mut self, slot: Slot, how: Unlink) {
-        let (class, h) = (self.class(slot), self.h(slot));
-        self.classes[class].remove(slot);
-        if how == Unlink::Evicted {
-            // A page that leaves before colder ones (they were in use, or are being written) says nothing of what those are worth.
-            let ends = self.classes.iter().map(|c| c.list.back()).filter(|s| *s != NIL);
-            let least = ends.map(|s| self.h(s)).fold(h, f64::min);
-            self.inflation = self.inflation.max(least);
-        }
+        self.leave(slot, how, [0.0; 2]);
     }
 
     fn victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {

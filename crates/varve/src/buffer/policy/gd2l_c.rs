@@ -250,7 +250,8 @@ impl Replacement for Gd2lC {
 
     fn unlink(&mut self, slot: Slot, how: Unlink) {
         self.leaving(slot);
-        self.base.unlink(slot, how);
+        // A dirty page may be passed over for as much as its write costs.
+        self.base.leave(slot, how, self.base.options.write_cost);
         self.evictions += u64::from(how == Unlink::Evicted);
         for class in [SLOW, FAST] {
             // As many steps as there were evictions: still one step each.
