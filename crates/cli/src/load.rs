@@ -6,17 +6,9 @@
 
 use crate::args::{self, LoadFormat};
 use crate::output::{Failure, Out};
-use crate::text;
-use serde_json::Value;
+use crate::rows::{self, Bad, Row};
 use std::collections::BTreeMap;
-use std::io::BufRead;
 use varve::{BulkLoad, Db, Keyspace, Layout};
-
-struct Row {
-    keyspace: Option<String>,
-    key: Vec<u8>,
-    value: Vec<u8>,
-}
 
 /// How rows get into a keyspace.
 enum Way {
@@ -163,56 +155,19 @@ fn put_all(db: &Db, ways: &BTreeMap<String, Way>, default: &str, rows: &[Row]) -
     }
 }
 
-fn each_row(a: &args::Load, mut f: impl FnMut(Row) -> Result<(), Failure>) -> Result<(), Failure> {
+fn each_row(a: &args::Load, f: impl FnMut(Row) -> Result<(), Failure>) -> Result<(), Failure> {
     let stdin = std::io::stdin().lock();
     match a.format {
-        LoadFormat::Jsonl => {
-            for (n, line) in stdin.lines().enumerate() {
-                let line = line?;
-                if !line.trim().is_empty() {
-                    f(json_row(&line).map_err(|e| Failure::Usage(format!("line {}: {e}", n + 1)))?)?;
-                }
-            }
-        }
-        LoadFormat::Csv => {
-            let mut reader = csv::ReaderBuilder::new().has_headers(a.header).flexible(true).from_reader(stdin);
-            let mut record = csv::ByteRecord::new();
-            loop {
-                let more = reader.read_byte_record(&mut record).map_err(|e| Failure::Usage(e.to_string()))?;
-                if !more {
-                    break;
-                }
-                let line = record.position().map_or(0, csv::Position::line);
-                f(csv_row(&record, a.hex.hex).map_err(|e| Failure::Usage(format!("line {line}: {e}")))?)?;
-            }
-        }
+        LoadFormat::Jsonl => rows::jsonl(stdin, f),
+        LoadFormat::Csv => rows::csv(stdin, a.header, a.hex.hex, f),
     }
-    Ok(())
 }
 
-fn json_row(line: &str) -> Result<Row, String> {
-    let value: Value = serde_json::from_str(line).map_err(|e| format!("not JSON: {e}"))?;
-    let Value::Object(object) = value else {
-        return Err("a JSON object with \"key\" and \"value\" is expected".into());
-    };
-    let keyspace = match object.get("keyspace") {
-        None => None,
-        Some(Value::String(s)) => Some(s.clone()),
-        Some(_) => return Err("\"keyspace\" must be a string".into()),
-    };
-    Ok(Row { keyspace, key: text::take(&object, "key")?, value: text::take(&object, "value")? })
-}
-
-fn csv_row(record: &csv::ByteRecord, hex: bool) -> Result<Row, String> {
-    if record.len() != 2 {
-        return Err(format!("{} columns; key and value are expected", record.len()));
-    }
-    let take = |i: usize| -> Result<Vec<u8>, String> {
-        if !hex {
-            return Ok(record[i].to_vec());
+impl From<Bad> for Failure {
+    fn from(bad: Bad) -> Failure {
+        match bad {
+            Bad::Stream(e) => Failure::Stream(e),
+            Bad::Row(what) => Failure::Usage(what),
         }
-        let digits = std::str::from_utf8(&record[i]).ok().and_then(text::from_hex);
-        digits.ok_or_else(|| "not hexadecimal".to_string())
-    };
-    Ok(Row { keyspace: None, key: take(0)?, value: take(1)? })
+    }
 }

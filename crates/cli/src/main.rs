@@ -15,6 +15,7 @@ mod probe;
 mod probe_cpu;
 mod replay;
 mod rescue;
+mod rows;
 mod stat;
 mod text;
 mod tier;

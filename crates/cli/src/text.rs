@@ -1,6 +1,7 @@
 //! Keys and values as text: plain where they are UTF-8 without control characters, hexadecimal where not.
 
 use crate::output::Failure;
+pub use crate::rows::{from_hex, take};
 use serde_json::{Map, Value};
 
 /// Bytes given on the command line.
@@ -10,14 +11,6 @@ pub fn parse(text: &str, hex: bool) -> Result<Vec<u8>, Failure> {
     }
     from_hex(text)
         .ok_or_else(|| Failure::Usage(format!("{text:?} is not hexadecimal: give an even number of digits 0-9 a-f")))
-}
-
-/// Hexadecimal digits to bytes.
-pub fn from_hex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
 }
 
 /// Bytes to hexadecimal digits.
@@ -44,18 +37,6 @@ pub fn put(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
         Ok(text) => object.insert(name.to_string(), Value::from(text)),
         Err(_) => object.insert(format!("{name}_hex"), Value::from(to_hex(bytes))),
     };
-}
-
-/// Takes bytes from a JSON object by the convention of [`put`].
-pub fn take(object: &Map<String, Value>, name: &str) -> Result<Vec<u8>, String> {
-    let hex_name = format!("{name}_hex");
-    match (object.get(name), object.get(&hex_name)) {
-        (Some(Value::String(text)), None) => Ok(text.as_bytes().to_vec()),
-        (None, Some(Value::String(text))) => from_hex(text).ok_or_else(|| format!("{hex_name:?} is not hexadecimal")),
-        (Some(Value::Number(n)), None) => Ok(n.to_string().into_bytes()),
-        (None, None) => Err(format!("no {name:?} (a string; or {hex_name:?} with hexadecimal digits)")),
-        _ => Err(format!("give {name:?} as a string, or {hex_name:?} as hexadecimal digits, not both")),
-    }
 }
 
 #[cfg(test)]

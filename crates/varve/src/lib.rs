@@ -12,6 +12,8 @@ pub mod buffer;
 pub mod db;
 pub mod error;
 pub mod metrics;
+#[doc(hidden)]
+pub mod parsers;
 
 pub(crate) mod btree;
 pub(crate) mod core;

@@ -1,0 +1,68 @@
+//! Every fuzzed parser is fed with mutated seeds, the same ones each time: what needs a nightly compiler and hours for its depth (`fuzz/`)
+//! is held here, in seconds, so that no parser loses its footing unnoticed.
+
+#[path = "../../../fuzz/src/lib.rs"]
+#[allow(dead_code, reason = "the drivers by name are for cargo-fuzz")]
+mod fuzz;
+
+use fuzz::{TARGETS, Target};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use varve_rt::Rng;
+
+/// Inputs for each target.
+const INPUTS: u64 = 1500;
+
+/// A seed with a few things done to it.
+fn mutated(seed: &[u8], other: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let mut bytes = seed.to_vec();
+    for _ in 0..=rng.below(4) {
+        // Headers and tables are at the beginning: as many changes there as everywhere else together.
+        let len = if rng.one_in(2) { bytes.len().min(256) } else { bytes.len() };
+        if len == 0 {
+            return other.to_vec();
+        }
+        let at = rng.below(len as u64) as usize;
+        match rng.below(7) {
+            0 => bytes[at] ^= 1 << rng.below(8),
+            1 => bytes[at] = rng.below(256) as u8,
+            2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff, b'0', b'9', b'"'][rng.below(8) as usize],
+            3 => bytes.truncate(at),
+            4 => drop(bytes.remove(at)),
+            5 => bytes.insert(at, bytes[(at * 7) % len]),
+            _ => {
+                let from = rng.below(other.len().max(1) as u64) as usize;
+                let n = (rng.below(16) as usize + 1).min(other.len() - from.min(other.len()));
+                bytes.splice(at..(at + n).min(len), other[from.min(other.len())..][..n].iter().copied());
+            }
+        }
+    }
+    bytes
+}
+
+/// The first input at which the driver panics.
+fn first_panic(target: &Target, canary: bool) -> Option<u64> {
+    let seeds = (target.seeds)();
+    assert!(!seeds.is_empty(), "{} has seeds", target.name);
+    let mut rng = Rng::from_seed(1);
+    (0..INPUTS).find(|n| {
+        let pick = |rng: &mut Rng| &seeds[rng.below(seeds.len() as u64) as usize];
+        let (seed, other) = (pick(&mut rng), pick(&mut rng));
+        let input = if *n < seeds.len() as u64 { seeds[*n as usize].clone() } else { mutated(seed, other, &mut rng) };
+        catch_unwind(AssertUnwindSafe(|| (target.run)(&input, canary))).is_err()
+    })
+}
+
+#[test]
+fn no_parser_panics() {
+    for target in TARGETS {
+        assert_eq!(first_panic(target, false), None, "{} panics at the input of this number", target.name);
+    }
+}
+
+#[test]
+fn seeds_are_accepted_and_canaries_are_found() {
+    for target in TARGETS {
+        (target.seeds)().iter().for_each(|seed| (target.run)(seed, true));
+        assert!(first_panic(target, true).is_some(), "{}: its canary lives", target.name);
+    }
+}
