@@ -79,7 +79,7 @@ fn log_record_seeds() -> Vec<Vec<u8>> {
 /// Both superblocks of a log, their checksums put right.
 pub fn superblock(data: &[u8], on: bool) {
     let device = MemDevice::new(0);
-    device.set_len(1 << 20).expect("memory");
+    device.set_len(4 << 20).expect("memory");
     let mut blocks = AlignedBuf::new(2 * BLOCK);
     let len = data.len().min(2 * BLOCK);
     blocks[..len].copy_from_slice(&data[..len]);
@@ -89,7 +89,10 @@ pub fn superblock(data: &[u8], on: bool) {
     }
     write_at(&*device, 0, &blocks, false).expect("within the device");
     let opened = Log::open(device, LogConfig::default(), true);
-    let deep = |e: varve::Error| matches!(&e, varve::Error::Corrupt(_)) && !e.to_string().contains("magic");
+    let deep = |e: varve::Error| {
+        matches!(&e, varve::Error::Corrupt(_))
+            && !["magic", "truncated"].iter().any(|word| e.to_string().contains(word))
+    };
     canary(on, opened.err().is_some_and(deep));
 }
 
@@ -104,8 +107,8 @@ fn superblock_seeds() -> Vec<Vec<u8>> {
     vec![blocks.to_vec()]
 }
 
-/// Slots of the tier that is fuzzed, and pages at home.
-const FAST: u64 = 512 << 10;
+/// Bytes of the fast device that is fuzzed, and pages at home.
+const FAST: u64 = 1 << 20;
 const HOME: u64 = 64;
 
 fn tier_devices() -> (Arc<Single>, Arc<MemDevice>) {
@@ -135,10 +138,10 @@ pub fn tier_map(data: &[u8], on: bool) {
             for id in 0..HOME {
                 let _ = varve_volume::read_pages(&tier, PageId(id), ReadWhy::Demand, &mut page);
             }
-            // The map was read, and names more pages than were ever stored.
-            canary(on, tier.tier_stats().recovery.pages > 20);
+            // The seed's map names no page: the fuzzer made one that does.
+            canary(on, tier.tier_stats().recovery.pages > 0);
         }
-        Err(e) => canary(on, e.to_string().contains("pages have")),
+        Err(e) => assert!(!e.to_string().is_empty()),
     }
 }
 
@@ -249,14 +252,16 @@ fn experiment_seeds() -> Vec<Vec<u8>> {
     experiment::BUILT_IN.iter().map(|(_, text)| text.as_bytes().to_vec()).collect()
 }
 
-/// Rows for `varve load`, in both formats. What is accepted has a key and a value.
+/// Rows for `varve load`, in both formats.
 pub fn load(data: &[u8], on: bool) {
-    let keep = |_: rows::Row| Ok::<(), rows::Bad>(());
-    let results = [rows::jsonl(data, keep), rows::csv(data, false, false, keep), rows::csv(data, true, true, keep)];
-    for result in results {
-        let deep = |e: rows::Bad| e.to_string().contains("line 2: not hexadecimal");
-        canary(on, result.err().is_some_and(deep));
-    }
+    // What is accepted is looked at, that is all.
+    let keep = |row: rows::Row| {
+        std::hint::black_box((row.keyspace, row.key, row.value));
+        Ok::<(), rows::Bad>(())
+    };
+    let _ = (rows::csv(data, false, false, keep), rows::csv(data, true, true, keep));
+    let refused = rows::jsonl(data, keep).err().map(|e| e.to_string());
+    canary(on, refused.is_some_and(|e| e.contains("is not hexadecimal")));
 }
 
 fn load_seeds() -> Vec<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! Keys and values as text: plain where they are UTF-8 without control characters, hexadecimal where not.
 
 use crate::output::Failure;
-pub use crate::rows::{from_hex, take};
+pub use crate::rows::from_hex;
 use serde_json::{Map, Value};
 
 /// Bytes given on the command line.
@@ -42,6 +42,7 @@ pub fn put(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::take;
 
     #[test]
     fn bytes_survive_json() {

@@ -78,12 +78,11 @@ pub fn log_body(body: &[u8], page_size: usize) -> Verdict {
     verdict
 }
 
-/// A body with a record of each kind.
+/// A body with changes of a page, and a whole one.
 pub fn log_bodies(page_size: usize) -> Vec<Vec<u8>> {
     let (mut ops, mut body) = (Vec::new(), Vec::new());
     redo::push_write(&mut ops, 100, b"bytes");
     redo::push_shift(&mut ops, 200, 300, 50);
-    redo::push_extra(&mut body, b"extra");
     redo::push_ops_record(&mut body, PageId(300), KeyspaceId(7), 99, &ops);
     let mut image = vec![0; page_size];
     image[..200].fill(3);

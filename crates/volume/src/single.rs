@@ -32,6 +32,9 @@ pub struct Single {
     totals: Arc<Totals>,
 }
 
+/// An offset past the end of any device.
+const NOWHERE: u64 = 1 << 62;
+
 impl Single {
     /// Pages of `page_size` bytes over `device`, as many as it has room for.
     pub fn new(device: Arc<dyn Device>, page_size: usize) -> Result<Arc<Single>, VolumeError> {
@@ -48,8 +51,9 @@ impl Single {
         &self.device
     }
 
+    /// A page that no device could hold lies past the end of all.
     fn offset(&self, page: PageId) -> u64 {
-        page.0 * self.page_size as u64
+        page.0.checked_mul(self.page_size as u64).unwrap_or(NOWHERE)
     }
 
     fn device_io(&self, io: &PageIo) -> Io {
