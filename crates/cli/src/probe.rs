@@ -1,6 +1,7 @@
 //! `probe` and `bench iomix`: devices and device profiles measured.
 
 use crate::output::{Failure, Out, bytes, table};
+use crate::text::size;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -117,25 +118,6 @@ fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if (0.01..=86_400.0).contains(&s) => Ok(s),
         _ => Err("give seconds from 0.01 to 86400".into()),
-    }
-}
-
-/// A size with k, m or g (powers of 1024).
-fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size: give a number of bytes, or one followed by k, m or g");
-    let lower = text.to_ascii_lowercase();
-    let shift = match lower.chars().last() {
-        Some('k') => 10,
-        Some('m') => 20,
-        Some('g') => 30,
-        _ => 0,
-    };
-    let digits = if shift > 0 { &lower[..lower.len() - 1] } else { &lower };
-    let n: u64 = digits.parse().map_err(|_| wrong())?;
-    match n.checked_mul(1 << shift) {
-        Some(n) if n > 0 && n.is_multiple_of(4096) => Ok(n),
-        Some(_) => Err("sizes are multiples of 4096 bytes (4k)".into()),
-        None => Err(wrong()),
     }
 }
 

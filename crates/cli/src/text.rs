@@ -1,4 +1,4 @@
-//! Keys and values as text: plain where they are UTF-8 without control characters, hexadecimal where not.
+//! Keys and values as text: plain where they are UTF-8 without control characters, hexadecimal where not. Sizes.
 
 use crate::output::Failure;
 pub use crate::rows::from_hex;
@@ -11,6 +11,25 @@ pub fn parse(text: &str, hex: bool) -> Result<Vec<u8>, Failure> {
     }
     from_hex(text)
         .ok_or_else(|| Failure::Usage(format!("{text:?} is not hexadecimal: give an even number of digits 0-9 a-f")))
+}
+
+/// A size with K, M, G or T (powers of 1024).
+pub fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size: give a number of bytes, or one followed by K, M, G or T");
+    let shift = match text.chars().last().map(|c| c.to_ascii_lowercase()) {
+        Some('k') => 10,
+        Some('m') => 20,
+        Some('g') => 30,
+        Some('t') => 40,
+        _ => 0,
+    };
+    let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
+    let n: u64 = digits.parse().map_err(|_| wrong())?;
+    match n.checked_mul(1 << shift) {
+        Some(n) if n > 0 && n.is_multiple_of(4096) => Ok(n),
+        Some(_) => Err("sizes are multiples of 4096 bytes (4K)".into()),
+        None => Err(wrong()),
+    }
 }
 
 /// Bytes to hexadecimal digits.

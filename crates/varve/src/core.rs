@@ -54,8 +54,13 @@ pub(crate) struct Core {
     pub locks: Arc<LockTable>,
     pub broken: Broken,
     pub counters: Counters,
-    nodes_left: sync::AtomicU64,
+    nodes_left: NodesLeft,
 }
+
+/// Read by every transaction, changed seldom: apart from what is changed often.
+#[derive(Default)]
+#[repr(align(128))]
+struct NodesLeft(sync::AtomicU64);
 
 /// A leaf found by a descent, to be found again by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +129,7 @@ impl Core {
             locks,
             broken,
             counters: Counters::default(),
-            nodes_left: sync::AtomicU64::new(0),
+            nodes_left: NodesLeft::default(),
         }
     }
 
@@ -132,12 +137,12 @@ impl Core {
     /// goes to a page by its number alone asks before he learns the number and again with the page latched. The page's content does not
     /// tell: a freed page is dropped without being written, and what read-ahead brings back is what was there long before, LSN and all.
     pub fn nodes_left(&self) -> u64 {
-        self.nodes_left.load(sync::Ordering::Acquire)
+        self.nodes_left.0.load(sync::Ordering::Acquire)
     }
 
     /// A node leaves its tree; it is latched exclusively.
     pub fn node_leaves(&self) {
-        self.nodes_left.fetch_add(1, sync::Ordering::AcqRel);
+        self.nodes_left.0.fetch_add(1, sync::Ordering::AcqRel);
     }
 
     /// Bytes of a page, header included.

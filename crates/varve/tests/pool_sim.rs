@@ -76,11 +76,14 @@ struct World {
 }
 
 fn world(seed: u64) -> Arc<World> {
-    let mut rng = Rng::from_seed(seed);
+    world_of(config(&mut Rng::from_seed(seed)), seed)
+}
+
+fn world_of(config: PoolConfig, seed: u64) -> Arc<World> {
     let gate = Gate::new();
     let store = CheckedStore::new(PAGES, &gate, seed);
     let checked = TestStore::over(Arc::new(Shared(store.clone())));
-    let pool = Pool::new(config(&mut rng), checked.clone(), gate.clone(), false).unwrap();
+    let pool = Pool::new(config, checked.clone(), gate.clone(), false).unwrap();
     Arc::new(World { pool, checked, store, gate, changes: Mutex::new(0) })
 }
 
@@ -271,13 +274,8 @@ fn ascending_latches_never_deadlock() {
 fn clean_first_never_writes_in_the_foreground() {
     for seed in seeds(30) {
         simulate(seed, || {
-            let gate = Gate::new();
-            let store = CheckedStore::new(PAGES, &gate, seed);
             let config = PoolConfig { frame_timeout: Duration::from_secs(300), ..PoolConfig::new(4096, 40) };
-            let config = config.with_preset("lru-c").unwrap();
-            let checked = TestStore::over(Arc::new(Shared(store.clone())));
-            let pool = Pool::new(config, checked.clone(), gate.clone(), false).unwrap();
-            let w = Arc::new(World { pool, checked, store, gate, changes: Mutex::new(0) });
+            let w = world_of(config.with_preset("lru-c").unwrap(), seed);
             w.pool.start();
             (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
             run_workers(&w, seed, 60);
@@ -297,14 +295,9 @@ fn war_waits_for_its_slots() {
     let mut stalls = 0;
     for seed in seeds(30) {
         simulate(seed, || {
-            let gate = Gate::new();
-            let store = CheckedStore::new(PAGES, &gate, seed);
             let mut config = PoolConfig { frame_timeout: Duration::from_secs(300), ..PoolConfig::new(4096, 40) };
             config.cleaner.scan_depth = 3;
-            let config = config.with_preset("war").unwrap();
-            let checked = TestStore::over(Arc::new(Shared(store.clone())));
-            let pool = Pool::new(config, checked.clone(), gate.clone(), false).unwrap();
-            let w = Arc::new(World { pool, checked, store, gate, changes: Mutex::new(0) });
+            let w = world_of(config.with_preset("war").unwrap(), seed);
             w.pool.start();
             (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
             run_workers(&w, seed, 60);

@@ -1,6 +1,7 @@
 //! Arguments that concern a tier: its devices and settings, what opening commands take, and the commands on it.
 
 use super::{Open, Place};
+use crate::text::size;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -25,25 +26,6 @@ impl FromStr for FastPart {
             _ if text.is_empty() => Err("give a path, and a size after a colon".into()),
             _ => Ok(FastPart { path: text.into(), bytes: None }),
         }
-    }
-}
-
-/// A size with K, M, G or T (powers of 1024).
-pub fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size: give a number of bytes, or one followed by K, M, G or T");
-    let shift = match text.chars().last().map(|c| c.to_ascii_lowercase()) {
-        Some('k') => 10,
-        Some('m') => 20,
-        Some('g') => 30,
-        Some('t') => 40,
-        _ => 0,
-    };
-    let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
-    let n: u64 = digits.parse().map_err(|_| wrong())?;
-    match n.checked_mul(1 << shift) {
-        Some(n) if n > 0 && n.is_multiple_of(4096) => Ok(n),
-        Some(_) => Err("sizes are multiples of 4096 bytes (4K)".into()),
-        None => Err(wrong()),
     }
 }
 

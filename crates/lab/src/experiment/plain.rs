@@ -177,15 +177,19 @@ impl Volume {
             tier.start();
         }
         let before = (self.moments(), self.tier.as_ref().map(|t| t.tier_stats()));
-        let (sample, whole, mut metrics) = loaded(spec, mix, &pages, seed, cores)?;
+        let result = loaded(spec, mix, &pages, seed, cores);
+        let after = (self.moments(), self.tier.as_ref().map(|t| t.tier_stats()));
+        if let Some(tier) = &self.tier {
+            tier.stop();
+        }
+        let (sample, whole, mut metrics) = result?;
         let whole = whole.as_secs_f64();
         let mut put = |name: &str, value: f64| _ = metrics.insert(name.to_string(), value);
-        for (then, now) in before.0.iter().zip(&self.moments()) {
+        for (then, now) in before.0.iter().zip(&after.0) {
             metrics::device(&mut put, then, now, whole);
         }
-        if let (Some(tier), Some(then)) = (&self.tier, &before.1) {
-            metrics::tier(&mut put, then, &tier.tier_stats(), whole);
-            tier.stop();
+        if let (Some(then), Some(now)) = (&before.1, &after.1) {
+            metrics::tier(&mut put, then, now, whole);
         }
         Ok((sample, metrics))
     }

@@ -7,6 +7,7 @@
 //!
 //! What is measured costs each thread no lock: completions are noted by thread and put together at the end, and of random places
 //! a thread on a real device draws several at a time. A fast device with many requests in flight would else measure our locks.
+//! On a volume each request takes one, as a store is asked for a page by one at a time.
 //!
 //! Works on OS threads and in simulations. Lock order: `source`, `warm` and `failed` are never held together.
 

@@ -222,12 +222,10 @@ impl State {
         }
         self.afford(bytes).map_err(|why| self.refuse(why))?;
         // Slots that were emptied ahead, up to this many, cost the lowest page its place: what takes one must deserve it more.
-        let lowest = if self.slots.free() > self.emptied_ahead() { None } else { self.lowest(offer.now) };
-        offer.lowest = match lowest {
-            Some((_, rank)) => Some(rank),
-            None if self.slots.free() > self.emptied_ahead() => None,
-            None => self.slots.bound(),
-        };
+        let spare = self.slots.free() > self.emptied_ahead();
+        let lowest = if spare { None } else { self.lowest(offer.now) };
+        let least = lowest.map(|(_, rank)| rank);
+        offer.lowest = if spare { None } else { least.or_else(|| self.slots.bound()) };
         if lowest.is_none() && self.slots.free() == 0 {
             return Err(self.refuse(Refusal::NoSlot));
         }
