@@ -257,14 +257,19 @@ fn pool(pages: u64, frames: usize) -> Result<Arc<Pool>> {
     Ok(pool)
 }
 
+/// Pages of the list that is scanned, in no order that memory knows, as after some time at work: with 4 KiB a page, a pool of 1 GiB.
+const LISTED: Slot = 1 << 18;
+
 /// The buffer pool alone, over a store that does nothing.
 fn pools<'a>() -> Result<Vec<Bench<'a>>> {
     const PAGES: u64 = 32_768;
     let (hit, miss, dirty) = (pool(PAGES, 2 * PAGES as usize)?, pool(PAGES, 4096)?, pool(PAGES, 2 * PAGES as usize)?);
     let mut lsn = 2;
-    let mut list = (policy::find("lru").expect("registered").make)(PAGES as usize, &PolicyOptions::default());
-    (0..PAGES).for_each(|p| list.load(p as Slot, PageId(p), Load::Demand, CostClass::default(), 0));
-    let frames: Vec<[u64; 8]> = vec![[0; 8]; PAGES as usize];
+    let mut list = (policy::find("lru").expect("registered").make)(LISTED as usize, &PolicyOptions::default());
+    let mut slots: Vec<Slot> = (0..LISTED).collect();
+    Rng::from_seed(1).shuffle(&mut slots);
+    slots.iter().for_each(|s| list.load(*s, PageId(u64::from(*s)), Load::Demand, CostClass::default(), 0));
+    let frames: Vec<[u64; 8]> = vec![[0; 8]; LISTED as usize];
     Ok(vec![
         bench("page access", move |rng| {
             black_box(hit.read(PageId(rng.below(PAGES)))?.bytes()[40]);
@@ -297,19 +302,20 @@ fn pools<'a>() -> Result<Vec<Bench<'a>>> {
 /// Work on bytes and pairs.
 fn bytes<'a>() -> Vec<Bench<'a>> {
     const PAGE: usize = 8192;
-    let from: Vec<u8> = (0..64 << 20).map(|i| i as u8).collect();
-    let (mut to, mut sealed) = (vec![0; PAGE], from[..PAGE].to_vec());
-    let place = |rng: &mut Rng, len: usize| rng.below(((64 << 20) - len) as u64) as usize;
+    // Pages of a large pool, cold, are copied into the buffers that writers share.
+    const COLD: usize = 256 << 20;
+    const STAGING: usize = 1 << 20;
+    let from: Vec<u8> = (0..COLD).map(|i| i as u8).collect();
+    let (mut to, mut sealed) = (vec![0; STAGING], from[..PAGE].to_vec());
+    let runs = from[..16 << 20].to_vec();
+    let place = |rng: &mut Rng, len: usize| rng.below((len / PAGE) as u64) as usize * PAGE;
     let mut all = vec![
-        bench("copy of a page", {
-            let from = from.clone();
-            move |rng| {
-                let at = place(rng, PAGE);
-                charge(Cost::CopyByte, PAGE as u64);
-                to.copy_from_slice(&from[at..at + PAGE]);
-                black_box(&mut to);
-                Ok(())
-            }
+        bench("copy of a page", move |rng| {
+            let (at, to_at) = (place(rng, COLD), place(rng, STAGING));
+            charge(Cost::CopyByte, PAGE as u64);
+            to[to_at..to_at + PAGE].copy_from_slice(&from[at..at + PAGE]);
+            black_box(&mut to);
+            Ok(())
         }),
         bench("checksum of a page", move |rng| {
             page::seal(&mut sealed, PageId(rng.below(1000)));
@@ -318,7 +324,7 @@ fn bytes<'a>() -> Vec<Bench<'a>> {
         }),
     ];
     for (name, len) in [("merge of 100 short pairs", 16), ("merge of 100 long pairs", 400)] {
-        let from = from[..16 << 20].to_vec();
+        let from = runs.clone();
         all.push(bench(name, move |rng| {
             merge(&from, rng, len);
             Ok(())
