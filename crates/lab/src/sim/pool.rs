@@ -2,6 +2,7 @@
 
 use super::plan::Plan;
 use serde::{Deserialize, Serialize};
+use varve::buffer::PRESETS;
 use varve::{Options, PoolOptions};
 use varve_rt::Rng;
 
@@ -60,7 +61,12 @@ impl PoolChoice {
                 text += &format!(" --{name} {value}");
             }
         }
-        for (name, n) in [("scan-depth", pool.scan_depth), ("pool-instances", self.instances)] {
+        for (name, n) in [
+            ("cleaner-threads", pool.cleaner_threads),
+            ("scan-depth", pool.scan_depth),
+            ("old-time-us", pool.old_time_us),
+            ("pool-instances", self.instances),
+        ] {
             if n > 0 {
                 text += &format!(" --{name} {n}");
             }
@@ -78,16 +84,25 @@ impl PoolChoice {
         text
     }
 
-    /// The choice for a plan: what is not fixed here is drawn from its seed. A victim strategy without a cleaner meets different
-    /// ones; `clean-first` needs one.
+    /// Whether a victim strategy is fixed that gives up clean pages only.
+    pub(crate) fn never_evicts_dirty(&self) -> bool {
+        self.pool.victim == "clean-first" || self.pool.victim.is_empty() && self.pool.preset.starts_with("lru-c")
+    }
+
+    /// The choice for a plan: what is not fixed here is drawn from its seed, every other time the engine's default. A victim strategy
+    /// without a cleaner meets different ones; `clean-first` needs one.
     pub(crate) fn settle(&self, plan: &Plan, options: Options) -> Options {
         let mut rng = Rng::from_seed(plan.seed ^ 0x0706_f01c);
         let mut pool = self.pool.clone();
         let mut cleaners = options.cleaners;
+        if *self == PoolChoice::default() && rng.one_in(2) {
+            let presets: Vec<&str> = PRESETS.iter().map(|p| p.name).filter(|name| !name.starts_with("gd2l")).collect();
+            pool.preset = presets[rng.below(presets.len() as u64) as usize].to_string();
+        }
         if !pool.victim.is_empty() && pool.cleaner.is_empty() && pool.preset.is_empty() {
             pool.cleaner = ["fixed", "fixed56", "dynamic"][rng.below(3) as usize].to_string();
         }
-        if pool.victim == "clean-first" || pool.preset.starts_with("lru-c") {
+        if self.never_evicts_dirty() {
             cleaners = true;
         }
         let pool_instances = if self.instances > 0 { self.instances } else { options.pool_instances };
