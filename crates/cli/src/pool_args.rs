@@ -8,8 +8,8 @@ use varve::PoolOptions;
 #[derive(Debug, Args, Clone, Default)]
 #[command(next_help_heading = "Buffer pool")]
 pub struct PoolArgs {
-    /// Preset of replacement, victim and cleaner: vanilla57 (default), vanilla, war, rw, lru-c-pointer,
-    /// lru-c-batch, lru-c, gd2l-c.
+    /// Preset of replacement, victim and cleaner: lru-c (default), lru-c-batch, lru-c-pointer, vanilla57 (default over
+    /// a tier), vanilla, war, rw, gd2l-c.
     #[arg(long = "pool", value_name = "PRESET")]
     pub preset: Option<String>,
     /// Which page should leave: lru-midpoint, lru, clock, sieve, 2q, arc, s3-fifo, lirs, lru-2, gd2l, gd2l-c, fifo,
@@ -22,6 +22,13 @@ pub struct PoolArgs {
     /// Who writes in the background: fixed, fixed56, dynamic, off.
     #[arg(long, value_name = "CLEANER")]
     pub cleaner: Option<String>,
+    /// Threads of cleaners, over which the instances are spread [default: the preset's: 1, or one per instance].
+    #[arg(long, value_name = "N")]
+    pub cleaner_threads: Option<usize>,
+    /// Microseconds from a page's first access to one that makes it young [default: a second; with lru-c at most an
+    /// eighth of what pages spend in the list's old part].
+    #[arg(long, value_name = "US")]
+    pub old_time_us: Option<usize>,
     /// Independent pool instances [default: by size].
     #[arg(long, value_name = "N")]
     pub pool_instances: Option<usize>,
@@ -52,10 +59,17 @@ impl PoolArgs {
     /// The engine's options for the pool.
     pub fn options(&self) -> Result<PoolOptions, Failure> {
         let mut options = PoolOptions::default();
-        let depth = self.scan_depth.map(|n| n.to_string());
-        for (name, value) in
-            [("preset", &self.preset), ("victim", &self.victim), ("cleaner", &self.cleaner), ("scan_depth", &depth)]
-        {
+        let number = |n: Option<usize>| n.map(|n| n.to_string());
+        let (threads, depth, old_time) =
+            (number(self.cleaner_threads), number(self.scan_depth), number(self.old_time_us));
+        for (name, value) in [
+            ("preset", &self.preset),
+            ("victim", &self.victim),
+            ("cleaner", &self.cleaner),
+            ("cleaner_threads", &threads),
+            ("scan_depth", &depth),
+            ("old_time_us", &old_time),
+        ] {
             if let Some(value) = value {
                 options.set(name, value).map_err(usage)?;
             }

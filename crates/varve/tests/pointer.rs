@@ -1,5 +1,5 @@
 //! The clean-first pointer under random events (load, hit, promote, dirty, clean, pin, unlink), step by step beside a naive one:
-//! it never gives a pinned or dirty victim, never stands on a page that has left, and the cleaner's walk survives every change.
+//! it never gives a pinned or dirty victim and never stands on a page that has left.
 //!
 //! The order of the pages is the policy's own (`tests/policies.rs` holds it against naive models); the pointer's is computed here.
 
@@ -107,28 +107,6 @@ impl World {
             };
         }
     }
-
-    /// The cleaner's walk, with changes in between: each step shows resident pages only, and it ends.
-    fn walk(&mut self, rng: &mut Rng, now: u64) {
-        let mut restart = true;
-        for _ in 0..SLOTS {
-            let mut shown = Vec::new();
-            let more = self.policy.sweep(restart, 3, &mut |slot| {
-                shown.push(slot);
-                true
-            });
-            assert!(shown.len() <= 3);
-            assert!(shown.iter().all(|slot| self.pages[*slot as usize].resident), "the walk met a page that has left");
-            if !more {
-                return;
-            }
-            restart = false;
-            let slot = rng.below(SLOTS as u64) as Slot;
-            if self.pages[slot as usize].resident && rng.one_in(2) {
-                if rng.one_in(2) { self.leave(slot) } else { self.hit(slot, now) }
-            }
-        }
-    }
 }
 
 fn run(name: &'static str, seed: u64) -> (u64, u64) {
@@ -155,7 +133,6 @@ fn run(name: &'static str, seed: u64) -> (u64, u64) {
             5 => w.pages[slot as usize].dirty = false,
             6 => w.pages[slot as usize].pins = 1 - page.pins,
             7 if rng.one_in(4) => w.leave(slot),
-            8 if rng.one_in(3) => w.walk(&mut rng, now),
             _ => {
                 let before = w.policy.len();
                 w.evict(now);

@@ -47,6 +47,7 @@ fn config(rng: &mut Rng) -> PoolConfig {
     if config.victim == "clean-first" && config.cleaner.kind == CleanerKind::Off {
         config.cleaner.kind = CleanerKind::Fixed56;
     }
+    config.cleaner.threads = 1 + rng.below(3) as usize;
     config.cleaner.wake_low = rng.below(4) > 0;
     config.cleaner.reset_on_clean = rng.below(3) == 0;
     config.cleaner.parallel = rng.below(2) == 0;

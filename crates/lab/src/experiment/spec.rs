@@ -241,6 +241,8 @@ pub struct Engine {
     pub victim: String,
     /// Who writes in the background; empty: the preset's.
     pub cleaner: String,
+    /// Threads of cleaners, over which the instances are spread; 0: the preset's.
+    pub cleaner_threads: usize,
     /// Pages examined from the cold end per instance; 0: by the size of the pool.
     pub scan_depth: usize,
     /// The slots of `war` and `rw` are taken from the frames.
@@ -259,6 +261,8 @@ pub struct Engine {
     pub no_read_ahead: bool,
     /// Share of dirty pages, percent, from which they are written for that alone; 0: the pool's own.
     pub low_water: usize,
+    /// Microseconds from a page's first access to one that makes it young; 0: the preset's.
+    pub old_time_us: usize,
     /// Divides the times of InnoDB's pool, for pools that stand for larger ones; 0: they are as they are.
     pub time_divisor: usize,
     /// Pool instances; 0 chooses by memory.
@@ -288,6 +292,7 @@ impl Default for Engine {
             replacement: o.replacement,
             victim: o.pool.victim,
             cleaner: o.pool.cleaner,
+            cleaner_threads: o.pool.cleaner_threads,
             scan_depth: o.pool.scan_depth,
             equal_memory: o.pool.equal_memory,
             reset_on_clean: o.pool.reset_on_clean,
@@ -297,6 +302,7 @@ impl Default for Engine {
             serial_list: o.pool.serial_list,
             no_read_ahead: o.pool.no_read_ahead,
             low_water: o.pool.low_water,
+            old_time_us: o.pool.old_time_us,
             time_divisor: o.pool.time_divisor,
             instances: o.pool_instances,
             cleaners: o.cleaners,
@@ -313,6 +319,7 @@ impl Engine {
     /// The pool's options; the error names a key.
     pub fn pool_options(&self) -> Result<varve::PoolOptions, (String, String)> {
         let mut options = varve::PoolOptions {
+            cleaner_threads: self.cleaner_threads,
             scan_depth: self.scan_depth,
             equal_memory: self.equal_memory,
             reset_on_clean: self.reset_on_clean,
@@ -322,6 +329,7 @@ impl Engine {
             doublewrite: self.doublewrite,
             no_read_ahead: self.no_read_ahead,
             low_water: self.low_water,
+            old_time_us: self.old_time_us,
             time_divisor: self.time_divisor,
             ..varve::PoolOptions::default()
         };

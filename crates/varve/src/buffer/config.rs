@@ -5,6 +5,7 @@ use super::frame::Frame;
 use super::policy::{self, PolicyOptions};
 use super::trace::TraceHandle;
 use super::victim;
+use std::ops::Range;
 use std::time::Duration;
 use varve_rt::atomic::AtomicU32;
 
@@ -51,6 +52,8 @@ pub struct PoolConfig {
 pub struct CleanerConfig {
     /// Which cleaner.
     pub kind: CleanerKind,
+    /// Threads over which the instances are spread, those that write pages set aside too; at most one per instance.
+    pub threads: usize,
     /// Pages examined from the cold end of an instance per pass.
     pub scan_depth: usize,
     /// Free frames that a pass tries to reach per instance.
@@ -63,8 +66,8 @@ pub struct CleanerConfig {
     pub wake_low: bool,
     /// After a batch the clean-first pointer goes back to the cold end, so that what was written is taken first (`dynamic`).
     pub reset_on_clean: bool,
-    /// LRU-C's parallel list manipulation: cleaner (`dynamic`) and misses (`clean-first`) work on the list in short holds of the
-    /// instance's lock, each of constant length.
+    /// LRU-C's parallel list manipulation: misses (`clean-first`) note the dirty pages that the pointer passes, and the cleaner
+    /// (`dynamic`) takes what they noted; it has no walk of its own, and no hold of the instance's lock grows with the list.
     pub parallel: bool,
     /// Recoverability writes per second that are considered normal (InnoDB's `io_capacity`).
     pub io: u32,
@@ -79,11 +82,11 @@ pub struct CleanerConfig {
 /// Kinds of cleaner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CleanerKind {
-    /// One thread per instance; pages are freed as their writes end (InnoDB 5.7).
+    /// Pages are freed as their writes end (InnoDB 5.7).
     Fixed,
-    /// One thread for all instances, chunk after chunk, each waited for; a page written is freed by the next pass (InnoDB 5.6).
+    /// Chunk after chunk, each waited for; a page written is freed by the next pass (InnoDB 5.6).
     Fixed56,
-    /// One thread per instance; one batch over the cold end as far as the clean-first pointer, without waiting within it (LRU-C).
+    /// One batch over the cold end as far as the clean-first pointer, without waiting within it (LRU-C).
     Dynamic,
     /// Nobody: victims are written by who needs them, and checkpoints write the rest.
     Off,
@@ -119,9 +122,14 @@ pub struct Preset {
     victim: &'static str,
     cleaner: CleanerKind,
     parallel: bool,
-    /// The cleaner runs on its timer alone.
-    timer: bool,
+    /// `turn_part` of [`policy::MidpointOptions`].
+    turn_part: u32,
+    /// As in InnoDB 5.6: one thread for all instances, on its timer alone.
+    innodb56: bool,
 }
+
+/// Of a turn of the list's old part, until a page may become young: an eighth. A page met again after it would be met many times.
+const TURN_PART: u32 = 8;
 
 /// Every preset there is.
 pub const PRESETS: &[Preset] = &[
@@ -132,7 +140,8 @@ pub const PRESETS: &[Preset] = &[
         victim: "spf",
         cleaner: CleanerKind::Fixed,
         parallel: false,
-        timer: false,
+        turn_part: 0,
+        innodb56: false,
     },
     Preset {
         name: "vanilla",
@@ -141,7 +150,8 @@ pub const PRESETS: &[Preset] = &[
         victim: "spf56",
         cleaner: CleanerKind::Fixed56,
         parallel: false,
-        timer: true,
+        turn_part: 0,
+        innodb56: true,
     },
     Preset {
         name: "war",
@@ -150,7 +160,8 @@ pub const PRESETS: &[Preset] = &[
         victim: "war",
         cleaner: CleanerKind::Fixed56,
         parallel: false,
-        timer: true,
+        turn_part: 0,
+        innodb56: true,
     },
     Preset {
         name: "rw",
@@ -159,7 +170,8 @@ pub const PRESETS: &[Preset] = &[
         victim: "rw",
         cleaner: CleanerKind::Fixed56,
         parallel: false,
-        timer: true,
+        turn_part: 0,
+        innodb56: true,
     },
     Preset {
         name: "lru-c-pointer",
@@ -168,7 +180,8 @@ pub const PRESETS: &[Preset] = &[
         victim: "clean-first",
         cleaner: CleanerKind::Fixed56,
         parallel: false,
-        timer: true,
+        turn_part: TURN_PART,
+        innodb56: true,
     },
     Preset {
         name: "lru-c-batch",
@@ -177,7 +190,8 @@ pub const PRESETS: &[Preset] = &[
         victim: "clean-first",
         cleaner: CleanerKind::Dynamic,
         parallel: false,
-        timer: false,
+        turn_part: TURN_PART,
+        innodb56: false,
     },
     Preset {
         name: "lru-c",
@@ -186,7 +200,8 @@ pub const PRESETS: &[Preset] = &[
         victim: "clean-first",
         cleaner: CleanerKind::Dynamic,
         parallel: true,
-        timer: false,
+        turn_part: TURN_PART,
+        innodb56: false,
     },
     Preset {
         name: "gd2l-c",
@@ -195,7 +210,8 @@ pub const PRESETS: &[Preset] = &[
         victim: "clean-first",
         cleaner: CleanerKind::Dynamic,
         parallel: false,
-        timer: false,
+        turn_part: 0,
+        innodb56: false,
     },
 ];
 
@@ -234,6 +250,7 @@ impl PoolConfig {
             victim: "spf",
             cleaner: CleanerConfig {
                 kind: CleanerKind::Fixed,
+                threads: usize::MAX,
                 scan_depth,
                 free_target,
                 free_low: free_target.div_ceil(2),
@@ -270,7 +287,9 @@ impl PoolConfig {
         let preset = PRESETS.iter().find(|p| p.name == name)?;
         (self.replacement, self.victim) = (preset.replacement, preset.victim);
         (self.cleaner.kind, self.cleaner.parallel) = (preset.cleaner, preset.parallel);
-        self.cleaner.wake_low = !preset.timer;
+        self.policy.midpoint.turn_part = preset.turn_part;
+        self.cleaner.wake_low = !preset.innodb56;
+        self.cleaner.threads = if preset.innodb56 { 1 } else { usize::MAX };
         Some(self)
     }
 
@@ -280,6 +299,17 @@ impl PoolConfig {
             true => self.write_batch.max(BATCH),
             false => self.write_batch,
         }
+    }
+
+    /// Whether the cleaner takes the dirty pages that the clean-first pointer has passed, instead of looking for them.
+    pub(super) fn lists_passed(&self) -> bool {
+        self.cleaner.parallel && self.cleaner.kind == CleanerKind::Dynamic && self.victim == "clean-first"
+    }
+
+    /// Which instances each background thread has, spread evenly.
+    pub(super) fn parts(&self) -> impl Iterator<Item = Range<usize>> {
+        let (count, parts) = (self.instances, self.cleaner.threads.clamp(1, self.instances));
+        (0..parts).map(move |i| i * count / parts..(i + 1) * count / parts)
     }
 
     /// Slots per instance for pages set aside: the scan depth with the strategies that use them.
@@ -382,6 +412,7 @@ impl PoolConfig {
             ),
             (self.write_batch >= 1 && self.staging_pages >= 1, "write_batch and staging_pages must be at least 1"),
             (self.hit_buffer >= 1, "hit_buffer must be at least 1"),
+            (c.threads >= 1, "cleaner_threads must be at least 1"),
             (c.scan_depth >= 1, "scan_depth must be at least 1"),
             (
                 c.free_target < self.frames / self.instances.max(1),

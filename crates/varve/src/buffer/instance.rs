@@ -36,8 +36,9 @@ pub(super) struct Lists {
     pub(super) scan_pays: bool,
     /// Pages that left their frames before they were written.
     pub(super) asides: Asides,
-    /// Dirty pages that the clean-first pointer has passed since the cleaner was last called for them.
-    pub(super) passed: usize,
+    /// Dirty pages that the clean-first pointer has passed since the cleaner was last called for them, or, with the parallel list, took
+    /// them; in this order, some more than once.
+    pub(super) passed: Vec<Slot>,
     /// A cleaner's batch is being put together, and how many have ended (5.6).
     batch: (bool, u64),
 }
@@ -64,10 +65,10 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// An instance over frames at the given addresses; `cleaner` wakes its cleaner.
+    /// An instance over frames at the given addresses, with what wakes its cleaner and its drainer.
     pub(super) fn new(
         config: &PoolConfig,
-        cleaner: Arc<Event>,
+        (cleaner, drainer): (Arc<Event>, Arc<Event>),
         counters: Arc<Counters>,
         data: impl ExactSizeIterator<Item = *mut u8>,
     ) -> Instance {
@@ -86,7 +87,7 @@ impl Instance {
             first: vec![0; count],
             scan_pays: true,
             asides: Asides::new(config.aside_slots()),
-            passed: 0,
+            passed: Vec::new(),
             batch: (false, 0),
         };
         // On a host whose work takes time the lock is taken as seldom as on a real one.
@@ -101,7 +102,7 @@ impl Instance {
             frames_cv: Condvar::new(),
             writes_cv: Condvar::new(),
             cleaner,
-            drainer: Arc::new(Event::new()),
+            drainer,
             counters,
             pays_per_write: !["spf56", "war", "rw"].contains(&config.victim),
         }
@@ -354,29 +355,35 @@ impl Instance {
     pub(super) fn claim_victim<'a>(&'a self, pool: &'a Pool, lists: &mut Lists, ask: Ask) -> Option<Exclusive<'a>> {
         self.drain_hits(lists, pool.counters());
         let mut claimed = None;
-        let (mut looked, mut passed) = (0, 0);
+        let (mut looked, sweeps) = (0, ask.resume && ask.cold_only);
+        let mut passed = std::mem::take(&mut lists.passed);
+        let pass = |passed: &mut Vec<Slot>, slot| {
+            if passed.len() < self.frames.len() && self.frame(slot).flushable() {
+                passed.push(slot);
+            }
+        };
         let slot = lists.policy.victim(ask, &mut |slot| {
             looked += 1;
             charge(Cost::ListScan, 1);
             claimed = pool.at(self, slot).try_claim();
-            passed += usize::from(claimed.is_none() && self.frame(slot).flushable());
+            if sweeps && claimed.is_none() {
+                pass(&mut passed, slot);
+            }
             claimed.is_some()
         });
         pool.counters.scanned.add(looked);
         if let Some(slot) = slot {
             self.unlink(lists, slot, Unlink::Evicted);
         }
-        if ask.resume && ask.cold_only {
-            if slot.is_some() {
-                // On to the next clean page, so that the next miss finds it there.
-                lists.policy.advance(EAGER, &mut |slot| {
-                    charge(Cost::ListScan, 1);
-                    passed += usize::from(self.frame(slot).flushable());
-                    self.frame(slot).evictable()
-                });
-            }
-            lists.passed += passed;
+        if sweeps && slot.is_some() {
+            // On to the next clean page, so that the next miss finds it there.
+            lists.policy.advance(EAGER, &mut |slot| {
+                charge(Cost::ListScan, 1);
+                pass(&mut passed, slot);
+                self.frame(slot).evictable()
+            });
         }
+        lists.passed = passed;
         claimed
     }
 

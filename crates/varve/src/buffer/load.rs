@@ -195,9 +195,9 @@ impl Pool {
         let (held, backlog) = {
             let mut lists = inst.lock();
             let held = inst.claim_victim(self, &mut lists, ask);
-            let backlog = lists.passed >= self.config().write_batch;
-            if backlog {
-                lists.passed = 0;
+            let backlog = lists.passed.len() >= self.config().write_batch;
+            if backlog && !self.config().lists_passed() {
+                lists.passed.clear();
             }
             (held, backlog)
         };

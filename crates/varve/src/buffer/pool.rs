@@ -2,7 +2,7 @@
 //! `writer.rs`.
 
 use super::cleaner::{Cleaners, Reaper};
-use super::config::{CleanerKind, PoolConfig};
+use super::config::PoolConfig;
 use super::doublewrite::Doublewrite;
 use super::frame::{self, Arena, DIRTY, STALE, WRITING};
 use super::guard::{Exclusive, FrameRef, PagePin, PageRead, PageWrite};
@@ -15,6 +15,7 @@ use super::table;
 use super::trace::{TraceEvent, Tracer};
 use super::victim::{self, VictimStrategy};
 use crate::error::{Error, Result};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::atomic::{AtomicBool, Ordering::*};
@@ -87,13 +88,14 @@ impl Pool {
         let arena = Arena::new(config.frames * config.page_size);
         let n = config.instances;
         let bound = |i: usize| i * config.frames / n;
-        let one = (config.cleaner.kind == CleanerKind::Fixed56).then(|| Arc::new(Event::new()));
+        // The instances of one background thread share what wakes it.
+        let wakes = |part: Range<usize>| vec![(Arc::new(Event::new()), Arc::new(Event::new())); part.len()];
+        let wakes: Vec<_> = config.parts().flat_map(wakes).collect();
         let counters = Arc::new(Counters::default());
         let instances = (0..n)
             .map(|i| {
-                let wake = one.clone().unwrap_or_default();
                 let frames = (bound(i)..bound(i + 1)).map(|f| arena.at(f * config.page_size));
-                Instance::new(&config, wake, counters.clone(), frames)
+                Instance::new(&config, wakes[i].clone(), counters.clone(), frames)
             })
             .collect();
         let victim = (victim::find(config.victim).expect("validated").make)(&config);

@@ -227,12 +227,16 @@ fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<Po
     if options.pool_instances > 0 {
         config = config.with_instances(options.pool_instances);
     }
-    let mut config = options.pool.apply(config)?;
+    let mut config = options.pool.apply(config, tier.is_some())?;
     // Over a tier pages cost different times to read again: unless told otherwise the pool knows of that.
     let default = if tier.is_some() && options.pool.preset.is_empty() { "gd2l" } else { "" };
     let wanted = if options.replacement.is_empty() { default } else { &options.replacement };
     let mut policy = options.policy;
     policy.midpoint.old_time /= config.time_divisor as u64;
+    policy.midpoint.turn_part = policy.midpoint.turn_part.max(config.policy.midpoint.turn_part);
+    if options.pool.old_time_us > 0 {
+        (policy.midpoint.old_time, policy.midpoint.turn_part) = (options.pool.old_time_us as u64 * 1000, 0);
+    }
     if tier.is_some() && policy.gd2l == Gd2lOptions::default() {
         let costs = options.tier.options.costs;
         policy.gd2l.cost = [costs.read_slow, costs.read_fast];

@@ -9,13 +9,15 @@ use std::str::FromStr;
 /// Choices for the buffer pool. What is empty, `None` or 0 is left to the preset, or to the size of the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolOptions {
-    /// Preset of replacement policy, victim strategy and cleaner: `vanilla57` (when empty), `vanilla`, `war`, `rw`, `lru-c-pointer`,
-    /// `lru-c-batch`, `lru-c`.
+    /// Preset of replacement policy, victim strategy and cleaner: `lru-c`, `lru-c-batch`, `lru-c-pointer`, `vanilla57`, `vanilla`,
+    /// `war`, `rw`, `gd2l-c`. When empty: `lru-c`, over a tier `vanilla57`.
     pub preset: String,
     /// What a miss does about dirty victims: `spf` (InnoDB 5.7), `spf56`, `war`, `rw`, `clean-first`.
     pub victim: String,
     /// Who writes in the background: `fixed` (InnoDB 5.7), `fixed56`, `dynamic`, `off`.
     pub cleaner: String,
+    /// Threads of cleaners, and of drainers with `war`, over which the instances are spread.
+    pub cleaner_threads: usize,
     /// Pages examined from the cold end per instance and pass, and slots of `war` and `rw`.
     pub scan_depth: usize,
     /// Hits that a thread gathers per instance before it tells the policy.
@@ -36,16 +38,20 @@ pub struct PoolOptions {
     pub no_read_ahead: bool,
     /// Share of dirty pages, percent, from which they are written for that alone; 0: the pool's own (75).
     pub low_water: usize,
+    /// Microseconds between a page's first access and one that makes it young, in `lru-midpoint`. 0: a second; with the presets of LRU-C at
+    /// most an eighth of what pages spend in the old part of the list.
+    pub old_time_us: usize,
     /// Times of InnoDB's that are divided by this, for pools that stand for larger ones: the cleaner's second, the second until a page
     /// may become young, the sleeps of a miss. 0: as they are.
     pub time_divisor: usize,
 }
 
 /// The names that [`PoolOptions::set`] knows.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 16] = [
     "preset",
     "victim",
     "cleaner",
+    "cleaner_threads",
     "scan_depth",
     "hit_buffer",
     "equal_memory",
@@ -56,6 +62,7 @@ const NAMES: [&str; 14] = [
     "doublewrite",
     "no_read_ahead",
     "low_water",
+    "old_time_us",
     "time_divisor",
 ];
 
@@ -73,6 +80,7 @@ impl PoolOptions {
             "preset" => self.preset = known("pool preset", value, PRESETS.iter().map(|p| p.name))?,
             "victim" => self.victim = known("victim strategy", value, buffer::victim::REGISTRY.iter().map(|v| v.name))?,
             "cleaner" => self.cleaner = known("cleaner", value, CleanerKind::ALL.iter().map(|(_, name)| *name))?,
+            "cleaner_threads" => self.cleaner_threads = parsed(name, value)?,
             "scan_depth" => self.scan_depth = parsed(name, value)?,
             "hit_buffer" => self.hit_buffer = parsed(name, value)?,
             "equal_memory" => self.equal_memory = parsed(name, value)?,
@@ -83,6 +91,7 @@ impl PoolOptions {
             "doublewrite" => self.doublewrite = parsed(name, value)?,
             "no_read_ahead" => self.no_read_ahead = parsed(name, value)?,
             "low_water" => self.low_water = parsed(name, value)?,
+            "old_time_us" => self.old_time_us = parsed(name, value)?,
             "time_divisor" => self.time_divisor = parsed(name, value)?,
             _ => return Err(Error::Invalid(format!("no pool option {name:?}; there are: {}", NAMES.join(", ")))),
         }
@@ -92,13 +101,14 @@ impl PoolOptions {
     /// Checks the names, and that victim and cleaner go together.
     pub fn validate(&self) -> Result<()> {
         let again: PoolOptions = self.to_string().parse()?;
-        let config = again.apply(PoolConfig::new(4096, 64))?;
+        let config = again.apply(PoolConfig::new(4096, 64), false)?;
         config.validate().map_err(Error::Invalid)
     }
 
-    /// `config` with these choices; the caller adds its replacement policy and instances first.
-    pub(crate) fn apply(&self, config: PoolConfig) -> Result<PoolConfig> {
-        let preset = if self.preset.is_empty() { "vanilla57" } else { &self.preset };
+    /// `config` with these choices; the caller adds its replacement policy and instances first. `tier`: the pool is over a tier.
+    pub(crate) fn apply(&self, config: PoolConfig, tier: bool) -> Result<PoolConfig> {
+        let default = if tier { "vanilla57" } else { "lru-c" };
+        let preset = if self.preset.is_empty() { default } else { &self.preset };
         let mut checked = PoolOptions::default();
         checked.set("preset", preset)?;
         let mut config = config.with_preset(&checked.preset).expect("a name that was checked");
@@ -109,6 +119,12 @@ impl PoolOptions {
         if !self.cleaner.is_empty() {
             checked.set("cleaner", &self.cleaner)?;
             config.cleaner.kind = CleanerKind::find(&self.cleaner).expect("a name that was checked");
+            if config.cleaner.kind == CleanerKind::Off && self.preset.is_empty() && self.victim.is_empty() {
+                config.victim = "spf";
+            }
+        }
+        if self.cleaner_threads > 0 {
+            config.cleaner.threads = self.cleaner_threads;
         }
         if self.scan_depth > 0 {
             config.cleaner.scan_depth = self.scan_depth;
@@ -158,6 +174,7 @@ impl fmt::Display for PoolOptions {
             self.preset.clone(),
             self.victim.clone(),
             self.cleaner.clone(),
+            number(self.cleaner_threads),
             number(self.scan_depth),
             number(self.hit_buffer),
             flag(self.equal_memory),
@@ -168,6 +185,7 @@ impl fmt::Display for PoolOptions {
             flag(self.doublewrite),
             flag(self.no_read_ahead),
             number(self.low_water),
+            number(self.old_time_us),
             number(self.time_divisor),
         ];
         let set = NAMES.iter().zip(&values).filter(|(_, value)| !value.is_empty());
@@ -197,7 +215,13 @@ mod tests {
 
     #[test]
     fn text_goes_both_ways() {
-        for text in ["", "preset=war", "preset=lru-c,reset_on_clean=true", "victim=rw,cleaner=dynamic,scan_depth=64"] {
+        for text in [
+            "",
+            "preset=war",
+            "preset=lru-c,reset_on_clean=true",
+            "victim=rw,cleaner=dynamic,scan_depth=64",
+            "cleaner_threads=2,old_time_us=900",
+        ] {
             let options: PoolOptions = text.parse().unwrap();
             assert_eq!(options.to_string(), text);
             options.validate().unwrap();
@@ -207,11 +231,11 @@ mod tests {
     #[test]
     fn presets_set_all_three_and_single_options_override() {
         for preset in PRESETS {
-            let config = PoolOptions::preset(preset.name).unwrap().apply(PoolConfig::new(4096, 1024)).unwrap();
+            let config = PoolOptions::preset(preset.name).unwrap().apply(PoolConfig::new(4096, 1024), false).unwrap();
             config.validate().unwrap();
         }
         let options: PoolOptions = "preset=war,cleaner=dynamic".parse().unwrap();
-        let config = options.apply(PoolConfig::new(4096, 1024)).unwrap();
+        let config = options.apply(PoolConfig::new(4096, 1024), false).unwrap();
         assert_eq!((config.victim, config.cleaner.kind), ("war", CleanerKind::Dynamic));
     }
 
@@ -230,6 +254,7 @@ mod tests {
         }
         let short: PoolOptions = "war,scan_depth=8".parse().unwrap();
         assert_eq!(short.to_string(), "preset=war,scan_depth=8");
+        "cleaner=off".parse::<PoolOptions>().unwrap().validate().unwrap();
         let alone: PoolOptions = "preset=lru-c,cleaner=off".parse().unwrap();
         assert!(alone.validate().unwrap_err().to_string().contains("needs a cleaner"));
     }

@@ -1,12 +1,13 @@
-//! WAR's drainer: the thread that writes the temporary write buffer of one instance, as soon as something is in it.
+//! WAR's drainer: a thread that writes the temporary write buffers of its instances, one after the other, as soon as something is in one.
 
 use super::Service;
 use crate::role::{self, Role};
+use std::ops::Range;
 use varve_rt::atomic::Ordering::*;
 use varve_volume::{Lsn, WriteWhy};
 
-/// The life of the drainer of the instance of this number.
-pub(super) fn run(instance: usize, service: &Service) {
+/// The life of the drainer of the instances of these numbers.
+pub(super) fn run(mine: Range<usize>, service: &Service) {
     let Service { pool, wake, stop, config } = service;
     role::set(Role::Cleaner);
     let mut well = true;
@@ -22,7 +23,10 @@ pub(super) fn run(instance: usize, service: &Service) {
         }
         wake.reset();
         let Some(pool) = pool.upgrade() else { return };
-        let drained = pool.drain_aside(&pool.instances()[instance], Lsn::MAX, WriteWhy::Replacement);
-        well = pool.failure().is_none() && drained.failed == 0 && drained.uncovered == 0;
+        well = pool.failure().is_none();
+        for inst in &pool.instances()[mine.clone()] {
+            let drained = pool.drain_aside(inst, Lsn::MAX, WriteWhy::Replacement);
+            well &= drained.failed == 0 && drained.uncovered == 0;
+        }
     }
 }

@@ -27,43 +27,28 @@ impl Cleaner for Dynamic {
     }
 }
 
-/// Pages looked at under one hold of the instance's lock, with `parallel`.
-const STEP: usize = 32;
-
-/// The dirty pages behind the pointer. With `parallel` in steps of constant length: the place of the walk is kept in the list like a
-/// hazard pointer, and misses choose their victims in between. Else in one hold of the lock.
+/// The dirty pages behind the pointer: with the parallel list those that misses noted as the pointer passed them, else by a walk under one
+/// hold of the instance's lock. What has become of them since is looked at as each is written.
 fn backlog(pool: &Pool, inst: &Instance) -> Vec<Slot> {
-    let step = if pool.config().cleaner.parallel { STEP } else { usize::MAX };
-    let (mut dirty, mut seen) = (Vec::new(), Vec::new());
-    let (mut left, mut restart) = (None, true);
-    loop {
-        let mut lists = inst.lock();
-        let policy = match left {
-            Some(_) => &mut lists.policy,
-            None => {
-                inst.drain_hits(&mut lists, &pool.counters);
-                &mut lists.policy
-            }
-        };
-        let rest = left.unwrap_or((policy.len() / 8).max(1));
-        let pointer = policy.cursor();
-        seen.clear();
-        let more = policy.sweep(restart, rest.min(step), &mut |slot| {
-            charge(Cost::ListScan, 1);
-            let go_on = Some(slot) != pointer && seen.len() < rest;
-            if go_on {
-                seen.push(slot);
-            }
-            go_on
-        });
-        // A policy of several lists mixes pages past the middle of a short one with those behind the middle of a long one.
-        dirty.extend(seen.iter().filter(|slot| policy.cold(**slot) && inst.frame(**slot).flushable()));
-        drop(lists);
-        pool.counters.cleaner_scanned.add(seen.len() as u64);
-        let rest = rest - seen.len();
-        if !more || rest == 0 {
-            return dirty;
-        }
-        (left, restart) = (Some(rest), false);
+    let mut lists = inst.lock();
+    if pool.config().lists_passed() {
+        return std::mem::take(&mut lists.passed);
     }
+    inst.drain_hits(&mut lists, &pool.counters);
+    let policy = &lists.policy;
+    let (mut dirty, mut seen, most) = (Vec::new(), 0, (policy.len() / 8).max(1));
+    let pointer = policy.cursor();
+    policy.coldest(most, &mut |slot| {
+        charge(Cost::ListScan, 1);
+        seen += 1;
+        let go_on = Some(slot) != pointer;
+        // A policy of several lists mixes pages past the middle of a short one with those behind the middle of a long one.
+        if go_on && policy.cold(slot) && inst.frame(slot).flushable() {
+            dirty.push(slot);
+        }
+        go_on
+    });
+    drop(lists);
+    pool.counters.cleaner_scanned.add(seen);
+    dirty
 }

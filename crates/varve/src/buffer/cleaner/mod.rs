@@ -1,9 +1,9 @@
 //! Cleaners: the background threads that write dirty pages.
 //!
-//! *Replacement writes* make coming victims clean: one thread per instance, woken when free frames run low and at each interval;
-//! what it does is the configured [`Cleaner`]. *Recoverability writes* let the oldest log go: one thread for the pool, at each interval
-//! (`adaptive`). A new cleaner is one file here, one line in `mod` and one in [`make`]. `fixed56` has one thread for all instances. Pages
-//! that were set aside are written by a `drainer` per instance (WAR), and, where their writes failed, by each pass.
+//! *Replacement writes* make coming victims clean: so many threads as configured, over which the instances are spread, woken when free
+//! frames run low and at each interval; what they do is the configured [`Cleaner`]. *Recoverability writes* let the oldest log go: one
+//! thread for the pool, at each interval (`adaptive`). A new cleaner is one file here, one line in `mod` and one in [`make`]. Pages that
+//! were set aside are written by as many `drainer` threads (WAR), and, where their writes failed, by each pass.
 //!
 //! The threads hold the pool weakly: one that is dropped without [`Pool::stop`] takes them along.
 
@@ -102,12 +102,8 @@ impl Pool {
             config: self.config().cleaner.clone(),
         };
         if let Some(cleaner) = make(self.config().cleaner.kind) {
-            let count = self.instances().len();
-            // The instances of one thread share its event.
-            let parts = if self.config().cleaner.kind == CleanerKind::Fixed56 { 1 } else { count };
-            for i in 0..parts {
-                let (service, cleaner) = (service(&self.instances()[i].cleaner), cleaner.clone());
-                let mine = i * count / parts..(i + 1) * count / parts;
+            for (i, mine) in self.config().parts().enumerate() {
+                let (service, cleaner) = (service(&self.instances()[mine.start].cleaner), cleaner.clone());
                 let life = move || run(mine, &service, &*cleaner);
                 threads.push(varve_rt::spawn_daemon(format!("cleaner-{i}"), life));
             }
@@ -115,9 +111,9 @@ impl Pool {
             threads.push(varve_rt::spawn_daemon("recoverability", move || adaptive::run(&service)));
         }
         if self.config().victim == "war" {
-            for (i, inst) in self.instances().iter().enumerate() {
-                let service = service(&inst.drainer);
-                threads.push(varve_rt::spawn_daemon(format!("drainer-{i}"), move || drainer::run(i, &service)));
+            for (i, mine) in self.config().parts().enumerate() {
+                let service = service(&self.instances()[mine.start].drainer);
+                threads.push(varve_rt::spawn_daemon(format!("drainer-{i}"), move || drainer::run(mine, &service)));
             }
         }
         if self.config().victim == "rw" {

@@ -7,13 +7,11 @@ use varve_volume::{CostClass, PageId};
 pub(super) struct Fifo {
     list: List,
     cursor: Cursor,
-    /// Where the cleaner's walk stands.
-    flush: Cursor,
 }
 
 impl Fifo {
     pub(super) fn new(slots: usize) -> Fifo {
-        Fifo { list: List::new(slots), cursor: Cursor::default(), flush: Cursor::default() }
+        Fifo { list: List::new(slots), cursor: Cursor::default() }
     }
 }
 
@@ -28,7 +26,6 @@ impl Replacement for Fifo {
 
     fn unlink(&mut self, slot: Slot, _how: Unlink) {
         self.cursor.leaving(&self.list, slot);
-        self.flush.leaving(&self.list, slot);
         self.list.remove(slot);
     }
 
@@ -46,10 +43,6 @@ impl Replacement for Fifo {
 
     fn advance(&mut self, depth: usize, good: &mut dyn FnMut(Slot) -> bool) {
         self.cursor.advance(&self.list, depth, |_| false, good);
-    }
-
-    fn sweep(&mut self, restart: bool, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) -> bool {
-        self.flush.sweep(&self.list, restart, depth, visit)
     }
 
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {

@@ -64,19 +64,11 @@ pub(super) struct Gd2lC {
     /// Evictions when the pointer reached the middle.
     ended: [u64; 2],
     evictions: u64,
-    /// Where the cleaner's walk stands.
-    flush: [Place; 2],
 }
 
 impl Gd2lC {
     pub(super) fn new(slots: usize, options: Gd2lOptions) -> Gd2lC {
-        Gd2lC {
-            base: Gd2l::new(slots, options),
-            pointers: [Place::Cold; 2],
-            ended: [0; 2],
-            evictions: 0,
-            flush: [Place::Cold; 2],
-        }
+        Gd2lC { base: Gd2l::new(slots, options), pointers: [Place::Cold; 2], ended: [0; 2], evictions: 0 }
     }
 
     fn hotter(&self, slot: Slot) -> Slot {
@@ -110,7 +102,6 @@ impl Gd2lC {
         let class = self.base.class(slot);
         let list = &self.base.classes[class].list;
         self.pointers[class].leaving(list, slot);
-        self.flush[class].leaving(list, slot);
     }
 
     /// The pages at two places, by class.
@@ -302,21 +293,6 @@ impl Replacement for Gd2lC {
             }
         }
         self.point(at);
-    }
-
-    fn sweep(&mut self, restart: bool, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) -> bool {
-        let mut at = self.at(if restart { [Place::Cold; 2] } else { self.flush });
-        let mut go_on = true;
-        for _ in 0..depth {
-            let slot = self.base.first(at);
-            if slot == NIL || !go_on {
-                break;
-            }
-            at[self.base.class(slot)] = self.hotter(slot);
-            go_on = visit(slot);
-        }
-        self.flush = [SLOW, FAST].map(|class| Place::of(&self.base.classes[class].list, at[class]));
-        go_on && self.base.first(at) != NIL
     }
 
     fn len(&self) -> usize {

@@ -271,13 +271,6 @@ impl Cursor {
         }
     }
 
-    /// Shows at most `depth` slots on from where the last call ended, or from the cold end on with `restart`; false when `visit`
-    /// said stop by `false`, or the hot end was reached.
-    pub fn sweep(&mut self, list: &List, restart: bool, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) -> bool {
-        let stopped = self.walk(list, !restart, depth, |_| false, &mut |slot| !visit(slot)).is_some();
-        !stopped && self.0 != NIL
-    }
-
     /// Where the next resumed walk begins, if not at the cold end.
     pub fn at(&self) -> Option<Slot> {
         (self.0 != NIL).then_some(self.0)

@@ -7,13 +7,11 @@ use varve_volume::{CostClass, PageId};
 pub(super) struct Lru {
     list: List,
     cursor: Cursor,
-    /// Where the cleaner's walk stands.
-    flush: Cursor,
 }
 
 impl Lru {
     pub(super) fn new(slots: usize) -> Lru {
-        Lru { list: List::new(slots), cursor: Cursor::default(), flush: Cursor::default() }
+        Lru { list: List::new(slots), cursor: Cursor::default() }
     }
 }
 
@@ -24,13 +22,11 @@ impl Replacement for Lru {
 
     fn hit(&mut self, slot: Slot, _now: u64) {
         self.cursor.leaving(&self.list, slot);
-        self.flush.leaving(&self.list, slot);
         self.list.move_front(slot);
     }
 
     fn unlink(&mut self, slot: Slot, _how: Unlink) {
         self.cursor.leaving(&self.list, slot);
-        self.flush.leaving(&self.list, slot);
         self.list.remove(slot);
     }
 
@@ -48,10 +44,6 @@ impl Replacement for Lru {
 
     fn advance(&mut self, depth: usize, good: &mut dyn FnMut(Slot) -> bool) {
         self.cursor.advance(&self.list, depth, |_| false, good);
-    }
-
-    fn sweep(&mut self, restart: bool, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) -> bool {
-        self.flush.sweep(&self.list, restart, depth, visit)
     }
 
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {

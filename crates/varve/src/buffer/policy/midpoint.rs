@@ -5,6 +5,10 @@
 //! a large table passes through the old part and leaves the young pages alone. A young page moves to the front only when it
 //! has aged past the first quarter of the young part, measured by the number of evictions since it was last put in front. While
 //! nothing was ever evicted nothing moves. The old part exists from `old_min` pages on; its length is kept within `tolerance`.
+//!
+//! Where misses are so many that pages leave the old part before `old_time` is over, no page would ever become young again, and what
+//! is young would stay so unused. With `turn_part` the time is at most that part of a *turn*, in which as many pages leave as the
+//! old part has. InnoDB has no such bound.
 
 use super::list::{Cursor, List, NIL};
 use super::{Ask, Load, Replacement, Slot, Unlink};
@@ -17,6 +21,8 @@ pub struct MidpointOptions {
     pub old_percent: f64,
     /// Nanoseconds between a page's first access and the access that makes it young.
     pub old_time: u64,
+    /// That time is at most one so-many-th of the last turn of the old part; 0: it is fixed, as in InnoDB.
+    pub turn_part: u32,
     /// Pages that a demand load puts at the midpoint (true) or at the hot end (false). Read-ahead always enters at the midpoint.
     pub demand_at_midpoint: bool,
     /// Length of the list from which the old part exists.
@@ -30,6 +36,7 @@ impl Default for MidpointOptions {
         MidpointOptions {
             old_percent: 37.5,
             old_time: 1_000_000_000,
+            turn_part: 0,
             demand_at_midpoint: true,
             old_min: 512,
             tolerance: 20,
@@ -57,9 +64,10 @@ pub(super) struct Midpoint {
     old: Slot,
     old_len: usize,
     evictions: u64,
+    /// The turn of the old part: evictions before it, when it began, and the time that pages wait until they may become young.
+    turn: (u64, u64),
+    wait: u64,
     cursor: Cursor,
-    /// Where the cleaner's walk stands.
-    flush: Cursor,
 }
 
 impl Midpoint {
@@ -73,8 +81,9 @@ impl Midpoint {
             old: NIL,
             old_len: 0,
             evictions: 0,
+            turn: (0, 0),
+            wait: options.old_time,
             cursor: Cursor::default(),
-            flush: Cursor::default(),
         }
     }
 
@@ -99,7 +108,6 @@ impl Midpoint {
     /// Takes a page out of the list; the midpoint and the cursor step away from it first.
     fn take_out(&mut self, slot: Slot) {
         self.cursor.leaving(&self.list, slot);
-        self.flush.leaving(&self.list, slot);
         if self.old == slot {
             // The hotter neighbour becomes old in its stead; there is one, as the young part is never empty.
             let hotter = self.list.hotter(slot);
@@ -155,6 +163,18 @@ impl Midpoint {
         }
     }
 
+    /// Ends a turn of the old part if it is over.
+    fn turn(&mut self, now: u64) {
+        let (evictions, began) = self.turn;
+        let over = self.evictions - evictions >= self.old_len.max(1) as u64;
+        if self.options.turn_part > 0 && over {
+            self.wait = self.options.old_time.min(now.saturating_sub(began) / u64::from(self.options.turn_part));
+        }
+        if over || self.evictions == 0 {
+            self.turn = (self.evictions, now);
+        }
+    }
+
     /// Whether an access now should move the page to the front.
     fn worn(&mut self, slot: Slot, now: u64) -> bool {
         if self.evictions == 0 {
@@ -162,7 +182,7 @@ impl Midpoint {
         }
         let page = self.pages[slot as usize];
         if page.old {
-            return page.first_access > 0 && now + 1 - page.first_access >= self.options.old_time;
+            return page.first_access > 0 && now + 1 - page.first_access >= self.wait;
         }
         let young = self.list.len() as f64 * (100.0 - self.options.old_percent) / 100.0;
         self.evictions - page.evictions >= (young / 4.0) as u64
@@ -172,6 +192,7 @@ impl Midpoint {
 impl Replacement for Midpoint {
     fn load(&mut self, slot: Slot, _page: PageId, how: Load, _class: CostClass, now: u64) {
         *self.page(slot) = Page { first_access: if how == Load::Demand { now + 1 } else { 0 }, ..Page::default() };
+        self.turn(now);
         let midpoint = how == Load::Prefetch || self.options.demand_at_midpoint;
         if midpoint && self.old != NIL {
             self.put_midpoint(slot);
@@ -225,10 +246,6 @@ impl Replacement for Midpoint {
         let mut cursor = std::mem::take(&mut self.cursor);
         cursor.advance(&self.list, depth, |slot| !self.cold(slot), good);
         self.cursor = cursor;
-    }
-
-    fn sweep(&mut self, restart: bool, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) -> bool {
-        self.flush.sweep(&self.list, restart, depth, visit)
     }
 
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {

@@ -105,13 +105,6 @@ pub trait Replacement: Send {
     /// Moves the place where the next resumed walk begins on to the next page that is `good`, over at most `depth` pages and not
     /// past the cold part. Policies without such a place do nothing.
     fn advance(&mut self, _depth: usize, _good: &mut dyn FnMut(Slot) -> bool) {}
-    /// A walk as [`Replacement::coldest`], in steps of at most `depth` pages that survive changes of the order in between: `restart`
-    /// begins at the cold end. False when `visit` said stop or the hot end was reached. Policies without a place for it show
-    /// everything in one step.
-    fn sweep(&mut self, _restart: bool, _depth: usize, visit: &mut dyn FnMut(Slot) -> bool) -> bool {
-        self.coldest(usize::MAX, visit);
-        false
-    }
     /// Pages present.
     fn len(&self) -> usize;
     /// Whether no page is present.

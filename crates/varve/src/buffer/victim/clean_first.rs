@@ -20,7 +20,7 @@ use varve_volume::{Lsn, PageId};
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Pages looked at under one hold of the instance's lock, with `parallel`: the hold is as short whatever the share of dirty pages.
-const STEP: usize = 32;
+const STEP: usize = 128;
 
 /// Policies whose walks can be taken up again, so that they can be made in steps.
 const STEPPING: [&str; 3] = ["lru", "lru-midpoint", "fifo"];
