@@ -13,6 +13,7 @@ mod check;
 mod devices;
 mod document;
 mod figure;
+mod iomix;
 mod layout;
 mod location;
 mod machine;
