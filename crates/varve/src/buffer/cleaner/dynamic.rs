@@ -32,7 +32,10 @@ impl Cleaner for Dynamic {
 fn backlog(pool: &Pool, inst: &Instance) -> Vec<Slot> {
     let mut lists = inst.lock();
     if pool.config().lists_passed() {
-        return std::mem::take(&mut lists.passed);
+        // Those passed last may still be in use; they go with the next batch, if there is enough without them.
+        let batch = pool.config().write_batch;
+        let take = if lists.passed.len() >= 2 * batch { lists.passed.len() - batch } else { lists.passed.len() };
+        return lists.passed.drain(..take).collect();
     }
     inst.drain_hits(&mut lists, &pool.counters);
     let policy = &lists.policy;
