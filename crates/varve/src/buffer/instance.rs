@@ -62,6 +62,8 @@ pub(super) struct Instance {
     counters: Arc<Counters>,
     /// A bounded scan is worth while after each write (as in InnoDB 5.7), not only after a cleaner's batch.
     pays_per_write: bool,
+    /// See [`PoolConfig::lists_passed`].
+    pub(super) lists_passed: bool,
 }
 
 impl Instance {
@@ -105,6 +107,7 @@ impl Instance {
             drainer,
             counters,
             pays_per_write: !["spf56", "war", "rw"].contains(&config.victim),
+            lists_passed: config.lists_passed(),
         }
     }
 

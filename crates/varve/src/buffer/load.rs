@@ -195,9 +195,8 @@ impl Pool {
         let (held, backlog) = {
             let mut lists = inst.lock();
             let held = inst.claim_victim(self, &mut lists, ask);
-            let lists_passed = self.config().lists_passed();
-            let backlog = lists.passed.len() >= self.config().write_batch * if lists_passed { 2 } else { 1 };
-            if backlog && !lists_passed {
+            let backlog = lists.passed.len() >= self.config().write_batch * if inst.lists_passed { 2 } else { 1 };
+            if backlog && !inst.lists_passed {
                 lists.passed.clear();
             }
             (held, backlog)

@@ -31,11 +31,12 @@ impl Cleaner for Dynamic {
 /// hold of the instance's lock. What has become of them since is looked at as each is written.
 fn backlog(pool: &Pool, inst: &Instance) -> Vec<Slot> {
     let mut lists = inst.lock();
-    if pool.config().lists_passed() {
+    if inst.lists_passed {
         // Those passed last may still be in use; they go with the next batch, if there is enough without them.
         let batch = pool.config().write_batch;
         let take = if lists.passed.len() >= 2 * batch { lists.passed.len() - batch } else { lists.passed.len() };
-        return lists.passed.drain(..take).collect();
+        let last = lists.passed.split_off(take);
+        return std::mem::replace(&mut lists.passed, last);
     }
     inst.drain_hits(&mut lists, &pool.counters);
     let policy = &lists.policy;
