@@ -4,11 +4,16 @@
 
 use std::process::ExitCode;
 
+use varve_compare::engines::ENGINES;
 use varve_compare::options::{self, Command, Options, USAGE};
-use varve_compare::{Error, Result, report, runner};
+use varve_compare::{Error, Result, child, report, runner};
 
 fn main() -> ExitCode {
-    let engines: Vec<&str> = runner::ENGINES.iter().map(|e| e.name).collect();
+    let mut arguments = std::env::args().skip(1);
+    if let (Some(child::ARGUMENT), Some(job)) = (arguments.next().as_deref(), arguments.next()) {
+        return done(child::main(&job));
+    }
+    let engines: Vec<&str> = ENGINES.iter().map(|e| e.name).collect();
     let options = match options::parse(std::env::args().skip(1), &engines) {
         Ok(Command::Run(options)) => options,
         Ok(Command::Help) => {
@@ -24,7 +29,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match measure(&options) {
+    done(measure(&options))
+}
+
+fn done(result: Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("{e}");
@@ -35,12 +44,16 @@ fn main() -> ExitCode {
 
 fn measure(options: &Options) -> Result<()> {
     let origin = report::Origin::here(options.seed);
-    let samples = runner::run(options, |line| eprintln!("{line}"))?;
-    print!("{}", report::markdown(options, &origin, &samples));
+    let program = std::env::current_exe().map_err(Error::store)?;
+    let outcome = runner::run(options, program, |line| eprintln!("{line}"));
+    print!("{}", report::markdown(options, &origin, &outcome));
     if let Some(path) = &options.out {
-        let text = serde_json::to_string_pretty(&report::json(options, &origin, &samples)).expect("plain data");
+        let text = serde_json::to_string_pretty(&report::json(options, &origin, &outcome)).expect("plain data");
         std::fs::write(path, text + "\n")
             .map_err(|e| Error::store(format!("cannot write {}: {e}; choose another --out", path.display())))?;
     }
-    Ok(())
+    match outcome.failures.len() {
+        0 => Ok(()),
+        n => Err(Error::store(format!("{n} failures; they are listed below the table"))),
+    }
 }

@@ -3,9 +3,12 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use crate::bench::{Group, ROWS, Row, Sample};
+use crate::bench::{Against, Ask, Group, ROWS, Row, Sample};
+use crate::child::LARGE_THREADS;
+use crate::engine::Kind;
+use crate::engines::{self, ENGINES};
 use crate::options::Options;
-use crate::runner::{ENGINES, settings};
+use crate::runner::{Outcome, settings};
 
 /// Where and when a run was made.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -72,10 +75,10 @@ pub fn median(figures: &mut [f64]) -> f64 {
     if figures.len() % 2 == 1 { figures[middle] } else { (figures[middle - 1] + figures[middle]) / 2.0 }
 }
 
-/// The figures of a row, in the order of the engines.
+/// The figures of a row, in the order of the engines, fio's last.
 pub fn figures(row: &Row, samples: &[Sample]) -> Vec<Figure> {
     let mut found = Vec::new();
-    for engine in ENGINES.iter().map(|e| e.name) {
+    for engine in ENGINES.iter().map(|e| e.name).chain(["fio"]) {
         let of_engine = || samples.iter().filter(|s| s.row == row.name && s.engine == engine);
         let mut threads: Vec<usize> = of_engine().map(|s| s.threads).collect();
         threads.sort_unstable();
@@ -92,12 +95,54 @@ pub fn figures(row: &Row, samples: &[Sample]) -> Vec<Figure> {
     found
 }
 
-/// Varve's figure over that of the best other engine, and the name of that one.
-pub fn ratio(figures: &[Figure]) -> Option<(f64, &'static str)> {
+/// Varve's figure over that of the best it is compared with, and who that is.
+pub fn ratio(against: Against, figures: &[Figure]) -> Option<(f64, &Figure)> {
     let varve = figures.iter().find(|f| f.engine == "varve")?;
-    let others = figures.iter().filter(|f| f.engine != "varve");
+    let counts = |engine: &str| match against {
+        Against::Best => true,
+        Against::BestThatFlushes => engines::named(engine).is_some_and(|e| e.flushes),
+        Against::BestBTree => engines::named(engine).is_some_and(|e| e.kind == Kind::BTree),
+        Against::One(name) => engine == name,
+    };
+    let others = figures.iter().filter(|f| f.engine != "varve" && counts(f.engine));
     let best = others.max_by(|a, b| a.median.total_cmp(&b.median))?;
-    Some((varve.median / best.median, best.engine))
+    Some((varve.median / best.median, best))
+}
+
+/// What is asked in a row, or just to be known how it stands to the best.
+fn compared(row: &Row) -> Vec<(Against, Option<Ask>)> {
+    match row.asks {
+        [] => vec![(Against::Best, None)],
+        asks => asks.iter().map(|ask| (ask.against, Some(*ask))).collect(),
+    }
+}
+
+/// Whether a ratio is what was asked.
+fn met(ratio: f64, ask: &Ask) -> &'static str {
+    match ratio {
+        r if r >= ask.aim => "yes, the aim",
+        r if r >= ask.least => "yes",
+        _ => "NO",
+    }
+}
+
+/// The cells of a row from the ratio on: ratio and rival, asked, met.
+fn verdict(row: &Row, figures: &[Figure]) -> [String; 3] {
+    let mut cells: [Vec<String>; 3] = Default::default();
+    for (against, ask) in compared(row) {
+        let found = ratio(against, figures);
+        cells[0].push(match found {
+            // fio has no column of its own.
+            Some((ratio, rival)) if rival.engine == "fio" => format!("{ratio:.2} of fio ({})", short(rival.median)),
+            Some((ratio, rival)) => format!("{ratio:.2} of {}", rival.engine),
+            None => "-".to_string(),
+        });
+        if let Some(ask) = ask {
+            cells[1].push(format!("{:.1}, {:.1}", ask.least, ask.aim));
+            cells[2].push(found.map_or("-", |(ratio, _)| met(ratio, &ask)).to_string());
+        }
+    }
+    cells.map(|cell| cell.join("; "))
 }
 
 /// A figure with three digits that matter, thousands apart.
@@ -119,65 +164,80 @@ fn cost(us: f64) -> String {
     }
 }
 
-/// The table and the engines' settings as Markdown.
-pub fn markdown(options: &Options, origin: &Origin, samples: &[Sample]) -> String {
+/// The table, what it cost, and the engines' settings as Markdown.
+pub fn markdown(options: &Options, origin: &Origin, outcome: &Outcome) -> String {
+    let mut out = String::new();
+    let samples = &outcome.samples;
     let engines: Vec<&str> =
         ENGINES.iter().map(|e| e.name).filter(|name| samples.iter().any(|s| s.engine == *name)).collect();
-    let mut out = String::new();
+    let rows: Vec<(&Row, Vec<Figure>)> = ROWS.iter().map(|row| (row, figures(row, samples))).collect();
+    let rows: Vec<(&Row, Vec<Figure>)> = rows.into_iter().filter(|(_, figures)| !figures.is_empty()).collect();
+    rates(&mut out, &engines, &rows);
+    costs(&mut out, &engines, &rows);
     let mut line = |text: String| _ = writeln!(out, "{text}");
-    line(format!("| | unit | {} | Varve / best other |", engines.join(" | ")));
-    line(format!("|---|---|{}---|", "---:|".repeat(engines.len())));
-    for row in ROWS {
-        let figures = figures(row, samples);
-        if figures.is_empty() {
-            continue;
-        }
-        let cell = |engine: &&str| match figures.iter().find(|f| f.engine == *engine) {
-            Some(f) if row.group == Group::Tpcc => format!("{} ({} thr.)", short(f.median), f.threads),
-            Some(f) => short(f.median),
-            None => String::new(),
-        };
-        let cells: Vec<String> = engines.iter().map(cell).collect();
-        let ratio = ratio(&figures).map_or(String::new(), |(ratio, best)| format!("{ratio:.2} ({best})"));
-        line(format!("| {} | {} | {} | {ratio} |", row.title, row.unit, cells.join(" | ")));
+    for failure in &outcome.failures {
+        line(format!("FAILED: {} ({:?}): {}\n", failure.engine, failure.group, failure.why));
     }
-    line(String::new());
-    line("Processor time of the whole process per operation (TPC-C: per new order), µs:".to_string());
-    line(String::new());
-    line(format!("| | {} |", engines.join(" | ")));
-    line(format!("|---|{}", "---:|".repeat(engines.len())));
-    for row in ROWS {
-        let figures = figures(row, samples);
-        let cost =
-            |engine: &&str| figures.iter().find(|f| f.engine == *engine).map_or(String::new(), |f| cost(f.cpu_us));
-        if !figures.is_empty() {
-            line(format!("| {} | {} |", row.title, engines.iter().map(cost).collect::<Vec<_>>().join(" | ")));
-        }
-    }
-    line(String::new());
     line(format!(
-        "Medians of {} rounds; commit {}, seed {}, {}; {}, {}; {} other processes wanted to run.",
+        "Medians of {} rounds; commit {}, seed {}, {}; {}, {}; {} other processes wanted to run.\n",
         options.rounds, origin.commit, origin.seed, origin.date, origin.processor, origin.system, origin.load
     ));
-    line(String::new());
-    let settings = settings(Group::Small, &options.scale);
-    line("| engine | version | set up with | durable commit | not synced | isolation |".to_string());
-    line("|---|---|---|---|---|---|".to_string());
+    line("| engine | version | set up with | where memory is scarce | durable commit | not synced | isolation | bulk load |".into());
+    line("|---|---|---|---|---|---|---|---|".to_string());
     for entry in ENGINES.iter().filter(|e| engines.contains(&e.name)) {
-        let d = (entry.describe)(&settings);
+        let d = (entry.describe)(&settings(Group::Small, &options.scale, 1));
+        let scarce = (entry.describe)(&settings(Group::Large, &options.scale, LARGE_THREADS)).setup;
         line(format!(
-            "| {} | {} | {} | {} | {} | {} |",
-            entry.name, d.version, d.setup, d.durable, d.not_synced, d.isolation
+            "| {} | {} | {} | {scarce} | {} | {} | {} | {} |",
+            entry.name, d.version, d.setup, d.durable, d.not_synced, d.isolation, d.bulk
         ));
     }
     out
 }
 
-/// Everything as JSON: settings, and per row its medians, ratio and samples with commit, seed and date.
-pub fn json(options: &Options, origin: &Origin, samples: &[Sample]) -> serde_json::Value {
+fn rates(out: &mut String, engines: &[&str], rows: &[(&Row, Vec<Figure>)]) {
+    _ = writeln!(out, "| | unit | {} | Varve / other | asked: at least, aim | met |", engines.join(" | "));
+    _ = writeln!(out, "|---|---|{}---|---|---|", "---:|".repeat(engines.len()));
+    for (row, figures) in rows {
+        let flushes = |engine: &str| engines::named(engine).is_some_and(|e| e.flushes);
+        let durable = row.asks.iter().any(|ask| ask.against == Against::BestThatFlushes);
+        let cell = |engine: &&str| match figures.iter().find(|f| f.engine == *engine) {
+            Some(f) if matches!(row.group, Group::Tpcc | Group::TpccScarce) => {
+                format!("{} ({} thr.)", short(f.median), f.threads)
+            }
+            Some(f) if durable && !flushes(engine) => format!("({})", short(f.median)),
+            Some(f) => short(f.median),
+            None => String::new(),
+        };
+        let cells: Vec<String> = engines.iter().map(cell).collect();
+        let [ratio, asked, met] = verdict(row, figures);
+        _ = writeln!(out, "| {} | {} | {} | {ratio} | {asked} | {met} |", row.title, row.unit, cells.join(" | "));
+    }
+}
+
+fn costs(out: &mut String, engines: &[&str], rows: &[(&Row, Vec<Figure>)]) {
+    _ = writeln!(out, "\nProcessor time of the whole process per operation (TPC-C: per new order), µs:\n");
+    _ = writeln!(out, "| | {} |", engines.join(" | "));
+    _ = writeln!(out, "|---|{}", "---:|".repeat(engines.len()));
+    for (row, figures) in rows {
+        let cost =
+            |engine: &&str| figures.iter().find(|f| f.engine == *engine).map_or(String::new(), |f| cost(f.cpu_us));
+        _ = writeln!(out, "| {} | {} |", row.title, engines.iter().map(cost).collect::<Vec<_>>().join(" | "));
+    }
+    _ = writeln!(out);
+}
+
+/// Everything as JSON: settings, and per row its medians, ratios and samples with commit, seed and date.
+pub fn json(options: &Options, origin: &Origin, outcome: &Outcome) -> serde_json::Value {
+    let samples = &outcome.samples;
     let rows = ROWS.iter().filter_map(|row| {
         let figures = figures(row, samples);
-        let ratio = ratio(&figures);
+        let compared = compared(row).into_iter().filter_map(|(against, ask)| {
+            let (ratio, rival) = ratio(against, &figures)?;
+            let met = ask.map(|ask| met(ratio, &ask));
+            Some(serde_json::json!({"ratio": ratio, "of": rival.engine, "asked": ask, "met": met}))
+        });
+        let compared: Vec<_> = compared.collect();
         let of_row: Vec<&Sample> = samples.iter().filter(|s| s.row == row.name).collect();
         (!figures.is_empty()).then(|| {
             serde_json::json!({
@@ -185,8 +245,7 @@ pub fn json(options: &Options, origin: &Origin, samples: &[Sample]) -> serde_jso
                 "title": row.title,
                 "unit": row.unit,
                 "figures": figures,
-                "ratio": ratio.map(|r| r.0),
-                "best_other": ratio.map(|r| r.1),
+                "compared": compared,
                 "samples": of_row,
                 "commit": origin.commit,
                 "seed": origin.seed,
@@ -194,7 +253,7 @@ pub fn json(options: &Options, origin: &Origin, samples: &[Sample]) -> serde_jso
             })
         })
     });
-    let settings = settings(Group::Small, &options.scale);
+    let settings = settings(Group::Small, &options.scale, 1);
     let engines: serde_json::Map<String, serde_json::Value> =
         ENGINES.iter().map(|e| (e.name.to_string(), serde_json::json!((e.describe)(&settings)))).collect();
     serde_json::json!({
@@ -204,6 +263,7 @@ pub fn json(options: &Options, origin: &Origin, samples: &[Sample]) -> serde_jso
         "scale": options.scale,
         "engines": engines,
         "rows": rows.collect::<Vec<_>>(),
+        "failures": outcome.failures,
     })
 }
 
@@ -226,7 +286,25 @@ mod tests {
         let row = ROWS.iter().find(|r| r.name == "tpcc").expect("a row");
         let figures = figures(row, &samples);
         assert_eq!(figures[1], Figure { engine: "sqlite", median: 14.0, cpu_us: 1000.0 / 14.0, threads: 2 });
-        assert_eq!(ratio(&figures), Some((30.0 / 14.0, "sqlite")));
+        let (by, rival) = ratio(Against::One("sqlite"), &figures).expect("both are there");
+        assert_eq!((by, rival.engine), (30.0 / 14.0, "sqlite"));
+        let [ratio, asked, met] = verdict(row, &figures);
+        assert_eq!([&ratio[..], &asked[..], &met[..]], ["2.14 of sqlite", "4.0, 8.0", "NO"]);
+    }
+
+    #[test]
+    fn who_counts_depends_on_the_row() {
+        let figure = |engine, median| Figure { engine, median, cpu_us: 1.0, threads: 1 };
+        let figures = [figure("varve", 60.0), figure("redb", 20.0), figure("fjall", 40.0), figure("sled", 30.0)];
+        let of = |against| ratio(against, &figures).map(|(ratio, rival)| (ratio, rival.engine));
+        assert_eq!(of(Against::Best), Some((1.5, "fjall")));
+        assert_eq!(of(Against::BestThatFlushes), Some((1.5, "fjall")));
+        assert_eq!(of(Against::BestBTree), Some((2.0, "sled")));
+        assert_eq!(of(Against::One("fio")), None);
+        let without_fjall = [&figures[..2], &figures[3..]].concat();
+        assert_eq!(ratio(Against::BestThatFlushes, &without_fjall).map(|(by, f)| (by, f.engine)), Some((3.0, "redb")));
+        let ask = Ask { against: Against::Best, least: 1.0, aim: 2.0 };
+        assert_eq!([0.99, 1.0, 1.99, 2.0].map(|r| met(r, &ask)), ["NO", "yes", "yes", "yes, the aim"]);
     }
 
     #[test]

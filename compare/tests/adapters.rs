@@ -3,33 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use varve_compare::bench::drive::Timing;
 use varve_compare::bench::{lab, small};
-use varve_compare::engine::{Engine, Settings};
+use varve_compare::engine::{Engine, Memory, Settings};
+use varve_compare::files::TempDir;
 use varve_lab::adapter::{Direction, Durability, KeyRange, TxMode, Txn};
 use varve_lab::tpcc;
 use varve_rt::Rng;
 
-const SETTINGS: Settings = Settings { cache_bytes: 64 << 20, page_size: 8192 };
+const SETTINGS: Settings = Settings { cache_bytes: 64 << 20, page_size: 8192, memory: Memory::Ample };
 
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Dir {
-        let path = std::env::temp_dir().join(format!("varve-compare-test-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a directory");
-        Dir(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        _ = std::fs::remove_dir_all(&self.0);
-    }
+fn dir(name: String) -> TempDir {
+    TempDir::new(&std::env::temp_dir(), &name).expect("a directory")
 }
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -95,8 +83,8 @@ fn step<T: Txn>(tx: &mut T, ks: &T::Keyspace, map: &mut Map, rng: &mut Rng) {
 
 /// Random transactions over two keyspaces, some rolled back or dropped.
 fn like_a_map<E: Engine>(seed: u64) {
-    let dir = Dir::new(&format!("{}-map", E::NAME));
-    let store = E::create(&dir.0, &SETTINGS).expect("a database");
+    let dir = dir(format!("{}-map", E::NAME));
+    let store = E::open(dir.path(), &SETTINGS).expect("a database");
     assert!(store.find_keyspace("none").expect("a look-up").is_none());
     let keyspaces = ["a", "b"].map(|name| store.keyspace(name).expect("a keyspace"));
     let mut maps = [Map::new(), Map::new()];
@@ -144,8 +132,8 @@ fn like_a_map<E: Engine>(seed: u64) {
 
 /// Four threads move money about; none is made or lost.
 fn transfers_keep_the_sum<E: Engine>() {
-    let dir = Dir::new(&format!("{}-transfers", E::NAME));
-    let store = Arc::new(E::create(&dir.0, &SETTINGS).expect("a database"));
+    let dir = dir(format!("{}-transfers", E::NAME));
+    let store = Arc::new(E::open(dir.path(), &SETTINGS).expect("a database"));
     let ks = store.keyspace("rows").expect("a keyspace");
     small::load(&*store, &ks, 1, (0..300u32).map(u64::from)).map(drop).expect("loaded");
     let timing = Timing { warmup: Duration::ZERO, measure: Duration::from_millis(200) };
@@ -153,9 +141,29 @@ fn transfers_keep_the_sum<E: Engine>() {
     small::check_balances(&*store, &ks, 300).expect("the sum is kept");
 }
 
+/// Rows loaded in bulk are there, also after the database was closed and opened with little memory, and can be changed.
+fn bulk_load_is_kept<E: Engine>() {
+    const ROWS: u64 = 20_000;
+    let dir = dir(format!("{}-bulk", E::NAME));
+    let store = E::open(dir.path(), &SETTINGS).expect("a database");
+    let (ks, _) = small::bulk_load(&store, 1, ROWS).expect("loaded");
+    small::check_balances(&store, &ks, ROWS).expect("all rows");
+    drop(ks);
+    store.close().expect("closed");
+    let scarce = Settings { page_size: 4096, memory: Memory::Scarce { clients: 2 }, ..SETTINGS };
+    let store = E::open(dir.path(), &scarce).expect("the database");
+    let ks = store.find_keyspace("rows").expect("a look-up").expect("the keyspace");
+    small::check_balances(&store, &ks, ROWS).expect("all rows");
+    store.write_one(&ks, &small::key(7), b"seven", Durability::Sync).expect("a write");
+    let found = store.read_one(&ks, &small::key(7), |v| v.map(<[u8]>::to_vec)).expect("a read");
+    assert_eq!(found.as_deref(), Some(&b"seven"[..]));
+    drop(ks);
+    store.close().expect("closed");
+}
+
 fn tpcc_is_consistent<E: Engine>() {
-    let dir = Dir::new(&format!("{}-tpcc", E::NAME));
-    let store = Arc::new(E::create(&dir.0, &SETTINGS).expect("a database"));
+    let dir = dir(format!("{}-tpcc", E::NAME));
+    let store = Arc::new(E::open(dir.path(), &SETTINGS).expect("a database"));
     tpcc::load(&store, tpcc::Scale::tiny(2), 1, 2, |_| ()).expect("loaded");
     let scale = varve_compare::bench::Scale::QUICK;
     let scale = varve_compare::bench::Scale { measure_tpcc: Duration::from_millis(300), ..scale };
@@ -178,6 +186,11 @@ macro_rules! engines {
             }
 
             #[test]
+            fn bulk_load_is_kept() {
+                super::bulk_load_is_kept::<$store>();
+            }
+
+            #[test]
             fn tpcc_is_consistent() {
                 super::tpcc_is_consistent::<$store>();
             }
@@ -191,6 +204,9 @@ engines! {
     lmdb: varve_compare::adapter::lmdb::LmdbStore,
     redb: varve_compare::adapter::redb::RedbStore,
     fjall: varve_compare::adapter::fjall::FjallStore,
+    sled: varve_compare::adapter::sled::SledStore,
+    #[cfg(feature = "wiredtiger")]
+    wiredtiger: varve_compare::adapter::wiredtiger::WtStore,
     #[cfg(feature = "rocksdb")]
     rocksdb: varve_compare::adapter::rocksdb::RocksStore,
 }

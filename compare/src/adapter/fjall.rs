@@ -11,11 +11,17 @@ use varve_lab::adapter::{Direction, Durability, KeyRange, Store, StoreStats, TxM
 use varve_lab::{Error, Result};
 
 use super::read_only;
-use crate::engine::{Description, Engine, Settings};
+use crate::engine::{Description, Engine, Kind, Push, Settings};
 
 /// A fjall database.
 pub struct FjallStore {
     db: SingleWriterTxDatabase,
+    memtable_bytes: u64,
+}
+
+/// Size of a memtable; where memory is scarce, two of them count as cache.
+fn memtable_bytes(settings: &Settings) -> u64 {
+    if settings.scarce() { settings.cache_bytes / 16 } else { 64 << 20 }
 }
 
 fn wrap(e: fjall::Error) -> Error {
@@ -40,7 +46,8 @@ impl Store for FjallStore {
     }
 
     fn keyspace(&self, name: &str) -> Result<SingleWriterTxKeyspace> {
-        self.db.keyspace(name, || KeyspaceCreateOptions::default().manual_journal_persist(true)).map_err(wrap)
+        let options = KeyspaceCreateOptions::default().manual_journal_persist(true);
+        self.db.keyspace(name, || options.max_memtable_size(self.memtable_bytes)).map_err(wrap)
     }
 
     fn find_keyspace(&self, name: &str) -> Result<Option<SingleWriterTxKeyspace>> {
@@ -128,20 +135,37 @@ impl Txn for FjallTxn<'_> {
 impl Engine for FjallStore {
     const NAME: &'static str = "fjall";
 
-    fn create(dir: &Path, settings: &Settings) -> Result<Self> {
+    const KIND: Kind = Kind::Lsm;
+
+    fn open(dir: &Path, settings: &Settings) -> Result<Self> {
+        let memtable_bytes = memtable_bytes(settings);
         let builder = SingleWriterTxDatabase::builder(dir.join("db"));
-        let db = builder.cache_size(settings.cache_bytes).manual_journal_persist(true).open().map_err(wrap)?;
-        Ok(FjallStore { db })
+        let cache = settings.cache_bytes - if settings.scarce() { 2 * memtable_bytes } else { 0 };
+        let db = builder.cache_size(cache).manual_journal_persist(true).open().map_err(wrap)?;
+        Ok(FjallStore { db, memtable_bytes })
     }
 
     fn describe(settings: &Settings) -> Description {
         Description {
             version: "3".to_string(),
-            setup: format!("block cache of {} MiB, memtables of 64 MiB, no compression", settings.cache_bytes >> 20),
+            setup: format!(
+                "block cache of {} MiB, memtables of {} MiB (counted as cache where memory is scarce), no compression",
+                settings.cache_bytes >> 20,
+                memtable_bytes(settings) >> 20
+            ),
             durable: "PersistMode::SyncData: flushes (fdatasync) the journal at each commit",
             not_synced: "journal in memory, written when its buffer is full",
             isolation: "serializable, one writer at a time; single writes go past the transactions",
+            bulk: "`start_ingestion`",
         }
+    }
+
+    fn bulk_load(&self, name: &str, rows: impl FnOnce(&mut Push<'_>) -> Result<()>) -> Result<SingleWriterTxKeyspace> {
+        let ks = self.keyspace(name)?;
+        let mut load = ks.inner().start_ingestion().map_err(wrap)?;
+        rows(&mut |key, value| load.write(key, value).map_err(wrap))?;
+        load.finish().map_err(wrap)?;
+        Ok(ks)
     }
 
     fn read_one<R>(&self, ks: &SingleWriterTxKeyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {

@@ -7,16 +7,18 @@ use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 
 use heed::types::Bytes;
-use heed::{Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RoTxn, RwTxn, WithTls};
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, PutFlags, RoTxn, RwTxn, WithTls};
 use varve_lab::adapter::{Direction, Durability, KeyRange, Store, StoreStats, TxMode, Txn};
 use varve_lab::{Error, Result};
 use varve_rt::atomic::{AtomicBool, Ordering};
 
 use super::read_only;
-use crate::engine::{Description, Engine, Settings};
+use crate::engine::{Description, Engine, Kind, Push, Settings};
 
 /// Address space reserved for the map, bytes.
 const MAP_BYTES: usize = 64 << 30;
+/// Bytes of rows per transaction of a bulk load.
+const LOAD_BYTES: usize = 64 << 20;
 
 /// An LMDB environment.
 pub struct LmdbStore {
@@ -161,9 +163,15 @@ impl Txn for LmdbTxn<'_> {
 impl Engine for LmdbStore {
     const NAME: &'static str = "lmdb";
 
-    fn create(dir: &Path, _settings: &Settings) -> Result<Self> {
+    const KIND: Kind = Kind::BTree;
+
+    fn open(dir: &Path, settings: &Settings) -> Result<Self> {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_dbs(64).max_readers(256);
+        if settings.scarce() {
+            // SAFETY: the flag only says that neighbours of a page that is read are not wanted.
+            unsafe { options.flags(EnvFlags::NO_READ_AHEAD) };
+        }
         // SAFETY: the directory was made for this process and nobody else touches the file.
         let env = unsafe { options.open(dir) }.map_err(wrap)?;
         Ok(LmdbStore { env, syncing: AtomicBool::new(true) })
@@ -174,15 +182,41 @@ impl Engine for LmdbStore {
         Ok(())
     }
 
-    fn describe(_settings: &Settings) -> Description {
+    fn bulk_load(&self, name: &str, rows: impl FnOnce(&mut Push<'_>) -> Result<()>) -> Result<LmdbKeyspace> {
+        let ks = self.keyspace(name)?;
+        let (mut open, mut bytes) = (None, 0);
+        rows(&mut |key, value| {
+            if open.is_none() {
+                open = Some(self.env.write_txn().map_err(wrap)?);
+                self.set_syncing(false)?;
+            }
+            let tx = open.as_mut().expect("begun above");
+            ks.put_with_flags(tx, PutFlags::APPEND, key, value).map_err(wrap)?;
+            bytes += key.len() + value.len();
+            if bytes > LOAD_BYTES {
+                bytes = 0;
+                open.take().map_or(Ok(()), RwTxn::commit).map_err(wrap)?;
+            }
+            Ok(())
+        })?;
+        open.map_or(Ok(()), RwTxn::commit).map_err(wrap)?;
+        self.env.force_sync().map_err(wrap)?;
+        Ok(ks)
+    }
+
+    fn describe(settings: &Settings) -> Description {
         let (major, minor, patch) =
             (heed::lmdb_version().major, heed::lmdb_version().minor, heed::lmdb_version().patch);
         Description {
             version: format!("{major}.{minor}.{patch}"),
-            setup: "heed, memory map, no cache of its own: the system's page cache".to_string(),
+            setup: format!(
+                "heed, memory map, no cache of its own: the system's page cache{}",
+                if settings.scarce() { ", no read-ahead" } else { "" }
+            ),
             durable: "flushes the pages (fdatasync), then the meta page (O_DSYNC), at each commit",
             not_synced: "NO_SYNC: pages written to the system, not flushed; a power cut may damage the file",
             isolation: "serializable, one writer at a time",
+            bulk: "MDB_APPEND, 64 MiB per transaction, one flush at the end",
         }
     }
 }

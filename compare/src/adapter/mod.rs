@@ -6,7 +6,10 @@ pub mod lmdb;
 pub mod redb;
 #[cfg(feature = "rocksdb")]
 pub mod rocksdb;
+pub mod sled;
 pub mod sqlite;
+#[cfg(feature = "wiredtiger")]
+pub mod wiredtiger;
 
 use varve_lab::Error;
 

@@ -16,7 +16,7 @@ use varve_lab::{Error, Result};
 use varve_rt::Mutex;
 
 use super::read_only;
-use crate::engine::{Description, Engine, Settings};
+use crate::engine::{Description, Engine, Kind, Push, Settings};
 
 type Bytes = &'static [u8];
 
@@ -218,7 +218,9 @@ impl Txn for RedbTxn {
 impl Engine for RedbStore {
     const NAME: &'static str = "redb";
 
-    fn create(dir: &Path, settings: &Settings) -> Result<Self> {
+    const KIND: Kind = Kind::BTree;
+
+    fn open(dir: &Path, settings: &Settings) -> Result<Self> {
         let mut builder = redb::Builder::new();
         builder.set_cache_size(settings.cache_bytes as usize);
         let db = builder.create(dir.join("data.redb")).map_err(wrap)?;
@@ -232,6 +234,15 @@ impl Engine for RedbStore {
             durable: "Durability::Immediate: flushes (fdatasync) at each commit",
             not_synced: "Durability::None: pages in memory or written to the system",
             isolation: "serializable, one writer at a time",
+            bulk: "one transaction of inserts in key order",
         }
+    }
+
+    fn bulk_load(&self, name: &str, rows: impl FnOnce(&mut Push<'_>) -> Result<()>) -> Result<RedbKeyspace> {
+        let ks = self.handle(name);
+        let mut tx = self.begin(TxMode::ReadWrite, Durability::Sync)?;
+        rows(&mut |key, value| tx.put(&ks, key, value))?;
+        tx.commit()?;
+        Ok(ks)
     }
 }

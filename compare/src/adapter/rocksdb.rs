@@ -3,19 +3,19 @@
 //! Invariant: a column family's handle is dropped before its database (field order of [`Family`]).
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rocksdb::{
-    BlockBasedOptions, BoundColumnFamily, Cache, DBAccess, DBCompressionType, DBRawIteratorWithThreadMode, ErrorKind,
-    MultiThreaded, OptimisticTransactionDB, OptimisticTransactionOptions, Options, SnapshotWithThreadMode, Transaction,
-    WriteOptions,
+    BlockBasedOptions, BoundColumnFamily, Cache, ColumnFamilyDescriptor, DBAccess, DBCompressionType,
+    DBRawIteratorWithThreadMode, ErrorKind, IngestExternalFileOptions, MultiThreaded, OptimisticTransactionDB,
+    OptimisticTransactionOptions, Options, SnapshotWithThreadMode, SstFileWriter, Transaction, WriteOptions,
 };
 use varve_lab::adapter::{Direction, Durability, KeyRange, Store, StoreStats, TxMode, Txn};
 use varve_lab::{Error, Result};
 
 use super::read_only;
-use crate::engine::{Description, Engine, Settings};
+use crate::engine::{Description, Engine, Kind, Push, Settings};
 
 type Db = OptimisticTransactionDB<MultiThreaded>;
 
@@ -23,6 +23,40 @@ type Db = OptimisticTransactionDB<MultiThreaded>;
 pub struct RocksStore {
     db: Arc<Db>,
     options: Options,
+    /// Where bulk loads write their files.
+    new_files: PathBuf,
+}
+
+/// Bytes of rows in a file of a bulk load.
+const FILE_BYTES: usize = 64 << 20;
+
+fn memtable_bytes(settings: &Settings) -> u64 {
+    if settings.scarce() { settings.cache_bytes / 16 } else { 64 << 20 }
+}
+
+/// The block cache; where memory is scarce, two memtables count as cache.
+fn block_cache(settings: &Settings) -> u64 {
+    settings.cache_bytes - if settings.scarce() { 2 * memtable_bytes(settings) } else { 0 }
+}
+
+fn options(settings: &Settings) -> Result<Options> {
+    let scarce = settings.scarce();
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(&Cache::new_lru_cache(block_cache(settings) as usize).map_err(wrap)?);
+    table.set_bloom_filter(10.0, false);
+    table.set_format_version(5);
+    table.set_cache_index_and_filter_blocks(scarce);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(scarce);
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_block_based_table_factory(&table);
+    options.set_compression_type(DBCompressionType::None);
+    options.set_manual_wal_flush(true);
+    options.increase_parallelism(2);
+    options.set_write_buffer_size(memtable_bytes(settings) as usize);
+    options.set_use_direct_reads(scarce);
+    options.set_use_direct_io_for_flush_and_compaction(scarce);
+    Ok(options)
 }
 
 struct Family {
@@ -176,32 +210,60 @@ impl Txn for RocksTxn<'_> {
 impl Engine for RocksStore {
     const NAME: &'static str = "rocksdb";
 
-    fn create(dir: &Path, settings: &Settings) -> Result<Self> {
-        let mut table = BlockBasedOptions::default();
-        table.set_block_cache(&Cache::new_lru_cache(settings.cache_bytes as usize).map_err(wrap)?);
-        table.set_bloom_filter(10.0, false);
-        table.set_format_version(5);
-        table.set_cache_index_and_filter_blocks(false);
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.set_block_based_table_factory(&table);
-        options.set_compression_type(DBCompressionType::None);
-        options.set_manual_wal_flush(true);
-        options.increase_parallelism(2);
-        let db = Db::open(&options, dir.join("db")).map_err(wrap)?;
-        Ok(RocksStore { db: Arc::new(db), options })
+    const KIND: Kind = Kind::Lsm;
+
+    fn open(dir: &Path, settings: &Settings) -> Result<Self> {
+        let path = dir.join("db");
+        let options = options(settings)?;
+        let mut families = Db::list_cf(&options, &path).unwrap_or_default();
+        if families.is_empty() {
+            families.push("default".to_string());
+        }
+        let families = families.into_iter().map(|name| ColumnFamilyDescriptor::new(name, options.clone()));
+        let db = Db::open_cf_descriptors(&options, path, families).map_err(wrap)?;
+        Ok(RocksStore { db: Arc::new(db), options, new_files: dir.join("bulk") })
+    }
+
+    fn bulk_load(&self, name: &str, rows: impl FnOnce(&mut Push<'_>) -> Result<()>) -> Result<RocksKeyspace> {
+        let ks = self.keyspace(name)?;
+        std::fs::create_dir_all(&self.new_files).map_err(Error::store)?;
+        let mut writer = SstFileWriter::create(&self.options);
+        let (mut files, mut bytes) = (Vec::new(), 0);
+        rows(&mut |key, value| {
+            if bytes == 0 {
+                files.push(self.new_files.join(files.len().to_string()));
+                writer.open(&files[files.len() - 1]).map_err(wrap)?;
+            }
+            writer.put(key, value).map_err(wrap)?;
+            bytes += key.len() + value.len();
+            if bytes > FILE_BYTES {
+                bytes = 0;
+                writer.finish().map_err(wrap)?;
+            }
+            Ok(())
+        })?;
+        if bytes > 0 {
+            writer.finish().map_err(wrap)?;
+        }
+        let mut how = IngestExternalFileOptions::default();
+        how.set_move_files(true);
+        self.db.ingest_external_file_cf_opts(&ks.0.handle, &how, files).map_err(wrap)?;
+        Ok(ks)
     }
 
     fn describe(settings: &Settings) -> Description {
         Description {
             version: "7.8 (Debian's library)".to_string(),
             setup: format!(
-                "block cache of {} MiB, memtables of 64 MiB, bloom filters of 10 bits, no compression",
-                settings.cache_bytes >> 20
+                "block cache of {} MiB{}, memtables of {} MiB, bloom filters of 10 bits, no compression",
+                block_cache(settings) >> 20,
+                if settings.scarce() { " with index and filters, direct I/O" } else { "" },
+                memtable_bytes(settings) >> 20
             ),
             durable: "sync=true: flushes the log, shared by concurrent commits",
             not_synced: "manual_wal_flush: log in memory, written when its buffer is full",
             isolation: "keys read and written are validated at commit, ranges are not; single writes go past that",
+            bulk: "`SstFileWriter`, files moved in",
         }
     }
 

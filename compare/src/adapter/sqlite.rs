@@ -17,10 +17,20 @@ use varve_lab::{Error, Result};
 use varve_rt::{Mutex, MutexGuard};
 
 use super::read_only;
-use crate::engine::{Description, Engine, Settings};
+use crate::engine::{Description, Engine, Kind, Memory, Push, Settings};
 
 /// Size to which the write-ahead log grows before it is copied into the database, bytes.
 const WAL_BYTES: u64 = 64 << 20;
+/// Address space for the memory map, bytes.
+const MAP_BYTES: u64 = 64 << 30;
+
+/// Cache of one connection, bytes: where memory is scarce, all of them together have what there is.
+fn connection_cache(settings: &Settings) -> u64 {
+    match settings.memory {
+        Memory::Ample => settings.cache_bytes,
+        Memory::Scarce { clients } => settings.cache_bytes / clients as u64,
+    }
+}
 
 /// A SQLite database.
 pub struct SqliteStore {
@@ -82,8 +92,8 @@ impl Conn {
             "PRAGMA page_size={}; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint={wal_pages};
              PRAGMA cache_size=-{}; PRAGMA mmap_size={}; PRAGMA temp_store=MEMORY; PRAGMA busy_timeout=10000;",
             settings.page_size,
-            settings.cache_bytes >> 10,
-            64u64 << 30,
+            connection_cache(settings) >> 10,
+            if settings.scarce() { 0 } else { MAP_BYTES },
         );
         connection.execute_batch(&pragmas).map_err(wrap)?;
         let control = Control {
@@ -300,7 +310,9 @@ impl Drop for SqliteTxn<'_> {
 impl Engine for SqliteStore {
     const NAME: &'static str = "sqlite";
 
-    fn create(dir: &Path, settings: &Settings) -> Result<Self> {
+    const KIND: Kind = Kind::BTree;
+
+    fn open(dir: &Path, settings: &Settings) -> Result<Self> {
         let path = dir.join("data.sqlite");
         let pool = Mutex::new(vec![Conn::open(&path, settings)?]);
         Ok(SqliteStore { path, settings: *settings, writer: Mutex::new(()), pool, names: Mutex::new(Vec::new()) })
@@ -310,15 +322,34 @@ impl Engine for SqliteStore {
         Description {
             version: rusqlite::version().to_string(),
             setup: format!(
-                "bundled; WAL copied back at {} MiB, cache of {} MiB per connection and memory map, pages of {} bytes, \
-                 WITHOUT ROWID tables, statements prepared once",
+                "bundled; WAL copied back at {} MiB, cache of {} MiB per connection{}, pages of {} bytes, WITHOUT ROWID \
+                 tables, statements prepared once",
                 WAL_BYTES >> 20,
-                settings.cache_bytes >> 20,
+                connection_cache(settings) >> 20,
+                if settings.scarce() { "" } else { " and memory map" },
                 settings.page_size
             ),
             durable: "synchronous=FULL: flushes the log at each commit",
             not_synced: "synchronous=OFF: log written to the system, not flushed",
             isolation: "serializable, one writer at a time",
+            bulk: "journal_mode=OFF, one transaction with synchronous=FULL, then WAL again",
         }
+    }
+
+    fn bulk_load(&self, name: &str, rows: impl FnOnce(&mut Push<'_>) -> Result<()>) -> Result<SqliteKeyspace> {
+        let ks = self.keyspace(name)?;
+        let turn = self.writer.lock();
+        // The way of journaling changes while there is one connection alone.
+        self.pool.lock().clear();
+        let mut conn = Conn::open(&self.path, &self.settings)?;
+        conn.connection.execute_batch("PRAGMA journal_mode=OFF; PRAGMA synchronous=FULL; BEGIN").map_err(wrap)?;
+        let mut insert = prepare(&conn.connection, &format!("INSERT INTO \"{name}\"(k,v) VALUES(?1,?2)"))?;
+        rows(&mut |key, value| insert.execute((key, value)).map(drop).map_err(wrap))?;
+        drop(insert);
+        conn.connection.execute_batch("COMMIT; PRAGMA journal_mode=WAL").map_err(wrap)?;
+        conn.durability = None;
+        self.pool.lock().push(conn);
+        drop(turn);
+        Ok(ks)
     }
 }

@@ -19,7 +19,7 @@ pub struct Timing {
 }
 
 /// A rate and its cost.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub struct Measured {
     /// Operations per second (or whatever the row's unit is).
     pub value: f64,

@@ -2,13 +2,17 @@
 //! form a group, which is loaded once per round and engine.
 
 pub mod drive;
+pub mod iobound;
 pub mod lab;
+mod rows;
 pub mod small;
 
 use std::time::Duration;
 
+pub use rows::{Against, Ask, ROWS, Row};
+
 /// Sizes and lengths of a run.
-#[derive(Debug, Clone, Copy, serde::Serialize)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub struct Scale {
     /// Rows of the small-row data set.
     pub keys: u64,
@@ -24,6 +28,20 @@ pub struct Scale {
     pub warmup: Duration,
     /// Cache of each engine, bytes; for TPC-C twice as much.
     pub cache_bytes: u64,
+    /// Records of 1000 bytes for the rows that are larger than memory.
+    pub large_records: u64,
+    /// Cache of each engine for these, bytes.
+    pub large_cache_bytes: u64,
+    /// Length of one measurement of these.
+    pub measure_large: Duration,
+    /// Time before the first of them, to fill the cache.
+    pub warmup_large: Duration,
+    /// Cache for TPC-C with a tenth of its data in memory, bytes.
+    pub tpcc_cache_bytes: u64,
+    /// Records of 400 bytes for reads that go to the device.
+    pub io_records: u64,
+    /// Cache for these, bytes.
+    pub io_cache_bytes: u64,
 }
 
 impl Scale {
@@ -32,10 +50,17 @@ impl Scale {
         keys: 1_000_000,
         records: 200_000,
         warehouses: 10,
-        measure: Duration::from_millis(1500),
+        measure: Duration::from_millis(1000),
         measure_tpcc: Duration::from_secs(8),
         warmup: Duration::from_millis(300),
         cache_bytes: 1 << 30,
+        large_records: 4_000_000,
+        large_cache_bytes: 256 << 20,
+        measure_large: Duration::from_secs(4),
+        warmup_large: Duration::from_secs(3),
+        tpcc_cache_bytes: 10 * (WAREHOUSE_BYTES / 10),
+        io_records: 5_000_000,
+        io_cache_bytes: 64 << 20,
     };
 
     /// Enough to see that everything runs.
@@ -47,54 +72,38 @@ impl Scale {
         measure_tpcc: Duration::from_millis(1000),
         warmup: Duration::from_millis(50),
         cache_bytes: 256 << 20,
+        large_records: 150_000,
+        large_cache_bytes: 32 << 20,
+        measure_large: Duration::from_millis(500),
+        warmup_large: Duration::from_millis(200),
+        tpcc_cache_bytes: 2 * (WAREHOUSE_BYTES / 10),
+        io_records: 100_000,
+        io_cache_bytes: 8 << 20,
     };
 }
 
+/// About what one warehouse of TPC-C takes in a file, bytes.
+const WAREHOUSE_BYTES: u64 = 100 << 20;
+
 /// Rows that share a data set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub enum Group {
-    /// Small rows, loaded in order.
+    /// Small rows, loaded in bulk.
     Small,
-    /// Small rows, loaded in random order.
+    /// Small rows, loaded in order by transactions.
+    SmallSorted,
+    /// Small rows, loaded in random order by transactions.
     SmallRandom,
     /// YCSB records.
     Ycsb,
     /// TPC-C.
     Tpcc,
-}
-
-/// One row of the table.
-#[derive(Debug, Clone, Copy)]
-pub struct Row {
-    /// Name for `--only`.
-    pub name: &'static str,
-    /// What is measured, for people.
-    pub title: &'static str,
-    /// Unit of the figures.
-    pub unit: &'static str,
-    /// Data set.
-    pub group: Group,
-}
-
-/// All rows, in the order of the table. Within a group, rows that only read come first.
-pub const ROWS: &[Row] = &[
-    row("reads", "random point reads, 1 thread", "reads/s", Group::Small),
-    row("reads-batch", "the same, 1000 per read-only transaction", "reads/s", Group::Small),
-    row("scans", "range scans of 100, 1 thread", "scans/s", Group::Small),
-    row("transfers", "transfers (2 reads, 2 writes), not synced, 1 thread", "tx/s", Group::Small),
-    row("overwrites", "random overwrites, not synced, 1 thread", "writes/s", Group::Small),
-    row("durable-1", "durable single-put commits, 1 thread", "commits/s", Group::Small),
-    row("durable-4", "durable single-put commits, 4 threads", "commits/s", Group::Small),
-    row("durable-16", "durable single-put commits, 16 threads", "commits/s", Group::Small),
-    row("sorted-load", "sorted load, 1000 rows per commit", "rows/s", Group::Small),
-    row("random-load", "random load, 1000 rows per commit", "rows/s", Group::SmallRandom),
-    row("ycsb-c", "YCSB C, 2 threads", "ops/s", Group::Ycsb),
-    row("ycsb-a", "YCSB A, not synced, 2 threads", "ops/s", Group::Ycsb),
-    row("tpcc", "TPC-C, durable, 8 threads (SQLite: its best)", "tpmC", Group::Tpcc),
-];
-
-const fn row(name: &'static str, title: &'static str, unit: &'static str, group: Group) -> Row {
-    Row { name, title, unit, group }
+    /// YCSB records, larger than memory.
+    Large,
+    /// TPC-C, larger than memory.
+    TpccScarce,
+    /// YCSB records, read from the device.
+    IoBound,
 }
 
 /// One measured figure.
@@ -102,7 +111,7 @@ const fn row(name: &'static str, title: &'static str, unit: &'static str, group:
 pub struct Sample {
     /// Name of the row.
     pub row: &'static str,
-    /// Name of the engine.
+    /// Name of the engine, or `fio`.
     pub engine: &'static str,
     /// Round, from 1.
     pub round: u32,

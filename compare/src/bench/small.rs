@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use varve_lab::adapter::{Durability, End, KeyRange, TxMode, Txn, transact};
+use varve_lab::adapter::{Direction, Durability, End, KeyRange, TxMode, Txn, transact};
 use varve_lab::{Error, Result};
 use varve_rt::{Rng, now};
 
@@ -58,40 +58,54 @@ fn verify(n: u64, value: Option<&[u8]>) -> Result<()> {
     }
 }
 
-/// Loads the rows in the order of `numbers` and returns rows per second; the last commit is durable, and with it all.
+/// Takes the time of a load of `rows` rows.
+fn timed<R>(rows: u64, load: impl FnOnce() -> Result<R>) -> Result<(R, Measured)> {
+    let (began, before) = (now(), cpu_time());
+    let result = load()?;
+    let value = rows as f64 / began.elapsed().as_secs_f64();
+    Ok((result, Measured { value, cpu_us: cpu_us(before, rows as f64) }))
+}
+
+/// Loads rows `0..n` the engine's fastest way into its keyspace.
+pub fn bulk_load<E: Engine>(store: &E, seed: u64, n: u64) -> Result<(E::Keyspace, Measured)> {
+    let mut rng = Rng::from_seed(seed);
+    timed(n, || store.bulk_load("rows", |push| (0..n).try_for_each(|i| push(&key(i), &value(i, &mut rng)))))
+}
+
+/// Loads rows `0..n` in the order of `numbers` by transactions; the last commit is durable, and with it all.
 pub fn load<E: Engine>(
     store: &E,
     ks: &E::Keyspace,
     seed: u64,
     numbers: impl ExactSizeIterator<Item = u64>,
 ) -> Result<Measured> {
-    let count = numbers.len();
+    let count = numbers.len() as u64;
     let mut rng = Rng::from_seed(seed);
     let mut batch: Vec<(u64, [u8; VALUE])> = Vec::with_capacity(BATCH);
     let mut numbers = numbers.peekable();
-    let (began, before) = (now(), cpu_time());
-    while numbers.peek().is_some() {
-        batch.clear();
-        batch.extend(numbers.by_ref().take(BATCH).map(|n| (n, value(n, &mut rng))));
-        let how = if numbers.peek().is_some() { Durability::None } else { Durability::Sync };
-        transact(store, TxMode::ReadWrite, how, |tx| {
-            for (n, value) in &batch {
-                tx.put(ks, &key(*n), value)?;
-            }
-            Ok(((), End::Commit))
-        })?;
-    }
-    let value = count as f64 / began.elapsed().as_secs_f64();
-    Ok(Measured { value, cpu_us: cpu_us(before, count as f64) })
+    let load = || {
+        while numbers.peek().is_some() {
+            batch.clear();
+            batch.extend(numbers.by_ref().take(BATCH).map(|n| (n, value(n, &mut rng))));
+            let how = if numbers.peek().is_some() { Durability::None } else { Durability::Sync };
+            transact(store, TxMode::ReadWrite, how, |tx| {
+                for (n, value) in &batch {
+                    tx.put(ks, &key(*n), value)?;
+                }
+                Ok(((), End::Commit))
+            })?;
+        }
+        Ok(())
+    };
+    timed(count, load).map(|((), measured)| measured)
 }
 
-/// Loads in key order, then measures reads, scans, transfers and writes.
+/// Loads in bulk, then measures reads, scans, transfers and writes.
 pub fn run<E: Engine>(store: &Arc<E>, session: &mut Session<'_>) -> Result<()> {
-    let ks = store.keyspace("rows")?;
     let (n, seed) = (session.scale.keys, session.seed);
-    let loaded = load(&**store, &ks, seed, (0..n as u32).map(u64::from))?;
+    let (ks, loaded) = bulk_load(&**store, seed, n)?;
     let timing = Timing { warmup: session.scale.warmup, measure: session.scale.measure };
-    (session.sink)("sorted-load", 1, loaded);
+    (session.sink)("bulk-load", 1, loaded);
     let seed = seed ^ (u64::from(session.round) << 32);
     if (session.wanted)("reads") {
         (session.sink)("reads", 1, reads(store, &ks, n, timing, seed)?);
@@ -117,7 +131,15 @@ pub fn run<E: Engine>(store: &Arc<E>, session: &mut Session<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Loads in random order.
+/// Loads in order by transactions.
+pub fn run_sorted<E: Engine>(store: &Arc<E>, session: &mut Session<'_>) -> Result<()> {
+    let ks = store.keyspace("rows")?;
+    let order = 0..session.scale.keys as u32;
+    (session.sink)("sorted-load", 1, load(&**store, &ks, session.seed, order.map(u64::from))?);
+    Ok(())
+}
+
+/// Loads in random order by transactions.
 pub fn run_random<E: Engine>(store: &Arc<E>, session: &mut Session<'_>) -> Result<()> {
     let ks = store.keyspace("rows")?;
     let mut order: Vec<u32> = (0..session.scale.keys as u32).collect();
@@ -232,7 +254,7 @@ pub fn transfers<E: Engine>(
 pub fn check_balances<E: Engine>(store: &E, ks: &E::Keyspace, n: u64) -> Result<()> {
     let mut tx = store.begin(TxMode::ReadOnly, Durability::None)?;
     let (mut sum, mut count) = (0, 0);
-    tx.scan(ks, KeyRange::ALL, varve_lab::adapter::Direction::Forward, |_, value| {
+    tx.scan(ks, KeyRange::ALL, Direction::Forward, |_, value| {
         sum += balance(value);
         count += 1;
         ControlFlow::Continue(())
