@@ -112,6 +112,8 @@ pub fn run(program: &Path, job: &Job, sink: &mut Sink<'_>) -> Result<()> {
     let text = serde_json::to_string(job).expect("plain data");
     let mut command = Command::new(program);
     command.args([ARGUMENT, &text]).stdin(Stdio::null()).stdout(Stdio::piped());
+    // glibc's allocator: one arena per thread would keep memory from all engines that free it on other threads.
+    command.env("MALLOC_ARENA_MAX", "2");
     let mut child = command.spawn().map_err(Error::store)?;
     for line in BufReader::new(child.stdout.take().expect("piped")).lines() {
         let line: Line = serde_json::from_str(&line.map_err(Error::store)?).map_err(Error::store)?;

@@ -125,6 +125,9 @@ pub trait Engine: Store + Sized {
     }
 }
 
+/// The file of Varve's pages, below the directory that [`Engine::open`] is given.
+pub const VARVE_DATA: &str = "db/data";
+
 impl Engine for VarveStore {
     const NAME: &'static str = "varve";
     const KIND: Kind = Kind::BTree;

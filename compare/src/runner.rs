@@ -16,7 +16,7 @@ use crate::bench::drive::{Measured, Timing};
 use crate::bench::{Group, ROWS, Sample, Scale, Session, iobound, lab};
 use crate::cgroup::Cgroup;
 use crate::child::{self, Job, LARGE_THREADS, Task};
-use crate::engine::{Engine, Memory, SPARE, Settings};
+use crate::engine::{Engine, Memory, SPARE, Settings, VARVE_DATA};
 use crate::engines::{self, ENGINES, Entry};
 use crate::files::{TempDir, drop_page_cache};
 use crate::options::Options;
@@ -283,7 +283,7 @@ impl Run<'_> {
                 varve(self)?;
             }
             for (threads, way) in iobound::FIO_WAYS {
-                let figure = iobound::fio(dir.path(), way, timing)?;
+                let figure = iobound::fio(&dir.path().join(VARVE_DATA), way, timing)?;
                 self.sample("io-reads", "fio", (round, threads), figure);
             }
             if round % 2 == 0 {

@@ -34,9 +34,10 @@ fn memtable_bytes(settings: &Settings) -> u64 {
     if settings.scarce() { settings.cache_bytes / 16 } else { 64 << 20 }
 }
 
-/// The block cache; where memory is scarce, two memtables count as cache.
+/// The block cache; where memory is scarce, memtables are taken from the cache (one in use, one being written, one kept
+/// to validate transactions against), and the lock table of optimistic transactions, 56 MiB, takes what else there is.
 fn block_cache(settings: &Settings) -> u64 {
-    settings.cache_bytes - if settings.scarce() { 2 * memtable_bytes(settings) } else { 0 }
+    settings.cache_bytes - if settings.scarce() { 4 * memtable_bytes(settings) } else { 0 }
 }
 
 fn options(settings: &Settings) -> Result<Options> {
@@ -54,6 +55,9 @@ fn options(settings: &Settings) -> Result<Options> {
     options.set_manual_wal_flush(true);
     options.increase_parallelism(2);
     options.set_write_buffer_size(memtable_bytes(settings) as usize);
+    if scarce {
+        options.set_max_write_buffer_size_to_maintain(memtable_bytes(settings) as i64);
+    }
     options.set_use_direct_reads(scarce);
     options.set_use_direct_io_for_flush_and_compaction(scarce);
     Ok(options)

@@ -205,7 +205,7 @@ impl Txn for SledTxn<'_> {
 /// Where memory is scarce, the part of it that sled is told to use: it counts its pages as they are on the medium and
 /// needs several times that.
 fn cache_bytes(settings: &Settings) -> u64 {
-    settings.cache_bytes / if settings.scarce() { 4 } else { 1 }
+    settings.cache_bytes / if settings.scarce() { 8 } else { 1 }
 }
 
 impl Engine for SledStore {

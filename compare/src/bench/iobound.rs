@@ -11,7 +11,6 @@ use varve_lab::{Error, Result};
 
 use super::drive::{Measured, Timing, rate};
 use crate::engine::Engine;
-use crate::files::files;
 
 /// Client threads, and fio's requests in flight.
 pub const DEPTH: usize = 32;
@@ -32,12 +31,10 @@ pub fn reads<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, shape: Shape, timing: 
 pub const FIO_WAYS: [(usize, [&str; 2]); 2] =
     [(DEPTH, ["--ioengine=psync", "--numjobs=32"]), (1, ["--ioengine=io_uring", "--iodepth=32"])];
 
-/// Random reads of 4 KB per second of fio, past the page cache, from the largest file in `dir`.
+/// Random reads of 4 KB per second of fio, past the page cache, from `file`.
 ///
 /// Errors: fio is missing, or failed.
-pub fn fio(dir: &Path, way: [&str; 2], timing: Timing) -> Result<Measured> {
-    let all = files(dir).map_err(Error::store)?;
-    let (file, _) = all.into_iter().max_by_key(|(_, bytes)| *bytes).ok_or_else(|| Error::store("no file for fio"))?;
+pub fn fio(file: &Path, way: [&str; 2], timing: Timing) -> Result<Measured> {
     let seconds = |time: Duration| time.as_secs().max(1);
     let out = Command::new("fio")
         .args(["--name=reads", "--readonly", "--rw=randread", "--bs=4k", "--direct=1", "--thread", "--time_based"])

@@ -82,8 +82,8 @@ impl Scale {
     };
 }
 
-/// About what one warehouse of TPC-C takes in a file, bytes.
-const WAREHOUSE_BYTES: u64 = 100 << 20;
+/// What one of ten warehouses of TPC-C takes in a file of Varve or SQLite, bytes.
+const WAREHOUSE_BYTES: u64 = 85 << 20;
 
 /// Rows that share a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
