@@ -33,7 +33,7 @@ fn consistent(store: &MemStore) -> CheckReport {
 }
 
 fn write(store: &MemStore, body: impl Fn(&Tables<MemStore>, &mut <MemStore as Store>::Txn<'_>)) {
-    let tables = Tables::open(store).unwrap();
+    let tables = Tables::open(store, false).unwrap();
     transact(store, TxMode::ReadWrite, Durability::Sync, |tx| {
         body(&tables, tx);
         Ok(((), End::Commit))
@@ -165,7 +165,7 @@ fn lost_updates_are_noticed() {
     load(&store, Scale::tiny(1), 42, 1, |_| {}).unwrap();
     let two = |delta: i64| {
         let mut tx = store.begin(TxMode::ReadWrite, Durability::Sync).unwrap();
-        let tables = Tables::open(&*store).unwrap();
+        let tables = Tables::open(&*store, false).unwrap();
         let at = key::warehouse(1);
         let mut row = tx.get(&tables.warehouse, &at, |v| Warehouse::decode(v.unwrap()).unwrap()).unwrap();
         row.set_ytd(row.ytd() + delta);
@@ -262,6 +262,42 @@ fn every_condition_fails_by_name() {
             assert!(text.contains(&format!("consistency condition {n} fails")), "{text}");
         }
     }
+}
+
+#[test]
+fn indexes_for_foreign_keys_are_kept_and_held_against_their_tables() {
+    let scale = Scale { foreign_keys: true, ..Scale::tiny(2) };
+    let store = loaded(scale);
+    consistent(&store);
+    drive(&store, Options::default(), 500, 2);
+    consistent(&store);
+    for name in ["order_line_by_stock", "stock_by_item", "history_by_customer"] {
+        for stray in [false, true] {
+            let store = loaded(scale);
+            drive(&store, Options::default(), 50, 1);
+            let ks = store.find_keyspace(name).unwrap().expect("the scale has it");
+            let mut last = None;
+            transact(&*store, TxMode::ReadOnly, Durability::Sync, |tx| {
+                tx.scan(&ks, KeyRange::ALL, Direction::Reverse, |k, _| {
+                    last = Some(k.to_vec());
+                    ControlFlow::Break(())
+                })?;
+                Ok(((), End::Commit))
+            })
+            .unwrap();
+            let last = last.expect("it is not empty");
+            let (key, why) = match stray {
+                false => (last, "the entry is missing"),
+                true => ([&last[..], b"x"].concat(), "the entry has no row in the table"),
+            };
+            write(&store, |_, tx| if stray { tx.put(&ks, &key, b"") } else { tx.delete(&ks, &key) }.unwrap());
+            let (conditions, text) = failed(&store);
+            assert_eq!(conditions, [Condition::Index].into(), "{text}");
+            assert!(text.contains(name) && text.contains(why), "{text}");
+        }
+    }
+    let plain = loaded(Scale::tiny(1));
+    assert!(plain.find_keyspace("order_line_by_stock").unwrap().is_none(), "a scale without them has none");
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn load_of(spec: &Spec) -> Load {
                 districts: t.districts,
                 customers: t.customers,
                 items: t.items,
+                foreign_keys: t.foreign_keys,
             };
             Load::Tpcc(scale, t.load_seed)
         }

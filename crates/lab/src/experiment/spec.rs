@@ -402,6 +402,8 @@ pub struct Tpcc {
     pub customers: u32,
     /// Items.
     pub items: u32,
+    /// Indexes for the foreign keys that no other index serves.
+    pub foreign_keys: bool,
     /// Keying and think times of the specification.
     pub think_times: bool,
     /// Updates become reads; inserts and deletes are left out.
@@ -420,6 +422,7 @@ impl Default for Tpcc {
             districts: s.districts,
             customers: s.customers,
             items: s.items,
+            foreign_keys: s.foreign_keys,
             think_times: false,
             read_only: false,
             mix: [45, 43, 4, 4, 4],

@@ -13,6 +13,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use super::check_district::DistrictCheck;
+use super::check_index::Foreign;
 use super::load::{Loaded, loaded};
 use super::random::Scale;
 use super::row::{Damage, Row};
@@ -27,7 +28,7 @@ pub enum Condition {
     Clause(u8),
     /// Rows and keys have the layout of their table, and every row of the scale is there.
     Layout,
-    /// customer_by_name and order_by_customer agree with their tables.
+    /// customer_by_name, order_by_customer and the indexes for foreign keys agree with their tables.
     Index,
     /// S_YTD and S_ORDER_CNT agree with the order lines since the load.
     Stock,
@@ -206,13 +207,19 @@ impl Totals {
 /// Errors: there is no loaded data, or the store failed. Inconsistent data is not an error but a report that says so.
 pub fn check<S: Store>(store: &S, mut progress: impl FnMut(u32, u32)) -> Result<CheckReport> {
     let note: Loaded = loaded(store)?.ok_or_else(|| Error::NotLoaded("it holds no complete TPC-C data".into()))?;
-    let tables = Tables::<S>::open(store)?;
+    let tables = Tables::<S>::open(store, note.scale.foreign_keys)?;
     let scale = note.scale;
     let districts = scale.warehouses as usize * scale.districts as usize;
     let stocks = u64::from(scale.warehouses) * u64::from(scale.items);
     let mut report = CheckReport::default();
     if stocks > MAX_STOCK_TOTALS {
         report.notes.push(format!("stock totals of {stocks} rows are not compared: more than {MAX_STOCK_TOTALS}"));
+    }
+    let foreign = (scale.foreign_keys && stocks <= MAX_STOCK_TOTALS / 3).then(Foreign::default);
+    if scale.foreign_keys && foreign.is_none() {
+        report
+            .notes
+            .push(format!("indexes for foreign keys are not compared: more than {} stocks", MAX_STOCK_TOTALS / 3));
     }
     let totals = Totals {
         scale,
@@ -221,7 +228,7 @@ pub fn check<S: Store>(store: &S, mut progress: impl FnMut(u32, u32)) -> Result<
         taken: if stocks <= MAX_STOCK_TOTALS { vec![(0, 0); stocks as usize] } else { Vec::new() },
     };
     let tx = store.begin(TxMode::ReadOnly, Durability::None)?;
-    let mut checker = Checker::<S> { tx, tables: &tables, scale, totals, report };
+    let mut checker = Checker::<S> { tx, tables: &tables, scale, totals, foreign, report };
     checker.items()?;
     checker.history()?;
     for w in 1..=scale.warehouses {
@@ -230,6 +237,7 @@ pub fn check<S: Store>(store: &S, mut progress: impl FnMut(u32, u32)) -> Result<
     }
     checker.stock()?;
     checker.strays()?;
+    checker.foreign_keys()?;
     checker.tx.commit()?;
     Ok(checker.report)
 }
@@ -240,6 +248,8 @@ pub(super) struct Checker<'a, S: Store + 'a> {
     pub tables: &'a Tables<S>,
     pub scale: Scale,
     pub totals: Totals,
+    /// What the indexes for foreign keys should hold, if they are compared.
+    pub foreign: Option<Foreign>,
     pub report: CheckReport,
 }
 
@@ -268,7 +278,7 @@ impl<S: Store> Checker<'_, S> {
     }
 
     fn history(&mut self) -> Result<()> {
-        let (report, totals) = (&mut self.report, &mut self.totals);
+        let (report, totals, foreign) = (&mut self.report, &mut self.totals, &mut self.foreign);
         self.tx.scan(&self.tables.history, KeyRange::ALL, Direction::Forward, |k, v| {
             report.count("history");
             let row = || format!("history {}", hex(k));
@@ -282,6 +292,9 @@ impl<S: Store> Checker<'_, S> {
                     let (booked, paid) = (&mut totals.booked_in_district, &mut totals.paid_by_customer);
                     booked[district] = booked[district].wrapping_add(history.amount());
                     paid[customer] = paid[customer].wrapping_add(history.amount());
+                    if let Some(foreign) = foreign {
+                        foreign.payment(k);
+                    }
                 }
             }
             ControlFlow::Continue(())

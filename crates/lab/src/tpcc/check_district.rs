@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use super::check::Condition::{self, Clause};
 use super::check::{Cents, Checker, decode};
+use super::check_index::Expected;
 use super::schema::{Customer, District, Key, KeyReader, Order, OrderLine, hex, key};
 use super::transactions::order_key;
 use crate::adapter::{Direction, KeyRange, Store, Txn};
@@ -122,7 +123,8 @@ impl DistrictCheck {
     }
 
     fn read_lines<S: Store>(&mut self, all: &mut Checker<'_, S>) -> Result<()> {
-        let (report, totals, first_run_order) = (&mut all.report, &mut all.totals, all.scale.customers);
+        let (report, totals, foreign) = (&mut all.report, &mut all.totals, &mut all.foreign);
+        let first_run_order = all.scale.customers;
         let mut orders = std::mem::take(&mut self.orders);
         let mut delivered = std::mem::take(&mut self.delivered);
         let (mut at, mut lines) = (0, 0);
@@ -144,6 +146,9 @@ impl DistrictCheck {
                 Ok(row) => row,
                 Err(damage) => return report.fail(Clause(7), name(), damage.to_string()),
             };
+            if let Some(foreign) = foreign {
+                foreign.line(&row, (w, d, o, line));
+            }
             if (row.delivery_d() != 0) != order.delivered {
                 let is = |null: bool| if null { "null" } else { "not null" };
                 let detail =
@@ -221,24 +226,9 @@ impl DistrictCheck {
         ks: impl FnOnce(&super::schema::Tables<S>) -> &S::Keyspace,
     ) -> Result<()> {
         let report = &mut all.report;
-        let mut expected = expected.into_iter().peekable();
-        let fail = |report: &mut super::check::CheckReport, key: &[u8], why: &str| {
-            report.fail(Condition::Index, format!("{name} {}", hex(key)), why.into());
-        };
-        self.walk::<S>(&mut all.tx, ks(all.tables), |k, v| {
-            while let Some(missing) = expected.next_if(|e| e[..] < *k) {
-                fail(report, &missing, "the entry is missing");
-            }
-            if expected.next_if(|e| e[..] == *k).is_none() {
-                fail(report, k, "the entry has no row in the table");
-            }
-            if !v.is_empty() {
-                fail(report, k, "the entry has a value, none expected");
-            }
-        })?;
-        for missing in expected {
-            fail(report, &missing, "the entry is missing");
-        }
+        let mut expected = Expected::new(name, expected.into_iter());
+        self.walk::<S>(&mut all.tx, ks(all.tables), |k, v| expected.found(report, k, v))?;
+        expected.end(report);
         Ok(())
     }
 

@@ -87,7 +87,7 @@ pub fn load<S: Store>(
     mut progress: impl FnMut(LoadProgress),
 ) -> Result<Loaded> {
     scale.validate()?;
-    let tables = Arc::new(Tables::<S>::open(store)?);
+    let tables = Arc::new(Tables::<S>::open(store, scale.foreign_keys)?);
     let note = match read_meta(&**store, &tables.meta, b"loading")? {
         Some(earlier) if earlier.scale == scale => earlier,
         Some(earlier) => {
@@ -195,6 +195,9 @@ impl<S: Store> Loader<'_, S> {
             row.set_data(&item_data(rng));
             row.set_dists(&dists);
             self.batch.put(&self.tables.stock, &key::stock(w, i), row.as_bytes())?;
+            if let Some(foreign) = &self.tables.foreign {
+                self.batch.put(&foreign.stock_by_item, &key::stock_by_item(i, w), &[])?;
+            }
         }
         Ok(())
     }
@@ -229,8 +232,12 @@ impl<S: Store> Loader<'_, S> {
             let mut row = History::blank();
             row.set_amount(1000);
             row.set_data(&a_string(&mut self.rng, 12, 24));
-            let key = key::history(w, d, self.note.date, (w, d, c), 1);
-            self.batch.put(&self.tables.history, &key, row.as_bytes())?;
+            let date = self.note.date;
+            self.batch.put(&self.tables.history, &key::history(w, d, date, (w, d, c), 1), row.as_bytes())?;
+            if let Some(foreign) = &self.tables.foreign {
+                let key = key::history_by_customer(w, d, date, (w, d, c), 1);
+                self.batch.put(&foreign.history_by_customer, &key, &[])?;
+            }
         }
         Ok(())
     }
@@ -291,6 +298,10 @@ impl<S: Store> Loader<'_, S> {
             for line in 1..=count {
                 let row = self.order_line(w, o < first_new);
                 self.batch.put(&self.tables.order_line, &key::order_line(w, d, o, line), row.as_bytes())?;
+                if let Some(foreign) = &self.tables.foreign {
+                    let key = key::order_line_by_stock(row.supply_w_id(), row.i_id(), (w, d, o, line));
+                    self.batch.put(&foreign.order_line_by_stock, &key, &[])?;
+                }
             }
         }
         Ok(())

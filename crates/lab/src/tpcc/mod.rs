@@ -9,6 +9,7 @@
 
 pub mod check;
 mod check_district;
+mod check_index;
 pub mod inputs;
 pub mod load;
 pub mod random;
@@ -75,7 +76,8 @@ impl<S: Store> Tpcc<S> {
         options.mix.validate()?;
         let loaded = load::loaded(store)?.ok_or_else(|| Error::NotLoaded("it holds no complete TPC-C data".into()))?;
         let c_run = NuRandC::for_run(&loaded.c_load, &mut Rng::from_seed(options.seed));
-        Ok(Tpcc { tables: Arc::new(Tables::open(store)?), loaded, c_run, options })
+        let tables = Arc::new(Tables::open(store, loaded.scale.foreign_keys)?);
+        Ok(Tpcc { tables, loaded, c_run, options })
     }
 
     /// What the loader wrote down about the data.

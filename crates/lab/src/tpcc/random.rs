@@ -93,7 +93,7 @@ pub fn item_data(rng: &mut Rng) -> Vec<u8> {
     data
 }
 
-/// How large the database is. The defaults are the specification's; smaller values serve tests.
+/// How large the database is, and which indexes it has. The defaults are the specification's; smaller values serve tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Scale {
     /// Warehouses.
@@ -104,17 +104,20 @@ pub struct Scale {
     pub customers: u32,
     /// Items.
     pub items: u32,
+    /// Whether there are the indexes for foreign keys that `schema` names.
+    #[serde(default)]
+    pub foreign_keys: bool,
 }
 
 impl Scale {
     /// The specification's scale with this many warehouses.
     pub fn of(warehouses: u32) -> Scale {
-        Scale { warehouses, districts: 10, customers: 3000, items: 100_000 }
+        Scale { warehouses, districts: 10, customers: 3000, items: 100_000, foreign_keys: false }
     }
 
     /// A scale for tests: 2 districts, 30 customers, 100 items.
     pub fn tiny(warehouses: u32) -> Scale {
-        Scale { warehouses, districts: 2, customers: 30, items: 100 }
+        Scale { warehouses, districts: 2, customers: 30, items: 100, foreign_keys: false }
     }
 
     /// Refuses a scale that cannot be loaded.

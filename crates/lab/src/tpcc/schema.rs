@@ -14,8 +14,14 @@
 //! | order_line | w d o line | [`OrderLine`] |
 //! | item | i | [`Item`] |
 //! | stock | w i | [`Stock`] |
+//! | order_line_by_stock (optional) | supply_w i w d o line | empty |
+//! | stock_by_item (optional) | i w | empty |
+//! | history_by_customer (optional) | cw cd c w d date payment# | empty |
 //!
 //! The specification gives HISTORY no key; the number of the customer's payment makes ours unique.
+//!
+//! The optional ones are the indexes that a database keeps for foreign keys where no other index begins with their columns
+//! (MySQL's, for one). HISTORY's own key serves its district.
 
 use super::row::{Row, row};
 use crate::adapter::Store;
@@ -305,6 +311,18 @@ pub mod key {
     pub fn history(w: u32, d: u8, date: u64, customer: (u32, u8, u32), n: u32) -> Key {
         district(w, d).u64(date).u32(customer.0).u8(customer.1).u32(customer.2).u32(n)
     }
+    /// order_line_by_stock: the line of an order `(w, d, o, line)` that warehouse `supply_w` supplies.
+    pub fn order_line_by_stock(supply_w: u32, i: u32, (w, d, o, line): (u32, u8, u32, u8)) -> Key {
+        stock(supply_w, i).bytes(&order_line(w, d, o, line))
+    }
+    /// stock_by_item.
+    pub fn stock_by_item(i: u32, w: u32) -> Key {
+        item(i).u32(w)
+    }
+    /// history_by_customer, of the arguments of [`history`].
+    pub fn history_by_customer(w: u32, d: u8, date: u64, (c_w, c_d, c): (u32, u8, u32), n: u32) -> Key {
+        customer(c_w, c_d, c).bytes(&district(w, d)).u64(date).u32(n)
+    }
 }
 
 /// Reads the columns of a key from the front.
@@ -364,11 +382,33 @@ pub struct Tables<S: Store> {
     pub stock: S::Keyspace,
     /// What the loader wrote down about the load.
     pub meta: S::Keyspace,
+    /// Indexes for foreign keys, if the scale has them.
+    pub foreign: Option<ForeignKeys<S>>,
+}
+
+/// The keyspaces of the indexes for foreign keys.
+pub struct ForeignKeys<S: Store> {
+    /// order_line_by_stock
+    pub order_line_by_stock: S::Keyspace,
+    /// stock_by_item
+    pub stock_by_item: S::Keyspace,
+    /// history_by_customer
+    pub history_by_customer: S::Keyspace,
+}
+
+impl<S: Store> ForeignKeys<S> {
+    fn open(store: &S) -> Result<ForeignKeys<S>> {
+        Ok(ForeignKeys {
+            order_line_by_stock: store.keyspace("order_line_by_stock")?,
+            stock_by_item: store.keyspace("stock_by_item")?,
+            history_by_customer: store.keyspace("history_by_customer")?,
+        })
+    }
 }
 
 impl<S: Store> Tables<S> {
-    /// Opens (or creates) the keyspaces.
-    pub fn open(store: &S) -> Result<Tables<S>> {
+    /// Opens (or creates) the keyspaces, those for foreign keys only if they are wanted.
+    pub fn open(store: &S, foreign_keys: bool) -> Result<Tables<S>> {
         Ok(Tables {
             warehouse: store.keyspace("warehouse")?,
             district: store.keyspace("district")?,
@@ -382,6 +422,7 @@ impl<S: Store> Tables<S> {
             item: store.keyspace("item")?,
             stock: store.keyspace("stock")?,
             meta: store.keyspace("tpcc_meta")?,
+            foreign: if foreign_keys { Some(ForeignKeys::open(store)?) } else { None },
         })
     }
 }

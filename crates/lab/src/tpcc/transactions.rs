@@ -136,6 +136,10 @@ impl<S: Store> Terminal<S> {
             tx.put(&t.new_order, &key::order(w, d, o), &[])?;
             for (n, (_, row)) in (1..).zip(&self.lines) {
                 tx.put(&t.order_line, &key::order_line(w, d, o, n), row.as_bytes())?;
+                if let Some(foreign) = &t.foreign {
+                    let at = key::order_line_by_stock(row.supply_w_id(), row.i_id(), (w, d, o, n));
+                    tx.put(&foreign.order_line_by_stock, &at, &[])?;
+                }
             }
         }
         let warehouse: Warehouse = read(tx, &t.warehouse, &key::warehouse(w))?;
@@ -205,8 +209,12 @@ impl<S: Store> Terminal<S> {
             let mut history = History::blank();
             history.set_amount(amount);
             history.set_data(&[warehouse.name(), b"    ", district.name()].concat());
-            let at = key::history(w, d, date_now(), (c_w, c_d, c), customer.payment_cnt());
-            tx.put(&t.history, &at, history.as_bytes())?;
+            let (date, n) = (date_now(), customer.payment_cnt());
+            tx.put(&t.history, &key::history(w, d, date, (c_w, c_d, c), n), history.as_bytes())?;
+            if let Some(foreign) = &t.foreign {
+                let at = key::history_by_customer(w, d, date, (c_w, c_d, c), n);
+                tx.put(&foreign.history_by_customer, &at, &[])?;
+            }
         }
         self.displayed = customer.balance();
         Ok(Outcome::Committed)

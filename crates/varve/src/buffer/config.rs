@@ -64,6 +64,8 @@ pub struct CleanerConfig {
     pub interval: Duration,
     /// The cleaner is also woken when free frames run low, not only on its timer.
     pub wake_low: bool,
+    /// Pages that the slow of two devices is to get are written by threads of their own, as many (`fixed`).
+    pub by_class: bool,
     /// After a batch the clean-first pointer goes back to the cold end, so that what was written is taken first (`dynamic`).
     pub reset_on_clean: bool,
     /// LRU-C's parallel list manipulation: misses (`clean-first`) note the dirty pages that the pointer passes, and the cleaner
@@ -77,6 +79,13 @@ pub struct CleanerConfig {
     pub max_dirty: u32,
     /// Share of dirty pages in percent from which the dirty term counts.
     pub low_water: u32,
+}
+
+impl CleanerConfig {
+    /// Whether pages that the slow of two devices is to get have threads of their own.
+    pub(super) fn writes_by_class(&self) -> bool {
+        self.by_class && self.kind == CleanerKind::Fixed
+    }
 }
 
 /// Kinds of cleaner.
@@ -256,6 +265,7 @@ impl PoolConfig {
                 free_low: free_target.div_ceil(2),
                 interval: Duration::from_secs(1),
                 wake_low: true,
+                by_class: false,
                 reset_on_clean: false,
                 parallel: false,
                 io: 200,

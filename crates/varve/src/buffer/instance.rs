@@ -56,6 +56,8 @@ pub(super) struct Instance {
     writes_cv: Condvar,
     /// Wakes this instance's cleaner.
     pub(super) cleaner: Arc<Event>,
+    /// Wakes who writes its pages to the slow of two devices, if that is a thread of its own.
+    pub(super) slow_cleaner: Arc<Event>,
     /// Wakes who writes this instance's pages that were set aside.
     pub(super) drainer: Arc<Event>,
     /// The pool's.
@@ -67,10 +69,10 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// An instance over frames at the given addresses, with what wakes its cleaner and its drainer.
+    /// An instance over frames at the given addresses, with what wakes its cleaners and its drainer.
     pub(super) fn new(
         config: &PoolConfig,
-        (cleaner, drainer): (Arc<Event>, Arc<Event>),
+        [cleaner, slow_cleaner, drainer]: [Arc<Event>; 3],
         counters: Arc<Counters>,
         data: impl ExactSizeIterator<Item = *mut u8>,
     ) -> Instance {
@@ -104,6 +106,7 @@ impl Instance {
             frames_cv: Condvar::new(),
             writes_cv: Condvar::new(),
             cleaner,
+            slow_cleaner,
             drainer,
             counters,
             pays_per_write: !["spf56", "war", "rw"].contains(&config.victim),
@@ -122,6 +125,12 @@ impl Instance {
     pub(super) fn wake_cleaner(&self) {
         if !self.cleaner.is_set() {
             self.cleaner.set();
+        }
+    }
+
+    pub(super) fn wake_slow_cleaner(&self) {
+        if !self.slow_cleaner.is_set() {
+            self.slow_cleaner.set();
         }
     }
 

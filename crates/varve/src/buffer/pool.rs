@@ -89,7 +89,7 @@ impl Pool {
         let n = config.instances;
         let bound = |i: usize| i * config.frames / n;
         // The instances of one background thread share what wakes it.
-        let wakes = |part: Range<usize>| vec![(Arc::new(Event::new()), Arc::new(Event::new())); part.len()];
+        let wakes = |part: Range<usize>| vec![[(); 3].map(|()| Arc::new(Event::new())); part.len()];
         let wakes: Vec<_> = config.parts().flat_map(wakes).collect();
         let counters = Arc::new(Counters::default());
         let instances = (0..n)

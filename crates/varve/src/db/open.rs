@@ -253,6 +253,7 @@ fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<Po
     }
     // What the tier remembers of pages that left is paid for with frames.
     config = config.with_less_memory(tier.map_or(0, Tier::outqueue_memory));
+    config.cleaner.by_class = tier.is_some();
     if !options.cleaners || options.read_only {
         config.cleaner.kind = CleanerKind::Off;
         if config.victim == "clean-first" {

@@ -3,20 +3,34 @@
 //! The coldest pages are gone through until those that are clean or can be written would fill the free list to its target, or the scan
 //! depth is reached. The clean ones are evicted at once; the dirty ones are written and evicted as their writes end (as
 //! InnoDB 5.7 does; 5.6 frees them in the next pass).
+//!
+//! Over two devices ([`CleanerConfig::by_class`]) dirty pages that the slow one is to get are left to threads of their own. In one
+//! batch with the others they would hold up all of it: hundreds of misses, each of which takes a clean page from further up the list.
+//!
+//! [`CleanerConfig::by_class`]: crate::buffer::config::CleanerConfig
 
 use super::{Cleaner, Pass};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
 use crate::buffer::writer::{Latch, Writer};
+use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
-use varve_volume::WriteWhy;
+use varve_volume::{CostClass, WriteWhy};
 
-pub(super) struct Fixed;
+/// What a `fixed` cleaner takes of the cold end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fixed {
+    Everything,
+    /// All but dirty pages of the slow device, whose cleaner it calls.
+    ButSlow,
+    /// Dirty pages of the slow device.
+    Slow,
+}
 
 impl Cleaner for Fixed {
     fn pass(&self, pool: &Pool, inst: &Instance) -> Pass {
-        let (clean, dirty) = coldest(pool, inst);
+        let (clean, dirty) = self.coldest(pool, inst);
         for slot in clean {
             super::evict(pool, inst, slot);
         }
@@ -29,24 +43,37 @@ impl Cleaner for Fixed {
     }
 }
 
-/// The coldest pages that together would fill the free list: clean ones, dirty ones.
-fn coldest(pool: &Pool, inst: &Instance) -> (Vec<Slot>, Vec<Slot>) {
-    let cleaner = &pool.config().cleaner;
-    let (mut clean, mut dirty) = (Vec::new(), Vec::new());
-    let mut lists = inst.lock();
-    inst.drain_hits(&mut lists, &pool.counters);
-    let need = cleaner.free_target.saturating_sub(lists.free.len());
-    if need > 0 {
-        lists.policy.coldest(cleaner.scan_depth, &mut |slot| {
-            charge(Cost::ListScan, 1);
-            let frame = inst.frame(slot);
-            if frame.evictable() {
-                clean.push(slot);
-            } else if frame.flushable() {
-                dirty.push(slot);
-            }
-            clean.len() + dirty.len() < need
-        });
+impl Fixed {
+    /// Of the coldest pages that together would fill the free list: clean ones, dirty ones. Those that another cleaner writes are
+    /// passed over by who does not write them, and count for who does nothing else.
+    fn coldest(self, pool: &Pool, inst: &Instance) -> (Vec<Slot>, Vec<Slot>) {
+        let cleaner = &pool.config().cleaner;
+        let (mut clean, mut dirty, mut others) = (Vec::new(), Vec::new(), 0);
+        let mut lists = inst.lock();
+        inst.drain_hits(&mut lists, &pool.counters);
+        let need = cleaner.free_target.saturating_sub(lists.free.len());
+        if need > 0 {
+            lists.policy.coldest(cleaner.scan_depth, &mut |slot| {
+                charge(Cost::ListScan, 1);
+                let frame = inst.frame(slot);
+                let (is_clean, is_dirty) = (frame.evictable(), frame.flushable());
+                let slow = is_dirty && CostClass(frame.class.load(Relaxed)) == CostClass::default();
+                match self {
+                    Fixed::Slow if slow => dirty.push(slot),
+                    Fixed::ButSlow if slow => others += 1,
+                    Fixed::Slow => others += usize::from(is_clean || is_dirty),
+                    _ if is_clean => clean.push(slot),
+                    _ if is_dirty => dirty.push(slot),
+                    _ => {}
+                }
+                let passed = if self == Fixed::Slow { others } else { 0 };
+                clean.len() + dirty.len() + passed < need
+            });
+        }
+        drop(lists);
+        if self == Fixed::ButSlow && others > 0 {
+            inst.wake_slow_cleaner();
+        }
+        (clean, dirty)
     }
-    (clean, dirty)
 }

@@ -21,6 +21,7 @@ use super::config::{CleanerConfig, CleanerKind};
 use super::instance::Instance;
 use super::policy::Slot;
 use crate::role::{self, Role};
+use fixed::Fixed;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use varve_rt::atomic::{AtomicBool, Ordering::*};
@@ -41,9 +42,10 @@ pub(super) trait Cleaner: Send + Sync {
     fn pass(&self, pool: &Pool, inst: &Instance) -> Pass;
 }
 
-fn make(kind: CleanerKind) -> Option<Arc<dyn Cleaner>> {
-    match kind {
-        CleanerKind::Fixed => Some(Arc::new(fixed::Fixed)),
+fn make(config: &CleanerConfig) -> Option<Arc<dyn Cleaner>> {
+    match config.kind {
+        CleanerKind::Fixed if config.writes_by_class() => Some(Arc::new(Fixed::ButSlow)),
+        CleanerKind::Fixed => Some(Arc::new(Fixed::Everything)),
         CleanerKind::Fixed56 => Some(Arc::new(fixed56::Fixed56)),
         CleanerKind::Dynamic => Some(Arc::new(dynamic::Dynamic)),
         CleanerKind::Off => None,
@@ -83,6 +85,7 @@ impl Cleaners {
         self.recoverability.set();
         for inst in instances {
             inst.cleaner.set();
+            inst.slow_cleaner.set();
             inst.drainer.set();
         }
     }
@@ -101,11 +104,18 @@ impl Pool {
             stop: self.cleaners.stop.clone(),
             config: self.config().cleaner.clone(),
         };
-        if let Some(cleaner) = make(self.config().cleaner.kind) {
+        if let Some(cleaner) = make(&self.config().cleaner) {
             for (i, mine) in self.config().parts().enumerate() {
                 let (service, cleaner) = (service(&self.instances()[mine.start].cleaner), cleaner.clone());
                 let life = move || run(mine, &service, &*cleaner);
                 threads.push(varve_rt::spawn_daemon(format!("cleaner-{i}"), life));
+            }
+            if self.config().cleaner.writes_by_class() {
+                for (i, mine) in self.config().parts().enumerate() {
+                    let service = service(&self.instances()[mine.start].slow_cleaner);
+                    let life = move || run(mine, &service, &Fixed::Slow);
+                    threads.push(varve_rt::spawn_daemon(format!("cleaner-slow-{i}"), life));
+                }
             }
             let service = service(&self.cleaners.recoverability);
             threads.push(varve_rt::spawn_daemon("recoverability", move || adaptive::run(&service)));
