@@ -50,6 +50,7 @@ fn config(rng: &mut Rng) -> PoolConfig {
     config.cleaner.threads = 1 + rng.below(3) as usize;
     config.cleaner.wake_low = rng.below(4) > 0;
     config.cleaner.reset_on_clean = rng.below(3) == 0;
+    config.cleaner.by_class = rng.below(2) == 0;
     config.cleaner.parallel = rng.below(2) == 0;
     config.cleaner.scan_depth = 1 + rng.below(12) as usize;
     config.cleaner.interval = Duration::from_millis(1 + rng.below(20));

@@ -24,8 +24,6 @@ pub struct Tier {
     pub zone: f64,
     /// `zone`, `scan` or `log`.
     pub map_recovery: String,
-    /// Slots kept empty by copying back ahead; 0: by their number.
-    pub reserve: usize,
     /// Share of the slots that may be newer than home.
     pub dirty_ceiling: f64,
     /// Service times that manager and pool believe in, ms: read and write of the slow device, read and write of the fast one.
@@ -48,7 +46,6 @@ impl Default for Tier {
             second_chance: o.second_chance,
             cooling_s: o.cooling,
             zone: t.zone,
-            reserve: t.reserve,
             map_recovery: "zone".into(),
             dirty_ceiling: t.dirty_ceiling,
             counted: false,
@@ -69,7 +66,6 @@ impl Tier {
         let mut options = varve::TierOptions {
             manager: self.manager.clone(),
             zone: self.zone,
-            reserve: self.reserve,
             map_recovery: self.map_recovery.parse().map_err(|e| at("map_recovery", e))?,
             dirty_ceiling: self.dirty_ceiling,
             ..varve::TierOptions::default()
