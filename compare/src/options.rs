@@ -17,7 +17,7 @@ usage: cargo run --release --features rocksdb,wiredtiger -- [OPTIONS]
   --rounds N          rounds; every engine runs once in each (default 3; 1 with --quick)
   --seed N            seed of data and requests (default 1)
   --dir DIR           where the databases are made and removed again (default: the current directory); choose a
-                      directory on the device to be measured, with 60 GB of room, not a memory file system
+                      directory on the device to be measured, with 50 GB of room, not a memory file system
   --out FILE          also writes every sample and setting as JSON
   --help              this text";
 

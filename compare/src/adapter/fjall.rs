@@ -19,9 +19,15 @@ pub struct FjallStore {
     memtable_bytes: u64,
 }
 
-/// Size of a memtable; where memory is scarce, two of them count as cache.
+/// Size of a memtable, bytes; there may be five.
 fn memtable_bytes(settings: &Settings) -> u64 {
     if settings.scarce() { settings.cache_bytes / 16 } else { 64 << 20 }
+}
+
+/// The block cache, bytes. Where memory is scarce, memtables and compactions need the larger part: with more than this it
+/// ends up beyond 320 MiB where the cache may be 256. What is left goes to the system's page cache.
+fn block_cache(settings: &Settings) -> u64 {
+    settings.cache_bytes / if settings.scarce() { 4 } else { 1 }
 }
 
 fn wrap(e: fjall::Error) -> Error {
@@ -140,8 +146,7 @@ impl Engine for FjallStore {
     fn open(dir: &Path, settings: &Settings) -> Result<Self> {
         let memtable_bytes = memtable_bytes(settings);
         let builder = SingleWriterTxDatabase::builder(dir.join("db"));
-        let cache = settings.cache_bytes - if settings.scarce() { 2 * memtable_bytes } else { 0 };
-        let db = builder.cache_size(cache).manual_journal_persist(true).open().map_err(wrap)?;
+        let db = builder.cache_size(block_cache(settings)).manual_journal_persist(true).open().map_err(wrap)?;
         Ok(FjallStore { db, memtable_bytes })
     }
 
@@ -149,8 +154,8 @@ impl Engine for FjallStore {
         Description {
             version: "3".to_string(),
             setup: format!(
-                "block cache of {} MiB, memtables of {} MiB (counted as cache where memory is scarce), no compression",
-                settings.cache_bytes >> 20,
+                "block cache of {} MiB, memtables of {} MiB, no compression",
+                block_cache(settings) >> 20,
                 memtable_bytes(settings) >> 20
             ),
             durable: "PersistMode::SyncData: flushes (fdatasync) the journal at each commit",

