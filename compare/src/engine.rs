@@ -171,6 +171,15 @@ impl Engine for VarveStore {
         Ok(ks.get_with(key, f)?)
     }
 
+    fn scan_from(
+        &self,
+        ks: &varve::Keyspace,
+        from: &[u8],
+        each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        Ok(ks.scan_with(from.., each)?)
+    }
+
     fn write_one(&self, ks: &varve::Keyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
         let durability = match durability {
             Durability::Sync => varve::Durability::Sync,

@@ -104,6 +104,21 @@ pub trait Store: Send + Sync + 'static {
     /// Begins a transaction. `durability` is that of its commit.
     fn begin(&self, mode: TxMode, durability: Durability) -> Result<Self::Txn<'_>>;
 
+    /// Reads one key by itself and lends its value (`None`: no such key) to `f`: the store's shortest way.
+    fn get_one<R>(&self, ks: &Self::Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let mut tx = self.begin(TxMode::ReadOnly, Durability::None)?;
+        let value = tx.get(ks, key, f)?;
+        tx.commit()?;
+        Ok(value)
+    }
+
+    /// Sets the value of one key by itself: the store's shortest way.
+    fn put_one(&self, ks: &Self::Keyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        let mut tx = self.begin(TxMode::ReadWrite, durability)?;
+        tx.put(ks, key, value)?;
+        tx.commit()
+    }
+
     /// Counters since the store was opened.
     fn stats(&self) -> StoreStats;
 }

@@ -87,6 +87,14 @@ impl Store for VarveStore {
         })
     }
 
+    fn get_one<R>(&self, ks: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        Ok(ks.get_with(key, f)?)
+    }
+
+    fn put_one(&self, ks: &Keyspace, key: &[u8], value: &[u8], how: Durability) -> Result<()> {
+        ks.put_with(key, value, durability(how)).map_err(at_commit)
+    }
+
     fn stats(&self) -> StoreStats {
         let stats = self.db.stats();
         let pages = stats.pool.total();

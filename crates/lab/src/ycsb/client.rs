@@ -60,28 +60,30 @@ impl<S: Store> YcsbClient<S> {
     fn read(&mut self, store: &S) -> Result<()> {
         let (n, shape) = (self.n, self.shape);
         let key = shape.key(n);
-        let mut tx = store.begin(TxMode::ReadOnly, self.options.durability)?;
-        let verdict = tx.get(&self.records, &key, |value| value.map(|value| shape.verify(n, &key, value)))?;
-        tx.commit()?;
+        let verdict = store.get_one(&self.records, &key, |value| value.map(|value| shape.verify(n, &key, value)))?;
         verdict.ok_or_else(|| self.missing())?
     }
 
-    /// Writes the drawn record or one field of it, after reading it if the request or the field asks for that.
-    fn write(&mut self, store: &S, read_first: bool) -> Result<()> {
+    /// Writes the drawn record.
+    fn overwrite(&mut self, store: &S) -> Result<()> {
+        self.shape.fill(self.n, &mut self.rng, &mut self.record);
+        store.put_one(&self.records, &self.shape.key(self.n), &self.record, self.options.durability)
+    }
+
+    /// Writes the drawn record or one field of it, after reading it.
+    fn rewrite(&mut self, store: &S) -> Result<()> {
         let (n, shape) = (self.n, self.shape);
         let key = shape.key(n);
         let mut tx = store.begin(TxMode::ReadWrite, self.options.durability)?;
-        if read_first || self.options.write_one_field {
-            let record = &mut self.record;
-            let verdict = tx.get_for_update(&self.records, &key, |value| {
-                value.map(|value| {
-                    record.clear();
-                    record.extend_from_slice(value);
-                    shape.verify(n, &key, value)
-                })
-            })?;
-            verdict.ok_or_else(|| self.missing())??;
-        }
+        let record = &mut self.record;
+        let verdict = tx.get_for_update(&self.records, &key, |value| {
+            value.map(|value| {
+                record.clear();
+                record.extend_from_slice(value);
+                shape.verify(n, &key, value)
+            })
+        })?;
+        verdict.ok_or_else(|| self.missing())??;
         if self.options.write_one_field {
             let length = shape.field_length as usize;
             let at = self.rng.below(u64::from(shape.fields)) as usize * length;
@@ -96,10 +98,7 @@ impl<S: Store> YcsbClient<S> {
     }
 
     fn insert(&mut self, store: &S) -> Result<()> {
-        self.shape.fill(self.n, &mut self.rng, &mut self.record);
-        let mut tx = store.begin(TxMode::ReadWrite, self.options.durability)?;
-        tx.put(&self.records, &self.shape.key(self.n), &self.record)?;
-        tx.commit()?;
+        self.overwrite(store)?;
         self.inserts.done(self.n);
         Ok(())
     }
@@ -140,10 +139,10 @@ impl<S: Store> Client<S> for YcsbClient<S> {
     fn attempt(&mut self, store: &S) -> Result<Outcome> {
         match self.kind {
             READ => self.read(store)?,
-            UPDATE => self.write(store, false)?,
+            UPDATE if !self.options.write_one_field => self.overwrite(store)?,
             INSERT => self.insert(store)?,
             SCAN => self.scan(store)?,
-            _ => self.write(store, true)?,
+            _ => self.rewrite(store)?,
         }
         Ok(Outcome::Committed)
     }

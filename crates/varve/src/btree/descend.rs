@@ -1,4 +1,4 @@
-//! Finding nodes: latch coupling from the root down.
+//! Finding nodes from the root down: inner nodes without latches where that will do (`peek`), else by latch coupling.
 
 use super::Tree;
 use super::leaf::{KIND_INNER, KIND_LEAF};
@@ -140,6 +140,31 @@ impl Tree {
     /// The leaf at `target`, latched shared. With `ahead`, the leaves after it are noted there.
     #[inline]
     pub(super) fn leaf_at(&self, target: Target<'_>, mut ahead: Option<&mut ReadAhead>) -> Result<PageRead<'_>> {
+        if let Target::Key(key) = target
+            && ahead.as_deref_mut().is_none_or(ReadAhead::is_early)
+            && let Some(found) = self.peek_leaf(key)
+        {
+            // Its slots, before its header says how many there are.
+            self.core.pool.expect_bytes(found.leaf, 1088);
+            if let Some(page) = self.core.pool.read_resident(found.leaf)
+                && found.parent.is_valid()
+            {
+                self.node(page.id(), page.bytes(), Some(0))?;
+                if let Some(ahead) = ahead {
+                    ahead.count();
+                }
+                return Ok(page);
+            }
+        }
+        self.latched_leaf_at(target, ahead)
+    }
+
+    /// The same, latching parent and child together from the root down: for what cannot be had without, and for who must wait.
+    pub(super) fn latched_leaf_at(
+        &self,
+        target: Target<'_>,
+        mut ahead: Option<&mut ReadAhead>,
+    ) -> Result<PageRead<'_>> {
         let mut loaded = None;
         'restart: loop {
             let mut page = self.root_shared()?;
@@ -175,8 +200,15 @@ impl Tree {
         }
     }
 
-    /// The leaf that covers `key`, latched exclusively; its ancestors are latched shared on the way.
+    /// The leaf that covers `key`, latched exclusively.
     pub(super) fn leaf_exclusive(&self, key: &[u8]) -> Result<PageWrite<'_>> {
+        if let Some(found) = self.peek_leaf(key)
+            && let Some(page) = self.core.pool.write_resident(found.leaf)
+            && found.parent.is_valid()
+        {
+            self.node(page.id(), page.bytes(), Some(0))?;
+            return Ok(page);
+        }
         let mut loaded = Loaded::default();
         loop {
             if let Some(page) = self.exclusive_at(Target::Key(key), 0, &mut loaded)? {

@@ -20,6 +20,7 @@ pub(crate) mod leaf;
 mod merge;
 pub(crate) mod node;
 pub(crate) mod overflow;
+mod peek;
 mod relocate;
 mod scan;
 mod smo;
@@ -28,6 +29,8 @@ pub(crate) mod split;
 mod tests_crash;
 #[cfg(test)]
 mod tests_node;
+#[cfg(test)]
+mod tests_peek;
 #[cfg(test)]
 mod tests_tree;
 

@@ -46,13 +46,25 @@ pub(crate) struct ReadAhead {
 impl ReadAhead {
     /// Most leaves asked for ahead.
     const MOST: usize = 32;
+    /// The leaf from which on leaves are asked for ahead, counted from one.
+    const FIRST: u32 = 3;
+
+    /// Whether the next leaf asks for none ahead: its parent need not be seen.
+    pub(super) fn is_early(&mut self) -> bool {
+        self.leaves + 1 < Self::FIRST
+    }
+
+    /// Called with each leaf whose parent was not seen.
+    pub(super) fn count(&mut self) {
+        self.leaves += 1;
+    }
 
     /// Called with the parent of the leaf that the scan goes to.
     pub(super) fn note(&mut self, parent: &Node<'_>, target: Target<'_>) {
         self.leaves += 1;
         self.covered = self.covered.saturating_sub(1);
         self.ids.clear();
-        if self.leaves < 3 || self.covered * 2 > self.window {
+        if self.leaves < Self::FIRST || self.covered * 2 > self.window {
             return;
         }
         let Ok(at) = target.child(parent) else { return };

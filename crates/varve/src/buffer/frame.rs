@@ -3,7 +3,7 @@
 //! Invariants
 //! - Frames, latches and the arena live as long as the pool; they are never freed or moved.
 //! - The bytes of a frame are read under its latch (shared or exclusive) and written under its exclusive latch only; a read
-//!   in flight counts as holding the exclusive latch.
+//!   in flight counts as holding the exclusive latch. `peek` alone reads them without, and believes nothing before it has asked the latch.
 //! - `page` changes under the exclusive latch *and* the instance's lock. While a frame is latched or pinned by anybody else it
 //!   does not change.
 //! - `pins` rises under the latch (or by cloning a pin) and falls at any time. Who holds the exclusive latch and sees no
@@ -13,7 +13,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::time::Duration;
 use varve_rt::RwLock;
-use varve_rt::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use varve_rt::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*, fence};
 use varve_volume::{PageId, PageUse};
 
 /// Page id of an empty frame.
@@ -66,44 +66,83 @@ pub(super) fn fetch(address: usize, bytes: usize) {
     let _ = (address, bytes);
 }
 
-/// A shared/exclusive latch without data of its own.
-pub(super) struct Latch(RwLock<()>);
+/// A shared/exclusive latch without data of its own. It counts its exclusive holders, so that what it protects may also be read without it and
+/// believed afterwards, if nobody was there meanwhile (a sequence lock).
+pub(super) struct Latch {
+    lock: RwLock<()>,
+    /// Number of exclusive holders so far, the present one included.
+    version: AtomicU32,
+}
 
 impl Latch {
     fn new() -> Latch {
-        Latch(RwLock::new(()))
+        Latch { lock: RwLock::new(()), version: AtomicU32::new(0) }
+    }
+
+    /// What to compare with in [`Latch::is_still`] after reading without the latch; none while it is held exclusively.
+    #[inline]
+    pub(super) fn version(&self) -> Option<u32> {
+        let version = self.version.load(Acquire);
+        (!self.lock.is_locked_exclusive()).then_some(version)
+    }
+
+    /// Whether nothing that was read since [`Latch::version`] can have been written since.
+    #[inline]
+    pub(super) fn is_still(&self, version: u32) -> bool {
+        // A read that saw a byte of a later holder saw it after his release fence, so after his count.
+        fence(Acquire);
+        self.version.load(Relaxed) == version
+    }
+
+    /// The exclusive latch was just acquired: counted before anything is written.
+    #[inline]
+    fn entered(&self) {
+        // The holder alone writes the count.
+        self.version.store(self.version.load(Relaxed).wrapping_add(1), Release);
+        fence(Release);
     }
 
     #[inline]
     pub(super) fn lock_shared(&self) {
-        std::mem::forget(self.0.read());
+        std::mem::forget(self.lock.read());
     }
 
     #[inline]
     pub(super) fn lock_exclusive(&self) {
-        std::mem::forget(self.0.write());
+        std::mem::forget(self.lock.write());
+        self.entered();
     }
 
     /// As [`Latch::lock_shared`], but gives up (false) when, after a while, `still` no longer holds.
     #[inline]
     pub(super) fn lock_shared_while(&self, still: impl Fn() -> bool) -> bool {
-        self.try_lock_shared() || patiently(still, |time| self.0.try_read_for(time).map(std::mem::forget).is_some())
+        self.try_lock_shared() || patiently(still, |time| self.lock.try_read_for(time).map(std::mem::forget).is_some())
     }
 
     /// As [`Latch::lock_exclusive`], but gives up (false) when, after a while, `still` no longer holds.
     #[inline]
     pub(super) fn lock_exclusive_while(&self, still: impl Fn() -> bool) -> bool {
-        self.try_lock_exclusive() || patiently(still, |time| self.0.try_write_for(time).map(std::mem::forget).is_some())
+        self.try_lock_exclusive() || {
+            let locked = patiently(still, |time| self.lock.try_write_for(time).map(std::mem::forget).is_some());
+            if locked {
+                self.entered();
+            }
+            locked
+        }
     }
 
     #[inline]
     pub(super) fn try_lock_shared(&self) -> bool {
-        self.0.try_read().map(std::mem::forget).is_some()
+        self.lock.try_read().map(std::mem::forget).is_some()
     }
 
     #[inline]
     pub(super) fn try_lock_exclusive(&self) -> bool {
-        self.0.try_write().map(std::mem::forget).is_some()
+        let locked = self.lock.try_write().map(std::mem::forget).is_some();
+        if locked {
+            self.entered();
+        }
+        locked
     }
 
     /// # Safety
@@ -111,7 +150,7 @@ impl Latch {
     #[inline]
     pub(super) unsafe fn unlock_shared(&self) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.force_unlock_read() }
+        unsafe { self.lock.force_unlock_read() }
     }
 
     /// # Safety
@@ -119,7 +158,7 @@ impl Latch {
     #[inline]
     pub(super) unsafe fn unlock_exclusive(&self) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.force_unlock_write() }
+        unsafe { self.lock.force_unlock_write() }
     }
 }
 

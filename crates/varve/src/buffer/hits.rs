@@ -1,6 +1,6 @@
 //! Hit buffers: how accesses reach the replacement policy without a lock per access.
 //!
-//! Each instance has a few stripes; a thread always uses the same one. A hit is one fetch-add and one store. When a stripe is
+//! Each instance has a few stripes; a thread always uses the same one. A hit is two stores. When a stripe is
 //! full its thread drains it under *try*-lock, and whoever chooses a victim drains them all first. An entry is drained at most once; one
 //! that is overwritten before that, or that finds the stripe full, is lost to the policy (and counted as dropped). A pool made
 //! inside a simulation whose work takes no time has buffers of size 1, so there every hit reaches the policy at once.
@@ -53,7 +53,10 @@ impl HitBuffers {
     pub(super) fn push(&self, slot: Slot, page: PageId) -> Pushed {
         let thread = if self.stripes.len() == 1 { 0 } else { THREAD.with(|t| *t) as usize };
         let stripe = &self.stripes[thread % self.stripes.len()];
-        let at = stripe.used.fetch_add(1, Relaxed) as usize;
+        // Not one atomic step, which would take longer than all the rest: two threads that share the stripe may lose a hit.
+        let at = stripe.used.load(Relaxed);
+        stripe.used.store(at.wrapping_add(1), Relaxed);
+        let at = at as usize;
         let Some(entry) = stripe.entries.get(at) else {
             return if at.is_power_of_two() { Pushed::Full } else { Pushed::Dropped };
         };

@@ -11,8 +11,8 @@ use std::ops::{Bound, ControlFlow, Range};
 use varve_rt::{Cost, charge};
 use varve_volume::{Lsn, PageId};
 
-/// Bytes of rows after which a batch ends early.
-const BATCH_BYTES: usize = 64 * 1024;
+/// Bytes of rows, long values included, after which a batch ends early.
+const BATCH_BYTES: u64 = 64 * 1024;
 
 /// Factor by which the limit of rows grows from batch to batch.
 const GROWTH: usize = 8;
@@ -168,10 +168,13 @@ impl Cursor {
         self.batch.clear();
         self.at = 0;
         let (batch, limit) = (&mut self.batch, self.limit);
-        let mut broke = false;
+        let (mut broke, mut long) = (false, 0);
         let end = tree.read_leaf_batch(from, to, self.direction, &mut self.ahead, |key, value| {
             batch.push_ref(key, value);
-            broke = batch.rows.len() >= limit || batch.bytes.len() >= BATCH_BYTES;
+            if let ValueRef::Overflow(reference) = value {
+                long += reference.len;
+            }
+            broke = batch.rows.len() >= limit || batch.bytes.len() as u64 + long >= BATCH_BYTES;
             if broke { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         charge(Cost::CopyByte, batch.bytes.len() as u64);

@@ -5,7 +5,7 @@
 //! - `write_set`: pending writes and savepoints; `cursor`: scans that merge them over the tree.
 //! - `registry`, `version`: snapshots and the old values they need. Snapshots take no locks.
 //! - `commit`: from a write set to one log group; `single`: the short way for one key.
-//! - `transaction`, `snapshot`, `scan`, `retry`: the public types.
+//! - `transaction`, `snapshot`, `scan`, `visit`, `retry`: the public types.
 //!
 //! A transaction never waits for a lock with a latch held. Locks are released once the commit has its place in the log, before
 //! it is durable; whoever reads what it wrote returns only when it is durable too ([`Manager::depend`]).
@@ -25,6 +25,7 @@ mod single;
 mod snapshot;
 mod transaction;
 mod version;
+mod visit;
 mod write_set;
 
 #[cfg(test)]

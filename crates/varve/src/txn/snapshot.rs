@@ -57,20 +57,25 @@ impl Snapshot {
     }
 
     /// Fails when the keyspace cannot be read here.
-    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+    pub(super) fn check(&self, keyspace: &Keyspace) -> Result<()> {
         keyspace.belongs_to(&self.inner.db)?;
         keyspace.live()?;
         keyspace.known_at(self.lsn())
     }
 
     /// What was read from a page with this LSN may be shown: old values were not missing, and `Sync` commits are durable.
-    fn admit(&self, lsn: Lsn) -> Result<()> {
+    pub(super) fn admit(&self, lsn: Lsn) -> Result<()> {
         if self.inner.claim.is_evicted() {
             return Err(Error::SnapshotTooOld);
         }
         let manager = &self.inner.db.txns;
         manager.check_read(lsn)?;
         manager.depend(lsn.min(self.lsn()))
+    }
+
+    /// Whether some row of the keyspace may have an old value. Asked after the tree was read.
+    pub(super) fn has_old_values(&self, keyspace: &Keyspace) -> bool {
+        self.inner.db.txns.snapshots.versions.any(keyspace.id())
     }
 
     /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the database.

@@ -105,6 +105,11 @@ impl Transaction {
         self.tell = Some(to);
     }
 
+    /// What a read-only transaction reads.
+    pub(super) fn snapshot(&self) -> Option<&Snapshot> {
+        self.snapshot.as_ref()
+    }
+
     fn manager(&self) -> &Manager {
         &self.db.txns
     }

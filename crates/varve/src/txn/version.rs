@@ -88,6 +88,11 @@ impl Versions {
         }
     }
 
+    /// Whether any key of the keyspace has an entry. Asked after the tree was read.
+    pub fn any(&self, keyspace: KeyspaceId) -> bool {
+        self.shard(keyspace).lock().contains_key(&keyspace)
+    }
+
     /// The value of a key as of `at`: `None` when the tree's is it. Asked after the tree was read.
     pub fn get<R>(&self, keyspace: KeyspaceId, key: &[u8], at: Lsn, f: impl FnOnce(Option<&[u8]>) -> R) -> Option<R> {
         let shard = self.shard(keyspace).lock();

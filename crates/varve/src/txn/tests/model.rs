@@ -4,7 +4,7 @@
 use super::*;
 use crate::error::Result;
 use crate::txn::{Savepoint, Transaction};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_device::{Device, MemOptions};
 use varve_rt::{sim, spawn, yield_now};
@@ -25,6 +25,21 @@ enum Step {
     DeleteRange(usize, (Vec<u8>, Vec<u8>), u64),
     Savepoint,
     RollbackTo(usize),
+}
+
+/// The first rows of a range, by the scan that lends them.
+fn lent(
+    space: &Keyspace,
+    tx: &mut Transaction,
+    range: (Bound<&Vec<u8>>, Bound<&Vec<u8>>),
+    most: usize,
+) -> Result<Rows> {
+    let mut rows = Rows::new();
+    tx.scan_with(space, range, |key, value| {
+        rows.push((key.to_vec(), value.to_vec()));
+        if rows.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(rows)
 }
 
 struct Record {
@@ -78,8 +93,11 @@ impl Client {
                 let (range, reverse) = (self.range(), self.rng.below(2) == 0);
                 let most = if self.rng.below(2) == 0 { 1 + self.rng.below(3) as usize } else { usize::MAX };
                 let bounds = (Bound::Included(&range.0), Bound::Excluded(&range.1));
-                let scan = if reverse { tx.scan_rev(&space, bounds)? } else { tx.scan(&space, bounds)? };
-                let rows = scan.take(most).collect::<Result<Rows>>()?;
+                let rows = match (reverse, self.rng.below(2)) {
+                    (true, _) => tx.scan_rev(&space, bounds)?.take(most).collect::<Result<Rows>>()?,
+                    (false, 0) => tx.scan(&space, bounds)?.take(most).collect::<Result<Rows>>()?,
+                    _ => lent(&space, tx, bounds, most)?,
+                };
                 Step::Scan(at, range, reverse, most, rows)
             }
             5 => {

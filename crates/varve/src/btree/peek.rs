@@ -1,0 +1,164 @@
+//! Searching inner nodes without their latches.
+//!
+//! The same search as [`Node::child_for`](super::node::Node::child_for) on bytes that may change meanwhile: every access is range-checked, nothing
+//! panics or loops on torn bytes, and what comes out is believed only after [`PagePeek::is_valid`]. Whatever is not as expected gives `None`: the latched
+//! descent finds out what it is, and names damage.
+
+use super::Tree;
+use super::leaf::KIND_INNER;
+use super::node::*;
+use crate::buffer::PagePeek;
+use std::cmp::Ordering;
+use varve_rt::{Cost, charge};
+use varve_volume::{KeyspaceId, PageId, page};
+
+/// The parent of a leaf, and the leaf: to be latched, whereupon the parent is asked whether it was still valid then.
+pub(super) struct Found<'t> {
+    pub parent: PagePeek<'t>,
+    pub leaf: PageId,
+}
+
+impl Tree {
+    /// The leaf that covers `key`, found without a latch. None when a page is missing or somebody is changing one: the latched descent waits for it.
+    #[inline]
+    pub(super) fn peek_leaf(&self, key: &[u8]) -> Option<Found<'_>> {
+        let root = self.root();
+        let mut node = self.core.pool.peek(root)?;
+        if self.root() != root {
+            return None;
+        }
+        let mut expected = None;
+        loop {
+            let inner = Inner::new(&node, self.keyspace(), expected)?;
+            charge(Cost::NodeSearch, 1);
+            let child = inner.child_for(key)?;
+            if !node.is_valid() {
+                return None;
+            }
+            node.accessed();
+            let level = inner.level - 1;
+            if level == 0 {
+                return Some(Found { parent: node, leaf: child });
+            }
+            let next = self.core.pool.peek(child)?;
+            // The child could have been divided, or freed, before it was looked at.
+            if !node.is_valid() {
+                return None;
+            }
+            (node, expected) = (next, Some(level));
+        }
+    }
+}
+
+/// The header of an inner node, perhaps torn.
+struct Inner<'a, 't> {
+    page: &'a PagePeek<'t>,
+    level: u8,
+    count: usize,
+    /// Where the prefix lies, its length, and how much of it the fences guarantee.
+    prefix: (usize, usize),
+    base: usize,
+}
+
+/// A slot: see [`SLOT`].
+#[derive(Clone, Copy)]
+struct Slot(u64);
+
+impl Slot {
+    #[inline]
+    fn head(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline]
+    fn cell(self) -> usize {
+        (self.0 >> 32) as usize & 0xFFFF
+    }
+
+    #[inline]
+    fn key_len(self) -> usize {
+        (self.0 >> 48) as usize
+    }
+}
+
+impl<'a, 't> Inner<'a, 't> {
+    /// None unless it looks like an inner node of the keyspace, of the level if one is expected.
+    #[inline]
+    fn new(page: &'a PagePeek<'t>, keyspace: KeyspaceId, expected: Option<u8>) -> Option<Inner<'a, 't>> {
+        let mut h = [0; SLOTS];
+        for (at, bytes) in h.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *bytes = page.word(8 * at).to_le_bytes();
+        }
+        let field = |at: usize| u16_at(&h, at) as usize;
+        let (level, count, base) = (h[LEVEL], field(COUNT), field(BASE));
+        let prefix = (field(PREFIX), field(PREFIX + 2));
+        let sound = page::kind(&h) == KIND_INNER
+            && page::keyspace(&h) == keyspace
+            && (1..=MAX_LEVEL).contains(&level)
+            && expected.is_none_or(|l| l == level)
+            && SLOTS + SLOT * count <= page.len()
+            && base <= prefix.1;
+        sound.then_some(Inner { page, level, count, prefix, base })
+    }
+
+    #[inline]
+    fn slot(&self, i: usize) -> Slot {
+        Slot(self.page.word(SLOTS + SLOT * i))
+    }
+
+    /// The child that covers `key`, which the node covers. None for a key without the node's prefix: rare, and the other search has the rules for it.
+    #[inline]
+    fn child_for(&self, key: &[u8]) -> Option<PageId> {
+        let (at, len) = self.prefix;
+        let suffix = key.get(len..)?;
+        let unlike = |i: usize| self.page.byte(at + i) != key[i];
+        if (self.base..len).any(unlike) {
+            return None;
+        }
+        let child = match self.keys_up_to(suffix) {
+            0 => LEFTMOST,
+            n => self.slot(n - 1).cell(),
+        };
+        Some(PageId(self.page.unaligned_word(child)))
+    }
+
+    /// How many of the node's keys are at or below the one of this suffix.
+    #[inline]
+    fn keys_up_to(&self, suffix: &[u8]) -> usize {
+        let h = head(suffix);
+        let at = self.lower_bound(h);
+        if at == self.count || self.slot(at).head() != h { at } else { self.keys_up_to_tie(at, h, suffix) }
+    }
+
+    /// The same when the slots from `at` on have the suffix's head.
+    fn keys_up_to_tie(&self, mut at: usize, h: u32, suffix: &[u8]) -> usize {
+        let mut end = h.checked_add(1).map_or(self.count, |h| self.lower_bound(h));
+        while at < end {
+            let middle = at + (end - at) / 2;
+            if self.compare(middle, h, suffix) == Ordering::Greater { end = middle } else { at = middle + 1 }
+        }
+        at
+    }
+
+    /// Compares slot `i`'s key with the one of this suffix, whose head is `h`.
+    fn compare(&self, i: usize, h: u32, suffix: &[u8]) -> Ordering {
+        let slot = self.slot(i);
+        let tails = tail(suffix).iter().take(slot.key_len().saturating_sub(4)).enumerate();
+        let differ = tails.map(|(i, byte)| self.page.byte(slot.cell() + 8 + i).cmp(byte)).find(|order| order.is_ne());
+        slot.head().cmp(&h).then(differ.unwrap_or(slot.key_len().cmp(&suffix.len())))
+    }
+
+    /// The first slot whose head is at least `h`. As [`Node`]'s, see there.
+    #[inline]
+    fn lower_bound(&self, h: u32) -> usize {
+        let below = |i: usize| usize::from(self.slot(i).head() < h);
+        let (mut base, mut count) = (0, self.count);
+        while count > 16 {
+            let step = count / 8;
+            let parts = (1..8).map(|k| below(base + k * step - 1)).sum::<usize>();
+            base += parts * step;
+            count = if parts == 7 { count - 7 * step } else { step };
+        }
+        base + (base..base + count).map(below).sum::<usize>()
+    }
+}

@@ -1,0 +1,100 @@
+//! Descents without latches: they find what latched ones find, and a page that is being changed is not believed.
+
+use super::descend::Target;
+use super::harness::{Harness, Setup};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use varve_device::MemDevice;
+use varve_rt::Rng;
+
+fn fresh(page_size: usize) -> Harness {
+    Harness::create(MemDevice::new(0), MemDevice::new(0), &Setup::new(page_size, 4000)).unwrap()
+}
+
+/// Keys whose separators share heads, are prefixes of each other, and leave the node's prefix.
+fn key(rng: &mut Rng) -> Vec<u8> {
+    let stem: &[u8] =
+        [b"".as_slice(), b"same", b"samehead", b"samehead\0\0\0\0", b"\xFF\xFF\xFF\xFF\xFF"][rng.below(5) as usize];
+    let tail = (0..rng.below(40)).map(|_| b"\0ab\xFF"[rng.below(4) as usize]);
+    stem.iter().copied().chain(tail).collect()
+}
+
+#[test]
+fn an_unlatched_descent_finds_the_leaf_that_a_latched_one_finds() {
+    for page_size in [4096, 16384] {
+        let h = fresh(page_size);
+        let mut rng = Rng::from_seed(page_size as u64);
+        let value = vec![b'v'; page_size / 20];
+        for _ in 0..8000 {
+            h.put(&key(&mut rng), &value).unwrap();
+        }
+        let mut found = 0;
+        for _ in 0..20_000 {
+            let key = key(&mut rng);
+            let latched = h.tree.latched_leaf_at(Target::Key(&key), None).unwrap().id();
+            // None is for keys that break the prefix of a node on the way.
+            if let Some(peek) = h.tree.peek_leaf(&key) {
+                assert!(peek.parent.is_valid());
+                assert_eq!(peek.leaf, latched, "{key:?}");
+                found += 1;
+            }
+        }
+        assert!(found > 18_000, "only {found} of 20000 found without latches");
+        h.stop();
+    }
+}
+
+#[test]
+fn a_page_that_is_being_changed_is_not_believed() {
+    let h = fresh(4096);
+    for i in 0..2000u32 {
+        h.put(&i.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    let pool = &h.core.pool;
+    let root = h.tree.root();
+    let before = pool.peek(root).expect("in memory, unlatched");
+    assert!(before.is_valid());
+    drop(pool.read(root).unwrap());
+    assert!(before.is_valid(), "shared latches change nothing");
+    let held = pool.write(root).unwrap();
+    assert!(pool.peek(root).is_none(), "latched exclusively");
+    assert!(h.tree.peek_leaf(&5u32.to_be_bytes()).is_none());
+    assert!(!before.is_valid());
+    drop(held);
+    assert!(!before.is_valid(), "it was latched since");
+    assert!(pool.peek(root).is_some_and(|p| p.is_valid()));
+    h.stop();
+}
+
+#[test]
+fn keys_that_stay_are_found_while_leaves_come_and_go() {
+    let h = fresh(4096);
+    let stays = |i: u64| format!("stays{i:05}").into_bytes();
+    for i in 0..2000 {
+        h.put(&stays(i), &i.to_le_bytes()).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let (h, done) = (&h, &done);
+        for seed in 0..2 {
+            s.spawn(move || {
+                let mut rng = Rng::from_seed(seed);
+                while !done.load(Relaxed) {
+                    let i = rng.below(2000);
+                    assert_eq!(h.get(&stays(i)).unwrap().as_deref(), Some(i.to_le_bytes().as_slice()), "key {i}");
+                }
+            });
+        }
+        let mut rng = Rng::from_seed(9);
+        for _ in 0..6 {
+            // Between the keys that stay, so that their leaves are divided and merged.
+            let comes: Vec<_> = (0..8000).map(|_| format!("stays{:05}x{}", rng.below(2000), rng.below(50))).collect();
+            for k in &comes {
+                h.put(k.as_bytes(), &[1; 120]).unwrap();
+            }
+            for k in &comes {
+                h.remove(k.as_bytes()).unwrap();
+            }
+        }
+        done.store(true, Relaxed);
+    });
+}

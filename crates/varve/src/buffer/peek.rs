@@ -1,0 +1,88 @@
+//! Looking at a resident page without its latch.
+//!
+//! A descent through inner nodes, which hardly ever change, would else write to the cache lines of their latches, the root's in every operation
+//! of every thread. What a [`PagePeek`] shows may be torn and means nothing until [`PagePeek::is_valid`] has said that nobody held the latch
+//! exclusively meanwhile (optimistic lock coupling: Leis, Haubenschild, Neumann, "Optimistic Lock Coupling", IEEE Data Engineering Bulletin 42(1), 2019).
+
+use super::Pool;
+use super::guard::FrameRef;
+use super::trace::TraceEvent;
+use varve_rt::{Cost, charge};
+use varve_volume::PageId;
+
+/// A page that may change, or become another one, while it is looked at.
+pub struct PagePeek<'a> {
+    at: FrameRef<'a>,
+    id: PageId,
+    version: u32,
+    /// The page's bytes.
+    data: *const u8,
+    len: usize,
+}
+
+impl Pool {
+    /// Looks at a page without latching it. None when the page table's lookup without a lock does not find it, or while it is latched exclusively.
+    #[inline]
+    pub fn peek(&self, id: PageId) -> Option<PagePeek<'_>> {
+        charge(Cost::PageAccess, 1);
+        let inst = self.instance(id);
+        let at = self.at(inst, inst.hint(id)?);
+        let frame = at.frame();
+        let version = frame.latch.version()?;
+        frame.holds(id).then(|| PagePeek { at, id, version, data: frame.data(), len: self.page_size() })
+    }
+}
+
+impl PagePeek<'_> {
+    /// Whether all that was read through this so far is what the page held, at one moment since the peek began.
+    #[inline]
+    pub fn is_valid(&self) -> bool {
+        self.at.frame().latch.is_still(self.version)
+    }
+
+    /// Records the access, as latching the page would have done. For a peek that was valid.
+    #[inline]
+    pub fn accessed(&self) {
+        self.at.inst.hit(self.at.slot, self.id, self.at.pool.counters());
+        self.at.pool.trace(TraceEvent::Read(self.id));
+    }
+
+    /// Bytes of the page.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Byte `at`, perhaps torn; zero beyond the page's end.
+    #[inline]
+    pub fn byte(&self, at: usize) -> u8 {
+        if at >= self.len {
+            return 0;
+        }
+        // SAFETY: the arena has `len` initialised bytes at `data` for as long as the pool lives, and `at` is among them. They may be written meanwhile:
+        // that is why they are read as volatile and by value, and why nothing that was read counts unless `is_valid` says afterwards that
+        // nobody can have written.
+        unsafe { self.data.add(at).read_volatile() }
+    }
+
+    /// The little-endian number in the eight bytes from `at` on, a multiple of eight; perhaps torn; zero beyond the page's end.
+    #[inline]
+    pub fn word(&self, at: usize) -> u64 {
+        debug_assert!(at.is_multiple_of(8));
+        if at >= self.len {
+            return 0;
+        }
+        // SAFETY: as for `byte`. The arena's pages begin at, and have as many bytes as, multiples of eight, so this is aligned and within the page.
+        u64::from_le(unsafe { self.data.add(at & !7).cast::<u64>().read_volatile() })
+    }
+
+    /// As [`PagePeek::word`], from any byte on.
+    #[inline]
+    pub fn unaligned_word(&self, at: usize) -> u64 {
+        let (first, shift) = (at & !7, 8 * (at & 7) as u32);
+        match shift {
+            0 => self.word(first),
+            _ => self.word(first) >> shift | self.word(first + 8) << (64 - shift),
+        }
+    }
+}
