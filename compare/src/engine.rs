@@ -1,6 +1,5 @@
 //! What the harness asks of an engine besides the lab's `Store`: opening it with a given memory budget, closing it,
-//! saying how it was set up, and its direct way for single operations where it has one that is faster than a
-//! transaction.
+//! saying how it was set up, and its fastest ways to load and to scan.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -97,21 +96,6 @@ pub trait Engine: Store + Sized {
     /// rows in ascending order of their keys.
     fn bulk_load(&self, name: &str, rows: impl FnOnce(&mut Push<'_>) -> Result<()>) -> Result<Self::Keyspace>;
 
-    /// Reads one key by itself.
-    fn read_one<R>(&self, ks: &Self::Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        let mut tx = self.begin(TxMode::ReadOnly, Durability::None)?;
-        let value = tx.get(ks, key, f)?;
-        tx.commit()?;
-        Ok(value)
-    }
-
-    /// Writes one key by itself.
-    fn write_one(&self, ks: &Self::Keyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        let mut tx = self.begin(TxMode::ReadWrite, durability)?;
-        tx.put(ks, key, value)?;
-        tx.commit()
-    }
-
     /// Walks up from `from` by itself.
     fn scan_from(
         &self,
@@ -167,10 +151,6 @@ impl Engine for VarveStore {
         Ok(load.finish()?)
     }
 
-    fn read_one<R>(&self, ks: &varve::Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        Ok(ks.get_with(key, f)?)
-    }
-
     fn scan_from(
         &self,
         ks: &varve::Keyspace,
@@ -178,14 +158,5 @@ impl Engine for VarveStore {
         each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         Ok(ks.scan_with(from.., each)?)
-    }
-
-    fn write_one(&self, ks: &varve::Keyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        let durability = match durability {
-            Durability::Sync => varve::Durability::Sync,
-            Durability::Async => varve::Durability::Async,
-            Durability::None => varve::Durability::None,
-        };
-        Ok(ks.put_with(key, value, durability)?)
     }
 }

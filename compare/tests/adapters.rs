@@ -113,10 +113,10 @@ fn like_a_map<E: Engine>(seed: u64) {
         tx.commit().expect("a commit");
         let k = key(&mut rng);
         assert_eq!(
-            store.read_one(&keyspaces[0], &k, |v| v.map(<[u8]>::to_vec)).expect("a read"),
+            store.get_one(&keyspaces[0], &k, |v| v.map(<[u8]>::to_vec)).expect("a read"),
             maps[0].get(&k).cloned()
         );
-        store.write_one(&keyspaces[0], &k, b"single", how).expect("a write");
+        store.put_one(&keyspaces[0], &k, b"single", how).expect("a write");
         maps[0].insert(k, b"single".to_vec());
     }
     let mut found = Vec::new();
@@ -154,8 +154,8 @@ fn bulk_load_is_kept<E: Engine>() {
     let store = E::open(dir.path(), &scarce).expect("the database");
     let ks = store.find_keyspace("rows").expect("a look-up").expect("the keyspace");
     small::check_balances(&store, &ks, ROWS).expect("all rows");
-    store.write_one(&ks, &small::key(7), b"seven", Durability::Sync).expect("a write");
-    let found = store.read_one(&ks, &small::key(7), |v| v.map(<[u8]>::to_vec)).expect("a read");
+    store.put_one(&ks, &small::key(7), b"seven", Durability::Sync).expect("a write");
+    let found = store.get_one(&ks, &small::key(7), |v| v.map(<[u8]>::to_vec)).expect("a read");
     assert_eq!(found.as_deref(), Some(&b"seven"[..]));
     drop(ks);
     store.close().expect("closed");

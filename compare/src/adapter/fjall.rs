@@ -70,6 +70,18 @@ impl Store for FjallStore {
     fn stats(&self) -> StoreStats {
         StoreStats::default()
     }
+
+    fn get_one<R>(&self, ks: &SingleWriterTxKeyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        Ok(f(ks.get(key).map_err(wrap)?.as_deref()))
+    }
+
+    fn put_one(&self, ks: &SingleWriterTxKeyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        ks.inner().insert(key, value).map_err(wrap)?;
+        match persist_mode(durability) {
+            Some(mode) => self.db.persist(mode).map_err(|e| Error::CommitUnknown(e.into())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A transaction of a [`FjallStore`].
@@ -171,18 +183,6 @@ impl Engine for FjallStore {
         rows(&mut |key, value| load.write(key, value).map_err(wrap))?;
         load.finish().map_err(wrap)?;
         Ok(ks)
-    }
-
-    fn read_one<R>(&self, ks: &SingleWriterTxKeyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        Ok(f(ks.get(key).map_err(wrap)?.as_deref()))
-    }
-
-    fn write_one(&self, ks: &SingleWriterTxKeyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        ks.inner().insert(key, value).map_err(wrap)?;
-        match persist_mode(durability) {
-            Some(mode) => self.db.persist(mode).map_err(|e| Error::CommitUnknown(e.into())),
-            None => Ok(()),
-        }
     }
 
     fn scan_from(

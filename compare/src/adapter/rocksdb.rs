@@ -125,6 +125,14 @@ impl Store for RocksStore {
     fn stats(&self) -> StoreStats {
         StoreStats::default()
     }
+
+    fn get_one<R>(&self, ks: &RocksKeyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        Ok(f(self.db.get_pinned_cf(&ks.0.handle, key).map_err(wrap)?.as_deref()))
+    }
+
+    fn put_one(&self, ks: &RocksKeyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        self.db.put_cf_opt(&ks.0.handle, key, value, &write_options(durability)).map_err(wrap)
+    }
 }
 
 /// A transaction of a [`RocksStore`].
@@ -269,14 +277,6 @@ impl Engine for RocksStore {
             isolation: "keys read and written are validated at commit, ranges are not; single writes go past that",
             bulk: "`SstFileWriter`, files moved in",
         }
-    }
-
-    fn read_one<R>(&self, ks: &RocksKeyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        Ok(f(self.db.get_pinned_cf(&ks.0.handle, key).map_err(wrap)?.as_deref()))
-    }
-
-    fn write_one(&self, ks: &RocksKeyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        self.db.put_cf_opt(&ks.0.handle, key, value, &write_options(durability)).map_err(wrap)
     }
 
     fn scan_from(

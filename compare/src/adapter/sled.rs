@@ -59,6 +59,18 @@ impl Store for SledStore {
     fn stats(&self) -> StoreStats {
         StoreStats::default()
     }
+
+    fn get_one<R>(&self, ks: &Tree, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        Ok(f(ks.get(key).map_err(wrap)?.as_deref()))
+    }
+
+    fn put_one(&self, ks: &Tree, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        ks.insert(key, value).map_err(wrap)?;
+        if durability == Durability::Sync {
+            self.db.flush().map_err(|e| Error::CommitUnknown(e.into()))?;
+        }
+        Ok(())
+    }
 }
 
 /// Keys written and their values; `None`: deleted.
@@ -239,18 +251,6 @@ impl Engine for SledStore {
         rows(&mut |key, value| tree.insert(key, value).map(drop).map_err(wrap))?;
         self.db.flush().map_err(wrap)?;
         Ok(tree)
-    }
-
-    fn read_one<R>(&self, ks: &Tree, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        Ok(f(ks.get(key).map_err(wrap)?.as_deref()))
-    }
-
-    fn write_one(&self, ks: &Tree, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        ks.insert(key, value).map_err(wrap)?;
-        if durability == Durability::Sync {
-            self.db.flush().map_err(|e| Error::CommitUnknown(e.into()))?;
-        }
-        Ok(())
     }
 
     fn scan_from(&self, ks: &Tree, from: &[u8], each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {

@@ -22,7 +22,7 @@ pub fn reads<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, shape: Shape, timing: 
         let n = rng.below(shape.records);
         let key = shape.key(n);
         let missing = || Error::Missing { table: "ycsb", key: n.to_string() };
-        store.read_one(&ks, &key, |value| value.ok_or_else(missing).and_then(|v| shape.verify(n, &key, v)))??;
+        store.get_one(&ks, &key, |value| value.ok_or_else(missing).and_then(|v| shape.verify(n, &key, v)))??;
         Ok(1)
     })
 }

@@ -61,7 +61,7 @@ pub fn bulk_load_ycsb<E: Engine>(store: &E, shape: ycsb::Shape, seed: u64) -> Re
     // What the lab's loader leaves behind at its end.
     let meta = store.keyspace("ycsb_meta")?;
     let note = serde_json::to_vec(&ycsb::Loaded { version: 1, shape }).expect("plain data");
-    store.write_one(&meta, b"loaded", &note, Durability::Sync)
+    store.put_one(&meta, b"loaded", &note, Durability::Sync)
 }
 
 /// Loads TPC-C.

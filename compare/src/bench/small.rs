@@ -153,7 +153,7 @@ fn reads<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timing, se
     rate(store, 1, timing, seed, move |store, rng| {
         for _ in 0..STRIDE {
             let i = rng.below(n);
-            store.read_one(&ks, &key(i), |value| verify(i, value))??;
+            store.get_one(&ks, &key(i), |value| verify(i, value))??;
         }
         Ok(STRIDE)
     })
@@ -200,7 +200,7 @@ fn writes<E: Engine>(
     rate(store, threads, timing, seed, move |store, rng| {
         for _ in 0..stride {
             let i = rng.below(n);
-            store.write_one(&ks, &key(i), &value(i, rng), how)?;
+            store.put_one(&ks, &key(i), &value(i, rng), how)?;
         }
         Ok(stride)
     })

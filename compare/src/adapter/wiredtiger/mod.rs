@@ -289,6 +289,21 @@ impl Store for WtStore {
     fn stats(&self) -> StoreStats {
         StoreStats::default()
     }
+
+    fn get_one<R>(&self, ks: &WtKeyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.with(|session| {
+            let value = session.get(ks, key, f)?;
+            session.reset(ks)?;
+            Ok(value)
+        })
+    }
+
+    fn put_one(&self, ks: &WtKeyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        if durability == Durability::Sync {
+            return transact(self, TxMode::ReadWrite, durability, |tx| Ok((tx.put(ks, key, value)?, End::Commit)));
+        }
+        self.with(|session| session.put(ks, key, value))
+    }
 }
 
 /// A transaction of a [`WtStore`].
@@ -431,21 +446,6 @@ impl Engine for WtStore {
             session.call(|s| s.checkpoint, None)
         })?;
         Ok(ks)
-    }
-
-    fn read_one<R>(&self, ks: &WtKeyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        self.with(|session| {
-            let value = session.get(ks, key, f)?;
-            session.reset(ks)?;
-            Ok(value)
-        })
-    }
-
-    fn write_one(&self, ks: &WtKeyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        if durability == Durability::Sync {
-            return transact(self, TxMode::ReadWrite, durability, |tx| Ok((tx.put(ks, key, value)?, End::Commit)));
-        }
-        self.with(|session| session.put(ks, key, value))
     }
 
     fn scan_from(&self, ks: &WtKeyspace, from: &[u8], each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {

@@ -96,7 +96,7 @@ impl<'a, 't> Inner<'a, 't> {
             && page::keyspace(&h) == keyspace
             && (1..=MAX_LEVEL).contains(&level)
             && expected.is_none_or(|l| l == level)
-            && SLOTS + SLOT * count <= page.len()
+            && SLOTS + SLOT * count <= page.page_size()
             && base <= prefix.1;
         sound.then_some(Inner { page, level, count, prefix, base })
     }

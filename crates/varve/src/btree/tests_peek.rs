@@ -2,6 +2,7 @@
 
 use super::descend::Target;
 use super::harness::{Harness, Setup};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use varve_device::MemDevice;
 use varve_rt::Rng;
@@ -67,34 +68,35 @@ fn a_page_that_is_being_changed_is_not_believed() {
 
 #[test]
 fn keys_that_stay_are_found_while_leaves_come_and_go() {
-    let h = fresh(4096);
+    let h = Arc::new(fresh(4096));
     let stays = |i: u64| format!("stays{i:05}").into_bytes();
     for i in 0..2000 {
         h.put(&stays(i), &i.to_le_bytes()).unwrap();
     }
-    let done = AtomicBool::new(false);
-    std::thread::scope(|s| {
-        let (h, done) = (&h, &done);
-        for seed in 0..2 {
-            s.spawn(move || {
-                let mut rng = Rng::from_seed(seed);
-                while !done.load(Relaxed) {
-                    let i = rng.below(2000);
-                    assert_eq!(h.get(&stays(i)).unwrap().as_deref(), Some(i.to_le_bytes().as_slice()), "key {i}");
-                }
-            });
-        }
-        let mut rng = Rng::from_seed(9);
-        for _ in 0..6 {
-            // Between the keys that stay, so that their leaves are divided and merged.
-            let comes: Vec<_> = (0..8000).map(|_| format!("stays{:05}x{}", rng.below(2000), rng.below(50))).collect();
-            for k in &comes {
-                h.put(k.as_bytes(), &[1; 120]).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let reader = |seed: u64| {
+        let (h, done) = (h.clone(), done.clone());
+        varve_rt::spawn(format!("reader {seed}"), move || {
+            let mut rng = Rng::from_seed(seed);
+            while !done.load(Relaxed) {
+                let i = rng.below(2000);
+                assert_eq!(h.get(&stays(i)).unwrap().as_deref(), Some(i.to_le_bytes().as_slice()), "key {i}");
             }
-            for k in &comes {
-                h.remove(k.as_bytes()).unwrap();
-            }
+        })
+    };
+    let readers = [reader(0), reader(1)];
+    let mut rng = Rng::from_seed(9);
+    for _ in 0..6 {
+        // Between the keys that stay, so that their leaves are divided and merged.
+        let comes: Vec<_> = (0..8000).map(|_| format!("stays{:05}x{}", rng.below(2000), rng.below(50))).collect();
+        for k in &comes {
+            h.put(k.as_bytes(), &[1; 120]).unwrap();
         }
-        done.store(true, Relaxed);
-    });
+        for k in &comes {
+            h.remove(k.as_bytes()).unwrap();
+        }
+    }
+    done.store(true, Relaxed);
+    readers.into_iter().for_each(|r| r.join().unwrap());
+    h.stop();
 }

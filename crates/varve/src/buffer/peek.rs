@@ -47,9 +47,9 @@ impl PagePeek<'_> {
         self.at.pool.trace(TraceEvent::Read(self.id));
     }
 
-    /// Bytes of the page.
+    /// Bytes of the page, header included.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn page_size(&self) -> usize {
         self.len
     }
 
