@@ -370,8 +370,10 @@ impl State {
         if near { (self.slots.newer() + 2 * self.reserve).saturating_sub(self.ceiling) } else { 0 }
     }
 
-    /// So much of the zone has been given away that the next map is due.
+    /// So much of the zone has been given away that the next map is due, or slots have been used so often since the last flush, as
+    /// they are where nothing is synced for long, that a map would soon have no room for what they may still hold.
     pub fn needs_map(&self, zone: usize) -> bool {
-        !self.closed() && self.slots.given_away() >= zone.div_ceil(2)
+        let crowded = self.slots.left_over() > self.slots.len() + self.slots.len() / 4;
+        !self.closed() && (self.slots.given_away() >= zone.div_ceil(2) || crowded)
     }
 }

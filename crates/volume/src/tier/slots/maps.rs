@@ -100,6 +100,7 @@ impl Slots {
         for record in stale {
             if let Record::Freed { slot, page, lsn } = *record {
                 self.stale.entry(slot).or_default().push(Stale { page, lsn, rewritten: None });
+                self.left_over += 1;
             }
         }
         for f in found {
@@ -144,6 +145,7 @@ impl Slots {
         let before = self.entries.len();
         self.scan.resize(slots, true);
         self.stale.retain(|slot, _| (*slot as usize) < slots);
+        self.left_over = self.stale.values().map(Vec::len).sum();
         self.unflushed.retain(|slot, _| (*slot as usize) < slots);
         self.records.retain(|record| (record.slot() as usize) < slots);
         // A page in flight must not take a new slot for the one that had its number before.

@@ -135,6 +135,8 @@ pub struct Slots {
     scan_next: Option<Vec<bool>>,
     /// What slots may still hold on the device besides what they should: a write that was called off leaves what was there before.
     stale: HashMap<Slot, Vec<Stale>>,
+    /// How many these are.
+    left_over: usize,
     /// Slots written since the last flush, with the number of the flush that will cover them.
     unflushed: HashMap<Slot, u64>,
     flushes: u64,
@@ -168,6 +170,7 @@ impl Slots {
             scan: vec![true; count],
             scan_next: None,
             stale: HashMap::default(),
+            left_over: 0,
             unflushed: HashMap::default(),
             flushes: 0,
             records: Vec::new(),
@@ -416,6 +419,7 @@ impl Slots {
         }
         if lsn > 0 {
             self.stale.entry(slot).or_default().push(Stale { page, lsn, rewritten: None });
+            self.left_over += 1;
         }
         self.release_if_idle(slot);
         page
@@ -497,6 +501,13 @@ impl Slots {
             stale.retain(|s| s.rewritten.is_none_or(|covered_after| covered_after >= n));
             !stale.is_empty()
         });
+        self.left_over = self.stale.values().map(Vec::len).sum();
+    }
+
+    /// Versions that slots may still hold besides what they should, which a map must name. Each flush forgets those that were
+    /// overwritten before it.
+    pub fn left_over(&self) -> usize {
+        self.left_over
     }
 
     /// The records since the newest map, which the journal of that map must hold after a sync.

@@ -186,6 +186,15 @@ fn wear_and_budget_outlive_a_restart() {
 /// Work with hits, changes and evictions on more pages than slots; ends with a sync and a power cut. What was on the fast device, and
 /// what keeping the map cost.
 fn worked(recovery: MapRecovery) -> (Arc<MemDevice>, Arc<MemDevice>, BTreeMap<u64, u64>, TierStats) {
+    worked_for(recovery, 4000, 100)
+}
+
+/// The same, so many steps with a sync after each `every` of them.
+fn worked_for(
+    recovery: MapRecovery,
+    steps: u64,
+    every: u64,
+) -> (Arc<MemDevice>, Arc<MemDevice>, BTreeMap<u64, u64>, TierStats) {
     const PAGES: u64 = 600;
     let ms = |n: u64| (Duration::from_micros(100 * n), Duration::from_micros(120 * n));
     let latency = Latency { read: ms(1), write: ms(1), durable: ms(1), flush: ms(5) };
@@ -198,7 +207,7 @@ fn worked(recovery: MapRecovery) -> (Arc<MemDevice>, Arc<MemDevice>, BTreeMap<u6
     tier.start();
     let mut rng = Rng::from_seed(5);
     let mut at: Vec<u64> = vec![0; PAGES as usize];
-    for step in 1..4000u64 {
+    for step in 1..steps {
         let page = rng.below(PAGES).min(rng.below(PAGES));
         if at[page as usize] == 0 || rng.below(4) == 0 {
             tier.dirtied(PageId(page), KeyspaceId(1), PageUse::default());
@@ -208,7 +217,7 @@ fn worked(recovery: MapRecovery) -> (Arc<MemDevice>, Arc<MemDevice>, BTreeMap<u6
             assert_eq!(lsn(&tier, page).unwrap(), at[page as usize]);
             evict(&tier, &sealed(page, at[page as usize]));
         }
-        if step.is_multiple_of(100) {
+        if step.is_multiple_of(every) {
             tier.sync().unwrap();
         }
     }
@@ -269,5 +278,17 @@ fn each_way_of_recovery_finds_the_same_map() {
         assert!(log.0.seconds < zone.0.seconds && zone.0.seconds < scan.0.seconds, "time of recovery");
         assert!(scan.1.map_bytes < zone.1.map_bytes, "maps are due when the zone is used up");
         assert!(log.1.journal_records > zone.1.journal_records, "a log says of each page that it came");
+    });
+}
+
+/// Where nothing is synced for long, slots change hands many times between two flushes; what they may still hold fits each map.
+#[test]
+fn maps_have_room_for_what_slots_may_hold_however_seldom_it_is_synced() {
+    in_simulation(|| {
+        let (fast, slow, there, run) = worked_for(MapRecovery::Log, 60_000, u64::MAX);
+        assert!(run.counters.evicted_clean + run.counters.evicted_newer > 10_000, "{run:?}");
+        let options = TierOptions { map_recovery: MapRecovery::Log, ..named("lru2") };
+        let tier = Tier::open(Single::new(slow, SIZE).unwrap(), fast, OWNER, options).unwrap();
+        assert_eq!(map_of(&tier), there);
     });
 }
