@@ -12,10 +12,25 @@ use std::cmp::Ordering;
 use varve_rt::{Cost, charge};
 use varve_volume::{KeyspaceId, PageId, page};
 
-/// The parent of a leaf, and the leaf: to be latched, whereupon the parent is asked whether it was still valid then.
+/// The way to a leaf: to be latched, whereupon the way counts if [`Found::is_valid`] says so.
 pub(super) struct Found<'t> {
-    pub parent: PagePeek<'t>,
     pub leaf: PageId,
+    parent: PagePeek<'t>,
+    /// Nodes above the parent, the last few of them.
+    above: [Option<PagePeek<'t>>; 3],
+}
+
+impl Found<'_> {
+    /// Whether the leaf, which is latched now, is the right one. The nodes on the way count as accessed then: not before, as who gives up comes by again.
+    #[inline]
+    pub fn is_valid(&self) -> bool {
+        let valid = self.parent.is_valid();
+        if valid {
+            self.parent.accessed();
+            self.above.iter().flatten().for_each(PagePeek::accessed);
+        }
+        valid
+    }
 }
 
 impl Tree {
@@ -27,7 +42,7 @@ impl Tree {
         if self.root() != root {
             return None;
         }
-        let mut expected = None;
+        let (mut expected, mut above, mut height) = (None, [None; 3], 0);
         loop {
             let inner = Inner::new(&node, self.keyspace(), expected)?;
             charge(Cost::NodeSearch, 1);
@@ -35,17 +50,17 @@ impl Tree {
             if !node.is_valid() {
                 return None;
             }
-            node.accessed();
             let level = inner.level - 1;
             if level == 0 {
-                return Some(Found { parent: node, leaf: child });
+                return Some(Found { leaf: child, parent: node, above });
             }
             let next = self.core.pool.peek(child)?;
             // The child could have been divided, or freed, before it was looked at.
             if !node.is_valid() {
                 return None;
             }
-            (node, expected) = (next, Some(level));
+            above[height % above.len()] = Some(node);
+            (node, expected, height) = (next, Some(level), height + 1);
         }
     }
 }

@@ -34,7 +34,7 @@ fn an_unlatched_descent_finds_the_leaf_that_a_latched_one_finds() {
             let latched = h.tree.latched_leaf_at(Target::Key(&key), None).unwrap().id();
             // None is for keys that break the prefix of a node on the way.
             if let Some(peek) = h.tree.peek_leaf(&key) {
-                assert!(peek.parent.is_valid());
+                assert!(peek.is_valid());
                 assert_eq!(peek.leaf, latched, "{key:?}");
                 found += 1;
             }
@@ -42,6 +42,23 @@ fn an_unlatched_descent_finds_the_leaf_that_a_latched_one_finds() {
         assert!(found > 18_000, "only {found} of 20000 found without latches");
         h.stop();
     }
+}
+
+#[test]
+fn each_page_on_the_way_counts_once() {
+    let h = fresh(4096);
+    for i in 0..20_000u32 {
+        h.put(&i.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    let hits = || h.core.pool.stats().total().hits;
+    let root = h.core.pool.read(h.tree.root()).unwrap().bytes()[super::node::LEVEL];
+    assert!(root >= 2, "the tree has {root} levels of inner nodes");
+    let before = hits();
+    for i in 0..100u32 {
+        h.get(&(i * 150).to_be_bytes()).unwrap().unwrap();
+    }
+    assert_eq!(hits() - before, 100 * u64::from(root + 1));
+    h.stop();
 }
 
 #[test]

@@ -11,6 +11,7 @@ use varve_rt::{Cost, charge};
 use varve_volume::PageId;
 
 /// A page that may change, or become another one, while it is looked at.
+#[derive(Clone, Copy)]
 pub struct PagePeek<'a> {
     at: FrameRef<'a>,
     id: PageId,
