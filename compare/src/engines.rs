@@ -17,8 +17,11 @@ use crate::adapter::sqlite::SqliteStore;
 use crate::adapter::wiredtiger::WtStore;
 use crate::bench::drive::Measured;
 use crate::bench::{Group, Scale, Session, lab, small};
-use crate::child::{self, Job};
+use crate::child::{self, Job, Sink};
 use crate::engine::{Description, Engine, Kind, Settings};
+
+/// Loads TPC-C into a directory, with a seed.
+pub type LoadTpcc = fn(&Path, &Settings, &Scale, u64) -> Result<Box<dyn OpenTpcc>>;
 
 /// What can be done with an engine, whatever its types are.
 pub struct Entry {
@@ -33,9 +36,9 @@ pub struct Entry {
     /// Loads and measures a group of rows whose databases do not outlive a round.
     pub run: fn(&Path, &Settings, Group, &mut Session<'_>) -> Result<()>,
     /// Loads TPC-C.
-    pub open_tpcc: fn(&Path, &Settings, &Scale, u64) -> Result<Box<dyn OpenTpcc>>,
+    pub open_tpcc: LoadTpcc,
     /// Does a job in a process of its own.
-    pub work: fn(&Job, &mut dyn FnMut(&'static str, usize, Measured)) -> Result<()>,
+    pub work: fn(&Job, &mut Sink<'_>) -> Result<()>,
 }
 
 /// The engines compiled in, Varve first.

@@ -50,7 +50,7 @@ pub enum Command {
     /// Print the usage.
     Help,
     /// Measure.
-    Run(Options),
+    Run(Box<Options>),
 }
 
 /// Understands the arguments, without the program's name. `engines` are the names of those compiled in.
@@ -90,7 +90,7 @@ pub fn parse(args: impl Iterator<Item = String>, engines: &[&str]) -> Result<Com
     if options.rounds == 0 {
         options.rounds = if options.quick { 1 } else { 3 };
     }
-    Ok(Command::Run(options))
+    Ok(Command::Run(Box::new(options)))
 }
 
 fn number(name: &str, text: &str, least: u64, most: u64) -> Result<u64, String> {

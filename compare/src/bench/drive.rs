@@ -28,6 +28,7 @@ pub struct Measured {
 }
 
 /// Processor time that this process has used.
+#[expect(clippy::disallowed_methods, reason = "the runtime has no clock of processor time")]
 pub fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call fills the value it is given.
