@@ -89,12 +89,17 @@ fn on_memory<T>(options: Options, body: impl FnOnce(&Arc<VarveStore>) -> T) -> T
 }
 
 fn history(store: &Arc<VarveStore>, options: &GenerateOptions) -> Report {
+    try_history(store, options).expect("the store does not fail")
+}
+
+/// An error when the clients themselves saw something that cannot be.
+fn try_history(store: &Arc<VarveStore>, options: &GenerateOptions) -> varve_lab::Result<Report> {
     let recorder = Arc::new(recorder(&format!("history{}", options.seed)));
-    generate(store, &recorder, options).expect("the store does not fail");
+    generate(store, &recorder, options)?;
     let (undone, ranges) = (recorder.rollbacks_to_savepoint(), recorder.range_deletes());
     println!("seed {}: {undone} rollbacks to savepoints, {ranges} range deletes", options.seed);
     assert!(undone > 0 && ranges > 0, "seed {}", options.seed);
-    check(&recorder.take(), &CheckOptions { real_time: RealTime::All, ..CheckOptions::default() })
+    Ok(check(&recorder.take(), &CheckOptions { real_time: RealTime::All, ..CheckOptions::default() }))
 }
 
 #[test]
@@ -109,11 +114,11 @@ fn histories_on_os_threads_are_serializable() {
     }
 }
 
-fn simulated_history(seed: u64, broken: Broken) -> (Report, u64) {
+fn simulated_history(seed: u64, broken: Broken) -> (varve_lab::Result<Report>, u64) {
     simulate(seed, true, move || {
         on_memory(Options { broken, cache_bytes: 4 << 20, ..Options::default() }, |store| {
             let pause = Duration::from_micros(20);
-            history(store, &GenerateOptions { seed, pause, transactions: 40, ..GenerateOptions::default() })
+            try_history(store, &GenerateOptions { seed, pause, transactions: 40, ..GenerateOptions::default() })
         })
     })
 }
@@ -121,11 +126,16 @@ fn simulated_history(seed: u64, broken: Broken) -> (Report, u64) {
 #[test]
 fn histories_in_a_chaotic_simulation_are_serializable_and_repeat() {
     for seed in seeds(12) {
-        let (report, hash) = simulated_history(seed, Broken::default());
+        let sound = || {
+            let (report, hash) = simulated_history(seed, Broken::default());
+            (report.unwrap_or_else(|e| panic!("seed {seed}: {e}")), hash)
+        };
+        let first = sound();
+        let report = &first.0;
         assert!(report.serializable(), "seed {seed}\n{report}");
         assert!(report.committed > 100, "seed {seed}\n{report}");
         if seed < 2 {
-            assert_eq!(simulated_history(seed, Broken::default()), (report, hash), "seed {seed} repeats");
+            assert_eq!(sound(), first, "seed {seed} repeats");
         }
     }
 }
@@ -134,8 +144,8 @@ fn histories_in_a_chaotic_simulation_are_serializable_and_repeat() {
 fn a_missing_interval_lock_shows_as_phantoms() {
     let broken = Broken { skip_interval_lock: true, ..Broken::default() };
     let found = (0..60).any(|seed| {
-        let report = simulated_history(seed, broken).0;
-        report.has(AnomalyKind::G2Phantom)
+        // Where a client's range delete met other keys than its scan, the history ends early.
+        simulated_history(seed, broken).0.is_ok_and(|report| report.has(AnomalyKind::G2Phantom))
     });
     assert!(found, "phantoms are found within 60 seeds");
 }
