@@ -147,7 +147,7 @@ impl Tree {
             // Its slots, before its header says how many there are.
             self.core.pool.expect_bytes(found.leaf, 1088);
             if let Some(page) = self.core.pool.read_resident(found.leaf)
-                && found.is_valid()
+                && found.confirm()
             {
                 self.node(page.id(), page.bytes(), Some(0))?;
                 if let Some(ahead) = ahead {
@@ -204,7 +204,7 @@ impl Tree {
     pub(super) fn leaf_exclusive(&self, key: &[u8]) -> Result<PageWrite<'_>> {
         if let Some(found) = self.peek_leaf(key)
             && let Some(page) = self.core.pool.write_resident(found.leaf)
-            && found.is_valid()
+            && found.confirm()
         {
             self.node(page.id(), page.bytes(), Some(0))?;
             return Ok(page);

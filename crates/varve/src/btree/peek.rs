@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use varve_rt::{Cost, charge};
 use varve_volume::{KeyspaceId, PageId, page};
 
-/// The way to a leaf: to be latched, whereupon the way counts if [`Found::is_valid`] says so.
+/// The way to a leaf: to be latched, whereupon the way counts if [`Found::confirm`] says so.
 pub(super) struct Found<'t> {
     pub leaf: PageId,
     parent: PagePeek<'t>,
@@ -21,9 +21,10 @@ pub(super) struct Found<'t> {
 }
 
 impl Found<'_> {
-    /// Whether the leaf, which is latched now, is the right one. The nodes on the way count as accessed then: not before, as who gives up comes by again.
+    /// Whether the leaf, which is latched now, is the right one. If so the nodes on the way are recorded as accessed: not before, as who gives up
+    /// comes by again.
     #[inline]
-    pub fn is_valid(&self) -> bool {
+    pub fn confirm(&self) -> bool {
         let valid = self.parent.is_valid();
         if valid {
             self.parent.accessed();

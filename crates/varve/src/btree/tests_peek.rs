@@ -34,7 +34,7 @@ fn an_unlatched_descent_finds_the_leaf_that_a_latched_one_finds() {
             let latched = h.tree.latched_leaf_at(Target::Key(&key), None).unwrap().id();
             // None is for keys that break the prefix of a node on the way.
             if let Some(peek) = h.tree.peek_leaf(&key) {
-                assert!(peek.is_valid());
+                assert!(peek.confirm());
                 assert_eq!(peek.leaf, latched, "{key:?}");
                 found += 1;
             }
