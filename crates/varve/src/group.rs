@@ -34,25 +34,40 @@ struct Entry<'c> {
     changed: bool,
 }
 
-/// Buffers kept per thread so that small groups allocate nothing.
-static SCRATCH: Local<std::cell::RefCell<Vec<Vec<u8>>>> = Local::new(|| std::cell::RefCell::new(Vec::new()));
+/// Buffers kept per thread so that groups allocate nothing, and how many bytes they have.
+#[derive(Default)]
+struct Scratch {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
 
-const SCRATCH_KEPT: usize = 32;
+static SCRATCH: Local<std::cell::RefCell<Scratch>> = Local::new(Default::default);
+
+/// Most bytes kept per thread.
 const SCRATCH_BYTES: usize = 256 * 1024;
+/// Bytes of a buffer that is made: the redo of a small write or two, which would else grow its buffer several times.
+const SCRATCH_NEW: usize = 256;
 
 fn scratch() -> Vec<u8> {
-    SCRATCH.with(|s| s.borrow_mut().pop()).unwrap_or_default()
+    let kept = SCRATCH.with(|s| {
+        let mut s = s.borrow_mut();
+        let buffer = s.buffers.pop()?;
+        s.bytes -= buffer.capacity();
+        Some(buffer)
+    });
+    kept.unwrap_or_else(|| Vec::with_capacity(SCRATCH_NEW))
 }
 
 fn give_back(mut buf: Vec<u8>) {
-    if buf.capacity() == 0 || buf.capacity() > SCRATCH_BYTES {
+    if buf.capacity() == 0 {
         return;
     }
     buf.clear();
     SCRATCH.with(|s| {
-        let mut kept = s.borrow_mut();
-        if kept.len() < SCRATCH_KEPT {
-            kept.push(buf);
+        let mut s = s.borrow_mut();
+        if s.bytes + buf.capacity() <= SCRATCH_BYTES {
+            s.bytes += buf.capacity();
+            s.buffers.push(buf);
         }
     });
 }

@@ -278,17 +278,17 @@ fn write_counts(page: &mut impl PageEdit, count: usize, heap: usize, garbage: us
     page.write(COUNT, &h);
 }
 
-/// Inserts a cell as slot `pos`, where `Node::search` says that the key, which is not there yet, belongs. `payload` in two parts (leaf: length field and value; inner: child and nothing).
+/// Inserts a cell as slot `pos`, where `Node::search` says that the key, which the node covers and is not there yet, belongs. `payload` in two parts (leaf: length field and value; inner: child and nothing).
 /// The node must have room for it.
 pub(crate) fn insert(page: &mut impl PageEdit, key: &[u8], pos: usize, payload: [&[u8]; 2]) -> Result<(), Damage> {
-    let node = Node::parse(page.bytes())?;
+    let mut node = Node::parse(page.bytes())?;
     let size = payload[0].len() + payload[1].len();
-    let fits = |n: &Node<'_>| key.strip_prefix(n.prefix()).map(|s| n.gap() >= SLOT + tail(s).len() + size);
-    if fits(&node) != Some(true) {
+    let fits = |n: &Node<'_>| n.suffix_covered(key).is_some_and(|s| n.gap() >= SLOT + tail(s).len() + size);
+    if !fits(&node) {
         rebuild(page, key)?;
+        node = Node::parse(page.bytes())?;
+        assert!(fits(&node), "the caller made room for the cell");
     }
-    let node = Node::parse(page.bytes())?;
-    assert_eq!(fits(&node), Some(true), "the caller made room for the cell");
     debug_assert_eq!(node.search(key), Ok((pos, false)));
     let (count, garbage, plen, leaf) = (node.count(), node.garbage(), node.prefix().len(), node.level() == 0);
     let suffix = &key[plen..];

@@ -110,11 +110,15 @@ pub(crate) struct Intake<'a> {
     gap: usize,
     /// A key breaks the prefix.
     rebuild: bool,
+    /// Room for keys that have the prefix.
+    whole: usize,
 }
 
 impl<'a> Intake<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Intake<'a>, Damage> {
-        Ok(Intake { node: Node::parse(bytes)?, need: 0, room: usize::MAX, gap: 0, rebuild: false })
+        let node = Node::parse(bytes)?;
+        let whole = node.gap() + node.garbage();
+        Ok(Intake { node, need: 0, room: usize::MAX, gap: 0, rebuild: false, whole })
     }
 
     /// Whether the leaf covers `key`, which lies beyond one that it covers.
@@ -141,8 +145,9 @@ impl<'a> Intake<'a> {
         if more > 0 {
             self.need += more;
             self.gap += cell;
-            self.room = self.room.min(self.node.room_for(key));
-            self.rebuild |= !key.starts_with(self.node.prefix());
+            let prefixed = self.node.suffix_covered(key).is_some();
+            self.room = self.room.min(if prefixed { self.whole } else { self.node.room() });
+            self.rebuild |= !prefixed;
         }
         Ok(old)
     }
@@ -198,7 +203,7 @@ pub(crate) fn put(page: &mut impl PageEdit, key: &[u8], value: CellValue<'_>) ->
     charge(Cost::LeafChange, 1);
     let node = Node::parse(page.bytes())?;
     debug_assert!(node.level() == 0 && node.covers(key));
-    let (pos, found) = node.search(key)?;
+    let (pos, found) = node.search_covered(key)?;
     if !found {
         edit::insert(page, key, pos, [&field.to_le_bytes(), payload])?;
         return Ok(Change::default());

@@ -301,11 +301,17 @@ impl<'a> Node<'a> {
     /// As `search`, for a key that the node is known to cover: what its fences share need not be compared (it lies at the far end of the page).
     #[inline]
     pub(crate) fn search_covered(&self, key: &[u8]) -> Result<(usize, bool), Damage> {
-        let (base, len) = (self.base(), self.prefix.len());
-        match key.get(len..) {
-            Some(suffix) if len == base || key[base..len] == self.prefix[base..] => self.search_suffix(suffix),
-            _ => self.search(key),
+        match self.suffix_covered(key) {
+            Some(suffix) => self.search_suffix(suffix),
+            None => self.search(key),
         }
+    }
+
+    /// What `key`, which the node is known to cover, has after the node's prefix; none when it does not have that.
+    #[inline]
+    pub(crate) fn suffix_covered<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        let (base, len) = (self.base(), self.prefix.len());
+        key.get(len..).filter(|_| len == base || key[base..len] == self.prefix[base..])
     }
 
     #[inline]
@@ -469,41 +475,84 @@ impl<'a> Node<'a> {
         if self.base() != high.map_or(0, |h| common(low, h)).min(self.prefix.len()) {
             return Err(Damage("prefix does not agree with the fences"));
         }
-        let mut pieces = vec![(self.field(LOW), low.len()), (self.field(HIGH), high.map_or(0, <[u8]>::len))];
-        pieces.push((self.field(PREFIX), self.own_prefix()));
         if self.prefix.get(..self.base()) != low.get(..self.base()) {
             return Err(Damage("prefix does not agree with the fences"));
         }
-        let (mut last, mut key) = (Vec::new(), Vec::new());
+        let mut heap = HeapMap::new(self);
+        heap.take(self.field(LOW), low.len())?;
+        heap.take(self.field(HIGH), high.map_or(0, <[u8]>::len))?;
+        heap.take(self.field(PREFIX), self.own_prefix())?;
         for i in 0..self.count() {
-            self.key_into(i, &mut key)?;
-            if !self.covers(&key) || (i > 0 && key <= last) {
+            let (len, h) = (self.suffix_len(i), slot_head(&self.slots[i]));
+            if i > 0 && self.compare_slots(i - 1, i)? != Ordering::Less {
                 return Err(Damage("keys out of order or outside the fences"));
             }
-            if self.suffix_len(i) < 4 && head(&key[self.prefix.len()..]) != slot_head(&self.slots[i]) {
+            if len < 4 && h & (u32::MAX >> (8 * len)) != 0 {
                 return Err(Damage("slot head and key length do not agree"));
             }
-            std::mem::swap(&mut last, &mut key);
-            pieces.push((self.cell_at(i), self.cell_len(i)?));
+            heap.take(self.cell_at(i), self.cell_len(i)?)?;
         }
-        self.validate_heap(pieces)
+        // They ascend: with the first and the last all lie between the fences.
+        if self.count() > 0 && !(self.covers(&self.key(0)?) && self.covers(&self.key(self.count() - 1)?)) {
+            return Err(Damage("keys out of order or outside the fences"));
+        }
+        heap.finish(self.garbage())
     }
 
-    /// Tests that the pieces of the heap do not overlap and leave as many bytes as are counted as garbage.
-    fn validate_heap(&self, mut pieces: Vec<(usize, usize)>) -> Result<(), Damage> {
-        pieces.retain(|p| p.1 > 0);
-        pieces.sort_unstable();
-        let (mut at, mut live) = (self.heap(), 0);
-        for (off, len) in pieces {
-            if off < at {
+    /// Compares the keys of two slots.
+    #[inline]
+    fn compare_slots(&self, a: usize, b: usize) -> Result<Ordering, Damage> {
+        let heads = slot_head(&self.slots[a]).cmp(&slot_head(&self.slots[b]));
+        if heads != Ordering::Equal {
+            return Ok(heads);
+        }
+        Ok(compare(self.tail(a)?, self.tail(b)?).then(self.suffix_len(a).cmp(&self.suffix_len(b))))
+    }
+}
+
+/// Longest page, bytes.
+const MAX_PAGE: usize = 32 << 10;
+
+/// Which bytes of a node's heap belong to a piece that was seen: a bit for each.
+struct HeapMap {
+    bits: [u64; MAX_PAGE / 64],
+    heap: usize,
+    end: usize,
+    live: usize,
+}
+
+impl HeapMap {
+    fn new(node: &Node<'_>) -> HeapMap {
+        HeapMap { bits: [0; MAX_PAGE / 64], heap: node.heap(), end: node.end().min(MAX_PAGE), live: 0 }
+    }
+
+    /// Adds a piece, which must lie in the heap and overlap none before it.
+    #[inline]
+    fn take(&mut self, off: usize, len: usize) -> Result<(), Damage> {
+        if len == 0 {
+            return Ok(());
+        }
+        if off < self.heap || off + len > self.end {
+            return Err(Damage("cell outside the heap"));
+        }
+        self.live += len;
+        let (first, last) = (off / 64, (off + len - 1) / 64);
+        let (from, to) = (u64::MAX << (off % 64), u64::MAX >> (63 - (off + len - 1) % 64));
+        for (i, word) in self.bits[first..=last].iter_mut().enumerate() {
+            let mask = if i == 0 { from } else { u64::MAX } & if first + i == last { to } else { u64::MAX };
+            if *word & mask != 0 {
                 return Err(Damage("cells overlap"));
             }
-            at = off + len;
-            live += len;
-        }
-        if at > self.end() || live + self.garbage() != self.end() - self.heap() {
-            return Err(Damage("free-space accounting is wrong"));
+            *word |= mask;
         }
         Ok(())
+    }
+
+    /// Tests that the pieces leave as many bytes as are counted as garbage.
+    fn finish(self, garbage: usize) -> Result<(), Damage> {
+        if self.live + garbage == self.end - self.heap {
+            return Ok(());
+        }
+        Err(Damage("free-space accounting is wrong"))
     }
 }

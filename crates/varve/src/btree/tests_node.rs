@@ -372,3 +372,32 @@ fn inner_nodes_divide_and_join() {
         assert_eq!(l.node().child(0).unwrap(), 5);
     }
 }
+
+#[test]
+fn each_broken_invariant_is_named() {
+    let mut r = Recorder::leaf(4096, b"b", Some(b"x"));
+    for key in [&b"ca"[..], b"cab", b"cabbage", b"cabbages", b"kale"] {
+        leaf::put(&mut r, key, CellValue::Inline(&[7; 100])).unwrap();
+    }
+    r.node().validate().unwrap();
+    // A slot is head u32, offset of the cell u16, length of the key u16; a cell is the key from its fifth byte on, and the value.
+    let slot = |i: usize| SLOTS + SLOT * i;
+    let cell = r.node().cell_at(3);
+    let order = "keys out of order or outside the fences";
+    let cases: [(&str, usize, &[u8]); 8] = [
+        (order, slot(0), &u32::from_be_bytes(*b"aa\0\0").to_le_bytes()),
+        (order, slot(4), &u32::from_be_bytes(*b"zale").to_le_bytes()),
+        (order, slot(2), &u32::from_be_bytes(*b"ca\0\0").to_le_bytes()),
+        (order, cell, b"aaaa"),
+        ("slot head and key length do not agree", slot(0) + 6, &1u16.to_le_bytes()),
+        ("cells overlap", slot(1) + 4, &(r.node().cell_at(0) as u16).to_le_bytes()),
+        ("cell outside the heap", slot(4) + 4, &(r.node().heap() as u16 - 102).to_le_bytes()),
+        ("free-space accounting is wrong", GARBAGE, &1u16.to_le_bytes()),
+    ];
+    for (what, at, bytes) in cases {
+        let mut page = r.page.clone();
+        page[at..at + bytes.len()].copy_from_slice(bytes);
+        let found = Node::parse(&page).unwrap().validate();
+        assert_eq!(found, Err(Damage(what)), "{bytes:?} at {at}");
+    }
+}
