@@ -167,3 +167,32 @@ fn mistakes_name_file_line_key_and_what_is_accepted() {
     let text = String::from_utf8_lossy(&varve(&["lab", "run", "nothing"]).stderr).into_owned();
     assert!(text.contains("tpcc-disk"), "says what there is: {text}");
 }
+
+/// What the ways of finding a tier's map again look into after a crash: a zone, everything, nothing.
+#[test]
+fn a_point_is_opened_again_as_after_a_crash() {
+    let dir = scratch("lab-reopen");
+    let mut arguments = vec!["lab", "run", "tier-zones", "--quick", "--out", dir.to_str().expect("utf-8")];
+    let small = ["warehouses=1", "districts=1", "customers=600", "items=2000", "run.warmup_s=10", "run.seconds=10"];
+    for set in small.into_iter().chain(["fast=\"3 MB\"", "engine.buffer=\"1 MB\""]) {
+        arguments.extend(["--set", set]);
+    }
+    let output = varve(&arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let results = std::fs::read_to_string(dir.join("tier-zones-quick.jsonl")).expect("a file");
+    let figure = |variant: &str, name: &str| {
+        let point = results.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON"));
+        let point: serde_json::Value =
+            point.into_iter().find(|p: &serde_json::Value| p["axes"]["variant"] == variant).expect("the point");
+        point["metrics"][name].as_f64().unwrap_or_else(|| panic!("{variant}: {name}: {point}"))
+    };
+    for variant in ["1 %", "10 %", "scan", "log"] {
+        assert!(figure(variant, "reopen.pages") > 0.0 && figure(variant, "reopen.redo_mib") > 0.0, "{variant}");
+        assert!(figure(variant, "reopen.open_s") > figure(variant, "reopen.tier_s"), "{variant}");
+    }
+    let read = |variant| figure(variant, "reopen.slots_read");
+    assert!(read("10 %") < read("scan"), "a zone: {}, all: {}", read("10 %"), read("scan"));
+    assert_eq!(read("scan"), figure("scan", "tier.slots"));
+    assert_eq!(read("log"), 0.0);
+    assert!(figure("1 %", "reopen.tier_s") < figure("scan", "reopen.tier_s"));
+}

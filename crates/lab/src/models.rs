@@ -35,6 +35,13 @@ pub struct Part {
     pub drive: Option<Arc<Drive>>,
 }
 
+impl Part {
+    /// What the device holds now: requests that are still under way count as not begun.
+    pub fn of(device: &dyn Modelled) -> Part {
+        Part { contents: device.contents(), len: device.len(), drive: device.drive() }
+    }
+}
+
 /// The seeds of data and log device of a point with this seed.
 pub(crate) fn seeds(seed: u64) -> [u64; 2] {
     [seed, seed ^ 0x10_6106]
@@ -59,10 +66,11 @@ impl ModelledDevices {
         Ok(ModelledDevices { data, log, supply })
     }
 
-    /// An empty fast device of `bytes` bytes beside them.
-    pub fn fast(&self, profile: &Profile, bytes: u64, seed: u64) -> Result<Arc<dyn Modelled>> {
+    /// A fast device beside them that holds `part` (by default nothing; its length is the device's).
+    pub fn fast(&self, profile: &Profile, part: &Part, seed: u64) -> Result<Arc<dyn Modelled>> {
         let name = Some(format!("fast ({})", profile.name));
-        let how = Build { seed: seed ^ 0xfa57, len: bytes, name, ..Build::default() };
+        let (contents, drive) = (part.contents.clone(), part.drive.clone());
+        let how = Build { seed: seed ^ 0xfa57, len: part.len, contents, name, drive, ..Build::default() };
         let device = profile.build_model(how).map_err(|e| Error::Profile(e.to_string()))?;
         self.supply.attach(device.clone());
         Ok(device)
@@ -75,8 +83,7 @@ impl ModelledDevices {
 
     /// What the devices hold now. Close the database first, or power cuts are part of the picture.
     pub fn loaded(&self) -> Loaded {
-        let of = |d: &Arc<dyn Modelled>| Part { contents: d.contents(), len: d.len(), drive: d.drive() };
-        Loaded { data: of(&self.data), log: of(&self.log) }
+        Loaded { data: Part::of(&*self.data), log: Part::of(&*self.log) }
     }
 }
 

@@ -10,6 +10,7 @@
 //! value of the real clock and stand in the order of the points.
 
 mod check;
+mod database;
 mod devices;
 mod document;
 mod figure;

@@ -4,7 +4,8 @@
 //! calling OS thread. Results hold no value of the real clock.
 
 use super::ExperimentError;
-use super::devices::{self, Drives, Watched};
+use super::database::{Machine, Memory, Probe};
+use super::devices::{self, Drives};
 use super::document::{Point, Scaled};
 use super::layout::{self, Image};
 use super::location::Location;
@@ -12,15 +13,14 @@ use super::machine::{self, HostTime, LockPlace};
 use super::spec::{Clock, Spec, Spread};
 use crate::adapter::varve::VarveStore;
 use crate::driver::{self, Client, Draw, Interval, Outcome, RunOptions, RunResult, Until, Workload};
-use crate::models::{Loaded, ModelledDevices};
+use crate::models::{Loaded, Part};
 use crate::{tpcc, ycsb};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use varve::Db;
-use varve_device::{Device, DeviceStats, ModelStats, OpStats};
+use varve_device::{DeviceStats, ModelStats, OpStats};
 use varve_rt::sim;
 
 /// The result of a point: one line of the result file.
@@ -129,32 +129,6 @@ impl<C: Client<VarveStore>> Client<VarveStore> for MarkedClient<C> {
     }
 }
 
-/// Bytes of memory, and frames if the buffer was given by itself.
-#[derive(Clone, Copy)]
-struct Memory {
-    cache: u64,
-    frames: usize,
-    /// The fast device's.
-    fast: u64,
-}
-
-impl Memory {
-    /// A buffer given by itself leaves the rest of the engine (locks, write sets, log) as much memory as it may want.
-    fn of(spec: &Spec, data: u64) -> Memory {
-        let e = &spec.engine;
-        let cache = e.cache.of(data).max(varve::MIN_CACHE_BYTES);
-        let fast = spec.layout.fast.map_or(0, |fast| fast.of(data)).next_multiple_of(4096);
-        match e.buffer {
-            None => Memory { cache, frames: 0, fast },
-            Some(buffer) => {
-                let bytes = buffer.of(data);
-                let frames = (bytes / spec.layout.page_size.0).max(16);
-                Memory { cache: cache.max(2 * bytes), frames: frames as usize, fast }
-            }
-        }
-    }
-}
-
 /// Counters of one moment.
 #[derive(Clone)]
 pub(super) struct Moment {
@@ -175,37 +149,14 @@ pub(super) struct OneDevice {
     pub model: ModelStats,
 }
 
-struct Probe {
-    db: Db,
-    data: Arc<Watched>,
-    log: Arc<Watched>,
-    cores: usize,
-    fast: Option<Arc<Watched>>,
-}
-
-impl Probe {
-    fn moment(&self) -> Moment {
-        Moment {
-            at: varve_rt::now().as_nanos() as f64 / 1e9,
-            engine: self.db.stats(),
-            devices: [("data", Some(&self.data)), ("log", Some(&self.log)), ("fast", self.fast.as_ref())]
-                .into_iter()
-                .filter_map(|(name, device)| Some((name, device?)))
-                .map(|(name, device)| OneDevice { name, stats: device.stats(), model: device.model() })
-                .collect(),
-            client_writes: self.data.client_writes(),
-            host: HostTime::now(self.cores),
-            locks: sim::lock_waits(),
-        }
-    }
-}
-
 /// What a run leaves, before it is named and numbered.
 struct Measured {
     run: RunResult,
     before: Moment,
     after: Moment,
     location: Option<Location>,
+    /// What opening the database again took.
+    reopened: BTreeMap<String, f64>,
     series: BTreeMap<String, Vec<f64>>,
 }
 
@@ -242,6 +193,7 @@ pub(super) fn run(
     if let Some(location) = &measured.location {
         metrics.extend(location.figures().map(|(name, value)| (name.to_string(), value)));
     }
+    metrics.extend(measured.reopened);
     metrics.retain(|_, value| value.is_finite());
     Ok(PointResult {
         experiment: experiment.to_string(),
@@ -272,36 +224,12 @@ fn measure(
     (bytes, cores): (&Loaded, usize),
     progress: &AtomicU64,
 ) -> crate::Result<Measured> {
-    let (data, log) = spec.devices.profiles().map_err(|(key, what)| crate::Error::Profile(format!("{key}: {what}")))?;
-    let machine = ModelledDevices::new(&data, &log, bytes, seed)?;
-    let (data, log) = (Watched::new(machine.data.clone()), Watched::new(machine.log.clone()));
-    let named = |(key, what): (String, String)| crate::Error::Profile(format!("{key}: {what}"));
-    let fast = match spec.devices.fast().map_err(named)? {
-        Some(profile) => Some(Watched::new(machine.fast(&profile, memory.fast, seed)?)),
-        None => None,
-    };
-    let e = &spec.engine;
-    let options = varve::Options {
-        cache_bytes: memory.cache,
-        pool_frames: memory.frames,
-        replacement: e.replacement.clone(),
-        pool_instances: e.instances,
-        cleaners: e.cleaners,
-        pool: e.pool_options().map_err(named)?,
-        async_delay: seconds(e.async_delay_ms / 1e3),
-        recovery_bound: seconds(e.recovery_bound_s),
-        log_max_bytes: e.log_max.0,
-        tier: e.tier.options().map_err(named)?,
-        attach_tier: fast.is_some(),
-        ..varve::Options::default()
-    };
-    let mut on = varve::Devices::new(data.clone(), log.clone());
-    on.fast = fast.clone().map(|fast| fast as Arc<dyn Device>);
-    let db = Db::open_on(on, options)?;
+    let machine = Machine::new(spec, bytes, &Part { len: memory.fast, ..Part::default() }, seed)?;
+    let db = machine.open(spec, memory, memory.fast > 0)?;
     let store = Arc::new(VarveStore::new(db.clone()));
-    let probe = Probe { db: db.clone(), data, log, fast, cores };
-    let durability = e.durability.into();
-    let measured = match (&spec.workload.tpcc, &spec.workload.ycsb) {
+    let probe = machine.probe(db.clone(), cores);
+    let durability = spec.engine.durability.into();
+    let mut measured = match (&spec.workload.tpcc, &spec.workload.ycsb) {
         (Some(t), _) => {
             let (think_times, read_only) = (t.think_times, t.read_only);
             let mix = tpcc::Mix::Weighted(t.mix);
@@ -322,14 +250,18 @@ fn measure(
         }
         _ => unreachable!("a validated point has a workload"),
     };
+    let left = spec.run.reopen.then(|| machine.left());
     if spec.run.check && spec.workload.tpcc.is_some() {
         let report = tpcc::check(&*store, |_, _| {})?;
         if !report.consistent() {
             return Err(crate::Error::store(format!("the data is not consistent after the run:\n{report}")));
         }
     }
-    drop((store, probe));
+    drop((store, probe, machine));
     db.close()?;
+    if let Some((loaded, fast)) = left {
+        measured.reopened = Machine::new(spec, &loaded, &fast, seed)?.reopen(spec, memory)?;
+    }
     Ok(measured)
 }
 
@@ -364,7 +296,7 @@ fn drive<W: Workload<VarveStore>>(
         last = now;
     })?;
     let location = if spec.engine.tier.counted { Some(Location::of(&probe.db)?) } else { None };
-    Ok(Measured { run: result, before, after: last, location, series })
+    Ok(Measured { run: result, before, after: last, location, reopened: BTreeMap::new(), series })
 }
 
 /// One more value of each series; rounded, since nobody reads more digits off a chart.

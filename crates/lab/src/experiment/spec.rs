@@ -467,6 +467,9 @@ pub struct Run {
     pub interval_s: f64,
     /// Check the workload's consistency conditions afterwards.
     pub check: bool,
+    /// Open the database again from what the devices hold at the end of the run, as after a crash, and measure that.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reopen: bool,
     /// Most points at the same time, for want of memory; 0: any number. Not part of what a point is.
     #[serde(skip_serializing)]
     pub jobs: usize,
@@ -474,7 +477,16 @@ pub struct Run {
 
 impl Default for Run {
     fn default() -> Run {
-        Run { clock: Clock::Virtual, clients: 8, warmup_s: 10.0, seconds: 60.0, interval_s: 1.0, check: false, jobs: 0 }
+        Run {
+            clock: Clock::Virtual,
+            clients: 8,
+            warmup_s: 10.0,
+            seconds: 60.0,
+            interval_s: 1.0,
+            check: false,
+            reopen: false,
+            jobs: 0,
+        }
     }
 }
 
@@ -500,6 +512,9 @@ impl Spec {
                 refuse("layout.fast", "a tier needs both devices.fast and layout.fast, its size")
             }
             () if self.host.cores.is_some_and(|n| n == 0 || n > 1024) => refuse("host.cores", "1 to 1024 are possible"),
+            () if self.run.reopen && (w.iomix.is_some() || w.flash_wa.is_some()) => {
+                refuse("run.reopen", "there is no database to open again")
+            }
             () if self.run.clients == 0 || self.run.clients > 10_000 => {
                 refuse("run.clients", "1 to 10000 are possible")
             }

@@ -1,0 +1,146 @@
+//! A point's database: the modelled devices that it lies on, opening it, and opening it again as after a crash.
+
+use super::devices::Watched;
+use super::machine::HostTime;
+use super::point::{Moment, OneDevice, seconds};
+use super::spec::Spec;
+use crate::models::{Loaded, ModelledDevices, Part};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use varve::Db;
+use varve_device::{Device, Modelled};
+use varve_rt::sim;
+
+/// Bytes of memory, and frames if the buffer was given by itself.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    pub cache: u64,
+    pub frames: usize,
+    /// The fast device's.
+    pub fast: u64,
+}
+
+impl Memory {
+    /// A buffer given by itself leaves the rest of the engine (locks, write sets, log) as much memory as it may want.
+    pub fn of(spec: &Spec, data: u64) -> Memory {
+        let e = &spec.engine;
+        let cache = e.cache.of(data).max(varve::MIN_CACHE_BYTES);
+        let fast = spec.layout.fast.map_or(0, |fast| fast.of(data)).next_multiple_of(4096);
+        match e.buffer {
+            None => Memory { cache, frames: 0, fast },
+            Some(buffer) => {
+                let bytes = buffer.of(data);
+                let frames = (bytes / spec.layout.page_size.0).max(16);
+                Memory { cache: cache.max(2 * bytes), frames: frames as usize, fast }
+            }
+        }
+    }
+}
+
+fn named((key, what): (String, String)) -> crate::Error {
+    crate::Error::Profile(format!("{key}: {what}"))
+}
+
+/// A point's devices.
+pub(super) struct Machine {
+    models: ModelledDevices,
+    fast_model: Option<Arc<dyn Modelled>>,
+    data: Arc<Watched>,
+    log: Arc<Watched>,
+    fast: Option<Arc<Watched>>,
+}
+
+impl Machine {
+    /// Devices that hold these bytes; `fast` counts where the point has a tier.
+    pub fn new(spec: &Spec, bytes: &Loaded, fast: &Part, seed: u64) -> crate::Result<Machine> {
+        let (data, log) = spec.devices.profiles().map_err(named)?;
+        let models = ModelledDevices::new(&data, &log, bytes, seed)?;
+        let (data, log) = (Watched::new(models.data.clone()), Watched::new(models.log.clone()));
+        let fast_model = match spec.devices.fast().map_err(named)? {
+            Some(profile) => Some(models.fast(&profile, fast, seed)?),
+            None => None,
+        };
+        let fast = fast_model.clone().map(Watched::new);
+        Ok(Machine { models, fast_model, data, log, fast })
+    }
+
+    /// Opens the database. `attach`: make a tier on the fast device.
+    pub fn open(&self, spec: &Spec, memory: Memory, attach: bool) -> crate::Result<Db> {
+        let e = &spec.engine;
+        let options = varve::Options {
+            cache_bytes: memory.cache,
+            pool_frames: memory.frames,
+            replacement: e.replacement.clone(),
+            pool_instances: e.instances,
+            cleaners: e.cleaners,
+            pool: e.pool_options().map_err(named)?,
+            async_delay: seconds(e.async_delay_ms / 1e3),
+            recovery_bound: seconds(e.recovery_bound_s),
+            log_max_bytes: e.log_max.0,
+            tier: e.tier.options().map_err(named)?,
+            attach_tier: attach,
+            ..varve::Options::default()
+        };
+        let mut on = varve::Devices::new(self.data.clone(), self.log.clone());
+        on.fast = self.fast.clone().map(|fast| fast as Arc<dyn Device>);
+        Ok(Db::open_on(on, options)?)
+    }
+
+    pub fn probe(&self, db: Db, cores: usize) -> Probe {
+        Probe { db, data: self.data.clone(), log: self.log.clone(), cores, fast: self.fast.clone() }
+    }
+
+    /// What a crash now would leave on the devices, were nothing lost of what they have completed.
+    pub fn left(&self) -> (Loaded, Part) {
+        let fast = self.fast_model.as_ref().map_or_else(Part::default, |fast| Part::of(&**fast));
+        (self.models.loaded(), fast)
+    }
+
+    /// Opens the database that a crash left and closes it; what the opening took.
+    pub fn reopen(&self, spec: &Spec, memory: Memory) -> crate::Result<BTreeMap<String, f64>> {
+        let began = varve_rt::now();
+        let db = self.open(spec, memory, false)?;
+        let mut figures = BTreeMap::from([
+            ("reopen.open_s".to_string(), began.elapsed().as_secs_f64()),
+            ("reopen.redo_mib".to_string(), db.recovery_report().bytes as f64 / f64::from(1 << 20)),
+        ]);
+        if let Some(tier) = db.stats().tier {
+            let r = tier.recovery;
+            figures.extend([
+                ("reopen.tier_s".to_string(), r.seconds),
+                ("reopen.slots_read".to_string(), r.slots_read as f64),
+                ("reopen.home_reads".to_string(), r.home_reads as f64),
+                ("reopen.records".to_string(), r.records as f64),
+                ("reopen.pages".to_string(), r.pages as f64),
+            ]);
+        }
+        db.close()?;
+        Ok(figures)
+    }
+}
+
+/// Looks at everything that counts.
+pub(super) struct Probe {
+    pub db: Db,
+    data: Arc<Watched>,
+    log: Arc<Watched>,
+    cores: usize,
+    fast: Option<Arc<Watched>>,
+}
+
+impl Probe {
+    pub fn moment(&self) -> Moment {
+        Moment {
+            at: varve_rt::now().as_nanos() as f64 / 1e9,
+            engine: self.db.stats(),
+            devices: [("data", Some(&self.data)), ("log", Some(&self.log)), ("fast", self.fast.as_ref())]
+                .into_iter()
+                .filter_map(|(name, device)| Some((name, device?)))
+                .map(|(name, device)| OneDevice { name, stats: device.stats(), model: device.model() })
+                .collect(),
+            client_writes: self.data.client_writes(),
+            host: HostTime::now(self.cores),
+            locks: sim::lock_waits(),
+        }
+    }
+}
