@@ -64,13 +64,14 @@ impl Machine {
         use varve_device::Fault as F;
         let plan = FaultPlan::new(seed);
         let nth = When::Nth(1 + after / 8);
-        // Over a tier the data device sees few reads.
-        let reads = if self.fast.is_some() { 60 } else { 2 };
+        // Over a tier the data device sees few reads, and most writes go to the fast one.
+        let (reads, any) = if self.fast.is_some() { (60, 8) } else { (2, 1) };
         // Full for a while: a plan is in force until the life ends, but only some requests find it so.
         let some = When::OneIn(3);
         let (device, plan) = match fault {
             Fault::DataRetryable => {
-                (&self.data, plan.rule(&[OpKind::Read, OpKind::Write], None, When::Nth(1 + after), F::TransientEio))
+                let requests = [OpKind::Read, OpKind::Write];
+                (&self.data, plan.rule(&requests, None, When::Nth(1 + after / any), F::TransientEio))
             }
             Fault::DataRead => (&self.data, plan.rule(&[OpKind::Read], None, When::Nth(1 + after / reads), F::Eio)),
             Fault::DataWrite => (&self.data, plan.rule(&[OpKind::Write], None, When::Nth(1 + after / 2), F::Eio)),
