@@ -173,8 +173,8 @@ fn mistakes_name_file_line_key_and_what_is_accepted() {
 fn a_point_is_opened_again_as_after_a_crash() {
     let dir = scratch("lab-reopen");
     let mut arguments = vec!["lab", "run", "tier-zones", "--quick", "--out", dir.to_str().expect("utf-8")];
-    let small = ["warehouses=1", "districts=1", "customers=600", "items=2000", "run.warmup_s=10", "run.seconds=10"];
-    for set in small.into_iter().chain(["fast=\"3 MB\"", "engine.buffer=\"1 MB\""]) {
+    let small = ["warehouses=1", "districts=1", "customers=1000", "items=20000", "run.warmup_s=10", "run.seconds=10"];
+    for set in small.into_iter().chain(["layout.fast=\"6 MB\"", "engine.buffer=\"4 MB\""]) {
         arguments.extend(["--set", set]);
     }
     let output = varve(&arguments);
