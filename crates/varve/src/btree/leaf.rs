@@ -3,6 +3,7 @@
 //! A leaf cell is the key's tail, a length field (u16, top bit: the value is an overflow reference) and the value.
 
 use super::edit::{self, PageEdit};
+use super::fetch;
 use super::node::*;
 use super::overflow::OverflowRef;
 use varve_rt::{Cost, charge};
@@ -97,6 +98,17 @@ pub(crate) fn prepare(bytes: &[u8], key: &[u8], room: usize) -> Result<(), Damag
         node.leaf_cell(pos)?;
     }
     if node.gap() < room || !key.starts_with(node.prefix()) { node.validate() } else { Ok(()) }
+}
+
+/// Asks the processor for the bytes of a leaf that a new cell of `size` bytes would take, and for the fences at its end.
+#[inline]
+pub(crate) fn fetch_room(bytes: &[u8], size: usize) {
+    const LINE: usize = 64;
+    let heap = u16_at(bytes, HEAP) as usize;
+    for at in (heap.saturating_sub(size)..heap).step_by(LINE).take(4) {
+        fetch::ahead(bytes, at);
+    }
+    fetch::ahead(bytes, u16_at(bytes, LOW) as usize);
 }
 
 /// What a leaf has to take: the writes of a commit to it, looked at one by one before the first is made. The leaf covers their keys.

@@ -423,7 +423,11 @@ impl<'a> Run<'a> {
         references: &[(usize, OverflowRef)],
     ) -> Vec<usize> {
         let mut shrunk = Vec::new();
-        for (&page, leaf) in pages.iter().zip(leaves) {
+        for (i, (&page, leaf)) in pages.iter().zip(leaves).enumerate() {
+            // The next leaf's room comes from far while this one is changed.
+            if let (Some(&next), Some(leaf)) = (pages.get(i + 1), leaves.get(i + 1)) {
+                leaf::fetch_room(group.bytes(next), self.ops[leaf.ops.start].need());
+            }
             let mut underfull = None;
             for at in leaf.ops.clone() {
                 let op = &self.ops[at];
