@@ -1,11 +1,12 @@
 //! What every part of the engine shares: the pool, the log, the page store, the space manager and the budget.
 //!
-//! Lock order, outermost first: key and interval locks; inner-node latches, top down; leaf latches in (keyspace, key) order;
+//! Lock order, outermost first: key and interval locks; the gate of direct pages (`direct.rs`); inner-node latches, top down; leaf latches in (keyspace, key) order;
 //! space-map latches in page order; the log's reservation. Pool-instance locks are leaves of this order and are never held
 //! during device I/O.
 
 use crate::budget::Budget;
 use crate::buffer::{LogAge, LogGate, Pool};
+use crate::direct::Links;
 use crate::error::{Error, Result};
 use crate::space::Space;
 use crate::txn::lock::LockTable;
@@ -54,6 +55,7 @@ pub(crate) struct Core {
     pub locks: Arc<LockTable>,
     pub broken: Broken,
     pub counters: Counters,
+    pub links: Links,
     nodes_left: NodesLeft,
 }
 
@@ -129,6 +131,7 @@ impl Core {
             locks,
             broken,
             counters: Counters::default(),
+            links: Links::default(),
             nodes_left: NodesLeft::default(),
         }
     }

@@ -114,6 +114,9 @@ pub enum Error {
     /// A backup cannot be made or restored.
     #[error("backup: {0}")]
     Backup(String),
+    /// What the caller gave to read a value from, or to write it to, failed.
+    #[error("stream: {0}")]
+    Stream(String),
     /// The volume failed.
     #[error("volume error: {0}")]
     Volume(VolumeError),

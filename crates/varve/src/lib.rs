@@ -17,6 +17,7 @@ pub mod parsers;
 
 pub(crate) mod btree;
 pub(crate) mod core;
+pub(crate) mod direct;
 pub(crate) mod group;
 pub(crate) mod redo;
 #[doc(hidden)]

@@ -9,10 +9,11 @@
 //! Lock order: `growing` and `trimming`, then (released before) `state`. `state` is a leaf lock but for the pool's instance locks. Map pages are latched in ascending order after all tree pages.
 
 mod cut;
+mod ripe;
 mod trim;
 
+pub(crate) use ripe::Ripening;
 pub use trim::TrimStats;
-pub(crate) use trim::Trimmer;
 
 use crate::btree::edit::PageEdit;
 use crate::buffer::Pool;
@@ -21,6 +22,7 @@ use crate::db::CheckReport;
 use crate::error::{Damage, Error, Result};
 use crate::group::Group;
 use crate::wal::{GroupKind, Log};
+use ripe::Unripe;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve_rt::Mutex;
@@ -56,6 +58,7 @@ struct State {
     pinned: Vec<PageId>,
     /// Free pages that the store has not been told of.
     untrimmed: Vec<PageId>,
+    unripe: Unripe,
 }
 
 /// The space manager of a database.
@@ -152,10 +155,19 @@ impl State {
 
 impl Space {
     /// Reads the space map. A store without one (`is_empty`) is to be bootstrapped. The log was replayed into the pool before.
-    pub(crate) fn open(pool: Arc<Pool>, store: Arc<dyn PageStore>, _read_only: bool) -> Result<Space> {
+    /// `clean`: there was nothing to replay.
+    pub(crate) fn open(pool: Arc<Pool>, store: Arc<dyn PageStore>, clean: bool) -> Result<Space> {
         let span = span(&*store);
-        let state =
-            State { taken: Vec::new(), maps: 0, pages: 0, free: 0, hint: 0, pinned: Vec::new(), untrimmed: Vec::new() };
+        let state = State {
+            taken: Vec::new(),
+            maps: 0,
+            pages: 0,
+            free: 0,
+            hint: 0,
+            pinned: Vec::new(),
+            untrimmed: Vec::new(),
+            unripe: if clean { Unripe::default() } else { Unripe::all_below(store.pages()) },
+        };
         let space = Space {
             pool,
             store,
@@ -347,6 +359,7 @@ impl Space {
     pub(crate) fn freed(&self, ids: &[PageId]) {
         let (pinned, free): (Vec<_>, Vec<_>) = ids.iter().partition(|id| self.pool.discard(**id));
         let mut state = self.state.lock();
+        state.unripe.freed(ids);
         state.release(&free);
         Space::note_untrimmed(&mut state, &free);
         state.pinned.extend(pinned);

@@ -13,7 +13,7 @@ use varve_rt::Mutex;
 #[derive(Default)]
 struct Totals {
     reads: [AtomicU64; 2],
-    writes: [AtomicU64; 3],
+    writes: [AtomicU64; WriteWhy::ALL.len()],
     declined: AtomicU64,
     discarded: AtomicU64,
     syncs: AtomicU64,
@@ -64,12 +64,7 @@ impl Single {
                 unsafe { Io::read(self.offset(read.page), read.buf(), self.page_size) }
             }
             PageIo::Write(write) => {
-                let why = match write.why {
-                    WriteWhy::Replacement => 0,
-                    WriteWhy::Recoverability => 1,
-                    WriteWhy::Checkpoint => 2,
-                };
-                self.totals.writes[why].fetch_add(1, Relaxed);
+                self.totals.writes[write.why as usize].fetch_add(1, Relaxed);
                 // SAFETY: the caller of `PageIo::write` promised valid, unchanging bytes.
                 let bytes = unsafe { std::slice::from_raw_parts(write.buf(), self.page_size) };
                 assert_eq!(page::id(bytes), write.page, "a page is sealed under its own id before it is written");
@@ -77,6 +72,45 @@ impl Single {
                 unsafe { Io::write(self.offset(write.page), write.buf(), self.page_size, false) }
             }
         }
+    }
+}
+
+/// Most bytes that one request of the device writes.
+const MOST_BYTES: usize = 1 << 20;
+
+/// The stretches of a batch that are one request of the device each, numbered: new pages that are neighbours, from memory in one piece, and single
+/// requests.
+fn runs(batch: &[PageIo], page_size: usize) -> impl Iterator<Item = (u32, &[PageIo])> {
+    let mut len = 0;
+    let goes_on = move |a: &PageIo, b: &PageIo| {
+        len += page_size;
+        let follows = match (a, b) {
+            (PageIo::Write(a), PageIo::Write(b)) => {
+                let next = a.page.0 + 1 == b.page.0 && a.buf().wrapping_add(page_size) == b.buf();
+                // Only of these it is no accident where the buffers lie.
+                next && a.why == WriteWhy::Load && b.why == WriteWhy::Load && len < MOST_BYTES
+            }
+            _ => false,
+        };
+        if !follows {
+            len = 0;
+        }
+        follows
+    };
+    batch.chunk_by(goes_on).enumerate().map(|(i, run)| (i as u32, run))
+}
+
+impl Single {
+    fn submit_runs(&self, batch: &[PageIo]) -> Ticket {
+        let one = |(_, run): (u32, &[PageIo])| {
+            let first = run.iter().map(|io| self.device_io(io)).reduce(|first, _| first).expect("a run is not empty");
+            if run.len() == 1 {
+                return first;
+            }
+            // SAFETY: the run's buffers follow one another, and their callers promised the same of each.
+            unsafe { Io::write(first.offset, first.buf.as_ptr(), run.len() * self.page_size, false) }
+        };
+        self.device.submit(runs(batch, self.page_size).map(one).collect())
     }
 }
 
@@ -91,6 +125,8 @@ enum Under {
 struct Pending {
     under: Under,
     ios: Vec<PageIo>,
+    /// Which request of the device has each of them.
+    runs: Vec<u32>,
     page_size: usize,
     totals: Arc<Totals>,
     pages: u64,
@@ -100,7 +136,7 @@ impl PageCompletion for Pending {
     fn wait(&mut self, i: usize) -> Result<CostClass, VolumeError> {
         let id = self.ios[i].page();
         let done = match &mut self.under {
-            Under::Ticket(ticket) => ticket.wait(i),
+            Under::Ticket(ticket) => ticket.wait(self.runs[i] as usize),
             Under::Done(result) => result.clone(),
         };
         if let Err(source) = done {
@@ -123,7 +159,7 @@ impl PageCompletion for Pending {
 
     fn try_done(&mut self, i: usize) -> bool {
         match &mut self.under {
-            Under::Ticket(ticket) => ticket.try_done(i),
+            Under::Ticket(ticket) => ticket.try_done(self.runs[i] as usize),
             Under::Done(_) => true,
         }
     }
@@ -168,10 +204,11 @@ impl PageStore for Single {
             [one @ PageIo::Read(read)] if read.why == ReadWhy::Demand => {
                 Under::Done(self.device.run(self.device_io(one)))
             }
-            _ => Under::Ticket(self.device.submit(batch.iter().map(|io| self.device_io(io)).collect())),
+            _ => Under::Ticket(self.submit_runs(&batch)),
         };
         let (page_size, totals, pages) = (self.page_size, self.totals.clone(), self.pages());
-        PageTicket::pending(batch.len(), Box::new(Pending { under, ios: batch, page_size, totals, pages }))
+        let runs = runs(&batch, page_size).flat_map(|(i, run)| run.iter().map(move |_| i)).collect();
+        PageTicket::pending(batch.len(), Box::new(Pending { under, ios: batch, runs, page_size, totals, pages }))
     }
 
     fn evict_clean(&self, _page: PageId, _bytes: &[u8], _usage: PageUse) -> bool {
@@ -206,6 +243,7 @@ impl PageStore for Single {
             replacement_writes: t.writes[0].load(Relaxed),
             recoverability_writes: t.writes[1].load(Relaxed),
             checkpoint_writes: t.writes[2].load(Relaxed),
+            load_writes: t.writes[3].load(Relaxed),
             clean_accepted: 0,
             clean_declined: t.declined.load(Relaxed),
             discarded: t.discarded.load(Relaxed),

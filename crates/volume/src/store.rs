@@ -43,6 +43,14 @@ pub enum WriteWhy {
     Recoverability,
     /// A checkpoint asked for it.
     Checkpoint,
+    /// It is new and whole, and the log does not hold it: of a bulk load or a long value.
+    Load,
+}
+
+impl WriteWhy {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [WriteWhy; 4] =
+        [WriteWhy::Replacement, WriteWhy::Recoverability, WriteWhy::Checkpoint, WriteWhy::Load];
 }
 
 /// How a page was used since the last report; the frame holds the numbers, the store owns their meaning.
@@ -239,6 +247,8 @@ pub struct VolumeStats {
     pub recoverability_writes: u64,
     /// Pages written for a checkpoint.
     pub checkpoint_writes: u64,
+    /// New pages written without the log.
+    pub load_writes: u64,
     /// Clean pages taken by `evict_clean`.
     pub clean_accepted: u64,
     /// Clean pages declined by `evict_clean`.

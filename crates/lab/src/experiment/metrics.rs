@@ -163,6 +163,7 @@ fn pool(put: &mut impl FnMut(&str, f64), before: &Stats, after: &Stats) {
         ("replacement_writes", then.replacement_writes, now.replacement_writes),
         ("recoverability_writes", then.recoverability_writes, now.recoverability_writes),
         ("checkpoint_writes", then.checkpoint_writes, now.checkpoint_writes),
+        ("load_writes", then.load_writes, now.load_writes),
         ("log_forces", then.log_forces, now.log_forces),
         ("cleaner_passes", then.cleaner_passes, now.cleaner_passes),
         ("clean_stalls", then.clean_stalls, now.clean_stalls),

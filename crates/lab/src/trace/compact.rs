@@ -24,7 +24,6 @@ const BLOCK_MOST: u32 = 4 << 20;
 /// zstd's default level.
 const LEVEL: i32 = 3;
 
-const WHYS: [WriteWhy; 3] = [WriteWhy::Replacement, WriteWhy::Recoverability, WriteWhy::Checkpoint];
 const CHANGED: u8 = 0x20;
 
 fn put_varint(out: &mut Vec<u8>, mut n: u64) {
@@ -74,7 +73,7 @@ fn encode(out: &mut Vec<u8>, last: &mut Last, time: u64, event: TraceEvent) {
         TraceEvent::Prefetch(page) => (3, page, None),
         TraceEvent::Discard(page) => (4, page, None),
         TraceEvent::Flush { page, why, changed } => {
-            let why = WHYS.iter().position(|w| *w == why).expect("all reasons are listed") as u8;
+            let why = why as u8;
             (5 | why << 3 | if changed.is_some() { CHANGED } else { 0 }, page, changed)
         }
     };
@@ -101,7 +100,7 @@ fn decode(bytes: &mut &[u8], last: &mut Last) -> Option<Record> {
         3 => TraceEvent::Prefetch(page),
         4 => TraceEvent::Discard(page),
         _ if tag & 7 == 5 && tag < 0x40 => {
-            let why = *WHYS.get(usize::from(tag >> 3 & 3))?;
+            let why = *WriteWhy::ALL.get(usize::from(tag >> 3 & 3))?;
             let changed = if tag & CHANGED != 0 { Some(u32::try_from(take_varint(bytes)?).ok()?) } else { None };
             TraceEvent::Flush { page, why, changed }
         }

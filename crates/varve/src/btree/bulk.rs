@@ -1,36 +1,41 @@
-//! Bulk load: sorted entries become finished leaves, left to right, linked a few at a time.
+//! Bulk load: sorted entries become finished leaves, left to right, which go to the store as direct pages and are linked many at a time.
 //!
-//! The tree's last leaf (the *tail*) is kept empty. A batch of new leaves takes its place in front of it: their images, the separators in the parent and the
-//! tail's new low fence are one log group of bounded size, so that the tree is sound at every moment and a crash loses no more than the batches that were
-//! not logged yet.
+//! The tree's last leaf (the *tail*) is kept empty. New leaves take their place in front of it: the separators in the parent and the tail's new low
+//! fence are one log group, so that the tree is sound at every moment and a crash loses no more than what was not linked yet.
+//! The log holds the separators alone (`direct.rs`).
 
 use super::descend::Family;
 use super::edit::{self, PageEdit, Shape};
 use super::leaf::{self, CellValue, KIND_LEAF};
 use super::node::*;
 use super::{OverflowRef, Tree, overflow, split};
+use crate::direct::{self, DirectPages};
 use crate::error::{Error, Result};
-use crate::group::{Group, PageNo};
-use crate::space::Reserved;
+use crate::group::Group;
 use crate::wal::GroupKind;
-use varve_volume::page;
+use varve_volume::{PageId, page};
 
-/// Pages that a group links at most, unless a single leaf has longer values.
-const BATCH_PAGES: usize = 32;
+/// Bytes of pages that are written before they are synced and linked.
+const UNLINKED_BYTES: usize = 256 << 20;
 
-/// Entries on their way into a leaf, in one piece of memory.
+/// Cells on their way into a leaf, in one piece of memory.
 #[derive(Default)]
-struct Rows {
+struct Cells {
     bytes: Vec<u8>,
-    /// Where each begins, and the lengths of its key and value.
+    /// Where each begins, and the lengths of its key and of what follows in the cell.
     at: Vec<(usize, usize, usize)>,
 }
 
-impl Rows {
-    fn push(&mut self, key: &[u8], value: &[u8]) {
-        self.at.push((self.bytes.len(), key.len(), value.len()));
+impl Cells {
+    fn push(&mut self, key: &[u8], parts: [&[u8]; 2]) {
+        self.at.push((self.bytes.len(), key.len(), parts[0].len() + parts[1].len()));
         self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.at.clear();
     }
 
     fn len(&self) -> usize {
@@ -38,24 +43,20 @@ impl Rows {
     }
 
     fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> {
-        self.at.iter().map(|&(at, key, value)| self.bytes[at..at + key + value].split_at(key))
-    }
-
-    fn first_key(&self) -> Option<&[u8]> {
-        self.iter().next().map(|row| row.0)
+        self.at.iter().map(|&(at, key, rest)| self.bytes[at..at + key + rest].split_at(key))
     }
 
     fn last_key(&self) -> Option<&[u8]> {
-        self.iter().next_back().map(|row| row.0)
+        self.iter().next_back().map(|cell| cell.0)
     }
 }
 
 /// A leaf to be linked.
 struct Leaf {
-    rows: Rows,
+    id: PageId,
     /// Low fence of what follows.
     high: Vec<u8>,
-    /// Pages that it takes, long values included.
+    /// Pages that were filled for it, long values included.
     pages: usize,
 }
 
@@ -64,12 +65,15 @@ pub(crate) struct BulkLoad {
     tree: Tree,
     /// Bytes that a leaf is filled with.
     fill: usize,
-    open: Rows,
+    open: Cells,
     /// Bytes of the open leaf's cells as if nothing was compressed.
     bytes: usize,
     /// Low fence of the open leaf.
     low: Vec<u8>,
+    pages: DirectPages,
     ready: Vec<Leaf>,
+    /// Pages of the leaves that are ready.
+    ready_pages: usize,
     begun: bool,
 }
 
@@ -78,8 +82,17 @@ impl Tree {
     pub(crate) fn bulk_load(&self, fill: f64) -> BulkLoad {
         let body = self.usable() + HEADER - SLOTS;
         let fill = (body as f64 * fill.clamp(0.5, 1.0)) as usize;
-        let tree = self.clone();
-        BulkLoad { tree, fill, open: Rows::default(), bytes: 0, low: Vec::new(), ready: Vec::new(), begun: false }
+        BulkLoad {
+            tree: self.clone(),
+            fill,
+            open: Cells::default(),
+            bytes: 0,
+            low: Vec::new(),
+            pages: DirectPages::new(&self.core, self.keyspace),
+            ready: Vec::new(),
+            ready_pages: 0,
+            begun: false,
+        }
     }
 }
 
@@ -96,15 +109,28 @@ impl BulkLoad {
         if self.open.last_key().is_some_and(|last| last >= key) {
             return Err(Error::Invalid("a bulk load needs keys in ascending order, each once".into()));
         }
-        let size = SLOT + key.len() + 2 + self.inline_len(key, value);
+        let long = value.len() > self.tree.max_inline(key.len());
+        let size = SLOT + key.len() + 2 + if long { OverflowRef::LEN } else { value.len() };
         // What all keys up to this one share with the low fence will be stored once.
         let saved = common(&self.low, key) * (self.open.len() + 1);
         let fences = self.low.len() + key.len();
         if self.open.len() > 0 && (self.bytes + size + fences).saturating_sub(saved) > self.fill {
             self.close(key)?;
         }
+        if long {
+            let mut rest = value;
+            let (core, keyspace) = (self.tree.core.clone(), self.tree.keyspace);
+            let reference = overflow::write_direct(&core, &mut self.pages, keyspace, |to| {
+                let n = rest.len().min(to.len());
+                to[..n].copy_from_slice(&rest[..n]);
+                rest = &rest[n..];
+                Ok(n)
+            })?;
+            self.open.push(key, [&(OVERFLOW | OverflowRef::LEN as u16).to_le_bytes(), &reference.encode()]);
+        } else {
+            self.open.push(key, [&(value.len() as u16).to_le_bytes(), value]);
+        }
         self.bytes += size;
-        self.open.push(key, value);
         Ok(())
     }
 
@@ -119,10 +145,6 @@ impl BulkLoad {
         self.close(&beyond)?;
         self.link()?;
         self.tree.tidy(&beyond)
-    }
-
-    fn inline_len(&self, key: &[u8], value: &[u8]) -> usize {
-        if value.len() > self.tree.max_inline(key.len()) { OverflowRef::LEN } else { value.len() }
     }
 
     /// Makes the tail an empty leaf with a parent, that begins at or below `key`.
@@ -156,39 +178,52 @@ impl BulkLoad {
 
     /// Ends the open leaf; `next` is the key that comes after it.
     fn close(&mut self, next: &[u8]) -> Result<()> {
-        let rows = std::mem::take(&mut self.open);
-        let high = split::separator(rows.last_key().expect("not empty"), next);
-        let core = &*self.tree.core;
-        let long = |(key, value): &(&[u8], &[u8])| value.len() > self.tree.max_inline(key.len());
-        let pages_of = |value: &[u8]| overflow::pages_for(core, self.tree.keyspace, value.len() as u64);
-        let pages = 1 + rows.iter().filter(long).map(|row| pages_of(row.1)).sum::<usize>();
+        let (tree, cells) = (&self.tree, &self.open);
+        let last = cells.last_key().expect("not empty");
+        let high = split::separator(last, next);
+        let low = &self.low[..];
+        let shape = Shape { level: 0, low, high: Some(&high), leftmost: 0, end: HEADER + tree.usable() };
+        let id = self.pages.fill(|b| {
+            // What all its keys share with the low fence, which is what `push` reckoned with; the fences may share less.
+            let mut out = edit::Builder::new(b, &shape, &low[..common(low, last)]);
+            cells.iter().for_each(|(key, rest)| out.push(key, rest));
+            out.finish();
+            page::set_kind(b, KIND_LEAF);
+        })?;
         self.bytes = 0;
+        self.open.clear();
         self.low.clone_from(&high);
-        let most = BATCH_PAGES.min(core.pool.capacity_frames() / 8).max(1);
-        if !self.ready.is_empty() && pages + self.ready.iter().map(|l| l.pages).sum::<usize>() > most {
-            self.link()?;
-        }
-        self.ready.push(Leaf { rows, high, pages });
-        Ok(())
+        let pages = self.pages.written().len() - self.ready_pages;
+        self.ready_pages += pages;
+        self.ready.push(Leaf { id, high, pages });
+        if self.ready_pages * tree.core.page_size() >= UNLINKED_BYTES { self.link() } else { Ok(()) }
     }
 
     /// Links the finished leaves.
     fn link(&mut self) -> Result<()> {
-        while !self.ready.is_empty() {
-            let linked = self.link_some()?;
-            self.ready.drain(..linked);
+        if self.ready.is_empty() {
+            return Ok(());
         }
+        let ready = std::mem::take(&mut self.ready);
+        let mut rest = &ready[..];
+        while !rest.is_empty() {
+            rest = &rest[self.link_some(rest)?..];
+        }
+        debug_assert_eq!(self.ready_pages, 0);
         Ok(())
     }
 
-    /// Links as many of the finished leaves as their parent has room for; returns how many.
-    fn link_some(&mut self) -> Result<usize> {
-        let (tree, core) = (&self.tree, &*self.tree.core);
-        let pages: usize = self.ready.iter().map(|l| l.pages).sum();
-        let reserved = core.space.reserve(core, pages)?;
-        let mut group = Group::begin(core, GroupKind::System, (pages + 3) * core.page_size())?;
-        let placed = overflow::place(core, &mut group, tree.keyspace, reserved.ids())?;
-        let first = self.ready[0].rows.first_key().expect("not empty");
+    /// Links as many of the leaves as their parent has room for; returns how many.
+    fn link_some(&mut self, leaves: &[Leaf]) -> Result<usize> {
+        let core = self.tree.core.clone();
+        // More than a parent can ever take need not be looked at.
+        let leaves = &leaves[..leaves.len().min(core.page_size() / (SLOT + 8))];
+        let (tree, core) = (&self.tree, &*core);
+        let most = self.ready_pages.min(core.space.maps() as usize);
+        let linking = direct::link(core, &mut [&mut self.pages])?.expect("of one set");
+        let mut group = Group::begin(core, GroupKind::System, (most + 3) * (core.page_size() + 64))?;
+        // The tail covers it, as all that comes after.
+        let first = &leaves[0].high;
         let Some(Family { parent, child: tail }) = tree.family(first, 0)? else {
             return Err(tree.corrupt(tree.root(), Damage("the tree lost its height during a bulk load")));
         };
@@ -196,115 +231,70 @@ impl BulkLoad {
         if node.count() > 0 || node.high().is_some() {
             return Err(Error::Invalid("the keyspace was written to during a bulk load".into()));
         }
-        let (low, end) = (node.low().to_vec(), node.end());
+        let end = node.end();
         let above = tree.node(parent.id(), parent.bytes(), Some(1))?;
         above.validate().map_err(|d| tree.corrupt(parent.id(), d))?;
         let size = |leaf: &Leaf| SLOT + 8 + leaf.high.len();
-        let mut room = self.ready.iter().map(|l| above.room_for(&l.high)).min().expect("not empty");
-        let fits = self.ready.iter().take_while(|l| room.checked_sub(size(l)).inspect(|r| room = *r).is_some()).count();
+        let mut room = leaves.iter().map(|l| above.room_for(&l.high)).min().expect("not empty");
+        let fits = leaves.iter().take_while(|l| room.checked_sub(size(l)).inspect(|r| room = *r).is_some()).count();
         if fits == 0 {
-            let (high, need) = (self.ready[0].high.clone(), size(&self.ready[0]));
-            drop((parent, tail, group, reserved));
-            tree.make_parent_room(&high, need)?;
+            drop((parent, tail, group, linking));
+            tree.make_parent_room(first, size(&leaves[0]))?;
             return Ok(0);
         }
         let slot = above.count();
         let (up, tail) = (group.add(parent), group.add(tail));
         let tail_id = group.id(tail);
-        self.fill(&mut group, &reserved, &placed, fits, &low, end);
-        let mut at = 0;
-        for (i, leaf) in self.ready[..fits].iter().enumerate() {
-            let id = reserved.ids()[at].0;
-            at += leaf.pages;
-            let follows = if i + 1 < fits { reserved.ids()[at].0 } else { tail_id.0 };
+        let linked: usize = leaves[..fits].iter().map(|l| l.pages).sum();
+        for (i, leaf) in leaves[..fits].iter().enumerate() {
+            let follows = leaves[..fits].get(i + 1).map_or(tail_id, |l| l.id);
             let done = match i {
-                0 => edit::set_child(&mut group.page(up), slot, id),
+                0 => edit::set_child(&mut group.page(up), slot, leaf.id.0),
                 _ => Ok(()),
             };
-            done.and_then(|()| edit::insert(&mut group.page(up), &leaf.high, slot + i, [&follows.to_le_bytes(), &[]]))
+            let cell = [&follows.0.to_le_bytes()[..], &[]];
+            done.and_then(|()| edit::insert(&mut group.page(up), &leaf.high, slot + i, cell))
                 .expect("the parent was validated and has room");
         }
-        let high = &self.ready[fits - 1].high;
+        let high = &leaves[fits - 1].high;
         group.page(tail).image(|b| split::init_leaf(b, high, None, end));
-        core.space.apply(core, &mut group, &reserved.ids()[..at], &[]);
+        let ids: Vec<PageId> = self.pages.written().take(linked).collect();
+        core.space.apply(core, &mut group, &ids, &[]);
         group.commit()?;
-        reserved.keep_first(at);
+        linking.linked(&mut self.pages, linked);
+        self.ready_pages -= linked;
         Ok(fits)
-    }
-
-    /// Fills the pages of the first `count` leaves, long values included.
-    fn fill(
-        &self,
-        group: &mut Group<'_>,
-        reserved: &Reserved<'_>,
-        placed: &[PageNo],
-        count: usize,
-        low: &[u8],
-        end: usize,
-    ) {
-        let (tree, core) = (&self.tree, &*self.tree.core);
-        let (mut at, mut low) = (0, low);
-        for leaf in &self.ready[..count] {
-            let (page, mut next) = (placed[at], at + 1);
-            let mut long = Vec::new();
-            for (_, value) in leaf.rows.iter().filter(|(key, value)| value.len() > tree.max_inline(key.len())) {
-                let pages = next..next + overflow::pages_for(core, tree.keyspace, value.len() as u64);
-                next = pages.end;
-                let ids = &reserved.ids()[pages.clone()];
-                long.push(overflow::fill_placed(core, group, tree.keyspace, value, ids, &placed[pages]));
-            }
-            let shape = Shape { level: 0, low, high: Some(&leaf.high), leftmost: 0, end };
-            let mut long = long.iter();
-            group.page(page).image(|b| {
-                // What all its keys share with the low fence, which is what `push` reckoned with; the fences may share less.
-                let prefix = common(low, leaf.rows.last_key().expect("not empty"));
-                let mut out = edit::Builder::new(b, &shape, &low[..prefix]);
-                for (key, value) in leaf.rows.iter() {
-                    if value.len() <= tree.max_inline(key.len()) {
-                        out.push_parts(key, [&(value.len() as u16).to_le_bytes(), value]);
-                    } else {
-                        let reference = long.next().expect("one for each long value").encode();
-                        out.push_parts(key, [&(OVERFLOW | OverflowRef::LEN as u16).to_le_bytes(), &reference]);
-                    }
-                }
-                out.finish();
-                page::set_kind(b, KIND_LEAF);
-            });
-            at += leaf.pages;
-            low = &leaf.high;
-        }
     }
 
     /// Puts the last entries into the tail, for keys above which there is none.
     fn finish_one_by_one(mut self) -> Result<()> {
         self.link()?;
-        let (tree, core) = (&self.tree, &*self.tree.core);
-        for (key, value) in self.open.iter() {
-            let long = value.len() > tree.max_inline(key.len());
-            let pages = if long { overflow::pages_for(core, tree.keyspace, value.len() as u64) } else { 0 };
-            let reserved = core.space.reserve(core, pages)?;
-            let room = SLOT + 2 + key.len() + self.inline_len(key, value);
+        let core = self.tree.core.clone();
+        let (tree, core) = (&self.tree, &*core);
+        for (key, rest) in self.open.iter() {
+            let (head, value) = rest.split_at(2);
+            let long = head[1] & (OVERFLOW >> 8) as u8 != 0;
+            let cell = match OverflowRef::decode(value).filter(|_| long) {
+                Some(reference) => CellValue::Overflow(reference),
+                None => CellValue::Inline(value),
+            };
+            let pages = match &cell {
+                CellValue::Overflow(r) => overflow::pages_for(core, tree.keyspace, r.len),
+                CellValue::Inline(_) => 0,
+            };
+            let room = SLOT + key.len() + rest.len();
+            let linking = direct::link(core, &mut [&mut self.pages])?.expect("of one set");
             let _pin = tree.leaf_for_write(key, room)?;
-            let mut group = Group::begin(core, GroupKind::System, (pages + 2) * core.page_size())?;
-            let placed = overflow::place(core, &mut group, tree.keyspace, reserved.ids())?;
+            let maps = pages.min(core.space.maps() as usize);
+            let mut group = Group::begin(core, GroupKind::System, (maps + 2) * (core.page_size() + 64))?;
             let leaf = tree.leaf_exclusive(key)?;
             leaf::prepare(leaf.bytes(), key, room).map_err(|d| tree.corrupt(leaf.id(), d))?;
             let n = group.add(leaf);
-            let cell = match long {
-                true => CellValue::Overflow(overflow::fill_placed(
-                    core,
-                    &mut group,
-                    tree.keyspace,
-                    value,
-                    reserved.ids(),
-                    &placed,
-                )),
-                false => CellValue::Inline(value),
-            };
             leaf::put(&mut group.page(n), key, cell).expect("prepared");
-            core.space.apply(core, &mut group, reserved.ids(), &[]);
+            let ids: Vec<PageId> = self.pages.written().take(pages).collect();
+            core.space.apply(core, &mut group, &ids, &[]);
             group.commit()?;
-            reserved.keep();
+            linking.linked(&mut self.pages, pages);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::core::{Broken, Core};
 use crate::db::CheckReport;
 use crate::error::{Error, Result};
 use crate::group::{Group, PageNo};
-use crate::space::{Reserved, Space, Trimmer};
+use crate::space::{Reserved, Ripening, Space};
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
 use crate::wal::{DbHeader, GroupKind, Log, LogConfig, PoolPages, recovery};
 use std::ops::{Bound, ControlFlow};
@@ -91,8 +91,8 @@ impl Harness {
         let space = Space::open(pool.clone(), store.clone(), false)?;
         let core =
             Arc::new(Core::new(pool, log.clone(), store, space, Arc::new(Budget::unlimited()), Broken::default()));
-        let trimmer = Arc::new(Trimmer::new(core.clone(), 1));
-        let checkpointer = Checkpointer::with(log, pages, CheckpointConfig::default(), Some(trimmer));
+        let after = Arc::new(Ripening::new(core.clone(), Some(1)));
+        let checkpointer = Checkpointer::with(log, pages, CheckpointConfig::default(), Some(after));
         checkpointer.start();
         let root = PageId(1);
         if core.space.is_empty() {

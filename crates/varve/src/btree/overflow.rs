@@ -1,7 +1,7 @@
 //! Overflow values: values too long for a leaf, in chains of pages.
 //!
 //! Layout of an overflow page after the page header: 0 u64 value id, 8 u32 number of the page in its chain, 12 u32 bytes of the value in this page,
-//! 16 eight u64: the next eight pages of the chain (0 beyond its end), 80 the bytes. A reader sees eight pages ahead and reads them ahead; whoever frees a
+//! 16 eight u64: the next eight pages of the chain (beyond its end: anything), 80 the bytes. A reader sees eight pages ahead and reads them ahead; whoever frees a
 //! chain reads every eighth page.
 //!
 //! Chains are read without a latch on the leaf. Each page carries the value's id (the log's end when the value was written: a page freed and used again has
@@ -12,6 +12,7 @@ use super::edit::PageEdit;
 use super::node::{Damage, u64_at};
 use crate::buffer::PageRead;
 use crate::core::Core;
+use crate::direct::DirectPages;
 use crate::error::{Error, Result};
 use crate::group::{Group, PageNo};
 use std::ops::Range;
@@ -104,6 +105,39 @@ pub(crate) fn fill_placed(
     r
 }
 
+/// Writes a value to direct pages. `read` puts its next bytes into what it is given and says how many they are; none: that was all.
+pub(crate) fn write_direct(
+    core: &Core,
+    pages: &mut DirectPages,
+    keyspace: KeyspaceId,
+    mut read: impl FnMut(&mut [u8]) -> Result<usize>,
+) -> Result<OverflowRef> {
+    let mut r = OverflowRef { head: pages.next(0)?, len: 0, id: core.log.end_lsn() };
+    let mut part = vec![0; capacity(core, keyspace)];
+    for number in 0.. {
+        let mut len = 0;
+        while len < part.len() {
+            match read(&mut part[len..])? {
+                0 => break,
+                n => len += n,
+            }
+        }
+        if len == 0 && number > 0 {
+            break;
+        }
+        let mut rest = [PageId(0); AHEAD];
+        for (i, next) in rest.iter_mut().enumerate() {
+            *next = pages.next(i + 1)?;
+        }
+        pages.fill(|b| fill(b, r.id, number, &part[..len], &rest))?;
+        r.len += len as u64;
+        if len < part.len() {
+            break;
+        }
+    }
+    Ok(r)
+}
+
 fn fill(b: &mut [u8], id: u64, number: usize, part: &[u8], rest: &[PageId]) {
     b[HEADER..].fill(0);
     page::set_kind(b, KIND_OVERFLOW);
@@ -151,10 +185,69 @@ fn ahead(bytes: &[u8], number: usize, pages: usize) -> impl Iterator<Item = Page
     (0..count).map(move |i| PageId(u64_at(bytes, NEXT + 8 * i)))
 }
 
-/// Appends bytes `range` of a value to `into`. No latch may be held.
+/// Reads a part of a value, page by page. No latch may be held when it is used.
 ///
 /// An error of kind [`Error::Corrupt`] may also mean that the value was freed meanwhile: a reader that holds no lock on the key looks whether the leaf still
 /// has the same reference.
+pub(crate) struct Reader {
+    value: OverflowRef,
+    range: Range<u64>,
+    /// The next page, and its number.
+    at: (PageId, usize),
+    /// Pages asked for ahead of reading them.
+    asked: usize,
+}
+
+impl Reader {
+    /// Will read bytes `range` of a value.
+    pub(crate) fn new(core: &Core, keyspace: KeyspaceId, value: OverflowRef, range: Range<u64>) -> Result<Reader> {
+        // A damaged length must not make us ask for memory that the value cannot have.
+        if value.len > core.store.pages().saturating_mul(capacity(core, keyspace) as u64) {
+            return Err(corrupt(value.head, keyspace, Damage("overflow value is longer than the store")));
+        }
+        let range = range.start.min(value.len)..range.end.min(value.len);
+        Ok(Reader { value, range, at: (value.head, 0), asked: 0 })
+    }
+
+    /// Bytes still to be read.
+    pub(crate) fn left(&self) -> u64 {
+        self.range.end.saturating_sub(self.range.start)
+    }
+
+    /// Appends what the next page has of the range to `into`.
+    pub(crate) fn step(&mut self, core: &Core, keyspace: KeyspaceId, into: &mut Vec<u8>) -> Result<()> {
+        let room = capacity(core, keyspace) as u64;
+        let (pages, last) = (pages_for(core, keyspace, self.value.len), ((self.range.end - 1) / room) as usize);
+        let (id, number) = self.at;
+        let wanted = {
+            let page = open(core, keyspace, &self.value, id, number)?;
+            let start = number as u64 * room;
+            let (from, to) = (self.range.start.max(start), self.range.end.min(start + room));
+            if from < to {
+                into.extend_from_slice(&page.bytes()[DATA + (from - start) as usize..DATA + (to - start) as usize]);
+                self.range.start = to;
+            }
+            if number >= last {
+                return Ok(());
+            }
+            // Pages that lie before the range are passed over, eight at a time.
+            let next: Vec<PageId> = ahead(page.bytes(), number, pages).collect();
+            let first = (self.range.start / room) as usize;
+            let step = first.saturating_sub(number).clamp(1, AHEAD);
+            self.at = (next[step - 1], number + step);
+            (number + AHEAD > self.asked + AHEAD / 2).then_some(next)
+        };
+        if let Some(wanted) = wanted {
+            let there = |p: &PageId| p.0 < core.store.pages();
+            let wanted: Vec<PageId> = wanted.into_iter().take(last - number).filter(there).collect();
+            core.pool.prefetch(&wanted);
+            self.asked = number + AHEAD;
+        }
+        Ok(())
+    }
+}
+
+/// Appends bytes `range` of a value to `into`. See [`Reader`].
 pub(crate) fn read(
     core: &Core,
     keyspace: KeyspaceId,
@@ -162,45 +255,12 @@ pub(crate) fn read(
     range: Range<u64>,
     into: &mut Vec<u8>,
 ) -> Result<()> {
-    let (room, pages) = (capacity(core, keyspace) as u64, pages_for(core, keyspace, r.len));
-    let range = range.start.min(r.len)..range.end.min(r.len);
-    // A damaged length must not make us ask for memory that the value cannot have.
-    if r.len > core.store.pages().saturating_mul(room) {
-        return Err(corrupt(r.head, keyspace, Damage("overflow value is longer than the store")));
+    let mut reader = Reader::new(core, keyspace, *r, range)?;
+    into.reserve(reader.left() as usize);
+    while reader.left() > 0 {
+        reader.step(core, keyspace, into)?;
     }
-    if range.is_empty() {
-        return Ok(());
-    }
-    into.reserve((range.end - range.start) as usize);
-    let (mut id, mut number, mut asked) = (r.head, 0, 0);
-    let last = ((range.end - 1) / room) as usize;
-    loop {
-        let (jump, wanted) = {
-            let page = open(core, keyspace, r, id, number)?;
-            let start = number as u64 * room;
-            let (from, to) = (range.start.max(start), range.end.min(start + room));
-            if from < to {
-                into.extend_from_slice(&page.bytes()[DATA + (from - start) as usize..DATA + (to - start) as usize]);
-            }
-            if number >= last {
-                return Ok(());
-            }
-            // Pages that lie before the range are passed over, eight at a time.
-            let next: Vec<PageId> = ahead(page.bytes(), number, pages).collect();
-            let first = (range.start / room) as usize;
-            let step = first.saturating_sub(number).clamp(1, AHEAD);
-            let wanted = (number + AHEAD > asked + AHEAD / 2).then_some(next.clone());
-            ((step, next[step - 1]), wanted)
-        };
-        if let Some(wanted) = wanted {
-            let wanted: Vec<PageId> =
-                wanted.into_iter().take(last - number).filter(|p| p.0 < core.store.pages()).collect();
-            core.pool.prefetch(&wanted);
-            asked = number + AHEAD;
-        }
-        number += jump.0;
-        id = jump.1;
-    }
+    Ok(())
 }
 
 /// Every page of a value, to be freed. No latch may be held.

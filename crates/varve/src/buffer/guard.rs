@@ -10,7 +10,7 @@ use super::policy::Slot;
 use super::trace::TraceEvent;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
-use varve_volume::{Lsn, PageId, page};
+use varve_volume::{CostClass, Lsn, PageId, PageUse, WriteWhy, page};
 
 /// A frame, by its place in the pool.
 #[derive(Clone, Copy)]
@@ -240,6 +240,25 @@ impl<'a> PageWrite<'a> {
             inst.dirtied(&mut inst.lock(), slot, first_change);
             let keyspace = page::keyspace(self.bytes());
             pool.store().dirtied(self.id(), keyspace, self.at.frame().take_usage());
+        }
+    }
+
+    pub(super) fn frame(&self) -> &'a Frame {
+        self.at.frame()
+    }
+
+    /// A page made anew that the store holds now, as `bytes`: it is clean, and stays if more frames are free than the cleaners see to.
+    pub(super) fn was_stored(mut self, bytes: &[u8], class: CostClass) {
+        charge(Cost::CopyByte, bytes.len() as u64);
+        self.bytes_mut().copy_from_slice(bytes);
+        let FrameRef { pool, inst, slot } = self.at;
+        let mut lists = inst.lock();
+        inst.set_class(&mut lists, slot, class, Some(WriteWhy::Load), pool.counters());
+        if lists.free.len() > pool.config().cleaner.free_target {
+            self.fresh = false;
+            self.at.frame().state.fetch_and(!STALE, AcqRel);
+        } else {
+            pool.store().evicted(self.id(), page::keyspace(bytes), PageUse::default());
         }
     }
 

@@ -17,6 +17,7 @@
 mod aside;
 mod cleaner;
 mod config;
+mod direct;
 mod doublewrite;
 mod frame;
 mod guard;

@@ -345,7 +345,7 @@ impl Pool {
         Ok(page)
     }
 
-    fn latch_for_create(&self, id: PageId) -> Result<PageWrite<'_>> {
+    pub(super) fn latch_for_create(&self, id: PageId) -> Result<PageWrite<'_>> {
         loop {
             if let Some(held) = self.latch_resident(id) {
                 let FrameRef { inst, slot, .. } = held.at();

@@ -110,6 +110,8 @@ totals! {
     recoverability_writes,
     /// Pages written for a checkpoint.
     checkpoint_writes,
+    /// New pages written without the log.
+    load_writes,
     /// Batches of writes submitted.
     write_batches,
     /// Pages in those batches.
@@ -219,6 +221,7 @@ impl Counters {
             WriteWhy::Replacement => &self.replacement_writes,
             WriteWhy::Recoverability => &self.recoverability_writes,
             WriteWhy::Checkpoint => &self.checkpoint_writes,
+            WriteWhy::Load => &self.load_writes,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Bulk load: a new keyspace from rows in key order, at the speed of writing finished pages.
 //!
-//! The keyspace is made hidden, its catalog entry marked as being dropped, and filled by the tree's bulk load in bounded log
-//! groups; then its entry is set, in one group. So it appears with all its rows or not at all: after a crash the next open
+//! The keyspace is made hidden, its catalog entry marked as being dropped, and filled by the tree's bulk load, whose pages go to the store
+//! without the log; then its entry is set, in one group. So it appears with all its rows or not at all: after a crash the next open
 //! finishes the drop, and a load that is given up does so itself. Nobody else can reach the tree meanwhile, so there are no
 //! locks, and no old values for snapshots: to a snapshot older than the entry the keyspace does not exist.
 
@@ -18,7 +18,7 @@ const FILL: f64 = 0.95;
 /// A new keyspace being filled with rows in ascending key order. Made by [`Db::bulk_load`].
 ///
 /// [`BulkLoad::finish`] makes the keyspace and all rows appear at once, durably. Dropped without, nothing of it stays.
-/// It uses memory for a few dozen pages, however much is loaded.
+/// It uses some 4 MB of memory beside the cache, however much is loaded.
 pub struct BulkLoad {
     // In this order: the drop can only be finished when nobody holds the keyspace any more.
     load: Option<TreeLoad>,
@@ -47,6 +47,13 @@ impl Db {
     /// # Ok::<(), varve::Error>(())
     /// ```
     pub fn bulk_load(&self, name: &str) -> Result<BulkLoad> {
+        let core = &self.inner.core;
+        // Pages that were freed of late cannot be used: rather than let the file grow for want of a checkpoint, make one.
+        if let Some(checkpointer) = &self.inner.checkpointer
+            && core.space.unripe() > core.space.usage().0 / 8
+        {
+            checkpointer.checkpoint()?;
+        }
         let shared = self.inner.make_hidden(name)?;
         let load = shared.tree.bulk_load(FILL);
         self.inner.txns.enter();

@@ -16,10 +16,10 @@ use crate::buffer::policy::Gd2lOptions;
 use crate::buffer::{CleanerKind, DOUBLEWRITE_PAGES, Pool, PoolConfig};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::space::{Space, Trimmer};
+use crate::space::{Ripening, Space};
 use crate::txn::Manager;
 use crate::wal::PoolPages;
-use crate::wal::checkpoint::{AfterCheckpoint, CheckpointConfig, Checkpointer};
+use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
 use crate::wal::recovery::{self, RecoveryOptions, RecoveryReport};
 use crate::wal::{DbHeader, Log, LogConfig, LogState};
 use std::path::Path;
@@ -146,7 +146,7 @@ impl Parts {
             }
             log.start();
         }
-        let space = Space::open(pages.pool.clone(), pages.store.clone(), options.read_only)?;
+        let space = Space::open(pages.pool.clone(), pages.store.clone(), recovery.clean)?;
         if let Some(tier) = stack.tier.as_ref().filter(|_| !options.read_only) {
             // Nothing is admitted or copied home before: a torn page that is free by now would be in the way.
             tier::forget_free(tier, &space)?;
@@ -277,12 +277,10 @@ fn checkpointer(core: &Arc<Core>, pages: Arc<PoolPages>, options: &Options, data
     };
     let info = data.info();
     let trims = info.capabilities.trim && options.trim != Some(false);
-    let after = trims.then(|| -> Arc<dyn AfterCheckpoint> {
-        // Small holes cost a file system more than they give back.
-        let least = if info.kind == DeviceKind::File { (HOLE / core.page_size()).max(1) } else { 1 };
-        Arc::new(Trimmer::new(core.clone(), least))
-    });
-    let checkpointer = Checkpointer::with(core.log.clone(), pages, cfg, after);
+    // Small holes cost a file system more than they give back.
+    let least = if info.kind == DeviceKind::File { (HOLE / core.page_size()).max(1) } else { 1 };
+    let after = Arc::new(Ripening::new(core.clone(), trims.then_some(least)));
+    let checkpointer = Checkpointer::with(core.log.clone(), pages, cfg, Some(after));
     checkpointer.start();
     checkpointer
 }

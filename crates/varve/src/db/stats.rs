@@ -168,6 +168,7 @@ impl Stats {
             ("replacement_writes", p.replacement_writes),
             ("recoverability_writes", p.recoverability_writes),
             ("checkpoint_writes", p.checkpoint_writes),
+            ("load_writes", p.load_writes),
             ("log_forces", p.log_forces),
             ("list_locks", p.list_locks),
             ("list_wait_ns", p.list_wait_ns),

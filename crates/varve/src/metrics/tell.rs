@@ -102,6 +102,7 @@ impl Stats {
                 ("replacement", p.replacement_writes),
                 ("recoverability", p.recoverability_writes),
                 ("checkpoint", p.checkpoint_writes),
+                ("load", p.load_writes),
             ],
         );
         to.one(&FOREGROUND, p.foreground_writes);

@@ -1,7 +1,6 @@
 //! Telling the store which pages hold nothing any more.
 //!
-//! A page that was freed is *ripe* when a checkpoint that began after its group was in the log is complete: from then on redo begins
-//! later than the group, so nothing ever reads what the page held, and a crash cannot bring it back. Pages that were used or freed
+//! Told of are pages that are ripe (`ripe.rs`): a crash cannot bring them back. Pages that were used or freed
 //! again since the checkpoint began are left to the next one. While the store is told, the pages count as taken, so that no write of a new
 //! use overtakes the trim; who finds too few free pages waits for that ([`Space::reserve`]). What is not trimmed yet at a crash
 //! stays as it is until the pages are used again.
@@ -9,11 +8,8 @@
 //! Lock order: `ripe` and `trimming` before the space manager's `state`; the store is told with `trimming` held alone.
 
 use super::{Space, State};
-use crate::core::Core;
-use crate::wal::checkpoint::AfterCheckpoint;
-use std::sync::Arc;
+use varve_rt::HashSet;
 use varve_rt::atomic::{AtomicU64, Ordering};
-use varve_rt::{HashSet, Mutex};
 use varve_volume::PageId;
 
 /// Pages that are held back from use at a time, and told in one batch.
@@ -47,12 +43,12 @@ impl Space {
     }
 
     /// The pages freed so far that the store was not told of; from here on they are the caller's to remember.
-    fn take_untrimmed(&self) -> Vec<PageId> {
+    pub(super) fn take_untrimmed(&self) -> Vec<PageId> {
         std::mem::take(&mut self.state.lock().untrimmed)
     }
 
     /// Tells the store of ripe pages, in runs of at least `least` (what is in shorter ones is kept for later).
-    fn trim(&self, mut ids: Vec<PageId>, least: usize) {
+    pub(super) fn trim(&self, mut ids: Vec<PageId>, least: usize) {
         ids.sort_unstable();
         ids.dedup();
         {
@@ -98,32 +94,5 @@ impl State {
         }
         self.free -= ids.len() as u64;
         ids
-    }
-}
-
-/// Trims what each checkpoint makes ripe, in the thread that made it.
-pub(crate) struct Trimmer {
-    core: Arc<Core>,
-    /// Pages of the shortest run that is told.
-    least: usize,
-    /// Freed before the running checkpoint, or one that failed, began.
-    ripe: Mutex<Vec<PageId>>,
-}
-
-impl Trimmer {
-    pub(crate) fn new(core: Arc<Core>, least: usize) -> Trimmer {
-        Trimmer { core, least, ripe: Mutex::new(Vec::new()) }
-    }
-}
-
-impl AfterCheckpoint for Trimmer {
-    fn begins(&self) {
-        let freed = self.core.space.take_untrimmed();
-        self.ripe.lock().extend(freed);
-    }
-
-    fn completed(&self) {
-        let ripe = std::mem::take(&mut *self.ripe.lock());
-        self.core.space.trim(ripe, self.least);
     }
 }

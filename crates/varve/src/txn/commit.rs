@@ -13,12 +13,15 @@
 use super::Manager;
 use super::count;
 use super::registry::{Saving, Snapshots};
+use super::stream::Stored;
 use super::version::OldValue;
 use crate::btree::leaf::Intake;
 use crate::btree::{CellValue, OverflowRef, Tree, ValueRef, corrupt, leaf, overflow};
+use crate::budget::Class;
 use crate::buffer::{PagePin, PageRead, PageWrite};
 use crate::core::{Core, FoundLeaf};
 use crate::db::Durability;
+use crate::direct;
 use crate::error::{Error, Result};
 use crate::group::{Group, PageNo};
 use crate::space::Reserved;
@@ -28,24 +31,47 @@ use std::ops::Range;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::{Lsn, PageId};
 
+/// A value that a commit writes.
+#[derive(Clone, Copy)]
+pub(super) enum New<'a> {
+    Bytes(&'a [u8]),
+    /// In pages that the commit links.
+    Stored(&'a Stored),
+}
+
 /// One write of a commit; a commit has them in (keyspace, key) order.
 pub(super) struct Op<'a> {
     pub tree: &'a Tree,
     pub key: &'a [u8],
     /// `None`: delete.
-    pub value: Option<&'a [u8]>,
+    pub value: Option<New<'a>>,
     /// A leaf that covered the key a while ago.
     pub leaf: Option<FoundLeaf>,
 }
 
-impl Op<'_> {
-    fn is_long(&self) -> bool {
-        self.value.is_some_and(|v| v.len() > self.tree.max_inline(self.key.len()))
+impl<'a> Op<'a> {
+    /// The value, when it is one that the commit writes to pages of its own.
+    fn long(&self) -> Option<&'a [u8]> {
+        match self.value {
+            Some(New::Bytes(value)) if value.len() > self.tree.max_inline(self.key.len()) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The value, when it lies in pages already.
+    fn stored(&self) -> Option<&'a Stored> {
+        match self.value {
+            Some(New::Stored(stored)) => Some(stored),
+            _ => None,
+        }
     }
 
     /// Bytes that the leaf's cell will hold as the value; none for a deletion.
     fn cell_value_len(&self) -> Option<usize> {
-        self.value.map(|value| if self.is_long() { OverflowRef::LEN } else { value.len() })
+        self.value.map(|value| match value {
+            New::Bytes(value) if self.long().is_none() => value.len(),
+            _ => OverflowRef::LEN,
+        })
     }
 
     /// Bytes of room that the write needs in a leaf without the key.
@@ -85,8 +111,16 @@ enum Look {
 struct Replaced {
     reference: OverflowRef,
     pages: Vec<PageId>,
-    /// Read when a snapshot may need it.
-    value: Option<Vec<u8>>,
+    value: OldLong,
+}
+
+/// What snapshots may need of a long value that will be replaced.
+enum OldLong {
+    /// Nothing, as it seemed.
+    NotRead,
+    Read(Vec<u8>),
+    /// More than all old values may take: the snapshots that need it must go.
+    TooLong,
 }
 
 enum Attempt<'a> {
@@ -106,6 +140,8 @@ struct Run<'a> {
     /// Told the commit number as soon as there is one.
     tell: Option<&'a AtomicU64>,
     replaced: BTreeMap<usize, Replaced>,
+    /// Direct pages that the group marks as allocated.
+    linked: Vec<PageId>,
 }
 
 /// Makes the writes of a transaction take effect. Not durable yet on return.
@@ -121,7 +157,8 @@ pub(super) fn run(
     tell: Option<&AtomicU64>,
 ) -> Result<Done> {
     debug_assert!(in_order(ops));
-    let run = Run { manager, core: &manager.core, ops, durability, stripe, tell, replaced: BTreeMap::new() };
+    let (replaced, linked) = (BTreeMap::new(), Vec::new());
+    let run = Run { manager, core: &manager.core, ops, durability, stripe, tell, replaced, linked };
     let done = run.run()?;
     count(&manager.counters.commits);
     Ok(done)
@@ -131,6 +168,9 @@ impl<'a> Run<'a> {
     fn run(mut self) -> Result<Done> {
         let long = self.pages_of_long_values();
         self.check_pages(long)?;
+        let mut stored: Vec<_> = self.ops.iter().filter_map(Op::stored).map(|s| s.pages.lock()).collect();
+        let linking = direct::link(self.core, &mut stored)?;
+        self.linked = stored.iter().flat_map(|pages| pages.written()).collect();
         let reserved = if long > 0 { Some(self.core.space.reserve(self.core, long)?) } else { None };
         let done = loop {
             let leaves = self.pin_leaves(long)?;
@@ -147,6 +187,9 @@ impl<'a> Run<'a> {
         if let Some(reserved) = reserved {
             reserved.keep();
         }
+        if let Some(linking) = linking {
+            stored.iter_mut().for_each(|pages| linking.linked_all(pages));
+        }
         let freed: Vec<PageId> = self.replaced.values().flat_map(|r| r.pages.iter().copied()).collect();
         if !freed.is_empty() {
             self.core.space.freed(&freed);
@@ -155,9 +198,9 @@ impl<'a> Run<'a> {
     }
 
     fn pages_of_long_values(&self) -> usize {
-        let pages = |op: &Op<'_>| match op.value {
-            Some(value) if op.is_long() => overflow::pages_for(self.core, op.tree.keyspace(), value.len() as u64),
-            _ => 0,
+        let pages = |op: &Op<'_>| match op.long() {
+            Some(value) => overflow::pages_for(self.core, op.tree.keyspace(), value.len() as u64),
+            None => 0,
         };
         self.ops.iter().map(pages).sum()
     }
@@ -268,7 +311,7 @@ impl<'a> Run<'a> {
     fn log_bytes(&self, leaves: &[Leaf<'_>], long: usize) -> usize {
         let page = self.core.page_size() + 64;
         let freed: usize = self.replaced.values().map(|r| r.pages.len()).sum();
-        let maps = if long + freed > 0 { 1 + (long + freed) / 64 } else { 0 };
+        let maps = (long + freed + self.linked.len()).min(self.core.space.maps() as usize);
         (leaves.len() + long + maps) * page
     }
 
@@ -278,12 +321,14 @@ impl<'a> Run<'a> {
         for (at, reference) in found {
             let keyspace = self.ops[at].tree.keyspace();
             let pages = overflow::pages(self.core, keyspace, &reference)?;
-            let value = if wanted {
+            let value = if !wanted {
+                OldLong::NotRead
+            } else if reference.len > self.core.budget.limit(Class::Versions) {
+                OldLong::TooLong
+            } else {
                 let mut value = Vec::new();
                 overflow::read(self.core, keyspace, &reference, 0..reference.len, &mut value)?;
-                Some(value)
-            } else {
-                None
+                OldLong::Read(value)
             };
             self.replaced.insert(at, Replaced { reference, pages, value });
         }
@@ -309,21 +354,25 @@ impl<'a> Run<'a> {
             return Ok(Attempt::Unknown(unknown, group));
         }
         let saving = self.manager.snapshots.begin_commit(self.stripe);
-        let mut old = Vec::new();
+        let (mut old, mut too_old) = (Vec::new(), false);
         if matches!(saving, Saving::Yes) {
-            let blind = self.replaced.iter().filter(|(_, r)| r.value.is_none());
+            let blind = self.replaced.iter().filter(|(_, r)| matches!(r.value, OldLong::NotRead));
             let blind: Vec<_> = blind.map(|(&op, r)| (op, r.reference)).collect();
             if !blind.is_empty() {
                 return Ok(Attempt::Unknown(blind, group));
             }
-            old = self.old_values(&latched, leaves);
+            match self.replaced.values().any(|r| matches!(r.value, OldLong::TooLong)) {
+                true => too_old = true,
+                false => old = self.old_values(&latched, leaves),
+            }
         }
         // From here on nothing fails.
         let pages: Vec<PageNo> = latched.into_iter().map(|page| group.add(page)).collect();
         let references = self.write_long_values(&mut group, values);
         let shrunk = self.change(&mut group, &pages, leaves, &references);
         let freed: Vec<PageId> = self.replaced.values().flat_map(|r| r.pages.iter().copied()).collect();
-        self.core.space.apply(self.core, &mut group, ids, &freed);
+        let ids = [ids, &self.linked].concat();
+        self.core.space.apply(self.core, &mut group, &ids, &freed);
         let manager = self.manager;
         let mut changed = false;
         let end = group.commit_with(|end| {
@@ -331,6 +380,9 @@ impl<'a> Run<'a> {
             manager.note_commit(end, self.durability);
             if let Some(tell) = self.tell {
                 tell.store(end, Ordering::Release);
+            }
+            if too_old {
+                manager.snapshots.give_up(end);
             }
             self.keep_old(&manager.snapshots, end, old);
         })?;
@@ -383,8 +435,9 @@ impl<'a> Run<'a> {
                     None => None,
                     Some(ValueRef::Inline(value)) => Some(value.into()),
                     Some(ValueRef::Overflow(reference)) => {
-                        let value = self.known(at, reference).and_then(|r| r.value.as_deref());
-                        Some(value.expect("read before").into())
+                        let known = self.known(at, reference).map(|r| &r.value);
+                        let Some(OldLong::Read(value)) = known else { unreachable!("read before") };
+                        Some(value.as_slice().into())
                     }
                 });
             }
@@ -395,10 +448,10 @@ impl<'a> Run<'a> {
     /// Takes the pages of long values into the group, unchanged so far: `(write, pages)`.
     fn place_long_values<'i>(&self, group: &mut Group<'a>, ids: &'i [PageId]) -> Result<Vec<LongValue<'i>>> {
         let (mut placed, mut rest) = (Vec::new(), ids);
-        for (at, op) in self.ops.iter().enumerate().filter(|(_, op)| op.is_long()) {
+        for (at, op) in self.ops.iter().enumerate() {
+            let Some(value) = op.long() else { continue };
             let keyspace = op.tree.keyspace();
-            let length = op.value.expect("long").len() as u64;
-            let (ids, others) = rest.split_at(overflow::pages_for(self.core, keyspace, length));
+            let (ids, others) = rest.split_at(overflow::pages_for(self.core, keyspace, value.len() as u64));
             rest = others;
             placed.push(LongValue { op: at, ids, pages: overflow::place(self.core, group, keyspace, ids)? });
         }
@@ -408,7 +461,7 @@ impl<'a> Run<'a> {
     fn write_long_values(&self, group: &mut Group<'a>, placed: Vec<LongValue<'_>>) -> Vec<(usize, OverflowRef)> {
         let fill = |v: LongValue<'_>| {
             let op = &self.ops[v.op];
-            let value = op.value.expect("long");
+            let value = op.long().expect("it has pages");
             (v.op, overflow::fill_placed(self.core, group, op.tree.keyspace(), value, v.ids, &v.pages))
         };
         placed.into_iter().map(fill).collect()
@@ -434,7 +487,8 @@ impl<'a> Run<'a> {
                 let mut page = group.page(page);
                 let change = match op.value {
                     None => leaf::remove(&mut page, op.key),
-                    Some(value) => {
+                    Some(New::Stored(stored)) => leaf::put(&mut page, op.key, CellValue::Overflow(stored.reference)),
+                    Some(New::Bytes(value)) => {
                         let long = references.binary_search_by_key(&at, |(op, _)| *op).ok();
                         let cell = long.map_or(CellValue::Inline(value), |i| CellValue::Overflow(references[i].1));
                         leaf::put(&mut page, op.key, cell)
@@ -480,9 +534,11 @@ impl Short<'_> {
     pub fn run(self) -> Result<ShortEnd> {
         let Short { manager, op, durability, stripe, tell } = self;
         let core = &*manager.core;
-        if op.is_long() {
-            return Ok(ShortEnd::Long);
-        }
+        let value = match op.value {
+            None => None,
+            Some(New::Bytes(value)) if op.long().is_none() => Some(value),
+            Some(_) => return Ok(ShortEnd::Long),
+        };
         let mut group = Group::begin(core, GroupKind::Commit, core.page_size() + 64)?;
         let damaged = |page: PageId| move |damage| corrupt(page, op.tree.keyspace(), damage);
         let mut page = op.tree.write_leaf(op.key, 0)?;
@@ -509,7 +565,7 @@ impl Short<'_> {
         };
         let read = page.lsn();
         let n = group.add(page);
-        let change = match op.value {
+        let change = match value {
             Some(value) => leaf::put(&mut group.page(n), op.key, CellValue::Inline(value)),
             None => leaf::remove(&mut group.page(n), op.key),
         };

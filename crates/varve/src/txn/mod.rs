@@ -5,6 +5,7 @@
 //! - `write_set`: pending writes and savepoints; `cursor`: scans that merge them over the tree.
 //! - `registry`, `version`: snapshots and the old values they need. Snapshots take no locks.
 //! - `commit`: from a write set to one log group; `single`: the short way for one key.
+//! - `stream`: values that do not fit in memory.
 //! - `transaction`, `snapshot`, `scan`, `visit`, `retry`: the public types.
 //!
 //! A transaction never waits for a lock with a latch held. Locks are released once the commit has its place in the log, before
@@ -23,6 +24,7 @@ mod retry;
 mod scan;
 mod single;
 mod snapshot;
+mod stream;
 mod transaction;
 mod version;
 mod visit;
@@ -47,7 +49,8 @@ use std::sync::Arc;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::Lsn;
 
-/// Longest value, in bytes: 1 GiB. A commit must hold its long values in a quarter of the pool, which is usually less.
+/// Longest value, in bytes: 1 GiB. What a transaction puts from memory must fit, all together, in its share of the memory budget and in a quarter of
+/// the pool; what it takes from a reader ([`Transaction::put_from`]) need not.
 pub const MAX_VALUE: u64 = 1 << 30;
 
 /// What the transactions of a database share.

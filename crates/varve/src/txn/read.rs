@@ -54,3 +54,11 @@ pub(super) fn read_at<R>(
         }
     }
 }
+
+/// Whether a key is there now, with the LSN of the page that showed it. Reads no long value.
+pub(super) fn is_there(tree: &Tree, key: &[u8]) -> Result<(bool, Lsn)> {
+    tree.with_leaf(key, |leaf| {
+        let found = leaf.find(key).map_err(|d| corrupt(leaf.id(), tree.keyspace(), d))?;
+        Ok((found.is_some(), leaf.lsn()))
+    })?
+}

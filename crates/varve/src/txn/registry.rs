@@ -174,13 +174,25 @@ impl Snapshots {
         }
     }
 
+    /// A commit that ended at `end` could not keep what it replaced: the snapshots that may need it fail from here on. Its leaves are still latched.
+    pub fn give_up(&self, end: Lsn) {
+        let mut live = self.live.lock();
+        while let Some(oldest) = live.claims.first_entry().filter(|oldest| oldest.key().0 < end) {
+            self.evict(&oldest.remove());
+        }
+    }
+
+    fn evict(&self, claim: &Claim) {
+        claim.evicted.store(true, Ordering::Release);
+        self.count.fetch_sub(1, Ordering::SeqCst);
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Charges `bytes`, at the cost of the oldest snapshots. False when that cost all of them.
     fn make_room(&self, live: &mut Live, bytes: u64) -> bool {
         while self.budget.charge(Class::Versions, bytes).is_err() {
             let Some((_, oldest)) = live.claims.pop_first() else { return false };
-            oldest.evicted.store(true, Ordering::Release);
-            self.count.fetch_sub(1, Ordering::SeqCst);
-            self.evicted.fetch_add(1, Ordering::Relaxed);
+            self.evict(&oldest);
             while self.sweep(live) {}
         }
         true

@@ -4,8 +4,8 @@
 //! A write takes the key's lock (it may meet a transaction that read the key or scanned over it), then one descent, one latch,
 //! one log group.
 
-use super::commit::{self, Op, Short, ShortEnd};
-use super::read::read;
+use super::commit::{self, New, Op, Short, ShortEnd};
+use super::read::{is_there, read};
 use super::transaction::{check_key, check_value};
 use crate::db::{Durability, Keyspace};
 use crate::error::Result;
@@ -40,7 +40,12 @@ impl Keyspace {
 
     /// Whether a key is there.
     pub fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.get_with(key, |value| value.is_some())
+        charge(Cost::TxnCall, 1);
+        self.live()?;
+        let (there, lsn) = is_there(self.tree(), key)?;
+        self.db.txns.check_read(lsn)?;
+        self.db.txns.depend(lsn)?;
+        Ok(there)
     }
 
     /// Sets the value of a key, in a transaction of its own with the database's default durability.
@@ -104,15 +109,22 @@ impl Keyspace {
             }
         };
         let stripe = lock.id();
-        let short = Short { manager, op: Op { tree, key, value, leaf: None }, durability, stripe, tell };
+        let short =
+            Short { manager, op: Op { tree, key, value: value.map(New::Bytes), leaf: None }, durability, stripe, tell };
         let (end, existed, saw, shrunk) = match short.run()? {
             ShortEnd::Done { end, existed, read, shrunk } => (end, existed, read, shrunk),
             ShortEnd::Long => {
                 let (existed, saw) = match value {
                     Some(_) => (true, 0),
-                    None => read(&manager.core, tree, key, |value| value.is_some())?,
+                    None => is_there(tree, key)?,
                 };
-                let done = commit::run(manager, &[Op { tree, key, value, leaf: None }], durability, stripe, tell)?;
+                let done = commit::run(
+                    manager,
+                    &[Op { tree, key, value: value.map(New::Bytes), leaf: None }],
+                    durability,
+                    stripe,
+                    tell,
+                )?;
                 (done.end, existed, saw, !done.shrunk.is_empty())
             }
         };

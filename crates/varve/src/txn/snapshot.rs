@@ -3,9 +3,10 @@
 use super::cursor::{Cursor, Overlay};
 use super::key::KeyBuf;
 use super::range::KeyRange;
-use super::read::read;
+use super::read::{is_there, read};
 use super::registry::Claim;
 use super::scan::Scan;
+use crate::core::Core;
 use crate::db::{Db, Inner, Keyspace};
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -73,6 +74,16 @@ impl Snapshot {
         manager.depend(lsn.min(self.lsn()))
     }
 
+    /// The value of a key that was replaced since, as it was; asked after the tree was read.
+    pub(super) fn old_value(&self, keyspace: &Keyspace, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        let View { db, claim } = &*self.inner;
+        db.txns.snapshots.versions.get(keyspace.id(), key, claim.lsn(), |value| value.map(<[u8]>::to_vec))
+    }
+
+    pub(super) fn core(&self) -> &Core {
+        &self.inner.db.core
+    }
+
     /// Whether some row of the keyspace may have an old value. Asked after the tree was read.
     pub(super) fn has_old_values(&self, keyspace: &Keyspace) -> bool {
         self.inner.db.txns.snapshots.versions.any(keyspace.id())
@@ -96,7 +107,13 @@ impl Snapshot {
 
     /// Whether a key is there.
     pub fn contains(&self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
-        self.get_with(keyspace, key, |value| value.is_some())
+        self.check(keyspace)?;
+        let View { db, claim } = &*self.inner;
+        // The tree first, then the old values: see `version.rs`.
+        let (current, lsn) = is_there(keyspace.tree(), key)?;
+        let old = db.txns.snapshots.versions.get(keyspace.id(), key, claim.lsn(), |value| value.is_some());
+        self.admit(lsn)?;
+        Ok(old.unwrap_or(current))
     }
 
     /// The rows of a range in ascending order.

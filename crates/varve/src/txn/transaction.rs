@@ -3,19 +3,19 @@
 //! A transaction that had to give way in a deadlock has let go of its locks and writes at once; every later call returns the
 //! same `Conflict`. Other errors leave it as it was.
 
-use super::commit::{self, Op};
+use super::commit::{self, New, Op};
 use super::cursor::{Cursor, Overlay};
 use super::key::{Bounds, KeyBuf, is_possible};
 use super::lock::{LockSet, Mode};
 use super::range::KeyRange;
-use super::read::{read, read_at};
+use super::read::{is_there, read_at};
 use super::retry::TxOptions;
 use super::scan::Scan;
 use super::snapshot::Snapshot;
-use super::write_set::{Savepoint, WriteSet};
+use super::write_set::{Savepoint, Value, Write, WriteSet};
 use super::{MAX_VALUE, Manager, count};
 use crate::btree::{Direction, ReadAhead};
-use crate::core::FoundLeaf;
+use crate::core::{Core, FoundLeaf};
 use crate::db::{Db, Durability, Inner, Keyspace};
 use crate::error::{Error, Result};
 use std::ops::{Bound, ControlFlow};
@@ -177,7 +177,11 @@ impl Transaction {
         }
         self.lock(keyspace, key, mode)?;
         if let Some(pending) = self.writes.get(keyspace.id(), key) {
-            return Ok(f(pending.as_deref()));
+            return Ok(match pending {
+                None => f(None),
+                Some(Value::Bytes(value)) => f(Some(value)),
+                Some(Value::Stored(stored)) => f(Some(&stored.read(&self.db.core, keyspace.tree())?)),
+            });
         }
         let left = self.db.core.nodes_left();
         let (result, lsn, page) = read_at(&self.db.core, keyspace.tree(), key, f)?;
@@ -188,7 +192,37 @@ impl Transaction {
         Ok(result)
     }
 
-    fn saw(&mut self, lsn: Lsn) -> Result<()> {
+    /// What is needed to read a key outside: the lock. False when nobody can ever write it.
+    pub(super) fn lock_to_read(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
+        self.check(keyspace)?;
+        if key.len() > keyspace.tree().max_key() {
+            return Ok(false);
+        }
+        self.lock(keyspace, key, Mode::Shared).map(|()| true)
+    }
+
+    /// What is needed to write a key: the lock.
+    pub(super) fn lock_to_write(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        self.check_write(keyspace)?;
+        check_key(keyspace, key)?;
+        self.lock(keyspace, key, Mode::Exclusive)
+    }
+
+    /// The pending write of a key.
+    pub(super) fn pending(&self, keyspace: &Keyspace, key: &[u8]) -> Option<&Write> {
+        self.writes.get(keyspace.id(), key)
+    }
+
+    /// Adds a write of a key that is locked.
+    pub(super) fn put_value(&mut self, keyspace: &Keyspace, key: &[u8], value: Value) -> Result<()> {
+        self.writes.put_value(keyspace, key, value)
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.db.core
+    }
+
+    pub(super) fn saw(&mut self, lsn: Lsn) -> Result<()> {
         self.manager().check_read(lsn)?;
         self.read = self.read.max(lsn);
         Ok(())
@@ -226,7 +260,18 @@ impl Transaction {
 
     /// Whether a key is there.
     pub fn contains(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
-        self.get_with(keyspace, key, |value| value.is_some())
+        if let Some(snapshot) = &self.snapshot {
+            return snapshot.contains(keyspace, key);
+        }
+        if !self.lock_to_read(keyspace, key)? {
+            return Ok(false);
+        }
+        if let Some(pending) = self.pending(keyspace, key) {
+            return Ok(pending.is_some());
+        }
+        let (there, lsn) = is_there(keyspace.tree(), key)?;
+        self.saw(lsn)?;
+        Ok(there)
     }
 
     /// As [`Transaction::get`], for a key that will be written: locks it for writing at once, so that two transactions that
@@ -251,18 +296,14 @@ impl Transaction {
     /// # Errors
     /// `KeySize`, `ValueSize`; `TransactionTooLarge` or `OverBudget` when the writes no longer fit in memory; `Conflict`.
     pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
-        self.check_write(keyspace)?;
-        check_key(keyspace, key)?;
         check_value(value)?;
-        self.lock(keyspace, key, Mode::Exclusive)?;
+        self.lock_to_write(keyspace, key)?;
         self.writes.put(keyspace, key, Some(value))
     }
 
     /// Removes a key if it is there. Errors as for [`Transaction::put`].
     pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
-        self.check_write(keyspace)?;
-        check_key(keyspace, key)?;
-        self.lock(keyspace, key, Mode::Exclusive)?;
+        self.lock_to_write(keyspace, key)?;
         self.writes.put(keyspace, key, None)
     }
 
@@ -335,7 +376,7 @@ impl Transaction {
         self.lock_range(keyspace, bounds, Mode::Shared)?;
         let mut rows = self.count_rows(keyspace, bounds)?;
         for (key, write) in self.writes.range(keyspace.id(), bounds) {
-            let (there, _) = read(&self.db.core, keyspace.tree(), key, |value| value.is_some())?;
+            let (there, _) = is_there(keyspace.tree(), key)?;
             rows += i64::from(write.is_some()) - i64::from(there);
         }
         Ok(rows as u64)
@@ -384,7 +425,14 @@ impl Transaction {
         self.saw(filled.lsn)?;
         let overlay: Vec<Overlay> = if self.writes.touches(keyspace.id()) {
             let pending = self.writes.range(keyspace.id(), filled.bounds());
-            pending.map(|(key, write)| (KeyBuf::new(key), write.clone())).collect()
+            let bytes = |write: &Write| -> Result<_> {
+                Ok(match write {
+                    None => None,
+                    Some(Value::Bytes(value)) => Some(value.clone()),
+                    Some(Value::Stored(stored)) => Some(stored.read(&self.db.core, tree)?.into()),
+                })
+            };
+            pending.map(|(key, write)| Ok((KeyBuf::new(key), bytes(write)?))).collect::<Result<_>>()?
         } else {
             Vec::new()
         };
@@ -445,7 +493,12 @@ impl Transaction {
         for space in self.writes.spaces() {
             space.keyspace.live()?;
             let tree = space.keyspace.tree();
-            ops.extend(space.map.iter().map(|(key, p)| Op { tree, key, value: p.write.as_deref(), leaf: p.leaf }));
+            let value = |write| match write {
+                &Some(Value::Bytes(ref bytes)) => Some(New::Bytes(bytes)),
+                Some(Value::Stored(stored)) => Some(New::Stored(stored)),
+                None => None,
+            };
+            ops.extend(space.map.iter().map(|(key, p)| Op { tree, key, value: value(&p.write), leaf: p.leaf }));
         }
         let done = commit::run(&self.db.txns, &ops, self.durability, stripe, self.tell.as_deref())?;
         self.locks.release();

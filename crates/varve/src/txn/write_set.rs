@@ -5,6 +5,7 @@
 //! each may have for nothing, before anything is stored.
 
 use super::key::{Bounds, KeyBuf};
+use super::stream::Stored;
 use crate::budget::{Budget, Class};
 use crate::core::FoundLeaf;
 use crate::db::Keyspace;
@@ -18,8 +19,16 @@ use varve_volume::KeyspaceId;
 const FREE: u64 = 2048;
 const BLOCK: u64 = 16 * 1024;
 
+/// A value to be.
+#[derive(Clone)]
+pub(super) enum Value {
+    Bytes(Box<[u8]>),
+    /// Written ahead of the commit.
+    Stored(Arc<Stored>),
+}
+
 /// A pending write: the new value, or `None` for a deletion.
-pub(super) type Write = Option<Box<[u8]>>;
+pub(super) type Write = Option<Value>;
 
 /// A pending write, and where it will go.
 pub(super) struct Pending {
@@ -62,9 +71,19 @@ pub(super) struct WriteSet {
     charged: u64,
 }
 
-fn cost(key: &[u8], value: Option<&[u8]>) -> u64 {
+fn cost(key: &[u8], value: usize) -> u64 {
     let map = (size_of::<KeyBuf>() + size_of::<Pending>()) * 3 / 2;
-    (map + KeyBuf::heap_bytes_of(key) + value.map_or(0, <[u8]>::len)) as u64
+    (map + KeyBuf::heap_bytes_of(key) + value) as u64
+}
+
+/// Bytes of memory that a pending write holds.
+fn held(write: &Write) -> usize {
+    match write {
+        Some(Value::Bytes(bytes)) => bytes.len(),
+        // Its list of pages and a buffer.
+        Some(Value::Stored(stored)) => 2048 + (stored.reference.len / 256) as usize,
+        None => 0,
+    }
 }
 
 impl WriteSet {
@@ -137,14 +156,31 @@ impl WriteSet {
     /// `TransactionTooLarge` when this transaction alone would fill the budget of all write sets; `OverBudget` when all open
     /// transactions together do. The write set is as before.
     pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.reserve(key, value.map_or(0, <[u8]>::len))?;
+        self.insert(keyspace, key, value.map(|value| Value::Bytes(value.into())));
+        Ok(())
+    }
+
+    /// As [`WriteSet::put`], of a value that was made already.
+    pub fn put_value(&mut self, keyspace: &Keyspace, key: &[u8], value: Value) -> Result<()> {
+        let write = Some(value);
+        self.reserve(key, held(&write))?;
+        self.insert(keyspace, key, write);
+        Ok(())
+    }
+
+    /// Makes sure of memory for a write: nothing is copied before there is room for it.
+    fn reserve(&mut self, key: &[u8], value: usize) -> Result<()> {
         let mut bytes = self.bytes + cost(key, value);
         if !self.marks.is_empty() {
             bytes += size_of::<Undo>() as u64;
         }
-        // Nothing is copied before there is room for it.
         self.charge(bytes)?;
         self.bytes = bytes;
-        let write: Write = value.map(Box::from);
+        Ok(())
+    }
+
+    fn insert(&mut self, keyspace: &Keyspace, key: &[u8], write: Write) {
         let at = self.spaces.iter().position(|s| s.keyspace.id() == keyspace.id()).unwrap_or_else(|| {
             self.spaces.push(SpaceWrites { keyspace: keyspace.clone(), map: BTreeMap::new() });
             self.spaces.len() - 1
@@ -155,9 +191,8 @@ impl WriteSet {
         if !self.marks.is_empty() {
             self.undo.push(Undo { space: at, key: KeyBuf::new(key), old });
         } else if let Some(old) = old {
-            self.bytes -= cost(key, old.write.as_deref());
+            self.bytes -= cost(key, held(&old.write));
         }
-        Ok(())
     }
 
     fn charge(&mut self, bytes: u64) -> Result<()> {
@@ -194,7 +229,7 @@ impl WriteSet {
         for Undo { space, key, old } in self.undo.drain(mark..).rev() {
             let map = &mut self.spaces[space].map;
             let undone = map.get(&key).expect("an undone write is in the write set");
-            self.bytes = self.bytes.saturating_sub(cost(&key, undone.write.as_deref()) + size_of::<Undo>() as u64);
+            self.bytes = self.bytes.saturating_sub(cost(&key, held(&undone.write)) + size_of::<Undo>() as u64);
             match old {
                 Some(old) => drop(map.insert(key, old)),
                 None => drop(map.remove(&key)),

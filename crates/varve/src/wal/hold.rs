@@ -29,6 +29,11 @@ impl Log {
         Some(LogHold { log: self.clone(), at, mark: at })
     }
 
+    /// Whether somebody holds the log.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire) != Lsn::MAX
+    }
+
     /// Where the part of the log begins that must not be overwritten.
     pub(super) fn kept_from(&self, disk: &Disk) -> Lsn {
         disk.sb.redo.min(self.held.load(Ordering::Acquire))

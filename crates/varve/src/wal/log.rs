@@ -49,6 +49,8 @@ pub struct Log {
     pub(super) limit: AtomicU64,
     /// The log from here on is being read: it is kept in the ring although no recovery needs it. [`Lsn::MAX`]: nobody reads.
     pub(super) held: AtomicU64,
+    /// Held while the image floor is raised.
+    raising: Mutex<()>,
     pub(super) resumed: AtomicBool,
     latched: AtomicBool,
     cause: Mutex<Option<Arc<str>>>,
@@ -153,6 +155,7 @@ impl Log {
             redo: AtomicU64::new(sb.redo),
             limit: AtomicU64::new(sb.ring.limit(sb.redo)),
             held: AtomicU64::new(Lsn::MAX),
+            raising: Mutex::new(()),
             resumed: AtomicBool::new(false),
             latched: AtomicBool::new(false),
             cause: Mutex::new(None),
@@ -270,8 +273,9 @@ impl Log {
     }
 
     /// Begins a checkpoint: the returned T is the end of the log and the new image floor, taken in one step with the epoch's
-    /// move. One caller at a time.
+    /// move. (A floor that is higher than where redo begins costs images, no more.)
     pub fn begin_checkpoint(&self) -> Lsn {
+        let _one = self.raising.lock();
         self.tail.raise_floor()
     }
 
@@ -380,7 +384,8 @@ impl Log {
         self.redo.store(redo, Ordering::Release);
         self.limit.store(disk.sb.ring.limit(redo), Ordering::Release);
         drop(disk);
-        self.begin_appending(start, redo, number);
+        // Higher than redo needs: direct pages bear the floor as their LSN, and it must not lie before a backup that was made in an earlier run.
+        self.begin_appending(start, start, number);
         Ok(())
     }
 

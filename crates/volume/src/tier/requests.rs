@@ -6,7 +6,7 @@ use super::manager::{DirtyWrites, Offer, Place};
 use super::slots::{Slot, State as SlotState};
 use crate::{
     CostClass, KeyspaceId, Lsn, PageCompletion, PageId, PageIo, PageRead, PageStore, PageTicket, PageUse, PageWrite,
-    ReadWhy, VolumeError, VolumeStats, WriteWhy, page,
+    ReadWhy, VolumeError, VolumeStats, page,
 };
 use std::sync::Arc;
 use varve_device::{DeviceError, Io, Ticket};
@@ -104,12 +104,7 @@ impl Tier {
     }
 
     fn route_write(&self, state: &mut State, write: &PageWrite, out: &mut Outgoing, now: u64) -> Route {
-        let why = match write.why {
-            WriteWhy::Replacement => 0,
-            WriteWhy::Recoverability => 1,
-            WriteWhy::Checkpoint => 2,
-        };
-        state.counters.writes[why] += 1;
+        state.counters.writes[write.why as usize] += 1;
         state.note_use(write.page, write.keyspace, write.usage.logical_reads, now);
         let lsn = page::lsn(self.bytes_of(write.buf()));
         // A staged copy of an older version must not be written, nor read, any more.
@@ -565,6 +560,7 @@ impl PageStore for Arc<Tier> {
             replacement_writes: c.writes[0],
             recoverability_writes: c.writes[1],
             checkpoint_writes: c.writes[2],
+            load_writes: c.writes[3],
             clean_accepted: c.clean_admitted,
             clean_declined: c.refused.iter().sum::<u64>() + c.already_there,
             discarded: c.discarded,

@@ -3,7 +3,7 @@
 use super::TierOptions;
 use super::admit::State;
 use super::manager::Refusal;
-use crate::VolumeStats;
+use crate::{VolumeStats, WriteWhy};
 use varve_device::DeviceStats;
 
 /// Counts since the tier was opened.
@@ -70,7 +70,7 @@ pub struct Counters {
     /// Syncs.
     pub syncs: u64,
     /// Writes asked for, by reason: replacement, recoverability, checkpoint.
-    pub writes: [u64; 3],
+    pub writes: [u64; WriteWhy::ALL.len()],
     /// Bytes written to slots.
     pub slot_bytes: u64,
 }

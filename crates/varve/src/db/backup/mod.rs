@@ -3,7 +3,8 @@
 //! Every page that the space map calls allocated is read through the pool, so that it is whole and as new as can be, while the log from
 //! the beginning of the backup on is held and copied behind it. A page bears the LSN of its last change, so redoing that log on the copied
 //! pages gives the state at the end of the log taken: one moment, though the pages were copied at many. Pages made meanwhile are in the
-//! log whole. An incremental backup leaves out the pages whose LSN lies before the beginning of its base.
+//! log whole, but for direct pages (`direct.rs`), which are copied when they are linked. An incremental backup leaves out the pages whose
+//! LSN lies before the beginning of its base.
 
 mod archive;
 mod restore;
@@ -98,6 +99,12 @@ impl Db {
             time: varve_rt::unix_time(),
         };
         let writer = Writer::begin(to, &info, options.level)?;
+        {
+            let _stopped = core.links.stop();
+            core.log.begin_checkpoint();
+            core.links.backup_begins();
+        }
+        let _links = Links(core);
         let copy = Copy { core, hold, writer, groups: 0, pages: 0, unchanged: 0 };
         copy.all(info, options)
     }
@@ -105,6 +112,18 @@ impl Db {
 
 /// Bytes that the copy of the log may lie behind its end: as many as the reader fetches at once.
 const LAG: u64 = 4 << 20;
+
+/// Rounds in which direct pages are copied that were linked during the one before. Then nobody links any for the length of one more.
+const ROUNDS: u32 = 3;
+
+/// A backup has begun; dropped, it is over.
+struct Links<'a>(&'a Core);
+
+impl Drop for Links<'_> {
+    fn drop(&mut self) {
+        self.0.links.backup_ends();
+    }
+}
 
 /// A backup under way.
 struct Copy<'a, 'w> {
@@ -134,13 +153,30 @@ impl Copy<'_, '_> {
                 done += 1;
             }
         }
-        // Every page copied is no newer than this; all that was acknowledged before is older.
-        let end = self.core.log.end_lsn();
+        let core = self.core;
+        for _ in 0..ROUNDS {
+            self.direct_pages()?;
+        }
+        let end = {
+            let _stopped = core.links.stop();
+            self.direct_pages()?;
+            // Every page copied is no newer than this; all that was acknowledged before is older.
+            core.log.end_lsn()
+        };
         self.core.log.wait_durable(end)?;
         self.log(0)?;
         let end = self.hold.position();
         let bytes = self.writer.finish(end, self.pages, self.groups)?;
         Ok(BackupReport { info, pages: self.pages, unchanged: self.unchanged, groups: self.groups, end, bytes })
+    }
+
+    /// Copies the direct pages that were linked since the last time.
+    fn direct_pages(&mut self) -> Result<()> {
+        for id in self.core.links.take_linked() {
+            self.page(id, 0)?;
+            self.log(LAG)?;
+        }
+        Ok(())
     }
 
     /// Copies a page.
@@ -151,7 +187,8 @@ impl Copy<'_, '_> {
             Err(_) if !self.core.space.is_allocated(id)? => return Ok(()),
             Err(e) => return Err(e),
         };
-        if since > 0 && page::lsn(page.bytes()) <= since {
+        // (A direct page may bear the very position at which the base began.)
+        if page::lsn(page.bytes()) < since {
             self.unchanged += 1;
             return Ok(());
         }

@@ -1,0 +1,82 @@
+//! New pages that go to the store straight away, finished, without ever being dirty.
+//!
+//! For as long as such a write is under way its pages are latched in frames, so that nobody reads what lies in the store meanwhile (read-ahead
+//! may still ask for a page by what it was before it was freed). Afterwards a page stays in its frame if frames are free, and leaves the
+//! pool otherwise: what is loaded takes the place of nothing that is cached.
+
+use super::Pool;
+use super::frame::{DIRTY, WRITING};
+use super::guard::PageWrite;
+use super::load::volume_error;
+use crate::error::Result;
+use varve_device::AlignedBuf;
+use varve_rt::{Cost, charge};
+use varve_volume::{CostClass, KeyspaceId, PageId, PageIo, PageTicket, PageUse, VolumeError, WriteWhy};
+
+/// Writes of new pages under way.
+pub(crate) struct DirectWrite<'a> {
+    // First: it is dropped before the memory that it reads.
+    ticket: PageTicket,
+    frames: Vec<PageWrite<'a>>,
+    buf: AlignedBuf,
+    pool: &'a Pool,
+}
+
+impl Pool {
+    /// Most pages of one direct write: they are latched together.
+    pub(crate) fn direct_pages(&self) -> usize {
+        (self.capacity_frames() / 32).clamp(1, ((1 << 20) / self.page_size()).max(1))
+    }
+
+    /// Begins to write free pages that the caller has set aside, sealed one behind the other at the beginning of `buf`. No latch may be held.
+    ///
+    /// Errors: there is no frame to be had.
+    pub(crate) fn write_direct(
+        &self,
+        keyspace: KeyspaceId,
+        pages: &[PageId],
+        buf: AlignedBuf,
+    ) -> Result<DirectWrite<'_>> {
+        let frames = pages.iter().map(|id| self.latch_for_create(*id)).collect::<Result<Vec<_>>>()?;
+        let size = self.page_size();
+        for page in &frames {
+            debug_assert!(!page.frame().is(WRITING | DIRTY), "page {} is in use", page.id());
+            // Copies from the page's earlier life are out of date.
+            self.store().dirtied(page.id(), keyspace, page.frame().take_usage());
+        }
+        let request = |(i, id): (usize, &PageId)| {
+            let bytes = &buf[i * size..][..size];
+            // SAFETY: the buffer is the returned value's alone, aligned, and outlives the ticket there.
+            unsafe { PageIo::write(*id, keyspace, WriteWhy::Load, PageUse::default(), bytes.as_ptr(), None) }
+        };
+        charge(Cost::IoSubmit, 1);
+        let ticket = self.store().submit(pages.iter().enumerate().map(request).collect());
+        self.counters.batch(pages.len());
+        Ok(DirectWrite { ticket, frames, buf, pool: self })
+    }
+}
+
+impl DirectWrite<'_> {
+    /// Waits for the writes; gives the buffer back. On an error none of the pages is to be used.
+    pub(crate) fn finish(self) -> (AlignedBuf, Result<()>) {
+        let DirectWrite { mut ticket, frames, buf, pool } = self;
+        // All of them first: nobody may touch the buffer before.
+        let results: Vec<Result<CostClass, VolumeError>> = (0..frames.len()).map(|i| ticket.wait(i)).collect();
+        charge(Cost::IoComplete, 1);
+        let size = pool.page_size();
+        let mut done = Ok(());
+        for (i, (page, result)) in frames.into_iter().zip(results).enumerate() {
+            match result {
+                Ok(class) => {
+                    pool.counters.load_writes.inc();
+                    page.was_stored(&buf[i * size..][..size], class);
+                }
+                Err(e) => {
+                    pool.counters.write_errors.inc();
+                    done = Err(volume_error(e));
+                }
+            }
+        }
+        (buf, done)
+    }
+}

@@ -1,0 +1,336 @@
+//! Direct pages: new pages that are written to the store before the log knows of them, so that it need not hold their contents.
+//!
+//! For what is too much to be written twice: the leaves of bulk loads, and long values on their way into a transaction. The pages are set aside,
+//! filled, written and synced; then a group links them (marks them as allocated and names them in the tree), and of that alone
+//! the log holds a record. Before it is in the log nobody can reach the pages, and after a crash without it they are free.
+//!
+//! - *Torn pages*: a direct page bears the image floor as its LSN, so its first change is logged whole.
+//! - *Pages used again*: recovery must not find older records of the page in the log. So a direct page is one that was never used, or whose freeing lies
+//!   before the redo point ([`Space::reserve_ripe`](crate::space::Space)).
+//! - *Backups* copy what is allocated, and the log. They are told of the direct pages that are linked meanwhile and copy them too. A backup of what
+//!   changed since another goes by the LSN: one that begins raises the floor, and direct pages written before that get a new LSN when they are linked.
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use std::collections::VecDeque;
+use std::ops::DerefMut;
+use std::sync::Arc;
+use varve_device::AlignedBuf;
+use varve_rt::channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
+use varve_rt::{JoinHandle, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use varve_volume::{KeyspaceId, PageId, page};
+
+/// Writes that may be under way at a time.
+const IN_FLIGHT: usize = 2;
+
+/// What direct pages and backups know of each other.
+#[derive(Default)]
+pub(crate) struct Links {
+    /// Held shared while direct pages are linked, exclusively while a backup begins and ends.
+    gate: RwLock<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Backups begun.
+    backups: u64,
+    /// Direct pages linked since the running backup began, but for those that it took already.
+    linked: Option<Vec<PageId>>,
+}
+
+impl Links {
+    /// Nobody links direct pages as long as this is held.
+    pub(crate) fn stop(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write()
+    }
+
+    /// A backup begins; [`Links::stop`] is held, and the image floor was raised.
+    pub(crate) fn backup_begins(&self) {
+        let mut state = self.state.lock();
+        state.backups += 1;
+        state.linked = Some(Vec::new());
+    }
+
+    /// The pages linked since the running backup began, or since this was asked last.
+    pub(crate) fn take_linked(&self) -> Vec<PageId> {
+        self.state.lock().linked.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The backup is over.
+    pub(crate) fn backup_ends(&self) {
+        self.state.lock().linked = None;
+    }
+
+    fn backups(&self) -> u64 {
+        self.state.lock().backups
+    }
+}
+
+/// A buffer of pages to be written.
+struct Batch {
+    pages: Vec<PageId>,
+    buf: AlignedBuf,
+}
+
+/// Writes batches in the background.
+struct Worker {
+    to: Sender<Batch>,
+    back: Receiver<AlignedBuf>,
+    thread: JoinHandle<Result<()>>,
+    /// Buffers it may still be given anew.
+    unmade: usize,
+}
+
+/// New pages of a keyspace, being written one after the other. Dropped, those that were not linked are free again.
+pub(crate) struct DirectPages {
+    core: Arc<Core>,
+    keyspace: KeyspaceId,
+    /// Set aside; the first `written` of them were filled.
+    pages: VecDeque<PageId>,
+    written: usize,
+    /// All that were filled survive a power cut.
+    synced: bool,
+    /// Pages at the beginning of `buf` that were not given to the worker yet.
+    filled: usize,
+    buf: Option<AlignedBuf>,
+    worker: Option<Worker>,
+    /// Backups begun before the first of the pages was filled.
+    backups: u64,
+}
+
+impl DirectPages {
+    pub(crate) fn new(core: &Arc<Core>, keyspace: KeyspaceId) -> DirectPages {
+        DirectPages {
+            core: core.clone(),
+            keyspace,
+            pages: VecDeque::new(),
+            written: 0,
+            synced: true,
+            filled: 0,
+            buf: None,
+            worker: None,
+            backups: 0,
+        }
+    }
+
+    /// Pages that a batch has.
+    fn batch(&self) -> usize {
+        self.core.pool.direct_pages()
+    }
+
+    /// Pages that were filled and not linked, in the order in which they were filled.
+    pub(crate) fn written(&self) -> impl ExactSizeIterator<Item = PageId> + '_ {
+        self.pages.range(..self.written).copied()
+    }
+
+    /// The page that will be filled after `n` others.
+    pub(crate) fn next(&mut self, n: usize) -> Result<PageId> {
+        while self.pages.len() <= self.written + n {
+            let more = self.batch().max(n + 1);
+            self.pages.extend(self.core.space.reserve_ripe(&self.core, more)?);
+        }
+        Ok(self.pages[self.written + n])
+    }
+
+    /// Fills the next page: `fill` sets the page's type and all that comes after the header. No latch may be held.
+    pub(crate) fn fill(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<PageId> {
+        let id = self.next(0)?;
+        if self.written == 0 {
+            self.backups = self.core.links.backups();
+        }
+        let size = self.core.page_size();
+        let buf = match &mut self.buf {
+            Some(buf) => buf,
+            None => {
+                let buf = self.buffer()?;
+                self.buf.insert(buf)
+            }
+        };
+        let bytes = &mut buf[self.filled * size..][..size];
+        bytes[..page::HEADER].fill(0);
+        page::set_keyspace(bytes, self.keyspace);
+        fill(bytes);
+        // Asked for after the number of backups: see above.
+        page::set_lsn(bytes, self.core.log.floor().lsn);
+        page::seal(bytes, id);
+        self.filled += 1;
+        self.written += 1;
+        self.synced = false;
+        if self.filled == self.batch() {
+            self.send()?;
+        }
+        Ok(id)
+    }
+
+    /// An empty buffer: one that the worker is done with, if it has had its share.
+    fn buffer(&mut self) -> Result<AlignedBuf> {
+        let bytes = self.batch() * self.core.page_size();
+        match &mut self.worker {
+            Some(worker) if worker.unmade == 0 => match worker.back.recv() {
+                Ok(buf) => Ok(buf),
+                Err(_) => self.end_worker().and(Err(Error::Closed)),
+            },
+            Some(worker) => {
+                worker.unmade -= 1;
+                Ok(AlignedBuf::new(bytes))
+            }
+            None => Ok(AlignedBuf::new(bytes)),
+        }
+    }
+
+    /// Has the pages in the buffer written.
+    fn send(&mut self) -> Result<()> {
+        let Some(buf) = self.buf.take() else { return Ok(()) };
+        let pages = self.pages.range(self.written - self.filled..self.written).copied().collect();
+        self.filled = 0;
+        let worker = match &mut self.worker {
+            Some(worker) => worker,
+            None => {
+                let (to, batches) = bounded(1);
+                let (give, back) = unbounded();
+                let (core, keyspace) = (self.core.clone(), self.keyspace);
+                let thread = varve_rt::spawn("direct-writer", move || write(&core, keyspace, &batches, &give));
+                self.worker.insert(Worker { to, back, thread, unmade: IN_FLIGHT })
+            }
+        };
+        match worker.to.send(Batch { pages, buf }) {
+            Ok(()) => Ok(()),
+            // It failed with an earlier batch.
+            Err(_) => self.end_worker().and(Err(Error::Closed)),
+        }
+    }
+
+    fn end_worker(&mut self) -> Result<()> {
+        let Some(Worker { to, thread, .. }) = self.worker.take() else { return Ok(()) };
+        drop(to);
+        thread.join().unwrap_or(Err(Error::Closed))
+    }
+
+    /// All pages that were filled are written.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        if self.filled > 0 {
+            self.send()?;
+        }
+        self.end_worker()
+    }
+
+    /// Gives the pages that were written an LSN that no backup that has begun takes for older than itself.
+    fn stamp_again(&mut self) -> Result<()> {
+        let size = self.core.page_size();
+        let pages: Vec<PageId> = self.pages.range(..self.written).copied().collect();
+        for batch in pages.chunks(self.batch()) {
+            let mut buf = AlignedBuf::new(batch.len() * size);
+            for (bytes, id) in buf.chunks_mut(size).zip(batch) {
+                bytes.copy_from_slice(self.core.pool.read(*id)?.bytes());
+                page::set_lsn(bytes, self.core.log.floor().lsn);
+                page::seal(bytes, *id);
+            }
+            self.core.pool.write_direct(self.keyspace, batch, buf)?.finish().1?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for DirectPages {
+    fn drop(&mut self) {
+        if varve_rt::dying() {
+            return;
+        }
+        // What it could not write is not wanted any more.
+        let _ = self.end_worker();
+        self.core.space.give_back(&self.core.log, &self.pages.drain(..).collect::<Vec<_>>());
+    }
+}
+
+/// While direct pages are being linked, no backup begins or ends.
+pub(crate) struct Linking<'c> {
+    core: &'c Core,
+    _gate: RwLockReadGuard<'c, ()>,
+}
+
+/// Called before the group that links direct pages is begun: syncs them. What it returns is held until that group is in the log and
+/// [`Linking::linked`] was called; none when there are no pages.
+pub(crate) fn link<'c, P: DerefMut<Target = DirectPages>>(core: &'c Core, of: &mut [P]) -> Result<Option<Linking<'c>>> {
+    if of.is_empty() {
+        return Ok(None);
+    }
+    if of.iter().any(|pages| !pages.synced) {
+        of.iter_mut().try_for_each(|pages| pages.flush())?;
+        sync(core)?;
+        of.iter_mut().for_each(|pages| pages.synced = true);
+    }
+    loop {
+        let gate = core.links.gate.read();
+        let backups = core.links.backups();
+        if of.iter().all(|pages| pages.backups == backups) {
+            return Ok(Some(Linking { core, _gate: gate }));
+        }
+        drop(gate);
+        for pages in of.iter_mut().filter(|pages| pages.backups != backups) {
+            pages.stamp_again()?;
+            pages.backups = backups;
+        }
+        sync(core)?;
+    }
+}
+
+/// What was written survives a power cut from here on.
+fn sync(core: &Core) -> Result<()> {
+    // It stands for the writes of everybody: after a failed sync nobody knows which pages are on media.
+    let failed = |e: &_| core.log.poison(&format!("sync of the pages: {e}"));
+    Ok(core.store.sync().inspect_err(failed)?)
+}
+
+impl Linking<'_> {
+    /// All pages are linked: as [`Linking::linked`].
+    pub(crate) fn linked_all(&self, pages: &mut DirectPages) {
+        self.linked(pages, pages.written);
+    }
+
+    /// The first `n` pages are linked by a group that is in the log (or that the log, which is latched then, refused).
+    pub(crate) fn linked(&self, pages: &mut DirectPages, n: usize) {
+        debug_assert!(pages.synced, "pages are synced before they are linked");
+        let linked = pages.pages.drain(..n);
+        pages.written -= n;
+        if let Some(list) = &mut self.core.links.state.lock().linked {
+            list.extend(linked);
+        }
+    }
+}
+
+/// Writes batches until there are no more, some at a time.
+fn write(core: &Core, keyspace: KeyspaceId, batches: &Receiver<Batch>, back: &Sender<AlignedBuf>) -> Result<()> {
+    let mut flights = VecDeque::new();
+    loop {
+        let next = match flights.is_empty() {
+            true => batches.recv().map_err(|_| TryRecvError::Disconnected),
+            false => batches.try_recv(),
+        };
+        let ended = match next {
+            Ok(Batch { pages, buf }) => {
+                let begun = core.pool.write_direct(keyspace, &pages, buf);
+                match begun {
+                    Ok(flight) => flights.push_back(flight),
+                    Err(e) => {
+                        flights.into_iter().for_each(|f| drop(f.finish()));
+                        return Err(e);
+                    }
+                }
+                false
+            }
+            // What is under way holds latches: it is not left alone while there is nothing to do.
+            Err(TryRecvError::Empty) => true,
+            Err(TryRecvError::Disconnected) if flights.is_empty() => return Ok(()),
+            Err(TryRecvError::Disconnected) => true,
+        };
+        if ended || flights.len() == IN_FLIGHT {
+            let (buf, done) = flights.pop_front().expect("there is one").finish();
+            if let Err(e) = done {
+                flights.into_iter().for_each(|f| drop(f.finish()));
+                return Err(e);
+            }
+            let _ = back.send(buf);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Ripe pages: free pages of which redo knows nothing.
+//!
+//! A page that was freed is *ripe* when a checkpoint that began after its group was in the log is complete: from then on redo begins later
+//! than the group, so nothing ever reads what the page held, a crash cannot bring it back, and no record of it is replayed. The store may be told
+//! that it is free (`trim.rs`), and it may be written without the log (`direct.rs`). A backup that is being made replays from its own
+//! beginning, so nothing ripens for direct writes while there is one.
+
+use super::{Space, State};
+use crate::core::Core;
+use crate::error::Result;
+use crate::wal::Log;
+use crate::wal::checkpoint::AfterCheckpoint;
+use std::sync::Arc;
+use varve_rt::Mutex;
+use varve_volume::PageId;
+
+/// Which of the free pages are not ripe.
+#[derive(Default)]
+pub(super) struct Unripe {
+    /// A bit per page: freed since the newest checkpoint began.
+    newer: Vec<u64>,
+    /// A bit per page: freed before it began, and it is not complete.
+    older: Vec<u64>,
+    /// Everything below, because it is not known what the log that was replayed freed; and whether the newest checkpoint began after that.
+    below: u64,
+    seen: bool,
+}
+
+impl Unripe {
+    /// No page below `pages` is ripe before the first checkpoint.
+    pub(super) fn all_below(pages: u64) -> Unripe {
+        Unripe { below: pages, ..Unripe::default() }
+    }
+
+    /// The pages were freed by a group that is in the log.
+    pub(super) fn freed(&mut self, ids: &[PageId]) {
+        for id in ids {
+            let word = id.0 as usize / 64;
+            if word >= self.newer.len() {
+                self.newer.resize(word + 1, 0);
+            }
+            self.newer[word] |= 1 << (id.0 % 64);
+        }
+    }
+
+    fn checkpoint_begins(&mut self) {
+        self.seen = true;
+        if self.older.is_empty() {
+            std::mem::swap(&mut self.older, &mut self.newer);
+            return;
+        }
+        let newer = std::mem::take(&mut self.newer);
+        self.older.resize(self.older.len().max(newer.len()), 0);
+        self.older.iter_mut().zip(&newer).for_each(|(older, newer)| *older |= newer);
+    }
+
+    fn checkpoint_completed(&mut self) {
+        self.older.clear();
+        if self.seen {
+            self.below = 0;
+        }
+    }
+
+    /// The unripe ones of 64 pages.
+    fn word(&self, i: usize) -> u64 {
+        let at = |bits: &[u64]| bits.get(i).copied().unwrap_or(0);
+        let below = match self.below.saturating_sub(i as u64 * 64) {
+            n @ 0..64 => (1 << n) - 1,
+            _ => u64::MAX,
+        };
+        at(&self.newer) | at(&self.older) | below
+    }
+}
+
+impl State {
+    /// Takes the lowest `n` pages that are free and ripe; none when there are fewer.
+    fn take_ripe(&mut self, n: usize) -> Option<Vec<PageId>> {
+        let mut ids = Vec::with_capacity(n);
+        for i in self.hint..self.taken.len() {
+            let mut free = !(self.taken[i] | self.unripe.word(i));
+            while free != 0 && ids.len() < n {
+                ids.push(PageId(i as u64 * 64 + u64::from(free.trailing_zeros())));
+                free &= free - 1;
+            }
+            if ids.len() == n {
+                for id in &ids {
+                    self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64);
+                }
+                self.free -= n as u64;
+                return Some(ids);
+            }
+        }
+        None
+    }
+}
+
+impl Space {
+    /// Sets `n` free and ripe pages aside, in ascending order, growing the store when there are too few. No latch may be held. What is not used is
+    /// given back with [`Space::give_back`].
+    ///
+    /// Errors: the store cannot grow; the log is latched.
+    pub(crate) fn reserve_ripe(&self, core: &Core, n: usize) -> Result<Vec<PageId>> {
+        for attempt in 0.. {
+            let free = {
+                let mut state = self.state.lock();
+                self.release_unpinned(&mut state);
+                if let Some(ids) = state.take_ripe(n) {
+                    return Ok(ids);
+                }
+                state.free
+            };
+            if attempt == 0 {
+                // Pages that the store is being told of are free in a moment.
+                drop(self.trimming.lock());
+            } else {
+                self.grow(core, free + n as u64)?;
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    /// Pages that were set aside are free again, unless the log was latched by a group that links them.
+    pub(crate) fn give_back(&self, log: &Log, ids: &[PageId]) {
+        if !ids.is_empty() && log.poisoned().is_none() {
+            self.state.lock().release(ids);
+        }
+    }
+
+    /// Free pages that are not ripe.
+    pub(crate) fn unripe(&self) -> u64 {
+        let state = self.state.lock();
+        let words = state.taken.iter().enumerate();
+        words.map(|(i, taken)| u64::from((!taken & state.unripe.word(i)).count_ones())).sum()
+    }
+}
+
+/// Takes note of what each checkpoint makes ripe, and has it trimmed, in the thread that made the checkpoint.
+pub(crate) struct Ripening {
+    core: Arc<Core>,
+    /// Pages of the shortest run that the store is told of, if it is told at all.
+    trims: Option<usize>,
+    /// Freed before the running checkpoint, or one that failed, began.
+    ripe: Mutex<Vec<PageId>>,
+}
+
+impl Ripening {
+    pub(crate) fn new(core: Arc<Core>, trims: Option<usize>) -> Ripening {
+        Ripening { core, trims, ripe: Mutex::new(Vec::new()) }
+    }
+}
+
+impl AfterCheckpoint for Ripening {
+    fn begins(&self) {
+        let space = &self.core.space;
+        space.state.lock().unripe.checkpoint_begins();
+        if self.trims.is_some() {
+            let freed = space.take_untrimmed();
+            self.ripe.lock().extend(freed);
+        }
+    }
+
+    fn completed(&self) {
+        let space = &self.core.space;
+        if !self.core.log.is_held() {
+            space.state.lock().unripe.checkpoint_completed();
+        }
+        if let Some(least) = self.trims {
+            let ripe = std::mem::take(&mut *self.ripe.lock());
+            space.trim(ripe, least);
+        }
+    }
+}

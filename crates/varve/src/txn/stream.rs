@@ -1,0 +1,232 @@
+//! Values that need not fit in memory: written from a reader, read into a writer.
+//!
+//! What comes from a reader goes to direct pages (`direct.rs`) as it comes; the transaction's commit syncs and links them. Without a commit they are
+//! free again. So a long value passes the log by, and takes a few buffers of memory however long it is.
+
+use super::MAX_VALUE;
+use super::retry::TxOptions;
+use super::snapshot::Snapshot;
+use super::transaction::{Transaction, check_key};
+use super::write_set::Value;
+use crate::btree::{OverflowRef, Tree, ValueRef, corrupt, overflow};
+use crate::core::Core;
+use crate::db::Keyspace;
+use crate::direct::DirectPages;
+use crate::error::{Error, Result};
+use std::io::{Read, Write};
+use std::sync::Arc;
+use varve_rt::Mutex;
+use varve_volume::Lsn;
+
+/// Values up to this length are kept in memory until the commit, and logged.
+const SHORT: u64 = 64 << 10;
+/// Bytes handed to a writer at a time.
+const PIECE: usize = 256 << 10;
+
+/// A value whose pages are written, not linked.
+pub(super) struct Stored {
+    pub reference: OverflowRef,
+    pub pages: Mutex<DirectPages>,
+}
+
+impl Stored {
+    /// The whole value.
+    pub(super) fn read(&self, core: &Core, tree: &Tree) -> Result<Vec<u8>> {
+        let mut value = Vec::new();
+        overflow::read(core, tree.keyspace(), &self.reference, 0..self.reference.len, &mut value)?;
+        Ok(value)
+    }
+}
+
+fn failed(what: &str, e: &std::io::Error) -> Error {
+    Error::Stream(format!("{what}: {e}"))
+}
+
+fn read_some(from: &mut dyn Read, to: &mut [u8]) -> Result<usize> {
+    loop {
+        match from.read(to) {
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            other => return other.map_err(|e| failed("the value could not be read", &e)),
+        }
+    }
+}
+
+fn write_all(to: &mut dyn Write, bytes: &[u8]) -> Result<()> {
+    to.write_all(bytes).map_err(|e| failed("the value could not be written on", &e))
+}
+
+/// Hands the bytes of a long value from `done` on to `to`; moves `done` with them.
+fn copy(core: &Core, tree: &Tree, value: OverflowRef, done: &mut u64, to: &mut dyn Write) -> Result<()> {
+    let keyspace = tree.keyspace();
+    let mut reader = overflow::Reader::new(core, keyspace, value, *done..value.len)?;
+    let mut piece = Vec::with_capacity(PIECE.min(reader.left() as usize) + core.page_size());
+    while reader.left() > 0 {
+        piece.clear();
+        while reader.left() > 0 && piece.len() < PIECE {
+            reader.step(core, keyspace, &mut piece)?;
+        }
+        write_all(to, &piece)?;
+        *done += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// A value as a leaf has it.
+enum Found {
+    Short(Vec<u8>),
+    Long(OverflowRef),
+}
+
+fn find(tree: &Tree, key: &[u8]) -> Result<(Option<Found>, Lsn)> {
+    tree.with_leaf(key, |leaf| {
+        let found = leaf.find(key).map_err(|d| corrupt(leaf.id(), tree.keyspace(), d))?;
+        let found = found.map(|value| match value {
+            ValueRef::Inline(value) => Found::Short(value.to_vec()),
+            ValueRef::Overflow(reference) => Found::Long(reference),
+        });
+        Ok((found, leaf.lsn()))
+    })?
+}
+
+impl Transaction {
+    /// Sets the value of a key to all that comes from `from`, to its end; returns how many bytes came. For values that are too long to be held
+    /// in memory: it takes some 4 MB, and the log does not hold the value.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`]; `Stream` when reading fails; device errors. The key is as before then.
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("varve-doc-stream-{}", std::process::id()));
+    /// # let db = varve::Db::open_or_create(&dir, varve::Options::default())?;
+    /// let films = db.create_keyspace("films")?;
+    /// let mut reel = std::io::Read::take(std::io::repeat(7), 3_000_000);
+    /// let mut tx = db.begin()?;
+    /// tx.put_from(&films, b"seven", &mut reel)?;
+    /// tx.commit()?;
+    /// let mut copy = Vec::new();
+    /// assert_eq!(films.get_to(b"seven", &mut copy)?, Some(3_000_000));
+    /// # drop(films); db.close()?; std::fs::remove_dir_all(dir).unwrap();
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn put_from(&mut self, keyspace: &Keyspace, key: &[u8], from: &mut dyn Read) -> Result<u64> {
+        self.lock_to_write(keyspace, key)?;
+        let mut head = Vec::new();
+        from.take(SHORT + 1).read_to_end(&mut head).map_err(|e| failed("the value could not be read", &e))?;
+        if head.len() as u64 <= SHORT {
+            self.put(keyspace, key, &head)?;
+            return Ok(head.len() as u64);
+        }
+        let core = self.core().clone();
+        let mut pages = DirectPages::new(&core, keyspace.id());
+        let (mut all, mut len) = (head.chain(from), 0);
+        let reference = overflow::write_direct(&core, &mut pages, keyspace.id(), |to| {
+            let n = read_some(&mut all, to)?;
+            len += n as u64;
+            if len > MAX_VALUE { Err(Error::ValueSize { len, max: MAX_VALUE }) } else { Ok(n) }
+        })?;
+        pages.flush()?;
+        let stored = Stored { reference, pages: Mutex::new(pages) };
+        self.put_value(keyspace, key, Value::Stored(Arc::new(stored)))?;
+        Ok(len)
+    }
+
+    /// Writes the value of a key to `to`, piece by piece; returns its length, `None` if there is no such key. For values that are too long to be
+    /// held in memory.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`]; `Stream` when writing fails. Then a part of the value may have been written.
+    pub fn get_to(&mut self, keyspace: &Keyspace, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
+        if let Some(snapshot) = self.snapshot() {
+            return snapshot.clone().get_to(keyspace, key, to);
+        }
+        if !self.lock_to_read(keyspace, key)? {
+            return Ok(None);
+        }
+        let core = self.core().clone();
+        let pending = self.pending(keyspace, key);
+        let found = match pending {
+            Some(None) => return Ok(None),
+            Some(Some(Value::Bytes(value))) => {
+                write_all(to, value)?;
+                return Ok(Some(value.len() as u64));
+            }
+            Some(Some(Value::Stored(stored))) => Found::Long(stored.reference),
+            None => {
+                let (found, lsn) = find(keyspace.tree(), key)?;
+                self.saw(lsn)?;
+                let Some(found) = found else { return Ok(None) };
+                found
+            }
+        };
+        match found {
+            Found::Short(value) => write_all(to, &value).map(|()| Some(value.len() as u64)),
+            Found::Long(value) => copy(&core, keyspace.tree(), value, &mut 0, to).map(|()| Some(value.len)),
+        }
+    }
+}
+
+impl Snapshot {
+    /// As [`Transaction::get_to`].
+    pub fn get_to(&self, keyspace: &Keyspace, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
+        let (mut done, mut failed): (u64, Option<(OverflowRef, Error)>) = (0, None);
+        loop {
+            self.check(keyspace)?;
+            // The tree first, then the old values: see `version.rs`.
+            let (found, lsn) = find(keyspace.tree(), key)?;
+            let old = self.old_value(keyspace, key);
+            self.admit(lsn)?;
+            let reference = match (old, found) {
+                (Some(None), _) | (None, None) => return Ok(None),
+                (Some(Some(value)), _) | (None, Some(Found::Short(value))) => {
+                    // A value that was replaced while it was copied goes on where that ended.
+                    write_all(to, value.get(done as usize..).unwrap_or_default())?;
+                    return Ok(Some(value.len() as u64));
+                }
+                (None, Some(Found::Long(reference))) => reference,
+            };
+            match failed.take() {
+                Some((before, error)) if before == reference => return Err(error),
+                _ => {}
+            }
+            match copy(self.core(), keyspace.tree(), reference, &mut done, to) {
+                Ok(()) => return Ok(Some(reference.len)),
+                Err(error @ Error::Stream(_)) => return Err(error),
+                Err(error) => failed = Some((reference, error)),
+            }
+        }
+    }
+}
+
+impl Keyspace {
+    /// Sets the value of a key to all that comes from `from`, in a transaction of its own. See [`Transaction::put_from`].
+    pub fn put_from(&self, key: &[u8], from: &mut dyn Read) -> Result<u64> {
+        check_key(self, key)?;
+        loop {
+            let mut tx = Transaction::begin(&self.db, &TxOptions::default(), None)?;
+            // A conflict can only be met here, before anything was read.
+            match tx.lock_to_write(self, key) {
+                Err(e) if e.is_retryable() => varve_rt::yield_now(),
+                locked => {
+                    locked?;
+                    let len = tx.put_from(self, key, from)?;
+                    return tx.commit().map(|()| len);
+                }
+            }
+        }
+    }
+
+    /// Writes the value of a key, as last committed, to `to`. See [`Transaction::get_to`].
+    pub fn get_to(&self, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
+        loop {
+            let mut tx = Transaction::begin(&self.db, &TxOptions::default(), None)?;
+            match tx.lock_to_read(self, key) {
+                Err(e) if e.is_retryable() => varve_rt::yield_now(),
+                locked => {
+                    locked?;
+                    let len = tx.get_to(self, key, to)?;
+                    return tx.commit().map(|()| len);
+                }
+            }
+        }
+    }
+}
