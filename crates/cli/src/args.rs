@@ -193,6 +193,9 @@ pub struct Get {
     pub keyspace: String,
     /// Key.
     pub key: String,
+    /// The value as it is, without a newline behind it.
+    #[arg(long)]
+    pub raw: bool,
     #[command(flatten)]
     pub hex: Hex,
 }

@@ -10,35 +10,52 @@ use varve::{Db, Keyspace};
 
 pub fn get(out: Out, a: &args::Get) -> Result<(), Failure> {
     let db = Db::open(&a.place.dir, crate::tier::options(&a.place)?)?;
-    let value = db.keyspace(&a.keyspace)?.get(&text::parse(&a.key, a.hex.hex)?)?;
-    db.close()?;
-    let value = value.ok_or(Failure::NoKey)?;
+    let (keyspace, key) = (db.keyspace(&a.keyspace)?, text::parse(&a.key, a.hex.hex)?);
     let mut stdout = std::io::stdout().lock();
-    if out.json {
-        let mut object = Map::new();
-        text::put(&mut object, "value", &value);
-        writeln!(stdout, "{}", Value::Object(object))?;
-    } else if a.hex.hex {
-        writeln!(stdout, "{}", text::to_hex(&value))?;
+    let found = if out.json || a.hex.hex {
+        let value = keyspace.get(&key)?;
+        if let Some(value) = &value {
+            if out.json {
+                let mut object = Map::new();
+                text::put(&mut object, "value", value);
+                writeln!(stdout, "{}", Value::Object(object))?;
+            } else {
+                writeln!(stdout, "{}", text::to_hex(value))?;
+            }
+        }
+        value.is_some()
     } else {
-        stdout.write_all(&value)?;
-        stdout.write_all(b"\n")?;
-    }
-    Ok(())
+        // However long it is.
+        let found = keyspace.get_to(&key, &mut stdout)?.is_some();
+        if found && !a.raw {
+            stdout.write_all(b"\n")?;
+        }
+        found
+    };
+    drop(keyspace);
+    db.close()?;
+    if found { Ok(()) } else { Err(Failure::NoKey) }
 }
 
 pub fn put(out: Out, a: &args::Put) -> Result<(), Failure> {
     let key = text::parse(&a.key, a.hex.hex)?;
     let value = match &a.value {
-        Some(value) => text::parse(value, a.hex.hex)?,
-        None => {
-            let mut input = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut input)?;
-            if a.hex.hex { text::parse(String::from_utf8_lossy(&input).trim(), true)? } else { input }
+        Some(value) => Some(text::parse(value, a.hex.hex)?),
+        None if a.hex.hex => {
+            let mut input = String::new();
+            std::io::stdin().lock().read_to_string(&mut input)?;
+            Some(text::parse(input.trim(), true)?)
         }
+        None => None,
     };
     let db = Db::open(&a.place.dir, crate::tier::options(&a.place)?)?;
-    db.keyspace_or_create(&a.keyspace)?.put(&key, &value)?;
+    let keyspace = db.keyspace_or_create(&a.keyspace)?;
+    match value {
+        Some(value) => keyspace.put(&key, &value)?,
+        // However long it is.
+        None => drop(keyspace.put_from(&key, &mut std::io::stdin().lock())?),
+    }
+    drop(keyspace);
     db.close()?;
     done(out, "written")
 }

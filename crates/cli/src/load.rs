@@ -2,12 +2,14 @@
 //!
 //! Rows of a keyspace that is not there or empty are bulk loaded for as long as their keys ascend: they appear together, at
 //! the end. From the first key that does not ascend on, and for keyspaces with rows, rows are written in batches, each of
-//! which is one transaction.
+//! which is one transaction. The input is read and taken apart in a thread of its own.
 
 use crate::args::{self, LoadFormat};
 use crate::output::{Failure, Out};
 use crate::rows::{self, Bad, Row};
 use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::os::fd::AsFd;
 use varve::{BulkLoad, Db, Keyspace, Layout};
 
 /// How rows get into a keyspace.
@@ -23,7 +25,7 @@ struct Loader<'a> {
     default: &'a str,
     ways: BTreeMap<String, Way>,
     /// Rows for transactions.
-    batch: Vec<Row>,
+    batch: Vec<Row<'static>>,
     batch_rows: u64,
     /// Rows written, or taken by bulk loads.
     rows: u64,
@@ -88,17 +90,18 @@ fn begin(db: &Db, name: &str) -> varve::Result<Way> {
 }
 
 impl Loader<'_> {
-    fn take(&mut self, row: Row) -> Result<(), Failure> {
+    fn take(&mut self, row: Row<'_>) -> Result<(), Failure> {
         let name = row.keyspace.as_deref().unwrap_or(self.default);
         if !self.ways.contains_key(name) {
             self.ways.insert(name.to_string(), begin(self.db, name)?);
         }
         let way = self.ways.get_mut(name).expect("put in above");
         if let Way::Bulk(load, last) = way
-            && (load.rows() == 0 || *last < row.key)
+            && (load.rows() == 0 || **last < *row.key)
         {
             load.push(&row.key, &row.value)?;
-            *last = row.key;
+            last.clear();
+            last.extend_from_slice(&row.key);
             self.rows += 1;
             return Ok(());
         }
@@ -111,7 +114,7 @@ impl Loader<'_> {
                 .note(format!("{name}: the keys ascend for {n} rows; what follows is loaded by transactions, slower"));
             self.ways.insert(name, Way::Transactions(keyspace));
         }
-        self.batch.push(row);
+        self.batch.push(row.into_owned());
         if self.batch.len() as u64 >= self.batch_rows { self.write() } else { Ok(()) }
     }
 
@@ -136,7 +139,7 @@ impl Loader<'_> {
 }
 
 /// Writes the rows in one transaction, or in halves when they are too large for one.
-fn put_all(db: &Db, ways: &BTreeMap<String, Way>, default: &str, rows: &[Row]) -> varve::Result<()> {
+fn put_all(db: &Db, ways: &BTreeMap<String, Way>, default: &str, rows: &[Row<'_>]) -> varve::Result<()> {
     let result = db.transact(|tx| {
         for row in rows {
             let name = row.keyspace.as_deref().unwrap_or(default);
@@ -155,12 +158,67 @@ fn put_all(db: &Db, ways: &BTreeMap<String, Way>, default: &str, rows: &[Row]) -
     }
 }
 
-fn each_row(a: &args::Load, f: impl FnMut(Row) -> Result<(), Failure>) -> Result<(), Failure> {
-    let stdin = std::io::stdin().lock();
-    match a.format {
-        LoadFormat::Jsonl => rows::jsonl(stdin, f),
-        LoadFormat::Csv => rows::csv(stdin, a.header, a.hex.hex, f),
+/// Bytes of rows that go from thread to thread at a time, and how many such blocks may wait.
+const BLOCK: usize = 256 << 10;
+const BLOCKS: usize = 8;
+
+/// Rows in one piece of memory.
+#[derive(Default)]
+struct Block {
+    bytes: Vec<u8>,
+    /// Keyspace, and the lengths of key and value.
+    rows: Vec<(Option<String>, usize, usize)>,
+}
+
+impl Block {
+    fn push(&mut self, row: &Row<'_>) {
+        self.bytes.extend_from_slice(&row.key);
+        self.bytes.extend_from_slice(&row.value);
+        self.rows.push((row.keyspace.as_deref().map(str::to_string), row.key.len(), row.value.len()));
     }
+
+    fn iter(&self) -> impl Iterator<Item = Row<'_>> {
+        let mut rest = &self.bytes[..];
+        self.rows.iter().map(move |(keyspace, key, value)| {
+            let (row, after) = rest.split_at(key + value);
+            rest = after;
+            let (key, value) = row.split_at(*key);
+            Row { keyspace: keyspace.as_deref().map(Into::into), key: key.into(), value: value.into() }
+        })
+    }
+}
+
+/// Hands each row of standard input to `f`, until one of the two fails. Rows before a bad one are handed on.
+fn each_row(a: &args::Load, mut f: impl FnMut(Row<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let (to, blocks) = varve_rt::channel::bounded(BLOCKS);
+    let (format, header, hex) = (a.format, a.header, a.hex.hex);
+    let parser = varve_rt::spawn("load-parser", move || {
+        let mut block = Block::default();
+        let take = |row: Row<'_>| -> Result<(), Bad> {
+            block.push(&row);
+            if block.bytes.len() < BLOCK {
+                return Ok(());
+            }
+            let gone = |_| Bad::Stream(std::io::Error::other("the load has ended"));
+            to.send(std::mem::take(&mut block)).map_err(gone)
+        };
+        // Past the standard library's buffer, which is small.
+        let stdin = match std::io::stdin().as_fd().try_clone_to_owned() {
+            Ok(stdin) => BufReader::with_capacity(BLOCK, std::fs::File::from(stdin)),
+            Err(e) => return Err(Bad::Stream(e)),
+        };
+        let result = match format {
+            LoadFormat::Jsonl => rows::jsonl(stdin, take),
+            LoadFormat::Csv => rows::csv(stdin, header, hex, take),
+        };
+        let _ = to.send(block);
+        result
+    });
+    // (Who fails here does not wait for the parser, which may be waiting for input.)
+    for block in blocks.iter() {
+        block.iter().try_for_each(&mut f)?;
+    }
+    Ok(parser.join().map_err(|e| Failure::Usage(e.to_string()))??)
 }
 
 impl From<Bad> for Failure {

@@ -1,13 +1,25 @@
 //! Rows as `load` reads them, from JSON lines or CSV. By itself, so that it can be fuzzed.
 
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::io::BufRead;
 
 /// A row of the input.
-pub struct Row {
-    pub keyspace: Option<String>,
-    pub key: Vec<u8>,
-    pub value: Vec<u8>,
+pub struct Row<'r> {
+    pub keyspace: Option<Cow<'r, str>>,
+    pub key: Cow<'r, [u8]>,
+    pub value: Cow<'r, [u8]>,
+}
+
+impl Row<'_> {
+    /// The same, on its own.
+    pub fn into_owned(self) -> Row<'static> {
+        Row {
+            keyspace: self.keyspace.map(|name| Cow::Owned(name.into_owned())),
+            key: Cow::Owned(self.key.into_owned()),
+            value: Cow::Owned(self.value.into_owned()),
+        }
+    }
 }
 
 /// Why the input cannot be read on.
@@ -28,7 +40,7 @@ impl std::fmt::Display for Bad {
 }
 
 /// Hands each row of JSON lines to `f`, until that fails.
-pub fn jsonl<E: From<Bad>>(input: impl BufRead, mut f: impl FnMut(Row) -> Result<(), E>) -> Result<(), E> {
+pub fn jsonl<E: From<Bad>>(input: impl BufRead, mut f: impl FnMut(Row<'_>) -> Result<(), E>) -> Result<(), E> {
     for (n, line) in input.lines().enumerate() {
         let line = line.map_err(Bad::Stream)?;
         if !line.trim().is_empty() {
@@ -38,14 +50,18 @@ pub fn jsonl<E: From<Bad>>(input: impl BufRead, mut f: impl FnMut(Row) -> Result
     Ok(())
 }
 
+/// Bytes of input that are taken apart at a time.
+const BUFFER: usize = 256 << 10;
+
 /// Hands each row of CSV to `f`, until that fails.
 pub fn csv<E: From<Bad>>(
     input: impl BufRead,
     header: bool,
     hex: bool,
-    mut f: impl FnMut(Row) -> Result<(), E>,
+    mut f: impl FnMut(Row<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut reader = csv::ReaderBuilder::new().has_headers(header).flexible(true).from_reader(input);
+    let mut reader =
+        csv::ReaderBuilder::new().has_headers(header).flexible(true).buffer_capacity(BUFFER).from_reader(input);
     let mut record = csv::ByteRecord::new();
     while reader.read_byte_record(&mut record).map_err(|e| Bad::Row(e.to_string()))? {
         let line = record.position().map_or(0, csv::Position::line);
@@ -54,29 +70,29 @@ pub fn csv<E: From<Bad>>(
     Ok(())
 }
 
-fn json_row(line: &str) -> Result<Row, String> {
+fn json_row(line: &str) -> Result<Row<'static>, String> {
     let value: Value = serde_json::from_str(line).map_err(|e| format!("not JSON: {e}"))?;
     let Value::Object(object) = value else {
         return Err("a JSON object with \"key\" and \"value\" is expected".into());
     };
     let keyspace = match object.get("keyspace") {
         None => None,
-        Some(Value::String(s)) => Some(s.clone()),
+        Some(Value::String(s)) => Some(s.clone().into()),
         Some(_) => return Err("\"keyspace\" must be a string".into()),
     };
-    Ok(Row { keyspace, key: take(&object, "key")?, value: take(&object, "value")? })
+    Ok(Row { keyspace, key: take(&object, "key")?.into(), value: take(&object, "value")?.into() })
 }
 
-fn csv_row(record: &csv::ByteRecord, hex: bool) -> Result<Row, String> {
+fn csv_row(record: &csv::ByteRecord, hex: bool) -> Result<Row<'_>, String> {
     if record.len() != 2 {
         return Err(format!("{} columns; key and value are expected", record.len()));
     }
-    let take = |i: usize| -> Result<Vec<u8>, String> {
+    let take = |i: usize| -> Result<Cow<'_, [u8]>, String> {
         if !hex {
-            return Ok(record[i].to_vec());
+            return Ok(record[i].into());
         }
         let digits = std::str::from_utf8(&record[i]).ok().and_then(from_hex);
-        digits.ok_or_else(|| "not hexadecimal".to_string())
+        digits.map(Cow::from).ok_or_else(|| "not hexadecimal".to_string())
     };
     Ok(Row { keyspace: None, key: take(0)?, value: take(1)? })
 }
