@@ -106,6 +106,7 @@ pub fn run<E: Engine>(store: &Arc<E>, session: &mut Session<'_>) -> Result<()> {
     let (ks, loaded) = bulk_load(&**store, seed, n)?;
     let timing = Timing { warmup: session.scale.warmup, measure: session.scale.measure };
     (session.sink)("bulk-load", 1, loaded);
+    read_all(&**store, &ks, n)?;
     let seed = seed ^ (u64::from(session.round) << 32);
     if (session.wanted)("reads") {
         (session.sink)("reads", 1, reads(store, &ks, n, timing, seed)?);
@@ -170,6 +171,18 @@ fn reads_batch<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timi
         tx.commit()?;
         Ok(SHARED_READS)
     })
+}
+
+/// Reads every row once: a bulk load need not leave them in memory.
+fn read_all<E: Engine>(store: &E, ks: &E::Keyspace, n: u64) -> Result<()> {
+    let (mut next, mut found) = (0, Ok(()));
+    store.scan_from(ks, &key(0), |_, value| {
+        found = verify(next, Some(value));
+        next += 1;
+        if found.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    found?;
+    if next == n { Ok(()) } else { Err(missing(next)) }
 }
 
 fn scans<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timing, seed: u64) -> Result<Measured> {

@@ -15,7 +15,7 @@ use varve::{BulkLoad, Db, Keyspace, Layout};
 /// How rows get into a keyspace.
 enum Way {
     /// In order so far; the last key.
-    Bulk(BulkLoad, Vec<u8>),
+    Bulk(Box<BulkLoad>, Vec<u8>),
     Transactions(Keyspace),
 }
 
@@ -86,7 +86,7 @@ fn begin(db: &Db, name: &str) -> varve::Result<Way> {
         Err(varve::Error::NoSuchKeyspace(_)) => {}
         Err(e) => return Err(e),
     }
-    Ok(Way::Bulk(db.bulk_load(name)?, Vec::new()))
+    Ok(Way::Bulk(Box::new(db.bulk_load(name)?), Vec::new()))
 }
 
 impl Loader<'_> {

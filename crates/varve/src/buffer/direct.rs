@@ -1,8 +1,8 @@
 //! New pages that go to the store straight away, finished, without ever being dirty.
 //!
 //! For as long as such a write is under way its pages are latched in frames, so that nobody reads what lies in the store meanwhile (read-ahead
-//! may still ask for a page by what it was before it was freed). Afterwards a page stays in its frame if frames are free, and leaves the
-//! pool otherwise: what is loaded takes the place of nothing that is cached.
+//! may still ask for a page by what it was before it was freed). Afterwards a page leaves the pool: what is loaded takes the place of nothing that is
+//! cached, and touches no memory that was not in use before.
 
 use super::Pool;
 use super::frame::{DIRTY, WRITING};

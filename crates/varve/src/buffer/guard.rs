@@ -247,18 +247,23 @@ impl<'a> PageWrite<'a> {
         self.at.frame()
     }
 
-    /// A page made anew that the store holds now, as `bytes`: it is clean, and stays if more frames are free than the cleaners see to.
+    /// A page made anew that the store holds now, as `bytes`: it leaves the pool, or stays clean where somebody looks for it already.
     pub(super) fn was_stored(mut self, bytes: &[u8], class: CostClass) {
-        charge(Cost::CopyByte, bytes.len() as u64);
-        self.bytes_mut().copy_from_slice(bytes);
         let FrameRef { pool, inst, slot } = self.at;
-        let mut lists = inst.lock();
-        inst.set_class(&mut lists, slot, class, Some(WriteWhy::Load), pool.counters());
-        if lists.free.len() > pool.config().cleaner.free_target {
-            self.fresh = false;
-            self.at.frame().state.fetch_and(!STALE, AcqRel);
+        let id = self.id();
+        let freed = pool.forget_fresh(self.at);
+        self.fresh = false;
+        if freed {
+            pool.store().evicted(id, page::keyspace(bytes), PageUse::default());
         } else {
-            pool.store().evicted(self.id(), page::keyspace(bytes), PageUse::default());
+            charge(Cost::CopyByte, bytes.len() as u64);
+            self.bytes_mut().copy_from_slice(bytes);
+            self.at.frame().state.fetch_and(!STALE, AcqRel);
+            inst.set_class(&mut inst.lock(), slot, class, Some(WriteWhy::Load), pool.counters());
+        }
+        drop(self);
+        if freed {
+            inst.frame_freed();
         }
     }
 
