@@ -28,6 +28,10 @@ fn keys_and_values_from_the_shell() {
     fails(&["delete", dir, "fruit", "apple"], "", 4);
     assert!(fails(&["get", dir, "fruits", "apple"], "", 1).contains("no keyspace named \"fruits\""));
     assert!(fails(&["get", "--hex", dir, "fruit", "zz"], "", 2).contains("not hexadecimal"));
+    // One that goes through in pieces.
+    let long = "0123456789abcdef".repeat(40_000);
+    ok(&["put", dir, "fruit", "long"], &long);
+    assert!(ok(&["get", "--raw", dir, "fruit", "long"], "") == long);
     assert!(ok(&["check", dir], "").contains("no damage found"));
     assert!(ok(&["info", dir], "").contains("fruit"));
     let stat: serde_json::Value = serde_json::from_str(&ok(&["--json", "stat", dir], "")).expect("one JSON object");

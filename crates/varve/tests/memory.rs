@@ -61,6 +61,7 @@ fn a_scan_a_refused_transaction_and_ordinary_work_stay_within_the_budget() {
     }
     drop((scan, snapshot));
     refused(&db, &huge);
+    long_value(&rows);
     let peak = memory("VmHWM");
     let (used, allowed) = (peak.saturating_sub(baseline), CACHE + REST);
     println!("baseline {} MB, {} MB more at the peak, {} MB allowed", baseline / MB, used / MB, allowed / MB);
@@ -92,4 +93,14 @@ fn refused(db: &Db, huge: &[u8]) {
     let mut tx = db.begin().unwrap();
     too_large((0..ROWS).step_by(50).try_for_each(|n| tx.put(&rows, &key(n), b"x")).and_then(|()| tx.commit()));
     assert!(!rows.contains(b"huge").unwrap());
+}
+
+/// A value eight times as long as the cache is written, read, seen to be there, and deleted.
+fn long_value(rows: &varve::Keyspace) {
+    const LONG: u64 = 256 * MB;
+    let mut value = std::io::Read::take(std::io::repeat(7), LONG);
+    assert_eq!(rows.put_from(b"long", &mut value).unwrap(), LONG);
+    assert_eq!(rows.get_to(b"long", &mut std::io::sink()).unwrap(), Some(LONG));
+    assert!(rows.contains(b"long").unwrap());
+    assert!(rows.delete(b"long").unwrap());
 }
