@@ -14,6 +14,8 @@ use varve_volume::Lsn;
 pub const VERSION: u32 = 1;
 /// Most runs between two completed checkpoints.
 pub const MAX_RUNS: usize = 32;
+/// Below it are all positions and sequence numbers: what exceeds it is damage, and would overflow further on.
+const MOST: u64 = 1 << 62;
 /// Most bytes of [`DbHeader::options`].
 pub const MAX_OPTIONS: usize = 512;
 
@@ -158,7 +160,9 @@ impl Superblock {
         if options > MAX_OPTIONS || slots > MAX_SEGMENTS || runs > MAX_RUNS {
             return None;
         }
-        let run = |at: &mut Cursor<'_>| Some(Run { start: at.u64()?, prev_end: at.u64()?, number: at.u64()? as u32 });
+        let run = |at: &mut Cursor<'_>| {
+            Some(Run { start: at.u64()?, prev_end: at.u64()?, number: at.u64()?.try_into().ok()? })
+        };
         let runs = (0..runs).map(|_| run(at)).collect::<Option<Vec<Run>>>()?;
         let options = at.take(options)?.to_vec();
         let order = (0..slots).map(|_| at.u16()).collect::<Option<Vec<u16>>>()?;
@@ -168,7 +172,12 @@ impl Superblock {
     }
 
     fn makes_sense(&self) -> bool {
+        let positions =
+            [self.redo, self.end].into_iter().chain(self.runs.iter().flat_map(|run| [run.start, run.prev_end]));
         self.ring.is_valid()
+            && positions.max().is_some_and(|most| most < MOST)
+            && self.sequence < MOST
+            && self.runs.iter().all(|run| run.number < u32::MAX)
             && !self.runs.is_empty()
             && self.runs.is_sorted_by(|a, b| a.start <= b.start && a.number < b.number)
     }
@@ -253,5 +262,32 @@ impl<'a> Cursor<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_no_log_reaches_are_damage() {
+        let header = DbHeader { uuid: [7; 16], page_size: 8192, created: 0, options: Vec::new() };
+        let runs = vec![Run { number: 1, start: 0, prev_end: 0 }];
+        let ring = Ring::new(1 << 20, 4);
+        let sound = Superblock { sequence: 1, header, clean: false, redo: 0, end: 0, replay_rate: 0, ring, runs };
+        assert!(matches!(Superblock::decode(&sound.encode()), Slot::Valid(sb) if *sb == sound));
+        let changes: [fn(&mut Superblock); 6] = [
+            |sb| sb.redo = u64::MAX - 1,
+            |sb| sb.end = MOST,
+            |sb| sb.runs[0].start = u64::MAX,
+            |sb| sb.runs[0].prev_end = u64::MAX,
+            |sb| sb.runs[0].number = u32::MAX,
+            |sb| sb.sequence = u64::MAX,
+        ];
+        for (i, change) in changes.iter().enumerate() {
+            let mut sb = sound.clone();
+            change(&mut sb);
+            assert!(matches!(Superblock::decode(&sb.encode()), Slot::Damaged(_)), "change {i}");
+        }
     }
 }
