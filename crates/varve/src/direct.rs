@@ -133,6 +133,11 @@ impl DirectPages {
         Ok(self.pages[self.written + n])
     }
 
+    /// Pages that were set aside and not filled yet, in the order in which they will be.
+    pub(crate) fn set_aside(&self) -> impl Iterator<Item = PageId> + '_ {
+        self.pages.range(self.written..).copied()
+    }
+
     /// Fills the next page: `fill` sets the page's type and all that comes after the header. No latch may be held.
     pub(crate) fn fill(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<PageId> {
         let id = self.next(0)?;

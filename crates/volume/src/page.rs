@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | 4 | CRC-32C of bytes 4 to the end of the page |
 //! | 4 | 2 | magic `0x5641` |
-//! | 6 | 1 | format version, 1 |
+//! | 6 | 1 | format version, 2; 1 is read too: the same, without the runs of overflow pages |
 //! | 7 | 1 | page type; its meaning belongs to the engine, 0 = free or unwritten |
 //! | 8 | 8 | page id |
 //! | 16 | 8 | LSN of the last change |
@@ -22,7 +22,7 @@ pub const HEADER: usize = 32;
 /// Magic of a page.
 pub const MAGIC: u16 = 0x5641;
 /// Format version written by this release.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 const CHECKSUM: usize = 0;
 const MAGIC_AT: usize = 4;

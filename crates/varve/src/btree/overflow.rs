@@ -1,15 +1,15 @@
 //! Overflow values: values too long for a leaf, in chains of pages.
 //!
-//! Layout of an overflow page after the page header: 0 u64 value id, 8 u32 number of the page in its chain, 12 u32 bytes of the value in this page,
-//! 16 eight u64: the next eight pages of the chain (beyond its end: anything), 80 the bytes. A reader sees eight pages ahead and reads them ahead; whoever frees a
-//! chain reads every eighth page.
+//! Layout of an overflow page after the page header: 0 u64 value id, 8 u32 number of the page in its chain, 12 u16 bytes of the value in this page,
+//! 14 u16 *run*, 16 eight u64: the next eight pages of the chain, 80 the bytes. After the eighth the chain goes on with its neighbours, as many as the
+//! run says. (What is named beyond the chain's end is anything.) A reader reads ahead what it sees; whoever frees a chain reads one page for each stretch.
 //!
 //! Chains are read without a latch on the leaf. Each page carries the value's id (the log's end when the value was written: a page freed and used again has
 //! a greater one), its number and its keyspace, so that a page that was reused meanwhile is told from the value's own.
 
 use super::corrupt;
 use super::edit::PageEdit;
-use super::node::{Damage, u64_at};
+use super::node::{Damage, u16_at, u64_at};
 use crate::buffer::PageRead;
 use crate::core::Core;
 use crate::direct::DirectPages;
@@ -25,8 +25,9 @@ pub(crate) const KIND_OVERFLOW: u8 = 4;
 const ID: usize = HEADER;
 const NUMBER: usize = HEADER + 8;
 const LENGTH: usize = HEADER + 12;
+const RUN: usize = HEADER + 14;
 const NEXT: usize = HEADER + 16;
-/// Pages ahead that a page names.
+/// Pages ahead that a page names, without its run.
 const AHEAD: usize = 8;
 const DATA: usize = NEXT + 8 * AHEAD;
 
@@ -113,7 +114,7 @@ pub(crate) fn write_direct(
     mut read: impl FnMut(&mut [u8]) -> Result<usize>,
 ) -> Result<OverflowRef> {
     let mut r = OverflowRef { head: pages.next(0)?, len: 0, id: core.log.end_lsn() };
-    let mut part = vec![0; capacity(core, keyspace)];
+    let (mut part, mut rest) = (vec![0; capacity(core, keyspace)], Vec::new());
     for number in 0.. {
         let mut len = 0;
         while len < part.len() {
@@ -125,10 +126,9 @@ pub(crate) fn write_direct(
         if len == 0 && number > 0 {
             break;
         }
-        let mut rest = [PageId(0); AHEAD];
-        for (i, next) in rest.iter_mut().enumerate() {
-            *next = pages.next(i + 1)?;
-        }
+        pages.next(AHEAD.max(core.pool.read_ahead_pages()))?;
+        rest.clear();
+        rest.extend(pages.set_aside().skip(1));
         pages.fill(|b| fill(b, r.id, number, &part[..len], &rest))?;
         r.len += len as u64;
         if len < part.len() {
@@ -138,14 +138,19 @@ pub(crate) fn write_direct(
     Ok(r)
 }
 
+/// Fills page `number` of a chain; `rest` are the pages after it.
 fn fill(b: &mut [u8], id: u64, number: usize, part: &[u8], rest: &[PageId]) {
+    let (named, beyond) = rest.split_at(rest.len().min(AHEAD));
+    let follows = |(i, page): &(usize, &PageId)| page.0 == named[AHEAD - 1].0 + 1 + *i as u64;
+    let run = beyond.iter().enumerate().take(u16::MAX.into()).take_while(follows).count();
     b[HEADER..].fill(0);
     page::set_kind(b, KIND_OVERFLOW);
     b[ID..ID + 8].copy_from_slice(&id.to_le_bytes());
     b[NUMBER..NUMBER + 4].copy_from_slice(&(number as u32).to_le_bytes());
-    b[LENGTH..LENGTH + 4].copy_from_slice(&(part.len() as u32).to_le_bytes());
-    for (i, next) in rest.iter().take(AHEAD).enumerate() {
-        b[NEXT + 8 * i..NEXT + 8 * i + 8].copy_from_slice(&next.0.to_le_bytes());
+    b[LENGTH..LENGTH + 2].copy_from_slice(&(part.len() as u16).to_le_bytes());
+    b[RUN..RUN + 2].copy_from_slice(&(run as u16).to_le_bytes());
+    for (at, next) in (NEXT..).step_by(8).zip(named) {
+        b[at..at + 8].copy_from_slice(&next.0.to_le_bytes());
     }
     b[DATA..DATA + part.len()].copy_from_slice(part);
 }
@@ -175,14 +180,34 @@ pub(crate) fn part<'b>(
     let right = page::kind(b) == KIND_OVERFLOW
         && page::keyspace(b) == keyspace
         && u64_at(b, ID) == r.id
-        && u64_at(b, NUMBER) == number as u64 | expected << 32;
+        && b[NUMBER..NUMBER + 4] == (number as u32).to_le_bytes()
+        && u64::from(u16_at(b, LENGTH)) == expected;
     right.then(|| (&b[DATA..DATA + expected as usize], PageId(u64_at(b, NEXT))))
 }
 
-/// The pages after one of a chain that it names, cut to those the value has.
-fn ahead(bytes: &[u8], number: usize, pages: usize) -> impl Iterator<Item = PageId> {
-    let count = AHEAD.min(pages - 1 - number);
-    (0..count).map(move |i| PageId(u64_at(bytes, NEXT + 8 * i)))
+/// The pages of a chain that one of them names.
+struct Ahead {
+    named: [u64; AHEAD],
+    /// How many there are.
+    len: usize,
+}
+
+impl Ahead {
+    /// What page `number` says of a chain of `pages`.
+    fn of(bytes: &[u8], number: usize, pages: usize) -> Ahead {
+        let named = std::array::from_fn(|i| u64_at(bytes, NEXT + 8 * i));
+        Ahead { named, len: (AHEAD + usize::from(u16_at(bytes, RUN))).min(pages - 1 - number) }
+    }
+
+    /// The page so many pages after the one next to the page that names them. It may lie beyond the store.
+    fn page(&self, i: usize) -> PageId {
+        let near = i.min(AHEAD - 1);
+        PageId(self.named[near].saturating_add((i - near) as u64))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = PageId> {
+        (0..self.len).map(|i| self.page(i))
+    }
 }
 
 /// Reads a part of a value, page by page. No latch may be held when it is used.
@@ -219,7 +244,7 @@ impl Reader {
         let room = capacity(core, keyspace) as u64;
         let (pages, last) = (pages_for(core, keyspace, self.value.len), ((self.range.end - 1) / room) as usize);
         let (id, number) = self.at;
-        let wanted = {
+        let ahead = {
             let page = open(core, keyspace, &self.value, id, number)?;
             let start = number as u64 * room;
             let (from, to) = (self.range.start.max(start), self.range.end.min(start + room));
@@ -230,18 +255,19 @@ impl Reader {
             if number >= last {
                 return Ok(());
             }
-            // Pages that lie before the range are passed over, eight at a time.
-            let next: Vec<PageId> = ahead(page.bytes(), number, pages).collect();
-            let first = (self.range.start / room) as usize;
-            let step = first.saturating_sub(number).clamp(1, AHEAD);
-            self.at = (next[step - 1], number + step);
-            (number + AHEAD > self.asked + AHEAD / 2).then_some(next)
+            Ahead::of(page.bytes(), number, pages)
         };
-        if let Some(wanted) = wanted {
-            let there = |p: &PageId| p.0 < core.store.pages();
-            let wanted: Vec<PageId> = wanted.into_iter().take(last - number).filter(there).collect();
-            core.pool.prefetch(&wanted);
-            self.asked = number + AHEAD;
+        // Pages that lie before the range are passed over.
+        let first = (self.range.start / room) as usize;
+        let step = first.saturating_sub(number).clamp(1, ahead.len);
+        self.at = (ahead.page(step - 1), number + step);
+        // Asked for before those asked for last are used up.
+        let most = core.pool.read_ahead_pages();
+        let (asked, known) = (self.asked.max(number), (number + ahead.len.min(most)).min(last));
+        if known > asked && (known == last || known >= asked + most.min(ahead.len).div_ceil(2)) {
+            let wanted = (asked..known).map(|i| ahead.page(i - number)).filter(|page| page.0 < core.store.pages());
+            core.pool.prefetch(&wanted.collect::<Vec<_>>());
+            self.asked = known;
         }
         Ok(())
     }
@@ -273,7 +299,7 @@ pub(crate) fn pages(core: &Core, keyspace: KeyspaceId, r: &OverflowRef) -> Resul
     while ids.len() < count {
         let number = ids.len() - 1;
         let page = open(core, keyspace, r, ids[number], number)?;
-        ids.extend(ahead(page.bytes(), number, count));
+        ids.extend(Ahead::of(page.bytes(), number, count).iter());
     }
     if ids.iter().any(|id| id.0 >= core.store.pages()) {
         return Err(corrupt(r.head, keyspace, Damage("overflow chain leads to a page that does not exist")));
@@ -292,8 +318,8 @@ pub(super) fn walk(
     for (number, id) in ids.iter().enumerate() {
         visit(*id);
         let page = open(core, keyspace, r, *id, number).map_err(|e| (*id, e))?;
-        let named = ahead(page.bytes(), number, ids.len());
-        if !named.eq(ids[number + 1..].iter().copied().take(AHEAD)) {
+        let ahead = Ahead::of(page.bytes(), number, ids.len());
+        if !ahead.iter().eq(ids[number + 1..].iter().copied().take(ahead.len)) {
             return Err((*id, corrupt(*id, keyspace, Damage("overflow pages disagree about their chain"))));
         }
     }

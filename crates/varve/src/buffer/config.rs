@@ -232,7 +232,7 @@ pub struct ReadAhead {
     pub hints: bool,
     /// Misses in a row on ascending neighbours that start read-ahead; 0 = never.
     pub linear_threshold: u32,
-    /// Pages read ahead of a recognised run.
+    /// Pages read ahead of a recognised run, or of a long value.
     pub window: u32,
     /// Pages of a 64-page extent, loaded by misses, that make read-ahead load the rest of it; 0 = never.
     pub random_threshold: u32,
@@ -276,7 +276,7 @@ impl PoolConfig {
             read_ahead: ReadAhead {
                 hints: true,
                 linear_threshold: 0,
-                window: 32,
+                window: 64,
                 random_threshold: 0,
                 queue: 256,
                 batch: 32,

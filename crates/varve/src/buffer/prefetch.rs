@@ -134,6 +134,11 @@ impl Pool {
         }
     }
 
+    /// How many pages a reader that knows which it will need asks for ahead.
+    pub(crate) fn read_ahead_pages(&self) -> usize {
+        (self.config().read_ahead.window as usize).min(self.capacity_frames() / 16)
+    }
+
     /// Called for each miss.
     pub(super) fn note_miss(&self, id: PageId) {
         if !self.prefetcher.detects || !self.prefetcher.running.load(Relaxed) {
