@@ -311,6 +311,59 @@ fn snapshots_see_the_old_value_or_say_that_they_are_too_old() {
     db.close().unwrap();
 }
 
+/// Values go into what others left free: their pages lie in stretches of many lengths.
+#[test]
+fn values_in_scattered_pages_are_read_and_freed_whole() {
+    let devices = memory();
+    let roomy = Options { cache_bytes: 16 << 20, pool_frames: 1024, ..options() };
+    let db = Db::create_on(devices.clone(), &layout(), roomy.clone()).unwrap();
+    let films = db.create_keyspace("films").unwrap();
+    let empty = db.check().unwrap().allocated_pages;
+    let mut rng = Rng::from_seed(11);
+    let mut lengths: BTreeMap<u64, usize> = (0..120).map(|n| (n, 66_000 + rng.below(200_000) as usize)).collect();
+    let put = |n: u64, len: usize| films.put_from(&n.to_be_bytes(), &mut Pieces(&value(n, len))).unwrap();
+    for (n, len) in &lengths {
+        put(*n, *len);
+    }
+    for n in (0..120).filter(|n| n % 3 != 0) {
+        films.delete(&u64::to_be_bytes(n)).unwrap();
+        lengths.remove(&n);
+    }
+    // What is free now may be used once no log from before is needed.
+    db.checkpoint().unwrap();
+    db.checkpoint().unwrap();
+    for (n, len) in [(1000, 1_000_000), (1001, 3_500_000), (1002, 70_000), (1003, 2_000_000)] {
+        lengths.insert(n, len);
+        put(n, len);
+    }
+    // Through the log, too.
+    lengths.insert(1004, 900_000);
+    films.put(&u64::to_be_bytes(1004), &value(1004, 900_000)).unwrap();
+    let pages = devices.data.len() / 4096;
+    let bytes: usize = lengths.values().sum();
+    assert!(pages < bytes as u64 / 3900 * 2, "the free pages were used: {pages} for {bytes} bytes");
+    drop(films);
+    db.close().unwrap();
+
+    // The pool is empty: read-ahead brings the pages.
+    let db = Db::open_on(devices, roomy).unwrap();
+    let films = db.keyspace("films").unwrap();
+    for (n, len) in &lengths {
+        let mut copy = Vec::new();
+        assert_eq!(films.get_to(&n.to_be_bytes(), &mut copy).unwrap(), Some(*len as u64));
+        assert!(copy == value(*n, *len), "value {n}");
+    }
+    let report = db.check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    for n in lengths.keys() {
+        films.delete(&n.to_be_bytes()).unwrap();
+    }
+    assert!(db.check().unwrap().is_clean());
+    assert_eq!(db.check().unwrap().allocated_pages, empty);
+    drop(films);
+    db.close().unwrap();
+}
+
 #[test]
 fn the_log_holds_neither_bulk_loads_nor_long_values() {
     let db = Db::create_on(memory(), &layout(), options()).unwrap();

@@ -115,6 +115,8 @@ pub(crate) fn write_direct(
 ) -> Result<OverflowRef> {
     let mut r = OverflowRef { head: pages.next(0)?, len: 0, id: core.log.end_lsn() };
     let (mut part, mut rest) = (vec![0; capacity(core, keyspace)], Vec::new());
+    // More than that is not asked for ahead.
+    let run = core.pool.read_ahead_pages().saturating_sub(AHEAD);
     for number in 0.. {
         let mut len = 0;
         while len < part.len() {
@@ -126,9 +128,9 @@ pub(crate) fn write_direct(
         if len == 0 && number > 0 {
             break;
         }
-        pages.next(AHEAD.max(core.pool.read_ahead_pages()))?;
+        pages.next(AHEAD + run)?;
         rest.clear();
-        rest.extend(pages.set_aside().skip(1));
+        rest.extend(pages.set_aside().skip(1).take(AHEAD + run));
         pages.fill(|b| fill(b, r.id, number, &part[..len], &rest))?;
         r.len += len as u64;
         if len < part.len() {
