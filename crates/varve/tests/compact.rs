@@ -399,3 +399,31 @@ fn open_snapshots_keep_long_values_where_they_are() {
     assert_eq!((report.values_left, report.pages), (0, 64));
     assert_eq!(rows.get(&key(39)).unwrap(), Some(value(39, 20_000)));
 }
+
+/// Longer than the log, and than what a transaction may hold in memory.
+#[test]
+fn a_value_larger_than_memory_moves_too() {
+    let (devices, db) = create_with(4096, Options { log_max_bytes: 4 << 20, ..options().cache_mb(4) });
+    let rows = db.create_keyspace("rows").unwrap();
+    let long = |n| value(n, 12_000_000);
+    for n in 0..4 {
+        rows.put_from(&key(n), &mut &long(n)[..]).unwrap();
+    }
+    let bytes = devices.data.len();
+    let (log, before) = (db.stats().log.group_bytes, db.check().unwrap().allocated_pages);
+    // The gap of the second is as long as the fourth, and more is set aside while that is written: a gap must be larger.
+    remove(&rows, 1);
+    assert_eq!(db.compact().unwrap().values_left, 1);
+    remove(&rows, 0);
+    let report = db.compact().unwrap();
+    assert_eq!(report.values_left, 0);
+    assert!(report.moved >= 12_000_000 / 4096, "{report:?}");
+    assert!(devices.data.len() < bytes * 6 / 10, "{} of {bytes} bytes are left", devices.data.len());
+    assert!(db.stats().log.group_bytes - log < 1 << 20, "it went past the log");
+    for n in 2..4 {
+        assert!(rows.get(&key(n)).unwrap() == Some(long(n)), "value {n}");
+        remove(&rows, n);
+    }
+    assert!(db.check().unwrap().allocated_pages < before / 4);
+    sound(&db);
+}

@@ -37,6 +37,7 @@ mod tests_tree;
 pub(crate) use bulk::BulkLoad;
 pub(crate) use leaf::{CellValue, LeafView, ValueRef};
 pub(crate) use overflow::OverflowRef;
+pub(crate) use relocate::FarValue;
 pub(crate) use scan::{Direction, ReadAhead};
 
 use crate::buffer::{PagePin, PageWrite};

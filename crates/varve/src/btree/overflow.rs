@@ -106,6 +106,17 @@ pub(crate) fn fill_placed(
     r
 }
 
+/// Pages after it that a direct page names: more are not asked for ahead.
+fn named_ahead(core: &Core) -> usize {
+    AHEAD.max(core.pool.read_ahead_pages())
+}
+
+/// Pages that [`write_direct`] sets aside at most beyond those of the value.
+pub(crate) fn spare_pages(core: &Core) -> usize {
+    let ahead = named_ahead(core);
+    ahead + core.pool.direct_pages().max(ahead + 1)
+}
+
 /// Writes a value to direct pages. `read` puts its next bytes into what it is given and says how many they are; none: that was all.
 pub(crate) fn write_direct(
     core: &Core,
@@ -115,8 +126,7 @@ pub(crate) fn write_direct(
 ) -> Result<OverflowRef> {
     let mut r = OverflowRef { head: pages.next(0)?, len: 0, id: core.log.end_lsn() };
     let (mut part, mut rest) = (vec![0; capacity(core, keyspace)], Vec::new());
-    // More than that is not asked for ahead.
-    let run = core.pool.read_ahead_pages().saturating_sub(AHEAD);
+    let ahead = named_ahead(core);
     for number in 0.. {
         let mut len = 0;
         while len < part.len() {
@@ -128,9 +138,9 @@ pub(crate) fn write_direct(
         if len == 0 && number > 0 {
             break;
         }
-        pages.next(AHEAD + run)?;
+        pages.next(ahead)?;
         rest.clear();
-        rest.extend(pages.set_aside().skip(1).take(AHEAD + run));
+        rest.extend(pages.set_aside().skip(1).take(ahead));
         pages.fill(|b| fill(b, r.id, number, &part[..len], &rest))?;
         r.len += len as u64;
         if len < part.len() {

@@ -6,6 +6,7 @@
 
 use super::keyspaces::Shared;
 use super::{Db, Durability, Inner, Keyspace};
+use crate::btree::{FarValue, overflow};
 use crate::error::{Error, Result};
 use crate::txn::TxOptions;
 use std::sync::Arc;
@@ -13,6 +14,9 @@ use varve_volume::PageId;
 
 /// Times that everything is gone through: what moved makes room for what did not fit before.
 const PASSES: usize = 4;
+
+/// Values up to this length are written again through the log, longer ones to ripe pages without it.
+const LOGGED: u64 = 1 << 20;
 
 /// What [`Db::compact`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,7 +29,7 @@ pub struct CompactReport {
     pub moved: u64,
     /// Of the pages there are now, those that hold nothing.
     pub free: u64,
-    /// Long values that stayed where they are because a snapshot was open, or the cache has no room for them in a transaction.
+    /// Long values that stayed where they are because a snapshot was open, or because what is free before them is less than writing them again takes.
     pub values_left: u64,
 }
 
@@ -125,10 +129,11 @@ impl Compaction<'_> {
                     self.report.values_left += 1;
                     continue;
                 }
-                match self.write_again(&keyspace, &value.key) {
-                    Ok(true) => self.report.moved += value.pages,
-                    Ok(false) => {}
-                    Err(Error::TransactionTooLarge { .. } | Error::OverBudget { .. }) => self.report.values_left += 1,
+                match self.write_again(&keyspace, &value) {
+                    Ok(Some(moved)) => self.report.moved += moved,
+                    Ok(None) | Err(Error::TransactionTooLarge { .. } | Error::OverBudget { .. }) => {
+                        self.report.values_left += 1
+                    }
                     Err(e) => return Err(e),
                 }
             }
@@ -137,12 +142,32 @@ impl Compaction<'_> {
         Ok(())
     }
 
-    /// Writes a value again, which takes the lowest free pages. False when the key is gone.
-    fn write_again(&self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
-        self.db.transact_with(TxOptions::durability(Durability::None), |tx| {
-            let Some(value) = tx.get_for_update(keyspace, key)? else { return Ok(false) };
-            tx.put(keyspace, key, &value)?;
-            Ok(true)
-        })
+    /// Writes a value again, which takes the lowest free pages. Tells how many pages moved, none when the key is gone; `None` when
+    /// there is no room for it before where it is.
+    fn write_again(&self, keyspace: &Keyspace, value: &FarValue) -> Result<Option<u64>> {
+        let core = &self.db.inner.core;
+        let logged = value.pages * core.page_size() as u64 <= LOGGED;
+        if !logged && !self.ripen(value)? {
+            return Ok(None);
+        }
+        let again = self.db.transact_with(TxOptions::durability(Durability::None), |tx| {
+            if !logged {
+                return tx.put_again(keyspace, &value.key);
+            }
+            let Some(bytes) = tx.get_for_update(keyspace, &value.key)? else { return Ok(false) };
+            tx.put(keyspace, &value.key, &bytes).map(|()| true)
+        })?;
+        Ok(Some(if again { value.pages } else { 0 }))
+    }
+
+    /// Whether enough pages before a value are ripe to write it there; what was freed lately ripens by a checkpoint.
+    fn ripen(&self, value: &FarValue) -> Result<bool> {
+        let inner = &*self.db.inner;
+        let wanted = value.pages + overflow::spare_pages(&inner.core) as u64;
+        let space = &inner.core.space;
+        if space.has_free_before(value.last, wanted) && !space.has_ripe_before(value.last, wanted) {
+            inner.checkpointer.as_ref().expect("a database that is written to has one").checkpoint()?;
+        }
+        Ok(space.has_ripe_before(value.last, wanted))
     }
 }

@@ -9,10 +9,27 @@
 //! Lock order: `growing` is held throughout, so that nobody grows meanwhile; `trimming` only while pages are taken out, since a
 //! checkpoint trims.
 
-use super::{FIRST_PAGES, Reserved, Space};
+use super::{FIRST_PAGES, Reserved, Space, State};
 use crate::core::Core;
 use crate::error::Result;
 use varve_volume::PageId;
+
+impl State {
+    /// Whether there are `n` pages before `limit` among those that `free` says of each 64.
+    fn has_before(&self, limit: PageId, n: u64, free: impl Fn(usize) -> u64) -> bool {
+        let words = limit.0.div_ceil(64).min(self.taken.len() as u64) as usize;
+        let mut found = 0;
+        for i in self.hint..words {
+            let before = limit.0 - i as u64 * 64;
+            let mask = if before < 64 { (1 << before) - 1 } else { u64::MAX };
+            found += u64::from((free(i) & mask).count_ones());
+            if found >= n {
+                return true;
+            }
+        }
+        n == 0
+    }
+}
 
 impl Space {
     /// The page before which all that is in use would fit.
@@ -27,17 +44,13 @@ impl Space {
     /// Whether `n` pages before `limit` are free.
     pub(crate) fn has_free_before(&self, limit: PageId, n: u64) -> bool {
         let state = self.state.lock();
-        let words = limit.0.div_ceil(64).min(state.taken.len() as u64) as usize;
-        let mut free = 0;
-        for (i, word) in state.taken[..words].iter().enumerate().skip(state.hint) {
-            let before = limit.0 - i as u64 * 64;
-            let mask = if before < 64 { (1 << before) - 1 } else { u64::MAX };
-            free += u64::from((!word & mask).count_ones());
-            if free >= n {
-                return true;
-            }
-        }
-        n == 0
+        state.has_before(limit, n, |i| !state.taken[i])
+    }
+
+    /// Whether `n` pages before `limit` are free and ripe.
+    pub(crate) fn has_ripe_before(&self, limit: PageId, n: u64) -> bool {
+        let state = self.state.lock();
+        state.has_before(limit, n, |i| !(state.taken[i] | state.unripe.word(i)))
     }
 
     /// Sets the lowest free page aside if it lies before `limit`.

@@ -62,7 +62,7 @@ impl Unripe {
     }
 
     /// The unripe ones of 64 pages.
-    fn word(&self, i: usize) -> u64 {
+    pub(super) fn word(&self, i: usize) -> u64 {
         let at = |bits: &[u64]| bits.get(i).copied().unwrap_or(0);
         let below = match self.below.saturating_sub(i as u64 * 64) {
             n @ 0..64 => (1 << n) - 1,

@@ -71,6 +71,14 @@ fn copy(core: &Core, tree: &Tree, value: OverflowRef, done: &mut u64, to: &mut d
     Ok(())
 }
 
+/// Writes a value to pages of its own. `read` puts its next bytes into what it is given and says how many they are; none: that was all.
+fn store(core: &Arc<Core>, keyspace: &Keyspace, read: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Value> {
+    let mut pages = DirectPages::new(core, keyspace.id());
+    let reference = overflow::write_direct(core, &mut pages, keyspace.id(), read)?;
+    pages.flush()?;
+    Ok(Value::Stored(Arc::new(Stored { reference, pages: Mutex::new(pages) })))
+}
+
 /// A value as a leaf has it.
 enum Found {
     Short(Vec<u8>),
@@ -117,17 +125,38 @@ impl Transaction {
             return Ok(head.len() as u64);
         }
         let core = self.core().clone();
-        let mut pages = DirectPages::new(&core, keyspace.id());
         let (mut all, mut len) = (head.chain(from), 0);
-        let reference = overflow::write_direct(&core, &mut pages, keyspace.id(), |to| {
+        let stored = store(&core, keyspace, |to| {
             let n = read_some(&mut all, to)?;
             len += n as u64;
             if len > MAX_VALUE { Err(Error::ValueSize { len, max: MAX_VALUE }) } else { Ok(n) }
         })?;
-        pages.flush()?;
-        let stored = Stored { reference, pages: Mutex::new(pages) };
-        self.put_value(keyspace, key, Value::Stored(Arc::new(stored)))?;
+        self.put_value(keyspace, key, stored)?;
         Ok(len)
+    }
+
+    /// Puts the long value of a key again, into the lowest pages that are free and ripe, piece by piece. False when the key has none.
+    pub(crate) fn put_again(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
+        self.lock_to_write(keyspace, key)?;
+        let (found, lsn) = find(keyspace.tree(), key)?;
+        self.saw(lsn)?;
+        let Some(Found::Long(value)) = found else { return Ok(false) };
+        let core = self.core().clone();
+        let mut reader = overflow::Reader::new(&core, keyspace.id(), value, 0..value.len)?;
+        let (mut piece, mut done) = (Vec::with_capacity(core.page_size()), 0);
+        let stored = store(&core, keyspace, |to| {
+            if done == piece.len() && reader.left() > 0 {
+                piece.clear();
+                done = 0;
+                reader.step(&core, keyspace.id(), &mut piece)?;
+            }
+            let n = to.len().min(piece.len() - done);
+            to[..n].copy_from_slice(&piece[done..done + n]);
+            done += n;
+            Ok(n)
+        })?;
+        self.put_value(keyspace, key, stored)?;
+        Ok(true)
     }
 
     /// Writes the value of a key to `to`, piece by piece; returns its length, `None` if there is no such key. For values that are too long to be
