@@ -20,7 +20,7 @@ fn page_of(size: usize, id: u64, fill: &[u8]) -> AlignedBuf {
 fn the_header_is_laid_out_as_documented() {
     let buf = page_of(4096, 0x1112_1314_1516_1718, &[]);
     let expected = [
-        0x41, 0x56, 1, 3, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 8, 7, 6, 5, 4, 3, 2, 1, 42, 0, 0, 0, 0, 0, 0,
+        0x41, 0x56, 2, 3, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 8, 7, 6, 5, 4, 3, 2, 1, 42, 0, 0, 0, 0, 0, 0,
         0,
     ];
     assert_eq!(buf[4..32], expected);
@@ -52,6 +52,10 @@ fn each_kind_of_damage_has_its_name() {
         let sum = crc32c::crc32c(&buf[4..]);
         buf[..4].copy_from_slice(&sum.to_le_bytes());
     };
+    // The version before is read, a newer one is not.
+    buf[6] = 1;
+    reseal(&mut buf);
+    assert_eq!(page::verify(&buf, PageId(7)), Ok(()));
     buf[6] = 9;
     reseal(&mut buf);
     assert_eq!(page::verify(&buf, PageId(7)), Err(PageDamage::NewerVersion { found: 9 }));
