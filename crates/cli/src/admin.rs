@@ -123,7 +123,7 @@ pub fn compact(out: Out, place: &args::Place) -> Result<(), Failure> {
     );
     if report.values_left > 0 {
         out.note(format!(
-            "{} long values stayed where they are: too few pages are free before them to write them again",
+            "{} long values stayed where they are: too little is free before them; a larger --cache-mb needs less",
             report.values_left
         ));
     }

@@ -96,6 +96,9 @@ pub fn csv<E: From<Bad>>(
     }
 }
 
+/// Bytes of input that the parser takes apart at a time.
+const PARSER_BUFFER: usize = 256 << 10;
+
 /// Left out at the beginning of the input.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
@@ -133,7 +136,11 @@ impl Plain {
     ) -> Result<(), E> {
         // An empty line counts for nothing. It keeps the parser from leaving out a byte order mark that is not the input's first.
         let rest = b"\n".chain(&begun[..]).chain(input);
-        let mut reader = csv::ReaderBuilder::new().has_headers(self.header).flexible(true).from_reader(rest);
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(self.header)
+            .flexible(true)
+            .buffer_capacity(PARSER_BUFFER)
+            .from_reader(rest);
         let mut record = csv::ByteRecord::new();
         let failed = |e: csv::Error| match e.into_kind() {
             csv::ErrorKind::Io(e) => Bad::Stream(e),

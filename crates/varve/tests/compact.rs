@@ -427,3 +427,23 @@ fn a_value_larger_than_memory_moves_too() {
     assert!(db.check().unwrap().allocated_pages < before / 4);
     sound(&db);
 }
+
+/// A gap that is no longer than the value has room for it through the log.
+#[test]
+fn long_values_fill_gaps_of_their_own_length() {
+    let (devices, db) = create_with(4096, options().cache_mb(32));
+    let rows = db.create_keyspace("rows").unwrap();
+    let long = |n| value(n, 1_100_000);
+    for n in 0..6 {
+        rows.put(&key(n), &long(n)).unwrap();
+    }
+    db.compact().unwrap();
+    let bytes = devices.data.len();
+    remove(&rows, 1);
+    assert_eq!(db.compact().unwrap().values_left, 0);
+    assert!(devices.data.len() + 1_000_000 < bytes, "{} of {bytes} bytes are left", devices.data.len());
+    for n in (0..6).filter(|n| *n != 1) {
+        assert!(rows.get(&key(n)).unwrap() == Some(long(n)), "value {n}");
+    }
+    sound(&db);
+}

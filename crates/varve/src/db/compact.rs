@@ -15,7 +15,7 @@ use varve_volume::PageId;
 /// Times that everything is gone through: what moved makes room for what did not fit before.
 const PASSES: usize = 4;
 
-/// Values up to this length are written again through the log, longer ones to ripe pages without it.
+/// Values up to this length are written again through the log, longer ones to ripe pages without it, if there are enough.
 const LOGGED: u64 = 1 << 20;
 
 /// What [`Db::compact`] did.
@@ -29,7 +29,7 @@ pub struct CompactReport {
     pub moved: u64,
     /// Of the pages there are now, those that hold nothing.
     pub free: u64,
-    /// Long values that stayed where they are because a snapshot was open, or because what is free before them is less than writing them again takes.
+    /// Long values that stayed where they are because a snapshot was open, or because too little is free before them and they are too long for a transaction.
     pub values_left: u64,
 }
 
@@ -146,8 +146,10 @@ impl Compaction<'_> {
     /// there is no room for it before where it is.
     fn write_again(&self, keyspace: &Keyspace, value: &FarValue) -> Result<Option<u64>> {
         let core = &self.db.inner.core;
-        let logged = value.pages * core.page_size() as u64 <= LOGGED;
-        if !logged && !self.ripen(value)? {
+        let short = value.pages * core.page_size() as u64 <= LOGGED;
+        let logged = short || !self.ripen(value)?;
+        // Through the log the value must fit in a transaction, for which it is read whole.
+        if logged && !short && value.pages > core.pool.capacity_frames() as u64 / 4 {
             return Ok(None);
         }
         let again = self.db.transact_with(TxOptions::durability(Durability::None), |tx| {
