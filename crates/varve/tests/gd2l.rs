@@ -14,6 +14,7 @@ fn run(seed: u64) {
     let gd2l = Gd2lOptions {
         cost: [[70.0, 1.0], [3.0, 2.0], [1.0, 1.0]][rng.below(3) as usize],
         invalidated_at_midpoint: rng.below(2) == 0,
+        stay_part: [0, 1, 4][rng.below(3) as usize],
         ..Gd2lOptions::default()
     };
     let mut policy = (policy::find("gd2l").unwrap().make)(slots, &PolicyOptions { gd2l, ..PolicyOptions::default() });
@@ -41,9 +42,7 @@ fn run(seed: u64) {
                     [WriteWhy::Replacement, WriteWhy::Recoverability, WriteWhy::Checkpoint][rng.below(3) as usize];
                 match rng.below(8) {
                     0 | 1 => {
-                        let class = model.class(slot);
-                        model.remove(slot);
-                        model.front(slot, class);
+                        model.hit(slot);
                         policy.hit(slot, now);
                     }
                     2 => {

@@ -189,10 +189,10 @@ impl World {
         let why = [WriteWhy::Replacement, WriteWhy::Recoverability, WriteWhy::Checkpoint][rng.below(3) as usize];
         match rng.below(9) {
             0 | 1 => {
-                self.pointed.leaving(slot);
-                let class = self.pointed.model.class(slot);
-                self.pointed.model.remove(slot);
-                self.pointed.model.front(slot, class);
+                if !self.pointed.model.stays(slot) {
+                    self.pointed.leaving(slot);
+                }
+                self.pointed.model.hit(slot);
                 self.policy.hit(slot, now);
             }
             2 | 3 => {
@@ -221,6 +221,7 @@ fn run(seed: u64) -> u64 {
     let gd2l = Gd2lOptions {
         cost: [[70.0, 1.0], [3.0, 2.0], [1.0, 1.0]][rng.below(3) as usize],
         invalidated_at_midpoint: rng.below(2) == 0,
+        stay_part: [0, 1, 4][rng.below(3) as usize],
         write_cost: [[50.0, 3.0], [0.5, 0.25], [0.0, 0.0]][rng.below(3) as usize],
     };
     let mut world = World::new(slots, gd2l);

@@ -10,6 +10,10 @@ pub struct Model {
     pub inflation: f64,
     pub lists: [Vec<(Slot, f64)>; 2],
     pub dirty: Vec<bool>,
+    /// Pages that left each list, and how many must have until each page is moved by a use.
+    pub left: [u64; 2],
+    pub stays: Vec<u64>,
+    pub stay_part: u32,
     /// How far beyond the H of the cold ends L may rise.
     pub grant: [f64; 2],
 }
@@ -22,6 +26,9 @@ impl Model {
             inflation: 0.0,
             lists: [Vec::new(), Vec::new()],
             dirty: vec![false; slots],
+            left: [0; 2],
+            stays: vec![0; slots],
+            stay_part: options.stay_part,
             grant: [0.0; 2],
         }
     }
@@ -35,8 +42,26 @@ impl Model {
     }
     pub fn front(&mut self, slot: Slot, class: usize) {
         self.lists[class].push((slot, self.inflation + self.cost[class]));
+        let len = self.lists[class].len();
+        let part = if self.stay_part == 0 { 0 } else { (len - 3 * len / 8) as u64 / u64::from(self.stay_part) };
+        self.stays[slot as usize] = if self.stay_part == 0 { 0 } else { self.left[class] + part };
+    }
+    pub fn stays(&self, slot: Slot) -> bool {
+        let class = self.class(slot);
+        let list = &self.lists[class];
+        let behind = 3 * list.len() / 8;
+        let at = list.iter().position(|e| e.0 == slot).expect("the slot holds a page");
+        behind > 0 && at >= behind && self.left[class] < self.stays[slot as usize]
+    }
+    pub fn hit(&mut self, slot: Slot) {
+        if !self.stays(slot) {
+            let class = self.class(slot);
+            self.remove(slot);
+            self.front(slot, class);
+        }
     }
     pub fn middle(&mut self, slot: Slot, class: usize) {
+        self.stays[slot as usize] = 0;
         let list = &mut self.lists[class];
         match list.get(3 * list.len() / 8) {
             Some(&(_, h)) => list.insert(3 * list.len() / 8, (slot, h)),
@@ -44,6 +69,7 @@ impl Model {
         }
     }
     pub fn back(&mut self, slot: Slot, class: usize) {
+        self.stays[slot as usize] = 0;
         let h = self.lists[class].first().map_or(self.inflation, |e| e.1);
         self.lists[class].insert(0, (slot, h));
     }
@@ -51,6 +77,7 @@ impl Model {
         if self.class(slot) == class {
             return;
         }
+        self.left[self.class(slot)] += 1;
         self.remove(slot);
         match (class, wrote) {
             (1, Some(WriteWhy::Replacement)) => self.back(slot, 1),
@@ -60,6 +87,7 @@ impl Model {
         }
     }
     pub fn unlink(&mut self, slot: Slot, how: Unlink) {
+        self.left[self.class(slot)] += 1;
         let h = self.remove(slot);
         if how == Unlink::Evicted {
             let ends = self.lists.iter().zip(self.grant).filter_map(|(l, grant)| l.first().map(|e| e.1 + grant));

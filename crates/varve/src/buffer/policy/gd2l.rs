@@ -6,6 +6,10 @@
 //! (colder ones are being written, or it was used after it was chosen), L becomes the least H that is left: it stays at most the
 //! H of any page, as in GreedyDual.
 //!
+//! With `stay_part`, a page that was put at the hot end lately stays where it is when it is used: until as many pages have left its list as
+//! that part of those that were ahead of the middle then, or until it is behind the middle. Hits then move few pages, and none while no
+//! page leaves. InnoDB, in which the paper built GD2L, has a rule of the kind; the paper's figure 2 moves the page at each use.
+//!
 //! What else moves a page: read-ahead puts it at the midpoint of its list (3/8 from the cold end). A page that gets onto the fast
 //! device by a replacement write goes to the cold end of the fast list, as it is about to leave; by another write, or without one, to its
 //! midpoint. One whose fast copy was evicted goes to the midpoint of the slow list; one whose fast copy was invalidated by a
@@ -23,13 +27,16 @@ pub struct Gd2lOptions {
     pub cost: [f64; 2],
     /// A page whose fast copy was invalidated by a change goes to the midpoint of the slow list, not to its hot end.
     pub invalidated_at_midpoint: bool,
+    /// A page stays where it is while fewer pages have left its list, since it was put at the hot end, than one so-many-th of the part
+    /// ahead of the middle; 0: each use moves it.
+    pub stay_part: u32,
     /// Cost of the write that a miss would wait for if it chose a dirty page, by class, in the unit of `cost`: `gd2l-c` alone.
     pub write_cost: [f64; 2],
 }
 
 impl Default for Gd2lOptions {
     fn default() -> Gd2lOptions {
-        Gd2lOptions { cost: [70.0, 1.0], invalidated_at_midpoint: false, write_cost: [50.0, 3.0] }
+        Gd2lOptions { cost: [70.0, 1.0], invalidated_at_midpoint: false, stay_part: 0, write_cost: [50.0, 3.0] }
     }
 }
 
@@ -41,11 +48,13 @@ pub(super) struct Class {
     /// Pages colder than `mid`.
     behind: usize,
     cold: Vec<bool>,
+    /// Pages that left the list for good.
+    left: u64,
 }
 
 impl Class {
     fn new(slots: usize) -> Class {
-        Class { list: List::new(slots), cursor: Cursor::default(), mid: NIL, behind: 0, cold: vec![false; slots] }
+        Class { list: List::new(slots), cursor: Cursor::default(), mid: NIL, behind: 0, cold: vec![false; slots], left: 0 }
     }
 
     /// Pages behind the middle.
@@ -72,11 +81,8 @@ impl Class {
         self.adjust();
     }
 
-    /// Puts `slot` in the place of the middle page, which moves one up.
+    /// Puts `slot` in the place of the middle page, which there is, and which moves one up.
     fn push_middle(&mut self, slot: Slot) {
-        if self.mid == NIL {
-            return self.push_front(slot);
-        }
         self.list.insert_colder(self.mid, slot);
         self.put_behind(slot);
         self.adjust();
@@ -140,6 +146,8 @@ pub(super) const FAST: usize = 1;
 #[derive(Clone, Copy, Default)]
 struct Page {
     h: f64,
+    /// The page stays where it is until as many have left its list.
+    stays: u64,
     fast: bool,
     dirty: bool,
 }
@@ -173,25 +181,44 @@ impl Gd2l {
         self.pages[slot as usize].h
     }
 
+    /// Whether a use leaves the page where it is.
+    pub(super) fn stays(&self, slot: Slot) -> bool {
+        let (page, class) = (&self.pages[slot as usize], &self.classes[self.class(slot)]);
+        class.left < page.stays && !class.cold(slot)
+    }
+
     fn put_front(&mut self, slot: Slot) {
         let class = self.class(slot);
-        self.pages[slot as usize].h = self.inflation + self.options.cost[class];
-        self.classes[class].push_front(slot);
+        let list = &mut self.classes[class];
+        list.push_front(slot);
+        let ahead = (list.list.len() - list.behind) as u64;
+        let page = &mut self.pages[slot as usize];
+        page.h = self.inflation + self.options.cost[class];
+        page.stays = ahead.checked_div(self.options.stay_part.into()).map_or(0, |part| list.left + part);
     }
 
     fn put_middle(&mut self, slot: Slot) {
         let class = self.class(slot);
-        let there = self.classes[class].mid;
-        self.pages[slot as usize].h =
-            if there == NIL { self.inflation + self.options.cost[class] } else { self.h(there) };
-        self.classes[class].push_middle(slot);
+        match self.classes[class].mid {
+            NIL => self.put_front(slot),
+            there => {
+                self.put(slot, self.h(there));
+                self.classes[class].push_middle(slot);
+            }
+        }
     }
 
     fn put_back(&mut self, slot: Slot) {
         let class = self.class(slot);
         let there = self.classes[class].list.back();
-        self.pages[slot as usize].h = if there == NIL { self.inflation } else { self.h(there) };
+        self.put(slot, if there == NIL { self.inflation } else { self.h(there) });
         self.classes[class].push_back(slot);
+    }
+
+    /// The page gets this H, in a place that the next use shall change.
+    fn put(&mut self, slot: Slot, h: f64) {
+        let page = &mut self.pages[slot as usize];
+        (page.h, page.stays) = (h, 0);
     }
 
     /// The page leaves. L becomes its H, but not more than the H at a cold end and what the policy grants the pages of that list besides:
@@ -199,6 +226,7 @@ impl Gd2l {
     pub(super) fn leave(&mut self, slot: Slot, how: Unlink, grant: [f64; 2]) {
         let (class, h) = (self.class(slot), self.h(slot));
         self.classes[class].remove(slot);
+        self.classes[class].left += 1;
         if how == Unlink::Evicted {
             let most = |class: usize| match self.classes[class].list.back() {
                 NIL => h,
@@ -233,7 +261,7 @@ impl Gd2l {
 
 impl Replacement for Gd2l {
     fn load(&mut self, slot: Slot, _page: PageId, how: Load, class: CostClass, _now: u64) {
-        self.pages[slot as usize] = Page { h: 0.0, fast: class.0 > 0, dirty: false };
+        self.pages[slot as usize] = Page { fast: class.0 > 0, ..Page::default() };
         match how {
             Load::Demand => self.put_front(slot),
             Load::Prefetch => self.put_middle(slot),
@@ -241,6 +269,9 @@ impl Replacement for Gd2l {
     }
 
     fn hit(&mut self, slot: Slot, _now: u64) {
+        if self.stays(slot) {
+            return;
+        }
         let class = self.class(slot);
         self.classes[class].remove(slot);
         self.put_front(slot);
@@ -260,6 +291,7 @@ impl Replacement for Gd2l {
             return;
         }
         self.classes[before].remove(slot);
+        self.classes[before].left += 1;
         self.pages[slot as usize].fast = after == FAST;
         // A fast copy that goes while the page has changes, or by the write of them, was invalidated, not evicted.
         let invalidated = self.pages[slot as usize].dirty || wrote.is_some();

@@ -9,8 +9,8 @@
 //! list was cleaned, or after as many evictions as the part has pages. A search that finds nothing so makes both begin at the cold ends,
 //! and takes whatever clean page has the least H: waiting for a write would cost the miss more, and the device may have none to do.
 //!
-//! The cleaner sees the pages by H: cheap ones that only their changes protect come first. With all pages clean and one class empty
-//! the victims are those of LRU.
+//! The cleaner sees the pages by H: cheap ones that only their changes protect come first. With all pages clean, one class empty and
+//! `stay_part` 0 the victims are those of LRU.
 
 use super::gd2l::{FAST, Gd2l, Gd2lOptions, SLOW};
 use super::list::{List, NIL};
@@ -212,8 +212,10 @@ impl Replacement for Gd2lC {
     }
 
     fn hit(&mut self, slot: Slot, now: u64) {
-        self.leaving(slot);
-        self.base.hit(slot, now);
+        if !self.base.stays(slot) {
+            self.leaving(slot);
+            self.base.hit(slot, now);
+        }
     }
 
     fn dirtied(&mut self, slot: Slot, now: u64) {
