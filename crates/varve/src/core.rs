@@ -150,7 +150,7 @@ impl Core {
 
     /// Bytes of a page, header included.
     pub fn page_size(&self) -> usize {
-        self.store.page_size()
+        self.pool.page_size()
     }
 }
 

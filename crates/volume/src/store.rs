@@ -281,7 +281,7 @@ pub trait PageStore: Send + Sync {
         Err(VolumeError::Options("this kind of volume cannot be cut".into()))
     }
 
-    /// Bytes after the header that the engine may use in a page of `keyspace`.
+    /// Bytes after the header that the engine may use in a page of `keyspace`; fixed at creation.
     fn usable_bytes(&self, keyspace: KeyspaceId) -> usize;
 
     /// Begins every request; they complete in any order. See the contract at the top of this file. A batch of one demand

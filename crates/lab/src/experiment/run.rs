@@ -1,5 +1,5 @@
 //! All points of an experiment: in parallel over OS threads, each a simulation of its own; paced ones afterwards, alone,
-//! since they share the real machine.
+//! since they share the real machine, and by turns (all with the first seed, all with the next), since its speed changes.
 
 use super::devices::Drives;
 use super::document::{Experiment, Point};
@@ -110,7 +110,9 @@ pub fn run(
             None => todo.push((at, point.clone())),
         }
     }
-    let (paced, virtual_): (Vec<_>, Vec<_>) = todo.into_iter().partition(|(_, p)| p.spec.run.clock == Clock::Paced);
+    let (mut paced, virtual_): (Vec<_>, Vec<_>) = todo.into_iter().partition(|(_, p)| p.spec.run.clock == Clock::Paced);
+    let turn = |point: &Point| experiment.points.iter().position(|p| p.seed == point.seed);
+    paced.sort_by_key(|(_, point)| turn(point));
     let mut times = BTreeMap::new();
     let mut state = Progress { points: virtual_.len() + paced.len(), found: done.len(), done: 0, ended: None };
     let jobs = if how.jobs == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { how.jobs };

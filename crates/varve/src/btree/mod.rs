@@ -56,13 +56,16 @@ use varve_volume::{KeyspaceId, PageId};
 pub(crate) struct Tree {
     core: Arc<Core>,
     keyspace: KeyspaceId,
+    /// Bytes of a page after its header that the tree may use.
+    usable: usize,
     root: Arc<AtomicU64>,
 }
 
 impl Tree {
     /// The tree of `keyspace` whose root is page `root`. Reads nothing.
     pub(crate) fn open(core: Arc<Core>, keyspace: KeyspaceId, root: PageId) -> Tree {
-        Tree { core, keyspace, root: Arc::new(AtomicU64::new(root.0)) }
+        let usable = usable(&core, keyspace);
+        Tree { core, keyspace, usable, root: Arc::new(AtomicU64::new(root.0)) }
     }
 
     /// Makes a reserved page the root of an empty tree, inside `group`, which also marks the page as allocated.
@@ -97,7 +100,7 @@ impl Tree {
 
     /// Bytes of a page after its header that the tree may use.
     pub(crate) fn usable(&self) -> usize {
-        usable(&self.core, self.keyspace)
+        self.usable
     }
 
     /// Longest key, in bytes.
