@@ -370,10 +370,12 @@ impl State {
         if near { (self.slots.newer() + 2 * self.reserve).saturating_sub(self.ceiling) } else { 0 }
     }
 
-    /// So much of the zone has been given away that the next map is due, or slots have been used so often since the last flush, as
-    /// they are where nothing is synced for long, that a map would soon have no room for what they may still hold.
+    /// So much of the zone has been given away that the next map is due; or nothing was synced for so long that what happened since would
+    /// soon fill a journal, or that a map would soon have no room for what slots may still hold.
     pub fn needs_map(&self, zone: usize) -> bool {
+        let journal = self.part.as_ref().map_or(0, |part| part.geometry.journal_records());
+        let unsaid = self.slots.records().len() * 4 > journal * 3;
         let crowded = self.slots.left_over() > self.slots.len() + self.slots.len() / 4;
-        !self.closed() && (self.slots.given_away() >= zone.div_ceil(2) || crowded)
+        !self.closed() && (self.slots.given_away() >= zone.div_ceil(2) || unsaid || crowded)
     }
 }

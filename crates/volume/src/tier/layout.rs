@@ -195,6 +195,11 @@ impl Geometry {
         self.tables.journal
     }
 
+    /// Records that a journal has room for.
+    pub fn journal_records(&self) -> usize {
+        self.tables.journal as usize * RECORDS
+    }
+
     /// Blocks of the statistics.
     pub fn memory_blocks(&self) -> u32 {
         self.tables.memory

@@ -292,3 +292,28 @@ fn maps_have_room_for_what_slots_may_hold_however_seldom_it_is_synced() {
         assert_eq!(map_of(&tier), there);
     });
 }
+
+/// Where nothing is synced at all, maps say what would fill the journal: what was not said yet takes bounded memory, and `log` finds the
+/// pages again.
+#[test]
+fn without_any_sync_maps_say_what_a_journal_has_no_room_for() {
+    in_simulation(|| {
+        let options = TierOptions { map_recovery: MapRecovery::Log, ..named("lru2") };
+        let Rig { fast, slow, tier } = rig(options.clone());
+        let room = tier.part().expect("it has a fast device").geometry.journal_records();
+        let mut most = 0;
+        for step in 1..4 * room as u64 {
+            write(&tier, &sealed(step % 20, step));
+            most = most.max(tier.state.lock().slots.records().len());
+        }
+        settle();
+        tier.stop();
+        assert!(most > room / 2 && most < room, "{most} records of {room} waited for a sync");
+        assert!((4..10).contains(&tier.tier_stats().counters.maps), "{:?}", tier.tier_stats());
+        let there: Vec<u64> = map_of(&tier).into_keys().collect();
+        fast.power_cut(1);
+        fast.restore_power();
+        let tier = Tier::open(Single::new(slow, SIZE).unwrap(), fast, OWNER, options).unwrap();
+        assert_eq!(map_of(&tier).into_keys().collect::<Vec<_>>(), there);
+    });
+}
