@@ -54,7 +54,14 @@ pub(super) struct Class {
 
 impl Class {
     fn new(slots: usize) -> Class {
-        Class { list: List::new(slots), cursor: Cursor::default(), mid: NIL, behind: 0, cold: vec![false; slots], left: 0 }
+        Class {
+            list: List::new(slots),
+            cursor: Cursor::default(),
+            mid: NIL,
+            behind: 0,
+            cold: vec![false; slots],
+            left: 0,
+        }
     }
 
     /// Pages behind the middle.
