@@ -1,11 +1,11 @@
 //! How little disk time a tier could need: the experiment `gd2l-cac` with a fast device whose pages never change.
 //!
 //! Records the page references of the experiment's TPC-C, then runs the pool's policy over them with a fixed set of pages on the fast
-//! device: those that save most disk time in the orders to come, or in the orders so far. What a manager makes beyond the first is luck,
-//! as it would have to know the future; what it makes beyond the second it learns from change. Prints the disk's milliseconds per new order;
-//! `data.io_ms_per_new_order` of the experiment is what the managers need.
+//! device: those that would have saved most disk time in the orders so far, or will in the orders to come. Prints the disk's milliseconds
+//! per new order; `data.io_ms_per_new_order` of the experiment is what the managers need. A manager that needs less than the first learns
+//! from change; none can be expected to come near the second.
 //!
-//! `cargo run --release -p varve-lab --example fixed_placement [DIRECTORY]` takes a minute, 2 GiB in the directory (the system's for
+//! `cargo run --release -p varve-lab --example fixed_placement [DIRECTORY]` takes some minutes, 2 GiB in the directory (the system's for
 //! temporary files) and 3 GiB of memory.
 
 use std::path::PathBuf;
