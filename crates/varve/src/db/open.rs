@@ -241,7 +241,7 @@ fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<Po
         let costs = options.tier.options.costs;
         policy.gd2l.cost = [costs.read_slow, costs.read_fast];
         policy.gd2l.write_cost = [costs.write_slow, costs.write_fast];
-        // So little that nothing is lost (InnoDB's 4 cost TPC-C on a disk 3 % of its throughput), but while no page leaves, no hit moves one.
+        // So little that nothing is lost (InnoDB's 4 cost TPC-C on a disk 3 % of its throughput), but while no page is evicted, no hit moves one.
         policy.gd2l.stay_part = 64;
     }
     if !wanted.is_empty() {

@@ -10,8 +10,8 @@ pub struct Model {
     pub inflation: f64,
     pub lists: [Vec<(Slot, f64)>; 2],
     pub dirty: Vec<bool>,
-    /// Pages that left each list, and how many must have until each page is moved by a use.
-    pub left: [u64; 2],
+    /// Pages evicted from each list, and how many must have been until each page is moved by a use.
+    pub evicted: [u64; 2],
     pub stays: Vec<u64>,
     pub stay_part: u32,
     /// How far beyond the H of the cold ends L may rise.
@@ -26,7 +26,7 @@ impl Model {
             inflation: 0.0,
             lists: [Vec::new(), Vec::new()],
             dirty: vec![false; slots],
-            left: [0; 2],
+            evicted: [0; 2],
             stays: vec![0; slots],
             stay_part: options.stay_part,
             grant: [0.0; 2],
@@ -44,14 +44,14 @@ impl Model {
         self.lists[class].push((slot, self.inflation + self.cost[class]));
         let len = self.lists[class].len();
         let part = if self.stay_part == 0 { 0 } else { (len - 3 * len / 8) as u64 / u64::from(self.stay_part) };
-        self.stays[slot as usize] = if self.stay_part == 0 { 0 } else { self.left[class] + part };
+        self.stays[slot as usize] = if self.stay_part == 0 { 0 } else { self.evicted[class] + part };
     }
     pub fn stays(&self, slot: Slot) -> bool {
         let class = self.class(slot);
         let list = &self.lists[class];
         let behind = 3 * list.len() / 8;
         let at = list.iter().position(|e| e.0 == slot).expect("the slot holds a page");
-        behind > 0 && at >= behind && self.left[class] < self.stays[slot as usize]
+        behind > 0 && at >= behind && self.evicted[class] < self.stays[slot as usize]
     }
     pub fn hit(&mut self, slot: Slot) {
         if !self.stays(slot) {
@@ -77,7 +77,6 @@ impl Model {
         if self.class(slot) == class {
             return;
         }
-        self.left[self.class(slot)] += 1;
         self.remove(slot);
         match (class, wrote) {
             (1, Some(WriteWhy::Replacement)) => self.back(slot, 1),
@@ -87,7 +86,7 @@ impl Model {
         }
     }
     pub fn unlink(&mut self, slot: Slot, how: Unlink) {
-        self.left[self.class(slot)] += 1;
+        self.evicted[self.class(slot)] += u64::from(how == Unlink::Evicted);
         let h = self.remove(slot);
         if how == Unlink::Evicted {
             let ends = self.lists.iter().zip(self.grant).filter_map(|(l, grant)| l.first().map(|e| e.1 + grant));

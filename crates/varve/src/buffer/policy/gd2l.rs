@@ -6,9 +6,9 @@
 //! (colder ones are being written, or it was used after it was chosen), L becomes the least H that is left: it stays at most the
 //! H of any page, as in GreedyDual.
 //!
-//! With `stay_part`, a page that was put at the hot end lately stays where it is when it is used: until as many pages have left its list as
-//! that part of those that were ahead of the middle then, or until it is behind the middle. Hits then move few pages, and none while no
-//! page leaves. InnoDB, in which the paper built GD2L, has a rule of the kind; the paper's figure 2 moves the page at each use.
+//! With `stay_part`, a page that was put at the hot end lately stays where it is when it is used: until as many pages were evicted from its list
+//! as that part of those that were ahead of the middle then, or until it is behind the middle. Hits then move few pages, and none while no
+//! page is evicted. InnoDB, in which the paper built GD2L, has a rule of the kind; the paper's figure 2 moves the page at each use.
 //!
 //! What else moves a page: read-ahead puts it at the midpoint of its list (3/8 from the cold end). A page that gets onto the fast
 //! device by a replacement write goes to the cold end of the fast list, as it is about to leave; by another write, or without one, to its
@@ -27,7 +27,7 @@ pub struct Gd2lOptions {
     pub cost: [f64; 2],
     /// A page whose fast copy was invalidated by a change goes to the midpoint of the slow list, not to its hot end.
     pub invalidated_at_midpoint: bool,
-    /// A page stays where it is while fewer pages have left its list, since it was put at the hot end, than one so-many-th of the part
+    /// A page stays where it is while fewer pages were evicted from its list, since it was put at the hot end, than one so-many-th of the part
     /// ahead of the middle; 0: each use moves it.
     pub stay_part: u32,
     /// Cost of the write that a miss would wait for if it chose a dirty page, by class, in the unit of `cost`: `gd2l-c` alone.
@@ -48,8 +48,8 @@ pub(super) struct Class {
     /// Pages colder than `mid`.
     behind: usize,
     cold: Vec<bool>,
-    /// Pages that left the list for good.
-    left: u64,
+    /// Pages evicted from the list.
+    evicted: u64,
 }
 
 impl Class {
@@ -60,7 +60,7 @@ impl Class {
             mid: NIL,
             behind: 0,
             cold: vec![false; slots],
-            left: 0,
+            evicted: 0,
         }
     }
 
@@ -153,7 +153,7 @@ pub(super) const FAST: usize = 1;
 #[derive(Clone, Copy, Default)]
 struct Page {
     h: f64,
-    /// The page stays where it is until as many have left its list.
+    /// The page stays where it is until as many were evicted from its list.
     stays: u64,
     fast: bool,
     dirty: bool,
@@ -191,7 +191,7 @@ impl Gd2l {
     /// Whether a use leaves the page where it is.
     pub(super) fn stays(&self, slot: Slot) -> bool {
         let (page, class) = (&self.pages[slot as usize], &self.classes[self.class(slot)]);
-        class.left < page.stays && !class.cold(slot)
+        class.evicted < page.stays && !class.cold(slot)
     }
 
     fn put_front(&mut self, slot: Slot) {
@@ -201,7 +201,7 @@ impl Gd2l {
         let ahead = (list.list.len() - list.behind) as u64;
         let page = &mut self.pages[slot as usize];
         page.h = self.inflation + self.options.cost[class];
-        page.stays = ahead.checked_div(self.options.stay_part.into()).map_or(0, |part| list.left + part);
+        page.stays = ahead.checked_div(self.options.stay_part.into()).map_or(0, |part| list.evicted + part);
     }
 
     fn put_middle(&mut self, slot: Slot) {
@@ -233,8 +233,8 @@ impl Gd2l {
     pub(super) fn leave(&mut self, slot: Slot, how: Unlink, grant: [f64; 2]) {
         let (class, h) = (self.class(slot), self.h(slot));
         self.classes[class].remove(slot);
-        self.classes[class].left += 1;
         if how == Unlink::Evicted {
+            self.classes[class].evicted += 1;
             let most = |class: usize| match self.classes[class].list.back() {
                 NIL => h,
                 end => self.h(end) + grant[class],
@@ -298,7 +298,6 @@ impl Replacement for Gd2l {
             return;
         }
         self.classes[before].remove(slot);
-        self.classes[before].left += 1;
         self.pages[slot as usize].fast = after == FAST;
         // A fast copy that goes while the page has changes, or by the write of them, was invalidated, not evicted.
         let invalidated = self.pages[slot as usize].dirty || wrote.is_some();
