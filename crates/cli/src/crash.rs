@@ -4,7 +4,7 @@ use crate::args::{self, LayoutChoice, LayoutKind};
 use crate::output::{Failure, Out, bytes, table};
 use crate::pool_args::PoolArgs;
 use serde_json::json;
-use varve_lab::sim::{self, Breakage, EveryWriteOptions, Finding, PoolChoice, SimOptions, SimReport};
+use varve_lab::sim::{self, EveryWriteOptions, Finding, Mistake, PoolChoice, SimOptions, SimReport};
 use varve_lab::torture::{self, BigLogOptions, Command, TortureOptions};
 
 /// Hidden command that becomes the simulation's second process.
@@ -16,13 +16,8 @@ fn jobs(asked: usize) -> usize {
     if asked > 0 { asked } else { std::thread::available_parallelism().map_or(2, usize::from) }
 }
 
-fn breakage(a: &args::Sim) -> Result<Option<Breakage>, Failure> {
-    let Some(name) = &a.broken else { return Ok(None) };
-    let found = Breakage::ALL.into_iter().find(|b| b.name() == name);
-    let names: Vec<&str> = Breakage::ALL.iter().map(|b| b.name()).collect();
-    found
-        .map(Some)
-        .ok_or_else(|| Failure::Usage(format!("no deliberate fault {name:?}; there are: {}", names.join(", "))))
+fn breakage(a: &args::Sim) -> Result<Option<Mistake>, Failure> {
+    a.broken.as_ref().map(|name| name.parse().map_err(Failure::Usage)).transpose()
 }
 
 /// What the arguments say of the pool; the rest is drawn from the seed.
@@ -112,7 +107,7 @@ fn print_findings(findings: &[Finding]) {
     }
 }
 
-fn every_write(out: Out, a: &args::Sim, breakage: Option<Breakage>) -> Result<(), Failure> {
+fn every_write(out: Out, a: &args::Sim, breakage: Option<Mistake>) -> Result<(), Failure> {
     let mut options = EveryWriteOptions::new();
     options.seed = a.seed.unwrap_or(a.first_seed);
     options.jobs = jobs(a.jobs);

@@ -1,7 +1,7 @@
 //! The crash simulation: a sweep with the second run of each seed in another process, the crash at every operation of a
 //! small workload, and the broken builds, which must be caught.
 
-use varve_lab::sim::{self, Breakage, EveryWriteOptions, PoolChoice, SimOptions};
+use varve_lab::sim::{self, EveryWriteOptions, Mistake, PoolChoice, SimOptions};
 use varve_lab::torture::Command;
 
 /// Seeds of the sweep; more with `VARVE_SIM_SEEDS`.
@@ -52,11 +52,11 @@ fn a_cut_at_any_operation_loses_nothing() {
 /// Seeds within which each broken build must be caught.
 const SEEDS_TO_CATCH: u64 = 500;
 
-fn is_caught(breakage: Breakage) {
+fn is_caught(breakage: Mistake) {
     is_caught_on("", breakage);
 }
 
-fn is_caught_on(tier: &str, breakage: Breakage) {
+fn is_caught_on(tier: &str, breakage: Mistake) {
     let pool = PoolChoice { tier: tier.into(), ..PoolChoice::default() };
     let options = SimOptions { breakage: Some(breakage), most_findings: 1, pool, ..SimOptions::new(SEEDS_TO_CATCH) };
     let report = sim::run(&options, |_| {});
@@ -66,42 +66,42 @@ fn is_caught_on(tier: &str, breakage: Breakage) {
 
 #[test]
 fn page_before_log_is_caught() {
-    is_caught(Breakage::PageBeforeLog);
+    is_caught(Mistake::PageBeforeLog);
 }
 
 #[test]
 fn the_image_rule_of_the_completed_checkpoint_is_caught() {
-    is_caught(Breakage::ImageRuleCompleted);
+    is_caught(Mistake::ImageRuleCompleted);
 }
 
 #[test]
 fn a_redo_point_from_the_first_change_is_caught() {
-    is_caught(Breakage::RedoFromFirstChange);
+    is_caught(Mistake::RedoFromFirstChange);
 }
 
 #[test]
 fn an_acknowledgement_before_the_flush_is_caught() {
-    is_caught(Breakage::AckBeforeFlush);
+    is_caught(Mistake::AckBeforeFlush);
 }
 
 #[test]
 fn a_skipped_log_flush_is_caught() {
-    is_caught(Breakage::SkipLogFlush);
+    is_caught(Mistake::SkipLogFlush);
 }
 
 #[test]
 fn a_skipped_superblock_flush_is_caught() {
-    is_caught(Breakage::SkipSuperblockFlush);
+    is_caught(Mistake::SkipSuperblockFlush);
 }
 
 #[test]
 fn a_skipped_interval_lock_is_caught() {
-    is_caught(Breakage::SkipIntervalLock);
+    is_caught(Mistake::SkipIntervalLock);
 }
 
 #[test]
 fn a_group_applied_in_part_is_caught() {
-    is_caught(Breakage::PartialGroup);
+    is_caught(Mistake::PartialGroup);
 }
 
 #[test]
@@ -120,10 +120,10 @@ fn tiers_of_all_managers_find_nothing() {
 
 #[test]
 fn a_tier_without_maps_is_caught() {
-    is_caught_on("all", Breakage::TierNoMaps);
+    is_caught_on("all", Mistake::TierNoMaps);
 }
 
 #[test]
 fn a_tier_without_a_journal_is_caught() {
-    is_caught_on("all", Breakage::TierNoJournal);
+    is_caught_on("all", Mistake::TierNoJournal);
 }

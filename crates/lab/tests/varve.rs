@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use varve::{Broken, Db, Devices, Layout, Options};
+use varve::{Broken, Db, Devices, Layout, Mistake, Options};
 use varve_device::{MemDevice, MemOptions, PowerSupply};
 use varve_lab::adapter::varve::VarveStore;
 use varve_lab::adapter::{Direction, Durability, End, KeyRange, Store, TxMode, Txn, transact};
@@ -142,7 +142,7 @@ fn histories_in_a_chaotic_simulation_are_serializable_and_repeat() {
 
 #[test]
 fn a_missing_interval_lock_shows_as_phantoms() {
-    let broken = Broken { skip_interval_lock: true, ..Broken::default() };
+    let broken = Mistake::SkipIntervalLock.into();
     let found = (0..60).any(|seed| {
         // Where a client's range delete met other keys than its scan, the history ends early.
         simulated_history(seed, broken).0.is_ok_and(|report| report.has(AnomalyKind::G2Phantom))
@@ -220,7 +220,7 @@ fn histories_over_power_cuts_are_serializable() {
 
 #[test]
 fn a_commit_acknowledged_too_early_shows_in_a_history_over_power_cuts() {
-    let broken = Broken { ack_before_flush: true, ..Broken::default() };
+    let broken = Mistake::AckBeforeFlush.into();
     assert!((0..40).any(|seed| !history_over_power_cuts(seed, broken).0.serializable()), "found within 40 seeds");
 }
 

@@ -60,7 +60,7 @@ fn measure(name: &str, pages: u64, threads: u64, op: fn(&Pool, PageId)) {
 
 fn pool(pages: u64) -> Arc<Pool> {
     let store = Single::new(MemDevice::new(pages * 4096), 4096).unwrap();
-    let pool = Pool::new(PoolConfig::new(4096, pages as usize + 64), store, Arc::new(NoLog), false).unwrap();
+    let pool = Pool::new(PoolConfig::new(4096, pages as usize + 64), store, Arc::new(NoLog)).unwrap();
     for p in 0..pages {
         let page = pool.create(PageId(p), KeyspaceId(0)).unwrap();
         page.set_dirty(1);

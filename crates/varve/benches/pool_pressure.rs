@@ -75,7 +75,7 @@ fn run(name: &str, change_config: fn(PoolConfig) -> PoolConfig) {
     varve_device::Device::set_len(&*device, PAGES * 4096).unwrap();
     let log = Arc::new(Log::default());
     let config = change_config(PoolConfig::new(4096, FRAMES));
-    let pool = Pool::new(config, Single::new(device, 4096).unwrap(), log.clone(), false).unwrap();
+    let pool = Pool::new(config, Single::new(device, 4096).unwrap(), log.clone()).unwrap();
     pool.start();
     (0..PAGES).for_each(|p| _ = change(&pool, &log, PageId(p), true));
     let before = pool.stats();

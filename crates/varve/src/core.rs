@@ -16,34 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use varve_rt::atomic as sync;
-use varve_volume::{Lsn, PageId, PageStore};
-
-/// Deliberate faults in the durability protocol, all off. The crash simulation turns them on one at a time to prove that it
-/// would notice: a checker that cannot fail shows nothing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[doc(hidden)]
-pub struct Broken {
-    /// Pages are written without forcing the log first.
-    pub page_before_log: bool,
-    /// Page images are decided by the last *completed* checkpoint instead of the newest begun.
-    pub image_rule_completed: bool,
-    /// A completed checkpoint's redo point is the smallest first-change LSN of the pages then dirty.
-    pub redo_from_first_change: bool,
-    /// Commits are acknowledged before their group is durable.
-    pub ack_before_flush: bool,
-    /// Log writes are not made durable.
-    pub skip_log_flush: bool,
-    /// Superblock writes are not made durable, nor the pages before them.
-    pub skip_superblock_flush: bool,
-    /// Scans take no interval locks.
-    pub skip_interval_lock: bool,
-    /// Recovery applies the intact part of a group whose end is missing.
-    pub partial_group: bool,
-    /// A tier writes its first map only.
-    pub tier_no_maps: bool,
-    /// A tier's sync writes no journal.
-    pub tier_no_journal: bool,
-}
+use varve_volume::{Broken, Lsn, PageId, PageStore};
 
 /// The engine below transactions.
 pub(crate) struct Core {

@@ -18,7 +18,7 @@ use crate::redo;
 use crate::wal::{AppendError, Floor, GroupKind};
 use varve_rt::{Cost, Local, charge};
 use varve_volume::page::{self, HEADER};
-use varve_volume::{Lsn, PageId};
+use varve_volume::{Lsn, Mistake, PageId};
 
 /// A page's place in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl<'c> Group<'c> {
         let mut body = scratch();
         let appended = loop {
             self.encode(&mut body);
-            let epoch = (!self.core.broken.image_rule_completed).then_some(self.floor.epoch);
+            let epoch = (!self.core.broken.has(Mistake::ImageRuleCompleted)).then_some(self.floor.epoch);
             match self.core.log.append(self.kind, epoch, &body) {
                 Ok(appended) => break Ok(appended.end),
                 Err(AppendError::EpochMoved) => {
@@ -211,7 +211,7 @@ impl Drop for Group<'_> {
 }
 
 fn current_floor(core: &Core) -> Floor {
-    if core.broken.image_rule_completed {
+    if core.broken.has(Mistake::ImageRuleCompleted) {
         return Floor { epoch: 0, lsn: core.log.completed_redo() };
     }
     core.log.floor()

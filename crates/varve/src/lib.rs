@@ -27,8 +27,6 @@ pub(crate) mod txn;
 #[doc(hidden)]
 pub mod wal;
 
-#[doc(hidden)]
-pub use crate::core::Broken;
 pub use crate::core::PageChangeStats;
 #[doc(hidden)]
 pub use btree::harness as tree_harness;
@@ -44,5 +42,7 @@ pub use error::{Damage, Error, Result};
 pub use space::TrimStats;
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, Scan, Snapshot, Transaction, TxOptions, TxnStats};
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};
+#[doc(hidden)]
+pub use varve_volume::{Broken, Mistake};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};
 pub use wal::recovery::RecoveryReport;

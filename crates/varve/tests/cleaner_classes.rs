@@ -101,7 +101,7 @@ fn stalls(by_class: bool) -> u64 {
         (config.cleaner.kind, config.cleaner.by_class) = (CleanerKind::Fixed, by_class);
         (config.cleaner.free_target, config.cleaner.free_low) = (8, 6);
         (config.cleaner.low_water, config.cleaner.max_dirty, config.staging_pages) = (99, 99, 64);
-        let pool = Pool::new(config, Arc::new(TwoSpeeds(store)), gate.clone(), false).expect("a pool");
+        let pool = Pool::new(config, Arc::new(TwoSpeeds(store)), gate.clone()).expect("a pool");
         pool.start();
         for p in 0..PAGES {
             format(&pool, &gate, p, p);

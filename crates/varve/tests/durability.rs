@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use varve::{Broken, Db, Devices, Durability, KeyRange, Keyspace, Layout, Options, Result, TxOptions};
+use varve::{Broken, Db, Devices, Durability, KeyRange, Keyspace, Layout, Mistake, Options, Result, TxOptions};
 use varve_device::{Latency, MemDevice, MemOptions, PowerSupply};
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::sim::{self, Domain};
@@ -78,7 +78,7 @@ impl Drop for SetOnDrop {
 
 /// Runs in simulations with seeds from 1 on; `broken` acknowledges commits before they are durable.
 fn options(broken: bool) -> Options {
-    Options { broken: Broken { ack_before_flush: broken, ..Broken::default() }, ..Options::default() }
+    Options { broken: broken.then_some(Mistake::AckBeforeFlush).into(), ..Options::default() }
 }
 
 fn simulate<T>(seed: u64, f: impl FnOnce() -> T) -> T {

@@ -14,7 +14,7 @@ use varve::buffer::{CleanerKind, LogGate, Pool, PoolConfig, PoolStats, ReadAhead
 use varve_rt::atomic::Ordering::*;
 use varve_rt::sim::{self, Config, Domain};
 use varve_rt::{Mutex, Rng, sleep, spawn};
-use varve_volume::{KeyspaceId, PageId, PageStore, TestStore, WriteWhy, page};
+use varve_volume::{KeyspaceId, Mistake, PageId, PageStore, TestStore, WriteWhy, page};
 
 fn seeds(default: u64) -> Vec<u64> {
     let number = |name| std::env::var(name).ok().map(|v| v.parse::<u64>().expect("a number"));
@@ -85,7 +85,7 @@ fn world_of(config: PoolConfig, seed: u64) -> Arc<World> {
     let gate = Gate::new();
     let store = CheckedStore::new(PAGES, &gate, seed);
     let checked = TestStore::over(Arc::new(Shared(store.clone())));
-    let pool = Pool::new(config, checked.clone(), gate.clone(), false).unwrap();
+    let pool = Pool::new(config, checked.clone(), gate.clone()).unwrap();
     Arc::new(World { pool, checked, store, gate, changes: Mutex::new(0) })
 }
 
@@ -244,7 +244,7 @@ fn ascending_latches_never_deadlock() {
             let gate = Gate::new();
             let store = CheckedStore::new(PAGES, &gate, seed);
             let config = PoolConfig { frame_timeout: Duration::from_secs(300), ..PoolConfig::new(4096, 10) };
-            let pool = Pool::new(config, Arc::new(Shared(store)), gate.clone(), false).unwrap();
+            let pool = Pool::new(config, Arc::new(Shared(store)), gate.clone()).unwrap();
             (0..30).for_each(|p| format(&pool, &gate, p, p));
             pool.flush_older_than(u64::MAX, WriteWhy::Checkpoint).unwrap();
             let workers: Vec<_> = (0..4)
@@ -463,7 +463,8 @@ fn page_before_log_is_noticed() {
     simulate(0, || {
         let gate = Gate::new();
         let store = CheckedStore::new(PAGES, &gate, 0);
-        let pool = Pool::new(PoolConfig::new(4096, 32), Arc::new(Shared(store)), gate.clone(), true).unwrap();
+        let config = PoolConfig { broken: Mistake::PageBeforeLog.into(), ..PoolConfig::new(4096, 32) };
+        let pool = Pool::new(config, Arc::new(Shared(store)), gate.clone()).unwrap();
         (0..VOLATILE).for_each(|p| format(&pool, &gate, p, 0));
     });
 }

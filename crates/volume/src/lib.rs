@@ -6,6 +6,7 @@
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
 
 mod blocking;
+mod broken;
 mod error;
 pub mod page;
 mod single;
@@ -14,6 +15,8 @@ mod test_store;
 pub mod tier;
 
 pub use blocking::{read_pages, write_pages};
+#[doc(hidden)]
+pub use broken::{Broken, Mistake};
 pub use error::{PageDamage, VolumeError};
 pub use single::Single;
 pub use store::{

@@ -10,7 +10,7 @@ use varve_device::{Device, FaultPlan, Faulty, PowerSupply};
 use varve_rt::sim::{Config, Domain, run};
 use varve_rt::{Event, Mutex};
 use varve_volume::tier::{MapRecovery, Tier, TierOptions};
-use varve_volume::{PageId, PageStore, PageUse, Single, VolumeError, page};
+use varve_volume::{Mistake, PageId, PageStore, PageUse, Single, VolumeError, page};
 
 #[test]
 fn nothing_is_lost_while_the_fast_device_changes() {
@@ -34,7 +34,7 @@ fn nothing_is_lost_while_the_fast_device_changes() {
 #[test]
 fn slots_emptied_without_copies_are_caught() {
     let caught = (0..30).any(|seed| {
-        let options = TierOptions { broken_no_copies: true, ..options("cac", MapRecovery::Zone) };
+        let options = TierOptions { broken: Mistake::TierNoCopies.into(), ..options("cac", MapRecovery::Zone) };
         crashes(seed, options, true).is_err()
     });
     assert!(caught, "newest versions were given up");
@@ -43,7 +43,7 @@ fn slots_emptied_without_copies_are_caught() {
 #[test]
 fn changes_that_skip_the_map_are_caught() {
     let caught = (0..30).any(|seed| {
-        let options = TierOptions { broken_no_maps: true, ..options("cac", MapRecovery::Zone) };
+        let options = TierOptions { broken: Mistake::TierNoMaps.into(), ..options("cac", MapRecovery::Zone) };
         crashes(seed, options, true).is_err()
     });
     assert!(caught, "an old map was believed");

@@ -249,7 +249,7 @@ fn bench<'a>(name: &'static str, op: impl FnMut(&mut Rng) -> Result<()> + 'a) ->
 }
 
 fn pool(pages: u64, frames: usize) -> Result<Arc<Pool>> {
-    let pool = Pool::new(PoolConfig::new(4096, frames), NullStore::new(pages), Arc::new(NoLog), false)?;
+    let pool = Pool::new(PoolConfig::new(4096, frames), NullStore::new(pages), Arc::new(NoLog))?;
     for id in 0..pages.min(frames as u64 / 2) {
         pool.create(PageId(id), KeyspaceId(1))?.set_dirty(1);
     }

@@ -1,12 +1,12 @@
 //! A fixed small workload, cut at each device operation in turn: no crash point is left to chance.
 
 use super::book::Trace;
-use super::broken::Breakage;
 use super::plan::Plan;
 use super::pool::PoolChoice;
 use super::seed;
 use super::sweep::Finding;
 use std::sync::Arc;
+use varve::Mistake;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use varve_rt::channel;
 
@@ -18,7 +18,7 @@ pub struct EveryWriteOptions {
     /// Cuts in parallel.
     pub jobs: usize,
     /// A mistake to build in, to see it caught.
-    pub breakage: Option<Breakage>,
+    pub breakage: Option<Mistake>,
     /// The buffer pool.
     pub pool: PoolChoice,
     /// Last operation to cut at; `None`: to the end of the workload.
@@ -67,10 +67,8 @@ pub fn every_write(options: &EveryWriteOptions, mut progress: impl FnMut(u64)) -
                         return;
                     }
                     let plan = Plan::small(options.seed);
-                    let result = {
-                        let broken = Breakage::switches(options.breakage);
-                        seed::simulate(plan, &options.pool, broken, Trace::off(), Some(op))
-                    };
+                    let broken = options.breakage.into();
+                    let result = seed::simulate(plan, &options.pool, broken, Trace::off(), Some(op));
                     let reached = result.totals.get("crashes") > 0 || result.wrong.is_some();
                     if !reached {
                         end.store(true, SeqCst);

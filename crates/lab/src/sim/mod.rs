@@ -6,7 +6,6 @@
 //! down). `plan`, `script`, `rows` and `model` are pure. `docs/testing.md` says what is simulated and what is not.
 
 mod book;
-mod broken;
 mod client;
 mod count;
 mod every_write;
@@ -24,13 +23,13 @@ mod sweep;
 mod tier;
 mod totals;
 
-pub use broken::Breakage;
 pub use every_write::{EveryWriteOptions, EveryWriteReport, every_write};
 pub use pool::PoolChoice;
 pub(crate) use pool::PoolText;
 pub use sweep::{Finding, SimOptions, SimProgress, SimReport, child_main, run};
 pub(crate) use tier::manager as tier_manager;
 pub use totals::Totals;
+pub use varve::Mistake;
 
 use std::sync::Arc;
 
@@ -39,11 +38,11 @@ use std::sync::Arc;
 pub fn trace(
     seed: u64,
     pool: &PoolChoice,
-    breakage: Option<Breakage>,
+    breakage: Option<Mistake>,
     sink: impl Fn(&str) + Send + Sync + 'static,
 ) -> Option<Finding> {
     let sink: book::Sink = Arc::new(sink);
     sink(&format!("{:#?}", plan::Plan::draw(seed)));
-    let result = seed::run(seed, pool, Breakage::switches(breakage), book::Trace::to(sink));
+    let result = seed::run(seed, pool, breakage.into(), book::Trace::to(sink));
     result.wrong.map(|what| Finding::new(seed, what, pool, breakage))
 }

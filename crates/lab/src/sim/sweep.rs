@@ -2,7 +2,6 @@
 //! seed's run depends on nothing but the seed.
 
 use super::book::Trace;
-use super::broken::Breakage;
 use super::plan::Plan;
 use super::pool::{PoolChoice, PoolText};
 use super::seed::{self, SeedResult};
@@ -13,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
 use std::sync::Arc;
+use varve::Mistake;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use varve_rt::{JoinHandle, channel};
 
@@ -31,7 +31,7 @@ pub struct SimOptions {
     /// How to start the second process, which must end up in [`child_main`]; `None` leaves the second runs out.
     pub second: Option<Command>,
     /// A mistake to build in, to see it caught.
-    pub breakage: Option<Breakage>,
+    pub breakage: Option<Mistake>,
     /// The buffer pool.
     pub pool: PoolChoice,
     /// Findings after which no further seed is begun.
@@ -71,7 +71,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(crate) fn new(seed: u64, what: String, pool: &PoolChoice, breakage: Option<Breakage>) -> Finding {
+    pub(crate) fn new(seed: u64, what: String, pool: &PoolChoice, breakage: Option<Mistake>) -> Finding {
         let broken = breakage.map_or(String::new(), |b| format!(" --broken {}", b.name()));
         let setting = format!("{:?}", Plan::draw(seed));
         Finding { seed, what, replay: format!("varve sim --seed {seed} --trace{}{broken}", pool.arguments()), setting }
@@ -196,7 +196,7 @@ impl Workers {
                         return;
                     }
                     let seed = options.first_seed + if reverse { options.seeds - 1 - i } else { i };
-                    let result = seed::run(seed, &options.pool, Breakage::switches(options.breakage), Trace::off());
+                    let result = seed::run(seed, &options.pool, options.breakage.into(), Trace::off());
                     if sender.send(Event::First(result)).is_err() {
                         return;
                     }

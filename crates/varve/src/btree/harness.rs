@@ -4,7 +4,7 @@
 use super::{CellValue, Direction, OverflowRef, ReadAhead, Tree, ValueRef, leaf, overflow};
 use crate::budget::Budget;
 use crate::buffer::{Pool, PoolConfig};
-use crate::core::{Broken, Core};
+use crate::core::Core;
 use crate::db::CheckReport;
 use crate::error::{Error, Result};
 use crate::group::{Group, PageNo};
@@ -14,7 +14,7 @@ use crate::wal::{DbHeader, GroupKind, Log, LogConfig, PoolPages, recovery};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_device::Device;
-use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, Single, TestStore};
+use varve_volume::{Broken, KeyspaceId, Lsn, PageId, PageStore, Single, TestStore};
 
 /// Keyspace of the harness's tree.
 const KEYSPACE: KeyspaceId = KeyspaceId(7);
@@ -83,7 +83,7 @@ impl Harness {
         } else {
             single
         };
-        let pool = Pool::new(PoolConfig::new(setup.page_size, setup.frames), store.clone(), log.clone(), false)?;
+        let pool = Pool::new(PoolConfig::new(setup.page_size, setup.frames), store.clone(), log.clone())?;
         let pages = PoolPages::new(pool.clone(), store.clone());
         recover(&log, &pages)?;
         log.start();

@@ -25,7 +25,7 @@ use std::time::Duration;
 use varve_device::AlignedBuf;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, HashMap, charge};
-use varve_volume::{CostClass, KeyspaceId, Lsn, PageId, PageIo, PageUse, VolumeError, WriteWhy, page};
+use varve_volume::{CostClass, KeyspaceId, Lsn, Mistake, PageId, PageIo, PageUse, VolumeError, WriteWhy, page};
 
 /// Index of a slot within its instance.
 pub(super) type AsideSlot = u32;
@@ -466,7 +466,7 @@ impl Pool {
 
     /// Forces the log to `lsn` if need be; how far pages may be written now.
     pub(super) fn cover(&self, lsn: Lsn) -> Lsn {
-        if self.page_before_log {
+        if self.config().broken.has(Mistake::PageBeforeLog) {
             return Lsn::MAX;
         }
         if lsn > self.gate().durable_lsn() {

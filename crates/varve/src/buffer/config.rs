@@ -8,6 +8,7 @@ use super::victim;
 use std::ops::Range;
 use std::time::Duration;
 use varve_rt::atomic::AtomicU32;
+use varve_volume::Broken;
 
 /// Configuration of a [`crate::buffer::Pool`]. [`PoolConfig::new`] gives the defaults (InnoDB 5.7's shape, scaled to the pool).
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +46,8 @@ pub struct PoolConfig {
     pub frame_timeout: Duration,
     /// Who is told of every access and flush; none: nobody.
     pub trace: Option<TraceHandle>,
+    /// A mistake to build in, for tests.
+    pub broken: Broken,
 }
 
 /// Background writing.
@@ -289,6 +292,7 @@ impl PoolConfig {
             hit_buffer: 64,
             frame_timeout: Duration::from_secs(20),
             trace: None,
+            broken: Broken::default(),
         }
     }
 

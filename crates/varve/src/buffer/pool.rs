@@ -51,7 +51,6 @@ pub struct Pool {
     store: Arc<dyn PageStore>,
     gate: Arc<dyn LogGate>,
     /// Write pages without forcing the log: a deliberate fault for the crash simulation.
-    pub(super) page_before_log: bool,
     pub(super) victim: Box<dyn VictimStrategy>,
     pub(super) staging: Staging,
     pub(super) doublewrite: Doublewrite,
@@ -71,13 +70,8 @@ pub struct Pool {
 
 impl Pool {
     /// A pool over `store`. Its memory is reserved now and touched as it is used. Nothing runs in the background before
-    /// [`Pool::start`]. `page_before_log` is for crash simulations only: pages are then written without forcing the log.
-    pub fn new(
-        config: PoolConfig,
-        store: Arc<dyn PageStore>,
-        gate: Arc<dyn LogGate>,
-        page_before_log: bool,
-    ) -> Result<Arc<Pool>> {
+    /// [`Pool::start`].
+    pub fn new(config: PoolConfig, store: Arc<dyn PageStore>, gate: Arc<dyn LogGate>) -> Result<Arc<Pool>> {
         config.validate().map_err(Error::Invalid)?;
         if store.page_size() != config.page_size {
             let (pool, store) = (config.page_size, store.page_size());
@@ -104,7 +98,6 @@ impl Pool {
             instances,
             store,
             gate,
-            page_before_log,
             victim,
             doublewrite: Doublewrite::default(),
             staging: Staging::new(config.staging_pages, config.page_size),

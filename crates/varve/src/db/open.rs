@@ -118,7 +118,7 @@ impl Parts {
     /// Puts the layers on each other; `found` is what opening an existing log found.
     fn assemble(self, log: Arc<Log>, stack: Stack, found: Option<LogState>) -> Result<Db> {
         let config = pool_config(&self.options, &self.plan, stack.tier.as_deref())?;
-        let pool = Pool::new(config, stack.store.clone(), log.clone(), self.options.broken.page_before_log)?;
+        let pool = Pool::new(config, stack.store.clone(), log.clone())?;
         let pages = PoolPages::new(pool.clone(), stack.store.clone());
         let tier = stack.tier.clone();
         self.bring_up(log.clone(), pages, stack, found).inspect_err(|_| {
@@ -140,8 +140,7 @@ impl Parts {
         if !options.read_only {
             pages.pool.start();
             if let Some(state) = &found {
-                let broken_partial_group = options.broken.partial_group;
-                let mut how = RecoveryOptions { broken_partial_group, ..RecoveryOptions::default() };
+                let mut how = RecoveryOptions { broken: options.broken, ..RecoveryOptions::default() };
                 recovery = recovery::run(&log, state, &*pages, &mut how)?;
             }
             log.start();
@@ -207,8 +206,7 @@ fn log_config(options: &Options, capacity: Option<u64>, plan: &Plan) -> LogConfi
         segment,
         buffer: plan.log_buffer,
         async_delay: options.async_delay,
-        broken_skip_flush: options.broken.skip_log_flush,
-        broken_skip_superblock_flush: options.broken.skip_superblock_flush,
+        broken: options.broken,
         ..LogConfig::default()
     }
 }
@@ -264,6 +262,7 @@ fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<Po
         }
     }
     config.trace = options.trace.clone();
+    config.broken = options.broken;
     if options.pool.equal_memory {
         config = config.with_equal_memory();
     }
@@ -273,8 +272,7 @@ fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<Po
 fn checkpointer(core: &Arc<Core>, pages: Arc<PoolPages>, options: &Options, data: &dyn Device) -> Arc<Checkpointer> {
     let cfg = CheckpointConfig {
         recovery_bound: options.recovery_bound,
-        broken_redo_from_first_change: options.broken.redo_from_first_change,
-        broken_skip_sync: options.broken.skip_superblock_flush,
+        broken: options.broken,
         ..CheckpointConfig::default()
     };
     let info = data.info();

@@ -3,10 +3,10 @@
 use super::pool_options::PoolOptions;
 use crate::buffer::TraceHandle;
 use crate::buffer::policy::PolicyOptions;
-use crate::core::Broken;
 use crate::error::{Error, Result};
 use std::path::PathBuf;
 use std::time::Duration;
+use varve_volume::Broken;
 use varve_volume::tier::TierOptions;
 
 /// When a commit counts as done.
@@ -113,7 +113,7 @@ pub struct Options {
     /// Frames of the pool, for simulations that want fewer than any cache has; 0: what the cache holds.
     #[doc(hidden)]
     pub pool_frames: usize,
-    /// Deliberate faults, for the crash simulation's own tests.
+    /// A mistake to build in, for the crash simulation's own tests.
     #[doc(hidden)]
     pub broken: Broken,
 }

@@ -60,11 +60,9 @@ fn writes_back(options: &TierOptions) -> bool {
     (entry.make)(&options.options).style().dirty == DirtyWrites::Back
 }
 
-/// The tier's options, with the faults that are asked for.
+/// The tier's options, with the mistake that is asked for.
 fn of_options(options: &Options) -> TierOptions {
-    let broken = &options.broken;
-    let (broken_no_maps, broken_no_journal) = (broken.tier_no_maps, broken.tier_no_journal);
-    TierOptions { broken_no_maps, broken_no_journal, ..options.tier.clone() }
+    TierOptions { broken: options.broken, ..options.tier.clone() }
 }
 
 /// Names of the tier managers there are.

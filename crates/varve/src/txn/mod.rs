@@ -47,7 +47,7 @@ use crate::error::{Error, Result};
 use registry::Snapshots;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicU64, Ordering};
-use varve_volume::Lsn;
+use varve_volume::{Lsn, Mistake};
 
 /// Longest value, in bytes: 1 GiB. What a transaction puts from memory must fit, all together, in its share of the memory budget and in a quarter of
 /// the pool; what it takes from a reader ([`Transaction::put_from`]) need not.
@@ -200,7 +200,7 @@ impl Manager {
     #[cold]
     fn depend_slow(&self, lsn: Lsn) -> Result<()> {
         self.check_read_slow()?;
-        if self.core.broken.ack_before_flush {
+        if self.core.broken.has(Mistake::AckBeforeFlush) {
             return Ok(());
         }
         self.core.log.wait_durable(lsn.min(self.last_sync.load(Ordering::Acquire)))
@@ -217,7 +217,7 @@ impl Manager {
     /// What a commit that ended at `end`, and read nothing newer, waits for.
     fn acknowledge(&self, end: Lsn, durability: Durability, read: Lsn) -> Result<()> {
         match durability {
-            Durability::Sync if self.core.broken.ack_before_flush => Ok(()),
+            Durability::Sync if self.core.broken.has(Mistake::AckBeforeFlush) => Ok(()),
             Durability::Sync => self.core.log.wait_durable(end),
             Durability::Async => {
                 self.core.log.flush_soon(end);

@@ -22,7 +22,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::{Cost, charge};
-use varve_volume::Lsn;
+use varve_volume::{Lsn, Mistake};
 
 /// An open transaction, serializable against all others. Nothing of it is seen by anybody before [`Transaction::commit`];
 /// dropped without, it changes nothing.
@@ -157,7 +157,7 @@ impl Transaction {
     }
 
     fn lock_range(&mut self, keyspace: &Keyspace, range: Bounds<'_>, mode: Mode) -> Result<()> {
-        if self.db.core.broken.skip_interval_lock {
+        if self.db.core.broken.has(Mistake::SkipIntervalLock) {
             return Ok(());
         }
         let result = self.locks.lock_range(keyspace.locks(), range, mode);

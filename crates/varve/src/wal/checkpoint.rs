@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Event, JoinHandle, Mutex, now};
-use varve_volume::Lsn;
+use varve_volume::{Broken, Lsn, Mistake};
 
 /// Replay rate assumed before the first measured recovery, bytes of log per second: that of a slow disk.
 pub const DEFAULT_REPLAY_RATE: u64 = 50 << 20;
@@ -54,12 +54,9 @@ pub struct CheckpointConfig {
     pub recovery_bound: Duration,
     /// Time over which the writes of an unhurried checkpoint are spread.
     pub spread: Duration,
-    /// Deliberate fault: on completion the redo point is the smallest first-change LSN of the pages then dirty.
+    /// A mistake to build in, for tests.
     #[doc(hidden)]
-    pub broken_redo_from_first_change: bool,
-    /// Deliberate fault: pages are not synced before the superblock is written.
-    #[doc(hidden)]
-    pub broken_skip_sync: bool,
+    pub broken: Broken,
 }
 
 impl Default for CheckpointConfig {
@@ -67,8 +64,7 @@ impl Default for CheckpointConfig {
         CheckpointConfig {
             recovery_bound: Duration::from_secs(10),
             spread: Duration::from_secs(2),
-            broken_redo_from_first_change: false,
-            broken_skip_sync: false,
+            broken: Broken::default(),
         }
     }
 }
@@ -270,11 +266,11 @@ impl Checkpointer {
         // A freed page is dropped without being written, before the group that freed it is durable: that group has to be before
         // the log that made the page goes.
         self.log.wait_durable(self.log.end_lsn())?;
-        if !self.cfg.broken_skip_sync {
+        if !self.cfg.broken.has(Mistake::SkipSuperblockFlush) {
             // Never repeated and believed: after a failed sync nobody knows which pages are on media.
             self.pages.sync().inspect_err(|e| self.log.poison(&format!("sync of the pages: {e}")))?;
         }
-        let redo = match self.cfg.broken_redo_from_first_change {
+        let redo = match self.cfg.broken.has(Mistake::RedoFromFirstChange) {
             false => t,
             true => self.pages.oldest_dirty().unwrap_or_else(|| self.log.end_lsn()),
         };

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use varve_device::Device;
 use varve_rt::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use varve_rt::{Condvar, Cost, Event, JoinHandle, Mutex, RwLock, charge};
-use varve_volume::Lsn;
+use varve_volume::{Lsn, Mistake};
 
 /// The superblock as it is on the device, and where the next one goes.
 pub(super) struct Disk {
@@ -324,7 +324,7 @@ impl Log {
     pub(super) fn store_superblock(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
         sb.sequence = disk.sb.sequence + 1;
         let slot = 1 - disk.slot;
-        superblock::store(&*self.dev, slot, &sb, !self.cfg.broken_skip_superblock_flush)?;
+        superblock::store(&*self.dev, slot, &sb, !self.cfg.broken.has(Mistake::SkipSuperblockFlush))?;
         add(&self.stats.superblock_writes, 1);
         *disk = Disk { sb, slot };
         Ok(())

@@ -38,7 +38,7 @@ pub use superblock::DbHeader;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_volume::Lsn;
+use varve_volume::{Broken, Lsn};
 
 /// How a log is laid out and run. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,12 +55,9 @@ pub struct LogConfig {
     pub async_delay: Duration,
     /// Most log writes in flight.
     pub max_in_flight: usize,
-    /// Deliberate fault: log writes are not made durable. For proving that tests notice.
+    /// A mistake to build in, for tests.
     #[doc(hidden)]
-    pub broken_skip_flush: bool,
-    /// Deliberate fault: superblock writes are not made durable.
-    #[doc(hidden)]
-    pub broken_skip_superblock_flush: bool,
+    pub broken: Broken,
 }
 
 impl Default for LogConfig {
@@ -72,8 +69,7 @@ impl Default for LogConfig {
             buffer: 4 << 20,
             async_delay: Duration::from_millis(100),
             max_in_flight: 4,
-            broken_skip_flush: false,
-            broken_skip_superblock_flush: false,
+            broken: Broken::default(),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::error::{Damage, Error, Result};
 use crate::redo::{self, Record};
 use std::time::Duration;
 use varve_rt::{HashMap, Instant, now};
-use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, VolumeError, page};
+use varve_volume::{Broken, KeyspaceId, Lsn, Mistake, PageDamage, PageId, VolumeError, page};
 
 /// Bytes of groups that are replayed together, unless told otherwise.
 const WINDOW_BYTES: usize = 16 << 20;
@@ -104,9 +104,9 @@ pub struct RecoveryOptions<'a> {
     pub extra: Option<&'a mut ExtraRecord<'a>>,
     /// Bytes of groups replayed together; at least one group is. The more, the fewer times a page is fetched.
     pub window_bytes: Option<usize>,
-    /// Deliberate fault: a group whose end is missing is applied as far as it goes.
+    /// A mistake to build in, for tests.
     #[doc(hidden)]
-    pub broken_partial_group: bool,
+    pub broken: Broken,
 }
 
 /// Replays the log that [`Log::open`] opened, and opens it for appending. Does nothing when the database was closed cleanly and
@@ -205,7 +205,7 @@ struct Replay<'a> {
 impl Replay<'_> {
     fn all(&mut self, options: &mut RecoveryOptions<'_>) -> Result<LogEnd> {
         let mut reader = self.log.scan(self.report.redo);
-        if options.broken_partial_group {
+        if options.broken.has(Mistake::PartialGroup) {
             reader.break_partial_group();
         }
         let (mut window, mut told) = (Window::default(), 0);
@@ -246,7 +246,7 @@ impl Replay<'_> {
                         continue;
                     }
                     // The rest of a group that is broken on purpose.
-                    Err(_) if options.broken_partial_group => break,
+                    Err(_) if options.broken.has(Mistake::PartialGroup) => break,
                     Err(e) => return Err(e),
                 };
                 records.push(PageRecord { page, keyspace, start, end, what });

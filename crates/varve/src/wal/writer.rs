@@ -19,7 +19,7 @@ use std::sync::Arc;
 use varve_device::{DeviceError, Io};
 use varve_rt::atomic::Ordering;
 use varve_rt::{Cost, Event, charge};
-use varve_volume::Lsn;
+use varve_volume::{Lsn, Mistake};
 
 /// A write under way, or done with one before it still under way.
 struct Flight {
@@ -218,7 +218,7 @@ impl Log {
     }
 
     fn write_blocks(&self, start: Lsn, end: Lsn) -> Result<(), DeviceError> {
-        let durable = !self.cfg.broken_skip_flush;
+        let durable = !self.cfg.broken.has(Mistake::SkipLogFlush);
         let mut batch = Vec::with_capacity(1);
         for (lsn, offset, len) in self.ring.read().pieces(start, end) {
             let mut at = 0;

@@ -59,7 +59,7 @@ pub fn single(pages: u64) -> Arc<dyn PageStore> {
 
 /// A pool whose background threads do not run yet.
 pub fn pool_of(config: PoolConfig, store: Arc<dyn PageStore>, gate: &Arc<Gate>) -> Arc<Pool> {
-    Pool::new(config, store, gate.clone(), false).unwrap()
+    Pool::new(config, store, gate.clone()).unwrap()
 }
 
 /// Stores `v` all over the page, so that a mixture of two versions shows.

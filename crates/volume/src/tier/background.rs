@@ -4,7 +4,7 @@
 use super::Tier;
 use super::admit::{Admission, Part, State};
 use super::slots::{Slot, State as SlotState};
-use crate::{KeyspaceId, Lsn, PageId, PageIo, PageUse, ReadWhy, VolumeError, WriteWhy, page};
+use crate::{KeyspaceId, Lsn, Mistake, PageId, PageIo, PageUse, ReadWhy, VolumeError, WriteWhy, page};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{AlignedBuf, Io};
@@ -168,7 +168,7 @@ impl Tier {
         let want = state.emptied_ahead();
         while state.slots.free() + moves.len() < want && moves.len() < BATCH {
             let Some((slot, _)) = state.lowest(now) else { break };
-            if state.slots.entry(slot).state == SlotState::Newer && !self.options.broken_no_copies {
+            if state.slots.entry(slot).state == SlotState::Newer && !self.options.broken.has(Mistake::TierNoCopies) {
                 moves.push(self.begin_move(&mut state, slot, true));
             } else {
                 state.evict(slot, now);

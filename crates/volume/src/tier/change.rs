@@ -8,7 +8,7 @@ use super::layout::{Geometry, Life};
 use super::map::MapFile;
 use super::slots::{Slot, State as SlotState};
 use super::{Maintenance, Tier};
-use crate::{VolumeError, page};
+use crate::{Mistake, VolumeError, page};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{AlignedBuf, Device, read_at};
@@ -83,7 +83,7 @@ impl Tier {
     fn leave(&self, part: &Arc<Part>) -> Result<u64, VolumeError> {
         let mut gone = 0;
         loop {
-            if !self.options.broken_no_copies {
+            if !self.options.broken.has(Mistake::TierNoCopies) {
                 self.all_home()?;
             }
             let used = self.used_slots(0);
@@ -163,7 +163,7 @@ impl Tier {
         let mut evicted = 0;
         for &slot in slots {
             let entry = *state.slots.entry(slot);
-            let newer = entry.state == SlotState::Newer && !self.options.broken_no_copies;
+            let newer = entry.state == SlotState::Newer && !self.options.broken.has(Mistake::TierNoCopies);
             if entry.state != SlotState::Free && !newer && !entry.moving && entry.io == 0 {
                 state.evict(slot, now);
                 evicted += 1;
@@ -194,7 +194,7 @@ impl Tier {
 
     /// Copies home what is newer there in these slots; it stays, equal to home.
     fn copy_home(&self, part: &Part, slots: &[Slot]) -> Result<(), VolumeError> {
-        if self.options.broken_no_copies {
+        if self.options.broken.has(Mistake::TierNoCopies) {
             return Ok(());
         }
         let _one = self.movers.lock();

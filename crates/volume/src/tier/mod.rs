@@ -31,7 +31,7 @@ pub use manager::{Alpha, Costs, ManagerOptions, Place, Refusal};
 pub use options::{MapRecovery, TierOptions};
 pub use stats::{Counters, REFUSALS, Recovery, TierStats};
 
-use crate::{PageId, PageStore, VolumeError};
+use crate::{Mistake, PageId, PageStore, VolumeError};
 use admit::{Part, State};
 use map::MapFile;
 use std::sync::Arc;
@@ -224,7 +224,7 @@ impl Tier {
             (snapshot.resized(slots), state.slots.begin_flush(), state.life())
         };
         let sequence = at.sequence + 1;
-        let written = match self.options.broken_no_maps {
+        let written = match self.options.broken.has(Mistake::TierNoMaps) {
             true => Ok(0),
             false => part.file.write_map(&part.geometry, sequence, &snapshot, life),
         };
@@ -267,7 +267,7 @@ impl Tier {
             (state.slots.records()[at.journaled..].to_vec(), flush)
         };
         let room = part.geometry.journal_blocks() - at.journal_used;
-        if self.options.broken_no_journal {
+        if self.options.broken.has(Mistake::TierNoJournal) {
             varve_device::flush(&*part.device)?;
         } else if at.renew || MapFile::journal_need(records.len()) > room {
             self.write_map_at(at)?;

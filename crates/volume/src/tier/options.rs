@@ -1,7 +1,7 @@
 //! How a tier is configured.
 
 use super::manager::{self, ManagerOptions};
-use crate::VolumeError;
+use crate::{Broken, VolumeError};
 
 /// How the map is found again after a crash (CAC paper, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -53,15 +53,9 @@ pub struct TierOptions {
     pub dirty_ceiling: f64,
     /// Bytes a day that may be written to the fast device for admissions; 0: any number.
     pub daily_budget: u64,
-    /// Fault for tests: only the first map is written.
+    /// A mistake to build in, for tests.
     #[doc(hidden)]
-    pub broken_no_maps: bool,
-    /// Fault for tests: a sync writes no journal.
-    #[doc(hidden)]
-    pub broken_no_journal: bool,
-    /// Fault for tests: slots are emptied without copying home what is newer there.
-    #[doc(hidden)]
-    pub broken_no_copies: bool,
+    pub broken: Broken,
 }
 
 impl Default for TierOptions {
@@ -77,9 +71,7 @@ impl Default for TierOptions {
             reserve: 0,
             dirty_ceiling: 0.95,
             daily_budget: 0,
-            broken_no_maps: false,
-            broken_no_journal: false,
-            broken_no_copies: false,
+            broken: Broken::default(),
         }
     }
 }

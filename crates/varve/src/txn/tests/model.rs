@@ -344,7 +344,7 @@ fn what_transactions_read_is_what_a_serial_run_reads_on_threads() {
 
 #[test]
 fn without_interval_locks_phantoms_are_noticed() {
-    let broken = crate::Broken { skip_interval_lock: true, ..crate::Broken::default() };
+    let broken = crate::Mistake::SkipIntervalLock.into();
     let caught = (0..100).find(|&seed| simulate(seed, Shape { broken, ..shape(40, 60) }).result.is_err());
     assert!(caught.is_some(), "100 seeds without interval locks, and nothing was noticed");
 }

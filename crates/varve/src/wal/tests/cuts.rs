@@ -8,6 +8,7 @@ use std::time::Duration;
 use varve_device::{Fault, FaultPlan, Faulty, MemOptions, OpKind, PowerSupply};
 use varve_rt::sim::{self, Domain};
 use varve_rt::{Mutex, Rng, now, sleep, spawn};
+use varve_volume::Mistake;
 
 const WRITERS: u64 = 4;
 const ROUNDS: u64 = 5;
@@ -237,12 +238,12 @@ fn what_was_acknowledged_survives_every_cut_and_nothing_is_invented() {
 
 #[test]
 fn a_log_that_skips_its_flushes_is_caught() {
-    let broken = LogConfig { broken_skip_flush: true, ..small() };
+    let broken = LogConfig { broken: Mistake::SkipLogFlush.into(), ..small() };
     assert!((0..100).any(|seed| !simulate(seed, broken.clone()).violations.is_empty()));
 }
 
 #[test]
 fn a_log_that_skips_the_flush_of_its_superblock_is_caught() {
-    let broken = LogConfig { broken_skip_superblock_flush: true, ..small() };
+    let broken = LogConfig { broken: Mistake::SkipSuperblockFlush.into(), ..small() };
     assert!((0..100).any(|seed| !simulate(seed, broken.clone()).violations.is_empty()));
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::error::Damage;
 use crate::redo;
 use varve_rt::Rng;
-use varve_volume::{KeyspaceId, PageId};
+use varve_volume::{KeyspaceId, Mistake, PageId};
 
 fn recovered(dev: &Arc<dyn Device>, pages: &Pages) -> Result<(Arc<Log>, RecoveryReport)> {
     let (log, state) = Log::open(dev.clone(), small(), false)?;
@@ -234,7 +234,7 @@ fn opening_read_only_writes_nothing() {
 
 #[test]
 fn a_group_applied_in_part_is_what_the_broken_switch_does() {
-    for broken in [false, true] {
+    for broken in [Broken::default(), Mistake::PartialGroup.into()] {
         let mem = MemDevice::new(0);
         let log = Log::create(mem.clone(), small(), header()).unwrap();
         let pages = Pages::new(4096);
@@ -245,8 +245,8 @@ fn a_group_applied_in_part_is_what_the_broken_switch_does() {
         pages.crash();
         mem.flip_bit(offset, 0);
         let (log, state) = Log::open(mem, small(), false).unwrap();
-        let mut options = RecoveryOptions { broken_partial_group: broken, ..RecoveryOptions::default() };
+        let mut options = RecoveryOptions { broken, ..RecoveryOptions::default() };
         let report = recovery::run(&log, &state, &pages, &mut options).unwrap();
-        assert_eq!(report.groups, u64::from(broken));
+        assert_eq!(report.groups, u64::from(broken != Broken::default()));
     }
 }

@@ -5,7 +5,7 @@ mod operation;
 use super::manager::Place;
 use super::slots::{Slots, State as SlotState};
 use super::*;
-use crate::{KeyspaceId, PageId, PageIo, PageUse, ReadWhy, Single, TestStore, WriteWhy, page};
+use crate::{Broken, KeyspaceId, PageId, PageIo, PageUse, ReadWhy, Single, TestStore, WriteWhy, page};
 use proptest::prelude::*;
 use std::time::Duration;
 use varve_device::{AlignedBuf, MemDevice, Powered};
@@ -70,9 +70,9 @@ fn in_simulation(f: impl FnOnce() + Send + 'static) {
 }
 
 /// A clean copy is dropped because its page changed; the new version goes home. After a crash the old copy must not come back.
-fn resurrected(broken_no_journal: bool) -> u64 {
+fn resurrected(broken: Broken) -> u64 {
     run(Config::default(), move || {
-        let options = TierOptions { broken_no_journal, ..named("cw") };
+        let options = TierOptions { broken, ..named("cw") };
         let Rig { fast, slow, tier } = rig(options.clone());
         let old = sealed(7, 10);
         write(&tier, &old);
@@ -95,8 +95,8 @@ fn resurrected(broken_no_journal: bool) -> u64 {
 
 #[test]
 fn a_dropped_copy_does_not_come_back() {
-    assert_eq!(resurrected(false), 20);
-    assert_eq!(resurrected(true), 10, "the journal is what prevents it");
+    assert_eq!(resurrected(Broken::default()), 20);
+    assert_eq!(resurrected(Mistake::TierNoJournal.into()), 10, "the journal is what prevents it");
 }
 
 #[test]
