@@ -72,7 +72,7 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
     if out.json {
         println!(
             "{}",
-            json!({ "clean": report.is_clean(), "damages": damages, "unreadable": unreadable, "pages": report.pages, "allocated_pages": report.allocated_pages,
+            json!({ "clean": report.is_clean(), "damages": damages, "unreadable": unreadable, "warnings": report.warnings, "pages": report.pages, "allocated_pages": report.allocated_pages,
                 "free_pages": report.free_pages, "keyspaces": report.keyspaces, "keys": report.keys })
         );
     } else {
@@ -80,7 +80,7 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
             "{} keyspaces, {} keys, {} pages read, {} allocated, {} free (unallocated space is not checked)",
             report.keyspaces, report.keys, report.pages, report.allocated_pages, report.free_pages
         );
-        for line in damages.iter().chain(&unreadable) {
+        for line in damages.iter().chain(&unreadable).chain(&report.warnings) {
             println!("{line}");
         }
         println!(

@@ -97,6 +97,14 @@ pub enum Error {
         /// Newest version understood.
         supported: u32,
     },
+    /// The database uses something that this release does not know.
+    #[error("the database uses what this build does not know: {names}; use a newer build{}", if *may_read { ", or open it for reading only" } else { "" })]
+    UnknownFeature {
+        /// The features, by name and number.
+        names: String,
+        /// Reading only goes without them.
+        may_read: bool,
+    },
     /// A log write or flush failed earlier: durability can no longer be promised.
     #[error(
         "database is latched after a failed write ({0}): reads go on, writes are refused; fix the device and open again"

@@ -15,6 +15,8 @@ pub struct CheckReport {
     /// Pages that no device could read (or no frame was free for), so that nothing is known of them. Not damage: the error says
     /// what to do, and a later check may be able to read them.
     pub unreadable: Vec<Unreadable>,
+    /// What is in order now and should be known all the same.
+    pub warnings: Vec<String>,
     /// Pages read.
     pub pages: u64,
     /// Pages allocated to keyspaces, the catalog and the space map.
@@ -78,5 +80,11 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
     let log = core.log.check()?;
     report.log_groups = log.groups;
     report.damages.extend(log.damages);
+    if log.mended > 0 {
+        report.warnings.push(format!(
+            "a damaged superblock was mended from its copy {} times in this database's life: look at the log's drive",
+            log.mended
+        ));
+    }
     Ok(report)
 }

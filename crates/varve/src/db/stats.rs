@@ -199,6 +199,7 @@ impl Stats {
             ("log.age", l.age),
             ("log.end_lsn", l.end),
             ("log.durable_lsn", l.durable),
+            ("log.superblocks_mended", l.superblocks_mended),
             ("checkpoint.completed", c.completed),
             ("checkpoint.failed", c.failed),
             ("trim.pages", self.trims.pages),

@@ -13,6 +13,8 @@ pub struct LogCheck {
     pub bytes: u64,
     /// Everything that is wrong.
     pub damages: Vec<Damage>,
+    /// Damaged superblocks mended from their copies over the database's life.
+    pub mended: u64,
 }
 
 impl Log {
@@ -26,6 +28,7 @@ impl Log {
                 .push(Damage::Superblock(format!("the second one was damaged when the database was opened: {what}")));
         }
         let disk = self.disk.lock();
+        check.mended = disk.sb.mended;
         if disk.sb.clean {
             return Ok(check);
         }

@@ -108,6 +108,11 @@ impl GroupHeader {
 
     /// Reads a header that must be the one of position `lsn`; `None` when the bytes are anything else.
     pub fn decode(b: &[u8; GROUP_HEADER], salt: u32, lsn: Lsn) -> Option<GroupHeader> {
+        GroupHeader::decode_any(b, salt).filter(|header| header.lsn == lsn)
+    }
+
+    /// Reads a header of any position.
+    pub fn decode_any(b: &[u8; GROUP_HEADER], salt: u32) -> Option<GroupHeader> {
         let crc = u32::from_le_bytes(b[36..40].try_into().ok()?);
         if word(b, 0) != GROUP_MAGIC || b[5] != GROUP_VERSION || crc != crc32c::crc32c_append(salt, &b[..36]) {
             return None;
@@ -120,7 +125,7 @@ impl GroupHeader {
             run: word(b, 28),
             body_crc: word(b, 32),
         };
-        (header.lsn == lsn && header.durable <= lsn).then_some(header)
+        (header.durable <= header.lsn).then_some(header)
     }
 }
 

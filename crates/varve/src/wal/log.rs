@@ -6,12 +6,13 @@
 //! Invariants: nothing is appended before [`Log::resume_at`] made the new run known in a durable superblock; the ring before
 //! the redo point is reused only after a superblock with that redo point is durable; a latched log never becomes good again.
 
+use super::features::{Feature, Features};
 use super::flusher::Flusher;
 use super::format::{FIRST_LSN, GROUP_HEADER, GroupHeader, GroupKind, block_ceil, group_size};
 use super::reader::LogReader;
 use super::ring::Ring;
 use super::stats::{Counters, LogStats, add};
-use super::superblock::{self, DbHeader, MAX_OPTIONS, MAX_RUNS, Run, Superblock};
+use super::superblock::{self, DbHeader, Generation, MAX_OPTIONS, MAX_RUNS, Run, Superblock};
 use super::tail::{Refused, Tail};
 use super::writer::Writer;
 use super::{AppendError, Appended, Floor, LogConfig, LogState};
@@ -25,7 +26,7 @@ use varve_volume::{Lsn, Mistake};
 /// The superblock as it is on the device, and where the next one goes.
 pub(super) struct Disk {
     pub sb: Superblock,
-    /// Slot of the newest valid superblock.
+    /// A slot that holds it.
     slot: usize,
 }
 
@@ -84,11 +85,23 @@ impl Log {
         dev.set_len(ring.device_len())?;
         let runs = vec![Run { number: 1, start: first, prev_end: first }];
         let (redo, end) = (first, first);
-        let mut sb = Superblock { sequence: 1, header, clean: false, redo, end, replay_rate: 0, ring, runs };
+        let sb = Superblock {
+            sequence: 1,
+            header,
+            features: Features::default(),
+            generation: Generation::default(),
+            identity: None,
+            mended: 0,
+            creating: false,
+            clean: false,
+            redo,
+            end,
+            replay_rate: 0,
+            ring,
+            runs,
+        };
         superblock::store(&*dev, 0, &sb, true)?;
-        sb.sequence = 2;
-        superblock::store(&*dev, 1, &sb, true)?;
-        let log = Log::new(dev, cfg, Disk { sb, slot: 1 }, false, None);
+        let log = Log::new(dev, cfg, Disk { sb, slot: 0 }, false, None);
         log.begin_appending(first, first, 1);
         Ok(log)
     }
@@ -115,6 +128,8 @@ impl Log {
         cfg.check()?;
         let loaded = superblock::load(&*dev)?;
         let sb = &loaded.sb;
+        sb.features.check(read_only)?;
+        superblock::refuse_later_run(&*dev, sb)?;
         if dev.len() < sb.ring.device_len() {
             let what =
                 format!("the log is {} bytes long, {} expected: it was truncated", dev.len(), sb.ring.device_len());
@@ -289,7 +304,7 @@ impl Log {
             sb.redo = t;
             sb.end = self.durable_lsn().max(sb.end);
             sb.prune_runs();
-            self.store_superblock(&mut disk, sb).inspect_err(|e| self.poison(&format!("superblock write: {e}")))?;
+            self.store_superblock(&mut disk, sb)?;
             self.redo.store(t, Ordering::Release);
             self.set_limit(&disk);
         }
@@ -309,24 +324,39 @@ impl Log {
         Some(self.disk.lock().sb.replay_rate).filter(|&r| r > 0)
     }
 
-    /// Replaces the upper layers' options; in both superblocks when it returns.
+    /// Replaces the upper layers' options, durably.
     pub fn set_options(&self, options: Vec<u8>) -> Result<()> {
         assert!(options.len() <= MAX_OPTIONS && !self.read_only, "options fit, and the log is writable");
         let mut disk = self.disk.lock();
-        for _ in 0..2 {
-            let mut sb = disk.sb.clone();
-            sb.header.options.clone_from(&options);
-            self.store_superblock(&mut disk, sb)?;
+        let mut sb = disk.sb.clone();
+        sb.header.options = options;
+        self.store_superblock(&mut disk, sb)
+    }
+
+    /// The features that the database uses.
+    pub fn features(&self) -> Features {
+        self.disk.lock().sb.features.clone()
+    }
+
+    /// Switches a feature on or off; durable when it returns. Before the first byte of it is written, and after the last is gone.
+    pub fn set_feature(&self, feature: &Feature, on: bool) -> Result<()> {
+        assert!(!self.read_only, "the log is writable");
+        let mut disk = self.disk.lock();
+        if disk.sb.features.has(feature) == on {
+            return Ok(());
         }
-        Ok(())
+        let mut sb = disk.sb.clone();
+        sb.features.set(feature, on);
+        self.store_superblock(&mut disk, sb)
     }
 
     pub(super) fn store_superblock(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
         sb.sequence = disk.sb.sequence + 1;
-        let slot = 1 - disk.slot;
-        superblock::store(&*self.dev, slot, &sb, !self.cfg.broken.has(Mistake::SkipSuperblockFlush))?;
-        add(&self.stats.superblock_writes, 1);
-        *disk = Disk { sb, slot };
+        // First over the older one, if they are not copies of each other. After a failure nobody knows what is on media.
+        superblock::store(&*self.dev, 1 - disk.slot, &sb, !self.cfg.broken.has(Mistake::SkipSuperblockFlush))
+            .inspect_err(|e| self.poison(&format!("superblock write: {e}")))?;
+        add(&self.stats.superblock_writes, 2);
+        disk.sb = sb;
         Ok(())
     }
 
@@ -340,10 +370,7 @@ impl Log {
         let mut sb = disk.sb.clone();
         (sb.clean, sb.redo, sb.end) = (true, end, end);
         sb.prune_runs();
-        // Both slots: after a clean close neither holds anything older.
-        for _ in 0..2 {
-            self.store_superblock(&mut disk, sb.clone())?;
-        }
+        self.store_superblock(&mut disk, sb)?;
         self.redo.store(end, Ordering::Release);
         Ok(true)
     }
@@ -379,6 +406,8 @@ impl Log {
             sb.prune_runs();
         }
         (sb.clean, sb.end) = (false, end);
+        // Both copies are written now, the damaged one too.
+        sb.mended += u64::from(self.found_damaged.is_some());
         let redo = sb.redo;
         self.store_superblock(&mut disk, sb)?;
         self.redo.store(redo, Ordering::Release);
@@ -492,6 +521,7 @@ impl Log {
         let capacity = self.ring.read().capacity();
         LogStats {
             capacity,
+            superblocks_mended: self.disk.lock().sb.mended,
             age: self.age(),
             end: self.end_lsn(),
             durable: self.durable_lsn(),

@@ -9,6 +9,7 @@
 
 mod check;
 pub mod checkpoint;
+mod features;
 mod flusher;
 mod format;
 mod hold;
@@ -27,6 +28,7 @@ mod writer;
 mod tests;
 
 pub use check::LogCheck;
+pub use features::{FEATURES, Feature, FeatureClass, Features, IDENTITY};
 pub use format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupKind, group_size};
 pub(crate) use hold::LogHold;
 pub use log::Log;

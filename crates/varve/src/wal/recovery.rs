@@ -62,6 +62,8 @@ pub struct Progress {
 pub struct RecoveryReport {
     /// The database had been closed cleanly; nothing was replayed.
     pub clean: bool,
+    /// What was wrong with one of the superblocks, which was mended from the other: a torn write of the crash, or damage.
+    pub mended_superblock: Option<String>,
     /// Where redo began.
     pub redo: Lsn,
     /// End of the log.
@@ -117,7 +119,13 @@ pub fn run(
     pages: &dyn ReplayPages,
     options: &mut RecoveryOptions<'_>,
 ) -> Result<RecoveryReport> {
-    let mut report = RecoveryReport { redo: state.redo, end: state.end, clean: state.clean, ..Default::default() };
+    let mut report = RecoveryReport {
+        redo: state.redo,
+        end: state.end,
+        clean: state.clean,
+        mended_superblock: state.damaged_superblock.clone(),
+        ..Default::default()
+    };
     if state.clean {
         report.end_row = "L8";
         if !log.is_read_only() {

@@ -33,6 +33,8 @@ pub struct LogStats {
     pub growths: u64,
     /// Superblock writes.
     pub superblock_writes: u64,
+    /// Damaged superblocks that were mended from their copies, over the database's life.
+    pub superblocks_mended: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
     /// Bytes that the ring holds.

@@ -1,17 +1,19 @@
 //! The two superblocks at the start of the log device: identity of the database, redo point, ring table, runs.
 //!
-//! They are written in turn, each with a higher sequence number, so that a torn write leaves the other. Invariant: a write
-//! goes to the slot that does not hold the newest valid superblock. Layout: `docs/format.md`, "Superblock". The rows of the
-//! decision table in `docs/wal.md` appear here as `S1`..`S6`.
+//! They are copies of each other. A change is written to one, and when that is durable to the other: a torn write leaves a whole
+//! copy, and as nothing rests on a change before both have it, damage of one copy loses nothing. Invariant: the first write goes to the
+//! slot that does not hold the newest valid superblock. Layout: `docs/format.md`, "Superblocks". The rows of the decision table in
+//! `docs/wal.md` appear here as `S1`..`S7`.
 
-use super::format::{BLOCK, block_floor};
-use super::ring::{MAX_SEGMENTS, Ring};
+use super::features::{Features, NAMES};
+use super::format::{BLOCK, GROUP_HEADER, GroupHeader, block_ceil, block_floor, salt};
+use super::ring::{MAX_SEGMENTS, RING_START, Ring};
 use crate::error::{Damage, Error, Result};
 use varve_device::{AlignedBuf, Device, read_at, write_at};
-use varve_volume::Lsn;
+use varve_volume::{Lsn, PageId};
 
-/// Newest superblock format understood.
-pub const VERSION: u32 = 1;
+/// Newest superblock format understood, and the one that is written. Version 1 has no features.
+pub const VERSION: u32 = 2;
 /// Most runs between two completed checkpoints.
 pub const MAX_RUNS: usize = 32;
 /// Below it are all positions and sequence numbers: what exceeds it is damage, and would overflow further on.
@@ -22,6 +24,10 @@ pub const MAX_OPTIONS: usize = 512;
 const SIZE: usize = BLOCK as usize;
 const MAGIC: &[u8; 8] = b"VARVELOG";
 const CLEAN: u32 = 1;
+const CREATING: u32 = 2;
+
+// The longest superblock: fixed fields, runs, options, the ring's table, names of features, checksum.
+const _: () = assert!(168 + 24 * MAX_RUNS + MAX_OPTIONS + 2 * MAX_SEGMENTS + NAMES + 4 <= SIZE);
 
 /// What identifies a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +49,15 @@ impl DbHeader {
     }
 }
 
+/// Ties the files of a database to each other. Two that bear the same one belong to each other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Generation {
+    /// Counts openings for writing and checkpoints; 0: of a release that had none.
+    pub number: u64,
+    /// Drawn anew at each opening for writing, so that copies of a database that went different ways are told apart.
+    pub tie: u64,
+}
+
 /// One opening of the database for writing, as the log sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
@@ -61,6 +76,16 @@ pub struct Superblock {
     pub sequence: u64,
     /// Fixed at creation.
     pub header: DbHeader,
+    /// What the database uses that not every release knows.
+    pub features: Features,
+    /// Opening or checkpoint that wrote it.
+    pub generation: Generation,
+    /// Pages of the data device that bear identity and generation.
+    pub identity: Option<[PageId; 2]>,
+    /// Damaged copies that openings mended, and that no check has told of.
+    pub mended: u64,
+    /// The database is being created: there is none yet.
+    pub creating: bool,
     /// Closed cleanly: nothing to redo, and the log ends at `end`.
     pub clean: bool,
     /// Where redo begins.
@@ -99,7 +124,8 @@ impl Superblock {
         let mut out = Vec::with_capacity(SIZE);
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&(if self.clean { CLEAN } else { 0 }).to_le_bytes());
+        let flags = if self.clean { CLEAN } else { 0 } | if self.creating { CREATING } else { 0 };
+        out.extend_from_slice(&flags.to_le_bytes());
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&self.header.uuid);
         out.extend_from_slice(&self.header.page_size.to_le_bytes());
@@ -109,6 +135,11 @@ impl Superblock {
         }
         out.extend_from_slice(&(self.ring.order.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.runs.len() as u32).to_le_bytes());
+        let [first, second] = self.identity.map_or([0; 2], |pages| pages.map(|page| page.0));
+        let Generation { number, tie } = self.generation;
+        for n in self.features.words().into_iter().chain([number, tie, first, second, self.mended]) {
+            out.extend_from_slice(&n.to_le_bytes());
+        }
         for run in &self.runs {
             out.extend_from_slice(&run.start.to_le_bytes());
             out.extend_from_slice(&run.prev_end.to_le_bytes());
@@ -118,6 +149,7 @@ impl Superblock {
         for slot in &self.ring.order {
             out.extend_from_slice(&slot.to_le_bytes());
         }
+        out.extend_from_slice(&self.features.encode_names());
         assert!(out.len() <= SIZE - 4, "a superblock fits its block");
         let mut buf = AlignedBuf::new(SIZE);
         buf[..out.len()].copy_from_slice(&out);
@@ -137,19 +169,19 @@ impl Superblock {
         if b[SIZE - 4..] != crc32c::crc32c(&b[..SIZE - 4]).to_le_bytes() {
             return Slot::Damaged("checksum mismatch".into());
         }
-        match at.u32() {
-            Some(VERSION) => {}
+        let version = match at.u32() {
+            Some(version @ 1..=VERSION) => version,
             Some(version) if version > VERSION => return Slot::Newer(version),
             version => return Slot::Damaged(format!("format version {version:?}")),
-        }
-        match Superblock::fields(&mut at) {
+        };
+        match Superblock::fields(&mut at, version) {
             Some(sb) if sb.makes_sense() => Slot::Valid(Box::new(sb)),
             _ => Slot::Damaged("fields out of range".into()),
         }
     }
 
-    fn fields(at: &mut Cursor<'_>) -> Option<Superblock> {
-        let clean = at.u32()? & CLEAN != 0;
+    fn fields(at: &mut Cursor<'_>, version: u32) -> Option<Superblock> {
+        let flags = at.u32()?;
         let sequence = at.u64()?;
         let uuid = at.take(16)?.try_into().ok()?;
         let page_size = at.u32()?;
@@ -160,15 +192,36 @@ impl Superblock {
         if options > MAX_OPTIONS || slots > MAX_SEGMENTS || runs > MAX_RUNS {
             return None;
         }
+        let mut later = [0; 8];
+        if version > 1 {
+            later = at.longs()?;
+        }
         let run = |at: &mut Cursor<'_>| {
             Some(Run { start: at.u64()?, prev_end: at.u64()?, number: at.u64()?.try_into().ok()? })
         };
         let runs = (0..runs).map(|_| run(at)).collect::<Option<Vec<Run>>>()?;
         let options = at.take(options)?.to_vec();
         let order = (0..slots).map(|_| at.u16()).collect::<Option<Vec<u16>>>()?;
-        let header = DbHeader { uuid, page_size, created, options };
-        let ring = Ring { segment, base, order };
-        Some(Superblock { sequence, header, clean, redo, end, replay_rate, ring, runs })
+        let [compatible, read_only, incompatible, number, tie, first, second, mended] = later;
+        let features = Features::decode([compatible, read_only, incompatible], || {
+            let len = at.take(1)?[0];
+            at.take(len.into())
+        })?;
+        Some(Superblock {
+            sequence,
+            header: DbHeader { uuid, page_size, created, options },
+            features,
+            generation: Generation { number, tie },
+            identity: (second != 0).then_some([PageId(first), PageId(second)]),
+            mended,
+            creating: flags & CREATING != 0,
+            clean: flags & CLEAN != 0,
+            redo,
+            end,
+            replay_rate,
+            ring: Ring { segment, base, order },
+            runs,
+        })
     }
 
     fn makes_sense(&self) -> bool {
@@ -177,6 +230,8 @@ impl Superblock {
         self.ring.is_valid()
             && positions.max().is_some_and(|most| most < MOST)
             && self.sequence < MOST
+            && self.generation.number < MOST
+            && self.identity.is_none_or(|pages| pages[0] != pages[1] && pages.iter().all(|page| page.0 < MOST))
             && self.runs.iter().all(|run| run.number < u32::MAX)
             && !self.runs.is_empty()
             && self.runs.is_sorted_by(|a, b| a.start <= b.start && a.number < b.number)
@@ -205,23 +260,46 @@ pub fn load(dev: &dyn Device) -> Result<Loaded> {
         }
     }
     let damaged = |what: String| Err(Error::Corrupt(Damage::Superblock(what)));
+    let loaded = |sb: Superblock, slot, other| Ok(Loaded { sb, slot, other });
     match slots {
-        // S1: both valid: the newer one; S6: not of one database.
-        [Slot::Valid(a), Slot::Valid(b)] if !a.header.is_of(&b.header) || a.sequence == b.sequence => {
+        // S6: not of one database, or not copies of each other.
+        [Slot::Valid(a), Slot::Valid(b)] if !a.header.is_of(&b.header) || (a.sequence == b.sequence && a != b) => {
             damaged(format!("S6: the two are not of one database (sequences {} and {})", a.sequence, b.sequence))
         }
-        [Slot::Valid(a), Slot::Valid(b)] => {
-            let (sb, slot) = if a.sequence > b.sequence { (*a, 0) } else { (*b, 1) };
-            Ok(Loaded { sb, slot, other: None })
-        }
+        // S1: both valid: the newer one.
+        [Slot::Valid(a), Slot::Valid(b)] if a.sequence >= b.sequence => loaded(*a, 0, None),
+        [Slot::Valid(_), Slot::Valid(b)] => loaded(*b, 1, None),
         // S2: one valid.
-        [Slot::Valid(a), other] => Ok(Loaded { sb: *a, slot: 0, other: Some(other.describe()) }),
-        [other, Slot::Valid(b)] => Ok(Loaded { sb: *b, slot: 1, other: Some(other.describe()) }),
+        [Slot::Valid(a), other] => loaded(*a, 0, Some(other.describe())),
+        [other, Slot::Valid(b)] => loaded(*b, 1, Some(other.describe())),
         // S3: never written.
         [Slot::Blank, Slot::Blank] => Err(Error::NoDatabase(dev.info().name.to_string())),
         // S4: nothing to go by.
         [a, b] => damaged(format!("S4: both are unusable (first: {}; second: {})", a.describe(), b.describe())),
     }
+}
+
+/// A clean superblock is believed only if nothing of a later run is in the log (`S7`): looked at are the block where the next run would
+/// begin, and the first block of each segment. (An unclean one is followed by a search of all blocks, row `L10`.)
+pub fn refuse_later_run(dev: &dyn Device, sb: &Superblock) -> Result<()> {
+    if !sb.clean {
+        return Ok(());
+    }
+    let known = sb.runs.last().expect("never empty").number;
+    let next = sb.ring.locate(block_ceil(sb.end)).0;
+    let segments = (0..sb.ring.order.len() as u64).map(|slot| RING_START + slot * sb.ring.segment);
+    let mut block = AlignedBuf::new(SIZE);
+    for at in std::iter::once(next).chain(segments) {
+        read_at(dev, at, &mut block)?;
+        let head = block[..GROUP_HEADER].try_into().expect("a block has room for it");
+        if let Some(group) = GroupHeader::decode_any(head, salt(&sb.header.uuid)).filter(|group| group.run > known) {
+            return Err(Error::Corrupt(Damage::Superblock(format!(
+                "S7: it says that run {known} closed the database at LSN {}, but run {} wrote at LSN {}: a newer one is lost",
+                sb.end, group.run, group.lsn
+            ))));
+        }
+    }
+    Ok(())
 }
 
 impl Slot {
@@ -235,9 +313,13 @@ impl Slot {
     }
 }
 
-/// Writes a superblock to a slot; returns when it is durable (or, when `durable` is false, merely written).
-pub fn store(dev: &dyn Device, slot: usize, sb: &Superblock, durable: bool) -> Result<()> {
-    Ok(write_at(dev, slot as u64 * BLOCK, &sb.encode(), durable)?)
+/// Writes a superblock to slot `first`, then to the other one; returns when both are durable (or, when `durable` is false, merely written).
+pub fn store(dev: &dyn Device, first: usize, sb: &Superblock, durable: bool) -> Result<()> {
+    let bytes = sb.encode();
+    for slot in [first, 1 - first] {
+        write_at(dev, slot as u64 * BLOCK, &bytes, durable)?;
+    }
+    Ok(())
 }
 
 struct Cursor<'a> {
@@ -260,6 +342,14 @@ impl<'a> Cursor<'a> {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
+    fn longs<const N: usize>(&mut self) -> Option<[u64; N]> {
+        let mut longs = [0; N];
+        for long in &mut longs {
+            *long = self.u64()?;
+        }
+        Some(longs)
+    }
+
     fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
@@ -269,25 +359,69 @@ impl<'a> Cursor<'a> {
 mod tests {
     use super::*;
 
+    fn sound() -> Superblock {
+        let mut features = Features::default();
+        features.set(&super::super::features::IDENTITY, true);
+        Superblock {
+            sequence: 1,
+            header: DbHeader { uuid: [7; 16], page_size: 8192, created: 0, options: vec![1, 2, 3] },
+            features,
+            generation: Generation { number: 9, tie: 10 },
+            identity: Some([PageId(2), PageId(3)]),
+            mended: 1,
+            creating: false,
+            clean: false,
+            redo: 0,
+            end: 0,
+            replay_rate: 0,
+            ring: Ring::new(1 << 20, 4),
+            runs: vec![Run { number: 1, start: 0, prev_end: 0 }],
+        }
+    }
+
     #[test]
     fn numbers_that_no_log_reaches_are_damage() {
-        let header = DbHeader { uuid: [7; 16], page_size: 8192, created: 0, options: Vec::new() };
-        let runs = vec![Run { number: 1, start: 0, prev_end: 0 }];
-        let ring = Ring::new(1 << 20, 4);
-        let sound = Superblock { sequence: 1, header, clean: false, redo: 0, end: 0, replay_rate: 0, ring, runs };
+        let sound = sound();
         assert!(matches!(Superblock::decode(&sound.encode()), Slot::Valid(sb) if *sb == sound));
-        let changes: [fn(&mut Superblock); 6] = [
+        let changes: [fn(&mut Superblock); 7] = [
             |sb| sb.redo = u64::MAX - 1,
             |sb| sb.end = MOST,
             |sb| sb.runs[0].start = u64::MAX,
             |sb| sb.runs[0].prev_end = u64::MAX,
             |sb| sb.runs[0].number = u32::MAX,
             |sb| sb.sequence = u64::MAX,
+            |sb| sb.generation.number = u64::MAX,
         ];
         for (i, change) in changes.iter().enumerate() {
             let mut sb = sound.clone();
             change(&mut sb);
             assert!(matches!(Superblock::decode(&sb.encode()), Slot::Damaged(_)), "change {i}");
         }
+    }
+
+    #[test]
+    fn the_longest_superblock_fits_its_block() {
+        let mut sb = sound();
+        sb.header.options = vec![5; MAX_OPTIONS];
+        sb.ring = Ring::new(1 << 20, MAX_SEGMENTS);
+        sb.runs = (0..MAX_RUNS as u32).map(|number| Run { number, start: 0, prev_end: 0 }).collect();
+        sb.clean = true;
+        assert!(matches!(Superblock::decode(&sb.encode()), Slot::Valid(read) if *read == sb));
+    }
+
+    /// Format version 1, as earlier releases wrote it.
+    #[test]
+    fn superblocks_of_version_1_are_read() {
+        let new = Superblock { features: Features::default(), ..sound() };
+        let bytes = new.encode();
+        let mut old = AlignedBuf::new(SIZE);
+        old[..104].copy_from_slice(&bytes[..104]);
+        old[8] = 1;
+        let rest = SIZE - 4 - 168;
+        old[104..104 + rest].copy_from_slice(&bytes[168..168 + rest]);
+        let crc = crc32c::crc32c(&old[..SIZE - 4]);
+        old[SIZE - 4..].copy_from_slice(&crc.to_le_bytes());
+        let none = Superblock { generation: Generation::default(), identity: None, mended: 0, ..new };
+        assert!(matches!(Superblock::decode(&old), Slot::Valid(sb) if *sb == none));
     }
 }

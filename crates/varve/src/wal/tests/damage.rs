@@ -185,22 +185,76 @@ fn what_a_crashed_run_left_past_its_end_is_never_taken_up_again() {
     assert_eq!(numbers, [0, 1, 10]);
 }
 
-#[test]
-fn a_lost_superblock_that_began_a_run_is_noticed() {
+/// What both superblocks were is written back: a drive that lost two writes.
+fn set_back(mem: &Arc<MemDevice>, to: &Arc<MemDevice>) {
+    let mut old = vec![0; 2 * BLOCK as usize];
+    read_at(&**to, 0, &mut old).unwrap();
+    write_at(&**mem, 0, &old, true).unwrap();
+}
+
+/// A first run, what the device was after it, and a second run with a group.
+fn two_runs(close_first: bool) -> (Arc<MemDevice>, Arc<MemDevice>) {
     let mem = MemDevice::new(0);
     let dev: Arc<dyn Device> = mem.clone();
     let log = Log::create(mem.clone(), small(), header()).unwrap();
     let at = log.append(GroupKind::Commit, None, b"first run").unwrap();
     log.wait_durable(at.end).unwrap();
+    if close_first {
+        let t = log.begin_checkpoint();
+        log.complete_checkpoint(t).unwrap();
+        assert!(log.close_clean().unwrap());
+    }
     drop(log);
+    let before = mem.clone_image();
     let (log, _, _) = recover(&dev, small()).unwrap();
     let at = log.append(GroupKind::Commit, None, b"second run").unwrap();
     log.wait_durable(at.end).unwrap();
+    (mem, before)
+}
+
+#[test]
+fn superblocks_older_than_the_log_are_refused() {
+    for (close_first, row) in [(false, "[L10]"), (true, "S7")] {
+        let (mem, before) = two_runs(close_first);
+        assert_eq!(scan(&mem).unwrap().0.last().unwrap().body, b"second run");
+        set_back(&mem, &before);
+        let refused = scan(&mem).unwrap_err().to_string();
+        assert!(refused.contains(row) && refused.contains("salvage"), "{refused}");
+    }
+}
+
+#[test]
+fn damage_of_one_superblock_loses_nothing_and_is_mended() {
+    for close_first in [false, true] {
+        let (mem, _) = two_runs(close_first);
+        for bit in 0..2 * BLOCK * 8 {
+            mem.flip_bit(bit / 8, (bit % 8) as u8);
+            let found = scan(&mem).unwrap().0;
+            assert_eq!(found.last().unwrap().body, b"second run", "bit {bit}");
+            mem.flip_bit(bit / 8, (bit % 8) as u8);
+        }
+        write_at(&*mem, 0, &[0; BLOCK as usize], true).unwrap();
+        let dev: Arc<dyn Device> = mem.clone();
+        let (log, groups, _) = recover(&dev, small()).unwrap();
+        assert_eq!(groups.last().unwrap().1, b"second run");
+        drop(log);
+        let (_, state) = Log::open(mem, small(), false).unwrap();
+        assert_eq!(state.damaged_superblock, None, "the opening before mended it");
+    }
+}
+
+#[test]
+fn a_feature_is_durable_when_it_is_switched() {
+    let (dev, log) = fresh(small());
+    assert!(!log.features().has(&IDENTITY));
+    log.set_feature(&IDENTITY, true).unwrap();
     drop(log);
-    let newest = superblock::load(&*dev).unwrap().slot;
-    write_at(&*dev, newest as u64 * BLOCK, &[0; BLOCK as usize], true).unwrap();
-    let refused = scan(&mem).unwrap_err().to_string();
-    assert!(refused.contains("[L10]"), "{refused}");
+    let (log, _) = Log::open(dev.clone(), small(), false).unwrap();
+    assert_eq!(log.features().names(), ["identity"]);
+    log.resume_at(FIRST_LSN, false).unwrap();
+    log.set_feature(&IDENTITY, false).unwrap();
+    drop(log);
+    assert!(Log::open(dev, small(), false).unwrap().0.features().names().is_empty());
 }
 
 #[test]
@@ -291,4 +345,5 @@ fn checking_an_open_log_finds_what_recovery_would_need() {
     let (log, state) = Log::open(mem.clone(), small(), false).unwrap();
     log.resume_at(state.end, false).unwrap();
     assert!(matches!(&log.check().unwrap().damages[..], [crate::error::Damage::Superblock(_)]));
+    assert_eq!(log.stats().superblocks_mended, 1);
 }
