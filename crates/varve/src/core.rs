@@ -136,6 +136,10 @@ impl LogGate for Log {
         self.wait_durable(lsn)
     }
 
+    fn end_lsn(&self) -> Lsn {
+        self.known_end().unwrap_or(Lsn::MAX)
+    }
+
     fn age(&self) -> LogAge {
         LogAge { bytes_since_redo: Log::age(self), capacity: self.age_limit() }
     }

@@ -11,6 +11,7 @@ use varve_volume::PageId;
 struct Task {
     id: PageId,
     level: Option<u8>,
+    parent: Option<PageId>,
     low: Vec<u8>,
     high: Option<Vec<u8>>,
 }
@@ -26,7 +27,7 @@ struct Found {
 impl Tree {
     /// Reads the whole tree: notes every page in `walk`, and every damage in `report`.
     pub(crate) fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
-        let mut tasks = vec![Task { id: self.root(), level: None, low: Vec::new(), high: None }];
+        let mut tasks = vec![Task { id: self.root(), level: None, parent: None, low: Vec::new(), high: None }];
         while let Some(task) = tasks.pop() {
             if !walk.visit(task.id) {
                 self.report(report, task.id, "used twice, or not within the store");
@@ -56,16 +57,14 @@ impl Tree {
         let page = self.core.pool.read(task.id)?;
         let node = self.node(task.id, page.bytes(), task.level)?;
         node.validate().map_err(|d| self.corrupt(task.id, d))?;
-        if node.low() != task.low || node.high() != task.high.as_deref() {
-            return Err(self.corrupt(task.id, super::Damage("fences do not agree with the parent")));
-        }
+        self.compare_fences(task.id, &node, &task.low, task.high.as_deref(), task.parent)?;
         if node.end() != self.usable() + varve_volume::page::HEADER {
             return Err(self.corrupt(task.id, super::Damage("the node's size is not the keyspace's")));
         }
-        self.contents(&node).map_err(|d| self.corrupt(task.id, d))
+        self.contents(task.id, &node).map_err(|d| self.corrupt(task.id, d))
     }
 
-    fn contents(&self, node: &Node<'_>) -> Result<Found, super::Damage> {
+    fn contents(&self, id: PageId, node: &Node<'_>) -> Result<Found, super::Damage> {
         let mut found = Found::default();
         if node.level() == 0 {
             found.keys = node.count() as u64;
@@ -79,7 +78,8 @@ impl Tree {
         for i in 0..=node.count() {
             let low = if i == 0 { node.low().to_vec() } else { node.key(i - 1)? };
             let high = if i == node.count() { node.high().map(<[u8]>::to_vec) } else { Some(node.key(i)?) };
-            found.children.push(Task { id: PageId(node.child(i)?), level: Some(node.level() - 1), low, high });
+            let level = Some(node.level() - 1);
+            found.children.push(Task { id: PageId(node.child(i)?), level, parent: Some(id), low, high });
         }
         Ok(found)
     }

@@ -4,7 +4,7 @@ use super::edit::{self, PageEdit, Shape};
 use super::leaf::{LeafView, ValueRef};
 use super::node::*;
 use super::{OverflowRef, Tree, leaf, overflow, retire, split};
-use crate::buffer::PagePin;
+use crate::buffer::{PagePin, PageWrite};
 use crate::error::Result;
 use crate::group::Group;
 use crate::wal::GroupKind;
@@ -41,7 +41,10 @@ impl Tree {
             match step {
                 Step::Done => return Ok(()),
                 Step::Changed => changed = true,
-                Step::Stuck(Some(next)) => at = next,
+                Step::Stuck(Some(next)) => {
+                    self.advances(self.root(), &at, &next)?;
+                    at = next;
+                }
                 Step::Stuck(None) if changed || merges() > before => {
                     (changed, before) = (false, merges());
                     at.clear();
@@ -118,8 +121,12 @@ impl Tree {
             first = node.child_for(at).map_err(|d| self.corrupt(parent.id(), d))?;
             (empty, low, high, end) = (false, Vec::new(), None, node.end());
             for i in first..=node.count().min(first + most) {
-                let id = PageId(node.child(i).map_err(|d| self.corrupt(parent.id(), d))?);
+                let id = self.child_at(parent.id(), &node, i)?;
+                if leaves.iter().any(|leaf: &PageWrite<'_>| leaf.id() == id) {
+                    return Err(self.corrupt(parent.id(), Damage("refers to a page twice")));
+                }
                 let Some(page) = core.pool.write_resident(id) else { break };
+                self.compare(&parent, i, &page)?;
                 let leaf = self.node(id, page.bytes(), Some(0))?;
                 leaf.validate().map_err(|d| self.corrupt(id, d))?;
                 if i == first {
@@ -184,7 +191,7 @@ impl Tree {
             let node = self.node(parent.id(), parent.bytes(), Some(1))?;
             let first = node.child_for(at).map_err(|d| self.corrupt(parent.id(), d))?;
             for i in first..=node.count().min(first + most) {
-                ids.push(PageId(node.child(i).map_err(|d| self.corrupt(parent.id(), d))?));
+                ids.push(self.child_at(parent.id(), &node, i)?);
             }
         }
         self.core.pool.prefetch(&ids);

@@ -4,7 +4,7 @@ use super::Tree;
 use super::leaf::{KIND_INNER, KIND_LEAF};
 use super::node::*;
 use super::scan::ReadAhead;
-use crate::buffer::{PagePin, PageRead, PageWrite};
+use crate::buffer::{Latched, PagePin, PageRead, PageWrite};
 use crate::error::{Error, Result};
 use varve_rt::{Cost, charge};
 use varve_volume::{PageId, page};
@@ -61,20 +61,28 @@ impl Tree {
         let node = Node::parse(bytes).map_err(|d| self.corrupt(id, d))?;
         let kind = if node.level() == 0 { KIND_LEAF } else { KIND_INNER };
         if page::kind(bytes) != kind || page::keyspace(bytes) != self.keyspace {
-            return Err(self.corrupt(id, Damage("not a node of this keyspace")));
+            return Err(self.not_ours(id, bytes));
         }
         if level.is_some_and(|l| l != node.level()) || node.level() > MAX_LEVEL {
-            return Err(self.corrupt(id, Damage("a node of the wrong level")));
+            return Err(self.wrong_level(id, node.level(), level));
         }
         Ok(node)
     }
 
-    /// The id of a node's child.
+    /// The number of a node's child, and its page.
     #[inline]
-    pub(super) fn child(&self, id: PageId, node: &Node<'_>, target: Target<'_>) -> Result<PageId> {
+    pub(super) fn child(&self, id: PageId, node: &Node<'_>, target: Target<'_>) -> Result<(usize, PageId)> {
         charge(Cost::NodeSearch, 1);
-        let child = target.child(node).and_then(|i| node.child(i));
-        child.map(PageId).map_err(|d| self.corrupt(id, d))
+        let i = target.child(node).map_err(|d| self.corrupt(id, d))?;
+        Ok((i, self.child_at(id, node, i)?))
+    }
+
+    /// The page of a node's child number `i`.
+    #[inline]
+    pub(super) fn child_at(&self, id: PageId, node: &Node<'_>, i: usize) -> Result<PageId> {
+        let child = PageId(node.child(i).map_err(|d| self.corrupt(id, d))?);
+        // Whoever latched the one would wait for himself.
+        if child == id { Err(self.corrupt(id, Damage("refers to itself"))) } else { Ok(child) }
     }
 
     /// Loads a page that a node refers to; no latch is held.
@@ -111,13 +119,15 @@ impl Tree {
 
     /// The root, as `latch` latches it.
     #[inline]
-    fn latch_root<G>(&self, latch: impl Fn(PageId) -> Result<G>) -> Result<G> {
+    fn latch_root<G: Latched>(&self, latch: impl Fn(PageId) -> Result<G>) -> Result<G> {
         loop {
             let root = self.root();
             let page = latch(root);
             // It may have moved before it was latched.
             if self.root() == root {
-                return page.map_err(|e| self.name_keyspace(e));
+                let page = page.map_err(|e| self.name_keyspace(e))?;
+                page.compare_once(|| self.compare_root(root, page.bytes()))?;
+                return Ok(page);
             }
         }
     }
@@ -147,6 +157,7 @@ impl Tree {
             // Its slots, before its header says how many there are.
             self.core.pool.expect_bytes(found.leaf, 1088);
             if let Some(page) = self.core.pool.read_resident(found.leaf)
+                && page.is_compared()
                 && found.confirm()
             {
                 self.node(page.id(), page.bytes(), Some(0))?;
@@ -170,7 +181,7 @@ impl Tree {
             let mut page = self.root_shared()?;
             let mut level = None;
             loop {
-                let (child, next) = {
+                let ((i, child), next) = {
                     let node = self.node(page.id(), page.bytes(), level)?;
                     if node.level() == 0 {
                         return Ok(page);
@@ -187,7 +198,10 @@ impl Tree {
                     self.core.pool.expect_bytes(child, 1088);
                 }
                 match self.core.pool.read_resident(child) {
-                    Some(p) => page = p,
+                    Some(p) => {
+                        self.compare(&page, i, &p)?;
+                        page = p;
+                    }
                     None => {
                         let from = page.id();
                         drop(page);
@@ -204,6 +218,7 @@ impl Tree {
     pub(super) fn leaf_exclusive(&self, key: &[u8]) -> Result<PageWrite<'_>> {
         if let Some(found) = self.peek_leaf(key)
             && let Some(page) = self.core.pool.write_resident(found.leaf)
+            && page.is_compared()
             && found.confirm()
         {
             self.node(page.id(), page.bytes(), Some(0))?;
@@ -234,16 +249,18 @@ impl Tree {
             return Ok((now <= level).then_some(root));
         }
         loop {
-            let (child, next) = {
+            let ((i, child), next) = {
                 let node = self.node(page.id(), page.bytes(), Some(at))?;
                 (self.child(page.id(), &node, target)?, at - 1)
             };
             if next == level {
                 if let Some(p) = self.core.pool.write_resident(child) {
+                    self.compare(&page, i, &p)?;
                     self.node(p.id(), p.bytes(), Some(next))?;
                     return Ok(Some(p));
                 }
             } else if let Some(p) = self.core.pool.read_resident(child) {
+                self.compare(&page, i, &p)?;
                 (page, at) = (p, next);
                 continue;
             }
@@ -259,7 +276,7 @@ impl Tree {
         let mut loaded = Loaded::default();
         loop {
             let Some(parent) = self.exclusive_at(Target::Key(key), level + 1, &mut loaded)? else { continue };
-            let child = {
+            let (i, child) = {
                 let node = self.node(parent.id(), parent.bytes(), None)?;
                 if node.level() <= level {
                     return Ok(None);
@@ -268,6 +285,7 @@ impl Tree {
             };
             match self.core.pool.write_resident(child) {
                 Some(child) => {
+                    self.compare(&parent, i, &child)?;
                     self.node(child.id(), child.bytes(), Some(level))?;
                     return Ok(Some(Family { parent, child }));
                 }

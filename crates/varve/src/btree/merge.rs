@@ -12,7 +12,6 @@ use crate::core::Counters;
 use crate::error::Result;
 use crate::group::Group;
 use crate::wal::GroupKind;
-use varve_volume::PageId;
 use varve_volume::page::{self, HEADER};
 
 /// What an attempt at a merge came to.
@@ -137,13 +136,17 @@ impl Tree {
                     false if at < node.count() => at,
                     _ => return Ok(Latched::Not(Outcome::Nothing)),
                 };
-                let child = |i| node.child(i).map(PageId).map_err(|d| self.corrupt(parent.id(), d));
+                let child = |i| self.child_at(parent.id(), &node, i);
                 ([child(first)?, child(first + 1)?], first)
             };
             let left = self.core.pool.write_resident(ids[0]);
             let right = if left.is_some() && ids[0] != ids[1] { self.core.pool.write_resident(ids[1]) } else { None };
             match (left, right) {
-                (Some(left), Some(right)) => return Ok(Latched::Pair(Pair { parent, left, right, slot })),
+                (Some(left), Some(right)) => {
+                    self.compare(&parent, slot, &left)?;
+                    self.compare(&parent, slot + 1, &right)?;
+                    return Ok(Latched::Pair(Pair { parent, left, right, slot }));
+                }
                 (left, _) => {
                     let from = parent.id();
                     if ids[0] == ids[1] {
@@ -169,7 +172,7 @@ impl Tree {
                 if node.level() == 0 || node.count() > 0 {
                     return Ok(());
                 }
-                (PageId(node.child(0).map_err(|d| self.corrupt(root.id(), d))?), node.level())
+                (self.child_at(root.id(), &node, 0)?, node.level())
             };
             let Some(page) = core.pool.write_resident(child) else {
                 let from = root.id();
@@ -180,9 +183,7 @@ impl Tree {
             };
             let node = self.node(child, page.bytes(), Some(level - 1))?;
             node.validate().map_err(|d| self.corrupt(child, d))?;
-            if !node.low().is_empty() || node.high().is_some() {
-                return Err(self.corrupt(child, Damage("fences do not agree with the parent")));
-            }
+            self.compare_fences(child, &node, b"", None, Some(root.id()))?;
             let copy = page.bytes().to_vec();
             let (root, child_no) = (group.add(root), group.add(page));
             group.page(root).image(|b| {

@@ -12,6 +12,7 @@
 mod bulk;
 pub(crate) mod check;
 mod clear;
+mod compare;
 mod descend;
 pub(crate) mod edit;
 mod fetch;

@@ -46,6 +46,9 @@ impl Tree {
         let (mut expected, mut above, mut height) = (None, [None; 3], 0);
         loop {
             let inner = Inner::new(&node, self.keyspace(), expected)?;
+            if !node.is_compared() {
+                return None;
+            }
             charge(Cost::NodeSearch, 1);
             let child = inner.child_for(key)?;
             if !node.is_valid() {

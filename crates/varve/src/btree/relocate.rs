@@ -53,6 +53,7 @@ impl Tree {
                 far.push(if i == 0 { node.low().to_vec() } else { node.key(i - 1).map_err(corrupt)? });
             }
         }
+        node.high().map_or(Ok(()), |high| self.advances(parent.id(), at, high))?;
         Ok((far, node.high().map(<[u8]>::to_vec)))
     }
 
@@ -125,7 +126,9 @@ impl Tree {
                     found.push((view.key(i).map_err(corrupt)?, r));
                 }
             }
-            (found, self.node(page.id(), page.bytes(), Some(0))?.high().map(<[u8]>::to_vec))
+            let high = self.node(page.id(), page.bytes(), Some(0))?.high();
+            high.map_or(Ok(()), |high| self.advances(page.id(), at, high))?;
+            (found, high.map(<[u8]>::to_vec))
         };
         let look = |(key, r): (Vec<u8>, OverflowRef)| {
             // A value that is replaced meanwhile cannot be followed: who moves it looks again, with a lock.

@@ -149,6 +149,11 @@ impl Tree {
                 Direction::Forward => node.high().filter(|h| goes_on(h, to)).map(<[u8]>::to_vec),
                 Direction::Reverse => Some(node.low()).filter(|l| goes_below(l, from)).map(<[u8]>::to_vec),
             };
+            match (&next, target) {
+                (Some(next), Target::Key(k)) if direction == Direction::Forward => self.advances(page.id(), k, next)?,
+                (Some(next), Target::Below(k)) => self.advances(page.id(), next, k)?,
+                _ => {}
+            }
             BatchEnd { page: page.id(), lsn: page.lsn(), next }
         };
         if !ahead.ids.is_empty() {
@@ -174,7 +179,9 @@ impl Tree {
                 let page = self.leaf_at(Target::Key(start), Some(&mut ahead))?;
                 let node = self.node(page.id(), page.bytes(), Some(0))?;
                 sum += slots(&node, from, to).map_err(|d| self.corrupt(page.id(), d))?.len() as u64;
-                next = node.high().filter(|h| goes_on(h, to)).map(<[u8]>::to_vec);
+                let high = node.high().filter(|h| goes_on(h, to));
+                high.map_or(Ok(()), |high| self.advances(page.id(), start, high))?;
+                next = high.map(<[u8]>::to_vec);
             }
             self.core.pool.prefetch(&ahead.ids);
             ahead.ids.clear();

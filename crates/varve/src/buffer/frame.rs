@@ -33,6 +33,8 @@ pub(super) const KNOWN: u32 = 16;
 pub(super) const MISSED: u32 = 32;
 /// Not dirty, but not what is stored either: freed while in use, or created and not changed. Not to be offered to the store.
 pub(super) const STALE: u32 = 64;
+/// Came from the store, and nobody has compared it yet with what refers to it. A hint for the layers above: the pool itself ignores it.
+pub(super) const UNCOMPARED: u32 = 128;
 
 /// How long the first wait for a latch lasts before a look at what it protects.
 const PATIENCE: Duration = Duration::from_micros(200);
@@ -218,6 +220,12 @@ impl Frame {
 
     pub(super) fn is(&self, bits: u32) -> bool {
         self.state.load(Acquire) & bits != 0
+    }
+
+    /// Whether the page was made here, or compared since it was read. Asked with the latch held or within a peek: the bit is set under the exclusive latch.
+    #[inline]
+    pub(super) fn is_compared(&self) -> bool {
+        self.state.load(Relaxed) & UNCOMPARED == 0
     }
 
     /// Whether the page could be taken away if the latch is free: clean, no write in flight, no pins.

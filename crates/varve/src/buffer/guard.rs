@@ -4,10 +4,11 @@
 //! two latches against the order of `core.rs`.
 
 use super::Pool;
-use super::frame::{DIRTY, Frame, REDIRTIED, STALE};
+use super::frame::{DIRTY, Frame, REDIRTIED, STALE, UNCOMPARED};
 use super::instance::Instance;
 use super::policy::Slot;
 use super::trace::TraceEvent;
+use crate::error::Result;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
 use varve_volume::{CostClass, Lsn, PageId, PageUse, WriteWhy, page};
@@ -40,6 +41,16 @@ impl<'a> FrameRef<'a> {
         // SAFETY: the arena has page_size bytes there, initialised (zeroed at allocation); nobody writes while the latch is
         // held by the caller.
         unsafe { std::slice::from_raw_parts(self.frame().data(), self.pool.page_size()) }
+    }
+
+    /// Runs `compare` unless it ran well since the page was read from the store. The caller holds the frame's latch.
+    #[inline]
+    fn compare_once(&self, compare: impl FnOnce() -> Result<()>) -> Result<()> {
+        if !self.frame().is_compared() {
+            compare()?;
+            self.frame().state.fetch_and(!UNCOMPARED, AcqRel);
+        }
+        Ok(())
     }
 
     fn pin(&self) -> PagePin<'a> {
@@ -138,6 +149,47 @@ impl<'a> Exclusive<'a> {
 
 /// A page under its shared latch.
 pub struct PageRead<'a>(FrameRef<'a>);
+
+/// A latched page, as who reached it through another page sees it.
+pub(crate) trait Latched {
+    /// The page's id.
+    fn id(&self) -> PageId;
+    /// The whole page, header included.
+    fn bytes(&self) -> &[u8];
+    /// Whether the page was compared with what refers to it since it was read from the store (or was made here).
+    fn is_compared(&self) -> bool;
+    /// Compares the page with what refers to it, unless that was done since it was read from the store.
+    fn compare_once(&self, compare: impl FnOnce() -> Result<()>) -> Result<()>;
+}
+
+macro_rules! latched {
+    ($guard:ident, $at:tt) => {
+        impl Latched for $guard<'_> {
+            #[inline]
+            fn id(&self) -> PageId {
+                self.$at.id()
+            }
+
+            #[inline]
+            fn bytes(&self) -> &[u8] {
+                self.bytes()
+            }
+
+            #[inline]
+            fn is_compared(&self) -> bool {
+                self.$at.frame().is_compared()
+            }
+
+            #[inline]
+            fn compare_once(&self, compare: impl FnOnce() -> Result<()>) -> Result<()> {
+                self.$at.compare_once(compare)
+            }
+        }
+    };
+}
+
+latched!(PageRead, 0);
+latched!(PageWrite, at);
 
 /// A page under its exclusive latch.
 pub struct PageWrite<'a> {

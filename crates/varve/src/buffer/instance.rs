@@ -6,7 +6,7 @@
 use super::Pool;
 use super::aside::Asides;
 use super::config::{HIT_STRIPES, PoolConfig};
-use super::frame::{DIRTY, Frame, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, WRITING};
+use super::frame::{DIRTY, Frame, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, UNCOMPARED, WRITING};
 use super::guard::Exclusive;
 use super::hits::{HitBuffers, Pushed};
 use super::lock::Locked;
@@ -328,7 +328,7 @@ impl Instance {
         }
         let frame = self.frame(slot);
         debug_assert_eq!(frame.page.load(Acquire), NO_PAGE);
-        frame.state.store(0, Release);
+        frame.state.store(UNCOMPARED, Release);
         frame.page.store(id.0, Release);
         self.table.insert(&self.frames, id, slot);
         true

@@ -52,8 +52,8 @@ impl Pool {
             Some(owed) => self.read_with_write(read, owed),
         };
         charge(Cost::IoComplete, 1);
-        let result = result.or_else(|e| self.read_again(&held, id, e));
-        match result {
+        let result = result.or_else(|e| self.read_again(&held, id, e)).map_err(volume_error);
+        match result.and_then(|class| self.vet(&held).map(|()| class)) {
             Ok(class) => {
                 frame.count_demand();
                 frame.state.fetch_or(MISSED, AcqRel);
@@ -62,9 +62,21 @@ impl Pool {
             }
             Err(e) => {
                 self.abandon_load(held);
-                Err(volume_error(e))
+                Err(e)
             }
         }
+    }
+
+    /// Looks at a page that was read, as the store cannot: whether it can be what was written last.
+    pub(super) fn vet(&self, held: &Exclusive<'_>) -> Result<()> {
+        let (lsn, end) = (page::lsn(held.bytes()), self.gate().end_lsn());
+        if lsn <= end {
+            return Ok(());
+        }
+        let what = format!(
+            "its last change is at LSN {lsn}, but the log ends at {end}: it is not of this log, or the log lost its end"
+        );
+        Err(Error::corrupt_page(held.at().id(), Some(page::keyspace(held.bytes())), what))
     }
 
     /// Reads a page again whose read failed, after a wait that grows, while the error says that it may help.

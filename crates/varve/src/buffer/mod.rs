@@ -38,6 +38,7 @@ mod writer;
 
 pub use config::{CleanerConfig, CleanerKind, PRESETS, PoolConfig, Preset, ReadAhead};
 pub(crate) use doublewrite::AREA as DOUBLEWRITE_PAGES;
+pub(crate) use guard::Latched;
 pub use guard::{PagePin, PageRead, PageWrite};
 pub use peek::PagePeek;
 pub use pool::{LogAge, LogGate, Pool};

@@ -41,6 +41,12 @@ impl PagePeek<'_> {
         self.at.frame().latch.is_still(self.version)
     }
 
+    /// Whether the page was compared with what refers to it since it was read from the store. Counts if the peek is valid afterwards.
+    #[inline]
+    pub fn is_compared(&self) -> bool {
+        self.at.frame().is_compared()
+    }
+
     /// Records the access, as latching the page would have done. For a peek that was valid.
     #[inline]
     pub fn accessed(&self) {

@@ -4,7 +4,7 @@
 use super::cleaner::{Cleaners, Reaper};
 use super::config::PoolConfig;
 use super::doublewrite::Doublewrite;
-use super::frame::{self, Arena, DIRTY, STALE, WRITING};
+use super::frame::{self, Arena, DIRTY, STALE, UNCOMPARED, WRITING};
 use super::guard::{Exclusive, FrameRef, PagePin, PageRead, PageWrite};
 use super::instance::Instance;
 use super::policy::{Slot, Unlink};
@@ -37,6 +37,10 @@ pub trait LogGate: Send + Sync {
     fn durable_lsn(&self) -> Lsn;
     /// Makes the log durable up to `lsn`; waits for it.
     fn force(&self, lsn: Lsn) -> Result<()>;
+    /// End of the log, where it is known: no page in the store was changed later than that.
+    fn end_lsn(&self) -> Lsn {
+        Lsn::MAX
+    }
     /// Age of the log, for adaptive cleaning.
     fn age(&self) -> LogAge;
     /// A page could not be written and trying again will not help: the database should refuse writes.
@@ -339,6 +343,12 @@ impl Pool {
     }
 
     pub(super) fn latch_for_create(&self, id: PageId) -> Result<PageWrite<'_>> {
+        let page = self.latch_frame_for_create(id)?;
+        page.frame().state.fetch_and(!UNCOMPARED, AcqRel);
+        Ok(page)
+    }
+
+    fn latch_frame_for_create(&self, id: PageId) -> Result<PageWrite<'_>> {
         loop {
             if let Some(held) = self.latch_resident(id) {
                 let FrameRef { inst, slot, .. } = held.at();

@@ -10,6 +10,7 @@
 use super::Pool;
 use super::config::ReadAhead;
 use super::guard::Exclusive;
+use super::load::volume_error;
 use super::policy::{Ask, Load};
 use crate::role::{self, Role};
 use std::ops::Range;
@@ -198,7 +199,7 @@ impl Pool {
     fn end_prefetch(&self, reading: Reading<'_>) {
         let Reading { mut ticket, frames } = reading;
         for (i, held) in frames.into_iter().enumerate() {
-            match ticket.wait(i) {
+            match ticket.wait(i).map_err(volume_error).and_then(|class| self.vet(&held).map(|()| class)) {
                 Ok(class) => {
                     self.finish_load(&held, Load::Prefetch, class);
                     held.unlatch();

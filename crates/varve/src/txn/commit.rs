@@ -18,7 +18,7 @@ use super::version::OldValue;
 use crate::btree::leaf::Intake;
 use crate::btree::{CellValue, OverflowRef, Tree, ValueRef, corrupt, leaf, overflow};
 use crate::budget::Class;
-use crate::buffer::{PagePin, PageRead, PageWrite};
+use crate::buffer::{Latched, PagePin, PageRead, PageWrite};
 use crate::core::{Core, FoundLeaf};
 use crate::db::Durability;
 use crate::direct;
@@ -237,6 +237,7 @@ impl<'a> Run<'a> {
     fn leaf(&self, op: &Op<'a>) -> Result<PageRead<'a>> {
         if let Some(found) = op.leaf
             && let Some(page) = self.core.pool.read_resident(found.page)
+            && page.is_compared()
             && self.core.nodes_left() == found.left
             && leaf::covers(page.bytes(), op.tree.keyspace(), op.key)
         {

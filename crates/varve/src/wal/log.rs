@@ -280,6 +280,11 @@ impl Log {
         if self.resumed.load(Ordering::Acquire) { self.tail.position() } else { self.durable_lsn() }
     }
 
+    /// As [`Log::end_lsn`]; none while recovery is looking for it.
+    pub(crate) fn known_end(&self) -> Option<Lsn> {
+        self.resumed.load(Ordering::Acquire).then(|| self.tail.position())
+    }
+
     /// Asks for everything below `lsn` to become durable within the configured delay, without waiting: `async` commits.
     pub fn flush_soon(&self, lsn: Lsn) {
         if self.durable_lsn() < lsn {
