@@ -26,6 +26,7 @@ mod instance;
 mod load;
 mod lock;
 mod peek;
+mod pins;
 pub mod policy;
 mod pool;
 mod prefetch;

@@ -7,6 +7,7 @@ use super::doublewrite::Doublewrite;
 use super::frame::{self, Arena, DIRTY, STALE, UNCOMPARED, WRITING};
 use super::guard::{Exclusive, FrameRef, PagePin, PageRead, PageWrite};
 use super::instance::Instance;
+use super::pins::{PinRoom, pinnable};
 use super::policy::{Slot, Unlink};
 use super::prefetch::Prefetcher;
 use super::staging::Staging;
@@ -61,6 +62,7 @@ pub struct Pool {
     pub(super) counters: Arc<Counters>,
     pub(super) cleaners: Cleaners,
     pub(super) prefetcher: Prefetcher,
+    pub(super) pin_room: PinRoom,
     /// Boxed: it is there only in pools that are traced.
     pub(super) tracer: Option<Box<Tracer>>,
     /// The page write error that latched the pool.
@@ -108,6 +110,7 @@ impl Pool {
             counters,
             cleaners: Cleaners::new(),
             prefetcher: Prefetcher::new(&config.read_ahead),
+            pin_room: PinRoom::new(pinnable(config.frames)),
             tracer: config.trace.as_ref().map(|handle| Box::new(Tracer::new(handle))),
             failed: Mutex::new(None),
             log_failed: AtomicBool::new(false),

@@ -1,6 +1,6 @@
 //! From a set of writes to one log group.
 //!
-//! Steps: reserve pages for long values; find and pin the leaves, dividing those without room (groups of their own); begin the
+//! Steps: reserve pages for long values; take room for pins; find and pin the leaves, dividing those without room (groups of their own); begin the
 //! group (log space); make the long values' pages; latch the leaves in (keyspace, key) order and validate each; set old values
 //! aside if a snapshot is open; change; append; store the old values; unlatch. Everything that can fail comes before the
 //! first change. A leaf that changed between pinning and latching sends us back to the pinning.
@@ -173,13 +173,15 @@ impl<'a> Run<'a> {
         self.linked = stored.iter().flat_map(|pages| pages.written()).collect();
         let reserved = if long > 0 { Some(self.core.space.reserve(self.core, long)?) } else { None };
         let done = loop {
+            let mut room = self.core.pool.room_for_pins(self.most_pages(long));
             let leaves = self.pin_leaves(long)?;
+            room.keep(long + leaves.len());
             let group = Group::begin(self.core, GroupKind::Commit, self.log_bytes(&leaves, long))?;
             match self.attempt(group, &leaves, reserved.as_ref())? {
                 Attempt::Done(done) => break done,
                 Attempt::Moved => count(&self.manager.counters.relatched),
                 Attempt::Unknown(found, group) => {
-                    drop((group, leaves));
+                    drop((group, leaves, room));
                     self.learn(found)?;
                 }
             }
@@ -207,12 +209,17 @@ impl<'a> Run<'a> {
 
     /// All pages of a commit are latched at once: they must leave the pool room to work.
     fn check_pages(&self, pages: usize) -> Result<()> {
-        let limit = (self.core.pool.capacity_frames() / 4).max(4);
+        let limit = self.core.pool.pin_limit();
         if pages <= limit {
             return Ok(());
         }
         let bytes = |pages: usize| (pages * self.core.page_size()) as u64;
         Err(Error::TransactionTooLarge { what: "changed pages", needed: bytes(pages), limit: bytes(limit) })
+    }
+
+    /// Pages that the commit may have to pin, `long` of them for long values: as many leaves as there are writes.
+    fn most_pages(&self, long: usize) -> usize {
+        (long + self.ops.len()).min(self.core.pool.pin_limit())
     }
 
     fn damaged(&self, op: usize, page: PageId) -> impl Fn(crate::btree::node::Damage) -> Error {

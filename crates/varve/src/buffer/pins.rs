@@ -1,0 +1,199 @@
+//! Room for pins: how many frames commits may keep pinned, all together.
+//!
+//! A commit pins every page that it is going to change. If several did that page by page, all of them could hold frames and wait for
+//! more, and a miss of anybody else would find none. So a commit first takes room for all the pages it may need, all or none. At most
+//! half of the frames are given out, so that misses find one. Room is given in the order of arrival: a large commit is not passed by
+//! small ones for ever.
+//!
+//! Who waits here holds locks on keys and pages set aside, but no latch and no pin. Who has room waits for latches, frames and the log,
+//! never for a lock on a key, and gives it back with the last pin.
+
+use super::Pool;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use varve_rt::atomic::{AtomicU64, Ordering::*};
+use varve_rt::{Event, Mutex};
+
+/// Set while somebody waits: then nobody takes room but in the queue's order.
+const AWAITED: u64 = 1 << 63;
+
+struct Waiter {
+    frames: u64,
+    granted: Event,
+}
+
+/// The room for pins of a pool.
+pub(super) struct PinRoom {
+    /// Frames that are not given out, and [`AWAITED`].
+    free: AtomicU64,
+    queue: Mutex<VecDeque<Arc<Waiter>>>,
+}
+
+impl PinRoom {
+    pub(super) fn new(frames: usize) -> PinRoom {
+        PinRoom { free: AtomicU64::new(frames as u64), queue: Mutex::default() }
+    }
+
+    /// Takes room for so many pins; waits until there is.
+    #[inline]
+    pub(super) fn take(&self, frames: usize) -> Pins<'_> {
+        let frames = frames as u64;
+        let enough = |free| (free & AWAITED == 0 && free >= frames).then(|| free - frames);
+        if self.free.fetch_update(Acquire, Relaxed, enough).is_err() {
+            self.wait(frames);
+        }
+        Pins { room: self, frames }
+    }
+
+    #[cold]
+    fn wait(&self, frames: u64) {
+        let waiter = Arc::new(Waiter { frames, granted: Event::new() });
+        {
+            let mut queue = self.queue.lock();
+            self.free.fetch_or(AWAITED, AcqRel);
+            queue.push_back(waiter.clone());
+            // What was given back before the line above was given back to nobody in particular.
+            self.grant(&mut queue);
+        }
+        while !waiter.granted.is_set() && !varve_rt::dying() {
+            waiter.granted.wait();
+        }
+    }
+
+    /// Lets those in that come first, as far as there is room.
+    fn grant(&self, queue: &mut VecDeque<Arc<Waiter>>) {
+        while let Some(first) = queue.front() {
+            if self.free.load(Acquire) & !AWAITED < first.frames {
+                return;
+            }
+            self.free.fetch_sub(first.frames, AcqRel);
+            queue.pop_front().expect("seen above").granted.set();
+        }
+        self.free.fetch_and(!AWAITED, AcqRel);
+    }
+
+    #[inline]
+    fn give(&self, frames: u64) {
+        if self.free.fetch_add(frames, AcqRel) & AWAITED != 0 {
+            self.grant(&mut self.queue.lock());
+        }
+    }
+}
+
+/// Room for pins that was taken; dropped, it is given back.
+#[must_use = "the room is given back when this is dropped"]
+pub(crate) struct Pins<'p> {
+    room: &'p PinRoom,
+    frames: u64,
+}
+
+impl Pins<'_> {
+    /// Gives back all but the room for so many pins.
+    pub(crate) fn keep(&mut self, frames: usize) {
+        let more = self.frames.saturating_sub(frames as u64);
+        if more > 0 {
+            self.frames -= more;
+            self.room.give(more);
+        }
+    }
+}
+
+impl Drop for Pins<'_> {
+    fn drop(&mut self) {
+        if !varve_rt::dying() && self.frames > 0 {
+            self.room.give(self.frames);
+        }
+    }
+}
+
+impl Pool {
+    /// Most frames that one commit may keep pinned: a quarter of them.
+    pub(crate) fn pin_limit(&self) -> usize {
+        pin_limit(self.capacity_frames())
+    }
+
+    /// Takes room for so many pins, at most [`Pool::pin_limit`]; waits until there is. No latch or pin may be held.
+    #[inline]
+    pub(crate) fn room_for_pins(&self, frames: usize) -> Pins<'_> {
+        debug_assert!(frames <= self.pin_limit(), "more than one commit may have");
+        self.pin_room.take(frames)
+    }
+}
+
+fn pin_limit(frames: usize) -> usize {
+    (frames / 4).max(4)
+}
+
+/// Frames that may be pinned by commits, of so many.
+pub(super) fn pinnable(frames: usize) -> usize {
+    (frames / 2).max(pin_limit(frames))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_rt::atomic::AtomicU64;
+    use varve_rt::{Rng, sim, sleep, spawn, yield_now};
+
+    /// In simulations with chaos, and once on OS threads.
+    fn in_both_worlds(seeds: u64, f: fn(u64)) {
+        for seed in 0..seeds {
+            sim::run(sim::Config { seed, chaos: true, ..sim::Config::default() }, move || f(seed)).unwrap();
+        }
+        f(seeds);
+    }
+
+    #[test]
+    fn no_more_is_given_out_than_there_is_and_all_comes_back() {
+        in_both_worlds(30, |seed| {
+            const ALL: u64 = 20;
+            let room = Arc::new(PinRoom::new(ALL as usize));
+            let out = Arc::new(AtomicU64::new(0));
+            let clients = (0..5).map(|client| {
+                let (room, out) = (room.clone(), out.clone());
+                spawn(format!("client {client}"), move || {
+                    let mut rng = Rng::from_seed(seed * 10 + client);
+                    for _ in 0..60 {
+                        let (n, kept) = (1 + rng.below(ALL), rng.below(ALL));
+                        let mut pins = room.take(n as usize);
+                        assert!(out.fetch_add(n, SeqCst) + n <= ALL);
+                        yield_now();
+                        if kept < n {
+                            out.fetch_sub(n - kept, SeqCst);
+                        }
+                        pins.keep(kept as usize);
+                        yield_now();
+                        out.fetch_sub(n.min(kept), SeqCst);
+                        drop(pins);
+                    }
+                })
+            });
+            clients.collect::<Vec<_>>().into_iter().for_each(|client| client.join().unwrap());
+            assert_eq!((room.free.load(SeqCst), room.queue.lock().len()), (ALL, 0));
+        });
+    }
+
+    #[test]
+    fn who_comes_first_is_let_in_first() {
+        sim::run(sim::Config::default(), || {
+            let room = Arc::new(PinRoom::new(10));
+            let (held, order) = (room.take(6), Arc::new(Mutex::new(Vec::new())));
+            let ms = std::time::Duration::from_millis;
+            let clients = [8, 3, 10, 1].map(|frames| {
+                let (room, order) = (room.clone(), order.clone());
+                let client = spawn(format!("asks for {frames}"), move || {
+                    let _pins = room.take(frames);
+                    order.lock().push(frames);
+                    sleep(ms(5));
+                });
+                sleep(ms(1));
+                client
+            });
+            assert!(order.lock().is_empty(), "three would fit beside the six, but eight were asked for before");
+            drop(held);
+            clients.into_iter().for_each(|client| client.join().unwrap());
+            assert_eq!(*order.lock(), [8, 3, 10, 1]);
+        })
+        .unwrap();
+    }
+}

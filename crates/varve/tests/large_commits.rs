@@ -1,0 +1,67 @@
+//! Large commits beside each other: each may pin a quarter of the pool, together they leave it room to work.
+
+use std::time::Duration;
+use varve::{Db, Devices, Durability, Keyspace, Layout, Options, TxOptions};
+use varve_device::{Latency, MemDevice, MemOptions};
+use varve_rt::{JoinHandle, now, sim, sleep, spawn};
+
+const CLIENTS: u64 = 8;
+/// Leaves that each client's rows are in; a quarter of the pool is a little more.
+const LEAVES: u64 = 120;
+const ROWS_PER_LEAF: u64 = 4;
+const ROWS: u64 = CLIENTS * LEAVES * ROWS_PER_LEAF;
+
+/// Rows that fill nearly twice as many pages as the pool has, on a device that takes its time to read.
+fn database() -> (Db, Keyspace) {
+    let ms = Duration::from_millis;
+    let latency = Latency { read: (ms(4), ms(8)), ..Latency::default() };
+    let data = MemDevice::with(0, MemOptions { latency, ..MemOptions::default() });
+    let layout = Layout { page_size: 4096, log_bytes: 16 << 20, ..Layout::default() };
+    let options = Options { cache_bytes: 4 << 20, pool_frames: 512, ..Options::default() };
+    let db = Db::create_on(Devices::new(data, MemDevice::new(0)), &layout, options).unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
+    for n in 0..ROWS {
+        rows.put_with(&n.to_be_bytes(), &[1; 900], Durability::None).unwrap();
+    }
+    db.checkpoint().unwrap();
+    (db, rows)
+}
+
+/// Commits a change on each leaf of one client's part.
+fn client(db: &Db, rows: &Keyspace, n: u64) -> JoinHandle<()> {
+    let (db, rows) = (db.clone(), rows.clone());
+    spawn(format!("client {n}"), move || {
+        for round in 0..3 {
+            let mut tx = db.begin_with(TxOptions::durability(Durability::None)).unwrap();
+            for leaf in 0..LEAVES {
+                let row = (n * LEAVES + leaf) * ROWS_PER_LEAF;
+                tx.put(&rows, &row.to_be_bytes(), &[round; 30]).unwrap();
+            }
+            tx.commit().unwrap();
+        }
+    })
+}
+
+/// In virtual time, which only devices and sleeping take: so the bounds are exact for each seed.
+#[test]
+fn large_commits_beside_each_other_succeed_and_leave_frames_for_those_who_read() {
+    for seed in 1..4 {
+        sim::run(sim::Config { seed, ..sim::Config::default() }, || {
+            let (db, rows) = database();
+            let clients: Vec<_> = (0..CLIENTS).map(|n| client(&db, &rows, n)).collect();
+            let (mut worst, mut n) = (Duration::ZERO, 0u64);
+            while !clients.iter().all(JoinHandle::is_finished) {
+                n += 1;
+                let began = now();
+                assert!(rows.get(&(n * 7919 % ROWS).to_be_bytes()).unwrap().is_some());
+                worst = worst.max(began.elapsed());
+                sleep(Duration::from_millis(1));
+            }
+            clients.into_iter().for_each(|client| client.join().unwrap());
+            assert!(worst < Duration::from_secs(1), "a read took {worst:?} of virtual time");
+            assert!(db.check().unwrap().is_clean());
+            db.close().unwrap();
+        })
+        .unwrap();
+    }
+}
