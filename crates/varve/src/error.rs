@@ -15,8 +15,39 @@ pub enum Error {
     Conflict {
         /// Name (or number) of the keyspace in which the two transactions met.
         keyspace: String,
-        /// Deadlock, lock time-out, ...
+        /// How they met.
         reason: String,
+    },
+    /// The calling thread would wait for a transaction that it runs itself, in [`Db::transact`](crate::Db::transact), and so for ever. What was
+    /// asked for was not done; transactions are as before.
+    #[error(
+        "transaction {asker} would wait for ever: key {key} of keyspace {keyspace} is locked by transaction {holder}, which this same thread runs in \
+         `transact` and can end only after this call; do it within that transaction, or after its end"
+    )]
+    WouldDeadlock {
+        /// Name of the keyspace.
+        keyspace: String,
+        /// The key, or the beginning of the range.
+        key: String,
+        /// Number of the transaction (or single operation) that asked for it; see [`Transaction::id`](crate::Transaction::id).
+        asker: u64,
+        /// Number of the one that has it.
+        holder: u64,
+    },
+    /// A lock was waited for longer than [`Options::lock_timeout`](crate::Options). The transaction is as before the call, its locks included.
+    #[error(
+        "lock time-out: waited {waited:?} for key {key} of keyspace {keyspace}, held by {holder}; end that transaction (it may be one of this same \
+         thread), or raise lock_timeout"
+    )]
+    LockTimeout {
+        /// Name of the keyspace.
+        keyspace: String,
+        /// The key, or the beginning of the range.
+        key: String,
+        /// Who has it, and what that one waits for.
+        holder: String,
+        /// Time waited.
+        waited: std::time::Duration,
     },
     /// The snapshot's old values had to make room.
     #[error(
@@ -47,8 +78,8 @@ pub enum Error {
         /// Bytes free in the class.
         available: u64,
     },
-    /// The key is longer than this database's page size allows, or empty where a key is needed.
-    #[error("key of {len} bytes: this database takes keys of 1 to {max} bytes")]
+    /// The key is longer than this database's page size allows, and cannot be put. (Reading and deleting find no such key.)
+    #[error("key of {len} bytes: this database takes keys of up to {max} bytes")]
     KeySize {
         /// Length given.
         len: usize,

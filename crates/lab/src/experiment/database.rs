@@ -75,6 +75,7 @@ impl Machine {
             cleaners: e.cleaners,
             pool: e.pool_options().map_err(named)?,
             async_delay: seconds(e.async_delay_ms / 1e3),
+            lock_timeout: None,
             recovery_bound: seconds(e.recovery_bound_s),
             log_max_bytes: e.log_max.0,
             tier: e.tier.options().map_err(named)?,

@@ -68,7 +68,7 @@ fn load(spec: &Spec) -> Result<Image, ExperimentError> {
     let main = move || -> crate::Result<Image> {
         let instant = devices::instant();
         let machine = ModelledDevices::new(&instant, &instant, &Loaded::default(), 1)?;
-        let options = varve::Options { cache_bytes: LOAD_CACHE, ..varve::Options::default() };
+        let options = varve::Options { cache_bytes: LOAD_CACHE, lock_timeout: None, ..varve::Options::default() };
         let store = Arc::new(VarveStore::new(Db::create_on(machine.devices(), &layout, options)?));
         match what {
             Load::Tpcc(scale, seed) => drop(tpcc::load(&store, scale, seed, 1, |_| {})?),

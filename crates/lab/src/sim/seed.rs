@@ -182,6 +182,7 @@ impl Driver {
             pool_instances: self.plan.instances,
             cleaners: self.plan.cleaners,
             async_delay: Duration::from_millis(self.plan.async_delay_ms),
+            lock_timeout: None,
             recovery_bound: Duration::from_millis(self.plan.recovery_bound_ms),
             log_max_bytes: self.plan.log_max_bytes,
             broken: self.broken,

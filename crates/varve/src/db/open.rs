@@ -155,6 +155,7 @@ impl Parts {
             }
         }
         let core = Arc::new(Core::new(pages.pool.clone(), log, pages.store.clone(), space, budget, options.broken));
+        core.locks.set_timeout(options.lock_timeout);
         if core.space.is_empty() {
             if options.read_only {
                 return Err(Error::NoDatabase("this device (its creation did not finish)".into()));

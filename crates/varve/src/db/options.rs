@@ -82,6 +82,10 @@ pub struct Options {
     /// Longest time before an `Async` commit is durable. The log is written at half of it: a log device whose writes take more than
     /// a quarter of it can be late.
     pub async_delay: Duration,
+    /// Longest wait for a lock; then the call fails with [`Error::LockTimeout`] and names who holds the lock. Deadlocks among transactions are found
+    /// at once; this ends waits that nobody can see the end of: a thread with two transactions of [`Db::begin`](crate::Db::begin), or one that was
+    /// left open. `None`: without end.
+    pub lock_timeout: Option<Duration>,
     /// Redo work that a crash may leave behind, as time at the replay rate measured at the last recovery.
     pub recovery_bound: Duration,
     /// Size to which the log may grow, bytes.
@@ -125,6 +129,7 @@ impl Default for Options {
             read_only: false,
             durability: Durability::Sync,
             async_delay: Duration::from_millis(100),
+            lock_timeout: Some(Duration::from_secs(10)),
             recovery_bound: Duration::from_secs(10),
             log_max_bytes: 4 << 30,
             pool_instances: 0,

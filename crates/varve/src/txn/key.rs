@@ -156,6 +156,22 @@ pub(crate) fn is_possible(low: Bound<&[u8]>, high: Bound<&[u8]>) -> bool {
     }
 }
 
+/// The same range of keys of at most `max` bytes, by bounds that are no longer either.
+pub(crate) fn shortened((low, high): Bounds<'_>, max: usize) -> Bounds<'_> {
+    // No key lies between a longer bound and its beginning.
+    let is_long = |k: &[u8]| k.len() > max;
+    (
+        match low {
+            Bound::Included(k) | Bound::Excluded(k) if is_long(k) => Bound::Excluded(&k[..max]),
+            low => low,
+        },
+        match high {
+            Bound::Included(k) | Bound::Excluded(k) if is_long(k) => Bound::Included(&k[..max]),
+            high => high,
+        },
+    )
+}
+
 /// Whether `key` lies in the range.
 pub(crate) fn contains(range: Bounds<'_>, key: &[u8]) -> bool {
     let above = match range.0 {
@@ -196,6 +212,23 @@ mod tests {
             for b in &keys {
                 assert_eq!(KeyBuf::new(a).cmp(&KeyBuf::new(b)), a.cmp(b));
                 assert_eq!(&*KeyBuf::new(a), a.as_slice());
+            }
+        }
+    }
+
+    #[test]
+    fn a_shortened_range_has_the_same_short_keys() {
+        let mut keys: Vec<Vec<u8>> = vec![vec![]];
+        for len in 1..=3 {
+            let longer: Vec<_> = keys.iter().filter(|k| k.len() + 1 == len).cloned().collect();
+            keys.extend(longer.iter().flat_map(|k| (0..3).map(|b| [&k[..], &[b]].concat())));
+        }
+        let bounds: Vec<Bound<&[u8]>> =
+            keys.iter().flat_map(|k| [Included(&k[..]), Excluded(&k[..])]).chain([Unbounded]).collect();
+        for (&low, &high) in bounds.iter().flat_map(|low| bounds.iter().map(move |high| (low, high))) {
+            let short = shortened((low, high), 2);
+            for key in keys.iter().filter(|k| k.len() <= 2) {
+                assert_eq!(contains(short, key), contains((low, high), key), "{key:?} in {low:?}, {high:?}");
             }
         }
     }

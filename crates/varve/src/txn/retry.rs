@@ -47,7 +47,8 @@ impl Db {
     ///
     /// # Errors
     /// Any other error of `f` or of the commit; the transaction then changed nothing. The conflict itself after
-    /// [`TxOptions::retries`] repetitions.
+    /// [`TxOptions::retries`] repetitions. Within `f` whatever would wait for this very transaction (a single operation on a key that it has
+    /// locked, another transaction) fails with `WouldDeadlock`.
     pub fn transact<T>(&self, f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.transact_with(TxOptions::default(), f)
     }
@@ -59,7 +60,9 @@ impl Db {
         loop {
             let mut transaction = Transaction::begin(&self.inner, &options, birth)?;
             birth = Some(transaction.birth());
+            let running = self.inner.core.locks.run(transaction.id());
             let result = f(&mut transaction);
+            drop(running);
             // A conflict that `f` swallowed shows in the commit.
             let result = match result {
                 Err(_) if transaction.is_doomed() => transaction.commit().map(|()| unreachable!("it gave way")),

@@ -5,7 +5,7 @@
 
 use super::commit::{self, New, Op};
 use super::cursor::{Cursor, Overlay};
-use super::key::{Bounds, KeyBuf, is_possible};
+use super::key::{Bounds, KeyBuf, is_possible, shortened};
 use super::lock::{LockSet, Mode};
 use super::range::KeyRange;
 use super::read::{is_there, read_at};
@@ -28,7 +28,8 @@ use varve_volume::{Lsn, Mistake};
 /// dropped without, it changes nothing.
 ///
 /// What it reads and writes is locked until it ends, so calls may wait for other transactions, and may return
-/// [`Error::Conflict`] when a deadlock can only be solved at its cost: then run it again (or let [`Db::transact`] do that).
+/// [`Error::Conflict`] when a deadlock can only be solved at its cost: then run it again (or let [`Db::transact`] do that). A call that has waited for
+/// longer than [`Options::lock_timeout`](crate::Options) returns [`Error::LockTimeout`]; two transactions that one thread uses in turn can come to that.
 pub struct Transaction {
     db: Arc<Inner>,
     locks: LockSet,
@@ -59,14 +60,24 @@ impl Db {
 
 impl std::fmt::Debug for Transaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Transaction").field("writes", &self.writes.len()).field("doomed", &self.doomed).finish()
+        f.debug_struct("Transaction")
+            .field("id", &self.id())
+            .field("writes", &self.writes.len())
+            .field("doomed", &self.doomed)
+            .finish()
     }
 }
 
 /// Fails for keys that the keyspace cannot hold.
 pub(super) fn check_key(keyspace: &Keyspace, key: &[u8]) -> Result<()> {
     let max = keyspace.tree().max_key();
-    if key.is_empty() || key.len() > max { Err(Error::KeySize { len: key.len(), max }) } else { Ok(()) }
+    if is_too_long(keyspace, key) { Err(Error::KeySize { len: key.len(), max }) } else { Ok(()) }
+}
+
+/// Whether the key is longer than any that the keyspace can hold. Nobody can ever write it: it is not there, and there is nothing to lock.
+#[inline]
+pub(super) fn is_too_long(keyspace: &Keyspace, key: &[u8]) -> bool {
+    key.len() > keyspace.tree().max_key()
 }
 
 /// Fails for values that no keyspace can hold.
@@ -108,6 +119,11 @@ impl Transaction {
     /// What a read-only transaction reads.
     pub(super) fn snapshot(&self) -> Option<&Snapshot> {
         self.snapshot.as_ref()
+    }
+
+    /// Its number in error messages; never used twice while the database is open.
+    pub fn id(&self) -> u64 {
+        self.locks.id()
     }
 
     fn manager(&self) -> &Manager {
@@ -160,6 +176,10 @@ impl Transaction {
         if self.db.core.broken.has(Mistake::SkipIntervalLock) {
             return Ok(());
         }
+        let range = shortened(range, keyspace.tree().max_key());
+        if !is_possible(range.0, range.1) {
+            return Ok(());
+        }
         let result = self.locks.lock_range(keyspace.locks(), range, mode);
         self.note(result)
     }
@@ -171,8 +191,7 @@ impl Transaction {
         mode: Mode,
         f: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        if key.len() > keyspace.tree().max_key() {
-            // Nobody can ever write it, so there is nothing to lock.
+        if is_too_long(keyspace, key) {
             return Ok(f(None));
         }
         self.lock(keyspace, key, mode)?;
@@ -195,7 +214,7 @@ impl Transaction {
     /// What is needed to read a key outside: the lock. False when nobody can ever write it.
     pub(super) fn lock_to_read(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
         self.check(keyspace)?;
-        if key.len() > keyspace.tree().max_key() {
+        if is_too_long(keyspace, key) {
             return Ok(false);
         }
         self.lock(keyspace, key, Mode::Shared).map(|()| true)
@@ -301,8 +320,11 @@ impl Transaction {
         self.writes.put(keyspace, key, Some(value))
     }
 
-    /// Removes a key if it is there. Errors as for [`Transaction::put`].
+    /// Removes a key if it is there. Errors as for [`Transaction::put`], but for `KeySize`: a key that is too long is not there.
     pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        if is_too_long(keyspace, key) {
+            return self.check_write(keyspace);
+        }
         self.lock_to_write(keyspace, key)?;
         self.writes.put(keyspace, key, None)
     }

@@ -6,7 +6,9 @@
 //! the key back and queues behind the interval, so that a scan's owner never waits for a writer that waits for the scan.
 //!
 //! Queues are first come, first served. Deadlocks are found when a thread is about to wait (`wait.rs`); the youngest member of
-//! the cycle gets [`Error::Conflict`], and its transaction lets go of all its locks. Nothing depends on hash order.
+//! the cycle gets [`Error::Conflict`], and its transaction lets go of all its locks. A thread that would wait for a transaction that it runs
+//! itself gets [`Error::WouldDeadlock`] at once; whoever has waited for longer than the table allows, [`Error::LockTimeout`]: both keep what
+//! they hold. Nothing depends on hash order.
 //!
 //! Lock order inside the table: at most one shard or list mutex at a time, then the waits-for graph's.
 
@@ -14,6 +16,7 @@ mod credit;
 mod interval;
 mod range_filter;
 mod range_index;
+mod running;
 mod shard;
 mod wait;
 
@@ -28,6 +31,8 @@ use crate::budget::Budget;
 use crate::error::{Error, Result};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
+use varve_rt::Instant;
 use varve_rt::atomic::{AtomicU64, Ordering};
 
 pub(crate) use self::wait::OwnerId;
@@ -49,6 +54,8 @@ pub(crate) struct LockTable {
     graph: WaitGraph,
     budget: Arc<Budget>,
     ids: Ids,
+    /// Nanoseconds that a lock is waited for at most; 0: without end.
+    timeout: AtomicU64,
     waits: AtomicU64,
     wait_ns: AtomicU64,
     deadlocks: AtomicU64,
@@ -78,10 +85,22 @@ impl LockTable {
             graph: WaitGraph::new(),
             budget,
             ids: Ids(AtomicU64::new(1)),
+            timeout: zero(),
             waits: zero(),
             wait_ns: zero(),
             deadlocks: zero(),
         })
+    }
+
+    /// How long a lock is waited for at most; `None`, as at the beginning: without end.
+    pub fn set_timeout(&self, timeout: Option<Duration>) {
+        let ns = timeout.map_or(0, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX).max(1));
+        self.timeout.store(ns, Ordering::Relaxed);
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let ns = self.timeout.load(Ordering::Relaxed);
+        (ns > 0).then(|| Duration::from_nanos(ns))
     }
 
     /// The locks of a keyspace: one object per open keyspace. The name is for error messages.
@@ -117,6 +136,21 @@ pub(crate) struct Asker {
     pub birth: u64,
 }
 
+/// A lock that is asked for.
+struct Asking<'k> {
+    by: Asker,
+    /// The key, or the lower end of the range.
+    key: &'k [u8],
+    /// When it was waited for first.
+    since: Option<Instant>,
+}
+
+impl<'k> Asking<'k> {
+    fn new(by: Asker, key: &'k [u8]) -> Asking<'k> {
+        Asking { by, key, since: None }
+    }
+}
+
 /// Key and interval locks of one keyspace.
 pub(crate) struct KeyspaceLocks {
     name: Box<str>,
@@ -146,7 +180,7 @@ impl KeyspaceLocks {
             return Ok(false);
         }
         let shard = self.shard(key);
-        let got = self.take(shard, asker, key, mode)?;
+        let got = self.take(shard, &mut Asking::new(asker, key), mode)?;
         let clear = got == Got::Nothing
             || self.intervals.is_idle_for(asker.id, mode, key)
             || !self.intervals.blocks_key(asker.id, key, mode);
@@ -160,39 +194,55 @@ impl KeyspaceLocks {
         shard.release(budget, key, asker.id, got == Got::Upgrade);
         let point = (Bound::Included(key), Bound::Included(key));
         let ticket = self.intervals.publish(budget, asker.id, point, mode, true)?.expect("points are always put in");
-        let result = self.pass_list(asker, ticket, key).and_then(|()| self.take(shard, asker, key, mode));
+        let mut asking = Asking::new(asker, key);
+        let result = self.pass_list(&mut asking, ticket).and_then(|()| self.take(shard, &mut asking, mode));
         self.intervals.remove(budget, ticket);
         Ok(result? == Got::Key)
     }
 
     /// Takes a key lock in its shard, waiting in its queue.
     #[inline]
-    fn take(&self, shard: &Shard, asker: Asker, key: &[u8], mode: Mode) -> Result<Got> {
-        match shard.acquire(&self.table.budget, key, asker.id, mode) {
+    fn take(&self, shard: &Shard, asking: &mut Asking<'_>, mode: Mode) -> Result<Got> {
+        match shard.acquire(&self.table.budget, asking.key, asking.by.id, mode) {
             Taken::Fresh => Ok(Got::Key),
             Taken::Already => Ok(Got::Nothing),
             Taken::Upgraded => Ok(Got::Upgrade),
             Taken::Full(error) => Err(error),
-            Taken::Queued(cell, on, upgrade) => match self.wait(&cell, asker, on) {
-                Outcome::Granted => Ok(if upgrade { Got::Upgrade } else { Got::Key }),
-                Outcome::Victim => {
-                    shard.withdraw(&self.table.budget, key, &cell, upgrade);
-                    Err(self.conflict(key))
+            Taken::Queued(cell, on, upgrade) => match self.wait(asking, &cell, on) {
+                Ok(()) => Ok(if upgrade { Got::Upgrade } else { Got::Key }),
+                Err(error) => {
+                    shard.withdraw(&self.table.budget, asking.key, &cell, upgrade);
+                    Err(error)
                 }
             },
         }
     }
 
+    /// Waits until `cell` is granted.
     #[cold]
-    fn wait(&self, cell: &Arc<wait::WaitCell>, asker: Asker, on: Vec<OwnerId>) -> Outcome {
-        self.table.waits.fetch_add(1, Ordering::Relaxed);
-        let began = varve_rt::now();
-        let outcome = self.table.graph.wait(cell, asker.birth, on);
-        self.table.wait_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        if outcome == Outcome::Victim {
-            self.table.deadlocks.fetch_add(1, Ordering::Relaxed);
+    fn wait(&self, asking: &mut Asking<'_>, cell: &Arc<wait::WaitCell>, on: Vec<OwnerId>) -> Result<()> {
+        let table = &*self.table;
+        let behind = table.running_beside(asking.by.id);
+        if let Some(&own) = on.iter().find(|owner| behind.contains(owner))
+            && cell.give_up()
+        {
+            return Err(self.would_deadlock(asking, own));
         }
-        outcome
+        table.waits.fetch_add(1, Ordering::Relaxed);
+        let began = varve_rt::now();
+        let since = *asking.since.get_or_insert(began);
+        let deadline = table.timeout().map(|timeout| since + timeout);
+        let first = on.first().copied();
+        let outcome = table.graph.wait(cell, asking.by.birth, on, &behind, deadline);
+        table.wait_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        match outcome {
+            Outcome::Granted => Ok(()),
+            Outcome::Victim => {
+                table.deadlocks.fetch_add(1, Ordering::Relaxed);
+                Err(self.conflict(asking.key))
+            }
+            Outcome::TimedOut => Err(self.timed_out(asking, since, first)),
+        }
     }
 
     fn conflict(&self, key: &[u8]) -> Error {
@@ -202,12 +252,26 @@ impl KeyspaceLocks {
         }
     }
 
+    fn would_deadlock(&self, asking: &Asking<'_>, holder: OwnerId) -> Error {
+        let (keyspace, key) = (self.name.to_string(), show(asking.key));
+        Error::WouldDeadlock { keyspace, key, asker: asking.by.id, holder }
+    }
+
+    /// `ahead`: the owner who was first in the way when the wait began.
+    fn timed_out(&self, asking: &Asking<'_>, since: Instant, ahead: Option<OwnerId>) -> Error {
+        let holder = self.shard(asking.key).other_holder(asking.key, asking.by.id).or(ahead);
+        let holder = holder.map_or("nobody any more".into(), |holder| match self.table.graph.waits_for(holder) {
+            Some(other) => format!("transaction {holder}, which waits for transaction {other}"),
+            None => format!("transaction {holder}, which waits for no lock"),
+        });
+        let (keyspace, key) = (self.name.to_string(), show(asking.key));
+        Error::LockTimeout { keyspace, key, holder, waited: since.elapsed() }
+    }
+
     /// Waits until no other request in the interval list stands in the way.
-    fn pass_list(&self, asker: Asker, ticket: Ticket, key: &[u8]) -> Result<()> {
+    fn pass_list(&self, asking: &mut Asking<'_>, ticket: Ticket) -> Result<()> {
         while let Some((cell, on)) = self.intervals.evaluate(ticket) {
-            if self.wait(&cell, asker, on) == Outcome::Victim {
-                return Err(self.conflict(key));
-            }
+            self.wait(asking, &cell, on)?;
         }
         Ok(())
     }
@@ -229,12 +293,13 @@ impl KeyspaceLocks {
     }
 
     fn pass_range(&self, asker: Asker, ticket: Ticket, range: Bounds<'_>, mode: Mode) -> Result<()> {
-        let named = match range.0 {
+        let low = match range.0 {
             Bound::Included(key) | Bound::Excluded(key) => key,
             Bound::Unbounded => &[],
         };
+        let mut asking = Asking::new(asker, low);
         loop {
-            self.pass_list(asker, ticket, named)?;
+            self.pass_list(&mut asking, ticket)?;
             let mut on = self.key_conflicts(range, asker.id, mode);
             if on.is_empty() {
                 return Ok(());
@@ -244,9 +309,7 @@ impl KeyspaceLocks {
                 // Owners that let go before the line above woke nobody; those that are still there will.
                 let still = self.key_conflicts(range, asker.id, mode);
                 if on.iter().all(|o| still.binary_search(o).is_ok()) {
-                    if self.wait(&cell, asker, on) == Outcome::Victim {
-                        return Err(self.conflict(named));
-                    }
+                    self.wait(&mut asking, &cell, on)?;
                     break;
                 }
                 on = still;
@@ -360,11 +423,11 @@ impl LockSet {
         &mut self.held[at]
     }
 
-    /// Locks a key, waiting as long as it takes.
+    /// Locks a key, waiting for those who hold it.
     ///
     /// # Errors
     /// `Conflict` when this transaction has to give way in a deadlock (the caller then releases all);
-    /// `OverBudget` when there is no memory for another lock (what is held stays held).
+    /// `OverBudget` when there is no memory for another lock, `LockTimeout`, `WouldDeadlock` (what is held stays held).
     #[inline]
     pub fn lock_key(&mut self, locks: &Arc<KeyspaceLocks>, key: &[u8], mode: Mode) -> Result<()> {
         let asker = self.asker;

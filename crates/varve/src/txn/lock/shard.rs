@@ -111,23 +111,25 @@ impl Shard {
         let entries = &mut *entries;
         let key = KeyBuf::new(key);
         let heap = key.heap_bytes();
-        let bytes = ENTRY + HOLDER + 2 * heap;
-        if let Err(full) = entries.credit.reserve(budget, bytes) {
-            return Taken::Full(full);
-        }
+        let (new, more) = (ENTRY + HOLDER + 2 * heap, HOLDER + heap);
         match entries.map.entry(key) {
             Slot::Vacant(slot) => {
-                entries.credit.spend(bytes);
+                if let Err(full) = entries.credit.take(budget, new) {
+                    return Taken::Full(full);
+                }
                 slot.insert(Entry { first: owner, mode, crowd: None });
                 self.raise(mode);
                 Taken::Fresh
             }
             Slot::Occupied(slot) => {
-                let taken = self.acquire_present(slot.into_mut(), owner, mode);
-                if matches!(taken, Taken::Fresh | Taken::Queued(_, _, false)) {
-                    entries.credit.spend(HOLDER + heap);
+                let entry = slot.into_mut();
+                // What it holds already takes no more memory, whatever it asks for.
+                if !entry.holds(owner)
+                    && let Err(full) = entries.credit.take(budget, more)
+                {
+                    return Taken::Full(full);
                 }
-                taken
+                self.acquire_present(entry, owner, mode)
             }
         }
     }
@@ -265,6 +267,11 @@ impl Shard {
             }
             into.extend(entry.holders().filter(|&h| h != owner));
         }
+    }
+
+    /// An owner that holds `key` now, beside `owner`.
+    pub fn other_holder(&self, key: &[u8], owner: OwnerId) -> Option<OwnerId> {
+        self.entries.lock().map.get(key)?.holders().find(|&h| h != owner)
     }
 
     /// Keys locked now.

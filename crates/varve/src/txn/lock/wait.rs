@@ -3,7 +3,9 @@
 //! Only a thread that is about to wait touches the graph. It first stands in a lock's queue, then enters the owners it
 //! waits for, then looks for a cycle through itself: the last member of a cycle to enter sees all of it. The youngest member
 //! (by birth, then by identity) gives way. A cell is decided once, by compare-and-swap: `GRANTED` by whoever hands the lock
-//! over, or `VICTIM` by whoever found the cycle; the loser of that race changes nothing.
+//! over, `VICTIM` by whoever found the cycle, or `GIVEN_UP` by the waiter itself; the loser of that race changes nothing.
+//!
+//! A transaction that the waiting thread runs in `transact` waits, in effect, for that wait to end: it stands in the graph too meanwhile.
 //!
 //! Lock order: the graph's mutex is taken with no shard or interval list locked, or inside one of them; inside it, or inside a
 //! shard, the list of a cell's later blockers.
@@ -11,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicU8, Ordering};
-use varve_rt::{Event, Mutex};
+use varve_rt::{Event, Instant, Mutex};
 
 /// Identity of a lock owner; never used twice.
 pub(crate) type OwnerId = u64;
@@ -19,6 +21,7 @@ pub(crate) type OwnerId = u64;
 const WAITING: u8 = 0;
 const GRANTED: u8 = 1;
 const VICTIM: u8 = 2;
+const GIVEN_UP: u8 = 3;
 
 /// One wait of one owner.
 pub(super) struct WaitCell {
@@ -53,6 +56,11 @@ impl WaitCell {
         self.decide(GRANTED)
     }
 
+    /// The waiter ends its wait without the lock; false when that was decided before.
+    pub fn give_up(&self) -> bool {
+        self.decide(GIVEN_UP)
+    }
+
     fn is_waiting(&self) -> bool {
         self.state.load(Ordering::Acquire) == WAITING
     }
@@ -64,6 +72,8 @@ pub(super) enum Outcome {
     Granted,
     /// This owner has to give way.
     Victim,
+    /// It waited as long as it may.
+    TimedOut,
 }
 
 struct Node {
@@ -89,11 +99,24 @@ impl WaitGraph {
         WaitGraph { nodes: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Waits until `cell` is decided. `on`: the owners ahead, as of the moment the cell was queued.
-    pub fn wait(&self, cell: &Arc<WaitCell>, birth: u64, on: Vec<OwnerId>) -> Outcome {
+    /// Waits until `cell` is decided, or until `deadline`. `on`: the owners ahead, as of the moment the cell was queued. `behind`: transactions
+    /// that cannot end before this wait does.
+    pub fn wait(
+        &self,
+        cell: &Arc<WaitCell>,
+        birth: u64,
+        on: Vec<OwnerId>,
+        behind: &[OwnerId],
+        deadline: Option<Instant>,
+    ) -> Outcome {
         {
             let mut nodes = self.nodes.lock();
             nodes.insert(cell.owner, Node { cell: cell.clone(), birth, on });
+            for owner in behind {
+                // Older than anybody: it does not wait itself, so it is not the one to give way.
+                let node = || Node { cell: cell.clone(), birth: 0, on: vec![cell.owner] };
+                nodes.entry(*owner).or_insert_with(node);
+            }
             while let Some(victim) = youngest_of_cycle(&nodes, cell.owner) {
                 // A member that was granted its lock meanwhile is no longer waiting: the cycle is gone either way.
                 let node = nodes.remove(&victim).expect("members of the cycle are in the graph");
@@ -104,10 +127,28 @@ impl WaitGraph {
             }
         }
         while cell.is_waiting() && !varve_rt::dying() {
-            cell.decided.wait();
+            match deadline {
+                None => cell.decided.wait(),
+                Some(deadline) if cell.decided.wait_until(deadline) && cell.give_up() => break,
+                Some(_) => {}
+            }
         }
-        self.nodes.lock().remove(&cell.owner);
-        if cell.state.load(Ordering::Acquire) == GRANTED { Outcome::Granted } else { Outcome::Victim }
+        let mut nodes = self.nodes.lock();
+        for owner in std::iter::once(&cell.owner).chain(behind) {
+            if nodes.get(owner).is_some_and(|node| Arc::ptr_eq(&node.cell, cell)) {
+                nodes.remove(owner);
+            }
+        }
+        match cell.state.load(Ordering::Acquire) {
+            GRANTED => Outcome::Granted,
+            GIVEN_UP => Outcome::TimedOut,
+            _ => Outcome::Victim,
+        }
+    }
+
+    /// An owner that a waiting one waits for.
+    pub fn waits_for(&self, owner: OwnerId) -> Option<OwnerId> {
+        self.nodes.lock().get(&owner)?.waits_for(0)
     }
 
     /// Owners waiting now.
