@@ -90,16 +90,20 @@ impl Budget {
     /// Charges `bytes` to `class`, or refuses. Give them back with [`Budget::release`].
     pub fn charge(&self, class: Class, bytes: u64) -> Result<()> {
         let account = &self.accounts[class as usize];
-        let used = account.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let limit = account.limit.load(Ordering::Relaxed);
-        if used > limit {
-            account.used.fetch_sub(bytes, Ordering::Relaxed);
-            account.refused.fetch_add(1, Ordering::Relaxed);
-            let available = limit.saturating_sub(used - bytes);
-            return Err(Error::OverBudget { class: class.name(), requested: bytes, available });
+        // Not added before it is known to fit: what is refused must not be in the way of what is not.
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
+        match account.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(before) => {
+                account.peak.fetch_max(before + bytes, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(used) => {
+                account.refused.fetch_add(1, Ordering::Relaxed);
+                let available = limit.saturating_sub(used);
+                Err(Error::OverBudget { class: class.name(), requested: bytes, available })
+            }
         }
-        account.peak.fetch_max(used, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Gives back what [`Budget::charge`] took.
@@ -126,5 +130,33 @@ impl Budget {
             ClassUse { class, limit: get(&a.limit), used: get(&a.used), peak: get(&a.peak), refused: get(&a.refused) }
         };
         CLASSES.iter().map(|&c| line(c)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use varve_rt::{sim, spawn};
+
+    /// A charge that does not fit takes nothing, not even for a moment, from one that does.
+    #[test]
+    fn a_refused_charge_refuses_nobody_else() {
+        for seed in 0..50 {
+            sim::run(sim::Config { seed, chaos: true, ..sim::Config::default() }, || {
+                let budget = Arc::new(Budget::new([100; CLASSES.len()]));
+                let large = {
+                    let budget = budget.clone();
+                    spawn("large", move || (0..20).for_each(|_| assert!(budget.charge(Class::Locks, 101).is_err())))
+                };
+                for _ in 0..20 {
+                    budget.charge(Class::Locks, 60).unwrap();
+                    budget.release(Class::Locks, 60);
+                }
+                large.join().unwrap();
+                assert_eq!(budget.used(Class::Locks), 0);
+            })
+            .unwrap();
+        }
     }
 }

@@ -8,7 +8,7 @@
 use super::keyspaces::Shared;
 use super::{Db, Inner, Keyspace};
 use crate::btree::BulkLoad as TreeLoad;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::sync::Arc;
 use varve_rt::{Cost, charge};
 
@@ -73,10 +73,6 @@ impl BulkLoad {
     /// After a device error, or `Closed`, it cannot.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.db.live()?;
-        if key.is_empty() {
-            let max = self.shared.as_ref().map_or(0, |s| s.tree.max_key());
-            return Err(Error::KeySize { len: 0, max });
-        }
         crate::txn::check_value(value)?;
         charge(Cost::TxnCall, 1);
         self.load().push(key, value)?;

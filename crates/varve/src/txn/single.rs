@@ -6,7 +6,7 @@
 
 use super::commit::{self, New, Op, Short, ShortEnd};
 use super::read::{is_there, read};
-use super::transaction::{check_key, check_value};
+use super::transaction::{check_key, check_value, is_too_long};
 use crate::db::{Durability, Keyspace};
 use crate::error::Result;
 use varve_rt::atomic::AtomicU64;
@@ -95,6 +95,9 @@ impl Keyspace {
         charge(Cost::TxnCommit, 1);
         self.db.live_for_write()?;
         self.live()?;
+        if value.is_none() && is_too_long(self, key) {
+            return Ok(false);
+        }
         check_key(self, key)?;
         let (manager, tree) = (&self.db.txns, self.tree());
         let mut attempt = 0;

@@ -246,6 +246,9 @@ impl Keyspace {
 
     /// Writes the value of a key, as last committed, to `to`. See [`Transaction::get_to`].
     pub fn get_to(&self, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
+        if self.db.options.read_only {
+            return Snapshot::open(&self.db)?.get_to(self, key, to);
+        }
         loop {
             let mut tx = Transaction::begin(&self.db, &TxOptions::default(), None)?;
             match tx.lock_to_read(self, key) {

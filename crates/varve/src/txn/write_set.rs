@@ -1,7 +1,7 @@
 //! The private writes of an open transaction: an ordered map per keyspace, with savepoints.
 //!
 //! A savepoint is a mark in a list of what each later write replaced; rolling back undoes that list from its end. Nothing is
-//! noted while there is no savepoint. Memory is charged to [`Class::WriteSets`] in blocks once a transaction outgrows what
+//! noted while there is no savepoint, nor of a key that was written since the last one. Memory is charged to [`Class::WriteSets`] in blocks once a transaction outgrows what
 //! each may have for nothing, before anything is stored.
 
 use super::key::{Bounds, KeyBuf};
@@ -33,6 +33,8 @@ pub(super) type Write = Option<Value>;
 /// A pending write, and where it will go.
 pub(super) struct Pending {
     pub write: Write,
+    /// The newest savepoint when it was written; 0: none.
+    mark: u64,
     /// The leaf that covered the key when the transaction read it for the write: a hint.
     pub leaf: Option<FoundLeaf>,
 }
@@ -69,6 +71,11 @@ pub(super) struct WriteSet {
     serial: u64,
     bytes: u64,
     charged: u64,
+}
+
+/// Bytes of a note of what a write replaced, that apart.
+fn note(key: &[u8]) -> u64 {
+    (size_of::<Undo>() + KeyBuf::heap_bytes_of(key)) as u64
 }
 
 fn cost(key: &[u8], value: usize) -> u64 {
@@ -173,7 +180,7 @@ impl WriteSet {
     fn reserve(&mut self, key: &[u8], value: usize) -> Result<()> {
         let mut bytes = self.bytes + cost(key, value);
         if !self.marks.is_empty() {
-            bytes += size_of::<Undo>() as u64;
+            bytes += note(key);
         }
         self.charge(bytes)?;
         self.bytes = bytes;
@@ -186,12 +193,16 @@ impl WriteSet {
             self.spaces.len() - 1
         });
         let found = self.found.iter().find(|f| f.0 == keyspace.id()).filter(|f| *f.1 == *key);
-        let pending = Pending { write, leaf: found.map(|f| f.2) };
+        let mark = self.marks.last().map_or(0, |m| m.0);
+        let pending = Pending { write, mark, leaf: found.map(|f| f.2) };
         let old = self.spaces[at].map.insert(KeyBuf::new(key), pending);
-        if !self.marks.is_empty() {
-            self.undo.push(Undo { space: at, key: KeyBuf::new(key), old });
-        } else if let Some(old) = old {
-            self.bytes -= cost(key, held(&old.write));
+        match old {
+            // Nobody goes back to it: there is no savepoint, or it was written after the last one.
+            Some(old) if old.mark >= mark => {
+                self.bytes -= cost(key, held(&old.write)) + if mark > 0 { note(key) } else { 0 };
+            }
+            old if mark > 0 => self.undo.push(Undo { space: at, key: KeyBuf::new(key), old }),
+            _ => {}
         }
     }
 
@@ -203,7 +214,7 @@ impl WriteSet {
         if bytes > limit {
             return Err(Error::TransactionTooLarge { what: "write set", needed: bytes, limit });
         }
-        let more = (bytes - FREE - self.charged).next_multiple_of(BLOCK);
+        let more = (bytes - FREE - self.charged).next_multiple_of(BLOCK).min(limit - self.charged);
         self.budget.charge(Class::WriteSets, more)?;
         self.charged += more;
         Ok(())
@@ -229,7 +240,7 @@ impl WriteSet {
         for Undo { space, key, old } in self.undo.drain(mark..).rev() {
             let map = &mut self.spaces[space].map;
             let undone = map.get(&key).expect("an undone write is in the write set");
-            self.bytes = self.bytes.saturating_sub(cost(&key, held(&undone.write)) + size_of::<Undo>() as u64);
+            self.bytes -= cost(&key, held(&undone.write)) + note(&key);
             match old {
                 Some(old) => drop(map.insert(key, old)),
                 None => drop(map.remove(&key)),
@@ -240,16 +251,34 @@ impl WriteSet {
 
     /// Forgets a savepoint, keeping the writes after it.
     pub fn release(&mut self, savepoint: Savepoint) {
-        self.marks.retain(|m| m.0 != savepoint.serial);
-        if self.marks.is_empty() {
-            self.undo.clear();
+        let Some(at) = self.marks.iter().position(|m| m.0 == savepoint.serial) else { return };
+        let (_, noted) = self.marks.remove(at);
+        match self.marks.last() {
+            None => self.forget_savepoints(),
+            // What was written after the savepoint before it is what that one goes back to no more.
+            Some(&(before, _)) if at == self.marks.len() => {
+                for undo in self.undo.split_off(noted) {
+                    if undo.old.as_ref().is_none_or(|old| old.mark < before) {
+                        self.undo.push(undo);
+                    } else {
+                        self.forget(undo);
+                    }
+                }
+            }
+            Some(_) => {}
         }
+    }
+
+    /// Drops what nobody goes back to.
+    fn forget(&mut self, undo: Undo) {
+        let old = undo.old.map_or(0, |old| cost(&undo.key, held(&old.write)));
+        self.bytes -= note(&undo.key) + old;
     }
 
     /// Forgets the savepoints, keeping the writes.
     pub fn forget_savepoints(&mut self) {
         self.marks.clear();
-        self.undo.clear();
+        std::mem::take(&mut self.undo).into_iter().for_each(|undo| self.forget(undo));
     }
 
     /// Drops all writes and savepoints.
