@@ -327,7 +327,7 @@ impl Space {
             let page = self.map_in(core, group, map);
             let old = group.bytes(page)[at];
             debug_assert!(old & set == 0 && old & clear == clear, "pages are allocated once and freed once");
-            if run_at != (map, at - run.len()) || run.is_empty() {
+            if run.is_empty() || (map, at) != (run_at.0, run_at.1 + run.len()) {
                 self.flush_run(core, group, run_at, &run);
                 (run_at, run) = ((map, at), Vec::new());
             }

@@ -37,14 +37,44 @@ impl std::str::FromStr for Alpha {
 /// Bounds of the miss-rate expansion factor.
 const ALPHA: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
-/// Counts with the page on the fast device `[0]` and not on it `[1]`.
+/// Counts that age, with the page on the fast device `[0]` and not on it `[1]`.
 type Pair = [f32; 2];
 
+/// The largest count of that kind that one more still changes.
+const MOST: f32 = (1 << 24) as f32;
+
+/// Counts one more. What a page has too much of is halved with the rest, as if it had aged.
+fn count(pairs: [&mut Pair; 2], which: usize, side: usize) {
+    pairs[which][side] += 1.0;
+    if pairs[which][side] >= MOST {
+        pairs.into_iter().flatten().for_each(|n| *n /= 2.0);
+    }
+}
+
+/// Uses of a page, as above.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    logical: Pair,
+    logical: [u32; 2],
     /// Physical reads, read-ahead included.
-    physical: Pair,
+    physical: [u32; 2],
+}
+
+impl Counts {
+    /// Counts `n` more. All are halved before one overflows: their ratios are what counts.
+    fn add(&mut self, which: fn(&mut Counts) -> &mut [u32; 2], side: usize, n: u32) {
+        if which(self)[side].checked_add(n).is_none() {
+            self.logical.iter_mut().chain(&mut self.physical).for_each(|count| *count /= 2);
+        }
+        let count = &mut which(self)[side];
+        *count = count.saturating_add(n);
+    }
+}
+
+/// Sums of a group's counts: whole numbers, exact far beyond what pages can have.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    logical: [f64; 2],
+    physical: [f64; 2],
 }
 
 #[derive(Debug)]
@@ -85,7 +115,7 @@ pub(super) struct Usage {
     capacity: usize,
     by_slots: bool,
     pages: HashMap<PageId, Stat>,
-    groups: HashMap<(KeyspaceId, u32), Counts>,
+    groups: HashMap<(KeyspaceId, u32), Sums>,
     queue: VecDeque<(PageId, NonZeroU64)>,
     /// Entries of the queue that still stand for their page.
     queued: usize,
@@ -163,9 +193,9 @@ impl Usage {
         let queued = {
             let stat = self.touch(page, now);
             stat.in_pool = true;
-            stat.counts.physical[at(from)] += 1.0;
+            stat.counts.add(|c| &mut c.physical, at(from), 1);
             if why == ReadWhy::Demand {
-                stat.reads[at(from)] += 1.0;
+                count([&mut stat.reads, &mut stat.writes], 0, at(from));
             }
             stat.queued.take()
         };
@@ -175,7 +205,7 @@ impl Usage {
     pub fn wrote(&mut self, page: PageId, to: Place, now: u64) {
         let stat = self.touch(page, now);
         stat.in_pool = true;
-        stat.writes[at(to)] += 1.0;
+        count([&mut stat.reads, &mut stat.writes], 1, at(to));
         if to == Place::Fast {
             self.settle(page);
         }
@@ -184,7 +214,7 @@ impl Usage {
     pub fn used(&mut self, page: PageId, keyspace: KeyspaceId, logical: u32, place: Place, now: u64) {
         let stat = self.touch(page, now);
         stat.keyspace = keyspace;
-        stat.counts.logical[at(place)] += logical as f32;
+        stat.counts.add(|c| &mut c.logical, at(place), logical);
     }
 
     pub fn entered(&mut self, page: PageId, now: u64) {
@@ -239,7 +269,8 @@ impl Usage {
             Alpha::Global | Alpha::Keyspace => 0,
             Alpha::Group => {
                 let minutes = ((stat.touched as i64).saturating_sub(stat.since) as f64 / 60e9).max(1.0 / 60.0);
-                let rate = f64::from(stat.counts.logical[0] + stat.counts.logical[1]) / minutes;
+                let [fast, slow] = stat.counts.logical.map(f64::from);
+                let rate = (fast + slow) / minutes;
                 ((rate / self.bucket_width) as u32).min(self.max_bucket)
             }
         }
@@ -257,8 +288,8 @@ impl Usage {
         stat.counted = stat.counts;
         let sums = self.groups.entry(self.key(stat.keyspace, stat.group)).or_default();
         for i in 0..2 {
-            sums.logical[i] += stat.counted.logical[i];
-            sums.physical[i] += stat.counted.physical[i];
+            sums.logical[i] += f64::from(stat.counted.logical[i]);
+            sums.physical[i] += f64::from(stat.counted.physical[i]);
         }
         self.pages.insert(page, stat);
     }
@@ -267,8 +298,8 @@ impl Usage {
         let key = self.key(stat.keyspace, stat.group);
         if let Some(sums) = self.groups.get_mut(&key) {
             for i in 0..2 {
-                sums.logical[i] = (sums.logical[i] - stat.counted.logical[i]).max(0.0);
-                sums.physical[i] = (sums.physical[i] - stat.counted.physical[i]).max(0.0);
+                sums.logical[i] -= f64::from(stat.counted.logical[i]);
+                sums.physical[i] -= f64::from(stat.counted.physical[i]);
             }
         }
     }
@@ -287,7 +318,7 @@ impl Usage {
     pub fn expansion(&self, page: PageId) -> f64 {
         let Some(stat) = self.pages.get(&page) else { return 1.0 };
         let Some(sums) = self.groups.get(&self.key(stat.keyspace, self.bucket(stat))) else { return 1.0 };
-        let miss = |i: usize| (sums.logical[i] > 0.0).then(|| f64::from(sums.physical[i] / sums.logical[i]));
+        let miss = |i: usize| (sums.logical[i] > 0.0).then(|| sums.physical[i] / sums.logical[i]);
         match (miss(0), miss(1).unwrap_or(0.0)) {
             (None, _) => 1.0,
             (Some(fast), slow) if fast == 0.0 && slow == 0.0 => 1.0,
@@ -297,18 +328,17 @@ impl Usage {
 
     /// By group and page, for reports.
     pub fn counted(&self) -> Counted {
-        let wide = |pair: Pair| pair.map(f64::from);
         let groups = self.groups.iter().map(|(&(keyspace, bucket), sums)| GroupUse {
             keyspace,
             rate: f64::from(bucket) * self.bucket_width,
-            logical: wide(sums.logical),
-            physical: wide(sums.physical),
+            logical: sums.logical,
+            physical: sums.physical,
         });
         let pages = self.pages.iter().map(|(&page, s)| PageSides {
             page,
-            logical: wide(s.counts.logical),
-            physical: wide(s.counts.physical),
-            writes: wide(s.writes),
+            logical: s.counts.logical.map(f64::from),
+            physical: s.counts.physical.map(f64::from),
+            writes: s.writes.map(f64::from),
         });
         Counted { groups: groups.collect(), pages: pages.collect() }
     }
@@ -317,8 +347,8 @@ impl Usage {
     pub fn remember(&self, now: u64) -> Vec<(u64, Memory)> {
         let memory = |(&page, s): (&PageId, &Stat)| {
             let age = ((now as i64).saturating_sub(s.since) / 1_000_000).clamp(0, i64::from(u32::MAX)) as u32;
-            let [reads, writes, logical, physical] =
-                [s.reads, s.writes, s.counts.logical, s.counts.physical].map(short);
+            let [logical, physical] = [s.counts.logical, s.counts.physical].map(|pair| pair.map(|n| n as f32));
+            let [reads, writes, logical, physical] = [s.reads, s.writes, logical, physical].map(short);
             let words = [age, reads, writes, logical, physical];
             let order = if s.on_fast { 0 } else { s.queued.map_or(1, |ticket| u64::MAX - ticket.get()) };
             (order, Memory { page, keyspace: s.keyspace, words })
@@ -333,8 +363,10 @@ impl Usage {
             stat.keyspace = m.keyspace;
             stat.since = now as i64 - i64::from(m.words[0]) * 1_000_000;
             let [_, reads, writes, logical, physical] = m.words;
-            (stat.reads, stat.writes) = (long(reads), long(writes));
-            stat.counts = Counts { logical: long(logical), physical: long(physical) };
+            (stat.reads, stat.writes) =
+                (long(reads).map(|n| n.min(MOST / 2.0)), long(writes).map(|n| n.min(MOST / 2.0)));
+            let whole = |word| long(word).map(|n| n as u32);
+            stat.counts = Counts { logical: whole(logical), physical: whole(physical) };
             self.settle(m.page);
             self.park(m.page);
         }
@@ -353,7 +385,7 @@ impl Usage {
 
     pub fn memory(&self) -> usize {
         self.pages.capacity() * (size_of::<(PageId, Stat)>() + 1)
-            + self.groups.capacity() * (size_of::<((KeyspaceId, u32), Counts)>() + 1)
+            + self.groups.capacity() * (size_of::<((KeyspaceId, u32), Sums)>() + 1)
             + self.queue.capacity() * size_of::<(PageId, NonZeroU64)>()
     }
 }
@@ -446,6 +478,43 @@ mod tests {
         let nonsense = Memory { page: P, keyspace: KeyspaceId(0), words: [u32::MAX; 5] };
         again.recall(&[nonsense], 0);
         assert_eq!(again.rates(P), Rates::default());
+    }
+
+    /// Busy pages have hundreds of millions of uses; what others add to the sums of their group still counts.
+    #[test]
+    fn sums_count_on_whatever_they_are() {
+        let mut u = usage(1 << 20);
+        let mut use_pages = |pages: std::ops::Range<u64>, uses| {
+            for n in pages {
+                u.read(PageId(n), Place::Slow, ReadWhy::Demand, 0);
+                u.used(PageId(n), KeyspaceId(1), uses, Place::Slow, 0);
+                u.evicted(PageId(n), 0);
+            }
+        };
+        use_pages(0..100, 30_000_000);
+        use_pages(1000..201_000, 8);
+        let counted = u.counted();
+        let own: f64 = counted.pages.iter().map(|page| page.logical[1]).sum();
+        assert_eq!((counted.groups[0].logical, own), ([0.0, 3e9 + 1.6e6], 3e9 + 1.6e6));
+        assert_eq!(counted.groups[0].physical, [0.0, 200_100.0]);
+    }
+
+    /// A page has no more of anything than can be counted: its ratios stay.
+    #[test]
+    fn counts_of_a_page_are_halved_before_they_stop() {
+        let mut u = usage(10);
+        for _ in 0..10 {
+            u.used(P, KeyspaceId(1), 1 << 30, Place::Slow, 0);
+            u.used(P, KeyspaceId(1), 1 << 29, Place::Fast, 0);
+        }
+        let [fast, slow] = u.counted().pages[0].logical;
+        assert!((1.4..3.0).contains(&(slow / fast)) && slow > 1e9, "{fast} {slow}");
+        for _ in 0..1 << 24 {
+            u.read(P, Place::Slow, ReadWhy::Demand, 0);
+        }
+        let before = u.rates(P).read_slow;
+        u.read(P, Place::Slow, ReadWhy::Demand, 0);
+        assert_eq!(u.rates(P).read_slow, before + 1.0);
     }
 
     #[test]
