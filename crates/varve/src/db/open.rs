@@ -121,6 +121,9 @@ impl Parts {
         let pool = Pool::new(config, stack.store.clone(), log.clone())?;
         let pages = PoolPages::new(pool.clone(), stack.store.clone());
         let tier = stack.tier.clone();
+        if let Some(tier) = tier.as_ref().filter(|_| !self.options.read_only) {
+            tier::answer_for(tier, &log);
+        }
         self.bring_up(log.clone(), pages, stack, found).inspect_err(|_| {
             // What was started must not outlive a failed open.
             log.poison("the database could not be opened");

@@ -1,7 +1,8 @@
 //! The tier in the life of a database: whether there is one, what its loss would mean, and how it comes up and goes down.
 //!
 //! The superblock's options say whether the database has a tier, and whether pages there may be newer than home. Invariant:
-//! that mark is durable before the first page is written to the fast device alone, and goes only after all pages are home.
+//! that mark is durable before the first page is written to the fast device alone, and goes only after all pages are home. A fast device
+//! that failed and held copies only is marked as forsaken before anything is promised without it: the next opening makes a new tier on it.
 
 use super::devices::Devices;
 use super::options::{Layout, Options};
@@ -11,11 +12,13 @@ use crate::wal::recovery::ReplayPages;
 use crate::wal::{Log, PoolPages};
 use std::sync::Arc;
 use varve_volume::tier::manager::DirtyWrites;
-use varve_volume::tier::{Tier, TierOptions};
-use varve_volume::{PageStore, Single};
+use varve_volume::tier::{Keeper, Tier, TierOptions};
+use varve_volume::{PageStore, Single, VolumeError};
 
 /// First byte of a mark.
 const TIER: u8 = 1;
+/// First byte of the mark of a tier that is to be made anew. (To earlier releases there is no tier then, which is safe.)
+const FORSAKEN: u8 = 2;
 /// Length of a mark: kind, flags, slots, newer pages.
 const LENGTH: usize = 18;
 /// Number of newer pages when nobody knows it: after a crash.
@@ -26,6 +29,8 @@ const UNKNOWN: u64 = u64::MAX;
 pub(super) struct Mark {
     /// Pages on the fast device may be newer than home.
     back: bool,
+    /// What the fast device holds is not to be used again.
+    forsaken: bool,
     slots: u64,
     /// Pages newer than home at the last clean close.
     newer: u64,
@@ -35,22 +40,24 @@ impl Mark {
     /// The mark in the superblock's options; none: there is no tier.
     pub fn decode(options: &[u8]) -> Option<Mark> {
         let number = |at: usize| u64::from_le_bytes(options[at..at + 8].try_into().expect("8 bytes"));
-        (options.len() >= LENGTH && options[0] == TIER).then(|| Mark {
+        (options.len() >= LENGTH && matches!(options[0], TIER | FORSAKEN)).then(|| Mark {
             back: options[1] & 1 != 0,
+            forsaken: options[0] == FORSAKEN,
             slots: number(2),
             newer: number(10),
         })
     }
 
     fn encode(self) -> Vec<u8> {
-        let mut bytes = vec![TIER, u8::from(self.back)];
+        let mut bytes = vec![if self.forsaken { FORSAKEN } else { TIER }, u8::from(self.back)];
         bytes.extend_from_slice(&self.slots.to_le_bytes());
         bytes.extend_from_slice(&self.newer.to_le_bytes());
         bytes
     }
 
     fn of(tier: &Tier, back: bool) -> Mark {
-        Mark { back, slots: tier.tier_stats().slots, newer: if back { UNKNOWN } else { 0 } }
+        let newer = if back { UNKNOWN } else { 0 };
+        Mark { back, forsaken: tier.forsaken(), slots: tier.tier_stats().slots, newer }
     }
 }
 
@@ -135,6 +142,14 @@ pub(super) fn open(
             }
             Ok(Stack::single(single))
         }
+        (Some(mark), Some(_)) if mark.forsaken && options.read_only => {
+            Ok(Stack::over(Tier::without(single, of_options(options))?, false))
+        }
+        (Some(mark), Some(fast)) if mark.forsaken => {
+            let tier = Tier::create(single, fast.clone(), owner, of_options(options))?;
+            log.set_options(Mark::of(&tier, back).encode())?;
+            Ok(Stack::over(tier, false))
+        }
         (Some(mark), Some(fast)) => {
             let tier = Tier::open(single, fast.clone(), owner, of_options(options))?;
             if !options.read_only && (back || mark.back) {
@@ -163,6 +178,29 @@ fn without(mark: Mark, options: &Options) -> Result<()> {
             "nothing is lost with it, every page has its newest version at home: open with `--without-tier` to go on without it"
                 .into(),
         )),
+    }
+}
+
+/// Has the database answer for what the tier cannot promise any more.
+pub(super) fn answer_for(tier: &Tier, log: &Arc<Log>) {
+    tier.answer_to(Arc::new(Answer { log: log.clone() }));
+}
+
+struct Answer {
+    log: Arc<Log>,
+}
+
+impl Keeper for Answer {
+    fn broken(&self, cause: &VolumeError) {
+        self.log.poison(&format!("write or flush of the tier: {cause}"));
+    }
+
+    fn forsake(&self) -> std::result::Result<(), VolumeError> {
+        let Some(mark) = Mark::decode(&self.log.header().options) else { return Ok(()) };
+        self.log.set_options(Mark { forsaken: true, ..mark }.encode()).map_err(|e| {
+            self.log.poison(&format!("the fast device failed, and that could not be noted: {e}"));
+            VolumeError::Options(format!("the fast device failed, and that could not be noted: {e}"))
+        })
     }
 }
 

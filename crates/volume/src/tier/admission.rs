@@ -56,7 +56,10 @@ impl Tier {
         let mut state = self.state.lock();
         state.staging -= 1;
         let well = matches!(done, Some(Ok(())));
-        state.slots.end_write(slot, well);
+        match &done {
+            Some(_) => state.slots.end_write(slot, well),
+            None => state.slots.call_off(slot),
+        }
         match &done {
             Some(Ok(())) => state.fast_worked(),
             Some(Err(e)) => state.fast_failed(e),

@@ -1,6 +1,7 @@
 //! The tier's decisions, under its lock: who gets a slot, who loses it. No I/O here.
 
 use super::TierOptions;
+use super::fault::Standing;
 use super::layout::{Geometry, Life};
 use super::manager::{self, DirtyWrites, Manager, Offer, Place, Refusal, Style};
 use super::map::MapFile;
@@ -9,7 +10,7 @@ use super::stats::{Counters, REFUSALS, Recovery};
 use crate::{CostClass, KeyspaceId, Lsn, PageId, VolumeError};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use varve_device::{AlignedBuf, Device, DeviceError};
+use varve_device::{AlignedBuf, Device};
 use varve_rt::{HashMap, Instant};
 
 /// Class changes kept for the pool; beyond it they are dropped, which costs speed only.
@@ -58,6 +59,10 @@ pub(super) struct State {
     pub leaving: bool,
     /// Requests in a row that the fast device failed.
     pub failures: u32,
+    /// What a failed write or flush left of the trust in it.
+    pub standing: Standing,
+    /// Somebody is told of it.
+    pub answers: bool,
     /// Slots to keep empty.
     pub reserve: usize,
     /// Most slots that may be newer than home.
@@ -115,6 +120,8 @@ impl State {
             started: false,
             leaving: false,
             failures: 0,
+            standing: Standing::Good,
+            answers: false,
             reserve: 0,
             ceiling: 0,
             life: Life { created: unix_seconds(), ..Life::default() },
@@ -152,33 +159,7 @@ impl State {
 
     /// Nothing is admitted.
     pub fn closed(&self) -> bool {
-        !self.started || self.leaving || self.part.is_none() || self.failed()
-    }
-
-    /// A request to the fast device failed.
-    pub fn fast_failed(&mut self, error: &DeviceError) {
-        self.counters.errors += 1;
-        if *error != DeviceError::PowerLost {
-            self.failures = self.failures.saturating_add(1);
-        }
-    }
-
-    /// A request to the fast device succeeded.
-    pub fn fast_worked(&mut self) {
-        if !self.failed() {
-            self.failures = 0;
-        }
-    }
-
-    /// What is lost if the fast device is.
-    pub fn lost(&self) -> VolumeError {
-        let device = self.part.as_ref().map_or_else(|| "(none)".into(), |part| part.device.info().name);
-        VolumeError::TierLost { device, pages: self.slots.newer() as u64, since: self.slots.newer_since() }
-    }
-
-    /// The fast device counts as lost.
-    pub fn failed(&self) -> bool {
-        self.failures >= FAILURES
+        !self.started || self.leaving || self.part.is_none() || self.failed() || self.standing != Standing::Good
     }
 
     /// Bytes written to the fast device by the tier since it was opened.
@@ -375,7 +356,7 @@ impl State {
     pub fn needs_map(&self, zone: usize) -> bool {
         let journal = self.part.as_ref().map_or(0, |part| part.geometry.journal_records());
         let unsaid = self.slots.records().len() * 4 > journal * 3;
-        let crowded = self.slots.left_over() > self.slots.len() + self.slots.len() / 4;
+        let crowded = self.slots.left_over() * 4 > self.slots.len() * 3;
         !self.closed() && (self.slots.given_away() >= zone.div_ceil(2) || unsaid || crowded)
     }
 }

@@ -62,7 +62,7 @@ impl Tier {
         let mut state = self.state.lock();
         while let Some(Admission { page, slot, .. }) = state.queue.pop_front() {
             state.staging -= 1;
-            state.slots.end_write(slot, false);
+            state.slots.call_off(slot);
             if state.staged.get(&page).is_some_and(|s| s.slot == slot) {
                 state.drop_slot(slot, false, varve_rt::now().as_nanos());
             }
@@ -108,7 +108,7 @@ impl Tier {
                     batch.push(next);
                 } else {
                     state.staging -= 1;
-                    state.slots.end_write(next.slot, false);
+                    state.slots.call_off(next.slot);
                 }
             }
             state.part.clone()
@@ -204,7 +204,7 @@ impl Tier {
         for (i, m) in moves.iter_mut().enumerate() {
             let done = ticket.wait(i);
             m.read = done.is_ok() && page::verify(&m.bytes, m.page).is_ok() && page::lsn(&m.bytes) >= m.lsn;
-            result = result.and(done.map_err(VolumeError::from));
+            result = result.and(done.map_err(|e| self.loss(e.into())));
         }
         for m in moves.iter_mut().filter(|m| !m.read) {
             // With a log of changes alone a slot may have been given away after the last record of it.
@@ -215,7 +215,7 @@ impl Tier {
             // SAFETY: the buffer lives in `moves`, unchanged, until every request was waited for.
             unsafe { PageIo::write(m.page, keyspace, WriteWhy::Replacement, usage, m.bytes.as_ptr(), None) }
         });
-        let written = self.slow.submit(writes.collect()).wait_all().and_then(|()| self.slow.sync());
+        let written = self.slow.submit(writes.collect()).wait_all().and_then(|()| self.sync_home());
         let mut state = self.state.lock();
         let now = varve_rt::now().as_nanos();
         for m in &moves {
@@ -279,7 +279,7 @@ impl Tier {
                 return Ok(true);
             }
             let (count, lost) = (moves.len() as u64, self.state.lock().counters.lost);
-            self.carry_home(&part, moves).map_err(|e| self.loss(e))?;
+            self.carry_home(&part, moves)?;
             if self.state.lock().counters.lost - lost == count {
                 return Ok(false);
             }

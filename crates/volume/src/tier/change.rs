@@ -11,7 +11,7 @@ use super::{Maintenance, Tier};
 use crate::{Mistake, VolumeError, page};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{AlignedBuf, Device, read_at};
+use varve_device::{AlignedBuf, Device, DeviceError, read_at};
 
 /// Pages taken out of slots at a time.
 const BATCH: usize = 64;
@@ -52,13 +52,13 @@ impl Tier {
         let sequence = 1;
         let bytes = file.write_map(&geometry, sequence, &snapshot, life)?;
         slots.end_map(true);
+        self.trust_fast()?;
         *self.life_asked.lock() = None;
         let mut at = self.maintenance.lock();
         let mut state = self.state.lock();
         state.counters.attached += 1;
         state.counters.maps += 1;
         state.counters.map_bytes += bytes;
-        state.failures = 0;
         state.life_at = state.written() - bytes;
         state.life = life;
         state.part = Some(Arc::new(Part { device: fast, geometry, file }));
@@ -98,7 +98,10 @@ impl Tier {
         }
         let mut at = self.maintenance.lock();
         let life = self.state.lock().life();
-        part.file.write_detached(&part.geometry, at.sequence + 1, life).map_err(|e| self.loss(e))?;
+        match self.forsaken() {
+            true => self.note_forsaken()?,
+            false => self.on_fast(|| part.file.write_detached(&part.geometry, at.sequence + 1, life))?,
+        }
         *at = Maintenance { sequence: at.sequence + 1, journal_used: 0, journaled: 0, renew: false };
         let mut state = self.state.lock();
         state.part = None;
@@ -116,7 +119,7 @@ impl Tier {
         let next = now.resized(bytes).ok_or_else(|| too_small(&*part.device, bytes, now.page_size))?;
         let mut resized = Resized { before: now.slots.into(), after: next.slots.into(), relocated: 0, evicted: 0 };
         if bytes > part.device.len() {
-            part.device.set_len(bytes)?;
+            self.set_fast_len(&part, bytes)?;
         }
         if next == now {
             return Ok(resized);
@@ -130,9 +133,19 @@ impl Tier {
         self.switch(&part, next).inspect_err(|_| self.reopen(now.slots))?;
         // The map that counts does without the rest.
         if bytes < part.device.len() && next.end() <= bytes {
-            part.device.set_len(bytes)?;
+            self.set_fast_len(&part, bytes)?;
         }
         Ok(resized)
+    }
+
+    /// A device that changes its length flushes what was written: when that fails, more than the length is in doubt. Not when there is no
+    /// room for it.
+    fn set_fast_len(&self, part: &Part, bytes: u64) -> Result<(), VolumeError> {
+        self.on_fast(|| match part.device.set_len(bytes) {
+            refused @ Err(DeviceError::NoSpace { .. } | DeviceError::Unsupported { .. }) => Ok(refused),
+            done => Ok(Ok(done?)),
+        })??;
+        Ok(())
     }
 
     fn reopen(&self, slots: u32) {
@@ -146,6 +159,7 @@ impl Tier {
             self.write_map()?;
         }
         part.file.prepare_resized(&part.geometry, &next)?;
+        self.flush_fast(part)?;
         let mut at = self.maintenance.lock();
         let file = MapFile::new(part.device.clone(), part.file.owner());
         self.write_map_for(&mut at, &Arc::new(Part { device: part.device.clone(), geometry: next, file }))
@@ -211,7 +225,7 @@ impl Tier {
             return Ok(());
         }
         let lost = self.state.lock().counters.lost;
-        self.carry_home(part, moves).map_err(|e| self.loss(e))?;
+        self.carry_home(part, moves)?;
         self.whole_since(part, lost)
     }
 

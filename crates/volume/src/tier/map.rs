@@ -194,11 +194,13 @@ impl MapFile {
         if !cut {
             self.zero(geometry.journals())?;
             self.blank(geometry, 0)?;
+            varve_device::flush(&*self.device)?;
         }
         Ok(())
     }
 
-    /// Makes the place of another layout ready: its tables, if they are elsewhere than the present ones, and the slots that it adds.
+    /// Makes the place of another layout ready: its tables, if they are elsewhere than the present ones, and the slots that it adds. Not
+    /// durable before a flush.
     pub fn prepare_resized(&self, now: &Geometry, next: &Geometry) -> Result<(), VolumeError> {
         if now.tables() != next.tables() {
             self.zero(next.tables())?;
@@ -212,7 +214,7 @@ impl MapFile {
             let len = (bytes - at).min(zeros.len() as u64) as usize;
             write_run(&*self.device, from + at, &zeros[..len], false)?;
         }
-        Ok(varve_device::flush(&*self.device)?)
+        Ok(())
     }
 
     /// Overwrites what looks like a page in the slots from `first` on. The slots of former tables hold none.
@@ -233,7 +235,7 @@ impl MapFile {
                 }
             }
         }
-        Ok(varve_device::flush(&*self.device)?)
+        Ok(())
     }
 
     /// Says durably that the device is given up: every page is at home.

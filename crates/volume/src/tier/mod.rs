@@ -8,12 +8,13 @@
 //! `docs/tier.md` explains the managers, the crash rules and what is measured; the formats are in `docs/format.md`.
 //!
 //! Lock order: `changing` (one change of the fast device at a time), `movers`, `maintenance` (one map or journal write at a time),
-//! `state`. No I/O under `state`.
+//! the promises of [`fault`], `state`. No I/O under `state`.
 
 mod admission;
 mod admit;
 mod background;
 mod change;
+mod fault;
 mod layout;
 pub mod manager;
 mod map;
@@ -27,12 +28,15 @@ mod stats;
 mod tests;
 
 pub use change::Resized;
+pub use fault::Keeper;
 pub use manager::{Alpha, Costs, ManagerOptions, Place, Refusal};
 pub use options::{MapRecovery, TierOptions};
 pub use stats::{Counters, REFUSALS, Recovery, TierStats};
 
 use crate::{Mistake, PageId, PageStore, VolumeError};
 use admit::{Part, State};
+use fault::{Promises, Standing};
+use manager::DirtyWrites;
 use map::MapFile;
 use std::sync::Arc;
 use varve_device::Device;
@@ -60,6 +64,7 @@ pub struct Tier {
     maintenance: Mutex<Maintenance>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stopping: AtomicBool,
+    promises: Promises,
     /// One change of the fast device at a time.
     changing: Mutex<()>,
     /// One copying home at a time.
@@ -137,6 +142,7 @@ impl Tier {
             maintenance: Mutex::new(Maintenance { sequence: 0, journal_used: 0, journaled: 0, renew: false }),
             threads: Mutex::new(Vec::new()),
             stopping: AtomicBool::new(false),
+            promises: Promises::default(),
             changing: Mutex::new(()),
             movers: Mutex::new(()),
             remembered: Mutex::new(varve_rt::now()),
@@ -207,7 +213,7 @@ impl Tier {
     }
 
     fn write_map_at(&self, at: &mut Maintenance) -> Result<(), VolumeError> {
-        let Some(part) = self.part() else { return Ok(()) };
+        let Some(part) = self.part().filter(|_| !self.forsaken()) else { return Ok(()) };
         self.write_map_for(at, &part)?;
         Ok(())
     }
@@ -226,7 +232,7 @@ impl Tier {
         let sequence = at.sequence + 1;
         let written = match self.options.broken.has(Mistake::TierNoMaps) {
             true => Ok(0),
-            false => part.file.write_map(&part.geometry, sequence, &snapshot, life),
+            false => self.on_fast(|| part.file.write_map(&part.geometry, sequence, &snapshot, life)),
         };
         let mut state = self.state.lock();
         state.slots.end_map(written.is_ok());
@@ -249,31 +255,45 @@ impl Tier {
 
     /// Makes everything that completed, and what the map must say of it, survive a power cut.
     fn sync_all(&self) -> Result<(), VolumeError> {
-        if self.state.lock().style.home_at_sync {
+        if self.home_comes_first() {
             self.bring_home()?;
         }
         let mut at = self.maintenance.lock();
-        if let Some(part) = self.part() {
-            self.sync_fast(&mut at, &part).map_err(|e| self.loss(e))?;
+        if let Some(part) = self.part().filter(|_| !self.forsaken())
+            && let Err(e) = self.sync_fast(&mut at, &part)
+            && !self.forsaken()
+        {
+            return Err(e);
         }
         drop(at);
-        self.slow.sync()
+        self.note_forsaken()?;
+        self.sync_home()
+    }
+
+    /// Whether a sync may not rest on what the fast device alone has.
+    fn home_comes_first(&self) -> bool {
+        let state = self.state.lock();
+        // Where every page is written home, recovery may still have found one of which it could not tell.
+        state.style.home_at_sync || state.style.dirty != DirtyWrites::Back && state.slots.newer() > 0
     }
 
     fn sync_fast(&self, at: &mut Maintenance, part: &Arc<Part>) -> Result<(), VolumeError> {
-        let (records, flush) = {
+        let (records, flush, unsaid) = {
             let mut state = self.state.lock();
             let flush = state.slots.begin_flush();
-            (state.slots.records()[at.journaled..].to_vec(), flush)
+            (state.slots.records()[at.journaled..].to_vec(), flush, state.slots.unsaid())
         };
         let room = part.geometry.journal_blocks() - at.journal_used;
         if self.options.broken.has(Mistake::TierNoJournal) {
-            varve_device::flush(&*part.device)?;
-        } else if at.renew || MapFile::journal_need(records.len()) > room {
+            self.flush_fast(part)?;
+        } else if at.renew || unsaid || MapFile::journal_need(records.len()) > room {
             self.write_map_at(at)?;
         } else {
-            let used = part.file.write_journal(&part.geometry, at.sequence, at.journal_used, &records)?;
-            varve_device::flush(&*part.device)?;
+            let used = self.on_fast(|| {
+                let used = part.file.write_journal(&part.geometry, at.sequence, at.journal_used, &records)?;
+                varve_device::flush(&*part.device)?;
+                Ok(used)
+            })?;
             let blocks = used - at.journal_used;
             at.journal_used = used;
             at.journaled += records.len();
@@ -288,17 +308,14 @@ impl Tier {
         Ok(())
     }
 
-    /// What an error of the fast device means: when it has failed too often, what is lost with it.
-    fn loss(&self, error: VolumeError) -> VolumeError {
-        let mut state = self.state.lock();
-        let VolumeError::Device(device) = &error else { return error };
-        state.fast_failed(device);
-        if state.failed() { state.lost() } else { error }
+    fn flush_fast(&self, part: &Part) -> Result<(), VolumeError> {
+        self.on_fast(|| Ok(varve_device::flush(&*part.device)?))
     }
 
     /// Saves what the manager knows of pages, so that the tier is warm when it is opened again.
     fn remember(&self) -> Result<(), VolumeError> {
-        let Some(part) = self.part() else { return Ok(()) };
+        let usable = self.state.lock().standing == Standing::Good;
+        let Some(part) = self.part().filter(|_| usable) else { return Ok(()) };
         let mut memories = self.state.lock().manager.remember(varve_rt::now().as_nanos());
         memories.sort_unstable_by_key(|(order, m)| (*order, m.page));
         let memories: Vec<_> = memories.into_iter().map(|(_, m)| m).collect();
@@ -307,7 +324,7 @@ impl Tier {
         let now = self.part();
         let Some(part) = now.filter(|now| Arc::ptr_eq(now, &part)) else { return Ok(()) };
         let bytes = part.file.write_memories(&part.geometry, self.memory_tag(), &memories)?;
-        varve_device::flush(&*part.device)?;
+        self.flush_fast(&part)?;
         let mut state = self.state.lock();
         state.counters.memories += 1;
         state.counters.memory_bytes += bytes;

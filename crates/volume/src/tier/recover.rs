@@ -169,8 +169,10 @@ impl Reader<'_> {
         let mut all_held = HashMap::default();
         for (slot, entry) in entries.iter().enumerate() {
             let slot = slot as Slot;
+            // Of what a slot may hold a map can name two versions: one that may hold more is looked into.
+            let crowded = freed.get(&slot).is_some_and(|versions| versions.len() > 1);
             match entry.page {
-                _ if entry.scan && !log_only => list.push(slot),
+                _ if entry.scan && !log_only || crowded => list.push(slot),
                 Some(page) => {
                     found.push(Found { slot, page, lsn: entry.lsn, newer: entry.newer, verified: false });
                 }

@@ -18,7 +18,7 @@ enum Route {
     /// To the slow store.
     Slow { index: usize },
     /// To both.
-    Both { slot: Slot, index: usize, slow: usize },
+    Both { slot: Slot, index: usize, slow: usize, version: u32 },
     /// Served from staging memory: the bytes are in the buffer already.
     Done,
 }
@@ -227,7 +227,8 @@ impl Tier {
         let Some(slot) = slot else { return Route::Slow { index: slow } };
         state.manager.wrote(write.page, Place::Fast, now);
         out.fast.push(state.part.as_ref().expect(HAS_DEVICE).fast_write(slot, write));
-        Route::Both { slot, index: out.fast.len() - 1, slow }
+        let version = state.slots.entry(slot).version;
+        Route::Both { slot, index: out.fast.len() - 1, slow, version }
     }
 
     pub(super) fn offer_of(&self, page: PageId, keyspace: KeyspaceId, dirty: bool, evicted: bool, now: u64) -> Offer {
@@ -319,9 +320,13 @@ impl Pending {
             Ended::Failed(error) => return Err(error),
             Ended::Home { slot, version, least, error } => (slot, version, least, error),
         };
+        let held = self.hold_back_mover(read.page, slot, version);
         let home = tier.read_home(read);
         let found = home.as_ref().ok().map(|_| page::lsn(tier.bytes_of(read.buf())));
         let mut state = tier.state.lock();
+        if held && state.slots.same(slot, version) {
+            state.slots.set_moving(slot, false);
+        }
         if home.is_err() || found < Some(least) {
             state.counters.lost += 1;
             return Err(if state.failed() { state.lost() } else { error });
@@ -331,6 +336,24 @@ impl Pending {
             state.drop_slot(slot, false, varve_rt::now().as_nanos());
         }
         home
+    }
+
+    /// Waits until the page is not on its way home from its slot, and has it stay there: home is about to be read, and while an older
+    /// version is being written there the slot must not be given up. Whether the slot still holds the page.
+    fn hold_back_mover(&self, page: PageId, slot: Slot, version: u32) -> bool {
+        let mut state = self.tier.state.lock();
+        loop {
+            let there = state.slots.same(slot, version) && state.slots.entry(slot).page == page;
+            if !there || !state.slots.entry(slot).moving {
+                if there {
+                    state.slots.set_moving(slot, true);
+                }
+                return there;
+            }
+            drop(state);
+            varve_rt::sleep(std::time::Duration::from_millis(1));
+            state = self.tier.state.lock();
+        }
     }
 
     /// A write to a slot ended. One that failed is done again, home.
@@ -406,12 +429,16 @@ impl PageCompletion for Pending {
                 }
                 Ok(class)
             }
-            Route::Both { slot, index, slow } => {
+            Route::Both { slot, index, slow, version } => {
                 let fast = self.wait_fast(index);
                 let home = self.slow.wait(slow);
                 let mut state = self.tier.state.lock();
                 state.slots.end_write(slot, fast.is_ok());
-                if (fast.is_err() || home.is_err()) && state.slots.entry(slot).page == self.requests[i].0.page() {
+                match &fast {
+                    Ok(()) => state.fast_worked(),
+                    Err(e) => state.fast_failed(e),
+                }
+                if (fast.is_err() || home.is_err()) && state.slots.same(slot, version) {
                     state.drop_slot(slot, false, varve_rt::now().as_nanos());
                 }
                 home.map(|class| if fast.is_ok() { CostClass(1) } else { class })

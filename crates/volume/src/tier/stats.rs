@@ -2,6 +2,7 @@
 
 use super::TierOptions;
 use super::admit::State;
+use super::fault::Standing;
 use super::manager::Refusal;
 use crate::{VolumeStats, WriteWhy};
 use varve_device::DeviceStats;
@@ -111,7 +112,7 @@ pub struct TierStats {
     pub attached: bool,
     /// Its name.
     pub device: String,
-    /// Whether it failed so often that it counts as lost.
+    /// Whether it failed so often that it counts as lost, or in a way that it is not relied on any more.
     pub failed: bool,
     /// When it was attached, seconds since 1970.
     pub created: u64,
@@ -158,7 +159,7 @@ impl TierStats {
             zone: state.slots.zone() as u64,
             attached: state.part.is_some(),
             device: state.part.as_ref().map(|part| part.device.info().name.to_string()).unwrap_or_default(),
-            failed: state.failed(),
+            failed: state.failed() || state.standing != Standing::Good,
             created: life.created,
             written: life.written,
             life_used: None,

@@ -33,6 +33,7 @@ impl Slots {
         }
         let snapshot = self.snapshot(&next);
         self.snapshot_at = self.records.len();
+        self.unsaid_before |= std::mem::take(&mut self.unsaid);
         (self.given_away, self.taken, self.bound) = (0, 0, bound);
         self.scan_next = Some(next);
         self.rebuild();
@@ -71,13 +72,15 @@ impl Slots {
         if written {
             self.scan = next;
             self.records.drain(..self.snapshot_at);
+            self.unsaid_before = false;
         }
         self.rebuild();
     }
 
     /// Sorts free and occupied slots anew after the scan list changed.
     fn rebuild(&mut self) {
-        let mut free: Vec<Slot> = self.free.drain(..).chain(self.parked.drain(..)).collect();
+        let lists = [&mut self.free, &mut self.parked, &mut self.blocked, &mut self.retired];
+        let mut free: Vec<Slot> = lists.into_iter().flat_map(std::mem::take).collect();
         free.sort_unstable_by(|a, b| b.cmp(a));
         for slot in free {
             self.release(slot);
@@ -113,7 +116,7 @@ impl Slots {
         }
         self.records = records;
         self.free = (0..self.len() as Slot).filter(|&s| self.entry(s).state == State::Free).collect();
-        self.parked.clear();
+        [&mut self.parked, &mut self.blocked, &mut self.retired].into_iter().for_each(Vec::clear);
         self.rebuild();
     }
 
@@ -148,6 +151,9 @@ impl Slots {
         self.left_over = self.stale.values().map(Vec::len).sum();
         self.unflushed.retain(|slot, _| (*slot as usize) < slots);
         self.records.retain(|record| (record.slot() as usize) < slots);
+        for list in [&mut self.free, &mut self.parked, &mut self.blocked, &mut self.retired] {
+            list.retain(|slot| (*slot as usize) < slots);
+        }
         // A page in flight must not take a new slot for the one that had its number before.
         let first = Entry { version: self.flushes as u32, ..EMPTY };
         self.entries.resize(slots, first);

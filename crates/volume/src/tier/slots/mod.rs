@@ -15,6 +15,7 @@
 //! **Fewer slots.** Slots from a limit on can be closed: they are not given away, and once they are empty and idle they can be cut off.
 
 mod maps;
+mod versions;
 
 use super::manager::Place;
 use super::records::Record;
@@ -22,6 +23,9 @@ use crate::{Lsn, PageId};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use varve_rt::HashMap;
+#[cfg(test)]
+use versions::MOST_STALE;
+use versions::Stale;
 
 /// Number of a slot.
 pub type Slot = u32;
@@ -64,7 +68,7 @@ pub struct Entry {
     pub page: PageId,
     /// LSN of the last write that completed; 0: none has.
     pub lsn: Lsn,
-    /// LSN of the write in flight, if one is.
+    /// LSN of the write in flight, or of one that failed and may have reached the device all the same.
     pub writing: Lsn,
     /// Requests in flight.
     pub io: u16,
@@ -97,15 +101,6 @@ const EMPTY: Entry = Entry {
     rank: Rank(0.0),
 };
 
-/// What a freed or re-used slot may still hold on the device.
-#[derive(Clone, Copy, Debug)]
-struct Stale {
-    page: PageId,
-    lsn: Lsn,
-    /// The flush before which the slot's new content was written, if it was.
-    rewritten: Option<u64>,
-}
-
 /// Since when a slot that goes over to `state` holds what is newer than home.
 fn since(before: u32, state: State) -> u32 {
     match (state, before) {
@@ -126,6 +121,10 @@ pub struct Slots {
     free: Vec<Slot>,
     /// Free slots that must wait for the next map.
     parked: Vec<Slot>,
+    /// Free slots that must wait for the next flush, as they may hold as many versions as a map can name.
+    blocked: Vec<Slot>,
+    /// Free slots that may hold as many, of which no flush makes any certain: writes to them failed.
+    retired: Vec<Slot>,
     /// Occupied slots by rank: all, and those of the scan list.
     ranked: BTreeSet<(Rank, Slot)>,
     zone: BTreeSet<(Rank, Slot)>,
@@ -141,6 +140,9 @@ pub struct Slots {
     unflushed: HashMap<Slot, u64>,
     flushes: u64,
     records: Vec<Record>,
+    /// Records were dropped since the map begun last, or before it: only a map tells everything.
+    unsaid: bool,
+    unsaid_before: bool,
     /// Records before this one belong to the map being written.
     snapshot_at: usize,
     /// Every slot may be given away at any time, and every occupation is recorded.
@@ -164,6 +166,8 @@ impl Slots {
             map: HashMap::default(),
             free: (0..count as Slot).rev().collect(),
             parked: Vec::new(),
+            blocked: Vec::new(),
+            retired: Vec::new(),
             ranked: BTreeSet::new(),
             zone: BTreeSet::new(),
             renewed: 0,
@@ -174,6 +178,8 @@ impl Slots {
             unflushed: HashMap::default(),
             flushes: 0,
             records: Vec::new(),
+            unsaid: false,
+            unsaid_before: false,
             snapshot_at: 0,
             log_everything,
             limit: Slot::MAX,
@@ -238,10 +244,11 @@ impl Slots {
         self.zone.len()
     }
 
-    /// Slots given away since the map was begun, or taken from pages for that, and free slots that wait for the next one; 0 where no map
-    /// is needed for that.
+    /// Slots given away since the map was begun, or taken from pages for that (where a map is needed for that), and free slots that wait
+    /// for the next one.
     pub fn given_away(&self) -> usize {
-        if self.log_everything { 0 } else { self.given_away.max(self.taken) + self.parked.len() }
+        let gone = if self.log_everything { 0 } else { self.given_away.max(self.taken) };
+        gone + self.parked.len() + self.blocked.len()
     }
 
     /// What a page must deserve at least when nothing of the zone is left: its highest rank. None: there is no such limit.
@@ -251,7 +258,7 @@ impl Slots {
 
     fn usable(&self, slot: Slot) -> bool {
         let at = slot as usize;
-        if slot >= self.limit {
+        if slot >= self.limit || self.is_crowded(slot) {
             return false;
         }
         self.log_everything || (self.scan[at] && self.scan_next.as_ref().is_none_or(|next| next[at]))
@@ -283,17 +290,6 @@ impl Slots {
         self.newer -= usize::from(self.entries[slot as usize].state == State::Newer);
         self.entries[slot as usize].state = State::Dead;
         self.record_freed(slot);
-    }
-
-    /// Recovery shall not use what the slot holds; says up to which LSN that is.
-    fn record_freed(&mut self, slot: Slot) -> Lsn {
-        let Entry { page, lsn, writing, unverified, .. } = self.entries[slot as usize];
-        // A slot that was not looked into may have been overwritten in place before the crash, up to any LSN.
-        let lsn = if unverified { Lsn::MAX } else { lsn.max(writing) };
-        if lsn > 0 {
-            self.records.push(Record::Freed { slot, page, lsn });
-        }
-        lsn
     }
 
     fn index(&mut self, slot: Slot) {
@@ -346,54 +342,6 @@ impl Slots {
         }
     }
 
-    /// A request to the slot begins; a write says which LSN it writes.
-    pub fn begin(&mut self, slot: Slot, write: Option<Lsn>) {
-        let entry = &mut self.entries[slot as usize];
-        entry.io += 1;
-        if let Some(lsn) = write {
-            entry.writes += 1;
-            entry.writing = lsn;
-            self.unflushed.insert(slot, u64::MAX);
-        }
-    }
-
-    /// A read of the slot ended.
-    pub fn end_read(&mut self, slot: Slot) {
-        self.entries[slot as usize].io -= 1;
-        self.release_if_idle(slot);
-    }
-
-    /// A write to the slot ended, well or not.
-    pub fn end_write(&mut self, slot: Slot, well: bool) {
-        let flushes = self.flushes;
-        let entry = &mut self.entries[slot as usize];
-        entry.io -= 1;
-        entry.writes -= 1;
-        let lsn = entry.writing;
-        if entry.writes == 0 {
-            entry.writing = 0;
-            self.unflushed.insert(slot, flushes);
-        }
-        let (page, state) = (entry.page, entry.state);
-        if well && let Some(stale) = self.stale.get_mut(&slot) {
-            // The last of a free slot is what was just written.
-            let overwritten = stale.len() - usize::from(state == State::Free);
-            // The first write over it counts: once that was flushed, it is gone.
-            stale[..overwritten].iter_mut().for_each(|s| _ = s.rewritten.get_or_insert(flushes));
-        }
-        if well && state != State::Free {
-            entry.lsn = lsn;
-            entry.unverified = false;
-            match state {
-                State::Newer => self.records.push(Record::Newer { slot, page, lsn }),
-                State::Clean if self.log_everything => self.records.push(Record::Clean { slot, page, lsn }),
-                State::Dead | State::Invalid => _ = self.record_freed(slot),
-                _ => {}
-            }
-        }
-        self.release_if_idle(slot);
-    }
-
     fn release_if_idle(&mut self, slot: Slot) {
         let entry = &self.entries[slot as usize];
         if entry.state == State::Free && entry.io == 0 {
@@ -430,7 +378,13 @@ impl Slots {
             // Closed: nobody gets it any more.
             return;
         }
-        if self.usable(slot) { self.free.push(slot) } else { self.parked.push(slot) }
+        let list = match self.stale.get(&slot).filter(|_| self.is_crowded(slot)) {
+            Some(stale) if stale.iter().any(|s| s.rewritten.is_some()) => &mut self.blocked,
+            Some(_) => &mut self.retired,
+            None if self.usable(slot) => &mut self.free,
+            None => &mut self.parked,
+        };
+        list.push(slot);
     }
 
     /// The slot of lowest rank that may be given away and has no request in flight; ranks that changed are put right on the way.
@@ -488,33 +442,6 @@ impl Slots {
         newer.map(|e| u64::from(e.newer_since)).min().unwrap_or(0)
     }
 
-    /// Number that a flush which begins now has; writes completed so far are covered by it.
-    pub fn begin_flush(&mut self) -> u64 {
-        self.flushes += 1;
-        self.flushes
-    }
-
-    /// Flush number `n` ended well.
-    pub fn flushed(&mut self, n: u64) {
-        self.unflushed.retain(|_, covered_after| *covered_after >= n);
-        self.stale.retain(|_, stale| {
-            stale.retain(|s| s.rewritten.is_none_or(|covered_after| covered_after >= n));
-            !stale.is_empty()
-        });
-        self.left_over = self.stale.values().map(Vec::len).sum();
-    }
-
-    /// Versions that slots may still hold besides what they should, which a map must name. Each flush forgets those that were
-    /// overwritten before it.
-    pub fn left_over(&self) -> usize {
-        self.left_over
-    }
-
-    /// The records since the newest map, which the journal of that map must hold after a sync.
-    pub fn records(&self) -> &[Record] {
-        &self.records
-    }
-
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
@@ -528,7 +455,8 @@ impl Slots {
     pub fn check(&self) {
         let mut newer = 0;
         let mut occupied = 0;
-        let mut free: Vec<Slot> = self.free.iter().chain(&self.parked).copied().collect();
+        let lists = [&self.free, &self.parked, &self.blocked, &self.retired];
+        let mut free: Vec<Slot> = lists.into_iter().flatten().copied().collect();
         free.sort_unstable();
         assert!(free.windows(2).all(|w| w[0] != w[1]), "a slot is free twice");
         assert!(free.last().is_none_or(|slot| *slot < self.limit), "a closed slot is free");
@@ -537,6 +465,8 @@ impl Slots {
             newer += usize::from(e.state == State::Newer);
             occupied += usize::from(e.state != State::Free);
             assert!(e.writes as u16 <= e.io);
+            let stale = self.stale.get(&slot).map_or(0, Vec::len);
+            assert!(stale + usize::from(e.state != State::Free) <= MOST_STALE, "slot {slot} may hold {stale} versions");
             if e.state == State::Free {
                 assert!(!self.ranked.contains(&(e.rank, slot)));
                 assert!(e.io > 0 || free.binary_search(&slot).is_ok() || free.len() + occupied < self.len());
