@@ -13,6 +13,7 @@ use crate::pool_args::PoolArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use varve::{Durability, Layout, Options};
+use varve_lab::sim::State;
 
 /// Varve: a transactional storage engine for layered storage.
 #[derive(Debug, Parser)]
@@ -472,6 +473,11 @@ pub struct Torture {
     pub fast_dir: Option<PathBuf>,
 }
 
+fn state(s: &str) -> Result<State, String> {
+    let names = || State::ALL.map(State::name).join(", ");
+    State::ALL.into_iter().find(|state| state.name() == s).ok_or_else(|| format!("choose {}", names()))
+}
+
 /// `sim`
 #[derive(Debug, Args)]
 pub struct Sim {
@@ -490,7 +496,17 @@ pub struct Sim {
     /// Cut a fixed workload at each device operation in turn.
     #[arg(long)]
     pub every_write: bool,
-    /// Seeds in parallel; 0 is one per core.
+    /// Instead: damage the files of databases in so many ways, one at a time, in each state, and look what is made of it.
+    #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "first_seed", "every_write", "once"],
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub damage: Option<u64>,
+    /// Damage databases of this state only: closed, crashed, or recovering (crashed, and once more inside recovery).
+    #[arg(long, value_parser = state, requires = "damage")]
+    pub state: Option<State>,
+    /// Do just this one of the damages.
+    #[arg(long, value_name = "K", requires = "state")]
+    pub damage_only: Option<u64>,
+    /// Seeds, or damages, in parallel; 0 is one per core.
     #[arg(long, default_value_t = 0)]
     pub jobs: usize,
     /// Skip the second run of each seed in another process.

@@ -4,6 +4,7 @@ mod admin;
 mod args;
 mod bench;
 mod crash;
+mod damage;
 mod data;
 mod lab;
 mod load;

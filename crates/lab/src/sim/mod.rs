@@ -8,6 +8,7 @@
 mod book;
 mod client;
 mod count;
+mod damage;
 mod every_write;
 mod judge;
 mod life;
@@ -23,6 +24,7 @@ mod sweep;
 mod tier;
 mod totals;
 
+pub use damage::{Class, DamageFinding, DamageOptions, DamageReport, DamageRow, State, damage_only, run as damage};
 pub use every_write::{EveryWriteOptions, EveryWriteReport, every_write};
 pub use pool::PoolChoice;
 pub(crate) use pool::PoolText;
