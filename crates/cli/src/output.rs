@@ -57,7 +57,7 @@ impl Failure {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Failure::Engine(varve::Error::Corrupt(_)) | Failure::Found(_) => 3,
+            Failure::Engine(varve::Error::Corrupt(_) | varve::Error::Mismatch(_)) | Failure::Found(_) => 3,
             Failure::Engine(varve::Error::InUse(_)) => 5,
             Failure::Engine(_) | Failure::Stream(_) | Failure::Failed(_) => 1,
             Failure::Usage(_) => 2,

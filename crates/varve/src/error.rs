@@ -103,6 +103,12 @@ pub enum Error {
     /// The database directory or device holds no database.
     #[error("no database at {0}; create one first")]
     NoDatabase(String),
+    /// The database's creation, or restoration, did not come to its end.
+    #[error("no database at {0}: its creation did not finish; run the command that makes it again")]
+    Unfinished(String),
+    /// Files of different databases, or of different times, are together.
+    #[error("the files do not belong together: {0}; put all files of one time back, or restore a backup")]
+    Mismatch(String),
     /// A database is already there.
     #[error("{0} already holds a database; open it, or choose another place")]
     AlreadyExists(String),

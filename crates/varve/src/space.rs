@@ -59,6 +59,8 @@ struct State {
     /// Free pages that the store has not been told of.
     untrimmed: Vec<PageId>,
     unripe: Unripe,
+    /// Pages that are allocated though no tree uses them: the data device's identity.
+    fixed: Vec<PageId>,
 }
 
 /// The space manager of a database.
@@ -154,7 +156,7 @@ impl State {
 }
 
 impl Space {
-    /// Reads the space map. A store without one (`is_empty`) is to be bootstrapped. The log was replayed into the pool before.
+    /// Reads the space map. A store without one (`is_empty`) is new, and is to be bootstrapped, or damaged. The log was replayed into the pool before.
     /// `clean`: there was nothing to replay.
     pub(crate) fn open(pool: Arc<Pool>, store: Arc<dyn PageStore>, clean: bool) -> Result<Space> {
         let span = span(&*store);
@@ -166,6 +168,7 @@ impl Space {
             hint: 0,
             pinned: Vec::new(),
             untrimmed: Vec::new(),
+            fixed: Vec::new(),
             unripe: if clean { Unripe::default() } else { Unripe::all_below(store.pages()) },
         };
         let space = Space {
@@ -222,20 +225,56 @@ impl Space {
         self.state.lock().maps == 0
     }
 
+    /// These pages belong to no tree, and are not to be given out. The map says so after [`Space::allocate_fixed`], or a bootstrap.
+    pub(crate) fn set_fixed(&self, ids: &[PageId]) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        state.fixed = ids.to_vec();
+        for id in ids.iter().filter(|id| id.0 < state.pages) {
+            let (word, bit) = (&mut state.taken[id.0 as usize / 64], 1 << (id.0 % 64));
+            state.free -= u64::from(*word & bit == 0);
+            *word |= bit;
+        }
+    }
+
+    /// Whether a page is one of those.
+    pub(crate) fn is_fixed(&self, id: PageId) -> bool {
+        self.state.lock().fixed.contains(&id)
+    }
+
+    /// Makes the map say that they are allocated.
+    pub(crate) fn allocate_fixed(&self, core: &Core) -> Result<()> {
+        let fixed = self.state.lock().fixed.clone();
+        let mut missing = Vec::new();
+        for id in fixed {
+            if !self.is_allocated(id)? {
+                missing.push(id);
+            }
+        }
+        if !missing.is_empty() {
+            let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
+            self.apply(core, &mut group, &missing, &[]);
+            group.commit()?;
+        }
+        Ok(())
+    }
+
     /// Makes the space map and the page after it, which `init` fills (the catalog's root), in one group; returns the group's end.
     pub(crate) fn bootstrap<'c>(&self, core: &'c Core, init: impl FnOnce(&mut Group<'c>) -> Result<()>) -> Result<Lsn> {
         self.store.grow(FIRST_PAGES)?;
         let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
+        let mut taken = vec![PageId(0), PageId(1)];
+        taken.extend(&self.state.lock().fixed);
         let end = {
             let map = core.pool.create(PageId(0), SPACE_KEYSPACE)?;
             std::mem::forget(map.pin());
             init(&mut group)?;
             let n = group.add_new(map);
-            group.page(n).image(|b| init_map(b, PageId(0), &[0, 1]));
+            group.page(n).image(|b| init_map(b, PageId(0), &taken));
             group.commit()?
         };
         let mut state = self.state.lock();
-        state.extend(self.store.pages().min(self.span), |id| id < 2);
+        state.extend(self.store.pages().min(self.span), |id| taken.contains(&PageId(id)));
         state.maps = 1;
         Ok(end)
     }
@@ -301,7 +340,7 @@ impl Space {
         let page = core.pool.create(id, SPACE_KEYSPACE)?;
         std::mem::forget(page.pin());
         let n = group.add_new(page);
-        group.page(n).image(|b| init_map(b, id, &[0]));
+        group.page(n).image(|b| init_map(b, id, &[id]));
         group.commit()?;
         Ok(())
     }
@@ -417,9 +456,9 @@ impl Space {
 
     /// Begins to account for every page. See [`Space::finish_check`].
     pub(crate) fn begin_check(&self) -> SpaceWalk {
-        let (pages, maps) = {
+        let (pages, maps, fixed) = {
             let state = self.state.lock();
-            (state.pages, state.maps)
+            (state.pages, state.maps, state.fixed.clone())
         };
         let mut walk = SpaceWalk {
             seen: vec![0; pages.div_ceil(64) as usize],
@@ -429,6 +468,9 @@ impl Space {
         (0..maps).for_each(|m| {
             walk.visit(PageId(m * self.span));
         });
+        for id in fixed {
+            walk.visit(id);
+        }
         walk
     }
 
@@ -506,11 +548,11 @@ pub(crate) fn is_set(map: &[u8], n: u64) -> bool {
     map[BITMAP + (n / 8) as usize] >> (n % 8) & 1 == 1
 }
 
-fn init_map(bytes: &mut [u8], id: PageId, allocated: &[usize]) {
+fn init_map(bytes: &mut [u8], id: PageId, allocated: &[PageId]) {
     bytes[HEADER..].fill(0);
     page::set_kind(bytes, KIND_SPACE);
     bytes[HEADER..HEADER + 8].copy_from_slice(&id.0.to_le_bytes());
-    for bit in allocated {
+    for bit in allocated.iter().map(|page| (page.0 - id.0) as usize) {
         bytes[BITMAP + bit / 8] |= 1 << (bit % 8);
     }
 }

@@ -102,8 +102,10 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
     let devices = orders.machine.devices();
     let create = |devices| Db::create_on(devices, &orders.layout, orders.options.clone());
     let opened = match Db::open_on(devices.clone(), orders.options.clone()) {
-        // The power may have gone while it was being made: then no superblock was finished.
-        Err(Error::NoDatabase(_) | Error::Corrupt(Damage::Superblock(_))) if orders.create => create(devices),
+        // The power may have gone while it was being made.
+        Err(Error::NoDatabase(_) | Error::Unfinished(_) | Error::Corrupt(Damage::Superblock(_))) if orders.create => {
+            create(devices)
+        }
         opened => opened,
     };
     let db = match opened {

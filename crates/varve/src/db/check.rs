@@ -77,6 +77,7 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
         report.keyspaces += 1;
     }
     core.space.finish_check(walk, &mut report);
+    report.damages.extend(inner.identity.iter().flat_map(|identity| identity.check()));
     let log = core.log.check()?;
     report.log_groups = log.groups;
     report.damages.extend(log.damages);

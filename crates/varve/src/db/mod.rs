@@ -6,6 +6,7 @@ mod catalog;
 mod check;
 mod compact;
 mod devices;
+mod identity;
 mod keyspaces;
 mod memory;
 mod offline;
@@ -35,6 +36,7 @@ use crate::error::{Error, Result};
 use crate::txn::Manager;
 use crate::wal::checkpoint::Checkpointer;
 use crate::wal::recovery::RecoveryReport;
+use identity::Identity;
 use keyspaces::Registry;
 use std::path::Path;
 use std::sync::Arc;
@@ -79,6 +81,8 @@ pub(crate) struct Inner {
     checkpointer: Option<Arc<Checkpointer>>,
     devices: Devices,
     tier: Option<Arc<Tier>>,
+    /// None: of an older release, and opened for reading only.
+    identity: Option<Arc<Identity>>,
     recovery: RecoveryReport,
     opened: varve_rt::Instant,
     closed: AtomicBool,

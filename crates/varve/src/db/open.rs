@@ -5,6 +5,7 @@
 
 use super::catalog::{CATALOG, CATALOG_ROOT};
 use super::devices::{self, Devices};
+use super::identity::{self, Identity};
 use super::keyspaces::Registry;
 use super::memory::{self, Plan};
 use super::options::{Layout, Options};
@@ -21,7 +22,7 @@ use crate::txn::Manager;
 use crate::wal::PoolPages;
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
 use crate::wal::recovery::{self, RecoveryOptions, RecoveryReport};
-use crate::wal::{DbHeader, Log, LogConfig, LogState};
+use crate::wal::{Birth, DbHeader, FIRST_LSN, Log, LogConfig, LogState};
 use std::path::Path;
 use std::sync::Arc;
 use varve_device::{Device, DeviceKind, DirLock};
@@ -78,19 +79,21 @@ fn refuse_read_only(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Makes an empty log (and with it the superblocks), then opens what it made. The space map and the catalog's root are the
-/// first log group; a database whose log holds no group yet makes it at any open, so that a crash in between is harmless.
+/// First the log says that a database is being created, and last that it is there: whatever comes between may be cut short, and is begun anew.
 pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, lock: Option<DirLock>) -> Result<Db> {
     layout.validate()?;
     options.validate()?;
     refuse_read_only(&options)?;
     let plan = memory::plan(options.cache_bytes, layout.page_size);
-    let uuid = uuid();
-    let (stack, mark) = tier::create(&devices, layout, &options, uuid)?;
-    let (page_size, created) = (layout.page_size as u32, varve_rt::unix_time());
-    let header = DbHeader { uuid, page_size, created, options: mark };
-    let log = Log::create(devices.log.clone(), log_config(&options, Some(layout.log_bytes), &plan), header)?;
-    let parts = Parts { devices, options, plan, lock };
+    let mut header = new_header(layout.page_size);
+    Log::begin_creation(&*devices.log, &header)?;
+    let (identity, birth) = identity::prepare(&devices.data, &header, identity::PAGES)?;
+    let (stack, mark) = tier::create(&devices, layout, &options, header.uuid)?;
+    header.options = mark;
+    let config = log_config(&options, Some(layout.log_bytes), &plan);
+    let log = Log::create_at(devices.log.clone(), config, header, (FIRST_LSN, Birth { creating: true, ..birth }))?;
+    log.accompany(identity.clone());
+    let parts = Parts { devices, options, plan, lock, identity: Some(identity) };
     parts.assemble(log, stack, None)
 }
 
@@ -98,12 +101,17 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
     options.validate()?;
     // The log buffer's size does not depend on the page size; the rest of the plan is made once the page size is known.
     let sketch = memory::plan(options.cache_bytes, Layout::default().page_size);
-    let (log, state) = Log::open(devices.log.clone(), log_config(&options, None, &sketch), options.read_only)?;
+    let (log, state) = Log::open(devices.log.clone(), log_config(&options, None, &sketch), options.read_only)
+        .map_err(|e| identity::explain(e, &*devices.data))?;
+    let identity = identity::find(&devices.data, &log, &state)?;
     let page_size = state.header.page_size as usize;
     let plan = memory::plan(options.cache_bytes, page_size);
     let mark = tier::Mark::decode(&state.header.options);
     let stack = tier::open(&devices, &log, mark, page_size, state.header.uuid, &options)?;
-    let parts = Parts { devices, options, plan, lock };
+    if state.clean {
+        identity::refuse_blank_map(&*stack.store)?;
+    }
+    let parts = Parts { devices, options, plan, lock, identity };
     parts.assemble(log, stack, Some(state))
 }
 
@@ -112,6 +120,7 @@ struct Parts {
     options: Options,
     plan: Plan,
     lock: Option<DirLock>,
+    identity: Option<Arc<Identity>>,
 }
 
 impl Parts {
@@ -134,7 +143,7 @@ impl Parts {
     }
 
     fn bring_up(self, log: Arc<Log>, pages: Arc<PoolPages>, stack: Stack, found: Option<LogState>) -> Result<Db> {
-        let Parts { devices, options, plan, lock } = self;
+        let Parts { devices, options, plan, lock, mut identity } = self;
         let budget = Arc::new(Budget::new(plan.limits));
         for class in [Class::Frames, Class::PageTable, Class::Staging, Class::LogBuffers] {
             budget.charge(class, plan.limits[class as usize])?;
@@ -143,12 +152,15 @@ impl Parts {
         if !options.read_only {
             pages.pool.start();
             if let Some(state) = &found {
-                let mut how = RecoveryOptions { broken: options.broken, ..RecoveryOptions::default() };
+                let written = identity.as_ref().map_or(0, |identity| identity.durable());
+                let (broken, write_back) = (options.broken, identity.is_none());
+                let mut how = RecoveryOptions { broken, write_back, written, ..RecoveryOptions::default() };
                 recovery = recovery::run(&log, state, &*pages, &mut how)?;
             }
             log.start();
         }
         let space = Space::open(pages.pool.clone(), pages.store.clone(), recovery.clean)?;
+        identity.iter().for_each(|identity| space.set_fixed(&identity.pages()));
         if let Some(tier) = stack.tier.as_ref().filter(|_| !options.read_only) {
             // Nothing is admitted or copied home before: a torn page that is free by now would be in the way.
             tier::forget_free(tier, &space)?;
@@ -159,11 +171,11 @@ impl Parts {
         }
         let core = Arc::new(Core::new(pages.pool.clone(), log, pages.store.clone(), space, budget, options.broken));
         core.locks.set_timeout(options.lock_timeout);
-        if core.space.is_empty() {
-            if options.read_only {
-                return Err(Error::NoDatabase("this device (its creation did not finish)".into()));
-            }
-            bootstrap(&core)?;
+        match found {
+            None => bootstrap(&core)?,
+            Some(_) if core.space.is_empty() => return Err(identity::blank_map()),
+            Some(_) if options.read_only => {}
+            Some(state) => recovery.identified = identity::settle(&core, &devices, &state, &mut identity)?,
         }
         if options.pool.doublewrite && !options.read_only {
             // Taken in memory alone: after the next open they are free again.
@@ -183,6 +195,7 @@ impl Parts {
             checkpointer,
             devices,
             tier: stack.tier,
+            identity,
             recovery,
             opened: varve_rt::now(),
             closed: AtomicBool::new(false),
@@ -193,10 +206,11 @@ impl Parts {
     }
 }
 
-/// The first group of a database: the space map's first page and the catalog's empty root.
+/// The first group of a database: the space map's first page and the catalog's empty root. Then it is there.
 fn bootstrap(core: &Arc<Core>) -> Result<()> {
     let end = core.space.bootstrap(core, |group| Tree::create_root(core, group, CATALOG, CATALOG_ROOT))?;
-    core.log.wait_durable(end)
+    core.log.wait_durable(end)?;
+    core.log.finish_creation()
 }
 
 fn log_config(options: &Options, capacity: Option<u64>, plan: &Plan) -> LogConfig {
@@ -312,8 +326,9 @@ pub(super) fn close(inner: &Arc<Inner>) -> Result<()> {
     result
 }
 
-pub(super) fn uuid() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    varve_rt::rng().fill_bytes(&mut bytes);
-    bytes
+/// The header of a database that is made.
+pub(super) fn new_header(page_size: usize) -> DbHeader {
+    let mut uuid = [0; 16];
+    varve_rt::rng().fill_bytes(&mut uuid);
+    DbHeader { uuid, page_size: page_size as u32, created: varve_rt::unix_time(), options: Vec::new() }
 }

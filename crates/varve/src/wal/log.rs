@@ -8,11 +8,12 @@
 
 use super::features::{Feature, Features};
 use super::flusher::Flusher;
-use super::format::{FIRST_LSN, GROUP_HEADER, GroupHeader, GroupKind, block_ceil, group_size};
+use super::format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupHeader, GroupKind, block_ceil, group_size};
+use super::generation::Companion;
 use super::reader::LogReader;
-use super::ring::Ring;
+use super::ring::{RING_START, Ring};
 use super::stats::{Counters, LogStats, add};
-use super::superblock::{self, DbHeader, Generation, MAX_OPTIONS, MAX_RUNS, Run, Superblock};
+use super::superblock::{self, Birth, DbHeader, MAX_OPTIONS, MAX_RUNS, Run, Superblock};
 use super::tail::{Refused, Tail};
 use super::writer::Writer;
 use super::{AppendError, Appended, Floor, LogConfig, LogState};
@@ -64,6 +65,7 @@ pub struct Log {
     pub(super) wanted: Arc<Event>,
     flusher: Arc<Flusher>,
     daemon: Mutex<Option<JoinHandle<()>>>,
+    pub(super) companion: Mutex<Option<Arc<dyn Companion>>>,
     pub(super) stats: Counters,
 }
 
@@ -71,11 +73,26 @@ impl Log {
     /// Makes a new, empty log on `dev` and opens it for appending. What `dev` held is lost. A file should be one that writes
     /// what `set_len` adds (`varve_device::Options::prewrite`): durable writes to it are then much faster.
     pub fn create(dev: Arc<dyn Device>, cfg: LogConfig, header: DbHeader) -> Result<Arc<Log>> {
-        Log::create_at(dev, cfg, header, FIRST_LSN)
+        Log::create_at(dev, cfg, header, (FIRST_LSN, Birth::default()))
+    }
+
+    /// Says, durably, that a database is being created: whatever `dev` held is none from here on. Before anything else of it is written.
+    pub(crate) fn begin_creation(dev: &dyn Device, header: &DbHeader) -> Result<()> {
+        if dev.len() < RING_START + BLOCK {
+            dev.set_len(RING_START + BLOCK)?;
+        }
+        let birth = Birth { creating: true, ..Birth::default() };
+        let sb = Superblock::new(header.clone(), Ring::new(BLOCK, 1), FIRST_LSN, birth);
+        superblock::store(dev, 0, &Superblock { sequence: 0, ..sb }, true)
     }
 
     /// The same for pages that exist already, the newest of which was changed at or before `first`: the log begins at the next block.
-    pub(crate) fn create_at(dev: Arc<dyn Device>, cfg: LogConfig, header: DbHeader, first: Lsn) -> Result<Arc<Log>> {
+    pub(crate) fn create_at(
+        dev: Arc<dyn Device>,
+        cfg: LogConfig,
+        header: DbHeader,
+        (first, birth): (Lsn, Birth),
+    ) -> Result<Arc<Log>> {
         let first = block_ceil(first.max(FIRST_LSN));
         cfg.check()?;
         if header.options.len() > MAX_OPTIONS {
@@ -83,27 +100,19 @@ impl Log {
         }
         let ring = Ring::new(cfg.segment, cfg.capacity.div_ceil(cfg.segment).max(1) as usize);
         dev.set_len(ring.device_len())?;
-        let runs = vec![Run { number: 1, start: first, prev_end: first }];
-        let (redo, end) = (first, first);
-        let sb = Superblock {
-            sequence: 1,
-            header,
-            features: Features::default(),
-            generation: Generation::default(),
-            identity: None,
-            mended: 0,
-            creating: false,
-            clean: false,
-            redo,
-            end,
-            replay_rate: 0,
-            ring,
-            runs,
-        };
+        let sb = Superblock::new(header, ring, first, birth);
         superblock::store(&*dev, 0, &sb, true)?;
         let log = Log::new(dev, cfg, Disk { sb, slot: 0 }, false, None);
         log.begin_appending(first, first, 1);
         Ok(log)
+    }
+
+    /// The database is made: from here on it can be opened.
+    pub(crate) fn finish_creation(&self) -> Result<()> {
+        let mut disk = self.disk.lock();
+        let mut sb = disk.sb.clone();
+        sb.creating = false;
+        self.store_superblock(&mut disk, sb)
     }
 
     /// Opens an existing log. Nothing can be appended before recovery has called [`Log::resume_at`]. Read-only opening writes
@@ -142,6 +151,8 @@ impl Log {
             end: sb.end,
             replay_rate: (sb.replay_rate > 0).then_some(sb.replay_rate),
             damaged_superblock: loaded.other,
+            generation: sb.generation,
+            identity: sb.identity,
         };
         // After a crash it may have been a torn write; a clean close wrote both.
         let damaged = state.damaged_superblock.clone().filter(|_| state.clean);
@@ -181,6 +192,7 @@ impl Log {
             wanted: Arc::new(Event::new()),
             flusher: Flusher::new(),
             daemon: Mutex::new(None),
+            companion: Mutex::new(None),
             stats: Counters::default(),
             disk: Mutex::new(disk),
             dev,
@@ -309,7 +321,7 @@ impl Log {
             sb.redo = t;
             sb.end = self.durable_lsn().max(sb.end);
             sb.prune_runs();
-            self.store_superblock(&mut disk, sb)?;
+            self.store_next_generation(&mut disk, sb)?;
             self.redo.store(t, Ordering::Release);
             self.set_limit(&disk);
         }
@@ -413,8 +425,9 @@ impl Log {
         (sb.clean, sb.end) = (false, end);
         // Both copies are written now, the damaged one too.
         sb.mended += u64::from(self.found_damaged.is_some());
+        sb.generation.tie = varve_rt::rng().next_u64();
         let redo = sb.redo;
-        self.store_superblock(&mut disk, sb)?;
+        self.store_next_generation(&mut disk, sb)?;
         self.redo.store(redo, Ordering::Release);
         self.limit.store(disk.sb.ring.limit(redo), Ordering::Release);
         drop(disk);

@@ -12,6 +12,7 @@ pub mod checkpoint;
 mod features;
 mod flusher;
 mod format;
+mod generation;
 mod hold;
 mod log;
 mod pool_pages;
@@ -30,17 +31,19 @@ mod tests;
 pub use check::LogCheck;
 pub use features::{FEATURES, Feature, FeatureClass, Features, IDENTITY};
 pub use format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupKind, group_size};
+pub use generation::{Companion, Generation};
 pub(crate) use hold::LogHold;
 pub use log::Log;
 pub(crate) use pool_pages::PoolPages;
 pub use reader::{EndRow, GroupView, LogEnd, LogReader, Step};
 pub use stats::LogStats;
+pub(crate) use superblock::Birth;
 pub use superblock::DbHeader;
 
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_volume::{Broken, Lsn};
+use varve_volume::{Broken, Lsn, PageId};
 
 /// How a log is laid out and run. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +128,10 @@ pub struct LogState {
     pub replay_rate: Option<u64>,
     /// What is wrong with the older superblock, if anything: a torn write or damage.
     pub damaged_superblock: Option<String>,
+    /// Opening or checkpoint that wrote the superblock.
+    pub generation: Generation,
+    /// Pages of the data device that bear identity and generation.
+    pub identity: Option<[PageId; 2]>,
 }
 
 /// The image floor and the epoch in which it holds.

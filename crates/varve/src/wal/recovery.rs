@@ -11,6 +11,7 @@
 //! A crash inside recovery is harmless: nothing was appended and the redo point has not moved, so the next recovery replays the
 //! same groups over whatever pages were written back. Memory: the window, the pool, and the set of damaged pages.
 
+use super::format::block_ceil;
 use super::{Log, LogEnd, LogReader, LogState, Step};
 use crate::error::{Damage, Error, Result};
 use crate::redo::{self, Record};
@@ -62,6 +63,8 @@ pub struct Progress {
 pub struct RecoveryReport {
     /// The database had been closed cleanly; nothing was replayed.
     pub clean: bool,
+    /// The database is of an older release, and got identity and feature bits: older releases refuse it from here on.
+    pub identified: bool,
     /// What was wrong with one of the superblocks, which was mended from the other: a torn write of the crash, or damage.
     pub mended_superblock: Option<String>,
     /// Where redo began.
@@ -106,6 +109,10 @@ pub struct RecoveryOptions<'a> {
     pub extra: Option<&'a mut ExtraRecord<'a>>,
     /// Bytes of groups replayed together; at least one group is. The more, the fewer times a page is fetched.
     pub window_bytes: Option<usize>,
+    /// Write everything back and begin redo anew at the end, so that no log that may be replayed again has a change of a free page.
+    pub write_back: bool,
+    /// A page was written when the log was durable to here: it must not end before (`L11`).
+    pub written: Lsn,
     /// A mistake to build in, for tests.
     #[doc(hidden)]
     pub broken: Broken,
@@ -127,6 +134,7 @@ pub fn run(
         ..Default::default()
     };
     if state.clean {
+        reaches(state.end, options.written)?;
         report.end_row = "L8";
         if !log.is_read_only() {
             log.resume_at(state.end, false)?;
@@ -137,17 +145,29 @@ pub fn run(
         Replay { log, pages, report, damaged: HashMap::default(), began: now(), known: state.end.max(state.redo) };
     let end = replay.all(options)?;
     let mut report = replay.finish(end)?;
+    reaches(end.at, options.written)?;
     if report.bytes >= MEASURABLE_BYTES && !report.elapsed.is_zero() {
         let rate = (report.bytes as f64 / report.elapsed.as_secs_f64()) as u64;
         log.set_replay_rate(rate);
         report.rate = Some(rate);
     }
-    let checkpoint = log.must_checkpoint_on_resume();
+    let checkpoint = options.write_back || log.must_checkpoint_on_resume();
     if checkpoint {
         pages.write_back()?;
     }
     log.resume_at(end.at, checkpoint)?;
     Ok(report)
+}
+
+/// Fails when the log ends before `written`; what fills the last block counts.
+fn reaches(end: Lsn, written: Lsn) -> Result<()> {
+    if block_ceil(end) >= written {
+        return Ok(());
+    }
+    let what = format!(
+        "[L11] it ends here, but pages were written when it was durable to LSN {written}: the log is an older one, or its end is damaged"
+    );
+    Err(Error::corrupt_log(end, what))
 }
 
 /// Groups that are replayed together.

@@ -3,10 +3,11 @@
 //! They are copies of each other. A change is written to one, and when that is durable to the other: a torn write leaves a whole
 //! copy, and as nothing rests on a change before both have it, damage of one copy loses nothing. Invariant: the first write goes to the
 //! slot that does not hold the newest valid superblock. Layout: `docs/format.md`, "Superblocks". The rows of the decision table in
-//! `docs/wal.md` appear here as `S1`..`S7`.
+//! `docs/wal.md` appear here as `S1`..`S8`.
 
-use super::features::{Features, NAMES};
+use super::features::{Features, IDENTITY, NAMES};
 use super::format::{BLOCK, GROUP_HEADER, GroupHeader, block_ceil, block_floor, salt};
+use super::generation::Generation;
 use super::ring::{MAX_SEGMENTS, RING_START, Ring};
 use crate::error::{Damage, Error, Result};
 use varve_device::{AlignedBuf, Device, read_at, write_at};
@@ -47,15 +48,6 @@ impl DbHeader {
     fn is_of(&self, other: &DbHeader) -> bool {
         (self.uuid, self.page_size, self.created) == (other.uuid, other.page_size, other.created)
     }
-}
-
-/// Ties the files of a database to each other. Two that bear the same one belong to each other.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Generation {
-    /// Counts openings for writing and checkpoints; 0: of a release that had none.
-    pub number: u64,
-    /// Drawn anew at each opening for writing, so that copies of a database that went different ways are told apart.
-    pub tie: u64,
 }
 
 /// One opening of the database for writing, as the log sees it.
@@ -108,6 +100,17 @@ enum Slot {
     Newer(u32),
 }
 
+/// What is new about a log that is made.
+#[derive(Debug, Clone, Default)]
+pub struct Birth {
+    /// The database is not finished with it: [`super::Log::finish_creation`] says when.
+    pub creating: bool,
+    /// The data device bears this generation already.
+    pub generation: Generation,
+    /// On these pages.
+    pub identity: Option<[PageId; 2]>,
+}
+
 /// What [`load`] found.
 pub struct Loaded {
     /// The newest valid superblock.
@@ -119,6 +122,27 @@ pub struct Loaded {
 }
 
 impl Superblock {
+    /// The first superblock of a log that begins at `first`.
+    pub fn new(header: DbHeader, ring: Ring, first: Lsn, birth: Birth) -> Superblock {
+        let mut features = Features::default();
+        features.set(&IDENTITY, birth.identity.is_some());
+        Superblock {
+            sequence: 1,
+            header,
+            features,
+            generation: birth.generation,
+            identity: birth.identity,
+            mended: 0,
+            creating: birth.creating,
+            clean: false,
+            redo: first,
+            end: first,
+            replay_rate: 0,
+            ring,
+            runs: vec![Run { number: 1, start: first, prev_end: first }],
+        }
+    }
+
     /// The block's bytes.
     pub fn encode(&self) -> AlignedBuf {
         let mut out = Vec::with_capacity(SIZE);
@@ -260,8 +284,13 @@ pub fn load(dev: &dyn Device) -> Result<Loaded> {
         }
     }
     let damaged = |what: String| Err(Error::Corrupt(Damage::Superblock(what)));
-    let loaded = |sb: Superblock, slot, other| Ok(Loaded { sb, slot, other });
+    let loaded = |sb: Superblock, slot, other| match sb.creating {
+        true => unfinished(dev),
+        false => Ok(Loaded { sb, slot, other }),
+    };
     match slots {
+        // S8: a creation began over whatever was there before.
+        [Slot::Valid(a), Slot::Valid(b)] if !a.header.is_of(&b.header) && (a.creating || b.creating) => unfinished(dev),
         // S6: not of one database, or not copies of each other.
         [Slot::Valid(a), Slot::Valid(b)] if !a.header.is_of(&b.header) || (a.sequence == b.sequence && a != b) => {
             damaged(format!("S6: the two are not of one database (sequences {} and {})", a.sequence, b.sequence))
@@ -277,6 +306,10 @@ pub fn load(dev: &dyn Device) -> Result<Loaded> {
         // S4: nothing to go by.
         [a, b] => damaged(format!("S4: both are unusable (first: {}; second: {})", a.describe(), b.describe())),
     }
+}
+
+fn unfinished(dev: &dyn Device) -> Result<Loaded> {
+    Err(Error::Unfinished(dev.info().name.to_string()))
 }
 
 /// A clean superblock is believed only if nothing of a later run is in the log (`S7`): looked at are the block where the next run would
@@ -360,23 +393,10 @@ mod tests {
     use super::*;
 
     fn sound() -> Superblock {
-        let mut features = Features::default();
-        features.set(&super::super::features::IDENTITY, true);
-        Superblock {
-            sequence: 1,
-            header: DbHeader { uuid: [7; 16], page_size: 8192, created: 0, options: vec![1, 2, 3] },
-            features,
-            generation: Generation { number: 9, tie: 10 },
-            identity: Some([PageId(2), PageId(3)]),
-            mended: 1,
-            creating: false,
-            clean: false,
-            redo: 0,
-            end: 0,
-            replay_rate: 0,
-            ring: Ring::new(1 << 20, 4),
-            runs: vec![Run { number: 1, start: 0, prev_end: 0 }],
-        }
+        let header = DbHeader { uuid: [7; 16], page_size: 8192, created: 0, options: vec![1, 2, 3] };
+        let generation = Generation { number: 9, tie: 10 };
+        let birth = Birth { creating: false, generation, identity: Some([PageId(2), PageId(3)]) };
+        Superblock { mended: 1, ..Superblock::new(header, Ring::new(1 << 20, 4), 0, birth) }
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub use archive::BackupInfo;
 pub use restore::{RestoreOptions, RestoreReport, restore, restore_on};
 
 use super::Db;
+use super::identity;
 use crate::core::Core;
 use crate::error::Result;
 use crate::wal::LogHold;
@@ -181,6 +182,12 @@ impl Copy<'_, '_> {
 
     /// Copies a page.
     fn page(&mut self, id: PageId, since: Lsn) -> Result<()> {
+        if self.core.space.is_fixed(id) {
+            // Outside of the pool; a restored database gets an identity of its own there.
+            self.pages += 1;
+            self.writer.page(id, &identity::place_holder(self.core.page_size()));
+            return self.writer.flush_if_full();
+        }
         let page = match self.core.pool.read(id) {
             Ok(page) => page,
             // Freed meanwhile, and perhaps discarded.

@@ -3,21 +3,24 @@
 //! Pages go to their places, and the backup's log is redone on them, a window of groups at a time, in page order. A page that the log does
 //! not fit yet comes later in the backup, with the log's changes in it: what is left of such pages at the end is an error. The log of the
 //! new database begins behind the last LSN of the backup, so the restored pages are as if a checkpoint had made that log superfluous. Its
-//! superblocks are written last: a restoration that was cut short leaves no database.
+//! superblocks say so last: a restoration that was cut short leaves no database, and is begun anew.
 
 use super::super::devices::{self, Devices};
+use super::super::identity::{self, Identity};
 use super::super::offline::{read_page, write_pages};
 use super::super::open;
 use super::super::options::{Layout, Options};
 use super::super::patch::{Outcome, Window};
 use super::archive::{BackupInfo, Kind, Reader, bad, parts, u64_at};
 use crate::error::Result;
-use crate::wal::{DbHeader, Log};
+use crate::wal::{Birth, DbHeader, Generation, Log};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use varve_device::Device;
 use varve_rt::HashMap;
-use varve_volume::{Lsn, PageId, PageStore, Single};
+use varve_volume::{Lsn, PageId, PageStore, Single, page};
 
 /// How a database is restored.
 #[derive(Clone, Debug, Default)]
@@ -88,8 +91,8 @@ pub fn restore_on(devices: &Devices, backups: &mut [&mut dyn Read], options: &Re
         work.take(&mut reader)?;
         last = Some((info, work));
     }
-    let (info, work) = last.ok_or_else(|| bad("none was given"))?;
-    work.finish(devices, &info, options)
+    let (_, work) = last.ok_or_else(|| bad("none was given"))?;
+    work.finish(devices, options)
 }
 
 struct Restoration {
@@ -98,14 +101,24 @@ struct Restoration {
     pages: u64,
     groups: u64,
     end: Lsn,
+    device: Arc<dyn Device>,
+    header: DbHeader,
+    /// Where identity pages were.
+    identity: BTreeSet<PageId>,
     /// Pages that the log did not fit, and that have not come since.
     unfit: HashMap<PageId, String>,
 }
 
 impl Restoration {
     fn begin(devices: &Devices, page_size: usize) -> Result<Restoration> {
-        let store = Single::new(devices.data.clone(), page_size)?;
-        Ok(Restoration { store, page_size, pages: 0, groups: 0, end: 0, unfit: HashMap::default() })
+        // Another identity than the original's: both may live on.
+        let header = open::new_header(page_size);
+        Log::begin_creation(&*devices.log, &header)?;
+        let device = devices.data.clone();
+        identity::blank(&device, page_size)?;
+        let store = Single::new(device.clone(), page_size)?;
+        let (identity, unfit) = (BTreeSet::new(), HashMap::default());
+        Ok(Restoration { store, page_size, pages: 0, groups: 0, end: 0, device, header, identity, unfit })
     }
 
     /// Takes one backup whole.
@@ -157,6 +170,7 @@ impl Restoration {
         }
         let pages: Vec<(PageId, &[u8])> = body.chunks(one).map(|p| (PageId(u64_at(p, 0)), &p[8..])).collect();
         self.pages += pages.len() as u64;
+        self.identity.extend(pages.iter().filter(|p| page::kind(p.1) == identity::KIND_IDENTITY).map(|p| p.0));
         pages.iter().for_each(|(id, _)| drop(self.unfit.remove(id)));
         pages.chunks(BATCH).try_for_each(|batch| self.write(batch))
     }
@@ -198,17 +212,16 @@ impl Restoration {
         Ok(())
     }
 
-    fn finish(self, devices: &Devices, info: &BackupInfo, options: &RestoreOptions) -> Result<RestoreReport> {
+    fn finish(self, devices: &Devices, options: &RestoreOptions) -> Result<RestoreReport> {
         self.store.sync()?;
-        let header = DbHeader {
-            // Another identity than the original's: both may live on.
-            uuid: open::uuid(),
-            page_size: info.page_size as u32,
-            created: varve_rt::unix_time(),
-            options: Vec::new(),
-        };
-        let log =
-            Log::create_at(devices.log.clone(), open::restored_log_config(options.layout.log_bytes), header, self.end)?;
+        let mut birth = Birth::default();
+        if let [first, second] = self.identity.iter().copied().collect::<Vec<_>>()[..] {
+            (birth.generation, birth.identity) = (Generation::first(), Some([first, second]));
+            let made = (birth.generation, self.end);
+            Identity::create(&self.device, self.page_size, [first, second], self.header.uuid, made)?;
+        }
+        let config = open::restored_log_config(options.layout.log_bytes);
+        let log = Log::create_at(devices.log.clone(), config, self.header, (self.end, birth))?;
         log.close_clean()?;
         Ok(RestoreReport { pages: self.pages, groups: self.groups, end: self.end, page_size: self.page_size })
     }

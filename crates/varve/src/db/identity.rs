@@ -1,0 +1,364 @@
+//! The data device's own identity: two pages that say which database it belongs to and of which generation it is.
+//!
+//! The log's superblock says the same; what does not agree is not of one database, or not of one time. A generation is begun in three
+//! durable steps: the data device *intends* it (first page), the log's superblock says it, the data device *confirms* it (second page). So
+//! the data device may be one ahead of the log, by an intention, after a crash between the steps. Before an opening's generation is
+//! confirmed no page is written, so a log that was put back can always be told from that crash.
+//!
+//! The pages lie outside of the pool and are written to the device itself, also under a tier. The space map has them as allocated.
+//! Bytes: `docs/format.md`, "Identity pages".
+
+use super::devices::Devices;
+use crate::core::Core;
+use crate::error::{Damage, Error, Result};
+use crate::space::{self, SPACE_KEYSPACE};
+use crate::wal::{Birth, Companion, DbHeader, FIRST_LSN, Generation, Log, LogState, Step};
+use std::sync::Arc;
+use varve_device::{AlignedBuf, Device, DeviceKind, read_at, write_at};
+use varve_rt::Mutex;
+use varve_volume::page::{self, HEADER};
+use varve_volume::{Lsn, PageDamage, PageId, PageStore, ReadWhy, Single, VolumeError};
+
+/// Page type of an identity page.
+pub(crate) const KIND_IDENTITY: u8 = 5;
+/// Where the identity pages of a new database lie.
+pub(super) const PAGES: [PageId; 2] = [PageId(2), PageId(3)];
+/// Pages at the beginning that are made blank on a used device.
+const FIRST_BLANK: u64 = 64;
+/// Bytes of a block in which a device is looked over for a database.
+const BLOCK: usize = 4096;
+
+const UUID: usize = HEADER;
+const GENERATION: usize = UUID + 16;
+const BEFORE: usize = GENERATION + 16;
+const CONFIRMED: usize = BEFORE + 16;
+
+/// What an identity page says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Record {
+    uuid: [u8; 16],
+    generation: Generation,
+    /// The generation before.
+    before: Generation,
+    /// The log's superblock says so too.
+    confirmed: bool,
+    /// The log was durable to here.
+    durable: Lsn,
+}
+
+impl Record {
+    fn encode(&self, id: PageId, page_size: usize) -> AlignedBuf {
+        let mut bytes = AlignedBuf::new(page_size);
+        page::set_kind(&mut bytes, KIND_IDENTITY);
+        page::set_keyspace(&mut bytes, SPACE_KEYSPACE);
+        page::set_lsn(&mut bytes, self.durable);
+        bytes[UUID..UUID + 16].copy_from_slice(&self.uuid);
+        for (at, Generation { number, tie }) in [(GENERATION, self.generation), (BEFORE, self.before)] {
+            bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+            bytes[at + 8..at + 16].copy_from_slice(&tie.to_le_bytes());
+        }
+        bytes[CONFIRMED] = self.confirmed.into();
+        page::seal(&mut bytes, id);
+        bytes
+    }
+
+    /// What a whole page says; `None`: it is a page of another kind.
+    fn decode(bytes: &[u8]) -> Option<Record> {
+        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        let generation = |at: usize| Generation { number: long(at), tie: long(at + 8) };
+        (page::kind(bytes) == KIND_IDENTITY).then(|| Record {
+            uuid: bytes[UUID..UUID + 16].try_into().expect("16 bytes"),
+            generation: generation(GENERATION),
+            before: generation(BEFORE),
+            confirmed: bytes[CONFIRMED] == 1,
+            durable: page::lsn(bytes),
+        })
+    }
+}
+
+/// The identity pages of an open database.
+pub(crate) struct Identity {
+    device: Arc<dyn Device>,
+    page_size: usize,
+    pages: [PageId; 2],
+    /// What the pages say.
+    now: Mutex<Record>,
+    /// A page that was damaged when the database was opened, after a clean close.
+    found_damaged: Option<Damage>,
+}
+
+impl Identity {
+    /// Gives a data device its identity: both pages say that `generation` is confirmed.
+    pub(super) fn create(
+        device: &Arc<dyn Device>,
+        page_size: usize,
+        pages: [PageId; 2],
+        uuid: [u8; 16],
+        (generation, durable): (Generation, Lsn),
+    ) -> Result<Arc<Identity>> {
+        let end = (pages[0].0.max(pages[1].0) + 1) * page_size as u64;
+        if device.len() < end {
+            device.set_len(end)?;
+        }
+        let now = Record { uuid, generation, before: generation, confirmed: true, durable };
+        let (device, now) = (device.clone(), Mutex::new(now));
+        let identity = Identity { device, page_size, pages, now, found_damaged: None };
+        for id in pages {
+            identity.write(id)?;
+        }
+        Ok(Arc::new(identity))
+    }
+
+    /// Reads the identity pages, and refuses a data device that does not belong to a log of this identity and generation.
+    pub(super) fn open(
+        device: &Arc<dyn Device>,
+        page_size: usize,
+        pages: [PageId; 2],
+        log: ([u8; 16], Generation),
+        clean: bool,
+    ) -> Result<Arc<Identity>> {
+        let read = pages.map(|id| read(&**device, page_size, id));
+        let mut damaged = None;
+        for (id, found) in pages.iter().zip(&read) {
+            match found {
+                Err(Found::Damaged(why)) => {
+                    let what = format!("an identity page: {why}");
+                    damaged = Some(Damage::Page { page: *id, keyspace: None, what });
+                }
+                Err(Found::Failed(e)) => return Err(e.clone()),
+                Ok(_) => {}
+            }
+        }
+        let newest = read.iter().flatten().max_by_key(|record| (record.generation.number, record.confirmed));
+        let Some(newest) = newest.copied() else {
+            return Err(Error::corrupt_page(
+                pages[0],
+                None,
+                format!(
+                    "neither this nor page {} says which database `data` is of: it was emptied, cut or overwritten; put it back",
+                    pages[1]
+                ),
+            ));
+        };
+        newest.judge(log)?;
+        let found_damaged = damaged.filter(|_| clean);
+        Ok(Arc::new(Identity { device: device.clone(), page_size, pages, now: Mutex::new(newest), found_damaged }))
+    }
+
+    /// Where the pages lie.
+    pub(crate) fn pages(&self) -> [PageId; 2] {
+        self.pages
+    }
+
+    /// The log was durable to here when the pages were written last.
+    pub(super) fn durable(&self) -> Lsn {
+        self.now.lock().durable
+    }
+
+    /// What is wrong with the pages.
+    pub(super) fn check(&self) -> Vec<Damage> {
+        let now = self.now.lock();
+        let damage = |id: PageId| match read(&*self.device, self.page_size, id) {
+            Ok(record) if record.uuid == now.uuid && record.generation == now.generation => None,
+            Ok(_) => Some("an identity page of another database or time".to_string()),
+            Err(Found::Damaged(why)) => Some(format!("an identity page: {why}")),
+            Err(Found::Failed(e)) => Some(format!("an identity page that cannot be read: {e}")),
+        };
+        let found = self.pages.iter().filter_map(|id| Some((*id, damage(*id)?)));
+        let found: Vec<_> = found.map(|(page, what)| Damage::Page { page, keyspace: None, what }).collect();
+        // What an opening for writing mended is told of as long as it is open.
+        if found.is_empty() { self.found_damaged.clone().into_iter().collect() } else { found }
+    }
+
+    fn write(&self, id: PageId) -> Result<()> {
+        let bytes = self.now.lock().encode(id, self.page_size);
+        Ok(write_at(&*self.device, id.0 * self.page_size as u64, &bytes, true)?)
+    }
+}
+
+impl Companion for Identity {
+    fn intend(&self, next: Generation, before: Generation, durable: Lsn) -> Result<()> {
+        {
+            let mut now = self.now.lock();
+            *now = Record { generation: next, before, confirmed: false, durable, ..*now };
+        }
+        self.write(self.pages[0])
+    }
+
+    fn confirm(&self) -> Result<()> {
+        self.now.lock().confirmed = true;
+        self.write(self.pages[1])
+    }
+}
+
+impl Record {
+    /// Whether a data device with this record belongs to a log of that identity and generation.
+    fn judge(&self, (uuid, log): ([u8; 16], Generation)) -> Result<()> {
+        let crash_between = !self.confirmed && self.before == log && self.generation.number == log.number + 1;
+        if self.uuid == uuid && (self.generation == log || crash_between) {
+            return Ok(());
+        }
+        let (data, number) = (self.generation.number, log.number);
+        Err(Error::Mismatch(match (self.uuid == uuid, data.cmp(&number)) {
+            (false, _) => {
+                format!("`data` is of another database ({}) than the log ({})", show(&self.uuid), show(&uuid))
+            }
+            (_, std::cmp::Ordering::Less) => format!("`data` is older (generation {data}) than the log ({number})"),
+            (_, std::cmp::Ordering::Greater) => format!("the log is older (generation {number}) than `data` ({data})"),
+            (_, std::cmp::Ordering::Equal) => {
+                format!("`data` and log are of copies of the database that went different ways (generation {data})")
+            }
+        }))
+    }
+}
+
+fn show(uuid: &[u8; 16]) -> String {
+    uuid[..4].iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Why there is no record.
+enum Found {
+    Damaged(String),
+    Failed(Error),
+}
+
+fn read(device: &dyn Device, page_size: usize, id: PageId) -> std::result::Result<Record, Found> {
+    let at = id.0.saturating_mul(page_size as u64);
+    if at.saturating_add(page_size as u64) > device.len() {
+        return Err(Found::Damaged(format!("it lies past the end of `data` ({} bytes): it was cut", device.len())));
+    }
+    let mut bytes = AlignedBuf::new(page_size);
+    read_at(device, at, &mut bytes).map_err(|e| Found::Failed(e.into()))?;
+    match page::verify(&bytes, id) {
+        Ok(()) => Record::decode(&bytes).ok_or_else(|| Found::Damaged("it is a page of another kind".into())),
+        Err(PageDamage::NewerVersion { found }) => {
+            let supported = page::VERSION.into();
+            Err(Found::Failed(Error::Version { what: "page", found: found.into(), supported }))
+        }
+        Err(damage) => Err(Found::Damaged(damage.to_string())),
+    }
+}
+
+/// Whether the beginning of a device looks like pages of a database.
+pub(super) fn holds_pages(device: &dyn Device) -> Result<bool> {
+    let mut head = AlignedBuf::new(BLOCK);
+    // The first pages of a database, for each size of a page.
+    let places = [4096, 8192, 16384, 32768].into_iter().flat_map(|size| (0..4).map(move |page| page * size));
+    let mut places: Vec<u64> = places.filter(|at| at + BLOCK as u64 <= device.len()).collect();
+    places.sort_unstable();
+    places.dedup();
+    for at in places {
+        read_at(device, at, &mut head)?;
+        if page::claims(&head) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Makes a data device ready for a new database: blank as far as an opening would look at what a former one left, with an identity of its own.
+pub(super) fn prepare(
+    device: &Arc<dyn Device>,
+    header: &DbHeader,
+    pages: [PageId; 2],
+) -> Result<(Arc<Identity>, Birth)> {
+    let page_size = header.page_size as usize;
+    blank(device, page_size)?;
+    let generation = Generation::first();
+    let identity = Identity::create(device, page_size, pages, header.uuid, (generation, 0))?;
+    Ok((identity, Birth { creating: false, generation, identity: Some(pages) }))
+}
+
+/// What can be cut is cut; elsewhere the first pages become zeros, and the places of the space map.
+pub(super) fn blank(device: &Arc<dyn Device>, page_size: usize) -> Result<()> {
+    if device.info().kind != DeviceKind::Block && device.set_len(0).is_ok() {
+        return Ok(());
+    }
+    let store = Single::new(device.clone(), page_size)?;
+    let (span, pages, zeros) = (space::span(&*store), store.pages(), AlignedBuf::new(page_size));
+    for page in (0..FIRST_BLANK.min(pages)).chain((span..pages).step_by(span as usize)) {
+        write_at(&**device, page * page_size as u64, &zeros, false)?;
+    }
+    Ok(varve_device::flush(&**device)?)
+}
+
+/// The identity of the data device that belongs to a log; none in a database of an older release.
+pub(super) fn find(device: &Arc<dyn Device>, log: &Log, state: &LogState) -> Result<Option<Arc<Identity>>> {
+    let page_size = state.header.page_size as usize;
+    let Some(pages) = state.identity else {
+        // Older releases made the first group at the first opening, if creating was cut short.
+        let new = !state.clean && state.redo == FIRST_LSN && !holds_pages(&**device)?;
+        return match new && matches!(log.scan(FIRST_LSN).next_group()?, Step::End(_)) {
+            true => Err(Error::Unfinished(device.info().name.to_string())),
+            false => Ok(None),
+        };
+    };
+    let identity = Identity::open(device, page_size, pages, (state.header.uuid, state.generation), state.clean)?;
+    log.accompany(identity.clone());
+    Ok(Some(identity))
+}
+
+/// Gives a database of an older release its identity; tells whether it did. Redo begins at the log's end, so that nothing that may be replayed
+/// again changes a free page. Pages first, then the superblock that names them, then the space map: a crash before the last of these is made
+/// good by the next opening.
+pub(super) fn settle(
+    core: &Arc<Core>,
+    devices: &Devices,
+    state: &LogState,
+    identity: &mut Option<Arc<Identity>>,
+) -> Result<bool> {
+    let new = identity.is_none();
+    if new {
+        let reserved = core.space.reserve(core, 2)?;
+        let pages = [reserved.ids()[0], reserved.ids()[1]];
+        if devices.fast.is_some() {
+            // Nothing of theirs may come home any more.
+            core.store.discard(&pages)?;
+            core.store.sync()?;
+        }
+        core.log.wait_durable(core.log.end_lsn())?;
+        let first = (Generation::default(), 0);
+        let made = Identity::create(&devices.data, core.page_size(), pages, state.header.uuid, first)?;
+        core.log.adopt(pages, made.clone())?;
+        core.space.set_fixed(&pages);
+        reserved.keep();
+        *identity = Some(made);
+    }
+    core.space.allocate_fixed(core)?;
+    Ok(new)
+}
+
+/// What a backup has in place of an identity page.
+pub(super) fn place_holder(page_size: usize) -> Vec<u8> {
+    let mut bytes = vec![0; page_size];
+    page::set_kind(&mut bytes, KIND_IDENTITY);
+    bytes
+}
+
+/// The error of a log that is blank: there is no database, or the data device knows better.
+pub(super) fn explain(error: Error, data: &dyn Device) -> Error {
+    match (&error, holds_pages(data)) {
+        (Error::NoDatabase(_), Ok(true)) => Error::Corrupt(Damage::Superblock(
+            "S9: both are blank or gone, but `data` holds pages of a database: the log was emptied or cut, or is another file".into(),
+        )),
+        _ => error,
+    }
+}
+
+/// Fails when the first page is blank: nothing has to be redone that could make it.
+pub(super) fn refuse_blank_map(store: &dyn PageStore) -> Result<()> {
+    let mut bytes = AlignedBuf::new(store.page_size());
+    match varve_volume::read_pages(store, PageId(0), ReadWhy::Demand, &mut bytes).remove(0) {
+        Err(VolumeError::Damaged { damage: PageDamage::Unwritten, .. } | VolumeError::OutOfRange { .. }) => {
+            Err(blank_map())
+        }
+        // Another damage is named when the page is needed.
+        _ => Ok(()),
+    }
+}
+
+/// The error of a data device without a space map.
+pub(super) fn blank_map() -> Error {
+    let what = "the space map is blank, though the log is of a database in use: `data` was emptied or overwritten; put it back";
+    Error::corrupt_page(PageId(0), Some(SPACE_KEYSPACE), what)
+}

@@ -1,0 +1,66 @@
+//! Generations: what ties the other devices of a database to its log.
+//!
+//! Each opening for writing and each checkpoint begins one. It is durable on the other devices before the log's superblock says so, and
+//! confirmed there after: `docs/wal.md`, "Identity and generation".
+
+use super::features::IDENTITY;
+use super::log::{Disk, Log};
+use super::superblock::Superblock;
+use crate::error::Result;
+use std::sync::Arc;
+use varve_volume::{Lsn, PageId};
+
+/// Ties the files of a database to each other. Two that bear the same one belong to each other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Generation {
+    /// Counts openings for writing and checkpoints; 0: of a release that had none.
+    pub number: u64,
+    /// Drawn anew at each opening for writing, so that copies of a database that went different ways are told apart.
+    pub tie: u64,
+}
+
+impl Generation {
+    /// The first one of a database.
+    pub fn first() -> Generation {
+        Generation { number: 1, tie: varve_rt::rng().next_u64() }
+    }
+}
+
+/// What bears the generation besides the log.
+pub trait Companion: Send + Sync {
+    /// Notes, durably, that the log is about to say `next`; it says `before` and is durable to `durable`.
+    fn intend(&self, next: Generation, before: Generation, durable: Lsn) -> Result<()>;
+    /// Notes, durably, that the log says it.
+    fn confirm(&self) -> Result<()>;
+}
+
+impl Log {
+    /// From here on each generation is told to `companion`.
+    pub(crate) fn accompany(&self, companion: Arc<dyn Companion>) {
+        *self.companion.lock() = Some(companion);
+    }
+
+    /// The data device has got its identity, on these pages: begins a generation that says so.
+    pub(crate) fn adopt(&self, pages: [PageId; 2], companion: Arc<dyn Companion>) -> Result<()> {
+        self.accompany(companion);
+        let mut disk = self.disk.lock();
+        let mut sb = disk.sb.clone();
+        sb.identity = Some(pages);
+        sb.features.set(&IDENTITY, true);
+        self.store_next_generation(&mut disk, sb)
+    }
+
+    /// Makes `sb` the superblock, with the next generation.
+    pub(super) fn store_next_generation(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
+        let companion = self.companion.lock().clone();
+        let before = disk.sb.generation;
+        sb.generation.number += 1;
+        // After a failure nobody knows what is on media.
+        let latch = |e: &crate::Error| self.poison(&format!("the data device's identity: {e}"));
+        if let Some(companion) = &companion {
+            companion.intend(sb.generation, before, sb.end).inspect_err(latch)?;
+        }
+        self.store_superblock(disk, sb)?;
+        companion.map_or(Ok(()), |companion| companion.confirm().inspect_err(latch))
+    }
+}
