@@ -52,6 +52,7 @@ const UNSAFE: &[&str] = &[
     "crates/device/src/flash/model.rs",
     "crates/device/src/mem/",
     "crates/device/src/model/",
+    "crates/device/src/words.rs",
     "crates/volume/src/blocking.rs",
     "crates/volume/src/single.rs",
     "crates/volume/src/store.rs",

@@ -25,6 +25,7 @@ mod profile;
 mod sparse;
 mod stats;
 mod ticket;
+mod words;
 
 pub use buf::{AlignedBuf, prefer_huge_pages};
 pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, check, flush, read_at, write_at};
@@ -44,6 +45,7 @@ pub use profile::{Build, Profile, ProfileError};
 pub use sparse::Sparse;
 pub use stats::{Busy, BusyStats, Counters, DeviceStats, OpStats};
 pub use ticket::{Completion, Ticket};
+pub use words::Words;
 
 /// The examples of the layer's page are compiled and run.
 #[cfg(doctest)]

@@ -12,7 +12,7 @@ use varve_rt::lock_api::{
 use varve_rt::{Condvar, Event, Mutex, RawMutex, RawRwLock, Rng, spawn};
 
 const THREADS: u64 = 6;
-const ROUNDS: u64 = 20_000;
+const ROUNDS: u64 = if cfg!(miri) { 30 } else { 20_000 };
 
 /// Plain memory that only a lock protects.
 struct Guarded<L> {

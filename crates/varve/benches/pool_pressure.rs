@@ -48,7 +48,8 @@ impl LogGate for Log {
 fn change(pool: &Pool, log: &Log, id: PageId, new: bool) -> Lsn {
     let mut page = if new { pool.create(id, KeyspaceId(1)).unwrap() } else { pool.write(id).unwrap() };
     page.set_dirty(log.end.load(Acquire));
-    page.bytes_mut()[100] += 1;
+    let next = page.bytes()[100].wrapping_add(1);
+    page.bytes_mut().write(100, &[next]);
     let lsn = log.end.fetch_add(200, AcqRel) + 200;
     page.stamp(lsn);
     lsn

@@ -11,7 +11,7 @@
 //! [`Group::commit`] has made memory differ from the log, which is an assertion failure.
 
 use crate::btree::edit::PageEdit;
-use crate::buffer::PageWrite;
+use crate::buffer::{PageBytes, PageWrite};
 use crate::core::{Core, Counters};
 use crate::error::{Error, Result};
 use crate::redo;
@@ -124,7 +124,7 @@ impl<'c> Group<'c> {
     /// Access for changing a page.
     pub fn page(&mut self, n: PageNo) -> PageMut<'_> {
         let Entry { page, ops, whole, changed, .. } = &mut self.pages[n.0];
-        PageMut { bytes: page.bytes_mut(), ops, whole, changed }
+        PageMut { page: page.bytes_mut(), ops, whole, changed }
     }
 
     /// Whether anything was changed.
@@ -220,13 +220,20 @@ fn current_floor(core: &Core) -> Floor {
 /// A latched page being changed. Offsets count from the start of the page; the header is out of reach but for
 /// [`PageMut::image`], which may set page type and keyspace.
 pub(crate) struct PageMut<'g> {
-    bytes: &'g mut [u8],
+    page: PageBytes<'g>,
     ops: &'g mut Vec<u8>,
     whole: &'g mut bool,
     changed: &'g mut bool,
 }
 
 impl PageMut<'_> {
+    /// Sets the page type of a page that is logged whole.
+    pub fn set_kind(&mut self, kind: u8) {
+        assert!(*self.whole, "no operation of the log sets a page's type");
+        self.page.header(|header| page::set_kind(header, kind));
+        *self.changed = true;
+    }
+
     fn note(&mut self, push: impl FnOnce(&mut Vec<u8>)) {
         *self.changed = true;
         if *self.whole {
@@ -234,7 +241,7 @@ impl PageMut<'_> {
         }
         push(self.ops);
         // Past this much redo the image is the smaller record.
-        if self.ops.len() > self.bytes.len() {
+        if self.ops.len() > self.page.bytes().len() {
             *self.whole = true;
         }
     }
@@ -243,26 +250,26 @@ impl PageMut<'_> {
 impl PageEdit for PageMut<'_> {
     /// The whole page as it is now.
     fn bytes(&self) -> &[u8] {
-        self.bytes
+        self.page.bytes()
     }
 
     /// Overwrites bytes at `at`.
     fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at >= HEADER, "the page header is not the engine's to write");
-        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.page.write(at, bytes);
         self.note(|ops| redo::push_write(ops, at, bytes));
     }
 
     /// Moves `len` bytes within the page; the ranges may overlap.
     fn shift(&mut self, from: usize, to: usize, len: usize) {
         assert!(from >= HEADER && to >= HEADER, "the page header is not the engine's to write");
-        self.bytes.copy_within(from..from + len, to);
+        self.page.shift(from, to, len);
         self.note(|ops| redo::push_shift(ops, from, to, len));
     }
 
     /// Rewrites the page freely; it is logged whole. Only type and keyspace of the header may be set.
     fn image(&mut self, f: impl FnOnce(&mut [u8])) {
-        f(self.bytes);
+        self.page.rewrite(f);
         *self.whole = true;
         *self.changed = true;
     }

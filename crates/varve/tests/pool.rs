@@ -132,6 +132,37 @@ fn memory_is_touched_as_it_is_used() {
 /// Readers and writers on twenty times the pool's size, with cleaners, checkpoints and discards at the same time. Each page
 /// holds a number and its inverse; a torn or stale page would show.
 #[test]
+fn a_look_without_the_latch_is_believed_only_when_it_shows_one_version() {
+    const PAGES: u64 = 40;
+    let rounds = if cfg!(miri) { 12 } else { 20_000 };
+    let gate = Gate::new();
+    let pool = pool_of(config(16), single(PAGES), &gate);
+    (0..PAGES).for_each(|p| format(&pool, &gate, p, p));
+    // Changes pages, and makes them come and go: there are more than frames.
+    let writer = {
+        let (pool, gate) = (pool.clone(), gate.clone());
+        spawn("writer", move || {
+            let mut rng = Rng::from_seed(1);
+            (0..rounds).for_each(|_| change(&pool, &gate, rng.below(PAGES), |v| v + PAGES).unwrap());
+        })
+    };
+    let mut rng = Rng::from_seed(2);
+    let mut believed = 0;
+    for _ in 0..10 * rounds {
+        let p = rng.below(PAGES);
+        let Some(look) = pool.peek(PageId(p)) else { continue };
+        let seen = [32, 200, 2048, 4088].map(|at| look.word(at));
+        if look.is_valid() {
+            assert!(seen.iter().all(|v| *v == seen[0] && v % PAGES == p), "page {p}: {seen:?}");
+            believed += 1;
+        }
+    }
+    writer.join().unwrap();
+    assert!(believed > 0);
+    pool.check_quiescent();
+}
+
+#[test]
 fn stress_on_threads() {
     const PAGES: u64 = 1000;
     for (frames, instances) in [(48, 1), (96, 4)] {

@@ -7,6 +7,7 @@
 use crate::VolumeError;
 use std::fmt;
 use std::ops::Range;
+use varve_device::Words;
 
 /// A page of a store; pages are numbered from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,6 +105,15 @@ impl PageRead {
     pub fn buf(&self) -> *mut u8 {
         self.buf
     }
+
+    /// Fills it with the page.
+    ///
+    /// # Safety
+    /// The request was not waited for yet, and these are `page_size` bytes.
+    pub unsafe fn fill(&self, page: &[u8]) {
+        // SAFETY: promised to `PageIo::read`.
+        unsafe { Words::new(self.buf, page.len()) }.store(0, page);
+    }
 }
 
 impl PageWrite {
@@ -126,8 +136,8 @@ impl PageIo {
     /// A read of `page` into `buf`.
     ///
     /// # Safety
-    /// `buf` is valid for writes of the store's page size, aligned to 4096 bytes, and used by nobody else until the
-    /// request was waited for.
+    /// `buf` is initialised and valid for writes of the store's page size, aligned to 4096 bytes, and used by nobody else until the
+    /// request was waited for, unless through [`Words`] and to read it.
     pub unsafe fn read(page: PageId, why: ReadWhy, buf: *mut u8) -> PageIo {
         PageIo::Read(PageRead { page, why, buf })
     }

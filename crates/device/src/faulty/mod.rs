@@ -7,7 +7,7 @@ mod plan;
 pub use plan::{Fault, FaultCounts, FaultPlan, Rule, When};
 
 use crate::{
-    AlignedBuf, Completion, Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, OpKind, PowerSupply, Ticket,
+    AlignedBuf, Completion, Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, OpKind, PowerSupply, Ticket, Words,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -283,10 +283,11 @@ impl Completion for Flight {
         }
         done?;
         if let Some((address, bit)) = slot.flip {
-            let byte = (address + (bit / 8) as usize) as *mut u8;
-            // SAFETY: a byte of the read's buffer, which the caller of `Io::read` promised to be valid and exclusive
+            let word = (address + (bit / 64 * 8) as usize) as *mut u8;
+            // SAFETY: a word of the read's buffer, which the caller of `Io::read` promised to be valid and exclusive
             // until this wait returns; the inner device is done with it.
-            unsafe { *byte ^= 1 << (bit % 8) };
+            let word = unsafe { Words::new(word, 8) };
+            word.store(0, &(word.word(0) ^ 1 << (bit % 64)).to_le_bytes());
         }
         slot.verdict.take().map_or(Ok(()), Err)
     }

@@ -188,14 +188,11 @@ impl FlashModel {
     ) -> Result<(), DeviceError> {
         let mut result = refused.map_or(Ok(()), Err);
         if result.is_ok() && io.op == Op::Read && io.len() > 0 {
-            // SAFETY: the caller of `Io::read` promised valid, exclusive memory of this length until the request was
-            // waited for, which is what happens now; it is filled before it is looked at.
-            let out = unsafe {
-                std::ptr::write_bytes(io.buf.as_mut_ptr(), 0, io.len());
-                std::slice::from_raw_parts_mut(io.buf.as_mut_ptr(), io.len())
-            };
-            let len = io.len() as u64;
-            result = state.drive.peek(io.offset, out).map_err(|e| self.error(e, OpKind::Read, io.offset, len));
+            let mut bytes = vec![0; io.len()];
+            let peeked = state.drive.peek(io.offset, &mut bytes);
+            // SAFETY: the request is waited for just now.
+            unsafe { io.buf.fill(&bytes) };
+            result = peeked.map_err(|e| self.error(e, OpKind::Read, io.offset, io.len() as u64));
         }
         self.counters.finished(io.op.kind(), io.len() as u64, started.elapsed().as_nanos() as u64, result.is_ok());
         result

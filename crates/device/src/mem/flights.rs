@@ -109,9 +109,8 @@ impl MemDevice {
         let result = refused.map_or(Ok(()), Err);
         if result.is_ok() && io.op == Op::Read {
             let bytes = state.arrived.remove(&id).expect("a completed read has its bytes");
-            // SAFETY: the caller of `Io::read` promised valid, exclusive memory of this length until the request was
-            // waited for, which is what happens now.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), io.buf.as_mut_ptr(), bytes.len()) };
+            // SAFETY: the request is waited for just now.
+            unsafe { io.buf.fill(&bytes) };
         }
         let nanos = started.elapsed().as_nanos() as u64;
         self.counters.finished(io.op.kind(), io.len() as u64, nanos, result.is_ok());

@@ -94,10 +94,10 @@ impl<T: Timing> Completion for Batch<T> {
             device.settle(&mut state, varve_rt::now());
             if !state.flights.contains_key(&id) && !state.held.contains_key(&id) {
                 if io.op == Op::Read && device.options.keep {
-                    // SAFETY: the caller of `Io::read` promised valid, exclusive memory of this length until the
-                    // request was waited for, which is what happens now.
-                    let buf = unsafe { std::slice::from_raw_parts_mut(io.buf.as_mut_ptr(), io.len()) };
-                    state.image.read(io.offset, buf);
+                    let mut bytes = vec![0; io.len()];
+                    state.image.read(io.offset, &mut bytes);
+                    // SAFETY: the request is waited for just now.
+                    unsafe { io.buf.fill(&bytes) };
                 }
                 break Ok(());
             }

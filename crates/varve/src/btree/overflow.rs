@@ -101,7 +101,11 @@ pub(crate) fn fill_placed(
     assert_eq!((pages.len(), placed.len()), (pages_for(core, keyspace, r.len), pages.len()));
     for (i, n) in placed.iter().enumerate() {
         let part = &value[(i * room).min(value.len())..((i + 1) * room).min(value.len())];
-        group.page(*n).image(|b| fill(b, r.id, i, part, &pages[i + 1..]));
+        // A page just made is zero beyond what is written.
+        let mut page = group.page(*n);
+        page.set_kind(KIND_OVERFLOW);
+        page.write(HEADER, &head(r.id, i, part.len(), &pages[i + 1..]));
+        page.write(DATA, part);
     }
     r
 }
@@ -141,7 +145,13 @@ pub(crate) fn write_direct(
         pages.next(ahead)?;
         rest.clear();
         rest.extend(pages.set_aside().skip(1).take(ahead));
-        pages.fill(|b| fill(b, r.id, number, &part[..len], &rest))?;
+        let head = head(r.id, number, len, &rest);
+        pages.fill(|b| {
+            page::set_kind(b, KIND_OVERFLOW);
+            b[HEADER..DATA].copy_from_slice(&head);
+            b[DATA..DATA + len].copy_from_slice(&part[..len]);
+            b[DATA + len..].fill(0);
+        })?;
         r.len += len as u64;
         if len < part.len() {
             break;
@@ -150,21 +160,19 @@ pub(crate) fn write_direct(
     Ok(r)
 }
 
-/// Fills page `number` of a chain; `rest` are the pages after it.
-fn fill(b: &mut [u8], id: u64, number: usize, part: &[u8], rest: &[PageId]) {
+/// What comes before the value in page `number` of a chain, which has `len` bytes of it; `rest` are the pages after it.
+fn head(id: u64, number: usize, len: usize, rest: &[PageId]) -> [u8; DATA - HEADER] {
     let (named, beyond) = rest.split_at(rest.len().min(AHEAD));
     let follows = |(i, page): &(usize, &PageId)| page.0 == named[AHEAD - 1].0 + 1 + *i as u64;
     let run = beyond.iter().enumerate().take(u16::MAX.into()).take_while(follows).count();
-    b[HEADER..].fill(0);
-    page::set_kind(b, KIND_OVERFLOW);
-    b[ID..ID + 8].copy_from_slice(&id.to_le_bytes());
-    b[NUMBER..NUMBER + 4].copy_from_slice(&(number as u32).to_le_bytes());
-    b[LENGTH..LENGTH + 2].copy_from_slice(&(part.len() as u16).to_le_bytes());
-    b[RUN..RUN + 2].copy_from_slice(&(run as u16).to_le_bytes());
-    for (at, next) in (NEXT..).step_by(8).zip(named) {
-        b[at..at + 8].copy_from_slice(&next.0.to_le_bytes());
-    }
-    b[DATA..DATA + part.len()].copy_from_slice(part);
+    let mut b = [0; DATA - HEADER];
+    let mut put = |at: usize, bytes: &[u8]| b[at - HEADER..at - HEADER + bytes.len()].copy_from_slice(bytes);
+    put(ID, &id.to_le_bytes());
+    put(NUMBER, &(number as u32).to_le_bytes());
+    put(LENGTH, &(len as u16).to_le_bytes());
+    put(RUN, &(run as u16).to_le_bytes());
+    named.iter().zip((NEXT..).step_by(8)).for_each(|(next, at)| put(at, &next.0.to_le_bytes()));
+    b
 }
 
 /// Page `number` of a value, under its shared latch, checked to be that.

@@ -257,8 +257,7 @@ impl Instance {
             return false;
         }
         let aside = &lists.asides.slots[slot as usize];
-        // SAFETY: the frame is latched exclusively and has page_size bytes, as has the slot's buffer.
-        unsafe { std::ptr::copy_nonoverlapping(aside.buf.as_ptr(), frame.data(), aside.buf.len()) };
+        frame.words(aside.buf.len()).store(0, &aside.buf);
         charge(Cost::CopyByte, aside.buf.len() as u64);
         frame.kind.store(kind, Relaxed);
         frame.state.fetch_or(DIRTY, AcqRel);

@@ -3,17 +3,20 @@
 //! Invariants
 //! - Frames, latches and the arena live as long as the pool; they are never freed or moved.
 //! - The bytes of a frame are read under its latch (shared or exclusive) and written under its exclusive latch only; a read
-//!   in flight counts as holding the exclusive latch. `peek` alone reads them without, and believes nothing before it has asked the latch.
+//!   in flight counts as holding the exclusive latch. `peek` alone reads them without, and believes nothing before it has asked the latch;
+//!   because of it they are written as [`Words`] only.
 //! - `page` changes under the exclusive latch *and* the instance's lock. While a frame is latched or pinned by anybody else it
 //!   does not change.
 //! - `pins` rises under the latch (or by cloning a pin) and falls at any time. Who holds the exclusive latch and sees no
 //!   pins may take the frame away.
 //! - `DIRTY` is set under the exclusive latch; `WRITING` under the shared one; both fall under the instance's lock.
 
+use super::sequence::Sequence;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::time::Duration;
+use varve_device::Words;
 use varve_rt::RwLock;
-use varve_rt::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*, fence};
+use varve_rt::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use varve_volume::{PageId, PageUse};
 
 /// Page id of an empty frame.
@@ -72,36 +75,24 @@ pub(super) fn fetch(address: usize, bytes: usize) {
 /// believed afterwards, if nobody was there meanwhile (a sequence lock).
 pub(super) struct Latch {
     lock: RwLock<()>,
-    /// Number of exclusive holders so far, the present one included.
-    version: AtomicU32,
+    writers: Sequence,
 }
 
 impl Latch {
     fn new() -> Latch {
-        Latch { lock: RwLock::new(()), version: AtomicU32::new(0) }
+        Latch { lock: RwLock::new(()), writers: Sequence::new() }
     }
 
     /// What to compare with in [`Latch::is_still`] after reading without the latch; none while it is held exclusively.
     #[inline]
     pub(super) fn version(&self) -> Option<u32> {
-        let version = self.version.load(Acquire);
-        (!self.lock.is_locked_exclusive()).then_some(version)
+        self.writers.read()
     }
 
     /// Whether nothing that was read since [`Latch::version`] can have been written since.
     #[inline]
     pub(super) fn is_still(&self, version: u32) -> bool {
-        // A read that saw a byte of a later holder saw it after his release fence, so after his count.
-        fence(Acquire);
-        self.version.load(Relaxed) == version
-    }
-
-    /// The exclusive latch was just acquired: counted before anything is written.
-    #[inline]
-    fn entered(&self) {
-        // The holder alone writes the count.
-        self.version.store(self.version.load(Relaxed).wrapping_add(1), Release);
-        fence(Release);
+        self.writers.is_still(version)
     }
 
     #[inline]
@@ -112,7 +103,7 @@ impl Latch {
     #[inline]
     pub(super) fn lock_exclusive(&self) {
         std::mem::forget(self.lock.write());
-        self.entered();
+        self.writers.enter();
     }
 
     /// As [`Latch::lock_shared`], but gives up (false) when, after a while, `still` no longer holds.
@@ -127,7 +118,7 @@ impl Latch {
         self.try_lock_exclusive() || {
             let locked = patiently(still, |time| self.lock.try_write_for(time).map(std::mem::forget).is_some());
             if locked {
-                self.entered();
+                self.writers.enter();
             }
             locked
         }
@@ -142,7 +133,7 @@ impl Latch {
     pub(super) fn try_lock_exclusive(&self) -> bool {
         let locked = self.lock.try_write().map(std::mem::forget).is_some();
         if locked {
-            self.entered();
+            self.writers.enter();
         }
         locked
     }
@@ -159,6 +150,7 @@ impl Latch {
     /// The caller holds the latch exclusively and gives it up.
     #[inline]
     pub(super) unsafe fn unlock_exclusive(&self) {
+        self.writers.leave();
         // SAFETY: the caller's promise.
         unsafe { self.lock.force_unlock_write() }
     }
@@ -211,6 +203,14 @@ impl Frame {
     #[inline]
     pub(super) fn data(&self) -> *mut u8 {
         self.data
+    }
+
+    /// The page's bytes, `page_size` of them: to be read by anybody (and believed if the latch says so), changed under the exclusive latch.
+    #[inline]
+    pub(super) fn words(&self, page_size: usize) -> Words<'_> {
+        // SAFETY: the arena has initialised bytes there for as long as the pool lives, aligned, of whole words (`PoolConfig::validate`). Whoever holds the
+        // exclusive latch changes them through `Words`; plain reads happen under a latch, when nobody changes anything.
+        unsafe { Words::new(self.data, page_size) }
     }
 
     #[inline]

@@ -4,6 +4,7 @@
 //! two latches against the order of `core.rs`.
 
 use super::Pool;
+use super::bytes::PageBytes;
 use super::frame::{DIRTY, Frame, REDIRTIED, STALE, UNCOMPARED};
 use super::instance::Instance;
 use super::policy::Slot;
@@ -247,15 +248,15 @@ impl<'a> PageWrite<'a> {
     /// The whole page for changing. Whoever changes it calls [`PageWrite::set_dirty`] before, or at the latest while still
     /// holding the latch. Only log groups and recovery do that.
     #[inline]
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
+    pub fn bytes_mut(&mut self) -> PageBytes<'_> {
         if let Some(tracer) = &self.at.pool.tracer
             && !self.fresh
             && !self.at.frame().is(DIRTY | STALE)
         {
             tracer.changing(self.id(), self.bytes());
         }
-        // SAFETY: self holds the exclusive latch, and `&mut self` makes this the only slice.
-        unsafe { std::slice::from_raw_parts_mut(self.at.frame().data(), self.at.pool.page_size()) }
+        // SAFETY: self holds the exclusive latch and is borrowed mutably.
+        unsafe { PageBytes::new(self.at.frame().words(self.at.pool.page_size())) }
     }
 
     /// The page's id.
@@ -309,7 +310,7 @@ impl<'a> PageWrite<'a> {
             pool.store().evicted(id, page::keyspace(bytes), PageUse::default());
         } else {
             charge(Cost::CopyByte, bytes.len() as u64);
-            self.bytes_mut().copy_from_slice(bytes);
+            self.bytes_mut().write(0, bytes);
             self.at.frame().state.fetch_and(!STALE, AcqRel);
             inst.set_class(&mut inst.lock(), slot, class, Some(WriteWhy::Load), pool.counters());
         }
@@ -322,7 +323,7 @@ impl<'a> PageWrite<'a> {
     /// Sets the LSN of the last change: the end of the group that made it.
     pub fn stamp(&mut self, lsn: Lsn) {
         debug_assert!(self.is_dirty(), "page {} is stamped but not dirty", self.id());
-        page::set_lsn(self.bytes_mut(), lsn);
+        self.bytes_mut().header(|header| page::set_lsn(header, lsn));
     }
 }
 

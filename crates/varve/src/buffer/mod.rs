@@ -15,6 +15,7 @@
 //! log gate are taken with neither held. Who loads a page holds its exclusive latch meanwhile, and no other lock.
 
 mod aside;
+mod bytes;
 mod cleaner;
 mod config;
 mod direct;
@@ -30,6 +31,7 @@ mod pins;
 pub mod policy;
 mod pool;
 mod prefetch;
+mod sequence;
 mod staging;
 mod stats;
 mod table;
@@ -37,6 +39,7 @@ mod trace;
 pub mod victim;
 mod writer;
 
+pub use bytes::PageBytes;
 pub use config::{CleanerConfig, CleanerKind, PRESETS, PoolConfig, Preset, ReadAhead};
 pub(crate) use doublewrite::AREA as DOUBLEWRITE_PAGES;
 pub(crate) use guard::Latched;
@@ -46,6 +49,7 @@ pub use pool::{LogAge, LogGate, Pool};
 pub use stats::{BATCH_SIZES, KINDS, KindStats, PoolStats};
 pub use trace::{TraceEvent, TraceHandle, TraceSink};
 
+use varve_rt::atomic;
 #[allow(unused_imports)] // for the documentation above
 use varve_volume::PageStore;
 

@@ -7,6 +7,7 @@
 use super::Pool;
 use super::guard::FrameRef;
 use super::trace::TraceEvent;
+use varve_device::Words;
 use varve_rt::{Cost, charge};
 use varve_volume::PageId;
 
@@ -16,9 +17,7 @@ pub struct PagePeek<'a> {
     at: FrameRef<'a>,
     id: PageId,
     version: u32,
-    /// The page's bytes.
-    data: *const u8,
-    len: usize,
+    words: Words<'a>,
 }
 
 impl Pool {
@@ -30,7 +29,7 @@ impl Pool {
         let at = self.at(inst, inst.hint(id)?);
         let frame = at.frame();
         let version = frame.latch.version()?;
-        frame.holds(id).then(|| PagePeek { at, id, version, data: frame.data(), len: self.page_size() })
+        frame.holds(id).then(|| PagePeek { at, id, version, words: frame.words(self.page_size()) })
     }
 }
 
@@ -57,39 +56,25 @@ impl PagePeek<'_> {
     /// Bytes of the page, header included.
     #[inline]
     pub fn page_size(&self) -> usize {
-        self.len
+        self.words.bytes()
     }
 
     /// Byte `at`, perhaps torn; zero beyond the page's end.
     #[inline]
     pub fn byte(&self, at: usize) -> u8 {
-        if at >= self.len {
-            return 0;
-        }
-        // SAFETY: the arena has `len` initialised bytes at `data` for as long as the pool lives, and `at` is among them. They may be written meanwhile:
-        // that is why they are read as volatile and by value, and why nothing that was read counts unless `is_valid` says afterwards that
-        // nobody can have written.
-        unsafe { self.data.add(at).read_volatile() }
+        self.words.byte(at)
     }
 
     /// The little-endian number in the eight bytes from `at` on, a multiple of eight; perhaps torn; zero beyond the page's end.
     #[inline]
     pub fn word(&self, at: usize) -> u64 {
         debug_assert!(at.is_multiple_of(8));
-        if at >= self.len {
-            return 0;
-        }
-        // SAFETY: as for `byte`. The arena's pages begin at, and have as many bytes as, multiples of eight, so this is aligned and within the page.
-        u64::from_le(unsafe { self.data.add(at & !7).cast::<u64>().read_volatile() })
+        self.words.word(at)
     }
 
     /// As [`PagePeek::word`], from any byte on.
     #[inline]
     pub fn unaligned_word(&self, at: usize) -> u64 {
-        let (first, shift) = (at & !7, 8 * (at & 7) as u32);
-        match shift {
-            0 => self.word(first),
-            _ => self.word(first) >> shift | self.word(first + 8) << (64 - shift),
-        }
+        self.words.unaligned_word(at)
     }
 }

@@ -339,9 +339,9 @@ impl Pool {
     /// May have to wait for a frame, so it is called before other latches are taken where possible.
     pub fn create(&self, id: PageId, keyspace: KeyspaceId) -> Result<PageWrite<'_>> {
         let mut page = self.latch_for_create(id)?;
-        let bytes = page.bytes_mut();
-        bytes.fill(0);
-        page::set_keyspace(bytes, keyspace);
+        let mut bytes = page.bytes_mut();
+        bytes.clear();
+        bytes.header(|header| page::set_keyspace(header, keyspace));
         Ok(page)
     }
 

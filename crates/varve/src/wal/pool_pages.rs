@@ -48,8 +48,11 @@ impl ReplayPages for PoolPages {
             Some(keyspace) => self.pool.create(id, keyspace)?,
             None => self.pool.write(id)?,
         };
-        if let Some(lsn) = change(page.bytes_mut())? {
+        // A copy: what fails half way leaves the page as it was.
+        let mut bytes = page.bytes().to_vec();
+        if let Some(lsn) = change(&mut bytes)? {
             page.set_dirty(first_change);
+            page.bytes_mut().write(0, &bytes);
             page.stamp(lsn);
         }
         Ok(())

@@ -82,8 +82,8 @@ pub fn value(bytes: &[u8]) -> u64 {
 pub fn format(pool: &Pool, gate: &Gate, p: u64, v: u64) {
     let mut page = pool.create(PageId(p), KeyspaceId(1)).unwrap();
     page.set_dirty(gate.end());
-    page::set_kind(page.bytes_mut(), 1 + (p % 3) as u8);
-    set(page.bytes_mut(), v);
+    page.bytes_mut().header(|header| page::set_kind(header, 1 + (p % 3) as u8));
+    page.bytes_mut().rewrite(|bytes| set(bytes, v));
     page.stamp(gate.append());
 }
 
@@ -92,7 +92,7 @@ pub fn change(pool: &Pool, gate: &Gate, p: u64, f: impl FnOnce(u64) -> u64) -> R
     let mut page = pool.write(PageId(p))?;
     let v = f(value(page.bytes()));
     page.set_dirty(gate.end());
-    set(page.bytes_mut(), v);
+    page.bytes_mut().rewrite(|bytes| set(bytes, v));
     page.stamp(gate.append());
     Ok(())
 }

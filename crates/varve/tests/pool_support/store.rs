@@ -110,8 +110,8 @@ impl CheckedStore {
                 }
                 let damaged = |damage| VolumeError::Damaged { page: read.page, damage };
                 let bytes = page.bytes.as_ref().ok_or(damaged(PageDamage::Unwritten))?;
-                // SAFETY: the buffer is the request's alone until it was waited for.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), read.buf(), PAGE) };
+                // SAFETY: the request is waited for just now.
+                unsafe { read.fill(bytes) };
                 page::verify(bytes, read.page).map_err(damaged)?;
                 Ok(CostClass(0))
             }

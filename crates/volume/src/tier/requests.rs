@@ -82,8 +82,8 @@ impl Tier {
         if let Some(bytes) = staged {
             state.note_read(read.page, Place::Fast, read.why, now);
             state.counters.staged_reads += 1;
-            // SAFETY: the caller of `PageIo::read` promised memory of a page's size for us alone.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), read.buf(), bytes.len()) };
+            // SAFETY: the request was not waited for yet.
+            unsafe { read.fill(&bytes) };
             return Route::Done;
         }
         match state.slots.find(read.page) {
