@@ -7,7 +7,8 @@ use serde_json::json;
 use varve::{Db, Options};
 
 pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
-    let db = tier::create(&a.dir, &a.layout, &a.tier, Options::default())?;
+    let options = Options { detect_lost_writes: a.detect_lost_writes.then_some(true), ..Options::default() };
+    let db = tier::create(&a.dir, &a.layout, &a.tier, options)?;
     for name in &a.keyspaces {
         db.create_keyspace(name)?;
     }
@@ -20,8 +21,11 @@ pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens for reading only where that is possible, so that looking changes nothing; else recovers.
+/// Opens for reading only where that is possible, so that looking changes nothing; else recovers, or switches what is asked for.
 pub fn open_to_look(out: Out, place: &args::Place) -> Result<Db, Failure> {
+    if place.open.detect_lost_writes.is_some() {
+        return Ok(Db::open(&place.dir, tier::options(place)?)?);
+    }
     let read_only = Options { read_only: true, ..tier::options(place)? };
     match Db::open(&place.dir, read_only) {
         Err(varve::Error::ReadOnly(_)) => {
@@ -42,13 +46,15 @@ pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
         println!(
             "{}",
             json!({ "dir": place.dir.display().to_string(), "page_size": stats.page_size, "pages": stats.pages,
-                "free_pages": stats.free_pages, "log_bytes": stats.log.capacity, "keyspaces": list })
+                "free_pages": stats.free_pages, "log_bytes": stats.log.capacity,
+                "detect_lost_writes": stats.lost_writes.is_some(), "keyspaces": list })
         );
     } else {
         let rows = [
             ("page size".to_string(), bytes(stats.page_size as u64)),
             ("pages".to_string(), format!("{} ({} free)", stats.pages, stats.free_pages)),
             ("log".to_string(), bytes(stats.log.capacity)),
+            ("lost writes".to_string(), (if stats.lost_writes.is_some() { "detected" } else { "not detected" }).into()),
             ("keyspaces".to_string(), keyspaces.len().to_string()),
         ];
         let mut stdout = std::io::stdout().lock();

@@ -120,13 +120,24 @@ pub struct Open {
     /// Give the space of pages that hold nothing any more back to the file system after each checkpoint.
     #[arg(long)]
     pub trim: bool,
+    /// Begin or end to remember the version of each page that was written last: then a lost write is found wherever it is.
+    #[arg(long, value_name = "on|off")]
+    pub detect_lost_writes: Option<Switch>,
+}
+
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
 }
 
 impl Open {
     /// The engine's options.
     pub fn options(&self) -> Options {
         let trim = self.trim.then_some(true);
-        Options { direct_io: !self.buffered, trim, ..Options::default().cache_mb(self.cache_mb) }
+        let detect_lost_writes = self.detect_lost_writes.map(|switch| switch == Switch::On);
+        Options { direct_io: !self.buffered, trim, detect_lost_writes, ..Options::default().cache_mb(self.cache_mb) }
     }
 }
 
@@ -140,6 +151,9 @@ pub struct Create {
     /// Keyspaces to make at once.
     #[arg(long = "keyspace", value_name = "NAME")]
     pub keyspaces: Vec<String>,
+    /// Remember the version of each page that was written last: then a lost write is found wherever it is.
+    #[arg(long)]
+    pub detect_lost_writes: bool,
     #[command(flatten)]
     pub tier: tier::TierArgs,
 }

@@ -61,6 +61,7 @@ const UNSAFE: &[&str] = &[
     "crates/volume/src/tier/map.rs",
     "crates/volume/src/tier/recover.rs",
     "crates/volume/src/tier/requests.rs",
+    "crates/volume/src/watched.rs",
     "crates/varve/src/btree/fetch.rs",
     "crates/varve/src/buffer/",
     "crates/varve/src/wal/",

@@ -8,6 +8,7 @@ use crate::budget::Budget;
 use crate::buffer::{LogAge, LogGate, Pool};
 use crate::direct::Links;
 use crate::error::{Error, Result};
+use crate::lost_writes::LostWrites;
 use crate::space::Space;
 use crate::txn::lock::LockTable;
 use crate::wal::Log;
@@ -29,6 +30,8 @@ pub(crate) struct Core {
     pub broken: Broken,
     pub counters: Counters,
     pub links: Links,
+    /// With `detect_lost_writes`.
+    pub lost_writes: Option<Arc<LostWrites>>,
     nodes_left: NodesLeft,
 }
 
@@ -93,6 +96,7 @@ impl Core {
         space: Space,
         budget: Arc<Budget>,
         broken: Broken,
+        lost_writes: Option<Arc<LostWrites>>,
     ) -> Core {
         let locks = LockTable::new(budget.clone());
         Core {
@@ -105,6 +109,7 @@ impl Core {
             broken,
             counters: Counters::default(),
             links: Links::default(),
+            lost_writes,
             nodes_left: NodesLeft::default(),
         }
     }

@@ -19,6 +19,7 @@ pub(crate) mod btree;
 pub(crate) mod core;
 pub(crate) mod direct;
 pub(crate) mod group;
+mod lost_writes;
 pub(crate) mod redo;
 #[doc(hidden)]
 pub mod role;
@@ -39,6 +40,7 @@ pub use db::{
     tier_managers,
 };
 pub use error::{Damage, Error, Result};
+pub use lost_writes::LostWriteStats;
 pub use space::TrimStats;
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, Scan, Snapshot, Transaction, TxOptions, TxnStats};
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};

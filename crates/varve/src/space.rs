@@ -23,7 +23,7 @@ use crate::error::{Damage, Error, Result};
 use crate::group::Group;
 use crate::wal::{GroupKind, Log};
 use ripe::Unripe;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,9 @@ use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, PageStore};
 pub(crate) const KIND_SPACE: u8 = 1;
 /// Keyspace id in the header of space-map pages.
 pub(crate) const SPACE_KEYSPACE: KeyspaceId = KeyspaceId(u32::MAX);
-/// Where the bitmap begins; before it the id of the first page it covers (u64) and eight reserved bytes.
+/// Where the page id of the index of mark pages is, 0 for none (`lost_writes`). Before it is the id of the first page that the map covers (u64).
+pub(crate) const INDEX: usize = HEADER + 8;
+/// Where the bitmap begins.
 const BITMAP: usize = HEADER + 16;
 /// Pages that a database begins with.
 const FIRST_PAGES: u64 = 64;
@@ -305,8 +307,13 @@ impl Space {
         unreachable!("the loop ends by returning")
     }
 
-    /// Grows the store so that `n` pages are free.
+    /// Grows the store so that `n` pages are free, and gives what is new mark pages.
     fn grow(&self, core: &Core, n: u64) -> Result<()> {
+        self.grow_store(core, n)?;
+        core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.cover(core, self.store.pages()))
+    }
+
+    fn grow_store(&self, core: &Core, n: u64) -> Result<()> {
         let _growing = self.growing.lock();
         let (free, covered, maps) = {
             let state = self.state.lock();
@@ -375,6 +382,28 @@ impl Space {
         self.flush_run(core, group, run_at, &run);
     }
 
+    /// As [`Space::apply`]; map page `index.0` names `index.1` as its index of mark pages from now on.
+    pub(crate) fn apply_naming<'c>(
+        &self,
+        core: &'c Core,
+        group: &mut Group<'c>,
+        alloc: &[PageId],
+        free: &[PageId],
+        index: Option<(u64, PageId)>,
+    ) {
+        let mut maps: BTreeSet<u64> = alloc.iter().chain(free).map(|id| id.0 / self.span).collect();
+        maps.extend(index.map(|(map, _)| map));
+        // In their order, before any is looked for again.
+        for map in maps {
+            self.map_in(core, group, map);
+        }
+        if let Some((map, id)) = index {
+            let page = self.map_in(core, group, map);
+            group.page(page).write(INDEX, &id.0.to_le_bytes());
+        }
+        self.apply(core, group, alloc, free);
+    }
+
     fn flush_run<'c>(&self, core: &'c Core, group: &mut Group<'c>, at: (u64, usize), run: &[u8]) {
         if !run.is_empty() {
             let page = self.map_in(core, group, at.0);
@@ -437,6 +466,11 @@ impl Space {
         self.state.lock().maps
     }
 
+    /// The page of map number `map`.
+    pub(crate) fn map_page(&self, map: u64) -> PageId {
+        PageId(map * self.span)
+    }
+
     /// The pages covered by the `map`-th map page that it calls allocated, in ascending order, itself included.
     pub(crate) fn allocated(&self, map: u64) -> Result<Vec<PageId>> {
         let pages = self.state.lock().pages;
@@ -452,6 +486,11 @@ impl Space {
         let first = id.0 / self.span * self.span;
         let page = self.pool.read(PageId(first))?;
         Ok(is_set(page.bytes(), id.0 - first))
+    }
+
+    /// Past the last page that is in use.
+    pub(crate) fn end_in_use(&self) -> u64 {
+        self.state.lock().end_in_use(self.span)
     }
 
     /// Begins to account for every page. See [`Space::finish_check`].

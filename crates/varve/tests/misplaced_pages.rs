@@ -2,7 +2,7 @@
 //! Whatever is read is right or an error that names a page; nothing is endless.
 //!
 //! An old version that agrees in all that a page says of its place (type, keyspace, level and fences; a long value's id and number) passes: nothing but
-//! `detect_lost_writes` finds it. Those are counted apart, and they alone may be read wrong.
+//! `detect_lost_writes` finds it. Those are counted apart, and they alone may be read wrong, and only without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -76,14 +76,15 @@ fn change(db: &Db, rows: &mut Rows, rng: &mut Rng, commits: u64) {
 }
 
 /// A database at two moments, closed at both.
-fn two_moments() -> [Closed; 2] {
+fn two_moments(detect: bool) -> [Closed; 2] {
     let (data, log) = (MemDevice::new(0), MemDevice::new(0));
     let devices = || Devices::new(data.clone(), log.clone());
     let layout = Layout { page_size: PAGE, log_bytes: 1 << 20, ..Layout::default() };
     let mut rows = Rows::default();
     let mut rng = Rng::from_seed(3);
     let closed = |rows: &Rows| Closed { data: data.clone_image(), log: log.clone_image(), rows: rows.clone() };
-    let db = Db::create_on(devices(), &layout, options()).unwrap();
+    let options_now = Options { detect_lost_writes: Some(detect), ..options() };
+    let db = Db::create_on(devices(), &layout, options_now).unwrap();
     change(&db, &mut rows, &mut rng, 150);
     db.close().unwrap();
     let older = closed(&rows);
@@ -204,46 +205,73 @@ fn is_whole(bytes: &[u8], id: u64) -> bool {
     page::verify(bytes, PageId(id)).is_ok()
 }
 
-#[test]
-fn a_page_that_is_not_what_was_written_last_is_named_unless_it_agrees_in_its_place() {
-    let moments = two_moments();
-    let [older, now] = &moments;
-    let mut rng = Rng::from_seed(5);
-    let mut findings = Vec::new();
-    let mut counts: BTreeMap<(Fault, bool, Outcome), u32> = BTreeMap::new();
-    for id in 0..now.pages() {
+/// What came of the faults: how often each, in a page that agrees in its place or not, had which outcome.
+#[derive(Default)]
+struct Tally {
+    counts: BTreeMap<(Fault, bool, Outcome), u32>,
+    findings: Vec<String>,
+}
+
+impl Tally {
+    fn count(&self, what: impl Fn(Fault, bool, Outcome) -> bool) -> u32 {
+        self.counts.iter().filter(|((f, a, o), _)| what(*f, *a, *o)).map(|(_, n)| n).sum()
+    }
+
+    /// Tries a fault in a page; `agreeing` pages may pass.
+    fn take(&mut self, moments: &[Closed; 2], id: u64, kind: Fault, wrong: &[u8], agreeing: bool) {
+        let [older, now] = moments;
         let right = now.page(id);
-        for kind in FAULTS {
-            let wrong = fault(kind, id, &moments, &mut rng);
-            if wrong == right || (id, kind) == (0, Fault::Zero) {
-                continue;
-            }
-            let reads = Reads::of(now.with(id, &wrong), now, &older.rows);
-            let (outcome, place_of) = (reads.outcome(), |b: &[u8]| is_whole(b, id).then(|| place(b)));
-            let agrees = is_whole(&wrong, id) && place_of(&wrong) == place_of(&right);
-            *counts.entry((kind, agrees, outcome)).or_default() += 1;
-            let text = format!("{kind:?} in page {id}: {outcome:?}, {:?}", reads.errors);
-            let named = |e: &Error| matches!(e, Error::Corrupt(_)) && e.to_string().contains(&format!("page {id} "));
-            if !agrees && (outcome == Outcome::Wrong || !reads.errors.iter().all(named)) {
-                findings.push(text);
-            }
+        let reads = Reads::of(now.with(id, wrong), now, &older.rows);
+        let outcome = reads.outcome();
+        let place_of = |b: &[u8]| is_whole(b, id).then(|| place(b));
+        let agrees = is_whole(wrong, id) && place_of(wrong) == place_of(&right);
+        *self.counts.entry((kind, agrees, outcome)).or_default() += 1;
+        let named = |e: &Error| matches!(e, Error::Corrupt(_)) && e.to_string().contains(&format!("page {id} "));
+        // Marks that are old ones make other pages look wrong.
+        let sound = is_whole(&right, id) && page::kind(&right) == 7 || reads.errors.iter().all(named);
+        if !(agrees && agreeing) && (outcome == Outcome::Wrong || !sound) {
+            self.findings.push(format!("{kind:?} in page {id}: {outcome:?}, {:?}", reads.errors));
         }
     }
-    assert!(findings.is_empty(), "{findings:#?}\n{counts:#?}");
-    let count = |what: &dyn Fn(Fault, bool, Outcome) -> bool| -> u32 {
-        counts.iter().filter(|((f, a, o), _)| what(*f, *a, *o)).map(|(_, n)| n).sum()
-    };
-    // Of the older versions these pass for what belongs there, and all but three are read.
-    assert_eq!((count(&|_, agrees, _| agrees), count(&|_, _, o| o == Outcome::Wrong)), (16, 13), "{counts:#?}");
-    for fault in FAULTS {
-        let found = count(&|f, agrees, o| f == fault && !agrees && o == Outcome::Named);
-        assert!(found > 80, "{fault:?} was found {found} times only");
+
+    fn of(moments: &[Closed; 2], agreeing: bool) -> Tally {
+        let (mut tally, mut rng) = (Tally::default(), Rng::from_seed(5));
+        let now = &moments[1];
+        for id in 0..now.pages() {
+            for kind in FAULTS {
+                let wrong = fault(kind, id, moments, &mut rng);
+                if wrong != now.page(id) {
+                    tally.take(moments, id, kind, &wrong, agreeing);
+                }
+            }
+        }
+        assert!(tally.findings.is_empty(), "{:#?}\n{:#?}", tally.findings, tally.counts);
+        for fault in FAULTS {
+            let found = tally.count(|f, agrees, o| f == fault && !agrees && o == Outcome::Named);
+            assert!(found > 80, "{fault:?} was found {found} times only");
+        }
+        tally
     }
 }
 
 #[test]
+fn a_page_that_is_not_what_was_written_last_is_named_unless_it_agrees_in_its_place() {
+    let tally = Tally::of(&two_moments(false), true);
+    // So many older versions pass for what belongs there (two of them are identity pages, which the opening knows), and so many are read.
+    let passed = (tally.count(|_, agrees, _| agrees), tally.count(|_, _, outcome| outcome == Outcome::Wrong));
+    assert_eq!(passed, (18, 13), "{:#?}", tally.counts);
+}
+
+#[test]
+fn with_marks_it_is_named_always() {
+    let tally = Tally::of(&two_moments(true), false);
+    let agreeing = tally.count(|_, agrees, outcome| agrees && outcome == Outcome::Named);
+    assert!(agreeing >= 16 && tally.count(|_, _, outcome| outcome == Outcome::Wrong) == 0, "{:#?}", tally.counts);
+}
+
+#[test]
 fn a_page_that_was_changed_after_the_logs_end_is_damage() {
-    let [older, now] = two_moments();
+    let [older, now] = two_moments(false);
     let id =
         (2..now.pages()).rev().find(|id| place(&now.page(*id)).0 == 2 && older.page(*id) != now.page(*id)).unwrap();
     let mut bytes = now.page(id);

@@ -37,6 +37,12 @@ pub enum PageDamage {
         /// Least LSN that must be there.
         expected: crate::Lsn,
     },
+    /// A sound page, but not the version that was written last, of which the low bytes of the LSN are known.
+    #[error("it is at LSN {found}, which is not the version that was written last: a write was lost, or went astray")]
+    NotLast {
+        /// LSN found.
+        found: crate::Lsn,
+    },
     /// Written by a newer release.
     #[error("it has format version {found}, newer than this release understands: use a newer release")]
     NewerVersion {

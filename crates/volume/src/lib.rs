@@ -13,6 +13,7 @@ mod single;
 mod store;
 mod test_store;
 pub mod tier;
+mod watched;
 
 pub use blocking::{read_pages, write_pages};
 #[doc(hidden)]
@@ -24,3 +25,4 @@ pub use store::{
     ReadWhy, VolumeStats, WriteWhy,
 };
 pub use test_store::TestStore;
+pub use watched::{PageWatch, Watched};

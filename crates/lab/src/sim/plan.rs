@@ -188,6 +188,15 @@ impl Plan {
         plan
     }
 
+    /// Whether the database remembers in life number `life` what was written last: in a third of the plans always, in another now and then.
+    pub(crate) fn detect_lost_writes(&self, life: u64) -> Option<bool> {
+        match self.seed % 3 {
+            0 => Some(true),
+            1 => [Some(true), None, None, Some(false)][(self.seed / 3 + life) as usize % 4],
+            _ => None,
+        }
+    }
+
     /// Whether life number `life` meets a fault, which, and after how many device operations.
     pub(crate) fn fault(&self, rng: &mut Rng) -> Option<(Fault, u64)> {
         if !rng.one_in(self.fault_every) {

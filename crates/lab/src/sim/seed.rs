@@ -185,6 +185,7 @@ impl Driver {
             lock_timeout: None,
             recovery_bound: Duration::from_millis(self.plan.recovery_bound_ms),
             log_max_bytes: self.plan.log_max_bytes,
+            detect_lost_writes: self.plan.detect_lost_writes(self.lives),
             broken: self.broken,
             tier: self.tier.as_ref().map_or(TierOptions::default(), |t| t.options(&self.plan, self.lives)),
             ..Options::default()

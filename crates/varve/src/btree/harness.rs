@@ -84,13 +84,20 @@ impl Harness {
             single
         };
         let pool = Pool::new(PoolConfig::new(setup.page_size, setup.frames), store.clone(), log.clone())?;
-        let pages = PoolPages::new(pool.clone(), store.clone());
+        let pages = PoolPages::new(pool.clone(), store.clone(), None);
         recover(&log, &pages)?;
         log.start();
         pool.start();
         let space = Space::open(pool.clone(), store.clone(), false)?;
-        let core =
-            Arc::new(Core::new(pool, log.clone(), store, space, Arc::new(Budget::unlimited()), Broken::default()));
+        let core = Arc::new(Core::new(
+            pool,
+            log.clone(),
+            store,
+            space,
+            Arc::new(Budget::unlimited()),
+            Broken::default(),
+            None,
+        ));
         let after = Arc::new(Ripening::new(core.clone(), Some(1)));
         let checkpointer = Checkpointer::with(log, pages, CheckpointConfig::default(), Some(after));
         checkpointer.start();

@@ -5,7 +5,7 @@
 
 use super::Pool;
 use super::bytes::PageBytes;
-use super::frame::{DIRTY, Frame, REDIRTIED, STALE, UNCOMPARED};
+use super::frame::{DIRTY, Frame, REDIRTIED, STALE, UNCOMPARED, WRITING};
 use super::instance::Instance;
 use super::policy::Slot;
 use super::trace::TraceEvent;
@@ -221,6 +221,11 @@ impl<'a> PageRead<'a> {
     #[inline]
     pub fn lsn(&self) -> Lsn {
         page::lsn(self.bytes())
+    }
+
+    /// Whether the store has the page as it is here.
+    pub(crate) fn is_stored(&self) -> bool {
+        !self.0.frame().is(DIRTY | WRITING | STALE)
     }
 
     /// Keeps the page resident beyond the latch.

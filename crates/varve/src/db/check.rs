@@ -3,7 +3,10 @@
 use super::Inner;
 use super::catalog::{CATALOG, CATALOG_ROOT};
 use crate::btree::Tree;
+use crate::core::Core;
 use crate::error::{Damage, Error, Result};
+use crate::lost_writes::LostWrites;
+use crate::space::SPACE_KEYSPACE;
 use std::sync::Arc;
 use varve_volume::{KeyspaceId, PageId};
 
@@ -66,6 +69,24 @@ impl std::fmt::Display for Unreadable {
     }
 }
 
+/// Notes the version of each page in use of which nothing is known: it was found to be sound.
+fn mark_unknown(core: &Core, marks: &LostWrites, report: &mut CheckReport) -> Result<()> {
+    for map in 0..core.space.maps() {
+        for id in core.space.allocated(map)? {
+            if core.space.is_fixed(id) || !marks.is_unknown(id) {
+                continue;
+            }
+            match core.pool.read(id) {
+                // What changed, or is being written, is known soon.
+                Ok(page) if page.is_stored() => marks.checked(id, page.lsn()),
+                Ok(_) => {}
+                Err(e) => report.note(e, id, SPACE_KEYSPACE),
+            }
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let core = &inner.core;
@@ -76,8 +97,20 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
         keyspace.tree.check(&mut walk, &mut report);
         report.keyspaces += 1;
     }
+    for map in (0..core.space.maps()).map(|map| core.space.map_page(map)) {
+        match crate::lost_writes::visit(&core.pool, &*core.store, map, &mut walk) {
+            Ok(pages) => report.pages += pages,
+            Err(e) => {
+                report.note(e, map, SPACE_KEYSPACE);
+                walk.broken();
+            }
+        }
+    }
     core.space.finish_check(walk, &mut report);
     report.damages.extend(inner.identity.iter().flat_map(|identity| identity.check()));
+    if let Some(marks) = core.lost_writes.as_ref().filter(|_| report.is_clean() && !inner.options.read_only) {
+        mark_unknown(core, marks, &mut report)?;
+    }
     let log = core.log.check()?;
     report.log_groups = log.groups;
     report.damages.extend(log.damages);

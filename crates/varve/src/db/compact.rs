@@ -85,6 +85,7 @@ impl Compaction<'_> {
             }
         }
         inner.registry.finish_drops(core)?;
+        core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.cover(core, core.space.end_in_use()))?;
         // A backup under way reads pages that would be gone, and the maps that name them.
         let Some(_hold) = core.log.hold() else {
             return Err(Error::Invalid(
@@ -100,6 +101,7 @@ impl Compaction<'_> {
     /// Moves what lies at or past `limit`, as far as there is room before it.
     fn pass(&mut self, limit: PageId) -> Result<()> {
         let inner = &*self.db.inner;
+        inner.core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.leave(&inner.core, limit))?;
         self.report.moved += inner.registry.catalog().move_nodes(limit)?;
         for shared in inner.registry.live() {
             if shared.tree.root() >= limit {

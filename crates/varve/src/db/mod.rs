@@ -8,6 +8,7 @@ mod compact;
 mod devices;
 mod identity;
 mod keyspaces;
+mod lost_writes;
 mod memory;
 mod offline;
 mod open;

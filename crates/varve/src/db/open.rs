@@ -7,6 +7,7 @@ use super::catalog::{CATALOG, CATALOG_ROOT};
 use super::devices::{self, Devices};
 use super::identity::{self, Identity};
 use super::keyspaces::Registry;
+use super::lost_writes::Marks;
 use super::memory::{self, Plan};
 use super::options::{Layout, Options};
 use super::tier::{self, Stack};
@@ -29,6 +30,7 @@ use varve_device::{Device, DeviceKind, DirLock};
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_volume::tier::{Tier, TierOptions};
+use varve_volume::{PageStore, Watched};
 
 /// Bytes of the smallest hole that is punched into a file.
 const HOLE: usize = 64 << 10;
@@ -126,14 +128,24 @@ struct Parts {
 impl Parts {
     /// Puts the layers on each other; `found` is what opening an existing log found.
     fn assemble(self, log: Arc<Log>, stack: Stack, found: Option<LogState>) -> Result<Db> {
+        let marks = Marks::choose(&log, &stack.store, &self.options)?;
         let config = pool_config(&self.options, &self.plan, stack.tier.as_deref())?;
-        let pool = Pool::new(config, stack.store.clone(), log.clone())?;
-        let pages = PoolPages::new(pool.clone(), stack.store.clone());
+        let (store, config) = match &marks.map {
+            None => (stack.store.clone(), config),
+            Some(map) => {
+                let watched: Arc<dyn PageStore> = Watched::new(stack.store.clone(), map.clone());
+                // (Simulations count their frames.)
+                let less = if self.options.pool_frames > 0 { 0 } else { map.memory() };
+                (watched, config.with_less_memory(less))
+            }
+        };
+        let pool = Pool::new(config, store.clone(), log.clone())?;
+        let pages = PoolPages::new(pool.clone(), store, marks.found());
         let tier = stack.tier.clone();
         if let Some(tier) = tier.as_ref().filter(|_| !self.options.read_only) {
             tier::answer_for(tier, &log);
         }
-        self.bring_up(log.clone(), pages, stack, found).inspect_err(|_| {
+        self.bring_up(log.clone(), pages, stack, marks, found).inspect_err(|_| {
             // What was started must not outlive a failed open.
             log.poison("the database could not be opened");
             pool.stop();
@@ -142,7 +154,14 @@ impl Parts {
         })
     }
 
-    fn bring_up(self, log: Arc<Log>, pages: Arc<PoolPages>, stack: Stack, found: Option<LogState>) -> Result<Db> {
+    fn bring_up(
+        self,
+        log: Arc<Log>,
+        pages: Arc<PoolPages>,
+        stack: Stack,
+        marks: Marks,
+        found: Option<LogState>,
+    ) -> Result<Db> {
         let Parts { devices, options, plan, lock, mut identity } = self;
         let budget = Arc::new(Budget::new(plan.limits));
         for class in [Class::Frames, Class::PageTable, Class::Staging, Class::LogBuffers] {
@@ -169,7 +188,8 @@ impl Parts {
                 tier::settle(tier, &log, &pages)?;
             }
         }
-        let core = Arc::new(Core::new(pages.pool.clone(), log, pages.store.clone(), space, budget, options.broken));
+        let (pool, store, broken) = (pages.pool.clone(), pages.store.clone(), options.broken);
+        let core = Arc::new(Core::new(pool, log, store, space, budget, broken, marks.map.clone()));
         core.locks.set_timeout(options.lock_timeout);
         match found {
             None => bootstrap(&core)?,
@@ -177,6 +197,7 @@ impl Parts {
             Some(_) if options.read_only => {}
             Some(state) => recovery.identified = identity::settle(&core, &devices, &state, &mut identity)?,
         }
+        marks.begin(&core, options.read_only)?;
         if options.pool.doublewrite && !options.read_only {
             // Taken in memory alone: after the next open they are free again.
             let area = core.space.reserve(&core, DOUBLEWRITE_PAGES)?;

@@ -114,6 +114,9 @@ pub struct Options {
     /// without being asked (models of flash and other drives, memory), not in files. `Some(true)`: files too, of which runs of 64 KiB and more
     /// are given back (holes are punched). `Some(false)`: never.
     pub trim: Option<bool>,
+    /// Whether the database remembers the version of each page that was written last, so that a lost or misplaced write is found even where the old version fits
+    /// (`docs/lost-writes.md`). `None`: as it was before; a new one does not.
+    pub detect_lost_writes: Option<bool>,
     /// Frames of the pool, for simulations that want fewer than any cache has; 0: what the cache holds.
     #[doc(hidden)]
     pub pool_frames: usize,
@@ -143,6 +146,7 @@ impl Default for Options {
             attach_tier: false,
             direct_io: true,
             trim: None,
+            detect_lost_writes: None,
             pool_frames: 0,
             broken: Broken::default(),
         }

@@ -4,6 +4,7 @@ use super::Inner;
 use crate::budget::ClassUse;
 use crate::buffer::PoolStats;
 use crate::core::PageChangeStats;
+use crate::lost_writes::LostWriteStats;
 use crate::space::TrimStats;
 use crate::txn::TxnStats;
 use crate::wal::LogStats;
@@ -44,6 +45,8 @@ pub struct Stats {
     pub log_device: DeviceStats,
     /// The tier, where there is one.
     pub tier: Option<TierStats>,
+    /// Marks of the versions written last, with `detect_lost_writes`.
+    pub lost_writes: Option<LostWriteStats>,
     /// How the data and log devices are accessed, and why not in a better way if so.
     pub access: Vec<String>,
 }
@@ -92,6 +95,7 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         data_device: inner.devices.data.stats(),
         log_device: inner.devices.log.stats(),
         tier: inner.tier.as_ref().map(|tier| tier.tier_stats()),
+        lost_writes: core.lost_writes.as_ref().map(|marks| marks.stats()),
         access: [
             ("data", Some(&inner.devices.data)),
             ("log", Some(&inner.devices.log)),
@@ -113,6 +117,12 @@ impl Stats {
         self.pool_rows(&mut rows);
         self.log_rows(&mut rows);
         self.engine_rows(&mut rows);
+        rows.number("lost_writes.detected", u64::from(self.lost_writes.is_some()));
+        if let Some(marks) = &self.lost_writes {
+            rows.number("lost_writes.mark_pages", marks.mark_pages);
+            rows.number("lost_writes.in_memory", marks.in_memory);
+            rows.number("lost_writes.found", marks.found);
+        }
         let fast = self.tier.as_ref().map(|tier| &tier.fast);
         if let Some(tier) = &self.tier {
             rows.tier(tier);

@@ -15,6 +15,12 @@ use crate::error::Result;
 use varve_volume::PageId;
 
 impl State {
+    /// Past the last page that is taken and no map.
+    pub(super) fn end_in_use(&self, span: u64) -> u64 {
+        let in_use = |id: u64| self.is_taken(id) && !id.is_multiple_of(span);
+        (0..self.pages).rev().find(|id| in_use(*id)).unwrap_or(0) + 1
+    }
+
     /// Whether there are `n` pages before `limit` among those that `free` says of each 64.
     fn has_before(&self, limit: PageId, n: u64, free: impl Fn(usize) -> u64) -> bool {
         let words = limit.0.div_ceil(64).min(self.taken.len() as u64) as usize;
@@ -86,9 +92,7 @@ impl Space {
     fn take_out(&self) -> u64 {
         let mut state = self.state.lock();
         self.release_unpinned(&mut state);
-        let in_use = |id: u64| state.is_taken(id) && !id.is_multiple_of(self.span);
-        let last = (0..state.pages).rev().find(|id| in_use(*id)).unwrap_or(0);
-        let end = (last + 1).max(FIRST_PAGES);
+        let end = state.end_in_use(self.span).max(FIRST_PAGES);
         if end >= state.pages {
             return state.pages;
         }

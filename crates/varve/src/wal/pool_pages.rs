@@ -4,6 +4,7 @@ use super::checkpoint::CheckpointPages;
 use super::recovery::{Change, ReplayPages};
 use crate::buffer::Pool;
 use crate::error::{Error, Result};
+use crate::lost_writes::LostWrites;
 use std::sync::Arc;
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, WriteWhy};
 
@@ -11,12 +12,14 @@ use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, WriteWhy};
 pub(crate) struct PoolPages {
     pub(crate) pool: Arc<Pool>,
     pub(crate) store: Arc<dyn PageStore>,
+    /// The marks, where the database has had some.
+    marks: Option<Arc<LostWrites>>,
 }
 
 impl PoolPages {
     /// The pages of `pool`, which keeps them in `store`.
-    pub(crate) fn new(pool: Arc<Pool>, store: Arc<dyn PageStore>) -> Arc<PoolPages> {
-        Arc::new(PoolPages { pool, store })
+    pub(crate) fn new(pool: Arc<Pool>, store: Arc<dyn PageStore>, marks: Option<Arc<LostWrites>>) -> Arc<PoolPages> {
+        Arc::new(PoolPages { pool, store, marks })
     }
 }
 
@@ -60,6 +63,8 @@ impl ReplayPages for PoolPages {
 
     fn write_back(&self) -> Result<()> {
         self.flush_older_than(Lsn::MAX)?;
+        // Redo is going to begin later: the marks of what was written have to be there by then.
+        self.marks.as_ref().map_or(Ok(()), |marks| marks.locate(&self.pool, false))?;
         self.sync()
     }
 }

@@ -188,6 +188,12 @@ impl Copy<'_, '_> {
             self.writer.page(id, &identity::place_holder(self.core.page_size()));
             return self.writer.flush_if_full();
         }
+        if self.core.lost_writes.as_ref().is_some_and(|marks| marks.is_ours(id)) {
+            // Of no use elsewhere: what is restored has none, and gives these pages back.
+            self.pages += 1;
+            self.writer.page(id, &vec![0; self.core.page_size()]);
+            return self.writer.flush_if_full();
+        }
         let page = match self.core.pool.read(id) {
             Ok(page) => page,
             // Freed meanwhile, and perhaps discarded.

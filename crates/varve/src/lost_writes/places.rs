@@ -1,0 +1,359 @@
+//! Where marks lie: each space-map page may name an *index* page, which is changed by log groups and names the two places of each mark page of the
+//! pages that the map covers. Mark pages themselves are written without the log. Layout: `docs/format.md`.
+
+use super::{LostWrites, OURS, UNKNOWN, begin};
+use crate::btree::edit::PageEdit;
+use crate::buffer::Pool;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::group::{Group, PageNo};
+use crate::space::{KIND_SPACE, Reserved, SPACE_KEYSPACE, SpaceWalk};
+use crate::wal::GroupKind;
+use std::collections::{BTreeMap, BTreeSet};
+use varve_device::AlignedBuf;
+use varve_rt::atomic::Ordering;
+use varve_volume::page::{self, HEADER};
+use varve_volume::{
+    Lsn, PageId, PageStore, PageUse, PageWatch, ReadWhy, VolumeError, WriteWhy, read_pages, write_pages,
+};
+
+/// Page type of an index page.
+const KIND_INDEX: u8 = 6;
+/// Page type of a mark page.
+const KIND_MARKS: u8 = 7;
+
+/// In an index: the space-map page that names it, then the places.
+const ENTRIES: usize = HEADER + 8;
+/// Bytes of a place: both pages and the serial number.
+const ENTRY: usize = 24;
+
+/// In a mark page: number of the block, sequence, serial number, identity, then the marks.
+const MARKS: usize = HEADER + 32;
+
+/// Marks that a page holds.
+pub(super) fn marks_per_page(store: &dyn PageStore) -> u64 {
+    let usable = store.usable_bytes(SPACE_KEYSPACE).min(store.page_size() - HEADER);
+    ((usable + HEADER - MARKS) / 2) as u64
+}
+
+/// The two pages of a block of marks.
+pub(super) struct Place {
+    pages: [PageId; 2],
+    /// LSN at which the block got its pages: what lies in them from before bears another one.
+    serial: Lsn,
+    /// Of the newest version written or found.
+    pub sequence: u64,
+    /// Which of the two was synced last.
+    synced: usize,
+    /// Whether they were looked at: `sequence` and `synced` mean something.
+    known: bool,
+}
+
+impl Place {
+    fn new(pages: [PageId; 2], serial: Lsn, known: bool) -> Place {
+        Place { pages, serial, sequence: 0, synced: 0, known }
+    }
+
+    fn encode(&self) -> [u8; ENTRY] {
+        let mut bytes = [0; ENTRY];
+        for (at, n) in [self.pages[0].0, self.pages[1].0, self.serial].into_iter().enumerate() {
+            bytes[8 * at..8 * at + 8].copy_from_slice(&n.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// None where there is no place.
+    fn decode(bytes: &[u8]) -> Option<Place> {
+        let n = |i: usize| u64_at(bytes, 8 * i);
+        (n(0) != 0).then(|| Place::new([PageId(n(0)), PageId(n(1))], n(2), false))
+    }
+
+    /// The marks of block `n`, of the newer whole one of the two pages; unknown ones if neither is.
+    pub fn read(&mut self, map: &LostWrites, n: u64) -> Box<[u16]> {
+        let mut newest: Option<(u64, usize, Box<[u16]>)> = None;
+        for (copy, id) in self.pages.into_iter().enumerate() {
+            let mut buf = AlignedBuf::new(map.store.page_size());
+            let whole = id.0 < map.store.pages() && read_pages(&*map.store, id, ReadWhy::Demand, &mut buf)[0].is_ok();
+            let is_ours = whole
+                && page::kind(&buf) == KIND_MARKS
+                && [0, 16, 24].map(|at| u64_at(&buf, HEADER + at)) == [n, self.serial, map.identity];
+            let sequence = u64_at(&buf, HEADER + 8);
+            if is_ours && newest.as_ref().is_none_or(|(s, ..)| *s < sequence) {
+                let marks = buf[MARKS..][..2 * map.per_block as usize].as_chunks::<2>().0;
+                newest = Some((sequence, copy, marks.iter().map(|m| u16::from_le_bytes(*m)).collect()));
+            }
+        }
+        let (sequence, copy, marks) = newest.unwrap_or_else(|| (0, 0, map.unknown()));
+        if !self.known {
+            (self.sequence, self.synced, self.known) = (sequence, copy, true);
+        }
+        // A write of the marks themselves may be lost: then nothing is known.
+        if sequence == self.sequence { marks } else { map.unknown() }
+    }
+
+    /// Writes the marks of block `n` over those that were not synced last.
+    pub fn write(&mut self, map: &LostWrites, n: u64, marks: &[u16]) -> Result<(), VolumeError> {
+        self.write_to(map, n, marks, 1 - self.synced)
+    }
+
+    fn write_to(&mut self, map: &LostWrites, n: u64, marks: &[u16], copy: usize) -> Result<(), VolumeError> {
+        let mut buf = AlignedBuf::new(map.store.page_size());
+        begin(&mut buf, KIND_MARKS, self.serial);
+        for (at, field) in [n, self.sequence + 1, self.serial, map.identity].into_iter().enumerate() {
+            buf[HEADER + 8 * at..][..8].copy_from_slice(&field.to_le_bytes());
+        }
+        for (to, mark) in buf[MARKS..].as_chunks_mut::<2>().0.iter_mut().zip(marks) {
+            *to = mark.to_le_bytes();
+        }
+        page::seal(&mut buf, self.pages[copy]);
+        let how = (SPACE_KEYSPACE, WriteWhy::Checkpoint, PageUse::default());
+        write_pages(&*map.store, &[(self.pages[copy], &buf[..])], how)?;
+        self.sequence += 1;
+        Ok(())
+    }
+
+    /// The version of this sequence was synced; false when a newer one was written since.
+    pub fn synced(&mut self, sequence: u64) -> bool {
+        let is_last = self.sequence == sequence;
+        if is_last {
+            self.synced = 1 - self.synced;
+        }
+        is_last
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// A block that is getting pages.
+struct Addition<'s> {
+    n: u64,
+    reserved: Reserved<'s>,
+    place: Place,
+}
+
+impl LostWrites {
+    /// Where block `n` stands in its index, and the number of the space map that names that.
+    fn entry_of(&self, n: u64) -> (u64, usize) {
+        (n / self.per_span, ENTRIES + ENTRY * (n % self.per_span) as usize)
+    }
+
+    /// Recovery has replayed the log into the pool: finds the places. What is found in the store is made durable first, as it will be overwritten by turns.
+    pub(crate) fn locate(&self, pool: &Pool, read_only: bool) -> Result<()> {
+        if self.located.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if !read_only {
+            self.store.sync()?;
+        }
+        let (mut ours, mut maps) = (Vec::new(), Vec::new());
+        let spans = self.store.pages().div_ceil(self.span);
+        for map in 0..spans {
+            let space = PageId(map * self.span);
+            let Some(index) = named_index(pool, space)? else { continue };
+            maps.extend([space, index]);
+            let page = pool.read(index)?;
+            check_index(index, page.bytes(), space.0)?;
+            for (n, entry) in (map * self.per_span..).zip(entries(page.bytes(), self.per_span)) {
+                if let Some(place) = Place::decode(entry) {
+                    ours.extend(place.pages);
+                    self.shard(n).lock().places.insert(n, place);
+                }
+            }
+        }
+        for shard in &self.shards {
+            let shard = &mut *shard.lock();
+            shard.located = true;
+            let early: BTreeMap<PageId, u16> = std::mem::take(&mut shard.early).into_iter().collect();
+            for (page, mark) in early {
+                let (n, at) = self.block_of(page);
+                let block = self.block(shard, n);
+                (block.marks[at], block.dirty) = (mark, true);
+            }
+        }
+        ours.into_iter().for_each(|page| self.set(page, OURS, false));
+        self.located.store(true, Ordering::Release);
+        maps.into_iter().try_for_each(|page| self.compare_late(pool, page))
+    }
+
+    /// Compares a page that was read before the marks were there.
+    fn compare_late(&self, pool: &Pool, id: PageId) -> Result<()> {
+        let page = pool.read(id)?;
+        if page.is_stored() {
+            self.read(id, page.lsn()).map_err(Error::from)?;
+        }
+        Ok(())
+    }
+
+    /// Gives mark pages to every block of the first `pages` pages that has none. No latch may be held.
+    pub(crate) fn cover(&self, core: &Core, pages: u64) -> Result<()> {
+        // Whoever is at it comes to what was added meanwhile, or the next one does.
+        let Some(_adding) = self.adding.try_lock() else { return Ok(()) };
+        let Some(last) = pages.checked_sub(1) else { return Ok(()) };
+        let missing: Vec<u64> =
+            (0..=self.block_of(PageId(last)).0).filter(|n| !self.shard(*n).lock().places.contains_key(n)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let additions = missing.into_iter().map(|n| self.prepare(core, n)).collect::<Result<Vec<_>>>()?;
+        // Whoever finds them named finds them whole.
+        self.store.sync()?;
+        additions.into_iter().try_for_each(|addition| self.add(core, addition))
+    }
+
+    /// Sets pages aside for a block, and writes them: nothing is known.
+    fn prepare<'s>(&self, core: &'s Core, n: u64) -> Result<Addition<'s>> {
+        let reserved = core.space.reserve(core, 2)?;
+        let pages = [reserved.ids()[0], reserved.ids()[1]];
+        let mut place = Place::new(pages, core.log.end_lsn(), true);
+        for (copy, id) in pages.into_iter().enumerate() {
+            self.set(id, OURS, false);
+            place.write_to(self, n, &self.unknown(), copy)?;
+        }
+        place.synced = 1;
+        Ok(Addition { n, reserved, place })
+    }
+
+    /// Names a block's pages in its index, which is made if there is none.
+    fn add(&self, core: &Core, Addition { n, reserved, place }: Addition<'_>) -> Result<()> {
+        let (map, at) = self.entry_of(n);
+        let space = PageId(map * self.span);
+        let named = named_index(&core.pool, space)?;
+        let more = if named.is_none() { Some(core.space.reserve(core, 1)?) } else { None };
+        let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
+        let mut ids = reserved.ids().to_vec();
+        let index = match (&more, named) {
+            (Some(more), _) => {
+                ids.push(more.ids()[0]);
+                let fresh = core.pool.create(more.ids()[0], SPACE_KEYSPACE)?;
+                let index = group.add_new(fresh);
+                group.page(index).image(|b| {
+                    begin(b, KIND_INDEX, 0);
+                    b[HEADER..ENTRIES].copy_from_slice(&space.0.to_le_bytes());
+                });
+                index
+            }
+            (None, named) => group.add(core.pool.write(named.expect("made only if there is none"))?),
+        };
+        group.page(index).write(at, &place.encode());
+        let name = more.as_ref().map(|more| (map, more.ids()[0]));
+        core.space.apply_naming(core, &mut group, &ids, &[], name);
+        reserved.keep();
+        more.into_iter().for_each(Reserved::keep);
+        group.commit()?;
+        self.shard(n).lock().places.insert(n, place);
+        Ok(())
+    }
+
+    /// Takes the mark pages away that lie at or past `limit`, or are for pages there; [`LostWrites::cover`] gives others to those that are still wanted. What they said
+    /// stays in memory until then.
+    pub(crate) fn leave(&self, core: &Core, limit: PageId) -> Result<()> {
+        let _adding = self.adding.lock();
+        for map in 0..core.space.maps() {
+            let Some(index) = named_index(&core.pool, PageId(map * self.span))? else { continue };
+            let far = |n: &u64| {
+                let shard = self.shard(*n).lock();
+                let first = map * self.span + (n % self.per_span) * self.per_block;
+                shard
+                    .places
+                    .get(n)
+                    .is_some_and(|p| index >= limit || first >= limit.0 || p.pages.iter().any(|id| *id >= limit))
+            };
+            let blocks: BTreeSet<u64> = (map * self.per_span..(map + 1) * self.per_span).filter(far).collect();
+            for n in &blocks {
+                let place = {
+                    let shard = &mut *self.shard(*n).lock();
+                    self.block(shard, *n).dirty = true;
+                    shard.unsynced.remove(n);
+                    shard.places.remove(n)
+                };
+                place.into_iter().flat_map(|p| p.pages).for_each(|page| self.set(page, UNKNOWN, false));
+            }
+            free(core, map, index, self.per_span, |n| blocks.contains(&(map * self.per_span + n)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Frees the mark pages of the entries for which `wanted` says so, and the index when it names none after that.
+fn free(core: &Core, map: u64, index: PageId, per_span: u64, wanted: impl Fn(u64) -> bool) -> Result<()> {
+    let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
+    let page = group.add(core.pool.write(index)?);
+    let (mut ids, mut left) = (Vec::new(), false);
+    for n in 0..per_span {
+        let at = ENTRIES + ENTRY * n as usize;
+        let Some(place) = Place::decode(&group.bytes(page)[at..at + ENTRY]) else { continue };
+        if !wanted(n) {
+            left = true;
+            continue;
+        }
+        ids.extend(place.pages);
+        group.page(page).write(at, &[0; ENTRY]);
+    }
+    if !left {
+        ids.push(index);
+        wipe(&mut group, page);
+    }
+    ids.sort_unstable();
+    core.space.apply_naming(core, &mut group, &[], &ids, (!left).then_some((map, PageId(0))));
+    group.commit()?;
+    core.space.freed(&ids);
+    Ok(())
+}
+
+fn wipe(group: &mut Group<'_>, page: PageNo) {
+    group.page(page).image(|b| {
+        b[HEADER..].fill(0);
+        page::set_kind(b, 0);
+    });
+}
+
+/// Frees all mark pages of a database that does not use them (any more): it was restored, or the option was switched off.
+pub(crate) fn remove(core: &Core) -> Result<()> {
+    let (span, per_block) = (crate::space::span(&*core.store), marks_per_page(&*core.store));
+    for map in 0..core.space.maps() {
+        if let Some(index) = named_index(&core.pool, PageId(map * span))? {
+            check_index(index, core.pool.read(index)?.bytes(), map * span)?;
+            free(core, map, index, span.div_ceil(per_block), |_| true)?;
+        }
+    }
+    Ok(())
+}
+
+/// Notes the pages of index and marks that a space-map page leads to.
+pub(crate) fn visit(pool: &Pool, store: &dyn PageStore, map: PageId, walk: &mut SpaceWalk) -> Result<u64> {
+    let Some(index) = named_index(pool, map)? else { return Ok(0) };
+    let per_span = crate::space::span(store).div_ceil(marks_per_page(store));
+    let page = pool.read(index)?;
+    check_index(index, page.bytes(), map.0)?;
+    let mut ids = vec![index];
+    ids.extend(entries(page.bytes(), per_span).filter_map(Place::decode).flat_map(|place| place.pages));
+    match ids.iter().find(|id| !walk.visit(**id)) {
+        Some(twice) => Err(Error::corrupt_page(*twice, Some(SPACE_KEYSPACE), "used twice, or not within the store")),
+        None => Ok(ids.len() as u64),
+    }
+}
+
+fn entries(index: &[u8], per_span: u64) -> impl Iterator<Item = &[u8]> {
+    index[ENTRIES..].chunks_exact(ENTRY).take(per_span as usize)
+}
+
+fn check_index(id: PageId, bytes: &[u8], map: u64) -> Result<()> {
+    if page::kind(bytes) != KIND_INDEX || u64_at(bytes, HEADER) != map {
+        return Err(Error::corrupt_page(id, Some(SPACE_KEYSPACE), "not the index of mark pages that belongs here"));
+    }
+    Ok(())
+}
+
+/// The index that a space-map page names; none where there is no such map either.
+fn named_index(pool: &Pool, map: PageId) -> Result<Option<PageId>> {
+    let page = match pool.read(map) {
+        Ok(page) => page,
+        // The space manager says what it is.
+        Err(Error::Corrupt(_)) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let index = u64_at(page.bytes(), crate::space::INDEX);
+    Ok((page::kind(page.bytes()) == KIND_SPACE && index != 0).then_some(PageId(index)))
+}

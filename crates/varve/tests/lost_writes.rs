@@ -1,0 +1,179 @@
+//! `detect_lost_writes`: every old version of a page is found, and nothing else is taken for one: after crashes, compactions, bulk loads, restores, and when it is switched
+//! on and off.
+
+use std::sync::Arc;
+use varve::{BackupOptions, Db, Devices, Error, Layout, Options, RestoreOptions, restore_on};
+use varve_device::{AlignedBuf, MemDevice};
+use varve_volume::{PageId, page};
+
+const PAGE: usize = 4096;
+
+fn options(detect: Option<bool>) -> Options {
+    Options { cache_bytes: 1 << 20, cleaners: false, detect_lost_writes: detect, ..Options::default() }
+}
+
+fn layout() -> Layout {
+    Layout { page_size: PAGE, log_bytes: 1 << 20, ..Layout::default() }
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key-{n:07}").into_bytes()
+}
+
+/// Rows `from` to `to`, each of its `turn`.
+fn put(db: &Db, rows: std::ops::Range<u32>, turn: u8) {
+    let space = db.keyspace_or_create("rows").unwrap();
+    for first in rows.clone().step_by(50) {
+        let mut tx = db.begin().unwrap();
+        for n in first..(first + 50).min(rows.end) {
+            tx.put(&space, &key(n), &[turn; 150]).unwrap();
+        }
+        tx.commit().unwrap();
+    }
+}
+
+/// Reads all rows and checks twice: the second time nothing is unknown.
+fn sound(db: &Db, rows: usize) {
+    let space = db.keyspace("rows").unwrap();
+    assert_eq!(db.snapshot().unwrap().count(&space, ..).unwrap() as usize, rows);
+    for _ in 0..2 {
+        let report = db.check().unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
+    assert_eq!(db.stats().lost_writes.map_or(0, |s| s.found), 0);
+}
+
+struct Machine {
+    data: Arc<MemDevice>,
+    log: Arc<MemDevice>,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        Machine { data: MemDevice::new(0), log: MemDevice::new(0) }
+    }
+
+    fn devices(&self) -> Devices {
+        Devices::new(self.data.clone(), self.log.clone())
+    }
+
+    fn open(&self, detect: Option<bool>) -> varve::Result<Db> {
+        Db::open_on(self.devices(), options(detect))
+    }
+
+    fn page(&self, id: u64) -> Vec<u8> {
+        let mut bytes = vec![0; PAGE];
+        self.data.peek(id * PAGE as u64, &mut bytes);
+        bytes
+    }
+
+    fn put_page(&self, id: u64, bytes: &[u8]) {
+        let mut block = AlignedBuf::new(PAGE);
+        block.copy_from_slice(bytes);
+        varve_device::write_at(&*self.data, id * PAGE as u64, &block, true).unwrap();
+    }
+}
+
+#[test]
+fn an_old_version_that_fits_is_found_with_marks_only() {
+    for detect in [false, true] {
+        let machine = Machine::new();
+        let db = Db::create_on(machine.devices(), &layout(), options(Some(detect))).unwrap();
+        put(&db, 0..400, 1);
+        db.close().unwrap();
+        let leaf =
+            (2..).find(|id| page::kind(&machine.page(*id)) == 2 && machine.page(*id)[60..].contains(&1)).unwrap();
+        let old = machine.page(leaf);
+        let db = machine.open(None).unwrap();
+        put(&db, 0..400, 2);
+        db.close().unwrap();
+        assert_ne!(old, machine.page(leaf));
+        machine.put_page(leaf, &old);
+        let db = machine.open(None).unwrap();
+        let space = db.keyspace("rows").unwrap();
+        let reads: Vec<_> = (0..400).map(|n| space.get(&key(n))).collect();
+        let stale = reads.iter().filter(|r| matches!(r, Ok(Some(value)) if value[0] == 1)).count();
+        let named = |e: &Error| e.to_string().contains(&format!("page {leaf} ")) && e.to_string().contains("was lost");
+        let found = reads.iter().filter(|r| matches!(r, Err(e) if named(e))).count();
+        assert_eq!((stale > 0, found > 0), (!detect, detect), "{stale} stale, {found} found");
+        assert_eq!(db.check().unwrap().is_clean(), !detect);
+    }
+}
+
+#[test]
+fn switched_on_later_a_check_makes_everything_known_and_off_gives_the_pages_back() {
+    let machine = Machine::new();
+    let db = Db::create_on(machine.devices(), &layout(), options(None)).unwrap();
+    put(&db, 0..2000, 1);
+    let before = db.stats();
+    db.close().unwrap();
+    let db = machine.open(Some(true)).unwrap();
+    sound(&db, 2000);
+    let on = db.stats();
+    assert!(on.lost_writes.unwrap().mark_pages > 0);
+    db.close().unwrap();
+    // A page that was not written since: its mark is the check's.
+    let leaf = (2..).find(|id| page::kind(&machine.page(*id)) == 2).unwrap();
+    let right = machine.page(leaf);
+    let mut old = right.clone();
+    let lsn = page::lsn(&old) - 8;
+    page::set_lsn(&mut old, lsn);
+    page::seal(&mut old, PageId(leaf));
+    machine.put_page(leaf, &old);
+    assert!(!machine.open(None).unwrap().check().unwrap().is_clean());
+    machine.put_page(leaf, &right);
+    let db = machine.open(Some(false)).unwrap();
+    sound(&db, 2000);
+    let used = |s: &varve::Stats| s.pages - s.free_pages;
+    assert_eq!((used(&db.stats()), db.stats().lost_writes), (used(&before), None));
+    db.close().unwrap();
+    sound(&machine.open(Some(true)).unwrap(), 2000);
+}
+
+#[test]
+fn more_marks_than_fit_in_memory() {
+    let machine = Machine::new();
+    let db = Db::create_on(machine.devices(), &layout(), options(Some(true))).unwrap();
+    let mut load = db.bulk_load("rows").unwrap();
+    (0..14_000u32).for_each(|n| load.push(&key(n), &vec![n as u8; 6000]).unwrap());
+    load.finish().unwrap();
+    let stats = db.stats().lost_writes.unwrap();
+    assert!(stats.mark_pages > stats.in_memory, "{stats:?}");
+    put(&db, 3000..3400, 2);
+    sound(&db, 14_000);
+    drop(db); // as after a crash
+    let db = machine.open(None).unwrap();
+    put(&db, 9000..9400, 3);
+    sound(&db, 14_000);
+    db.close().unwrap();
+    sound(&machine.open(None).unwrap(), 14_000);
+}
+
+#[test]
+fn compactions_and_restores_know_what_they_move() {
+    let machine = Machine::new();
+    let db = Db::create_on(machine.devices(), &layout(), options(Some(true))).unwrap();
+    put(&db, 0..60_000, 1);
+    let space = db.keyspace("rows").unwrap();
+    for first in (0..20_000).step_by(200) {
+        let (from, to) = (key(first), key(first + 200));
+        db.transact(|tx| tx.delete_range(&space, from.as_slice()..to.as_slice()).map(drop)).unwrap();
+    }
+    db.checkpoint().unwrap();
+    let report = db.compact().unwrap();
+    assert!(report.pages < report.pages_before * 4 / 5, "{report:?}");
+    sound(&db, 40_000);
+    put(&db, 20_000..60_000, 2);
+    sound(&db, 40_000);
+    let mut backup = Vec::new();
+    db.backup(&mut backup, BackupOptions::default()).unwrap();
+    db.close().unwrap();
+    sound(&machine.open(None).unwrap(), 40_000);
+    let copy = Machine::new();
+    restore_on(&copy.devices(), &mut [&mut &backup[..]], &RestoreOptions::default()).unwrap();
+    for detect in [None, Some(true), None] {
+        let db = copy.open(detect).unwrap();
+        sound(&db, 40_000);
+        db.close().unwrap();
+    }
+}
