@@ -35,7 +35,7 @@ pub(crate) struct Links {
 struct State {
     /// Backups begun.
     backups: u64,
-    /// Direct pages linked since the running backup began, but for those that it took already.
+    /// Direct pages linked since the newest of them began, but for those that it took already.
     linked: Option<Vec<PageId>>,
 }
 
@@ -45,21 +45,28 @@ impl Links {
         self.gate.write()
     }
 
-    /// A backup begins; [`Links::stop`] is held, and the image floor was raised.
-    pub(crate) fn backup_begins(&self) {
+    /// A backup begins; [`Links::stop`] is held, and the image floor was raised. Its number.
+    pub(crate) fn backup_begins(&self) -> u64 {
         let mut state = self.state.lock();
         state.backups += 1;
         state.linked = Some(Vec::new());
+        state.backups
     }
 
-    /// The pages linked since the running backup began, or since this was asked last.
-    pub(crate) fn take_linked(&self) -> Vec<PageId> {
-        self.state.lock().linked.as_mut().map(std::mem::take).unwrap_or_default()
+    /// The pages linked since the backup began, or since this was asked last. (None once another one has begun: the log is not held for
+    /// this one then, which fails it.)
+    pub(crate) fn take_linked(&self, backup: u64) -> Vec<PageId> {
+        let mut state = self.state.lock();
+        let backups = state.backups;
+        state.linked.as_mut().filter(|_| backups == backup).map(std::mem::take).unwrap_or_default()
     }
 
     /// The backup is over.
-    pub(crate) fn backup_ends(&self) {
-        self.state.lock().linked = None;
+    pub(crate) fn backup_ends(&self, backup: u64) {
+        let mut state = self.state.lock();
+        if state.backups == backup {
+            state.linked = None;
+        }
     }
 
     fn backups(&self) -> u64 {

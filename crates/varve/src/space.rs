@@ -461,6 +461,11 @@ impl Space {
         (state.pages - state.free, state.free)
     }
 
+    /// Pages that the map pages cover.
+    pub(crate) fn pages(&self) -> u64 {
+        self.state.lock().pages
+    }
+
     /// Map pages there are.
     pub(crate) fn maps(&self) -> u64 {
         self.state.lock().maps

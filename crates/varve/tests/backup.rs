@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use varve::{BackupInfo, BackupOptions, Db, Devices, Durability, Error, Keyspace, Layout, Options, RestoreOptions};
+use varve::{
+    BackupInfo, BackupOptions, Damage, Db, Devices, Durability, Error, Keyspace, Layout, Options, RestoreOptions,
+};
 use varve_device::{Latency, MemDevice, MemOptions};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::sim;
@@ -277,4 +279,207 @@ fn a_directory_is_restored_once_and_a_failure_leaves_nothing() {
     is_one_moment(&db, &[0; 3], &[0; 3]);
     db.close().unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Rng::from_seed(seed).fill_bytes(&mut bytes);
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes
+}
+
+fn is_whole(value: &[u8]) -> bool {
+    value == bytes(number(value), value.len())
+}
+
+/// A database of `rows` rows that no log holds.
+fn loaded(options: Options, rows: u64) -> (Db, Devices) {
+    let devices = devices(1, Latency::default());
+    let db = Db::create_on(devices.clone(), &layout(), options).unwrap();
+    let mut load = db.bulk_load("filler").unwrap();
+    (0..rows).for_each(|n| load.push(&n.to_be_bytes(), &bytes(n, 300)).unwrap());
+    drop(load.finish().unwrap());
+    (db, devices)
+}
+
+/// Somebody who does something once while a backup is being written to it.
+struct Meanwhile<F> {
+    file: Vec<u8>,
+    what: Option<F>,
+}
+
+impl<F: FnOnce()> Meanwhile<F> {
+    fn new(what: F) -> Meanwhile<F> {
+        Meanwhile { file: Vec::new(), what: Some(what) }
+    }
+}
+
+impl<F: FnOnce()> std::io::Write for Meanwhile<F> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.file.extend_from_slice(bytes);
+        if self.file.len() > 200_000
+            && let Some(what) = self.what.take()
+        {
+            what();
+        }
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn slow_devices(seed: u64) -> Devices {
+    let us = |low, high| (Duration::from_micros(low), Duration::from_micros(high));
+    let latency = Latency { read: us(50, 100), write: us(50, 200), durable: us(50, 2000), flush: us(50, 100) };
+    devices(seed, latency)
+}
+
+/// Values from readers come and go, whose pages the log does not hold, and the log's writes complete in any order. A backup that took a group
+/// past its end has links to pages that it has not; one that takes a half-written group for damage fails.
+#[test]
+fn what_is_written_while_a_backup_or_a_check_ends_is_neither_in_it_nor_damage() {
+    for seed in 1..=6 {
+        let run = move || {
+            let many = Options { log_max_bytes: 64 << 20, cache_bytes: 16 << 20, pool_frames: 1500, ..options() };
+            let db = Db::create_on(slow_devices(seed), &layout(), many).unwrap();
+            let papers = db.create_keyspace("papers").unwrap();
+            let stop = Arc::new(AtomicBool::new(false));
+            let client = |c: u64| {
+                let (papers, stop) = (papers.clone(), stop.clone());
+                spawn("client", move || {
+                    for n in (0u64..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                        let key = format!("{c} {}", n % 6).into_bytes();
+                        let value = bytes(c << 32 | n, 70_000 + (n as usize % 5) * 12_000);
+                        if c.is_multiple_of(2) {
+                            papers.put_from(&key, &mut &value[..]).unwrap();
+                        } else {
+                            papers.put(&key, &value[..30_000]).unwrap();
+                        }
+                    }
+                })
+            };
+            let clients: Vec<_> = (0..4).map(client).collect();
+            varve_rt::sleep(Duration::from_millis(10));
+            for round in 0..4 {
+                // (Of pages that change a check knows the truth only when it is quiet.)
+                let mut damages = db.check().unwrap().damages.into_iter();
+                let of_log = damages.find(|d| matches!(d, Damage::Log { .. }));
+                assert!(of_log.is_none(), "seed {seed} round {round}: {of_log:?}");
+                let mut file = Vec::new();
+                db.backup(&mut file, BackupOptions::default()).unwrap();
+                let copy = restore(&[&file]).unwrap();
+                let check = copy.check().unwrap();
+                assert!(check.is_clean(), "seed {seed} round {round}: {:?}", check.damages);
+                let papers = copy.keyspace("papers").unwrap();
+                for key in (0..24).map(|n| format!("{} {}", n / 6, n % 6)) {
+                    let value = papers.get(key.as_bytes()).unwrap();
+                    assert!(value.is_none_or(|v| v.len() == 30_000 || is_whole(&v)), "seed {seed}: {key}");
+                }
+                copy.close().unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+            clients.into_iter().for_each(|c| c.join().unwrap());
+            drop(papers);
+            db.close().unwrap();
+        };
+        sim::run(sim::Config { seed, chaos: seed % 2 == 0, ..sim::Config::default() }, run).unwrap();
+    }
+}
+
+/// A compaction cuts off pages that the base has, a page of the space map among them.
+#[test]
+fn an_incremental_backup_after_a_cut_restores_a_sound_database() {
+    let options = || Options { cache_bytes: 32 << 20, log_max_bytes: 64 << 20, ..Options::default() };
+    let db = Db::create_on(devices(1, Latency::default()), &layout(), options()).unwrap();
+    db.create_keyspace("small").unwrap().put(b"k", b"v").unwrap();
+    let mut load = db.bulk_load("big").unwrap();
+    (0..75_000u64).for_each(|n| load.push(&n.to_be_bytes(), &[7; 1800]).unwrap());
+    drop(load.finish().unwrap());
+    let (mut whole, mut more) = (Vec::new(), Vec::new());
+    let base = db.backup(&mut whole, BackupOptions::default()).unwrap();
+    assert!(base.pages > 8 * 4096, "more than one page of the map covers");
+    db.drop_keyspace("big").unwrap();
+    assert!(db.compact().unwrap().pages < 1000);
+    let second = db.backup(&mut more, BackupOptions { since: Some(base.info.clone()), ..BackupOptions::default() });
+    assert!(second.unwrap().info.pages < 1000);
+    let copy = restore(&[&whole, &more]).unwrap();
+    let check = copy.check().unwrap();
+    assert!(check.is_clean(), "{} damages: {:?}", check.damages.len(), check.damages.first());
+    assert!(check.allocated_pages < 1000);
+    assert_eq!(copy.keyspace("small").unwrap().get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    // It grows over what was cut off as any database does.
+    let mut load = copy.bulk_load("again").unwrap();
+    (0..75_000u64).for_each(|n| load.push(&n.to_be_bytes(), &[8; 1800]).unwrap());
+    drop(load.finish().unwrap());
+    assert!(copy.check().unwrap().is_clean());
+}
+
+#[test]
+fn a_backup_that_writers_outran_fails_though_it_could_read_everything() {
+    let (db, _) = loaded(options(), 4000);
+    let rows = db.create_keyspace("rows").unwrap();
+    rows.put(b"long", b"short").unwrap();
+    let outrun = || {
+        // Until the log is not held any more: another backup can be made, which takes what is linked for itself.
+        let other = |n: u64| {
+            rows.put(&(n % 50).to_be_bytes(), &bytes(n, 800)).unwrap();
+            n.is_multiple_of(16) && db.backup(&mut std::io::sink(), BackupOptions::default()).is_ok()
+        };
+        assert!((1..100_000).any(other));
+        rows.put_from(b"long", &mut &bytes(4711, 100_000)[..]).unwrap();
+    };
+    match db.backup(&mut Meanwhile::new(outrun), BackupOptions::default()) {
+        Err(Error::Backup(why)) => assert!(why.contains("outran"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    db.backup(&mut std::io::sink(), BackupOptions::default()).unwrap();
+}
+
+#[test]
+fn a_database_that_is_closed_during_a_backup_fails_it() {
+    let (db, devices) = loaded(options(), 4000);
+    let closes = {
+        let db = db.clone();
+        move || {
+            db.close().unwrap();
+            // Somebody else has it from then on.
+            let again = Db::open_on(devices, options()).unwrap();
+            let filler = again.keyspace("filler").unwrap();
+            for n in 0..4000u64 {
+                filler.put_with(&n.to_be_bytes(), &bytes(n + 1_000_000, 500), Durability::None).unwrap();
+            }
+            again.checkpoint().unwrap();
+        }
+    };
+    match db.backup(&mut Meanwhile::new(closes), BackupOptions::default()) {
+        Err(Error::Backup(why)) => assert!(why.contains("closed"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A file whose header says that it is of another version.
+fn of_version(file: &[u8], version: u32) -> Vec<u8> {
+    let mut file = file.to_vec();
+    file[8..12].copy_from_slice(&version.to_le_bytes());
+    if version == 1 {
+        file[80..88].fill(0);
+    }
+    let crc = crc32c::crc32c(&file[..92]);
+    file[92..96].copy_from_slice(&crc.to_le_bytes());
+    file
+}
+
+#[test]
+fn a_backup_of_the_first_version_is_restored_and_one_of_a_newer_refused() {
+    let (db, _) = loaded(options(), 1000);
+    let mut file = Vec::new();
+    let report = db.backup(&mut file, BackupOptions::default()).unwrap();
+    assert!(report.info.pages > 0);
+    let old = of_version(&file, 1);
+    assert_eq!(BackupInfo::read(&mut &old[..]).unwrap(), BackupInfo { pages: 0, ..report.info });
+    let copy = restore(&[&old]).unwrap();
+    assert_eq!(copy.check().unwrap().keys, 1000);
+    let newer = restore(&[&of_version(&file, 3)]).map(drop);
+    assert!(matches!(newer, Err(Error::Version { found: 3, .. })), "{newer:?}");
 }

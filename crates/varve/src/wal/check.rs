@@ -32,16 +32,14 @@ impl Log {
         if disk.sb.clean {
             return Ok(check);
         }
-        let durable = self.durable_lsn();
-        let mut reader = LogReader::new(self.dev.clone(), disk.sb.clone(), self.salt, disk.sb.redo);
-        reader.know(durable);
-        while reader.position() < durable {
+        let reader = LogReader::new(self.dev.clone(), disk.sb.clone(), self.salt, disk.sb.redo);
+        let mut reader = reader.in_use(self.durable_lsn());
+        loop {
             match reader.next_group() {
                 Ok(Step::Group(group)) => {
                     check.groups += 1;
                     check.bytes += group.end - group.start;
                 }
-                // What lies past the durable LSN, or straddles it, is not on media yet.
                 Ok(Step::End(_)) => break,
                 Err(Error::Corrupt(damage)) => {
                     check.damages.push(damage);

@@ -1,7 +1,8 @@
 //! Reading the log while it is being written: a backup takes every group from a position on.
 //!
 //! What is held stays in the ring although checkpoints pass it. Writers never wait for a reader: when the ring has grown to its largest
-//! and is full, the hold is broken, and the reader is told so.
+//! and is full, the hold is broken, and so it is when the database is closed. The reader is told so, whatever it could still read: while the
+//! log is held, nobody else begins a backup or cuts the file.
 
 use super::log::{Disk, Log};
 use super::reader::{GroupView, LogReader, Step};
@@ -44,6 +45,13 @@ impl Log {
         self.limit.store(disk.sb.ring.limit(self.kept_from(disk)), Ordering::Release);
     }
 
+    /// Gives up the hold, if there is one: the database is being closed.
+    pub(super) fn end_hold(&self) {
+        let disk = self.disk.lock();
+        self.held.store(Lsn::MAX, Ordering::Release);
+        self.set_limit(&disk);
+    }
+
     /// Gives up a hold that takes room from writers; whether there was one.
     pub(super) fn break_hold(&self) -> bool {
         let disk = self.disk.lock();
@@ -62,34 +70,37 @@ impl LogHold {
         self.at
     }
 
-    /// Gives every group that is durable and was not read yet to `each`, and lets go of it. Returns how far the log was read.
+    /// Fails when the log is not held any more.
     ///
     /// # Errors
-    /// `Backup` when the ring had to be used again before; errors of the device and of `each`.
-    pub(crate) fn read(&mut self, mut each: impl FnMut(GroupView<'_>) -> Result<()>) -> Result<Lsn> {
-        let durable = self.log.durable_lsn();
+    /// `Backup`.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.log.held.load(Ordering::Acquire) == self.mark { Ok(()) } else { Err(outrun()) }
+    }
+
+    /// Gives every group that ends at or before `to`, is durable and was not read yet to `each`, and lets go of it.
+    ///
+    /// # Errors
+    /// `Backup` when the log is not held any more; errors of the device and of `each`.
+    pub(crate) fn read(&mut self, to: Lsn, mut each: impl FnMut(GroupView<'_>) -> Result<()>) -> Result<()> {
+        let to = self.log.durable_lsn().min(to);
         let mut reader = {
             let disk = self.log.disk.lock();
-            LogReader::new(self.log.dev.clone(), disk.sb.clone(), self.log.salt, self.at)
+            LogReader::new(self.log.dev.clone(), disk.sb.clone(), self.log.salt, self.at).in_use(to)
         };
-        reader.know(durable);
-        while reader.position() < durable {
+        loop {
             match reader.next_group() {
                 Ok(Step::Group(group)) => {
-                    if group.end > durable {
-                        break;
-                    }
                     // The bytes are those of this group (it bears its position and a checksum), whatever happened to the ring since.
                     each(group)?;
                     self.at = group.end;
                 }
-                // What straddles the durable LSN is not on media yet.
                 Ok(Step::End(_)) => break,
-                Err(e) => return Err(if self.log.held.load(Ordering::Acquire) == self.mark { e } else { outrun() }),
+                Err(e) => return self.check().and(Err(e)),
             }
         }
         self.move_mark(self.at);
-        Ok(self.at)
+        self.check()
     }
 
     /// Keeps the log from `to` on only, unless the hold was broken.
@@ -115,7 +126,7 @@ impl Drop for LogHold {
 
 fn outrun() -> Error {
     Error::Backup(
-        "the log was used again before it could be read: writers outran the reader; use a faster destination, or raise the log's largest size"
+        "the log is not kept for it any more: writers outran the reader (use a faster destination, or raise the log's largest size), or the database was closed"
             .into(),
     )
 }

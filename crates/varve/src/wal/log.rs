@@ -525,8 +525,9 @@ impl Log {
         *self.daemon.lock() = Some(self.flusher.start(Arc::downgrade(self)));
     }
 
-    /// Ends the flusher and waits for it. What is not durable stays so.
+    /// Ends the flusher and waits for it. What is not durable stays so. Whoever reads the log behind its writers is told that it is over.
     pub fn stop(&self) {
+        self.end_hold();
         self.flusher.stop();
         let daemon = self.daemon.lock().take();
         if let Some(daemon) = daemon {

@@ -86,6 +86,8 @@ pub struct LogReader {
     window_at: Lsn,
     window_len: u64,
     body: Vec<u8>,
+    /// The log is being written to: groups that end past this are not looked at. [`Lsn::MAX`]: it is not.
+    until: Lsn,
     broken_partial_group: bool,
 }
 
@@ -101,6 +103,7 @@ impl LogReader {
             window_at: 0,
             window_len: 0,
             body: Vec::new(),
+            until: Lsn::MAX,
             broken_partial_group: false,
             sb,
         }
@@ -112,9 +115,11 @@ impl LogReader {
         self.broken_partial_group = true;
     }
 
-    /// Everything below `lsn` is known to be durable.
-    pub(super) fn know(&mut self, lsn: Lsn) {
-        self.known = self.known.max(lsn);
+    /// The log is being written to, and durable up to `durable` at least. What lies past that is not looked at: it may be half written, beside
+    /// groups that became durable after it was read.
+    pub(super) fn in_use(mut self, durable: Lsn) -> LogReader {
+        (self.known, self.until) = (durable, durable);
+        self
     }
 
     /// Where reading stands.
@@ -154,6 +159,9 @@ impl LogReader {
             if let Some(run) = self.sb.runs.iter().rev().find(|r| r.prev_end <= self.at && self.at < r.start) {
                 self.at = run.start;
             }
+            if self.at >= self.until {
+                return Ok(Err(self.torn_tail(0)));
+            }
             if let Some(header) = self.group_at(self.at)? {
                 return Ok(Ok(header));
             }
@@ -185,7 +193,7 @@ impl LogReader {
 
     /// The group that begins at `lsn`, if a valid one does. Its body is left in `self.body`.
     fn group_at(&mut self, lsn: Lsn) -> Result<Option<GroupHeader>> {
-        let Some(header) = self.header_at(lsn)? else { return Ok(None) };
+        let Some(header) = self.header_at(lsn)?.filter(|h| h.end() <= self.until) else { return Ok(None) };
         // The zeros that align the next group are the group's too.
         let mut body = std::mem::take(&mut self.body);
         body.resize((header.end() - lsn) as usize - GROUP_HEADER, 0);
@@ -226,6 +234,9 @@ impl LogReader {
         if self.known >= whole {
             return bad("L5", format!("it was known to be durable to LSN {}", self.known));
         }
+        if self.until < Lsn::MAX {
+            return Ok(self.torn_tail(0));
+        }
         // Groups after it: each write begins at a block boundary, nearly always with a group's header.
         let (mut block, mut orphans) = (block_ceil(at), 0);
         let newest = self.sb.runs.last().expect("never empty").number;
@@ -248,7 +259,11 @@ impl LogReader {
             }
             block += BLOCK;
         }
-        Ok(LogEnd { at: self.last_end, row: EndRow::TornTail, orphans })
+        Ok(self.torn_tail(orphans))
+    }
+
+    fn torn_tail(&self, orphans: u64) -> LogEnd {
+        LogEnd { at: self.last_end, row: EndRow::TornTail, orphans }
     }
 
     /// Copies bytes of the stream; false when they lie past what the ring can hold.

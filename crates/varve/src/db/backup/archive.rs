@@ -8,7 +8,8 @@ use varve_volume::{Lsn, PageId};
 
 const MAGIC: &[u8; 8] = b"VRVBACKU";
 const FRAME_MAGIC: u32 = 0x3146_4256;
-const VERSION: u32 = 1;
+/// Version 2 says how many pages there were.
+const VERSION: u32 = 2;
 const HEADER: usize = 96;
 const FRAME: usize = 32;
 /// Most bytes of a frame's body, uncompressed.
@@ -40,6 +41,8 @@ pub struct BackupInfo {
     pub start: Lsn,
     /// When it began, nanoseconds since 1970-01-01 UTC.
     pub time: u64,
+    /// Pages that the database had room for when it began; 0: made by a release that did not say.
+    pub pages: u64,
 }
 
 pub(super) fn bad(what: impl std::fmt::Display) -> Error {
@@ -89,6 +92,7 @@ impl BackupInfo {
             base: (base != [0; 16]).then_some(base),
             start: u64_at(&b, 64),
             time: u64_at(&b, 72),
+            pages: if version >= 2 { u64_at(&b, 80) } else { 0 },
         })
     }
 
@@ -102,6 +106,7 @@ impl BackupInfo {
         b[48..64].copy_from_slice(&self.base.unwrap_or_default());
         b[64..72].copy_from_slice(&self.start.to_le_bytes());
         b[72..80].copy_from_slice(&self.time.to_le_bytes());
+        b[80..88].copy_from_slice(&self.pages.to_le_bytes());
         let crc = crc32c::crc32c(&b[..HEADER - 4]);
         b[HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
         b

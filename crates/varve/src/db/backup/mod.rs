@@ -4,7 +4,9 @@
 //! the beginning of the backup on is held and copied behind it. A page bears the LSN of its last change, so redoing that log on the copied
 //! pages gives the state at the end of the log taken: one moment, though the pages were copied at many. Pages made meanwhile are in the
 //! log whole, but for direct pages (`direct.rs`), which are copied when they are linked. An incremental backup leaves out the pages whose
-//! LSN lies before the beginning of its base.
+//! LSN lies before the beginning of its base, and says how long the store was, since it may have been cut.
+//!
+//! Nothing past the end that a backup states is in it: a group after that may link direct pages that were not copied.
 
 mod archive;
 mod restore;
@@ -14,6 +16,7 @@ pub use restore::{RestoreOptions, RestoreReport, restore, restore_on};
 
 use super::Db;
 use super::identity;
+use crate::buffer::PageRead;
 use crate::core::Core;
 use crate::error::Result;
 use crate::wal::LogHold;
@@ -78,7 +81,7 @@ impl Db {
     ///
     /// # Errors
     /// `Backup` when `since` is of another database, when another backup is being made, or when `to` fails; `Corrupt` for a damaged
-    /// page. What was written is of no use then.
+    /// page; also when the log could not be kept for it any longer, because writers outran it or the database was closed. What was written is of no use then.
     pub fn backup(&self, to: &mut dyn Write, options: BackupOptions<'_>) -> Result<BackupReport> {
         self.inner.live()?;
         let core = &self.inner.core;
@@ -98,31 +101,42 @@ impl Db {
             page_size: core.page_size(),
             start: hold.position(),
             time: varve_rt::unix_time(),
+            pages: core.space.pages(),
         };
         let writer = Writer::begin(to, &info, options.level)?;
-        {
+        let number = {
             let _stopped = core.links.stop();
+            // (Another one may have begun since, if it was broken.)
+            hold.check()?;
             core.log.begin_checkpoint();
-            core.links.backup_begins();
-        }
-        let _links = Links(core);
-        let copy = Copy { core, hold, writer, groups: 0, pages: 0, unchanged: 0 };
+            core.links.backup_begins()
+        };
+        let links = Links { core, number };
+        let copy = Copy { core, hold, links, writer, groups: 0, pages: 0, unchanged: 0 };
         copy.all(info, options)
     }
 }
 
-/// Bytes that the copy of the log may lie behind its end: as many as the reader fetches at once.
+/// Bytes that the copy of the log may lie behind its end: as many as the reader fetches at once, where the ring is much larger.
 const LAG: u64 = 4 << 20;
 
 /// Rounds in which direct pages are copied that were linked during the one before. Then nobody links any for the length of one more.
 const ROUNDS: u32 = 3;
 
+/// Times that a page is read which the map calls allocated, though it cannot be read.
+const TRIES: u32 = 16;
+
 /// A backup has begun; dropped, it is over.
-struct Links<'a>(&'a Core);
+struct Links<'a> {
+    core: &'a Core,
+    number: u64,
+}
 
 impl Drop for Links<'_> {
     fn drop(&mut self) {
-        self.0.links.backup_ends();
+        if !varve_rt::dying() {
+            self.core.links.backup_ends(self.number);
+        }
     }
 }
 
@@ -130,13 +144,14 @@ impl Drop for Links<'_> {
 struct Copy<'a, 'w> {
     core: &'a Core,
     hold: LogHold,
+    links: Links<'a>,
     writer: Writer<'w>,
     groups: u64,
     pages: u64,
     unchanged: u64,
 }
 
-impl Copy<'_, '_> {
+impl<'a> Copy<'a, '_> {
     fn all(mut self, info: BackupInfo, mut options: BackupOptions<'_>) -> Result<BackupReport> {
         let since = options.since.map_or(0, |base| base.start);
         let in_all = self.core.space.usage().0;
@@ -146,7 +161,7 @@ impl Copy<'_, '_> {
             for id in self.core.space.allocated(map)? {
                 self.page(id, since)?;
                 if done % 64 == 0 {
-                    self.log(LAG)?;
+                    self.log()?;
                     if let Some(progress) = &mut options.progress {
                         progress(done.min(in_all), in_all);
                     }
@@ -165,19 +180,38 @@ impl Copy<'_, '_> {
             core.log.end_lsn()
         };
         self.core.log.wait_durable(end)?;
-        self.log(0)?;
-        let end = self.hold.position();
+        // Nothing of what comes after: that may link pages which were not copied.
+        self.log_to(end, 0)?;
         let bytes = self.writer.finish(end, self.pages, self.groups)?;
         Ok(BackupReport { info, pages: self.pages, unchanged: self.unchanged, groups: self.groups, end, bytes })
     }
 
     /// Copies the direct pages that were linked since the last time.
     fn direct_pages(&mut self) -> Result<()> {
-        for id in self.core.links.take_linked() {
+        for id in self.core.links.take_linked(self.links.number) {
             self.page(id, 0)?;
-            self.log(LAG)?;
+            self.log()?;
         }
         Ok(())
+    }
+
+    /// Reads a page that the map called allocated; `None` when it was freed meanwhile, and perhaps discarded.
+    fn read(&self, id: PageId) -> Result<Option<PageRead<'a>>> {
+        let core = self.core;
+        let mut tries = 1..TRIES;
+        loop {
+            match core.pool.read(id) {
+                Ok(page) => return Ok(Some(page)),
+                Err(e) => {
+                    self.hold.check()?;
+                    if !core.space.is_allocated(id)? {
+                        return Ok(None);
+                    }
+                    // Freed and allocated again since, it is in the pool.
+                    tries.next().map(drop).ok_or(e)?;
+                }
+            }
+        }
     }
 
     /// Copies a page.
@@ -194,12 +228,7 @@ impl Copy<'_, '_> {
             self.writer.page(id, &vec![0; self.core.page_size()]);
             return self.writer.flush_if_full();
         }
-        let page = match self.core.pool.read(id) {
-            Ok(page) => page,
-            // Freed meanwhile, and perhaps discarded.
-            Err(_) if !self.core.space.is_allocated(id)? => return Ok(()),
-            Err(e) => return Err(e),
-        };
+        let Some(page) = self.read(id)? else { return Ok(()) };
         // (A direct page may bear the very position at which the base began.)
         if page::lsn(page.bytes()) < since {
             self.unchanged += 1;
@@ -211,17 +240,21 @@ impl Copy<'_, '_> {
         self.writer.flush_if_full()
     }
 
-    /// Copies the part of the log that is durable, if it is more than `lag` bytes.
-    fn log(&mut self, lag: u64) -> Result<()> {
+    /// Copies the part of the log that is durable, if it is so much that reading it is worth while.
+    fn log(&mut self) -> Result<()> {
+        self.log_to(Lsn::MAX, LAG.min(self.core.log.max_capacity() / 8))
+    }
+
+    /// Copies the part of the log that is durable and ends at or before `to`, if it is more than `lag` bytes.
+    fn log_to(&mut self, to: Lsn, lag: u64) -> Result<()> {
         if self.core.log.durable_lsn() <= self.hold.position() + lag {
-            return Ok(());
+            return self.hold.check();
         }
         let (writer, groups) = (&mut self.writer, &mut self.groups);
-        self.hold.read(|group| {
+        self.hold.read(to, |group| {
             *groups += 1;
             writer.group(group.start, group.end, group.body)
-        })?;
-        Ok(())
+        })
     }
 }
 

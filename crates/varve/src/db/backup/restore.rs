@@ -13,12 +13,13 @@ use super::super::options::{Layout, Options};
 use super::super::patch::{Outcome, Window};
 use super::archive::{BackupInfo, Kind, Reader, bad, parts, u64_at};
 use crate::error::Result;
+use crate::space;
 use crate::wal::{Birth, DbHeader, Generation, Log};
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use varve_device::Device;
+use varve_device::{AlignedBuf, Device, write_at};
 use varve_rt::HashMap;
 use varve_volume::{Lsn, PageId, PageStore, Single, page};
 
@@ -88,6 +89,7 @@ pub fn restore_on(devices: &Devices, backups: &mut [&mut dyn Read], options: &Re
                 )));
             }
         };
+        work.cut_to(info.pages)?;
         work.take(&mut reader)?;
         last = Some((info, work));
     }
@@ -119,6 +121,20 @@ impl Restoration {
         let store = Single::new(device.clone(), page_size)?;
         let (identity, unfit) = (BTreeSet::new(), HashMap::default());
         Ok(Restoration { store, page_size, pages: 0, groups: 0, end: 0, device, header, identity, unfit })
+    }
+
+    /// The database had so many pages: map pages past them, of the backup before, are not its own. (They are blanked, since not every
+    /// device can be cut.)
+    fn cut_to(&self, pages: u64) -> Result<()> {
+        if pages == 0 {
+            return Ok(());
+        }
+        let span = space::span(&*self.store);
+        let blank = AlignedBuf::new(self.page_size);
+        for map in pages.div_ceil(span)..self.store.pages().div_ceil(span) {
+            write_at(&*self.device, map * span * self.page_size as u64, &blank, false)?;
+        }
+        Ok(())
     }
 
     /// Takes one backup whole.

@@ -347,3 +347,39 @@ fn checking_an_open_log_finds_what_recovery_would_need() {
     assert!(matches!(&log.check().unwrap().damages[..], [crate::error::Damage::Superblock(_)]));
     assert_eq!(log.stats().superblocks_mended, 1);
 }
+
+/// Who reads a log that is being written meets groups that are half there, beside later ones that were written when they were whole.
+#[test]
+fn what_lies_past_the_durable_end_of_a_log_in_use_is_no_damage() {
+    let (dev, log) = fresh(small());
+    let groups: Vec<_> = (0..6)
+        .map(|n| {
+            let at = log.append(GroupKind::Commit, None, &body(n, 700)).unwrap();
+            log.wait_durable(at.end).unwrap();
+            at
+        })
+        .collect();
+    let read = |durable| {
+        let mut reader = log.scan(groups[0].start).in_use(durable);
+        let mut ends = Vec::new();
+        loop {
+            match reader.next_group()? {
+                Step::Group(group) => ends.push(group.end),
+                Step::End(_) => return Ok::<_, Error>(ends),
+            }
+        }
+    };
+    let half = groups[3];
+    let at = place(&log, half.end - 20) / BLOCK * BLOCK;
+    let mut block = varve_device::AlignedBuf::new(BLOCK as usize);
+    read_at(&*dev, at, &mut block).unwrap();
+    block[place(&log, half.end - 20) as usize % BLOCK as usize] ^= 1;
+    write_at(&*dev, at, &block, true).unwrap();
+    let whole: Vec<Lsn> = groups[..3].iter().map(|g| g.end).collect();
+    for durable in [groups[2].end, half.start, half.start + 1, half.end - 1] {
+        assert_eq!(read(durable).unwrap(), whole, "durable to {durable}, the group is {half:?}");
+    }
+    assert!(read(half.end).unwrap_err().to_string().contains("[L5]"), "it was durable, and is damaged");
+    let later = read_all(&log, groups[0].start).unwrap_err().to_string();
+    assert!(later.contains("[L6]"), "after a crash the later groups tell: {later}");
+}
