@@ -12,6 +12,7 @@
 
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::runs::Runs;
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -93,13 +94,13 @@ struct Worker {
 pub(crate) struct DirectPages {
     core: Arc<Core>,
     keyspace: KeyspaceId,
-    /// Set aside; the first `written` of them were filled.
+    /// Filled, given to the worker, and not linked.
+    sent: Runs,
+    /// Set aside; the first `filled` of them are in `buf`.
     pages: VecDeque<PageId>,
-    written: usize,
+    filled: usize,
     /// All that were filled survive a power cut.
     synced: bool,
-    /// Pages at the beginning of `buf` that were not given to the worker yet.
-    filled: usize,
     buf: Option<AlignedBuf>,
     worker: Option<Worker>,
     /// Backups begun before the first of the pages was filled.
@@ -111,10 +112,10 @@ impl DirectPages {
         DirectPages {
             core: core.clone(),
             keyspace,
+            sent: Runs::default(),
             pages: VecDeque::new(),
-            written: 0,
-            synced: true,
             filled: 0,
+            synced: true,
             buf: None,
             worker: None,
             backups: 0,
@@ -127,28 +128,38 @@ impl DirectPages {
     }
 
     /// Pages that were filled and not linked, in the order in which they were filled.
-    pub(crate) fn written(&self) -> impl ExactSizeIterator<Item = PageId> + '_ {
-        self.pages.range(..self.written).copied()
+    pub(crate) fn written(&self) -> impl Iterator<Item = PageId> + '_ {
+        self.sent.iter().chain(self.pages.range(..self.filled).copied())
+    }
+
+    /// How many those are.
+    pub(crate) fn written_len(&self) -> usize {
+        self.sent.len() + self.filled
+    }
+
+    /// Bytes of memory that the list of written pages takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.sent.memory()
     }
 
     /// The page that will be filled after `n` others.
     pub(crate) fn next(&mut self, n: usize) -> Result<PageId> {
-        while self.pages.len() <= self.written + n {
+        while self.pages.len() <= self.filled + n {
             let more = self.batch().max(n + 1);
             self.pages.extend(self.core.space.reserve_ripe(&self.core, more)?);
         }
-        Ok(self.pages[self.written + n])
+        Ok(self.pages[self.filled + n])
     }
 
     /// Pages that were set aside and not filled yet, in the order in which they will be.
     pub(crate) fn set_aside(&self) -> impl Iterator<Item = PageId> + '_ {
-        self.pages.range(self.written..).copied()
+        self.pages.range(self.filled..).copied()
     }
 
     /// Fills the next page: `fill` sets the page's type and all that comes after the header. No latch may be held.
     pub(crate) fn fill(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<PageId> {
         let id = self.next(0)?;
-        if self.written == 0 {
+        if self.written_len() == 0 {
             self.backups = self.core.links.backups();
         }
         let size = self.core.page_size();
@@ -167,7 +178,6 @@ impl DirectPages {
         page::set_lsn(bytes, self.core.log.floor().lsn);
         page::seal(bytes, id);
         self.filled += 1;
-        self.written += 1;
         self.synced = false;
         if self.filled == self.batch() {
             self.send()?;
@@ -194,7 +204,8 @@ impl DirectPages {
     /// Has the pages in the buffer written.
     fn send(&mut self) -> Result<()> {
         let Some(buf) = self.buf.take() else { return Ok(()) };
-        let pages = self.pages.range(self.written - self.filled..self.written).copied().collect();
+        let pages: Vec<PageId> = self.pages.drain(..self.filled).collect();
+        pages.iter().for_each(|id| self.sent.push(*id));
         self.filled = 0;
         let worker = match &mut self.worker {
             Some(worker) => worker,
@@ -230,7 +241,7 @@ impl DirectPages {
     /// Gives the pages that were written an LSN that no backup that has begun takes for older than itself.
     fn stamp_again(&mut self) -> Result<()> {
         let size = self.core.page_size();
-        let pages: Vec<PageId> = self.pages.range(..self.written).copied().collect();
+        let pages: Vec<PageId> = self.written().collect();
         for batch in pages.chunks(self.batch()) {
             let mut buf = AlignedBuf::new(batch.len() * size);
             for (bytes, id) in buf.chunks_mut(size).zip(batch) {
@@ -251,7 +262,7 @@ impl Drop for DirectPages {
         }
         // What it could not write is not wanted any more.
         let _ = self.end_worker();
-        self.core.space.give_back(&self.core.log, &self.pages.drain(..).collect::<Vec<_>>());
+        self.core.space.give_back(&self.core.log, &self.sent.iter().chain(self.pages.drain(..)).collect::<Vec<_>>());
     }
 }
 
@@ -297,14 +308,13 @@ fn sync(core: &Core) -> Result<()> {
 impl Linking<'_> {
     /// All pages are linked: as [`Linking::linked`].
     pub(crate) fn linked_all(&self, pages: &mut DirectPages) {
-        self.linked(pages, pages.written);
+        self.linked(pages, pages.sent.len());
     }
 
     /// The first `n` pages are linked by a group that is in the log (or that the log, which is latched then, refused).
     pub(crate) fn linked(&self, pages: &mut DirectPages, n: usize) {
         debug_assert!(pages.synced, "pages are synced before they are linked");
-        let linked = pages.pages.drain(..n);
-        pages.written -= n;
+        let linked = pages.sent.take_first(n);
         if let Some(list) = &mut self.core.links.state.lock().linked {
             list.extend(linked);
         }

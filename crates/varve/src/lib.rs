@@ -23,6 +23,7 @@ mod lost_writes;
 pub(crate) mod redo;
 #[doc(hidden)]
 pub mod role;
+mod runs;
 pub(crate) mod space;
 pub(crate) mod txn;
 #[doc(hidden)]

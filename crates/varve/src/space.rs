@@ -9,9 +9,11 @@
 //! Lock order: `growing` and `trimming`, then (released before) `state`. `state` is a leaf lock but for the pool's instance locks. Map pages are latched in ascending order after all tree pages.
 
 mod cut;
+mod held;
 mod ripe;
 mod trim;
 
+pub(crate) use held::HeldPages;
 pub(crate) use ripe::Ripening;
 pub use trim::TrimStats;
 
@@ -21,6 +23,7 @@ use crate::core::Core;
 use crate::db::CheckReport;
 use crate::error::{Damage, Error, Result};
 use crate::group::Group;
+use crate::runs::Runs;
 use crate::wal::{GroupKind, Log};
 use ripe::Unripe;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +61,8 @@ struct State {
     hint: usize,
     /// Freed pages that somebody still has pinned; they count as taken.
     pinned: Vec<PageId>,
+    /// Freed pages that old values needed until lately; they count as taken.
+    let_go: Vec<Runs>,
     /// Free pages that the store has not been told of.
     untrimmed: Vec<PageId>,
     unripe: Unripe,
@@ -169,6 +174,7 @@ impl Space {
             free: 0,
             hint: 0,
             pinned: Vec::new(),
+            let_go: Vec::new(),
             untrimmed: Vec::new(),
             fixed: Vec::new(),
             unripe: if clean { Unripe::default() } else { Unripe::all_below(store.pages()) },
@@ -285,6 +291,7 @@ impl Space {
     ///
     /// Errors: the store cannot grow; the log is latched.
     pub(crate) fn reserve<'s>(&'s self, core: &'s Core, n: usize) -> Result<Reserved<'s>> {
+        self.free_let_go();
         for attempt in 0.. {
             {
                 let mut state = self.state.lock();
@@ -420,14 +427,19 @@ impl Space {
         group.add(page)
     }
 
-    /// The pages were freed by a group that is in the log: they may be given out again.
+    /// The pages were freed by a group that is in the log: they may be given out again. No latch may be held.
+    pub(crate) fn freed(&self, ids: &[PageId]) {
+        self.state.lock().unripe.freed(ids);
+        self.unused(ids);
+    }
+
+    /// Pages that were freed, and have counted as taken so far, may be given out again.
     ///
     /// Not as long as they are pinned, though: a commit pins its leaves before it latches them in key order. If one of them were freed and used again
     /// meanwhile for other keys, it would wait for a latch out of order, and two commits could wait for each other for ever.
-    pub(crate) fn freed(&self, ids: &[PageId]) {
+    fn unused(&self, ids: &[PageId]) {
         let (pinned, free): (Vec<_>, Vec<_>) = ids.iter().partition(|id| self.pool.discard(**id));
         let mut state = self.state.lock();
-        state.unripe.freed(ids);
         state.release(&free);
         Space::note_untrimmed(&mut state, &free);
         state.pinned.extend(pinned);

@@ -193,7 +193,7 @@ impl BulkLoad {
         self.bytes = 0;
         self.open.clear();
         self.low.clone_from(&high);
-        let pages = self.pages.written().len() - self.ready_pages;
+        let pages = self.pages.written_len() - self.ready_pages;
         self.ready_pages += pages;
         self.ready.push(Leaf { id, high, pages });
         if self.ready_pages * tree.core.page_size() >= UNLINKED_BYTES { self.link() } else { Ok(()) }

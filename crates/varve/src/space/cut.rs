@@ -76,6 +76,7 @@ impl Space {
 
     /// Cuts the store behind the last page in use; `checkpoint` makes one. Returns the pages there are then.
     pub(crate) fn cut(&self, checkpoint: impl FnOnce() -> Result<()>) -> Result<u64> {
+        self.free_let_go();
         let _growing = self.growing.lock();
         let end = {
             let _trimming = self.trimming.lock();

@@ -100,6 +100,7 @@ impl Space {
     ///
     /// Errors: the store cannot grow; the log is latched.
     pub(crate) fn reserve_ripe(&self, core: &Core, n: usize) -> Result<Vec<PageId>> {
+        self.free_let_go();
         for attempt in 0.. {
             let free = {
                 let mut state = self.state.lock();

@@ -14,17 +14,16 @@ use super::Manager;
 use super::count;
 use super::registry::{Saving, Snapshots};
 use super::stream::Stored;
-use super::version::OldValue;
+use super::version::{Old, OldValue};
 use crate::btree::leaf::Intake;
 use crate::btree::{CellValue, OverflowRef, Tree, ValueRef, corrupt, leaf, overflow};
-use crate::budget::Class;
 use crate::buffer::{Latched, PagePin, PageRead, PageWrite};
 use crate::core::{Core, FoundLeaf};
 use crate::db::Durability;
 use crate::direct;
 use crate::error::{Error, Result};
 use crate::group::{Group, PageNo};
-use crate::space::Reserved;
+use crate::space::{HeldPages, Reserved};
 use crate::wal::GroupKind;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -88,6 +87,8 @@ pub(super) struct Done {
     pub changed: bool,
     /// Writes (by place) whose leaf should be tidied.
     pub shrunk: Vec<usize>,
+    /// Snapshots were open: the pages of long values that it replaced are not free yet.
+    held: bool,
 }
 
 /// A leaf that takes a run of the writes.
@@ -111,23 +112,20 @@ enum Look {
 struct Replaced {
     reference: OverflowRef,
     pages: Vec<PageId>,
-    value: OldLong,
 }
 
-/// What snapshots may need of a long value that will be replaced.
-enum OldLong {
-    /// Nothing, as it seemed.
-    NotRead,
-    Read(Vec<u8>),
-    /// More than all old values may take: the snapshots that need it must go.
-    TooLong,
+/// What a write replaces, for the snapshots that need it.
+enum Before {
+    Bytes(Box<[u8]>),
+    /// A long value, which stays where it is.
+    Long,
 }
 
 enum Attempt<'a> {
     Done(Done),
     /// A leaf changed between pinning and latching.
     Moved,
-    /// Long values that are going to be replaced, of which something is not known yet.
+    /// Long values that are going to be replaced, and whose pages are not known yet.
     Unknown(LongValues, Group<'a>),
 }
 
@@ -192,11 +190,18 @@ impl<'a> Run<'a> {
         if let Some(linking) = linking {
             stored.iter_mut().for_each(|pages| linking.linked_all(pages));
         }
-        let freed: Vec<PageId> = self.replaced.values().flat_map(|r| r.pages.iter().copied()).collect();
-        if !freed.is_empty() {
-            self.core.space.freed(&freed);
+        if done.held {
+            // Those that no snapshot needs were let go of at once.
+            self.core.space.free_let_go();
+        } else if !self.replaced.is_empty() {
+            self.core.space.freed(&self.replaced_pages());
         }
         Ok(done)
+    }
+
+    /// Pages of the long values that it replaces.
+    fn replaced_pages(&self) -> Vec<PageId> {
+        self.replaced.values().flat_map(|r| r.pages.iter().copied()).collect()
     }
 
     fn pages_of_long_values(&self) -> usize {
@@ -323,22 +328,11 @@ impl<'a> Run<'a> {
         (leaves.len() + long + maps) * page
     }
 
-    /// Reads what has to be known of long values before they are replaced.
-    fn learn(&mut self, found: Vec<(usize, OverflowRef)>) -> Result<()> {
-        let wanted = self.manager.snapshots.likely();
+    /// Finds the pages of long values before they are replaced.
+    fn learn(&mut self, found: LongValues) -> Result<()> {
         for (at, reference) in found {
-            let keyspace = self.ops[at].tree.keyspace();
-            let pages = overflow::pages(self.core, keyspace, &reference)?;
-            let value = if !wanted {
-                OldLong::NotRead
-            } else if reference.len > self.core.budget.limit(Class::Versions) {
-                OldLong::TooLong
-            } else {
-                let mut value = Vec::new();
-                overflow::read(self.core, keyspace, &reference, 0..reference.len, &mut value)?;
-                OldLong::Read(value)
-            };
-            self.replaced.insert(at, Replaced { reference, pages, value });
+            let pages = overflow::pages(self.core, self.ops[at].tree.keyspace(), &reference)?;
+            self.replaced.insert(at, Replaced { reference, pages });
         }
         Ok(())
     }
@@ -362,23 +356,13 @@ impl<'a> Run<'a> {
             return Ok(Attempt::Unknown(unknown, group));
         }
         let saving = self.manager.snapshots.begin_commit(self.stripe);
-        let (mut old, mut too_old) = (Vec::new(), false);
-        if matches!(saving, Saving::Yes) {
-            let blind = self.replaced.iter().filter(|(_, r)| matches!(r.value, OldLong::NotRead));
-            let blind: Vec<_> = blind.map(|(&op, r)| (op, r.reference)).collect();
-            if !blind.is_empty() {
-                return Ok(Attempt::Unknown(blind, group));
-            }
-            match self.replaced.values().any(|r| matches!(r.value, OldLong::TooLong)) {
-                true => too_old = true,
-                false => old = self.old_values(&latched, leaves),
-            }
-        }
+        let held = matches!(saving, Saving::Yes);
+        let old = if held { self.old_values(&latched, leaves) } else { Vec::new() };
         // From here on nothing fails.
         let pages: Vec<PageNo> = latched.into_iter().map(|page| group.add(page)).collect();
         let references = self.write_long_values(&mut group, values);
         let shrunk = self.change(&mut group, &pages, leaves, &references);
-        let freed: Vec<PageId> = self.replaced.values().flat_map(|r| r.pages.iter().copied()).collect();
+        let freed = self.replaced_pages();
         let ids = [ids, &self.linked].concat();
         self.core.space.apply(self.core, &mut group, &ids, &freed);
         let manager = self.manager;
@@ -389,20 +373,25 @@ impl<'a> Run<'a> {
             if let Some(tell) = self.tell {
                 tell.store(end, Ordering::Release);
             }
-            if too_old {
-                manager.snapshots.give_up(end);
-            }
             self.keep_old(&manager.snapshots, end, old);
         })?;
         drop(saving);
-        Ok(Attempt::Done(Done { end, changed, shrunk }))
+        Ok(Attempt::Done(Done { end, changed, shrunk, held }))
     }
 
-    fn keep_old(&self, snapshots: &Snapshots, end: Lsn, old: Vec<OldValue>) {
-        if !old.is_empty() {
-            let keys = self.ops.iter().map(|op| (op.tree.keyspace(), op.key));
-            snapshots.keep(end, keys.zip(old).map(|((keyspace, key), value)| (keyspace, key, value)));
+    fn keep_old(&self, snapshots: &Snapshots, end: Lsn, old: Vec<Option<Before>>) {
+        if old.is_empty() {
+            return;
         }
+        let value = |at: usize, before: Before| match before {
+            Before::Bytes(bytes) => Old::Bytes(bytes),
+            Before::Long => {
+                let Replaced { reference, pages } = &self.replaced[&at];
+                Old::Long(*reference, HeldPages::new(&self.manager.core, pages))
+            }
+        };
+        let old = old.into_iter().zip(self.ops).enumerate();
+        snapshots.keep(end, old.map(|(at, (b, op))| (op.tree.keyspace(), op.key, b.map(|before| value(at, before)))));
     }
 
     /// Latches the leaves in order; `None` when one of them no longer does for its writes. Appends the long values that will be
@@ -435,19 +424,14 @@ impl<'a> Run<'a> {
     }
 
     /// The values that the writes replace, in their order.
-    fn old_values(&self, latched: &[PageWrite<'_>], leaves: &[Leaf<'_>]) -> Vec<OldValue> {
+    fn old_values(&self, latched: &[PageWrite<'_>], leaves: &[Leaf<'_>]) -> Vec<Option<Before>> {
         let mut old = Vec::with_capacity(self.ops.len());
         for (page, leaf) in latched.iter().zip(leaves) {
-            for at in leaf.ops.clone() {
-                old.push(match leaf::get(page.bytes(), self.ops[at].key).expect("inspected") {
-                    None => None,
-                    Some(ValueRef::Inline(value)) => Some(value.into()),
-                    Some(ValueRef::Overflow(reference)) => {
-                        let known = self.known(at, reference).map(|r| &r.value);
-                        let Some(OldLong::Read(value)) = known else { unreachable!("read before") };
-                        Some(value.as_slice().into())
-                    }
-                });
+            for op in &self.ops[leaf.ops.clone()] {
+                old.push(leaf::get(page.bytes(), op.key).expect("inspected").map(|value| match value {
+                    ValueRef::Inline(value) => Before::Bytes(value.into()),
+                    ValueRef::Overflow(_) => Before::Long,
+                }));
             }
         }
         old
@@ -568,7 +552,8 @@ impl Short<'_> {
             };
             intake.check().map_err(damaged(page.id()))?;
             let saving = manager.snapshots.begin_commit(stripe);
-            let saved: Option<OldValue> = matches!(saving, Saving::Yes).then(|| old.map(Box::from));
+            let saved: Option<OldValue> =
+                matches!(saving, Saving::Yes).then(|| old.map(|value| Old::Bytes(value.into())));
             break (saved, saving);
         };
         let read = page.lsn();

@@ -4,6 +4,7 @@
 //! can lock that part, look for pending writes or old values in it, and be sure that nothing falls between two batches.
 
 use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, is_possible};
+use super::read::Copied;
 use crate::btree::{Direction, OverflowRef, ReadAhead, Tree, ValueRef, overflow};
 use crate::core::Core;
 use crate::error::Result;
@@ -44,11 +45,6 @@ impl Batch {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
         start..self.bytes.len()
-    }
-
-    fn push(&mut self, key: &[u8], value: &[u8]) {
-        let (key, value) = (self.copy(key), self.copy(value));
-        self.rows.push(Row { key, value: Value::At(value) });
     }
 
     fn push_ref(&mut self, key: &[u8], value: ValueRef<'_>) {
@@ -102,7 +98,7 @@ impl Filled {
 }
 
 /// A row that takes the place of the tree's row of the same key, or hides it.
-pub(super) type Overlay = (KeyBuf, Option<Box<[u8]>>);
+pub(super) type Overlay = (KeyBuf, Option<Copied>);
 
 /// The state of a scan.
 pub(super) struct Cursor {
@@ -115,6 +111,8 @@ pub(super) struct Cursor {
     /// Most rows of the next batch.
     limit: usize,
     done: bool,
+    /// Only keys are asked for.
+    keys_only: bool,
     ahead: ReadAhead,
 }
 
@@ -130,8 +128,33 @@ impl Cursor {
             at: 0,
             limit: first,
             done: !is_possible(range.0, range.1),
+            keys_only: false,
             ahead: ReadAhead::default(),
         }
+    }
+
+    /// An ascending scan of keys alone, a leaf at a time: no value is copied, and no long one read.
+    pub fn of_keys(range: Bounds<'_>) -> Cursor {
+        Cursor { keys_only: true, ..Cursor::new(range, false, usize::MAX) }
+    }
+
+    /// What the scan needs of a value that takes the place of one in the tree.
+    pub fn copied(&self, value: ValueRef<'_>) -> Copied {
+        if self.keys_only { Copied::Bytes(Box::default()) } else { value.into() }
+    }
+
+    /// Rows in the batch.
+    pub fn rows(&self) -> usize {
+        self.batch.rows.len()
+    }
+
+    /// Takes the key of the next row of the batch.
+    pub fn take_key(&mut self) -> Option<&[u8]> {
+        if self.is_drained() {
+            return None;
+        }
+        self.at += 1;
+        Some(self.batch.key(self.at - 1))
     }
 
     /// Whether the batch has no row left.
@@ -167,9 +190,10 @@ impl Cursor {
         let forward = self.direction == Direction::Forward;
         self.batch.clear();
         self.at = 0;
-        let (batch, limit) = (&mut self.batch, self.limit);
+        let (batch, limit, keys_only) = (&mut self.batch, self.limit, self.keys_only);
         let (mut broke, mut long) = (false, 0);
         let end = tree.read_leaf_batch(from, to, self.direction, &mut self.ahead, |key, value| {
+            let value = if keys_only { ValueRef::Inline(&[]) } else { value };
             batch.push_ref(key, value);
             if let ValueRef::Overflow(reference) = value {
                 long += reference.len;
@@ -244,7 +268,7 @@ impl Cursor {
                 i += 1;
             }
             if let Some(value) = value {
-                new.push(&key, &value);
+                new.push_ref(&key, value.as_ref());
             }
         }
         for i in i..old.rows.len() {

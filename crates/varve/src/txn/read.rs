@@ -5,9 +5,36 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use varve_volume::{Lsn, PageId};
 
-enum Found<R> {
+/// What a look at a key's value came to.
+pub(super) enum Found<R> {
+    /// It was handed over.
     Done(R),
+    /// It is long, and has yet to be read.
     Long(OverflowRef),
+}
+
+/// A value taken out of where it was found; a long one stays where it lies.
+pub(super) enum Copied {
+    Bytes(Box<[u8]>),
+    Long(OverflowRef),
+}
+
+impl Copied {
+    pub fn as_ref(&self) -> ValueRef<'_> {
+        match self {
+            Copied::Bytes(bytes) => ValueRef::Inline(bytes),
+            Copied::Long(reference) => ValueRef::Overflow(*reference),
+        }
+    }
+}
+
+impl From<ValueRef<'_>> for Copied {
+    fn from(value: ValueRef<'_>) -> Copied {
+        match value {
+            ValueRef::Inline(bytes) => Copied::Bytes(bytes.into()),
+            ValueRef::Overflow(reference) => Copied::Long(reference),
+        }
+    }
 }
 
 /// Hands the value of `key` as it is now to `f` (under the leaf's latch when it is short: `f` must not wait). Holding no lock on

@@ -101,12 +101,6 @@ impl Snapshots {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether commits should expect to keep old values: a hint.
-    #[inline]
-    pub fn likely(&self) -> bool {
-        self.count.load(Ordering::Relaxed) != 0
-    }
-
     /// Opens a snapshot as of now.
     pub fn register(&self, log: &Log) -> Arc<Claim> {
         self.count.fetch_add(1, Ordering::SeqCst);
@@ -156,8 +150,9 @@ impl Snapshots {
     pub fn keep<'k>(&self, end: Lsn, old: impl Iterator<Item = (KeyspaceId, &'k [u8], OldValue)>) {
         let mut live = self.live.lock();
         for (keyspace, key, value) in old {
+            // What is not kept is dropped here all the same: it may hold pages.
             if live.claims.is_empty() {
-                break;
+                continue;
             }
             let since = self.versions.newest_end(keyspace, key);
             if live.claims.range((since, 0)..(end, 0)).next().is_none() {
@@ -165,20 +160,12 @@ impl Snapshots {
             }
             let bytes = bytes_of(key, &value);
             if !self.make_room(&mut live, bytes) {
-                break;
+                continue;
             }
             let place = Place { keyspace, key: KeyBuf::new(key), end, bytes };
             self.versions.add(&place, value);
             live.added.push_back(place);
             self.kept.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// A commit that ended at `end` could not keep what it replaced: the snapshots that may need it fail from here on. Its leaves are still latched.
-    pub fn give_up(&self, end: Lsn) {
-        let mut live = self.live.lock();
-        while let Some(oldest) = live.claims.first_entry().filter(|oldest| oldest.key().0 < end) {
-            self.evict(&oldest.remove());
         }
     }
 

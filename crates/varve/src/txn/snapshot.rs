@@ -3,9 +3,10 @@
 use super::cursor::{Cursor, Overlay};
 use super::key::KeyBuf;
 use super::range::KeyRange;
-use super::read::{is_there, read};
+use super::read::{Copied, Found, is_there, read};
 use super::registry::Claim;
 use super::scan::Scan;
+use crate::btree::{OverflowRef, ValueRef, overflow};
 use crate::core::Core;
 use crate::db::{Db, Inner, Keyspace};
 use crate::error::{Error, Result};
@@ -75,9 +76,18 @@ impl Snapshot {
     }
 
     /// The value of a key that was replaced since, as it was; asked after the tree was read.
-    pub(super) fn old_value(&self, keyspace: &Keyspace, key: &[u8]) -> Option<Option<Vec<u8>>> {
+    pub(super) fn old_value(&self, keyspace: &Keyspace, key: &[u8]) -> Option<Option<Copied>> {
         let View { db, claim } = &*self.inner;
-        db.txns.snapshots.versions.get(keyspace.id(), key, claim.lsn(), |value| value.map(<[u8]>::to_vec))
+        db.txns.snapshots.versions.get(keyspace.id(), key, claim.lsn(), |value| value.map(Copied::from))
+    }
+
+    /// A long value as it was. Its pages are kept, unless the snapshot has lost its old values.
+    fn read_old(&self, keyspace: &Keyspace, long: &OverflowRef) -> Result<Vec<u8>> {
+        let mut value = Vec::new();
+        match overflow::read(self.core(), keyspace.id(), long, 0..long.len, &mut value) {
+            Err(_) if self.inner.claim.is_evicted() => Err(Error::SnapshotTooOld),
+            read => read.map(|()| value),
+        }
     }
 
     pub(super) fn core(&self) -> &Core {
@@ -95,9 +105,17 @@ impl Snapshot {
         let View { db, claim } = &*self.inner;
         // The tree first, then the old values: see `version.rs`.
         let (current, lsn) = read(&db.core, keyspace.tree(), key, &mut f)?;
-        let old = db.txns.snapshots.versions.get(keyspace.id(), key, claim.lsn(), f);
+        let old = db.txns.snapshots.versions.get(keyspace.id(), key, claim.lsn(), |value| match value {
+            None => Found::Done(f(None)),
+            Some(ValueRef::Inline(value)) => Found::Done(f(Some(value))),
+            Some(ValueRef::Overflow(long)) => Found::Long(long),
+        });
         self.admit(lsn)?;
-        Ok(old.unwrap_or(current))
+        match old {
+            None => Ok(current),
+            Some(Found::Done(old)) => Ok(old),
+            Some(Found::Long(long)) => self.read_old(keyspace, &long).map(|value| f(Some(&value))),
+        }
     }
 
     /// The value of a key; `None` if there is none.
@@ -128,12 +146,15 @@ impl Snapshot {
         Ok(Scan::of_snapshot(self.clone(), keyspace, range.into(), true))
     }
 
-    /// The number of keys in a range. Reads them all.
+    /// The number of keys in a range. Reads them all, but no long value.
     pub fn count<'a>(&self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<u64> {
-        let mut rows = self.scan(keyspace, range)?;
+        let range = range.into();
+        self.check(keyspace)?;
+        let mut cursor = Cursor::of_keys(range.bounds());
         let mut n = 0;
-        while rows.next_row()?.is_some() {
-            n += 1;
+        while !cursor.is_done() {
+            self.next_batch(keyspace, &mut cursor)?;
+            n += cursor.rows() as u64;
         }
         Ok(n)
     }
@@ -148,7 +169,7 @@ impl Snapshot {
             let mut overlay: Vec<Overlay> = Vec::new();
             let versions = &db.txns.snapshots.versions;
             versions.range(keyspace.id(), filled.bounds(), claim.lsn(), |key, value| {
-                overlay.push((KeyBuf::new(key), value.clone()));
+                overlay.push((KeyBuf::new(key), value.map(|value| cursor.copied(value))));
             });
             let (page, lsn) = (filled.page, filled.lsn);
             self.admit(lsn)?;

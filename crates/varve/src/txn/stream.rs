@@ -4,11 +4,12 @@
 //! free again. So a long value passes the log by, and takes a few buffers of memory however long it is.
 
 use super::MAX_VALUE;
+use super::read::Copied;
 use super::retry::TxOptions;
 use super::snapshot::Snapshot;
 use super::transaction::{Transaction, check_key};
 use super::write_set::Value;
-use crate::btree::{OverflowRef, Tree, ValueRef, corrupt, overflow};
+use crate::btree::{OverflowRef, Tree, corrupt, overflow};
 use crate::core::Core;
 use crate::db::Keyspace;
 use crate::direct::DirectPages;
@@ -27,6 +28,8 @@ const PIECE: usize = 256 << 10;
 pub(super) struct Stored {
     pub reference: OverflowRef,
     pub pages: Mutex<DirectPages>,
+    /// Bytes that its list of pages takes.
+    pub memory: usize,
 }
 
 impl Stored {
@@ -76,23 +79,15 @@ fn store(core: &Arc<Core>, keyspace: &Keyspace, read: impl FnMut(&mut [u8]) -> R
     let mut pages = DirectPages::new(core, keyspace.id());
     let reference = overflow::write_direct(core, &mut pages, keyspace.id(), read)?;
     pages.flush()?;
-    Ok(Value::Stored(Arc::new(Stored { reference, pages: Mutex::new(pages) })))
+    let memory = pages.memory();
+    Ok(Value::Stored(Arc::new(Stored { reference, pages: Mutex::new(pages), memory })))
 }
 
-/// A value as a leaf has it.
-enum Found {
-    Short(Vec<u8>),
-    Long(OverflowRef),
-}
-
-fn find(tree: &Tree, key: &[u8]) -> Result<(Option<Found>, Lsn)> {
+/// The value of a key, as its leaf has it.
+fn find(tree: &Tree, key: &[u8]) -> Result<(Option<Copied>, Lsn)> {
     tree.with_leaf(key, |leaf| {
         let found = leaf.find(key).map_err(|d| corrupt(leaf.id(), tree.keyspace(), d))?;
-        let found = found.map(|value| match value {
-            ValueRef::Inline(value) => Found::Short(value.to_vec()),
-            ValueRef::Overflow(reference) => Found::Long(reference),
-        });
-        Ok((found, leaf.lsn()))
+        Ok((found.map(Copied::from), leaf.lsn()))
     })?
 }
 
@@ -140,7 +135,7 @@ impl Transaction {
         self.lock_to_write(keyspace, key)?;
         let (found, lsn) = find(keyspace.tree(), key)?;
         self.saw(lsn)?;
-        let Some(Found::Long(value)) = found else { return Ok(false) };
+        let Some(Copied::Long(value)) = found else { return Ok(false) };
         let core = self.core().clone();
         let mut reader = overflow::Reader::new(&core, keyspace.id(), value, 0..value.len)?;
         let (mut piece, mut done) = (Vec::with_capacity(core.page_size()), 0);
@@ -179,7 +174,7 @@ impl Transaction {
                 write_all(to, value)?;
                 return Ok(Some(value.len() as u64));
             }
-            Some(Some(Value::Stored(stored))) => Found::Long(stored.reference),
+            Some(Some(Value::Stored(stored))) => Copied::Long(stored.reference),
             None => {
                 let (found, lsn) = find(keyspace.tree(), key)?;
                 self.saw(lsn)?;
@@ -188,8 +183,8 @@ impl Transaction {
             }
         };
         match found {
-            Found::Short(value) => write_all(to, &value).map(|()| Some(value.len() as u64)),
-            Found::Long(value) => copy(&core, keyspace.tree(), value, &mut 0, to).map(|()| Some(value.len)),
+            Copied::Bytes(value) => write_all(to, &value).map(|()| Some(value.len() as u64)),
+            Copied::Long(value) => copy(&core, keyspace.tree(), value, &mut 0, to).map(|()| Some(value.len)),
         }
     }
 }
@@ -204,14 +199,13 @@ impl Snapshot {
             let (found, lsn) = find(keyspace.tree(), key)?;
             let old = self.old_value(keyspace, key);
             self.admit(lsn)?;
-            let reference = match (old, found) {
-                (Some(None), _) | (None, None) => return Ok(None),
-                (Some(Some(value)), _) | (None, Some(Found::Short(value))) => {
-                    // A value that was replaced while it was copied goes on where that ended.
-                    write_all(to, value.get(done as usize..).unwrap_or_default())?;
+            let reference = match old.unwrap_or(found) {
+                None => return Ok(None),
+                Some(Copied::Bytes(value)) => {
+                    write_all(to, &value)?;
                     return Ok(Some(value.len() as u64));
                 }
-                (None, Some(Found::Long(reference))) => reference,
+                Some(Copied::Long(reference)) => reference,
             };
             match failed.take() {
                 Some((before, error)) if before == reference => return Err(error),

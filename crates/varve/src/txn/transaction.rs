@@ -14,7 +14,7 @@ use super::scan::Scan;
 use super::snapshot::Snapshot;
 use super::write_set::{Savepoint, Value, Write, WriteSet};
 use super::{MAX_VALUE, Manager, count};
-use crate::btree::{Direction, ReadAhead};
+use crate::btree::{Direction, ReadAhead, ValueRef};
 use crate::core::{Core, FoundLeaf};
 use crate::db::{Db, Durability, Inner, Keyspace};
 use crate::error::{Error, Result};
@@ -348,11 +348,11 @@ impl Transaction {
     }
 
     fn delete_rows(&mut self, keyspace: &Keyspace, range: Bounds<'_>) -> Result<u64> {
-        let mut cursor = Cursor::new(range, false, usize::MAX);
+        let mut cursor = Cursor::of_keys(range);
         let mut n = 0;
         let mut key = Vec::new();
         loop {
-            while let Some((next, _)) = cursor.take() {
+            while let Some(next) = cursor.take_key() {
                 key.clear();
                 key.extend_from_slice(next);
                 self.writes.put(keyspace, &key, None)?;
@@ -447,14 +447,11 @@ impl Transaction {
         self.saw(filled.lsn)?;
         let overlay: Vec<Overlay> = if self.writes.touches(keyspace.id()) {
             let pending = self.writes.range(keyspace.id(), filled.bounds());
-            let bytes = |write: &Write| -> Result<_> {
-                Ok(match write {
-                    None => None,
-                    Some(Value::Bytes(value)) => Some(value.clone()),
-                    Some(Value::Stored(stored)) => Some(stored.read(&self.db.core, tree)?.into()),
-                })
+            let value = |value: &Value| match value {
+                Value::Bytes(bytes) => cursor.copied(ValueRef::Inline(bytes)),
+                Value::Stored(stored) => cursor.copied(ValueRef::Overflow(stored.reference)),
             };
-            pending.map(|(key, write)| Ok((KeyBuf::new(key), bytes(write)?))).collect::<Result<_>>()?
+            pending.map(|(key, write)| (KeyBuf::new(key), write.as_ref().map(value))).collect()
         } else {
             Vec::new()
         };

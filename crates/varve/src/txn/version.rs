@@ -8,6 +8,8 @@
 //! Lock order: the snapshot registry's mutex, then a shard's.
 
 use super::key::{Bounds, KeyBuf};
+use crate::btree::{OverflowRef, ValueRef};
+use crate::space::HeldPages;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use varve_rt::Mutex;
@@ -15,8 +17,32 @@ use varve_volume::{KeyspaceId, Lsn};
 
 const SHARDS: usize = 16;
 
+/// A value as it was.
+pub(super) enum Old {
+    Bytes(Box<[u8]>),
+    /// A long value stays where it was: its pages are kept from use.
+    Long(OverflowRef, HeldPages),
+}
+
+impl Old {
+    fn as_ref(&self) -> ValueRef<'_> {
+        match self {
+            Old::Bytes(bytes) => ValueRef::Inline(bytes),
+            Old::Long(reference, _) => ValueRef::Overflow(*reference),
+        }
+    }
+
+    /// Bytes of memory beside itself.
+    fn memory(&self) -> usize {
+        match self {
+            Old::Bytes(bytes) => bytes.len(),
+            Old::Long(_, pages) => pages.memory(),
+        }
+    }
+}
+
 /// A value as it was: `None` when the key was not there.
-pub(super) type OldValue = Option<Box<[u8]>>;
+pub(super) type OldValue = Option<Old>;
 
 struct Version {
     end: Lsn,
@@ -41,7 +67,7 @@ pub(super) struct Place {
 /// Bytes that an entry takes, its removal note included.
 pub(super) fn bytes_of(key: &[u8], value: &OldValue) -> u64 {
     let fixed = size_of::<KeyBuf>() * 2 + size_of::<Vec<Version>>() + 4 * size_of::<Version>() + size_of::<Place>();
-    (fixed + 2 * KeyBuf::heap_bytes_of(key) + value.as_ref().map_or(0, |v| v.len())) as u64
+    (fixed + 2 * KeyBuf::heap_bytes_of(key) + value.as_ref().map_or(0, Old::memory)) as u64
 }
 
 fn visible(versions: &[Version], at: Lsn) -> Option<&OldValue> {
@@ -94,19 +120,31 @@ impl Versions {
     }
 
     /// The value of a key as of `at`: `None` when the tree's is it. Asked after the tree was read.
-    pub fn get<R>(&self, keyspace: KeyspaceId, key: &[u8], at: Lsn, f: impl FnOnce(Option<&[u8]>) -> R) -> Option<R> {
+    pub fn get<R>(
+        &self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        at: Lsn,
+        f: impl FnOnce(Option<ValueRef<'_>>) -> R,
+    ) -> Option<R> {
         let shard = self.shard(keyspace).lock();
         let versions = shard.get(&keyspace)?.get(key)?;
-        visible(versions, at).map(|v| f(v.as_deref()))
+        visible(versions, at).map(|v| f(v.as_ref().map(Old::as_ref)))
     }
 
     /// Hands the keys of a range that have an entry for `at` to `f`, ascending. Asked after the tree was read.
-    pub fn range(&self, keyspace: KeyspaceId, range: Bounds<'_>, at: Lsn, mut f: impl FnMut(&[u8], &OldValue)) {
+    pub fn range(
+        &self,
+        keyspace: KeyspaceId,
+        range: Bounds<'_>,
+        at: Lsn,
+        mut f: impl FnMut(&[u8], Option<ValueRef<'_>>),
+    ) {
         let shard = self.shard(keyspace).lock();
         let Some(keys) = shard.get(&keyspace) else { return };
         for (key, versions) in keys.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>(range) {
             if let Some(value) = visible(versions, at) {
-                f(key, value);
+                f(key, value.as_ref().map(Old::as_ref));
             }
         }
     }
@@ -124,12 +162,13 @@ mod tests {
     fn a_snapshot_finds_the_oldest_entry_past_it() {
         let v = Versions::new();
         v.add(&place(b"a", 10), None);
-        v.add(&place(b"a", 20), Some(b"ten"[..].into()));
-        v.add(&place(b"b", 15), Some(b"old"[..].into()));
-        let get = |key: &[u8], at| v.get(KeyspaceId(3), key, at, |v| v.map(<[u8]>::to_vec));
+        v.add(&place(b"a", 20), Some(Old::Bytes(b"ten"[..].into())));
+        v.add(&place(b"b", 15), Some(Old::Bytes(b"old"[..].into())));
+        let ten = ValueRef::Inline(b"ten");
+        let get = |key: &[u8], at| v.get(KeyspaceId(3), key, at, |v| v.map(|v| v == ten));
         assert_eq!(get(b"a", 9), Some(None));
-        assert_eq!(get(b"a", 10), Some(Some(b"ten".to_vec())));
-        assert_eq!(get(b"a", 19), Some(Some(b"ten".to_vec())));
+        assert_eq!(get(b"a", 10), Some(Some(true)));
+        assert_eq!(get(b"a", 19), Some(Some(true)));
         assert_eq!(get(b"a", 20), None);
         assert_eq!(get(b"c", 0), None);
         let mut seen = Vec::new();

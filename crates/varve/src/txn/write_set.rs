@@ -87,8 +87,8 @@ fn cost(key: &[u8], value: usize) -> u64 {
 fn held(write: &Write) -> usize {
     match write {
         Some(Value::Bytes(bytes)) => bytes.len(),
-        // Its list of pages and a buffer.
-        Some(Value::Stored(stored)) => 2048 + (stored.reference.len / 256) as usize,
+        // Its list of pages, those that were set aside and not needed, and itself.
+        Some(Value::Stored(stored)) => 2048 + stored.memory,
         None => 0,
     }
 }

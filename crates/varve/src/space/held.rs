@@ -1,0 +1,51 @@
+//! Pages of old values, which open snapshots still read.
+//!
+//! The group that replaced such a value has marked its pages as free, and after a crash, when there is no snapshot, they are. Until the last
+//! snapshot that needs them is gone they count as taken in memory, so nobody is given them and the store is not told.
+//!
+//! Who lets go of them may hold latches, or be a destructor: that they are no longer needed is only noted then. Their frames are dropped, and
+//! the pages free, when somebody next sets pages aside.
+
+use super::Space;
+use crate::core::Core;
+use crate::runs::Runs;
+use std::sync::Arc;
+use varve_volume::PageId;
+
+/// Pages that are kept from use; dropped, they will be free.
+pub(crate) struct HeldPages {
+    core: Arc<Core>,
+    pages: Runs,
+}
+
+impl HeldPages {
+    /// The pages were freed by a group that is in the log. Called instead of [`Space::freed`]; latches may be held.
+    pub(crate) fn new(core: &Arc<Core>, pages: &[PageId]) -> HeldPages {
+        core.space.state.lock().unripe.freed(pages);
+        HeldPages { core: core.clone(), pages: pages.iter().copied().collect() }
+    }
+
+    /// Bytes of memory that this takes beside itself.
+    pub(crate) fn memory(&self) -> usize {
+        self.pages.memory()
+    }
+}
+
+impl Drop for HeldPages {
+    fn drop(&mut self) {
+        if !varve_rt::dying() {
+            let pages = std::mem::take(&mut self.pages);
+            self.core.space.state.lock().let_go.push(pages);
+        }
+    }
+}
+
+impl Space {
+    /// Makes the pages free that nobody holds any more. No latch may be held.
+    pub(crate) fn free_let_go(&self) {
+        let let_go = std::mem::take(&mut self.state.lock().let_go);
+        for pages in let_go {
+            self.unused(&pages.iter().collect::<Vec<_>>());
+        }
+    }
+}
