@@ -1,5 +1,6 @@
 //! Memory aligned for direct I/O.
 
+use crate::DeviceError;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -29,6 +30,15 @@ impl AlignedBuf {
         let raw = unsafe { alloc_zeroed(Self::layout(len)) };
         let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(Self::layout(len)) };
         AlignedBuf { ptr, len }
+    }
+
+    /// As [`AlignedBuf::new`], with an error where the system refuses so much memory.
+    pub fn try_new(len: usize, what: &str) -> Result<AlignedBuf, DeviceError> {
+        let refused = || DeviceError::no_memory(len as u64, what);
+        let layout = Layout::from_size_align(len, ALIGN).ok().filter(|layout| layout.size() > 0).ok_or_else(refused)?;
+        // SAFETY: the layout's size is not zero.
+        let raw = unsafe { alloc_zeroed(layout) };
+        NonNull::new(raw).map(|ptr| AlignedBuf { ptr, len }).ok_or_else(refused)
     }
 
     /// Allocates a copy of `bytes`, lengthened with zeros to a multiple of `multiple` bytes.

@@ -118,6 +118,22 @@ pub enum DeviceError {
         /// What it cannot do.
         what: &'static str,
     },
+    /// The operating system refused memory or a thread.
+    #[error("the operating system refused {what}; {advice}")]
+    Resources {
+        /// What was refused, and why.
+        what: Arc<str>,
+        /// What helps.
+        advice: &'static str,
+    },
+    /// The database may not write to the device any more.
+    #[error("{device} is not written to: {why}")]
+    Refused {
+        /// The device's name.
+        device: Arc<str>,
+        /// Why not.
+        why: Arc<str>,
+    },
     /// Another process (or another handle of this one) holds the directory's lock.
     #[error("{dir} is in use by {}: close it there first", holder(*pid))]
     Locked {
@@ -158,6 +174,18 @@ impl DeviceError {
                 DeviceError::Io { op, device, offset, len, errno, retryable }
             }
         }
+    }
+
+    /// A thread was refused.
+    pub fn no_thread(e: std::io::Error) -> DeviceError {
+        let advice = "raise the limit of threads (`ulimit -u`) or of memory, or use fewer databases at a time";
+        DeviceError::Resources { what: format!("a thread ({e})").into(), advice }
+    }
+
+    /// So many bytes for something were refused.
+    pub fn no_memory(bytes: u64, what: &str) -> DeviceError {
+        let advice = "choose a smaller cache, or raise the limit of memory (`ulimit -v`)";
+        DeviceError::Resources { what: format!("{bytes} bytes of memory for {what}").into(), advice }
     }
 
     /// Whether the same request may succeed when it is made again. Never true of a failed flush: what it should have

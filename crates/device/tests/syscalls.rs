@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_device::sys::{FileKind, Linux, OpenMode, Ring, RingOp, Syscalls};
 use varve_device::*;
-use varve_rt::Mutex;
+use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_rt::{Event, Mutex};
 
 /// What the next call of a kind does.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,8 @@ struct Script {
     write: VecDeque<Answer>,
     /// Writes that ask for `RWF_DSYNC` fail with this.
     dsync: Option<i32>,
+    /// Where writes that ask for it meet before they fail.
+    meet: Option<Arc<Meeting>>,
     sync: VecDeque<Answer>,
     allocate: VecDeque<Answer>,
     truncate: VecDeque<Answer>,
@@ -36,6 +39,22 @@ struct Script {
     calls: Vec<&'static str>,
     /// Offsets of reads and writes.
     offsets: Vec<u64>,
+}
+
+/// Where two threads wait for each other.
+#[derive(Default)]
+struct Meeting {
+    first: AtomicBool,
+    both: Event,
+}
+
+impl Meeting {
+    fn wait(&self) {
+        if self.first.swap(true, Ordering::AcqRel) {
+            self.both.set();
+        }
+        self.both.wait();
+    }
 }
 
 /// The real system calls, answered from a script where it has an answer left.
@@ -77,8 +96,15 @@ impl Syscalls for Fake {
     }
     unsafe fn pwrite(&self, fd: RawFd, ptr: *const u8, len: usize, offset: u64, dsync: bool) -> Result<usize, i32> {
         let most = self.next(if dsync { "write dsync" } else { "write" }, |s| &mut s.write)?;
-        match self.script.lock().dsync {
-            Some(errno) if dsync => Err(errno),
+        let (refused, meet) = {
+            let script = self.script.lock();
+            (script.dsync, script.meet.clone())
+        };
+        match refused {
+            Some(errno) if dsync => {
+                meet.inspect(|meeting| meeting.wait());
+                Err(errno)
+            }
             // SAFETY: passed on from the caller.
             _ => unsafe { self.real.pwrite(fd, ptr, len.min(most), offset, dsync) },
         }
@@ -271,15 +297,32 @@ fn errors_are_reported_with_their_place() {
 }
 
 #[test]
-fn a_failed_flush_is_not_repeated() {
+fn a_failed_flush_is_neither_repeated_nor_forgotten() {
     for rig in [Rig::plain("sync"), Rig::ring("sync-ring")] {
         rig.set(|s| s.sync = [Fail(libc::EIO)].into());
         let error = rig.dev.submit(vec![Io::flush()]).wait_all().unwrap_err();
         assert!(matches!(error, DeviceError::Io { op: OpKind::Flush, .. }) && !error.is_retryable());
         assert_eq!(rig.calls().iter().filter(|c| **c == "sync").count(), 1);
-        rig.set(|s| s.sync = [Fail(libc::EINTR)].into());
-        flush(&*rig.dev).unwrap();
+        // The system would say that all is well: it tells once.
+        assert_eq!(flush(&*rig.dev).unwrap_err(), error);
+        assert_eq!(rig.dev.set_len(1 << 20).unwrap_err(), error);
     }
+    let rig = Rig::plain("sync-interrupted");
+    rig.set(|s| s.sync = [Fail(libc::EINTR)].into());
+    flush(&*rig.dev).unwrap();
+}
+
+/// Both are refused before either knows of the other.
+#[test]
+fn two_durable_writes_refused_at_once_both_fall_back() {
+    let rig = Rig::plain("dsync-at-once");
+    rig.set(|s| (s.dsync, s.meet) = (Some(libc::EOPNOTSUPP), Some(Arc::default())));
+    let write = |dev: Arc<FileDevice>, at: u64| {
+        varve_rt::spawn("writer", move || write_at(&*dev, at, &AlignedBuf::copy_padded(&[1], 4096), true))
+    };
+    let both = [write(rig.dev.clone(), 0), write(rig.dev.clone(), 4096)];
+    both.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
+    assert_eq!(rig.calls().iter().filter(|c| **c == "sync").count(), 2, "each is made durable");
 }
 
 #[test]

@@ -44,8 +44,8 @@ pub use rwlock::{
 };
 pub use spin::spin;
 pub use thread::{
-    JoinHandle, Panicked, current_name, dying, in_simulation, set_stack_size, spawn, spawn_daemon, stack_size,
-    yield_now,
+    JoinHandle, Panicked, current_name, dying, in_simulation, panicking, set_stack_size, spawn, spawn_daemon,
+    stack_size, try_spawn, try_spawn_daemon, yield_now,
 };
 pub use time::{Instant, compute, now, sleep, unix_time};
 

@@ -104,6 +104,14 @@ impl<T> JoinHandle<T> {
         self.packet.done.is_set()
     }
 
+    /// Whether the calling thread is this one, which cannot wait for itself.
+    pub fn is_current(&self) -> bool {
+        match (&self.os, self.sim) {
+            (Some(os), _) => os.thread().id() == std::thread::current().id(),
+            (None, id) => id.is_some() && id == sim::current_id(),
+        }
+    }
+
     /// The thread's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -114,6 +122,14 @@ impl<T> JoinHandle<T> {
 ///
 /// Panics when the operating system refuses a new thread.
 pub fn spawn<T: Send + 'static>(name: impl Into<String>, f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    started(try_spawn(name, f))
+}
+
+/// As [`spawn`], with an error when the operating system refuses a new thread.
+pub fn try_spawn<T: Send + 'static>(
+    name: impl Into<String>,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
     spawn_kind(name.into(), false, None, f)
 }
 
@@ -123,7 +139,19 @@ pub fn spawn_daemon<T: Send + 'static>(
     name: impl Into<String>,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
+    started(try_spawn_daemon(name, f))
+}
+
+/// As [`spawn_daemon`], with an error when the operating system refuses a new thread.
+pub fn try_spawn_daemon<T: Send + 'static>(
+    name: impl Into<String>,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
     spawn_kind(name.into(), true, None, f)
+}
+
+pub(crate) fn started<T>(thread: std::io::Result<JoinHandle<T>>) -> JoinHandle<T> {
+    thread.unwrap_or_else(|e| panic!("{e}; lower the number of threads"))
 }
 
 pub(crate) fn spawn_kind<T: Send + 'static>(
@@ -131,7 +159,7 @@ pub(crate) fn spawn_kind<T: Send + 'static>(
     daemon: bool,
     domain: Option<u32>,
     f: impl FnOnce() -> T + Send + 'static,
-) -> JoinHandle<T> {
+) -> std::io::Result<JoinHandle<T>> {
     let packet = Arc::new(Packet { result: Mutex::new(None), done: Event::new() });
     let theirs = packet.clone();
     let thread = name.clone();
@@ -156,11 +184,11 @@ pub(crate) fn spawn_kind<T: Send + 'static>(
     };
     if refused {
         body(false);
-        return JoinHandle { packet, os: None, sim: None, name };
+        return Ok(JoinHandle { packet, os: None, sim: None, name });
     }
     if sim::active() {
         let id = sim::spawn(name.clone(), daemon, domain, Box::new(body));
-        return JoinHandle { packet, os: None, sim: Some(id), name };
+        return Ok(JoinHandle { packet, os: None, sim: Some(id), name });
     }
     let os = std::thread::Builder::new()
         .name(name.clone())
@@ -168,8 +196,8 @@ pub(crate) fn spawn_kind<T: Send + 'static>(
         .spawn(move || {
             body(true);
         })
-        .unwrap_or_else(|e| panic!("cannot start thread '{name}': {e}; lower the number of threads"));
-    JoinHandle { packet, os: Some(os), sim: None, name }
+        .map_err(|e| std::io::Error::new(e.kind(), format!("cannot start thread '{name}': {e}")))?;
+    Ok(JoinHandle { packet, os: Some(os), sim: None, name })
 }
 
 /// Lets other threads run.
@@ -190,6 +218,11 @@ pub fn in_simulation() -> bool {
 #[inline]
 pub fn dying() -> bool {
     sim::dying()
+}
+
+/// True while a panic unwinds the calling thread. A power cut is no panic, nor is a panic of another simulated thread.
+pub fn panicking() -> bool {
+    std::thread::panicking() && sim::unwinds_by_panic()
 }
 
 /// The calling thread's name; empty when it has none.

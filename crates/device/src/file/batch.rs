@@ -203,6 +203,7 @@ impl Batch {
             n if matches!(-n, libc::EINVAL | libc::EOPNOTSUPP) && io.op != Op::Flush => inner.execute(io, 0),
             n => Err(inner.error(io, 0, -n)),
         };
+        let result = if io.op == Op::Flush { inner.flushed(result) } else { result };
         self.finish(i, result);
     }
 

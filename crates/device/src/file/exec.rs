@@ -13,6 +13,13 @@ use std::time::Duration;
 const AGAIN: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// What a step of a transfer relies on.
+#[derive(Clone, Copy)]
+struct Means {
+    direct: bool,
+    dsync: bool,
+}
+
 impl Inner {
     /// Executes `io`, of which the first `done` bytes were already transferred.
     pub(super) fn execute(&self, io: &Io, done: usize) -> Result<(), DeviceError> {
@@ -26,7 +33,8 @@ impl Inner {
     fn transfer(&self, io: &Io, mut done: usize) -> Result<(), DeviceError> {
         let mut again = 0;
         while done < io.len() {
-            match self.step(io, done) {
+            let used = self.means(io);
+            match self.step(io, done, used) {
                 Ok(0) => return Err(self.ended(io, done)),
                 Ok(n) => {
                     done += n;
@@ -40,15 +48,22 @@ impl Inner {
                 }
                 Err(errno) => {
                     self.counters.retry();
-                    self.retry(io, done, errno, &mut again)?;
+                    self.retry(io, done, errno, used, &mut again)?;
                 }
             }
         }
-        if matches!(io.op, Op::Write { durable: true }) && !self.dsync.load(Relaxed) { self.flush(io) } else { Ok(()) }
+        let durable = matches!(io.op, Op::Write { durable: true });
+        if durable && !self.dsync.load(Relaxed) { self.flush(io) } else { Ok(()) }
+    }
+
+    /// How a step is made now.
+    fn means(&self, io: &Io) -> Means {
+        let durable = matches!(io.op, Op::Write { durable: true });
+        Means { direct: self.direct.load(Relaxed), dsync: durable && self.dsync.load(Relaxed) }
     }
 
     /// One system call for the rest of a read or write.
-    fn step(&self, io: &Io, done: usize) -> Result<usize, i32> {
+    fn step(&self, io: &Io, done: usize, used: Means) -> Result<usize, i32> {
         let (rest, offset) = (io.len() - done, io.offset + done as u64);
         match io.op {
             Op::Read => {
@@ -56,18 +71,18 @@ impl Inner {
                 // SAFETY: the caller of `Io::read` promised valid, exclusive memory; `done` is less than its length.
                 unsafe { self.sys.pread(raw(&self.fd), ptr, rest, offset) }
             }
-            Op::Write { durable } => {
+            Op::Write { .. } => {
                 let ptr = io.buf.as_ptr().wrapping_add(done);
-                let dsync = durable && self.dsync.load(Relaxed);
                 // SAFETY: the caller of `Io::write` promised valid, unchanging memory; `done` is less than its length.
-                unsafe { self.sys.pwrite(raw(&self.fd), ptr, rest, offset, dsync) }
+                unsafe { self.sys.pwrite(raw(&self.fd), ptr, rest, offset, used.dsync) }
             }
             Op::Trim | Op::Flush => unreachable!("only reads and writes are transferred"),
         }
     }
 
-    /// Decides whether the step that failed with `errno` is made again.
-    fn retry(&self, io: &Io, done: usize, errno: i32, again: &mut u32) -> Result<(), DeviceError> {
+    /// Decides whether the step that failed with `errno` is made again. What was refused is given up for good; another request that
+    /// was under way in the same manner is refused too, so what counts is what this step used, not what is in use by now.
+    fn retry(&self, io: &Io, done: usize, errno: i32, used: Means, again: &mut u32) -> Result<(), DeviceError> {
         match errno {
             libc::EINTR => Ok(()),
             libc::EAGAIN if *again < AGAIN => {
@@ -75,15 +90,14 @@ impl Inner {
                 varve_rt::sleep(PAUSE);
                 Ok(())
             }
-            libc::EINVAL if self.direct.load(Relaxed) => {
+            libc::EINVAL if used.direct => {
                 self.sys.clear_direct(raw(&self.fd)).map_err(|e| self.error(io, done, e))?;
                 self.direct.store(false, Relaxed);
                 self.note("direct I/O was refused by the file system (EINVAL), using its cache");
                 Ok(())
             }
-            libc::EOPNOTSUPP | libc::EINVAL
-                if matches!(io.op, Op::Write { durable: true }) && self.dsync.swap(false, Relaxed) =>
-            {
+            libc::EOPNOTSUPP | libc::EINVAL if used.dsync => {
+                self.dsync.store(false, Relaxed);
                 self.note("durable writes (RWF_DSYNC) were refused, using fdatasync after each");
                 Ok(())
             }
@@ -91,7 +105,29 @@ impl Inner {
         }
     }
 
+    /// Makes what was written durable. The system tells of a write that was lost once, to one caller: from then on every flush fails,
+    /// also one that is under way meanwhile and was told that all is well.
     fn flush(&self, io: &Io) -> Result<(), DeviceError> {
+        self.flushed(Ok(()))?;
+        {
+            let _under_way = self.flushing.read();
+            self.flushed(self.sync(io))?;
+        }
+        // Those that are under way have noted by now what they were told.
+        drop(self.flushing.write());
+        self.flushed(Ok(()))
+    }
+
+    /// Notes the result of a flush; what it is worth: nothing after one that failed.
+    pub(super) fn flushed(&self, result: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        let mut lost = self.lost.lock();
+        if let Err(e) = result {
+            lost.get_or_insert(e);
+        }
+        lost.clone().map_or(Ok(()), Err)
+    }
+
+    fn sync(&self, io: &Io) -> Result<(), DeviceError> {
         loop {
             match self.sys.fdatasync(raw(&self.fd)) {
                 Ok(()) => return Ok(()),

@@ -14,8 +14,7 @@ const FILE: &str = "lock";
 /// process ends, however it ends. Writers hold it alone, read-only users together.
 #[derive(Debug)]
 pub struct DirLock {
-    // Closing the file lets go of the lock.
-    _file: File,
+    file: File,
 }
 
 impl DirLock {
@@ -31,7 +30,7 @@ impl DirLock {
         lock(&mut file, libc::LOCK_EX, &name)?;
         // Informative only, so its failure (a full disk) is no reason not to open.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(DirLock { _file: file })
+        Ok(DirLock { file })
     }
 
     /// Takes the lock for reading, without writing a byte. The lock file must exist.
@@ -42,7 +41,16 @@ impl DirLock {
         let (dir, name) = names(dir.as_ref());
         let mut file = File::open(dir.join(FILE)).map_err(|e| failed(&name, &e))?;
         lock(&mut file, libc::LOCK_SH, &name)?;
-        Ok(DirLock { _file: file })
+        Ok(DirLock { file })
+    }
+}
+
+impl Drop for DirLock {
+    /// Unlocks the file before it is closed: a process that was just started shares it until it begins its own program, and the lock is
+    /// the file's, not the descriptor's.
+    fn drop(&mut self) {
+        // SAFETY: a system call without memory, on a descriptor that `file` keeps open.
+        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
     }
 }
 

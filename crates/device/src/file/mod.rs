@@ -4,7 +4,7 @@
 //! the file system refuses something better (`O_DIRECT`, `io_uring`, `RWF_DSYNC`, hole punching), the next best is used and
 //! [`DeviceInfo::fallback`] says so.
 //!
-//! Lock order: none; `growing`, `rings` and `notes` are never held together.
+//! Lock order: `growing` before `flushing` before `lost`; `rings` and `notes` are leaves.
 
 mod batch;
 mod exec;
@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use sys::{Linux, OpenMode, Syscalls, raw};
-use varve_rt::{Instant, Mutex};
+use varve_rt::{Instant, Mutex, RwLock};
 
 /// How to open a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +68,10 @@ struct Inner {
     trim: AtomicBool,
     rings: batch::Rings,
     growing: Mutex<()>,
+    /// Held shared by each flush under way.
+    flushing: RwLock<()>,
+    /// The first failed flush.
+    lost: Mutex<Option<DeviceError>>,
     notes: Mutex<Vec<String>>,
     counters: Counters,
     busy: Busy,
@@ -108,6 +112,8 @@ impl FileDevice {
                 trim: options.punch_holes.into(),
                 rings: batch::Rings::new(ring.ok()),
                 growing: Mutex::new(()),
+                flushing: RwLock::new(()),
+                lost: Mutex::new(None),
                 notes: Mutex::new(notes),
                 counters: Counters::default(),
                 busy: Busy::default(),

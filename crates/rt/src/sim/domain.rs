@@ -6,7 +6,7 @@
 
 use super::world;
 use super::world::{Status, ThreadId, World};
-use crate::thread::{JoinHandle, spawn_kind};
+use crate::thread::{JoinHandle, spawn_kind, started};
 
 /// The payload that unwinds a dying thread.
 pub(crate) struct PowerCut;
@@ -68,7 +68,7 @@ pub fn domain_spawn<T: Send + 'static>(
     name: impl Into<String>,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
-    spawn_kind(name.into(), false, Some(domain.id), f)
+    started(spawn_kind(name.into(), false, Some(domain.id), f))
 }
 
 /// A thread spawned now in `domain` (the caller's, when `None`) would be dead already.

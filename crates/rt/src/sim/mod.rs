@@ -218,6 +218,18 @@ pub(crate) fn dying() -> bool {
     world().is_some_and(|w| w.current().dying.get())
 }
 
+/// Whether the unwinding that is under way on this OS thread is the calling thread's own, by a panic.
+pub(crate) fn unwinds_by_panic() -> bool {
+    world().is_none_or(|w| {
+        let me = w.current();
+        !me.dying.get() && (w.suspended_unwinding.get() == 0 || me.unwinding.get())
+    })
+}
+
+pub(crate) fn current_id() -> Option<ThreadId> {
+    world().map(|w| w.current().id)
+}
+
 pub(crate) fn current_name() -> Option<String> {
     world().map(|w| w.current().name.clone())
 }
