@@ -90,7 +90,7 @@ fn commits(dev: Arc<dyn Device>, threads: usize, max_in_flight: usize) {
 
 fn appends(dev: Arc<dyn Device>, threads: usize) {
     let log = Log::create(dev, LogConfig { buffer: 16 << 20, ..LogConfig::default() }, header()).expect("create");
-    log.start();
+    log.start().unwrap();
     const EACH: u64 = 2_000_000;
     let began = now();
     let workers: Vec<_> = (0..threads)

@@ -77,7 +77,7 @@ fn run(name: &str, change_config: fn(PoolConfig) -> PoolConfig) {
     let log = Arc::new(Log::default());
     let config = change_config(PoolConfig::new(4096, FRAMES));
     let pool = Pool::new(config, Single::new(device, 4096).unwrap(), log.clone()).unwrap();
-    pool.start();
+    pool.start().unwrap();
     (0..PAGES).for_each(|p| _ = change(&pool, &log, PageId(p), true));
     let before = pool.stats();
     let workers: Vec<_> = (0..THREADS)

@@ -7,7 +7,7 @@
 use crate::budget::Budget;
 use crate::buffer::{LogAge, LogGate, Pool};
 use crate::direct::Links;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lost_writes::LostWrites;
 use crate::space::Space;
 use crate::txn::lock::LockTable;
@@ -16,6 +16,7 @@ use std::sync::Arc;
 // Counters order nothing.
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use varve_device::Health;
 use varve_rt::atomic as sync;
 use varve_volume::{Broken, Lsn, PageId, PageStore};
 
@@ -149,7 +150,7 @@ impl LogGate for Log {
         LogAge { bytes_since_redo: Log::age(self), capacity: self.age_limit() }
     }
 
-    fn page_write_failed(&self, error: &Error) {
-        self.poison(&error.to_string());
+    fn health(&self) -> Arc<Health> {
+        Log::health(self).clone()
     }
 }

@@ -16,7 +16,7 @@ use crate::runs::Runs;
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 use std::sync::Arc;
-use varve_device::AlignedBuf;
+use varve_device::{AlignedBuf, DeviceError};
 use varve_rt::channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 use varve_rt::{JoinHandle, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use varve_volume::{KeyspaceId, PageId, page};
@@ -213,7 +213,8 @@ impl DirectPages {
                 let (to, batches) = bounded(1);
                 let (give, back) = unbounded();
                 let (core, keyspace) = (self.core.clone(), self.keyspace);
-                let thread = varve_rt::spawn("direct-writer", move || write(&core, keyspace, &batches, &give));
+                let thread = varve_rt::try_spawn("direct-writer", move || write(&core, keyspace, &batches, &give))
+                    .map_err(DeviceError::no_thread)?;
                 self.worker.insert(Worker { to, back, thread, unmade: IN_FLIGHT })
             }
         };
@@ -302,7 +303,9 @@ pub(crate) fn link<'c, P: DerefMut<Target = DirectPages>>(core: &'c Core, of: &m
 fn sync(core: &Core) -> Result<()> {
     // It stands for the writes of everybody: after a failed sync nobody knows which pages are on media.
     let failed = |e: &_| core.log.poison(&format!("sync of the pages: {e}"));
-    Ok(core.store.sync().inspect_err(failed)?)
+    core.store.sync().inspect_err(failed)?;
+    // Somebody else may have been told of a page that this sync should have made durable.
+    core.log.check_sound()
 }
 
 impl Linking<'_> {

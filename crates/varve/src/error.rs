@@ -142,14 +142,17 @@ pub enum Error {
         /// Reading only goes without them.
         may_read: bool,
     },
-    /// A log write or flush failed earlier: durability can no longer be promised.
+    /// A write or flush that durability rests on failed earlier, or a thread of the engine panicked: durability can no longer be promised.
     #[error(
-        "database is latched after a failed write ({0}): reads go on, writes are refused; fix the device and open again"
+        "database is poisoned after a failure ({0}): reads go on, writes are refused; fix the cause and open again"
     )]
     Poisoned(String),
     /// A device is full.
     #[error("no space left on {0}; free space or grow the device, then go on")]
     NoSpace(String),
+    /// The operating system refused memory or a thread; nothing was changed.
+    #[error("{0}")]
+    Resources(String),
     /// A device failed.
     #[error("device error: {0}")]
     Io(DeviceError),
@@ -215,6 +218,8 @@ impl From<DeviceError> for Error {
     fn from(e: DeviceError) -> Error {
         match e {
             DeviceError::NoSpace { .. } => Error::NoSpace(e.to_string()),
+            DeviceError::Refused { why, .. } => Error::Poisoned(why.to_string()),
+            DeviceError::Resources { .. } => Error::Resources(e.to_string()),
             _ => Error::Io(e),
         }
     }
@@ -227,7 +232,9 @@ impl From<VolumeError> for Error {
                 Error::Version { what: "page", found: found.into(), supported: varve_volume::page::VERSION.into() }
             }
             VolumeError::Damaged { page, damage } => Error::corrupt_page(page, None, damage.to_string()),
-            VolumeError::Page { source: source @ DeviceError::NoSpace { .. }, .. } => source.into(),
+            VolumeError::Page {
+                source: source @ (DeviceError::NoSpace { .. } | DeviceError::Refused { .. }), ..
+            } => source.into(),
             VolumeError::Device(source) => source.into(),
             other => Error::Volume(other),
         }

@@ -8,7 +8,8 @@
 //! began in between, the group is encoded anew (`docs/wal.md` has the argument and the exhaustive model test).
 //!
 //! Invariant: everything that can fail is done before the first change. A group with changes that is dropped without
-//! [`Group::commit`] has made memory differ from the log, which is an assertion failure.
+//! [`Group::commit`] has made memory differ from the log: by a panic, which poisons the database before the first page is unlatched, or else
+//! that is an assertion failure.
 
 use crate::btree::edit::PageEdit;
 use crate::buffer::{PageBytes, PageWrite};
@@ -82,7 +83,7 @@ pub(crate) struct Group<'c> {
 
 impl<'c> Group<'c> {
     /// Begins a group whose log record will need at most about `max_bytes`. Waits for log space, so no latch may be held.
-    /// Fails when the database is latched after a failed log write.
+    /// Fails when the database is poisoned.
     pub fn begin(core: &'c Core, kind: GroupKind, max_bytes: usize) -> Result<Group<'c>> {
         core.log.ensure_space(max_bytes)?;
         Ok(Group { core, kind, floor: current_floor(core), pages: Vec::new() })
@@ -144,11 +145,7 @@ impl<'c> Group<'c> {
             self.recycle();
             return Ok(end);
         }
-        let hint = self.core.log.end_lsn();
-        for entry in self.pages.iter().filter(|e| e.changed) {
-            charge(Cost::GroupPage, 1);
-            entry.page.set_dirty(hint);
-        }
+        self.set_dirty();
         let mut body = scratch();
         let appended = loop {
             self.encode(&mut body);
@@ -161,6 +158,7 @@ impl<'c> Group<'c> {
                 }
                 Err(AppendError::Poisoned(cause)) => break Err(Error::Poisoned(cause.to_string())),
                 Err(AppendError::TooLarge { needed, limit }) => {
+                    self.core.log.poison("a group of page changes does not fit the log");
                     break Err(Error::TransactionTooLarge { what: "log", needed, limit });
                 }
             }
@@ -170,17 +168,37 @@ impl<'c> Group<'c> {
         if images > 0 {
             Counters::add(&self.core.counters.images, images);
         }
-        // A group that could not be logged leaves its pages changed in memory only: the log is latched, so they are never
-        // written, and a stamp that no log reaches makes every reader that depends on them fail with the same error.
-        let stamp = *appended.as_ref().unwrap_or(&Lsn::MAX);
-        for entry in self.pages.iter_mut().filter(|e| e.changed) {
-            entry.page.stamp(stamp);
+        match &appended {
+            Ok(end) => self.stamp(*end),
+            Err(_) => self.disown(),
         }
-        if appended.is_ok() {
+        if let Ok(stamp) = appended {
+            let _guard = self.core.log.health().poison_on_panic("a commit was not made known");
             f(stamp);
+            // From here on memory and log are the same.
+            self.pages.iter_mut().for_each(|e| e.changed = false);
         }
         self.recycle();
         appended
+    }
+
+    fn set_dirty(&self) {
+        let hint = self.core.log.end_lsn();
+        for entry in self.pages.iter().filter(|e| e.changed) {
+            charge(Cost::GroupPage, 1);
+            entry.page.set_dirty(hint);
+        }
+    }
+
+    fn stamp(&mut self, lsn: Lsn) {
+        self.pages.iter_mut().filter(|e| e.changed).for_each(|entry| entry.page.stamp(lsn));
+    }
+
+    /// The group is not logged, so its pages are changed in memory only. The database is poisoned: they are never written, and a stamp that
+    /// no log reaches makes every reader that depends on them fail with the same error.
+    fn disown(&mut self) {
+        self.set_dirty();
+        self.stamp(Lsn::MAX);
     }
 
     fn encode(&mut self, body: &mut Vec<u8>) {
@@ -205,8 +223,12 @@ impl<'c> Group<'c> {
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
-        let lost = !self.is_empty() && !std::thread::panicking() && !varve_rt::dying();
-        assert!(!lost, "a group with changes was dropped without being logged");
+        if self.is_empty() || varve_rt::dying() {
+            return;
+        }
+        let panicking = self.core.log.health().poison_if_panicking("a change of pages is half made");
+        assert!(panicking, "a group with changes was dropped without being logged");
+        self.disown();
     }
 }
 
@@ -235,7 +257,6 @@ impl PageMut<'_> {
     }
 
     fn note(&mut self, push: impl FnOnce(&mut Vec<u8>)) {
-        *self.changed = true;
         if *self.whole {
             return;
         }
@@ -256,6 +277,7 @@ impl PageEdit for PageMut<'_> {
     /// Overwrites bytes at `at`.
     fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at >= HEADER, "the page header is not the engine's to write");
+        *self.changed = true;
         self.page.write(at, bytes);
         self.note(|ops| redo::push_write(ops, at, bytes));
     }
@@ -263,14 +285,15 @@ impl PageEdit for PageMut<'_> {
     /// Moves `len` bytes within the page; the ranges may overlap.
     fn shift(&mut self, from: usize, to: usize, len: usize) {
         assert!(from >= HEADER && to >= HEADER, "the page header is not the engine's to write");
+        *self.changed = true;
         self.page.shift(from, to, len);
         self.note(|ops| redo::push_shift(ops, from, to, len));
     }
 
     /// Rewrites the page freely; it is logged whole. Only type and keyspace of the header may be set.
     fn image(&mut self, f: impl FnOnce(&mut [u8])) {
+        // First, for a panic of `f`.
+        (*self.whole, *self.changed) = (true, true);
         self.page.rewrite(f);
-        *self.whole = true;
-        *self.changed = true;
     }
 }

@@ -102,7 +102,7 @@ fn stalls(by_class: bool) -> u64 {
         (config.cleaner.free_target, config.cleaner.free_low) = (8, 6);
         (config.cleaner.low_water, config.cleaner.max_dirty, config.staging_pages) = (99, 99, 64);
         let pool = Pool::new(config, Arc::new(TwoSpeeds(store)), gate.clone()).expect("a pool");
-        pool.start();
+        pool.start().unwrap();
         for p in 0..PAGES {
             format(&pool, &gate, p, p);
         }

@@ -305,3 +305,33 @@ fn what_survives_is_a_prefix_of_the_commit_order() {
     }
     assert!(lost > 20 && kept > 100, "{lost} commits were lost, {kept} survived");
 }
+
+/// A way of finding that a keyspace is gone.
+type Gone = fn(&Db, &Keyspace) -> bool;
+
+#[test]
+fn a_keyspace_that_was_seen_to_be_gone_stays_gone() {
+    let looks: [(&str, Gone); 3] = [
+        ("its name", |db, _| db.keyspace("rows").is_err()),
+        ("the list", |db, _| db.keyspaces().unwrap().is_empty()),
+        ("a handle", |_, rows| matches!(rows.get(b"key"), Err(varve::Error::NoSuchKeyspace(_)))),
+    ];
+    for (what, gone) in looks {
+        for seed in 1..21 {
+            let exists = simulate(seed, move || {
+                let machine = Machine::new(seed, options(false));
+                let ((), db) = machine.cut_after(seed, move |db| {
+                    let rows = db.create_keyspace("rows").unwrap();
+                    rows.put(b"key", b"value").unwrap();
+                    let dropper = db.clone();
+                    spawn("dropper", move || dropper.drop_keyspace("rows"));
+                    while !gone(db, &rows) {
+                        sleep(Duration::from_micros(100));
+                    }
+                });
+                db.keyspace("rows").is_ok()
+            });
+            assert!(!exists, "seed {seed}: {what} said that the keyspace is gone, and the power cut brought it back");
+        }
+    }
+}

@@ -352,7 +352,7 @@ fn creation_cut_at(n: u64, used: bool) -> bool {
         let (devices, ended) = (devices.clone(), ended.clone());
         domain.spawn("database", move || {
             let ended = SetOnDrop(ended);
-            let closed = Db::create_on(devices, &layout(), options()).and_then(Db::close);
+            let closed = Db::create_on(devices, &layout(), options()).and_then(|db| db.close());
             drop((closed, ended));
         });
     }

@@ -174,7 +174,7 @@ fn stress_on_threads() {
         for p in 0..PAGES {
             format(&pool, &gate, p, 0);
         }
-        pool.start();
+        pool.start().unwrap();
         let workers: Vec<_> = (0..4u64)
             .map(|w| {
                 let (pool, gate) = (pool.clone(), gate.clone());

@@ -185,7 +185,7 @@ fn run_workers(w: &Arc<World>, seed: u64, steps: u64) {
 
 fn scenario(seed: u64) -> PoolStats {
     let w = world(seed);
-    w.pool.start();
+    w.pool.start().unwrap();
     (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
     run_workers(&w, seed, 150);
     w.pool.stop();
@@ -278,7 +278,7 @@ fn clean_first_never_writes_in_the_foreground() {
         simulate(seed, || {
             let config = PoolConfig { frame_timeout: Duration::from_secs(300), ..PoolConfig::new(4096, 40) };
             let w = world_of(config.with_preset("lru-c").unwrap(), seed);
-            w.pool.start();
+            w.pool.start().unwrap();
             (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
             run_workers(&w, seed, 60);
             let stats = w.pool.stats();
@@ -300,7 +300,7 @@ fn war_waits_for_its_slots() {
             let mut config = PoolConfig { frame_timeout: Duration::from_secs(300), ..PoolConfig::new(4096, 40) };
             config.cleaner.scan_depth = 3;
             let w = world_of(config.with_preset("war").unwrap(), seed);
-            w.pool.start();
+            w.pool.start().unwrap();
             (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
             run_workers(&w, seed, 60);
             let stats = w.pool.stats();
@@ -324,7 +324,7 @@ fn passing_write_errors() {
         simulate(seed, || {
             let w = world(seed);
             w.store.faults.write_retryable.store(100, Relaxed);
-            w.pool.start();
+            w.pool.start().unwrap();
             (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
             run_workers(&w, seed, 60);
             w.store.faults.write_retryable.store(0, Relaxed);
@@ -367,7 +367,7 @@ fn a_failed_log() {
         simulate(seed, || {
             let w = world(seed);
             let frames = w.pool.capacity_frames() as u64;
-            w.pool.start();
+            w.pool.start().unwrap();
             (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, p));
             w.gate.force(w.gate.end()).unwrap();
             w.gate.poisoned.store(true, SeqCst);
@@ -441,7 +441,7 @@ fn power_cuts() {
             let machine = domain.spawn("machine", move || {
                 let w = world(seed);
                 *shared.lock() = Some((w.store.clone(), w.gate.clone()));
-                w.pool.start();
+                w.pool.start().unwrap();
                 (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
                 run_workers(&w, seed, 100_000);
             });

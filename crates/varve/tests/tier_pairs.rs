@@ -65,7 +65,7 @@ impl Pool {
         let slow = MemDevice::new(pages * SIZE as u64);
         let home = Single::new(slow.clone(), SIZE).unwrap();
         let tier = Tier::create(home, fast.clone(), [1; 16], options.clone()).unwrap();
-        tier.start();
+        tier.start().unwrap();
         let gd2l = Gd2lOptions {
             cost: [costs.read_slow, costs.read_fast],
             write_cost: [costs.write_slow, costs.write_fast],
@@ -238,7 +238,7 @@ impl Pool {
         self.slow.restore_power();
         let home = Single::new(self.slow.clone(), SIZE).unwrap();
         self.tier = Tier::open(home, self.fast.clone(), [1; 16], self.options.clone()).unwrap();
-        self.tier.start();
+        self.tier.start().unwrap();
         let frames = self.frames.len();
         self.policy = (policy::find(&self.replacement).unwrap().make)(frames, &self.policy_options);
         self.at.clear();

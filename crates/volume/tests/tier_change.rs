@@ -73,7 +73,7 @@ fn version(n: u64) -> u64 {
 
 /// What is done before the power may fail.
 fn prepare(tier: &Arc<Tier>, change: Change) -> Result<(), VolumeError> {
-    tier.start();
+    tier.start().unwrap();
     if change == Change::ShrinkMuch {
         tier.resize(640 * SIZE as u64)?;
     }

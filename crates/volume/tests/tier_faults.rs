@@ -145,7 +145,7 @@ fn rig(options: TierOptions) -> Rig {
     let tier = Tier::create(home, fast.clone(), OWNER, options).unwrap();
     let notes = Arc::new(Notes::default());
     tier.answer_to(notes.clone());
-    tier.start();
+    tier.start().unwrap();
     Rig { fast, slow, tier, notes }
 }
 

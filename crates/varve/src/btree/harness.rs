@@ -86,8 +86,8 @@ impl Harness {
         let pool = Pool::new(PoolConfig::new(setup.page_size, setup.frames), store.clone(), log.clone())?;
         let pages = PoolPages::new(pool.clone(), store.clone(), None);
         recover(&log, &pages)?;
-        log.start();
-        pool.start();
+        log.start()?;
+        pool.start()?;
         let space = Space::open(pool.clone(), store.clone(), false)?;
         let core = Arc::new(Core::new(
             pool,
@@ -100,7 +100,7 @@ impl Harness {
         ));
         let after = Arc::new(Ripening::new(core.clone(), Some(1)));
         let checkpointer = Checkpointer::with(log, pages, CheckpointConfig::default(), Some(after));
-        checkpointer.start();
+        checkpointer.start()?;
         let root = PageId(1);
         if core.space.is_empty() {
             let core = &*core;

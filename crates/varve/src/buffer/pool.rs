@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use varve_device::Health;
 use varve_rt::atomic::{AtomicBool, Ordering::*};
 use varve_rt::{Cost, Event, Mutex, charge};
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, page};
@@ -44,8 +45,10 @@ pub trait LogGate: Send + Sync {
     }
     /// Age of the log, for adaptive cleaning.
     fn age(&self) -> LogAge;
-    /// A page could not be written and trying again will not help: the database should refuse writes.
-    fn page_write_failed(&self, _error: &Error) {}
+    /// Of the database: poisoned when a page could not be written and trying again will not help, or when a thread of the pool panics.
+    fn health(&self) -> Arc<Health> {
+        Health::new()
+    }
 }
 
 /// The buffer pool. Shared as an `Arc`; every operation may be called from any thread.
@@ -412,7 +415,7 @@ impl Pool {
             failed.is_none() && failed.replace(error.clone()).is_none()
         };
         if first {
-            self.gate.page_write_failed(error);
+            self.gate.health().poison(&error.to_string());
         }
     }
 

@@ -12,6 +12,7 @@ use super::config::ReadAhead;
 use super::guard::Exclusive;
 use super::load::volume_error;
 use super::policy::{Ask, Load};
+use crate::error::Result;
 use crate::role::{self, Role};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -155,12 +156,12 @@ impl Pool {
         }
     }
 
-    pub(super) fn start_prefetcher(self: &Arc<Self>) -> Option<JoinHandle<()>> {
+    pub(super) fn start_prefetcher(self: &Arc<Self>) -> Result<JoinHandle<()>> {
         let (tx, rx) = bounded(self.config().read_ahead.queue);
         *self.prefetcher.hints.lock() = Some(tx);
         self.prefetcher.running.store(true, Release);
         let (pool, batch) = (Arc::downgrade(self), self.config().read_ahead.batch);
-        Some(varve_rt::spawn_daemon("read-ahead", move || run(&pool, &rx, batch)))
+        Ok(self.gate().health().spawn("read-ahead", move || run(&pool, &rx, batch))?)
     }
 
     /// Begins the reads of those pages that are not resident and for which there is a frame.

@@ -38,12 +38,43 @@ const RETRIES: u32 = 8;
 
 /// A page copied, not yet written.
 struct Staged<'a> {
-    at: FrameRef<'a>,
+    copy: Copied<'a>,
     id: PageId,
     lsn: Lsn,
     keyspace: KeyspaceId,
     usage: PageUse,
+}
+
+/// A frame that bears `WRITING`, and the copy of its page.
+struct Copied<'a> {
+    at: FrameRef<'a>,
     buf: AlignedBuf,
+}
+
+impl<'a> Copied<'a> {
+    /// Gives the buffer back; who calls this takes the mark off the frame.
+    fn into_frame(mut self) -> FrameRef<'a> {
+        self.at.pool.staging.give(std::mem::replace(&mut self.buf, AlignedBuf::new(0)));
+        self.at
+    }
+
+    fn unmark(at: FrameRef<'a>) {
+        {
+            let _lists = at.inst.lock();
+            at.frame().state.fetch_and(!WRITING, AcqRel);
+        }
+        at.inst.wake_all();
+    }
+}
+
+impl Drop for Copied<'_> {
+    /// Left by a panic: nobody else may wait for the end of this write, nor for its buffer.
+    fn drop(&mut self) {
+        if !self.buf.is_empty() && varve_rt::panicking() {
+            self.at.pool.staging.give(std::mem::replace(&mut self.buf, AlignedBuf::new(0)));
+            Copied::unmark(self.at);
+        }
+    }
 }
 
 /// A page whose write ended well.
@@ -157,7 +188,7 @@ impl<'a> Writer<'a> {
                 return false;
             }
         };
-        page::seal(&mut staged.buf, staged.id);
+        page::seal(&mut staged.copy.buf, staged.id);
         self.staged.push(staged);
         if self.staged.len() >= self.pool.config().batch_pages() {
             self.submit();
@@ -197,7 +228,7 @@ impl<'a> Writer<'a> {
         }
         frame.count_write();
         let (lsn, keyspace, usage) = (page::lsn(&buf), page::keyspace(&buf), frame.take_usage());
-        Ok(Staged { at, id: at.id(), lsn, keyspace, usage, buf })
+        Ok(Staged { copy: Copied { at, buf }, id: at.id(), lsn, keyspace, usage })
     }
 
     /// Forces the log as far as the staged pages need it, then begins their writes.
@@ -230,7 +261,7 @@ impl<'a> Writer<'a> {
         let request = |p: &Staged<'_>| {
             // SAFETY: the staging buffer is the writer's alone, page_size long and aligned; it is not touched before the
             // request was waited for in `complete_oldest`.
-            unsafe { PageIo::write(p.id, p.keyspace, why, p.usage, p.buf.as_ptr(), None) }
+            unsafe { PageIo::write(p.id, p.keyspace, why, p.usage, p.copy.buf.as_ptr(), None) }
         };
         charge(Cost::IoSubmit, pages.len() as u64);
         let ticket = self.pool.store().submit(pages.iter().map(request).collect());
@@ -245,7 +276,7 @@ impl<'a> Writer<'a> {
     fn send_twice(&mut self, pages: Vec<Staged<'a>>) {
         let pool = self.pool;
         let Some(place) = pool.doublewrite.take(pages.len()) else { return self.send(pages) };
-        match place.copy(pool, pages.iter().map(|p| &p.buf), self.why) {
+        match place.copy(pool, pages.iter().map(|p| &p.copy.buf), self.why) {
             Ok(()) => {
                 self.send(pages);
                 while !self.in_flight.is_empty() {
@@ -273,8 +304,8 @@ impl<'a> Writer<'a> {
         for (page, result) in pages.into_iter().zip(results) {
             match result {
                 Ok(class) => {
-                    let Staged { at, id, lsn, keyspace, buf, .. } = page;
-                    self.pool.staging.give(buf);
+                    let Staged { copy, id, lsn, keyspace, .. } = page;
+                    let at = copy.into_frame();
                     well.push(Written { at, id, lsn, keyspace, class });
                 }
                 Err(e) => {
@@ -336,14 +367,8 @@ impl<'a> Writer<'a> {
 
     /// The page was not written: it stays dirty.
     fn abandon(&mut self, page: Staged<'a>) {
-        let Staged { at, buf, .. } = page;
         self.outcome.failed += 1;
-        self.pool.staging.give(buf);
-        {
-            let _lists = at.inst.lock();
-            at.frame().state.fetch_and(!WRITING, AcqRel);
-        }
-        at.inst.wake_all();
+        Copied::unmark(page.copy.into_frame());
     }
 
     /// Submits what is staged and waits for everything in flight.

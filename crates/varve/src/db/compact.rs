@@ -5,7 +5,7 @@
 //! there, and the store is cut behind it.
 
 use super::keyspaces::Shared;
-use super::{Db, Durability, Inner, Keyspace};
+use super::{Db, Durability, Keyspace};
 use crate::btree::{FarValue, overflow};
 use crate::error::{Error, Result};
 use crate::txn::TxOptions;
@@ -33,15 +33,6 @@ pub struct CompactReport {
     pub values_left: u64,
 }
 
-/// Keeps the database open while it is held.
-struct Entered<'i>(&'i Inner);
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        self.0.txns.leave();
-    }
-}
-
 impl Db {
     /// Moves what lies at the end of the data device to free pages before it and gives the end back. Transactions and snapshots go
     /// on meanwhile. A crash at any time leaves a sound database, of which the rest can be compacted again. Values on pages of their
@@ -57,8 +48,7 @@ impl Db {
                 "a database on a tier cannot be compacted: take the tier away first (`varve tier detach`)".into(),
             ));
         }
-        inner.txns.enter();
-        let _entered = Entered(inner);
+        let _entered = inner.enter()?;
         let _alone = inner.walking.lock();
         Compaction { db: self, report: CompactReport::default() }.run()
     }

@@ -4,6 +4,9 @@
 //! durably; its pages are given back once no handle is left, in bounded groups, and the entry goes last. An interrupted drop
 //! is finished by the next open.
 //!
+//! What is made, dropped or shown becomes visible under that lock once it is durable: what the list of keyspaces shows after a crash is what it
+//! showed before.
+//!
 //! Lock order: the registry's lock before any latch; never taken with a latch held.
 
 use super::catalog::{self, CATALOG, CATALOG_ROOT, Entry, KeyspaceKind, check_name};
@@ -173,11 +176,12 @@ impl Db {
             return Err(Error::NoSuchKeyspace(name.to_string()));
         };
         let end = registry.set(&self.inner.core, &shared.entry(true), None)?;
+        // Whoever asks meanwhile waits: nobody is told what a power cut could take back.
+        self.inner.core.log.wait_durable(end)?;
         shared.dropped.store(true, Ordering::Release);
         state.live.remove(name);
         state.dropped.push(shared);
         drop(state);
-        self.inner.core.log.wait_durable(end)?;
         registry.finish_drops(&self.inner.core)
     }
 }

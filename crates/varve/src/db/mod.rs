@@ -16,6 +16,7 @@ mod options;
 mod patch;
 mod pool_options;
 mod salvage;
+mod services;
 mod stats;
 mod tier;
 
@@ -39,15 +40,19 @@ use crate::wal::checkpoint::Checkpointer;
 use crate::wal::recovery::RecoveryReport;
 use identity::Identity;
 use keyspaces::Registry;
+use services::Services;
 use std::path::Path;
 use std::sync::Arc;
-use varve_device::DirLock;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_volume::tier::Tier;
 
-/// An open database. Cheap to clone; all clones are the same database. Close it with [`Db::close`]: a database that is merely
-/// dropped stays correct and is recovered at the next open, as after a crash.
+/// An open database. Cheap to clone; all clones are the same database. Close it with [`Db::close`].
+///
+/// A database that is merely dropped loses nothing either. The drop of its last handle (keyspaces, transactions and snapshots are handles
+/// too) waits until everything that was acknowledged is durable, whatever its [`Durability`], and until the threads of the engine have
+/// ended; then the directory is free. The next opening recovers what a close would have written. Only while a panic unwinds the thread, nothing is
+/// waited for, as in a crash.
 ///
 /// ```
 /// # fn main() -> varve::Result<()> {
@@ -75,6 +80,8 @@ pub struct Db {
 
 /// What all handles of a database share.
 pub(crate) struct Inner {
+    /// First: their drop needs what follows.
+    services: Services,
     pub core: Arc<Core>,
     pub txns: Manager,
     pub registry: Registry,
@@ -87,7 +94,6 @@ pub(crate) struct Inner {
     recovery: RecoveryReport,
     opened: varve_rt::Instant,
     closed: AtomicBool,
-    lock: Mutex<Option<DirLock>>,
     /// Held by who walks everything and must not have it move: a check, a compaction.
     walking: Mutex<()>,
 }
@@ -148,10 +154,20 @@ impl Db {
         open::open_on(devices, options, None)
     }
 
-    /// Ends background work, writes what is dirty and marks the database closed. Fails with [`Error::Invalid`] while
-    /// transactions or snapshots are open. Other handles get [`Error::Closed`] from here on.
-    pub fn close(self) -> Result<()> {
+    /// Ends background work, writes what is dirty, marks the database closed and lets go of its directory. Every handle gets
+    /// [`Error::Closed`] from here on, also after an error: then the next opening recovers what could not be written.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] while transactions or snapshots are open: nothing was done, and the database goes on.
+    pub fn close(&self) -> Result<()> {
         open::close(&self.inner)
+    }
+
+    /// Makes everything durable that was acknowledged so far, whatever its [`Durability`]. Writes the log only: needs no checkpoint.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.live()?;
+        let log = &self.inner.core.log;
+        log.wait_durable(log.end_lsn())
     }
 
     /// Writes every page that is dirty now and moves the redo point up, so that recovery has nothing older to redo.
@@ -184,7 +200,15 @@ impl Db {
 impl Inner {
     /// Fails when the database was closed.
     pub fn live(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        if self.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Begins work for which the database must stay open: a close is refused until what this returns is dropped.
+    pub fn enter(&self) -> Result<Entered<'_>> {
+        self.txns.enter();
+        let entered = Entered(self);
+        self.live()?;
+        Ok(entered)
     }
 
     /// Fails when the database was closed or cannot be written.
@@ -196,6 +220,15 @@ impl Inner {
             ));
         }
         Ok(())
+    }
+}
+
+/// Keeps the database open while it is held.
+pub(crate) struct Entered<'i>(&'i Inner);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.txns.leave();
     }
 }
 

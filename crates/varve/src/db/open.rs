@@ -10,6 +10,7 @@ use super::keyspaces::Registry;
 use super::lost_writes::Marks;
 use super::memory::{self, Plan};
 use super::options::{Layout, Options};
+use super::services::Services;
 use super::tier::{self, Stack};
 use super::{Db, Inner};
 use crate::btree::Tree;
@@ -26,7 +27,7 @@ use crate::wal::recovery::{self, RecoveryOptions, RecoveryReport};
 use crate::wal::{Birth, DbHeader, FIRST_LSN, Log, LogConfig, LogState};
 use std::path::Path;
 use std::sync::Arc;
-use varve_device::{Device, DeviceKind, DirLock};
+use varve_device::{Device, DeviceKind, DirLock, Health};
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_volume::tier::{Tier, TierOptions};
@@ -89,13 +90,14 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     let plan = memory::plan(options.cache_bytes, layout.page_size);
     let mut header = new_header(layout.page_size);
     Log::begin_creation(&*devices.log, &header)?;
-    let (identity, birth) = identity::prepare(&devices.data, &header, identity::PAGES)?;
-    let (stack, mark) = tier::create(&devices, layout, &options, header.uuid)?;
+    let (watched, log_device) = watch(&devices, lock);
+    let (identity, birth) = identity::prepare(&watched.data, &header, identity::PAGES)?;
+    let (stack, mark) = tier::create(&watched, layout, &options, header.uuid)?;
     header.options = mark;
     let config = log_config(&options, Some(layout.log_bytes), &plan);
-    let log = Log::create_at(devices.log.clone(), config, header, (FIRST_LSN, Birth { creating: true, ..birth }))?;
+    let log = Log::create_at(log_device, config, header, (FIRST_LSN, Birth { creating: true, ..birth }))?;
     log.accompany(identity.clone());
-    let parts = Parts { devices, options, plan, lock, identity: Some(identity) };
+    let parts = Parts { devices, options, plan, identity: Some(identity) };
     parts.assemble(log, stack, None)
 }
 
@@ -103,25 +105,35 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
     options.validate()?;
     // The log buffer's size does not depend on the page size; the rest of the plan is made once the page size is known.
     let sketch = memory::plan(options.cache_bytes, Layout::default().page_size);
-    let (log, state) = Log::open(devices.log.clone(), log_config(&options, None, &sketch), options.read_only)
+    let (watched, log_device) = watch(&devices, lock);
+    let (log, state) = Log::open(log_device, log_config(&options, None, &sketch), options.read_only)
         .map_err(|e| identity::explain(e, &*devices.data))?;
-    let identity = identity::find(&devices.data, &log, &state)?;
+    let identity = identity::find(&watched.data, &log, &state)?;
     let page_size = state.header.page_size as usize;
     let plan = memory::plan(options.cache_bytes, page_size);
     let mark = tier::Mark::decode(&state.header.options);
-    let stack = tier::open(&devices, &log, mark, page_size, state.header.uuid, &options)?;
+    let stack = tier::open(&watched, &log, mark, page_size, state.header.uuid, &options)?;
     if state.clean {
         identity::refuse_blank_map(&*stack.store)?;
     }
-    let parts = Parts { devices, options, plan, lock, identity };
+    let parts = Parts { devices, options, plan, identity };
     parts.assemble(log, stack, Some(state))
+}
+
+/// The devices as one database has them: for pages, and for its log. The directory's lock goes when nobody can write to them any more.
+fn watch(devices: &Devices, lock: Option<DirLock>) -> (Devices, varve_device::Watched) {
+    let health = Health::new();
+    lock.into_iter().for_each(|lock| health.keep(lock));
+    let data: Arc<dyn Device> = Arc::new(varve_device::Watched::new(devices.data.clone(), &health));
+    let fast =
+        devices.fast.clone().map(|fast| Arc::new(varve_device::Watched::until_end(fast, &health)) as Arc<dyn Device>);
+    (Devices { data, fast, ..devices.clone() }, varve_device::Watched::new(devices.log.clone(), &health))
 }
 
 struct Parts {
     devices: Devices,
     options: Options,
     plan: Plan,
-    lock: Option<DirLock>,
     identity: Option<Arc<Identity>>,
 }
 
@@ -141,49 +153,48 @@ impl Parts {
         };
         let pool = Pool::new(config, store.clone(), log.clone())?;
         let pages = PoolPages::new(pool.clone(), store, marks.found());
-        let tier = stack.tier.clone();
-        if let Some(tier) = tier.as_ref().filter(|_| !self.options.read_only) {
-            tier::answer_for(tier, &log);
+        if let Some(tier) = &stack.tier {
+            tier.belongs_to(log.health());
+            if !self.options.read_only {
+                tier::answer_for(tier, &log);
+            }
         }
-        self.bring_up(log.clone(), pages, stack, marks, found).inspect_err(|_| {
-            // What was started must not outlive a failed open.
-            log.poison("the database could not be opened");
-            pool.stop();
-            log.stop();
-            tier.inspect(|tier| tier.stop());
-        })
+        // What was started ends with it when the opening fails.
+        let services = Services::new(log.clone(), pool, stack.tier.clone());
+        self.bring_up(services, log, pages, stack, marks, found)
     }
 
     fn bring_up(
         self,
+        services: Services,
         log: Arc<Log>,
         pages: Arc<PoolPages>,
         stack: Stack,
         marks: Marks,
         found: Option<LogState>,
     ) -> Result<Db> {
-        let Parts { devices, options, plan, lock, mut identity } = self;
+        let Parts { devices, options, plan, mut identity } = self;
         let budget = Arc::new(Budget::new(plan.limits));
         for class in [Class::Frames, Class::PageTable, Class::Staging, Class::LogBuffers] {
             budget.charge(class, plan.limits[class as usize])?;
         }
         let mut recovery = RecoveryReport { clean: true, ..RecoveryReport::default() };
         if !options.read_only {
-            pages.pool.start();
+            pages.pool.start()?;
             if let Some(state) = &found {
                 let written = identity.as_ref().map_or(0, |identity| identity.durable());
                 let (broken, write_back) = (options.broken, identity.is_none());
                 let mut how = RecoveryOptions { broken, write_back, written, ..RecoveryOptions::default() };
                 recovery = recovery::run(&log, state, &*pages, &mut how)?;
             }
-            log.start();
+            log.start()?;
         }
         let space = Space::open(pages.pool.clone(), pages.store.clone(), recovery.clean)?;
         identity.iter().for_each(|identity| space.set_fixed(&identity.pages()));
         if let Some(tier) = stack.tier.as_ref().filter(|_| !options.read_only) {
             // Nothing is admitted or copied home before: a torn page that is free by now would be in the way.
             tier::forget_free(tier, &space)?;
-            tier.start();
+            tier.start()?;
             if stack.settle {
                 tier::settle(tier, &log, &pages)?;
             }
@@ -205,10 +216,15 @@ impl Parts {
             area.keep();
         }
         let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, &options, &*devices.data));
+        if let Some(checkpointer) = &checkpointer {
+            services.add(checkpointer);
+            checkpointer.start()?;
+        }
         let registry = Registry::load(&core)?;
         registry.finish_drops(&core)?;
         let txns = Manager::new(core.clone(), options.durability);
         let inner = Inner {
+            services,
             core,
             txns,
             registry,
@@ -220,7 +236,6 @@ impl Parts {
             recovery,
             opened: varve_rt::now(),
             closed: AtomicBool::new(false),
-            lock: Mutex::new(lock),
             walking: Mutex::new(()),
         };
         Ok(Db { inner: Arc::new(inner) })
@@ -319,32 +334,38 @@ fn checkpointer(core: &Arc<Core>, pages: Arc<PoolPages>, options: &Options, data
     // Small holes cost a file system more than they give back.
     let least = if info.kind == DeviceKind::File { (HOLE / core.page_size()).max(1) } else { 1 };
     let after = Arc::new(Ripening::new(core.clone(), trims.then_some(least)));
-    let checkpointer = Checkpointer::with(core.log.clone(), pages, cfg, Some(after));
-    checkpointer.start();
-    checkpointer
+    Checkpointer::with(core.log.clone(), pages, cfg, Some(after))
 }
 
-pub(super) fn close(inner: &Arc<Inner>) -> Result<()> {
-    if let Some(open) = inner.txns.open_count() {
-        return Err(Error::Invalid(format!("{open}; end them before closing the database")));
+pub(super) fn close(inner: &Inner) -> Result<()> {
+    let busy =
+        || inner.txns.open_count().map(|open| Error::Invalid(format!("{open}; end them before closing the database")));
+    if let Some(error) = busy() {
+        return Err(error);
     }
-    if inner.closed.swap(true, Ordering::AcqRel) {
+    if inner.closed.swap(true, Ordering::SeqCst) {
         return Err(Error::Closed);
     }
-    let result = match &inner.checkpointer {
-        Some(checkpointer) => inner.registry.finish_drops(&inner.core).and_then(|()| checkpointer.close()),
-        None => Ok(()),
-    };
-    inner.core.pool.stop();
-    inner.core.log.stop();
-    if let Some(tier) = &inner.tier {
-        tier.stop();
-        if result.is_ok() && inner.checkpointer.is_some() {
-            tier::closed(tier, &inner.core.log, &inner.options)?;
-        }
+    // Whoever began before that was seen has to be waited for by the caller.
+    if let Some(error) = busy() {
+        inner.closed.store(false, Ordering::SeqCst);
+        return Err(error);
     }
-    inner.lock.lock().take();
+    let result = write_all(inner);
+    inner.services.stop();
+    let result = result.and_then(|()| match &inner.tier {
+        Some(tier) if inner.checkpointer.is_some() => tier::closed(tier, &inner.core.log, &inner.options),
+        _ => Ok(()),
+    });
+    inner.services.let_go();
     result
+}
+
+/// The last work of a database that is closed.
+fn write_all(inner: &Inner) -> Result<()> {
+    let Some(checkpointer) = &inner.checkpointer else { return Ok(()) };
+    inner.registry.finish_drops(&inner.core)?;
+    checkpointer.close()
 }
 
 /// The header of a database that is made.

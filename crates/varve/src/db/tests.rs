@@ -242,3 +242,38 @@ fn a_bulk_load_survives_a_power_cut_whole_or_not_at_all() {
     }
     assert!(whole > 0 && nothing > 0, "{whole} loads whole, {nothing} gone: the cuts miss one side");
 }
+
+/// Half a change is neither shown nor made durable by the next commit.
+#[test]
+fn a_panic_while_pages_change_poisons_before_anybody_sees_them() {
+    use crate::btree::edit::PageEdit;
+    use crate::group::Group;
+    use crate::wal::GroupKind;
+    let devices = devices();
+    let db = Db::create_on(devices.clone(), &layout(), options()).unwrap();
+    let (rows, other) = (db.create_keyspace("rows").unwrap(), db.create_keyspace("other").unwrap());
+    rows.put(b"key", b"value").unwrap();
+    other.put(b"key", b"value").unwrap();
+    let clumsy = rows.clone();
+    let panicked = varve_rt::spawn("clumsy", move || {
+        let core = &clumsy.db.core;
+        let mut group = Group::begin(core, GroupKind::System, core.page_size()).unwrap();
+        let n = group.add(core.pool.write(clumsy.tree().root()).unwrap());
+        group.page(n).image(|page| {
+            // Where nothing is yet.
+            page[1000..1100].fill(0xee);
+            panic!("half a change");
+        });
+    });
+    assert!(panicked.join().is_err());
+    let poisoned =
+        |result: Result<Option<Vec<u8>>>| matches!(result, Err(Error::Poisoned(why)) if why.contains("clumsy"));
+    assert!(poisoned(rows.get(b"key")), "half a change is read");
+    assert!(poisoned(rows.put(b"key", b"new").map(|()| None)), "half a change would be logged");
+    assert_eq!(other.get(b"key").unwrap().unwrap(), b"value", "other pages are read");
+    assert!(db.close().is_err());
+    drop((db, rows, other));
+    let db = Db::open_on(devices, options()).unwrap();
+    assert_eq!(db.keyspace("rows").unwrap().get(b"key").unwrap().unwrap(), b"value");
+    assert!(db.check().unwrap().is_clean());
+}

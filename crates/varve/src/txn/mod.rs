@@ -140,19 +140,19 @@ impl Manager {
         }
     }
 
-    /// One more piece of work for which the database must stay open.
+    /// One more piece of work for which the database must stay open. Whoever enters asks afterwards whether it still is.
     pub fn enter(&self) {
-        self.open.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The end of it.
     pub fn leave(&self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.open.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// What is still open, in words; `None` when nothing is.
     pub fn open_count(&self) -> Option<String> {
-        let (transactions, snapshots) = (self.open.load(Ordering::Relaxed), self.snapshots.open());
+        let (transactions, snapshots) = (self.open.load(Ordering::SeqCst), self.snapshots.open());
         (transactions + snapshots as u64 > 0)
             .then(|| format!("{transactions} transactions and {snapshots} snapshots are open"))
     }

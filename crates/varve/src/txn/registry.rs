@@ -98,7 +98,7 @@ impl Snapshots {
 
     /// Snapshots open now.
     pub fn open(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.count.load(Ordering::SeqCst)
     }
 
     /// Opens a snapshot as of now.

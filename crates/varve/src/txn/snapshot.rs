@@ -50,7 +50,10 @@ impl Snapshot {
     pub(super) fn open(db: &Arc<Inner>) -> Result<Snapshot> {
         db.live()?;
         let claim = db.txns.snapshots.register(&db.core.log);
-        Ok(Snapshot { inner: Arc::new(View { db: db.clone(), claim }) })
+        let snapshot = Snapshot { inner: Arc::new(View { db: db.clone(), claim }) };
+        // A close that did not see the snapshot is seen by it.
+        db.live()?;
+        Ok(snapshot)
     }
 
     /// The commit number as of which it reads: it sees every commit whose number is not greater.

@@ -20,7 +20,7 @@ use crate::db::{Db, Durability, Inner, Keyspace};
 use crate::error::{Error, Result};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use varve_rt::atomic::{AtomicU64, Ordering};
+use varve_rt::atomic::AtomicU64;
 use varve_rt::{Cost, charge};
 use varve_volume::{Lsn, Mistake};
 
@@ -31,7 +31,6 @@ use varve_volume::{Lsn, Mistake};
 /// [`Error::Conflict`] when a deadlock can only be solved at its cost: then run it again (or let [`Db::transact`] do that). A call that has waited for
 /// longer than [`Options::lock_timeout`](crate::Options) returns [`Error::LockTimeout`]; two transactions that one thread uses in turn can come to that.
 pub struct Transaction {
-    db: Arc<Inner>,
     locks: LockSet,
     writes: WriteSet,
     /// Greatest LSN of a page it read.
@@ -44,6 +43,8 @@ pub struct Transaction {
     /// It had to give way.
     doomed: Option<Error>,
     committed: bool,
+    /// Last: it may be the last handle, with which everything ends that the others need.
+    db: Arc<Inner>,
 }
 
 impl Db {
@@ -95,8 +96,8 @@ impl Transaction {
             db.live_for_write()?;
         }
         charge(Cost::TxnBegin, 1);
-        db.txns.open.fetch_add(1, Ordering::Relaxed);
-        Ok(Transaction {
+        db.txns.enter();
+        let transaction = Transaction {
             locks: LockSet::new(&db.core.locks, birth),
             writes: WriteSet::new(db.core.budget.clone()),
             read: 0,
@@ -106,7 +107,10 @@ impl Transaction {
             doomed: None,
             committed: false,
             db: db.clone(),
-        })
+        };
+        // A close that did not see the transaction is seen by it.
+        db.live()?;
+        Ok(transaction)
     }
 
     /// Has the commit number put into `to` as soon as the commit has one: before it is durable, so also when `commit` never
@@ -537,7 +541,7 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        self.db.txns.open.fetch_sub(1, Ordering::Relaxed);
+        self.db.txns.leave();
         if !self.committed {
             count(&self.db.txns.counters.rollbacks);
         }

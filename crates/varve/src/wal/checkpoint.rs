@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::role::{self, Role};
 use std::sync::Arc;
 use std::time::Duration;
+use varve_device::Health;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Event, JoinHandle, Mutex, now};
 use varve_volume::{Broken, Lsn, Mistake};
@@ -24,7 +25,7 @@ pub const DEFAULT_REPLAY_RATE: u64 = 50 << 20;
 const LEAST_REPLAY_RATE: u64 = 4 << 20;
 /// Parts in which the pages are written, between which the pace is checked.
 const STEPS: u64 = 32;
-/// Failures in a row, of attempts that may be repeated, after which the log is latched.
+/// Failures in a row, of attempts that may be repeated, after which the log is poisoned.
 const MAX_FAILURES: u32 = 10;
 /// Checkpoints tried while closing, when groups are still being appended.
 const CLOSING_TRIES: u32 = 5;
@@ -145,24 +146,30 @@ impl Checkpointer {
     }
 
     /// Starts the daemon that makes checkpoints when the log asks for them.
-    pub fn start(self: &Arc<Self>) {
+    pub fn start(self: &Arc<Self>) -> Result<()> {
         let this = self.clone();
         self.stop.store(false, Ordering::Release);
-        *self.daemon.lock() = Some(varve_rt::spawn_daemon("checkpointer", move || {
+        let life = move || {
             role::set(Role::Checkpointer);
             this.run()
-        }));
+        };
+        let daemon = self.log.health().spawn("checkpointer", life)?;
+        *self.daemon.lock() = Some(daemon);
+        Ok(())
+    }
+
+    /// Tells the daemon to end after the checkpoint it may be making; waits for nothing.
+    pub fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.woken.set();
+        self.log.checkpoint_wanted().set();
     }
 
     /// Ends the daemon, after the checkpoint it may be making, and waits for it.
     pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.woken.set();
-        self.log.checkpoint_wanted().set();
+        self.end();
         let daemon = self.daemon.lock().take();
-        if let Some(daemon) = daemon {
-            let _ = daemon.join();
-        }
+        Health::join(daemon);
     }
 
     /// Makes a checkpoint now, at full speed: on return, recovery needs no log from before the call.
@@ -269,6 +276,8 @@ impl Checkpointer {
         if !self.cfg.broken.has(Mistake::SkipSuperblockFlush) {
             // Never repeated and believed: after a failed sync nobody knows which pages are on media.
             self.pages.sync().inspect_err(|e| self.log.poison(&format!("sync of the pages: {e}")))?;
+            // Somebody else may have been told of a page that this sync should have made durable.
+            self.log.check_sound()?;
         }
         let redo = match self.cfg.broken.has(Mistake::RedoFromFirstChange) {
             false => t,

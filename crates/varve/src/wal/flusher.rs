@@ -4,9 +4,11 @@
 //! filled. It holds the log weakly, so a log that is dropped without being stopped ends its flusher.
 
 use super::log::Log;
+use crate::error::Result;
 use crate::role::{self, Role};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use varve_device::Health;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Event, Instant, JoinHandle, now};
 use varve_volume::Lsn;
@@ -51,13 +53,14 @@ impl Flusher {
     }
 
     /// Starts the daemon.
-    pub fn start(self: &Arc<Self>, log: Weak<Log>) -> JoinHandle<()> {
+    pub fn start(self: &Arc<Self>, log: Weak<Log>, health: &Arc<Health>) -> Result<JoinHandle<()>> {
         let flusher = self.clone();
         self.stop.store(false, Ordering::Release);
-        varve_rt::spawn_daemon("log-flusher", move || {
+        let life = move || {
             role::set(Role::Log);
             flusher.run(&log)
-        })
+        };
+        Ok(health.spawn("log-flusher", life)?)
     }
 
     fn run(&self, log: &Weak<Log>) {
@@ -70,7 +73,7 @@ impl Flusher {
             if due != 0 && now() >= time {
                 // After this, an asker who does not see it cleared has raised `wanted` before we read it.
                 self.due.store(0, Ordering::SeqCst);
-                // A failure latches the log, which tells everyone.
+                // A failure poisons the log, which tells everyone.
                 let _ = log.wait_durable(self.wanted.load(Ordering::SeqCst));
                 continue;
             }

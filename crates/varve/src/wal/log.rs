@@ -1,10 +1,10 @@
 //! The log: appending, space, checkpoints' bookkeeping and closing.
 //!
-//! Lock order: `disk` (superblock) before `ring`; the writer lock, the latch's cause and the space lock are leaves. No lock
+//! Lock order: `disk` (superblock) before `ring`; the writer lock and the space lock are leaves. No lock
 //! but `disk` is held during I/O.
 //!
 //! Invariants: nothing is appended before [`Log::resume_at`] made the new run known in a durable superblock; the ring before
-//! the redo point is reused only after a superblock with that redo point is durable; a latched log never becomes good again.
+//! the redo point is reused only after a superblock with that redo point is durable; a poisoned log never becomes good again.
 
 use super::features::{Feature, Features};
 use super::flusher::Flusher;
@@ -18,8 +18,8 @@ use super::tail::{Refused, Tail};
 use super::writer::Writer;
 use super::{AppendError, Appended, Floor, LogConfig, LogState};
 use crate::error::{Error, Result};
-use std::sync::Arc;
-use varve_device::Device;
+use std::sync::{Arc, Weak};
+use varve_device::{Device, Health, PoisonListener, Watched};
 use varve_rt::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use varve_rt::{Condvar, Cost, Event, JoinHandle, Mutex, RwLock, charge};
 use varve_volume::{Lsn, Mistake};
@@ -33,7 +33,7 @@ pub(super) struct Disk {
 
 /// The redo log of a database. Shared as `Arc<Log>`.
 pub struct Log {
-    pub(super) dev: Arc<dyn Device>,
+    pub(super) dev: Arc<Watched>,
     pub(super) cfg: LogConfig,
     pub(super) salt: u32,
     read_only: bool,
@@ -54,9 +54,8 @@ pub struct Log {
     /// Held while the image floor is raised.
     raising: Mutex<()>,
     pub(super) resumed: AtomicBool,
-    latched: AtomicBool,
-    cause: Mutex<Option<Arc<str>>>,
-    /// Waited on for log space; notified when the redo point moves or the log is latched.
+    health: Arc<Health>,
+    /// Waited on for log space; notified when the redo point moves or the log is poisoned.
     pub(super) space: Mutex<()>,
     pub(super) space_freed: Condvar,
     pub(super) space_waiters: AtomicU32,
@@ -72,7 +71,7 @@ pub struct Log {
 impl Log {
     /// Makes a new, empty log on `dev` and opens it for appending. What `dev` held is lost. A file should be one that writes
     /// what `set_len` adds (`varve_device::Options::prewrite`): durable writes to it are then much faster.
-    pub fn create(dev: Arc<dyn Device>, cfg: LogConfig, header: DbHeader) -> Result<Arc<Log>> {
+    pub fn create(dev: impl Into<Watched>, cfg: LogConfig, header: DbHeader) -> Result<Arc<Log>> {
         Log::create_at(dev, cfg, header, (FIRST_LSN, Birth::default()))
     }
 
@@ -88,11 +87,12 @@ impl Log {
 
     /// The same for pages that exist already, the newest of which was changed at or before `first`: the log begins at the next block.
     pub(crate) fn create_at(
-        dev: Arc<dyn Device>,
+        dev: impl Into<Watched>,
         cfg: LogConfig,
         header: DbHeader,
         (first, birth): (Lsn, Birth),
     ) -> Result<Arc<Log>> {
+        let dev = Arc::new(dev.into());
         let first = block_ceil(first.max(FIRST_LSN));
         cfg.check()?;
         if header.options.len() > MAX_OPTIONS {
@@ -117,7 +117,7 @@ impl Log {
 
     /// Opens an existing log. Nothing can be appended before recovery has called [`Log::resume_at`]. Read-only opening writes
     /// nothing and is refused when the database was not closed cleanly.
-    pub fn open(dev: Arc<dyn Device>, cfg: LogConfig, read_only: bool) -> Result<(Arc<Log>, LogState)> {
+    pub fn open(dev: impl Into<Watched>, cfg: LogConfig, read_only: bool) -> Result<(Arc<Log>, LogState)> {
         let (log, state) = Log::look(dev, cfg, read_only)?;
         if read_only && !state.clean {
             return Err(Error::ReadOnly(
@@ -133,7 +133,8 @@ impl Log {
     }
 
     /// Opens an existing log whatever its state, writing nothing: to read the groups of a database that is not recovered.
-    pub(crate) fn look(dev: Arc<dyn Device>, cfg: LogConfig, read_only: bool) -> Result<(Arc<Log>, LogState)> {
+    pub(crate) fn look(dev: impl Into<Watched>, cfg: LogConfig, read_only: bool) -> Result<(Arc<Log>, LogState)> {
+        let dev = Arc::new(dev.into());
         cfg.check()?;
         let loaded = superblock::load(&*dev)?;
         let sb = &loaded.sb;
@@ -160,16 +161,10 @@ impl Log {
         Ok((Log::new(dev, cfg, disk, read_only, damaged), state))
     }
 
-    fn new(
-        dev: Arc<dyn Device>,
-        cfg: LogConfig,
-        disk: Disk,
-        read_only: bool,
-        found_damaged: Option<String>,
-    ) -> Arc<Log> {
+    fn new(dev: Arc<Watched>, cfg: LogConfig, disk: Disk, read_only: bool, found_damaged: Option<String>) -> Arc<Log> {
         let sb = &disk.sb;
         let known = if sb.clean { sb.end } else { sb.redo };
-        Arc::new(Log {
+        let log = Arc::new(Log {
             salt: super::format::salt(&sb.header.uuid),
             read_only,
             found_damaged,
@@ -183,8 +178,7 @@ impl Log {
             held: AtomicU64::new(Lsn::MAX),
             raising: Mutex::new(()),
             resumed: AtomicBool::new(false),
-            latched: AtomicBool::new(false),
-            cause: Mutex::new(None),
+            health: dev.health().clone(),
             space: Mutex::new(()),
             space_freed: Condvar::new(),
             space_waiters: AtomicU32::new(0),
@@ -197,7 +191,10 @@ impl Log {
             disk: Mutex::new(disk),
             dev,
             cfg,
-        })
+        });
+        let listener: Weak<Log> = Arc::downgrade(&log);
+        log.health.listen(listener);
+        log
     }
 
     fn begin_appending(&self, at: Lsn, floor: Lsn, run: u32) {
@@ -217,7 +214,7 @@ impl Log {
     /// [`AppendError::EpochMoved`] when a checkpoint began since that [`Log::floor`]. The caller has called
     /// [`Log::ensure_space`]. Waits only when the log buffer is full.
     pub fn append(&self, kind: GroupKind, epoch: Option<u32>, body: &[u8]) -> Result<Appended, AppendError> {
-        if !self.resumed.load(Ordering::Acquire) || self.latched.load(Ordering::Acquire) {
+        if !self.resumed.load(Ordering::Acquire) || self.health.is_poisoned() {
             return Err(AppendError::Poisoned(self.why_refused()));
         }
         if body.len() as u64 > self.max_group() {
@@ -315,6 +312,7 @@ impl Log {
     /// (durably) and frees the ring before it.
     pub fn complete_checkpoint(&self, t: Lsn) -> Result<()> {
         self.wait_durable(t)?;
+        self.check_sound()?;
         let mut disk = self.disk.lock();
         if t > disk.sb.redo {
             let mut sb = disk.sb.clone();
@@ -451,21 +449,24 @@ impl Log {
         self.redo.load(Ordering::Acquire)
     }
 
-    /// Why the log is latched, if it is.
+    /// What it shares with the other devices of the database.
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+
+    /// Why the log is poisoned, if it is.
     pub fn poisoned(&self) -> Option<Arc<str>> {
-        if self.latched.load(Ordering::Acquire) { self.cause.lock().clone() } else { None }
+        self.health.cause()
     }
 
-    /// Latches the log: nothing is appended or promised durable any more. The first cause is kept.
+    /// Poisons the log: nothing is appended or promised durable any more. The first cause is kept.
     pub fn poison(&self, cause: &str) {
-        self.cause.lock().get_or_insert_with(|| cause.into());
-        self.latched.store(true, Ordering::Release);
-        self.wake_all();
-        self.tell_of_space();
+        self.health.poison(cause);
     }
 
-    pub(super) fn check_latch(&self) -> Result<()> {
-        if self.latched.load(Ordering::Acquire) {
+    /// Fails when the log is poisoned.
+    pub(crate) fn check_sound(&self) -> Result<()> {
+        if self.health.is_poisoned() {
             return Err(Error::Poisoned(self.why_refused().to_string()));
         }
         Ok(())
@@ -521,18 +522,23 @@ impl Log {
     }
 
     /// Starts the flusher.
-    pub fn start(self: &Arc<Self>) {
-        *self.daemon.lock() = Some(self.flusher.start(Arc::downgrade(self)));
+    pub fn start(self: &Arc<Self>) -> Result<()> {
+        let flusher = self.flusher.start(Arc::downgrade(self), &self.health)?;
+        *self.daemon.lock() = Some(flusher);
+        Ok(())
+    }
+
+    /// Tells the flusher to end; waits for nothing.
+    pub fn end(&self) {
+        self.flusher.stop();
     }
 
     /// Ends the flusher and waits for it. What is not durable stays so. Whoever reads the log behind its writers is told that it is over.
     pub fn stop(&self) {
         self.end_hold();
-        self.flusher.stop();
+        self.end();
         let daemon = self.daemon.lock().take();
-        if let Some(daemon) = daemon {
-            let _ = daemon.join();
-        }
+        Health::join(daemon);
     }
 
     /// Counters, and the log's positions.
@@ -546,6 +552,13 @@ impl Log {
             durable: self.durable_lsn(),
             ..self.stats.snapshot()
         }
+    }
+}
+
+impl PoisonListener for Log {
+    fn poisoned(&self) {
+        self.wake_all();
+        self.tell_of_space();
     }
 }
 

@@ -158,7 +158,7 @@ pub enum AppendError {
     /// A checkpoint began since the floor was read: decide anew which pages are logged whole.
     #[error("a checkpoint began meanwhile")]
     EpochMoved,
-    /// The log is latched, closed or not open for writing.
+    /// The log is poisoned, closed or not open for writing.
     #[error("{0}")]
     Poisoned(Arc<str>),
     /// The group is longer than the log allows.

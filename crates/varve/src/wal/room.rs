@@ -4,6 +4,7 @@ use super::format::{BLOCK, block_ceil, group_size};
 use super::log::Log;
 use super::stats::add;
 use crate::error::{Error, Result};
+use varve_device::Device;
 use varve_rt::atomic::Ordering;
 use varve_rt::now;
 use varve_volume::Lsn;
@@ -18,7 +19,7 @@ impl Log {
     /// Makes sure that the ring has room for a group with a body of `bytes`: grows it up to its configured maximum, asks for a
     /// checkpoint and waits for it when that is not enough. No latch may be held.
     pub fn ensure_space(&self, bytes: usize) -> Result<()> {
-        self.check_latch()?;
+        self.check_sound()?;
         if bytes as u64 > self.max_group() {
             return Err(Error::TransactionTooLarge { what: "log", needed: bytes as u64, limit: self.max_group() });
         }
@@ -43,7 +44,7 @@ impl Log {
         let mut since = None;
         let mut may_grow = true;
         while !self.has_space(need) {
-            self.check_latch()?;
+            self.check_sound()?;
             let limit = self.tail.position() + need;
             let capacity = self.ring.read().capacity();
             let full = limit > self.limit.load(Ordering::Acquire);
@@ -62,7 +63,7 @@ impl Log {
             self.space_waiters.fetch_add(1, Ordering::AcqRel);
             self.wanted.set();
             let mut guard = self.space.lock();
-            if !self.has_space(need) && self.check_latch().is_ok() {
+            if !self.has_space(need) && self.check_sound().is_ok() {
                 self.space_freed.wait(&mut guard);
             }
             drop(guard);

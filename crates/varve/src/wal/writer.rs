@@ -6,7 +6,7 @@
 //!
 //! Invariants: a write's range is claimed under the writer lock, in order, and ends at a block boundary at most one buffer
 //! past the durable LSN, so that whoever has to fill it can do so without waiting; a waiter sleeps only while a write is in
-//! flight or another waiter has been woken to lead. A failed write is never retried: it latches the log.
+//! flight or another waiter has been woken to lead. A failed write is never retried: it poisons the log.
 //!
 //! Lock order: the writer lock is a leaf; it is held neither during I/O nor while waking.
 
@@ -16,7 +16,7 @@ use super::stats::add;
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use varve_device::{DeviceError, Io};
+use varve_device::{Device, DeviceError, Io};
 use varve_rt::atomic::Ordering;
 use varve_rt::{Cost, Event, charge};
 use varve_volume::{Lsn, Mistake};
@@ -78,10 +78,10 @@ impl Writer {
 
 impl Log {
     /// Returns when everything below `lsn` is on media. The caller itself writes when the device has room for a write.
-    /// Fails when the log is latched and `lsn` was not reached before, and when `lsn` lies past the end of the log.
+    /// Fails when the log is poisoned and `lsn` was not reached before, and when `lsn` lies past the end of the log.
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         if lsn > self.end_lsn() {
-            self.check_latch()?;
+            self.check_sound()?;
             return Err(Error::Invalid(format!(
                 "LSN {lsn} lies past the end of the log: its group was never appended"
             )));
@@ -108,11 +108,11 @@ impl Log {
                 return Ok(());
             }
             let mut writer = self.writer.lock();
-            // Under the lock: the durable LSN stands still, and whoever latches the log wakes the waiters after us.
+            // Under the lock: the durable LSN stands still, and whoever poisons the log wakes the waiters after us.
             if done(self) {
                 return Ok(());
             }
-            self.check_latch()?;
+            self.check_sound()?;
             if varve_rt::dying() {
                 return Err(Error::Poisoned("power lost".into()));
             }
@@ -133,7 +133,7 @@ impl Log {
     pub(super) fn drain(&self, keep: u64) {
         loop {
             let mut writer = self.writer.lock();
-            if block_floor(self.tail.position()) < writer.next + keep.max(1) || self.check_latch().is_err() {
+            if block_floor(self.tail.position()) < writer.next + keep.max(1) || self.check_sound().is_err() {
                 return;
             }
             let Some(range) = self.claim(&mut writer, 0) else { return };
@@ -175,6 +175,7 @@ impl Log {
 
     /// Writes a claimed range and makes its durability known.
     fn write_out(&self, start: Lsn, end: Lsn) {
+        let _guard = self.health().poison_on_panic("it was writing the log, for others too");
         if !self.wait_filled(start, end) {
             return;
         }
@@ -185,6 +186,10 @@ impl Log {
         add(&self.stats.writes, 1);
         add(&self.stats.written_bytes, end - start);
         let mut writer = self.writer.lock();
+        if self.health().is_poisoned() {
+            // The system may have told another write of what this one lost.
+            return;
+        }
         let flight = writer.flights.iter_mut().find(|f| f.start == start).expect("the flight was claimed");
         flight.done = true;
         writer.writing -= 1;
@@ -200,14 +205,14 @@ impl Log {
         }
     }
 
-    /// Waits until every block of the range is complete; false when the log was latched meanwhile.
+    /// Waits until every block of the range is complete; false when the log was poisoned meanwhile.
     fn wait_filled(&self, start: Lsn, end: Lsn) -> bool {
         let (mut block, mut tries) = (start, 0);
         while block < end {
             if self.tail.is_full(block) {
                 block += BLOCK;
                 tries = 0;
-            } else if self.check_latch().is_err() || varve_rt::dying() {
+            } else if self.check_sound().is_err() || varve_rt::dying() {
                 return false;
             } else {
                 varve_rt::spin(tries);
@@ -238,7 +243,7 @@ impl Log {
         result
     }
 
-    /// Wakes every waiter: the log was latched.
+    /// Wakes every waiter: the log was poisoned.
     pub(super) fn wake_all(&self) {
         let wake = self.writer.lock().ready(0, 0, 0, true);
         for event in wake {

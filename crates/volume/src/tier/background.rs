@@ -7,7 +7,7 @@ use super::slots::{Slot, State as SlotState};
 use crate::{KeyspaceId, Lsn, Mistake, PageId, PageIo, PageUse, ReadWhy, VolumeError, WriteWhy, page};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{AlignedBuf, Io};
+use varve_device::{AlignedBuf, Health, Io};
 use varve_rt::Event;
 use varve_rt::atomic::Ordering;
 
@@ -33,32 +33,35 @@ pub(super) struct Move {
 
 impl Tier {
     /// Starts the threads; admissions begin. May be called again after [`Tier::stop`].
-    pub fn start(self: &Arc<Self>) {
+    pub fn start(self: &Arc<Self>) -> Result<(), VolumeError> {
         let mut threads = self.threads.lock();
         assert!(threads.is_empty(), "the tier is started already");
         self.stopping.store(false, Ordering::Release);
         self.state.lock().started = true;
+        let health = self.health();
         let mut spawn = |name: &str, run: fn(&Tier)| {
             let tier = self.clone();
-            threads.push(varve_rt::spawn_daemon(name.to_string(), move || run(&tier)));
+            threads.push(health.spawn(name, move || run(&tier))?);
+            Ok::<(), VolumeError>(())
         };
-        spawn("tier-admit", |tier| tier.serve(&tier.to_admit, Tier::admit_some));
-        spawn("tier-reclaim", |tier| tier.serve(&tier.to_reclaim, Tier::reclaim));
-        spawn("tier-map", |tier| tier.serve(&tier.to_map, Tier::map_if_due));
+        spawn("tier-admit", |tier| tier.serve(&tier.to_admit, Tier::admit_some))?;
+        spawn("tier-reclaim", |tier| tier.serve(&tier.to_reclaim, Tier::reclaim))?;
+        spawn("tier-map", |tier| tier.serve(&tier.to_map, Tier::map_if_due))
+    }
+
+    /// Tells the threads to end; waits for nothing.
+    pub fn end(&self) {
+        self.stopping.store(true, Ordering::Release);
+        [&self.to_admit, &self.to_reclaim, &self.to_map].iter().for_each(|e| e.set());
     }
 
     /// Ends the threads and waits for them, and saves what the manager knows of pages. What was admitted and not written is dropped: its
     /// home has it.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.end();
         self.state.lock().started = false;
-        [&self.to_admit, &self.to_reclaim, &self.to_map].iter().for_each(|e| e.set());
         let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            if let Err(panicked) = thread.join() {
-                assert!(varve_rt::dying(), "a thread of the tier failed: {panicked}");
-            }
-        }
+        Health::join(threads);
         let mut state = self.state.lock();
         while let Some(Admission { page, slot, .. }) = state.queue.pop_front() {
             state.staging -= 1;

@@ -39,7 +39,7 @@ use fault::{Promises, Standing};
 use manager::DirtyWrites;
 use map::MapFile;
 use std::sync::Arc;
-use varve_device::Device;
+use varve_device::{Device, Health};
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::{Event, Instant, JoinHandle, Mutex};
 
@@ -75,6 +75,8 @@ pub struct Tier {
     life_asked: Mutex<Option<(Instant, Option<f64>)>>,
     /// Whether the manager takes pages when they are read.
     admit_on_read: bool,
+    /// Poisoned when something fails on which promises rest. Of its own until [`Tier::belongs_to`].
+    health: Mutex<Arc<Health>>,
     /// Work for the threads: pages to admit, slots to empty, a map to write.
     to_admit: Event,
     to_reclaim: Event,
@@ -135,6 +137,7 @@ impl Tier {
         let state = State::new(&options, 0)?;
         Ok(Arc::new(Tier {
             admit_on_read: state.style.admit_on_read,
+            health: Mutex::new(Health::new()),
             page_size: slow.page_size(),
             slow,
             options,
@@ -151,6 +154,16 @@ impl Tier {
             to_reclaim: Event::new(),
             to_map: Event::new(),
         }))
+    }
+
+    /// The tier is part of a database: it poisons that when something fails on which the database's promises rest.
+    pub fn belongs_to(&self, health: &Arc<Health>) {
+        *self.health.lock() = health.clone();
+    }
+
+    /// What it poisons.
+    pub fn health(&self) -> Arc<Health> {
+        self.health.lock().clone()
     }
 
     /// The device that holds the slots, if there is one.

@@ -353,7 +353,7 @@ pub fn crashes(seed: u64, options: TierOptions, changes: bool) -> Result<Seen, S
                         return ready.set();
                     }
                 };
-                tier.start();
+                tier.start().unwrap();
                 let store: Arc<dyn PageStore> = Arc::new(tier.clone());
                 sums.lock().recovered += tier.tier_stats().occupied;
                 if let Err(e) = verify(&*store, &model, &mut sums.lock()) {

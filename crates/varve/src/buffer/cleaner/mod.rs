@@ -20,10 +20,12 @@ use super::Pool;
 use super::config::{CleanerConfig, CleanerKind};
 use super::instance::Instance;
 use super::policy::Slot;
+use crate::error::Result;
 use crate::role::{self, Role};
 use fixed::Fixed;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use varve_device::Health;
 use varve_rt::atomic::{AtomicBool, Ordering::*};
 use varve_rt::{Event, JoinHandle, Mutex};
 use varve_volume::{CostClass, Lsn, PageId, WriteWhy};
@@ -92,59 +94,69 @@ impl Cleaners {
 }
 
 impl Pool {
-    /// Starts the background threads: cleaners and read-ahead. May be called again after [`Pool::stop`].
-    pub fn start(self: &Arc<Self>) {
+    /// Starts the background threads: cleaners and read-ahead. May be called again after [`Pool::stop`], which also ends those that were
+    /// started before one was refused.
+    pub fn start(self: &Arc<Self>) -> Result<()> {
         let mut threads = self.cleaners.threads.lock();
         assert!(threads.is_empty(), "the pool is started already");
         self.cleaners.stop.store(false, Release);
         self.cleaners.recoverability.reset();
+        for (name, life) in self.lives() {
+            threads.push(self.gate().health().spawn(name, life)?);
+        }
+        threads.push(self.start_prefetcher()?);
+        Ok(())
+    }
+
+    /// The background threads of this configuration, but for read-ahead.
+    fn lives(self: &Arc<Self>) -> Vec<(String, Box<dyn FnOnce() + Send>)> {
         let service = |wake: &Arc<Event>| Service {
             pool: Arc::downgrade(self),
             wake: wake.clone(),
             stop: self.cleaners.stop.clone(),
             config: self.config().cleaner.clone(),
         };
+        let mut lives: Vec<(String, Box<dyn FnOnce() + Send>)> = Vec::new();
         if let Some(cleaner) = make(&self.config().cleaner) {
             for (i, mine) in self.config().parts().enumerate() {
                 let (service, cleaner) = (service(&self.instances()[mine.start].cleaner), cleaner.clone());
-                let life = move || run(mine, &service, &*cleaner);
-                threads.push(varve_rt::spawn_daemon(format!("cleaner-{i}"), life));
+                lives.push((format!("cleaner-{i}"), Box::new(move || run(mine, &service, &*cleaner))));
             }
             if self.config().cleaner.writes_by_class() {
                 for (i, mine) in self.config().parts().enumerate() {
                     let service = service(&self.instances()[mine.start].slow_cleaner);
-                    let life = move || run(mine, &service, &Fixed::Slow);
-                    threads.push(varve_rt::spawn_daemon(format!("cleaner-slow-{i}"), life));
+                    lives.push((format!("cleaner-slow-{i}"), Box::new(move || run(mine, &service, &Fixed::Slow))));
                 }
             }
             let service = service(&self.cleaners.recoverability);
-            threads.push(varve_rt::spawn_daemon("recoverability", move || adaptive::run(&service)));
+            lives.push(("recoverability".into(), Box::new(move || adaptive::run(&service))));
         }
         if self.config().victim == "war" {
             for (i, mine) in self.config().parts().enumerate() {
                 let service = service(&self.instances()[mine.start].drainer);
-                threads.push(varve_rt::spawn_daemon(format!("drainer-{i}"), move || drainer::run(mine, &service)));
+                lives.push((format!("drainer-{i}"), Box::new(move || drainer::run(mine, &service))));
             }
         }
         if self.config().victim == "rw" {
             self.reaper.open();
             let (service, reaper) = (service(&self.reaper.wake), self.reaper.clone());
-            threads.push(varve_rt::spawn_daemon("reaper", move || reaper::run(&service, &reaper)));
+            lives.push(("reaper".into(), Box::new(move || reaper::run(&service, &reaper))));
         }
-        threads.extend(self.start_prefetcher());
+        lives
+    }
+
+    /// Tells the background threads to end; waits for nothing.
+    pub fn end(&self) {
+        self.cleaners.end(self.instances());
+        self.prefetcher.close();
+        self.reaper.wake.set();
     }
 
     /// Ends the background threads and waits for them. Writes nothing beyond what they were writing.
     pub fn stop(&self) {
-        self.cleaners.end(self.instances());
-        self.prefetcher.close();
-        self.reaper.wake.set();
+        self.end();
         let threads = std::mem::take(&mut *self.cleaners.threads.lock());
-        for thread in threads {
-            if let Err(panicked) = thread.join() {
-                assert!(varve_rt::dying(), "a background thread of the pool failed: {panicked}");
-            }
-        }
+        Health::join(threads);
         self.close_reaper();
     }
 

@@ -67,8 +67,8 @@ fn a_failed_sync_latches_and_leaves_the_redo_point() {
 #[test]
 fn writers_that_fill_the_ring_get_checkpoints_and_go_on() {
     let (_, log, pages, checkpointer) = setup();
-    log.start();
-    checkpointer.start();
+    log.start().unwrap();
+    checkpointer.start().unwrap();
     for n in 0..3000 {
         log.ensure_space(1000).unwrap();
         let at = log.append(GroupKind::Commit, None, &body(n, 900)).unwrap();

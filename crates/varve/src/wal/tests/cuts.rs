@@ -97,7 +97,7 @@ fn round(seed: u64, dev: Arc<dyn Device>, cfg: LogConfig, history: &Arc<Mutex<Hi
     log.note_recovered(end.at);
     log.resume_at(end.at, log.must_checkpoint_on_resume())?;
     history.lock().opened += 1;
-    log.start();
+    log.start().unwrap();
     let workers: Vec<_> = (0..WRITERS)
         .map(|w| {
             let (log, history) = (log.clone(), history.clone());

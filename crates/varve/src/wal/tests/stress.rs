@@ -26,7 +26,7 @@ fn run(threads: u64, each: u64, checkpoint_every: Duration) {
     // Room for everything, so that all of it can be read back at the end.
     let cfg = LogConfig { max_capacity: 64 << 20, segment: 256 << 10, ..small() };
     let log = Log::create(dev.clone(), cfg.clone(), header()).unwrap();
-    log.start();
+    log.start().unwrap();
     let floors = Arc::new(Mutex::new(vec![FIRST_LSN]));
     let stop = Arc::new(varve_rt::Event::new());
     let raiser = {
@@ -115,7 +115,7 @@ fn a_failed_write_latches_the_log_for_everyone_and_is_never_believed() {
             let plan = FaultPlan::new(seed).nth(5 + seed % 7, OpKind::Write, Fault::Eio);
             let dev: Arc<dyn Device> = Faulty::new(mem.clone(), plan);
             let (log, _, _) = recover(&dev, small()).unwrap();
-            log.start();
+            log.start().unwrap();
             let workers: Vec<_> = (0..5u64)
                 .map(|w| {
                     let log = log.clone();
@@ -136,7 +136,7 @@ fn a_failed_write_latches_the_log_for_everyone_and_is_never_believed() {
                 })
                 .collect();
             let acked = workers.into_iter().map(|w| w.join().unwrap()).max().unwrap();
-            let why = log.poisoned().expect("the log is latched");
+            let why = log.poisoned().expect("the log is poisoned");
             assert!(why.contains("log write") && why.contains("EIO") || why.contains("errno 5"), "{why}");
             assert!(matches!(log.ensure_space(10), Err(Error::Poisoned(_))));
             assert!(log.complete_checkpoint(log.end_lsn()).is_err());

@@ -52,7 +52,7 @@ fn rig(options: TierOptions) -> Rig {
     let (fast, slow) = (MemDevice::new(200 * SIZE as u64), MemDevice::new(100 * SIZE as u64));
     let home = Single::new(slow.clone(), SIZE).unwrap();
     let tier = Tier::create(home, fast.clone(), [3; 16], options).unwrap();
-    tier.start();
+    tier.start().unwrap();
     Rig { fast, slow, tier }
 }
 

@@ -40,7 +40,7 @@ fn failing(manager: &str) -> (Arc<Failing>, Arc<Tier>) {
     let fast = Arc::new(Failing { inner: MemDevice::new(200 * SIZE as u64), failed: AtomicBool::new(false) });
     let home = Single::new(MemDevice::new(100 * SIZE as u64), SIZE).unwrap();
     let tier = Tier::create(home, fast.clone(), OWNER, named(manager)).unwrap();
-    tier.start();
+    tier.start().unwrap();
     (fast, tier)
 }
 
@@ -169,7 +169,7 @@ fn wear_and_budget_outlive_a_restart() {
         tier.stop();
         let home = Single::new(slow, SIZE).unwrap();
         let tier = Tier::open(home, fast, OWNER, options).unwrap();
-        tier.start();
+        tier.start().unwrap();
         let after = tier.tier_stats();
         assert_eq!((after.created, after.budget_spent), (before.created, 4 * SIZE as u64));
         // The map that says so came after it.
@@ -204,7 +204,7 @@ fn worked_for(
     let home = Single::new(slow.clone(), SIZE).unwrap();
     let tier =
         Tier::create(home, fast.clone(), OWNER, TierOptions { map_recovery: recovery, ..named("lru2") }).unwrap();
-    tier.start();
+    tier.start().unwrap();
     let mut rng = Rng::from_seed(5);
     let mut at: Vec<u64> = vec![0; PAGES as usize];
     for step in 1..steps {

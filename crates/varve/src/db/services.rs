@@ -1,0 +1,86 @@
+//! What works in the background of an open database, and how it ends: by a close, by the drop of the last handle, or by an opening that
+//! fails on the way. Afterwards nothing is written to the database's devices, and its directory is free.
+
+use crate::buffer::Pool;
+use crate::wal::Log;
+use crate::wal::checkpoint::Checkpointer;
+use std::sync::Arc;
+use varve_device::Health;
+use varve_rt::Mutex;
+use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_volume::tier::Tier;
+
+/// Threads of a database, made one after the other. Dropped, all of them end.
+pub(super) struct Services {
+    log: Arc<Log>,
+    pool: Arc<Pool>,
+    tier: Option<Arc<Tier>>,
+    checkpointer: Mutex<Option<Arc<Checkpointer>>>,
+    ended: AtomicBool,
+}
+
+impl Services {
+    /// Over layers of which none has a thread yet.
+    pub fn new(log: Arc<Log>, pool: Arc<Pool>, tier: Option<Arc<Tier>>) -> Services {
+        Services { log, pool, tier, checkpointer: Mutex::new(None), ended: AtomicBool::new(false) }
+    }
+
+    /// Takes the checkpointer in, before it is started.
+    pub fn add(&self, checkpointer: &Arc<Checkpointer>) {
+        *self.checkpointer.lock() = Some(checkpointer.clone());
+    }
+
+    fn health(&self) -> &Arc<Health> {
+        self.log.health()
+    }
+
+    /// Tells every thread to end; waits for none.
+    fn end(&self) {
+        self.checkpointer.lock().as_ref().inspect(|checkpointer| checkpointer.end());
+        self.pool.end();
+        self.log.end();
+        self.tier.as_ref().inspect(|tier| tier.end());
+    }
+
+    /// Ends every thread and waits for it. What they were writing is written.
+    pub fn stop(&self) {
+        self.end();
+        let checkpointer = self.checkpointer.lock().take();
+        checkpointer.inspect(|checkpointer| checkpointer.stop());
+        self.pool.stop();
+        self.log.stop();
+        self.tier.as_ref().inspect(|tier| tier.stop());
+    }
+
+    /// After [`Services::stop`]: nothing is written any more, and somebody else may open the database.
+    pub fn let_go(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.health().end();
+        self.health().unlock();
+    }
+}
+
+impl Drop for Services {
+    /// Nobody holds the database any more. On an OS thread this waits: what was acknowledged becomes durable, the threads end, then the
+    /// directory is let go. In a simulation, where a destructor never waits, and while the thread unwinds, nothing is written: the
+    /// database is poisoned and the threads are told to end; the last of them lets go of the directory.
+    fn drop(&mut self) {
+        if self.ended.load(Ordering::Acquire) {
+            return;
+        }
+        let waits = !varve_rt::in_simulation() && !varve_rt::panicking();
+        if waits {
+            // What fails here was not promised to be durable.
+            let _ = self.log.wait_durable(self.log.end_lsn());
+        } else {
+            self.health().poison("the database was dropped without being closed");
+        }
+        // From here on the threads meet refusals, so that none goes on for long.
+        self.health().end();
+        self.end();
+        if waits {
+            self.stop();
+            self.let_go();
+        }
+    }
+}

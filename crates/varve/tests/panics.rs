@@ -1,0 +1,156 @@
+//! A panic, wherever it strikes, leaves nobody waiting and nothing half done: the database is poisoned and says why.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options};
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, MemDevice, Op, Ticket};
+
+/// A device whose user panics at a write.
+struct Trap {
+    inner: Arc<MemDevice>,
+    /// Writes until then.
+    left: AtomicI64,
+    /// Only in threads whose name begins so.
+    whose: &'static str,
+}
+
+impl Trap {
+    fn new(whose: &'static str) -> Arc<Trap> {
+        Arc::new(Trap { inner: MemDevice::new(0), left: AtomicI64::new(i64::MAX), whose })
+    }
+
+    fn arm(&self, writes: i64) {
+        self.left.store(writes, Ordering::SeqCst);
+    }
+
+    fn sprung(&self) -> bool {
+        self.left.load(Ordering::SeqCst) < 0
+    }
+}
+
+impl Device for Trap {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.set_len(len)
+    }
+    fn submit(&self, batch: Vec<Io>) -> Ticket {
+        let writes = batch.iter().any(|io| matches!(io.op, Op::Write { .. }));
+        if writes && varve_rt::current_name().starts_with(self.whose) {
+            assert!(self.left.fetch_sub(1, Ordering::SeqCst) != 0, "made to panic");
+        }
+        self.inner.submit(batch)
+    }
+    fn stats(&self) -> DeviceStats {
+        self.inner.stats()
+    }
+}
+
+fn options() -> Options {
+    Options { cache_bytes: 4 << 20, pool_frames: 96, log_max_bytes: 4 << 20, ..Options::default() }
+}
+
+fn create(data: Arc<dyn Device>, log: Arc<dyn Device>) -> (Db, Keyspace) {
+    let layout = Layout { page_size: 4096, log_bytes: 1 << 20, ..Layout::default() };
+    let db = Db::create_on(Devices::new(data, log), &layout, options()).unwrap();
+    db.create_keyspace("calm").unwrap().put(b"key", b"value").unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
+    (db, rows)
+}
+
+/// Puts rows until that fails; how many were acknowledged, and with what it failed.
+fn fill(rows: &Keyspace, client: u64, durability: Durability) -> (u64, Error) {
+    for n in 0..1_000_000u64 {
+        let key = [client.to_be_bytes(), n.to_be_bytes()].concat();
+        if let Err(e) = rows.put_with(&key, &[n as u8; 500], durability) {
+            return (n, e);
+        }
+    }
+    panic!("nothing failed");
+}
+
+fn assert_reads_go_on(db: &Db) {
+    assert_eq!(db.keyspace("calm").unwrap().get(b"key").unwrap().unwrap(), b"value");
+}
+
+fn assert_kept(data: Arc<dyn Device>, log: Arc<dyn Device>, acknowledged: &[(u64, u64)]) {
+    let db = Db::open_on(Devices::new(data, log), options()).unwrap();
+    assert!(db.check().unwrap().is_clean());
+    let rows = db.keyspace("rows").unwrap();
+    for (client, count) in acknowledged {
+        let there = |n: &u64| rows.get(&[client.to_be_bytes(), n.to_be_bytes()].concat()).unwrap().is_some();
+        assert_eq!((0..*count).filter(there).count() as u64, *count, "client {client}");
+    }
+}
+
+/// It writes for others, who would wait for ever.
+#[test]
+fn a_panic_of_who_writes_the_log_reaches_all_who_wait() {
+    for at in [0, 3, 40] {
+        let (data, log) = (MemDevice::new(0), Trap::new("client"));
+        let (db, rows) = create(data.clone(), log.clone());
+        log.arm(at);
+        let clients: Vec<_> = (0..4)
+            .map(|client| {
+                let rows = rows.clone();
+                varve_rt::spawn(format!("client {client}"), move || fill(&rows, client, Durability::Sync))
+            })
+            .collect();
+        let ends: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
+        let panicked = ends.iter().filter(|end| end.is_err()).count();
+        assert_eq!(panicked, 1, "one of them led");
+        let mut acknowledged = Vec::new();
+        for (client, end) in ends.into_iter().enumerate() {
+            if let Ok((count, error)) = end {
+                assert!(matches!(&error, Error::Poisoned(why) if why.contains("panicked")), "{error}");
+                acknowledged.push((client as u64, count));
+            }
+        }
+        assert_reads_go_on(&db);
+        assert!(db.close().is_err());
+        drop((db, rows));
+        assert_kept(data, log.inner.clone(), &acknowledged);
+    }
+}
+
+#[test]
+fn a_panic_of_a_thread_in_the_background_is_told() {
+    for (whose, on_log) in
+        [("log-flusher", true), ("cleaner", false), ("checkpointer", false), ("recoverability", false)]
+    {
+        let (data, log) = (Trap::new(whose), Trap::new(whose));
+        let (db, rows) = create(data.clone(), log.clone());
+        let trap = if on_log { &log } else { &data };
+        trap.arm(0);
+        let (count, error) = match whose {
+            "log-flusher" => loop {
+                // Nobody waits for these.
+                fill_some(&rows);
+                while log.left.load(Ordering::SeqCst) == 0 {
+                    varve_rt::sleep(Duration::from_millis(10));
+                }
+                if let Err(e) = rows.put(b"durable", b"x") {
+                    break (0, e);
+                }
+            },
+            _ => fill(&rows, 0, Durability::Sync),
+        };
+        assert!(trap.sprung(), "{whose}");
+        assert!(matches!(&error, Error::Poisoned(why) if why.contains(whose)), "{whose}: {error}");
+        assert_reads_go_on(&db);
+        assert!(db.close().is_err());
+        drop((db, rows));
+        assert_kept(data.inner.clone(), log.inner.clone(), &[(0, count)]);
+    }
+}
+
+fn fill_some(rows: &Keyspace) {
+    for n in 0..100u64 {
+        let _ = rows.put_with(&[7u64.to_be_bytes(), n.to_be_bytes()].concat(), b"soon", Durability::Async);
+    }
+}
