@@ -21,16 +21,11 @@ fn about(path: &Path, e: &std::io::Error) -> Failure {
     Failure::Failed(format!("{}: {e}", path.display()))
 }
 
-/// Whether the directory has a fast device, there or missing.
-fn has_tier(dir: &Path) -> bool {
-    dir.join("fast").symlink_metadata().is_ok()
-}
-
 fn need_tier(dir: &Path) -> Result<(), Failure> {
     if !varve::exists(dir) {
         return Err(varve::Error::NoDatabase(dir.display().to_string()).into());
     }
-    match has_tier(dir) {
+    match varve::has_tier(dir) {
         true => Ok(()),
         false => Err(Failure::Failed(format!(
             "the database in {0} has no tier: `varve tier attach {0} PATH:SIZE` gives it one",
@@ -130,7 +125,7 @@ pub fn options(place: &Place) -> Result<Options, Failure> {
 
 /// `options` for the database in `dir`, its tier as set, and as chosen for this time.
 pub fn options_with(dir: &Path, options: Options, a: &TierArgs) -> Result<Options, Failure> {
-    if is_chosen(a) && !has_tier(dir) {
+    if is_chosen(a) && !varve::has_tier(dir) {
         return Err(Failure::Usage(format!("{} has no tier that could be opened like that", dir.display())));
     }
     Ok(Options { tier: with(settings(dir)?, a)?, ..options })
@@ -138,6 +133,10 @@ pub fn options_with(dir: &Path, options: Options, a: &TierArgs) -> Result<Option
 
 /// Whether something but zeros is at the beginning of a file or block device.
 fn holds_something(path: &Path) -> Result<bool, Failure> {
+    let kind = std::fs::metadata(path).map_err(|e| about(path, &e))?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(Failure::Failed(format!("{} is neither a file nor a block device", path.display())));
+    }
     let mut found = Vec::new();
     let file = File::open(path).map_err(|e| about(path, &e))?;
     file.take(LOOK).read_to_end(&mut found).map_err(|e| about(path, &e))?;
@@ -182,7 +181,7 @@ fn limit(db: &Db, fast: &FastPart) -> Result<(), Failure> {
 
 /// Makes a database, on a tier if a fast device is given.
 pub fn create(dir: &Path, a: &LayoutArgs, tier: &TierArgs, options: Options) -> Result<Db, Failure> {
-    let mut layout = Layout { data: a.devices.slow.clone(), ..a.layout() };
+    let mut layout = Layout { data: a.devices.slow.clone(), overwrite: a.devices.overwrite, ..a.layout() };
     if let Some(slow) = &a.devices.slow {
         refuse_used(slow, a.devices.overwrite)?;
     }
@@ -317,13 +316,14 @@ fn attach(out: Out, a: &Attach) -> Result<(), Failure> {
     if !varve::exists(&a.dir) {
         return Err(varve::Error::NoDatabase(a.dir.display().to_string()).into());
     }
-    if has_tier(&a.dir) {
+    if varve::has_tier(&a.dir) {
         return Err(Failure::Failed(format!(
             "the database in {0} has a tier: `varve tier detach {0}` first, with --without-tier if its fast device is lost",
             a.dir.display()
         )));
     }
-    let bytes_wanted = fast_bytes(&a.fast, a.overwrite)?;
+    let overwrite = a.overwrite || varve::is_left_over(&a.dir, &a.fast.path);
+    let bytes_wanted = fast_bytes(&a.fast, overwrite)?;
     let tier = with(TierOptions::default(), &a.tier)?;
     keep(&a.dir, &tier)?;
     let options = Options { tier, ..a.open.options() };

@@ -37,8 +37,8 @@ pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
     BackupInfo, BackupOptions, BackupReport, BulkLoad, CheckReport, CompactReport, Db, Devices, Durability, Figure,
     Keyspace, KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, Options, PoolOptions, RestoreOptions,
-    RestoreReport, SalvageReport, SalvagedRow, Stats, Unreadable, exists, restore, restore_on, salvage, salvage_on,
-    tier_managers,
+    RestoreReport, SalvageReport, SalvagedRow, Stats, Unreadable, exists, has_tier, is_left_over, restore, restore_on,
+    salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, Result};
 pub use lost_writes::LostWriteStats;

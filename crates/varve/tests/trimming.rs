@@ -9,8 +9,15 @@ use varve_device::{Device, FlashModel, MemDevice, MemOptions, PowerSupply};
 use varve_rt::Rng;
 use varve_rt::sim::{self, Domain};
 
-const LAYOUT: Layout =
-    Layout { page_size: 4096, log_bytes: 4 << 20, log_dir: None, data: None, fast: None, fast_bytes: 0 };
+const LAYOUT: Layout = Layout {
+    page_size: 4096,
+    log_bytes: 4 << 20,
+    log_dir: None,
+    data: None,
+    fast: None,
+    fast_bytes: 0,
+    overwrite: false,
+};
 
 fn options(trim: Option<bool>) -> Options {
     Options { trim, durability: Durability::None, ..Options::default().cache_mb(8) }

@@ -4,6 +4,7 @@ use crate::{DeviceError, OpKind};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ impl DirLock {
     pub fn exclusive(dir: impl AsRef<Path>) -> Result<DirLock, DeviceError> {
         let (dir, name) = names(dir.as_ref());
         let mut open = OpenOptions::new();
-        open.read(true).write(true).create(true).truncate(false);
+        open.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_NONBLOCK);
         let mut file = open.open(dir.join(FILE)).map_err(|e| failed(&name, &e))?;
         lock(&mut file, libc::LOCK_EX, &name)?;
         // Informative only, so its failure (a full disk) is no reason not to open.
@@ -39,7 +40,9 @@ impl DirLock {
     /// [`DeviceError::Locked`] if a writer holds it.
     pub fn shared(dir: impl AsRef<Path>) -> Result<DirLock, DeviceError> {
         let (dir, name) = names(dir.as_ref());
-        let mut file = File::open(dir.join(FILE)).map_err(|e| failed(&name, &e))?;
+        let mut open = OpenOptions::new();
+        let mut file =
+            open.read(true).custom_flags(libc::O_NONBLOCK).open(dir.join(FILE)).map_err(|e| failed(&name, &e))?;
         lock(&mut file, libc::LOCK_SH, &name)?;
         Ok(DirLock { file })
     }

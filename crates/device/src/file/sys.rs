@@ -116,14 +116,24 @@ fn count(result: isize) -> Result<usize, i32> {
 impl Syscalls for Linux {
     fn open(&self, path: &Path, mode: OpenMode) -> Result<OwnedFd, i32> {
         let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
+        // Opening a FIFO would wait for its other end; what is no file or block device is refused after.
         let flags = libc::O_CLOEXEC
+            | libc::O_NONBLOCK
             | if mode.write { libc::O_RDWR } else { libc::O_RDONLY }
             | if mode.create { libc::O_CREAT } else { 0 }
             | if mode.direct { libc::O_DIRECT } else { 0 };
         // SAFETY: `path` is a valid C string.
         let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
+        if fd < 0 {
+            return Err(errno());
+        }
         // SAFETY: a descriptor just opened, owned by nobody else.
-        if fd < 0 { Err(errno()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: system calls without memory. Requests wait for their completion from here on.
+        done(unsafe {
+            libc::fcntl(raw(&fd), libc::F_SETFL, libc::fcntl(raw(&fd), libc::F_GETFL) & !libc::O_NONBLOCK)
+        })?;
+        Ok(fd)
     }
 
     fn kind(&self, fd: RawFd) -> Result<FileKind, i32> {

@@ -4,7 +4,12 @@
 //! Nothing is created, renamed or removed after creation, but for `fast` when a tier is attached or detached.
 
 use super::options::{Layout, Options};
+use super::{identity, tier};
 use crate::error::{Error, Result};
+use crate::wal::{self, DbHeader};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_device::{Device, DeviceError, DirLock, FileDevice, Options as FileOptions};
@@ -31,9 +36,51 @@ const DATA: &str = "data";
 const LOG: &str = "log";
 const FAST: &str = "fast";
 
-/// Whether a directory holds a database (its log and data files).
+/// Whether a directory holds a database (its log and data files). What is left of a creation that was cut short is none.
 pub fn exists(dir: &Path) -> bool {
-    dir.join(DATA).exists() && dir.join(LOG).exists()
+    dir.join(DATA).exists() && dir.join(LOG).exists() && !is_unfinished(dir)
+}
+
+/// Whether the database in a directory has a tier: what its superblock says, wherever the fast device is.
+pub fn has_tier(dir: &Path) -> bool {
+    header(dir).is_some_and(|header| tier::Mark::decode(&header.options).is_some())
+}
+
+/// Whether a device is what an attachment to this database left that was cut short: nothing of use is on it.
+pub fn is_left_over(dir: &Path, fast: &Path) -> bool {
+    let owner = peek(fast).and_then(|device| varve_volume::tier::owner(&*device).ok().flatten());
+    owner.is_some() && owner == header(dir).filter(|_| !has_tier(dir)).map(|header| header.uuid)
+}
+
+/// A file to be looked at; none if it cannot be opened.
+fn peek(path: &Path) -> Option<Arc<FileDevice>> {
+    let how = FileOptions { read_only: true, direct: false, io_uring: false, ..FileOptions::default() };
+    FileDevice::open(path, how).ok()
+}
+
+fn header(dir: &Path) -> Option<DbHeader> {
+    wal::read_header(&*peek(&dir.join(LOG))?).ok()
+}
+
+/// Whether a file is not there, or has nothing but zeros where a database begins.
+fn is_blank(path: &Path) -> bool {
+    const LOOK: u64 = 64 << 10;
+    let Ok(meta) = std::fs::metadata(path) else { return true };
+    if !meta.is_file() && !meta.file_type().is_block_device() {
+        return false;
+    }
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(LOOK).read_to_end(&mut head));
+    read.is_ok() && head.iter().all(|byte| *byte == 0)
+}
+
+/// Whether what a directory holds of a database is left of a creation that was cut short.
+fn is_unfinished(dir: &Path) -> bool {
+    match peek(&dir.join(LOG)).map(|log| wal::read_header(&*log)) {
+        Some(Err(Error::Unfinished(_))) => true,
+        Some(Ok(_)) => false,
+        _ => is_blank(&dir.join(LOG)) && is_blank(&dir.join(DATA)),
+    }
 }
 
 pub(crate) struct OpenDir {
@@ -41,12 +88,16 @@ pub(crate) struct OpenDir {
     pub lock: DirLock,
 }
 
-/// Makes the files of a new database; the directory may exist but must not hold a database.
+/// Makes the files of a new database; the directory may exist but must not hold a database. What a creation left that was cut short goes
+/// first. All names are durable before anything is written to the files.
 pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<OpenDir> {
     make_dir(dir)?;
     let lock = lock(dir, false)?;
-    if dir.join(DATA).exists() || dir.join(LOG).exists() {
-        return Err(Error::AlreadyExists(dir.display().to_string()));
+    if [DATA, LOG, FAST].iter().any(|part| dir.join(part).symlink_metadata().is_ok()) {
+        if !is_unfinished(dir) {
+            return Err(Error::AlreadyExists(dir.display().to_string()));
+        }
+        remove(dir);
     }
     let devices = make_parts(dir, layout, options).inspect_err(|_| remove(dir))?;
     Ok(OpenDir { devices, lock })
@@ -63,7 +114,29 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
     if let Some(fast) = &layout.fast {
         link(dir, FAST, fast)?;
     }
-    open_files(dir, options, true, layout.fast.is_some())
+    let devices = open_files(dir, options, true, layout.fast.is_some())?;
+    for part in [LOG, DATA, FAST] {
+        sync_parent(&dir.join(part))?;
+    }
+    if !layout.overwrite {
+        refuse_owned(&devices)?;
+    }
+    Ok(devices)
+}
+
+/// Fails when a device holds something of a database.
+fn refuse_owned(devices: &Devices) -> Result<()> {
+    let fast = devices.fast.as_ref();
+    let owned = |device: &Arc<dyn Device>| -> Result<bool> {
+        let tier = varve_volume::tier::owner(&**device)?.is_some();
+        Ok(tier || identity::holds_pages(&**device)? || wal::read_header(&**device).is_ok())
+    };
+    for device in [Some(&devices.data), fast].into_iter().flatten() {
+        if owned(device)? {
+            return Err(Error::AlreadyExists(device.info().name.to_string()));
+        }
+    }
+    Ok(())
 }
 
 /// Leaves a link to a part of the database elsewhere: to a block device or file, or to a file of the database's name in a directory.
@@ -72,7 +145,7 @@ fn link(dir: &Path, part: &str, to: &Path) -> Result<()> {
     let target = match to.is_dir() {
         true => {
             let file = std::fs::canonicalize(to).map_err(|e| path_error("find", to, &e))?.join(part_name(dir, part));
-            if file.exists() {
+            if file.exists() && !is_blank(&file) {
                 return Err(Error::AlreadyExists(file.display().to_string()));
             }
             file
@@ -83,56 +156,82 @@ fn link(dir: &Path, part: &str, to: &Path) -> Result<()> {
     std::os::unix::fs::symlink(&target, &link).map_err(|e| path_error("link", &link, &e))
 }
 
-/// Adds a fast device to the directory of a database that has none.
+/// Adds a fast device to the directory of a database that has none. A link that is there is left of an attachment that was cut short, or of the
+/// end of a tier.
 fn link_fast(dir: &Path, to: &Path) -> Result<()> {
-    if dir.join(FAST).symlink_metadata().is_ok() {
+    if has_tier(dir) {
         return Err(Error::AlreadyExists(dir.join(FAST).display().to_string()));
     }
+    unlink_fast(dir)?;
     link(dir, FAST, to)
 }
 
 /// Takes the fast device out of the directory; what it holds stays where it is.
 pub(crate) fn unlink_fast(dir: &Path) -> Result<()> {
     let link = dir.join(FAST);
-    match link.symlink_metadata() {
-        Ok(_) => std::fs::remove_file(&link).map_err(|e| path_error("remove", &link, &e)),
-        Err(_) => Ok(()),
+    if link.symlink_metadata().is_ok() {
+        std::fs::remove_file(&link).map_err(|e| path_error("remove", &link, &e))?;
+        sync_parent(&link)?;
     }
+    Ok(())
 }
 
-/// Removes the files of a database that did not come to be; of a block device only the link to it.
+/// Removes the files of a database that did not come to be; of a block device, or a file of somebody else's, only the link to it. The log
+/// goes last: as long as it is there it says that this is no database.
 pub(crate) fn remove(dir: &Path) {
-    for part in [DATA, LOG, FAST] {
+    let ours = peek(&dir.join(LOG)).and_then(|log| wal::creation(&*log));
+    for part in [DATA, FAST, LOG] {
         let link = dir.join(part);
+        let inside = link.symlink_metadata().is_ok_and(|meta| meta.is_file());
         if let Ok(target) = std::fs::canonicalize(&link)
             && target.is_file()
+            && (inside || part == LOG || is_blank(&target) || ours.is_some() && ours == owner(&target))
         {
             let _ = std::fs::remove_file(target);
         }
-        let _ = std::fs::remove_file(link);
+        let _ = std::fs::remove_file(&link);
+        let _ = sync_parent(&link);
+    }
+}
+
+/// The identity that a data or fast device bears.
+fn owner(path: &Path) -> Option<[u8; 16]> {
+    let device: Arc<dyn Device> = peek(path)?;
+    identity::owner(&*device).or_else(|| varve_volume::tier::owner(&*device).ok().flatten())
+}
+
+/// Fails when there are no files of a database to be opened.
+fn expect(dir: &Path) -> Result<()> {
+    let missing = |part: &str| std::fs::metadata(dir.join(part)).is_err();
+    match (missing(DATA), missing(LOG)) {
+        (false, false) => Ok(()),
+        _ if is_unfinished(dir) && !missing(LOG) => Err(Error::Unfinished(dir.display().to_string())),
+        (true, true) => Err(Error::NoDatabase(dir.display().to_string())),
+        (data, _) => {
+            let (there, gone) = if data { (LOG, DATA) } else { (DATA, LOG) };
+            Err(Error::Mismatch(format!("`{there}` is in {}, and `{gone}` is not", dir.display())))
+        }
     }
 }
 
 /// Opens the files of an existing database.
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<OpenDir> {
-    if !exists(dir) {
-        return Err(Error::NoDatabase(dir.display().to_string()));
-    }
+    expect(dir)?;
     let lock = lock(dir, options.read_only)?;
-    // A link that leads nowhere is a fast device that is missing; whether that matters the superblock says.
-    let fast = dir.join(FAST).exists() && !options.without_tier;
+    // A link that leads nowhere is a fast device that is missing; whether that matters the superblock says. One that the superblock does not
+    // know of is left of an attachment that was cut short, or of a tier that has ended: nothing of use is there.
+    let fast = dir.join(FAST).exists() && !options.without_tier && has_tier(dir);
     let devices = open_files(dir, options, false, fast)?;
     Ok(OpenDir { devices, lock })
 }
 
 /// Opens the files of an existing database and a fast device that is new to it, a file of `bytes` if it is none yet.
 pub(crate) fn open_attaching(dir: &Path, fast: &Path, bytes: u64, options: &Options) -> Result<OpenDir> {
-    if !exists(dir) {
-        return Err(Error::NoDatabase(dir.display().to_string()));
-    }
+    expect(dir)?;
     let lock = lock(dir, false)?;
     link_fast(dir, fast)?;
     let devices = attach_files(dir, bytes, options).inspect_err(|_| drop(unlink_fast(dir)))?;
+    sync_parent(&dir.join(FAST))?;
     Ok(OpenDir { devices, lock })
 }
 
@@ -164,7 +263,22 @@ fn part_name(dir: &Path, part: &str) -> PathBuf {
 }
 
 fn make_dir(dir: &Path) -> Result<()> {
-    std::fs::create_dir_all(dir).map_err(|e| path_error("create", dir, &e))
+    std::fs::create_dir_all(dir).map_err(|e| path_error("create", dir, &e))?;
+    sync_parent(dir)
+}
+
+/// Makes the name of a file durable, and of what it is a link to.
+fn sync_parent(path: &Path) -> Result<()> {
+    let target = std::fs::canonicalize(path).ok();
+    for path in [Some(path), target.as_deref()].into_iter().flatten() {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // Block devices have names that nobody makes.
+        if !parent.starts_with("/dev") {
+            let synced = File::open(parent).and_then(|dir| dir.sync_all());
+            synced.map_err(|e| path_error("make durable", parent, &e))?;
+        }
+    }
+    Ok(())
 }
 
 fn lock(dir: &Path, read_only: bool) -> Result<DirLock> {

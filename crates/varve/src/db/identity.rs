@@ -239,6 +239,12 @@ fn read(device: &dyn Device, page_size: usize, id: PageId) -> std::result::Resul
     }
 }
 
+/// The identity of a data device whose page size nobody knows; of those of older releases nothing is known.
+pub(super) fn owner(device: &dyn Device) -> Option<[u8; 16]> {
+    let mut read = [4096, 8192, 16384].into_iter().flat_map(|size| PAGES.map(|id| read(device, size, id)));
+    read.find_map(|record| Some(record.ok()?.uuid))
+}
+
 /// Whether the beginning of a device looks like pages of a database.
 pub(super) fn holds_pages(device: &dyn Device) -> Result<bool> {
     let mut head = AlignedBuf::new(BLOCK);

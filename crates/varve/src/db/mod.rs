@@ -25,7 +25,7 @@ pub use bulk_load::BulkLoad;
 pub use catalog::{KeyspaceKind, MAX_NAME};
 pub use check::{CheckReport, Unreadable};
 pub use compact::CompactReport;
-pub use devices::{Devices, exists};
+pub use devices::{Devices, exists, has_tier, is_left_over};
 pub use keyspaces::{Keyspace, KeyspaceInfo};
 pub use options::{Durability, Layout, MIN_CACHE_BYTES, Options};
 pub use pool_options::PoolOptions;

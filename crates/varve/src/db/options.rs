@@ -49,12 +49,14 @@ pub struct Layout {
     pub fast: Option<PathBuf>,
     /// Bytes of the fast device, if it is a file; ignored when it is longer already.
     pub fast_bytes: u64,
+    /// Take `data` and `fast` even if a database owns them; what they hold is lost.
+    pub overwrite: bool,
 }
 
 impl Default for Layout {
     fn default() -> Layout {
         let (log_dir, data, fast) = (None, None, None);
-        Layout { page_size: 8192, log_bytes: 64 << 20, log_dir, data, fast, fast_bytes: 0 }
+        Layout { page_size: 8192, log_bytes: 64 << 20, log_dir, data, fast, fast_bytes: 0, overwrite: false }
     }
 }
 

@@ -37,8 +37,8 @@ pub use log::Log;
 pub(crate) use pool_pages::PoolPages;
 pub use reader::{EndRow, GroupView, LogEnd, LogReader, Step};
 pub use stats::LogStats;
-pub(crate) use superblock::Birth;
 pub use superblock::DbHeader;
+pub(crate) use superblock::{Birth, creation, read_header};
 
 use crate::error::{Error, Result};
 use std::sync::Arc;

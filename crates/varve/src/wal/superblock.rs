@@ -111,6 +111,22 @@ pub struct Birth {
     pub identity: Option<[PageId; 2]>,
 }
 
+/// What identifies the database of a log, whatever its state; nothing is written.
+pub fn read_header(dev: &dyn Device) -> Result<DbHeader> {
+    Ok(load(dev)?.sb.header)
+}
+
+/// The identity that a database gets which is being created.
+pub fn creation(dev: &dyn Device) -> Option<[u8; 16]> {
+    let mut buf = AlignedBuf::new(2 * SIZE);
+    read_at(dev, 0, &mut buf).ok()?;
+    let marks = [&buf[..SIZE], &buf[SIZE..]].map(Superblock::decode);
+    marks.into_iter().find_map(|slot| match slot {
+        Slot::Valid(sb) if sb.creating => Some(sb.header.uuid),
+        _ => None,
+    })
+}
+
 /// What [`load`] found.
 pub struct Loaded {
     /// The newest valid superblock.

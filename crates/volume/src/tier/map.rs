@@ -123,6 +123,17 @@ fn write_run(device: &dyn Device, offset: u64, bytes: &[u8], durable: bool) -> R
     Ok(device.submit(ios.collect()).wait_all()?)
 }
 
+/// The identity of the database whose tier a device holds, if it holds one in use.
+pub fn owner(device: &dyn Device) -> Result<Option<[u8; 16]>, VolumeError> {
+    if device.len() < 2 * BLOCK as u64 {
+        return Ok(None);
+    }
+    let mut head = AlignedBuf::new(2 * BLOCK);
+    read_at(device, 0, &mut head)?;
+    let newest = head.chunks(BLOCK).filter_map(decode_super).max_by_key(|s| s.sequence);
+    Ok(newest.filter(|superblock| !superblock.detached).map(|superblock| superblock.owner))
+}
+
 /// The blocks of the fast device, as something to read and write.
 pub struct MapFile {
     device: Arc<dyn Device>,

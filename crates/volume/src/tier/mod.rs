@@ -30,6 +30,7 @@ mod tests;
 pub use change::Resized;
 pub use fault::Keeper;
 pub use manager::{Alpha, Costs, ManagerOptions, Place, Refusal};
+pub use map::owner;
 pub use options::{MapRecovery, TierOptions};
 pub use stats::{Counters, REFUSALS, Recovery, TierStats};
 

@@ -1,0 +1,160 @@
+//! Creating in directories: cut short at any time one command goes on, and nothing is made over what belongs to somebody.
+
+use std::path::{Path, PathBuf};
+use varve::{Db, Error, Layout, Options};
+
+/// A directory of a test's own, removed in the end.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let path = std::env::temp_dir().join(format!("varve-creation-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Dir(path)
+    }
+
+    fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn options() -> Options {
+    Options { cache_bytes: 4 << 20, ..Options::default() }
+}
+
+fn layout() -> Layout {
+    Layout { page_size: 4096, log_bytes: 1 << 20, ..Layout::default() }
+}
+
+fn create(dir: &Path) -> varve::Result<()> {
+    let db = Db::create(dir, &layout(), options())?;
+    db.create_keyspace("rows")?.put(b"key", b"value")?;
+    db.close()
+}
+
+#[track_caller]
+fn sound(dir: &Path) {
+    let db = Db::open(dir, options()).unwrap();
+    assert_eq!(db.keyspace("rows").unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    assert!(db.check().unwrap().is_clean());
+    db.close().unwrap();
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, &b| {
+        (0..8).fold(crc ^ u32::from(b), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 })
+    })
+}
+
+/// The log of a creation that has not come to its end.
+fn unfinished(log: &[u8]) -> Vec<u8> {
+    let mut log = log.to_vec();
+    for block in log[..8192].chunks_mut(4096) {
+        block[12] |= 2;
+        let crc = crc32c(&block[..4092]);
+        block[4092..].copy_from_slice(&crc.to_le_bytes());
+    }
+    log
+}
+
+#[test]
+fn what_a_creation_left_is_no_database_and_is_created_anew() {
+    let dir = Dir::new("left");
+    let whole = dir.join("whole");
+    create(&whole).unwrap();
+    let (log, data) = (std::fs::read(whole.join("log")).unwrap(), std::fs::read(whole.join("data")).unwrap());
+    let marked = unfinished(&log);
+    let zeros = vec![0; 1 << 20];
+    let states: [(Option<&[u8]>, Option<&[u8]>); 9] = [
+        (None, None),
+        (Some(&[]), None),
+        (Some(&zeros[..8192]), None),
+        (Some(&zeros), Some(&[])),
+        (Some(&zeros), Some(&zeros[..65536])),
+        (Some(&marked[..8192]), None),
+        (Some(&marked[..8192]), Some(&[])),
+        (Some(&marked), Some(&data[..16384])),
+        (Some(&marked), Some(&data)),
+    ];
+    for (i, (log, data)) in states.into_iter().enumerate() {
+        let left = dir.join(&format!("left {i}"));
+        std::fs::create_dir_all(&left).unwrap();
+        std::fs::write(left.join("lock"), b"1\n").unwrap();
+        let files = [("log", log), ("data", data)];
+        for (name, bytes) in files.iter().filter_map(|(name, bytes)| Some((name, (*bytes)?))) {
+            std::fs::write(left.join(name), bytes).unwrap();
+        }
+        assert!(!varve::exists(&left), "state {i}");
+        let refused = Db::open(&left, options()).map(drop).unwrap_err();
+        assert!(matches!(refused, Error::NoDatabase(_) | Error::Unfinished(_)), "state {i}: {refused}");
+        create(&left).unwrap_or_else(|e| panic!("state {i}: {e}"));
+        sound(&left);
+    }
+}
+
+#[test]
+fn a_log_that_is_gone_is_damage_and_nothing_is_created_beside_the_data() {
+    let dir = Dir::new("gone");
+    for len in [None, Some(0), Some(4096)] {
+        let whole = dir.join(&format!("{len:?}"));
+        create(&whole).unwrap();
+        let data = std::fs::read(whole.join("data")).unwrap();
+        match len {
+            None => std::fs::remove_file(whole.join("log")).unwrap(),
+            Some(len) => std::fs::File::options().write(true).open(whole.join("log")).unwrap().set_len(len).unwrap(),
+        }
+        for error in [Db::open(&whole, options()).map(drop).unwrap_err(), create(&whole).unwrap_err()] {
+            assert!(!matches!(error, Error::NoDatabase(_) | Error::Unfinished(_)), "{error}");
+        }
+        assert!(std::fs::read(whole.join("data")).unwrap() == data);
+    }
+}
+
+#[test]
+fn a_file_that_a_database_owns_is_refused() {
+    let dir = Dir::new("owned");
+    let (device, first) = (dir.join("device"), dir.join("first"));
+    std::fs::write(&device, b"").unwrap();
+    let on_it = Layout { data: Some(device.clone()), ..layout() };
+    // Fresh: nothing but its creation was ever written.
+    let db = Db::create(&first, &on_it, options()).unwrap();
+    for place in [&on_it, &Layout { fast: Some(device.clone()), ..layout() }] {
+        let refused = Db::create(dir.join("second"), place, options()).map(drop).unwrap_err();
+        assert!(matches!(&refused, Error::AlreadyExists(what) if what.contains("second")), "{refused}");
+    }
+    db.create_keyspace("rows").unwrap().put(b"key", b"value").unwrap();
+    db.close().unwrap();
+    sound(&first);
+    let db = Db::create(dir.join("second"), &Layout { overwrite: true, ..on_it }, options()).unwrap();
+    assert!(db.keyspaces().unwrap().is_empty());
+    db.close().unwrap();
+    let error = Db::open(&first, options()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("`data` is of another database"), "{error}");
+}
+
+#[test]
+fn an_attachment_that_was_cut_short_is_made_again() {
+    let dir = Dir::new("attach");
+    let (whole, fast) = (dir.join("db"), dir.join("fast file"));
+    create(&whole).unwrap();
+    // The link and an empty file; then a tier that the superblock does not know of.
+    for bytes in [None, Some(4 << 20)] {
+        std::fs::write(&fast, vec![0; bytes.unwrap_or(0)]).unwrap();
+        std::os::unix::fs::symlink(&fast, whole.join("fast")).unwrap();
+        assert!(!varve::has_tier(&whole));
+        sound(&whole);
+        Db::attach_tier(&whole, &fast, 4 << 20, options()).unwrap().close().unwrap();
+        assert!(varve::has_tier(&whole));
+        sound(&whole);
+        Db::detach_tier(&whole, options()).unwrap();
+        assert!(!varve::has_tier(&whole));
+        sound(&whole);
+    }
+}

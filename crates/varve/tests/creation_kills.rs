@@ -1,0 +1,118 @@
+//! Creating in directories, with other processes: killed at any moment, and pipes in the place of files. Apart from other tests, since a
+//! process that is started inherits what is open for a moment.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use varve::{BackupOptions, Db, Layout, Options, RestoreOptions};
+
+/// A directory of a test's own, removed in the end.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let path = std::env::temp_dir().join(format!("varve-kills-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Dir(path)
+    }
+
+    fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn options() -> Options {
+    Options { cache_bytes: 4 << 20, ..Options::default() }
+}
+
+fn layout() -> Layout {
+    Layout { page_size: 4096, log_bytes: 1 << 20, ..Layout::default() }
+}
+
+fn create(dir: &Path) -> varve::Result<()> {
+    let db = Db::create(dir, &layout(), options())?;
+    db.create_keyspace("rows")?.put(b"key", b"value")?;
+    db.close()
+}
+
+#[track_caller]
+fn sound(dir: &Path) {
+    let db = Db::open(dir, options()).unwrap();
+    assert_eq!(db.keyspace("rows").unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    assert!(db.check().unwrap().is_clean());
+    db.close().unwrap();
+}
+
+#[test]
+fn what_is_neither_file_nor_block_device_is_refused_at_once() {
+    let dir = Dir::new("fifo");
+    for part in ["log", "data", "lock"] {
+        let whole = dir.join(part);
+        create(&whole).unwrap();
+        std::fs::remove_file(whole.join(part)).unwrap();
+        assert!(Command::new("mkfifo").arg(whole.join(part)).status().unwrap().success());
+        for read_only in [false, true] {
+            let opened = Db::open(&whole, Options { read_only, ..options() });
+            assert!(opened.is_err() || part == "lock");
+        }
+        assert!(create(&whole).is_err());
+    }
+}
+
+/// In a process of its own, which is killed: creates, or restores.
+#[test]
+fn child() {
+    let Some(dir) = std::env::var_os("VARVE_TEST_CREATE") else { return };
+    let dir = PathBuf::from(dir);
+    match std::env::var_os("VARVE_TEST_BACKUP") {
+        None => drop(Db::open_or_create(&dir, options()).unwrap()),
+        Some(backup) => {
+            let mut file = std::fs::File::open(backup).unwrap();
+            varve::restore(&dir, &mut [&mut file], &RestoreOptions { layout: layout() }).unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_command_goes_on_after_a_kill_at_any_moment() {
+    let dir = Dir::new("killed");
+    let (whole, backup) = (dir.join("whole"), dir.join("backup"));
+    create(&whole).unwrap();
+    let db = Db::open(&whole, options()).unwrap();
+    db.backup(&mut std::fs::File::create(&backup).unwrap(), BackupOptions::default()).unwrap();
+    db.close().unwrap();
+    let mut left = 0;
+    for round in 0..24u64 {
+        let made = dir.join(&format!("made {round}"));
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "child"]).env("VARVE_TEST_CREATE", &made).stdout(Stdio::null()).stderr(Stdio::null());
+        if round % 2 == 1 {
+            child.env("VARVE_TEST_BACKUP", &backup);
+        }
+        let mut child = child.spawn().unwrap();
+        // From when the first file is there, a little longer each time.
+        while std::fs::read_dir(&made).map_or(0, |files| files.count()) == 0 && child.try_wait().unwrap().is_none() {
+            varve_rt::yield_now();
+        }
+        varve_rt::sleep(Duration::from_micros(round * round * 40));
+        let _ = child.kill();
+        child.wait().unwrap();
+        left += u32::from(!varve::exists(&made));
+        if round % 2 == 1 && !varve::exists(&made) {
+            let mut file = std::fs::File::open(&backup).unwrap();
+            varve::restore(&made, &mut [&mut file], &RestoreOptions { layout: layout() }).unwrap();
+            sound(&made);
+        }
+        let db = Db::open_or_create(&made, options()).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        assert!(db.check().unwrap().is_clean());
+        db.close().unwrap();
+    }
+    assert!(left > 3, "only {left} creations were cut short");
+}
