@@ -38,6 +38,8 @@ struct Opened {
 
 fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failure> {
     let mut options = run.pool.apply(run.open.options())?;
+    // Clients that wait for each other are what is measured.
+    options.lock_timeout = None;
     let recording = trace.map(|path| (Recorder::new(), path.to_path_buf()));
     options.trace = recording.as_ref().map(|(recorder, _)| recorder.handle());
     let db = if varve::exists(&run.dir) {

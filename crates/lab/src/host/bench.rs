@@ -64,8 +64,14 @@ impl LogGate for NoLog {
 
 fn options() -> Options {
     let durability = varve::Durability::None;
-    Options { durability, recovery_bound: Duration::from_secs(600), log_max_bytes: 16 << 30, ..Options::default() }
-        .cache_mb(600)
+    Options {
+        durability,
+        recovery_bound: Duration::from_secs(600),
+        log_max_bytes: 16 << 30,
+        lock_timeout: None,
+        ..Options::default()
+    }
+    .cache_mb(600)
 }
 
 fn key(i: u64) -> [u8; 12] {
