@@ -38,7 +38,30 @@ fn choice(pool: &PoolArgs, layout: &LayoutChoice) -> Result<PoolChoice, Failure>
     Ok(PoolChoice { tier, ..pool_choice(pool)? })
 }
 
+/// Every mistake there is, each with as many seeds as it takes.
+fn catch_all(out: Out, a: &args::Sim) -> Result<(), Failure> {
+    let mut missed = Vec::new();
+    for &mistake in Mistake::ALL {
+        let caught = sim::catch(mistake, a.seeds, jobs(a.jobs));
+        let seed = caught.seed.map_or("-".to_string(), |seed| seed.to_string());
+        match out.json {
+            true => println!("{}", json!(caught)),
+            false => println!("{:<28} {:<12} {seed:>5}  {}", caught.name, caught.place, caught.finding),
+        }
+        if caught.seed.is_none() {
+            missed.push(caught.name);
+        }
+    }
+    match missed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Found(format!("not caught by {} seeds: {}", a.seeds, missed.join(", ")))),
+    }
+}
+
 pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
+    if a.broken.as_deref() == Some("all") {
+        return catch_all(out, a);
+    }
     let breakage = breakage(a)?;
     if let Some(damages) = a.damage {
         return crate::damage::run(out, a, damages, breakage);
@@ -77,7 +100,7 @@ fn print_sim(out: Out, r: &SimReport) -> Result<(), Failure> {
         println!(
             "{}",
             json!({ "seeds": r.seeds, "findings": r.findings, "not_deterministic": r.not_deterministic, "compared": r.compared,
-                "totals": totals, "zeros": r.zeros, "seconds": r.seconds, "seeds_per_minute": r.seeds_per_minute, "clean": r.is_clean() })
+                "totals": totals, "tables": r.tables, "zeros": r.zeros, "seconds": r.seconds, "seeds_per_minute": r.seeds_per_minute, "clean": r.is_clean() })
         );
         return Ok(());
     }
@@ -87,6 +110,9 @@ fn print_sim(out: Out, r: &SimReport) -> Result<(), Failure> {
     }
     let rows: Vec<(String, String)> = r.totals.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
     table(&mut std::io::stdout().lock(), &rows)?;
+    for table in &r.tables {
+        println!("\n{table}\n");
+    }
     for zero in &r.zeros {
         println!("never happened: {zero}");
     }

@@ -32,7 +32,7 @@ pub use buf::{AlignedBuf, prefer_huge_pages};
 pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, check, flush, read_at, write_at};
 pub use disk::{DiskConfig, Scheduling, Seek};
 pub use error::{DeviceError, OpKind};
-pub use faulty::{Fault, FaultCounts, FaultPlan, Faulty, Rule, When};
+pub use faulty::{FalseWrite, Fault, FaultCounts, FaultPlan, Faulty, Rule, When};
 pub use file::{DirLock, FileDevice, Options, sys};
 pub use fixed::FixedConfig;
 pub use flash::FlashModel;

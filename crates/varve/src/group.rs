@@ -92,7 +92,8 @@ impl<'c> Group<'c> {
     /// Takes a latched page into the group.
     pub fn add(&mut self, page: PageWrite<'c>) -> PageNo {
         let prev = page.lsn();
-        self.push(page, prev, prev <= self.floor.lsn)
+        let whole = prev <= self.floor.lsn && !self.core.broken.has(Mistake::NoImages);
+        self.push(page, prev, whole)
     }
 
     /// Takes a page fresh from `Pool::create` into the group; it is logged whole.
@@ -149,7 +150,9 @@ impl<'c> Group<'c> {
         let mut body = scratch();
         let appended = loop {
             self.encode(&mut body);
-            let epoch = (!self.core.broken.has(Mistake::ImageRuleCompleted)).then_some(self.floor.epoch);
+            let broken = self.core.broken;
+            let blind = broken.has(Mistake::ImageRuleCompleted) || broken.has(Mistake::EpochNotCompared);
+            let epoch = (!blind).then_some(self.floor.epoch);
             match self.core.log.append(self.kind, epoch, &body) {
                 Ok(appended) => break Ok(appended.end),
                 Err(AppendError::EpochMoved) => {
@@ -186,12 +189,22 @@ impl<'c> Group<'c> {
         let hint = self.core.log.end_lsn();
         for entry in self.pages.iter().filter(|e| e.changed) {
             charge(Cost::GroupPage, 1);
-            entry.page.set_dirty(hint);
+            if !self.core.broken.has(Mistake::DirtyAfterAppend) {
+                entry.page.set_dirty(hint);
+            }
         }
     }
 
     fn stamp(&mut self, lsn: Lsn) {
-        self.pages.iter_mut().filter(|e| e.changed).for_each(|entry| entry.page.stamp(lsn));
+        let broken = self.core.broken;
+        for entry in self.pages.iter_mut().filter(|e| e.changed) {
+            if broken.has(Mistake::DirtyAfterAppend) {
+                entry.page.set_dirty(lsn);
+            }
+            if !broken.has(Mistake::PageNotStamped) {
+                entry.page.stamp(lsn);
+            }
+        }
     }
 
     /// The group is not logged, so its pages are changed in memory only. The database is poisoned: they are never written, and a stamp that
@@ -204,7 +217,7 @@ impl<'c> Group<'c> {
     fn encode(&mut self, body: &mut Vec<u8>) {
         body.clear();
         for entry in self.pages.iter_mut().filter(|e| e.changed) {
-            entry.whole |= entry.prev <= self.floor.lsn;
+            entry.whole |= entry.prev <= self.floor.lsn && !self.core.broken.has(Mistake::NoImages);
             let bytes = entry.page.bytes();
             if entry.whole {
                 redo::push_image_record(body, entry.page.id(), bytes, redo::zero_hole(bytes));

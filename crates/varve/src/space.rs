@@ -31,7 +31,7 @@ use std::sync::Arc;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::page::{self, HEADER};
-use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, PageStore};
+use varve_volume::{KeyspaceId, Lsn, Mistake, PageDamage, PageId, PageStore};
 
 /// Page type of a space-map page.
 pub(crate) const KIND_SPACE: u8 = 1;
@@ -364,6 +364,8 @@ impl Space {
     pub(crate) fn apply<'c>(&self, core: &'c Core, group: &mut Group<'c>, alloc: &[PageId], free: &[PageId]) {
         // Bytes to change: map page, byte in the bitmap, bits to set and to clear.
         let mut bytes: BTreeMap<(u64, usize), (u8, u8)> = BTreeMap::new();
+        let alloc = if core.broken.has(Mistake::AllocNotLogged) { &[] } else { alloc };
+        let free = if core.broken.has(Mistake::FreeNotLogged) { &[] } else { free };
         for (ids, set) in [(alloc, true), (free, false)] {
             for id in ids {
                 let (map, at) = (id.0 / self.span, id.0 % self.span);

@@ -24,8 +24,25 @@ struct State {
     plan: FaultPlan,
     /// Requests that each rule matched so far.
     matched: Vec<u64>,
+    /// Requests whose fate each rule decided.
+    decided: Vec<u64>,
+    /// The writes that were falsified: where and how long.
+    false_writes: Vec<FalseWrite>,
     rng: Rng,
     counts: FaultCounts,
+}
+
+/// A write that was acknowledged although it was not done as asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FalseWrite {
+    /// What was done instead.
+    pub fault: Fault,
+    /// First byte that should have been written.
+    pub offset: u64,
+    /// Bytes that should have been written.
+    pub len: u64,
+    /// First byte that was written instead; for a lost write nothing was.
+    pub at: u64,
 }
 
 /// What the plan has in store for one request.
@@ -62,6 +79,16 @@ impl Faulty {
         self.state.lock().counts
     }
 
+    /// How often each rule of the plan in force decided the fate of a request.
+    pub fn decided(&self) -> Vec<u64> {
+        self.state.lock().decided.clone()
+    }
+
+    /// The writes falsified by the plan in force, in order.
+    pub fn false_writes(&self) -> Vec<FalseWrite> {
+        self.state.lock().false_writes.clone()
+    }
+
     /// The power supply.
     pub fn supply(&self) -> &Arc<PowerSupply> {
         &self.supply
@@ -73,9 +100,37 @@ impl Faulty {
             Fault::NoSpace => DeviceError::NoSpace { op, device, offset, len },
             _ => {
                 let retryable = fault == Fault::TransientEio;
-                DeviceError::Io { op, device, offset, len, errno: libc::EIO, retryable }
+                let errno = if fault == Fault::Unsupported { libc::EOPNOTSUPP } else { libc::EIO };
+                DeviceError::Io { op, device, offset, len, errno, retryable }
             }
         }
+    }
+
+    /// Does something else than the write that is asked for.
+    fn falsify(&self, mut io: Io, fault: Fault, dice: u64, mut slot: Slot) -> (Slot, Option<Io>) {
+        let (offset, len, durable) = (io.offset, io.len() as u64, matches!(io.op, Op::Write { durable: true }));
+        let at = match fault {
+            Fault::Misdirected(by) => (offset + by) % self.inner.len().saturating_sub(len).max(1) / len * len,
+            _ => offset,
+        };
+        self.state.lock().false_writes.push(FalseWrite { fault, offset, len, at });
+        match fault {
+            Fault::Lost => return (slot, None),
+            Fault::Misdirected(_) => io.offset = at,
+            _ => {
+                let mut copy = AlignedBuf::new(io.len());
+                // SAFETY: the caller of `Io::write` promised `len` valid, unchanging bytes.
+                copy.copy_from_slice(unsafe { std::slice::from_raw_parts(io.buf.as_ptr(), io.len()) });
+                let mut rng = Rng::from_seed(dice);
+                let from = rng.below(len) as usize;
+                let noise = (1 + rng.below(64) as usize).min(io.len() - from);
+                copy[from..from + noise].iter_mut().for_each(|byte| *byte ^= 1 + rng.below(255) as u8);
+                // SAFETY: `copy` is kept in the ticket's slot until the request was waited for.
+                io = unsafe { Io::write(offset, copy.as_ptr(), copy.len(), durable) };
+                slot.copy = Some(copy);
+            }
+        }
+        (slot, Some(io))
     }
 
     /// Counts `n` operations; the seed of the cut if the supply's order or the plan wants the power to fail in them.
@@ -96,9 +151,20 @@ impl Faulty {
                     return (slot, None);
                 }
             }
-            Some(fault @ Fault::NoSpace) => {
+            Some(fault @ (Fault::NoSpace | Fault::Unsupported)) => {
                 slot.verdict = Some(self.error(op, offset, len, fault));
                 return (slot, None);
+            }
+            Some(fault @ Fault::Short) => {
+                slot.verdict = Some(self.error(op, offset, len, fault));
+                let block = u64::from(self.inner.info().block);
+                match fate.dice % (len / block) * block {
+                    0 => return (slot, None),
+                    some => io = io.split_at(some as usize).0,
+                }
+            }
+            Some(fault @ (Fault::Lost | Fault::Misdirected(_) | Fault::Scribbled)) => {
+                return self.falsify(io, fault, fate.dice, slot);
             }
             Some(Fault::FlipOnRead) => slot.flip = Some((io.buf.as_mut_ptr() as usize, fate.dice % (len * 8))),
             Some(Fault::FlipAtRest) => {
@@ -122,6 +188,8 @@ impl State {
     fn new(plan: FaultPlan) -> State {
         State {
             matched: vec![0; plan.rules.len()],
+            decided: vec![0; plan.rules.len()],
+            false_writes: Vec::new(),
             rng: Rng::from_seed(plan.seed),
             plan,
             counts: FaultCounts::default(),
@@ -129,11 +197,13 @@ impl State {
     }
 
     /// Decides the fate of a request, and counts it.
-    fn fate(&mut self, op: OpKind, offset: u64, len: u64) -> Fate {
+    fn fate(&mut self, op: OpKind, durable: bool, offset: u64, len: u64) -> Fate {
         let mut fate = Fate { dice: self.rng.next_u64(), ..Fate::default() };
-        for (rule, matched) in self.plan.rules.iter().zip(&mut self.matched) {
+        let counts = self.matched.iter_mut().zip(&mut self.decided);
+        for (rule, (matched, decided)) in self.plan.rules.iter().zip(counts) {
             let touches = |r: &std::ops::Range<u64>| op != OpKind::Flush && offset < r.end && r.start < offset + len;
             let here = rule.ops.is_empty() || rule.ops.contains(&op);
+            let here = here && (op != OpKind::Write || rule.durable.is_none_or(|d| d == durable));
             if !here || !rule.range.as_ref().is_none_or(touches) || !fits(rule.fault, op, len) {
                 continue;
             }
@@ -145,7 +215,10 @@ impl State {
             };
             match rule.fault {
                 Fault::Delay(d) if fires => fate.delay += d,
-                fault if fires && fate.fault.is_none() => fate.fault = Some(fault),
+                fault if fires && fate.fault.is_none() => {
+                    fate.fault = Some(fault);
+                    *decided += 1;
+                }
                 _ => {}
             }
         }
@@ -153,6 +226,9 @@ impl State {
         match fate.fault {
             Some(Fault::Eio | Fault::TransientEio) => self.counts.eio += 1,
             Some(Fault::NoSpace) => self.counts.no_space += 1,
+            Some(Fault::Short) => self.counts.short += 1,
+            Some(Fault::Unsupported) => self.counts.unsupported += 1,
+            Some(Fault::Lost | Fault::Misdirected(_) | Fault::Scribbled) => self.counts.false_writes += 1,
             Some(Fault::FlipOnRead) => self.counts.flips_on_read += 1,
             Some(Fault::FlipAtRest) => self.counts.flips_at_rest += 1,
             Some(Fault::PowerCut) => self.counts.power_cuts += 1,
@@ -167,8 +243,9 @@ fn fits(fault: Fault, op: OpKind, len: u64) -> bool {
     match fault {
         Fault::NoSpace => matches!(op, OpKind::Write | OpKind::SetLen),
         Fault::FlipOnRead => op == OpKind::Read && len > 0,
-        Fault::FlipAtRest => op == OpKind::Write && len > 0,
-        Fault::Eio | Fault::TransientEio | Fault::Delay(_) | Fault::PowerCut => true,
+        Fault::Short => matches!(op, OpKind::Read | OpKind::Write) && len > 0,
+        Fault::FlipAtRest | Fault::Lost | Fault::Misdirected(_) | Fault::Scribbled => op == OpKind::Write && len > 0,
+        Fault::Unsupported | Fault::Eio | Fault::TransientEio | Fault::Delay(_) | Fault::PowerCut => true,
     }
 }
 
@@ -189,7 +266,7 @@ impl Device for Faulty {
         if !self.supply.is_on() {
             return Err(DeviceError::PowerLost);
         }
-        let fate = self.state.lock().fate(OpKind::SetLen, 0, len);
+        let fate = self.state.lock().fate(OpKind::SetLen, true, 0, len);
         if !fate.delay.is_zero() {
             varve_rt::sleep(fate.delay);
         }
@@ -202,7 +279,7 @@ impl Device for Faulty {
             return Err(DeviceError::PowerLost);
         }
         match fate.fault {
-            Some(fault @ (Fault::Eio | Fault::TransientEio | Fault::NoSpace)) => {
+            Some(fault @ (Fault::Eio | Fault::TransientEio | Fault::NoSpace | Fault::Unsupported)) => {
                 Err(self.error(OpKind::SetLen, 0, len, fault))
             }
             _ => self.inner.set_len(len),
@@ -216,7 +293,8 @@ impl Device for Faulty {
         }
         let fates: Vec<Fate> = {
             let mut state = self.state.lock();
-            batch.iter().map(|io| state.fate(io.op.kind(), io.offset, io.len() as u64)).collect()
+            let durable = |io: &Io| matches!(io.op, Op::Write { durable: true });
+            batch.iter().map(|io| state.fate(io.op.kind(), durable(io), io.offset, io.len() as u64)).collect()
         };
         let cut = self.cut_due(batch.len() as u64, &fates);
         if cut.is_some() {

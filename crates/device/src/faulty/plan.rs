@@ -13,6 +13,16 @@ pub enum Fault {
     TransientEio,
     /// Fails with "no space left" (writes and `set_len`; ignored elsewhere).
     NoSpace,
+    /// A read or write ends after some of its blocks, then fails with `EIO`; a request of one block transfers nothing.
+    Short,
+    /// Fails with `EOPNOTSUPP`; nothing is done.
+    Unsupported,
+    /// A write is acknowledged and not done.
+    Lost,
+    /// A write is acknowledged and done somewhere else on the device: this many bytes further, around its end.
+    Misdirected(u64),
+    /// A write is acknowledged, and some bytes of it, not more than 64 in one place, are noise.
+    Scribbled,
     /// A read returns with one bit flipped; the stored bytes are sound.
     FlipOnRead,
     /// A write stores one flipped bit and reports success.
@@ -41,6 +51,8 @@ pub struct Rule {
     pub ops: Vec<OpKind>,
     /// Matches requests that touch these bytes; all if none. Flushes touch no bytes and match rules without a range only.
     pub range: Option<Range<u64>>,
+    /// Matches writes only that are durable, or only those that are not; all if none.
+    pub durable: Option<bool>,
     /// Which of the matched requests fail.
     pub when: When,
     /// How they fail.
@@ -65,7 +77,14 @@ impl FaultPlan {
     /// Adds a rule.
     #[must_use]
     pub fn rule(mut self, ops: &[OpKind], range: Option<Range<u64>>, when: When, fault: Fault) -> FaultPlan {
-        self.rules.push(Rule { ops: ops.to_vec(), range, when, fault });
+        self.rules.push(Rule { ops: ops.to_vec(), range, durable: None, when, fault });
+        self
+    }
+
+    /// Restricts the last rule to writes that are durable, or to those that are not.
+    #[must_use]
+    pub fn durable(mut self, durable: bool) -> FaultPlan {
+        self.rules.last_mut().expect("there is a rule").durable = Some(durable);
         self
     }
 
@@ -89,6 +108,12 @@ pub struct FaultCounts {
     pub eio: u64,
     /// "No space left".
     pub no_space: u64,
+    /// Requests that ended early.
+    pub short: u64,
+    /// `EOPNOTSUPP`.
+    pub unsupported: u64,
+    /// Writes that were acknowledged and not done, done elsewhere, or done in part with noise.
+    pub false_writes: u64,
     /// Bits flipped in what a read returned.
     pub flips_on_read: u64,
     /// Bits flipped in what a write stored.
@@ -100,10 +125,18 @@ pub struct FaultCounts {
 }
 
 impl FaultCounts {
+    /// Requests that were answered with an error.
+    pub fn errors(&self) -> u64 {
+        self.eio + self.no_space + self.short + self.unsupported
+    }
+
     /// Adds the counts of another device.
     pub fn add(&mut self, other: FaultCounts) {
         self.eio += other.eio;
         self.no_space += other.no_space;
+        self.short += other.short;
+        self.unsupported += other.unsupported;
+        self.false_writes += other.false_writes;
         self.flips_on_read += other.flips_on_read;
         self.flips_at_rest += other.flips_at_rest;
         self.delays += other.delays;

@@ -2,12 +2,13 @@
 //!
 //! Lock order: the book only; nothing of the engine is called while it is held.
 
-use super::model::{Act, End, Tx};
+use super::machine::Machine;
+use super::model::{Act, End, Restored, Tx};
 use super::plan::Plan;
 use super::totals::Totals;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use varve::Durability;
+use varve::{Durability, Error};
 use varve_device::PowerSupply;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use varve_rt::{Event, Mutex};
@@ -82,8 +83,9 @@ pub(crate) struct Shared {
     pub(crate) trace: Trace,
     /// Clients end at their next transaction.
     pub(crate) stop: AtomicBool,
-    /// Faults are injected in this life, so that errors are no surprise.
-    pub(crate) faults: AtomicBool,
+    pub(crate) machine: Arc<Machine>,
+    /// Requests that had failed on purpose, or not been done as asked, when this life began.
+    failed_before: u64,
     /// The life has something to tell its driver.
     pub(crate) wake: Event,
     book: Mutex<Book>,
@@ -98,8 +100,10 @@ struct Book {
     goal: Option<Goal>,
     entries: Vec<Entry>,
     own: Own,
+    restored: Vec<Restored>,
     totals: Totals,
     wrong: Option<String>,
+    damage: Option<String>,
 }
 
 /// Handle of an entry of the book.
@@ -107,17 +111,23 @@ struct Book {
 pub(crate) struct Written(usize);
 
 impl Shared {
-    pub(crate) fn new(plan: Plan, supply: Arc<PowerSupply>, trace: Trace, first_id: u64) -> Arc<Shared> {
+    pub(crate) fn new(plan: Plan, machine: Arc<Machine>, trace: Trace, first_id: u64) -> Arc<Shared> {
         let book = Book { next_id: first_id, first_id, ..Book::default() };
         Arc::new(Shared {
             plan,
-            supply,
+            supply: machine.supply.clone(),
             trace,
             stop: AtomicBool::new(false),
-            faults: AtomicBool::new(false),
+            failed_before: machine.errors() + machine.falsified(),
+            machine,
             wake: Event::new(),
             book: Mutex::new(book),
         })
+    }
+
+    /// Whether a device failed in this life, so that errors are no surprise.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.machine.errors() + self.machine.falsified() > self.failed_before
     }
 
     /// A fresh transaction id, and the highest commit number acknowledged so far.
@@ -183,6 +193,16 @@ impl Shared {
         self.book.lock().own.clone()
     }
 
+    /// A backup was restored; the model looks at it when the life is settled.
+    pub(crate) fn restored(&self, restored: Restored) {
+        self.book.lock().restored.push(restored);
+    }
+
+    /// What the life's backups restored.
+    pub(crate) fn all_restored(&self) -> Vec<Restored> {
+        std::mem::take(&mut self.book.lock().restored)
+    }
+
     /// What an operation did is known when it has returned.
     pub(crate) fn amend(&self, at: Written, acts: Vec<Act>) {
         self.book.lock().entries[at.0].tx.acts = acts;
@@ -215,6 +235,18 @@ impl Shared {
         self.book.lock().wrong.get_or_insert(what);
         self.stop.store(true, SeqCst);
         self.wake.set();
+    }
+
+    /// Tells of a page that is damaged, as it may be here; the life ends.
+    pub(crate) fn damage(&self, what: &Error) {
+        self.trace.event(|| format!("DAMAGE: {what}"));
+        self.book.lock().damage.get_or_insert(what.to_string());
+        self.stop.store(true, SeqCst);
+    }
+
+    /// The first damage told.
+    pub(crate) fn first_damage(&self) -> Option<String> {
+        self.book.lock().damage.clone()
     }
 
     /// The first error told.

@@ -1,5 +1,6 @@
 //! A client: runs scripts against the database and writes down what it saw.
 
+use super::backups::Chain;
 use super::book::{self, Must, Shared};
 use super::judge::{Verdict, judge};
 use super::model::{Act, ScanSeen};
@@ -13,6 +14,8 @@ use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Snapshots that a client still tries after the database was latched.
 const READS_AFTER_LATCH: u32 = 3;
+/// Errors of devices after which a client gives up: one that stays will not go away.
+const MOST_ERRORS: u32 = 12;
 
 /// What a client needs.
 pub(crate) struct Client {
@@ -22,12 +25,15 @@ pub(crate) struct Client {
     pub(crate) spaces: [Keyspace; 3],
     pub(crate) scripts: Scripts,
     pub(crate) rng: Rng,
+    pub(crate) backups: Chain,
 }
 
 /// Whether to go on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Go,
+    /// A device failed; the next transaction may work.
+    Failed,
     /// Writes are refused; reads may go on.
     Latched,
     End,
@@ -37,7 +43,7 @@ impl Client {
     /// Runs until told to stop, or until the database or its power is gone.
     pub(crate) fn run(mut self) {
         let mut reads_left = READS_AFTER_LATCH;
-        let mut latched = false;
+        let (mut latched, mut failed) = (false, 0);
         while !self.shared.is_stopping() && reads_left > 0 {
             let next = match self.scripts.next() {
                 Script::Snapshot { steps } => {
@@ -47,12 +53,15 @@ impl Client {
                 _ if latched => continue,
                 Script::Checkpoint => self.checkpoint(),
                 Script::Compact => self.compact(),
+                Script::Backup => self.backup(),
                 Script::Single { step, durability } => self.single(&step, durability),
                 Script::Keyspace { which, rows, len } => self.keyspace(which, rows, len),
                 Script::Write { steps, durability, ending } => self.write(&steps, durability, ending),
             };
             match next {
                 Next::Go => {}
+                Next::Failed if failed == MOST_ERRORS => return,
+                Next::Failed => failed += 1,
                 Next::Latched => latched = true,
                 Next::End => return,
             }
@@ -60,8 +69,8 @@ impl Client {
         }
     }
 
-    /// Fills the database up to the plan's amount, in transactions of neighbouring rows in random order.
-    pub(crate) fn load(mut self) {
+    /// Fills the database up to the plan's amount, in transactions of neighbouring rows in random order. Whether it came to the end.
+    pub(crate) fn load(mut self) -> bool {
         const RUN: u32 = 8;
         let plan = self.shared.plan.clone();
         let mut runs: Vec<(u8, u32)> = (0..rows::ROW_SPACES)
@@ -70,8 +79,11 @@ impl Client {
         self.rng.shuffle(&mut runs);
         let mut bytes = 0;
         for (space, from) in runs {
-            if bytes >= plan.load_bytes || self.shared.is_stopping() {
-                return;
+            if bytes >= plan.load_bytes {
+                return true;
+            }
+            if self.shared.is_stopping() {
+                return false;
             }
             let mut steps = Vec::new();
             for index in from..(from + RUN).min(plan.keys.count) {
@@ -80,9 +92,10 @@ impl Client {
                 steps.push(Step::Put { space, index, len: Some(len) });
             }
             if self.write(&steps, Durability::None, Ending::Commit) != Next::Go {
-                return;
+                return false;
             }
         }
+        true
     }
 
     /// What an error means for this client.
@@ -101,10 +114,14 @@ impl Client {
             Verdict::Failed => {
                 self.shared.count("errors seen by clients", 1);
                 pause(500);
-                Next::Go
+                Next::Failed
             }
             Verdict::Latched => Next::Latched,
             Verdict::PowerOff => Next::End,
+            Verdict::Damage => {
+                self.shared.damage(error);
+                Next::End
+            }
             Verdict::Wrong => {
                 self.shared.wrong(format!("client {}: {doing}: {error}", self.number));
                 Next::End
@@ -143,6 +160,8 @@ impl Client {
         self.shared.trace.event(|| format!("client {}: keyspace {name} ({known:?}), {rows} rows", self.number));
         let result = match known {
             Must::Exist => self.db.drop_keyspace(&name).map(|()| Must::Absent),
+            // A name that must be absent can be loaded: with finished pages, beside the log.
+            Must::Absent if len % 2 == 1 => self.bulk_load(&name, rows, len),
             _ => self.db.keyspace_or_create(&name).and_then(|space| self.fill(&space, &name, rows, len)),
         };
         match result {
@@ -162,6 +181,16 @@ impl Client {
             let key = self.key(0, row.min(self.shared.plan.keys.count));
             space.put_with(&key, &rows::value(u64::from(row), len as usize), Durability::None)?;
         }
+        Ok(Must::Exist)
+    }
+
+    fn bulk_load(&self, name: &str, rows: u32, len: u32) -> Result<Must> {
+        let mut load = self.db.bulk_load(name)?;
+        for row in 0..rows {
+            load.push(&row.to_be_bytes(), &rows::value(u64::from(row), len as usize))?;
+        }
+        load.finish()?;
+        self.shared.count("bulk loads", 1);
         Ok(Must::Exist)
     }
 

@@ -3,7 +3,6 @@
 use super::book::Shared;
 use varve::Error;
 use varve_device::DeviceError;
-use varve_rt::atomic::Ordering::SeqCst;
 
 /// What an error means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +17,8 @@ pub(crate) enum Verdict {
     Latched,
     /// The power is off.
     PowerOff,
+    /// A page is damaged, after a write that was not done as asked.
+    Damage,
     /// No such error may happen here.
     Wrong,
 }
@@ -27,7 +28,10 @@ pub(crate) fn judge(error: &Error, shared: &Shared) -> Verdict {
     if !shared.supply.is_on() || is_power_loss(error) {
         return Verdict::PowerOff;
     }
-    let faults = shared.faults.load(SeqCst);
+    let faults = shared.has_failed();
+    if shared.machine.falsified() > 0 && is_damage(error) {
+        return Verdict::Damage;
+    }
     match error {
         e if e.is_retryable() => Verdict::Retry,
         Error::TransactionTooLarge { .. } | Error::OverBudget { .. } => Verdict::TooLarge,
@@ -35,6 +39,14 @@ pub(crate) fn judge(error: &Error, shared: &Shared) -> Verdict {
         Error::NoSpace(_) | Error::Io(_) | Error::Volume(_) if faults => Verdict::Failed,
         _ => Verdict::Wrong,
     }
+}
+
+/// Whether the error names a damaged page.
+pub(crate) fn is_damage(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Corrupt(varve::Damage::Page { .. }) | Error::Volume(varve_volume::VolumeError::Damaged { .. })
+    )
 }
 
 /// Whether the error says that the power is gone.

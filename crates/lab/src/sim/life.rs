@@ -1,16 +1,16 @@
 //! One life of the database, inside its power-cut domain: open or create, compare with the model, load, run clients.
 
+use super::backups::Chain;
 use super::book::{Ending, Goal, Must, Own, Shared};
 use super::client::Client;
+use super::faults::Fault;
 use super::machine::Machine;
-use super::model::{History, Kept, Row, Settled, State, Tx};
-use super::plan::Fault;
+use super::model::{History, Kept, Restored, Row, Settled, State, Tx};
 use super::rows::{self, Digest, MARKS, NAMES};
 use super::script::Scripts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::{Damage, Db, Error, Keyspace, Layout, Options, RecoveryReport};
-use varve_rt::atomic::Ordering::SeqCst;
 use varve_rt::{Mutex, Rng};
 
 /// A history that the next opening has to agree with.
@@ -20,6 +20,8 @@ pub(crate) struct Pending {
     pub(crate) kept: Kept,
     /// Ids of the history's transactions are above this: marks up to it are older.
     pub(crate) first_id: u64,
+    /// What backups of this life restored.
+    pub(crate) restored: Vec<Restored>,
     /// Keyspaces of the clients' own.
     pub(crate) own: Own,
 }
@@ -34,23 +36,19 @@ pub(crate) struct Orders {
     pub(crate) load: bool,
     /// `None`: verify only, then close.
     pub(crate) goal: Option<Goal>,
-    /// A fault, after about so many requests of its kind, and whether it may strike while the database opens.
-    pub(crate) fault: Option<(Fault, u64, bool)>,
+    /// Faults of this life: those that strike while the database opens, and those that do so afterwards.
+    pub(crate) faults: Vec<Fault>,
     /// A power cut was ordered for the opening: take the order back if it comes to be open.
     pub(crate) disarm: bool,
     pub(crate) rng: Rng,
 }
 
 impl Orders {
-    /// Injects the fault, if there is one for this moment.
-    fn inject(&mut self, shared: &Shared, opening: bool) {
-        if let Some((fault, after, early)) = self.fault
-            && early == opening
-        {
-            shared.trace.event(|| format!("fault ahead: {fault:?} after {after}"));
-            shared.faults.store(true, SeqCst);
-            self.machine.inject(fault, after, self.rng.next_u64());
-        }
+    /// Injects the faults that there are for this moment.
+    fn inject(&mut self, shared: &Shared, early: bool) {
+        let faults: Vec<Fault> = self.faults.iter().copied().filter(|fault| fault.early == early).collect();
+        shared.trace.event(|| format!("faults ahead: {faults:?}"));
+        self.machine.inject(faults, self.rng.next_u64());
     }
 }
 
@@ -79,6 +77,8 @@ pub(crate) struct Left {
     pub(crate) loaded: bool,
     /// The error that opening ended with.
     pub(crate) open_error: Option<Error>,
+    /// A check found damage, or a read did.
+    pub(crate) damaged: bool,
 }
 
 impl Left {
@@ -91,6 +91,7 @@ impl Left {
             open_ops: 0,
             loaded: false,
             open_error: None,
+            damaged: false,
         }))
     }
 }
@@ -119,10 +120,7 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
     if orders.disarm {
         shared.supply.cut_at(0, 0);
     }
-    if orders.fault.is_some_and(|(_, _, early)| early) {
-        orders.machine.heal();
-        shared.faults.store(false, SeqCst);
-    }
+    orders.machine.heal();
     {
         let mut left = left.lock();
         left.phase = Phase::Verifying;
@@ -132,10 +130,13 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
     }
     shared.trace.event(|| format!("open: {:?}", db.recovery_report()));
     // A cut that was due while the database opened may still come.
-    let checked = keyspaces(&db).map_err(|e| format!("keyspaces: {e}")).and_then(|spaces| {
-        verify(&db, &spaces, shared, left, pending)?;
-        Ok(spaces)
-    });
+    let checked = keyspaces(&db)
+        .inspect_err(|_| left.lock().damaged = true)
+        .map_err(|e| format!("keyspaces: {e}"))
+        .and_then(|spaces| {
+            verify(&db, &spaces, shared, left, pending)?;
+            Ok(spaces)
+        });
     let spaces = match checked {
         Ok(spaces) => spaces,
         Err(_) if !shared.supply.is_on() => return,
@@ -148,14 +149,8 @@ fn keyspaces(db: &Db) -> varve::Result<[Keyspace; 3]> {
     Ok([db.keyspace_or_create(NAMES[0])?, db.keyspace_or_create(NAMES[1])?, db.keyspace_or_create(NAMES[2])?])
 }
 
-/// Reads everything, checks the structure, and compares with the model.
-fn verify(
-    db: &Db,
-    spaces: &[Keyspace; 3],
-    shared: &Shared,
-    left: &Mutex<Left>,
-    pending: &Mutex<Option<Pending>>,
-) -> Result<(), String> {
+/// Checks the structure and reads everything.
+fn look(db: &Db, spaces: &[Keyspace; 3], shared: &Shared) -> Result<BTreeMap<Row, Digest>, String> {
     let check = db.check().map_err(|e| format!("check: {e}"))?;
     if let Some(damage) = check.damages.first() {
         shared.count("damage found by check", check.damages.len() as u64);
@@ -164,7 +159,18 @@ fn verify(
     if let Some(page) = check.unreadable.first() {
         return Err(format!("check: {page}"));
     }
-    let found = read_all(db, spaces).map_err(|e| format!("reading everything: {e}"))?;
+    read_all(db, spaces).map_err(|e| format!("reading everything: {e}"))
+}
+
+/// Looks at everything, and compares with the model.
+fn verify(
+    db: &Db,
+    spaces: &[Keyspace; 3],
+    shared: &Shared,
+    left: &Mutex<Left>,
+    pending: &Mutex<Option<Pending>>,
+) -> Result<(), String> {
+    let found = look(db, spaces, shared).inspect_err(|_| left.lock().damaged = true)?;
     let keyspaces = db.keyspaces().map_err(|e| format!("listing keyspaces: {e}"))?;
     let keyspaces: Vec<String> = keyspaces.into_iter().map(|k| k.name).collect();
     let Some(pending) = pending.lock().take() else { return Ok(()) };
@@ -180,6 +186,7 @@ fn verify(
         return Err(format!("transaction {ghost} is in the database, but never came to its commit"));
     }
     pending.txs.into_iter().for_each(|tx| history.add(tx));
+    pending.restored.into_iter().for_each(|restored| history.add_restored(restored));
     let settled = history.settle(&marks, pending.kept, Some(&found)).map_err(|wrong| wrong.0)?;
     left.lock().settled = Some(settled);
     Ok(())
@@ -204,7 +211,7 @@ fn compare_own(expected: &Own, found: &[String], shared: &Shared) -> Result<(), 
 }
 
 /// Every row, by one snapshot; the second keyspace backwards.
-fn read_all(db: &Db, spaces: &[Keyspace; 3]) -> varve::Result<BTreeMap<Row, Digest>> {
+pub(super) fn read_all(db: &Db, spaces: &[Keyspace; 3]) -> varve::Result<BTreeMap<Row, Digest>> {
     let snapshot = db.snapshot()?;
     let mut found = BTreeMap::new();
     for (number, space) in spaces.iter().enumerate() {
@@ -230,10 +237,17 @@ fn run(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, db: &Db, sp
         spaces: spaces.clone(),
         scripts: Scripts::new(shared.plan.mix.clone(), rng.fork()),
         rng: rng.fork(),
+        backups: Chain::default(),
     };
     if load {
         left.lock().phase = Phase::Loading;
-        client(1000, &mut rng).load();
+        if orders.rng.one_in(2) {
+            orders.inject(shared, false);
+        }
+        if !client(1000, &mut rng).load() {
+            left.lock().phase = Phase::Stopped;
+            return;
+        }
         left.lock().loaded = true;
     }
     orders.inject(shared, false);
@@ -265,8 +279,10 @@ fn run(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, db: &Db, sp
         Ok(()) => left.lock().phase = Phase::Closed,
         Err(e) => {
             left.lock().phase = Phase::Stopped;
-            if super::judge::judge(&e, shared) == super::judge::Verdict::Wrong {
-                shared.wrong(format!("close: {e}"));
+            match super::judge::judge(&e, shared) {
+                super::judge::Verdict::Wrong => shared.wrong(format!("close: {e}")),
+                super::judge::Verdict::Damage => shared.damage(&e),
+                _ => {}
             }
         }
     }

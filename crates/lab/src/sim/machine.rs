@@ -1,14 +1,16 @@
 //! The simulated machine: a data and a log device, and a fast one for a tier, in memory on one power supply, with faults.
 
 use super::book::Trace;
-use super::plan::{self, Fault, Plan};
+use super::faults::{Fault, Struck, Target};
+use super::plan::{self, Plan};
 use super::tier::TierPlan;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{
-    Device, DeviceError, DeviceInfo, DeviceStats, FaultPlan, Faulty, Io, Latency, MemDevice, MemOptions, Op, OpKind,
-    PowerSupply, Ticket, When,
+    Device, DeviceError, DeviceInfo, DeviceStats, FaultPlan, Faulty, Io, Latency, MemDevice, MemOptions, Op,
+    PowerSupply, Ticket,
 };
+use varve_rt::{Mutex, hardware_mutex};
 
 /// Two or three devices and their power.
 pub(crate) struct Machine {
@@ -19,7 +21,15 @@ pub(crate) struct Machine {
     fast: Option<Arc<Faulty>>,
     /// What the data device is made of.
     memory: Arc<MemDevice>,
+    injected: Mutex<Injected>,
     trace: Trace,
+}
+
+/// The faults in force, and what those before did.
+#[derive(Default)]
+struct Injected {
+    faults: Vec<Fault>,
+    struck: Struck,
 }
 
 fn latency(l: plan::Latency) -> Latency {
@@ -44,7 +54,7 @@ impl Machine {
         let (data, memory) = device("data", plan.data_latency, plan.seed ^ 0xda7a);
         let (log, _) = device("log", plan.log_latency, plan.seed ^ 0x106);
         let fast = tier.map(|tier| device("fast", tier.latency, plan.seed ^ 0xfa57).0);
-        Machine { supply, data, log, fast, memory, trace }
+        Machine { supply, data, log, fast, memory, injected: hardware_mutex(Injected::default()), trace }
     }
 
     /// The devices, as the engine gets them.
@@ -59,40 +69,33 @@ impl Machine {
         varve::Devices { fast, ..varve::Devices::new(traced(&self.data, "data"), traced(&self.log, "log")) }
     }
 
-    /// Arranges for a fault at about the `after`-th request from now of the kind it needs.
-    pub(crate) fn inject(&self, fault: Fault, after: u64, seed: u64) {
-        use varve_device::Fault as F;
-        let plan = FaultPlan::new(seed);
-        let nth = When::Nth(1 + after / 8);
-        // Over a tier the data device sees few reads, and most writes go to the fast one.
-        let (reads, any) = if self.fast.is_some() { (60, 8) } else { (2, 1) };
-        // Full for a while: a plan is in force until the life ends, but only some requests find it so.
-        let some = When::OneIn(3);
-        let (device, plan) = match fault {
-            Fault::DataRetryable => {
-                let requests = [OpKind::Read, OpKind::Write];
-                (&self.data, plan.rule(&requests, None, When::Nth(1 + after / any), F::TransientEio))
-            }
-            Fault::DataRead => (&self.data, plan.rule(&[OpKind::Read], None, When::Nth(1 + after / reads), F::Eio)),
-            Fault::DataWrite => (&self.data, plan.rule(&[OpKind::Write], None, When::Nth(1 + after / 2), F::Eio)),
-            Fault::DataFlush => (&self.data, plan.rule(&[OpKind::Flush], None, When::Nth(1 + after / 200), F::Eio)),
-            Fault::DataFull => (
-                &self.data,
-                plan.rule(&[OpKind::SetLen], None, some, F::NoSpace).rule(&[OpKind::Write], None, nth, F::NoSpace),
-            ),
-            Fault::LogWrite => (&self.log, plan.rule(&[OpKind::Write], None, nth, F::Eio)),
-            Fault::LogFull => (
-                &self.log,
-                plan.rule(&[OpKind::SetLen], None, some, F::NoSpace).rule(&[OpKind::Write], None, nth, F::NoSpace),
-            ),
-        };
-        device.set_plan(plan);
+    /// Arranges for faults from now on, in place of those before.
+    pub(crate) fn inject(&self, faults: Vec<Fault>, seed: u64) {
+        let mut injected = self.injected.lock();
+        for (target, device) in self.all() {
+            let of_it = |f: &&Fault| f.cell.target == target;
+            let before = injected.faults.clone();
+            let struck = before.iter().filter(of_it).zip(device.decided());
+            struck.for_each(|(fault, n)| injected.struck.add(fault.cell, n));
+            let plan = faults.iter().filter(of_it).fold(FaultPlan::new(seed), |plan, fault| fault.add_to(plan));
+            device.set_plan(plan);
+        }
+        injected.faults = faults;
     }
 
     /// Takes all faults back.
     pub(crate) fn heal(&self) {
-        self.data.set_plan(FaultPlan::new(0));
-        self.log.set_plan(FaultPlan::new(0));
+        self.inject(Vec::new(), 0);
+    }
+
+    /// How often each fault that was taken back had struck, since this was asked last.
+    pub(crate) fn struck(&self) -> Struck {
+        std::mem::take(&mut self.injected.lock().struck)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Target, &Arc<Faulty>)> {
+        let fast = self.fast.iter().map(|fast| (Target::Fast, fast));
+        [(Target::Data, &self.data), (Target::Log, &self.log)].into_iter().chain(fast)
     }
 
     /// Pages of the data device that a power cut left torn: their checksum is wrong.
@@ -107,9 +110,14 @@ impl Machine {
         torn
     }
 
-    /// Errors injected so far.
-    pub(crate) fn injected(&self) -> u64 {
-        [&self.data, &self.log].iter().map(|d| d.counts()).map(|c| c.eio + c.no_space).sum()
+    /// Writes so far that were not done as asked.
+    pub(crate) fn falsified(&self) -> u64 {
+        self.data.counts().false_writes
+    }
+
+    /// Requests that failed on purpose so far.
+    pub(crate) fn errors(&self) -> u64 {
+        self.all().map(|(_, device)| device.counts().errors()).sum()
     }
 }
 

@@ -2,14 +2,18 @@
 //! full devices, compared with a reference model after every crash. Everything follows from a seed.
 //!
 //! Layers of this module, upper to lower: [`run`] (many seeds, two processes) over `seed` (one machine, its lives and
-//! crashes) over `life` (open, compare, load, clients) over `client` (transactions) over `book` (what clients write
-//! down). `plan`, `script`, `rows` and `model` are pure. `docs/testing.md` says what is simulated and what is not.
+//! crashes) over `life` (open, compare, load, clients) over `client` (transactions, `backups`) over `book` (what clients write
+//! down). `plan`, `script`, `rows`, `faults`, `tables` and `model` are pure. `docs/testing.md` says what is simulated and what is not.
 
+mod backups;
 mod book;
+mod broken;
 mod client;
 mod count;
 mod damage;
+mod epilogue;
 mod every_write;
+mod faults;
 mod judge;
 mod life;
 mod machine;
@@ -21,14 +25,17 @@ mod script;
 mod seed;
 mod single;
 mod sweep;
+mod tables;
 mod tier;
 mod totals;
 
+pub use broken::{Caught, catch};
 pub use damage::{Class, DamageFinding, DamageOptions, DamageReport, DamageRow, State, damage_only, run as damage};
 pub use every_write::{EveryWriteOptions, EveryWriteReport, every_write};
 pub use pool::PoolChoice;
 pub(crate) use pool::PoolText;
 pub use sweep::{Finding, SimOptions, SimProgress, SimReport, child_main, run};
+pub use tables::Table;
 pub(crate) use tier::manager as tier_manager;
 pub use totals::Totals;
 pub use varve::Mistake;

@@ -115,6 +115,13 @@ fn live_writes(acts: &[Act]) -> Vec<&Act> {
     writes
 }
 
+/// What a backup restored.
+pub(crate) struct Restored {
+    /// Every commit up to this number, and no other.
+    pub(crate) at: u64,
+    pub(crate) rows: BTreeMap<Row, Digest>,
+}
+
 /// Something the engine did that the model says it must not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong(pub(crate) String);
@@ -133,6 +140,7 @@ pub(crate) enum Kept {
 pub(crate) struct History {
     base: State,
     txs: Vec<Tx>,
+    restored: Vec<Restored>,
 }
 
 impl History {
@@ -141,12 +149,17 @@ impl History {
         for cell in base.values_mut() {
             cell.writer = 0;
         }
-        History { base, txs: Vec::new() }
+        History { base, ..History::default() }
     }
 
     /// Adds a transaction, ended or not.
     pub(crate) fn add(&mut self, tx: Tx) {
         self.txs.push(tx);
+    }
+
+    /// Adds what a backup restored.
+    pub(crate) fn add_restored(&mut self, restored: Restored) {
+        self.restored.push(restored);
     }
 
     /// Settles the history given the ids of the transactions whose marks were found, and all rows found: single operations leave
@@ -157,9 +170,10 @@ impl History {
         kept: Kept,
         found: Option<&BTreeMap<Row, Digest>>,
     ) -> Result<Settled, Wrong> {
-        let History { base, mut txs } = self;
+        let History { base, mut txs, restored } = self;
         txs.sort_by_key(|tx| (tx.position, tx.id));
         let (unplaced, placed): (Vec<Tx>, Vec<Tx>) = txs.into_iter().partition(|tx| tx.position == 0);
+        restored.iter().try_for_each(|r| agrees_restored(&base, &placed, r))?;
         let possible = prefix(&placed, &unplaced, marks, kept)?;
         let fits = |n: &usize| found.is_some_and(|found| compare(&state_after(&base, &placed[..*n]), found).is_ok());
         let most = *possible.end();
@@ -194,6 +208,13 @@ fn state_after(base: &State, txs: &[Tx]) -> State {
         }
     }
     state
+}
+
+/// Whether a backup restored the state of its moment, whatever became of the commits afterwards.
+fn agrees_restored(base: &State, placed: &[Tx], restored: &Restored) -> Result<(), Wrong> {
+    let n = placed.partition_point(|tx| tx.position <= restored.at);
+    compare(&state_after(base, &placed[..n]), &restored.rows)
+        .map_err(|wrong| Wrong(format!("a backup to {} restores another state: {}", restored.at, wrong.0)))
 }
 
 /// The possible numbers of placed transactions that survived, which must be the first ones.

@@ -2,6 +2,7 @@
 //!
 //! Pure. A plan is printed with a failing seed, so that a reader knows the setting before replaying.
 
+use super::faults::Fault;
 use super::rows::{Keys, ROW_SPACES};
 use varve_rt::Rng;
 
@@ -66,6 +67,8 @@ pub(crate) struct Mix {
     pub(crate) checkpoints: bool,
     /// Clients create and drop keyspaces of their own.
     pub(crate) keyspaces: bool,
+    /// Clients make backups.
+    pub(crate) backups: bool,
 }
 
 /// Latency of a device, microseconds: each request takes between these.
@@ -74,36 +77,6 @@ pub(crate) struct Latency {
     pub(crate) low_us: u64,
     pub(crate) high_us: u64,
 }
-
-/// A fault of one of the devices in the middle of a life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// A read or write of the data device fails once, and may be retried.
-    DataRetryable,
-    /// A read of the data device fails, for good.
-    DataRead,
-    /// A write of the data device fails.
-    DataWrite,
-    /// A flush of the data device fails.
-    DataFlush,
-    /// The data device is full for a while.
-    DataFull,
-    /// A write of the log device fails.
-    LogWrite,
-    /// The log device is full for a while.
-    LogFull,
-}
-
-/// All kinds of fault, with their names in the totals.
-pub(crate) const FAULTS: [(Fault, &str); 7] = [
-    (Fault::DataRetryable, "data EIO, retryable"),
-    (Fault::DataRead, "data read EIO"),
-    (Fault::DataWrite, "data write EIO"),
-    (Fault::DataFlush, "data flush EIO"),
-    (Fault::DataFull, "data ENOSPC"),
-    (Fault::LogWrite, "log write EIO"),
-    (Fault::LogFull, "log ENOSPC"),
-];
 
 /// The plan of one seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +102,8 @@ pub(crate) struct Plan {
     pub(crate) log_latency: Latency,
     /// One life in this many meets a fault; 0 = none.
     pub(crate) fault_every: u64,
+    /// The seed ends with a write that is acknowledged and not done as asked.
+    pub(crate) false_write: bool,
 }
 
 impl Plan {
@@ -165,7 +140,8 @@ impl Plan {
             marks_by_client: rng.one_in(2),
             data_latency: latency(&mut rng, 40, 2000),
             log_latency: latency(&mut rng, 20, 800),
-            fault_every: [0, 2, 3, 4][rng.below(4) as usize],
+            fault_every: [0, 2, 2, 3][rng.below(4) as usize],
+            false_write: rng.one_in(4),
         }
     }
 
@@ -185,25 +161,30 @@ impl Plan {
         plan.mix.checkpoints = true;
         plan.mix.lengths = lengths(4096, &mut Rng::from_seed(seed));
         plan.fault_every = 0;
+        plan.false_write = false;
         plan
     }
 
     /// Whether the database remembers in life number `life` what was written last: in a third of the plans always, in another now and then.
     pub(crate) fn detect_lost_writes(&self, life: u64) -> Option<bool> {
         match self.seed % 3 {
-            0 => Some(true),
+            _ if self.always_detects() => Some(true),
             1 => [Some(true), None, None, Some(false)][(self.seed / 3 + life) as usize % 4],
             _ => None,
         }
     }
 
-    /// Whether life number `life` meets a fault, which, and after how many device operations.
-    pub(crate) fn fault(&self, rng: &mut Rng) -> Option<(Fault, u64)> {
+    /// Whether it does in every life, so that no stale page may be believed.
+    pub(crate) fn always_detects(&self) -> bool {
+        self.seed.is_multiple_of(3)
+    }
+
+    /// The faults of a life: none, one, or a few that may meet.
+    pub(crate) fn faults(&self, rng: &mut Rng, fast: bool) -> Vec<Fault> {
         if !rng.one_in(self.fault_every) {
-            return None;
+            return Vec::new();
         }
-        let (fault, _) = FAULTS[rng.below(FAULTS.len() as u64) as usize];
-        Some((fault, rng.below(600)))
+        (0..rng.between(1, 3)).map(|_| Fault::draw(rng, fast)).collect()
     }
 }
 
@@ -238,6 +219,7 @@ fn mix(keys: u32, lengths: Lengths, rng: &mut Rng) -> Mix {
         think_us: rng.between(0, 3000),
         checkpoints: !rng.one_in(3),
         keyspaces: rng.one_in(2),
+        backups: rng.one_in(5),
     }
 }
 
@@ -264,15 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_and_geometry_is_drawn() {
-        let (mut pages, mut faults) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
-        for seed in 0..200 {
-            let plan = Plan::draw(seed);
-            pages.insert(plan.page_size);
-            let mut rng = Rng::from_seed(seed);
-            faults.extend((0..4).filter_map(|_| plan.fault(&mut rng)).map(|(fault, _)| format!("{fault:?}")));
-        }
+    fn every_geometry_is_drawn() {
+        let pages: std::collections::BTreeSet<_> = (0..200).map(|seed| Plan::draw(seed).page_size).collect();
         assert_eq!(pages.len(), 3);
-        assert_eq!(faults.len(), FAULTS.len());
     }
 }

@@ -75,6 +75,8 @@ pub(crate) enum Script {
     Checkpoint,
     /// A compaction.
     Compact,
+    /// A backup, whole or of what changed since the one before.
+    Backup,
     /// One of the client's own keyspaces is created and filled, or dropped when it is there.
     Keyspace { which: u8, rows: u32, len: u32 },
 }
@@ -95,7 +97,8 @@ impl Scripts {
     pub(crate) fn next(&mut self) -> Script {
         let mix = &self.mix;
         match self.rng.below(100) {
-            0..=8 => self.snapshot(),
+            0..=7 => self.snapshot(),
+            8 if mix.backups => Script::Backup,
             9..=10 if mix.checkpoints => Script::Checkpoint,
             11 if mix.checkpoints => Script::Compact,
             12..=13 if mix.keyspaces => Script::Keyspace {

@@ -6,6 +6,8 @@
 //! afterwards in every case. What the clients of a life wrote down is settled when the next life has opened.
 
 use super::book::{Ending, Goal, Shared, Trace};
+use super::epilogue::Outcome;
+use super::faults::Fault;
 use super::life::{self, Left, Orders, Pending, Phase};
 use super::machine::Machine;
 use super::model::{Kept, State};
@@ -69,14 +71,14 @@ pub(crate) fn simulate(
     SeedResult { seed, hash: outcome.hash, totals, wrong }
 }
 
-struct Driver {
-    plan: Plan,
+pub(super) struct Driver {
+    pub(super) plan: Plan,
     pool: PoolChoice,
     tier: Option<TierPlan>,
     broken: varve::Broken,
-    trace: Trace,
-    machine: Arc<Machine>,
-    rng: Rng,
+    pub(super) trace: Trace,
+    pub(super) machine: Arc<Machine>,
+    pub(super) rng: Rng,
     pending: Arc<Mutex<Option<Pending>>>,
     next_id: u64,
     created: bool,
@@ -90,16 +92,27 @@ struct Driver {
     commits: u64,
     crashes: u64,
     in_recovery: u64,
-    totals: Totals,
+    pub(super) totals: Totals,
+    /// What became of a write that was not done as asked, if that is known.
+    pub(super) outcome: Option<Outcome>,
+    /// A thread of the last life panicked.
+    pub(super) panicked: bool,
 }
 
 /// What the driver wants of a life.
-#[derive(Clone, Copy)]
-struct Wish {
-    goal: Option<Goal>,
+#[derive(Clone)]
+pub(super) struct Wish {
+    pub(super) goal: Option<Goal>,
     /// Cut the power at this operation of the opening.
-    cut_open: Option<u64>,
-    faults: bool,
+    pub(super) cut_open: Option<u64>,
+    pub(super) faults: Vec<Fault>,
+}
+
+impl Wish {
+    /// To look at everything, and close.
+    pub(super) fn verify() -> Wish {
+        Wish { goal: None, cut_open: None, faults: Vec::new() }
+    }
 }
 
 impl Driver {
@@ -128,6 +141,8 @@ impl Driver {
             crashes: 0,
             in_recovery: 0,
             totals: Totals::default(),
+            outcome: None,
+            panicked: false,
         }
     }
 
@@ -143,19 +158,18 @@ impl Driver {
             let wish = self.wish();
             self.live(wish)?;
         }
-        let last = Wish { goal: None, cut_open: None, faults: false };
-        self.live(last)?;
-        self.live(last)
+        self.live(Wish::verify())?;
+        self.live(Wish::verify())?;
+        if self.plan.false_write { self.epilogue() } else { Ok(()) }
     }
 
     /// A small fixed workload, cut at device operation `op`; then a verification.
     fn cut_once(&mut self, op: u64) -> Result<(), String> {
         self.machine.supply.cut_at(op, self.plan.seed ^ op);
         let goal = Goal { commits: COMMITS / 3, ending: Ending::Close };
-        self.live(Wish { goal: Some(goal), cut_open: None, faults: false })?;
-        let last = Wish { goal: None, cut_open: None, faults: false };
-        self.live(last)?;
-        self.live(last)
+        self.live(Wish { goal: Some(goal), cut_open: None, faults: Vec::new() })?;
+        self.live(Wish::verify())?;
+        self.live(Wish::verify())
     }
 
     fn wish(&mut self) -> Wish {
@@ -172,7 +186,11 @@ impl Driver {
         let crashed = self.crashes > 0 && self.loaded && !self.clean;
         let wanted = self.in_recovery == 0 && self.recovery_ops > 0;
         let cut_open = (crashed && (wanted || rng.one_in(5))).then(|| rng.between(1, self.recovery_ops.max(8)));
-        Wish { goal: Some(Goal { commits, ending }), cut_open, faults: self.loaded && cut_open.is_none() }
+        let faults = match self.created && cut_open.is_none() {
+            true => self.plan.faults(rng, self.tier.is_some()),
+            false => Vec::new(),
+        };
+        Wish { goal: Some(Goal { commits, ending }), cut_open, faults }
     }
 
     fn options(&self) -> Options {
@@ -194,16 +212,12 @@ impl Driver {
     }
 
     /// One life, from opening to the power cut after it.
-    fn live(&mut self, wish: Wish) -> Result<(), String> {
+    pub(super) fn live(&mut self, wish: Wish) -> Result<(), String> {
         let torn = self.torn;
         self.lives += 1;
         self.totals.add("lives", 1);
         let supply = self.machine.supply.clone();
-        let shared = Shared::new(self.plan.clone(), supply.clone(), self.trace.clone(), self.next_id);
-        let fault = match wish.faults {
-            true => self.plan.fault(&mut self.rng).map(|(fault, after)| (fault, after, self.rng.one_in(5))),
-            false => None,
-        };
+        let shared = Shared::new(self.plan.clone(), self.machine.clone(), self.trace.clone(), self.next_id);
         if let Some(op) = wish.cut_open {
             supply.cut_at(supply.ops() + op, self.rng.next_u64());
         }
@@ -220,17 +234,15 @@ impl Driver {
             create: !self.created,
             load: !self.loaded,
             goal: wish.goal,
-            fault,
+            faults: wish.faults.clone(),
             disarm: wish.cut_open.is_some(),
             rng: self.rng.fork(),
         };
         self.trace.event(|| format!("life {}: {wish_goal:?}", self.lives, wish_goal = wish.goal));
-        let injected = self.machine.injected();
         self.in_domain(orders, &shared, &left)?;
-        let injected = self.machine.injected() - injected;
         let healed = left.lock().settled.is_some();
         self.totals.add("torn pages healed", if healed { torn } else { 0 });
-        self.after(wish, fault.map(|(fault, ..)| fault), injected, &shared, &left)
+        self.after(wish, &shared, &left)
     }
 
     /// Runs the life in a fresh domain and returns when the power is off and the domain is gone.
@@ -258,7 +270,10 @@ impl Driver {
         supply.on_cut(|| {});
         supply.restore();
         match thread.join() {
-            Err(panicked) if !panicked.power_cut => return Err(panicked.to_string()),
+            Err(panicked) if !panicked.power_cut => {
+                self.panicked = true;
+                return Err(panicked.to_string());
+            }
             _ => {}
         }
         let report = supply.last_cut();
@@ -274,14 +289,7 @@ impl Driver {
     }
 
     /// Takes stock of an ended life.
-    fn after(
-        &mut self,
-        wish: Wish,
-        fault: Option<super::plan::Fault>,
-        injected: u64,
-        shared: &Shared,
-        left: &Mutex<Left>,
-    ) -> Result<(), String> {
+    fn after(&mut self, wish: Wish, shared: &Shared, left: &Mutex<Left>) -> Result<(), String> {
         let mut left = left.lock();
         if let Some(db) = left.db.take() {
             super::count::stats(&db.stats(), shared);
@@ -290,17 +298,20 @@ impl Driver {
         let base_id = shared.first_id();
         let (txs, next_id, totals) = shared.close_book();
         self.totals.merge(&totals);
-        if let Some(fault) = fault.filter(|_| injected > 0) {
-            let (_, name) = super::plan::FAULTS.iter().find(|(f, _)| *f == fault).expect("listed");
-            self.totals.add(name, injected);
+        self.totals.struck.merge(&self.machine.struck());
+        if shared.first_damage().is_some() {
+            self.outcome = Some(Outcome::AtRead);
         }
         if let Some(what) = shared.first_wrong() {
+            if left.damaged && self.machine.falsified() > 0 {
+                self.outcome = Some(Outcome::AtCheck);
+            }
             return Err(what);
         }
         varve_rt::sim::note(commits ^ next_id << 32);
         let unsettled = left.settled.is_none() && self.pending.lock().is_some();
         if left.phase == Phase::Opening || unsettled {
-            return self.failed_open(&left, injected);
+            return self.failed_open(&left, shared.has_failed());
         }
         self.created = true;
         self.loaded |= left.loaded;
@@ -334,12 +345,19 @@ impl Driver {
             }
             _ => Kept::Sync,
         };
-        *self.pending.lock() = Some(Pending { base, txs, kept, first_id: base_id, own: shared.all_own() });
+        *self.pending.lock() = Some(Pending {
+            base,
+            txs,
+            kept,
+            first_id: base_id,
+            own: shared.all_own(),
+            restored: shared.all_restored(),
+        });
         Ok(())
     }
 
     /// The database did not come to be open: the power went, or a device failed.
-    fn failed_open(&mut self, left: &Left, injected: u64) -> Result<(), String> {
+    fn failed_open(&mut self, left: &Left, failed: bool) -> Result<(), String> {
         let error = match &left.open_error {
             Some(error) if !super::judge::is_power_loss(error) => error,
             _ => {
@@ -352,9 +370,12 @@ impl Driver {
         };
         use varve::Error;
         let device = matches!(error, Error::Io(_) | Error::NoSpace(_) | Error::Volume(_) | Error::Poisoned(_));
-        if injected > 0 && device {
+        if failed && device {
             self.totals.add("errors seen by clients", 1);
             return Ok(());
+        }
+        if self.machine.falsified() > 0 && super::judge::is_damage(error) {
+            self.outcome = Some(Outcome::AtOpening);
         }
         Err(format!("open failed: {error}"))
     }

@@ -5,6 +5,7 @@ use super::book::Trace;
 use super::plan::Plan;
 use super::pool::{PoolChoice, PoolText};
 use super::seed::{self, SeedResult};
+use super::tables::Table;
 use super::totals::Totals;
 use crate::torture::Command;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ use varve_rt::{JoinHandle, channel};
 
 /// Seeds from which on a count of zero is a failure.
 const SEEDS_FOR_ZEROS: u64 = 200;
+/// Seeds from which on an empty cell of a table is one.
+const SEEDS_FOR_CELLS: u64 = 2000;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -97,8 +100,10 @@ pub struct SimReport {
     pub compared: u64,
     /// Counts over all seeds, by name.
     pub totals: Vec<(&'static str, u64)>,
-    /// Counts that are zero and must not be, when there were seeds enough.
-    pub zeros: Vec<&'static str>,
+    /// How often things that can meet met.
+    pub tables: Vec<Table>,
+    /// Counts and cells that are zero and must not be, when there were seeds enough.
+    pub zeros: Vec<String>,
     /// Whole run, seconds.
     pub seconds: f64,
     /// Seeds per minute, second runs included in the time.
@@ -165,12 +170,25 @@ pub fn run(options: &SimOptions, mut progress: impl FnMut(SimProgress)) -> SimRe
         findings,
         not_deterministic: first.iter().filter_map(differ).collect(),
         compared: again.len() as u64,
-        zeros: if first.len() as u64 >= SEEDS_FOR_ZEROS { totals.zeros(excused) } else { Vec::new() },
+        zeros: zeros(&totals, first.len() as u64, excused),
         totals: totals.all(),
+        tables: totals.tables(),
         seconds,
         seeds_per_minute: first.len() as f64 * 60.0 / seconds.max(1e-9),
         second_process,
     }
+}
+
+/// What never happened in so many seeds and should have.
+fn zeros(totals: &Totals, seeds: u64, excused: &[&str]) -> Vec<String> {
+    let mut zeros = Vec::new();
+    if seeds >= SEEDS_FOR_ZEROS {
+        zeros.extend(totals.zeros(excused).into_iter().map(String::from));
+    }
+    if seeds >= SEEDS_FOR_CELLS {
+        zeros.extend(totals.never_struck());
+    }
+    zeros
 }
 
 enum Event {

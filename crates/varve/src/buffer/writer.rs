@@ -22,7 +22,9 @@ use std::time::Duration;
 use varve_device::AlignedBuf;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
-use varve_volume::{CostClass, KeyspaceId, Lsn, PageId, PageIo, PageTicket, PageUse, VolumeError, WriteWhy, page};
+use varve_volume::{
+    CostClass, KeyspaceId, Lsn, Mistake, PageId, PageIo, PageTicket, PageUse, VolumeError, WriteWhy, page,
+};
 
 /// Batches of one writer in flight.
 const BATCHES_IN_FLIGHT: usize = 4;
@@ -334,7 +336,9 @@ impl<'a> Writer<'a> {
                 pool.counters.kind(frame.kind.load(Relaxed)).written.inc();
                 let is_clean = inst.written(&mut lists, slot, page.lsn, self.why);
                 inst.set_class(&mut lists, slot, page.class, Some(self.why), &pool.counters);
-                if !is_clean {
+                if !is_clean && pool.config().broken.has(Mistake::ChangeDuringWrite) {
+                    frame.forget_change();
+                } else if !is_clean {
                     pool.counters.redirtied.inc();
                     continue;
                 }

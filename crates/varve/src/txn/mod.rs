@@ -200,7 +200,7 @@ impl Manager {
     #[cold]
     fn depend_slow(&self, lsn: Lsn) -> Result<()> {
         self.check_read_slow()?;
-        if self.core.broken.has(Mistake::AckBeforeFlush) {
+        if self.core.broken.has(Mistake::AckBeforeFlush) || self.core.broken.has(Mistake::ReadsUndurable) {
             return Ok(());
         }
         self.core.log.wait_durable(lsn.min(self.last_sync.load(Ordering::Acquire)))
@@ -209,7 +209,7 @@ impl Manager {
     /// Called by a commit with its end LSN while its leaves are latched.
     #[inline]
     fn note_commit(&self, end: Lsn, durability: Durability) {
-        if durability == Durability::Sync {
+        if durability == Durability::Sync && !self.core.broken.has(Mistake::SyncNotNoted) {
             self.last_sync.fetch_max(end, Ordering::Release);
         }
     }
@@ -218,6 +218,9 @@ impl Manager {
     fn acknowledge(&self, end: Lsn, durability: Durability, read: Lsn) -> Result<()> {
         match durability {
             Durability::Sync if self.core.broken.has(Mistake::AckBeforeFlush) => Ok(()),
+            Durability::Sync if self.core.broken.has(Mistake::AckABlockEarly) => {
+                self.core.log.wait_durable(end.saturating_sub(crate::wal::BLOCK))
+            }
             Durability::Sync => self.core.log.wait_durable(end),
             Durability::Async => {
                 self.core.log.flush_soon(end);

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::db::{Db, Inner, Keyspace};
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use varve_volume::Lsn;
+use varve_volume::{Lsn, Mistake};
 
 /// A read-only view of the database as of one commit: exactly the transactions that were committed when it was opened. It takes
 /// no locks, so it neither waits for writers nor makes them wait. Cheap to clone; clones are the same view. Open snapshots make
@@ -81,6 +81,9 @@ impl Snapshot {
     /// The value of a key that was replaced since, as it was; asked after the tree was read.
     pub(super) fn old_value(&self, keyspace: &Keyspace, key: &[u8]) -> Option<Option<Copied>> {
         let View { db, claim } = &*self.inner;
+        if db.core.broken.has(Mistake::OldValuesNotRead) {
+            return None;
+        }
         db.txns.snapshots.versions.get(keyspace.id(), key, claim.lsn(), |value| value.map(Copied::from))
     }
 

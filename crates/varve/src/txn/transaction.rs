@@ -172,6 +172,9 @@ impl Transaction {
     }
 
     fn lock(&mut self, keyspace: &Keyspace, key: &[u8], mode: Mode) -> Result<()> {
+        if mode == Mode::Shared && self.db.core.broken.has(Mistake::ReadsNotLocked) {
+            return Ok(());
+        }
         let result = self.locks.lock_key(keyspace.locks(), key, mode);
         if result.is_ok() { result } else { self.note(result) }
     }
@@ -401,6 +404,9 @@ impl Transaction {
         }
         self.lock_range(keyspace, bounds, Mode::Shared)?;
         let mut rows = self.count_rows(keyspace, bounds)?;
+        if self.db.core.broken.has(Mistake::CountIgnoresOwn) {
+            return Ok(rows as u64);
+        }
         for (key, write) in self.writes.range(keyspace.id(), bounds) {
             let (there, _) = is_there(keyspace.tree(), key)?;
             rows += i64::from(write.is_some()) - i64::from(there);
@@ -475,6 +481,9 @@ impl Transaction {
         if let Some(error) = &self.doomed {
             return Err(error.clone());
         }
+        if self.db.core.broken.has(Mistake::SavepointKept) {
+            return Ok(());
+        }
         self.writes.rollback_to(self.locks.id(), savepoint)
     }
 
@@ -522,6 +531,9 @@ impl Transaction {
                 None => None,
             };
             ops.extend(space.map.iter().map(|(key, p)| Op { tree, key, value: value(&p.write), leaf: p.leaf }));
+        }
+        if self.db.core.broken.has(Mistake::UnlockBeforeCommit) {
+            self.locks.release();
         }
         let done = commit::run(&self.db.txns, &ops, self.durability, stripe, self.tell.as_deref())?;
         self.locks.release();

@@ -269,7 +269,9 @@ impl Checkpointer {
         if paced {
             self.flush_paced(t)?;
         }
-        self.pages.flush_older_than(t)?;
+        if !self.cfg.broken.has(Mistake::CheckpointSkipsPages) {
+            self.pages.flush_older_than(t)?;
+        }
         // A freed page is dropped without being written, before the group that freed it is durable: that group has to be before
         // the log that made the page goes.
         self.log.wait_durable(self.log.end_lsn())?;
@@ -279,9 +281,10 @@ impl Checkpointer {
             // Somebody else may have been told of a page that this sync should have made durable.
             self.log.check_sound()?;
         }
-        let redo = match self.cfg.broken.has(Mistake::RedoFromFirstChange) {
-            false => t,
-            true => self.pages.oldest_dirty().unwrap_or_else(|| self.log.end_lsn()),
+        let redo = match self.cfg.broken.mistake() {
+            Some(Mistake::RedoFromFirstChange) => self.pages.oldest_dirty().unwrap_or_else(|| self.log.end_lsn()),
+            Some(Mistake::RedoAtCompletion) => self.log.end_lsn(),
+            _ => t,
         };
         self.log.complete_checkpoint(redo)?;
         self.after.as_ref().inspect(|after| after.completed());

@@ -305,6 +305,9 @@ impl Log {
     /// move. (A floor that is higher than where redo begins costs images, no more.)
     pub fn begin_checkpoint(&self) -> Lsn {
         let _one = self.raising.lock();
+        if self.cfg.broken.has(Mistake::FloorNotRaised) {
+            return self.tail.position();
+        }
         self.tail.raise_floor()
     }
 
@@ -393,7 +396,7 @@ impl Log {
     /// Walks the groups from `from` (a redo point) on.
     pub fn scan(&self, from: Lsn) -> LogReader {
         let disk = self.disk.lock();
-        LogReader::new(self.dev.clone(), disk.sb.clone(), self.salt, from)
+        LogReader::new(self.dev.clone(), disk.sb.clone(), self.salt, from).broken(self.cfg.broken)
     }
 
     /// Recovery has replayed everything below `lsn`: it is on media.
@@ -425,7 +428,11 @@ impl Log {
         sb.mended += u64::from(self.found_damaged.is_some());
         sb.generation.tie = varve_rt::rng().next_u64();
         let redo = sb.redo;
-        self.store_next_generation(&mut disk, sb)?;
+        if self.cfg.broken.has(Mistake::RunNotRecorded) {
+            disk.sb = sb;
+        } else {
+            self.store_next_generation(&mut disk, sb)?;
+        }
         self.redo.store(redo, Ordering::Release);
         self.limit.store(disk.sb.ring.limit(redo), Ordering::Release);
         drop(disk);

@@ -11,7 +11,7 @@ use super::superblock::Superblock;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use varve_device::{AlignedBuf, Device, DeviceError, Io};
-use varve_volume::Lsn;
+use varve_volume::{Broken, Lsn, Mistake};
 
 /// Most bytes read at a time.
 const WINDOW: u64 = 4 << 20;
@@ -88,7 +88,7 @@ pub struct LogReader {
     body: Vec<u8>,
     /// The log is being written to: groups that end past this are not looked at. [`Lsn::MAX`]: it is not.
     until: Lsn,
-    broken_partial_group: bool,
+    broken: Broken,
 }
 
 impl LogReader {
@@ -104,15 +104,14 @@ impl LogReader {
             window_len: 0,
             body: Vec::new(),
             until: Lsn::MAX,
-            broken_partial_group: false,
+            broken: Broken::default(),
             sb,
         }
     }
 
-    /// Hands out groups whose body is damaged as if they were whole. For proving that tests notice.
-    #[doc(hidden)]
-    pub fn break_partial_group(&mut self) {
-        self.broken_partial_group = true;
+    /// The same with a mistake built in, for tests.
+    pub(super) fn broken(self, broken: Broken) -> LogReader {
+        LogReader { broken, ..self }
     }
 
     /// The log is being written to, and durable up to `durable` at least. What lies past that is not looked at: it may be half written, beside
@@ -188,7 +187,8 @@ impl LogReader {
         }
         let (run, end) = self.run_at(lsn);
         let header = GroupHeader::decode(&bytes, self.salt, lsn);
-        Ok(header.filter(|h| h.run == run && h.end() <= end.min(self.limit())))
+        let any = self.broken.has(Mistake::RunIgnored);
+        Ok(header.filter(|h| (h.run == run || any) && h.end() <= end.min(self.limit())))
     }
 
     /// The group that begins at `lsn`, if a valid one does. Its body is left in `self.body`.
@@ -201,7 +201,7 @@ impl LogReader {
         let zeros = body.split_off(header.body_len as usize);
         let whole = crc32c::crc32c(&body) == header.body_crc && zeros.iter().all(|&b| b == 0);
         self.body = body;
-        Ok((there? && (whole || self.broken_partial_group)).then_some(header))
+        Ok((there? && (whole || self.broken.has(Mistake::PartialGroup))).then_some(header))
     }
 
     fn padding_at(&mut self, lsn: Lsn) -> Result<bool> {

@@ -141,8 +141,8 @@ pub fn run(
         }
         return Ok(report);
     }
-    let mut replay =
-        Replay { log, pages, report, damaged: HashMap::default(), began: now(), known: state.end.max(state.redo) };
+    let (known, broken) = (state.end.max(state.redo), options.broken);
+    let mut replay = Replay { log, pages, report, damaged: HashMap::default(), began: now(), known, broken };
     let end = replay.all(options)?;
     let mut report = replay.finish(end)?;
     reaches(end.at, options.written)?;
@@ -228,14 +228,12 @@ struct Replay<'a> {
     damaged: HashMap<PageId, (KeyspaceId, Lsn)>,
     began: Instant,
     known: Lsn,
+    broken: Broken,
 }
 
 impl Replay<'_> {
     fn all(&mut self, options: &mut RecoveryOptions<'_>) -> Result<LogEnd> {
-        let mut reader = self.log.scan(self.report.redo);
-        if options.broken.has(Mistake::PartialGroup) {
-            reader.break_partial_group();
-        }
+        let mut reader = self.log.scan(self.report.redo).broken(options.broken);
         let (mut window, mut told) = (Window::default(), 0);
         loop {
             let end = window.fill(&mut reader, options.window_bytes.unwrap_or(WINDOW_BYTES))?;
@@ -321,6 +319,10 @@ impl Replay<'_> {
                     What::Image { head, hole, tail } => {
                         redo::apply_image(bytes, head, hole, tail); // P5
                         images += 1;
+                    }
+                    What::Ops { ops, .. } if self.broken.has(Mistake::ReplayIgnoresLsn) => {
+                        redo::apply_ops(bytes, ops, id, r.start)?;
+                        applied += 1;
                     }
                     What::Ops { .. } if lsn >= r.end => {
                         skipped += 1; // P1

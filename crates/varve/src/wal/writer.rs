@@ -193,10 +193,13 @@ impl Log {
         let flight = writer.flights.iter_mut().find(|f| f.start == start).expect("the flight was claimed");
         flight.done = true;
         writer.writing -= 1;
+        if self.cfg.broken.has(Mistake::DurablePastGap) {
+            self.durable.fetch_max(end, Ordering::AcqRel);
+        }
         while writer.flights.front().is_some_and(|f| f.done) {
             let flight = writer.flights.pop_front().expect("there is a front");
             add(&self.stats.groups, self.tail.reclaim(flight.start, flight.end));
-            self.durable.store(flight.end, Ordering::Release);
+            self.durable.fetch_max(flight.end, Ordering::AcqRel);
         }
         let wake = writer.ready(self.durable_lsn(), self.tail.position(), self.cfg.max_in_flight, false);
         drop(writer);

@@ -11,7 +11,7 @@ use super::Tier;
 use super::admit::{FAILURES, State};
 use super::manager::DirtyWrites;
 use super::slots::State as SlotState;
-use crate::VolumeError;
+use crate::{Mistake, VolumeError};
 use std::sync::Arc;
 use varve_device::DeviceError;
 use varve_rt::Mutex;
@@ -78,7 +78,9 @@ impl Tier {
 
     /// Makes what the slow store completed survive a power cut.
     pub(super) fn sync_home(&self) -> Result<(), VolumeError> {
-        self.promises.home.keep(|| self.slow.sync(), |e| self.broken(e))
+        let believed = self.options.broken.has(Mistake::TierFailedSyncBelieved);
+        let sync = || self.slow.sync().or_else(|e| if believed { Ok(()) } else { Err(e) });
+        self.promises.home.keep(sync, |e| self.broken(e))
     }
 
     /// Writes on the fast device what recovery will believe, or flushes it.
