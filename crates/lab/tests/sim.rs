@@ -64,8 +64,30 @@ fn tiers_of_all_managers_find_nothing() {
 }
 
 /// Mistakes that a few seeds find. `varve sim --broken all` tries all there are; `docs/testing.md` says how many seeds each takes.
-const SOON: &[&str] =
-    &["floor-not-raised", "no-images", "page-not-stamped", "checkpoint-skips-pages", "redo-at-completion"];
+const SOON: &[&str] = &[
+    "image-rule-completed",
+    "ack-before-flush",
+    "skip-log-flush",
+    "skip-superblock-flush",
+    "skip-interval-lock",
+    "floor-not-raised",
+    "no-images",
+    "page-not-stamped",
+    "dirty-after-append",
+    "checkpoint-skips-pages",
+    "redo-at-completion",
+    "durable-past-gap",
+    "ack-a-block-early",
+    "unlock-before-commit",
+    "reads-not-locked",
+    "savepoint-kept",
+    "count-ignores-own",
+    "long-value-leaks",
+    "free-not-logged",
+    "alloc-not-logged",
+    "tier-no-maps",
+    "tier-no-journal",
+];
 
 /// Seeds within which those must be caught.
 const SEEDS_TO_CATCH: u64 = 40;
