@@ -12,15 +12,16 @@ mod cut;
 mod held;
 mod ripe;
 mod trim;
+mod walk;
 
 pub(crate) use held::HeldPages;
 pub(crate) use ripe::Ripening;
 pub use trim::TrimStats;
+pub(crate) use walk::SpaceWalk;
 
 use crate::btree::edit::PageEdit;
 use crate::buffer::Pool;
 use crate::core::Core;
-use crate::db::CheckReport;
 use crate::error::{Damage, Error, Result};
 use crate::group::Group;
 use crate::runs::Runs;
@@ -475,11 +476,6 @@ impl Space {
         (state.pages - state.free, state.free)
     }
 
-    /// Pages that the map pages cover.
-    pub(crate) fn pages(&self) -> u64 {
-        self.state.lock().pages
-    }
-
     /// Map pages there are.
     pub(crate) fn maps(&self) -> u64 {
         self.state.lock().maps
@@ -510,88 +506,6 @@ impl Space {
     /// Past the last page that is in use.
     pub(crate) fn end_in_use(&self) -> u64 {
         self.state.lock().end_in_use(self.span)
-    }
-
-    /// Begins to account for every page. See [`Space::finish_check`].
-    pub(crate) fn begin_check(&self) -> SpaceWalk {
-        let (pages, maps, fixed) = {
-            let state = self.state.lock();
-            (state.pages, state.maps, state.fixed.clone())
-        };
-        let mut walk = SpaceWalk {
-            seen: vec![0; pages.div_ceil(64) as usize],
-            changes: self.changes.load(Ordering::Acquire),
-            broken: false,
-        };
-        (0..maps).for_each(|m| {
-            walk.visit(PageId(m * self.span));
-        });
-        for id in fixed {
-            walk.visit(id);
-        }
-        walk
-    }
-
-    /// Compares the pages seen with the space map: reports pages that are in use but not allocated, and, when every page could be read and nothing was
-    /// allocated or freed meanwhile, pages that are allocated but not in use.
-    pub(crate) fn finish_check(&self, walk: SpaceWalk, report: &mut CheckReport) {
-        let (pages, maps) = {
-            let state = self.state.lock();
-            (state.pages, state.maps)
-        };
-        let quiet = self.changes.load(Ordering::Acquire) == walk.changes;
-        for map in 0..maps {
-            let id = PageId(map * self.span);
-            report.pages += 1;
-            let page = match self.pool.read(id) {
-                Ok(page) => page,
-                Err(e) => {
-                    report.note(e, id, SPACE_KEYSPACE);
-                    continue;
-                }
-            };
-            if let Err(Error::Corrupt(d)) = self.check_map(id, page.bytes()) {
-                report.damages.push(d);
-                continue;
-            }
-            for p in id.0..pages.min(id.0 + self.span) {
-                let allocated = is_set(page.bytes(), p - id.0);
-                let seen = walk.seen.get(p as usize / 64).is_some_and(|w| w >> (p % 64) & 1 == 1);
-                if allocated {
-                    report.allocated_pages += 1
-                } else {
-                    report.free_pages += 1
-                }
-                let what = match (allocated, seen) {
-                    (true, false) if quiet && !walk.broken => "allocated, but nothing uses it",
-                    (false, true) if quiet => "in use, but free in the space map",
-                    _ => continue,
-                };
-                report.damages.push(Damage::Page { page: PageId(p), keyspace: None, what: what.into() });
-            }
-        }
-    }
-}
-
-/// Which pages a check has come across.
-pub(crate) struct SpaceWalk {
-    seen: Vec<u64>,
-    changes: u64,
-    broken: bool,
-}
-
-impl SpaceWalk {
-    /// Notes a page; false when it was seen before or does not exist.
-    pub(crate) fn visit(&mut self, id: PageId) -> bool {
-        let Some(word) = self.seen.get_mut((id.0 / 64) as usize) else { return false };
-        let new = *word >> (id.0 % 64) & 1 == 0;
-        *word |= 1 << (id.0 % 64);
-        new
-    }
-
-    /// Something could not be read, so that what it refers to stays unseen.
-    pub(crate) fn broken(&mut self) {
-        self.broken = true;
     }
 }
 

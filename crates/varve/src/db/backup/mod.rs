@@ -92,6 +92,7 @@ impl Db {
         let hold = core.log.hold().ok_or_else(|| {
             bad("another backup is being made, or the file is being cut by a compaction; wait for its end")
         })?;
+        let (used, free) = core.space.usage();
         let mut id = [0; 16];
         varve_rt::rng().fill_bytes(&mut id);
         let info = BackupInfo {
@@ -101,7 +102,7 @@ impl Db {
             page_size: core.page_size(),
             start: hold.position(),
             time: varve_rt::unix_time(),
-            pages: core.space.pages(),
+            pages: used + free,
         };
         let writer = Writer::begin(to, &info, options.level)?;
         let number = {
