@@ -2,7 +2,7 @@
 //! on and off.
 
 use std::sync::Arc;
-use varve::{BackupOptions, Db, Devices, Error, Layout, Options, RestoreOptions, restore_on};
+use varve::{BackupOptions, Db, Devices, Error, Layout, Mistake, Options, RestoreOptions, restore_on};
 use varve_device::{AlignedBuf, MemDevice};
 use varve_volume::{PageId, page};
 
@@ -76,20 +76,23 @@ impl Machine {
 
 #[test]
 fn an_old_version_that_fits_is_found_with_marks_only() {
-    for detect in [false, true] {
+    let marks_not_kept = Options { broken: Mistake::MarksNotKept.into(), ..options(Some(true)) };
+    for (detect, options) in [(false, options(Some(false))), (true, options(Some(true))), (false, marks_not_kept)] {
+        let open =
+            |machine: &Machine| Db::open_on(machine.devices(), Options { detect_lost_writes: None, ..options.clone() });
         let machine = Machine::new();
-        let db = Db::create_on(machine.devices(), &layout(), options(Some(detect))).unwrap();
+        let db = Db::create_on(machine.devices(), &layout(), options.clone()).unwrap();
         put(&db, 0..400, 1);
         db.close().unwrap();
         let leaf =
             (2..).find(|id| page::kind(&machine.page(*id)) == 2 && machine.page(*id)[60..].contains(&1)).unwrap();
         let old = machine.page(leaf);
-        let db = machine.open(None).unwrap();
+        let db = open(&machine).unwrap();
         put(&db, 0..400, 2);
         db.close().unwrap();
         assert_ne!(old, machine.page(leaf));
         machine.put_page(leaf, &old);
-        let db = machine.open(None).unwrap();
+        let db = open(&machine).unwrap();
         let space = db.keyspace("rows").unwrap();
         let reads: Vec<_> = (0..400).map(|n| space.get(&key(n))).collect();
         let stale = reads.iter().filter(|r| matches!(r, Ok(Some(value)) if value[0] == 1)).count();
@@ -175,5 +178,21 @@ fn compactions_and_restores_know_what_they_move() {
         let db = copy.open(detect).unwrap();
         sound(&db, 40_000);
         db.close().unwrap();
+    }
+}
+
+#[test]
+fn what_recovery_writes_is_remembered() {
+    for (broken, clean) in [(None, true), (Some(Mistake::MarksOfRecoveryLost), false)] {
+        let machine = Machine::new();
+        let db = Db::create_on(machine.devices(), &layout(), options(Some(true))).unwrap();
+        put(&db, 0..3000, 1);
+        db.checkpoint().unwrap();
+        put(&db, 0..3000, 2);
+        drop(db); // as after a crash
+        let broken = broken.map_or_else(Default::default, Into::into);
+        let db = Db::open_on(machine.devices(), Options { broken, pool_frames: 24, ..options(None) }).unwrap();
+        assert!(db.recovery_report().groups > 0);
+        assert_eq!(db.check().unwrap().is_clean(), clean);
     }
 }

@@ -11,7 +11,7 @@ use super::Tree;
 use super::node::{Damage, Node};
 use crate::buffer::Latched;
 use crate::error::{Error, Result};
-use varve_volume::{PageId, page};
+use varve_volume::{Mistake, PageId, page};
 
 /// Bytes of a key that a message shows.
 const SHOWN: usize = 40;
@@ -25,6 +25,9 @@ impl Tree {
 
     #[cold]
     fn compare_child(&self, (from, parent): (PageId, &[u8]), i: usize, id: PageId, bytes: &[u8]) -> Result<()> {
+        if self.core.broken.has(Mistake::FencesNotCompared) {
+            return Ok(());
+        }
         let above = Node::parse(parent).map_err(|d| self.corrupt(from, d))?;
         let node = self.node(id, bytes, Some(above.level().saturating_sub(1)))?;
         let key = |i: usize| above.key(i).map_err(|d| self.corrupt(from, d));

@@ -29,7 +29,8 @@ impl Marks {
         if had && !wanted {
             log.set_feature(&LOST_WRITES, false)?;
         }
-        let map = wanted.then(|| LostWrites::new(store.clone(), log.header().uuid, options.cache_bytes));
+        let map =
+            wanted.then(|| LostWrites::new(store.clone(), log.header().uuid, options.cache_bytes, options.broken));
         Ok(Marks { map, had: had && wanted })
     }
 

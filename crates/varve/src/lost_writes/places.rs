@@ -14,7 +14,7 @@ use varve_device::AlignedBuf;
 use varve_rt::atomic::Ordering;
 use varve_volume::page::{self, HEADER};
 use varve_volume::{
-    Lsn, PageId, PageStore, PageUse, PageWatch, ReadWhy, VolumeError, WriteWhy, read_pages, write_pages,
+    Lsn, Mistake, PageId, PageStore, PageUse, PageWatch, ReadWhy, VolumeError, WriteWhy, read_pages, write_pages,
 };
 
 /// Page type of an index page.
@@ -166,7 +166,7 @@ impl LostWrites {
             let shard = &mut *shard.lock();
             shard.located = true;
             let early: BTreeMap<PageId, u16> = std::mem::take(&mut shard.early).into_iter().collect();
-            for (page, mark) in early {
+            for (page, mark) in early.into_iter().filter(|_| !self.broken.has(Mistake::MarksOfRecoveryLost)) {
                 let (n, at) = self.block_of(page);
                 let block = self.block(shard, n);
                 (block.marks[at], block.dirty) = (mark, true);
