@@ -10,6 +10,7 @@
 
 mod cut;
 mod held;
+mod naming;
 mod ripe;
 mod trim;
 mod walk;
@@ -27,7 +28,7 @@ use crate::group::Group;
 use crate::runs::Runs;
 use crate::wal::{GroupKind, Log};
 use ripe::Unripe;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicU64, Ordering};
@@ -390,28 +391,6 @@ impl Space {
             run.push((old | set) & !clear);
         }
         self.flush_run(core, group, run_at, &run);
-    }
-
-    /// As [`Space::apply`]; map page `index.0` names `index.1` as its index of mark pages from now on.
-    pub(crate) fn apply_naming<'c>(
-        &self,
-        core: &'c Core,
-        group: &mut Group<'c>,
-        alloc: &[PageId],
-        free: &[PageId],
-        index: Option<(u64, PageId)>,
-    ) {
-        let mut maps: BTreeSet<u64> = alloc.iter().chain(free).map(|id| id.0 / self.span).collect();
-        maps.extend(index.map(|(map, _)| map));
-        // In their order, before any is looked for again.
-        for map in maps {
-            self.map_in(core, group, map);
-        }
-        if let Some((map, id)) = index {
-            let page = self.map_in(core, group, map);
-            group.page(page).write(INDEX, &id.0.to_le_bytes());
-        }
-        self.apply(core, group, alloc, free);
     }
 
     fn flush_run<'c>(&self, core: &'c Core, group: &mut Group<'c>, at: (u64, usize), run: &[u8]) {
