@@ -1,6 +1,5 @@
 //! Memory aligned for direct I/O.
 
-use crate::DeviceError;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -32,15 +31,6 @@ impl AlignedBuf {
         AlignedBuf { ptr, len }
     }
 
-    /// As [`AlignedBuf::new`], with an error where the system refuses so much memory.
-    pub fn try_new(len: usize, what: &str) -> Result<AlignedBuf, DeviceError> {
-        let refused = || DeviceError::no_memory(len as u64, what);
-        let layout = Layout::from_size_align(len, ALIGN).ok().filter(|layout| layout.size() > 0).ok_or_else(refused)?;
-        // SAFETY: the layout's size is not zero.
-        let raw = unsafe { alloc_zeroed(layout) };
-        NonNull::new(raw).map(|ptr| AlignedBuf { ptr, len }).ok_or_else(refused)
-    }
-
     /// Allocates a copy of `bytes`, lengthened with zeros to a multiple of `multiple` bytes.
     pub fn copy_padded(bytes: &[u8], multiple: usize) -> AlignedBuf {
         let mut buf = AlignedBuf::new(bytes.len().next_multiple_of(multiple));
@@ -56,6 +46,13 @@ impl AlignedBuf {
     fn layout(len: usize) -> Layout {
         Layout::from_size_align(len, ALIGN).expect("length fits the address space")
     }
+}
+
+/// Memory of the machine, bytes; `None` where the system does not tell.
+pub fn physical_memory() -> Option<u64> {
+    // SAFETY: system calls without memory.
+    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    Some(u64::try_from(pages).ok()? * u64::try_from(size).ok()?)
 }
 
 /// Allocations below this stay on ordinary pages: the system call would cost more than it gains.

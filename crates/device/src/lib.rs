@@ -28,7 +28,7 @@ mod stats;
 mod ticket;
 mod words;
 
-pub use buf::{AlignedBuf, prefer_huge_pages};
+pub use buf::{AlignedBuf, physical_memory, prefer_huge_pages};
 pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, check, flush, read_at, write_at};
 pub use disk::{DiskConfig, Scheduling, Seek};
 pub use error::{DeviceError, OpKind};

@@ -12,9 +12,9 @@
 //! - `DIRTY` is set under the exclusive latch; `WRITING` under the shared one; both fall under the instance's lock.
 
 use super::sequence::Sequence;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::time::Duration;
-use varve_device::Words;
+use varve_device::{DeviceError, Words};
 use varve_rt::RwLock;
 use varve_rt::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use varve_volume::{PageId, PageUse};
@@ -321,18 +321,19 @@ unsafe impl Sync for Arena {}
 impl Arena {
     const ALIGN: usize = 4096;
 
-    pub(super) fn new(bytes: usize) -> Arena {
+    pub(super) fn new(bytes: usize) -> Result<Arena, DeviceError> {
         // Asked for with a small alignment and aligned by hand: that way the zeros come from fresh pages of the system
         // and nothing is touched.
-        let layout = Layout::from_size_align(bytes + Self::ALIGN, 16).expect("arena fits the address space");
+        let refused = || DeviceError::no_memory(bytes as u64, "the frames of the buffer pool");
+        let layout = Layout::from_size_align(bytes.saturating_add(Self::ALIGN), 16).map_err(|_| refused())?;
         // SAFETY: the layout's size is not zero.
         let raw = unsafe { alloc_zeroed(layout) };
         if raw.is_null() {
-            handle_alloc_error(layout);
+            return Err(refused());
         }
         varve_device::prefer_huge_pages(raw, layout.size());
         let base = raw.wrapping_add(raw.align_offset(Self::ALIGN));
-        Arena { raw, layout, base }
+        Ok(Arena { raw, layout, base })
     }
 
     /// Address of byte `at`.

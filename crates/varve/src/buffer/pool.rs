@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::Health;
+use varve_device::{DeviceError, Health};
 use varve_rt::atomic::{AtomicBool, Ordering::*};
 use varve_rt::{Cost, Event, Mutex, charge};
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, page};
@@ -88,7 +88,13 @@ impl Pool {
                 "buffer pool: page_size is {pool}, the store's pages have {store} bytes"
             )));
         }
-        let arena = Arena::new(config.frames * config.page_size);
+        let pages = config.frames * config.page_size;
+        let arena = Arena::new(pages)?;
+        // Everything else is made in many pieces: here all of it is there, or refused.
+        let rest = config.memory_bytes().saturating_sub(pages);
+        if Vec::<u8>::new().try_reserve_exact(rest).is_err() {
+            return Err(DeviceError::no_memory(rest as u64, "the tables of the buffer pool").into());
+        }
         let n = config.instances;
         let bound = |i: usize| i * config.frames / n;
         // The instances of one background thread share what wakes it.

@@ -2,6 +2,8 @@
 
 use crate::budget::{CLASSES, Class};
 use crate::buffer::PoolConfig;
+use crate::error::Result;
+use varve_device::DeviceError;
 
 /// The division of `Options::cache_bytes`.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,6 +14,17 @@ pub(crate) struct Plan {
     pub log_buffer: u64,
     /// Limits per class, in the order of [`CLASSES`].
     pub limits: [u64; CLASSES.len()],
+}
+
+/// Fails when the machine has not so much memory. (The system may grant it all the same, and end the process when it is used.)
+pub(crate) fn check(cache_bytes: u64) -> Result<()> {
+    let there = if varve_rt::in_simulation() { None } else { varve_device::physical_memory() };
+    match there {
+        Some(there) if cache_bytes > there => {
+            Err(DeviceError::no_memory(cache_bytes, &format!("the cache: the machine has {there}")).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Divides `cache_bytes` for pages of `page_size` bytes.

@@ -172,6 +172,7 @@ impl Options {
                 self.cache_bytes, MIN_CACHE_BYTES
             )));
         }
+        super::memory::check(self.cache_bytes)?;
         self.pool.validate()?;
         self.tier.validate()?;
         if self.recovery_bound.is_zero() {
