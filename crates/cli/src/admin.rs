@@ -1,7 +1,7 @@
 //! Commands on the database as a whole: create, info, check, compact.
 
 use crate::args;
-use crate::output::{Failure, Out, bytes, table};
+use crate::output::{Failure, Out, Stdout, bytes, say, table};
 use crate::tier;
 use serde_json::json;
 use varve::{Db, Options};
@@ -14,7 +14,7 @@ pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
     }
     db.close()?;
     if out.json {
-        println!("{}", json!({ "created": a.dir.display().to_string(), "keyspaces": a.keyspaces }));
+        say!("{}", json!({ "created": a.dir.display().to_string(), "keyspaces": a.keyspaces }))?;
     } else {
         out.note(format!("created {}", a.dir.display()));
     }
@@ -43,12 +43,12 @@ pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
     if out.json {
         let list: Vec<_> =
             keyspaces.iter().map(|k| json!({ "name": k.name, "id": k.id.0, "root": k.root.0 })).collect();
-        println!(
+        say!(
             "{}",
             json!({ "dir": place.dir.display().to_string(), "page_size": stats.page_size, "pages": stats.pages,
                 "free_pages": stats.free_pages, "log_bytes": stats.log.capacity,
                 "detect_lost_writes": stats.lost_writes.is_some(), "keyspaces": list })
-        );
+        )?;
     } else {
         let rows = [
             ("page size".to_string(), bytes(stats.page_size as u64)),
@@ -57,7 +57,7 @@ pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
             ("lost writes".to_string(), (if stats.lost_writes.is_some() { "detected" } else { "not detected" }).into()),
             ("keyspaces".to_string(), keyspaces.len().to_string()),
         ];
-        let mut stdout = std::io::stdout().lock();
+        let mut stdout = Stdout;
         table(&mut stdout, &rows)?;
         table(
             &mut stdout,
@@ -76,27 +76,31 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
     let damages: Vec<String> = report.damages.iter().map(ToString::to_string).collect();
     let unreadable: Vec<String> = report.unreadable.iter().map(ToString::to_string).collect();
     if out.json {
-        println!(
+        say!(
             "{}",
             json!({ "clean": report.is_clean(), "damages": damages, "unreadable": unreadable, "warnings": report.warnings, "pages": report.pages, "allocated_pages": report.allocated_pages,
                 "free_pages": report.free_pages, "keyspaces": report.keyspaces, "keys": report.keys })
-        );
+        )?;
     } else {
-        println!(
+        say!(
             "{} keyspaces, {} keys, {} pages read, {} allocated, {} free (unallocated space is not checked)",
-            report.keyspaces, report.keys, report.pages, report.allocated_pages, report.free_pages
-        );
+            report.keyspaces,
+            report.keys,
+            report.pages,
+            report.allocated_pages,
+            report.free_pages
+        )?;
         for line in damages.iter().chain(&unreadable).chain(&report.warnings) {
-            println!("{line}");
+            say!("{line}")?;
         }
-        println!(
+        say!(
             "{}",
             match (damages.is_empty(), unreadable.is_empty()) {
                 (true, true) => "no damage found",
                 (true, false) => "NOT ALL COULD BE READ",
                 (false, _) => "DAMAGED",
             }
-        );
+        )?;
     }
     db.close()?;
     if report.is_clean() {
@@ -114,19 +118,19 @@ pub fn compact(out: Out, place: &args::Place) -> Result<(), Failure> {
     progress.finish_and_clear();
     db.close()?;
     if out.json {
-        println!(
+        say!(
             "{}",
             json!({ "bytes_before": report.pages_before * page_size, "bytes": report.pages * page_size, "pages_before": report.pages_before,
                 "pages": report.pages, "moved": report.moved, "free": report.free, "values_left": report.values_left })
-        );
+        )?;
         return Ok(());
     }
-    println!(
+    say!(
         "{} before, {} now; {} pages moved",
         bytes(report.pages_before * page_size),
         bytes(report.pages * page_size),
         report.moved
-    );
+    )?;
     if report.values_left > 0 {
         out.note(format!(
             "{} long values stayed where they are: too little is free before them; a larger --cache-mb needs less",

@@ -292,7 +292,7 @@ pub struct Load {
     /// Format of the input.
     #[arg(long, value_enum, default_value_t = LoadFormat::Jsonl)]
     pub format: LoadFormat,
-    /// The first CSV line holds column names.
+    /// The first CSV line names the columns: key and value, in either order.
     #[arg(long)]
     pub header: bool,
     /// Rows per transaction. (Rows in key order into a keyspace without rows are not loaded by transactions: they
@@ -332,20 +332,23 @@ pub enum Workload {
     Iomix(crate::probe::IoMix),
 }
 
+/// Longest run, in seconds.
+const YEAR: u64 = 366 * 86_400;
+
 /// What every workload takes.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Directory of the database; created and loaded if there is none.
+    /// Directory of the database: none or an empty one, where it is created and loaded, or that of an earlier benchmark.
     #[arg(long, default_value = "varve-bench")]
     pub dir: PathBuf,
     /// Client threads.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub threads: u64,
     /// Length of the measured run.
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=YEAR))]
     pub seconds: u64,
     /// Seconds before measuring begins.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(..=YEAR))]
     pub warmup: u64,
     /// sync, async or none.
     #[arg(long, default_value = "sync")]
@@ -411,16 +414,16 @@ pub struct Ycsb {
     #[arg(long, default_value = "a")]
     pub workload: String,
     /// Records loaded.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub records: u64,
     /// Fields of a record.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub fields: u32,
     /// Bytes of a field.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub field_bytes: u32,
     /// Longest scan, records.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub max_scan: u32,
     /// Updates write one random field instead of the whole record.
     #[arg(long)]
@@ -461,7 +464,7 @@ fn manager(s: &str) -> Result<String, String> {
 /// `torture`
 #[derive(Debug, Args)]
 pub struct Torture {
-    /// Directory of the database (created; must not hold another).
+    /// Directory of the database: none, an empty one, or that of an earlier torture.
     #[arg(long, default_value = "varve-torture")]
     pub dir: PathBuf,
     /// Kills.
@@ -474,7 +477,7 @@ pub struct Torture {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Instead: one kill under full load with this many MiB of log behind it, then time the open.
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub big_log: Option<u64>,
     #[command(flatten)]
     pub open: Open,

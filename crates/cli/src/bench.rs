@@ -2,7 +2,7 @@
 
 use crate::args::{self, Workload};
 use crate::metrics::endpoint::Endpoint;
-use crate::output::{Failure, Out};
+use crate::output::{Failure, Out, say};
 use crate::tier;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use varve::Db;
 use varve_lab::adapter::varve::VarveStore;
 use varve_lab::driver::{self, Interval, RunOptions, RunResult, Until};
 use varve_lab::trace::Recorder;
-use varve_lab::{adapter, tpcc, ycsb};
+use varve_lab::{adapter, own, tpcc, ycsb};
 
 pub fn run(out: Out, a: &args::Bench) -> Result<(), Failure> {
     run_traced(out, &a.workload, None)
@@ -42,12 +42,17 @@ fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failu
     options.lock_timeout = None;
     let recording = trace.map(|path| (Recorder::new(), path.to_path_buf()));
     options.trace = recording.as_ref().map(|(recorder, _)| recorder.handle());
+    own::refuse_files(&run.dir, "bench").map_err(Failure::Usage)?;
     let db = if varve::exists(&run.dir) {
         Db::open(&run.dir, tier::options_with(&run.dir, options, &run.tier)?)?
     } else {
         out.note(format!("creating {}", run.dir.display()));
         tier::create(&run.dir, &run.layout, &run.tier, options)?
     };
+    if let Err(foreign) = own::refuse_others(&db, &run.dir, "bench", &["tpcc_meta", "ycsb_meta"]) {
+        db.close()?;
+        return Err(Failure::Usage(foreign));
+    }
     let endpoint = run.metrics.as_ref().map(|address| Endpoint::start(address, &db)).transpose()?;
     if let Some(endpoint) = &endpoint {
         out.note(format!("metrics at {}", endpoint.url()));
@@ -86,7 +91,7 @@ fn tpcc(out: Out, a: &args::Tpcc, trace: Option<&Path>) -> Result<(), Failure> {
     if a.check_only {
         let consistent = check_tpcc(out, &store)?;
         if out.json {
-            println!("{}", serde_json::json!({ "workload": "tpcc", "consistent": consistent }));
+            say!("{}", serde_json::json!({ "workload": "tpcc", "consistent": consistent }))?;
         }
         close(out, opened)?;
         return verdict(Some(consistent));
@@ -105,7 +110,7 @@ fn tpcc(out: Out, a: &args::Tpcc, trace: Option<&Path>) -> Result<(), Failure> {
     if !a.no_check {
         result.consistent = Some(check_tpcc(out, &store)?);
     }
-    print(out, &result);
+    print(out, &result)?;
     close(out, opened)?;
     verdict(result.consistent)
 }
@@ -178,7 +183,7 @@ fn ycsb(out: Out, a: &args::Ycsb, trace: Option<&Path>) -> Result<(), Failure> {
         out.note(report.to_string().trim_end());
         result.consistent = Some(report.consistent());
     }
-    print(out, &result);
+    print(out, &result)?;
     close(out, opened)?;
     verdict(result.consistent)
 }
@@ -231,12 +236,13 @@ fn drive<W: driver::Workload<VarveStore>>(
     Ok(result?)
 }
 
-fn print(out: Out, result: &RunResult) {
+fn print(out: Out, result: &RunResult) -> Result<(), Failure> {
     if out.json {
-        println!("{}", result.to_json());
+        say!("{}", result.to_json())?;
     } else {
-        println!("{}", result.to_table());
+        say!("{}", result.to_table())?;
     }
+    Ok(())
 }
 
 fn verdict(consistent: Option<bool>) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! `sim --damage`: databases whose files are damaged on purpose.
 
 use crate::args::{self, LayoutKind};
-use crate::output::{Failure, Out};
+use crate::output::{Failure, Out, say};
 use serde_json::json;
 use varve::Mistake;
 use varve_lab::sim::{self, Class, DamageOptions, DamageReport};
@@ -30,14 +30,15 @@ fn only(out: Out, a: &args::Sim, options: &DamageOptions, number: u64) -> Result
     let traced = a.trace;
     let sink = move |line: &str| {
         if traced {
-            println!("{line}");
+            // A line that nobody can read changes nothing of the damage.
+            let _ = say!("{line}");
         }
     };
     let (class, seen) = sim::damage_only(options, number, sink).map_err(Failure::Found)?;
     match out.json {
-        true => println!("{}", json!({ "number": number, "class": class, "seen": seen })),
-        false => println!("{}: {seen}", class.name()),
-    }
+        true => say!("{}", json!({ "number": number, "class": class, "seen": seen })),
+        false => say!("{}: {seen}", class.name()),
+    }?;
     if class.is_fault() { Err(Failure::Found(format!("damage {number}: {}", class.name()))) } else { Ok(()) }
 }
 
@@ -46,20 +47,20 @@ fn all(out: Out, options: &DamageOptions) -> Result<(), Failure> {
     let report = sim::damage(options, |done| bar.set_position(done));
     bar.finish_and_clear();
     match out.json {
-        true => println!("{}", serde_json::to_string(&report).expect("a report is plain data")),
+        true => say!("{}", serde_json::to_string(&report).expect("a report is plain data")),
         false => print(&report),
-    }
+    }?;
     if report.is_clean() { Ok(()) } else { Err(Failure::Found("a damage came to what must not be".into())) }
 }
 
 /// Findings printed; the report as JSON has all.
 const MOST_PRINTED: usize = 30;
 
-fn print(report: &DamageReport) {
-    report.failures.iter().for_each(|failure| println!("{failure}"));
-    report.findings.iter().take(MOST_PRINTED).for_each(|finding| println!("{finding}"));
+fn print(report: &DamageReport) -> std::io::Result<()> {
+    report.failures.iter().try_for_each(|failure| say!("{failure}"))?;
+    report.findings.iter().take(MOST_PRINTED).try_for_each(|finding| say!("{finding}"))?;
     if report.findings.len() > MOST_PRINTED {
-        println!("... and {} more (--json has them)", report.findings.len() - MOST_PRINTED);
+        say!("... and {} more (--json has them)", report.findings.len() - MOST_PRINTED)?;
     }
     let head = ["state", "file", "damage"].into_iter().chain(Class::ALL.map(Class::name)).map(String::from);
     let mut lines: Vec<Vec<String>> = vec![head.collect()];
@@ -69,9 +70,9 @@ fn print(report: &DamageReport) {
     }
     let all = ["all", "", ""].map(String::from);
     lines.push(all.into_iter().chain(report.counts.map(count)).collect());
-    print_columns(&lines);
+    print_columns(&lines)?;
     let verdict = if report.is_clean() { "no lost row, no wrong answer, no panic, no hang" } else { "WRONG" };
-    println!("{} damages in {:.1} s: {verdict}", report.damages, report.seconds);
+    say!("{} damages in {:.1} s: {verdict}", report.damages, report.seconds)
 }
 
 fn count(n: u64) -> String {
@@ -79,7 +80,7 @@ fn count(n: u64) -> String {
 }
 
 /// Words to the left, numbers to the right.
-fn print_columns(lines: &[Vec<String>]) {
+fn print_columns(lines: &[Vec<String>]) -> std::io::Result<()> {
     let width = |at: usize| lines.iter().map(|line| line[at].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
     for line in lines {
@@ -87,6 +88,7 @@ fn print_columns(lines: &[Vec<String>]) {
             0..3 => format!("{cell:<width$}"),
             _ => format!("{cell:>width$}"),
         });
-        println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Commands on keys and values: get, put, delete, scan, dump.
 
 use crate::args;
-use crate::output::{Failure, Out};
+use crate::output::{Failure, Out, Rows, say};
 use crate::text;
 use serde_json::{Map, Value};
 use std::io::{BufWriter, Read, Write};
@@ -11,7 +11,7 @@ use varve::{Db, Keyspace};
 pub fn get(out: Out, a: &args::Get) -> Result<(), Failure> {
     let db = Db::open(&a.place.dir, crate::tier::options(&a.place)?)?;
     let (keyspace, key) = (db.keyspace(&a.keyspace)?, text::parse(&a.key, a.hex.hex)?);
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = Rows;
     let found = if out.json || a.hex.hex {
         let value = keyspace.get(&key)?;
         if let Some(value) = &value {
@@ -70,7 +70,7 @@ pub fn delete(out: Out, a: &args::Delete) -> Result<(), Failure> {
 
 fn done(out: Out, what: &str) -> Result<(), Failure> {
     if out.json {
-        println!("{}", serde_json::json!({ "done": what }));
+        say!("{}", serde_json::json!({ "done": what }))?;
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ pub fn scan(out: Out, a: &args::Scan) -> Result<(), Failure> {
     let keyspace = db.keyspace(&a.keyspace)?;
     let snapshot = db.snapshot()?;
     let limit = usize::try_from(a.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    let mut stdout = BufWriter::new(Rows);
     if a.count {
         let n = snapshot.count(&keyspace, range)?;
         if out.json { writeln!(stdout, "{}", serde_json::json!({ "count": n }))? } else { writeln!(stdout, "{n}")? }
@@ -142,7 +142,7 @@ pub fn dump(out: Out, a: &args::Dump) -> Result<(), Failure> {
     };
     let keyspaces: Vec<Keyspace> = names.iter().map(|n| db.keyspace(n)).collect::<varve::Result<_>>()?;
     let snapshot = db.snapshot()?;
-    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    let mut stdout = BufWriter::new(Rows);
     let progress = out.progress("rows", 0);
     for keyspace in &keyspaces {
         for entry in snapshot.scan(keyspace, ..)? {

@@ -1,7 +1,7 @@
 //! `lab`: experiments on modelled devices.
 
 use crate::args::lab::{Command, List, Report, Run};
-use crate::output::{Failure, Out};
+use crate::output::{Failure, Out, say};
 use indicatif::ProgressBar;
 use varve_lab::experiment::{
     self, BUILT_IN, Experiment, ExperimentError, Judged, PointResult, Progress, Request, Results, RunHow,
@@ -57,7 +57,7 @@ fn run_all(out: Out, a: &Run) -> Result<(), Failure> {
     for e in &experiments {
         let results = run_one(out, e, &how)?;
         let judged = experiment::judge_all(&e.name, &e.checks, &results)?;
-        print(out, e, &results, &judged);
+        print(out, e, &results, &judged)?;
         let written = experiment::write_report(&how.dir, e, &how.commit, &results, &judged)?;
         out.note(format!("report: {}", written.display()));
         checks += judged.len();
@@ -95,19 +95,20 @@ fn run_one(out: Out, e: &Experiment, how: &RunHow) -> Result<Vec<PointResult>, F
     Ok(results)
 }
 
-fn print(out: Out, e: &Experiment, results: &[PointResult], judged: &[Judged]) {
+fn print(out: Out, e: &Experiment, results: &[PointResult], judged: &[Judged]) -> Result<(), Failure> {
     if out.json {
         for j in judged {
             match j {
-                Judged::Verdict(v) => println!("{}", serde_json::to_string(v).expect("plain data")),
+                Judged::Verdict(v) => say!("{}", serde_json::to_string(v).expect("plain data"))?,
                 Judged::Skipped { check, why } => out.note(format!("{}: {check} was not measured: {why}", e.name)),
             }
         }
-        return;
+        return Ok(());
     }
-    println!("{}: {}\n", e.name, e.title);
-    println!("{}", experiment::points_table(results));
-    println!("{}", experiment::checks_table(judged));
+    say!("{}: {}\n", e.name, e.title)?;
+    say!("{}", experiment::points_table(results))?;
+    say!("{}", experiment::checks_table(judged))?;
+    Ok(())
 }
 
 fn list(out: Out, _: &List) -> Result<(), Failure> {
@@ -119,9 +120,9 @@ fn list(out: Out, _: &List) -> Result<(), Failure> {
                 "experiment": name, "title": e.title, "points": e.points.len(), "checks": e.checks.len(),
                 "quick_points": quick.points.len(), "quick_checks": quick.checks.len(),
             });
-            println!("{json}");
+            say!("{json}")?;
         } else {
-            println!("{name:<14} {:>3} points {:>3} checks  {}", e.points.len(), e.checks.len(), e.title);
+            say!("{name:<14} {:>3} points {:>3} checks  {}", e.points.len(), e.checks.len(), e.title)?;
         }
     }
     Ok(())
@@ -138,7 +139,7 @@ fn report(out: Out, a: &Report) -> Result<(), Failure> {
         let file = path.display().to_string();
         let e = experiment::read(&header.experiment, &file, &header.text, header.request())?;
         let judged = experiment::judge_all(&e.name, &e.checks, &results.points)?;
-        print(out, &e, &results.points, &judged);
+        print(out, &e, &results.points, &judged)?;
         let written = experiment::write_report(&a.dir, &e, &header.commit, &results.points, &judged)?;
         out.note(format!("report: {}", written.display()));
     }

@@ -5,7 +5,7 @@
 //! which is one transaction. The input is read and taken apart in a thread of its own.
 
 use crate::args::{self, LoadFormat};
-use crate::output::{Failure, Out};
+use crate::output::{Failure, Out, say};
 use crate::rows::{self, Bad, Row};
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -60,12 +60,15 @@ pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
     progress.finish_and_clear();
     let rows = finished?;
     db.close()?;
-    if let Err(failure) = result {
-        out.note(format!("{rows} rows before the failure were loaded"));
-        return Err(failure);
-    }
+    result.map_err(|failure| match failure {
+        Failure::Usage(what) => Failure::Usage(format!("{what}; the {rows} rows before it are loaded")),
+        other => {
+            out.note(format!("{rows} rows before the failure are loaded"));
+            other
+        }
+    })?;
     if out.json {
-        println!("{}", serde_json::json!({ "rows": rows }));
+        say!("{}", serde_json::json!({ "rows": rows }))?;
     } else {
         out.note(format!("{rows} rows loaded"));
     }

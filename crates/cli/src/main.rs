@@ -1,5 +1,8 @@
 //! The `varve` command.
 
+// Everything is printed by `output`: `println!` panics when nobody reads it.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod admin;
 mod args;
 mod bench;
@@ -31,11 +34,13 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let out = Out { json: cli.json, quiet: cli.quiet };
-    match run(out, &cli.command) {
+    // What is still in the buffer is written now: an error would else go unnoticed.
+    let flush = |()| Ok(std::io::Write::flush(&mut output::Stdout)?);
+    match run(out, &cli.command).and_then(flush) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("varve: {failure}");
+            output::complain(format_args!("varve: {failure}"));
             ExitCode::from(failure.exit_code())
         }
     }

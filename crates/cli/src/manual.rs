@@ -1,14 +1,14 @@
 //! Completions and manual pages, made from the definition of the command line.
 
 use crate::args::Cli;
-use crate::output::{Failure, Out};
+use crate::output::{Failure, Out, Stdout};
 use clap::CommandFactory;
 use std::path::Path;
 
 pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "varve", &mut script);
-    std::io::Write::write_all(&mut std::io::stdout().lock(), &script)?;
+    std::io::Write::write_all(&mut Stdout, &script)?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! What the command prints: results on stdout, messages and progress on stderr.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
 /// Why a command ended without its result.
@@ -29,10 +29,11 @@ impl From<varve::Error> for Failure {
 
 impl From<varve_lab::torture::TortureError> for Failure {
     fn from(e: varve_lab::torture::TortureError) -> Failure {
-        use varve_lab::torture::TortureError::{Damage, Db, Wrong};
+        use varve_lab::torture::TortureError::{Damage, Db, Foreign, Wrong};
         match e {
             Db(e) => Failure::Engine(e),
             e @ (Wrong(_) | Damage(_)) => Failure::Found(e.to_string()),
+            Foreign(what) => Failure::Usage(what),
             e => Failure::Failed(e.to_string()),
         }
     }
@@ -82,6 +83,54 @@ impl std::fmt::Display for Failure {
     }
 }
 
+/// Standard output for what a command tells in the end. A reader that went away is not missed: the command goes on, and its exit status counts.
+pub struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        heard(Rows.write(bytes), bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        heard(Rows.flush(), ())
+    }
+}
+
+fn heard<T>(written: std::io::Result<T>, all: T) -> std::io::Result<T> {
+    match written {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(all),
+        written => written,
+    }
+}
+
+/// Standard output for as many rows as there are: without a reader there is nothing left to do ([`Failure::is_broken_pipe`]).
+pub struct Rows;
+
+impl Write for Rows {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        std::io::stdout().write(bytes).map_err(unwritten)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stdout().flush().map_err(unwritten)
+    }
+}
+
+fn unwritten(e: std::io::Error) -> std::io::Error {
+    std::io::Error::new(e.kind(), format!("standard output cannot be written: {e}"))
+}
+
+/// Prints a line on standard output; see [`Stdout`].
+macro_rules! say {
+    ($($text:tt)*) => { std::io::Write::write_fmt(&mut $crate::output::Stdout, format_args!("{}\n", format_args!($($text)*))) };
+}
+pub(crate) use say;
+
+/// Says on stderr what went wrong, if that can be written.
+pub fn complain(what: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{what}");
+}
+
 /// How to print.
 #[derive(Debug, Clone, Copy)]
 pub struct Out {
@@ -112,7 +161,7 @@ impl Out {
     /// A message for the person at the terminal.
     pub fn note(&self, text: impl AsRef<str>) {
         if !self.quiet {
-            let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
+            complain(text.as_ref());
         }
     }
 }

@@ -1,8 +1,9 @@
 //! `probe` and `bench iomix`: devices and device profiles measured.
 
-use crate::output::{Failure, Out, bytes, table};
+use crate::output::{Failure, Out, Stdout, bytes, say, table};
 use crate::text::size;
 use clap::Args;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 use varve_device::Profile;
@@ -132,12 +133,12 @@ fn list(out: Out) -> Result<(), Failure> {
         if out.json {
             let (capacity, kind) = (profile.capacity(), profile.kind());
             let json = serde_json::json!({ "name": name, "title": profile.title, "kind": kind, "capacity": capacity });
-            println!("{json}");
+            say!("{json}")?;
         } else {
             rows.push((name.to_string(), format!("{} ({})", profile.title, bytes(profile.capacity()))));
         }
     }
-    Ok(table(&mut std::io::stdout(), &rows)?)
+    Ok(table(&mut Stdout, &rows)?)
 }
 
 impl Probe {
@@ -190,11 +191,11 @@ pub fn probe(out: Out, a: &Probe) -> Result<(), Failure> {
     };
     bar.finish_and_clear();
     if out.json {
-        println!("{}", report.to_json());
+        say!("{}", report.to_json())?;
     } else {
-        print!("{}", report.to_table());
+        Stdout.write_all(report.to_table().as_bytes())?;
         if !a.no_chart {
-            print!("{}", report.to_chart());
+            Stdout.write_all(report.to_chart().as_bytes())?;
         }
     }
     if let Some(file) = &a.save {
@@ -226,7 +227,7 @@ pub fn iomix(out: Out, a: &IoMix) -> Result<(), Failure> {
         let mut json = sample.to_json();
         json["load"] = serde_json::json!(load);
         json["clock"] = clock.into();
-        println!("{json}");
+        say!("{json}")?;
         return Ok(());
     }
     let us = |x: f64| format!("{x:.1} us");
@@ -244,5 +245,5 @@ pub fn iomix(out: Out, a: &IoMix) -> Result<(), Failure> {
         ("p99.9".into(), us(sample.percentile_us(0.999))),
         ("max".into(), us(sample.latency.max() as f64 / 1e3)),
     ];
-    Ok(table(&mut std::io::stdout(), &rows)?)
+    Ok(table(&mut Stdout, &rows)?)
 }

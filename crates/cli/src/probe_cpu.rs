@@ -1,6 +1,6 @@
 //! `probe --cpu`: what the engine's work costs on this machine's processor, as a host profile.
 
-use crate::output::{Failure, Out};
+use crate::output::{Failure, Out, say};
 use std::path::Path;
 use varve_lab::host::{CalibrateOptions, HostProfile, calibrate};
 
@@ -29,28 +29,25 @@ pub fn run(out: Out, save: Option<&Path>, quick: bool) -> Result<(), Failure> {
             .into_iter()
             .map(|(name, _, ns)| (name.into(), ns.into()))
             .collect();
-        println!(
+        say!(
             "{}",
             serde_json::json!({ "name": found.host.name, "cores": found.host.cores, "ratio": found.ratio,
                 "lock_handoff_ns": found.host.lock_handoff_ns,
                 "lock_data_ns": found.host.lock_data_ns, "costs_ns": costs,
                 "measured": measured.collect::<Vec<_>>() })
-        );
+        )?;
     } else {
-        println!(
-            "{:<38} {:>12} {:>12} {:>12} {:>12}",
-            "ns per operation", "least", "quartile", "median", "by the table"
-        );
+        say!("{:<38} {:>12} {:>12} {:>12} {:>12}", "ns per operation", "least", "quartile", "median", "by the table")?;
         for m in &found.measured {
             let explained = m.explained.map_or(String::new(), |ns| format!("{ns:12.0}"));
-            println!("{:<38} {:12.0} {:12.0} {:12.0} {explained}", m.name, m.least, m.quartile, m.median);
+            say!("{:<38} {:12.0} {:12.0} {:12.0} {explained}", m.name, m.least, m.quartile, m.median)?;
         }
-        println!("\ncost on this processor, {:.2} times the times of vm-2core as a whole", found.ratio);
+        say!("\ncost on this processor, {:.2} times the times of vm-2core as a whole", found.ratio)?;
         for (name, unit, ns) in varve_lab::host::rows(&found.host.costs) {
-            println!("{name:<38} {ns:12.3} ns per {unit}");
+            say!("{name:<38} {ns:12.3} ns per {unit}")?;
         }
-        println!("{:<38} {:12.1} ns", "lock hand-off", found.host.lock_handoff_ns);
-        println!("{:<38} {:12.1} ns", "data that follows a lock", found.host.lock_data_ns);
+        say!("{:<38} {:12.1} ns", "lock hand-off", found.host.lock_handoff_ns)?;
+        say!("{:<38} {:12.1} ns", "data that follows a lock", found.host.lock_data_ns)?;
     }
     if let Some(file) = save {
         std::fs::write(file, found.host.to_toml())?;

@@ -1,7 +1,7 @@
 //! `lab replay`: miss ratios of a trace by policy and cache size.
 
 use crate::args::replay::{Input, Replay, Size};
-use crate::output::{Failure, Out};
+use crate::output::{Failure, Out, Rows};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub fn run(out: Out, a: &Replay) -> Result<(), Failure> {
         std::fs::write(path, html).map_err(|e| Failure::Failed(format!("{}: {e}", path.display())))?;
         out.note(format!("curve written to {}", path.display()));
     }
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = Rows;
     if out.json {
         for point in &points {
             writeln!(stdout, "{}", serde_json::to_string(point).expect("a point is plain data"))?;

@@ -1,7 +1,7 @@
 //! `backup`, `restore`, `salvage`.
 
 use crate::args::rescue::{Backup, Restore, Salvage};
-use crate::output::{Failure, Out, bytes};
+use crate::output::{Failure, Out, Rows, bytes, complain, say};
 use crate::text;
 use serde_json::{Map, Value, json};
 use std::fs::File;
@@ -63,7 +63,7 @@ pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
     };
     let options = BackupOptions { since, level: a.level, progress: Some(&mut progress) };
     let report = if is_stream(&a.file) {
-        db.backup(&mut BufWriter::new(std::io::stdout().lock()), options)
+        db.backup(&mut BufWriter::new(Rows), options)
     } else {
         let mut file = NewFile::create(&a.file)?;
         let report = db.backup(&mut file.file, options);
@@ -82,8 +82,8 @@ pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
         "unchanged_pages": report.unchanged, "log_groups": report.groups, "bytes": report.bytes });
     match (out.json, is_stream(&a.file)) {
         // Standard output has the backup itself.
-        (true, true) => eprintln!("{told}"),
-        (true, false) => println!("{told}"),
+        (true, true) => complain(told),
+        (true, false) => say!("{told}")?,
         (false, _) => out.note(format!(
             "{}: {} pages, {} of them left to the base, {} groups of the log, {}",
             a.file.display(),
@@ -105,10 +105,10 @@ pub fn restore(out: Out, a: &Restore) -> Result<(), Failure> {
     progress.finish_and_clear();
     let report = report?;
     if out.json {
-        println!(
+        say!(
             "{}",
             json!({ "restored": a.dir.display().to_string(), "pages": report.pages, "log_groups": report.groups })
-        );
+        )?;
     } else {
         out.note(format!("{}: {} pages, {} groups of the log redone", a.dir.display(), report.pages, report.groups));
     }
@@ -117,7 +117,7 @@ pub fn restore(out: Out, a: &Restore) -> Result<(), Failure> {
 
 pub fn salvage(out: Out, a: &Salvage) -> Result<(), Failure> {
     let mut file = a.out.as_deref().map(NewFile::create).transpose()?;
-    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    let mut stdout = BufWriter::new(Rows);
     let to: &mut dyn Write = match &mut file {
         Some(file) => &mut file.file,
         None => &mut stdout,
@@ -163,10 +163,9 @@ fn tell(out: Out, report: &SalvageReport) {
     };
     let lost = || report.without_value.iter().map(|(space, key)| format!("{space}: {}", text::show(key, false)));
     if out.json {
-        eprintln!(
-            "{}",
+        complain(
             json!({ "page_size": report.page_size, "pages": report.pages, "rows": report.rows, "damaged": pages(&report.damaged),
-                "stale": pages(&report.stale), "without_value": lost().collect::<Vec<_>>(), "notes": report.notes })
+                "stale": pages(&report.stale), "without_value": lost().collect::<Vec<_>>(), "notes": report.notes }),
         );
         return;
     }

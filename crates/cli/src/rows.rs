@@ -51,7 +51,7 @@ pub fn jsonl<E: From<Bad>>(input: impl BufRead, mut f: impl FnMut(Row<'_>) -> Re
     Ok(())
 }
 
-/// Hands each row of CSV to `f`, until that fails.
+/// Hands each row of CSV to `f`, until that fails. With a header its first line names the columns, `key` and `value`, in either order.
 ///
 /// Most input is plain: no quotes, lines that end with a line feed. That is cut where the feeds and commas are, which takes less time than parsing;
 /// from the first block of the input that is not so plain on, the parser has the rest.
@@ -67,7 +67,7 @@ pub fn csv<E: From<Bad>>(
         head.clear();
     }
     let mut input = head.chain(input);
-    let mut plain = Plain { line: 0, header, hex };
+    let mut plain = Plain { line: 0, header, swapped: false, hex };
     // The beginning of a line whose end was not seen yet.
     let mut begun = Vec::new();
     loop {
@@ -106,15 +106,23 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 struct Plain {
     /// Lines so far.
     line: u64,
-    /// The next row is the header, and left out.
+    /// The next row is the header.
     header: bool,
+    /// The value comes first.
+    swapped: bool,
     hex: bool,
 }
+
+/// The columns of a row; of any other number of them than two, that number.
+type Columns<'a> = Result<(&'a [u8], &'a [u8]), usize>;
+
+/// What the parser gets as the last row. If it is not the last that comes out, a quote is open that has swallowed it.
+const END: &[u8] = b"\x1f\x17 the end of the rows 5d0ac4e1c1d3 \x17\x1f";
 
 impl Plain {
     fn take<E: From<Bad>>(&mut self, line: &[u8], f: &mut impl FnMut(Row<'_>) -> Result<(), E>) -> Result<(), E> {
         self.line += 1;
-        if line.is_empty() || std::mem::take(&mut self.header) {
+        if line.is_empty() {
             return Ok(());
         }
         let columns = match memchr(b',', line) {
@@ -124,20 +132,36 @@ impl Plain {
             },
             None => Err(1),
         };
-        f(csv_row(columns, self.hex).map_err(|e| Bad::Row(format!("line {}: {e}", self.line)))?)
+        self.row(self.line, columns, f)
+    }
+
+    /// Hands on a row, or takes the header.
+    fn row<E: From<Bad>>(
+        &mut self,
+        line: u64,
+        columns: Columns<'_>,
+        f: &mut impl FnMut(Row<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let named = |e: String| Bad::Row(format!("line {line}: {e}"));
+        if std::mem::take(&mut self.header) {
+            self.swapped = is_swapped(columns).map_err(named)?;
+            return Ok(());
+        }
+        let columns = if self.swapped { columns.map(|(value, key)| (key, value)) } else { columns };
+        f(csv_row(columns, self.hex).map_err(named)?)
     }
 
     /// Has the rest of the input, a part of which is `begun` already, taken apart by the parser.
     fn leave_to_parser<E: From<Bad>>(
-        self,
+        mut self,
         begun: Vec<u8>,
         input: impl BufRead,
         mut f: impl FnMut(Row<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         // An empty line counts for nothing. It keeps the parser from leaving out a byte order mark that is not the input's first.
-        let rest = b"\n".chain(&begun[..]).chain(input);
+        let rest = b"\n".chain(&begun[..]).chain(input).chain(&b"\n"[..]).chain(END);
         let mut reader = csv::ReaderBuilder::new()
-            .has_headers(self.header)
+            .has_headers(false)
             .flexible(true)
             .buffer_capacity(PARSER_BUFFER)
             .from_reader(rest);
@@ -147,9 +171,20 @@ impl Plain {
             other => Bad::Row(format!("{other:?}")),
         };
         while reader.read_byte_record(&mut record).map_err(failed)? {
-            let line = self.line + record.position().map_or(0, csv::Position::line) - 1;
+            // The first record begins after the empty line.
+            let line = self.line + record.position().map_or(2, csv::Position::line).max(2) - 1;
+            if record.len() == 1 && &record[0] == END {
+                break;
+            }
+            if let Some(last) = record.iter().next_back()
+                && last.ends_with(END)
+            {
+                let swallowed = memchr_iter(b'\n', last).count() as u64;
+                let line = self.line + reader.position().line() - swallowed - 1;
+                return Err(Bad::Row(format!("line {line}: {OPEN_QUOTE}")).into());
+            }
             let columns = if record.len() == 2 { Ok((&record[0], &record[1])) } else { Err(record.len()) };
-            f(csv_row(columns, self.hex).map_err(|e| Bad::Row(format!("line {line}: {e}")))?)?;
+            self.row(line, columns, &mut f)?;
         }
         Ok(())
     }
@@ -168,8 +203,23 @@ fn json_row(line: &str) -> Result<Row<'static>, String> {
     Ok(Row { keyspace, key: take(&object, "key")?.into(), value: take(&object, "value")?.into() })
 }
 
-/// A row of two columns; of any other number of them, that number is given.
-fn csv_row<'a>(columns: Result<(&'a [u8], &'a [u8]), usize>, hex: bool) -> Result<Row<'a>, String> {
+/// Said of the row in which the quote is.
+const OPEN_QUOTE: &str = "a quote (\") that begins a column of this row is never closed: close it, or, if it belongs to the data, put the column in quotes and double it";
+
+/// Whether a header names the value first.
+fn is_swapped(columns: Columns<'_>) -> Result<bool, String> {
+    let text = |column| String::from_utf8_lossy(column).trim().to_lowercase();
+    match columns.map(|(a, b)| (text(a), text(b))) {
+        Ok((a, b)) if a == "key" && b == "value" => Ok(false),
+        Ok((a, b)) if a == "value" && b == "key" => Ok(true),
+        Ok((a, b)) => Err(format!(
+            "the header names the columns {a:?} and {b:?}; \"key\" and \"value\" are expected (without --header and this line, the first column is the key)"
+        )),
+        Err(n) => Err(format!("the header has {n} columns; \"key\" and \"value\" are expected")),
+    }
+}
+
+fn csv_row(columns: Columns<'_>, hex: bool) -> Result<Row<'_>, String> {
     let (key, value) = columns.map_err(|n| format!("{n} columns; key and value are expected"))?;
     let take = |column| -> Result<Cow<'_, [u8]>, String> {
         if !hex {
@@ -183,7 +233,7 @@ fn csv_row<'a>(columns: Result<(&'a [u8], &'a [u8]), usize>, hex: bool) -> Resul
 
 /// Hexadecimal digits to bytes.
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
@@ -222,12 +272,30 @@ mod tests {
         (rows, done.err().map(|e| e.to_string()))
     }
 
+    /// Whether a quote is open at the end.
+    fn is_open(text: &[u8]) -> bool {
+        let (mut begins, mut open, mut closed) = (true, false, false);
+        for byte in text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text) {
+            (begins, open, closed) = match byte {
+                b'"' if open => (false, false, true),
+                b'"' if begins || closed => (false, true, false),
+                b',' | b'\n' | b'\r' if !open => (true, false, false),
+                _ => (false, open, false),
+            };
+        }
+        open
+    }
+
     /// The same by the parser alone, without the number of the line.
-    fn parsed(text: &[u8], header: bool) -> Outcome {
-        let mut reader = csv::ReaderBuilder::new().has_headers(header).flexible(true).from_reader(text);
+    fn parsed(text: &[u8]) -> Outcome {
+        let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text);
         let mut rows = Vec::new();
-        for record in reader.byte_records() {
+        let mut records = reader.byte_records().peekable();
+        while let Some(record) = records.next() {
             let record = record.expect("a flexible reader takes all bytes");
+            if records.peek().is_none() && is_open(text) {
+                return (rows, Some(OPEN_QUOTE.into()));
+            }
             if record.len() != 2 {
                 return (rows, Some(format!("{} columns; key and value are expected", record.len())));
             }
@@ -251,14 +319,58 @@ mod tests {
         fn csv_is_what_the_parser_makes_of_it_wherever_the_input_breaks(
             text in text(),
             at_a_time in 1..9_usize,
-            header: bool,
         ) {
-            let (rows, failure) = read(&text, at_a_time, header);
-            let (expected, reason) = parsed(&text, header);
+            let (rows, failure) = read(&text, at_a_time, false);
+            let (expected, reason) = parsed(&text);
             prop_assert_eq!(rows, expected);
             let failure = failure.map(|e| e.split_once(": ").expect("the line comes first").1.to_string());
             prop_assert_eq!(failure, reason);
         }
+    }
+
+    #[test]
+    fn a_header_says_which_column_is_the_key() {
+        let rows = |text: &str, at_a_time| read(text.as_bytes(), at_a_time, true);
+        let expected = vec![(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())];
+        for text in [
+            "key,value\na,1\nb,2\n",
+            "\nValue , KEY\n1,a\n2,b\n",
+            "\"value\",key\r\n1,a\r\n\"2\",b",
+            "value,key\n1,a\n\"2\",b\n",
+        ] {
+            for at_a_time in [1, 3, 100] {
+                assert_eq!(rows(text, at_a_time), (expected.clone(), None), "{text:?}");
+            }
+        }
+        assert_eq!(rows("", 10), (vec![], None));
+        for (text, why) in [
+            ("id,name\n1,x\n", "\"id\" and \"name\""),
+            ("key\na\n", "1 columns"),
+            ("key,\"key\"\n", "\"key\" and \"key\""),
+        ] {
+            let (none, failure) = rows(text, 100);
+            assert!(
+                none.is_empty()
+                    && failure.as_ref().is_some_and(|f| f.starts_with("line 1: the header") && f.contains(why)),
+                "{failure:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_quote_that_is_left_open_is_an_error_of_its_row() {
+        for (text, line, before) in [
+            ("a,1\nb,\"2\nc,3\nd,4\n", 2, 1),
+            ("\"a,1", 1, 0),
+            ("a,1\n\nb,\"\"\"\n", 3, 1),
+            ("\"a\",\"1\n2\"\nb,\"", 3, 1),
+        ] {
+            for at_a_time in [1, 4, 100] {
+                let (rows, failure) = read(text.as_bytes(), at_a_time, false);
+                assert_eq!((rows.len(), failure), (before, Some(format!("line {line}: {OPEN_QUOTE}"))), "{text:?}");
+            }
+        }
+        assert_eq!(read(b"a,\"\"\nb,x\"y\n\"c\"\"\",z\"", 3, false).1, None, "empty, inside, doubled");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::args::Place;
 use crate::args::stat::Stat;
 use crate::metrics::Source;
 use crate::metrics::interval::Interval;
-use crate::output::{Failure, Out, bytes, table};
+use crate::output::{Failure, Out, Rows, bytes, table};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn source(out: Out, a: &Stat) -> Result<Source, Failure> {
 }
 
 fn once(out: Out, source: &Source, prometheus: bool) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = Rows;
     if prometheus {
         return Ok(stdout.write_all(source.text()?.as_bytes())?);
     }
@@ -88,7 +88,7 @@ fn watch(out: Out, source: &Source, every: Duration, count: u64) -> Result<(), F
         varve_rt::sleep(due - varve_rt::now());
         let now = source.scrape()?;
         let interval = Interval { before: &before, now: &now };
-        let mut stdout = std::io::stdout().lock();
+        let mut stdout = Rows;
         if out.json {
             writeln!(stdout, "{}", as_json(&interval))?;
         } else {

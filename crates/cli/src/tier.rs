@@ -5,7 +5,7 @@
 
 use crate::args::tier::{Attach, Detach, FastPart, Resize, Set, TierArgs, TierCommand};
 use crate::args::{LayoutArgs, Place};
-use crate::output::{Failure, Out, bytes, table};
+use crate::output::{Failure, Out, Stdout, bytes, say, table};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -220,12 +220,13 @@ fn open(place: &Place) -> Result<Db, Failure> {
     Ok(Db::open(&place.dir, options(place)?)?)
 }
 
-fn tell(out: Out, json: &Value, text: impl AsRef<str>) {
+fn tell(out: Out, json: &Value, text: impl AsRef<str>) -> Result<(), Failure> {
     if out.json {
-        println!("{json}");
+        say!("{json}")?;
     } else {
         out.note(text);
     }
+    Ok(())
 }
 
 fn stat(out: Out, place: &Place) -> Result<(), Failure> {
@@ -242,10 +243,10 @@ fn stat(out: Out, place: &Place) -> Result<(), Failure> {
     if out.json {
         let mut object: serde_json::Map<_, _> = rows.map(|(name, v)| (name, crate::stat::json_figure(v))).collect();
         object.insert("settings".into(), as_json(&settings(&place.dir)?));
-        println!("{}", Value::Object(object));
+        say!("{}", Value::Object(object))?;
     } else {
         let rows: Vec<_> = rows.map(|(name, figure)| (name, figure.to_string())).collect();
-        table(&mut std::io::stdout().lock(), &rows)?;
+        table(&mut Stdout, &rows)?;
     }
     Ok(db.close()?)
 }
@@ -257,7 +258,7 @@ fn resize(out: Out, a: &Resize) -> Result<(), Failure> {
     progress.finish_and_clear();
     db.close()?;
     let told = json!({ "slots_before": before, "slots": after });
-    tell(out, &told, format!("{before} slots before, {after} now"));
+    tell(out, &told, format!("{before} slots before, {after} now"))?;
     Ok(())
 }
 
@@ -273,7 +274,7 @@ fn flush(out: Out, place: &Place) -> Result<(), Failure> {
     let after = newer();
     db.close()?;
     let told = json!({ "newer_before": before, "newer": after });
-    tell(out, &told, format!("{before} pages were newer on the fast device, {after} are now"));
+    tell(out, &told, format!("{before} pages were newer on the fast device, {after} are now"))?;
     Ok(())
 }
 
@@ -289,7 +290,7 @@ fn set(out: Out, a: &Set) -> Result<(), Failure> {
     // A manager that leaves nothing newer on the fast device has everything copied home at this.
     Db::open(&a.dir, options)?.close()?;
     keep(&a.dir, &settings)?;
-    tell(out, &as_json(&settings), format!("the tier's manager is {}", settings.manager));
+    tell(out, &as_json(&settings), format!("the tier's manager is {}", settings.manager))?;
     Ok(())
 }
 
@@ -308,7 +309,7 @@ fn detach(out: Out, a: &Detach) -> Result<(), Failure> {
     let _ = std::fs::remove_file(a.dir.join(SETTINGS));
     let told = json!({ "detached": device.display().to_string(), "removed": removed });
     let what = if removed { "was removed" } else { "is not needed any more" };
-    tell(out, &told, format!("every page is home; {} {what}", device.display()));
+    tell(out, &told, format!("every page is home; {} {what}", device.display()))?;
     Ok(())
 }
 
@@ -335,6 +336,6 @@ fn attach(out: Out, a: &Attach) -> Result<(), Failure> {
     db.close()?;
     let told = json!({ "attached": a.fast.path.display().to_string(), "slots": slots, "page_size": stats.page_size });
     let room = bytes(slots * stats.page_size as u64);
-    tell(out, &told, format!("{} attached, with {slots} slots ({room})", a.fast.path.display()));
+    tell(out, &told, format!("{} attached, with {slots} slots ({room})", a.fast.path.display()))?;
     Ok(())
 }

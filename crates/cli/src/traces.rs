@@ -2,7 +2,7 @@
 
 use crate::args::replay::Input;
 use crate::args::trace::{Command, Convert, Record};
-use crate::output::{Failure, Out, bytes, table};
+use crate::output::{Failure, Out, Stdout, bytes, say, table};
 use crate::{bench, replay};
 use serde_json::json;
 use std::fs::File;
@@ -31,11 +31,11 @@ fn info(out: Out, a: &Input) -> Result<(), Failure> {
     let (flushes, known, changed) = refs.flushes;
     if out.json {
         let changed = (known > 0).then(|| changed as f64 / known as f64);
-        println!(
+        say!(
             "{}",
             json!({ "format": format, "records": refs.records, "writes": refs.writes, "references": refs.len(),
                 "pages": refs.pages(), "seconds": seconds, "flushes": flushes, "changed_bytes_per_flush": changed })
-        );
+        )?;
         return Ok(());
     }
     let mut rows = vec![
@@ -51,10 +51,18 @@ fn info(out: Out, a: &Input) -> Result<(), Failure> {
         let mean = changed.checked_div(known).map_or("not known".into(), bytes);
         rows.push(("changed by a flush".into(), format!("{mean} (mean of {known})")));
     }
-    Ok(table(&mut std::io::stdout().lock(), &rows)?)
+    Ok(table(&mut Stdout, &rows)?)
 }
 
 fn convert(out: Out, a: &Convert) -> Result<(), Failure> {
+    if let (Ok(from), Ok(to)) = (std::fs::canonicalize(&a.input.trace), std::fs::canonicalize(&a.out))
+        && from == to
+    {
+        return Err(Failure::Usage(format!(
+            "{} would be overwritten while it is read: name another file for the result",
+            a.out.display()
+        )));
+    }
     let mut reader = Reader::open(&a.input.trace, &a.input.read_options())?;
     let shape = a.input.shape();
     let vscsi = matches!(reader.format(), Format::Vscsi1 | Format::Vscsi2);

@@ -9,6 +9,7 @@
 //! - [`host`]: host profiles, the costs of processor time on a modelled machine;
 //! - [`iomix`]: an Iometer-like load on a device;
 //! - [`models`]: a database's devices as models of profiles;
+//! - [`own`]: which databases a tool may write into;
 //! - [`probe`]: measures devices and makes profiles of them;
 //! - [`replay`]: traces through the replacement policies;
 //! - [`sim`]: the crash simulation against a reference model;
@@ -27,6 +28,7 @@ pub mod history;
 pub mod host;
 pub mod iomix;
 pub mod models;
+pub mod own;
 mod place;
 pub mod probe;
 pub mod replay;

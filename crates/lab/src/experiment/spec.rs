@@ -451,6 +451,9 @@ impl Clock {
     }
 }
 
+/// Most intervals of a run.
+const MOST_INTERVALS: f64 = 1e5;
+
 /// `[run]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -524,8 +527,11 @@ impl Spec {
             () if !(self.run.warmup_s >= 0.0 && self.run.warmup_s <= 1e6) => {
                 refuse("run.warmup_s", "0 to 1000000 are possible")
             }
-            () if !(self.run.interval_s > 0.0 && self.run.interval_s <= 1e6) => {
-                refuse("run.interval_s", "more than 0 and at most 1000000 are possible")
+            () if !(1e-3..=1e6).contains(&self.run.interval_s) => {
+                refuse("run.interval_s", "0.001 to 1000000 are possible")
+            }
+            () if self.run.seconds / self.run.interval_s > MOST_INTERVALS => {
+                refuse("run.interval_s", "at least a 100000th of run.seconds is possible: each interval is kept")
             }
             () if ![4096, 8192, 16384].contains(&self.layout.page_size.0) => {
                 refuse("layout.page_size", "choose 4096, 8192 or 16384")

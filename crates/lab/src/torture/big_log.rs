@@ -69,7 +69,7 @@ pub fn big_log(options: &BigLogOptions, mut progress: impl FnMut(u64, u64)) -> R
         pool: PoolText::default(),
         fast: None,
     };
-    orders.open()?.close()?;
+    orders.claim()?;
     let victim = Victim::start(&options.child, &orders)?;
     let mut written = 0;
     while written < options.log_bytes {

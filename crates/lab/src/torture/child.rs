@@ -6,6 +6,7 @@
 
 use super::TortureError;
 use super::ledger::{ACCOUNTS, Ledger, Transfer};
+use crate::own;
 use crate::sim::{PoolChoice, PoolText, tier_manager};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
@@ -32,6 +33,10 @@ pub(super) struct Orders {
     pub(super) fast: Option<PathBuf>,
 }
 
+const TOOL: &str = "torture";
+/// An empty keyspace of the databases that are ours.
+const MARK: &str = "varve-torture";
+
 /// Bytes of a tier's fast device: less than the ledger grows to.
 const FAST_BYTES: u64 = 12 << 20;
 
@@ -52,6 +57,18 @@ impl Orders {
         };
         let manager = if tier.is_empty() { "none" } else { tier_manager(&tier, self.seed) };
         Ok(Options { tier: TierOptions { manager: manager.into(), ..TierOptions::default() }, ..options })
+    }
+
+    /// Makes the database where there is none, and refuses one that no torture has made.
+    pub(super) fn claim(&self) -> Result<(), TortureError> {
+        own::refuse_files(&self.dir, TOOL).map_err(TortureError::Foreign)?;
+        let db = self.open()?;
+        let refused = own::refuse_others(&db, &self.dir, TOOL, &[MARK]).map_err(TortureError::Foreign);
+        if refused.is_ok() {
+            drop(db.keyspace_or_create(MARK)?);
+        }
+        db.close()?;
+        refused
     }
 
     /// Opens the database, or makes it where there is none. For the parent: a child finds it made.

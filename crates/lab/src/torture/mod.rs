@@ -31,6 +31,9 @@ pub enum TortureError {
     /// The database could not be opened or used.
     #[error("database: {0}")]
     Db(#[from] varve::Error),
+    /// The directory holds something else.
+    #[error("{0}")]
+    Foreign(String),
     /// The child process could not be started, or ended in a way that no kill explains.
     #[error("child process: {0}; run the child's command by hand to see its messages")]
     Child(String),

@@ -87,7 +87,7 @@ pub fn run(options: &TortureOptions, mut progress: impl FnMut(TortureProgress)) 
     let start = varve_rt::now();
     let mut rng = Rng::from_seed(options.seed);
     let mut report = TortureReport::default();
-    orders(options, 0).open()?.close()?;
+    orders(options, 0).claim()?;
     while report.rounds < options.rounds {
         let orders = orders(options, rng.next_u64());
         let mut acknowledged = BTreeMap::new();

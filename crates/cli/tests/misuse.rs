@@ -1,0 +1,159 @@
+//! What the command does when it is used wrongly, or what it writes to is gone: it says so, and touches nothing that is not its own.
+
+mod support;
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use support::{Scratch, fails, ok};
+
+/// Exit status and stderr of a command whose standard output is `to`.
+fn into(to: impl Into<Stdio>, args: &[&str]) -> (Option<i32>, String) {
+    let out = Command::new(env!("CARGO_BIN_EXE_varve"))
+        .args(args)
+        .stdout(to)
+        .stderr(Stdio::piped())
+        .output()
+        .expect("it runs");
+    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+fn full() -> std::fs::File {
+    OpenOptions::new().write(true).open("/dev/full").expect("Linux has it")
+}
+
+/// A pipe that nobody reads.
+fn closed() -> std::io::PipeWriter {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer
+}
+
+fn database(place: &Scratch) -> String {
+    let dir = place.at("db");
+    ok(&["load", &dir, "--format", "csv"], "a,1\nb,2\nc,3\n");
+    dir
+}
+
+#[test]
+fn output_that_cannot_be_written_is_no_panic() {
+    let place = Scratch::new("output");
+    let dir = database(&place);
+    let commands: &[&[&str]] = &[
+        &["info", &dir],
+        &["get", &dir, "default", "a"],
+        &["scan", &dir, "default"],
+        &["dump", &dir],
+        &["check", &dir],
+        &["compact", &dir],
+        &["stat", &dir],
+        &["stat", &dir, "--prometheus"],
+        &["lab", "list"],
+        &["probe", "--list"],
+        &["completions", "bash"],
+        &["sim", "--seeds", "1", "--once"],
+    ];
+    for args in commands {
+        // (JSON and the format of Prometheus exclude each other.)
+        let json = (!args.contains(&"--prometheus")).then(|| [&["--json"], *args].concat());
+        for args in std::iter::once(args.to_vec()).chain(json) {
+            let (code, said) = into(closed(), &args);
+            assert_eq!((code, said.contains("panic")), (Some(0), false), "{args:?}: {said}");
+            let (code, said) = into(full(), &args);
+            assert!(code == Some(1) && said.contains("standard output cannot be written"), "{args:?}: {code:?} {said}");
+        }
+    }
+}
+
+#[test]
+fn who_finds_damage_says_so_by_the_exit_status_though_nobody_reads() {
+    let place = Scratch::new("verdict");
+    let dir = database(&place);
+    let data = Path::new(&dir).join("data");
+    let mut bytes = std::fs::read(&data).expect("readable");
+    // Not the first page, without which nothing opens.
+    let end = bytes.len().min(20 << 14);
+    bytes[1 << 14..end].iter_mut().for_each(|b| *b ^= 0x55);
+    std::fs::write(&data, bytes).expect("writable");
+    for to in [Stdio::from(closed()), Stdio::null()] {
+        let (code, said) = into(to, &["check", &dir]);
+        assert_eq!(code, Some(3), "{said}");
+    }
+}
+
+#[test]
+fn benchmarks_and_tortures_write_only_into_what_is_theirs() {
+    let place = Scratch::new("foreign");
+    let dir = database(&place);
+    let files = place.at("files");
+    std::fs::create_dir(&files).expect("a directory");
+    std::fs::write(Path::new(&files).join("thesis.txt"), "years of work").expect("a file");
+    let ycsb = ["bench", "ycsb", "--records", "10", "--seconds", "1", "--warmup", "0", "--threads", "1", "--dir"];
+    let tpcc = ["bench", "tpcc", "--check-only", "--dir"];
+    let torture = ["torture", "--rounds", "1", "--dir"];
+    let big_log = ["torture", "--big-log", "1", "--dir"];
+    for tool in [&ycsb[..], &tpcc, &torture, &big_log] {
+        let said = fails(&[tool, &[&dir]].concat(), "", 2);
+        assert!(said.contains("was not made by") && said.contains("empty or not there"), "{said}");
+        let said = fails(&[tool, &[&files]].concat(), "", 2);
+        assert!(said.contains("no database") && said.contains("empty or not there"), "{said}");
+    }
+    assert_eq!(ok(&["scan", &dir, "default"], ""), "a\t1\nb\t2\nc\t3\n");
+    let info: serde_json::Value = serde_json::from_str(&ok(&["--json", "info", &dir], "")).expect("one object");
+    assert_eq!(info["keyspaces"].as_array().map(Vec::len), Some(1));
+    assert_eq!(std::fs::read_dir(&files).expect("there").count(), 1);
+    // Their own they go on with, and an empty directory is as good as none.
+    for (name, tool) in [("ycsb", &ycsb[..]), ("torture", &torture)] {
+        let own = place.at(name);
+        std::fs::create_dir(&own).expect("a directory");
+        for _ in 0..2 {
+            ok(&[tool, &[&own]].concat(), "");
+        }
+    }
+}
+
+#[test]
+fn a_bad_row_names_its_line_and_what_is_loaded() {
+    let place = Scratch::new("rows");
+    let load = |name: &str, args: &[&str], input: &str| {
+        fails(&[&["load", &place.at(name), "--format", "csv"], args].concat(), input, 2)
+    };
+    let said = load("open", &[], "a,1\nb,2\nc,\"3\nd,4\ne,5\n");
+    assert!(
+        said.contains("line 3") && said.contains("never closed") && said.contains("2 rows before it are loaded"),
+        "{said}"
+    );
+    assert_eq!(ok(&["scan", &place.at("open"), "default"], ""), "a\t1\nb\t2\n");
+    let said = load("names", &["--header"], "id,name\n1,x\n");
+    assert!(said.contains("line 1") && said.contains("\"key\" and \"value\" are expected"), "{said}");
+    let swapped = place.at("swapped");
+    ok(&["load", &swapped, "--format", "csv", "--header"], "value,key\n1,a\n2,b\n");
+    assert_eq!(ok(&["scan", &swapped, "default"], ""), "a\t1\nb\t2\n");
+}
+
+#[test]
+fn a_trace_is_not_converted_onto_itself() {
+    let place = Scratch::new("convert");
+    let trace = place.file("trace", "1\n2\n1\n");
+    let said = fails(&["trace", "convert", &trace, &trace], "", 2);
+    assert!(said.contains("would be overwritten"), "{said}");
+    assert_eq!(std::fs::read_to_string(&trace).expect("there"), "1\n2\n1\n");
+}
+
+#[test]
+fn absurd_values_of_an_experiment_are_refused_with_their_range() {
+    let place = Scratch::new("absurd");
+    for (set, range) in [
+        ("run.interval_s=1e-7", "0.001 to 1000000"),
+        ("run.interval_s=nan", "0.001 to 1000000"),
+        ("run.interval_s=0.001", "a 100000th of run.seconds"),
+        ("run.seconds=1e300", "at most 1000000"),
+        ("run.clients=0", "1 to 10000"),
+    ] {
+        let args =
+            ["lab", "run", "tpcc-disk", "--quick", "--set", "run.seconds=600", "--set", set, "--out", &place.at("out")];
+        let (code, said) = into(Stdio::null(), &args);
+        let key = set.split_once('=').expect("key and value").0;
+        assert!(code != Some(0) && said.contains(key) && said.contains(range), "{set}: {code:?} {said}");
+    }
+}
