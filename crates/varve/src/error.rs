@@ -217,7 +217,9 @@ impl Error {
 impl From<DeviceError> for Error {
     fn from(e: DeviceError) -> Error {
         match e {
-            DeviceError::NoSpace { .. } => Error::NoSpace(e.to_string()),
+            DeviceError::NoSpace { op, device, offset, len } => {
+                Error::NoSpace(format!("{device} ({op} of {len} bytes at offset {offset})"))
+            }
             DeviceError::Refused { why, .. } => Error::Poisoned(why.to_string()),
             DeviceError::Resources { .. } => Error::Resources(e.to_string()),
             _ => Error::Io(e),

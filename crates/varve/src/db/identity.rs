@@ -17,7 +17,7 @@ use std::sync::Arc;
 use varve_device::{AlignedBuf, Device, DeviceKind, read_at, write_at};
 use varve_rt::Mutex;
 use varve_volume::page::{self, HEADER};
-use varve_volume::{Lsn, PageDamage, PageId, PageStore, ReadWhy, Single, VolumeError};
+use varve_volume::{Broken, Lsn, Mistake, PageDamage, PageId, PageStore, ReadWhy, Single, VolumeError};
 
 /// Page type of an identity page.
 pub(crate) const KIND_IDENTITY: u8 = 5;
@@ -116,6 +116,7 @@ impl Identity {
         pages: [PageId; 2],
         log: ([u8; 16], Generation),
         clean: bool,
+        broken: Broken,
     ) -> Result<Arc<Identity>> {
         let read = pages.map(|id| read(&**device, page_size, id));
         let mut damaged = None;
@@ -140,7 +141,9 @@ impl Identity {
                 ),
             ));
         };
-        newest.judge(log)?;
+        if !broken.has(Mistake::IdentityNotCompared) {
+            newest.judge(log)?;
+        }
         let found_damaged = damaged.filter(|_| clean);
         Ok(Arc::new(Identity { device: device.clone(), page_size, pages, now: Mutex::new(newest), found_damaged }))
     }
@@ -299,7 +302,8 @@ pub(super) fn find(device: &Arc<dyn Device>, log: &Log, state: &LogState) -> Res
             false => Ok(None),
         };
     };
-    let identity = Identity::open(device, page_size, pages, (state.header.uuid, state.generation), state.clean)?;
+    let says = (state.header.uuid, state.generation);
+    let identity = Identity::open(device, page_size, pages, says, state.clean, log.broken())?;
     log.accompany(identity.clone());
     Ok(Some(identity))
 }

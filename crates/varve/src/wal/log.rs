@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 use varve_device::{Device, Health, PoisonListener, Watched};
 use varve_rt::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use varve_rt::{Condvar, Cost, Event, JoinHandle, Mutex, RwLock, charge};
-use varve_volume::{Lsn, Mistake};
+use varve_volume::{Broken, Lsn, Mistake};
 
 /// The superblock as it is on the device, and where the next one goes.
 pub(super) struct Disk {
@@ -139,7 +139,9 @@ impl Log {
         let loaded = superblock::load(&*dev)?;
         let sb = &loaded.sb;
         sb.features.check(read_only)?;
-        superblock::refuse_later_run(&*dev, sb)?;
+        if !cfg.broken.has(Mistake::OlderSuperblockBelieved) {
+            superblock::refuse_later_run(&*dev, sb)?;
+        }
         if dev.len() < sb.ring.device_len() {
             let what =
                 format!("the log is {} bytes long, {} expected: it was truncated", dev.len(), sb.ring.device_len());
@@ -351,6 +353,11 @@ impl Log {
         self.store_superblock(&mut disk, sb)
     }
 
+    /// The mistake that is built in.
+    pub(crate) fn broken(&self) -> Broken {
+        self.cfg.broken
+    }
+
     /// The features that the database uses.
     pub fn features(&self) -> Features {
         self.disk.lock().sb.features.clone()
@@ -371,7 +378,13 @@ impl Log {
     pub(super) fn store_superblock(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
         sb.sequence = disk.sb.sequence + 1;
         // First over the older one, if they are not copies of each other. After a failure nobody knows what is on media.
-        superblock::store(&*self.dev, 1 - disk.slot, &sb, !self.cfg.broken.has(Mistake::SkipSuperblockFlush))
+        let (slot, durable) = (1 - disk.slot, !self.cfg.broken.has(Mistake::SkipSuperblockFlush));
+        if self.cfg.broken.has(Mistake::OlderSuperblockBelieved) {
+            superblock::store_one(&*self.dev, slot, &sb, durable)?;
+            *disk = Disk { sb, slot };
+            return Ok(());
+        }
+        superblock::store(&*self.dev, slot, &sb, durable)
             .inspect_err(|e| self.poison(&format!("superblock write: {e}")))?;
         add(&self.stats.superblock_writes, 2);
         disk.sb = sb;

@@ -364,11 +364,13 @@ impl Slot {
 
 /// Writes a superblock to slot `first`, then to the other one; returns when both are durable (or, when `durable` is false, merely written).
 pub fn store(dev: &dyn Device, first: usize, sb: &Superblock, durable: bool) -> Result<()> {
-    let bytes = sb.encode();
-    for slot in [first, 1 - first] {
-        write_at(dev, slot as u64 * BLOCK, &bytes, durable)?;
-    }
-    Ok(())
+    store_one(dev, first, sb, durable)?;
+    store_one(dev, 1 - first, sb, durable)
+}
+
+/// Writes a superblock to one slot.
+pub fn store_one(dev: &dyn Device, slot: usize, sb: &Superblock, durable: bool) -> Result<()> {
+    Ok(write_at(dev, slot as u64 * BLOCK, &sb.encode(), durable)?)
 }
 
 struct Cursor<'a> {

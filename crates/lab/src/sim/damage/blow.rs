@@ -125,6 +125,15 @@ impl Damage {
         }
     }
 
+    /// Whether it puts an older page in the place of a newer one that covers the same keys: nothing but a memory of versions could tell.
+    pub(super) fn is_plausible(&self, database: &Database) -> bool {
+        let Blow::Older { at, moment } = self.blow else { return false };
+        let step = block(database, self.file) as usize;
+        let bytes = |files: &Files| files.bytes(self.file, at, step);
+        let (old, new) = (what_covers(&bytes(&database.moments[moment].files)), what_covers(&bytes(&database.files)));
+        self.file != File::Log && old.is_some() && old == new
+    }
+
     /// Does it to `files`, a copy of the database's. `seed` is for noise.
     pub(super) fn strike(&self, database: &Database, foreign: &Files, files: &mut Files, seed: u64) {
         let file = self.file;
@@ -139,13 +148,31 @@ impl Damage {
                 Rng::from_seed(seed).fill_bytes(&mut noise);
                 write(at, &noise);
             }
-            Blow::Older { at, moment } => write(at, &database.moments[moment].bytes(file, at, step)),
+            Blow::Older { at, moment } => write(at, &database.moments[moment].files.bytes(file, at, step)),
             Blow::Other { at, from } => write(at, &database.files.bytes(file, from, step)),
             Blow::Cut { len } => device.set_len(len).expect("memory takes every length"),
-            Blow::OldFile { moment } => files.swap(file, &database.moments[moment]),
+            Blow::OldFile { moment } => files.swap(file, &database.moments[moment].files),
             Blow::Foreign => files.swap(file, foreign),
         }
     }
+}
+
+/// Type, page, keyspace, level and fences of a page, as `docs/format.md` has them; none where there is no page.
+fn what_covers(page: &[u8]) -> Option<(u8, u64, u32, Vec<u8>)> {
+    let short = |at: usize| usize::from(u16::from_le_bytes([page[at], page[at + 1]]));
+    let magic = u16::from_le_bytes([page[4], page[5]]);
+    let id = u64::from_le_bytes(page[8..16].try_into().expect("8 bytes"));
+    let keyspace = u32::from_le_bytes(page[24..28].try_into().expect("4 bytes"));
+    let mut range = Vec::new();
+    if matches!(page[7], 2 | 3) {
+        range.push(page[56]);
+        for at in [46, 50] {
+            let (from, len) = (short(at), short(at + 2));
+            range.extend_from_slice(&page[at + 2..at + 4]);
+            range.extend_from_slice(page.get(from..from + len).unwrap_or_default());
+        }
+    }
+    (magic == 0x5641).then_some((page[7], id, keyspace, range))
 }
 
 /// A blow of a kind to the block at `at`; nothing where it would change nothing.
@@ -162,7 +189,7 @@ fn draw_block(database: &Database, file: File, at: u64, kind: usize, rng: &mut R
         2 => Blow::Noise { at },
         3 => {
             let differs = |moment: &usize| {
-                let files = &database.moments[*moment];
+                let files = &database.moments[*moment].files;
                 at + step <= files.len(file) && files.bytes(file, at, step as usize) != now
             };
             let moments: Vec<usize> = (0..database.moments.len()).filter(differs).collect();
@@ -195,7 +222,7 @@ fn whole_file(database: &Database, file: File, rng: &mut Rng) -> Option<Blow> {
         }
         _ => {
             let moment = rng.below(database.moments.len() as u64) as usize;
-            let old = &database.moments[moment];
+            let old = &database.moments[moment].files;
             let others = File::ALL.into_iter().filter(|other| *other != file);
             // A whole older set of files is a valid database, and nothing can tell.
             let a_valid_set = others.clone().all(|other| database.files.same(other, old));

@@ -33,6 +33,8 @@ pub(super) struct Shape {
     /// Trials open it with as few frames.
     tight: bool,
     tier: Option<TierOptions>,
+    /// With `detect_lost_writes`.
+    detect: bool,
     broken: Broken,
 }
 
@@ -48,7 +50,12 @@ impl Shape {
         });
         let frames = if large { 200 } else { rng.between(48, 90) as usize };
         let fast_bytes = if large { 4 << 20 } else { (1 << 20) + (page_size as u64 * rng.between(30, 120)) };
-        Shape { seed, page_size, keys, frames, fast_bytes, tight: rng.one_in(3), tier, broken }
+        Shape { seed, page_size, keys, frames, fast_bytes, tight: rng.one_in(3), tier, detect: false, broken }
+    }
+
+    /// The same, with versions of pages remembered or not.
+    pub(super) fn detecting(self, detect: bool) -> Shape {
+        Shape { detect, ..self }
     }
 
     /// The same, for another database.
@@ -74,9 +81,16 @@ impl Shape {
             pool_instances: 1,
             tier: self.tier.clone().unwrap_or_default(),
             broken: self.broken,
+            detect_lost_writes: self.detect.then_some(true),
             ..Options::default()
         }
     }
+}
+
+/// The files at an earlier moment, and what they held.
+pub(super) struct Moment {
+    pub(super) files: Files,
+    pub(super) truth: Truth,
 }
 
 /// A database to damage.
@@ -84,7 +98,7 @@ pub(super) struct Database {
     pub(super) shape: Shape,
     pub(super) files: Files,
     /// The files at earlier moments, oldest first.
-    pub(super) moments: Vec<Files>,
+    pub(super) moments: Vec<Moment>,
     pub(super) truth: Truth,
     /// Byte of the log file where its last group begins.
     pub(super) last_group: u64,
@@ -167,7 +181,7 @@ pub(super) fn config(seed: u64) -> Config {
 
 struct Made {
     files: Files,
-    moments: Vec<Files>,
+    moments: Vec<Moment>,
     truth: Truth,
 }
 
@@ -211,7 +225,7 @@ fn make(shape: &Shape, closes: bool) -> Result<Made, String> {
 #[derive(Default)]
 struct Book {
     truth: Truth,
-    moments: Vec<Files>,
+    moments: Vec<Moment>,
 }
 
 struct Client {
@@ -254,7 +268,9 @@ impl Client {
         self.close()?;
         self.open()?;
         self.churn(15, sync)?;
-        self.checkpoint()?;
+        if self.rng.one_in(2) {
+            self.checkpoint()?;
+        }
         self.churn(15, sync)?;
         self.moment();
         self.churn(15, sync)?;
@@ -274,7 +290,10 @@ impl Client {
     }
 
     fn moment(&self) {
-        self.book.lock().moments.push(self.files.copy());
+        let mut book = self.book.lock();
+        let mut truth = book.truth.clone();
+        truth.all_kept();
+        book.moments.push(Moment { files: self.files.copy(), truth });
     }
 
     fn create(&mut self) -> varve::Result<()> {

@@ -14,9 +14,9 @@ mod truth;
 pub use tally::{Class, DamageFinding, DamageRow};
 
 use super::book::Trace;
-use blow::Damage;
+use blow::{Blow, Damage};
 use build::{Database, Shape};
-use files::Files;
+use files::{File, Files};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,6 +68,8 @@ pub struct DamageOptions {
     pub states: Vec<State>,
     /// A tier's manager, or `all`; none: a single device.
     pub tier: Option<String>,
+    /// The databases remember which version of each page was written last (`detect_lost_writes`), so that no stale one may be believed.
+    pub detect: bool,
     /// A mistake to build in, to see it caught.
     pub breakage: Option<Mistake>,
     /// Damages in parallel.
@@ -80,13 +82,22 @@ impl DamageOptions {
     /// `damages` of each state, single device, two jobs.
     pub fn new(damages: u64) -> DamageOptions {
         let states = State::ALL.to_vec();
-        DamageOptions { seed: 1, damages, states, tier: None, breakage: None, jobs: 2, most_findings: usize::MAX }
+        DamageOptions {
+            seed: 1,
+            damages,
+            states,
+            tier: None,
+            detect: false,
+            breakage: None,
+            jobs: 2,
+            most_findings: usize::MAX,
+        }
     }
 
     fn shape(&self, place: &Place) -> Shape {
         let which = place.number << 8 | (place.state as u64) << 1 | u64::from(place.large);
         let seed = Rng::from_seed(self.seed ^ which << 20).next_u64();
-        Shape::draw(seed, self.tier.as_deref(), place.large, self.breakage.into())
+        Shape::draw(seed, self.tier.as_deref(), place.large, self.breakage.into()).detecting(self.detect)
     }
 
     fn replay(&self, state: State, number: u64) -> String {
@@ -94,6 +105,9 @@ impl DamageOptions {
         text += &format!(" --state {} --damage-only {number} --trace", state.name());
         if let Some(tier) = &self.tier {
             text += &format!(" --layout tier --manager {tier}");
+        }
+        if self.detect {
+            text += " --detect-lost-writes";
         }
         if let Some(breakage) = self.breakage {
             text += &format!(" --broken {}", breakage.name());
@@ -176,12 +190,20 @@ impl Target {
         }
     }
 
-    fn run(&self, nth: u64, trace: Trace) -> (Damage, Class, String) {
+    fn run(&self, nth: u64, detects: bool, trace: Trace) -> (Damage, Class, String) {
         let (database, damage) = (&self.database, self.damage(nth));
         let mut files = database.files.copy();
         damage.strike(database, &self.foreign, &mut files, database.shape.seed ^ nth);
         let seen = trial::run(&database.shape, &files, &database.truth, database.limits, trace);
-        (damage, tally::judge(&damage, &seen, false), seen.text())
+        let stale = match damage.blow {
+            // As if all files were of that moment: no page is newer than the log's end.
+            Blow::OldFile { moment } if damage.file == File::Log && seen.untrue.is_some() => {
+                let truth = &database.moments[moment].truth;
+                trial::run(&database.shape, &files, truth, database.limits, Trace::off()).untrue.is_none()
+            }
+            _ => !detects && damage.is_plausible(database),
+        };
+        (damage, tally::judge(&damage, &seen, stale), seen.text())
     }
 }
 
@@ -251,7 +273,7 @@ fn one(options: &DamageOptions, library: &Library, at: u64) -> Done {
     let (place, nth) = Place::of(options.states[state], number);
     let target = library.get(options, &place);
     let result = match &*target {
-        Ok(target) => Ok(target.run(nth, Trace::off())),
+        Ok(target) => Ok(target.run(nth, options.detect, Trace::off())),
         Err(why) => Err(format!("{} database {}: {why}", place.state.name(), place.number)),
     };
     (state, number, result)
@@ -310,6 +332,6 @@ pub fn damage_only(
     let target = Target::build(options, &place)?;
     sink(&format!("{:#?}", target.database.shape));
     sink(&format!("damage {number}: {}", target.damage(nth)));
-    let (_, class, seen) = target.run(nth, Trace::to(sink));
+    let (_, class, seen) = target.run(nth, options.detect, Trace::to(sink));
     Ok((class, seen))
 }

@@ -19,7 +19,8 @@ pub enum Class {
     /// The last commits are gone, as after a torn write: their groups lie behind everything that the log proves to have been
     /// durable.
     Tail,
-    /// An older copy of a page was taken for the newest, since its fences fit. `detect_lost_writes` would have found it.
+    /// An older copy of a page was taken for the newest, since its fences fit (`detect_lost_writes` would have found it), or an
+    /// older log of the same generation, since no page is newer than its end.
     Stale,
     /// An error that names no place, or a superblock that was mended without a word.
     Unnamed,
@@ -70,9 +71,8 @@ impl Class {
     }
 }
 
-/// Judges what was seen after a damage. `detects`: the database keeps fingerprints of its pages, so that no stale one may be believed.
-pub(super) fn judge(damage: &Damage, seen: &Seen, detects: bool) -> Class {
-    let stale = matches!(damage.blow, Blow::Older { .. }) && damage.file != File::Log && !detects;
+/// Judges what was seen after a damage. `stale`: it left an older page, or log, that nothing tells from the newest.
+pub(super) fn judge(damage: &Damage, seen: &Seen, stale: bool) -> Class {
     if seen.endless.is_some() {
         Class::Hang
     } else if seen.panic.is_some() {

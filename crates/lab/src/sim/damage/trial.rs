@@ -413,6 +413,6 @@ impl Trial {
 fn names_a_place(error: &Error) -> bool {
     let text = error.to_string();
     let files = File::ALL.map(File::device);
-    matches!(error, Error::Corrupt(_))
+    matches!(error, Error::Corrupt(_) | Error::Mismatch(_))
         || ["page ", "LSN ", "superblock"].iter().chain(&files).any(|place| text.contains(place))
 }
