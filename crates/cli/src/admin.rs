@@ -32,6 +32,8 @@ pub fn open_to_look(out: Out, place: &args::Place) -> Result<Db, Failure> {
             out.note("the database was not closed: recovering it first");
             Ok(Db::open(&place.dir, tier::options(place)?)?)
         }
+        // Readers create nothing: where the lock file is missing, a writer makes it.
+        Err(varve::Error::Io(e)) => Ok(Db::open(&place.dir, tier::options(place)?).map_err(|_| varve::Error::Io(e))?),
         other => Ok(other?),
     }
 }

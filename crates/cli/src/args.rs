@@ -523,6 +523,9 @@ pub struct Sim {
     /// Do just this one of the damages.
     #[arg(long, value_name = "K", requires = "state")]
     pub damage_only: Option<u64>,
+    /// The damaged databases remember which version of each page was written last.
+    #[arg(long, requires = "damage")]
+    pub detect_lost_writes: bool,
     /// Seeds, or damages, in parallel; 0 is one per core.
     #[arg(long, default_value_t = 0)]
     pub jobs: usize,

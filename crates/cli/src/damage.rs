@@ -11,6 +11,7 @@ pub fn run(out: Out, a: &args::Sim, damages: u64, breakage: Option<Mistake>) -> 
     options.seed = a.seed.unwrap_or(1);
     options.jobs = crate::crash::jobs(a.jobs);
     options.breakage = breakage;
+    options.detect = a.detect_lost_writes;
     options.states = a.state.map_or(options.states, |state| vec![state]);
     options.tier = match a.layout.layout {
         LayoutKind::Tier => Some(a.layout.manager.clone().unwrap_or_else(|| "all".into())),

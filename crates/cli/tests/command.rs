@@ -39,6 +39,24 @@ fn keys_and_values_from_the_shell() {
 }
 
 #[test]
+fn reading_changes_nothing_and_readers_share() {
+    let place = Scratch::new("readers");
+    let dir = place.at("db");
+    ok(&["create", &dir, "--keyspace", "fruit"], "");
+    ok(&["put", &dir, "fruit", "apple", "red"], "");
+    let files = || ["data", "log"].map(|file| std::fs::read(place.at(&format!("db/{file}"))).unwrap());
+    let before = files();
+    let reader = varve::Db::open(&dir, varve::Options { read_only: true, ..varve::Options::default() }).unwrap();
+    assert_eq!(ok(&["get", &dir, "fruit", "apple"], ""), "red\n");
+    assert_eq!(ok(&["scan", &dir, "fruit"], ""), "apple\tred\n");
+    assert!(ok(&["dump", &dir], "").contains("apple"));
+    drop(reader);
+    assert!(files() == before);
+    std::fs::remove_file(place.at("db/lock")).unwrap();
+    assert_eq!(ok(&["get", &dir, "fruit", "apple"], ""), "red\n");
+}
+
+#[test]
 fn compaction_gives_the_space_of_what_was_deleted_back() {
     let place = Scratch::new("compact");
     let (dir, data) = (place.at("db"), place.at("db/data"));

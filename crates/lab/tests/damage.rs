@@ -68,7 +68,7 @@ const DAMAGES_TO_CATCH: u64 = 3000;
 #[test]
 fn builds_that_lack_a_comparison_are_caught() {
     for &mistake in Mistake::ALL.iter().filter(|mistake| mistake.is_about_damage()) {
-        let detect = mistake == Mistake::FingerprintsNotKept;
+        let detect = mistake == Mistake::MarksNotKept;
         let options =
             DamageOptions { breakage: Some(mistake), detect, most_findings: 1, ..DamageOptions::new(DAMAGES_TO_CATCH) };
         let report = sim::damage(&options, |_| {});

@@ -76,7 +76,6 @@ mistakes! {
     TierFailedSyncBelieved "tier-failed-sync-believed" "tier" "A tier goes on after a failed sync of the slow device."
     TierFailedFlushBelieved "tier-failed-flush-believed" "tier" "A tier goes on after a failed flush of the fast device."
     TierNoCopies "tier-no-copies" "tier" "Slots are emptied without copying home what is newer there."
-    FingerprintsNotKept "fingerprints-not-kept" "lost writes" "With `detect_lost_writes` no version is remembered."
     IdentityNotCompared "identity-not-compared" "identity" "Files of other times and other databases are believed."
     OlderSuperblockBelieved "older-superblock-believed" "log" "Superblocks are written in turn, and a clean one is believed whatever the log holds."
 }
@@ -87,7 +86,7 @@ impl Mistake {
         matches!(
             self,
             Mistake::FencesNotCompared
-                | Mistake::FingerprintsNotKept
+                | Mistake::MarksNotKept
                 | Mistake::IdentityNotCompared
                 | Mistake::OlderSuperblockBelieved
         )

@@ -143,9 +143,6 @@ impl LostWrites {
 
     /// Sets the page's mark; `only_unknown`: if there is none.
     fn set(&self, page: PageId, to: u16, only_unknown: bool) {
-        if self.broken.has(Mistake::FingerprintsNotKept) {
-            return;
-        }
         let (n, at) = self.block_of(page);
         let mut shard = self.shard(n).lock();
         if !shard.located {
