@@ -1,39 +1,20 @@
 //! How a database ends: closed, dropped, refused to close, or never quite opened. Afterwards nobody writes to its devices any more, its directory is
 //! free, and what was acknowledged is there.
 
-use std::path::PathBuf;
+mod directories;
+
+use directories::{Dir, layout};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options};
+use varve::{Db, Devices, Durability, Error, Keyspace, Options};
 use varve_device::{Device, Fault, FaultPlan, Faulty, MemDevice, OpKind, PowerSupply};
 use varve_rt::sim;
-
-/// A directory of a test's own, removed in the end.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Dir {
-        let path = std::env::temp_dir().join(format!("varve-closing-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Dir(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn options() -> Options {
     // Asynchronous commits would wait long for the flusher.
     Options { cache_bytes: 4 << 20, async_delay: Duration::from_secs(3600), ..Options::default() }
-}
-
-fn layout() -> Layout {
-    Layout { page_size: 4096, log_bytes: 1 << 20, ..Layout::default() }
 }
 
 /// Devices in memory on one supply of power.
@@ -252,7 +233,7 @@ fn an_opening_that_fails_leaves_no_thread_behind() {
 /// A process that is started shares every open file until it runs its own program.
 #[test]
 fn a_closed_database_is_free_though_processes_are_started_meanwhile() {
-    let dir = Dir::new("spawning");
+    let dir = Dir::absent("closing-spawning");
     Db::create(&dir.0, &layout(), options()).unwrap().close().unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let starters: Vec<_> = (0..2)
@@ -277,7 +258,7 @@ fn a_closed_database_is_free_though_processes_are_started_meanwhile() {
 
 #[test]
 fn a_panic_that_drops_the_last_handle_frees_the_directory_without_waiting() {
-    let dir = Dir::new("panic");
+    let dir = Dir::absent("closing-panic");
     let path = dir.0.clone();
     let thread = varve_rt::spawn("panics", move || {
         let db = Db::create(&path, &layout(), options()).unwrap();

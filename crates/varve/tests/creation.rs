@@ -1,64 +1,19 @@
 //! Creating in directories: cut short at any time one command goes on, and nothing is made over what belongs to somebody.
 
-use std::path::{Path, PathBuf};
-use varve::{Db, Error, Layout, Options};
+mod directories;
 
-/// A directory of a test's own, removed in the end.
-struct Dir(PathBuf);
+use directories::{Dir, create, layout, options, sound};
+use varve::{Db, Error, Layout};
 
-impl Dir {
-    fn new(name: &str) -> Dir {
-        let path = std::env::temp_dir().join(format!("varve-creation-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Dir(path)
-    }
-
-    fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn options() -> Options {
-    Options { cache_bytes: 4 << 20, ..Options::default() }
-}
-
-fn layout() -> Layout {
-    Layout { page_size: 4096, log_bytes: 1 << 20, ..Layout::default() }
-}
-
-fn create(dir: &Path) -> varve::Result<()> {
-    let db = Db::create(dir, &layout(), options())?;
-    db.create_keyspace("rows")?.put(b"key", b"value")?;
-    db.close()
-}
-
-#[track_caller]
-fn sound(dir: &Path) {
-    let db = Db::open(dir, options()).unwrap();
-    assert_eq!(db.keyspace("rows").unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
-    assert!(db.check().unwrap().is_clean());
-    db.close().unwrap();
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0u32, |crc, &b| {
-        (0..8).fold(crc ^ u32::from(b), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 })
-    })
-}
+/// What a file holds; none: there is no file.
+type Content<'a> = Option<&'a [u8]>;
 
 /// The log of a creation that has not come to its end.
 fn unfinished(log: &[u8]) -> Vec<u8> {
     let mut log = log.to_vec();
     for block in log[..8192].chunks_mut(4096) {
         block[12] |= 2;
-        let crc = crc32c(&block[..4092]);
+        let crc = crc32c::crc32c(&block[..4092]);
         block[4092..].copy_from_slice(&crc.to_le_bytes());
     }
     log
@@ -66,13 +21,13 @@ fn unfinished(log: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_a_creation_left_is_no_database_and_is_created_anew() {
-    let dir = Dir::new("left");
+    let dir = Dir::new("creation-left");
     let whole = dir.join("whole");
     create(&whole).unwrap();
     let (log, data) = (std::fs::read(whole.join("log")).unwrap(), std::fs::read(whole.join("data")).unwrap());
     let marked = unfinished(&log);
     let zeros = vec![0; 1 << 20];
-    let states: [(Option<&[u8]>, Option<&[u8]>); 9] = [
+    let states: [(Content<'_>, Content<'_>); 9] = [
         (None, None),
         (Some(&[]), None),
         (Some(&zeros[..8192]), None),
@@ -101,7 +56,7 @@ fn what_a_creation_left_is_no_database_and_is_created_anew() {
 
 #[test]
 fn a_log_that_is_gone_is_damage_and_nothing_is_created_beside_the_data() {
-    let dir = Dir::new("gone");
+    let dir = Dir::new("creation-gone");
     for len in [None, Some(0), Some(4096)] {
         let whole = dir.join(&format!("{len:?}"));
         create(&whole).unwrap();
@@ -119,7 +74,7 @@ fn a_log_that_is_gone_is_damage_and_nothing_is_created_beside_the_data() {
 
 #[test]
 fn a_file_that_a_database_owns_is_refused() {
-    let dir = Dir::new("owned");
+    let dir = Dir::new("creation-owned");
     let (device, first) = (dir.join("device"), dir.join("first"));
     std::fs::write(&device, b"").unwrap();
     let on_it = Layout { data: Some(device.clone()), ..layout() };
@@ -141,7 +96,7 @@ fn a_file_that_a_database_owns_is_refused() {
 
 #[test]
 fn an_attachment_that_was_cut_short_is_made_again() {
-    let dir = Dir::new("attach");
+    let dir = Dir::new("creation-attach");
     let (whole, fast) = (dir.join("db"), dir.join("fast file"));
     create(&whole).unwrap();
     // The link and an empty file; then a tier that the superblock does not know of.

@@ -1,58 +1,17 @@
 //! Creating in directories, with other processes: killed at any moment, and pipes in the place of files. Apart from other tests, since a
 //! process that is started inherits what is open for a moment.
 
-use std::path::{Path, PathBuf};
+mod directories;
+
+use directories::{Dir, create, layout, options, sound};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use varve::{BackupOptions, Db, Layout, Options, RestoreOptions};
-
-/// A directory of a test's own, removed in the end.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Dir {
-        let path = std::env::temp_dir().join(format!("varve-kills-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Dir(path)
-    }
-
-    fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn options() -> Options {
-    Options { cache_bytes: 4 << 20, ..Options::default() }
-}
-
-fn layout() -> Layout {
-    Layout { page_size: 4096, log_bytes: 1 << 20, ..Layout::default() }
-}
-
-fn create(dir: &Path) -> varve::Result<()> {
-    let db = Db::create(dir, &layout(), options())?;
-    db.create_keyspace("rows")?.put(b"key", b"value")?;
-    db.close()
-}
-
-#[track_caller]
-fn sound(dir: &Path) {
-    let db = Db::open(dir, options()).unwrap();
-    assert_eq!(db.keyspace("rows").unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
-    assert!(db.check().unwrap().is_clean());
-    db.close().unwrap();
-}
+use varve::{BackupOptions, Db, Options, RestoreOptions};
 
 #[test]
 fn what_is_neither_file_nor_block_device_is_refused_at_once() {
-    let dir = Dir::new("fifo");
+    let dir = Dir::new("kills-fifo");
     for part in ["log", "data", "lock"] {
         let whole = dir.join(part);
         create(&whole).unwrap();
@@ -82,7 +41,7 @@ fn child() {
 
 #[test]
 fn one_command_goes_on_after_a_kill_at_any_moment() {
-    let dir = Dir::new("killed");
+    let dir = Dir::new("kills-killed");
     let (whole, backup) = (dir.join("whole"), dir.join("backup"));
     create(&whole).unwrap();
     let db = Db::open(&whole, options()).unwrap();

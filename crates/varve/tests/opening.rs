@@ -1,26 +1,12 @@
 //! Opening a directory: reading only writes not a byte, and whoever cannot have it is told why.
 
+mod directories;
+
+use directories::Dir;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use varve::{Db, Durability, Error, Layout, Options, TxOptions};
-
-/// A directory of a test's own, removed in the end.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Dir {
-        let path = std::env::temp_dir().join(format!("varve-opening-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Dir(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn writing() -> Options {
     Options { cache_bytes: 4 << 20, ..Options::default() }
@@ -59,7 +45,7 @@ fn says(error: &Error, words: &[&str]) {
 
 #[test]
 fn a_closed_database_is_read_without_writing_a_byte() {
-    let dir = Dir::new("read-only");
+    let dir = Dir::absent("opening-read-only");
     filled(&dir.0).close().unwrap();
     let before = files(&dir.0);
     assert!(before.len() >= 3 && before.values().any(|(bytes, _)| bytes.len() > 4 << 20));
@@ -106,7 +92,7 @@ fn a_closed_database_is_read_without_writing_a_byte() {
 
 #[test]
 fn readers_share_a_database_and_writers_do_not() {
-    let dir = Dir::new("lock");
+    let dir = Dir::absent("opening-lock");
     let writer = filled(&dir.0);
     let pid = std::process::id().to_string();
     for options in [writing(), reading()] {
@@ -139,7 +125,7 @@ fn readers_share_a_database_and_writers_do_not() {
 
 #[test]
 fn a_database_that_was_not_closed_is_recovered_before_it_can_be_read_only() {
-    let (dir, copy) = (Dir::new("unclean"), Dir::new("copy"));
+    let (dir, copy) = (Dir::absent("opening-unclean"), Dir::absent("opening-copy"));
     let db = filled(&dir.0);
     db.keyspace("rows").unwrap().put(b"last", b"one").unwrap();
     // What a crash would have left: nothing is written while it is copied.
@@ -164,7 +150,7 @@ fn a_database_that_was_not_closed_is_recovered_before_it_can_be_read_only() {
 
 #[test]
 fn what_is_no_database_is_said_to_be_none() {
-    let dir = Dir::new("none");
+    let dir = Dir::absent("opening-none");
     for options in [writing(), reading()] {
         let error = Db::open(&dir.0, options.clone()).map(drop).unwrap_err();
         assert!(matches!(error, Error::NoDatabase(_)), "{error}");
