@@ -141,7 +141,10 @@ impl Identity {
                 ),
             ));
         };
-        if !broken.has(Mistake::IdentityNotCompared) {
+        let newer_data = newest.generation.number > log.1.number;
+        let believed =
+            broken.has(Mistake::IdentityNotCompared) || newer_data && broken.has(Mistake::OlderSuperblockBelieved);
+        if !believed {
             newest.judge(log)?;
         }
         let found_damaged = damaged.filter(|_| clean);
