@@ -193,6 +193,7 @@ fn a_point_is_opened_again_as_after_a_crash() {
     let read = |variant| figure(variant, "reopen.slots_read");
     assert!(read("10 %") < read("scan"), "a zone: {}, all: {}", read("10 %"), read("scan"));
     assert_eq!(read("scan"), figure("scan", "tier.slots"));
-    assert_eq!(read("log"), 0.0);
+    // Only slots that may hold two versions which do not count.
+    assert!(read("log") * 10.0 < read("scan"), "the log alone: {}, all: {}", read("log"), read("scan"));
     assert!(figure("1 %", "reopen.tier_s") < figure("scan", "reopen.tier_s"));
 }

@@ -308,7 +308,8 @@ fn cac_expels_hot_pages_that_came_while_there_was_room_and_cc_keeps_them() {
     println!("on the fast device, read from there, of references: cac {cac:?}, cc {cc:?}");
     assert_eq!(cac.0, 0, "off the fast device the pool keeps them");
     assert_eq!(cc.0, HOT as usize, "their reads count for them, though they come of being there");
-    assert!(cac.1 * 50 < cac.2, "{cac:?}");
+    // Who came to a slot stays there until a flush has made certain that the one before is gone.
+    assert!(cac.1 * 20 < cac.2, "{cac:?}");
     assert!(cc.1 * 2 > cc.2, "{cc:?}");
 }
 
@@ -318,7 +319,7 @@ fn cac_expels_hot_pages_that_came_while_there_was_room_and_cc_keeps_them() {
 fn lru2_makes_hot_pages_bounce() {
     let (lru2, cac) = (hot("lru2"), hot("cac"));
     assert!(lru2.1 * 2 > lru2.2, "{lru2:?}");
-    assert!(lru2.1 > 50 * cac.1, "{lru2:?} {cac:?}");
+    assert!(lru2.1 > 20 * cac.1, "{lru2:?} {cac:?}");
 }
 
 /// Of the pages that spent a third of the run on each side, those whose rate is higher on the fast device, by misses and by writes; and

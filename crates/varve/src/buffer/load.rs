@@ -29,7 +29,7 @@ struct New<'a> {
 }
 
 /// How often a read is tried again that failed with an error worth another try.
-const READ_RETRIES: u32 = 4;
+pub(crate) const READ_RETRIES: u32 = 4;
 
 impl Pool {
     /// Loads a page that was not found; `None` when somebody else has or did meanwhile (look again).

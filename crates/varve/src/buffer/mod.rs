@@ -44,6 +44,7 @@ pub use config::{CleanerConfig, CleanerKind, PRESETS, PoolConfig, Preset, ReadAh
 pub(crate) use doublewrite::AREA as DOUBLEWRITE_PAGES;
 pub(crate) use guard::Latched;
 pub use guard::{PagePin, PageRead, PageWrite};
+pub(crate) use load::READ_RETRIES;
 pub use peek::PagePeek;
 pub use pool::{LogAge, LogGate, Pool};
 pub use stats::{BATCH_SIZES, KINDS, KindStats, PoolStats};

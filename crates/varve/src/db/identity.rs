@@ -9,12 +9,14 @@
 //! Bytes: `docs/format.md`, "Identity pages".
 
 use super::devices::Devices;
+use crate::buffer::READ_RETRIES;
 use crate::core::Core;
 use crate::error::{Damage, Error, Result};
 use crate::space::{self, SPACE_KEYSPACE};
 use crate::wal::{Birth, Companion, DbHeader, FIRST_LSN, Generation, Log, LogState, Step};
 use std::sync::Arc;
-use varve_device::{AlignedBuf, Device, DeviceKind, read_at, write_at};
+use std::time::Duration;
+use varve_device::{AlignedBuf, Device, DeviceError, DeviceKind, read_at, write_at};
 use varve_rt::Mutex;
 use varve_volume::page::{self, HEADER};
 use varve_volume::{Broken, Lsn, Mistake, PageDamage, PageId, PageStore, ReadWhy, Single, VolumeError};
@@ -234,7 +236,7 @@ fn read(device: &dyn Device, page_size: usize, id: PageId) -> std::result::Resul
         return Err(Found::Damaged(format!("it lies past the end of `data` ({} bytes): it was cut", device.len())));
     }
     let mut bytes = AlignedBuf::new(page_size);
-    read_at(device, at, &mut bytes).map_err(|e| Found::Failed(e.into()))?;
+    read_patiently(device, at, &mut bytes).map_err(|e| Found::Failed(e.into()))?;
     match page::verify(&bytes, id) {
         Ok(()) => Record::decode(&bytes).ok_or_else(|| Found::Damaged("it is a page of another kind".into())),
         Err(PageDamage::NewerVersion { found }) => {
@@ -243,6 +245,19 @@ fn read(device: &dyn Device, page_size: usize, id: PageId) -> std::result::Resul
         }
         Err(damage) => Err(Found::Damaged(damage.to_string())),
     }
+}
+
+/// Reads, and again while the error says that it may help, as often as the pool does.
+fn read_patiently(device: &dyn Device, at: u64, bytes: &mut [u8]) -> std::result::Result<(), DeviceError> {
+    let mut done = read_at(device, at, bytes);
+    for tries in 1..=READ_RETRIES {
+        if !done.as_ref().is_err_and(DeviceError::is_retryable) || varve_rt::dying() {
+            break;
+        }
+        varve_rt::sleep(Duration::from_millis(1 << tries));
+        done = read_at(device, at, bytes);
+    }
+    done
 }
 
 /// The identity of a data device whose page size nobody knows; of those of older releases nothing is known.
