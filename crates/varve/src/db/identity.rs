@@ -85,6 +85,8 @@ pub(crate) struct Identity {
     pages: [PageId; 2],
     /// What the pages say.
     now: Mutex<Record>,
+    /// The first page, which has intentions, was not whole when the database was opened.
+    intention_lost: bool,
     /// A page that was damaged when the database was opened, after a clean close.
     found_damaged: Option<Damage>,
 }
@@ -104,7 +106,7 @@ impl Identity {
         }
         let now = Record { uuid, generation, before: generation, confirmed: true, durable };
         let (device, now) = (device.clone(), Mutex::new(now));
-        let identity = Identity { device, page_size, pages, now, found_damaged: None };
+        let identity = Identity { device, page_size, pages, now, intention_lost: false, found_damaged: None };
         for id in pages {
             identity.write(id)?;
         }
@@ -143,19 +145,23 @@ impl Identity {
                 ),
             ));
         };
-        let newer_data = newest.generation.number > log.1.number;
-        let believed =
-            broken.has(Mistake::IdentityNotCompared) || newer_data && broken.has(Mistake::OlderSuperblockBelieved);
-        if !believed {
+        if !believed(broken, newest.generation, log.1) {
             newest.judge(log)?;
         }
+        let (device, now, intention_lost) = (device.clone(), Mutex::new(newest), read[0].is_err());
         let found_damaged = damaged.filter(|_| clean);
-        Ok(Arc::new(Identity { device: device.clone(), page_size, pages, now: Mutex::new(newest), found_damaged }))
+        Ok(Arc::new(Identity { device, page_size, pages, now, intention_lost, found_damaged }))
     }
 
     /// Where the pages lie.
     pub(crate) fn pages(&self) -> [PageId; 2] {
         self.pages
+    }
+
+    /// Whether a device of this generation is of the moment of a log of that one: it may be ahead only where the data device is too.
+    pub(super) fn admits(&self, other: Generation, log: Generation) -> bool {
+        let ahead = self.intention_lost && other.number == log.number + 1;
+        other == log || other == self.now.lock().generation || ahead
     }
 
     /// The log was durable to here when the pages were written last.
@@ -218,6 +224,12 @@ impl Record {
             }
         }))
     }
+}
+
+/// Whether a device is taken for one of the log's moment by mistake.
+pub(super) fn believed(broken: Broken, device: Generation, log: Generation) -> bool {
+    let newer = device.number > log.number;
+    broken.has(Mistake::IdentityNotCompared) || newer && broken.has(Mistake::OlderSuperblockBelieved)
 }
 
 fn show(uuid: &[u8; 16]) -> String {

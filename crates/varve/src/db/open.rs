@@ -92,7 +92,7 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     Log::begin_creation(&*devices.log, &header)?;
     let (watched, log_device) = watch(&devices, lock);
     let (identity, birth) = identity::prepare(&watched.data, &header, identity::PAGES)?;
-    let (stack, mark) = tier::create(&watched, layout, &options, header.uuid)?;
+    let (stack, mark) = tier::create(&watched, layout, &options, (header.uuid, birth.generation))?;
     header.options = mark;
     let config = log_config(&options, Some(layout.log_bytes), &plan);
     let log = Log::create_at(log_device, config, header, (FIRST_LSN, Birth { creating: true, ..birth }))?;
@@ -111,8 +111,11 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
     let identity = identity::find(&watched.data, &log, &state)?;
     let page_size = state.header.page_size as usize;
     let plan = memory::plan(options.cache_bytes, page_size);
-    let mark = tier::Mark::decode(&state.header.options);
-    let stack = tier::open(&watched, &log, mark, page_size, state.header.uuid, &options)?;
+    let admits = |fast| {
+        identity.as_ref().is_some_and(|identity| identity.admits(fast, state.generation))
+            || identity::believed(options.broken, fast, state.generation)
+    };
+    let stack = tier::open(&watched, (&log, &state), &admits, &options)?;
     if state.clean {
         identity::refuse_blank_map(&*stack.store)?;
     }
@@ -169,7 +172,7 @@ impl Parts {
         services: Services,
         log: Arc<Log>,
         pages: Arc<PoolPages>,
-        stack: Stack,
+        mut stack: Stack,
         marks: Marks,
         found: Option<LogState>,
     ) -> Result<Db> {
@@ -207,6 +210,10 @@ impl Parts {
             Some(_) if core.space.is_empty() => return Err(identity::blank_map()),
             Some(_) if options.read_only => {}
             Some(state) => recovery.identified = identity::settle(&core, &devices, &state, &mut identity)?,
+        }
+        recovery.emptied_tier = stack.emptied.take();
+        if !options.read_only {
+            tier::note_stamped(&core.log)?;
         }
         marks.begin(&core, options.read_only)?;
         if options.pool.doublewrite && !options.read_only {

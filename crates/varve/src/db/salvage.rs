@@ -15,7 +15,7 @@ use crate::btree::node::{self, Node};
 use crate::btree::{OverflowRef, ValueRef, overflow};
 use crate::error::{Error, Result};
 use crate::space::{self, KIND_SPACE};
-use crate::wal::{Log, Step};
+use crate::wal::{Generation, Log, Step};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -135,8 +135,9 @@ impl View {
             }
         };
         let page_size = state.header.page_size as usize;
-        let mark = tier::Mark::decode(&state.header.options);
-        let store: Arc<dyn PageStore> = match tier::open(devices, &log, mark, page_size, state.header.uuid, &options) {
+        // A crash may have left it one ahead; whether the data device is too does not matter here.
+        let admits = |fast: Generation| matches!(fast.number.checked_sub(state.generation.number), Some(0 | 1));
+        let store: Arc<dyn PageStore> = match tier::open(devices, (&log, &state), &admits, &options) {
             Ok(stack) => stack.store,
             Err(e) => {
                 report

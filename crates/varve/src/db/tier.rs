@@ -3,22 +3,30 @@
 //! The superblock's options say whether the database has a tier, and whether pages there may be newer than home. Invariant:
 //! that mark is durable before the first page is written to the fast device alone, and goes only after all pages are home. A fast device
 //! that failed and held copies only is marked as forsaken before anything is promised without it: the next opening makes a new tier on it.
+//!
+//! The fast device bears the generation of the database as its stamp: after the data device has said that a new one is intended, before the
+//! log's superblock says it. One of another generation is refused, or emptied where it held copies only.
 
 use super::devices::Devices;
 use super::options::{Layout, Options};
 use crate::error::{Error, Result};
 use crate::space::Space;
 use crate::wal::recovery::ReplayPages;
-use crate::wal::{Log, PoolPages};
-use std::sync::Arc;
+use crate::wal::{Companion, Generation, Log, LogState, PoolPages};
+use std::cmp::Ordering;
+use std::sync::{Arc, Weak};
+use varve_device::Device;
 use varve_volume::tier::manager::DirtyWrites;
-use varve_volume::tier::{Keeper, Tier, TierOptions};
-use varve_volume::{PageStore, Single, VolumeError};
+use varve_volume::tier::{Keeper, Stamp, Tier, TierOptions};
+use varve_volume::{Lsn, PageStore, Single, VolumeError};
 
 /// First byte of a mark.
 const TIER: u8 = 1;
 /// First byte of the mark of a tier that is to be made anew. (To earlier releases there is no tier then, which is safe.)
 const FORSAKEN: u8 = 2;
+/// Flags of a mark.
+const BACK: u8 = 1;
+const STAMPED: u8 = 2;
 /// Length of a mark: kind, flags, slots, newer pages.
 const LENGTH: usize = 18;
 /// Number of newer pages when nobody knows it: after a crash.
@@ -29,6 +37,8 @@ const UNKNOWN: u64 = u64::MAX;
 pub(super) struct Mark {
     /// Pages on the fast device may be newer than home.
     back: bool,
+    /// The fast device bears a generation; not yet in databases of older releases.
+    stamped: bool,
     /// What the fast device holds is not to be used again.
     forsaken: bool,
     slots: u64,
@@ -41,7 +51,8 @@ impl Mark {
     pub fn decode(options: &[u8]) -> Option<Mark> {
         let number = |at: usize| u64::from_le_bytes(options[at..at + 8].try_into().expect("8 bytes"));
         (options.len() >= LENGTH && matches!(options[0], TIER | FORSAKEN)).then(|| Mark {
-            back: options[1] & 1 != 0,
+            back: options[1] & BACK != 0,
+            stamped: options[1] & STAMPED != 0,
             forsaken: options[0] == FORSAKEN,
             slots: number(2),
             newer: number(10),
@@ -49,15 +60,26 @@ impl Mark {
     }
 
     fn encode(self) -> Vec<u8> {
-        let mut bytes = vec![if self.forsaken { FORSAKEN } else { TIER }, u8::from(self.back)];
+        let flags = if self.back { BACK } else { 0 } | if self.stamped { STAMPED } else { 0 };
+        let mut bytes = vec![if self.forsaken { FORSAKEN } else { TIER }, flags];
         bytes.extend_from_slice(&self.slots.to_le_bytes());
         bytes.extend_from_slice(&self.newer.to_le_bytes());
         bytes
     }
 
-    fn of(tier: &Tier, back: bool) -> Mark {
+    fn of(tier: &Tier, back: bool, stamped: bool) -> Mark {
         let newer = if back { UNKNOWN } else { 0 };
-        Mark { back, forsaken: tier.forsaken(), slots: tier.tier_stats().slots, newer }
+        Mark { back, stamped, forsaken: tier.forsaken(), slots: tier.tier_stats().slots, newer }
+    }
+
+    /// The mark in the superblock.
+    fn now(log: &Log) -> Option<Mark> {
+        Mark::decode(&log.header().options)
+    }
+
+    /// Pages may be newer on the fast device than anywhere else: not if there were none at the last clean close, or never.
+    fn only_there(&self) -> bool {
+        self.back && self.newer != 0
     }
 }
 
@@ -83,15 +105,17 @@ pub(super) struct Stack {
     pub tier: Option<Arc<Tier>>,
     /// Pages are to be copied home, and the mark put right, when the database has recovered.
     pub settle: bool,
+    /// The tier began empty, because the fast device was of another time: which.
+    pub emptied: Option<String>,
 }
 
 impl Stack {
     fn single(store: Arc<Single>) -> Stack {
-        Stack { store, tier: None, settle: false }
+        Stack { store, tier: None, settle: false, emptied: None }
     }
 
     fn over(tier: Arc<Tier>, settle: bool) -> Stack {
-        Stack { store: Arc::new(tier.clone()), tier: Some(tier), settle }
+        Stack { store: Arc::new(tier.clone()), tier: Some(tier), settle, emptied: None }
     }
 }
 
@@ -100,7 +124,7 @@ pub(super) fn create(
     devices: &Devices,
     layout: &Layout,
     options: &Options,
-    owner: [u8; 16],
+    (owner, generation): ([u8; 16], Generation),
 ) -> Result<(Stack, Vec<u8>)> {
     let single = Single::new(devices.data.clone(), layout.page_size)?;
     let Some(fast) = &devices.fast else { return Ok((Stack::single(single), Vec::new())) };
@@ -108,29 +132,23 @@ pub(super) fn create(
         fast.set_len(layout.fast_bytes)?;
     }
     let tier = Tier::create(single, fast.clone(), owner, of_options(options))?;
-    let mark = Mark::of(&tier, writes_back(&options.tier));
+    tier.stamp(stamp(generation))?;
+    let mark = Mark::of(&tier, writes_back(&options.tier), true);
     Ok((Stack::over(tier, false), mark.encode()))
 }
 
-/// Opens the store of a database whose superblock was read.
+/// Opens the store of a database whose superblock was read. `admits` says of which generations its fast device may be.
 pub(super) fn open(
     devices: &Devices,
-    log: &Log,
-    mark: Option<Mark>,
-    page_size: usize,
-    owner: [u8; 16],
+    (log, state): (&Log, &LogState),
+    admits: &dyn Fn(Generation) -> bool,
     options: &Options,
 ) -> Result<Stack> {
-    let single = Single::new(devices.data.clone(), page_size)?;
+    let single = Single::new(devices.data.clone(), state.header.page_size as usize)?;
     let fast = devices.fast.as_ref().filter(|_| !options.without_tier);
-    let back = writes_back(&options.tier);
-    match (mark, fast) {
+    match (Mark::decode(&state.header.options), fast) {
         (None, None) => Ok(Stack::single(single)),
-        (None, Some(fast)) if options.attach_tier && !options.read_only => {
-            let tier = Tier::create(single, fast.clone(), owner, of_options(options))?;
-            log.set_options(Mark::of(&tier, back).encode())?;
-            Ok(Stack::over(tier, false))
-        }
+        (None, Some(fast)) if options.attach_tier && !options.read_only => anew(single, fast, (log, state), options),
         (None, Some(fast)) => Err(Error::Invalid(format!(
             "the database has no tier, but there is a fast device for one ({}): attach it with `varve tier attach`, or open once with `--without-tier` to forget it",
             fast.info().name
@@ -142,28 +160,95 @@ pub(super) fn open(
             }
             Ok(Stack::single(single))
         }
-        (Some(mark), Some(_)) if mark.forsaken && options.read_only => {
-            Ok(Stack::over(Tier::without(single, of_options(options))?, false))
-        }
-        (Some(mark), Some(fast)) if mark.forsaken => {
-            let tier = Tier::create(single, fast.clone(), owner, of_options(options))?;
-            log.set_options(Mark::of(&tier, back).encode())?;
-            Ok(Stack::over(tier, false))
-        }
+        (Some(mark), Some(fast)) if mark.forsaken => anew(single, fast, (log, state), options),
         (Some(mark), Some(fast)) => {
-            let tier = Tier::open(single, fast.clone(), owner, of_options(options))?;
+            let back = writes_back(&options.tier);
+            let tier = Tier::open(single.clone(), fast.clone(), state.header.uuid, of_options(options))?;
+            if let Some(why) = of_another_time(&tier, mark, state.generation, admits) {
+                if mark.only_there() {
+                    return Err(Error::Mismatch(why));
+                }
+                if !options.read_only {
+                    log.set_options(Mark { forsaken: true, ..mark }.encode())?;
+                }
+                return Ok(Stack { emptied: Some(why), ..anew(single, fast, (log, state), options)? });
+            }
+            if !options.read_only && mark.stamped {
+                // A crash may have left it one ahead: the next crash must find it where the log is, or where `data` will be.
+                tier.stamp(stamp(state.generation))?;
+            }
             if !options.read_only && (back || mark.back) {
-                log.set_options(Mark::of(&tier, true).encode())?;
+                log.set_options(Mark::of(&tier, true, mark.stamped).encode())?;
             }
             Ok(Stack::over(tier, mark.back && !back && !options.read_only))
         }
     }
 }
 
+/// An empty tier on a fast device, whatever it holds; for reading, the database does without.
+fn anew(
+    single: Arc<Single>,
+    fast: &Arc<dyn Device>,
+    (log, state): (&Log, &LogState),
+    options: &Options,
+) -> Result<Stack> {
+    if options.read_only {
+        return Ok(Stack::over(Tier::without(single, of_options(options))?, false));
+    }
+    let tier = Tier::create(single, fast.clone(), state.header.uuid, of_options(options))?;
+    tier.stamp(stamp(state.generation))?;
+    log.set_options(Mark::of(&tier, writes_back(&options.tier), state.identity.is_some()).encode())?;
+    Ok(Stack::over(tier, false))
+}
+
+fn stamp(Generation { number, tie }: Generation) -> Stamp {
+    Stamp { number, tie }
+}
+
+/// Why a fast device does not belong to a log of that generation, if it does not.
+fn of_another_time(tier: &Tier, mark: Mark, log: Generation, admits: &dyn Fn(Generation) -> bool) -> Option<String> {
+    tier.fast().filter(|_| mark.stamped)?;
+    let Stamp { number, tie } = tier.stamped().unwrap_or_default();
+    if admits(Generation { number, tie }) {
+        return None;
+    }
+    let of = log.number;
+    Some(match number.cmp(&of) {
+        Ordering::Less => format!("the fast device is older (generation {number}) than the log ({of})"),
+        Ordering::Greater => format!("`data` and log are older (generation {of}) than the fast device ({number})"),
+        Ordering::Equal => {
+            format!(
+                "the fast device and the log are of copies of the database that went different ways (generation {of})"
+            )
+        }
+    })
+}
+
+/// The fast device bears the generation from here on: an opening may rely on it.
+pub(super) fn note_stamped(log: &Log) -> Result<()> {
+    match Mark::now(log) {
+        Some(mark) if !mark.stamped => log.set_options(Mark { stamped: true, ..mark }.encode()),
+        _ => Ok(()),
+    }
+}
+
+/// What stamps the fast device with each generation. (The tier knows the log already.)
+struct Bearer(Weak<Tier>);
+
+impl Companion for Bearer {
+    fn intend(&self, next: Generation, _: Generation, _: Lsn) -> Result<()> {
+        let tier = self.0.upgrade().ok_or(Error::Closed)?;
+        Ok(tier.stamp(stamp(next))?)
+    }
+
+    fn confirm(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// Whether the database may be opened without its fast device; the error names what would be lost.
 fn without(mark: Mark, options: &Options) -> Result<()> {
-    // Nothing was newer there at the last clean close, or never.
-    if mark.back && mark.newer != 0 {
+    if mark.only_there() {
         let count = match mark.newer {
             UNKNOWN => format!("up to {} pages", mark.slots),
             n => format!("{n} pages (of {} slots, at the last clean close)", mark.slots),
@@ -181,9 +266,10 @@ fn without(mark: Mark, options: &Options) -> Result<()> {
     }
 }
 
-/// Has the database answer for what the tier cannot promise any more.
-pub(super) fn answer_for(tier: &Tier, log: &Arc<Log>) {
+/// Has the database answer for what the tier cannot promise any more, and the fast device bear its generations.
+pub(super) fn answer_for(tier: &Arc<Tier>, log: &Arc<Log>) {
     tier.answer_to(Arc::new(Answer { log: log.clone() }));
+    log.accompany(Arc::new(Bearer(Arc::downgrade(tier))));
 }
 
 struct Answer {
@@ -196,7 +282,7 @@ impl Keeper for Answer {
     }
 
     fn forsake(&self) -> std::result::Result<(), VolumeError> {
-        let Some(mark) = Mark::decode(&self.log.header().options) else { return Ok(()) };
+        let Some(mark) = Mark::now(&self.log) else { return Ok(()) };
         self.log.set_options(Mark { forsaken: true, ..mark }.encode()).map_err(|e| {
             self.log.poison(&format!("the fast device failed, and that could not be noted: {e}"));
             VolumeError::Options(format!("the fast device failed, and that could not be noted: {e}"))
@@ -223,7 +309,8 @@ pub(super) fn settle(tier: &Tier, log: &Log, pages: &PoolPages) -> Result<()> {
     // Torn versions are written again by the pool, from the log: those first.
     pages.write_back()?;
     flush(tier)?;
-    log.set_options(Mark::of(tier, false).encode())
+    let stamped = Mark::now(log).is_some_and(|mark| mark.stamped);
+    log.set_options(Mark::of(tier, false, stamped).encode())
 }
 
 /// After the clean close: how much only the fast device has.
@@ -231,5 +318,5 @@ pub(super) fn closed(tier: &Tier, log: &Log, options: &Options) -> Result<()> {
     // Without this map the next opening takes more pages for newer than there are, which is safe.
     let _ = tier.save_map();
     let newer = tier.tier_stats().newer;
-    log.set_options(Mark { newer, ..Mark::of(tier, writes_back(&options.tier)) }.encode())
+    log.set_options(Mark { newer, ..Mark::of(tier, writes_back(&options.tier), true) }.encode())
 }

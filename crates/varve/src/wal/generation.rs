@@ -35,14 +35,15 @@ pub trait Companion: Send + Sync {
 }
 
 impl Log {
-    /// From here on each generation is told to `companion`.
+    /// From here on each generation is told to `companion`, after those before it.
     pub(crate) fn accompany(&self, companion: Arc<dyn Companion>) {
-        *self.companion.lock() = Some(companion);
+        self.companions.lock().push(companion);
     }
 
     /// The data device has got its identity, on these pages: begins a generation that says so.
     pub(crate) fn adopt(&self, pages: [PageId; 2], companion: Arc<dyn Companion>) -> Result<()> {
-        self.accompany(companion);
+        // No other device is ever ahead of the data device.
+        self.companions.lock().insert(0, companion);
         let mut disk = self.disk.lock();
         let mut sb = disk.sb.clone();
         sb.identity = Some(pages);
@@ -52,15 +53,15 @@ impl Log {
 
     /// Makes `sb` the superblock, with the next generation.
     pub(super) fn store_next_generation(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
-        let companion = self.companion.lock().clone();
+        let companions = self.companions.lock().clone();
         let before = disk.sb.generation;
         sb.generation.number += 1;
         // After a failure nobody knows what is on media.
-        let latch = |e: &crate::Error| self.poison(&format!("the data device's identity: {e}"));
-        if let Some(companion) = &companion {
+        let latch = |e: &crate::Error| self.poison(&format!("the generation of a device: {e}"));
+        for companion in &companions {
             companion.intend(sb.generation, before, sb.end).inspect_err(latch)?;
         }
         self.store_superblock(disk, sb)?;
-        companion.map_or(Ok(()), |companion| companion.confirm().inspect_err(latch))
+        companions.iter().try_for_each(|companion| companion.confirm().inspect_err(latch))
     }
 }

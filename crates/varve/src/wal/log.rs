@@ -64,7 +64,7 @@ pub struct Log {
     pub(super) wanted: Arc<Event>,
     flusher: Arc<Flusher>,
     daemon: Mutex<Option<JoinHandle<()>>>,
-    pub(super) companion: Mutex<Option<Arc<dyn Companion>>>,
+    pub(super) companions: Mutex<Vec<Arc<dyn Companion>>>,
     pub(super) stats: Counters,
 }
 
@@ -188,7 +188,7 @@ impl Log {
             wanted: Arc::new(Event::new()),
             flusher: Flusher::new(),
             daemon: Mutex::new(None),
-            companion: Mutex::new(None),
+            companions: Mutex::default(),
             stats: Counters::default(),
             disk: Mutex::new(disk),
             dev,

@@ -33,6 +33,17 @@ const MOST_DAMAGED: usize = 100_000;
 /// Changes a page's bytes; `Some` is its new LSN.
 pub type Change<'a> = dyn FnMut(&mut [u8]) -> Result<Option<Lsn>> + 'a;
 
+/// How far recovery is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of log replayed.
+    pub bytes: u64,
+    /// Bytes of log known to be there (there may be more).
+    pub known: u64,
+    /// Time since recovery began.
+    pub elapsed: Duration,
+}
+
 /// The pages, as recovery sees them.
 pub trait ReplayPages {
     /// Bytes of a page.
@@ -47,17 +58,6 @@ pub trait ReplayPages {
     fn write_back(&self) -> Result<()>;
 }
 
-/// How far recovery is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes of log replayed.
-    pub bytes: u64,
-    /// Bytes of log known to be there (there may be more).
-    pub known: u64,
-    /// Time since recovery began.
-    pub elapsed: Duration,
-}
-
 /// What recovery did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
@@ -67,6 +67,8 @@ pub struct RecoveryReport {
     pub identified: bool,
     /// What was wrong with one of the superblocks, which was mended from the other: a torn write of the crash, or damage.
     pub mended_superblock: Option<String>,
+    /// The fast device was of another time, and held copies only: which it was. The tier began empty.
+    pub emptied_tier: Option<String>,
     /// Where redo began.
     pub redo: Lsn,
     /// End of the log.

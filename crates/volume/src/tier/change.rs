@@ -7,6 +7,7 @@ use super::admit::{Admission, Part, Staged, State, unix_seconds};
 use super::layout::{Geometry, Life};
 use super::map::MapFile;
 use super::slots::{Slot, State as SlotState};
+use super::stamp::Stamp;
 use super::{Maintenance, Tier};
 use crate::{Mistake, VolumeError, page};
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl Tier {
         let snapshot = slots.begin_map(self.zone_slots(slots.len()), &mut |_, _| 0.0);
         let life = Life { created: unix_seconds(), ..Life::default() };
         let sequence = 1;
-        let bytes = file.write_map(&geometry, sequence, &snapshot, life)?;
+        let bytes = file.write_map(&geometry, sequence, &snapshot, (life, Stamp::default()))?;
         slots.end_map(true);
         self.trust_fast()?;
         *self.life_asked.lock() = None;
@@ -63,7 +64,7 @@ impl Tier {
         state.life = life;
         state.part = Some(Arc::new(Part { device: fast, geometry, file }));
         state.use_slots(slots);
-        *at = Maintenance { sequence, journal_used: 0, journaled: 0, renew: false };
+        *at = Maintenance::begun(sequence, Stamp::default());
         Ok(())
     }
 
@@ -98,15 +99,16 @@ impl Tier {
         }
         let mut at = self.maintenance.lock();
         let life = self.state.lock().life();
-        match self.forsaken() {
-            true => self.note_forsaken()?,
-            false => self.on_fast(|| part.file.write_detached(&part.geometry, at.sequence + 1, life))?,
+        if !self.forsaken() {
+            self.on_fast(|| part.file.write_detached(&part.geometry, at.sequence + 1, (life, at.stamp)))?;
         }
-        *at = Maintenance { sequence: at.sequence + 1, journal_used: 0, journaled: 0, renew: false };
+        *at = Maintenance::begun(at.sequence + 1, Stamp::default());
         let mut state = self.state.lock();
         state.part = None;
         let none = state.empty_slots(0);
         state.use_slots(none);
+        drop((state, at));
+        self.note_forsaken()?;
         Ok(gone)
     }
 

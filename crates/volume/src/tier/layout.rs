@@ -5,6 +5,7 @@
 //! that it replaces, but where it uses them as they are.
 
 use super::slots::Slot;
+use super::stamp::Stamp;
 
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
@@ -260,6 +261,8 @@ pub struct Super {
     pub detached: bool,
     /// Wear so far.
     pub life: Life,
+    /// The database's stamp when the map was written.
+    pub stamp: Stamp,
 }
 
 pub(super) fn put(block: &mut [u8], at: usize, bytes: &[u8]) {
@@ -316,8 +319,8 @@ pub(super) fn encode_super(s: &Super) -> Vec<u8> {
     for (i, n) in words.iter().enumerate() {
         put(&mut block, 56 + 4 * i, &n.to_le_bytes());
     }
-    let Life { created, written, day, spent } = s.life;
-    for (i, n) in [g.tables_at, g.slots_at, created, written, day, spent].iter().enumerate() {
+    let (Life { created, written, day, spent }, Stamp { number, tie }) = (s.life, s.stamp);
+    for (i, n) in [g.tables_at, g.slots_at, created, written, day, spent, number, tie].iter().enumerate() {
         put(&mut block, 88 + 8 * i, &n.to_le_bytes());
     }
     seal(&mut block, Kind::Super, s.sequence, 0, 0, &s.owner);
@@ -334,8 +337,9 @@ pub(super) fn decode_super(block: &[u8]) -> Option<Super> {
     let tables = Tables { map: n(2), journal: n(3), memory: n(4) };
     let geometry = Geometry { page_size: n(0), slots: n(1), tables, tables_at: l(0), slots_at: l(1) };
     let life = Life { created: l(2), written: l(3), day: l(4), spent: l(5) };
+    let stamp = Stamp { number: l(6), tie: l(7) };
     let sane = geometry.sane() && n(5).checked_add(n(6))? <= tables.map && u32_at(block, 8) == VERSION;
-    sane.then_some(Super { sequence, owner, geometry, blocks: (n(5), n(6)), detached: n(7) != 0, life })
+    sane.then_some(Super { sequence, owner, geometry, blocks: (n(5), n(6)), detached: n(7) != 0, life, stamp })
 }
 
 /// The version that a superblock of another release has.

@@ -17,6 +17,7 @@ use super::layout::{
 use super::manager::Memory;
 use super::records::{MapEntry, Record, Snapshot};
 use super::slots::Slot;
+use super::stamp::Stamp;
 use crate::{KeyspaceId, PageId, VolumeError, page};
 use std::sync::Arc;
 use varve_device::{AlignedBuf, Device, DeviceKind, Io, read_at, write_at};
@@ -35,6 +36,8 @@ pub struct Loaded {
     pub journal: Vec<Record>,
     /// Blocks of the journal in use.
     pub journal_used: u32,
+    /// The stamp that counts.
+    pub stamp: Stamp,
 }
 
 fn encode_entry(e: &MapEntry, at: &mut [u8]) {
@@ -158,7 +161,7 @@ impl MapFile {
         geometry: &Geometry,
         sequence: u64,
         map: &Snapshot,
-        life: Life,
+        (life, stamp): (Life, Stamp),
     ) -> Result<u64, VolumeError> {
         let whole = (Kind::Entries, ENTRIES, ENTRY);
         let mut bytes = blocks_of(&map.entries, whole, (sequence, 0), &self.owner, encode_entry);
@@ -169,7 +172,8 @@ impl MapFile {
         write_run(&*self.device, geometry.map_at(sequence), &bytes, false)?;
         varve_device::flush(&*self.device)?;
         let blocks = (entry_blocks, (bytes.len() / BLOCK) as u32 - entry_blocks);
-        let superblock = Super { sequence, owner: self.owner, geometry: *geometry, blocks, detached: false, life };
+        let superblock =
+            Super { sequence, owner: self.owner, geometry: *geometry, blocks, detached: false, life, stamp };
         write_run(&*self.device, (sequence % 2) * BLOCK as u64, &encode_super(&superblock), false)?;
         varve_device::flush(&*self.device)?;
         Ok((bytes.len() + BLOCK) as u64)
@@ -183,8 +187,24 @@ impl MapFile {
         used: u32,
         records: &[Record],
     ) -> Result<u32, VolumeError> {
+        self.write_journal_of(geometry, sequence, used, records, encode_record)
+    }
+
+    /// Appends a stamp, likewise.
+    pub fn write_stamp(&self, geometry: &Geometry, sequence: u64, used: u32, stamp: Stamp) -> Result<u32, VolumeError> {
+        self.write_journal_of(geometry, sequence, used, &[stamp], Stamp::encode)
+    }
+
+    fn write_journal_of<T>(
+        &self,
+        geometry: &Geometry,
+        sequence: u64,
+        used: u32,
+        records: &[T],
+        encode: fn(&T, &mut [u8]),
+    ) -> Result<u32, VolumeError> {
         let journal = (Kind::Journal, RECORDS, RECORD);
-        let bytes = blocks_of(records, journal, (sequence, used), &self.owner, encode_record);
+        let bytes = blocks_of(records, journal, (sequence, used), &self.owner, encode);
         let blocks = (bytes.len() / BLOCK) as u32;
         assert!(used + blocks <= geometry.journal_blocks(), "the caller looked whether they fit");
         if blocks > 0 {
@@ -250,9 +270,14 @@ impl MapFile {
     }
 
     /// Says durably that the device is given up: every page is at home.
-    pub fn write_detached(&self, geometry: &Geometry, sequence: u64, life: Life) -> Result<(), VolumeError> {
+    pub fn write_detached(
+        &self,
+        geometry: &Geometry,
+        sequence: u64,
+        (life, stamp): (Life, Stamp),
+    ) -> Result<(), VolumeError> {
         let superblock =
-            Super { sequence, owner: self.owner, geometry: *geometry, blocks: (0, 0), detached: true, life };
+            Super { sequence, owner: self.owner, geometry: *geometry, blocks: (0, 0), detached: true, life, stamp };
         write_run(&*self.device, (sequence % 2) * BLOCK as u64, &encode_super(&superblock), false)?;
         Ok(varve_device::flush(&*self.device)?)
     }
@@ -315,14 +340,16 @@ impl MapFile {
             return Err(broken("it belongs to another database: attach the device that was created with this one"));
         }
         if superblock.detached {
-            return Ok(Loaded { superblock, map: None, journal: Vec::new(), journal_used: 0 });
+            let stamp = superblock.stamp;
+            return Ok(Loaded { superblock, map: None, journal: Vec::new(), journal_used: 0, stamp });
         }
         if superblock.geometry.end() > self.device.len() {
             return Err(broken("it is shorter than its superblock says: was it cut?"));
         }
         let map = self.load_map(&superblock)?;
-        let (journal, journal_used) = self.load_journal(&superblock)?;
-        Ok(Loaded { superblock, map, journal, journal_used })
+        let mut loaded = Loaded { superblock, map, journal: Vec::new(), journal_used: 0, stamp: superblock.stamp };
+        self.load_journal(&mut loaded)?;
+        Ok(loaded)
     }
 
     fn read_run(&self, offset: u64, blocks: u32) -> Result<AlignedBuf, VolumeError> {
@@ -357,18 +384,18 @@ impl MapFile {
         Ok((snapshot.entries.len() == geometry.slots as usize).then_some(snapshot))
     }
 
-    fn load_journal(&self, superblock: &Super) -> Result<(Vec<Record>, u32), VolumeError> {
-        let Super { sequence, geometry, .. } = superblock;
-        let buf = self.read_run(geometry.journal_at(*sequence), geometry.journal_blocks())?;
-        let mut records = Vec::new();
-        for (i, block) in buf.chunks(BLOCK).enumerate() {
-            let Some(count) = open(block, Kind::Journal, *sequence, i as u32, &self.owner, RECORDS) else {
-                return Ok((records, i as u32));
-            };
-            let found = block[HEADER..].chunks(RECORD).take(count);
-            records.extend(found.filter_map(|r| decode_record(r, geometry.slots)));
+    fn load_journal(&self, loaded: &mut Loaded) -> Result<(), VolumeError> {
+        let Super { sequence, geometry, .. } = loaded.superblock;
+        let buf = self.read_run(geometry.journal_at(sequence), geometry.journal_blocks())?;
+        for block in buf.chunks(BLOCK) {
+            let index = loaded.journal_used;
+            let Some(count) = open(block, Kind::Journal, sequence, index, &self.owner, RECORDS) else { break };
+            let found = || block[HEADER..HEADER + count * RECORD].chunks(RECORD);
+            loaded.journal.extend(found().filter_map(|r| decode_record(r, geometry.slots)));
+            loaded.stamp = found().filter_map(Stamp::decode).next_back().unwrap_or(loaded.stamp);
+            loaded.journal_used += 1;
         }
-        Ok((records, geometry.journal_blocks()))
+        Ok(())
     }
 }
 
@@ -399,7 +426,7 @@ mod tests {
         let (_, file, geometry) = file(1000);
         let newer = Record::Newer { slot: 3, page: PageId(9), lsn: 77 };
         for sequence in 1..5 {
-            file.write_map(&geometry, sequence, &snapshot(1000, sequence), Life::default()).unwrap();
+            file.write_map(&geometry, sequence, &snapshot(1000, sequence), Default::default()).unwrap();
         }
         file.write_journal(&geometry, 4, 0, &[newer]).unwrap();
         file.write_journal(&geometry, 4, 1, &[newer, Record::Clean { slot: 4, page: PageId(1), lsn: 2 }]).unwrap();
@@ -413,9 +440,9 @@ mod tests {
     fn damage_is_found_and_older_blocks_are_not_taken_for_newer() {
         let (device, file, geometry) = file(1000);
         let record = Record::Freed { slot: 1, page: PageId(1), lsn: 1 };
-        file.write_map(&geometry, 1, &snapshot(1000, 1), Life::default()).unwrap();
+        file.write_map(&geometry, 1, &snapshot(1000, 1), Default::default()).unwrap();
         file.write_journal(&geometry, 1, 0, &vec![record; 500]).unwrap();
-        file.write_map(&geometry, 3, &snapshot(1000, 3), Life::default()).unwrap();
+        file.write_map(&geometry, 3, &snapshot(1000, 3), Default::default()).unwrap();
         assert!(file.load().unwrap().journal.is_empty(), "the journal is another map's");
         let at = geometry.map_at(3) + BLOCK as u64;
         write_at(&*device, at, &[0; BLOCK], false).unwrap();
@@ -428,7 +455,7 @@ mod tests {
     #[test]
     fn another_databases_tier_is_refused() {
         let (device, file, geometry) = file(64);
-        file.write_map(&geometry, 1, &snapshot(64, 1), Life::default()).unwrap();
+        file.write_map(&geometry, 1, &snapshot(64, 1), Default::default()).unwrap();
         let e = MapFile::new(device, [8; 16]).load().err().expect("not ours").to_string();
         assert!(e.contains("another database"), "{e}");
     }

@@ -23,6 +23,7 @@ mod records;
 mod recover;
 mod requests;
 mod slots;
+mod stamp;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use fault::Keeper;
 pub use manager::{Alpha, Costs, ManagerOptions, Place, Refusal};
 pub use map::owner;
 pub use options::{MapRecovery, TierOptions};
+pub use stamp::Stamp;
 pub use stats::{Counters, REFUSALS, Recovery, TierStats};
 
 use crate::{Mistake, PageId, PageStore, VolumeError};
@@ -53,6 +55,15 @@ struct Maintenance {
     journaled: usize,
     /// Map and journal do not tell everything: the next sync writes a map.
     renew: bool,
+    /// What the database stamped the device with last.
+    stamp: Stamp,
+}
+
+impl Maintenance {
+    /// A map was written, and its journal is empty.
+    fn begun(sequence: u64, stamp: Stamp) -> Maintenance {
+        Maintenance { sequence, journal_used: 0, journaled: 0, renew: false, stamp }
+    }
 }
 
 /// A slow store under a fast device.
@@ -118,7 +129,7 @@ impl Tier {
             let what = format!("its pages have {} bytes, the database's {}", at.geometry.page_size, tier.page_size);
             return Err(VolumeError::Tier { device: fast.info().name, what });
         }
-        let used = loaded.journal_used;
+        let (used, stamp) = (loaded.journal_used, loaded.stamp);
         // What the manager knew is of use only: without it the pages earn their ranks anew.
         let memories = file.load_memories(&at.geometry, tier.memory_tag()).unwrap_or_default();
         let mut state = State::new(&tier.options, at.geometry.slots as usize)?;
@@ -127,7 +138,8 @@ impl Tier {
         state.life = at.life;
         state.part = Some(Arc::new(Part { device: fast, geometry: at.geometry, file }));
         *tier.state.lock() = state;
-        *tier.maintenance.lock() = Maintenance { sequence: at.sequence, journal_used: used, journaled: records, renew };
+        *tier.maintenance.lock() =
+            Maintenance { sequence: at.sequence, journal_used: used, journaled: records, renew, stamp };
         Ok(tier)
     }
 
@@ -143,7 +155,7 @@ impl Tier {
             slow,
             options,
             state: Mutex::new(state),
-            maintenance: Mutex::new(Maintenance { sequence: 0, journal_used: 0, journaled: 0, renew: false }),
+            maintenance: Mutex::new(Maintenance::begun(0, Stamp::default())),
             threads: Mutex::new(Vec::new()),
             stopping: AtomicBool::new(false),
             promises: Promises::default(),
@@ -246,7 +258,7 @@ impl Tier {
         let sequence = at.sequence + 1;
         let written = match self.options.broken.has(Mistake::TierNoMaps) {
             true => Ok(0),
-            false => self.on_fast(|| part.file.write_map(&part.geometry, sequence, &snapshot, life)),
+            false => self.on_fast(|| part.file.write_map(&part.geometry, sequence, &snapshot, (life, at.stamp))),
         };
         let mut state = self.state.lock();
         state.slots.end_map(written.is_ok());
@@ -263,7 +275,7 @@ impl Tier {
         state.counters.map_bytes += bytes;
         drop(state);
         // No sync ran since the snapshot, so nothing that came after it was promised to be in the journal.
-        *at = Maintenance { sequence, journal_used: 0, journaled: 0, renew: false };
+        *at = Maintenance::begun(sequence, at.stamp);
         Ok(())
     }
 
