@@ -198,7 +198,9 @@ impl Reader<'_> {
                     let current = entry.page == Some(*page) && *lsn >= entry.lsn;
                     !current && freed.get(&slot).is_some_and(|f| f.iter().any(|(p, upto)| p == page && lsn <= upto))
                 };
-                found.extend(self.judge(slot, entry, held.filter(|h| !stale(h)))?);
+                // Outside the scan list every occupation is recorded: another page there is one whose record came to nothing.
+                let recorded = |(page, _): &(PageId, Lsn)| entry.scan && !log_only || entry.page == Some(*page);
+                found.extend(self.judge(slot, entry, held.filter(|h| recorded(h) && !stale(h)))?);
             }
         }
         Ok(Looked { found, held: all_held })
