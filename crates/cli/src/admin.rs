@@ -1,9 +1,10 @@
 //! Commands on the database as a whole: create, info, check, compact.
 
 use crate::args;
-use crate::output::{Failure, Out, Stdout, bytes, say, table};
+use crate::output::{Failure, Out, Stdout, bytes, complain, say, table};
 use crate::tier;
 use serde_json::json;
+use std::path::Path;
 use varve::{Db, Options};
 
 pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
@@ -21,19 +22,36 @@ pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Opens a database, and says what the opening changed that nobody asked for.
+pub fn open_db(dir: &Path, options: Options) -> Result<Db, varve::Error> {
+    let db = Db::open(dir, options)?;
+    let report = db.recovery_report();
+    if report.identified {
+        complain("identity was given to this database (of an older release); older releases refuse it from now on");
+    }
+    // After a crash it may have been a torn write.
+    if let Some(what) = report.mended_superblock.as_ref().filter(|_| report.clean) {
+        complain(format!("one copy of the superblock was damaged ({what}); mended from the other"));
+    }
+    if let Some(which) = &report.emptied_tier {
+        complain(format!("{which}; it held copies only, and begins empty"));
+    }
+    Ok(db)
+}
+
 /// Opens for reading only where that is possible, so that looking changes nothing; else recovers, or switches what is asked for.
 pub fn open_to_look(out: Out, place: &args::Place) -> Result<Db, Failure> {
     if place.open.detect_lost_writes.is_some() {
-        return Ok(Db::open(&place.dir, tier::options(place)?)?);
+        return Ok(open_db(&place.dir, tier::options(place)?)?);
     }
     let read_only = Options { read_only: true, ..tier::options(place)? };
-    match Db::open(&place.dir, read_only) {
+    match open_db(&place.dir, read_only) {
         Err(varve::Error::ReadOnly(_)) => {
             out.note("the database was not closed: recovering it first");
-            Ok(Db::open(&place.dir, tier::options(place)?)?)
+            Ok(open_db(&place.dir, tier::options(place)?)?)
         }
         // Readers create nothing: where the lock file is missing, a writer makes it.
-        Err(varve::Error::Io(e)) => Ok(Db::open(&place.dir, tier::options(place)?).map_err(|_| varve::Error::Io(e))?),
+        Err(varve::Error::Io(e)) => Ok(open_db(&place.dir, tier::options(place)?).map_err(|_| varve::Error::Io(e))?),
         other => Ok(other?),
     }
 }
@@ -113,7 +131,7 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
 }
 
 pub fn compact(out: Out, place: &args::Place) -> Result<(), Failure> {
-    let db = Db::open(&place.dir, tier::options(place)?)?;
+    let db = open_db(&place.dir, tier::options(place)?)?;
     let page_size = db.stats().page_size as u64;
     let progress = out.progress("compacting", 0);
     let report = db.compact()?;

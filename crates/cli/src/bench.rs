@@ -7,7 +7,6 @@ use crate::tier;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use varve::Db;
 use varve_lab::adapter::varve::VarveStore;
 use varve_lab::driver::{self, Interval, RunOptions, RunResult, Until};
 use varve_lab::trace::Recorder;
@@ -44,7 +43,7 @@ fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failu
     options.trace = recording.as_ref().map(|(recorder, _)| recorder.handle());
     own::refuse_files(&run.dir, "bench").map_err(Failure::Usage)?;
     let db = if varve::exists(&run.dir) {
-        Db::open(&run.dir, tier::options_with(&run.dir, options, &run.tier)?)?
+        crate::admin::open_db(&run.dir, tier::options_with(&run.dir, options, &run.tier)?)?
     } else {
         out.note(format!("creating {}", run.dir.display()));
         tier::create(&run.dir, &run.layout, &run.tier, options)?

@@ -6,7 +6,7 @@ use crate::text;
 use serde_json::{Map, Value};
 use std::io::{BufWriter, Read, Write};
 use std::ops::Bound;
-use varve::{Db, Keyspace};
+use varve::Keyspace;
 
 pub fn get(out: Out, a: &args::Get) -> Result<(), Failure> {
     let db = crate::admin::open_to_look(out, &a.place)?;
@@ -48,7 +48,7 @@ pub fn put(out: Out, a: &args::Put) -> Result<(), Failure> {
         }
         None => None,
     };
-    let db = Db::open(&a.place.dir, crate::tier::options(&a.place)?)?;
+    let db = crate::admin::open_db(&a.place.dir, crate::tier::options(&a.place)?)?;
     let keyspace = db.keyspace_or_create(&a.keyspace)?;
     match value {
         Some(value) => keyspace.put(&key, &value)?,
@@ -62,7 +62,7 @@ pub fn put(out: Out, a: &args::Put) -> Result<(), Failure> {
 
 pub fn delete(out: Out, a: &args::Delete) -> Result<(), Failure> {
     let key = text::parse(&a.key, a.hex.hex)?;
-    let db = Db::open(&a.place.dir, crate::tier::options(&a.place)?)?;
+    let db = crate::admin::open_db(&a.place.dir, crate::tier::options(&a.place)?)?;
     let was_there = db.keyspace(&a.keyspace)?.delete(&key)?;
     db.close()?;
     if was_there { done(out, "deleted") } else { Err(Failure::NoKey) }

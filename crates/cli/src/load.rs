@@ -34,7 +34,7 @@ struct Loader<'a> {
 pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
     let options = crate::tier::options(&a.place)?;
     let db = if varve::exists(&a.place.dir) {
-        Db::open(&a.place.dir, options)?
+        crate::admin::open_db(&a.place.dir, options)?
     } else {
         Db::create(&a.place.dir, &Layout::default(), options)?
     };

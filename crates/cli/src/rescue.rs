@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use varve::{BackupInfo, BackupOptions, Db, Layout, RestoreOptions, SalvageReport};
+use varve::{BackupInfo, BackupOptions, Layout, RestoreOptions, SalvageReport};
 
 fn is_stream(path: &Path) -> bool {
     path.as_os_str() == "-"
@@ -55,7 +55,7 @@ pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
         Some(path) => Some(BackupInfo::read(&mut open_file(path)?)?),
         None => None,
     };
-    let db = Db::open(&a.place.dir, crate::tier::options(&a.place)?)?;
+    let db = crate::admin::open_db(&a.place.dir, crate::tier::options(&a.place)?)?;
     let bar = out.progress("pages", 1);
     let mut progress = |done, all| {
         bar.set_length(all);

@@ -217,7 +217,7 @@ fn open(place: &Place) -> Result<Db, Failure> {
     if place.tier.without_tier {
         return Err(Failure::Usage("--without-tier leaves no tier that this command could work on".into()));
     }
-    Ok(Db::open(&place.dir, options(place)?)?)
+    Ok(crate::admin::open_db(&place.dir, options(place)?)?)
 }
 
 fn tell(out: Out, json: &Value, text: impl AsRef<str>) -> Result<(), Failure> {
@@ -288,7 +288,7 @@ fn set(out: Out, a: &Set) -> Result<(), Failure> {
     let options = options_with(&a.dir, a.open.options(), &a.tier)?;
     let settings = options.tier.clone();
     // A manager that leaves nothing newer on the fast device has everything copied home at this.
-    Db::open(&a.dir, options)?.close()?;
+    crate::admin::open_db(&a.dir, options)?.close()?;
     keep(&a.dir, &settings)?;
     tell(out, &as_json(&settings), format!("the tier's manager is {}", settings.manager))?;
     Ok(())
@@ -299,7 +299,7 @@ fn detach(out: Out, a: &Detach) -> Result<(), Failure> {
     let device = std::fs::canonicalize(a.dir.join("fast")).unwrap_or_else(|_| PathBuf::from("the fast device"));
     let options = Options { tier: settings(&a.dir)?, ..a.open.options() };
     if a.without_tier {
-        Db::open(&a.dir, Options { without_tier: true, ..options })?.close()?;
+        crate::admin::open_db(&a.dir, Options { without_tier: true, ..options })?.close()?;
     } else {
         let progress = out.progress("copying home", 0);
         Db::detach_tier(&a.dir, options)?;
