@@ -448,6 +448,7 @@ impl Pool {
             match result {
                 Ok(_) => {
                     outcome.written += 1;
+                    self.writes_succeed();
                     self.counters.writes(why).inc();
                 }
                 Err(e) => errors.push(e),

@@ -70,6 +70,10 @@ pub struct Pool {
     pub(super) tracer: Option<Box<Tracer>>,
     /// The page write error that latched the pool.
     failed: Mutex<Option<Error>>,
+    /// The newest page write error that may pass, until a write succeeds.
+    passing: Mutex<Option<Error>>,
+    /// There is one.
+    has_passing: AtomicBool,
     /// The log cannot be forced any more, and why: only pages that it covers already can be written.
     log_failed: AtomicBool,
     log_failure: Mutex<Option<Error>>,
@@ -122,6 +126,8 @@ impl Pool {
             pin_room: PinRoom::new(pinnable(config.frames)),
             tracer: config.trace.as_ref().map(|handle| Box::new(Tracer::new(handle))),
             failed: Mutex::new(None),
+            passing: Mutex::new(None),
+            has_passing: AtomicBool::new(false),
             log_failed: AtomicBool::new(false),
             log_failure: Mutex::new(None),
             config,
@@ -423,6 +429,24 @@ impl Pool {
         if first {
             self.gate.health().poison(&error.to_string());
         }
+    }
+
+    /// Remembers a page write error that may pass.
+    pub(super) fn writes_fail(&self, error: &Error) {
+        *self.passing.lock() = Some(error.clone());
+        self.has_passing.store(true, Release);
+    }
+
+    /// A page was written: what failed before has passed.
+    pub(super) fn writes_succeed(&self) {
+        if self.has_passing.load(Relaxed) && self.has_passing.swap(false, AcqRel) {
+            *self.passing.lock() = None;
+        }
+    }
+
+    /// Why pages are not written now, if the store fails all of them.
+    pub(super) fn passing_failure(&self) -> Option<Error> {
+        if self.has_passing.load(Acquire) { self.passing.lock().clone() } else { None }
     }
 
     /// Remembers that the log cannot be forced any more.

@@ -132,7 +132,9 @@ pub(super) struct Outcome {
 impl Outcome {
     /// Notes a failed write, and tells the pool when trying again will not help.
     pub(super) fn note(&mut self, pool: &Pool, e: Error, retryable: bool) {
-        if !retryable {
+        if retryable {
+            pool.writes_fail(&e);
+        } else {
             pool.fail(&e);
         }
         if self.error.is_none() || (self.retryable && !retryable) {
@@ -327,6 +329,7 @@ impl<'a> Writer<'a> {
     fn written(&mut self, pages: &[Written<'a>]) {
         let (pool, inst) = (self.pool, pages[0].at.inst);
         self.outcome.written += pages.len();
+        pool.writes_succeed();
         pool.counters.writes(self.why).add(pages.len() as u64);
         let (mut clean, mut claimed) = (Vec::with_capacity(pages.len()), Vec::new());
         {

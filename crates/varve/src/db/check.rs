@@ -107,7 +107,7 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
         }
     }
     core.space.finish_check(walk, &mut report);
-    report.damages.extend(inner.identity.iter().flat_map(|identity| identity.check()));
+    inner.identity.iter().for_each(|identity| identity.check(&mut report));
     if let Some(marks) = core.lost_writes.as_ref().filter(|_| report.is_clean() && !inner.options.read_only) {
         mark_unknown(core, marks, &mut report)?;
     }

@@ -8,6 +8,7 @@
 //! The pages lie outside of the pool and are written to the device itself, also under a tier. The space map has them as allocated.
 //! Bytes: `docs/format.md`, "Identity pages".
 
+use super::check::{CheckReport, Unreadable};
 use super::devices::Devices;
 use crate::buffer::READ_RETRIES;
 use crate::core::Core;
@@ -135,7 +136,7 @@ impl Identity {
             }
         }
         let newest = read.iter().flatten().max_by_key(|record| (record.generation.number, record.confirmed));
-        let Some(newest) = newest.copied() else {
+        let Some(mut newest) = newest.copied() else {
             return Err(Error::corrupt_page(
                 pages[0],
                 None,
@@ -148,6 +149,7 @@ impl Identity {
         if !believed(broken, newest.generation, log.1) {
             newest.judge(log)?;
         }
+        newest.durable = read.iter().flatten().map(|record| record.durable).max().unwrap_or(0);
         let (device, now, intention_lost) = (device.clone(), Mutex::new(newest), read[0].is_err());
         let found_damaged = damaged.filter(|_| clean);
         Ok(Arc::new(Identity { device, page_size, pages, now, intention_lost, found_damaged }))
@@ -169,19 +171,39 @@ impl Identity {
         self.now.lock().durable
     }
 
-    /// What is wrong with the pages.
-    pub(super) fn check(&self) -> Vec<Damage> {
-        let now = self.now.lock();
-        let damage = |id: PageId| match read(&*self.device, self.page_size, id) {
-            Ok(record) if record.uuid == now.uuid && record.generation == now.generation => None,
-            Ok(_) => Some("an identity page of another database or time".to_string()),
-            Err(Found::Damaged(why)) => Some(format!("an identity page: {why}")),
-            Err(Found::Failed(e)) => Some(format!("an identity page that cannot be read: {e}")),
-        };
-        let found = self.pages.iter().filter_map(|id| Some((*id, damage(*id)?)));
-        let found: Vec<_> = found.map(|(page, what)| Damage::Page { page, keyspace: None, what }).collect();
+    /// Notes, durably, that the log reaches `end`, before recovery writes pages with all that is in it: were the log's end lost after that,
+    /// its LSNs would be given out again.
+    pub(super) fn reached(&self, end: Lsn) -> Result<()> {
+        {
+            let mut now = self.now.lock();
+            if now.durable >= end {
+                return Ok(());
+            }
+            now.durable = end;
+        }
+        // The other page stays whole.
+        self.write(self.pages[0])
+    }
+
+    /// Tells `report` what is wrong with the pages.
+    pub(super) fn check(&self, report: &mut CheckReport) {
+        let (now, before) = (self.now.lock(), report.damages.len());
+        for id in self.pages {
+            let damage = match read(&*self.device, self.page_size, id) {
+                Ok(record) if record.uuid == now.uuid && record.generation == now.generation => continue,
+                Ok(_) => "an identity page of another database or time".to_string(),
+                Err(Found::Damaged(why)) => format!("an identity page: {why}"),
+                Err(Found::Failed(error)) => {
+                    report.unreadable.push(Unreadable { page: id, keyspace: SPACE_KEYSPACE, error });
+                    continue;
+                }
+            };
+            report.damages.push(Damage::Page { page: id, keyspace: None, what: damage });
+        }
         // What an opening for writing mended is told of as long as it is open.
-        if found.is_empty() { self.found_damaged.clone().into_iter().collect() } else { found }
+        if report.damages.len() == before {
+            report.damages.extend(self.found_damaged.clone());
+        }
     }
 
     fn write(&self, id: PageId) -> Result<()> {

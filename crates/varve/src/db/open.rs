@@ -30,6 +30,7 @@ use std::sync::Arc;
 use varve_device::{Device, DeviceKind, DirLock, Health};
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_volume::Lsn;
 use varve_volume::tier::{Tier, TierOptions};
 use varve_volume::{PageStore, Watched};
 
@@ -187,7 +188,9 @@ impl Parts {
             if let Some(state) = &found {
                 let written = identity.as_ref().map_or(0, |identity| identity.durable());
                 let (broken, write_back) = (options.broken, identity.is_none());
-                let mut how = RecoveryOptions { broken, write_back, written, ..RecoveryOptions::default() };
+                let mut note = |end| identity.iter().try_for_each(|identity| identity.reached(end));
+                let reached: Option<&mut dyn FnMut(Lsn) -> Result<()>> = Some(&mut note);
+                let mut how = RecoveryOptions { broken, write_back, written, reached, ..RecoveryOptions::default() };
                 recovery = recovery::run(&log, state, &*pages, &mut how)?;
             }
             log.start()?;

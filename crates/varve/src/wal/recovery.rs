@@ -115,6 +115,8 @@ pub struct RecoveryOptions<'a> {
     pub write_back: bool,
     /// A page was written when the log was durable to here: it must not end before (`L11`).
     pub written: Lsn,
+    /// Called with the end of the log, before pages are changed by the last groups of it.
+    pub reached: Option<&'a mut (dyn FnMut(Lsn) -> Result<()> + 'a)>,
     /// A mistake to build in, for tests.
     #[doc(hidden)]
     pub broken: Broken,
@@ -161,9 +163,9 @@ pub fn run(
     Ok(report)
 }
 
-/// Fails when the log ends before `written`; what fills the last block counts.
+/// Fails when the log ends before `written`; where that is a block's end, what fills the last block counts.
 fn reaches(end: Lsn, written: Lsn) -> Result<()> {
-    if block_ceil(end) >= written {
+    if end >= written || written == block_ceil(end) {
         return Ok(());
     }
     let what = format!(
@@ -244,6 +246,9 @@ impl Replay<'_> {
                 // It was read from media, so pages that it changed may be written.
                 self.log.note_recovered(last);
                 self.report.end = last;
+            }
+            if let (Some(end), Some(reached)) = (&end, &mut options.reached) {
+                reached(end.at)?;
             }
             self.apply(&records)?;
             if end.is_some() || self.report.bytes >= told + PROGRESS_BYTES {

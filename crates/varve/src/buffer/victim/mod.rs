@@ -44,9 +44,10 @@ pub(super) trait VictimStrategy: Send + Sync {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>>;
 }
 
-/// Nothing could be evicted or written for too long.
+/// Nothing could be evicted or written for too long: since no page can be written, or since all of them are in use.
 fn out_of_frames(pool: &Pool) -> Error {
-    Error::OverBudget { class: "buffer pool frames", requested: pool.page_size() as u64, available: 0 }
+    let in_use = Error::OverBudget { class: "buffer pool frames", requested: pool.page_size() as u64, available: 0 };
+    pool.passing_failure().unwrap_or(in_use)
 }
 
 /// One line per strategy.
