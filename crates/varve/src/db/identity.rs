@@ -216,6 +216,7 @@ impl Companion for Identity {
     fn intend(&self, next: Generation, before: Generation, durable: Lsn) -> Result<()> {
         {
             let mut now = self.now.lock();
+            let durable = durable.max(now.durable);
             *now = Record { generation: next, before, confirmed: false, durable, ..*now };
         }
         self.write(self.pages[0])

@@ -28,7 +28,7 @@ impl Generation {
 
 /// What bears the generation besides the log.
 pub trait Companion: Send + Sync {
-    /// Notes, durably, that the log is about to say `next`; it says `before` and is durable to `durable`.
+    /// Notes, durably, that the log is about to say `next`; it says `before`, and all groups that end by `durable` are durable.
     fn intend(&self, next: Generation, before: Generation, durable: Lsn) -> Result<()>;
     /// Notes, durably, that the log says it.
     fn confirm(&self) -> Result<()>;
@@ -48,18 +48,20 @@ impl Log {
         let mut sb = disk.sb.clone();
         sb.identity = Some(pages);
         sb.features.set(&IDENTITY, true);
-        self.store_next_generation(&mut disk, sb)
+        let whole = sb.redo;
+        self.store_next_generation(&mut disk, sb, whole)
     }
 
-    /// Makes `sb` the superblock, with the next generation.
-    pub(super) fn store_next_generation(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
+    /// Makes `sb` the superblock, with the next generation. Every group that begins before `whole` is durable and ends there or before.
+    /// (The durable LSN may lie within a group that is written in parts, and that no crash need leave whole.)
+    pub(super) fn store_next_generation(&self, disk: &mut Disk, mut sb: Superblock, whole: Lsn) -> Result<()> {
         let companions = self.companions.lock().clone();
         let before = disk.sb.generation;
         sb.generation.number += 1;
         // After a failure nobody knows what is on media.
         let latch = |e: &crate::Error| self.poison(&format!("the generation of a device: {e}"));
         for companion in &companions {
-            companion.intend(sb.generation, before, sb.end).inspect_err(latch)?;
+            companion.intend(sb.generation, before, whole).inspect_err(latch)?;
         }
         self.store_superblock(disk, sb)?;
         companions.iter().try_for_each(|companion| companion.confirm().inspect_err(latch))

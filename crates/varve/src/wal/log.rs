@@ -324,7 +324,7 @@ impl Log {
             sb.redo = t;
             sb.end = self.durable_lsn().max(sb.end);
             sb.prune_runs();
-            self.store_next_generation(&mut disk, sb)?;
+            self.store_next_generation(&mut disk, sb, t)?;
             self.redo.store(t, Ordering::Release);
             self.set_limit(&disk);
         }
@@ -444,7 +444,7 @@ impl Log {
         if self.cfg.broken.has(Mistake::RunNotRecorded) {
             disk.sb = sb;
         } else {
-            self.store_next_generation(&mut disk, sb)?;
+            self.store_next_generation(&mut disk, sb, end)?;
         }
         self.redo.store(redo, Ordering::Release);
         self.limit.store(disk.sb.ring.limit(redo), Ordering::Release);
