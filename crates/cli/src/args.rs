@@ -164,7 +164,7 @@ pub struct LayoutArgs {
     /// Bytes of a page.
     #[arg(long, default_value_t = Layout::default().page_size, value_parser = page_size)]
     pub page_size: usize,
-    /// MiB of log preallocated.
+    /// MiB of log preallocated, rounded up to segments (a 512th of the largest log, at least 64 KiB).
     #[arg(long, default_value_t = Layout::default().log_bytes >> 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub log_mb: u64,
     /// Directory for the log, to put it on a device of its own.

@@ -157,3 +157,23 @@ fn absurd_values_of_an_experiment_are_refused_with_their_range() {
         assert!(code != Some(0) && said.contains(key) && said.contains(range), "{set}: {code:?} {said}");
     }
 }
+
+/// With too little memory the command says so, or does its work; it never dies of a signal.
+#[test]
+fn a_limit_of_memory_is_said() {
+    let place = Scratch::new("memory");
+    let dir = database(&place);
+    let (mut refused, mut done) = (0, 0);
+    for mb in [48, 64, 80, 96, 112, 128, 160, 192, 256, 4096] {
+        let limited = format!("ulimit -v {} && exec \"$0\" check \"$1\" --cache-mb 64", mb << 10);
+        let out =
+            Command::new("sh").args(["-c", &limited, env!("CARGO_BIN_EXE_varve"), &dir]).output().expect("sh runs");
+        let said = String::from_utf8_lossy(&out.stderr);
+        match out.status.code() {
+            Some(0) => done += 1,
+            Some(_) if said.contains("memory") || said.contains("threads") => refused += 1,
+            code => panic!("{mb} MB: {code:?}, {said}"),
+        }
+    }
+    assert!(refused > 0 && done > 0, "{refused} refused, {done} done");
+}

@@ -1,5 +1,6 @@
 //! Memory aligned for direct I/O.
 
+use crate::DeviceError;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -19,16 +20,27 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// Allocates `len` zeroed bytes.
+    /// Allocates `len` zeroed bytes. Without memory the process ends, as with any small allocation.
     pub fn new(len: usize) -> AlignedBuf {
+        Self::allocate(len).unwrap_or_else(|| handle_alloc_error(Self::layout(len)))
+    }
+
+    /// Allocates `len` zeroed bytes, for `what`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`] where the system has not so much memory.
+    pub fn try_new(len: usize, what: &str) -> Result<AlignedBuf, DeviceError> {
+        Self::allocate(len).ok_or_else(|| DeviceError::no_memory(len as u64, what))
+    }
+
+    fn allocate(len: usize) -> Option<AlignedBuf> {
         if len == 0 {
             // An aligned address that is never dereferenced.
-            return AlignedBuf { ptr: NonNull::without_provenance(ALIGN.try_into().expect("not zero")), len };
+            return Some(AlignedBuf { ptr: NonNull::without_provenance(ALIGN.try_into().expect("not zero")), len });
         }
         // SAFETY: the layout's size is not zero.
         let raw = unsafe { alloc_zeroed(Self::layout(len)) };
-        let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(Self::layout(len)) };
-        AlignedBuf { ptr, len }
+        NonNull::new(raw).map(|ptr| AlignedBuf { ptr, len })
     }
 
     /// Allocates a copy of `bytes`, lengthened with zeros to a multiple of `multiple` bytes.
@@ -76,7 +88,7 @@ pub fn prefer_huge_pages<T>(start: *const T, bytes: usize) {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: allocated in `new` with the same layout, freed once.
+            // SAFETY: allocated in `allocate` with the same layout, freed once.
             unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
         }
     }

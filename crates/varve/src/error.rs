@@ -170,12 +170,20 @@ pub enum Error {
     Volume(VolumeError),
 }
 
+/// Who a page belongs to, in words: the engine's own pages bear the highest number.
+pub(crate) fn owner(keyspace: KeyspaceId) -> String {
+    match keyspace {
+        crate::space::SPACE_KEYSPACE => "of the engine itself".to_string(),
+        KeyspaceId(number) => format!("keyspace {number}"),
+    }
+}
+
 /// Where damage was found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
     /// A page.
-    #[error("page {} (keyspace {}): {what}", page.0, keyspace.map_or("unknown".to_string(), |k| k.0.to_string()))]
+    #[error("page {} ({}): {what}", page.0, keyspace.map_or("keyspace unknown".to_string(), owner))]
     Page {
         /// The page.
         page: PageId,

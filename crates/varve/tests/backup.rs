@@ -227,6 +227,9 @@ fn a_damaged_or_shortened_backup_is_refused() {
         let restored = restore(&[&whole[..len].to_vec()]);
         assert!(matches!(restored, Err(Error::Backup(_))), "cut to {len} bytes: accepted");
     }
+    // Two in one file would be restored as the first alone.
+    let twice = [whole.as_slice(), &whole].concat();
+    assert!(matches!(restore(&[&twice]), Err(Error::Backup(what)) if what.contains("follows its end")));
     restore(&[&whole]).unwrap();
 }
 

@@ -162,3 +162,14 @@ fn what_is_no_database_is_said_to_be_none() {
     assert!(matches!(error, Error::ReadOnly(_)), "{error}");
     assert!(files(&dir.0).is_empty(), "refusing made files");
 }
+
+#[test]
+fn a_lock_that_cannot_be_opened_is_named() {
+    let dir = Dir::new("opening-lock");
+    filled(&dir.0).close().unwrap();
+    std::fs::remove_file(dir.join("lock")).unwrap();
+    std::fs::create_dir(dir.join("lock")).unwrap();
+    says(&Db::open(&dir.0, writing()).err().unwrap(), &["lock", "directory"]);
+    std::fs::remove_dir(dir.join("lock")).unwrap();
+    Db::open(&dir.0, writing()).unwrap();
+}

@@ -24,11 +24,11 @@ impl DirLock {
     /// # Errors
     /// [`DeviceError::Locked`], with the holder's process id where known, if anybody holds it.
     pub fn exclusive(dir: impl AsRef<Path>) -> Result<DirLock, DeviceError> {
-        let (dir, name) = names(dir.as_ref());
+        let dir = dir.as_ref();
         let mut open = OpenOptions::new();
         open.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_NONBLOCK);
-        let mut file = open.open(dir.join(FILE)).map_err(|e| failed(&name, &e))?;
-        lock(&mut file, libc::LOCK_EX, &name)?;
+        let mut file = open.open(dir.join(FILE)).map_err(|e| failed(dir, &e))?;
+        lock(&mut file, libc::LOCK_EX, dir)?;
         // Informative only, so its failure (a full disk) is no reason not to open.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(DirLock { file })
@@ -39,11 +39,11 @@ impl DirLock {
     /// # Errors
     /// [`DeviceError::Locked`] if a writer holds it.
     pub fn shared(dir: impl AsRef<Path>) -> Result<DirLock, DeviceError> {
-        let (dir, name) = names(dir.as_ref());
+        let dir = dir.as_ref();
         let mut open = OpenOptions::new();
         let mut file =
-            open.read(true).custom_flags(libc::O_NONBLOCK).open(dir.join(FILE)).map_err(|e| failed(&name, &e))?;
-        lock(&mut file, libc::LOCK_SH, &name)?;
+            open.read(true).custom_flags(libc::O_NONBLOCK).open(dir.join(FILE)).map_err(|e| failed(dir, &e))?;
+        lock(&mut file, libc::LOCK_SH, dir)?;
         Ok(DirLock { file })
     }
 }
@@ -57,15 +57,12 @@ impl Drop for DirLock {
     }
 }
 
-fn names(dir: &Path) -> (&Path, Arc<str>) {
-    (dir, dir.display().to_string().into())
+fn failed(dir: &Path, e: &std::io::Error) -> DeviceError {
+    let name: Arc<str> = dir.join(FILE).display().to_string().into();
+    DeviceError::from_errno(OpKind::Open, &name, 0, 0, e.raw_os_error().unwrap_or(libc::EIO))
 }
 
-fn failed(dir: &Arc<str>, e: &std::io::Error) -> DeviceError {
-    DeviceError::from_errno(OpKind::Open, dir, 0, 0, e.raw_os_error().unwrap_or(libc::EIO))
-}
-
-fn lock(file: &mut File, how: i32, dir: &Arc<str>) -> Result<(), DeviceError> {
+fn lock(file: &mut File, how: i32, dir: &Path) -> Result<(), DeviceError> {
     loop {
         // SAFETY: a system call without memory, on a descriptor that `file` keeps open.
         if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
@@ -74,7 +71,9 @@ fn lock(file: &mut File, how: i32, dir: &Arc<str>) -> Result<(), DeviceError> {
         let error = std::io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::EWOULDBLOCK) => return Err(DeviceError::Locked { dir: dir.clone(), pid: holder(file) }),
+            Some(libc::EWOULDBLOCK) => {
+                return Err(DeviceError::Locked { dir: dir.display().to_string().into(), pid: holder(file) });
+            }
             _ => return Err(failed(dir, &error)),
         }
     }

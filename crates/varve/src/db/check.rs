@@ -65,7 +65,7 @@ pub struct Unreadable {
 
 impl std::fmt::Display for Unreadable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "page {} (keyspace {}) could not be read: {}", self.page.0, self.keyspace.0, self.error)
+        write!(f, "page {} ({}) could not be read: {}", self.page.0, crate::error::owner(self.keyspace), self.error)
     }
 }
 

@@ -102,7 +102,7 @@ impl Log {
         dev.set_len(ring.device_len())?;
         let sb = Superblock::new(header, ring, first, birth);
         superblock::store(&*dev, 0, &sb, true)?;
-        let log = Log::new(dev, cfg, Disk { sb, slot: 0 }, false, None);
+        let log = Log::new(dev, cfg, Disk { sb, slot: 0 }, false, None)?;
         log.begin_appending(first, first, 1);
         Ok(log)
     }
@@ -160,10 +160,16 @@ impl Log {
         // After a crash it may have been a torn write; a clean close wrote both.
         let damaged = state.damaged_superblock.clone().filter(|_| state.clean);
         let disk = Disk { sb: loaded.sb, slot: loaded.slot };
-        Ok((Log::new(dev, cfg, disk, read_only, damaged), state))
+        Ok((Log::new(dev, cfg, disk, read_only, damaged)?, state))
     }
 
-    fn new(dev: Arc<Watched>, cfg: LogConfig, disk: Disk, read_only: bool, found_damaged: Option<String>) -> Arc<Log> {
+    fn new(
+        dev: Arc<Watched>,
+        cfg: LogConfig,
+        disk: Disk,
+        read_only: bool,
+        found_damaged: Option<String>,
+    ) -> Result<Arc<Log>> {
         let sb = &disk.sb;
         let known = if sb.clean { sb.end } else { sb.redo };
         let log = Arc::new(Log {
@@ -171,7 +177,7 @@ impl Log {
             read_only,
             found_damaged,
             run: AtomicU32::new(0),
-            tail: Tail::new(cfg.buffer as usize),
+            tail: Tail::new(cfg.buffer as usize)?,
             durable: AtomicU64::new(known),
             writer: Mutex::new(Writer::new(known)),
             ring: RwLock::new(sb.ring.clone()),
@@ -196,7 +202,7 @@ impl Log {
         });
         let listener: Weak<Log> = Arc::downgrade(&log);
         log.health.listen(listener);
-        log
+        Ok(log)
     }
 
     fn begin_appending(&self, at: Lsn, floor: Lsn, run: u32) {

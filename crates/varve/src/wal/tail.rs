@@ -13,7 +13,7 @@
 
 use super::Floor;
 use super::format::{ALIGN, BLOCK, PAD_MARK, block_ceil, block_floor, pad_mark};
-use varve_device::AlignedBuf;
+use varve_device::{AlignedBuf, DeviceError};
 use varve_rt::atomic::{AtomicU32, AtomicU64, Ordering};
 use varve_volume::Lsn;
 
@@ -58,10 +58,13 @@ unsafe impl Sync for Tail {}
 
 impl Tail {
     /// A tail with a buffer of `capacity` bytes (a power of two of blocks).
-    pub fn new(capacity: usize) -> Tail {
+    ///
+    /// # Errors
+    /// The system has not so much memory.
+    pub fn new(capacity: usize) -> Result<Tail, DeviceError> {
         assert!(capacity.is_power_of_two() && capacity as u64 >= 2 * BLOCK, "buffer of a power of two blocks");
-        let mut memory = AlignedBuf::new(capacity);
-        Tail {
+        let mut memory = AlignedBuf::try_new(capacity, "the log's buffer")?;
+        Ok(Tail {
             word: AtomicU64::new(0),
             base: AtomicU64::new(0),
             padded_from: AtomicU64::new(0),
@@ -69,7 +72,7 @@ impl Tail {
             start: memory.as_mut_ptr(),
             memory,
             filled: (0..capacity as u64 / BLOCK).map(|_| AtomicU32::new(0)).collect(),
-        }
+        })
     }
 
     /// Bytes of the buffer.

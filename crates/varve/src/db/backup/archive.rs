@@ -270,6 +270,19 @@ impl<'r> Reader<'r> {
         self.frames += 1;
         Ok(Frame { kind, body })
     }
+
+    /// Nothing may follow the last frame: two backups in one file would be restored as the first alone.
+    pub fn end(self) -> Result<()> {
+        let mut more = [0];
+        loop {
+            match self.from.read(&mut more) {
+                Ok(0) => return Ok(()),
+                Ok(_) => return Err(bad("something follows its end; give each backup as a file of its own")),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(bad(format!("what follows its end cannot be read ({e}); use another copy"))),
+            }
+        }
+    }
 }
 
 /// A group, or a part of one, in a log frame.

@@ -91,6 +91,7 @@ pub fn restore_on(devices: &Devices, backups: &mut [&mut dyn Read], options: &Re
         };
         work.cut_to(info.pages)?;
         work.take(&mut reader)?;
+        reader.end()?;
         last = Some((info, work));
     }
     let (_, work) = last.ok_or_else(|| bad("none was given"))?;
