@@ -196,3 +196,37 @@ fn what_recovery_writes_is_remembered() {
         assert_eq!(db.check().unwrap().is_clean(), clean);
     }
 }
+
+#[test]
+fn marks_lie_where_nothing_of_before_a_crash_is_written_any_more() {
+    for crash_again in [false, true] {
+        let machine = Machine::new();
+        // Room for all of it, so that nothing is written before it must be.
+        let roomy = |detect| Options { cache_bytes: 16 << 20, ..options(detect) };
+        let db = Db::create_on(machine.devices(), &layout(), roomy(Some(false))).unwrap();
+        put(&db, 0..3000, 1);
+        let space = db.keyspace("rows").unwrap();
+        db.transact(|tx| tx.delete_range(&space, ..).map(drop)).unwrap();
+        drop((db, space)); // as after a crash
+        // Recovery makes the freed pages again, and then frees them: they are dirty, and not in use.
+        let mut db = Db::open_on(machine.devices(), roomy(Some(true))).unwrap();
+        assert!(db.recovery_report().images > 20, "{:?}", db.recovery_report());
+        let is_marks = |id: &u64| page::kind(&machine.page(*id)) == 7;
+        let marks: Vec<u64> = (0..400).filter(is_marks).collect();
+        assert!(!marks.is_empty());
+        put(&db, 0..100, 2);
+        if crash_again {
+            drop(db);
+            db = Db::open_on(machine.devices(), roomy(None)).unwrap();
+        }
+        db.checkpoint().unwrap();
+        assert!(
+            marks.iter().all(is_marks),
+            "{marks:?}, of which {:?} are left",
+            (0..400).filter(is_marks).collect::<Vec<_>>()
+        );
+        sound(&db, 100);
+        db.close().unwrap();
+        sound(&machine.open(None).unwrap(), 100);
+    }
+}

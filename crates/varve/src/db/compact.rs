@@ -75,7 +75,11 @@ impl Compaction<'_> {
             }
         }
         inner.registry.finish_drops(core)?;
-        core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.cover(core, core.space.end_in_use()))?;
+        if let Some(lost) = &core.lost_writes {
+            // Marks go to ripe pages only, and what was freed just now ripens by a checkpoint.
+            checkpointer.checkpoint()?;
+            lost.cover(core, core.space.end_in_use())?;
+        }
         // A backup under way reads pages that would be gone, and the maps that name them.
         let Some(_hold) = core.log.hold() else {
             return Err(Error::Invalid(

@@ -204,7 +204,7 @@ impl LostWrites {
 
     /// Sets pages aside for a block, and writes them: nothing is known.
     fn prepare<'s>(&self, core: &'s Core, n: u64) -> Result<Addition<'s>> {
-        let reserved = core.space.reserve(core, 2)?;
+        let reserved = core.space.reserve_past_pool(core, 2)?;
         let pages = [reserved.ids()[0], reserved.ids()[1]];
         let mut place = Place::new(pages, core.log.end_lsn(), true);
         for (copy, id) in pages.into_iter().enumerate() {

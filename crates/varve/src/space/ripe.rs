@@ -2,10 +2,10 @@
 //!
 //! A page that was freed is *ripe* when a checkpoint that began after its group was in the log is complete: from then on redo begins later
 //! than the group, so nothing ever reads what the page held, a crash cannot bring it back, and no record of it is replayed. The store may be told
-//! that it is free (`trim.rs`), and it may be written without the log (`direct.rs`). A backup that is being made replays from its own
+//! that it is free (`trim.rs`), and it may be written without the log (`direct.rs`, `lost_writes`). A backup that is being made replays from its own
 //! beginning, so nothing ripens for direct writes while there is one.
 
-use super::{Space, State};
+use super::{Reserved, Space, State};
 use crate::core::Core;
 use crate::error::Result;
 use crate::wal::Log;
@@ -118,6 +118,18 @@ impl Space {
             }
         }
         unreachable!("the loop ends by returning")
+    }
+
+    /// Sets `n` pages aside that will be written past the pool and the log. Redo knows nothing of them, so no crash brings back what they held, and
+    /// the pool has nothing of their former life that it could still write, or give to the fast device of a tier. No latch may be held.
+    ///
+    /// Errors: as [`Space::reserve_ripe`].
+    pub(crate) fn reserve_past_pool<'s>(&'s self, core: &'s Core, n: usize) -> Result<Reserved<'s>> {
+        let ids = self.reserve_ripe(core, n)?;
+        for id in &ids {
+            self.pool.discard(*id);
+        }
+        Ok(Reserved { space: self, log: &core.log, ids })
     }
 
     /// Pages that were set aside are free again, unless the log was latched by a group that links them.
