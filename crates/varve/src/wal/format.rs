@@ -129,6 +129,11 @@ impl GroupHeader {
     }
 }
 
+/// Whether these may be the first bytes of a group's header.
+pub fn is_group(bytes: &[u8]) -> bool {
+    bytes.starts_with(&GROUP_MAGIC.to_le_bytes())
+}
+
 /// The mark that fills the rest of a block from `lsn` on; zeros follow it.
 pub fn pad_mark(salt: u32, run: u32, lsn: Lsn) -> [u8; PAD_MARK] {
     let mut b = [0u8; PAD_MARK];

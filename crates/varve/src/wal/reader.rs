@@ -6,7 +6,9 @@
 //!
 //! Memory: one window of [`WINDOW`] bytes and one group.
 
-use super::format::{ALIGN, BLOCK, GROUP_HEADER, GroupHeader, GroupKind, PAD_MARK, block_ceil, block_floor, is_pad};
+use super::format::{
+    ALIGN, BLOCK, GROUP_HEADER, GroupHeader, GroupKind, PAD_MARK, block_ceil, block_floor, is_group, is_pad,
+};
 use super::superblock::Superblock;
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -44,6 +46,8 @@ pub struct LogEnd {
     pub at: Lsn,
     /// Why it is the end.
     pub row: EndRow,
+    /// What is valid reaches to here: padding may follow the last group.
+    pub valid: Lsn,
     /// Valid groups past it that were in flight when the power went, at least.
     pub orphans: u64,
 }
@@ -78,7 +82,7 @@ pub struct LogReader {
     sb: Superblock,
     salt: u32,
     at: Lsn,
-    /// End of the last valid group (or of the padding after it).
+    /// End of the last valid group.
     last_end: Lsn,
     /// Greatest LSN known to have been durable.
     known: Lsn,
@@ -152,7 +156,7 @@ impl LogReader {
         loop {
             if self.sb.clean && self.at >= self.sb.end {
                 // L8.
-                return Ok(Err(LogEnd { at: self.last_end, row: EndRow::CleanEnd, orphans: 0 }));
+                return Ok(Err(self.ends(EndRow::CleanEnd, 0)));
             }
             // L3: where a run ended, the next one's groups begin at a known place.
             if let Some(run) = self.sb.runs.iter().rev().find(|r| r.prev_end <= self.at && self.at < r.start) {
@@ -237,33 +241,54 @@ impl LogReader {
         if self.until < Lsn::MAX {
             return Ok(self.torn_tail(0));
         }
-        // Groups after it: each write begins at a block boundary, nearly always with a group's header.
-        let (mut block, mut orphans) = (block_ceil(at), 0);
+        // Groups after it, wherever they begin: a write may begin within a group, and carry what was appended while an earlier one was
+        // under way.
+        let (mut from, mut orphans) = (block_ceil(at), 0);
         let newest = self.sb.runs.last().expect("never empty").number;
-        while block < self.limit() {
-            let mut bytes = [0u8; GROUP_HEADER];
-            if !self.read(block, &mut bytes)? {
-                break;
+        while let Some((lsn, header)) = self.header_from(from)? {
+            from = lsn + ALIGN;
+            if header.run > newest {
+                return bad("L10", format!("run {} wrote at LSN {lsn}: its superblock is lost", header.run));
             }
-            if let Some(header) = GroupHeader::decode(&bytes, self.salt, block) {
-                if header.run > newest {
-                    return bad("L10", format!("run {} wrote at LSN {block}: its superblock is lost", header.run));
-                }
-                if header.run == newest && header.durable >= whole {
-                    return bad(
-                        "L6",
-                        format!("the group at LSN {block} was written when the log was durable to {}", header.durable),
-                    );
-                }
-                orphans += u64::from(header.run == newest);
+            if header.run == newest && header.durable >= whole {
+                return bad(
+                    "L6",
+                    format!("the group at LSN {lsn} was written when the log was durable to {}", header.durable),
+                );
             }
-            block += BLOCK;
+            orphans += u64::from(header.run == newest);
         }
         Ok(self.torn_tail(orphans))
     }
 
+    /// The first header of a group, of whatever run, that lies at its own place at or after `from`.
+    fn header_from(&mut self, from: Lsn) -> Result<Option<(Lsn, GroupHeader)>> {
+        let (mut lsn, mut bytes) = (from, [0; GROUP_HEADER]);
+        while lsn < self.limit() {
+            self.have(lsn)?;
+            let there = &self.window[(lsn - self.window_at) as usize..self.window_len as usize];
+            let Some(n) = there.chunks(ALIGN as usize).position(is_group) else {
+                lsn = self.window_at + self.window_len;
+                continue;
+            };
+            lsn += n as u64 * ALIGN;
+            if !self.read(lsn, &mut bytes)? {
+                break;
+            }
+            if let Some(header) = GroupHeader::decode(&bytes, self.salt, lsn) {
+                return Ok(Some((lsn, header)));
+            }
+            lsn += ALIGN;
+        }
+        Ok(None)
+    }
+
     fn torn_tail(&self, orphans: u64) -> LogEnd {
-        LogEnd { at: self.last_end, row: EndRow::TornTail, orphans }
+        self.ends(EndRow::TornTail, orphans)
+    }
+
+    fn ends(&self, row: EndRow, orphans: u64) -> LogEnd {
+        LogEnd { at: self.last_end, row, valid: self.at, orphans }
     }
 
     /// Copies bytes of the stream; false when they lie past what the ring can hold.
@@ -274,15 +299,21 @@ impl LogReader {
         let mut done = 0;
         while done < out.len() {
             let lsn = at + done as u64;
-            if lsn < self.window_at || lsn >= self.window_at + self.window_len {
-                self.load(block_floor(lsn))?;
-            }
+            self.have(lsn)?;
             let from = (lsn - self.window_at) as usize;
             let n = (out.len() - done).min(self.window_len as usize - from);
             out[done..done + n].copy_from_slice(&self.window[from..from + n]);
             done += n;
         }
         Ok(true)
+    }
+
+    /// Has the window hold the byte at `lsn`.
+    fn have(&mut self, lsn: Lsn) -> Result<(), DeviceError> {
+        match lsn < self.window_at || lsn >= self.window_at + self.window_len {
+            true => self.load(block_floor(lsn)),
+            false => Ok(()),
+        }
     }
 
     fn load(&mut self, at: Lsn) -> Result<(), DeviceError> {

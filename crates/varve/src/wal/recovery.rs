@@ -11,7 +11,6 @@
 //! A crash inside recovery is harmless: nothing was appended and the redo point has not moved, so the next recovery replays the
 //! same groups over whatever pages were written back. Memory: the window, the pool, and the set of damaged pages.
 
-use super::format::block_ceil;
 use super::{Log, LogEnd, LogReader, LogState, Step};
 use crate::error::{Damage, Error, Result};
 use crate::redo::{self, Record};
@@ -149,7 +148,7 @@ pub fn run(
     let mut replay = Replay { log, pages, report, damaged: HashMap::default(), began: now(), known, broken };
     let end = replay.all(options)?;
     let mut report = replay.finish(end)?;
-    reaches(end.at, options.written)?;
+    reaches(end.valid, options.written)?;
     if report.bytes >= MEASURABLE_BYTES && !report.elapsed.is_zero() {
         let rate = (report.bytes as f64 / report.elapsed.as_secs_f64()) as u64;
         log.set_replay_rate(rate);
@@ -163,9 +162,9 @@ pub fn run(
     Ok(report)
 }
 
-/// Fails when the log ends before `written`; where that is a block's end, what fills the last block counts.
+/// Fails when what is valid of the log ends before `written`.
 fn reaches(end: Lsn, written: Lsn) -> Result<()> {
-    if end >= written || written == block_ceil(end) {
+    if end >= written {
         return Ok(());
     }
     let what = format!(

@@ -103,6 +103,32 @@ fn three_changes() -> (Arc<dyn Device>, Pages, Vec<Vec<u8>>) {
     (dev, pages, versions)
 }
 
+/// Pages may be written as of a block's end: the padding there counts, but not the place of a group that is missing.
+#[test]
+fn a_log_that_lost_the_last_group_of_a_block_does_not_reach_the_block_s_end() {
+    let (mem, pages) = (MemDevice::new(0), Pages::new(4096));
+    let log = Log::create(mem.clone(), small(), header()).unwrap();
+    change(&log, &pages, PAGE, 100, &[1]);
+    let second = log.end_lsn();
+    change(&log, &pages, PageId(6), 100, &[2]);
+    let end = log.end_lsn();
+    log.wait_durable(end).unwrap();
+    let written = log.begin_checkpoint();
+    assert!(end < written && written.is_multiple_of(BLOCK));
+    let at = log.ring.read().locate(end - 4).0;
+    drop(log);
+    let reopened = |written| {
+        let (log, state) = Log::open(mem.clone_image(), small(), false).unwrap();
+        let mut options = RecoveryOptions { written, ..RecoveryOptions::default() };
+        recovery::run(&log, &state, &pages, &mut options)
+    };
+    assert_eq!(reopened(written).unwrap().end, end);
+    mem.flip_bit(at, 3);
+    let refused = reopened(written).unwrap_err().to_string();
+    assert!(refused.contains("[L11]") && refused.contains(&format!("LSN {second}")), "{refused}");
+    assert_eq!(reopened(second).unwrap().end, second);
+}
+
 #[test]
 fn a_page_that_missed_a_write_is_corruption() {
     // Without the image: the redo point lies after it.

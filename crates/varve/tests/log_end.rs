@@ -1,0 +1,240 @@
+//! The end of the log: what a later group, or a page, proves to have been there is never given up as a torn tail.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use varve::{Db, Devices, Durability, Layout, Options, TierOptions};
+use varve_device::{Device, FaultPlan, Faulty, MemDevice, PowerSupply};
+use varve_rt::Event;
+use varve_rt::sim::{self, Domain};
+use varve_volume::page;
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A group of the log, as `docs/format.md` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    lsn: u64,
+    end: u64,
+    durable: u64,
+    run: u32,
+    /// Where it is in the file.
+    at: u64,
+}
+
+/// The devices of a database.
+#[derive(Clone)]
+struct Machine {
+    data: Arc<MemDevice>,
+    log: Arc<MemDevice>,
+    fast: Option<Arc<MemDevice>>,
+}
+
+fn options() -> Options {
+    let tier = TierOptions { manager: "lru2".into(), ..TierOptions::default() };
+    Options { cache_bytes: 4 << 20, pool_frames: 48, pool_instances: 1, cleaners: false, tier, ..Options::default() }
+}
+
+impl Machine {
+    /// A closed database with rows.
+    fn new(tier: bool, rows: &Rows) -> Machine {
+        let fast = tier.then(|| MemDevice::new(1 << 20));
+        let machine = Machine { data: MemDevice::new(0), log: MemDevice::new(0), fast };
+        let layout = Layout { page_size: 4096, log_bytes: 2 << 20, ..Layout::default() };
+        let db = Db::create_on(machine.devices(&PowerSupply::new()), &layout, options()).unwrap();
+        let keyspace = db.create_keyspace("rows").unwrap();
+        rows.iter().for_each(|(key, value)| keyspace.put_with(key, value, Durability::None).unwrap());
+        drop(keyspace);
+        db.close().unwrap();
+        machine
+    }
+
+    fn copy(&self) -> Machine {
+        let fast = self.fast.as_ref().map(|fast| fast.clone_image());
+        Machine { data: self.data.clone_image(), log: self.log.clone_image(), fast }
+    }
+
+    fn devices(&self, supply: &Arc<PowerSupply>) -> Devices {
+        let powered = |device: &Arc<MemDevice>| -> Arc<dyn Device> {
+            supply.attach(device.clone());
+            Faulty::powered(device.clone(), FaultPlan::new(0), supply.clone())
+        };
+        Devices { fast: self.fast.as_ref().map(&powered), ..Devices::new(powered(&self.data), powered(&self.log)) }
+    }
+
+    fn open(&self) -> varve::Result<Db> {
+        Db::open_on(self.devices(&PowerSupply::new()), options())
+    }
+
+    /// The groups of the last run, in order.
+    fn groups(&self) -> Vec<Group> {
+        let mut log = vec![0; self.log.len() as usize];
+        self.log.peek(0, &mut log);
+        let long = |at: usize| u64::from_le_bytes(log[at..at + 8].try_into().unwrap());
+        let short = |at: usize| u32::from_le_bytes(log[at..at + 4].try_into().unwrap());
+        let headers = (8192..log.len() - 40).step_by(8).filter(|at| log[*at..].starts_with(b"VGRP"));
+        let group = |at: usize| {
+            let (lsn, size) = (long(at + 8), (40 + u64::from(short(at + 24))).next_multiple_of(8));
+            Group { lsn, end: lsn + size, durable: long(at + 16), run: short(at + 28), at: at as u64 }
+        };
+        let mut groups: Vec<Group> = headers.map(group).collect();
+        let newest = groups.iter().map(|g| g.run).max().unwrap();
+        groups.retain(|g| g.run == newest);
+        groups.sort_unstable();
+        groups
+    }
+
+    /// The same with a bit of the group's body flipped.
+    fn damaged(&self, group: Group) -> Machine {
+        let copy = self.copy();
+        copy.log.flip_bit(group.at + 50, 3);
+        copy
+    }
+}
+
+/// Rows that fill more pages than there are frames, or every 180th of them from one on.
+fn all_rows() -> Rows {
+    (0..1800u32).map(|n| (n.to_be_bytes().to_vec(), vec![1; 250])).collect()
+}
+
+fn some_rows(from: usize, filling: u8) -> Rows {
+    all_rows().into_keys().skip(from).step_by(180).map(|key| (key, vec![filling; 250])).collect()
+}
+
+fn commit(db: &Db, rows: &Rows) {
+    let keyspace = db.keyspace("rows").unwrap();
+    let mut tx = db.begin().unwrap();
+    rows.iter().for_each(|(key, value)| tx.put(&keyspace, key, value).unwrap());
+    tx.commit().unwrap();
+}
+
+fn contents(db: &Db) -> Rows {
+    let rows = db.keyspace("rows").unwrap();
+    db.snapshot().unwrap().scan(&rows, ..).unwrap().map(Result::unwrap).collect()
+}
+
+fn run<T>(seed: u64, f: impl FnOnce() -> T) -> T {
+    sim::run(sim::Config { seed, ..sim::Config::default() }, f).unwrap()
+}
+
+#[test]
+fn a_commit_is_proved_by_a_group_that_begins_anywhere() {
+    run(1, || {
+        let machine = Machine::new(false, &all_rows());
+        let db = machine.open().unwrap();
+        let rows = db.keyspace("rows").unwrap();
+        let long_ago = db.stats().log.durable;
+        // Nobody waits: the blocks that are full are written, and the groups after them begin within a block.
+        for n in 0..600u32 {
+            rows.put_with(&n.to_be_bytes(), &[2; 250], Durability::None).unwrap();
+            varve_rt::sleep(Duration::from_micros(100));
+        }
+        assert!(db.stats().log.durable > long_ago, "nothing was written");
+        db.sync().unwrap();
+        let crashed = machine.copy();
+        let groups = crashed.groups();
+        let within = |lost: &Group| {
+            let mut proofs = groups.iter().filter(|g| g.durable >= lost.end).peekable();
+            proofs.peek().is_some() && proofs.all(|g| g.lsn % 4096 != 0)
+        };
+        let lost: Vec<Group> = groups.iter().copied().filter(within).collect();
+        assert!(!lost.is_empty(), "each is proved by a group at the start of a block");
+        for group in [lost[0], lost[lost.len() / 2], lost[lost.len() - 1]] {
+            let error = crashed.damaged(group).open().map(drop).unwrap_err().to_string();
+            assert!(error.contains("[L6]") && error.contains(&format!("LSN {}", group.lsn)), "{error}");
+        }
+        drop(rows);
+        drop(db);
+    });
+}
+
+/// Sets the event when the machine's work ends, however it ends.
+struct SetOnDrop(Arc<Event>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+/// Recovers with a power cut at operation `n`; whether it ended before.
+fn recovery_cut_at(machine: &Machine, n: u64) -> bool {
+    let supply = PowerSupply::new();
+    let (devices, domain, ended) = (machine.devices(&supply), Domain::new("machine"), Arc::new(Event::new()));
+    supply.cut_at(n, n);
+    let ends = SetOnDrop(ended.clone());
+    domain.spawn("opening", move || {
+        let opened = Db::open_on(devices, options());
+        drop((opened, ends));
+    });
+    ended.wait();
+    let done = supply.is_on();
+    if done {
+        supply.cut(n);
+    }
+    domain.power_cut();
+    supply.restore();
+    done
+}
+
+/// A recovery writes pages before the log goes on. What it read last must not be lost without a word after that.
+#[test]
+fn the_log_ends_no_earlier_than_a_recovery_that_was_cut_short_had_read() {
+    for tier in [false, true] {
+        let mut before = all_rows();
+        let machine = Machine::new(tier, &before);
+        let db = machine.open().unwrap();
+        for from in (15..180).step_by(15) {
+            commit(&db, &some_rows(from, 2));
+            before.extend(some_rows(from, 2));
+        }
+        commit(&db, &some_rows(0, 3));
+        let after: Rows = before.clone().into_iter().chain(some_rows(0, 3)).collect();
+        let crashed = machine.copy();
+        drop(db);
+        let last = *crashed.groups().last().unwrap();
+        let (mut refused, mut given_up, mut written) = (0, 0, 0);
+        for n in (1..).step_by(5) {
+            let copy = crashed.copy();
+            let found = run(n, || {
+                if recovery_cut_at(&copy, n) {
+                    return None;
+                }
+                let sound = copy.copy().open().unwrap();
+                assert!(contents(&sound) == after, "a crash inside recovery at operation {n}");
+                sound.close().unwrap();
+                Some(match copy.damaged(last).open() {
+                    Err(error) => error.to_string(),
+                    Ok(db) => {
+                        assert!(contents(&db) == before, "operation {n}: neither what was before nor an error");
+                        db.close().unwrap();
+                        "given up".to_string()
+                    }
+                })
+            });
+            let Some(found) = found else { break };
+            written += u32::from(page_past(&copy, last.lsn));
+            given_up += u32::from(found == "given up");
+            refused += u32::from(found.contains("[L11]"));
+            assert!(["given up", "[L11]", "[L4]"].iter().any(|words| found.contains(words)), "operation {n}: {found}");
+        }
+        eprintln!("{refused} refused, {given_up} given up, {written} written");
+        assert!(
+            refused > 0 && given_up > 0 && written > 0,
+            "{refused} refused, {given_up} given up, {written} written"
+        );
+    }
+}
+
+/// Whether a page was written that the log changed after `lsn`.
+fn page_past(machine: &Machine, lsn: u64) -> bool {
+    let devices = [Some(&machine.data), machine.fast.as_ref()];
+    devices.into_iter().flatten().any(|device| {
+        let mut bytes = [0; 4096];
+        (0..device.len()).step_by(4096).any(|at| {
+            device.peek(at, &mut bytes);
+            let leaf = page::claims(&bytes) && page::keyspace(&bytes).0 < 100;
+            leaf && page::lsn(&bytes) > lsn
+        })
+    })
+}
