@@ -53,8 +53,8 @@ const MOST_UNTRIMMED: usize = 1 << 16;
 struct State {
     /// A bit per page, set when the page is allocated, reserved, or not there.
     taken: Vec<u64>,
-    /// Map pages that exist.
-    maps: u64,
+    /// The end of the group that made each map page that exists; 0 for those that were there when the database was opened.
+    made: Vec<Lsn>,
     /// Pages that may be given out: those of the store that a map page covers.
     pages: u64,
     /// Clear bits below `pages`.
@@ -124,6 +124,11 @@ impl State {
         self.taken.get(id as usize / 64).is_none_or(|w| w >> (id % 64) & 1 == 1)
     }
 
+    /// Map pages that exist.
+    fn maps(&self) -> u64 {
+        self.made.len() as u64
+    }
+
     /// Pages that are not taken, or not there, are passed over: damage can have a tree refer to them, and `check` names them.
     fn release(&mut self, ids: &[PageId]) {
         for id in ids {
@@ -169,12 +174,12 @@ impl State {
 
 impl Space {
     /// Reads the space map. A store without one (`is_empty`) is new, and is to be bootstrapped, or damaged. The log was replayed into the pool before.
-    /// `clean`: there was nothing to replay.
-    pub(crate) fn open(pool: Arc<Pool>, store: Arc<dyn PageStore>, clean: bool) -> Result<Space> {
+    /// `clean`: there was nothing to replay. `made`: so many map pages were made at least; an error names the first of them that is blank.
+    pub(crate) fn open(pool: Arc<Pool>, store: Arc<dyn PageStore>, clean: bool, made: u64) -> Result<Space> {
         let span = span(&*store);
         let state = State {
             taken: Vec::new(),
-            maps: 0,
+            made: Vec::new(),
             pages: 0,
             free: 0,
             hint: 0,
@@ -199,6 +204,12 @@ impl Space {
         while map * span < pages && space.load_map(map, pages)? {
             map += 1;
         }
+        // A first one that is blank is the caller's.
+        if (1..made).contains(&map) && map * span < pages {
+            let what =
+                format!("it is blank, but {made} pages of the space map were made: it was emptied or overwritten");
+            return Err(Error::corrupt_page(space.map_page(map), Some(SPACE_KEYSPACE), what));
+        }
         Ok(space)
     }
 
@@ -218,7 +229,7 @@ impl Space {
             let bit = |p: u64| is_set(page.bytes(), p - id.0);
             let mut state = self.state.lock();
             state.extend(pages.min(id.0 + self.span), bit);
-            state.maps = map + 1;
+            state.made.push(0);
         }
         // Pinned for as long as the pool lives.
         std::mem::forget(pin);
@@ -235,7 +246,7 @@ impl Space {
 
     /// Whether the store holds no space map yet.
     pub(crate) fn is_empty(&self) -> bool {
-        self.state.lock().maps == 0
+        self.state.lock().made.is_empty()
     }
 
     /// These pages belong to no tree, and are not to be given out. The map says so after [`Space::allocate_fixed`], or a bootstrap.
@@ -288,7 +299,7 @@ impl Space {
         };
         let mut state = self.state.lock();
         state.extend(self.store.pages().min(self.span), |id| taken.contains(&PageId(id)));
-        state.maps = 1;
+        state.made = vec![end];
         Ok(end)
     }
 
@@ -329,7 +340,7 @@ impl Space {
         let _growing = self.growing.lock();
         let (free, covered, maps) = {
             let state = self.state.lock();
-            (state.free, state.pages, state.maps)
+            (state.free, state.pages, state.maps())
         };
         if free >= n {
             return Ok(());
@@ -343,16 +354,16 @@ impl Space {
         let mut map = maps;
         self.state.lock().extend(pages.min(maps * self.span), |_| false);
         while map * self.span < pages {
-            self.create_map(core, map)?;
+            let end = self.create_map(core, map)?;
             let mut state = self.state.lock();
             state.extend(pages.min((map + 1) * self.span), |id| id == map * self.span);
-            state.maps = map + 1;
+            state.made.push(end);
             map += 1;
         }
         Ok(())
     }
 
-    fn create_map(&self, core: &Core, map: u64) -> Result<()> {
+    fn create_map(&self, core: &Core, map: u64) -> Result<Lsn> {
         let id = PageId(map * self.span);
         let mut group = Group::begin(core, GroupKind::System, 2 * core.page_size())?;
         // One that is there already was cut off with what it covered.
@@ -360,8 +371,7 @@ impl Space {
         std::mem::forget(page.pin());
         let n = group.add_new(page);
         group.page(n).image(|b| init_map(b, id, &[id]));
-        group.commit()?;
-        Ok(())
+        group.commit()
     }
 
     /// Marks pages as allocated and as free: the last step of a group, after all its tree pages. After the group's commit the caller calls
@@ -460,7 +470,12 @@ impl Space {
 
     /// Map pages there are.
     pub(crate) fn maps(&self) -> u64 {
-        self.state.lock().maps
+        self.state.lock().maps()
+    }
+
+    /// Those of them that the log made before `lsn`.
+    pub(crate) fn maps_by(&self, lsn: Lsn) -> u64 {
+        self.state.lock().made.iter().take_while(|end| **end <= lsn).count() as u64
     }
 
     /// The page of map number `map`.

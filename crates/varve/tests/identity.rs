@@ -272,8 +272,10 @@ fn of_an_older_release(new: &Machine) -> Machine {
         block[104..104 + rest.len()].copy_from_slice(&rest);
         block[8] = 1;
         // The names of features come last.
-        let name = block.windows(8).position(|w| w == b"identity").unwrap();
-        block[name - 1..name + 8].fill(0);
+        for name in ["identity", "map-count"] {
+            let at = block.windows(name.len()).position(|w| w == name.as_bytes()).unwrap();
+            block[at - 1..at + name.len()].fill(0);
+        }
         block[16] += (at == 4096) as u8;
         let crc = crc32c(&block[..4092]);
         block[4092..].copy_from_slice(&crc.to_le_bytes());

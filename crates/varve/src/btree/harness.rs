@@ -88,7 +88,7 @@ impl Harness {
         recover(&log, &pages)?;
         log.start()?;
         pool.start()?;
-        let space = Space::open(pool.clone(), store.clone(), false)?;
+        let space = Space::open(pool.clone(), store.clone(), false, 0)?;
         let core = Arc::new(Core::new(
             pool,
             log.clone(),

@@ -87,7 +87,10 @@ impl Compaction<'_> {
                     .into(),
             ));
         };
-        self.report.pages = core.space.cut(|| checkpointer.checkpoint())?;
+        self.report.pages = core.space.cut(|maps| {
+            checkpointer.checkpoint()?;
+            inner.identity.iter().try_for_each(|identity| identity.maps_are_cut(maps))
+        })?;
         self.report.free = core.space.usage().1;
         Ok(self.report)
     }

@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::error::{Damage, Error, Result};
 use crate::space::{self, SPACE_KEYSPACE};
 use crate::wal::{Birth, Companion, DbHeader, FIRST_LSN, Generation, Log, LogState, Step};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use varve_device::{AlignedBuf, Device, DeviceError, DeviceKind, read_at, write_at};
 use varve_rt::Mutex;
@@ -35,6 +35,7 @@ const UUID: usize = HEADER;
 const GENERATION: usize = UUID + 16;
 const BEFORE: usize = GENERATION + 16;
 const CONFIRMED: usize = BEFORE + 16;
+const MAPS: usize = CONFIRMED + 8;
 
 /// What an identity page says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +48,8 @@ struct Record {
     confirmed: bool,
     /// The log was durable to here.
     durable: Lsn,
+    /// Pages of the space map that were made by then; 0: not known.
+    maps: u64,
 }
 
 impl Record {
@@ -61,6 +64,7 @@ impl Record {
             bytes[at + 8..at + 16].copy_from_slice(&tie.to_le_bytes());
         }
         bytes[CONFIRMED] = self.confirmed.into();
+        bytes[MAPS..MAPS + 8].copy_from_slice(&self.maps.to_le_bytes());
         page::seal(&mut bytes, id);
         bytes
     }
@@ -75,6 +79,7 @@ impl Record {
             before: generation(BEFORE),
             confirmed: bytes[CONFIRMED] == 1,
             durable: page::lsn(bytes),
+            maps: long(MAPS),
         })
     }
 }
@@ -86,6 +91,8 @@ pub(crate) struct Identity {
     pages: [PageId; 2],
     /// What the pages say.
     now: Mutex<Record>,
+    /// Whose space map is counted.
+    core: Mutex<Weak<Core>>,
     /// The first page, which has intentions, was not whole when the database was opened.
     intention_lost: bool,
     /// A page that was damaged when the database was opened, after a clean close.
@@ -105,9 +112,9 @@ impl Identity {
         if device.len() < end {
             device.set_len(end)?;
         }
-        let now = Record { uuid, generation, before: generation, confirmed: true, durable };
-        let (device, now) = (device.clone(), Mutex::new(now));
-        let identity = Identity { device, page_size, pages, now, intention_lost: false, found_damaged: None };
+        let now = Record { uuid, generation, before: generation, confirmed: true, durable, maps: 0 };
+        let (device, now, core) = (device.clone(), Mutex::new(now), Mutex::default());
+        let identity = Identity { device, page_size, pages, now, core, intention_lost: false, found_damaged: None };
         for id in pages {
             identity.write(id)?;
         }
@@ -150,9 +157,12 @@ impl Identity {
             newest.judge(log)?;
         }
         newest.durable = read.iter().flatten().map(|record| record.durable).max().unwrap_or(0);
+        // The first page is written whenever the count falls.
+        newest.maps = read[0].as_ref().map_or(0, |intended| intended.maps);
         let (device, now, intention_lost) = (device.clone(), Mutex::new(newest), read[0].is_err());
         let found_damaged = damaged.filter(|_| clean);
-        Ok(Arc::new(Identity { device, page_size, pages, now, intention_lost, found_damaged }))
+        let core = Mutex::default();
+        Ok(Arc::new(Identity { device, page_size, pages, now, core, intention_lost, found_damaged }))
     }
 
     /// Where the pages lie.
@@ -169,6 +179,28 @@ impl Identity {
     /// The log was durable to here when the pages were written last.
     pub(super) fn durable(&self) -> Lsn {
         self.now.lock().durable
+    }
+
+    /// So many pages of the space map were made at least, if that is known.
+    pub(super) fn maps(&self) -> u64 {
+        self.now.lock().maps
+    }
+
+    /// The pages of this space map are counted from here on.
+    pub(super) fn counts(&self, core: &Arc<Core>) {
+        *self.core.lock() = Arc::downgrade(core);
+    }
+
+    /// Notes, durably, that no more than `maps` pages of the space map are left: those after them are about to be cut off.
+    pub(super) fn maps_are_cut(&self, maps: u64) -> Result<()> {
+        {
+            let mut now = self.now.lock();
+            if now.maps <= maps {
+                return Ok(());
+            }
+            now.maps = maps;
+        }
+        self.write(self.pages[0])
     }
 
     /// Notes, durably, that the log reaches `end`, before recovery writes pages with all that is in it: were the log's end lost after that,
@@ -215,9 +247,10 @@ impl Identity {
 impl Companion for Identity {
     fn intend(&self, next: Generation, before: Generation, durable: Lsn) -> Result<()> {
         {
+            let counted = self.core.lock().upgrade().map(|core| core.space.maps_by(durable));
             let mut now = self.now.lock();
-            let durable = durable.max(now.durable);
-            *now = Record { generation: next, before, confirmed: false, durable, ..*now };
+            let (durable, maps) = (durable.max(now.durable), counted.unwrap_or(now.maps));
+            *now = Record { generation: next, before, confirmed: false, durable, maps, ..*now };
         }
         self.write(self.pages[0])
     }

@@ -24,7 +24,7 @@ use crate::txn::Manager;
 use crate::wal::PoolPages;
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
 use crate::wal::recovery::{self, RecoveryOptions, RecoveryReport};
-use crate::wal::{Birth, DbHeader, FIRST_LSN, Log, LogConfig, LogState};
+use crate::wal::{Birth, DbHeader, FIRST_LSN, Log, LogConfig, LogState, MAP_COUNT};
 use std::path::Path;
 use std::sync::Arc;
 use varve_device::{Device, DeviceKind, DirLock, Health};
@@ -195,7 +195,8 @@ impl Parts {
             }
             log.start()?;
         }
-        let space = Space::open(pages.pool.clone(), pages.store.clone(), recovery.clean)?;
+        let maps = identity.as_ref().map_or(0, |identity| identity.maps());
+        let space = Space::open(pages.pool.clone(), pages.store.clone(), recovery.clean, maps)?;
         identity.iter().for_each(|identity| space.set_fixed(&identity.pages()));
         if let Some(tier) = stack.tier.as_ref().filter(|_| !options.read_only) {
             // Nothing is admitted or copied home before: a torn page that is free by now would be in the way.
@@ -213,6 +214,10 @@ impl Parts {
             Some(_) if core.space.is_empty() => return Err(identity::blank_map()),
             Some(_) if options.read_only => {}
             Some(state) => recovery.identified = identity::settle(&core, &devices, &state, &mut identity)?,
+        }
+        if let Some(identity) = identity.as_ref().filter(|_| !options.read_only) {
+            core.log.set_feature(&MAP_COUNT, true)?;
+            identity.counts(&core);
         }
         recovery.emptied_tier = stack.emptied.take();
         if !options.read_only {

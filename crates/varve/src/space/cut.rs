@@ -41,7 +41,7 @@ impl Space {
     /// The page before which all that is in use would fit.
     pub(crate) fn packed_end(&self) -> PageId {
         let state = self.state.lock();
-        let used = (state.pages - state.free).saturating_sub(state.maps);
+        let used = (state.pages - state.free).saturating_sub(state.maps());
         // Of each span, the first page is its map.
         let spans = used / (self.span - 1);
         PageId(spans * self.span + used % (self.span - 1) + 1)
@@ -74,8 +74,9 @@ impl Space {
         Some(Reserved { space: self, log: &core.log, ids })
     }
 
-    /// Cuts the store behind the last page in use; `checkpoint` makes one. Returns the pages there are then.
-    pub(crate) fn cut(&self, checkpoint: impl FnOnce() -> Result<()>) -> Result<u64> {
+    /// Cuts the store behind the last page in use; `checkpoint` makes one, and notes how many map pages are left. Returns the pages there
+    /// are then.
+    pub(crate) fn cut(&self, checkpoint: impl FnOnce(u64) -> Result<()>) -> Result<u64> {
         self.free_let_go();
         let _growing = self.growing.lock();
         let end = {
@@ -83,7 +84,7 @@ impl Space {
             self.take_out()
         };
         if end < self.store.pages() {
-            checkpoint()?;
+            checkpoint(self.maps())?;
             self.store.shrink(end)?;
         }
         Ok(self.store.pages())
@@ -100,7 +101,7 @@ impl Space {
         let free = (end..state.pages).filter(|id| !state.is_taken(*id)).count() as u64;
         state.free -= free;
         state.pages = end;
-        state.maps = end.div_ceil(self.span);
+        state.made.truncate(end.div_ceil(self.span) as usize);
         state.taken.truncate(end.div_ceil(64) as usize);
         if !end.is_multiple_of(64) {
             *state.taken.last_mut().expect("pages are left") |= u64::MAX << (end % 64);

@@ -33,7 +33,7 @@ impl Space {
     pub(crate) fn begin_check(&self) -> SpaceWalk {
         let (pages, maps, fixed) = {
             let state = self.state.lock();
-            (state.pages, state.maps, state.fixed.clone())
+            (state.pages, state.maps(), state.fixed.clone())
         };
         let mut walk = SpaceWalk {
             seen: vec![0; pages.div_ceil(64) as usize],
@@ -54,7 +54,7 @@ impl Space {
     pub(crate) fn finish_check(&self, walk: SpaceWalk, report: &mut CheckReport) {
         let (pages, maps) = {
             let state = self.state.lock();
-            (state.pages, state.maps)
+            (state.pages, state.maps())
         };
         let quiet = self.changes.load(Ordering::Acquire) == walk.changes;
         for map in 0..maps {

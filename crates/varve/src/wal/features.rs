@@ -45,12 +45,15 @@ pub struct Feature {
 /// Every file bears the database's identity and a generation; the data device has two pages for them.
 pub const IDENTITY: Feature = Feature { name: "identity", bit: 0, class: FeatureClass::Incompatible };
 
+/// The identity pages say how many pages the space map had: a release that does not know it leaves the place zero.
+pub const MAP_COUNT: Feature = Feature { name: "map-count", bit: 0, class: FeatureClass::Compatible };
+
 /// The data device has mark pages, which say what was written last to each page: who writes pages keeps them exact.
 pub const LOST_WRITES: Feature =
     Feature { name: "detect-lost-writes", bit: 0, class: FeatureClass::ReadOnlyCompatible };
 
 /// All features that this release knows. A bit is never used again for something else.
-pub const FEATURES: [&Feature; 2] = [&IDENTITY, &LOST_WRITES];
+pub const FEATURES: [&Feature; 3] = [&IDENTITY, &MAP_COUNT, &LOST_WRITES];
 
 /// Longest name, bytes.
 pub const LONGEST_NAME: usize = 24;

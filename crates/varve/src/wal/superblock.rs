@@ -5,7 +5,7 @@
 //! slot that does not hold the newest valid superblock. Layout: `docs/format.md`, "Superblocks". The rows of the decision table in
 //! `docs/wal.md` appear here as `S1`..`S8`.
 
-use super::features::{Features, IDENTITY, NAMES};
+use super::features::{Features, IDENTITY, MAP_COUNT, NAMES};
 use super::format::{BLOCK, GROUP_HEADER, GroupHeader, block_ceil, block_floor, salt};
 use super::generation::Generation;
 use super::ring::{MAX_SEGMENTS, RING_START, Ring};
@@ -142,6 +142,7 @@ impl Superblock {
     pub fn new(header: DbHeader, ring: Ring, first: Lsn, birth: Birth) -> Superblock {
         let mut features = Features::default();
         features.set(&IDENTITY, birth.identity.is_some());
+        features.set(&MAP_COUNT, birth.identity.is_some());
         Superblock {
             sequence: 1,
             header,
