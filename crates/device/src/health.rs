@@ -10,7 +10,7 @@
 //!
 //! Lock order: every lock here is a leaf, and none is held while a device or a listener is called.
 
-use crate::{Completion, Device, DeviceError, DeviceInfo, DeviceStats, DirLock, Io, Op, OpKind, Ticket};
+use crate::{Completion, Device, DeviceError, DeviceInfo, DeviceStats, DirLock, Io, Op, OpKind, Place, Ticket, Trap};
 use std::sync::{Arc, Weak};
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::{JoinHandle, Mutex};
@@ -29,6 +29,7 @@ pub struct Health {
     cause: Mutex<Option<Arc<str>>>,
     listener: Mutex<Option<Weak<dyn PoisonListener>>>,
     lock: Mutex<Option<DirLock>>,
+    trap: Option<Arc<Trap>>,
 }
 
 impl Health {
@@ -68,6 +69,19 @@ impl Health {
     /// Whether nothing is written any more.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// With a trap, for simulations.
+    pub fn with_trap(trap: Option<Arc<Trap>>) -> Arc<Health> {
+        Arc::new(Health { trap, ..Health::default() })
+    }
+
+    /// The caller is at a place that a trap may be set for.
+    #[inline]
+    pub fn pass(&self, place: Place) {
+        if let Some(trap) = &self.trap {
+            trap.pass(place);
+        }
     }
 
     /// Has somebody told when the database is poisoned.

@@ -26,6 +26,7 @@ mod profile;
 mod sparse;
 mod stats;
 mod ticket;
+mod trap;
 mod words;
 
 pub use buf::{AlignedBuf, physical_memory, prefer_huge_pages};
@@ -47,6 +48,7 @@ pub use profile::{Build, Profile, ProfileError};
 pub use sparse::Sparse;
 pub use stats::{Busy, BusyStats, Counters, DeviceStats, OpStats};
 pub use ticket::{Completion, Ticket};
+pub use trap::{Place, Trap};
 pub use words::Words;
 
 /// The examples of the layer's page are compiled and run.

@@ -272,6 +272,19 @@ fn panics_are_not_lost() {
     assert!(matches!(outcome.result, Err(Failure::Panic(p)) if p.thread == "main"));
 }
 
+#[test]
+fn panics_that_were_meant_are_excused_and_others_are_not() {
+    let run = |message: &'static str| {
+        sim::run(plain(11), move || {
+            drop(spawn("doomed", move || -> () { std::panic::resume_unwind(Box::new(message)) }));
+            sleep(MS);
+            sim::excuse_panics(|panicked| panicked.message == "meant")
+        })
+    };
+    assert_eq!(run("meant").unwrap(), 1);
+    assert!(matches!(run("broken").result, Err(Failure::Panic(p)) if p.message == "broken"));
+}
+
 struct Tally(Arc<AtomicU64>, Arc<Mutex<u64>>);
 impl Drop for Tally {
     fn drop(&mut self) {

@@ -17,6 +17,7 @@ use crate::core::{Core, Counters};
 use crate::error::{Error, Result};
 use crate::redo;
 use crate::wal::{AppendError, Floor, GroupKind};
+use varve_device::Place;
 use varve_rt::{Cost, Local, charge};
 use varve_volume::page::{self, HEADER};
 use varve_volume::{Lsn, Mistake, PageId};
@@ -147,6 +148,7 @@ impl<'c> Group<'c> {
             return Ok(end);
         }
         self.set_dirty();
+        self.core.log.health().pass(Place::Group);
         let mut body = scratch();
         let appended = loop {
             self.encode(&mut body);

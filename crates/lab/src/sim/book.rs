@@ -2,6 +2,7 @@
 //!
 //! Lock order: the book only; nothing of the engine is called while it is held.
 
+use super::backups::Backups;
 use super::machine::Machine;
 use super::model::{Act, End, Restored, Tx};
 use super::plan::Plan;
@@ -9,7 +10,7 @@ use super::totals::Totals;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::{Durability, Error};
-use varve_device::PowerSupply;
+use varve_device::{PowerSupply, Trap};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use varve_rt::{Event, Mutex};
 
@@ -49,6 +50,8 @@ pub(crate) enum Ending {
     Cut { after_ops: u64, seed: u64 },
     /// The clients stop, and the database is closed.
     Close,
+    /// The clients stop, and all handles are dropped; the next life begins beside what is left of this one.
+    Drop,
 }
 
 /// Commits of a life, and what follows them.
@@ -56,6 +59,8 @@ pub(crate) enum Ending {
 pub(crate) struct Goal {
     pub(crate) commits: u64,
     pub(crate) ending: Ending,
+    /// It waits for a backup that is being made.
+    pub(crate) patient: bool,
 }
 
 /// Whether a keyspace of a client's own must be there.
@@ -84,6 +89,9 @@ pub(crate) struct Shared {
     /// Clients end at their next transaction.
     pub(crate) stop: AtomicBool,
     pub(crate) machine: Arc<Machine>,
+    pub(crate) backups: Arc<Backups>,
+    /// Where the engine is to panic in this life.
+    pub(crate) trap: Option<Arc<Trap>>,
     /// Requests that had failed on purpose, or not been done as asked, when this life began.
     failed_before: u64,
     /// The life has something to tell its driver.
@@ -101,6 +109,8 @@ struct Book {
     entries: Vec<Entry>,
     own: Own,
     restored: Vec<Restored>,
+    /// Backups that are being made.
+    making: u32,
     totals: Totals,
     wrong: Option<String>,
     damage: Option<String>,
@@ -111,7 +121,12 @@ struct Book {
 pub(crate) struct Written(usize);
 
 impl Shared {
-    pub(crate) fn new(plan: Plan, machine: Arc<Machine>, trace: Trace, first_id: u64) -> Arc<Shared> {
+    pub(crate) fn new(
+        plan: Plan,
+        (machine, backups, trap): (Arc<Machine>, Arc<Backups>, Option<Arc<Trap>>),
+        trace: Trace,
+        first_id: u64,
+    ) -> Arc<Shared> {
         let book = Book { next_id: first_id, first_id, ..Book::default() };
         Arc::new(Shared {
             plan,
@@ -120,14 +135,31 @@ impl Shared {
             stop: AtomicBool::new(false),
             failed_before: machine.errors() + machine.falsified(),
             machine,
+            backups,
+            trap,
             wake: Event::new(),
             book: Mutex::new(book),
         })
     }
 
-    /// Whether a device failed in this life, so that errors are no surprise.
+    /// Whether a device failed in this life, or a thread panicked as ordered, so that errors are no surprise.
     pub(crate) fn has_failed(&self) -> bool {
-        self.machine.errors() + self.machine.falsified() > self.failed_before
+        self.has_panicked() || self.machine.errors() + self.machine.falsified() > self.failed_before
+    }
+
+    /// Whether a thread panicked as ordered.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.trap.as_ref().is_some_and(|trap| trap.has_sprung())
+    }
+
+    /// A backup is being made from here on.
+    pub(crate) fn backup_begins(&self) {
+        self.book.lock().making += 1;
+    }
+
+    /// It is made, or failed.
+    pub(crate) fn backup_ends(&self) {
+        self.book.lock().making -= 1;
     }
 
     /// A fresh transaction id, and the highest commit number acknowledged so far.
@@ -166,14 +198,15 @@ impl Shared {
             },
             1,
         );
-        let due = book.goal.filter(|goal| book.commits >= goal.commits).map(|goal| goal.ending);
+        let waits = |goal: &Goal| goal.patient && book.making > 0;
+        let due = book.goal.filter(|goal| book.commits >= goal.commits && !waits(goal)).map(|goal| goal.ending);
         if due.is_some() {
             book.goal = None;
         }
         drop(book);
         match due {
             Some(Ending::Cut { after_ops, seed }) => self.supply.cut_at(self.supply.ops() + 1 + after_ops, seed),
-            Some(Ending::Close) => self.stop.store(true, SeqCst),
+            Some(Ending::Close | Ending::Drop) => self.stop.store(true, SeqCst),
             None => {}
         }
     }

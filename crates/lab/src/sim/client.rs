@@ -1,6 +1,5 @@
 //! A client: runs scripts against the database and writes down what it saw.
 
-use super::backups::Chain;
 use super::book::{self, Must, Shared};
 use super::judge::{Verdict, judge};
 use super::model::{Act, ScanSeen};
@@ -25,7 +24,6 @@ pub(crate) struct Client {
     pub(crate) spaces: [Keyspace; 3],
     pub(crate) scripts: Scripts,
     pub(crate) rng: Rng,
-    pub(crate) backups: Chain,
 }
 
 /// Whether to go on.
@@ -54,6 +52,7 @@ impl Client {
                 Script::Checkpoint => self.checkpoint(),
                 Script::Compact => self.compact(),
                 Script::Backup => self.backup(),
+                Script::Close { snapshot } => self.close(snapshot),
                 Script::Single { step, durability } => self.single(&step, durability),
                 Script::Keyspace { which, rows, len } => self.keyspace(which, rows, len),
                 Script::Write { steps, durability, ending } => self.write(&steps, durability, ending),
@@ -144,6 +143,7 @@ impl Client {
         match self.db.compact() {
             Ok(report) => {
                 self.shared.count("compactions", 1);
+                self.shared.backups.compactions.fetch_add(1, SeqCst);
                 self.shared.count("pages moved by compactions", report.moved);
                 Next::Go
             }
@@ -153,6 +153,35 @@ impl Client {
                 Next::Go
             }
             Err(e) => self.after(&e, "compaction"),
+        }
+    }
+
+    /// Asks for a close that has to be refused, after which work goes on.
+    fn close(&self, snapshot: bool) -> Next {
+        let refused = || match self.db.close() {
+            Err(Error::Invalid(_)) => Ok(()),
+            Err(e) => Err(format!("a close that has to wait for others fails with another error: {e}")),
+            Ok(()) => Err("closed, though work was open".to_string()),
+        };
+        let (space, key) = (self.space(0), self.key(0, self.shared.plan.mix.hot_from));
+        let read = if snapshot {
+            self.db.snapshot().map(|snapshot| (refused(), snapshot.get(space, &key).map(drop)))
+        } else {
+            self.db.begin().map(|mut tx| {
+                let read = tx.get(space, &key).map(drop);
+                (refused(), read.and_then(|()| tx.commit()))
+            })
+        };
+        match read {
+            Ok((Ok(()), Ok(()))) => {
+                self.shared.count("closes refused", 1);
+                Next::Go
+            }
+            Ok((Err(what), _)) => {
+                self.shared.wrong(format!("client {}: {what}", self.number));
+                Next::End
+            }
+            Ok((_, Err(e))) | Err(e) => self.after(&e, "beside a refused close"),
         }
     }
 
@@ -196,6 +225,7 @@ impl Client {
         }
         load.finish()?;
         self.shared.count("bulk loads", 1);
+        self.shared.backups.loads.fetch_add(1, SeqCst);
         Ok(Must::Exist)
     }
 

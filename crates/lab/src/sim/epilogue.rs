@@ -59,8 +59,8 @@ impl Driver {
             true => Ending::Close,
             false => Ending::Cut { after_ops: self.rng.below(200), seed: self.rng.next_u64() },
         };
-        let goal = Goal { commits: self.rng.between(20, 120), ending };
-        self.live(Wish { goal: Some(goal), cut_open: None, faults: vec![fault] })?;
+        let goal = Goal { commits: self.rng.between(20, 120), ending, patient: true };
+        self.live(Wish { goal: Some(goal), faults: vec![fault], ..Wish::verify() })?;
         if self.machine.falsified() == 0 {
             return Ok(());
         }

@@ -1,15 +1,17 @@
 //! One life of the database, inside its power-cut domain: open or create, compare with the model, load, run clients.
 
-use super::backups::Chain;
 use super::book::{Ending, Goal, Must, Own, Shared};
 use super::client::Client;
 use super::faults::Fault;
+use super::ghosts::Holder;
 use super::machine::Machine;
 use super::model::{History, Kept, Restored, Row, Settled, State, Tx};
+use super::panics::{self, Panic};
 use super::rows::{self, Digest, MARKS, NAMES};
 use super::script::Scripts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use varve::{Damage, Db, Error, Keyspace, Layout, Options, RecoveryReport};
 use varve_rt::{Mutex, Rng};
 
@@ -33,11 +35,16 @@ pub(crate) struct Orders {
     pub(crate) options: Options,
     /// There may be no database yet: make one then.
     pub(crate) create: bool,
+    /// Make a new database, whatever is there.
+    pub(crate) recreate: bool,
+    /// A new one was being made when the power went: it may be there, or the one before.
+    pub(crate) half_made: bool,
     pub(crate) load: bool,
     /// `None`: verify only, then close.
     pub(crate) goal: Option<Goal>,
     /// Faults of this life: those that strike while the database opens, and those that do so afterwards.
     pub(crate) faults: Vec<Fault>,
+    pub(crate) panic: Option<Panic>,
     /// A power cut was ordered for the opening: take the order back if it comes to be open.
     pub(crate) disarm: bool,
     pub(crate) rng: Rng,
@@ -64,6 +71,8 @@ pub(crate) enum Phase {
     Stopped,
     /// Closed cleanly.
     Closed,
+    /// All handles were dropped.
+    Dropped,
 }
 
 /// What a life leaves for its driver.
@@ -79,6 +88,10 @@ pub(crate) struct Left {
     pub(crate) open_error: Option<Error>,
     /// A check found damage, or a read did.
     pub(crate) damaged: bool,
+    /// A new database is there in place of the one before.
+    pub(crate) remade: bool,
+    /// Of a database whose handles are dropped, until this thread's are.
+    pub(crate) holder: Option<Holder>,
 }
 
 impl Left {
@@ -92,24 +105,20 @@ impl Left {
             loaded: false,
             open_error: None,
             damaged: false,
+            remade: false,
+            holder: None,
         }))
     }
 }
 
 /// Lives. Findings go to `shared`; everything else to `left`.
 pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, pending: &Mutex<Option<Pending>>) {
+    if !orders.machine.fences.wait_alone() {
+        return shared.wrong("a database that was dropped keeps its devices");
+    }
     let ops = shared.supply.ops();
     orders.inject(shared, true);
-    let devices = orders.machine.devices();
-    let create = |devices| Db::create_on(devices, &orders.layout, orders.options.clone());
-    let opened = match Db::open_on(devices.clone(), orders.options.clone()) {
-        // The power may have gone while it was being made.
-        Err(Error::NoDatabase(_) | Error::Unfinished(_) | Error::Corrupt(Damage::Superblock(_))) if orders.create => {
-            create(devices)
-        }
-        opened => opened,
-    };
-    let db = match opened {
+    let db = match open(&orders, shared, left, pending) {
         Ok(db) => db,
         Err(e) => {
             shared.trace.event(|| format!("open failed: {e}"));
@@ -143,6 +152,40 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
         Err(what) => return shared.wrong(what),
     };
     run(orders, shared, left, &db, &spaces);
+}
+
+/// Opens the database, or makes it; puts a new one's history, which is empty, in place of what there was before.
+fn open(orders: &Orders, shared: &Shared, left: &Mutex<Left>, pending: &Mutex<Option<Pending>>) -> varve::Result<Db> {
+    let (machine, options) = (&orders.machine, &orders.options);
+    let create = || Db::create_on(machine.devices(), &orders.layout, options.clone()).map(|db| (db, true));
+    let open = || {
+        let db = Db::open_on(machine.devices(), options.clone())?;
+        // One that was made over another one, and then lost its power, has nothing at all.
+        let new = orders.half_made && db.keyspaces()?.is_empty();
+        Ok((db, new))
+    };
+    let opened = match orders.recreate {
+        true => create(),
+        false => match open() {
+            // The power may have gone while it was being made.
+            Err(Error::NoDatabase(_) | Error::Unfinished(_) | Error::Corrupt(Damage::Superblock(_)))
+                if orders.create || orders.half_made =>
+            {
+                create()
+            }
+            opened => opened,
+        },
+    };
+    let (db, new) = opened?;
+    if new && !orders.create {
+        shared.trace.event(|| "a new database in place of the one before".to_string());
+        left.lock().remade = true;
+        let first_id = shared.first_id();
+        let (base, own) = (State::new(), Own::new());
+        *pending.lock() =
+            Some(Pending { base, own, first_id, txs: Vec::new(), kept: Kept::Sync, restored: Vec::new() });
+    }
+    Ok(db)
 }
 
 fn keyspaces(db: &Db) -> varve::Result<[Keyspace; 3]> {
@@ -237,7 +280,6 @@ fn run(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, db: &Db, sp
         spaces: spaces.clone(),
         scripts: Scripts::new(shared.plan.mix.clone(), rng.fork()),
         rng: rng.fork(),
-        backups: Chain::default(),
     };
     if load {
         left.lock().phase = Phase::Loading;
@@ -252,6 +294,9 @@ fn run(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, db: &Db, sp
     }
     orders.inject(shared, false);
     left.lock().phase = Phase::Running;
+    if let (Some(panic), Some(trap)) = (orders.panic, &shared.trap) {
+        panic.arm(trap);
+    }
     if let Some(goal) = goal {
         shared.set_goal(goal);
         let clients: Vec<_> = (0..shared.plan.clients)
@@ -262,10 +307,25 @@ fn run(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, db: &Db, sp
             .collect();
         for client in clients {
             match client.join() {
-                Err(panicked) if !panicked.power_cut => return shared.wrong(panicked.to_string()),
+                Err(panicked) if !panicked.power_cut && !panics::is_ordered(&panicked) => {
+                    return shared.wrong(panicked.to_string());
+                }
                 _ => {}
             }
         }
+    }
+    shared.trap.iter().for_each(|trap| trap.arm(0));
+    if shared.has_panicked() {
+        left.lock().phase = Phase::Stopped;
+        // (The thread may be unwinding still.)
+        varve_rt::sleep(Duration::from_millis(50));
+        return match panics::is_poisoned(db) {
+            Err(what) if shared.supply.is_on() => shared.wrong(what),
+            _ => {}
+        };
+    }
+    if goal.is_some_and(|goal| goal.ending == Ending::Drop) && shared.is_stopping() && shared.first_wrong().is_none() {
+        return let_go(db, &spaces[0], shared, left, rng);
     }
     let close = goal.is_none_or(|goal| goal.ending == Ending::Close && shared.is_stopping());
     if !close || shared.first_wrong().is_some() {
@@ -286,4 +346,24 @@ fn run(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, db: &Db, sp
             }
         }
     }
+}
+
+/// Gives up the database's handles without a close; now and then the last one is a transaction.
+fn let_go(db: &Db, space: &Keyspace, shared: &Shared, left: &Mutex<Left>, mut rng: Rng) {
+    super::count::stats(&db.stats(), shared);
+    let mut left = left.lock();
+    (left.db, left.phase) = (None, Phase::Dropped);
+    let holder = shared.machine.fences.holder();
+    left.holder = Some(holder.clone());
+    drop(left);
+    let Ok(mut tx) = db.begin() else { return };
+    if rng.one_in(2) || tx.put(space, b"never committed", b"value").is_err() {
+        return;
+    }
+    let after = Duration::from_micros(rng.below(5000));
+    varve_rt::spawn_daemon("last handle", move || {
+        varve_rt::sleep(after);
+        drop(tx);
+        drop(holder);
+    });
 }

@@ -2,6 +2,7 @@
 
 use super::book::Trace;
 use super::faults::{Fault, Struck, Target};
+use super::ghosts::Fences;
 use super::plan::{self, Plan};
 use super::tier::TierPlan;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub(crate) struct Machine {
     /// What the data device is made of.
     memory: Arc<MemDevice>,
     injected: Mutex<Injected>,
+    /// Around the devices of each opening.
+    pub(crate) fences: Fences,
     trace: Trace,
 }
 
@@ -54,7 +57,8 @@ impl Machine {
         let (data, memory) = device("data", plan.data_latency, plan.seed ^ 0xda7a);
         let (log, _) = device("log", plan.log_latency, plan.seed ^ 0x106);
         let fast = tier.map(|tier| device("fast", tier.latency, plan.seed ^ 0xfa57).0);
-        Machine { supply, data, log, fast, memory, injected: hardware_mutex(Injected::default()), trace }
+        let (injected, fences) = (hardware_mutex(Injected::default()), Fences::new());
+        Machine { supply, data, log, fast, memory, injected, fences, trace }
     }
 
     /// The devices, as the engine gets them.
@@ -66,7 +70,9 @@ impl Machine {
             }
         };
         let fast = self.fast.as_ref().map(|fast| traced(fast, "fast"));
-        varve::Devices { fast, ..varve::Devices::new(traced(&self.data, "data"), traced(&self.log, "log")) }
+        let devices = [Some(traced(&self.data, "data")), Some(traced(&self.log, "log")), fast];
+        let [Some(data), Some(log), fast] = self.fences.around(devices) else { unreachable!("as many as before") };
+        varve::Devices { fast, ..varve::Devices::new(data, log) }
     }
 
     /// Arranges for faults from now on, in place of those before.

@@ -3,7 +3,7 @@
 //!
 //! Layers of this module, upper to lower: [`run`] (many seeds, two processes) over `seed` (one machine, its lives and
 //! crashes) over `life` (open, compare, load, clients) over `client` (transactions, `backups`) over `book` (what clients write
-//! down). `plan`, `script`, `rows`, `faults`, `tables` and `model` are pure. `docs/testing.md` says what is simulated and what is not.
+//! down). `ghosts` and `panics` are what may happen to an open database besides. `plan`, `script`, `rows`, `faults`, `tables` and `model` are pure. `docs/testing.md` says what is simulated and what is not.
 
 mod backups;
 mod book;
@@ -14,10 +14,12 @@ mod damage;
 mod epilogue;
 mod every_write;
 mod faults;
+mod ghosts;
 mod judge;
 mod life;
 mod machine;
 mod model;
+mod panics;
 mod plan;
 mod pool;
 mod rows;

@@ -77,6 +77,8 @@ pub(crate) enum Script {
     Compact,
     /// A backup, whole or of what changed since the one before.
     Backup,
+    /// A close, while the client has a snapshot or a transaction open: it is refused.
+    Close { snapshot: bool },
     /// One of the client's own keyspaces is created and filled, or dropped when it is there.
     Keyspace { which: u8, rows: u32, len: u32 },
 }
@@ -106,7 +108,8 @@ impl Scripts {
                 rows: self.rng.below(40) as u32,
                 len: self.mix.lengths.draw(&mut self.rng),
             },
-            14..=22 => Script::Single { step: self.single(), durability: self.durability() },
+            14 => Script::Close { snapshot: self.rng.one_in(2) },
+            15..=22 => Script::Single { step: self.single(), durability: self.durability() },
             _ => {
                 let durability = self.durability();
                 let ending = match self.rng.below(24) {

@@ -5,12 +5,14 @@
 //! recovery), by a clean close, or because the database latched itself after an injected fault; the power is cut
 //! afterwards in every case. What the clients of a life wrote down is settled when the next life has opened.
 
+use super::backups::Backups;
 use super::book::{Ending, Goal, Shared, Trace};
 use super::epilogue::Outcome;
 use super::faults::Fault;
 use super::life::{self, Left, Orders, Pending, Phase};
 use super::machine::Machine;
 use super::model::{Kept, State};
+use super::panics::{self, Panic};
 use super::plan::{COMMITS, CRASHES, Plan};
 use super::pool::PoolChoice;
 use super::tier::TierPlan;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use varve::{Layout, Options, TierOptions};
 use varve_rt::sim::{Config, Domain};
-use varve_rt::{Mutex, Rng};
+use varve_rt::{JoinHandle, Mutex, Rng};
 
 /// Lives after which a seed that still lacks commits or crashes is a finding: nothing moves.
 const MOST_LIVES: u64 = 60;
@@ -78,6 +80,11 @@ pub(super) struct Driver {
     broken: varve::Broken,
     pub(super) trace: Trace,
     pub(super) machine: Arc<Machine>,
+    backups: Arc<Backups>,
+    /// Lives whose database was dropped, and of which something may still run.
+    ghosts: Vec<(Domain, JoinHandle<()>)>,
+    /// A database was to be made in place of this one, and the power went meanwhile.
+    half_made: bool,
     pub(super) rng: Rng,
     pending: Arc<Mutex<Option<Pending>>>,
     next_id: u64,
@@ -106,12 +113,15 @@ pub(super) struct Wish {
     /// Cut the power at this operation of the opening.
     pub(super) cut_open: Option<u64>,
     pub(super) faults: Vec<Fault>,
+    pub(super) panic: Option<Panic>,
+    /// Make a new database over the one there is; the cut is for the time from then on.
+    pub(super) recreate: bool,
 }
 
 impl Wish {
     /// To look at everything, and close.
     pub(super) fn verify() -> Wish {
-        Wish { goal: None, cut_open: None, faults: Vec::new() }
+        Wish { goal: None, cut_open: None, faults: Vec::new(), panic: None, recreate: false }
     }
 }
 
@@ -128,6 +138,9 @@ impl Driver {
             broken,
             trace,
             machine,
+            backups: Backups::new(),
+            ghosts: Vec::new(),
+            half_made: false,
             rng,
             pending,
             next_id: 0,
@@ -166,8 +179,8 @@ impl Driver {
     /// A small fixed workload, cut at device operation `op`; then a verification.
     fn cut_once(&mut self, op: u64) -> Result<(), String> {
         self.machine.supply.cut_at(op, self.plan.seed ^ op);
-        let goal = Goal { commits: COMMITS / 3, ending: Ending::Close };
-        self.live(Wish { goal: Some(goal), cut_open: None, faults: Vec::new() })?;
+        let goal = Goal { commits: COMMITS / 3, ending: Ending::Close, patient: false };
+        self.live(Wish { goal: Some(goal), ..Wish::verify() })?;
         self.live(Wish::verify())?;
         self.live(Wish::verify())
     }
@@ -179,8 +192,9 @@ impl Driver {
             0 => rng.below(10),
             _ => rng.below(400),
         };
-        let ending = match rng.below(7) {
+        let ending = match rng.below(8) {
             0 => Ending::Close,
+            1 => Ending::Drop,
             _ => Ending::Cut { after_ops, seed: rng.next_u64() },
         };
         let crashed = self.crashes > 0 && self.loaded && !self.clean;
@@ -190,7 +204,19 @@ impl Driver {
             true => self.plan.faults(rng, self.tier.is_some()),
             false => Vec::new(),
         };
-        Wish { goal: Some(Goal { commits, ending }), cut_open, faults }
+        let goal = Goal { commits, ending, patient: !rng.one_in(8) };
+        let mut wish = Wish { goal: Some(goal), cut_open, faults, ..Wish::verify() };
+        if self.created && !self.half_made && wish.cut_open.is_none() && wish.faults.is_empty() {
+            match rng.below(40) {
+                0..=1 => {
+                    wish.recreate = true;
+                    wish.cut_open = rng.one_in(2).then(|| rng.between(1, 60));
+                }
+                2..=13 => wish.panic = Some(Panic::draw(rng)),
+                _ => {}
+            }
+        }
+        wish
     }
 
     fn options(&self) -> Options {
@@ -217,7 +243,9 @@ impl Driver {
         self.lives += 1;
         self.totals.add("lives", 1);
         let supply = self.machine.supply.clone();
-        let shared = Shared::new(self.plan.clone(), self.machine.clone(), self.trace.clone(), self.next_id);
+        let trap = wish.panic.map(Panic::trap);
+        let parts = (self.machine.clone(), self.backups.clone(), trap.clone());
+        let shared = Shared::new(self.plan.clone(), parts, self.trace.clone(), self.next_id);
         if let Some(op) = wish.cut_open {
             supply.cut_at(supply.ops() + op, self.rng.next_u64());
         }
@@ -230,16 +258,26 @@ impl Driver {
                 fast_bytes: self.tier.as_ref().map_or(0, |t| t.fast_bytes),
                 ..Layout::default()
             },
-            options: self.options(),
+            options: Options { trap, ..self.options() },
             create: !self.created,
+            recreate: wish.recreate,
+            half_made: self.half_made,
             load: !self.loaded,
             goal: wish.goal,
             faults: wish.faults.clone(),
-            disarm: wish.cut_open.is_some(),
+            panic: wish.panic,
+            disarm: wish.cut_open.is_some() && !wish.recreate,
             rng: self.rng.fork(),
         };
-        self.trace.event(|| format!("life {}: {wish_goal:?}", self.lives, wish_goal = wish.goal));
+        self.trace.event(|| {
+            let Wish { goal, panic, recreate, .. } = &wish;
+            format!("life {}: {goal:?}, {panic:?}, made anew: {recreate}", self.lives)
+        });
+        let crashes = self.crashes;
         self.in_domain(orders, &shared, &left)?;
+        if wish.recreate && wish.cut_open.is_some() && self.crashes > crashes {
+            self.totals.add("cuts while that is made, or right after", 1);
+        }
         let healed = left.lock().settled.is_some();
         self.totals.add("torn pages healed", if healed { torn } else { 0 });
         self.after(wish, &shared, &left)
@@ -254,9 +292,21 @@ impl Driver {
         let (theirs, leaves, pending) = (shared.clone(), left.clone(), self.pending.clone());
         let thread = domain.spawn("life", move || {
             life::live(orders, &theirs, &leaves, &pending);
+            // After the last handle of this thread.
+            let holder = leaves.lock().holder.take();
+            drop(holder);
             theirs.wake.set();
         });
         shared.wake.wait();
+        let dropped = left.lock().phase == Phase::Dropped;
+        if dropped && supply.is_on() && shared.first_wrong().is_none() {
+            self.totals.add("dropped without a close", 1);
+            self.machine.heal();
+            supply.on_cut(|| {});
+            self.ghosts.push((domain, thread));
+            self.torn = 0;
+            return Ok(());
+        }
         // A finding sets the event too; the life may still be running.
         let cut = !supply.is_on();
         if !cut {
@@ -264,17 +314,25 @@ impl Driver {
         }
         self.trace.event(|| format!("power {}: {:?}", if cut { "cut" } else { "off" }, supply.last_cut()));
         domain.power_cut();
+        self.ghosts.iter().for_each(|(domain, _)| domain.power_cut());
+        varve_rt::sim::excuse_panics(panics::is_ordered);
+        if let Some(what) = self.machine.fences.written_after_the_end() {
+            return Err(format!("a database whose last handle was dropped writes: {what}"));
+        }
         self.machine.heal();
+        self.machine.fences.forget();
         supply.cut_at(0, 0);
         // The callback holds what holds the supply: without this no simulated machine would ever be freed.
         supply.on_cut(|| {});
         supply.restore();
-        match thread.join() {
-            Err(panicked) if !panicked.power_cut => {
-                self.panicked = true;
-                return Err(panicked.to_string());
+        for thread in self.ghosts.drain(..).map(|(_, thread)| thread).chain([thread]) {
+            match thread.join() {
+                Err(panicked) if !panicked.power_cut => {
+                    self.panicked = true;
+                    return Err(panicked.to_string());
+                }
+                _ => {}
             }
-            _ => {}
         }
         let report = supply.last_cut();
         self.torn = self.machine.torn_pages(self.plan.page_size);
@@ -309,6 +367,14 @@ impl Driver {
             return Err(what);
         }
         varve_rt::sim::note(commits ^ next_id << 32);
+        if let Some(panic) = wish.panic.filter(|_| shared.has_panicked()) {
+            self.totals.add(panic.count(), 1);
+        }
+        self.half_made = left.phase == Phase::Opening && (self.half_made || wish.recreate);
+        if left.remade {
+            (self.loaded, self.backups) = (false, Backups::new());
+            self.totals.add("made over another database", 1);
+        }
         let unsettled = left.settled.is_none() && self.pending.lock().is_some();
         if left.phase == Phase::Opening || unsettled {
             return self.failed_open(&left, shared.has_failed());
@@ -361,7 +427,7 @@ impl Driver {
         let error = match &left.open_error {
             Some(error) if !super::judge::is_power_loss(error) => error,
             _ => {
-                if self.created && !self.clean {
+                if self.created && !self.clean && !self.half_made {
                     self.in_recovery += 1;
                     self.totals.add("crashes inside recovery", 1);
                 }

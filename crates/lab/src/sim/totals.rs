@@ -6,7 +6,7 @@ use super::tables::Table;
 use std::collections::BTreeMap;
 
 /// Every count, in the order of the report.
-pub(crate) const NAMES: [&str; 41] = [
+pub(crate) const NAMES: [&str; 52] = [
     "commits",
     "commits sync",
     "commits async",
@@ -23,6 +23,8 @@ pub(crate) const NAMES: [&str; 41] = [
     "bulk loads",
     "backups, whole",
     "backups, incremental",
+    "backups beside a checkpoint",
+    "incremental backups after a bulk load",
     "backups refused",
     "overflow values",
     "evictions clean",
@@ -36,6 +38,15 @@ pub(crate) const NAMES: [&str; 41] = [
     "crashes",
     "crashes inside recovery",
     "clean closes",
+    "closes refused",
+    "dropped without a close",
+    "made over another database",
+    "cuts while that is made, or right after",
+    "panics inside a group",
+    "panics of who writes the log",
+    "panics of the flusher",
+    "panics of the checkpointer",
+    "panics of a cleaner",
     "latched lives",
     "recoveries",
     "images used",
@@ -51,7 +62,7 @@ pub(crate) const NAMES: [&str; 41] = [
 ];
 
 /// Further counts without a tier.
-const SINGLE: [&str; 2] = ["compactions", "pages moved by compactions"];
+const SINGLE: [&str; 3] = ["compactions", "pages moved by compactions", "incremental backups after a compaction"];
 
 /// Further counts with a tier.
 const TIER: [&str; 8] = [

@@ -91,7 +91,7 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     let plan = memory::plan(options.cache_bytes, layout.page_size);
     let mut header = new_header(layout.page_size);
     Log::begin_creation(&*devices.log, &header)?;
-    let (watched, log_device) = watch(&devices, lock);
+    let (watched, log_device) = watch(&devices, &options, lock);
     let (identity, birth) = identity::prepare(&watched.data, &header, identity::PAGES)?;
     let (stack, mark) = tier::create(&watched, layout, &options, (header.uuid, birth.generation))?;
     header.options = mark;
@@ -106,7 +106,7 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
     options.validate()?;
     // The log buffer's size does not depend on the page size; the rest of the plan is made once the page size is known.
     let sketch = memory::plan(options.cache_bytes, Layout::default().page_size);
-    let (watched, log_device) = watch(&devices, lock);
+    let (watched, log_device) = watch(&devices, &options, lock);
     let (log, state) = Log::open(log_device, log_config(&options, None, &sketch), options.read_only)
         .map_err(|e| identity::explain(e, &*devices.data))?;
     let identity = identity::find(&watched.data, &log, &state)?;
@@ -125,8 +125,8 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
 }
 
 /// The devices as one database has them: for pages, and for its log. The directory's lock goes when nobody can write to them any more.
-fn watch(devices: &Devices, lock: Option<DirLock>) -> (Devices, varve_device::Watched) {
-    let health = Health::new();
+fn watch(devices: &Devices, options: &Options, lock: Option<DirLock>) -> (Devices, varve_device::Watched) {
+    let health = Health::with_trap(options.trap.clone());
     lock.into_iter().for_each(|lock| health.keep(lock));
     let data: Arc<dyn Device> = Arc::new(varve_device::Watched::new(devices.data.clone(), &health));
     let fast =

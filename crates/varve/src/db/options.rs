@@ -5,7 +5,9 @@ use crate::buffer::TraceHandle;
 use crate::buffer::policy::PolicyOptions;
 use crate::error::{Error, Result};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+use varve_device::Trap;
 use varve_volume::Broken;
 use varve_volume::tier::TierOptions;
 
@@ -125,6 +127,9 @@ pub struct Options {
     /// A mistake to build in, for the crash simulation's own tests.
     #[doc(hidden)]
     pub broken: Broken,
+    /// Where to panic, for the crash simulation.
+    #[doc(hidden)]
+    pub trap: Option<Arc<Trap>>,
 }
 
 impl Default for Options {
@@ -151,6 +156,7 @@ impl Default for Options {
             detect_lost_writes: None,
             pool_frames: 0,
             broken: Broken::default(),
+            trap: None,
         }
     }
 }

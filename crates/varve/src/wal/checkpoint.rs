@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::role::{self, Role};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::Health;
+use varve_device::{Health, Place};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Event, JoinHandle, Mutex, now};
 use varve_volume::{Broken, Lsn, Mistake};
@@ -268,6 +268,7 @@ impl Checkpointer {
         let t = self.log.begin_checkpoint();
         if paced {
             self.flush_paced(t)?;
+            self.log.health().pass(Place::Checkpointer);
         }
         if !self.cfg.broken.has(Mistake::CheckpointSkipsPages) {
             self.pages.flush_older_than(t)?;

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::role::{self, Role};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use varve_device::Health;
+use varve_device::{Health, Place};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Event, Instant, JoinHandle, now};
 use varve_volume::Lsn;
@@ -68,6 +68,7 @@ impl Flusher {
             self.wake.reset();
             let due = self.due.load(Ordering::Acquire);
             let Some(log) = log.upgrade() else { return };
+            log.health().pass(Place::Flusher);
             log.drain(log.pressure());
             let time = Instant::from_nanos(due);
             if due != 0 && now() >= time {

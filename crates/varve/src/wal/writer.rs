@@ -16,7 +16,7 @@ use super::stats::add;
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use varve_device::{Device, DeviceError, Io};
+use varve_device::{Device, DeviceError, Io, Place};
 use varve_rt::atomic::Ordering;
 use varve_rt::{Cost, Event, charge};
 use varve_volume::{Lsn, Mistake};
@@ -176,6 +176,7 @@ impl Log {
     /// Writes a claimed range and makes its durability known.
     fn write_out(&self, start: Lsn, end: Lsn) {
         let _guard = self.health().poison_on_panic("it was writing the log, for others too");
+        self.health().pass(Place::LogLeader);
         if !self.wait_filled(start, end) {
             return;
         }

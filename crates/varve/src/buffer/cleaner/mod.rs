@@ -25,7 +25,7 @@ use crate::role::{self, Role};
 use fixed::Fixed;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use varve_device::Health;
+use varve_device::{Health, Place};
 use varve_rt::atomic::{AtomicBool, Ordering::*};
 use varve_rt::{Event, JoinHandle, Mutex};
 use varve_volume::{CostClass, Lsn, PageId, WriteWhy};
@@ -207,6 +207,7 @@ fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
         if !well {
             continue;
         }
+        pool.gate().health().pass(Place::Cleaner);
         pool.counters.cleaner_passes.inc();
         if woken {
             pool.counters.cleaner_wakes.inc();

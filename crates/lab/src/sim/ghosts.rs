@@ -1,0 +1,134 @@
+//! Databases that are dropped without a close. What a directory's lock is for an opening, a [`Fence`] is here: the next one waits until
+//! nobody has the devices of the one before, and nothing may be written once its last handle is gone.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
+use varve_rt::atomic::{AtomicBool, Ordering::SeqCst};
+use varve_rt::{Mutex, hardware_mutex};
+
+/// Virtual time within which a dropped database lets its devices go.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Stands around the devices of one opening.
+#[derive(Default)]
+struct Fence {
+    /// The last handle is gone.
+    closed: AtomicBool,
+}
+
+/// The fence of the newest opening, and what was written through a closed one.
+pub(crate) struct Fences {
+    newest: Mutex<Weak<Fence>>,
+    written: Arc<Mutex<Option<String>>>,
+}
+
+/// Held by whoever has handles of a database; the last one that is dropped closes the fence.
+#[derive(Clone)]
+pub(crate) struct Holder(#[expect(dead_code, reason = "held for its drop")] Arc<Closer>);
+
+struct Closer(Weak<Fence>);
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        if let Some(fence) = self.0.upgrade().filter(|_| !varve_rt::dying()) {
+            fence.closed.store(true, SeqCst);
+        }
+    }
+}
+
+impl Fences {
+    pub(crate) fn new() -> Fences {
+        Fences { newest: hardware_mutex(Weak::new()), written: Arc::new(hardware_mutex(None)) }
+    }
+
+    /// Puts a fence of its own around each opening's devices.
+    pub(crate) fn around<const N: usize>(&self, devices: [Option<Arc<dyn Device>>; N]) -> [Option<Arc<dyn Device>>; N] {
+        let fence = Arc::new(Fence::default());
+        *self.newest.lock() = Arc::downgrade(&fence);
+        devices.map(|device| {
+            let inner = device?;
+            Some(Arc::new(Fenced { inner, fence: fence.clone(), written: self.written.clone() }) as Arc<dyn Device>)
+        })
+    }
+
+    /// For those that have handles of the newest opening.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder(Arc::new(Closer(self.newest.lock().clone())))
+    }
+
+    /// Waits until nobody has the devices of the newest opening; false: somebody keeps them.
+    pub(crate) fn wait_alone(&self) -> bool {
+        let began = varve_rt::now();
+        loop {
+            if self.newest.lock().strong_count() == 0 {
+                return true;
+            }
+            if began.elapsed() > LIMIT {
+                return false;
+            }
+            varve_rt::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// Whoever had the devices has lost its power.
+    pub(crate) fn forget(&self) {
+        *self.newest.lock() = Weak::new();
+    }
+
+    /// What was written after the last handle was gone.
+    pub(crate) fn written_after_the_end(&self) -> Option<String> {
+        self.written.lock().take()
+    }
+}
+
+/// A device within a fence.
+struct Fenced {
+    inner: Arc<dyn Device>,
+    fence: Arc<Fence>,
+    written: Arc<Mutex<Option<String>>>,
+}
+
+impl Fenced {
+    fn note(&self, what: impl FnOnce() -> String) {
+        if self.fence.closed.load(SeqCst) {
+            let who = varve_rt::current_name();
+            self.written.lock().get_or_insert_with(|| format!("{} by thread {who}", what()));
+        }
+    }
+
+    fn note_io(&self, io: &Io) {
+        if !matches!(io.op, Op::Read) {
+            self.note(|| format!("{} at {} of {}", io.op.kind(), io.offset, self.inner.info().name));
+        }
+    }
+}
+
+impl Device for Fenced {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.note(|| format!("a change of length to {len} of {}", self.inner.info().name));
+        self.inner.set_len(len)
+    }
+
+    fn submit(&self, batch: Vec<Io>) -> Ticket {
+        batch.iter().for_each(|io| self.note_io(io));
+        self.inner.submit(batch)
+    }
+
+    fn run(&self, io: Io) -> Result<(), DeviceError> {
+        self.note_io(&io);
+        self.inner.run(io)
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.inner.stats()
+    }
+}
