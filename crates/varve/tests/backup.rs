@@ -5,7 +5,7 @@ use std::time::Duration;
 use varve::{
     BackupInfo, BackupOptions, Damage, Db, Devices, Durability, Error, Keyspace, Layout, Options, RestoreOptions,
 };
-use varve_device::{Latency, MemDevice, MemOptions};
+use varve_device::{Latency, MemDevice, MemOptions, Place, Trap};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::sim;
 use varve_rt::{JoinHandle, Rng, spawn};
@@ -485,4 +485,20 @@ fn a_backup_of_the_first_version_is_restored_and_one_of_a_newer_refused() {
     assert_eq!(copy.check().unwrap().keys, 1000);
     let newer = restore(&[&of_version(&file, 3)]).map(drop);
     assert!(matches!(newer, Err(Error::Version { found: 3, .. })), "{newer:?}");
+}
+
+#[test]
+fn a_change_that_the_log_never_had_is_in_no_backup() {
+    let trap = Arc::new(Trap::new(Place::Group));
+    let options = Options { trap: Some(trap.clone()), ..options() };
+    let db = Db::create_on(devices(1, Latency::default()), &layout(), options).unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
+    rows.put(b"key", b"value").unwrap();
+    trap.arm(1);
+    assert!(spawn("client", move || rows.put(b"key", b"other")).join().is_err());
+    assert!(trap.has_sprung());
+    match db.backup(&mut Vec::new(), BackupOptions::default()) {
+        Err(Error::Poisoned(why)) => assert!(why.contains("panicked"), "{why}"),
+        other => panic!("{other:?}"),
+    }
 }

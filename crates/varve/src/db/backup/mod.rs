@@ -230,6 +230,10 @@ impl<'a> Copy<'a, '_> {
             return self.writer.flush_if_full();
         }
         let Some(page) = self.read(id)? else { return Ok(()) };
+        if page::lsn(page.bytes()) == Lsn::MAX {
+            // Of a group that the log refused, or that a panic cut short: in memory only, and the database is poisoned.
+            self.core.log.check_sound()?;
+        }
         // (A direct page may bear the very position at which the base began.)
         if page::lsn(page.bytes()) < since {
             self.unchanged += 1;
