@@ -38,15 +38,21 @@ fn choice(pool: &PoolArgs, layout: &LayoutChoice) -> Result<PoolChoice, Failure>
     Ok(PoolChoice { tier, ..pool_choice(pool)? })
 }
 
+/// The same, and what a mistake that is built in needs besides.
+fn pool(a: &args::Sim, breakage: Option<Mistake>) -> Result<PoolChoice, Failure> {
+    let pool = choice(&a.pool, &a.layout)?;
+    Ok(breakage.map_or(pool.clone(), |mistake| sim::layout_for(mistake, pool)))
+}
+
 /// Every mistake there is, each with as many seeds as it takes.
 fn catch_all(out: Out, a: &args::Sim) -> Result<(), Failure> {
     let mut missed = Vec::new();
-    for &mistake in Mistake::ALL.iter().filter(|mistake| !mistake.is_about_damage()) {
+    for &mistake in Mistake::ALL {
         let caught = sim::catch(mistake, a.seeds, jobs(a.jobs));
         let seed = caught.seed.map_or("-".to_string(), |seed| seed.to_string());
         match out.json {
             true => say!("{}", json!(caught)),
-            false => say!("{:<28} {:<12} {seed:>5}  {}", caught.name, caught.place, caught.finding),
+            false => say!("{:<28} {:<12} {:<42} {seed:>5}  {}", caught.name, caught.place, caught.by, caught.finding),
         }?;
         if caught.seed.is_none() {
             missed.push(caught.name);
@@ -71,7 +77,7 @@ pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
     }
     if a.trace {
         let seed = a.seed.expect("the parser demands a seed with a trace");
-        return match sim::trace(seed, &choice(&a.pool, &a.layout)?, breakage, |line| {
+        return match sim::trace(seed, &pool(a, breakage)?, breakage, |line| {
             // A line that nobody can read changes nothing of the finding.
             let _ = say!("{line}");
         }) {
@@ -83,7 +89,7 @@ pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
     options.first_seed = a.seed.unwrap_or(a.first_seed);
     options.jobs = jobs(a.jobs);
     options.breakage = breakage;
-    options.pool = choice(&a.pool, &a.layout)?;
+    options.pool = pool(a, breakage)?;
     if !a.once {
         options.second = Some(Command::current(&[SIM_CHILD])?);
     }

@@ -14,6 +14,9 @@ use varve_device::{PowerSupply, Trap};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use varve_rt::{Event, Mutex};
 
+/// Commits for which a power cut waits for a reader that it could harm.
+const AMBUSH: u64 = 60;
+
 /// Takes the lines of a trace.
 pub(crate) type Sink = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -48,6 +51,8 @@ impl Trace {
 pub(crate) enum Ending {
     /// A power cut this many device operations later.
     Cut { after_ops: u64, seed: u64 },
+    /// A power cut as soon as a reader is acknowledged that read from a `sync` commit whose own client still waits.
+    CutAtRead { seed: u64 },
     /// The clients stop, and the database is closed.
     Close,
     /// The clients stop, and all handles are dropped; the next life begins beside what is left of this one.
@@ -106,6 +111,8 @@ struct Book {
     last_acknowledged: u64,
     commits: u64,
     goal: Option<Goal>,
+    /// The power is cut at the next reader of something that is not acknowledged, or after so many commits.
+    ambush: Option<Ambush>,
     entries: Vec<Entry>,
     own: Own,
     restored: Vec<Restored>,
@@ -116,9 +123,29 @@ struct Book {
     damage: Option<String>,
 }
 
+/// A power cut that waits for its moment.
+#[derive(Clone, Copy)]
+struct Ambush {
+    /// Commits after which it waits no longer.
+    until: u64,
+    seed: u64,
+}
+
 /// Handle of an entry of the book.
 #[derive(Clone, Copy)]
 pub(crate) struct Written(usize);
+
+impl Book {
+    /// Whether this reader was told of a row that a `sync` commit put there which has its number and is not acknowledged.
+    fn has_read_in_doubt(&self, at: Written) -> bool {
+        let reader = &self.entries[at.0].tx;
+        let in_doubt = |e: &&Entry| {
+            e.tx.durability == Durability::Sync && e.tx.end == End::InDoubt && e.position.load(SeqCst) != 0
+        };
+        let was_told = |act: &Act| matches!(act, Act::Put(row, value) if reader.saw(row, *value));
+        self.entries.iter().filter(in_doubt).any(|e| e.tx.id != reader.id && e.tx.acts.iter().any(was_told))
+    }
+}
 
 impl Shared {
     pub(crate) fn new(
@@ -184,6 +211,13 @@ impl Shared {
         entry.tx.end = End::Acknowledged;
         entry.tx.ended_by = highest;
         let (position, durability) = (entry.position.load(SeqCst), entry.tx.durability);
+        if let Some(ambush) = book.ambush
+            && (book.commits >= ambush.until || book.has_read_in_doubt(at))
+        {
+            drop(book);
+            self.supply.cut(ambush.seed);
+            return;
+        }
         if position == 0 {
             return;
         }
@@ -203,11 +237,14 @@ impl Shared {
         if due.is_some() {
             book.goal = None;
         }
+        if let Some(Ending::CutAtRead { seed }) = due {
+            book.ambush = Some(Ambush { until: book.commits + AMBUSH, seed });
+        }
         drop(book);
         match due {
             Some(Ending::Cut { after_ops, seed }) => self.supply.cut_at(self.supply.ops() + 1 + after_ops, seed),
             Some(Ending::Close | Ending::Drop) => self.stop.store(true, SeqCst),
-            None => {}
+            Some(Ending::CutAtRead { .. }) | None => {}
         }
     }
 

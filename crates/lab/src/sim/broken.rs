@@ -1,10 +1,17 @@
-//! Builds broken on purpose: runs seeds with one mistake built in until one of them finds it.
+//! Builds broken on purpose: runs seeds with one mistake built in until one of them finds it, each on the layout and with the options
+//! that the mistake needs to show.
 
+use super::damage::{Class, DamageOptions, run as damage};
 use super::pool::PoolChoice;
 use super::sweep::{self, SimOptions};
 use super::tier;
 use serde::Serialize;
 use varve::Mistake;
+
+/// Damages of each state that a seed of `varve sim --damage` does here.
+const DAMAGES: u64 = 1500;
+/// A seed of damages stands for so many of crashes.
+const SEEDS_PER_DAMAGES: u64 = 500;
 
 /// What became of a mistake.
 #[derive(Clone, Debug, Serialize)]
@@ -15,20 +22,54 @@ pub struct Caught {
     pub place: &'static str,
     /// What is done wrong.
     pub mistake: &'static str,
+    /// Arguments of the tool with which the seeds were run.
+    pub by: String,
     /// The lowest seed that found it; none: none did.
     pub seed: Option<u64>,
     /// What that seed saw.
     pub finding: String,
 }
 
-/// Runs seeds 1 to `seeds` with `mistake` built in until it is found, on the layout where it is made.
+/// Runs seeds 1 to `seeds` with `mistake` built in until it is found. A mistake that only damage at rest shows gets damages in place of
+/// crashes, of as many seeds as take about as long.
 pub fn catch(mistake: Mistake, seeds: u64, jobs: usize) -> Caught {
-    let tier = if mistake.place() == "tier" { tier::ALL } else { "" };
-    let pool = PoolChoice { tier: tier.to_string(), ..PoolChoice::default() };
-    let options =
-        SimOptions { breakage: Some(mistake), most_findings: 1, jobs: jobs.max(1), pool, ..SimOptions::new(seeds) };
+    let (by, found) = match mistake.is_about_damage() {
+        true => by_damage(mistake, seeds.div_ceil(SEEDS_PER_DAMAGES), jobs.max(1)),
+        false => by_crashes(mistake, seeds, jobs.max(1)),
+    };
+    let (seed, finding) = found.map_or((None, String::new()), |(seed, what)| (Some(seed), what));
+    Caught { name: mistake.name(), place: mistake.place(), mistake: mistake.what(), by, seed, finding }
+}
+
+/// The layout on which a mistake is made, if it is not made on any.
+pub fn layout_for(mistake: Mistake, pool: PoolChoice) -> PoolChoice {
+    match mistake.place() == "tier" && pool.tier.is_empty() {
+        true => PoolChoice { tier: tier::ALL.to_string(), ..pool },
+        false => pool,
+    }
+}
+
+type Found = (String, Option<(u64, String)>);
+
+fn by_crashes(mistake: Mistake, seeds: u64, jobs: usize) -> Found {
+    let pool = layout_for(mistake, PoolChoice::default());
+    let by = format!("sim{}", pool.arguments());
+    let options = SimOptions { breakage: Some(mistake), most_findings: 1, jobs, pool, ..SimOptions::new(seeds) };
     let found = sweep::run(&options, |_| {}).findings.into_iter().next();
-    let seed = found.as_ref().map(|finding| finding.seed);
-    let finding = found.map_or_else(String::new, |finding| finding.what);
-    Caught { name: mistake.name(), place: mistake.place(), mistake: mistake.what(), seed, finding }
+    (by, found.map(|finding| (finding.seed, finding.what)))
+}
+
+fn by_damage(mistake: Mistake, seeds: u64, jobs: usize) -> Found {
+    let detect = mistake == Mistake::MarksNotKept;
+    let by = format!("sim --damage {DAMAGES}{}", if detect { " --detect-lost-writes" } else { "" });
+    let of_seed = |seed| {
+        let breakage = Some(mistake);
+        let options = DamageOptions { breakage, seed, detect, jobs, most_findings: 1, ..DamageOptions::new(DAMAGES) };
+        let report = damage(&options, |_| {});
+        // An untrue answer, or a database that is wrong without any damage.
+        let findings = report.findings.iter().filter(|finding| finding.class != Class::Unnamed);
+        let what = report.failures.first().cloned().or_else(|| findings.map(ToString::to_string).next());
+        what.map(|what| (seed, what))
+    };
+    (by, (1..=seeds).find_map(of_seed))
 }

@@ -51,7 +51,7 @@ const KINDS: [(Kind, &str); 5] = [
 ];
 
 /// What the engine asks of which device; the rest never happens there.
-const OPERATIONS: [(Target, Operation, &str); 15] = [
+const OPERATIONS: [(Target, Operation, &str); 13] = [
     (Target::Data, Operation::Read, "data read"),
     (Target::Data, Operation::Write, "data write"),
     (Target::Data, Operation::Flush, "data flush"),
@@ -63,10 +63,8 @@ const OPERATIONS: [(Target, Operation, &str); 15] = [
     (Target::Log, Operation::SetLen, "log set_len"),
     (Target::Fast, Operation::Read, "fast read"),
     (Target::Fast, Operation::Write, "fast write"),
-    (Target::Fast, Operation::Durable, "fast durable write"),
     (Target::Fast, Operation::Flush, "fast flush"),
     (Target::Fast, Operation::SetLen, "fast set_len"),
-    (Target::Fast, Operation::Trim, "fast trim"),
 ];
 
 /// One fault: the `nth` request of its sort from now on fails, or that and all after it.
@@ -85,6 +83,18 @@ pub(crate) struct Cell {
     operation: Operation,
     kind: Kind,
     for_good: bool,
+}
+
+impl Cell {
+    /// Draws an operation of those that are wanted, and how it fails.
+    fn draw(rng: &mut Rng, wanted: impl Fn(Target, Operation) -> bool) -> Cell {
+        let operations: Vec<_> =
+            OPERATIONS.iter().filter(|(target, operation, _)| wanted(*target, *operation)).collect();
+        let &(target, operation, _) = operations[rng.below(operations.len() as u64) as usize];
+        let kinds: Vec<_> = KINDS.iter().filter(|(kind, _)| kind.fits(operation)).collect();
+        let (kind, _) = *kinds[rng.below(kinds.len() as u64) as usize];
+        Cell { target, operation, kind, for_good: rng.one_in(2) }
+    }
 }
 
 impl Kind {
@@ -110,11 +120,8 @@ impl Fault {
     /// Draws a fault of a machine with or without a fast device. Which request it strikes is drawn evenly over orders of magnitude,
     /// since a life has thousands of some and few of others.
     pub(crate) fn draw(rng: &mut Rng, fast: bool) -> Fault {
-        let operations: Vec<_> = OPERATIONS.iter().filter(|(target, ..)| fast || *target != Target::Fast).collect();
-        let &(target, operation, _) = operations[rng.below(operations.len() as u64) as usize];
-        let kinds: Vec<_> = KINDS.iter().filter(|(kind, _)| kind.fits(operation)).collect();
-        let (kind, _) = *kinds[rng.below(kinds.len() as u64) as usize];
-        let cell = Cell { target, operation, kind, for_good: rng.one_in(2) };
+        let cell = Cell::draw(rng, |target, _| fast || target != Target::Fast);
+        let Cell { target, operation, .. } = cell;
         // The log is read when the database opens, and hardly ever afterwards.
         let opening = target == Target::Log && matches!(operation, Operation::Read | Operation::Flush);
         let early = opening || rng.one_in(5);
@@ -126,6 +133,17 @@ impl Fault {
         };
         let magnitude = rng.below(magnitudes);
         Fault { cell, nth: 1 + rng.below(1 << magnitude), early }
+    }
+
+    /// Draws a fault of the life in which the database is created and loaded: that is when devices change their lengths.
+    pub(crate) fn of_creation(rng: &mut Rng, fast: bool) -> Fault {
+        if rng.one_in(2) {
+            return Fault::draw(rng, fast);
+        }
+        let resized = |target, operation| operation == Operation::SetLen && (fast || target != Target::Fast);
+        let cell = Cell::draw(rng, resized);
+        let early = cell.target == Target::Fast || rng.one_in(3);
+        Fault { cell, nth: 1 + rng.below(3), early }
     }
 
     /// Draws a write of a page that is acknowledged and not done as asked.

@@ -31,7 +31,7 @@ mod tables;
 mod tier;
 mod totals;
 
-pub use broken::{Caught, catch};
+pub use broken::{Caught, catch, layout_for};
 pub use damage::{Class, DamageFinding, DamageOptions, DamageReport, DamageRow, State, damage_only, run as damage};
 pub use every_write::{EveryWriteOptions, EveryWriteReport, every_write};
 pub use pool::PoolChoice;

@@ -96,6 +96,17 @@ impl Tx {
     pub(crate) fn writes(&self) -> bool {
         !live_writes(&self.acts).is_empty()
     }
+
+    /// Whether it was shown this value of the row.
+    pub(crate) fn saw(&self, row: &Row, value: Digest) -> bool {
+        self.acts.iter().any(|act| match act {
+            Act::Get(of, seen) => of == row && *seen == Some(value),
+            Act::Scan(scan) => {
+                scan.space == row.0 && scan.rows.iter().any(|(key, seen)| *key == row.1 && *seen == value)
+            }
+            _ => false,
+        })
+    }
 }
 
 /// The writes of `acts` that no rollback to a savepoint undid.

@@ -179,12 +179,15 @@ impl Plan {
         self.seed.is_multiple_of(3)
     }
 
-    /// The faults of a life: none, one, or a few that may meet.
-    pub(crate) fn faults(&self, rng: &mut Rng, fast: bool) -> Vec<Fault> {
-        if !rng.one_in(self.fault_every) {
+    /// The faults of a life: none, one, or a few that may meet. The life that creates the database meets some less often, since it has
+    /// most to do before others can begin.
+    pub(crate) fn faults(&self, rng: &mut Rng, fast: bool, created: bool) -> Vec<Fault> {
+        if !rng.one_in(self.fault_every) || !created && !rng.one_in(4) {
             return Vec::new();
         }
-        (0..rng.between(1, 3)).map(|_| Fault::draw(rng, fast)).collect()
+        (0..rng.between(1, 3))
+            .map(|_| if created { Fault::draw(rng, fast) } else { Fault::of_creation(rng, fast) })
+            .collect()
     }
 }
 

@@ -187,22 +187,26 @@ impl Driver {
 
     fn wish(&mut self) -> Wish {
         let rng = &mut self.rng;
-        let commits = rng.between(COMMITS / 8, COMMITS / 2);
+        let crashed = self.crashes > 0 && self.loaded && !self.clean;
+        // A life of a few commits after a crash leaves most of the log's end as that crash left it.
+        let short = crashed && rng.one_in(4);
+        let commits = if short { rng.between(1, 6) } else { rng.between(COMMITS / 8, COMMITS / 2) };
         let after_ops = match rng.below(3) {
+            _ if short => rng.below(4),
             0 => rng.below(10),
             _ => rng.below(400),
         };
         let ending = match rng.below(8) {
             0 => Ending::Close,
             1 => Ending::Drop,
+            2 | 3 if !short => Ending::CutAtRead { seed: rng.next_u64() },
             _ => Ending::Cut { after_ops, seed: rng.next_u64() },
         };
-        let crashed = self.crashes > 0 && self.loaded && !self.clean;
         let wanted = self.in_recovery == 0 && self.recovery_ops > 0;
         let cut_open = (crashed && (wanted || rng.one_in(5))).then(|| rng.between(1, self.recovery_ops.max(8)));
-        let faults = match self.created && cut_open.is_none() {
-            true => self.plan.faults(rng, self.tier.is_some()),
-            false => Vec::new(),
+        let faults = match cut_open {
+            None => self.plan.faults(rng, self.tier.is_some(), self.created),
+            Some(_) => Vec::new(),
         };
         let goal = Goal { commits, ending, patient: !rng.one_in(8) };
         let mut wish = Wish { goal: Some(goal), cut_open, faults, ..Wish::verify() };

@@ -61,6 +61,11 @@ impl Snapshot {
         self.inner.claim.lsn()
     }
 
+    /// Where old values are looked for.
+    fn as_of(&self) -> Lsn {
+        if self.core().broken.has(Mistake::OldValuesNotRead) { Lsn::MAX } else { self.lsn() }
+    }
+
     /// Fails when the keyspace cannot be read here.
     pub(super) fn check(&self, keyspace: &Keyspace) -> Result<()> {
         keyspace.belongs_to(&self.inner.db)?;
@@ -80,11 +85,8 @@ impl Snapshot {
 
     /// The value of a key that was replaced since, as it was; asked after the tree was read.
     pub(super) fn old_value(&self, keyspace: &Keyspace, key: &[u8]) -> Option<Option<Copied>> {
-        let View { db, claim } = &*self.inner;
-        if db.core.broken.has(Mistake::OldValuesNotRead) {
-            return None;
-        }
-        db.txns.snapshots.versions.get(keyspace.id(), key, claim.lsn(), |value| value.map(Copied::from))
+        let versions = &self.inner.db.txns.snapshots.versions;
+        versions.get(keyspace.id(), key, self.as_of(), |value| value.map(Copied::from))
     }
 
     /// A long value as it was. Its pages are kept, unless the snapshot has lost its old values.
@@ -108,10 +110,10 @@ impl Snapshot {
     /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the database.
     pub fn get_with<R>(&self, keyspace: &Keyspace, key: &[u8], mut f: impl FnMut(Option<&[u8]>) -> R) -> Result<R> {
         self.check(keyspace)?;
-        let View { db, claim } = &*self.inner;
+        let db = &self.inner.db;
         // The tree first, then the old values: see `version.rs`.
         let (current, lsn) = read(&db.core, keyspace.tree(), key, &mut f)?;
-        let old = db.txns.snapshots.versions.get(keyspace.id(), key, claim.lsn(), |value| match value {
+        let old = db.txns.snapshots.versions.get(keyspace.id(), key, self.as_of(), |value| match value {
             None => Found::Done(f(None)),
             Some(ValueRef::Inline(value)) => Found::Done(f(Some(value))),
             Some(ValueRef::Overflow(long)) => Found::Long(long),
@@ -132,10 +134,10 @@ impl Snapshot {
     /// Whether a key is there.
     pub fn contains(&self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
         self.check(keyspace)?;
-        let View { db, claim } = &*self.inner;
+        let db = &self.inner.db;
         // The tree first, then the old values: see `version.rs`.
         let (current, lsn) = is_there(keyspace.tree(), key)?;
-        let old = db.txns.snapshots.versions.get(keyspace.id(), key, claim.lsn(), |value| value.is_some());
+        let old = db.txns.snapshots.versions.get(keyspace.id(), key, self.as_of(), |value| value.is_some());
         self.admit(lsn)?;
         Ok(old.unwrap_or(current))
     }
@@ -168,13 +170,13 @@ impl Snapshot {
     /// Reads the next batch of a scan.
     pub(super) fn next_batch(&self, keyspace: &Keyspace, cursor: &mut Cursor) -> Result<()> {
         self.check(keyspace)?;
-        let View { db, claim } = &*self.inner;
+        let db = &self.inner.db;
         let mut failed = None;
         loop {
             let filled = cursor.fill(keyspace.tree(), None)?;
             let mut overlay: Vec<Overlay> = Vec::new();
             let versions = &db.txns.snapshots.versions;
-            versions.range(keyspace.id(), filled.bounds(), claim.lsn(), |key, value| {
+            versions.range(keyspace.id(), filled.bounds(), self.as_of(), |key, value| {
                 overlay.push((KeyBuf::new(key), value.map(|value| cursor.copied(value))));
             });
             let (page, lsn) = (filled.page, filled.lsn);

@@ -438,7 +438,7 @@ impl Log {
         let mut sb = disk.sb.clone();
         let number = sb.runs.last().expect("never empty").number + 1;
         sb.runs.push(Run { number, start, prev_end: end });
-        if checkpointed || sb.clean {
+        if checkpointed || sb.clean || self.cfg.broken.has(Mistake::RedoAtRecovery) {
             sb.redo = start;
             sb.prune_runs();
         }

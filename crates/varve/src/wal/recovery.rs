@@ -144,8 +144,8 @@ pub fn run(
         }
         return Ok(report);
     }
-    let (known, broken) = (state.end.max(state.redo), options.broken);
-    let mut replay = Replay { log, pages, report, damaged: HashMap::default(), began: now(), known, broken };
+    let known = state.end.max(state.redo);
+    let mut replay = Replay { log, pages, report, damaged: HashMap::default(), began: now(), known };
     let end = replay.all(options)?;
     let mut report = replay.finish(end)?;
     reaches(end.valid, options.written)?;
@@ -231,7 +231,6 @@ struct Replay<'a> {
     damaged: HashMap<PageId, (KeyspaceId, Lsn)>,
     began: Instant,
     known: Lsn,
-    broken: Broken,
 }
 
 impl Replay<'_> {
@@ -325,10 +324,6 @@ impl Replay<'_> {
                     What::Image { head, hole, tail } => {
                         redo::apply_image(bytes, head, hole, tail); // P5
                         images += 1;
-                    }
-                    What::Ops { ops, .. } if self.broken.has(Mistake::ReplayIgnoresLsn) => {
-                        redo::apply_ops(bytes, ops, id, r.start)?;
-                        applied += 1;
                     }
                     What::Ops { .. } if lsn >= r.end => {
                         skipped += 1; // P1

@@ -317,7 +317,7 @@ impl Tier {
         } else {
             let used = self.on_fast(|| {
                 let used = part.file.write_journal(&part.geometry, at.sequence, at.journal_used, &records)?;
-                varve_device::flush(&*part.device)?;
+                self.flush_part(part)?;
                 Ok(used)
             })?;
             let blocks = used - at.journal_used;
@@ -335,9 +335,15 @@ impl Tier {
     }
 
     fn flush_fast(&self, part: &Part) -> Result<(), VolumeError> {
-        let believed = self.options.broken.has(Mistake::TierFailedFlushBelieved);
-        let flush = || varve_device::flush(&*part.device).or_else(|e| if believed { Ok(()) } else { Err(e) });
-        self.on_fast(|| Ok(flush()?))
+        self.on_fast(|| self.flush_part(part))
+    }
+
+    /// To be called within [`Tier::on_fast`].
+    fn flush_part(&self, part: &Part) -> Result<(), VolumeError> {
+        match varve_device::flush(&*part.device) {
+            Err(_) if self.options.broken.has(Mistake::TierFailedFlushBelieved) => Ok(()),
+            flushed => Ok(flushed?),
+        }
     }
 
     /// Saves what the manager knows of pages, so that the tier is warm when it is opened again.
