@@ -37,11 +37,12 @@ impl Trace {
         self.0.is_some()
     }
 
-    /// Prints `line()`, with the virtual time before it.
+    /// Prints `line()`, with the virtual time before it. The run is the same as without a trace.
     pub(crate) fn event(&self, line: impl FnOnce() -> String) {
         if let Some(sink) = &self.0 {
             let ns = varve_rt::now().as_nanos();
-            sink(&format!("{:>3}.{:06} ms  {}", ns / 1_000_000, ns % 1_000_000, line()));
+            let line = varve_rt::sim::quietly(line);
+            sink(&format!("{:>3}.{:06} ms  {line}", ns / 1_000_000, ns % 1_000_000));
         }
     }
 }

@@ -57,3 +57,17 @@ pub fn trace(
     let result = seed::run(seed, pool, breakage.into(), book::Trace::to(sink));
     result.wrong.map(|what| Finding::new(seed, what, pool, breakage))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_traced_run_is_the_same_run() {
+        for seed in [3, 7] {
+            let run = |trace| seed::run(seed, &PoolChoice::default(), varve::Broken::default(), trace).hash;
+            let sink: book::Sink = Arc::new(|_: &str| {});
+            assert_eq!(run(book::Trace::off()), run(book::Trace::to(sink)), "seed {seed}");
+        }
+    }
+}

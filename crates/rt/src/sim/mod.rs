@@ -139,6 +139,12 @@ pub fn excuse_panics(of: impl Fn(&crate::Panicked) -> bool) -> usize {
     before - panics.len()
 }
 
+/// Does something that is no part of what is simulated, as printing is: it costs nothing, and no other thread runs meanwhile. It must not wait.
+pub fn quietly<T>(f: impl FnOnce() -> T) -> T {
+    let _quiet = Quiet::new();
+    f()
+}
+
 /// Settles the calling thread's CPU charges now, as is done before every lock, unlock, wait and send. Devices call it
 /// before they look at the clock. Nothing outside a simulation.
 pub fn settle() {
