@@ -14,10 +14,11 @@ mod rows;
 
 use std::sync::Arc;
 use varve::wal::{Log, LogConfig};
-use varve_device::{AlignedBuf, Device, MemDevice, Profile, read_at, write_at};
+use varve_device::{AlignedBuf, Device, read_at, write_at};
 use varve_lab::experiment;
 use varve_lab::trace::compact::Writer;
 use varve_lab::trace::{ReadOptions, Reader, Source, TraceError};
+use varve_models::{MemDevice, Profile};
 use varve_volume::tier::{Tier, TierOptions};
 use varve_volume::{KeyspaceId, PageId, PageStore, PageUse, ReadWhy, Single, WriteWhy, page as header};
 

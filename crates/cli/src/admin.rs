@@ -1,15 +1,14 @@
 //! Commands on the database as a whole: create, info, check, compact.
 
 use crate::args;
-use crate::output::{Failure, Out, Stdout, bytes, complain, say, table};
-use crate::tier;
+use crate::open::{self, open_db, open_to_look};
+use crate::output::{Failure, Out, Stdout, bytes, say, table};
 use serde_json::json;
-use std::path::Path;
-use varve::{Db, Options};
+use varve::Options;
 
 pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
     let options = Options { detect_lost_writes: a.detect_lost_writes.then_some(true), ..Options::default() };
-    let db = tier::create(&a.dir, &a.layout, &a.tier, options)?;
+    let db = open::create(&a.dir, &a.layout, &a.tier, options)?;
     for name in &a.keyspaces {
         db.create_keyspace(name)?;
     }
@@ -20,40 +19,6 @@ pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
         out.note(format!("created {}", a.dir.display()));
     }
     Ok(())
-}
-
-/// Opens a database, and says what the opening changed that nobody asked for.
-pub fn open_db(dir: &Path, options: Options) -> Result<Db, varve::Error> {
-    let db = Db::open(dir, options)?;
-    let report = db.recovery_report();
-    if report.identified {
-        complain("identity was given to this database (of an older release); older releases refuse it from now on");
-    }
-    // After a crash it may have been a torn write.
-    if let Some(what) = report.mended_superblock.as_ref().filter(|_| report.clean) {
-        complain(format!("one copy of the superblock was damaged ({what}); mended from the other"));
-    }
-    if let Some(which) = &report.emptied_tier {
-        complain(format!("{which}; it held copies only, and begins empty"));
-    }
-    Ok(db)
-}
-
-/// Opens for reading only where that is possible, so that looking changes nothing; else recovers, or switches what is asked for.
-pub fn open_to_look(out: Out, place: &args::Place) -> Result<Db, Failure> {
-    if place.open.detect_lost_writes.is_some() {
-        return Ok(open_db(&place.dir, tier::options(place)?)?);
-    }
-    let read_only = Options { read_only: true, ..tier::options(place)? };
-    match open_db(&place.dir, read_only) {
-        Err(varve::Error::ReadOnly(_)) => {
-            out.note("the database was not closed: recovering it first");
-            Ok(open_db(&place.dir, tier::options(place)?)?)
-        }
-        // Readers create nothing: where the lock file is missing, a writer makes it.
-        Err(varve::Error::Io(e)) => Ok(open_db(&place.dir, tier::options(place)?).map_err(|_| varve::Error::Io(e))?),
-        other => Ok(other?),
-    }
 }
 
 pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
@@ -131,7 +96,7 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
 }
 
 pub fn compact(out: Out, place: &args::Place) -> Result<(), Failure> {
-    let db = open_db(&place.dir, tier::options(place)?)?;
+    let db = open_db(&place.dir, open::options(place)?)?;
     let page_size = db.stats().page_size as u64;
     let progress = out.progress("compacting", 0);
     let report = db.compact()?;

@@ -3,7 +3,6 @@
 use crate::args::{self, Workload};
 use crate::metrics::endpoint::Endpoint;
 use crate::output::{Failure, Out, say};
-use crate::tier;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,10 +42,10 @@ fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failu
     options.trace = recording.as_ref().map(|(recorder, _)| recorder.handle());
     own::refuse_files(&run.dir, "bench").map_err(Failure::Usage)?;
     let db = if varve::exists(&run.dir) {
-        crate::admin::open_db(&run.dir, tier::options_with(&run.dir, options, &run.tier)?)?
+        crate::open::open_db(&run.dir, crate::open::options_with(&run.dir, options, &run.tier)?)?
     } else {
         out.note(format!("creating {}", run.dir.display()));
-        tier::create(&run.dir, &run.layout, &run.tier, options)?
+        crate::open::create(&run.dir, &run.layout, &run.tier, options)?
     };
     if let Err(foreign) = own::refuse_others(&db, &run.dir, "bench", &["tpcc_meta", "ycsb_meta"]) {
         db.close()?;

@@ -12,7 +12,7 @@ const SIM_CHILD: &str = "sim-child";
 /// Hidden command that becomes the torture's child.
 const TORTURE_CHILD: &str = "torture-child";
 
-pub(crate) fn jobs(asked: usize) -> usize {
+fn jobs(asked: usize) -> usize {
     if asked > 0 { asked } else { std::thread::available_parallelism().map_or(2, usize::from) }
 }
 
@@ -70,7 +70,7 @@ pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
     }
     let breakage = breakage(a)?;
     if let Some(damages) = a.damage {
-        return crate::damage::run(out, a, damages, breakage);
+        return crate::damage::run(out, a, (damages, jobs(a.jobs)), breakage);
     }
     if a.every_write {
         return every_write(out, a, breakage);

@@ -32,9 +32,9 @@ struct Loader<'a> {
 }
 
 pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
-    let options = crate::tier::options(&a.place)?;
+    let options = crate::open::options(&a.place)?;
     let db = if varve::exists(&a.place.dir) {
-        crate::admin::open_db(&a.place.dir, options)?
+        crate::open::open_db(&a.place.dir, options)?
     } else {
         Db::create(&a.place.dir, &Layout::default(), options)?
     };

@@ -1,8 +1,11 @@
 //! What the command prints: results on stdout, messages and progress on stderr.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
+use varve::Figure;
 
 /// Why a command ended without its result.
 #[derive(Debug)]
@@ -185,4 +188,19 @@ pub fn bytes(n: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// A figure of the statistics, as JSON.
+pub fn json_figure(figure: Figure) -> Value {
+    match figure {
+        Figure::Number(n) => n.into(),
+        Figure::Ratio(r) if r.fract() == 0.0 && r.abs() < 9e15 => (r as i64).into(),
+        Figure::Ratio(r) => r.into(),
+        Figure::Text(t) => t.into(),
+    }
+}
+
+/// A failure that names a file.
+pub fn about(path: &Path, e: &std::io::Error) -> Failure {
+    Failure::Failed(format!("{}: {e}", path.display()))
 }

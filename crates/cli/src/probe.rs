@@ -6,9 +6,9 @@ use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
-use varve_device::Profile;
 use varve_lab::iomix::{Extent, Load};
 use varve_lab::probe::{self, Point};
+use varve_models::Profile;
 
 /// What is measured: a real place or a model.
 #[derive(Debug, Args)]

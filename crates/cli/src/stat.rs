@@ -1,11 +1,11 @@
 //! `stat`: the figures of a database, its own or of another process, once or over time.
 
-use crate::admin::open_to_look;
 use crate::args::Place;
 use crate::args::stat::Stat;
 use crate::metrics::Source;
 use crate::metrics::interval::Interval;
-use crate::output::{Failure, Out, Rows, bytes, table};
+use crate::open::open_to_look;
+use crate::output::{Failure, Out, Rows, bytes, json_figure, table};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::time::Duration;
@@ -62,15 +62,6 @@ fn once(out: Out, source: &Source, prometheus: bool) -> Result<(), Failure> {
         table(&mut stdout, &rows)?;
     }
     Ok(())
-}
-
-pub fn json_figure(figure: Figure) -> Value {
-    match figure {
-        Figure::Number(n) => n.into(),
-        Figure::Ratio(r) if r.fract() == 0.0 && r.abs() < 9e15 => (r as i64).into(),
-        Figure::Ratio(r) => r.into(),
-        Figure::Text(t) => t.into(),
-    }
 }
 
 fn text(figure: Figure) -> String {

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates from the bottom up; each may use those before it.
-const LAYERS: &[&str] = &["varve-rt", "varve-device", "varve-volume", "varve", "varve-lab", "varve-cli"];
+const LAYERS: &[&str] =
+    &["varve-rt", "varve-device", "varve-models", "varve-volume", "varve", "varve-lab", "varve-cli"];
 
 /// What the crates below the command may use from outside, and why it is harmless there: no threads, no blocking, no
 /// clocks, no thread locals, no random hashing of its own.
@@ -47,11 +48,11 @@ const UNSAFE: &[&str] = &[
     "crates/device/src/buf.rs",
     "crates/device/src/device.rs",
     "crates/device/src/io.rs",
-    "crates/device/src/faulty/",
+    "crates/models/src/faulty/",
     "crates/device/src/file/",
-    "crates/device/src/flash/model.rs",
-    "crates/device/src/mem/",
-    "crates/device/src/model/",
+    "crates/models/src/flash/model.rs",
+    "crates/models/src/mem/",
+    "crates/models/src/model/",
     "crates/device/src/words.rs",
     "crates/volume/src/blocking.rs",
     "crates/volume/src/single.rs",
@@ -170,10 +171,12 @@ fn crates_use_only_lower_ones() {
     let level = |name: &str| LAYERS.iter().position(|l| *l == name);
     let problems = dependencies().into_iter().filter_map(|d| {
         let user = level(&d.user).unwrap_or_else(|| panic!("crate {} has no place in LAYERS", d.user));
-        let bad = level(&d.used).is_some_and(|used| used >= user);
+        // A crate's own tests may turn on a feature of it.
+        let own = d.dev && d.user == d.used;
+        let bad = !own && level(&d.used).is_some_and(|used| used >= user);
         bad.then(|| format!("{} uses {}", d.user, d.used))
     });
-    none(problems.collect(), "imports point down: rt < device < volume < varve < lab < cli");
+    none(problems.collect(), "imports point down: rt < device < models < volume < varve < lab < cli");
 }
 
 #[test]

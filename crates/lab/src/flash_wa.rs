@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use varve_device::flash::{Contents, FlashConfig, FlashError, Ftl, FtlStats, GcPolicy, Streams, theory};
+use varve_models::flash::{Contents, FlashConfig, FlashError, Ftl, FtlStats, GcPolicy, Streams, theory};
 use varve_rt::Rng;
 
 /// Which pages are written.

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use varve_device::flash::Drive;
-use varve_device::{Build, Modelled, PowerSupply, Profile, Sparse};
+use varve_models::flash::Drive;
+use varve_models::{Build, Modelled, PowerSupply, Profile, Sparse};
 
 /// The data device and the log device of a database, modelled, on one power supply. Make them in the world that uses them.
 pub struct ModelledDevices {

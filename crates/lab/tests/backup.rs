@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use varve::{BackupOptions, Db, Devices, Layout, Options, RestoreOptions};
-use varve_device::MemDevice;
 use varve_lab::adapter::varve::VarveStore;
 use varve_lab::driver::{RunOptions, Until, run};
 use varve_lab::tpcc;
+use varve_models::MemDevice;
 use varve_rt::spawn;
 
 #[test]

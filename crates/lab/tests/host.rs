@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{Db, Devices, Durability, Layout, Options};
-use varve_device::MemDevice;
 use varve_lab::adapter::varve::VarveStore;
 use varve_lab::driver::{self, RunOptions, Until};
 use varve_lab::host::HostProfile;
 use varve_lab::tpcc;
+use varve_models::MemDevice;
 use varve_rt::{Cost, now, sim};
 
 fn refused(text: &str) -> String {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use varve::{Broken, Db, Devices, Layout, Mistake, Options};
-use varve_device::{MemDevice, MemOptions, PowerSupply};
 use varve_lab::adapter::varve::VarveStore;
 use varve_lab::adapter::{Direction, Durability, End, KeyRange, Store, TxMode, Txn, transact};
 use varve_lab::driver::{RunOptions, Until, run};
@@ -16,6 +15,7 @@ use varve_lab::history::{
     AnomalyKind, CheckOptions, GenerateOptions, Outcome, RealTime, Recorder, Report, check, generate,
 };
 use varve_lab::{tpcc, ycsb};
+use varve_models::{MemDevice, MemOptions, PowerSupply};
 use varve_rt::Rng;
 use varve_rt::sim::{self, Config, Domain};
 

@@ -4,13 +4,13 @@
 //! Simulated threads share one OS thread, so a simulation shows wrong *interleavings*, never wrong memory orders:
 //! those need the OS-thread stress tests.
 
-use crate::sim;
+use crate::world;
 pub use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 #[inline(always)]
 fn point() {
-    if sim::any_chaos() {
-        sim::chaos_point();
+    if world::any_chaos() {
+        world::chaos_point();
     }
 }
 

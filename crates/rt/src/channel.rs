@@ -2,7 +2,7 @@
 //!
 //! Lock order: the channel's own mutex only, held for a few instructions and never while waiting.
 
-use crate::{Condvar, Instant, Mutex, now, sim};
+use crate::{Condvar, Instant, Mutex, now, world};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -220,7 +220,7 @@ impl<T> Clone for Receiver<T> {
 /// going to sleep; critical sections here never switch, so this does not wait in a simulation.
 fn hang_up<T>(shared: &Shared<T>, count: &AtomicUsize, wake: &Condvar) {
     if count.fetch_sub(1, AcqRel) == 1 {
-        let _quiet = sim::Quiet::new();
+        let _quiet = world::Quiet::new();
         drop(shared.queue.lock());
         wake.notify_all();
     }

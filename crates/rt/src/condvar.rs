@@ -3,10 +3,12 @@
 //! Invariant: `waiters` counts threads between announcing a wait (with the mutex held) and leaving it, so a notifier
 //! that changed the condition under the mutex sees every thread that may have missed the change.
 
+use crate::instant::Instant;
 use crate::mutex::MutexGuard;
-use crate::park::{self, Caller, Parked, Wait, What};
-use crate::sim;
-use crate::time::{Instant, now};
+use crate::park;
+use crate::time::now;
+use crate::wait::{Caller, Parked, Wait, What};
+use crate::world;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::Duration;
@@ -74,8 +76,8 @@ impl Condvar {
             raw.lock_after_wait(at);
         }
         self.waiters.fetch_sub(1, Relaxed);
-        if sim::dying() {
-            sim::unwind_if_possible();
+        if world::dying() {
+            world::unwind_if_possible();
         }
         matches!(end, Parked::TimedOut | Parked::Dying)
     }

@@ -2,9 +2,11 @@
 //!
 //! The byte: `SET`, and `PARKED` while someone may be queued. `set` clears `PARKED` and wakes the whole queue.
 
-use crate::park::{self, Caller, Parked, Wait, What};
-use crate::sim;
-use crate::time::{Instant, now};
+use crate::instant::Instant;
+use crate::park;
+use crate::time::now;
+use crate::wait::{Caller, Parked, Wait, What};
+use crate::world;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::time::Duration;
@@ -36,10 +38,10 @@ impl Event {
     /// Sets the flag and wakes every waiting thread. What happened before is visible to them. The event may be freed
     /// by a woken thread while this call returns.
     pub fn set(&self) {
-        sim::before_send();
+        world::before_send();
         let key = self.key();
         if self.state.swap(SET, AcqRel) & PARKED != 0 {
-            sim::race_point();
+            world::race_point();
             park::unpark_all(key, 0);
         }
     }
@@ -79,11 +81,11 @@ impl Event {
             if s & SET != 0 {
                 return false;
             }
-            sim::race_point();
+            world::race_point();
             if s & PARKED == 0 && self.state.compare_exchange(s, s | PARKED, Relaxed, Relaxed).is_err() {
                 continue;
             }
-            sim::race_point();
+            world::race_point();
             let wait = Wait { key: self.key(), what, at, token: 0, deadline };
             let left = |last: bool| {
                 if last {
@@ -93,15 +95,15 @@ impl Event {
             match park::park(wait, || self.state.load(Relaxed) == PARKED, || {}, left) {
                 // Set in the meantime, though it may have been reset since.
                 Parked::Unparked(_) => {
-                    if sim::dying() {
-                        sim::unwind_if_possible();
+                    if world::dying() {
+                        world::unwind_if_possible();
                     }
                     return false;
                 }
                 Parked::Invalid => {}
                 Parked::TimedOut => return true,
                 Parked::Dying => {
-                    sim::unwind_if_possible();
+                    world::unwind_if_possible();
                     return true;
                 }
             }

@@ -15,39 +15,52 @@
 pub mod atomic;
 pub mod channel;
 mod condvar;
-mod cpu;
+mod cost;
+mod domain;
+mod ended;
 mod event;
 mod hash;
+mod instant;
 mod local;
 mod mutex;
 mod park;
 pub mod parking;
+mod random;
 mod rng;
 mod rwlock;
 pub mod sim;
 mod spin;
+mod stack_size;
 mod thread;
 mod time;
+mod wait;
+mod work;
+mod world;
 
 pub use lock_api;
 
 pub use condvar::Condvar;
-pub use cpu::{Cost, CpuCosts, CpuUse, charge};
+pub use cost::{Cost, CpuCosts, CpuUse};
+pub use ended::Panicked;
 pub use event::Event;
 pub use hash::{BuildHasher, FastHasher, HashMap, HashSet};
+pub use instant::Instant;
 pub use local::Local;
 pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex, hardware_mutex};
-pub use rng::{Rng, rng};
+pub use random::Rng;
+pub use rng::rng;
 pub use rwlock::{
     ArcRwLockReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock,
     RwLockReadGuard, RwLockWriteGuard,
 };
 pub use spin::spin;
+pub use stack_size::{set_stack_size, stack_size};
 pub use thread::{
-    JoinHandle, Panicked, current_name, dying, in_simulation, panicking, set_stack_size, spawn, spawn_daemon,
-    stack_size, try_spawn, try_spawn_daemon, yield_now,
+    JoinHandle, current_name, dying, in_simulation, panicking, spawn, spawn_daemon, try_spawn, try_spawn_daemon,
+    yield_now,
 };
-pub use time::{Instant, compute, now, sleep, unix_time};
+pub use time::{now, sleep, unix_time};
+pub use work::{charge, compute};
 
 /// The layer's page, whose examples are tests.
 #[cfg(doctest)]

@@ -1,7 +1,6 @@
 //! Storage per thread, in both worlds. (`thread_local!` would be shared by all simulated threads.)
 
-use crate::sim;
-use std::any::Any;
+use crate::world::{self, Table};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -17,9 +16,6 @@ pub struct Local<T: 'static> {
     slot: AtomicU32,
     make: fn() -> T,
 }
-
-/// The values of one thread, by slot. Boxed, so that references survive the growth of the table.
-pub(crate) type Table = Vec<Option<Box<dyn Any>>>;
 
 static SLOTS: AtomicU32 = AtomicU32::new(0);
 
@@ -62,7 +58,7 @@ impl<T: 'static> Local<T> {
     /// Calls `f` with the calling thread's value. Nested use is fine; the value is shared, so changes need a cell.
     pub fn with<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         let slot = self.slot();
-        let found = match sim::local_table(|t| Self::find(t, slot)) {
+        let found = match world::local_table(|t| Self::find(t, slot)) {
             Some(found) => found,
             None => TABLE.with(|t| Self::find(&t.borrow(), slot)),
         };
@@ -72,7 +68,7 @@ impl<T: 'static> Local<T> {
                 Some(existing) => existing,
                 None => Self::insert(t, slot, made.take().expect("used once")),
             };
-            match sim::local_table(&mut put) {
+            match world::local_table(&mut put) {
                 Some(value) => value,
                 None => TABLE.with(|t| put(&mut t.borrow_mut())),
             }

@@ -8,10 +8,12 @@
 //! Invariant: a thread queued on the address implies `PARKED`, except while a waker holds the queue. A lock belongs to
 //! one world at a time: threads of a simulation and OS threads do not contend for it.
 
-use crate::park::{self, Caller, Parked, Wait, What, Woken};
-use crate::sim;
+use crate::instant::Instant;
+use crate::park;
 use crate::spin::Backoff;
-use crate::time::{Instant, now};
+use crate::time::now;
+use crate::wait::{Caller, Parked, Wait, What, Woken};
+use crate::world;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::time::Duration;
@@ -59,7 +61,7 @@ impl RawMutex {
 
     /// Before the lock changes hands in a simulation.
     fn boundary(&self) {
-        if self.costs() { sim::lock_boundary(self.key()) } else { sim::race_point() }
+        if self.costs() { world::lock_boundary(self.key()) } else { world::race_point() }
     }
 
     /// True when the lock was acquired. With `must`, a dying thread that finds it held is not unwound here but lent
@@ -67,7 +69,7 @@ impl RawMutex {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, deadline: Option<Instant>, at: Caller, must: bool) -> bool {
-        let sim = sim::active();
+        let sim = world::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
             self.boundary();
@@ -76,7 +78,7 @@ impl RawMutex {
         let fresh = self.state.load(Relaxed) & SIM == 0;
         loop {
             let s = self.state.load(Relaxed);
-            sim::race_point();
+            world::race_point();
             if s & LOCKED == 0 {
                 let taken = (s & !FRESH) | LOCKED | mark;
                 if self.state.compare_exchange_weak(s, taken, Acquire, Relaxed).is_ok() {
@@ -92,7 +94,7 @@ impl RawMutex {
                     continue;
                 }
             }
-            sim::race_point();
+            world::race_point();
             let wait = Wait { key: self.key(), what: What::Mutex, at, token: 0, deadline };
             let blocked = || self.state.load(Relaxed) & (LOCKED | PARKED) == LOCKED | PARKED;
             let left = |last: bool| {
@@ -112,16 +114,16 @@ impl RawMutex {
                         continue;
                     }
                     if !must {
-                        sim::unwind_if_possible();
+                        world::unwind_if_possible();
                     }
                     self.state.fetch_or(SIM, Relaxed);
-                    sim::ghost_lock(self.key());
+                    world::ghost_lock(self.key());
                     return true;
                 }
             }
         }
         if sim && self.costs() {
-            sim::after_lock(self.key(), true, fresh);
+            world::after_lock(self.key(), true, fresh);
         }
         true
     }
@@ -129,7 +131,7 @@ impl RawMutex {
     #[cold]
     #[inline(never)]
     fn try_lock_slow(&self) -> bool {
-        let sim = sim::active();
+        let sim = world::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
             self.boundary();
@@ -138,7 +140,7 @@ impl RawMutex {
         let take = |s: u8| (s & LOCKED == 0).then_some((s & !FRESH) | LOCKED | mark);
         let taken = self.state.fetch_update(Acquire, Relaxed, take).is_ok();
         if taken && sim && self.costs() {
-            sim::after_lock(self.key(), true, fresh);
+            world::after_lock(self.key(), true, fresh);
         }
         taken
     }
@@ -146,22 +148,22 @@ impl RawMutex {
     #[cold]
     #[inline(never)]
     fn unlock_slow(&self, fair: bool) {
-        if sim::active() {
+        if world::active() {
             self.boundary();
-            if sim::ghost_unlock(self.key()) {
+            if world::ghost_unlock(self.key()) {
                 return;
             }
             if self.costs() {
-                sim::released(self.key(), true);
+                world::released(self.key(), true);
             }
         }
         let s = self.state.load(Relaxed);
         assert!(s & LOCKED != 0, "unlock of a mutex that is not locked");
-        sim::race_point();
+        world::race_point();
         if s & PARKED == 0 && self.state.compare_exchange(s, s & !LOCKED, Release, Relaxed).is_ok() {
             return;
         }
-        sim::race_point();
+        world::race_point();
         park::unpark_one(self.key(), |w: Woken| {
             if w.count > 0 && (w.fair || fair) {
                 if !w.more {
@@ -177,7 +179,7 @@ impl RawMutex {
 
     /// Releases the lock from inside a wait, without settling charges or yielding.
     pub(crate) fn unlock_for_wait(&self) {
-        let _quiet = sim::Quiet::new();
+        let _quiet = world::Quiet::new();
         // SAFETY: called by `Condvar` only, whose caller holds the lock.
         unsafe { lock_api::RawMutex::unlock(self) }
     }
@@ -195,7 +197,7 @@ impl RawMutex {
 }
 
 // SAFETY: `LOCKED` is set by exactly one successful acquisition at a time (compare-and-swap from a word without it, or
-// handed over by the holder), with acquire on taking and release on leaving; see `sim::ghost_lock` for dying threads.
+// handed over by the holder), with acquire on taking and release on leaving; see `world::ghost_lock` for dying threads.
 unsafe impl lock_api::RawMutex for RawMutex {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: RawMutex = RawMutex { state: AtomicU8::new(FRESH) };

@@ -4,100 +4,10 @@
 //! Invariant: a key is the address of the waiting object (or that address tagged in its top bit for
 //! [`crate::parking`]), so two objects never share a queue. Callbacks run with the queue locked and must not wait.
 
-use crate::sim;
-use crate::time::{Instant, os_deadline};
+use crate::time::os_deadline;
+use crate::wait::{Parked, Pick, Wait, Woken};
+use crate::world;
 use parking_lot_core as plc;
-
-/// What a thread waits for; shown in deadlock reports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
-    Mutex,
-    Read,
-    Write,
-    Condvar,
-    Event,
-    Join,
-    Sleep,
-    Core,
-    Yield,
-    Named(&'static str),
-}
-
-impl What {
-    /// A small number for the running hash of a simulation.
-    pub(crate) fn code(self) -> u64 {
-        match self {
-            What::Mutex => 1,
-            What::Read => 2,
-            What::Write => 3,
-            What::Condvar => 4,
-            What::Event => 5,
-            What::Join => 6,
-            What::Sleep => 7,
-            What::Core => 8,
-            What::Yield => 9,
-            What::Named(_) => 10,
-        }
-    }
-
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            What::Mutex => "a mutex",
-            What::Read => "shared access to a read-write lock",
-            What::Write => "exclusive access to a read-write lock",
-            What::Condvar => "a condition",
-            What::Event => "an event",
-            What::Join => "the end of a thread",
-            What::Sleep => "time to pass",
-            What::Core => "a core",
-            What::Yield => "its turn",
-            What::Named(name) => name,
-        }
-    }
-}
-
-/// Where a wait was asked for, for deadlock reports.
-pub(crate) type Caller = &'static std::panic::Location<'static>;
-
-/// How a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Parked {
-    /// Woken, with the waker's token.
-    Unparked(usize),
-    /// `validate` said no: the caller did not wait.
-    Invalid,
-    /// The deadline passed.
-    TimedOut,
-    /// The calling simulated thread is dying: it must not wait.
-    Dying,
-}
-
-/// What a waker learns under the queue lock.
-pub(crate) struct Woken {
-    /// Threads taken off the queue.
-    pub(crate) count: usize,
-    /// Others stay in the queue.
-    pub(crate) more: bool,
-    /// The lock should be handed over, so that nobody starves.
-    pub(crate) fair: bool,
-}
-
-/// A filter's verdict on one waiter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pick {
-    Wake,
-    Stop,
-}
-
-/// A request to wait.
-pub(crate) struct Wait {
-    pub(crate) key: usize,
-    pub(crate) what: What,
-    pub(crate) at: Caller,
-    /// Seen by `unpark_filter`.
-    pub(crate) token: usize,
-    pub(crate) deadline: Option<Instant>,
-}
 
 /// Waits in the queue of `wait.key`, if `validate` (run with the queue locked) still says so. `before_sleep` runs
 /// after the caller is queued; `timed_out(was_last)` runs with the queue locked when the wait ends without a waker.
@@ -107,8 +17,8 @@ pub(crate) fn park(
     before_sleep: impl FnOnce(),
     timed_out: impl FnOnce(bool),
 ) -> Parked {
-    if sim::active() {
-        return sim::park(wait, validate, before_sleep, timed_out);
+    if world::active() {
+        return world::park(wait, validate, before_sleep, timed_out);
     }
     let deadline = wait.deadline.map(os_deadline);
     // SAFETY: the key is an address the calling primitive owns, and neither callback waits nor calls back into the
@@ -126,9 +36,9 @@ pub(crate) fn park(
 /// Wakes the longest waiter of `key`; `callback` runs with the queue locked, also when nobody waits, and gives the
 /// token the woken thread sees.
 pub(crate) fn unpark_one(key: usize, callback: impl FnOnce(Woken) -> usize) {
-    if sim::active() {
+    if world::active() {
         let mut first = true;
-        sim::unpark(key, |_| if std::mem::take(&mut first) { Pick::Wake } else { Pick::Stop }, callback);
+        world::unpark(key, |_| if std::mem::take(&mut first) { Pick::Wake } else { Pick::Stop }, callback);
         return;
     }
     // SAFETY: as in `park`.
@@ -141,8 +51,8 @@ pub(crate) fn unpark_one(key: usize, callback: impl FnOnce(Woken) -> usize) {
 
 /// Wakes the waiters of `key` that `filter` picks by their token, in queue order; else as [`unpark_one`].
 pub(crate) fn unpark_filter(key: usize, mut filter: impl FnMut(usize) -> Pick, callback: impl FnOnce(Woken) -> usize) {
-    if sim::active() {
-        sim::unpark(key, filter, callback);
+    if world::active() {
+        world::unpark(key, filter, callback);
         return;
     }
     // SAFETY: as in `park`.
@@ -166,9 +76,9 @@ pub(crate) fn unpark_filter(key: usize, mut filter: impl FnMut(usize) -> Pick, c
 
 /// Wakes every waiter of `key`.
 pub(crate) fn unpark_all(key: usize, token: usize) -> usize {
-    if sim::active() {
+    if world::active() {
         let mut count = 0;
-        sim::unpark(
+        world::unpark(
             key,
             |_| Pick::Wake,
             |w| {

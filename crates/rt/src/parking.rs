@@ -1,9 +1,10 @@
 //! Waiting by address, for primitives of the layers above that have no room for a condition variable (a bit in a
 //! page latch, say). Works in both worlds. Wake-ups may be spurious: callers loop.
 
-use crate::park::{self, Parked, Wait, What};
-use crate::sim;
-use crate::time::Instant;
+use crate::instant::Instant;
+use crate::park;
+use crate::wait::{Parked, Wait, What};
+use crate::world;
 
 /// Keeps these queues apart from those of the locks of this crate, whatever address is used.
 const TAG: usize = 1 << (usize::BITS - 1);
@@ -31,7 +32,7 @@ pub fn park(key: usize, name: &'static str, deadline: Option<Instant>, still: im
         Parked::Invalid => Wake::Invalid,
         Parked::TimedOut => Wake::TimedOut,
         Parked::Dying => {
-            sim::unwind_if_possible();
+            world::unwind_if_possible();
             Wake::TimedOut
         }
     }

@@ -7,10 +7,12 @@
 //! Invariant: `PARKED` with no holder means that a woken thread is on its way to try (it will acquire, or find a new
 //! holder, whose release wakes again) or that a waker is at work, so nobody is forgotten.
 
-use crate::park::{self, Caller, Parked, Pick, Wait, What, Woken};
-use crate::sim;
+use crate::instant::Instant;
+use crate::park;
 use crate::spin::Backoff;
-use crate::time::{Instant, now};
+use crate::time::now;
+use crate::wait::{Caller, Parked, Pick, Wait, What, Woken};
+use crate::world;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::Duration;
@@ -72,10 +74,10 @@ impl RawRwLock {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, kind: usize, deadline: Option<Instant>, at: Caller) -> bool {
-        let sim = sim::active();
+        let sim = world::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::lock_boundary(self.key());
+            world::lock_boundary(self.key());
         }
         let what = if kind == WANTS_WRITE { What::Write } else { What::Read };
         let mut backoff = Backoff::new();
@@ -83,7 +85,7 @@ impl RawRwLock {
         let mut woken = false;
         loop {
             let s = self.state.load(Relaxed);
-            sim::race_point();
+            world::race_point();
             if let Some(taken) = Self::granted(s, kind, woken) {
                 let taken = (taken & !FRESH) | mark;
                 if self.state.compare_exchange_weak(s, taken, Acquire, Relaxed).is_ok() {
@@ -99,7 +101,7 @@ impl RawRwLock {
                     continue;
                 }
             }
-            sim::race_point();
+            world::race_point();
             let wait = Wait { key: self.key(), what, at, token: kind, deadline };
             let blocked = || {
                 let s = self.state.load(Relaxed);
@@ -127,15 +129,15 @@ impl RawRwLock {
                         woken = true;
                         continue;
                     }
-                    sim::unwind_if_possible();
+                    world::unwind_if_possible();
                     self.state.fetch_or(SIM, Relaxed);
-                    sim::ghost_lock(self.key());
+                    world::ghost_lock(self.key());
                     return true;
                 }
             }
         }
         if sim {
-            sim::after_lock(self.key(), kind == WANTS_WRITE, fresh);
+            world::after_lock(self.key(), kind == WANTS_WRITE, fresh);
         }
         true
     }
@@ -143,16 +145,16 @@ impl RawRwLock {
     #[cold]
     #[inline(never)]
     fn try_slow(&self, kind: usize) -> bool {
-        let sim = sim::active();
+        let sim = world::active();
         let mark = if sim { SIM } else { 0 };
         if sim {
-            sim::lock_boundary(self.key());
+            world::lock_boundary(self.key());
         }
         let fresh = self.state.load(Relaxed) & SIM == 0;
         let take = |s: u32| Self::granted(s, kind, false).map(|t| (t & !FRESH) | mark);
         let taken = self.state.fetch_update(Acquire, Relaxed, take).is_ok();
         if taken && sim {
-            sim::after_lock(self.key(), kind == WANTS_WRITE, fresh);
+            world::after_lock(self.key(), kind == WANTS_WRITE, fresh);
         }
         taken
     }
@@ -161,14 +163,14 @@ impl RawRwLock {
     #[cold]
     #[inline(never)]
     fn leaving_in_simulation(&self, exclusive: bool) -> bool {
-        if !sim::active() {
+        if !world::active() {
             return false;
         }
-        sim::lock_boundary(self.key());
-        if sim::ghost_unlock(self.key()) {
+        world::lock_boundary(self.key());
+        if world::ghost_unlock(self.key()) {
             return true;
         }
-        sim::released(self.key(), exclusive);
+        world::released(self.key(), exclusive);
         false
     }
 
@@ -177,7 +179,7 @@ impl RawRwLock {
     #[cold]
     #[inline(never)]
     fn wake(&self, readers_only: bool, fair: bool) {
-        sim::race_point();
+        world::race_point();
         // Who was picked: written by the filter, read by the callback.
         let picked = std::cell::Cell::new((0u32, false));
         park::unpark_filter(
@@ -253,7 +255,7 @@ impl RawRwLock {
 }
 
 // SAFETY: `WRITER` is only ever set in a word with neither `WRITER` nor a reader, and a reader is only ever added to a
-// word without `WRITER`, with acquire on taking and release on leaving; see `sim::ghost_lock` for dying threads.
+// word without `WRITER`, with acquire on taking and release on leaving; see `world::ghost_lock` for dying threads.
 unsafe impl lock_api::RawRwLock for RawRwLock {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: RawRwLock = RawRwLock { state: AtomicU32::new(FRESH) };
@@ -324,7 +326,7 @@ unsafe impl lock_api::RawRwLockFair for RawRwLock {
 // SAFETY: the word goes from `WRITER` to one reader in one step, so no other writer comes in between.
 unsafe impl lock_api::RawRwLockDowngrade for RawRwLock {
     unsafe fn downgrade(&self) {
-        if self.state.load(Relaxed) & SIM != 0 && sim::is_ghost(self.key()) {
+        if self.state.load(Relaxed) & SIM != 0 && world::is_ghost(self.key()) {
             return;
         }
         let before = self.state.fetch_add(READER - WRITER, Release);

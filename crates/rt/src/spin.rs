@@ -1,12 +1,12 @@
 //! Backing off while busy-waiting.
 
-use crate::sim;
+use crate::world;
 
 /// One step of backing off, the `n`th in a row (from 0): a few pause instructions at first, then giving the
 /// processor to others. In a simulation it lets virtual time pass and others run. For waits known to be short only;
 /// anything longer waits on an [`Event`](crate::Event) or [`Condvar`](crate::Condvar).
 pub fn spin(n: u32) {
-    if sim::spin(n) {
+    if world::spin(n) {
         return;
     }
     if n < 6 {
@@ -28,7 +28,7 @@ impl Backoff {
 
     /// Waits a little; false when it is time to park (at once in a simulation, where spinning gains nothing).
     pub(crate) fn step(&mut self) -> bool {
-        if self.0 >= 10 || sim::active() {
+        if self.0 >= 10 || world::active() {
             return false;
         }
         if self.0 < 4 {

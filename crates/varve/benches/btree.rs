@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::ops::Bound;
 use varve::tree_harness::{Harness, Setup};
 use varve::wal::LogConfig;
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::{Rng, now};
 
 const ROUNDS: usize = 101;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 use varve::{Db, Devices, Durability, Keyspace, Layout, Options};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::{Rng, now, spawn};
 
 const ROWS: u64 = 100_000;

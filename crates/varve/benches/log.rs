@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use varve::wal::{DbHeader, GroupKind, Log, LogConfig};
-use varve_device::{Device, FileDevice, MemDevice, Options};
+use varve_device::{Device, FileDevice, Options};
+use varve_models::MemDevice;
 use varve_rt::{now, sleep, spawn};
 
 const BODY: usize = 100;

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use varve::Result;
 use varve::buffer::{LogAge, LogGate, Pool, PoolConfig};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::{Rng, now, spawn};
 use varve_volume::{KeyspaceId, Lsn, PageId, Single};
 

@@ -12,6 +12,7 @@ pub mod buffer;
 pub mod db;
 pub mod error;
 pub mod metrics;
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod parsers;
 
@@ -30,6 +31,7 @@ pub(crate) mod txn;
 pub mod wal;
 
 pub use crate::core::PageChangeStats;
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use btree::harness as tree_harness;
 pub use buffer::policy::{Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};

@@ -5,7 +5,8 @@ use std::time::Duration;
 use varve::{
     BackupInfo, BackupOptions, Damage, Db, Devices, Durability, Error, Keyspace, Layout, Options, RestoreOptions,
 };
-use varve_device::{Latency, MemDevice, MemOptions, Place, Trap};
+use varve_device::{Place, Trap};
+use varve_models::{Latency, MemDevice, MemOptions};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::sim;
 use varve_rt::{JoinHandle, Rng, spawn};

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::{Damage, Db, Devices, Durability, Error, Layout, Options, TxOptions};
-use varve_device::{Device, MemDevice};
+use varve_device::Device;
+use varve_models::MemDevice;
 use varve_rt::Rng;
 
 const PAGE: usize = 4096;

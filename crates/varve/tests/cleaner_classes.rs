@@ -6,7 +6,7 @@ use pool_support::{Gate, change, format};
 use std::sync::Arc;
 use std::time::Duration;
 use varve::buffer::{CleanerKind, Pool, PoolConfig};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::sim::{self, Config};
 use varve_rt::{Instant, now, sleep};
 use varve_volume::{

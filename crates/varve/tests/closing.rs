@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use varve::{Db, Devices, Durability, Error, Keyspace, Options};
-use varve_device::{Device, Fault, FaultPlan, Faulty, MemDevice, OpKind, PowerSupply};
+use varve_device::{Device, OpKind};
+use varve_models::{Fault, FaultPlan, Faulty, MemDevice, PowerSupply};
 use varve_rt::sim;
 
 fn options() -> Options {

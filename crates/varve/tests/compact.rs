@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::{BackupOptions, Damage, Db, Devices, Durability, Error, Keyspace, Layout, Options};
-use varve_device::{FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply};
+use varve_models::{FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply};
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::sim::{self, Domain};
 use varve_rt::{Event, Rng, spawn};

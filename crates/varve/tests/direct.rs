@@ -5,7 +5,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{BackupOptions, Db, Devices, Durability, Error, Layout, Options, RestoreOptions, Transaction};
-use varve_device::{Latency, MemDevice, MemOptions, PowerSupply};
+use varve_models::{Latency, MemDevice, MemOptions, PowerSupply};
 use varve_rt::sim::{self, Domain};
 use varve_rt::{Mutex, Rng};
 

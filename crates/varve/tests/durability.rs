@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{Broken, Db, Devices, Durability, KeyRange, Keyspace, Layout, Mistake, Options, Result, TxOptions};
-use varve_device::{Latency, MemDevice, MemOptions, PowerSupply};
+use varve_models::{Latency, MemDevice, MemOptions, PowerSupply};
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::sim::{self, Domain};
 use varve_rt::{Event, Mutex, now, sleep, spawn};

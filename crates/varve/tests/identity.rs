@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::{Damage, Db, Devices, Durability, Error, Layout, Options, PageId};
-use varve_device::{Device, FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply, read_at, write_at};
+use varve_device::{Device, read_at, write_at};
+use varve_models::{FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply};
 use varve_rt::sim::{self, Domain};
 use varve_rt::{Event, Rng};
 use varve_volume::page;

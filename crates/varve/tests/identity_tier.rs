@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::{Damage, Db, Devices, Durability, Error, Layout, Options, TierOptions};
-use varve_device::{Device, FaultPlan, Faulty, MemDevice, PowerSupply, read_at, write_at};
+use varve_device::{Device, read_at, write_at};
+use varve_models::{FaultPlan, Faulty, MemDevice, PowerSupply};
 use varve_rt::Event;
 use varve_rt::sim::{self, Domain};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use varve::{Db, Devices, Durability, Error, KeyRange, Keyspace, Layout, Options, TxOptions};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::{Rng, sim, spawn};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use varve::{Db, Devices, Durability, Keyspace, Layout, Options, TxOptions};
-use varve_device::{Latency, MemDevice, MemOptions};
+use varve_models::{Latency, MemDevice, MemOptions};
 use varve_rt::{JoinHandle, now, sim, sleep, spawn};
 
 const CLIENTS: u64 = 8;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, TxOptions};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 

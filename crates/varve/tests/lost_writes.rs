@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 use varve::{BackupOptions, Db, Devices, Error, Layout, Mistake, Options, RestoreOptions, restore_on};
-use varve_device::{AlignedBuf, MemDevice};
+use varve_device::AlignedBuf;
+use varve_models::MemDevice;
 use varve_volume::{PageId, page};
 
 const PAGE: usize = 4096;

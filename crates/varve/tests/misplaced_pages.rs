@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use varve::{Broken, Db, Devices, Error, Layout, Mistake, Options};
-use varve_device::{AlignedBuf, Device, MemDevice};
+use varve_device::{AlignedBuf, Device};
+use varve_models::MemDevice;
 use varve_rt::Rng;
 use varve_volume::{PageId, page};
 

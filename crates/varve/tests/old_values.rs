@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, Snapshot};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::{Rng, sim, spawn};
 
 const LONG: usize = 1 << 20;

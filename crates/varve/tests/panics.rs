@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options};
-use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, MemDevice, Op, Ticket};
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
+use varve_models::MemDevice;
 
 /// A device whose user panics at a write.
 struct Trap {

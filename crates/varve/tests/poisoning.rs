@@ -4,10 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, PoolOptions};
-use varve_device::{
-    AlignedBuf, BLOCK, Device, DeviceError, DeviceInfo, DeviceStats, Fault, FaultPlan, Faulty, Io, MemDevice, Op,
-    OpKind, Ticket, read_at, write_at,
-};
+use varve_device::{AlignedBuf, BLOCK, Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, OpKind, Ticket, read_at, write_at};
+use varve_models::{Fault, FaultPlan, Faulty, MemDevice};
 use varve_rt::Mutex;
 
 /// A system's cache over a drive. A flush that fails is told of once, and what it should have made durable counts as clean: it never reaches

@@ -120,7 +120,7 @@ fn memory_is_touched_as_it_is_used() {
         statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
     };
     let before = resident();
-    let device = varve_device::MemDevice::new(64 << 20);
+    let device = varve_models::MemDevice::new(64 << 20);
     let store = varve_volume::Single::new(device, 16384).unwrap();
     let gate = Gate::new();
     let pool = pool_of(PoolConfig::new(16384, 65536), store, &gate);

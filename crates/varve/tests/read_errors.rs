@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use varve::{Db, Devices, Durability, Error, Layout, Options};
-use varve_device::{Device, Fault, FaultPlan, Faulty, MemDevice, OpKind, When};
+use varve_device::{Device, OpKind};
+use varve_models::{Fault, FaultPlan, Faulty, MemDevice, When};
 
 const PAGE: u64 = 4096;
 /// Attempts that the pool makes at reading a page.

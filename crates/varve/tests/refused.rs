@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use varve::{Db, Devices, Error, Layout, Options};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 
 #[test]
 fn what_the_system_refuses_is_an_error() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, Result, TxOptions};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::{Event, now, sim, sleep, spawn};
 
 fn database() -> (Db, Keyspace) {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use varve::{Db, Devices, Durability, Layout, Options, SalvageReport};
-use varve_device::{AlignedBuf, Device, MemDevice, read_at, write_at};
+use varve_device::{AlignedBuf, Device, read_at, write_at};
+use varve_models::MemDevice;
 use varve_rt::Rng;
 
 type Rows = BTreeMap<(String, Vec<u8>), Vec<u8>>;

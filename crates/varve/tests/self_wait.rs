@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use varve::{Db, Devices, Error, Keyspace, Layout, Options, Result, Transaction};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::{now, sim, sleep, spawn};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use varve::{Damage, Db, Devices, Durability, Error, Layout, Options, PageId};
-use varve_device::{Device, MemDevice, read_at, write_at};
+use varve_device::{Device, read_at, write_at};
+use varve_models::MemDevice;
 use varve_volume::page;
 
 const PAGE: usize = 4096;

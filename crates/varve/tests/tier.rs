@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use varve::{Db, Devices, Error, Layout, Options, TierOptions};
-use varve_device::{Device, MemDevice};
+use varve_device::Device;
+use varve_models::MemDevice;
 use varve_rt::Rng;
 use varve_volume::tier::manager::REGISTRY;
 

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, TierOptions};
-use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, MemDevice, OpKind, Powered, Ticket};
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, OpKind, Ticket};
+use varve_models::{MemDevice, Powered};
 use varve_rt::Rng;
 
 /// A fast device of which everything fails, or once the flush that follows a superblock.

@@ -4,8 +4,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use varve::{Db, Devices, Durability, Layout, Options, Stats};
-use varve_device::flash::{Contents, FlashConfig};
-use varve_device::{Device, FlashModel, MemDevice, MemOptions, PowerSupply};
+use varve_device::Device;
+use varve_models::flash::{Contents, FlashConfig};
+use varve_models::{FlashModel, MemDevice, MemOptions, PowerSupply};
 use varve_rt::Rng;
 use varve_rt::sim::{self, Domain};
 

@@ -8,9 +8,11 @@
 mod blocking;
 mod broken;
 mod error;
+mod ids;
 pub mod page;
 mod single;
 mod store;
+#[cfg(any(test, feature = "testing"))]
 mod test_store;
 pub mod tier;
 mod watched;
@@ -19,10 +21,12 @@ pub use blocking::{read_pages, write_pages};
 #[doc(hidden)]
 pub use broken::{Broken, Mistake};
 pub use error::{PageDamage, VolumeError};
+pub use ids::{KeyspaceId, Lsn, PageId};
 pub use single::Single;
 pub use store::{
-    CostClass, KeyspaceId, Lsn, PageCompletion, PageId, PageIo, PageRead, PageStore, PageTicket, PageUse, PageWrite,
-    ReadWhy, VolumeStats, WriteWhy,
+    CostClass, PageCompletion, PageIo, PageRead, PageStore, PageTicket, PageUse, PageWrite, ReadWhy, VolumeStats,
+    WriteWhy,
 };
+#[cfg(any(test, feature = "testing"))]
 pub use test_store::TestStore;
-pub use watched::{PageWatch, Watched};
+pub use watched::{PageWatch, WatchedStore};

@@ -5,26 +5,9 @@
 //! request was waited for; written bytes are sealed for their page; a discarded page is written before it is read.
 
 use crate::VolumeError;
-use std::fmt;
+use crate::ids::{KeyspaceId, PageId};
 use std::ops::Range;
 use varve_device::Words;
-
-/// A page of a store; pages are numbered from 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PageId(pub u64);
-
-impl fmt::Display for PageId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A keyspace; the engine gives out the numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct KeyspaceId(pub u32);
-
-/// A byte position in the log stream.
-pub type Lsn = u64;
 
 /// Why a page is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

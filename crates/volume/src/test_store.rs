@@ -12,7 +12,7 @@ use crate::{
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::Mutex;
 
 /// Asked at each write: whether the log is durable to the page's LSN.

@@ -19,15 +19,15 @@ pub trait PageWatch: Send + Sync {
 }
 
 /// See the module.
-pub struct Watched {
+pub struct WatchedStore {
     store: Arc<dyn PageStore>,
     watch: Arc<dyn PageWatch>,
 }
 
-impl Watched {
+impl WatchedStore {
     /// `store`, watched.
-    pub fn new(store: Arc<dyn PageStore>, watch: Arc<dyn PageWatch>) -> Arc<Watched> {
-        Arc::new(Watched { store, watch })
+    pub fn new(store: Arc<dyn PageStore>, watch: Arc<dyn PageWatch>) -> Arc<WatchedStore> {
+        Arc::new(WatchedStore { store, watch })
     }
 }
 
@@ -67,7 +67,7 @@ impl PageCompletion for Flight {
     fn abandon(&mut self) {}
 }
 
-impl PageStore for Watched {
+impl PageStore for WatchedStore {
     fn page_size(&self) -> usize {
         self.store.page_size()
     }

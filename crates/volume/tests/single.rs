@@ -1,7 +1,8 @@
 //! `Single` over memory and over a file.
 
 use std::sync::Arc;
-use varve_device::{AlignedBuf, Device, FileDevice, MemDevice, Options};
+use varve_device::{AlignedBuf, Device, FileDevice, Options};
+use varve_models::MemDevice;
 use varve_volume::*;
 
 fn write(store: &dyn PageStore, id: u64, fill: u8) -> Result<(), VolumeError> {

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use varve_device::{AlignedBuf, Fault, FaultPlan, Faulty, MemDevice, OpKind};
+use varve_device::{AlignedBuf, OpKind};
+use varve_models::{Fault, FaultPlan, Faulty, MemDevice};
 use varve_volume::*;
 
 fn sealed(id: u64, lsn: Lsn, fill: u8) -> AlignedBuf {

@@ -1,6 +1,6 @@
 //! A point's database: the modelled devices that it lies on, opening it, and opening it again as after a crash.
 
-use super::devices::Watched;
+use super::devices::Counted;
 use super::machine::HostTime;
 use super::point::{Moment, OneDevice, seconds};
 use super::spec::Spec;
@@ -8,7 +8,8 @@ use crate::models::{Loaded, ModelledDevices, Part};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::Db;
-use varve_device::{Device, Modelled};
+use varve_device::Device;
+use varve_models::Modelled;
 use varve_rt::sim;
 
 /// Bytes of memory, and frames if the buffer was given by itself.
@@ -45,9 +46,9 @@ fn named((key, what): (String, String)) -> crate::Error {
 pub(super) struct Machine {
     models: ModelledDevices,
     fast_model: Option<Arc<dyn Modelled>>,
-    data: Arc<Watched>,
-    log: Arc<Watched>,
-    fast: Option<Arc<Watched>>,
+    data: Arc<Counted>,
+    log: Arc<Counted>,
+    fast: Option<Arc<Counted>>,
 }
 
 impl Machine {
@@ -55,12 +56,12 @@ impl Machine {
     pub fn new(spec: &Spec, bytes: &Loaded, fast: &Part, seed: u64) -> crate::Result<Machine> {
         let (data, log) = spec.devices.profiles().map_err(named)?;
         let models = ModelledDevices::new(&data, &log, bytes, seed)?;
-        let (data, log) = (Watched::new(models.data.clone()), Watched::new(models.log.clone()));
+        let (data, log) = (Counted::new(models.data.clone()), Counted::new(models.log.clone()));
         let fast_model = match spec.devices.fast().map_err(named)? {
             Some(profile) => Some(models.fast(&profile, fast, seed)?),
             None => None,
         };
-        let fast = fast_model.clone().map(Watched::new);
+        let fast = fast_model.clone().map(Counted::new);
         Ok(Machine { models, fast_model, data, log, fast })
     }
 
@@ -123,10 +124,10 @@ impl Machine {
 /// Looks at everything that counts.
 pub(super) struct Probe {
     pub db: Db,
-    data: Arc<Watched>,
-    log: Arc<Watched>,
+    data: Arc<Counted>,
+    log: Arc<Counted>,
     cores: usize,
-    fast: Option<Arc<Watched>>,
+    fast: Option<Arc<Counted>>,
 }
 
 impl Probe {

@@ -4,10 +4,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use varve_device::flash::Drive;
-use varve_device::{
-    Build, Device, DeviceError, DeviceInfo, DeviceStats, Io, ModelStats, Modelled, Op, Profile, ProfileError, Ticket,
-};
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
+use varve_models::flash::Drive;
+use varve_models::{Build, ModelStats, Modelled, Profile, ProfileError};
 use varve_rt::{Local, Mutex};
 
 /// The calling thread is a client of the workload, not a service thread of the engine.
@@ -66,14 +65,14 @@ impl Drives {
 }
 
 /// Counts the writes that clients issue themselves.
-pub(super) struct Watched {
+pub(super) struct Counted {
     inner: Arc<dyn Modelled>,
     client_writes: AtomicU64,
 }
 
-impl Watched {
-    pub fn new(inner: Arc<dyn Modelled>) -> Arc<Watched> {
-        Arc::new(Watched { inner, client_writes: AtomicU64::new(0) })
+impl Counted {
+    pub fn new(inner: Arc<dyn Modelled>) -> Arc<Counted> {
+        Arc::new(Counted { inner, client_writes: AtomicU64::new(0) })
     }
 
     /// Write requests by threads marked with [`mark_client`].
@@ -94,7 +93,7 @@ impl Watched {
     }
 }
 
-impl Device for Watched {
+impl Device for Counted {
     fn info(&self) -> DeviceInfo {
         self.inner.info()
     }

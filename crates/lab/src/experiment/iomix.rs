@@ -3,7 +3,7 @@
 use super::spec::Layout;
 use super::units::Bytes;
 use serde::{Deserialize, Serialize};
-use varve_device::Profile;
+use varve_models::Profile;
 
 /// `[workload.iomix]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::Db;
-use varve_device::{Build, Sparse};
+use varve_models::{Build, Sparse};
 use varve_rt::{Mutex, sim};
 
 /// A closed database at rest.

@@ -4,7 +4,7 @@ use crate::driver::RunResult;
 use std::collections::BTreeMap;
 use varve::Stats;
 use varve::TierStats;
-use varve_device::ModelStats;
+use varve_models::ModelStats;
 use varve_volume::tier::REFUSALS;
 
 use super::point::{Moment, OneDevice};

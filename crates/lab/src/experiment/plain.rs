@@ -13,8 +13,9 @@ use crate::iomix::{self, Extent, Load, Pages, Sample, Target};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::flash::Drive;
-use varve_device::{Build, Device, ModelStats, Modelled, Profile};
+use varve_device::Device;
+use varve_models::flash::Drive;
+use varve_models::{Build, ModelStats, Modelled, Profile};
 use varve_rt::sim;
 use varve_volume::tier::Tier;
 use varve_volume::{PageStore, Single};
@@ -49,7 +50,7 @@ pub(super) fn run_flash_wa(
 ) -> Result<PointResult, ExperimentError> {
     let wa = FlashWaPoint { seed: point.seed, ..wa.clone() };
     let failed =
-        |e: varve_device::flash::FlashError| ExperimentError::Point { point: point.name(), what: e.to_string() };
+        |e: varve_models::flash::FlashError| ExperimentError::Point { point: point.name(), what: e.to_string() };
     Ok(result(experiment, commit, point, wa.run().map_err(failed)?.metrics()))
 }
 

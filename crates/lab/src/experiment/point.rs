@@ -20,7 +20,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use varve_device::{DeviceStats, ModelStats, OpStats};
+use varve_device::{DeviceStats, OpStats};
+use varve_models::ModelStats;
 use varve_rt::sim;
 
 /// The result of a point: one line of the result file.

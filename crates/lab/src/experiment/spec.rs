@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use toml::{Table, Value};
-use varve_device::Profile;
+use varve_models::Profile;
 use varve_rt::{Cost, sim};
 
 /// Everything that makes a point, its seed aside.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use varve::buffer::policy::{self, Ask, Load, PolicyOptions, Slot};
 use varve::buffer::{LogAge, LogGate, Pool, PoolConfig};
 use varve::{Db, Devices, Keyspace, Layout, Options, Transaction};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::{Cost, Rng, charge};
 use varve_volume::{CostClass, KeyspaceId, Lsn, PageId, WriteWhy, page};
 

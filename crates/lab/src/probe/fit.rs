@@ -3,7 +3,7 @@
 use super::plan::deep;
 use super::{Point, Report};
 use crate::error::{Error, Result};
-use varve_device::{MixConfig, Penalty, Profile, Rate};
+use varve_models::{MixConfig, Penalty, Profile, Rate};
 
 /// The profile of a plausible report, called `name`.
 pub fn fit(report: &Report, name: &str) -> Result<Profile> {

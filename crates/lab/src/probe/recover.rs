@@ -7,8 +7,9 @@
 use super::fit::penalties;
 use super::plan::deep;
 use super::{Point, Report};
-use varve_device::flash::{BufferKind, FlashConfig};
-use varve_device::{DiskConfig, FixedConfig, MixConfig, OpKind, Penalty, Profile, Rate};
+use varve_device::OpKind;
+use varve_models::flash::{BufferKind, FlashConfig};
+use varve_models::{DiskConfig, FixedConfig, MixConfig, Penalty, Profile, Rate};
 
 /// One parameter of a profile.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]

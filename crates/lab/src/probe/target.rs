@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 use crate::iomix::{self, Extent, Load, Pages, Sample};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve_device::{Build, Device, FileDevice, Profile};
+use varve_device::{Device, FileDevice};
+use varve_models::{Build, Profile};
 use varve_rt::sim;
 use varve_volume::{Single, VolumeError};
 
@@ -51,7 +52,7 @@ pub fn on_path(dir: &Path, options: &Options, progress: impl FnMut(usize, usize,
 pub fn on_profile(profile: &Profile, options: &Options, progress: impl FnMut(usize, usize, &Point)) -> Result<Report> {
     // Every page of a flash model is worked on singly; requests to the others cost the same whatever their size.
     let bytes = if profile.flash.is_some() { FLASH_BYTES } else { u64::MAX };
-    let pages = |f: &varve_device::flash::FlashConfig| u64::from(f.buffer.pages) * u64::from(f.geometry.page_bytes);
+    let pages = |f: &varve_models::flash::FlashConfig| u64::from(f.buffer.pages) * u64::from(f.geometry.page_bytes);
     let buffer = profile.flash.as_ref().map_or(0, pages);
     let plan = Plan {
         time: std::time::Duration::ZERO,

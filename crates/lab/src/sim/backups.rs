@@ -9,7 +9,7 @@ use super::rows::{Digest, NAMES};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::{BackupInfo, BackupOptions, Db, Devices, Error, Keyspace, Layout, Options, RestoreOptions};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
 

@@ -10,7 +10,8 @@ use super::totals::Totals;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::{Durability, Error};
-use varve_device::{PowerSupply, Trap};
+use varve_device::Trap;
+use varve_models::PowerSupply;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use varve_rt::{Event, Mutex};
 

@@ -2,7 +2,8 @@
 
 use super::tables::Table;
 use std::collections::BTreeMap;
-use varve_device::{Fault as DeviceFault, FaultPlan, OpKind, When};
+use varve_device::OpKind;
+use varve_models::{Fault as DeviceFault, FaultPlan, When};
 use varve_rt::Rng;
 
 /// A device of the machine.

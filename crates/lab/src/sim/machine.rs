@@ -7,10 +7,8 @@ use super::plan::{self, Plan};
 use super::tier::TierPlan;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{
-    Device, DeviceError, DeviceInfo, DeviceStats, FaultPlan, Faulty, Io, Latency, MemDevice, MemOptions, Op,
-    PowerSupply, Ticket,
-};
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
+use varve_models::{FaultPlan, Faulty, Latency, MemDevice, MemOptions, PowerSupply};
 use varve_rt::{Mutex, hardware_mutex};
 
 /// Two or three devices and their power.

@@ -16,6 +16,7 @@ mod compare;
 mod descend;
 pub(crate) mod edit;
 mod fetch;
+#[cfg(any(test, feature = "testing"))]
 pub mod harness;
 pub(crate) mod leaf;
 mod merge;

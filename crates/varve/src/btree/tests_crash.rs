@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound::Unbounded;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{Device, FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply};
+use varve_device::Device;
+use varve_models::{FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply};
 use varve_rt::sim::{self, Domain};
 use varve_rt::{Mutex, Rng};
 

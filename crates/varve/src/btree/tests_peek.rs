@@ -4,7 +4,7 @@ use super::descend::Target;
 use super::harness::{Harness, Setup};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::Rng;
 
 fn fresh(page_size: usize) -> Harness {

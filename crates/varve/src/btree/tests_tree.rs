@@ -5,7 +5,7 @@ use crate::error::Error;
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, *};
 use std::sync::Arc;
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::Rng;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -96,7 +96,7 @@ struct InFlight<'a> {
 
 /// What to do with a page whose latch is not free.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Latch {
+pub(super) enum IfLatched {
     Skip,
     Wait,
 }
@@ -168,17 +168,17 @@ impl<'a> Writer<'a> {
     }
 
     /// Copies the page in a frame for writing, and submits when a batch is full. False when there was nothing to write: clean,
-    /// written by somebody else right now, or (with [`Latch::Skip`]) latched.
-    pub(super) fn add(&mut self, inst: &'a Instance, slot: Slot, latch: Latch) -> bool {
+    /// written by somebody else right now, or (with [`IfLatched::Skip`]) latched.
+    pub(super) fn add(&mut self, inst: &'a Instance, slot: Slot, latch: IfLatched) -> bool {
         let buf = self.buffer();
         let at = self.pool.at(inst, slot);
         let page = match (at.try_read(), latch) {
             (Some(page), _) => page,
-            (None, Latch::Skip) => {
+            (None, IfLatched::Skip) => {
                 self.pool.staging.give(buf);
                 return false;
             }
-            (None, Latch::Wait) => {
+            (None, IfLatched::Wait) => {
                 self.drain();
                 at.read()
             }
@@ -479,7 +479,7 @@ impl Pool {
                 from = (lsn, slot + 1);
                 for (_, slot) in chunk {
                     if !inst.frame(slot).is(WRITING) {
-                        writer.add(inst, slot, Latch::Wait);
+                        writer.add(inst, slot, IfLatched::Wait);
                     }
                 }
             }
@@ -492,7 +492,7 @@ impl Pool {
         let mut writer = Writer::new(self, why);
         let oldest: Vec<Slot> = inst.lock().dirty.iter().take(limit).map(|d| d.1).collect();
         for slot in oldest {
-            writer.add(inst, slot, Latch::Skip);
+            writer.add(inst, slot, IfLatched::Skip);
         }
         writer.finish()
     }
@@ -519,7 +519,7 @@ impl Pool {
                 true => Writer::new(self, WriteWhy::Replacement),
                 false => Writer::keeping(self),
             };
-            let added = writer.add(inst, slot, Latch::Skip);
+            let added = writer.add(inst, slot, IfLatched::Skip);
             let outcome = writer.finish();
             uncovered += outcome.uncovered;
             if !added || outcome.uncovered > 0 {

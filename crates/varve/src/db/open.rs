@@ -32,7 +32,7 @@ use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_volume::Lsn;
 use varve_volume::tier::{Tier, TierOptions};
-use varve_volume::{PageStore, Watched};
+use varve_volume::{PageStore, WatchedStore};
 
 /// Bytes of the smallest hole that is punched into a file.
 const HOLE: usize = 64 << 10;
@@ -149,7 +149,7 @@ impl Parts {
         let (store, config) = match &marks.map {
             None => (stack.store.clone(), config),
             Some(map) => {
-                let watched: Arc<dyn PageStore> = Watched::new(stack.store.clone(), map.clone());
+                let watched: Arc<dyn PageStore> = WatchedStore::new(stack.store.clone(), map.clone());
                 // (Simulations count their frames.)
                 let less = if self.options.pool_frames > 0 { 0 } else { map.memory() };
                 (watched, config.with_less_memory(less))

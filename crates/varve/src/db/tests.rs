@@ -1,7 +1,7 @@
 //! Databases on memory devices: creation, catalog, closing, opening again.
 
 use super::*;
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 
 fn devices() -> Devices {
     Devices::new(MemDevice::new(0), MemDevice::new(0))
@@ -192,7 +192,7 @@ fn a_bulk_load_of_nothing_makes_an_empty_keyspace() {
 /// Power cuts at moments spread over a bulk load: afterwards it is there with every row, or nothing of it is.
 #[test]
 fn a_bulk_load_survives_a_power_cut_whole_or_not_at_all() {
-    use varve_device::{FaultPlan, Faulty, MemOptions, PowerSupply};
+    use varve_models::{FaultPlan, Faulty, MemOptions, PowerSupply};
     let (mut whole, mut nothing) = (0, 0);
     for seed in 0..24u64 {
         let supply = PowerSupply::new();

@@ -4,7 +4,7 @@ use crate::db::{Db, Devices, Durability, Keyspace, Layout, Options};
 use crate::error::Error;
 use crate::txn::{KeyRange, TxOptions};
 use std::collections::BTreeMap;
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::Rng;
 
 mod model;

@@ -6,7 +6,7 @@ pub mod store;
 use std::sync::Arc;
 use varve::Result;
 use varve::buffer::{LogAge, LogGate, Pool, PoolConfig};
-use varve_device::MemDevice;
+use varve_models::MemDevice;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use varve_volume::page::HEADER;
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, Single, page};

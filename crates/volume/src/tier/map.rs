@@ -402,7 +402,7 @@ impl MapFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use varve_device::MemDevice;
+    use varve_models::MemDevice;
 
     fn file(slots: u32) -> (Arc<dyn Device>, MapFile, Geometry) {
         let geometry = Geometry::of(slots, 4096);

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{AlignedBuf, Device, FaultPlan, Faulty, Latency, MemDevice, MemOptions, PowerSupply};
+use varve_device::{AlignedBuf, Device};
+use varve_models::{FaultPlan, Faulty, Latency, MemDevice, MemOptions, PowerSupply};
 use varve_rt::sim::{Config, Domain, run};
 use varve_rt::{Mutex, Rng};
 use varve_volume::tier::{ManagerOptions, MapRecovery, Tier, TierOptions};

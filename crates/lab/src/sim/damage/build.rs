@@ -10,7 +10,7 @@ use crate::sim::book::Trace;
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{Broken, Db, Durability, Keyspace, Layout, MapRecovery, Options, TierOptions, TraceHandle, TxOptions};
-use varve_device::PowerSupply;
+use varve_models::PowerSupply;
 use varve_rt::sim::{Config, Domain};
 use varve_rt::{Mutex, Rng};
 use varve_volume::tier::manager::REGISTRY;

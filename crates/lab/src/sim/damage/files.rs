@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use varve::Devices;
-use varve_device::{Device, FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply};
+use varve_device::Device;
+use varve_models::{FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply};
 
 /// A file of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

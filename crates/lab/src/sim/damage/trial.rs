@@ -8,7 +8,7 @@ use crate::sim::book::Trace;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use varve::{Db, Error, Keyspace, Result, SalvagedRow, Snapshot, TraceEvent, TraceHandle, TraceSink};
-use varve_device::PowerSupply;
+use varve_models::PowerSupply;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
 use varve_rt::sim::Failure;

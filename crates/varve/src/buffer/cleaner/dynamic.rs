@@ -8,7 +8,7 @@ use super::{Cleaner, Pass};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
-use crate::buffer::writer::{Latch, Writer};
+use crate::buffer::writer::{IfLatched, Writer};
 use varve_rt::{Cost, charge};
 
 pub(super) struct Dynamic;
@@ -17,7 +17,7 @@ impl Cleaner for Dynamic {
     fn pass(&self, pool: &Pool, inst: &Instance) -> Pass {
         let mut writer = Writer::keeping(pool);
         for slot in backlog(pool, inst) {
-            writer.add(inst, slot, Latch::Skip);
+            writer.add(inst, slot, IfLatched::Skip);
         }
         let outcome = writer.finish();
         if outcome.written > 0 && pool.config().cleaner.reset_on_clean {

@@ -13,7 +13,7 @@ use super::{Cleaner, Pass};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
-use crate::buffer::writer::{Latch, Writer};
+use crate::buffer::writer::{IfLatched, Writer};
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
 use varve_volume::{CostClass, WriteWhy};
@@ -36,7 +36,7 @@ impl Cleaner for Fixed {
         }
         let mut writer = Writer::new(pool, WriteWhy::Replacement);
         for slot in dirty {
-            writer.add(inst, slot, Latch::Skip);
+            writer.add(inst, slot, IfLatched::Skip);
         }
         let outcome = writer.finish();
         Pass { written: outcome.written, well: outcome.failed == 0 }

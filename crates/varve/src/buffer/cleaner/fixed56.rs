@@ -9,7 +9,7 @@ use super::{Cleaner, Pass};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
-use crate::buffer::writer::{Latch, Outcome, Writer};
+use crate::buffer::writer::{IfLatched, Outcome, Writer};
 use varve_rt::{Cost, charge};
 
 /// Pages per chunk.
@@ -45,7 +45,7 @@ fn chunk(pool: &Pool, inst: &Instance, dirty: &[Slot]) -> Outcome {
     let mut writer = Writer::keeping(pool);
     inst.set_batch_starting(true);
     for slot in dirty {
-        writer.add(inst, *slot, Latch::Skip);
+        writer.add(inst, *slot, IfLatched::Skip);
     }
     writer.submit();
     inst.set_batch_starting(false);

@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::txn::{Savepoint, Transaction};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use varve_device::{Device, MemOptions};
+use varve_device::Device;
+use varve_models::MemOptions;
 use varve_rt::{sim, spawn, yield_now};
 use varve_volume::Lsn;
 

@@ -5,7 +5,8 @@
 use super::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use varve_device::{Fault, FaultPlan, Faulty, MemOptions, OpKind, PowerSupply};
+use varve_device::OpKind;
+use varve_models::{Fault, FaultPlan, Faulty, MemOptions, PowerSupply};
 use varve_rt::sim::{self, Domain};
 use varve_rt::{Mutex, Rng, now, sleep, spawn};
 use varve_volume::Mistake;

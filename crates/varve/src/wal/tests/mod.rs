@@ -10,7 +10,8 @@ mod stress;
 mod torn_model;
 
 use super::*;
-use varve_device::{Device, MemDevice};
+use varve_device::Device;
+use varve_models::MemDevice;
 use varve_volume::Lsn;
 
 /// A small log: 64 KiB segments, 16 KiB buffer, so that wrap-around, growth and full buffers happen at once.

@@ -2,7 +2,8 @@
 
 use super::*;
 use std::time::Duration;
-use varve_device::{Fault, FaultPlan, Faulty, MemOptions, OpKind};
+use varve_device::OpKind;
+use varve_models::{Fault, FaultPlan, Faulty, MemOptions};
 use varve_rt::{Mutex, Rng, rng, sim, sleep, spawn};
 
 /// One group as its writer saw it.

@@ -8,7 +8,8 @@ use super::*;
 use crate::{Broken, KeyspaceId, PageId, PageIo, PageUse, ReadWhy, Single, TestStore, WriteWhy, page};
 use proptest::prelude::*;
 use std::time::Duration;
-use varve_device::{AlignedBuf, MemDevice, Powered};
+use varve_device::AlignedBuf;
+use varve_models::{MemDevice, Powered};
 use varve_rt::sim::{Config, run};
 
 const SIZE: usize = 4096;

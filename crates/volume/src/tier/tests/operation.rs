@@ -2,7 +2,8 @@
 
 use super::*;
 use std::collections::BTreeMap;
-use varve_device::{DeviceError, DeviceInfo, DeviceStats, Io, Latency, MemOptions, OpKind, Ticket};
+use varve_device::{DeviceError, DeviceInfo, DeviceStats, Io, OpKind, Ticket};
+use varve_models::{Latency, MemOptions};
 use varve_rt::Rng;
 
 const OWNER: [u8; 16] = [3; 16];

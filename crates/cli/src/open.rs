@@ -1,0 +1,132 @@
+//! How commands make and open databases: with the settings of their tier, and saying what an opening changed.
+
+use crate::args::tier::{FastPart, TierArgs};
+use crate::args::{LayoutArgs, Place};
+use crate::output::{Failure, Out, about, complain};
+use crate::settings::{is_chosen, keep, settings, with};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use varve::{Db, Layout, Options, TierOptions};
+
+/// How much of a device is looked at to see whether it holds something.
+const LOOK: u64 = 1 << 20;
+
+/// How the database is to be opened: as asked, and as its tier is set.
+pub fn options(place: &Place) -> Result<Options, Failure> {
+    let args = TierArgs { manager: place.tier.manager.clone(), ..TierArgs::default() };
+    let options = options_with(&place.dir, place.open.options(), &args)?;
+    Ok(Options { without_tier: place.tier.without_tier, ..options })
+}
+
+/// `options` for the database in `dir`, its tier as set, and as chosen for this time.
+pub fn options_with(dir: &Path, options: Options, a: &TierArgs) -> Result<Options, Failure> {
+    if is_chosen(a) && !varve::has_tier(dir) {
+        return Err(Failure::Usage(format!("{} has no tier that could be opened like that", dir.display())));
+    }
+    Ok(Options { tier: with(settings(dir)?, a)?, ..options })
+}
+
+/// Whether something but zeros is at the beginning of a file or block device.
+fn holds_something(path: &Path) -> Result<bool, Failure> {
+    let kind = std::fs::metadata(path).map_err(|e| about(path, &e))?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(Failure::Failed(format!("{} is neither a file nor a block device", path.display())));
+    }
+    let mut found = Vec::new();
+    let file = File::open(path).map_err(|e| about(path, &e))?;
+    file.take(LOOK).read_to_end(&mut found).map_err(|e| about(path, &e))?;
+    Ok(found.iter().any(|b| *b != 0))
+}
+
+fn refuse_used(path: &Path, overwrite: bool) -> Result<(), Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        return Err(Failure::Failed(format!("{}: there is no folder {}", path.display(), folder.display())));
+    }
+    if overwrite || !path.exists() || path.is_dir() || !holds_something(path)? {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!(
+        "{} holds something: choose another, or say --overwrite if it may be lost",
+        path.display()
+    )))
+}
+
+/// Bytes that a fast device shall have at least; 0: what it has.
+pub fn fast_bytes(fast: &FastPart, overwrite: bool) -> Result<u64, Failure> {
+    refuse_used(&fast.path, overwrite)?;
+    let there = std::fs::metadata(&fast.path).ok().filter(|m| m.file_type().is_block_device() || m.is_file());
+    match (fast.bytes, there) {
+        (Some(bytes), _) => Ok(bytes),
+        (None, Some(m)) if m.file_type().is_block_device() || m.len() > 0 => Ok(0),
+        (None, _) => Err(Failure::Usage(format!(
+            "how large shall the fast part be? Give {0}:SIZE, as in {0}:10G",
+            fast.path.display()
+        ))),
+    }
+}
+
+/// A device that is larger than asked for is used only as far.
+pub fn limit(db: &Db, fast: &FastPart) -> Result<(), Failure> {
+    if let Some(bytes) = fast.bytes {
+        db.resize_tier(bytes)?;
+    }
+    Ok(())
+}
+
+/// Makes a database, on a tier if a fast device is given.
+pub fn create(dir: &Path, a: &LayoutArgs, tier: &TierArgs, options: Options) -> Result<Db, Failure> {
+    let mut layout = Layout { data: a.devices.slow.clone(), overwrite: a.devices.overwrite, ..a.layout() };
+    if let Some(slow) = &a.devices.slow {
+        refuse_used(slow, a.devices.overwrite)?;
+    }
+    let Some(fast) = &a.devices.fast else {
+        if is_chosen(tier) {
+            return Err(Failure::Usage("a tier needs a fast device: give --fast PATH:SIZE".into()));
+        }
+        return Ok(Db::create(dir, &layout, options)?);
+    };
+    (layout.fast, layout.fast_bytes) = (Some(fast.path.clone()), fast_bytes(fast, a.devices.overwrite)?);
+    let options = Options { tier: with(TierOptions::default(), tier)?, ..options };
+    let settings = options.tier.clone();
+    let db = Db::create(dir, &layout, options)?;
+    keep(dir, &settings)?;
+    limit(&db, fast)?;
+    Ok(db)
+}
+
+/// Opens a database, and says what the opening changed that nobody asked for.
+pub fn open_db(dir: &Path, options: Options) -> Result<Db, varve::Error> {
+    let db = Db::open(dir, options)?;
+    let report = db.recovery_report();
+    if report.identified {
+        complain("identity was given to this database (of an older release); older releases refuse it from now on");
+    }
+    // After a crash it may have been a torn write.
+    if let Some(what) = report.mended_superblock.as_ref().filter(|_| report.clean) {
+        complain(format!("one copy of the superblock was damaged ({what}); mended from the other"));
+    }
+    if let Some(which) = &report.emptied_tier {
+        complain(format!("{which}; it held copies only, and begins empty"));
+    }
+    Ok(db)
+}
+
+/// Opens for reading only where that is possible, so that looking changes nothing; else recovers, or switches what is asked for.
+pub fn open_to_look(out: Out, place: &Place) -> Result<Db, Failure> {
+    if place.open.detect_lost_writes.is_some() {
+        return Ok(open_db(&place.dir, options(place)?)?);
+    }
+    let read_only = Options { read_only: true, ..options(place)? };
+    match open_db(&place.dir, read_only) {
+        Err(varve::Error::ReadOnly(_)) => {
+            out.note("the database was not closed: recovering it first");
+            Ok(open_db(&place.dir, options(place)?)?)
+        }
+        // Readers create nothing: where the lock file is missing, a writer makes it.
+        Err(varve::Error::Io(e)) => Ok(open_db(&place.dir, options(place)?).map_err(|_| varve::Error::Io(e))?),
+        other => Ok(other?),
+    }
+}

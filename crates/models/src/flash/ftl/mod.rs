@@ -1,0 +1,547 @@
+//! The translation layer: logical pages on an array that cannot overwrite.
+//!
+//! Pure: time comes in with each operation. A page is written to the open block of its stream; when no block is free but
+//! the reserve, garbage collection moves the valid pages out of a victim and erases it. Without contents
+//! ([`Contents::Nothing`]) only rules, mapping and counts remain, for studies of write amplification.
+//!
+//! Invariants: `map` and `owner` are each other's inverse; a block's `valid` counts its owners; a block is erased only
+//! when everything that replaced its pages is programmed (`settled`), so a power cut at any moment finds every page.
+
+mod gc;
+mod meta;
+mod pool;
+mod recover;
+mod slc;
+mod stats;
+mod victims;
+mod wear;
+
+pub use recover::Recovery;
+pub use stats::FtlStats;
+
+use super::journal::NandCut;
+use super::nand::{Contents, Nand, Page};
+use super::store::PageContents;
+use super::timing::Span;
+use super::{Allocation, FlashConfig, FlashError, FtlConfig, Streams};
+use meta::Meta;
+use pool::Pool;
+use slc::Cache;
+use std::collections::VecDeque;
+use varve_rt::Rng;
+use victims::Victims;
+
+/// No block, no page.
+pub(super) const NONE: u32 = u32::MAX;
+/// First bytes of a data page's spare area.
+const MAGIC: u32 = 0x5641_5250;
+/// Bytes of the spare area that the translation layer uses.
+pub(super) const SPARE: usize = 16;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Block {
+    valid: u32,
+    /// Pages programmed, of those used.
+    fill: u32,
+    /// Number of its first page's program.
+    opened: u64,
+    /// When all programs that replaced pages of this block are done.
+    settled: u64,
+    /// To be marked bad instead of erased.
+    retire: bool,
+}
+
+/// The translation layer over its array.
+#[derive(Clone)]
+pub struct Ftl {
+    nand: Nand,
+    config: FtlConfig,
+    /// Used pages of a block.
+    slots: u32,
+    /// Their numbers, where the mode leaves some unused.
+    pages: Option<Vec<u32>>,
+    logical: u64,
+    low: u32,
+    high: u32,
+    /// Where each logical page is.
+    map: Vec<u32>,
+    /// Which logical page is there.
+    owner: Vec<u32>,
+    /// Appends of each physical page; empty without appends.
+    deltas: Vec<u8>,
+    /// Host writes at the last write of each logical page; empty unless streams go by recency.
+    written: Vec<u64>,
+    blocks: Vec<Block>,
+    pools: Vec<Pool>,
+    /// Programs so far: the number in the spare area.
+    seq: u64,
+    rng: Rng,
+    meta: Option<Meta>,
+    cache: Option<Cache>,
+    /// Physical pages whose successors are being programmed; their data are kept until those are.
+    superseded: VecDeque<Superseded>,
+    /// When the host last asked for something, nanoseconds.
+    asked: u64,
+    /// Writes are refused: too many blocks are bad.
+    worn_out: bool,
+    stats: FtlStats,
+}
+
+/// A physical page that has a successor.
+#[derive(Clone, Copy)]
+struct Superseded {
+    ppn: u32,
+    /// Erases of its block when it got one.
+    erases: u32,
+    /// When the successor is programmed.
+    settled: u64,
+}
+
+/// What is known of a configuration before anything is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacity {
+    /// Logical pages.
+    pub logical: u64,
+    /// Physical pages that the model can use ("effective T"): without bad blocks, the reserve that is free whenever
+    /// collection starts, half of every other open block, the SLC cache, and the blocks of the map.
+    pub effective: f64,
+    /// Pages of a block that the mode uses.
+    pub slots: u32,
+    /// Pools.
+    pub pools: u32,
+    /// Blocks for data.
+    pub blocks: u32,
+}
+
+impl Capacity {
+    /// Effective over-provisioning, T/U - 1.
+    pub fn over_provisioning(&self) -> f64 {
+        self.effective / self.logical as f64 - 1.0
+    }
+}
+
+impl Ftl {
+    /// An empty drive kept in memory. Refuses a configuration that cannot work, with the reason.
+    pub fn new(config: &FlashConfig, contents: Contents) -> Result<Ftl, FlashError> {
+        Ftl::over(config, Nand::new(config, contents)?)
+    }
+
+    /// An empty drive whose pages are kept in `store`, which must be empty.
+    pub fn with_store(
+        config: &FlashConfig,
+        contents: Contents,
+        store: Box<dyn PageContents>,
+    ) -> Result<Ftl, FlashError> {
+        Ftl::over(config, Nand::with_store(config, contents, store)?)
+    }
+
+    fn over(config: &FlashConfig, nand: Nand) -> Result<Ftl, FlashError> {
+        let (f, g) = (&config.ftl, &config.geometry);
+        let used = config.cell.used_pages(g.pages_per_block);
+        let slots = used.len() as u32;
+        if f.merge_appends && nand.contents != Contents::Nothing {
+            let accepted = "false with contents: the translation layer does not know how the host lays out its appends";
+            return Err(FlashError::config("ftl.merge_appends", true, accepted));
+        }
+        let pools = if f.allocation == Allocation::PerChip { g.chips() } else { 1 };
+        let lanes = g.all_planes() / pools;
+        let streams = if f.streams == Streams::Mixed { 1 } else { 2 };
+        let fronts = lanes * streams;
+        let least = if fronts == 1 && nand.contents == Contents::Nothing { 1 } else { fronts + 1 };
+        let low = f.low_watermark.unwrap_or(least);
+        if low < least {
+            let accepted = format!("at least {least}: {fronts} open block(s) of a pool may need another one at once");
+            return Err(FlashError::config("ftl.low_watermark", low, accepted));
+        }
+        let high = f.high_watermark.unwrap_or(low + 1);
+        if high <= low {
+            let accepted = format!("more than the low watermark, {low}");
+            return Err(FlashError::config("ftl.high_watermark", high, accepted));
+        }
+        let cached = |c| Cache::plan(c, g.pages_per_block / config.cell.page_types() as u32, pools, lanes);
+        let cache = config.slc_cache.as_ref().map(cached).transpose()?;
+        let all_streams = streams + u32::from(cache.is_some());
+        let data_blocks = g.blocks() / pools;
+        let mut ftl = Ftl {
+            slots,
+            pages: (slots != g.pages_per_block).then_some(used),
+            logical: 0,
+            low,
+            high,
+            map: Vec::new(),
+            owner: vec![NONE; g.blocks() as usize * slots as usize],
+            deltas: vec![0; if f.append_slots > 0 { g.blocks() as usize * slots as usize } else { 0 }],
+            written: Vec::new(),
+            blocks: vec![Block::default(); g.blocks() as usize],
+            pools: (0..pools)
+                .map(|p| {
+                    let victims = Victims::new(f.gc, f.d, slots, p * data_blocks, data_blocks);
+                    Pool::new(p * lanes, lanes, (streams, all_streams), 0, victims)
+                })
+                .collect(),
+            seq: 0,
+            rng: Rng::from_seed(f.seed),
+            meta: None,
+            cache,
+            superseded: VecDeque::new(),
+            asked: 0,
+            worn_out: false,
+            stats: FtlStats::default(),
+            config: f.clone(),
+            nand,
+        };
+        if ftl.nand.contents != Contents::Nothing {
+            let meta = Meta::plan(&ftl.nand, &ftl.config, slots)?;
+            ftl.nand.set_reliable(meta.blocks().collect());
+            ftl.meta = Some(meta);
+        }
+        for block in 0..g.blocks() {
+            if !ftl.is_meta(block) && !ftl.nand.is_bad(block) {
+                let (pool, lane) = ftl.home(block);
+                ftl.pools[pool].good += 1;
+                ftl.pools[pool].give(lane, block);
+            }
+        }
+        ftl.size()?;
+        Ok(ftl)
+    }
+
+    /// Settles the number of logical pages and checks that collection always finds something to collect.
+    fn size(&mut self) -> Result<(), FlashError> {
+        let effective = self.effective();
+        let wanted = self.config.logical_pages.unwrap_or((effective * (1.0 - self.config.spare_factor)).round() as u64);
+        let pools = self.pools.len() as u64;
+        self.logical = wanted / pools * pools;
+        let per_pool = self.logical / pools;
+        let most: u64 = self.pools.iter().map(|p| self.most_logical(p)).min().expect("a pool");
+        if self.logical == 0 || per_pool > most || self.logical as f64 >= effective {
+            let field = if self.config.logical_pages.is_some() { "ftl.logical_pages" } else { "ftl.spare_factor" };
+            let value = self.config.logical_pages.map_or(self.config.spare_factor.to_string(), |n| n.to_string());
+            let pool = &self.pools[0];
+            let accepted = format!(
+                "from 1 to {} logical pages ({per_pool} asked of a pool of {} blocks x {} pages, of which {} blocks are \
+                 kept free and {} are open): leave more spare blocks",
+                (most * pools).min((effective.max(1.0) as u64).saturating_sub(1)),
+                pool.good,
+                self.slots,
+                self.low + self.cache_limit(),
+                pool.data_fronts(),
+            );
+            return Err(FlashError::config(field, value, accepted));
+        }
+        for pool in &mut self.pools {
+            pool.logical = per_pool;
+        }
+        self.map = vec![NONE; self.logical as usize];
+        if self.config.streams == Streams::Recency {
+            self.written = vec![0; self.logical as usize];
+        }
+        Ok(())
+    }
+
+    /// Logical pages with which every collection still finds an invalid page in a closed block.
+    fn most_logical(&self, pool: &Pool) -> u64 {
+        let kept = self.low + self.cache_limit() + pool.data_fronts() as u32 - 1;
+        (u64::from(pool.good.saturating_sub(kept)) * u64::from(self.slots)).saturating_sub(1)
+    }
+
+    fn effective(&self) -> f64 {
+        let of = |p: &Pool| {
+            let others = (p.data_fronts() - 1) as f64;
+            (f64::from(p.good) - f64::from(self.low + self.cache_limit()) - others / 2.0) * f64::from(self.slots)
+        };
+        self.pools.iter().map(of).sum::<f64>()
+    }
+
+    /// Blocks of a pool that the cache may take.
+    fn cache_limit(&self) -> u32 {
+        self.cache.as_ref().map_or(0, |c| c.limit)
+    }
+
+    /// Sizes, as they are now.
+    pub fn capacity(&self) -> Capacity {
+        Capacity {
+            logical: self.logical,
+            effective: self.effective(),
+            slots: self.slots,
+            pools: self.pools.len() as u32,
+            blocks: self.pools.iter().map(|p| p.good).sum(),
+        }
+    }
+
+    /// The array.
+    pub fn nand(&self) -> &Nand {
+        &self.nand
+    }
+
+    /// Tells the array the time, as [`Nand::advance`].
+    pub fn advance(&mut self, now: u64) {
+        self.nand.advance(now);
+        self.release(self.nand.journal.now);
+    }
+
+    /// Gives up the data of pages whose successors were programmed by `now`: no power cut brings them back. Spare areas stay, for
+    /// the recovery.
+    fn release(&mut self, now: u64) {
+        while let Some(old) = self.superseded.front().copied()
+            && old.settled <= now
+        {
+            self.superseded.pop_front();
+            let page = self.address(old.ppn);
+            if self.nand.erases(page.block) == old.erases {
+                self.nand.forget_data(page);
+            }
+        }
+    }
+
+    /// Brings the trims so far to the journal on flash; gives the time at which they are safe.
+    pub fn settle(&mut self, at: u64) -> Result<u64, FlashError> {
+        self.settle_trims(at)
+    }
+
+    /// When the last operation of the array that is under way ends.
+    pub fn last_end(&self) -> u64 {
+        self.nand.journal.last_end()
+    }
+
+    /// A power cut that a capacitor bridges: everything given so far is done, trims are in the journal.
+    /// [`Ftl::recover`] must follow.
+    pub fn power_cut_bridged(&mut self, at: u64) -> Result<(), FlashError> {
+        let settled = self.settle_trims(at);
+        self.nand.finish_all();
+        self.superseded.clear();
+        settled.map(drop)
+    }
+
+    /// Cuts the power of the array, as [`Nand::power_cut`]; [`Ftl::recover`] must follow before anything else.
+    pub fn power_cut(&mut self, at: u64, seed: u64) -> NandCut {
+        self.superseded.clear();
+        self.nand.power_cut(at, seed)
+    }
+
+    /// Totals.
+    pub fn stats(&self) -> FtlStats {
+        FtlStats { erases: self.nand.counts().erases, ..self.stats }
+    }
+
+    /// Starts the totals anew.
+    pub fn reset_stats(&mut self) {
+        self.stats = FtlStats { clock: self.stats.clock, ..FtlStats::default() };
+        self.nand.reset_counts();
+    }
+
+    /// For a fork that starts a new clock: everything is done, nothing waits for anything.
+    pub(super) fn restart_clock(&mut self) {
+        self.release(u64::MAX);
+        self.blocks.iter_mut().for_each(|b| b.settled = 0);
+        self.asked = 0;
+        self.nand.restart_clock();
+        self.restart_map_clock();
+    }
+
+    /// Erases of every block.
+    pub fn wear(&self) -> Vec<u32> {
+        (0..self.blocks.len() as u32).map(|b| self.nand.erases(b)).collect()
+    }
+
+    /// Whether the logical page has been written, and not trimmed since.
+    pub fn is_mapped(&self, lpn: u64) -> bool {
+        self.map.get(lpn as usize).is_some_and(|p| *p != NONE)
+    }
+
+    fn is_meta(&self, block: u32) -> bool {
+        self.meta.as_ref().is_some_and(|m| m.owns(block))
+    }
+
+    /// Pool and lane of a block.
+    #[inline]
+    fn home(&self, block: u32) -> (usize, u32) {
+        if self.pools.len() == 1 && self.pools[0].lanes == 1 {
+            return (0, 0);
+        }
+        let plane = self.nand.geometry.plane_of(block);
+        let lanes = self.pools[0].lanes;
+        ((plane / lanes) as usize, plane % lanes)
+    }
+
+    #[inline]
+    fn pool_of(&self, lpn: u64) -> usize {
+        if self.pools.len() == 1 { 0 } else { (lpn % self.pools.len() as u64) as usize }
+    }
+
+    /// The array's address of a physical page.
+    #[inline]
+    fn address(&self, ppn: u32) -> Page {
+        let (block, slot) = (ppn / self.slots, ppn % self.slots);
+        Page { block, page: self.page(slot) }
+    }
+
+    #[inline]
+    fn page(&self, slot: u32) -> u32 {
+        self.pages.as_ref().map_or(slot, |p| p[slot as usize])
+    }
+
+    fn check(&self, lpn: u64) -> Result<(), FlashError> {
+        if lpn >= self.logical {
+            return Err(FlashError::OutOfRange { page: lpn, pages: self.logical });
+        }
+        Ok(())
+    }
+
+    /// Which open block a page belongs to.
+    #[inline]
+    fn stream(&self, lpn: u64, moved: bool) -> u32 {
+        match self.config.streams {
+            Streams::Mixed => 0,
+            Streams::HostGc => u32::from(moved),
+            Streams::HotRange => u32::from(lpn as f64 >= self.config.hot_share * self.logical as f64),
+            Streams::Recency => {
+                let age = self.stats.clock - self.written[lpn as usize];
+                u32::from(age > self.logical / 4)
+            }
+        }
+    }
+
+    /// Writes a logical page out of place; `data` is a page, or absent where contents are not kept. The span is that of
+    /// the page's program, which may wait for garbage collection.
+    pub fn write(&mut self, at: u64, lpn: u64, data: Option<&[u8]>) -> Result<Span, FlashError> {
+        self.check(lpn)?;
+        if self.worn_out {
+            return Err(FlashError::EndOfLife { bad: self.bad_blocks() });
+        }
+        self.asked_at(at)?;
+        self.before_programs(at)?;
+        let stream = self.stream(lpn, false);
+        let pool = self.pool_of(lpn);
+        let front = match self.cache_room(at, pool)? {
+            Some(front) => {
+                self.stats.cache_writes += 1;
+                front
+            }
+            None => self.data_room(at, pool, stream)?,
+        };
+        self.stats.clock += 1;
+        self.stats.host_writes += 1;
+        if let Some(w) = self.written.get_mut(lpn as usize) {
+            *w = self.stats.clock;
+        }
+        let (span, programs) = self.place(at, pool, front, lpn as u32, Source::Host(data))?;
+        self.stats.host_programs += programs;
+        Ok(span)
+    }
+
+    /// Spends the time of reading `bytes` bytes of a logical page, whose contents [`Ftl::peek`] gives; `None` if it has
+    /// never been written (or was trimmed): it reads as zeros.
+    pub fn read(&mut self, at: u64, lpn: u64, bytes: usize) -> Result<Option<Span>, FlashError> {
+        self.check(lpn)?;
+        self.stats.host_reads += 1;
+        self.asked_at(at)?;
+        let ppn = self.map[lpn as usize];
+        if ppn == NONE {
+            return Ok(None);
+        }
+        let page = self.address(ppn);
+        let span = self.nand.sense(at, page, bytes)?;
+        self.refresh(at, page.block)?;
+        Ok(Some(span))
+    }
+
+    /// The bytes of a logical page without an operation of the array.
+    pub fn peek(&self, lpn: u64, data: &mut [u8]) -> Result<(), FlashError> {
+        self.check(lpn)?;
+        match self.map[lpn as usize] {
+            NONE => data.fill(0),
+            ppn => self.nand.look(self.address(ppn), data, &mut [])?,
+        }
+        Ok(())
+    }
+
+    /// Whether the newest version of a logical page is still on its way to the array.
+    pub fn is_pending(&self, lpn: u64) -> bool {
+        self.map.get(lpn as usize).is_some_and(|p| *p != NONE && self.nand.is_pending(self.address(*p)))
+    }
+
+    /// Forgets `count` logical pages from `lpn` on: they read as zeros.
+    pub fn trim(&mut self, lpn: u64, count: u64) -> Result<(), FlashError> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.check(lpn)?;
+        self.check(lpn + count - 1)?;
+        let mut any = false;
+        for page in lpn..lpn + count {
+            let ppn = std::mem::replace(&mut self.map[page as usize], NONE);
+            if ppn != NONE {
+                self.invalidate(ppn, 0);
+                self.stats.trimmed += 1;
+                any = true;
+            }
+        }
+        if any {
+            self.seq += 1;
+            self.note_trim(lpn as u32, count as u32);
+        }
+        Ok(())
+    }
+
+    /// Appends to a logical page in place; an error if it must be written anew (never written, all slots used, or the
+    /// physical page takes no appends). The time is that of the program.
+    pub fn append(&mut self, at: u64, lpn: u64, data: (usize, &[u8])) -> Result<Span, FlashError> {
+        self.check(lpn)?;
+        let ppn = self.map[lpn as usize];
+        if ppn == NONE {
+            return Err(FlashError::NotProgrammed { block: NONE, page: NONE });
+        }
+        let page = self.address(ppn);
+        let used = self.deltas.get(ppn as usize).copied().unwrap_or(self.config.append_slots);
+        if used >= self.config.append_slots {
+            return Err(FlashError::TooManyPrograms { block: page.block, page: page.page, nop: used });
+        }
+        let span = self.nand.append(at, page, data, (0, &[]))?;
+        self.deltas[ppn as usize] += 1;
+        self.stats.clock += 1;
+        self.stats.host_appends += 1;
+        self.blocks[page.block as usize].settled = self.blocks[page.block as usize].settled.max(span.end);
+        Ok(span)
+    }
+
+    /// A physical page is no longer its owner's; what replaced it is programmed at `settled`.
+    #[inline]
+    fn invalidate(&mut self, ppn: u32, settled: u64) {
+        self.owner[ppn as usize] = NONE;
+        let block = ppn / self.slots;
+        let b = &mut self.blocks[block as usize];
+        b.valid -= 1;
+        b.settled = b.settled.max(settled);
+        let valid = b.valid;
+        // Not what was trimmed: the trim may be lost.
+        if settled > 0 && self.nand.contents == Contents::Full {
+            let erases = self.nand.erases(block);
+            self.superseded.push_back(Superseded { ppn, erases, settled });
+        }
+        let (pool, _) = self.home(block);
+        self.pools[pool].victims.lost(block, valid);
+    }
+
+    /// Bad blocks of the array.
+    pub fn bad_blocks(&self) -> u32 {
+        (0..self.blocks.len() as u32).filter(|b| self.nand.is_bad(*b)).count() as u32
+    }
+}
+
+/// What is programmed.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Host(Option<&'a [u8]>),
+    /// A copy of this physical page.
+    Copy(u32),
+}
+
+/// The spare area of a data page.
+fn spare_of(lpn: u32, seq: u64) -> [u8; SPARE] {
+    let mut spare = [0; SPARE];
+    spare[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    spare[4..8].copy_from_slice(&lpn.to_le_bytes());
+    spare[8..].copy_from_slice(&seq.to_le_bytes());
+    spare
+}

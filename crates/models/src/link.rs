@@ -1,0 +1,218 @@
+//! A link of two directions, each with a latency and a bandwidth: a network or a bus between a host and something that
+//! stores or computes. [`Pipe`] sends values over it, [`Linked`] puts it in front of a device.
+//!
+//! A direction transfers one message after the other; the latency overlaps. Virtual time in a simulation, real time on
+//! threads: the same code. In a simulation a message is received when it has arrived, never before.
+//!
+//! Lock order: a direction's `free_at` only; nothing waits while holding it.
+
+use crate::fixed::{millis, within};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use varve_device::{Completion, Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
+use varve_rt::atomic::{AtomicU64, Ordering::Relaxed};
+use varve_rt::channel::{Receiver, Sender, bounded};
+use varve_rt::{Instant, Mutex, hardware_mutex};
+
+/// Bytes of a command or of an answer without data.
+const COMMAND: u64 = 64;
+
+/// What a link is like.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkConfig {
+    /// One way, microseconds.
+    pub latency_us: f64,
+    /// Of each direction, MB/s (decimal).
+    pub mb_s: f64,
+}
+
+impl LinkConfig {
+    /// What is wrong with the values: the key, and what it may be.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        within("latency_us", self.latency_us, 0.0, 1e9)?;
+        within("mb_s", self.mb_s, 1e-3, 1e6)
+    }
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the host.
+    Down,
+    /// To the host.
+    Up,
+}
+
+struct Lane {
+    free_at: Mutex<Instant>,
+    bytes: AtomicU64,
+    busy_nanos: AtomicU64,
+}
+
+impl Default for Lane {
+    fn default() -> Lane {
+        Lane { free_at: hardware_mutex(Instant::default()), bytes: AtomicU64::new(0), busy_nanos: AtomicU64::new(0) }
+    }
+}
+
+/// A modelled link.
+pub struct LinkModel {
+    config: LinkConfig,
+    lanes: [Lane; 2],
+}
+
+impl LinkModel {
+    /// An idle link. Panics when the values cannot be used; see [`LinkConfig::check`].
+    pub fn new(config: LinkConfig) -> Arc<LinkModel> {
+        if let Err((key, why)) = config.check() {
+            panic!("link: {key} {why}");
+        }
+        Arc::new(LinkModel { config, lanes: Default::default() })
+    }
+
+    /// Puts a message of `bytes` that is ready at `from` on its way; when it has arrived whole.
+    pub fn send_at(&self, from: Instant, direction: Direction, bytes: u64) -> Instant {
+        let lane = &self.lanes[direction as usize];
+        let takes = millis(bytes as f64 / self.config.mb_s / 1e3);
+        lane.bytes.fetch_add(bytes, Relaxed);
+        lane.busy_nanos.fetch_add(takes.as_nanos() as u64, Relaxed);
+        let mut free_at = lane.free_at.lock();
+        *free_at = (*free_at).max(from) + takes;
+        *free_at + millis(self.config.latency_us / 1e3)
+    }
+
+    /// As [`LinkModel::send_at`], from now.
+    pub fn send(&self, direction: Direction, bytes: u64) -> Instant {
+        varve_rt::sim::settle();
+        self.send_at(varve_rt::now(), direction, bytes)
+    }
+
+    /// Sends a message and waits until it has arrived.
+    pub fn transfer(&self, direction: Direction, bytes: u64) {
+        let arrives = self.send(direction, bytes);
+        sleep_until(arrives);
+    }
+
+    /// Bytes sent in a direction, and the time that it was busy.
+    pub fn sent(&self, direction: Direction) -> (u64, Duration) {
+        let lane = &self.lanes[direction as usize];
+        (lane.bytes.load(Relaxed), Duration::from_nanos(lane.busy_nanos.load(Relaxed)))
+    }
+
+    /// A channel for values in one direction, with room for `room` of them under way.
+    pub fn pipe<T>(self: &Arc<Self>, direction: Direction, room: usize) -> (PipeSender<T>, PipeReceiver<T>) {
+        let (sender, receiver) = bounded(room.max(1));
+        (PipeSender { link: self.clone(), direction, sender }, PipeReceiver { receiver })
+    }
+}
+
+fn sleep_until(at: Instant) {
+    let left = at - varve_rt::now();
+    if !left.is_zero() {
+        varve_rt::sleep(left);
+    }
+}
+
+/// The end of a pipe that values are put in.
+pub struct PipeSender<T> {
+    link: Arc<LinkModel>,
+    direction: Direction,
+    sender: Sender<(Instant, T)>,
+}
+
+/// The end of a pipe that values come out of.
+pub struct PipeReceiver<T> {
+    receiver: Receiver<(Instant, T)>,
+}
+
+impl<T> PipeSender<T> {
+    /// Sends a value that takes `bytes` on the link; waits for room only. Gives it back when nobody receives any more.
+    pub fn send(&self, value: T, bytes: u64) -> Result<(), T> {
+        let arrives = self.link.send(self.direction, bytes);
+        self.sender.send((arrives, value)).map_err(|e| e.0.1)
+    }
+}
+
+impl<T> PipeReceiver<T> {
+    /// The next value, once it has arrived; `None` when nobody sends any more.
+    pub fn recv(&self) -> Option<T> {
+        let (arrives, value) = self.receiver.recv().ok()?;
+        sleep_until(arrives);
+        Some(value)
+    }
+}
+
+/// A device behind a link: commands and written bytes go down, read bytes and answers come up.
+///
+/// A request reaches the device when its message has arrived there, so `submit` waits that long; its answer is waited for
+/// with the request.
+pub struct Linked {
+    inner: Arc<dyn Device>,
+    link: Arc<LinkModel>,
+}
+
+impl Linked {
+    /// `inner`, reached over `link`, which others may use too.
+    pub fn new(inner: Arc<dyn Device>, link: Arc<LinkModel>) -> Arc<Linked> {
+        Arc::new(Linked { inner, link })
+    }
+}
+
+impl Device for Linked {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.link.transfer(Direction::Down, COMMAND);
+        self.inner.set_len(len)?;
+        self.link.transfer(Direction::Up, COMMAND);
+        Ok(())
+    }
+
+    fn submit(&self, batch: Vec<Io>) -> Ticket {
+        let down: u64 = batch.iter().map(|io| COMMAND + if io.op == Op::Read { 0 } else { data_len(io) }).sum();
+        let up: Vec<u64> = batch.iter().map(|io| COMMAND + if io.op == Op::Read { data_len(io) } else { 0 }).collect();
+        self.link.transfer(Direction::Down, down);
+        let ticket = self.inner.submit(batch);
+        Ticket::pending(up.len(), Box::new(Answers { ticket, up, link: self.link.clone() }))
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.inner.stats()
+    }
+}
+
+/// Bytes that a request moves; a trim moves none.
+fn data_len(io: &Io) -> u64 {
+    if io.op == Op::Trim { 0 } else { io.len() as u64 }
+}
+
+struct Answers {
+    ticket: Ticket,
+    up: Vec<u64>,
+    link: Arc<LinkModel>,
+}
+
+impl Completion for Answers {
+    fn wait(&mut self, i: usize) -> Result<(), DeviceError> {
+        self.ticket.wait(i)?;
+        self.link.transfer(Direction::Up, self.up[i]);
+        Ok(())
+    }
+
+    fn try_done(&mut self, _: usize) -> bool {
+        // The answer sets out when it is waited for.
+        false
+    }
+
+    fn abandon(&mut self) {
+        // The inner ticket, dropped right after this, does it.
+    }
+}

@@ -1,0 +1,247 @@
+//! Device profiles: a device described in a TOML file, every number with its source, and built as a model.
+//!
+//! ```toml
+//! name = "my-disk"
+//! title = "What it is"
+//! source = "Where the numbers come from"
+//! [disk]                       # or [fixed], [mix], [flash]
+//! tracks = 100_000
+//! # ...
+//! ```
+//!
+//! Profiles of the published systems' hardware and of present-day drives come with the program ([`Profile::names`]).
+//! Unknown keys are refused, so that a misspelt one is not silently left at its default.
+
+mod builtin;
+mod error;
+mod flash;
+
+use crate::Sparse;
+use crate::disk::{Disk, DiskConfig};
+use crate::fixed::{Fixed, FixedConfig};
+use crate::flash::{Drive, FlashConfig};
+use crate::mix::{Mix, MixConfig};
+use crate::model::{Model, ModelOptions, Modelled};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::Arc;
+use varve_device::Device;
+
+pub use error::ProfileError;
+
+/// A device, described.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Short name: what it is loaded by.
+    pub name: String,
+    /// What the device is, in a line.
+    #[serde(default)]
+    pub title: String,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: String,
+    /// Bytes of the device; a disk's and a flash drive's follow from their geometry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u64>,
+    /// Alignment of requests, bytes.
+    #[serde(default = "block")]
+    pub block: u32,
+    /// A power cut tears writes at multiples of this, bytes.
+    #[serde(default = "sector")]
+    pub sector: u32,
+    /// A magnetic disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskConfig>,
+    /// Fixed service times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<FixedConfig>,
+    /// Tables of measured rates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<MixConfig>,
+    /// Flash with a translation layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash: Option<FlashConfig>,
+}
+
+fn block() -> u32 {
+    4096
+}
+
+fn sector() -> u32 {
+    512
+}
+
+/// The capacity of a profile that does not say, bytes.
+const DEFAULT_CAPACITY: u64 = 1 << 40;
+
+/// How to build a profile's device.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// Everything random about the device follows from it.
+    pub seed: u64,
+    /// Length, bytes; at most the capacity.
+    pub len: u64,
+    /// What the device holds at first; see [`Modelled::contents`].
+    pub contents: Sparse,
+    /// Keep what is written; see [`ModelOptions::keep`].
+    pub keep: bool,
+    /// Name for messages instead of the profile's.
+    pub name: Option<String>,
+    /// Of a flash drive: the drive is full, and so many times its pages were overwritten at random places, before it begins.
+    pub aged: f64,
+    /// Of a flash drive: begin with a copy of this one, its mapping and wear, instead of `contents` and `aged`. From
+    /// [`Profile::drive`] or [`Modelled::drive`].
+    pub drive: Option<Arc<Drive>>,
+}
+
+impl Default for Build {
+    fn default() -> Build {
+        Build { seed: 1, len: 0, contents: Sparse::new(), keep: true, name: None, aged: 0.0, drive: None }
+    }
+}
+
+impl Profile {
+    /// Loads a profile by its name, or from a file if `name_or_path` has a slash or ends in `.toml`.
+    pub fn load(name_or_path: &str) -> Result<Profile, ProfileError> {
+        let is_path = name_or_path.contains('/') || name_or_path.ends_with(".toml");
+        if is_path {
+            let read = std::fs::read_to_string(Path::new(name_or_path));
+            let text = read.map_err(|e| ProfileError::Unreadable { file: name_or_path.into(), why: e.to_string() })?;
+            return Profile::parse(&text, name_or_path);
+        }
+        match builtin::DEVICES.iter().find(|(name, _)| *name == name_or_path) {
+            Some((name, text)) => Profile::parse(text, &format!("{name} (built in)")),
+            None => Err(ProfileError::Unknown { name: name_or_path.into(), names: Profile::names().join(", ") }),
+        }
+    }
+
+    /// Names of the profiles that come with the program.
+    pub fn names() -> Vec<&'static str> {
+        builtin::DEVICES.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// Reads a profile from the text of `file` (its name, for messages).
+    pub fn parse(text: &str, file: &str) -> Result<Profile, ProfileError> {
+        let profile: Profile = toml::from_str(text).map_err(|e| ProfileError::of_toml(file, text, &e))?;
+        profile.check().map_err(|(key, message)| ProfileError::of_key(file, text, &key, message))?;
+        Ok(profile)
+    }
+
+    /// The profile as text that [`Profile::parse`] reads.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a profile has no map keys that are not strings")
+    }
+
+    fn check(&self) -> Result<(), (String, String)> {
+        let err = |key: &str, message: String| Err((key.to_string(), message));
+        for (key, n) in [("block", self.block), ("sector", self.sector)] {
+            if !n.is_power_of_two() || !(512..=65536).contains(&n) {
+                return err(key, format!("is {n}, but must be a power of two from 512 to 65536"));
+            }
+        }
+        if self.sector > self.block {
+            return err("sector", "must not be larger than the block".into());
+        }
+        let sections = [self.disk.is_some(), self.fixed.is_some(), self.mix.is_some(), self.flash.is_some()];
+        if sections.iter().filter(|s| **s).count() != 1 {
+            return err("name", "a profile has exactly one of the sections [disk], [fixed], [mix], [flash]".into());
+        }
+        let own = |result: Result<(), (&'static str, String)>| result.map_err(|(key, why)| (key.to_string(), why));
+        own(self.disk.as_ref().map_or(Ok(()), DiskConfig::check))?;
+        own(self.fixed.as_ref().map_or(Ok(()), FixedConfig::check))?;
+        own(self.mix.as_ref().map_or(Ok(()), MixConfig::check))?;
+        self.flash.as_ref().map_or(Ok(()), flash::check)
+    }
+
+    /// Bytes of the device.
+    pub fn capacity(&self) -> u64 {
+        let own = self.disk.as_ref().map(DiskConfig::capacity).or(self.flash.as_ref().map(flash::capacity));
+        own.or(self.capacity).unwrap_or(DEFAULT_CAPACITY)
+    }
+
+    /// Bytes that a probe of the model uses: a disk whole, since its seeks depend on the distance, of others a part.
+    pub fn probe_range(&self) -> u64 {
+        let part = if self.flash.is_some() { 1 << 30 } else { 64 << 30 };
+        if self.disk.is_some() { self.capacity() } else { self.capacity().min(part) }
+    }
+
+    /// The section that describes it: `disk`, `fixed`, `mix` or `flash`.
+    pub fn kind(&self) -> &'static str {
+        match (&self.disk, &self.fixed, &self.mix) {
+            (Some(_), ..) => "disk",
+            (_, Some(_), _) => "fixed",
+            (_, _, Some(_)) => "mix",
+            _ => "flash",
+        }
+    }
+
+    /// Whether reads of places never written take another time than of others.
+    pub fn needs_laying(&self) -> bool {
+        self.flash.is_some()
+    }
+
+    /// The same device with `share` of its bytes, for scaled experiments: a flash drive with fewer blocks in each plane, so
+    /// that parallelism and over-provisioning stay. Others only become smaller.
+    pub fn scaled(&self, share: f64) -> Profile {
+        let mut scaled = self.clone();
+        scaled.capacity = self.capacity.map(|n| ((n as f64 * share) as u64).max(1 << 20) / 65536 * 65536);
+        if let Some(flash) = &mut scaled.flash {
+            let (before, blocks) = (flash.geometry.blocks_per_plane, &mut flash.geometry.blocks_per_plane);
+            *blocks = ((f64::from(before) * share).ceil() as u32).clamp(before.min(64), before);
+            let kept = f64::from(*blocks) / f64::from(before);
+            flash.ftl.logical_pages = flash.ftl.logical_pages.map(|n| (n as f64 * kept) as u64);
+            if let Some(cache) = &mut flash.slc_cache {
+                // At least a block more than there are planes, the least that a cache works with.
+                let least = (flash.geometry.all_planes() + 1).min(cache.blocks);
+                cache.blocks = ((f64::from(cache.blocks) * kept) as u32).max(least);
+            }
+        }
+        scaled
+    }
+
+    /// The device as a model of `len` bytes.
+    pub fn build(&self, seed: u64, len: u64) -> Result<Arc<dyn Device>, ProfileError> {
+        let device: Arc<dyn Modelled> = self.build_model(Build { seed, len, ..Build::default() })?;
+        Ok(device)
+    }
+
+    /// Of a flash drive: made once as `how` says, to be copied for many devices (see [`Build::drive`]); `None` of others.
+    pub fn drive(&self, how: &Build) -> Result<Option<Arc<Drive>>, ProfileError> {
+        let Some(config) = &self.flash else { return Ok(None) };
+        let capacity = self.capacity();
+        if how.len > capacity {
+            return Err(ProfileError::TooLong { name: self.name.clone(), len: how.len, capacity });
+        }
+        let name = how.name.clone().unwrap_or_else(|| self.name.clone());
+        flash::drive(config, name, how).map(|drive| Some(Arc::new(drive)))
+    }
+
+    /// The device as a model, with the model's own abilities. Build it in the world (simulation or threads) that uses it.
+    pub fn build_model(&self, how: Build) -> Result<Arc<dyn Modelled>, ProfileError> {
+        let capacity = self.capacity();
+        if how.len > capacity {
+            return Err(ProfileError::TooLong { name: self.name.clone(), len: how.len, capacity });
+        }
+        if let Some(config) = &self.flash {
+            let name = how.name.clone().unwrap_or_else(|| self.name.clone());
+            return flash::build(config, name, &how);
+        }
+        let options = ModelOptions {
+            name: how.name.unwrap_or_else(|| self.name.clone()),
+            block: self.block,
+            sector: self.sector,
+            capacity,
+            queue_depth: self.disk.as_ref().map_or(64, |d| d.queue_depth),
+            keep: how.keep,
+        };
+        if let Some(disk) = &self.disk {
+            return Ok(Model::new(Disk::new(disk.clone()), how.len, how.contents, options));
+        }
+        if let Some(mix) = &self.mix {
+            return Ok(Model::new(Mix::new(mix.clone(), how.seed), how.len, how.contents, options));
+        }
+        let fixed = self.fixed.clone().expect("a checked profile has one section");
+        Ok(Model::new(Fixed::new(fixed), how.len, how.contents, options))
+    }
+}

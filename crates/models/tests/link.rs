@@ -1,0 +1,68 @@
+//! Links: times of messages, pipes, devices behind a link.
+
+use std::sync::Arc;
+use std::time::Duration;
+use varve_device::*;
+use varve_models::*;
+use varve_rt::sim::{Config, run};
+use varve_rt::{now, spawn};
+
+fn link() -> Arc<LinkModel> {
+    LinkModel::new(LinkConfig { latency_us: 50.0, mb_s: 100.0 })
+}
+
+#[test]
+fn messages_share_a_direction_and_overlap_in_latency() {
+    run(Config::default(), || {
+        let link = link();
+        let begun = now();
+        let ms = |n: u64| begun + Duration::from_micros(n);
+        assert_eq!(link.send(Direction::Down, 100_000), ms(1050));
+        assert_eq!(link.send(Direction::Down, 100_000), ms(2050));
+        assert_eq!(link.send(Direction::Up, 100_000), ms(1050), "the other direction is free");
+        link.transfer(Direction::Up, 50_000);
+        assert_eq!(begun.elapsed(), Duration::from_micros(1550));
+        assert_eq!(link.sent(Direction::Up), (150_000, Duration::from_micros(1500)));
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_pipe_delivers_in_order_and_in_time() {
+    run(Config::default(), || {
+        let (sender, receiver) = link().pipe::<u32>(Direction::Up, 4);
+        let begun = now();
+        let t = spawn("sender", move || (0..5).for_each(|i| sender.send(i, 10_000).unwrap()));
+        for i in 0..5 {
+            assert_eq!(receiver.recv(), Some(i));
+            assert_eq!(begun.elapsed(), Duration::from_micros(50 + 100 * (u64::from(i) + 1)));
+        }
+        assert_eq!(receiver.recv(), None);
+        t.join().unwrap();
+        let (sender, receiver) = link().pipe::<u32>(Direction::Up, 1);
+        drop(receiver);
+        assert_eq!(sender.send(7, 1), Err(7));
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_device_behind_a_link_takes_the_way_there_and_back() {
+    let check = || {
+        let inner = Profile::load("gd2l-ssd").unwrap().build(1, 1 << 20).unwrap();
+        let dev = Linked::new(inner, link());
+        let begun = now();
+        write_at(&*dev, 4096, &[5; 4096], false).unwrap();
+        // Command and data down, 0.27 ms of writing, the answer up: bytes at 100 MB/s, 50 us each way.
+        let expected = Duration::from_nanos(50_000 + 41_600 + 270_000 + 50_000 + 640);
+        let took = begun.elapsed();
+        let mut back = [0; 4096];
+        read_at(&*dev, 4096, &mut back).unwrap();
+        assert_eq!(back, [5; 4096]);
+        (took, expected)
+    };
+    let (took, expected) = run(Config::default(), check).unwrap();
+    assert_eq!(took, expected);
+    let (took, expected) = check();
+    assert!(took >= expected, "in real time as well");
+}

@@ -1,0 +1,8 @@
+//! The simulated world: threads are stackful coroutines on one OS thread, under a seeded scheduler with a virtual
+//! clock that jumps to the next event when everyone waits. What the primitives call is in `world`.
+
+pub use crate::domain::Domain;
+pub use crate::world::{
+    Config, Failure, LockWaits, Outcome, StuckReport, Waiting, core_time, costs_modelled, lock_waits, name, note, run,
+    seed, settle, thread_cpu, thread_number,
+};
