@@ -91,7 +91,7 @@ pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
     options.breakage = breakage;
     options.pool = pool(a, breakage)?;
     if !a.once {
-        options.second = Some(Command::current(&[SIM_CHILD])?);
+        options.second = Some(child(SIM_CHILD)?);
     }
     let bar = out.progress("seeds, each twice", options.seeds * if a.once { 1 } else { 2 });
     let report = sim::run(&options, |p| {
@@ -174,12 +174,17 @@ pub fn torture_child() -> Result<(), Failure> {
     child_status(torture::child_main())
 }
 
+/// This same program, to be run as `name`.
+fn child(name: &str) -> Result<Command, Failure> {
+    Command::current(&[name]).map_err(|e| Failure::Failed(format!("this program's own file is not known: {e}")))
+}
+
 fn child_status(code: i32) -> Result<(), Failure> {
     if code == 0 { Ok(()) } else { Err(Failure::Failed(format!("child process: code {code}"))) }
 }
 
 pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
-    let child = Command::current(&[TORTURE_CHILD])?;
+    let child = child(TORTURE_CHILD)?;
     if let Some(mib) = a.big_log {
         return big_log(out, a, mib, child);
     }

@@ -20,6 +20,7 @@
 
 pub mod adapter;
 mod batch;
+mod child;
 pub mod driver;
 mod error;
 pub mod experiment;

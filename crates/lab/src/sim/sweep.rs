@@ -7,7 +7,7 @@ use super::pool::{PoolChoice, PoolText};
 use super::seed::{self, SeedResult};
 use super::tables::Table;
 use super::totals::Totals;
-use crate::torture::Command;
+use crate::child::Command;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

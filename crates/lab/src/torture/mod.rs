@@ -13,11 +13,10 @@ mod child;
 mod ledger;
 mod parent;
 
+pub use crate::child::Command;
 pub use big_log::{BigLogOptions, BigLogReport, big_log};
 pub use child::child_main;
 pub use parent::{TortureOptions, TortureProgress, TortureReport, run};
-
-use std::process::Stdio;
 
 /// Why a torture ended early.
 #[derive(Debug, thiserror::Error)]
@@ -37,40 +36,4 @@ pub enum TortureError {
     /// The child process could not be started, or ended in a way that no kill explains.
     #[error("child process: {0}; run the child's command by hand to see its messages")]
     Child(String),
-}
-
-/// How a child process that runs [`child_main`] is started.
-#[derive(Clone, Debug)]
-pub struct Command {
-    /// The executable.
-    pub program: std::path::PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Variables added to its environment: name, value.
-    pub env: Vec<(String, String)>,
-}
-
-impl Command {
-    /// The current executable, with these arguments.
-    ///
-    /// # Errors
-    /// [`TortureError::Child`] when the operating system does not tell the executable's path.
-    pub fn current(args: &[&str]) -> Result<Command, TortureError> {
-        let program = std::env::current_exe().map_err(|e| TortureError::Child(e.to_string()))?;
-        Ok(Command { program, args: args.iter().map(|a| a.to_string()).collect(), env: Vec::new() })
-    }
-
-    /// The same with one more variable in its environment.
-    pub fn with_env(mut self, name: &str, value: &str) -> Command {
-        self.env.push((name.to_string(), value.to_string()));
-        self
-    }
-
-    /// The process to be spawned, its input and output piped.
-    pub(crate) fn piped(&self) -> std::process::Command {
-        let mut process = std::process::Command::new(&self.program);
-        process.args(&self.args).envs(self.env.iter().cloned());
-        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        process
-    }
 }

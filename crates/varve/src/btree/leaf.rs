@@ -33,6 +33,7 @@ pub(crate) enum ValueRef<'a> {
 }
 
 impl ValueRef<'_> {
+    #[cfg(any(test, feature = "testing"))]
     /// The value's length in bytes.
     pub(crate) fn len(&self) -> u64 {
         match self {

@@ -123,6 +123,7 @@ impl Tree {
         Ok(f(LeafView::found(node, page.id(), key)))
     }
 
+    #[cfg(any(test, feature = "testing"))]
     /// The value of `key`, overflow pages included, as it is now. Nobody may free the value meanwhile (a lock on the key is held).
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         enum Found {

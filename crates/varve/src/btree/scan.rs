@@ -165,6 +165,7 @@ impl Tree {
         Ok(end)
     }
 
+    #[cfg(any(test, feature = "testing"))]
     /// Number of keys between two bounds, as they are while each leaf is read.
     pub(crate) fn count(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<u64> {
         let (mut sum, mut ahead) = (0, ReadAhead::default());
