@@ -170,10 +170,13 @@ pub enum Error {
     Volume(VolumeError),
 }
 
+/// Keyspace in the header of the engine's own pages: space maps, marks, identity.
+pub(crate) const SPACE_KEYSPACE: KeyspaceId = KeyspaceId(u32::MAX);
+
 /// Who a page belongs to, in words: the engine's own pages bear the highest number.
 pub(crate) fn owner(keyspace: KeyspaceId) -> String {
     match keyspace {
-        crate::space::SPACE_KEYSPACE => "of the engine itself".to_string(),
+        SPACE_KEYSPACE => "of the engine itself".to_string(),
         KeyspaceId(number) => format!("keyspace {number}"),
     }
 }

@@ -17,11 +17,9 @@ pub mod metrics;
 pub mod parsers;
 
 pub(crate) mod btree;
-pub(crate) mod core;
-pub(crate) mod direct;
-pub(crate) mod group;
-mod lost_writes;
+pub(crate) mod page;
 pub(crate) mod redo;
+mod report;
 #[doc(hidden)]
 pub mod role;
 mod runs;
@@ -30,21 +28,22 @@ pub(crate) mod txn;
 #[doc(hidden)]
 pub mod wal;
 
-pub use crate::core::PageChangeStats;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use btree::harness as tree_harness;
 pub use buffer::policy::{Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};
 pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
-    BackupInfo, BackupOptions, BackupReport, BulkLoad, CheckReport, CompactReport, Db, Devices, Durability, Figure,
-    Keyspace, KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, Options, PoolOptions, RestoreOptions,
-    RestoreReport, SalvageReport, SalvagedRow, Stats, Unreadable, exists, has_tier, is_left_over, restore, restore_on,
-    salvage, salvage_on, tier_managers,
+    BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Db, Devices, Durability, Figure, Keyspace,
+    KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, Options, PoolOptions, RestoreOptions, RestoreReport,
+    SalvageReport, SalvagedRow, Stats, exists, has_tier, is_left_over, restore, restore_on, salvage, salvage_on,
+    tier_managers,
 };
 pub use error::{Damage, Error, Result};
-pub use lost_writes::LostWriteStats;
+pub use page::PageChangeStats;
+pub use report::{CheckReport, Unreadable};
 pub use space::TrimStats;
+pub use space::lost_writes::LostWriteStats;
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, Scan, Snapshot, Transaction, TxOptions, TxnStats};
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};
 #[doc(hidden)]

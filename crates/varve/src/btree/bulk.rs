@@ -5,13 +5,14 @@
 //! The log holds the separators alone (`direct.rs`).
 
 use super::descend::Family;
-use super::edit::{self, PageEdit, Shape};
+use super::edit::{self, Shape};
 use super::leaf::{self, CellValue, KIND_LEAF};
 use super::node::*;
 use super::{OverflowRef, Tree, overflow, split};
-use crate::direct::{self, DirectPages};
 use crate::error::{Error, Result};
-use crate::group::Group;
+use crate::page::Group;
+use crate::page::PageEdit;
+use crate::space::direct::{self, DirectPages};
 use crate::wal::GroupKind;
 use varve_volume::{PageId, page};
 

@@ -2,8 +2,8 @@
 
 use super::node::Node;
 use super::{OverflowRef, Tree, ValueRef, leaf, overflow};
-use crate::db::CheckReport;
 use crate::error::{Damage, Error};
+use crate::report::CheckReport;
 use crate::space::SpaceWalk;
 use varve_volume::PageId;
 

@@ -1,12 +1,13 @@
 //! Emptying a tree in bounded log groups, each of which leaves a sound tree.
 
-use super::edit::{self, PageEdit, Shape};
+use super::edit::{self, Shape};
 use super::leaf::{LeafView, ValueRef};
 use super::node::*;
 use super::{OverflowRef, Tree, leaf, overflow, retire, split};
 use crate::buffer::{PagePin, PageWrite};
 use crate::error::Result;
-use crate::group::Group;
+use crate::page::Group;
+use crate::page::PageEdit;
 use crate::wal::GroupKind;
 // A counter orders nothing.
 use std::sync::atomic::Ordering::Relaxed;

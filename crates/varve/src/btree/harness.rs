@@ -4,13 +4,14 @@
 use super::{CellValue, Direction, OverflowRef, ReadAhead, Tree, ValueRef, leaf, overflow};
 use crate::budget::Budget;
 use crate::buffer::{Pool, PoolConfig};
-use crate::core::Core;
-use crate::db::CheckReport;
 use crate::error::{Error, Result};
-use crate::group::{Group, PageNo};
+use crate::page::Kernel;
+use crate::page::{Group, PageNo};
+use crate::report::CheckReport;
+use crate::space::{Core, PoolPages};
 use crate::space::{Reserved, Ripening, Space};
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
-use crate::wal::{DbHeader, GroupKind, Log, LogConfig, PoolPages, recovery};
+use crate::wal::{DbHeader, GroupKind, Log, LogConfig, recovery};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_device::Device;
@@ -89,15 +90,8 @@ impl Harness {
         log.start()?;
         pool.start()?;
         let space = Space::open(pool.clone(), store.clone(), false, 0)?;
-        let core = Arc::new(Core::new(
-            pool,
-            log.clone(),
-            store,
-            space,
-            Arc::new(Budget::unlimited()),
-            Broken::default(),
-            None,
-        ));
+        let core = Kernel::new(pool, log.clone(), store, Arc::new(Budget::unlimited()), Broken::default());
+        let core = Arc::new(Core::new(core, space, None));
         let after = Arc::new(Ripening::new(core.clone(), Some(1)));
         let checkpointer = Checkpointer::with(log, pages, CheckpointConfig::default(), Some(after));
         checkpointer.start()?;

@@ -2,10 +2,11 @@
 //!
 //! A leaf cell is the key's tail, a length field (u16, top bit: the value is an overflow reference) and the value.
 
-use super::edit::{self, PageEdit};
+use super::edit;
 use super::fetch;
 use super::node::*;
 use super::overflow::OverflowRef;
+use crate::page::PageEdit;
 use varve_rt::{Cost, charge};
 use varve_volume::{KeyspaceId, Lsn, PageId, page};
 

@@ -2,15 +2,15 @@
 
 use super::descend::Loaded;
 use super::edit;
-use super::edit::PageEdit;
 use super::leaf::is_underfull;
 use super::node::*;
 use super::split;
 use super::{Tree, retire};
 use crate::buffer::PageWrite;
-use crate::core::Counters;
 use crate::error::Result;
-use crate::group::Group;
+use crate::page::Counters;
+use crate::page::Group;
+use crate::page::PageEdit;
 use crate::wal::GroupKind;
 use varve_volume::page::{self, HEADER};
 

@@ -43,10 +43,9 @@ pub(crate) use relocate::FarValue;
 pub(crate) use scan::{Direction, ReadAhead};
 
 use crate::buffer::{PagePin, PageWrite};
-use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::group::{Group, PageMut};
-use edit::PageEdit;
+use crate::page::{Group, PageEdit, PageMut};
+use crate::space::Core;
 use node::Damage;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicU64, Ordering};

@@ -8,13 +8,13 @@
 //! a greater one), its number and its keyspace, so that a page that was reused meanwhile is told from the value's own.
 
 use super::corrupt;
-use super::edit::PageEdit;
 use super::node::{Damage, u16_at, u64_at};
 use crate::buffer::PageRead;
-use crate::core::Core;
-use crate::direct::DirectPages;
 use crate::error::{Error, Result};
-use crate::group::{Group, PageNo};
+use crate::page::PageEdit;
+use crate::page::{Group, PageNo};
+use crate::space::Core;
+use crate::space::direct::DirectPages;
 use std::ops::Range;
 use varve_volume::page::{self, HEADER};
 use varve_volume::{KeyspaceId, Mistake, PageId};

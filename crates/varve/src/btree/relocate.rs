@@ -1,17 +1,17 @@
 //! Moving nodes to other pages, each move a log group of its own that leaves a sound tree. How a compaction empties the end of the store.
 //!
 //! A node is copied to a page that nobody knows, its parent is made to name that page, and its old page is freed as by a merge: who has it pinned
-//! finds a wiped page once he latches it, who found it by its number asks [`Core::nodes_left`](crate::core::Core::nodes_left). Latches as in
+//! finds a wiped page once he latches it, who found it by its number asks [`Core::nodes_left`](crate::space::Core::nodes_left). Latches as in
 //! a division: the new page, parent, child.
 
 use super::descend::Family;
-use super::edit::PageEdit;
 use super::leaf::{LeafView, ValueRef};
 use super::node::{HEADER, LEFTMOST};
 use super::{OverflowRef, Tree, overflow, retire};
-use crate::core::Core;
 use crate::error::Result;
-use crate::group::Group;
+use crate::page::Group;
+use crate::page::PageEdit;
+use crate::space::Core;
 use crate::space::Reserved;
 use crate::wal::GroupKind;
 use varve_volume::{PageId, page};
@@ -157,7 +157,7 @@ pub(crate) struct FarValue {
 }
 
 /// Copies a node to a new page and wipes it.
-fn copy_node<'c>(core: &'c Core, group: &mut Group<'c>, from: crate::group::PageNo, to: crate::group::PageNo) {
+fn copy_node<'c>(core: &'c Core, group: &mut Group<'c>, from: crate::page::PageNo, to: crate::page::PageNo) {
     let copy = group.bytes(from).to_vec();
     group.page(to).image(|b| {
         b[HEADER..].copy_from_slice(&copy[HEADER..]);

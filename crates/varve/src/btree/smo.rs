@@ -5,13 +5,14 @@
 
 use super::Tree;
 use super::descend::Family;
-use super::edit::{self, PageEdit, Shape};
+use super::edit::{self, Shape};
 use super::leaf::KIND_INNER;
 use super::node::*;
 use super::split::{self, Plan};
-use crate::core::Counters;
 use crate::error::{Error, Result};
-use crate::group::Group;
+use crate::page::Counters;
+use crate::page::Group;
+use crate::page::PageEdit;
 use crate::wal::GroupKind;
 use varve_volume::page::{self, HEADER};
 

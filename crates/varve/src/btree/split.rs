@@ -1,7 +1,8 @@
 //! Where to divide a node, and joining two: pure functions on node bytes. The tree does the latching around them.
 
-use super::edit::{self, PageEdit, Shape, build, shape_of};
+use super::edit::{self, Shape, build, shape_of};
 use super::node::*;
+use crate::page::PageEdit;
 use std::ops::Range;
 use varve_volume::page;
 

@@ -8,11 +8,11 @@
 //! The pages lie outside of the pool and are written to the device itself, also under a tier. The space map has them as allocated.
 //! Bytes: `docs/format.md`, "Identity pages".
 
-use super::check::{CheckReport, Unreadable};
 use super::devices::Devices;
 use crate::buffer::READ_RETRIES;
-use crate::core::Core;
 use crate::error::{Damage, Error, Result};
+use crate::report::{CheckReport, Unreadable};
+use crate::space::Core;
 use crate::space::{self, SPACE_KEYSPACE};
 use crate::wal::{Birth, Companion, DbHeader, FIRST_LSN, Generation, Log, LogState, Step};
 use std::sync::{Arc, Weak};

@@ -13,10 +13,11 @@ use super::catalog::{self, CATALOG, CATALOG_ROOT, Entry, KeyspaceKind, check_nam
 use super::{Db, Inner};
 use crate::btree::{self, CellValue, Direction, ReadAhead, Tree, ValueRef, leaf};
 use crate::buffer::PageWrite;
-use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::group::Group;
+use crate::page::Group;
+use crate::space::Core;
 use crate::txn::lock::KeyspaceLocks;
+use crate::txn::lock::LockTable;
 use crate::wal::GroupKind;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -43,9 +44,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn new(core: &Arc<Core>, entry: &Entry) -> Shared {
+    fn new(core: &Arc<Core>, locks: &Arc<LockTable>, entry: &Entry) -> Shared {
         let tree = Tree::open(core.clone(), entry.id, entry.root);
-        let locks = core.locks.keyspace(&entry.name);
+        let locks = locks.keyspace(&entry.name);
         let (dropped, since) = (AtomicBool::new(entry.dropping), AtomicU64::new(0));
         Shared { name: entry.name.clone(), tree, locks, dropped, since }
     }
@@ -233,6 +234,7 @@ impl Inner {
 /// Keyspaces of an open database.
 pub(crate) struct Registry {
     catalog: Tree,
+    locks: Arc<LockTable>,
     state: Mutex<State>,
 }
 
@@ -247,7 +249,7 @@ struct State {
 
 impl Registry {
     /// Reads the catalog.
-    pub fn load(core: &Arc<Core>) -> Result<Registry> {
+    pub fn load(core: &Arc<Core>, locks: Arc<LockTable>) -> Result<Registry> {
         let catalog = Tree::open(core.clone(), CATALOG, CATALOG_ROOT);
         let mut state = State { live: BTreeMap::new(), dropped: Vec::new(), highest: 0 };
         let (mut from, mut ahead): (Vec<u8>, _) = (Vec::new(), ReadAhead::default());
@@ -264,7 +266,7 @@ impl Registry {
             for entry in rows {
                 let entry = entry?;
                 state.highest = state.highest.max(entry.id.0);
-                let shared = Arc::new(Shared::new(core, &entry));
+                let shared = Arc::new(Shared::new(core, &locks, &entry));
                 if entry.dropping {
                     state.dropped.push(shared);
                 } else if state.live.insert(entry.name, shared).is_some() {
@@ -276,7 +278,7 @@ impl Registry {
                 None => break,
             }
         }
-        Ok(Registry { catalog, state: Mutex::new(state) })
+        Ok(Registry { catalog, locks, state: Mutex::new(state) })
     }
 
     /// Makes a keyspace's entry and its empty tree, durably.
@@ -289,7 +291,7 @@ impl Registry {
         let end = self.set(core, &entry, Some(root))?;
         reserved.keep();
         core.log.wait_durable(end)?;
-        Ok(Arc::new(Shared::new(core, &entry)))
+        Ok(Arc::new(Shared::new(core, &self.locks, &entry)))
     }
 
     fn find(&self, name: &str) -> Option<Arc<Shared>> {

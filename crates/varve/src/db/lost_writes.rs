@@ -3,9 +3,9 @@
 //! The feature bit says whether the marks are exact. It falls before anything is written without them, and rises once there are none from before.
 
 use super::options::Options;
-use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lost_writes::{LostWrites, remove};
+use crate::space::Core;
+use crate::space::lost_writes::{LostWrites, remove};
 use crate::wal::{LOST_WRITES, Log};
 use std::sync::Arc;
 use varve_volume::PageStore;

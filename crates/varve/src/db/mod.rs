@@ -20,10 +20,10 @@ mod services;
 mod stats;
 mod tier;
 
+use crate::report::CheckReport;
 pub use backup::{BackupInfo, BackupOptions, BackupReport, RestoreOptions, RestoreReport, restore, restore_on};
 pub use bulk_load::BulkLoad;
 pub use catalog::{KeyspaceKind, MAX_NAME};
-pub use check::{CheckReport, Unreadable};
 pub use compact::CompactReport;
 pub use devices::{Devices, exists, has_tier, is_left_over};
 pub use keyspaces::{Keyspace, KeyspaceInfo};
@@ -33,8 +33,8 @@ pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
 pub use stats::{Figure, Stats};
 pub use tier::tier_managers;
 
-use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::space::Core;
 use crate::txn::Manager;
 use crate::wal::checkpoint::Checkpointer;
 use crate::wal::recovery::RecoveryReport;

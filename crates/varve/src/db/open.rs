@@ -17,11 +17,13 @@ use crate::btree::Tree;
 use crate::budget::{Budget, Class};
 use crate::buffer::policy::Gd2lOptions;
 use crate::buffer::{CleanerKind, DOUBLEWRITE_PAGES, Pool, PoolConfig};
-use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::page::Kernel;
+use crate::space::Core;
+use crate::space::PoolPages;
 use crate::space::{Ripening, Space};
 use crate::txn::Manager;
-use crate::wal::PoolPages;
+use crate::txn::lock::LockTable;
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
 use crate::wal::recovery::{self, RecoveryOptions, RecoveryReport};
 use crate::wal::{Birth, DbHeader, FIRST_LSN, Log, LogConfig, LogState, MAP_COUNT};
@@ -207,8 +209,7 @@ impl Parts {
             }
         }
         let (pool, store, broken) = (pages.pool.clone(), pages.store.clone(), options.broken);
-        let core = Arc::new(Core::new(pool, log, store, space, budget, broken, marks.map.clone()));
-        core.locks.set_timeout(options.lock_timeout);
+        let core = Arc::new(Core::new(Kernel::new(pool, log, store, budget, broken), space, marks.map.clone()));
         match found {
             None => bootstrap(&core)?,
             Some(_) if core.space.is_empty() => return Err(identity::blank_map()),
@@ -235,9 +236,11 @@ impl Parts {
             services.add(checkpointer);
             checkpointer.start()?;
         }
-        let registry = Registry::load(&core)?;
+        let locks = LockTable::new(core.budget.clone());
+        locks.set_timeout(options.lock_timeout);
+        let registry = Registry::load(&core, locks.clone())?;
         registry.finish_drops(&core)?;
-        let txns = Manager::new(core.clone(), options.durability);
+        let txns = Manager::new(core.clone(), locks, options.durability);
         let inner = Inner {
             services,
             core,

@@ -3,9 +3,9 @@
 use super::Inner;
 use crate::budget::ClassUse;
 use crate::buffer::PoolStats;
-use crate::core::PageChangeStats;
-use crate::lost_writes::LostWriteStats;
+use crate::page::PageChangeStats;
 use crate::space::TrimStats;
+use crate::space::lost_writes::LostWriteStats;
 use crate::txn::TxnStats;
 use crate::wal::LogStats;
 use crate::wal::checkpoint::CheckpointStats;

@@ -246,8 +246,8 @@ fn a_bulk_load_survives_a_power_cut_whole_or_not_at_all() {
 /// Half a change is neither shown nor made durable by the next commit.
 #[test]
 fn a_panic_while_pages_change_poisons_before_anybody_sees_them() {
-    use crate::btree::edit::PageEdit;
-    use crate::group::Group;
+    use crate::page::Group;
+    use crate::page::PageEdit;
     use crate::wal::GroupKind;
     let devices = devices();
     let db = Db::create_on(devices.clone(), &layout(), options()).unwrap();

@@ -10,9 +10,10 @@
 use super::devices::Devices;
 use super::options::{Layout, Options};
 use crate::error::{Error, Result};
+use crate::space::PoolPages;
 use crate::space::Space;
 use crate::wal::recovery::ReplayPages;
-use crate::wal::{Companion, Generation, Log, LogState, PoolPages};
+use crate::wal::{Companion, Generation, Log, LogState};
 use std::cmp::Ordering;
 use std::sync::{Arc, Weak};
 use varve_device::Device;

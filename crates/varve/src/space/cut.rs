@@ -9,8 +9,8 @@
 //! Lock order: `growing` is held throughout, so that nobody grows meanwhile; `trimming` only while pages are taken out, since a
 //! checkpoint trims.
 
+use super::Core;
 use super::{FIRST_PAGES, Reserved, Space, State};
-use crate::core::Core;
 use crate::error::Result;
 use varve_volume::PageId;
 

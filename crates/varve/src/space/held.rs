@@ -6,8 +6,8 @@
 //! Who lets go of them may hold latches, or be a destructor: that they are no longer needed is only noted then. Their frames are dropped, and
 //! the pages free, when somebody next sets pages aside.
 
+use super::Core;
 use super::Space;
-use crate::core::Core;
 use crate::runs::Runs;
 use std::sync::Arc;
 use varve_volume::PageId;

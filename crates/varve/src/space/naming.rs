@@ -1,9 +1,9 @@
 //! Space-map pages name the index of the mark pages of what they cover (`lost_writes`).
 
+use super::Core;
 use super::{INDEX, Space};
-use crate::btree::edit::PageEdit;
-use crate::core::Core;
-use crate::group::Group;
+use crate::page::Group;
+use crate::page::PageEdit;
 use std::collections::BTreeSet;
 use varve_volume::PageId;
 

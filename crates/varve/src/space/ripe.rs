@@ -5,8 +5,8 @@
 //! that it is free (`trim.rs`), and it may be written without the log (`direct.rs`, `lost_writes`). A backup that is being made replays from its own
 //! beginning, so nothing ripens for direct writes while there is one.
 
+use super::Core;
 use super::{Reserved, Space, State};
-use crate::core::Core;
 use crate::error::Result;
 use crate::wal::Log;
 use crate::wal::checkpoint::AfterCheckpoint;

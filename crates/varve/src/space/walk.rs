@@ -1,8 +1,8 @@
 //! Accounting for every page: what a check came across, against the space map.
 
 use super::{SPACE_KEYSPACE, Space, is_set};
-use crate::db::CheckReport;
 use crate::error::{Damage, Error};
+use crate::report::CheckReport;
 use varve_rt::atomic::Ordering;
 use varve_volume::PageId;
 

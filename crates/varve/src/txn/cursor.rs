@@ -6,8 +6,8 @@
 use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, is_possible};
 use super::read::Copied;
 use crate::btree::{Direction, OverflowRef, ReadAhead, Tree, ValueRef, overflow};
-use crate::core::Core;
 use crate::error::Result;
+use crate::space::Core;
 use std::ops::{Bound, ControlFlow, Range};
 use varve_rt::{Cost, charge};
 use varve_volume::{Lsn, PageId};

@@ -41,9 +41,10 @@ pub use transaction::Transaction;
 pub(crate) use transaction::check_value;
 pub use write_set::Savepoint;
 
-use crate::core::Core;
 use crate::db::Durability;
 use crate::error::{Error, Result};
+use crate::space::Core;
+use lock::LockTable;
 use registry::Snapshots;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicU64, Ordering};
@@ -55,6 +56,7 @@ pub const MAX_VALUE: u64 = 1 << 30;
 
 /// What the transactions of a database share.
 pub(crate) struct Manager {
+    pub(crate) locks: Arc<LockTable>,
     core: Arc<Core>,
     /// Default durability.
     durability: Durability,
@@ -129,8 +131,9 @@ impl TxnStats {
 
 impl Manager {
     /// For a database whose commits are of the given durability unless they say otherwise.
-    pub fn new(core: Arc<Core>, durability: Durability) -> Manager {
+    pub fn new(core: Arc<Core>, locks: Arc<LockTable>, durability: Durability) -> Manager {
         Manager {
+            locks,
             durability,
             snapshots: Snapshots::new(core.budget.clone()),
             last_sync: AtomicU64::new(0),
@@ -160,7 +163,7 @@ impl Manager {
     /// Counters since the database was opened.
     pub fn stats(&self) -> TxnStats {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        let locks = self.core.locks.stats();
+        let locks = self.locks.stats();
         TxnStats {
             commits: get(&self.counters.commits),
             rollbacks: get(&self.counters.rollbacks),

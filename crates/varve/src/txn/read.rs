@@ -1,8 +1,8 @@
 //! Reading one key of a tree, overflow values included, with the LSN of the page that showed it.
 
 use crate::btree::{OverflowRef, Tree, ValueRef, corrupt, overflow};
-use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::space::Core;
 use varve_volume::{Lsn, PageId};
 
 /// What a look at a key's value came to.

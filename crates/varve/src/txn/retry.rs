@@ -60,7 +60,7 @@ impl Db {
         loop {
             let mut transaction = Transaction::begin(&self.inner, &options, birth)?;
             birth = Some(transaction.birth());
-            let running = self.inner.core.locks.run(transaction.id());
+            let running = self.inner.txns.locks.run(transaction.id());
             let result = f(&mut transaction);
             drop(running);
             // A conflict that `f` swallowed shows in the commit.

@@ -7,9 +7,9 @@ use super::read::{Copied, Found, is_there, read};
 use super::registry::Claim;
 use super::scan::Scan;
 use crate::btree::{OverflowRef, ValueRef, overflow};
-use crate::core::Core;
 use crate::db::{Db, Inner, Keyspace};
 use crate::error::{Error, Result};
+use crate::space::Core;
 use std::sync::Arc;
 use varve_volume::{Lsn, Mistake};
 

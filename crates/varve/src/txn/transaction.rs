@@ -15,9 +15,10 @@ use super::snapshot::Snapshot;
 use super::write_set::{Savepoint, Value, Write, WriteSet};
 use super::{MAX_VALUE, Manager, count};
 use crate::btree::{Direction, ReadAhead, ValueRef};
-use crate::core::{Core, FoundLeaf};
 use crate::db::{Db, Durability, Inner, Keyspace};
 use crate::error::{Error, Result};
+use crate::page::FoundLeaf;
+use crate::space::Core;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_rt::atomic::AtomicU64;
@@ -98,7 +99,7 @@ impl Transaction {
         charge(Cost::TxnBegin, 1);
         db.txns.enter();
         let transaction = Transaction {
-            locks: LockSet::new(&db.core.locks, birth),
+            locks: LockSet::new(&db.txns.locks, birth),
             writes: WriteSet::new(db.core.budget.clone()),
             read: 0,
             durability: options.durability.unwrap_or(db.txns.durability),

@@ -7,9 +7,9 @@
 use super::key::{Bounds, KeyBuf};
 use super::stream::Stored;
 use crate::budget::{Budget, Class};
-use crate::core::FoundLeaf;
 use crate::db::Keyspace;
 use crate::error::{Error, Result};
+use crate::page::FoundLeaf;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;

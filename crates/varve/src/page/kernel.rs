@@ -1,16 +1,8 @@
-//! What every part of the engine shares: the pool, the log, the page store, the space manager and the budget.
-//!
-//! Lock order, outermost first: key and interval locks; the gate of direct pages (`direct.rs`); inner-node latches, top down; leaf latches in (keyspace, key) order;
-//! space-map latches in page order; the log's reservation. Pool-instance locks are leaves of this order and are never held
-//! during device I/O.
+//! What every change of a page needs: the pool, the log, the store and the memory budget.
 
 use crate::budget::Budget;
 use crate::buffer::{LogAge, LogGate, Pool};
-use crate::direct::Links;
 use crate::error::Result;
-use crate::lost_writes::LostWrites;
-use crate::space::Space;
-use crate::txn::lock::LockTable;
 use crate::wal::Log;
 use std::sync::Arc;
 // Counters order nothing.
@@ -20,19 +12,14 @@ use varve_device::Health;
 use varve_rt::atomic as sync;
 use varve_volume::{Broken, Lsn, PageId, PageStore};
 
-/// The engine below transactions.
-pub(crate) struct Core {
+/// The engine below the space map.
+pub(crate) struct Kernel {
     pub pool: Arc<Pool>,
     pub log: Arc<Log>,
     pub store: Arc<dyn PageStore>,
-    pub space: Space,
     pub budget: Arc<Budget>,
-    pub locks: Arc<LockTable>,
     pub broken: Broken,
     pub counters: Counters,
-    pub links: Links,
-    /// With `detect_lost_writes`.
-    pub lost_writes: Option<Arc<LostWrites>>,
     nodes_left: NodesLeft,
 }
 
@@ -45,7 +32,7 @@ struct NodesLeft(sync::AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FoundLeaf {
     pub page: PageId,
-    /// [`Core::nodes_left`] before the descent.
+    /// [`Kernel::nodes_left`] before the descent.
     pub left: u64,
 }
 
@@ -88,31 +75,17 @@ impl Counters {
     }
 }
 
-impl Core {
+impl Kernel {
     /// Puts the parts together.
     pub fn new(
         pool: Arc<Pool>,
         log: Arc<Log>,
         store: Arc<dyn PageStore>,
-        space: Space,
         budget: Arc<Budget>,
         broken: Broken,
-        lost_writes: Option<Arc<LostWrites>>,
-    ) -> Core {
-        let locks = LockTable::new(budget.clone());
-        Core {
-            pool,
-            log,
-            store,
-            space,
-            budget,
-            locks,
-            broken,
-            counters: Counters::default(),
-            links: Links::default(),
-            lost_writes,
-            nodes_left: NodesLeft::default(),
-        }
+    ) -> Kernel {
+        let (counters, nodes_left) = (Counters::default(), NodesLeft::default());
+        Kernel { pool, log, store, budget, broken, counters, nodes_left }
     }
 
     /// Nodes that left their trees since the database was opened. A page keeps its place in a tree as long as the number stays: whoever

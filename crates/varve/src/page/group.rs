@@ -11,9 +11,9 @@
 //! [`Group::commit`] has made memory differ from the log: by a panic, which poisons the database before the first page is unlatched, or else
 //! that is an assertion failure.
 
-use crate::btree::edit::PageEdit;
+use super::edit::PageEdit;
+use super::kernel::{Counters, Kernel};
 use crate::buffer::{PageBytes, PageWrite};
-use crate::core::{Core, Counters};
 use crate::error::{Error, Result};
 use crate::redo;
 use crate::wal::{AppendError, Floor, GroupKind};
@@ -76,7 +76,7 @@ fn give_back(mut buf: Vec<u8>) {
 
 /// A set of page changes under way.
 pub(crate) struct Group<'c> {
-    core: &'c Core,
+    core: &'c Kernel,
     kind: GroupKind,
     floor: Floor,
     pages: Vec<Entry<'c>>,
@@ -85,7 +85,7 @@ pub(crate) struct Group<'c> {
 impl<'c> Group<'c> {
     /// Begins a group whose log record will need at most about `max_bytes`. Waits for log space, so no latch may be held.
     /// Fails when the database is poisoned.
-    pub fn begin(core: &'c Core, kind: GroupKind, max_bytes: usize) -> Result<Group<'c>> {
+    pub fn begin(core: &'c Kernel, kind: GroupKind, max_bytes: usize) -> Result<Group<'c>> {
         core.log.ensure_space(max_bytes)?;
         Ok(Group { core, kind, floor: current_floor(core), pages: Vec::new() })
     }
@@ -247,7 +247,7 @@ impl Drop for Group<'_> {
     }
 }
 
-fn current_floor(core: &Core) -> Floor {
+fn current_floor(core: &Kernel) -> Floor {
     if core.broken.has(Mistake::ImageRuleCompleted) {
         return Floor { epoch: 0, lsn: core.log.completed_redo() };
     }

@@ -10,9 +10,9 @@
 //! - *Backups* copy what is allocated, and the log. They are told of the direct pages that are linked meanwhile and copy them too. A backup of what
 //!   changed since another goes by the LSN: one that begins raises the floor, and direct pages written before that get a new LSN when they are linked.
 
-use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::runs::Runs;
+use crate::space::Core;
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 use std::sync::Arc;

@@ -8,23 +8,29 @@
 //!
 //! Lock order: `growing` and `trimming`, then (released before) `state`. `state` is a leaf lock but for the pool's instance locks. Map pages are latched in ascending order after all tree pages.
 
+mod core;
 mod cut;
+pub(crate) mod direct;
 mod held;
+pub(crate) mod lost_writes;
 mod naming;
+mod pool_pages;
 mod ripe;
 mod trim;
 mod walk;
 
+pub(crate) use core::Core;
 pub(crate) use held::HeldPages;
+pub(crate) use pool_pages::PoolPages;
 pub(crate) use ripe::Ripening;
 pub use trim::TrimStats;
 pub(crate) use walk::SpaceWalk;
 
-use crate::btree::edit::PageEdit;
 use crate::buffer::Pool;
-use crate::core::Core;
+pub(crate) use crate::error::SPACE_KEYSPACE;
 use crate::error::{Damage, Error, Result};
-use crate::group::Group;
+use crate::page::Group;
+use crate::page::PageEdit;
 use crate::runs::Runs;
 use crate::wal::{GroupKind, Log};
 use ripe::Unripe;
@@ -33,12 +39,10 @@ use std::sync::Arc;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::page::{self, HEADER};
-use varve_volume::{KeyspaceId, Lsn, Mistake, PageDamage, PageId, PageStore};
+use varve_volume::{Lsn, Mistake, PageDamage, PageId, PageStore};
 
 /// Page type of a space-map page.
 pub(crate) const KIND_SPACE: u8 = 1;
-/// Keyspace id in the header of space-map pages.
-pub(crate) const SPACE_KEYSPACE: KeyspaceId = KeyspaceId(u32::MAX);
 /// Where the page id of the index of mark pages is, 0 for none (`lost_writes`). Before it is the id of the first page that the map covers (u64).
 pub(crate) const INDEX: usize = HEADER + 8;
 /// Where the bitmap begins.
@@ -413,7 +417,7 @@ impl Space {
         }
     }
 
-    fn map_in<'c>(&self, core: &'c Core, group: &mut Group<'c>, map: u64) -> crate::group::PageNo {
+    fn map_in<'c>(&self, core: &'c Core, group: &mut Group<'c>, map: u64) -> crate::page::PageNo {
         let id = PageId(map * self.span);
         if let Some(n) = group.find(id) {
             return n;

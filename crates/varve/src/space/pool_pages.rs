@@ -1,10 +1,10 @@
 //! The buffer pool and the page store as checkpoints and recovery see them.
 
-use super::checkpoint::CheckpointPages;
-use super::recovery::{Change, ReplayPages};
+use super::lost_writes::LostWrites;
 use crate::buffer::Pool;
 use crate::error::{Error, Result};
-use crate::lost_writes::LostWrites;
+use crate::wal::checkpoint::CheckpointPages;
+use crate::wal::recovery::{Change, ReplayPages};
 use std::sync::Arc;
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, WriteWhy};
 

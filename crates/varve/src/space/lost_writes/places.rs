@@ -2,11 +2,11 @@
 //! pages that the map covers. Mark pages themselves are written without the log. Layout: `docs/format.md`.
 
 use super::{LostWrites, OURS, UNKNOWN, begin};
-use crate::btree::edit::PageEdit;
 use crate::buffer::Pool;
-use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::group::{Group, PageNo};
+use crate::page::PageEdit;
+use crate::page::{Group, PageNo};
+use crate::space::Core;
 use crate::space::{KIND_SPACE, Reserved, SPACE_KEYSPACE, SpaceWalk};
 use crate::wal::GroupKind;
 use std::collections::{BTreeMap, BTreeSet};

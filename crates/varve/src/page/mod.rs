@@ -1,0 +1,10 @@
+//! Changes of pages: what an edit is, the groups in which edits reach the log, and what both need.
+
+mod edit;
+mod group;
+mod kernel;
+
+pub(crate) use edit::PageEdit;
+pub(crate) use group::{Group, PageMut, PageNo};
+pub use kernel::PageChangeStats;
+pub(crate) use kernel::{Counters, FoundLeaf, Kernel};
