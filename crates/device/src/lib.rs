@@ -5,6 +5,8 @@
 //! `varve-models`.
 //!
 //! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt`.
+//!
+//! Modules, from below: `error words` · `buf io stats ticket` · `device` · `file` · `health`.
 
 mod buf;
 mod device;

@@ -17,6 +17,9 @@
 //! - [`tpcc`]: TPC-C with its consistency conditions;
 //! - [`trace`]: trace formats, and recording;
 //! - [`ycsb`]: YCSB, workloads A to F.
+//!
+//! Modules, from below: `child error flash_wa own place trace` · `adapter iomix models replay sim` · `batch driver
+//! history probe torture` · `tpcc ycsb` · `host` · `experiment`.
 
 pub mod adapter;
 mod batch;

@@ -5,6 +5,8 @@
 //! device, and a [`PowerSupply`] cuts the power of all that it feeds.
 //!
 //! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt` and `varve-device`. The engine does not depend on it.
+//!
+//! Modules, from below: `due power sparse` · `faulty flash mem` · `model` · `fixed` · `disk link mix` · `profile`.
 
 mod disk;
 mod due;

@@ -11,6 +11,9 @@
 //!
 //! Lock order: nothing in this crate takes two locks at a time; the parking table of the simulation is touched by
 //! one OS thread only.
+//!
+//! Modules, from below: `cost ended hash instant random stack_size` · `wait` · `world` · `atomic local rng spin
+//! time work` · `park` · `event mutex parking rwlock` · `condvar thread` · `channel domain` · `sim`.
 
 pub mod atomic;
 pub mod channel;

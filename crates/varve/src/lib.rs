@@ -3,6 +3,8 @@
 //! Layers inside this crate, upper to lower: [`db`] (the public API) over `txn` (locks, snapshots, commit) over `btree`
 //! and `space` (pages as trees) over `group` (atomic page changes) over `buffer` (frames) and `wal` (the redo log).
 //!
+//! Modules, from below: `error role runs` · `budget buffer redo report` · `wal` · `page` · `space` · `btree` ·
+//! `parsers txn` · `db` · `metrics`.
 #![doc = include_str!("../../../README.md")]
 #![warn(missing_docs)]
 

@@ -4,6 +4,8 @@
 //! memory and asserts every call of the contract. The [`page`] header (checksum, id, LSN) belongs to this layer.
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
+//!
+//! Modules, from below: `broken ids` · `error` · `page store` · `blocking single tier watched` · `test_store`.
 
 mod blocking;
 mod broken;
