@@ -6,7 +6,7 @@
 //!
 //! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt`.
 //!
-//! Modules, from below: `error words` · `buf io stats ticket` · `device` · `file` · `health`.
+//! Modules, from below: `error trap words` · `buf io stats ticket` · `device` · `file` · `health`.
 
 mod buf;
 mod device;
