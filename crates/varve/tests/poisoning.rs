@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, PoolOptions};
-use varve_device::{AlignedBuf, BLOCK, Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, OpKind, Ticket, read_at, write_at};
+use varve_device::{
+    AlignedBuf, BLOCK, Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, OpKind, Ticket, read_at, write_at,
+};
 use varve_models::{Fault, FaultPlan, Faulty, MemDevice};
 use varve_rt::Mutex;
 
