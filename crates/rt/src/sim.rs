@@ -4,5 +4,5 @@
 pub use crate::domain::Domain;
 pub use crate::world::{
     Config, Failure, LockWaits, Outcome, StuckReport, Waiting, core_time, costs_modelled, excuse_panics, lock_waits,
-    name, note, run, seed, settle, thread_cpu, thread_number,
+    name, note, quietly, run, seed, settle, thread_cpu, thread_number,
 };
