@@ -70,7 +70,7 @@ pub fn sim(out: Out, a: &args::Sim) -> Result<(), Failure> {
     }
     let breakage = breakage(a)?;
     if let Some(damages) = a.damage {
-        return crate::damage::run(out, a, (damages, jobs(a.jobs)), breakage);
+        return crate::damage::run(out, a, damages, jobs(a.jobs), breakage);
     }
     if a.every_write {
         return every_write(out, a, breakage);

@@ -6,7 +6,7 @@ use serde_json::json;
 use varve::Mistake;
 use varve_lab::sim::{self, Class, DamageOptions, DamageReport};
 
-pub fn run(out: Out, a: &args::Sim, (damages, jobs): (u64, usize), breakage: Option<Mistake>) -> Result<(), Failure> {
+pub fn run(out: Out, a: &args::Sim, damages: u64, jobs: usize, breakage: Option<Mistake>) -> Result<(), Failure> {
     let mut options = DamageOptions::new(damages);
     options.seed = a.seed.unwrap_or(1);
     options.jobs = jobs;

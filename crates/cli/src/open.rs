@@ -114,7 +114,8 @@ pub fn open_db(dir: &Path, options: Options) -> Result<Db, varve::Error> {
     Ok(db)
 }
 
-/// Opens for reading only where that is possible, so that looking changes nothing; else recovers, or switches what is asked for.
+/// Opens for reading only where that is possible, so that looking changes nothing; else recovers, or switches what is
+/// asked for.
 pub fn open_to_look(out: Out, place: &Place) -> Result<Db, Failure> {
     if place.open.detect_lost_writes.is_some() {
         return Ok(open_db(&place.dir, options(place)?)?);

@@ -1,7 +1,7 @@
 //! The settings of a tier that stay with its database: `tier.json` in the directory.
 //!
-//! Without them a database made with a manager that keeps every page at home would be opened with one that does not. They are written
-//! before a tier begins, and removed after it ended.
+//! Without them a database made with a manager that keeps every page at home would be opened with one that does not.
+//! They are written before a tier begins, and removed after it ended.
 
 use crate::args::tier::TierArgs;
 use crate::output::{Failure, about};
@@ -60,9 +60,10 @@ pub fn as_json(options: &TierOptions) -> Value {
         MapRecovery::Log => "log",
     };
     let c = &options.options.costs;
+    let (slow, fast) = ((c.read_slow, c.write_slow), (c.read_fast, c.write_fast));
     json!({ "manager": options.manager, "alpha": alpha, "zone": options.zone, "map_recovery": map_recovery,
         "dirty_ceiling": options.dirty_ceiling, "daily_budget": options.daily_budget,
-        "costs_ms": { "read_slow": c.read_slow, "write_slow": c.write_slow, "read_fast": c.read_fast, "write_fast": c.write_fast } })
+        "costs_ms": { "read_slow": slow.0, "write_slow": slow.1, "read_fast": fast.0, "write_fast": fast.1 } })
 }
 
 /// The file gets its name when it is whole and durable.

@@ -1,5 +1,5 @@
-//! The order of modules in each crate: `lib.rs` states it, from below, and a module imports only from those before it. So there are no
-//! circles, and whoever reads a crate from the bottom up meets nothing that was not there before.
+//! The order of modules in each crate: `lib.rs` states it, from below, and a module imports only from those before
+//! it. So there are no circles, and whoever reads a crate from the bottom up meets nothing that was not there before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -100,7 +100,8 @@ fn mentioned(code: &str) -> Vec<Vec<String>> {
     found.iter().map(segments).collect()
 }
 
-/// The first name after the crate's root that a path in the file `place` (from `src`) means, if it goes through the root.
+/// The first name after the crate's root that a path in the file `place` (from `src`) means, if it goes through the
+/// root.
 fn from_root<'p>(path: &'p [String], place: &Path) -> Option<&'p str> {
     let levels = place.components().count() - usize::from(place.ends_with("mod.rs"));
     let supers = path.iter().take_while(|segment| *segment == "super").count();

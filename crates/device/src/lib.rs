@@ -1,8 +1,8 @@
 //! Varve's devices: batches of reads, writes, trims and flushes of aligned blocks.
 //!
-//! [`Device`] is the one seam to storage. [`FileDevice`] is a real file or block device. Everything that is specific to one kind of
-//! storage (tracing, striping) is another implementation or wrapper of the same trait; what is modelled, or fails on demand, is in
-//! `varve-models`.
+//! [`Device`] is the one seam to storage. [`FileDevice`] is a real file or block device. Everything that is specific
+//! to one kind of storage (tracing, striping) is another implementation or wrapper of the same trait; what is
+//! modelled, or fails on demand, is in `varve-models`.
 //!
 //! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt`.
 //!

@@ -1,10 +1,12 @@
-//! Devices that are not there, for tests and for the lab: the same [`Device`](varve_device::Device) as a file, in virtual time or paced.
+//! Devices that are not there, for tests and for the lab: the same [`Device`](varve_device::Device) as a file, in
+//! virtual time or paced.
 //!
-//! [`MemDevice`] keeps a durable and a volatile image in memory and loses power on demand. [`Modelled`] answers as a disk, a drive or raw
-//! flash would, whose parameters a [`Profile`] holds. [`Linked`] puts a link between host and device. [`Faulty`] injects faults into any
-//! device, and a [`PowerSupply`] cuts the power of all that it feeds.
+//! [`MemDevice`] keeps a durable and a volatile image in memory and loses power on demand. [`Modelled`] answers as a
+//! disk, a drive or raw flash would, whose parameters a [`Profile`] holds. [`Linked`] puts a link between host and
+//! device. [`Faulty`] injects faults into any device, and a [`PowerSupply`] cuts the power of all that it feeds.
 //!
-//! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt` and `varve-device`. The engine does not depend on it.
+//! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt` and `varve-device`. The engine
+//! does not depend on it.
 //!
 //! Modules, from below: `due power sparse` · `faulty flash mem` · `model` · `fixed` · `disk link mix` · `profile`.
 

@@ -1,10 +1,12 @@
-//! What the engine's work costs in processor time on a modelled host: one table, charged through [`charge`](crate::charge).
+//! What the engine's work costs in processor time on a modelled host: one table, charged through
+//! [`charge`](crate::charge).
 //!
 //! The names are those of the layers above: there is one host under all of them, so there is one table, and it lies
 //! where every layer can reach it. A cost is in picoseconds, so that costs per byte add up exactly.
 //!
-//! Invariants: [`charge`](crate::charge) never waits (it may be called in a destructor and under any lock): it adds to what the calling
-//! simulated thread settles before its next lock, wait, send or I/O. On an OS thread it is one relaxed load and a branch.
+//! Invariants: [`charge`](crate::charge) never waits (it may be called in a destructor and under any lock): it adds
+//! to what the calling simulated thread settles before its next lock, wait, send or I/O. On an OS thread it is one
+//! relaxed load and a branch.
 
 macro_rules! costs {
     ($($(#[$doc:meta])* $variant:ident = $name:literal / $unit:literal,)*) => {

@@ -1,5 +1,5 @@
-//! [`rng`] is the only source of randomness of the layers above: inside a simulation it is a function of the simulation's seed and of the
-//! calling thread, on an OS thread it is seeded by the system.
+//! [`rng`] is the only source of randomness of the layers above: inside a simulation it is a function of the
+//! simulation's seed and of the calling thread, on an OS thread it is seeded by the system.
 
 use crate::random::{Rng, splitmix};
 use crate::world;

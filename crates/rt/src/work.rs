@@ -4,8 +4,8 @@ use crate::cost::Cost;
 use crate::world;
 use std::time::Duration;
 
-/// Charges `n` units of `cost` to the calling thread, as the simulated host's table says. Nothing on an OS thread, where
-/// the time is real. Never waits.
+/// Charges `n` units of `cost` to the calling thread, as the simulated host's table says. Nothing on an OS thread,
+/// where the time is real. Never waits.
 #[inline]
 pub fn charge(cost: Cost, n: u64) {
     if world::any() {

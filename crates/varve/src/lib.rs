@@ -1,8 +1,8 @@
 //! Varve: an embeddable transactional storage engine for layered storage.
 //!
-//! Layers, from above: [`db`] (the public API), `txn` (locks, snapshots, commit), `btree` (pages as trees), `space` (which pages are in
-//! use, pages that bypass the log, marks of lost writes), `page` (edits and the groups in which the log has them), `wal` (the redo log)
-//! and `buffer` (frames).
+//! Layers, from above: [`db`] (the public API), `txn` (locks, snapshots, commit), `btree` (pages as trees), `space`
+//! (which pages are in use, pages that bypass the log, marks of lost writes), `page` (edits and the groups in which
+//! the log has them), `wal` (the redo log) and `buffer` (frames).
 //!
 //! Modules, from below: `error role runs` · `budget buffer redo report` · `wal` · `page` · `space` · `btree` ·
 //! `parsers txn` · `db` · `metrics`.

@@ -6,10 +6,11 @@ use varve_volume::{KeyspaceId, PageId};
 /// What a check found.
 #[derive(Debug, Clone, Default)]
 pub struct CheckReport {
-    /// Everything that is wrong, each naming its page and keyspace, or its place in the log. Empty when the database is sound.
+    /// Everything that is wrong, each naming its page and keyspace, or its place in the log. Empty when the database
+    /// is sound.
     pub damages: Vec<Damage>,
-    /// Pages that no device could read (or no frame was free for), so that nothing is known of them. Not damage: the error says
-    /// what to do, and a later check may be able to read them.
+    /// Pages that no device could read (or no frame was free for), so that nothing is known of them. Not damage: the
+    /// error says what to do, and a later check may be able to read them.
     pub unreadable: Vec<Unreadable>,
     /// What is in order now and should be known all the same.
     pub warnings: Vec<String>,

@@ -70,7 +70,8 @@ impl Drop for Turn<'_> {
 }
 
 impl Client {
-    /// Makes a backup, and restores it with those that it goes on from. Now and then while another one is being made, which is refused.
+    /// Makes a backup, and restores it with those that it goes on from. Now and then while another one is being made,
+    /// which is refused.
     pub(super) fn backup(&mut self) -> Next {
         let shared = self.shared.clone();
         match Turn::take(&shared) {

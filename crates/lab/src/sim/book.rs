@@ -138,7 +138,8 @@ struct Ambush {
 pub(crate) struct Written(usize);
 
 impl Book {
-    /// Whether this reader was told of a row that a `sync` commit put there which has its number and is not acknowledged.
+    /// Whether this reader was told of a row that a `sync` commit put there which has its number and is not
+    /// acknowledged.
     fn has_read_in_doubt(&self, at: Written) -> bool {
         let reader = &self.entries[at.0].tx;
         let in_doubt = |e: &&Entry| {

@@ -1,5 +1,5 @@
-//! Builds broken on purpose: runs seeds with one mistake built in until one of them finds it, each on the layout and with the options
-//! that the mistake needs to show.
+//! Builds broken on purpose: runs seeds with one mistake built in until one of them finds it, each on the layout and
+//! with the options that the mistake needs to show.
 
 use super::damage::{Class, DamageOptions, run as damage};
 use super::pool::PoolChoice;
@@ -30,8 +30,8 @@ pub struct Caught {
     pub finding: String,
 }
 
-/// Runs seeds 1 to `seeds` with `mistake` built in until it is found. A mistake that only damage at rest shows gets damages in place of
-/// crashes, of as many seeds as take about as long.
+/// Runs seeds 1 to `seeds` with `mistake` built in until it is found. A mistake that only damage at rest shows gets
+/// damages in place of crashes, of as many seeds as take about as long.
 pub fn catch(mistake: Mistake, seeds: u64, jobs: usize) -> Caught {
     let (by, found) = match mistake.is_about_damage() {
         true => by_damage(mistake, seeds.div_ceil(SEEDS_PER_DAMAGES), jobs.max(1)),

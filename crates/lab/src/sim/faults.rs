@@ -136,7 +136,8 @@ impl Fault {
         Fault { cell, nth: 1 + rng.below(1 << magnitude), early }
     }
 
-    /// Draws a fault of the life in which the database is created and loaded: that is when devices change their lengths.
+    /// Draws a fault of the life in which the database is created and loaded: that is when devices change their
+    /// lengths.
     pub(crate) fn of_creation(rng: &mut Rng, fast: bool) -> Fault {
         if rng.one_in(2) {
             return Fault::draw(rng, fast);

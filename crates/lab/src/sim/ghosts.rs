@@ -1,5 +1,6 @@
-//! Databases that are dropped without a close. What a directory's lock is for an opening, a [`Fence`] is here: the next one waits until
-//! nobody has the devices of the one before, and nothing may be written once its last handle is gone.
+//! Databases that are dropped without a close. What a directory's lock is for an opening, a [`Fence`] is here: the
+//! next one waits until nobody has the devices of the one before, and nothing may be written once its last handle is
+//! gone.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

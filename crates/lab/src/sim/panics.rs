@@ -1,5 +1,5 @@
-//! Panics at named places of the engine: the database is poisoned, everybody else gets an error, and what was acknowledged is there
-//! after the next opening.
+//! Panics at named places of the engine: the database is poisoned, everybody else gets an error, and what was
+//! acknowledged is there after the next opening.
 
 use std::sync::Arc;
 use varve::Db;
@@ -14,7 +14,8 @@ pub(crate) struct Panic {
 }
 
 impl Panic {
-    /// Draws one. Which passage it is is drawn evenly over orders of magnitude: there are thousands at some places, few at others.
+    /// Draws one. Which passage it is is drawn evenly over orders of magnitude: there are thousands at some places,
+    /// few at others.
     pub(crate) fn draw(rng: &mut Rng) -> Panic {
         let place = Place::ALL[rng.below(Place::ALL.len() as u64) as usize];
         let magnitudes = match place {

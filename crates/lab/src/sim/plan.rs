@@ -179,8 +179,8 @@ impl Plan {
         self.seed.is_multiple_of(3)
     }
 
-    /// The faults of a life: none, one, or a few that may meet. The life that creates the database meets some less often, since it has
-    /// most to do before others can begin.
+    /// The faults of a life: none, one, or a few that may meet. The life that creates the database meets some less
+    /// often, since it has most to do before others can begin.
     pub(crate) fn faults(&self, rng: &mut Rng, fast: bool, created: bool) -> Vec<Fault> {
         if !rng.one_in(self.fault_every) || !created && !rng.one_in(4) {
             return Vec::new();

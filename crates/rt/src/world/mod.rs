@@ -1,9 +1,10 @@
 //! The simulated world: threads are stackful coroutines on one OS thread, under a seeded scheduler with a virtual
 //! clock that jumps to the next event when everyone waits.
 //!
-//! This file is the surface ([`crate::sim`] shows it) and the hooks that the primitives call. `scheduler` holds the state and who runs next,
-//! `waits` parking and sleeping, `cores` modelled processors, `domain` power cuts, `report` what a stuck simulation
-//! says, `lock_waits` where locks were waited for, `hook` what a panic says, `stack` stacks and their overflow.
+//! This file is the surface ([`crate::sim`] shows it) and the hooks that the primitives call. `scheduler` holds the
+//! state and who runs next, `waits` parking and sleeping, `cores` modelled processors, `domain` power cuts, `report`
+//! what a stuck simulation says, `lock_waits` where locks were waited for, `hook` what a panic says, `stack` stacks
+//! and their overflow.
 //!
 //! Invariants: a simulation lives on the OS thread that called [`run`]; several may run at once on different OS
 //! threads. Nothing in here holds a borrow of the world's state across a switch or a callback.
@@ -131,8 +132,8 @@ pub fn note(x: u64) {
     }
 }
 
-/// Panics of threads that nobody joined, and of which `of` says that they were meant: they do not make the run a failure. How many
-/// those are.
+/// Panics of threads that nobody joined, and of which `of` says that they were meant: they do not make the run a
+/// failure. How many those are.
 pub fn excuse_panics(of: impl Fn(&crate::Panicked) -> bool) -> usize {
     let Some(w) = world() else { return 0 };
     let panics = &mut w.state.borrow_mut().panics;
@@ -141,7 +142,8 @@ pub fn excuse_panics(of: impl Fn(&crate::Panicked) -> bool) -> usize {
     before - panics.len()
 }
 
-/// Does something that is no part of what is simulated, as printing is: it costs nothing, and no other thread runs meanwhile. It must not wait.
+/// Does something that is no part of what is simulated, as printing is: it costs nothing, and no other thread runs
+/// meanwhile. It must not wait.
 pub fn quietly<T>(f: impl FnOnce() -> T) -> T {
     let _quiet = Quiet::new();
     f()

@@ -1,8 +1,8 @@
 //! Moving nodes to other pages, each move a log group of its own that leaves a sound tree. How a compaction empties the end of the store.
 //!
-//! A node is copied to a page that nobody knows, its parent is made to name that page, and its old page is freed as by a merge: who has it pinned
-//! finds a wiped page once he latches it, who found it by its number asks [`Core::nodes_left`](crate::space::Core::nodes_left). Latches as in
-//! a division: the new page, parent, child.
+//! A node is copied to a page that nobody knows, its parent is made to name that page, and its old page is freed as
+//! by a merge: who has it pinned finds a wiped page once he latches it, who found it by its number asks
+//! [`Core::nodes_left`](crate::space::Core::nodes_left). Latches as in a division: the new page, parent, child.
 
 use super::descend::Family;
 use super::leaf::{LeafView, ValueRef};

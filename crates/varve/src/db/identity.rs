@@ -191,7 +191,8 @@ impl Identity {
         *self.core.lock() = Arc::downgrade(core);
     }
 
-    /// Notes, durably, that no more than `maps` pages of the space map are left: those after them are about to be cut off.
+    /// Notes, durably, that no more than `maps` pages of the space map are left: those after them are about to be cut
+    /// off.
     pub(super) fn maps_are_cut(&self, maps: u64) -> Result<()> {
         {
             let mut now = self.now.lock();

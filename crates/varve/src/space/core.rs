@@ -1,8 +1,9 @@
-//! What trees and transactions share: the kernel below, the space manager, the gate of direct pages and the marks of lost writes.
+//! What trees and transactions share: the kernel below, the space manager, the gate of direct pages and the marks of
+//! lost writes.
 //!
-//! Lock order, outermost first: key and interval locks; the gate of direct pages (`direct.rs`); inner-node latches, top down; leaf latches
-//! in (keyspace, key) order; space-map latches in page order; the log's reservation. Pool-instance locks are leaves of this order and are
-//! never held during device I/O.
+//! Lock order, outermost first: key and interval locks; the gate of direct pages (`direct.rs`); inner-node latches,
+//! top down; leaf latches in (keyspace, key) order; space-map latches in page order; the log's reservation.
+//! Pool-instance locks are leaves of this order and are never held during device I/O.
 
 use super::Space;
 use super::direct::Links;

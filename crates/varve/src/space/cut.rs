@@ -74,8 +74,8 @@ impl Space {
         Some(Reserved { space: self, log: &core.log, ids })
     }
 
-    /// Cuts the store behind the last page in use; `checkpoint` makes one, and notes how many map pages are left. Returns the pages there
-    /// are then.
+    /// Cuts the store behind the last page in use; `checkpoint` makes one, and notes how many map pages are left.
+    /// Returns the pages there are then.
     pub(crate) fn cut(&self, checkpoint: impl FnOnce(u64) -> Result<()>) -> Result<u64> {
         self.free_let_go();
         let _growing = self.growing.lock();

@@ -57,7 +57,8 @@ const MOST_UNTRIMMED: usize = 1 << 16;
 struct State {
     /// A bit per page, set when the page is allocated, reserved, or not there.
     taken: Vec<u64>,
-    /// The end of the group that made each map page that exists; 0 for those that were there when the database was opened.
+    /// The end of the group that made each map page that exists; 0 for those that were there when the database was
+    /// opened.
     made: Vec<Lsn>,
     /// Pages that may be given out: those of the store that a map page covers.
     pages: u64,
@@ -177,8 +178,9 @@ impl State {
 }
 
 impl Space {
-    /// Reads the space map. A store without one (`is_empty`) is new, and is to be bootstrapped, or damaged. The log was replayed into the pool before.
-    /// `clean`: there was nothing to replay. `made`: so many map pages were made at least; an error names the first of them that is blank.
+    /// Reads the space map. A store without one (`is_empty`) is new, and is to be bootstrapped, or damaged. The log
+    /// was replayed into the pool before. `clean`: there was nothing to replay. `made`: so many map pages were made
+    /// at least; an error names the first of them that is blank.
     pub(crate) fn open(pool: Arc<Pool>, store: Arc<dyn PageStore>, clean: bool, made: u64) -> Result<Space> {
         let span = span(&*store);
         let state = State {

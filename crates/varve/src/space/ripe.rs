@@ -1,9 +1,10 @@
 //! Ripe pages: free pages of which redo knows nothing.
 //!
-//! A page that was freed is *ripe* when a checkpoint that began after its group was in the log is complete: from then on redo begins later
-//! than the group, so nothing ever reads what the page held, a crash cannot bring it back, and no record of it is replayed. The store may be told
-//! that it is free (`trim.rs`), and it may be written without the log (`direct.rs`, `lost_writes`). A backup that is being made replays from its own
-//! beginning, so nothing ripens for direct writes while there is one.
+//! A page that was freed is *ripe* when a checkpoint that began after its group was in the log is complete: from then
+//! on redo begins later than the group, so nothing ever reads what the page held, a crash cannot bring it back, and
+//! no record of it is replayed. The store may be told that it is free (`trim.rs`), and it may be written without the
+//! log (`direct.rs`, `lost_writes`). A backup that is being made replays from its own beginning, so nothing ripens
+//! for direct writes while there is one.
 
 use super::Core;
 use super::{Reserved, Space, State};
@@ -120,8 +121,9 @@ impl Space {
         unreachable!("the loop ends by returning")
     }
 
-    /// Sets `n` pages aside that will be written past the pool and the log. Redo knows nothing of them, so no crash brings back what they held, and
-    /// the pool has nothing of their former life that it could still write, or give to the fast device of a tier. No latch may be held.
+    /// Sets `n` pages aside that will be written past the pool and the log. Redo knows nothing of them, so no crash
+    /// brings back what they held, and the pool has nothing of their former life that it could still write, or give
+    /// to the fast device of a tier. No latch may be held.
     ///
     /// Errors: as [`Space::reserve_ripe`].
     pub(crate) fn reserve_past_pool<'s>(&'s self, core: &'s Core, n: usize) -> Result<Reserved<'s>> {

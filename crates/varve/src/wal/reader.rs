@@ -241,8 +241,8 @@ impl LogReader {
         if self.until < Lsn::MAX {
             return Ok(self.torn_tail(0));
         }
-        // Groups after it, wherever they begin: a write may begin within a group, and carry what was appended while an earlier one was
-        // under way.
+        // Groups after it, wherever they begin: a write may begin within a group, and carry what was appended while
+        // an earlier one was under way.
         let (mut from, mut orphans) = (block_ceil(at), 0);
         let newest = self.sb.runs.last().expect("never empty").number;
         while let Some((lsn, header)) = self.header_from(from)? {

@@ -107,7 +107,8 @@ fn every_flipped_bit_is_an_error_or_a_torn_tail_as_the_rule_says() {
     assert!(errors > 1000 && tails > 100, "{errors} errors, {tails} torn tails");
 }
 
-/// Where full blocks alone are written, the next write begins within a group, and no header after it lies at a block's start.
+/// Where full blocks alone are written, the next write begins within a group, and no header after it lies at a
+/// block's start.
 #[test]
 fn a_group_is_proved_by_one_that_begins_within_a_block() {
     let mem = MemDevice::new(0);
