@@ -1,67 +1,50 @@
 //! Bulk load: a new keyspace from rows in key order, at the speed of writing finished pages.
 //!
-//! The keyspace is made hidden, its catalog entry marked as being dropped, and filled by the tree's bulk load, whose pages go to the store
-//! without the log; then its entry is set, in one group. So it appears with all its rows or not at all: after a crash the next open
-//! finishes the drop, and a load that is given up does so itself. Nobody else can reach the tree meanwhile, so there are no
-//! locks, and no old values for snapshots: to a snapshot older than the entry the keyspace does not exist.
+//! The keyspace is made hidden, its catalog entry marked as being dropped, and filled by the tree's bulk load, whose
+//! pages go to the store without the log; then its entry is set, in one group. So it appears with all its rows or not
+//! at all: after a crash the next open finishes the drop, and a load that is given up does so itself. Nobody else can
+//! reach the tree meanwhile, so there are no locks, and no old values for snapshots: to a snapshot older than the entry
+//! the keyspace does not exist.
 
-use super::keyspaces::Shared;
-use super::{Db, Inner, Keyspace};
+use super::{Inner, Keyspace};
 use crate::btree::BulkLoad as TreeLoad;
 use crate::error::Result;
+use crate::txn::{OpenKeyspace, check_value};
 use std::sync::Arc;
 use varve_rt::{Cost, charge};
 
 /// How full the leaves become: rows that come later find a little room.
 const FILL: f64 = 0.95;
 
-/// A new keyspace being filled with rows in ascending key order. Made by [`Db::bulk_load`].
+/// A new keyspace being filled with rows in ascending key order. Made by [`Db::bulk_load`](crate::Db::bulk_load).
 ///
 /// [`BulkLoad::finish`] makes the keyspace and all rows appear at once, durably. Dropped without, nothing of it stays.
 /// It uses some 4 MB of memory beside the cache, however much is loaded.
 pub struct BulkLoad {
     // In this order: the drop can only be finished when nobody holds the keyspace any more.
     load: Option<TreeLoad>,
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<OpenKeyspace>>,
     db: Arc<Inner>,
     rows: u64,
 }
 
-impl Db {
-    /// Begins to load a new keyspace with rows in ascending key order, several times faster than transactions would.
-    /// Counts as an open transaction until it is finished or dropped.
-    ///
-    /// # Errors
-    /// `AlreadyExists` if there is a keyspace of that name; `Invalid` for a name that cannot be one.
-    ///
-    /// ```
-    /// # let dir = std::env::temp_dir().join(format!("varve-doc-bulk-{}", std::process::id()));
-    /// # let db = varve::Db::open_or_create(&dir, varve::Options::default())?;
-    /// let mut load = db.bulk_load("squares")?;
-    /// for n in 0..1000u32 {
-    ///     load.push(&n.to_be_bytes(), &(n * n).to_le_bytes())?;
-    /// }
-    /// let squares = load.finish()?;
-    /// assert_eq!(squares.get(&12u32.to_be_bytes())?, Some(144u32.to_le_bytes().to_vec()));
-    /// # drop(squares); db.close()?; std::fs::remove_dir_all(dir).unwrap();
-    /// # Ok::<(), varve::Error>(())
-    /// ```
-    pub fn bulk_load(&self, name: &str) -> Result<BulkLoad> {
-        let core = &self.inner.core;
-        // Pages that were freed of late cannot be used: rather than let the file grow for want of a checkpoint, make one.
-        if let Some(checkpointer) = &self.inner.checkpointer
+impl BulkLoad {
+    /// Begins to load a keyspace of this name.
+    pub(super) fn begin(db: &Arc<Inner>, name: &str) -> Result<BulkLoad> {
+        let core = &db.core;
+        // Pages that were freed of late cannot be used: rather than let the file grow for want of a checkpoint, make
+        // one.
+        if let Some(checkpointer) = &db.checkpointer
             && core.space.unripe() > core.space.usage().0 / 8
         {
             checkpointer.checkpoint()?;
         }
-        let shared = self.inner.make_hidden(name)?;
-        let load = shared.tree.bulk_load(FILL);
-        self.inner.txns.enter();
-        Ok(BulkLoad { load: Some(load), shared: Some(shared), db: self.inner.clone(), rows: 0 })
+        let shared = db.make_hidden(name)?;
+        let load = shared.tree().bulk_load(FILL);
+        db.txns.enter();
+        Ok(BulkLoad { load: Some(load), shared: Some(shared), db: db.clone(), rows: 0 })
     }
-}
 
-impl BulkLoad {
     fn load(&mut self) -> &mut TreeLoad {
         self.load.as_mut().expect("there until it is finished or dropped")
     }
@@ -69,11 +52,11 @@ impl BulkLoad {
     /// Takes the next row.
     ///
     /// # Errors
-    /// `Invalid` when the key is not above the one before; `KeySize`, `ValueSize`: the row is not taken, and the load can go on.
-    /// After a device error, or `Closed`, it cannot.
+    /// `Invalid` when the key is not above the one before; `KeySize`, `ValueSize`: the row is not taken, and the load
+    /// can go on. After a device error, or `Closed`, it cannot.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.db.live()?;
-        crate::txn::check_value(value)?;
+        self.db.txns.live()?;
+        check_value(value)?;
         charge(Cost::TxnCall, 1);
         self.load().push(key, value)?;
         self.rows += 1;
@@ -88,10 +71,10 @@ impl BulkLoad {
     /// Makes the keyspace appear with its rows; returns when that is durable.
     ///
     /// # Errors
-    /// `AlreadyExists` if a keyspace of that name was made meanwhile; device errors. Nothing of the load stays then; only after
-    /// `Poisoned` it is unknown whether it is there when the database is opened again.
+    /// `AlreadyExists` if a keyspace of that name was made meanwhile; device errors. Nothing of the load stays then;
+    /// only after `Poisoned` it is unknown whether it is there when the database is opened again.
     pub fn finish(mut self) -> Result<Keyspace> {
-        self.db.live()?;
+        self.db.txns.live()?;
         self.load.take().expect("there until it is finished or dropped").finish()?;
         let shared = self.shared.clone().expect("there until it is dropped");
         self.db.show(&shared)?;
@@ -106,7 +89,7 @@ impl Drop for BulkLoad {
         }
         self.load = None;
         self.shared = None;
-        if self.db.live().is_ok() {
+        if self.db.txns.live().is_ok() {
             // What cannot be given back now is given back when the database is closed or opened.
             let _ = self.db.registry.finish_drops(&self.db.core);
         }

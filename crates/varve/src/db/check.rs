@@ -35,7 +35,7 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
     Tree::open(core.clone(), CATALOG, CATALOG_ROOT).check(&mut walk, &mut report);
     report.keys = 0;
     for keyspace in inner.registry.all() {
-        keyspace.tree.check(&mut walk, &mut report);
+        keyspace.tree().check(&mut walk, &mut report);
         report.keyspaces += 1;
     }
     for map in (0..core.space.maps()).map(|map| core.space.map_page(map)) {

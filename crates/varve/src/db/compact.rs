@@ -1,21 +1,21 @@
 //! Compaction: what lies at the end of the store moves to free places before it, then the store is cut.
 //!
-//! Nodes move by groups of their own (`btree::relocate`), roots together with the catalog's entry, long values as if they were written again by
-//! a transaction, so that locks, snapshots and log see nothing new. Work goes on meanwhile; what it puts at the end of the store stays
-//! there, and the store is cut behind it.
+//! Nodes move by groups of their own (`btree::relocate`), roots together with the catalog's entry, long values as if
+//! they were written again by a transaction, so that locks, snapshots and log see nothing new. Work goes on meanwhile;
+//! what it puts at the end of the store stays there, and the store is cut behind it.
 
-use super::keyspaces::Shared;
 use super::{Db, Durability, Keyspace};
 use crate::btree::{FarValue, overflow};
 use crate::error::{Error, Result};
-use crate::txn::TxOptions;
+use crate::txn::{OpenKeyspace, TxOptions};
 use std::sync::Arc;
 use varve_volume::PageId;
 
 /// Times that everything is gone through: what moved makes room for what did not fit before.
 const PASSES: usize = 4;
 
-/// Values up to this length are written again through the log, longer ones to ripe pages without it, if there are enough.
+/// Values up to this length are written again through the log, longer ones to ripe pages without it, if there are
+/// enough.
 const LOGGED: u64 = 1 << 20;
 
 /// What [`Db::compact`] did.
@@ -29,29 +29,22 @@ pub struct CompactReport {
     pub moved: u64,
     /// Of the pages there are now, those that hold nothing.
     pub free: u64,
-    /// Long values that stayed where they are because a snapshot was open, or because too little is free before them and they are too long for a transaction.
+    /// Long values that stayed where they are because a snapshot was open, or because too little is free before them
+    /// and they are too long for a transaction.
     pub values_left: u64,
 }
 
-impl Db {
-    /// Moves what lies at the end of the data device to free pages before it and gives the end back. Transactions and snapshots go
-    /// on meanwhile. A crash at any time leaves a sound database, of which the rest can be compacted again. Values on pages of their
-    /// own are written again, so they are left alone while a snapshot is open, which would have to keep them.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] on a tier, and while a backup is made; what else writing and checkpoints can fail with.
-    pub fn compact(&self) -> Result<CompactReport> {
-        let inner = &self.inner;
-        inner.live_for_write()?;
-        if inner.tier.is_some() {
-            return Err(Error::Invalid(
-                "a database on a tier cannot be compacted: take the tier away first (`varve tier detach`)".into(),
-            ));
-        }
-        let _entered = inner.enter()?;
-        let _alone = inner.walking.lock();
-        Compaction { db: self, report: CompactReport::default() }.run()
+pub(super) fn run(db: &Db) -> Result<CompactReport> {
+    let inner = &db.inner;
+    inner.txns.live_for_write()?;
+    if inner.tier.is_some() {
+        return Err(Error::Invalid(
+            "a database on a tier cannot be compacted: take the tier away first (`varve tier detach`)".into(),
+        ));
     }
+    let _entered = inner.txns.stay()?;
+    let _alone = inner.walking.lock();
+    Compaction { db, report: CompactReport::default() }.run()
 }
 
 struct Compaction<'d> {
@@ -101,10 +94,10 @@ impl Compaction<'_> {
         inner.core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.leave(&inner.core, limit))?;
         self.report.moved += inner.registry.catalog().move_nodes(limit)?;
         for shared in inner.registry.live() {
-            if shared.tree.root() >= limit {
+            if shared.tree().root() >= limit {
                 self.report.moved += u64::from(inner.registry.move_root(&inner.core, &shared, limit)?);
             }
-            self.report.moved += shared.tree.move_nodes(limit)?;
+            self.report.moved += shared.tree().move_nodes(limit)?;
             match self.move_values(&shared, limit) {
                 // Dropped meanwhile.
                 Err(Error::NoSuchKeyspace(_)) => {}
@@ -114,13 +107,14 @@ impl Compaction<'_> {
         Ok(())
     }
 
-    fn move_values(&mut self, shared: &Arc<Shared>, limit: PageId) -> Result<()> {
+    fn move_values(&mut self, shared: &Arc<OpenKeyspace>, limit: PageId) -> Result<()> {
         let keyspace = Keyspace { shared: shared.clone(), db: self.db.inner.clone() };
         let mut at = Some(Vec::new());
         while let Some(from) = at {
-            let (values, next) = shared.tree.far_values(&from, limit)?;
+            let (values, next) = shared.tree().far_values(&from, limit)?;
             for value in values {
-                // Its new pages are the lowest that are free, and its old ones are free only after: it moves only if that is to the front.
+                // Its new pages are the lowest that are free, and its old ones are free only after: it moves only if
+                // that is to the front.
                 if !self.db.inner.core.space.has_free_before(value.last, value.pages) {
                     continue;
                 }
@@ -141,8 +135,8 @@ impl Compaction<'_> {
         Ok(())
     }
 
-    /// Writes a value again, which takes the lowest free pages. Tells how many pages moved, none when the key is gone; `None` when
-    /// there is no room for it before where it is.
+    /// Writes a value again, which takes the lowest free pages. Tells how many pages moved, none when the key is gone;
+    /// `None` when there is no room for it before where it is.
     fn write_again(&self, keyspace: &Keyspace, value: &FarValue) -> Result<Option<u64>> {
         let core = &self.db.inner.core;
         let short = value.pages * core.page_size() as u64 <= LOGGED;
@@ -153,7 +147,7 @@ impl Compaction<'_> {
         }
         let again = self.db.transact_with(TxOptions::durability(Durability::None), |tx| {
             if !logged {
-                return tx.put_again(keyspace, &value.key);
+                return tx.tx.put_again(&keyspace.shared, &value.key);
             }
             let Some(bytes) = tx.get_for_update(keyspace, &value.key)? else { return Ok(false) };
             tx.put(keyspace, &value.key, &bytes).map(|()| true)

@@ -1,64 +1,29 @@
 //! Keyspaces: named trees, made, found and dropped through the catalog.
 //!
-//! Catalog changes are log groups of their own (not transactions) under the registry's lock. Dropping marks the catalog entry,
-//! durably; its pages are given back once no handle is left, in bounded groups, and the entry goes last. An interrupted drop
-//! is finished by the next open.
+//! Catalog changes are log groups of their own (not transactions) under the registry's lock. Dropping marks the catalog
+//! entry, durably; its pages are given back once no handle is left, in bounded groups, and the entry goes last. An
+//! interrupted drop is finished by the next open.
 //!
-//! What is made, dropped or shown becomes visible under that lock once it is durable: what the list of keyspaces shows after a crash is what it
-//! showed before.
+//! What is made, dropped or shown becomes visible under that lock once it is durable: what the list of keyspaces shows
+//! after a crash is what it showed before.
 //!
 //! Lock order: the registry's lock before any latch; never taken with a latch held.
 
+use super::Inner;
 use super::catalog::{self, CATALOG, CATALOG_ROOT, Entry, KeyspaceKind, check_name};
-use super::{Db, Inner};
 use crate::btree::{self, CellValue, Direction, ReadAhead, Tree, ValueRef, leaf};
 use crate::buffer::PageWrite;
 use crate::error::{Error, Result};
 use crate::page::Group;
 use crate::space::Core;
-use crate::txn::lock::KeyspaceLocks;
+use crate::txn::OpenKeyspace;
 use crate::txn::lock::LockTable;
 use crate::wal::GroupKind;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_rt::Mutex;
-use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_volume::{KeyspaceId, Lsn, PageId};
-
-/// A keyspace of an open database: an ordered map of its own within the database's transactions. Cheap to clone.
-#[derive(Clone)]
-pub struct Keyspace {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) db: Arc<Inner>,
-}
-
-/// What handles of a keyspace share.
-pub(crate) struct Shared {
-    name: String,
-    pub tree: Tree,
-    locks: Arc<KeyspaceLocks>,
-    dropped: AtomicBool,
-    /// Snapshots older than this do not know it: it appeared then, with rows in it.
-    since: AtomicU64,
-}
-
-impl Shared {
-    fn new(core: &Arc<Core>, locks: &Arc<LockTable>, entry: &Entry) -> Shared {
-        let tree = Tree::open(core.clone(), entry.id, entry.root);
-        let locks = locks.keyspace(&entry.name);
-        let (dropped, since) = (AtomicBool::new(entry.dropping), AtomicU64::new(0));
-        Shared { name: entry.name.clone(), tree, locks, dropped, since }
-    }
-
-    fn id(&self) -> KeyspaceId {
-        self.tree.keyspace()
-    }
-
-    fn entry(&self, dropping: bool) -> Entry {
-        Entry { kind: KeyspaceKind::Tree, id: self.id(), root: self.tree.root(), name: self.name.clone(), dropping }
-    }
-}
 
 /// What `Db::keyspaces` tells of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,123 +38,19 @@ pub struct KeyspaceInfo {
     pub root: PageId,
 }
 
-impl Keyspace {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.shared.name
-    }
-
-    /// Its number in log records, page headers and messages.
-    pub fn id(&self) -> KeyspaceId {
-        self.shared.tree.keyspace()
-    }
-
-    /// Key and interval locks of its transactions.
-    pub(crate) fn locks(&self) -> &Arc<KeyspaceLocks> {
-        &self.shared.locks
-    }
-
-    pub(crate) fn tree(&self) -> &Tree {
-        &self.shared.tree
-    }
-
-    /// Fails when the keyspace was dropped or the database closed.
-    pub(crate) fn live(&self) -> Result<()> {
-        self.db.live()?;
-        if self.shared.dropped.load(Ordering::Acquire) {
-            return Err(Error::NoSuchKeyspace(self.shared.name.clone()));
-        }
-        Ok(())
-    }
-
-    /// Fails when the keyspace was bulk loaded after a snapshot as of `lsn`.
-    #[inline]
-    pub(crate) fn known_at(&self, lsn: Lsn) -> Result<()> {
-        if self.shared.since.load(Ordering::Acquire) > lsn {
-            return Err(Error::NoSuchKeyspace(self.shared.name.clone()));
-        }
-        Ok(())
-    }
-
-    /// Whether the handle belongs to this database.
-    pub(crate) fn belongs_to(&self, db: &Arc<Inner>) -> Result<()> {
-        if Arc::ptr_eq(&self.db, db) {
-            return Ok(());
-        }
-        Err(Error::Invalid(format!("keyspace {:?} belongs to another database", self.name())))
-    }
+fn entry(shared: &OpenKeyspace, dropping: bool) -> Entry {
+    let (id, root, name) = (shared.id(), shared.tree().root(), shared.name().to_string());
+    Entry { kind: KeyspaceKind::Tree, id, root, name, dropping }
 }
 
-impl std::fmt::Debug for Keyspace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keyspace").field("name", &self.name()).field("id", &self.id().0).finish()
-    }
-}
-
-impl Db {
-    /// Opens a keyspace by name.
-    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
-        self.inner.live()?;
-        match self.inner.registry.find(name) {
-            Some(shared) => Ok(Keyspace { shared, db: self.inner.clone() }),
-            None => Err(Error::NoSuchKeyspace(name.to_string())),
-        }
-    }
-
-    /// Makes a keyspace, durably. Fails with [`Error::AlreadyExists`] if there is one of that name.
-    pub fn create_keyspace(&self, name: &str) -> Result<Keyspace> {
-        match self.inner.make_keyspace(name)? {
-            (shared, true) => Ok(Keyspace { shared, db: self.inner.clone() }),
-            (_, false) => Err(Error::AlreadyExists(format!("keyspace {name:?}: the database"))),
-        }
-    }
-
-    /// Opens a keyspace by name, making it if there is none.
-    pub fn keyspace_or_create(&self, name: &str) -> Result<Keyspace> {
-        if let Some(shared) = self.inner.registry.find(name) {
-            self.inner.live()?;
-            return Ok(Keyspace { shared, db: self.inner.clone() });
-        }
-        let (shared, _) = self.inner.make_keyspace(name)?;
-        Ok(Keyspace { shared, db: self.inner.clone() })
-    }
-
-    /// All keyspaces, by name.
-    pub fn keyspaces(&self) -> Result<Vec<KeyspaceInfo>> {
-        self.inner.live()?;
-        let state = self.inner.registry.state.lock();
-        let info = |s: &Arc<Shared>| KeyspaceInfo {
-            name: s.name.clone(),
-            id: s.tree.keyspace(),
-            kind: KeyspaceKind::Tree,
-            root: s.tree.root(),
-        };
-        Ok(state.live.values().map(info).collect())
-    }
-
-    /// Drops a keyspace and everything in it, durably. Handles that are still about fail with [`Error::NoSuchKeyspace`] from
-    /// here on; its pages become free when the last handle is gone (at the latest when the database is opened again).
-    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
-        self.inner.live_for_write()?;
-        let registry = &self.inner.registry;
-        let mut state = registry.state.lock();
-        let Some(shared) = state.live.get(name).cloned() else {
-            return Err(Error::NoSuchKeyspace(name.to_string()));
-        };
-        let end = registry.set(&self.inner.core, &shared.entry(true), None)?;
-        // Whoever asks meanwhile waits: nobody is told what a power cut could take back.
-        self.inner.core.log.wait_durable(end)?;
-        shared.dropped.store(true, Ordering::Release);
-        state.live.remove(name);
-        state.dropped.push(shared);
-        drop(state);
-        registry.finish_drops(&self.inner.core)
-    }
+fn opened(core: &Arc<Core>, locks: &Arc<LockTable>, entry: &Entry) -> Arc<OpenKeyspace> {
+    let tree = Tree::open(core.clone(), entry.id, entry.root);
+    Arc::new(OpenKeyspace::new(&entry.name, tree, locks, entry.dropping))
 }
 
 impl Inner {
-    fn make_keyspace(self: &Arc<Self>, name: &str) -> Result<(Arc<Shared>, bool)> {
-        self.live_for_write()?;
+    pub(super) fn make_keyspace(&self, name: &str) -> Result<(Arc<OpenKeyspace>, bool)> {
+        self.txns.live_for_write()?;
         check_name(name)?;
         let mut state = self.registry.state.lock();
         if let Some(shared) = state.live.get(name) {
@@ -201,8 +62,8 @@ impl Inner {
     }
 
     /// Makes a keyspace that nobody finds, marked as dropped, so that a crash, or letting go of it, gives it back.
-    pub(super) fn make_hidden(self: &Arc<Self>, name: &str) -> Result<Arc<Shared>> {
-        self.live_for_write()?;
+    pub(super) fn make_hidden(&self, name: &str) -> Result<Arc<OpenKeyspace>> {
+        self.txns.live_for_write()?;
         check_name(name)?;
         let mut state = self.registry.state.lock();
         if state.live.contains_key(name) {
@@ -214,19 +75,18 @@ impl Inner {
     }
 
     /// Makes a hidden keyspace one like any other, durably.
-    pub(super) fn show(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<()> {
-        self.live_for_write()?;
+    pub(super) fn show(&self, shared: &Arc<OpenKeyspace>) -> Result<()> {
+        self.txns.live_for_write()?;
         let mut state = self.registry.state.lock();
-        if state.live.contains_key(&shared.name) {
-            return Err(Error::AlreadyExists(format!("keyspace {:?}: the database", shared.name)));
+        if state.live.contains_key(shared.name()) {
+            return Err(Error::AlreadyExists(format!("keyspace {:?}: the database", shared.name())));
         }
-        let end = self.registry.set(&self.core, &shared.entry(false), None)?;
+        let end = self.registry.set(&self.core, &entry(shared, false), None)?;
         // Its rows are older in the log than its entry, and durable with it.
         self.core.log.wait_durable(end)?;
         state.dropped.retain(|other| !Arc::ptr_eq(other, shared));
-        shared.since.store(end, Ordering::Release);
-        shared.dropped.store(false, Ordering::Release);
-        state.live.insert(shared.name.clone(), shared.clone());
+        shared.appear(end);
+        state.live.insert(shared.name().to_string(), shared.clone());
         Ok(())
     }
 }
@@ -239,9 +99,9 @@ pub(crate) struct Registry {
 }
 
 struct State {
-    live: BTreeMap<String, Arc<Shared>>,
+    live: BTreeMap<String, Arc<OpenKeyspace>>,
     /// Dropped, pages not yet given back.
-    dropped: Vec<Arc<Shared>>,
+    dropped: Vec<Arc<OpenKeyspace>>,
     /// Highest number given out. It never falls while the database is open: locks and old values of a keyspace that was
     /// dropped must not be taken for those of a new one. (Neither outlives the opening, so it need not be stored.)
     highest: u32,
@@ -266,7 +126,7 @@ impl Registry {
             for entry in rows {
                 let entry = entry?;
                 state.highest = state.highest.max(entry.id.0);
-                let shared = Arc::new(Shared::new(core, &locks, &entry));
+                let shared = opened(core, &locks, &entry);
                 if entry.dropping {
                     state.dropped.push(shared);
                 } else if state.live.insert(entry.name, shared).is_some() {
@@ -282,7 +142,7 @@ impl Registry {
     }
 
     /// Makes a keyspace's entry and its empty tree, durably.
-    fn add(&self, core: &Arc<Core>, state: &mut State, name: &str, dropping: bool) -> Result<Arc<Shared>> {
+    fn add(&self, core: &Arc<Core>, state: &mut State, name: &str, dropping: bool) -> Result<Arc<OpenKeyspace>> {
         let id = KeyspaceId(state.highest + 1);
         let reserved = core.space.reserve(core, 1)?;
         let root = reserved.ids()[0];
@@ -291,15 +151,42 @@ impl Registry {
         let end = self.set(core, &entry, Some(root))?;
         reserved.keep();
         core.log.wait_durable(end)?;
-        Ok(Arc::new(Shared::new(core, &self.locks, &entry)))
+        Ok(opened(core, &self.locks, &entry))
     }
 
-    fn find(&self, name: &str) -> Option<Arc<Shared>> {
+    pub(super) fn find(&self, name: &str) -> Option<Arc<OpenKeyspace>> {
         self.state.lock().live.get(name).cloned()
     }
 
+    /// All keyspaces, by name.
+    pub(super) fn infos(&self) -> Vec<KeyspaceInfo> {
+        let info = |s: &Arc<OpenKeyspace>| KeyspaceInfo {
+            name: s.name().to_string(),
+            id: s.id(),
+            kind: KeyspaceKind::Tree,
+            root: s.tree().root(),
+        };
+        self.state.lock().live.values().map(info).collect()
+    }
+
+    /// Drops a keyspace, durably.
+    pub(super) fn drop_keyspace(&self, core: &Arc<Core>, name: &str) -> Result<()> {
+        let mut state = self.state.lock();
+        let Some(shared) = state.live.get(name).cloned() else {
+            return Err(Error::NoSuchKeyspace(name.to_string()));
+        };
+        let end = self.set(core, &entry(&shared, true), None)?;
+        // Whoever asks meanwhile waits: nobody is told what a power cut could take back.
+        core.log.wait_durable(end)?;
+        shared.drop_it();
+        state.live.remove(name);
+        state.dropped.push(shared);
+        drop(state);
+        self.finish_drops(core)
+    }
+
     /// The keyspaces that can be used.
-    pub fn live(&self) -> Vec<Arc<Shared>> {
+    pub fn live(&self) -> Vec<Arc<OpenKeyspace>> {
         self.state.lock().live.values().cloned().collect()
     }
 
@@ -309,12 +196,13 @@ impl Registry {
     }
 
     /// Keyspaces that own pages, for `check`.
-    pub fn all(&self) -> Vec<Arc<Shared>> {
+    pub fn all(&self) -> Vec<Arc<OpenKeyspace>> {
         let state = self.state.lock();
         state.live.values().chain(&state.dropped).cloned().collect()
     }
 
-    /// Sets a keyspace's entry in one log group; with `new_root` (a reserved page), the tree's empty root appears in it too.
+    /// Sets a keyspace's entry in one log group; with `new_root` (a reserved page), the tree's empty root appears in it
+    /// too.
     fn set(&self, core: &Core, entry: &Entry, new_root: Option<PageId>) -> Result<Lsn> {
         let (key, value) = (catalog::key(entry.id), entry.encode());
         let value = CellValue::Inline(&value);
@@ -331,22 +219,22 @@ impl Registry {
         group.commit()
     }
 
-    /// Moves a keyspace's root to a free page before `limit`, in one log group with the entry that names it. False when there is none, or
-    /// the keyspace was dropped.
-    pub fn move_root(&self, core: &Core, shared: &Shared, limit: PageId) -> Result<bool> {
+    /// Moves a keyspace's root to a free page before `limit`, in one log group with the entry that names it. False when
+    /// there is none, or the keyspace was dropped.
+    pub fn move_root(&self, core: &Core, shared: &OpenKeyspace, limit: PageId) -> Result<bool> {
         let _state = self.state.lock();
-        if shared.dropped.load(Ordering::Acquire) {
+        if shared.is_dropped() {
             return Ok(false);
         }
         let Some(reserved) = core.space.reserve_before(core, limit) else { return Ok(false) };
-        let entry = Entry { root: reserved.ids()[0], ..shared.entry(false) };
+        let entry = Entry { root: reserved.ids()[0], ..entry(shared, false) };
         let (key, value) = (catalog::key(entry.id), entry.encode());
         let value = CellValue::Inline(&value);
-        let _resident = core.pool.load(shared.tree.root())?;
+        let _resident = core.pool.load(shared.tree().root())?;
         let mut group = Group::begin(core, GroupKind::System, 5 * core.page_size())?;
         let page = self.leaf(&key, leaf::cell_size(&key, &value))?;
         let n = group.add(page);
-        shared.tree.move_root(group, reserved, |group| {
+        shared.tree().move_root(group, reserved, |group| {
             leaf::put(&mut group.page(n), &key, value).expect("prepared");
         })?;
         Ok(true)
@@ -383,7 +271,7 @@ impl Registry {
         let mut result = Ok(());
         for shared in ready {
             if result.is_ok() {
-                result = shared.tree.clear().and_then(|()| self.remove(core, &shared.tree));
+                result = shared.tree().clear().and_then(|()| self.remove(core, shared.tree()));
                 if result.is_ok() {
                     continue;
                 }

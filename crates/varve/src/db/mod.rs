@@ -1,4 +1,4 @@
-//! The public API: databases and keyspaces. Transactions and snapshots are in `txn`.
+//! The public API, thin: every call of a type in one file (`Db` here), over what does the work.
 
 mod backup;
 mod bulk_load;
@@ -7,6 +7,7 @@ mod check;
 mod compact;
 mod devices;
 mod identity;
+mod keyspace;
 mod keyspaces;
 mod lost_writes;
 mod memory;
@@ -16,9 +17,12 @@ mod options;
 mod patch;
 mod pool_options;
 mod salvage;
+mod scan;
 mod services;
+mod snapshot;
 mod stats;
 mod tier;
+mod transaction;
 
 use crate::report::CheckReport;
 pub use backup::{BackupInfo, BackupOptions, BackupReport, RestoreOptions, RestoreReport, restore, restore_on};
@@ -26,33 +30,39 @@ pub use bulk_load::BulkLoad;
 pub use catalog::{KeyspaceKind, MAX_NAME};
 pub use compact::CompactReport;
 pub use devices::{Devices, exists, has_tier, is_left_over};
-pub use keyspaces::{Keyspace, KeyspaceInfo};
-pub use options::{Durability, Layout, MIN_CACHE_BYTES, Options};
+pub use keyspace::Keyspace;
+pub use keyspaces::KeyspaceInfo;
+pub use options::{Layout, MIN_CACHE_BYTES, Options};
 pub use pool_options::PoolOptions;
 pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
+pub use scan::Scan;
+pub use snapshot::Snapshot;
 pub use stats::{Figure, Stats};
 pub use tier::tier_managers;
+pub use transaction::Transaction;
+
+pub use crate::txn::Durability;
 
 use crate::error::{Error, Result};
 use crate::space::Core;
-use crate::txn::Manager;
+use crate::txn::{self, Manager, OpenKeyspace, TxOptions};
 use crate::wal::checkpoint::Checkpointer;
 use crate::wal::recovery::RecoveryReport;
 use identity::Identity;
 use keyspaces::Registry;
 use services::Services;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use varve_rt::Mutex;
-use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_volume::tier::Tier;
 
 /// An open database. Cheap to clone; all clones are the same database. Close it with [`Db::close`].
 ///
-/// A database that is merely dropped loses nothing either. The drop of its last handle (keyspaces, transactions and snapshots are handles
-/// too) waits until everything that was acknowledged is durable, whatever its [`Durability`], and until the threads of the engine have
-/// ended; then the directory is free. The next opening recovers what a close would have written. Only while a panic unwinds the thread, nothing is
-/// waited for, as in a crash.
+/// A database that is merely dropped loses nothing either. The drop of its last handle (keyspaces, transactions and
+/// snapshots are handles too) waits until everything that was acknowledged is durable, whatever its [`Durability`], and
+/// until the threads of the engine have ended; then the directory is free. The next opening recovers what a close would
+/// have written. Only while a panic unwinds the thread, nothing is waited for, as in a crash.
 ///
 /// ```
 /// # fn main() -> varve::Result<()> {
@@ -83,7 +93,7 @@ pub(crate) struct Inner {
     /// First: their drop needs what follows.
     services: Services,
     pub core: Arc<Core>,
-    pub txns: Manager,
+    pub txns: Arc<Manager>,
     pub registry: Registry,
     pub options: Options,
     checkpointer: Option<Arc<Checkpointer>>,
@@ -93,7 +103,6 @@ pub(crate) struct Inner {
     identity: Option<Arc<Identity>>,
     recovery: RecoveryReport,
     opened: varve_rt::Instant,
-    closed: AtomicBool,
     /// Held by who walks everything and must not have it move: a check, a compaction.
     walking: Mutex<()>,
 }
@@ -114,19 +123,22 @@ impl Db {
         if exists(path.as_ref()) { Db::open(path, options) } else { Db::create(path, &Layout::default(), options) }
     }
 
-    /// Opens a database that has no tier and makes one on `fast`: a block device, a file of `bytes`, or a directory for such a file.
+    /// Opens a database that has no tier and makes one on `fast`: a block device, a file of `bytes`, or a directory for
+    /// such a file.
     pub fn attach_tier(path: impl AsRef<Path>, fast: impl AsRef<Path>, bytes: u64, options: Options) -> Result<Db> {
         open::attach_dir(path.as_ref(), fast.as_ref(), bytes, options)
     }
 
-    /// Takes the tier out of a database that is not open: every page goes home, then the fast device is not needed any more.
+    /// Takes the tier out of a database that is not open: every page goes home, then the fast device is not needed any
+    /// more.
     pub fn detach_tier(path: impl AsRef<Path>, options: Options) -> Result<()> {
         open::detach_dir(path.as_ref(), options)
     }
 
-    /// Copies home what only the fast device has; the pages keep their places there. Work that goes on may leave newer ones.
+    /// Copies home what only the fast device has; the pages keep their places there. Work that goes on may leave newer
+    /// ones.
     pub fn flush_tier(&self) -> Result<()> {
-        self.inner.live_for_write()?;
+        self.inner.txns.live_for_write()?;
         let tier = self.inner.tier.as_ref().ok_or_else(|| Error::Invalid("the database has no tier".into()))?;
         tier::flush(tier)
     }
@@ -136,9 +148,10 @@ impl Db {
         self.inner.tier.as_ref().map(|tier| tier.counted()).unwrap_or_default()
     }
 
-    /// Makes the tier's fast part as large as fits `bytes`, while work goes on; a file grows or is cut. Returns slots before and after.
+    /// Makes the tier's fast part as large as fits `bytes`, while work goes on; a file grows or is cut. Returns slots
+    /// before and after.
     pub fn resize_tier(&self, bytes: u64) -> Result<(u64, u64)> {
-        self.inner.live_for_write()?;
+        self.inner.txns.live_for_write()?;
         let tier = self.inner.tier.as_ref().ok_or_else(|| Error::Invalid("the database has no tier".into()))?;
         let resized = tier.resize(bytes)?;
         Ok((resized.before, resized.after))
@@ -154,8 +167,112 @@ impl Db {
         open::open_on(devices, options, None)
     }
 
-    /// Ends background work, writes what is dirty, marks the database closed and lets go of its directory. Every handle gets
-    /// [`Error::Closed`] from here on, also after an error: then the next opening recovers what could not be written.
+    /// Opens a keyspace by name.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.inner.txns.live()?;
+        let found = self.inner.registry.find(name);
+        found.map(|shared| self.handle(shared)).ok_or_else(|| Error::NoSuchKeyspace(name.to_string()))
+    }
+
+    /// Makes a keyspace, durably. Fails with [`Error::AlreadyExists`] if there is one of that name.
+    pub fn create_keyspace(&self, name: &str) -> Result<Keyspace> {
+        match self.inner.make_keyspace(name)? {
+            (shared, true) => Ok(self.handle(shared)),
+            (_, false) => Err(Error::AlreadyExists(format!("keyspace {name:?}: the database"))),
+        }
+    }
+
+    /// Opens a keyspace by name, making it if there is none.
+    pub fn keyspace_or_create(&self, name: &str) -> Result<Keyspace> {
+        if let Some(shared) = self.inner.registry.find(name) {
+            self.inner.txns.live()?;
+            return Ok(self.handle(shared));
+        }
+        let (shared, _) = self.inner.make_keyspace(name)?;
+        Ok(self.handle(shared))
+    }
+
+    /// All keyspaces, by name.
+    pub fn keyspaces(&self) -> Result<Vec<KeyspaceInfo>> {
+        self.inner.txns.live()?;
+        Ok(self.inner.registry.infos())
+    }
+
+    /// Drops a keyspace and everything in it, durably. Handles that are still about fail with [`Error::NoSuchKeyspace`]
+    /// from here on; its pages become free when the last handle is gone (at the latest when the database is opened
+    /// again).
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.inner.txns.live_for_write()?;
+        self.inner.registry.drop_keyspace(&self.inner.core, name)
+    }
+
+    fn handle(&self, shared: Arc<OpenKeyspace>) -> Keyspace {
+        Keyspace { shared, db: self.inner.clone() }
+    }
+
+    /// Begins to load a new keyspace with rows in ascending key order, several times faster than transactions would.
+    /// Counts as an open transaction until it is finished or dropped.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is a keyspace of that name; `Invalid` for a name that cannot be one.
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("varve-doc-bulk-{}", std::process::id()));
+    /// # let db = varve::Db::open_or_create(&dir, varve::Options::default())?;
+    /// let mut load = db.bulk_load("squares")?;
+    /// for n in 0..1000u32 {
+    ///     load.push(&n.to_be_bytes(), &(n * n).to_le_bytes())?;
+    /// }
+    /// let squares = load.finish()?;
+    /// assert_eq!(squares.get(&12u32.to_be_bytes())?, Some(144u32.to_le_bytes().to_vec()));
+    /// # drop(squares); db.close()?; std::fs::remove_dir_all(dir).unwrap();
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn bulk_load(&self, name: &str) -> Result<BulkLoad> {
+        BulkLoad::begin(&self.inner, name)
+    }
+
+    /// Begins a transaction with default options.
+    pub fn begin(&self) -> Result<Transaction> {
+        self.begin_with(TxOptions::default())
+    }
+
+    /// Begins a transaction.
+    pub fn begin_with(&self, options: TxOptions) -> Result<Transaction> {
+        let tx = txn::Transaction::begin(&self.inner.txns, &options, None)?;
+        Ok(Transaction { tx, _db: self.inner.clone() })
+    }
+
+    /// Runs `f` in a transaction and commits it; runs it again, after a wait that grows, as long as it fails with an
+    /// error that [`crate::Error::is_retryable`]. A transaction that is repeated keeps its age, so it gives way less
+    /// and less often. `f` must not do anything outside the database that should not be done twice.
+    ///
+    /// # Errors
+    /// Any other error of `f` or of the commit; the transaction then changed nothing. The conflict itself after
+    /// [`TxOptions::retries`] repetitions. Within `f` whatever would wait for this very transaction (a single operation
+    /// on a key that it has locked, another transaction) fails with `WouldDeadlock`.
+    pub fn transact<T>(&self, f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        self.transact_with(TxOptions::default(), f)
+    }
+
+    /// As [`Db::transact`], with options.
+    pub fn transact_with<T>(&self, options: TxOptions, mut f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        self.inner.txns.transact(&options, |tx| {
+            let mut transaction = Transaction { tx, _db: self.inner.clone() };
+            let result = f(&mut transaction);
+            (transaction.tx, result)
+        })
+    }
+
+    /// Opens a snapshot of the present state.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let snapshot = Arc::new(txn::Snapshot::open(&self.inner.txns)?);
+        Ok(Snapshot { snapshot, db: self.inner.clone() })
+    }
+
+    /// Ends background work, writes what is dirty, marks the database closed and lets go of its directory. Every handle
+    /// gets [`Error::Closed`] from here on, also after an error: then the next opening recovers what could not be
+    /// written.
     ///
     /// # Errors
     /// [`Error::Invalid`] while transactions or snapshots are open: nothing was done, and the database goes on.
@@ -163,25 +280,68 @@ impl Db {
         open::close(&self.inner)
     }
 
-    /// Makes everything durable that was acknowledged so far, whatever its [`Durability`]. Writes the log only: needs no checkpoint.
+    /// Makes everything durable that was acknowledged so far, whatever its [`Durability`]. Writes the log only: needs
+    /// no checkpoint.
     pub fn sync(&self) -> Result<()> {
-        self.inner.live()?;
+        self.inner.txns.live()?;
         let log = &self.inner.core.log;
         log.wait_durable(log.end_lsn())
     }
 
     /// Writes every page that is dirty now and moves the redo point up, so that recovery has nothing older to redo.
     pub fn checkpoint(&self) -> Result<()> {
-        self.inner.live_for_write()?;
+        self.inner.txns.live_for_write()?;
         match &self.inner.checkpointer {
             Some(checkpointer) => checkpointer.checkpoint(),
             None => Err(Error::ReadOnly("a checkpoint writes".into())),
         }
     }
 
+    /// Writes a backup to `to` while the database is in use. It restores the state of a moment between call and return:
+    /// commits acknowledged before the call are in it. Takes about 4 MB of memory beside the cache; never makes writers
+    /// wait.
+    ///
+    /// ```
+    /// # fn main() -> varve::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("varve-backup-doc-{}", std::process::id()));
+    /// # let _ = std::fs::remove_dir_all(&dir);
+    /// use varve::{BackupOptions, Db, Options, RestoreOptions};
+    ///
+    /// let db = Db::open_or_create(dir.join("a"), Options::default())?;
+    /// db.keyspace_or_create("accounts")?.put(b"alice", b"10")?;
+    /// let mut file = Vec::new();
+    /// db.backup(&mut file, BackupOptions::default())?;
+    ///
+    /// varve::restore(dir.join("b"), &mut [&mut &file[..]], &RestoreOptions::default())?;
+    /// let copy = Db::open(dir.join("b"), Options::default())?;
+    /// assert_eq!(copy.keyspace("accounts")?.get(b"alice")?.as_deref(), Some(&b"10"[..]));
+    /// # let _ = std::fs::remove_dir_all(&dir);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Backup` when `since` is of another database, when another backup is being made, or when `to` fails; `Corrupt`
+    /// for a damaged page; also when the log could not be kept for it any longer, because writers outran it or the
+    /// database was closed. What was written is of no use then.
+    pub fn backup(&self, to: &mut dyn Write, options: BackupOptions<'_>) -> Result<BackupReport> {
+        self.inner.txns.live()?;
+        backup::make(&self.inner, to, options)
+    }
+
+    /// Moves what lies at the end of the data device to free pages before it and gives the end back. Transactions and
+    /// snapshots go on meanwhile. A crash at any time leaves a sound database, of which the rest can be compacted
+    /// again. Values on pages of their own are written again, so they are left alone while a snapshot is open, which
+    /// would have to keep them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on a tier, and while a backup is made; what else writing and checkpoints can fail with.
+    pub fn compact(&self) -> Result<CompactReport> {
+        compact::run(self)
+    }
+
     /// Reads the whole database and reports every damage found: checksums, structure of each keyspace, free space.
     pub fn check(&self) -> Result<CheckReport> {
-        self.inner.live()?;
+        self.inner.txns.live()?;
         let _alone = self.inner.walking.lock();
         check::run(&self.inner)
     }
@@ -194,41 +354,6 @@ impl Db {
     /// What the last open had to recover.
     pub fn recovery_report(&self) -> &RecoveryReport {
         &self.inner.recovery
-    }
-}
-
-impl Inner {
-    /// Fails when the database was closed.
-    pub fn live(&self) -> Result<()> {
-        if self.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
-    }
-
-    /// Begins work for which the database must stay open: a close is refused until what this returns is dropped.
-    pub fn enter(&self) -> Result<Entered<'_>> {
-        self.txns.enter();
-        let entered = Entered(self);
-        self.live()?;
-        Ok(entered)
-    }
-
-    /// Fails when the database was closed or cannot be written.
-    pub fn live_for_write(&self) -> Result<()> {
-        self.live()?;
-        if self.options.read_only {
-            return Err(Error::ReadOnly(
-                "the database was opened for reading only; open it again without read_only".into(),
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// Keeps the database open while it is held.
-pub(crate) struct Entered<'i>(&'i Inner);
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        self.0.txns.leave();
     }
 }
 

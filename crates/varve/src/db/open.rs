@@ -31,7 +31,6 @@ use std::path::Path;
 use std::sync::Arc;
 use varve_device::{Device, DeviceKind, DirLock, Health};
 use varve_rt::Mutex;
-use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_volume::Lsn;
 use varve_volume::tier::{Tier, TierOptions};
 use varve_volume::{PageStore, WatchedStore};
@@ -240,7 +239,7 @@ impl Parts {
         locks.set_timeout(options.lock_timeout);
         let registry = Registry::load(&core, locks.clone())?;
         registry.finish_drops(&core)?;
-        let txns = Manager::new(core.clone(), locks, options.durability);
+        let txns = Arc::new(Manager::new(core.clone(), locks, options.durability, options.read_only));
         let inner = Inner {
             services,
             core,
@@ -253,7 +252,6 @@ impl Parts {
             identity,
             recovery,
             opened: varve_rt::now(),
-            closed: AtomicBool::new(false),
             walking: Mutex::new(()),
         };
         Ok(Db { inner: Arc::new(inner) })
@@ -356,19 +354,7 @@ fn checkpointer(core: &Arc<Core>, pages: Arc<PoolPages>, options: &Options, data
 }
 
 pub(super) fn close(inner: &Inner) -> Result<()> {
-    let busy =
-        || inner.txns.open_count().map(|open| Error::Invalid(format!("{open}; end them before closing the database")));
-    if let Some(error) = busy() {
-        return Err(error);
-    }
-    if inner.closed.swap(true, Ordering::SeqCst) {
-        return Err(Error::Closed);
-    }
-    // Whoever began before that was seen has to be waited for by the caller.
-    if let Some(error) = busy() {
-        inner.closed.store(false, Ordering::SeqCst);
-        return Err(error);
-    }
+    inner.txns.close()?;
     let result = write_all(inner);
     inner.services.stop();
     let result = result.and_then(|()| match &inner.tier {

@@ -4,37 +4,13 @@ use super::pool_options::PoolOptions;
 use crate::buffer::TraceHandle;
 use crate::buffer::policy::PolicyOptions;
 use crate::error::{Error, Result};
+use crate::txn::Durability;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::Trap;
 use varve_volume::Broken;
 use varve_volume::tier::TierOptions;
-
-/// When a commit counts as done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum Durability {
-    /// When it would survive a power cut. The default.
-    #[default]
-    Sync,
-    /// At once; it survives a power cut after at most [`Options::async_delay`].
-    Async,
-    /// At once; it survives a power cut when something else made the log durable.
-    None,
-}
-
-impl std::str::FromStr for Durability {
-    type Err = Error;
-
-    fn from_str(s: &str) -> Result<Durability> {
-        match s {
-            "sync" => Ok(Durability::Sync),
-            "async" => Ok(Durability::Async),
-            "none" => Ok(Durability::None),
-            other => Err(Error::Invalid(format!("durability {other:?}: choose sync, async or none"))),
-        }
-    }
-}
 
 /// What is fixed when a database is created.
 #[derive(Debug, Clone, PartialEq, Eq)]

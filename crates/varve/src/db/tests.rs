@@ -62,7 +62,7 @@ fn a_dropped_keyspace_gives_its_pages_back() {
     let before = db.check().unwrap().allocated_pages;
     let keyspace = db.create_keyspace("gone").unwrap();
     db.drop_keyspace("gone").unwrap();
-    assert!(matches!(keyspace.live(), Err(Error::NoSuchKeyspace(_))));
+    assert!(matches!(keyspace.get(b"x"), Err(Error::NoSuchKeyspace(_))));
     assert!(matches!(db.keyspace("gone"), Err(Error::NoSuchKeyspace(_))));
     let again = db.create_keyspace("gone").unwrap();
     assert_ne!(again.id(), keyspace.id(), "a number comes back at the next opening at the earliest");
@@ -258,7 +258,7 @@ fn a_panic_while_pages_change_poisons_before_anybody_sees_them() {
     let panicked = varve_rt::spawn("clumsy", move || {
         let core = &clumsy.db.core;
         let mut group = Group::begin(core, GroupKind::System, core.page_size()).unwrap();
-        let n = group.add(core.pool.write(clumsy.tree().root()).unwrap());
+        let n = group.add(core.pool.write(clumsy.shared.tree().root()).unwrap());
         group.page(n).image(|page| {
             // Where nothing is yet.
             page[1000..1100].fill(0xee);

@@ -1,24 +1,23 @@
 //! From a set of writes to one log group.
 //!
-//! Steps: reserve pages for long values; take room for pins; find and pin the leaves, dividing those without room (groups of their own); begin the
-//! group (log space); make the long values' pages; latch the leaves in (keyspace, key) order and validate each; set old values
-//! aside if a snapshot is open; change; append; store the old values; unlatch. Everything that can fail comes before the
-//! first change. A leaf that changed between pinning and latching sends us back to the pinning.
+//! Steps: reserve pages for long values; take room for pins; find and pin the leaves, dividing those without room
+//! (groups of their own); begin the group (log space); make the long values' pages; latch the leaves in (keyspace, key)
+//! order and validate each; set old values aside if a snapshot is open; change; append; store the old values; unlatch.
+//! Everything that can fail comes before the first change. A leaf that changed between pinning and latching sends us
+//! back to the pinning.
 //!
-//! Invariants: the writer holds X locks that cover every key it writes, so neither the keys' presence nor the pages of values
-//! it replaces change under it. No latch is held while pages are read, split or freed. A page that is freed while pinned is
-//! not given out again before the pin is gone, so latching in key order cannot meet a page that has moved to another place
-//! in that order (`Space::freed`).
+//! Invariants: the writer holds X locks that cover every key it writes, so neither the keys' presence nor the pages of
+//! values it replaces change under it. No latch is held while pages are read, split or freed. A page that is freed
+//! while pinned is not given out again before the pin is gone, so latching in key order cannot meet a page that has
+//! moved to another place in that order (`Space::freed`).
 
-use super::Manager;
-use super::count;
 use super::registry::{Saving, Snapshots};
 use super::stream::Stored;
 use super::version::{Old, OldValue};
+use super::{Durability, Manager, count};
 use crate::btree::leaf::Intake;
 use crate::btree::{CellValue, OverflowRef, Tree, ValueRef, corrupt, leaf, overflow};
 use crate::buffer::{Latched, PagePin, PageRead, PageWrite};
-use crate::db::Durability;
 use crate::error::{Error, Result};
 use crate::page::FoundLeaf;
 use crate::page::{Group, PageNo};
@@ -146,8 +145,8 @@ struct Run<'a> {
 /// Makes the writes of a transaction take effect. Not durable yet on return.
 ///
 /// # Errors
-/// `TransactionTooLarge` before any change; device errors and `Poisoned`. After an error nothing was changed, except that with
-/// `Poisoned` the changes may show in memory, where reads of them fail.
+/// `TransactionTooLarge` before any change; device errors and `Poisoned`. After an error nothing was changed, except
+/// that with `Poisoned` the changes may show in memory, where reads of them fail.
 pub(super) fn run(
     manager: &Manager,
     ops: &[Op<'_>],
@@ -300,8 +299,8 @@ impl<'a> Run<'a> {
         Ok(1 + self.ops[at + 1..at + same].partition_point(covers))
     }
 
-    /// Whether the leaf has room for these writes, all of which it covers, and is sound enough to take them; which long values
-    /// they replace.
+    /// Whether the leaf has room for these writes, all of which it covers, and is sound enough to take them; which long
+    /// values they replace.
     fn look(&self, bytes: &[u8], page: PageId, ops: Range<usize>) -> Result<Look> {
         let first = ops.start;
         let mut intake = Intake::new(bytes).map_err(self.damaged(first, page))?;
@@ -395,8 +394,8 @@ impl<'a> Run<'a> {
         snapshots.keep(end, old.map(|(at, (b, op))| (op.tree.keyspace(), op.key, b.map(|before| value(at, before)))));
     }
 
-    /// Latches the leaves in order; `None` when one of them no longer does for its writes. Appends the long values that will be
-    /// replaced.
+    /// Latches the leaves in order; `None` when one of them no longer does for its writes. Appends the long values that
+    /// will be replaced.
     fn latch(&self, leaves: &[Leaf<'a>], long: &mut LongValues) -> Result<Option<Vec<PageWrite<'a>>>> {
         let mut latched: Vec<PageWrite<'a>> = Vec::with_capacity(leaves.len());
         for leaf in leaves {
@@ -516,7 +515,8 @@ pub(super) struct Short<'a> {
 
 /// What the short way came to.
 pub(super) enum ShortEnd {
-    /// End of the group; whether the key was there, and the LSN of the page that said so; whether the leaf should be tidied.
+    /// End of the group; whether the key was there, and the LSN of the page that said so; whether the leaf should be
+    /// tidied.
     Done { end: Lsn, existed: bool, read: Lsn, shrunk: bool },
     /// It takes the long way: a long value is involved.
     Long,

@@ -1,7 +1,8 @@
 //! A scan under way: one batch of rows at a time, either way, pending writes or old values merged in.
 //!
-//! A batch holds copies, so nothing is latched between calls. It covers an exact part of what is left of the range: the caller
-//! can lock that part, look for pending writes or old values in it, and be sure that nothing falls between two batches.
+//! A batch holds copies, so nothing is latched between calls. It covers an exact part of what is left of the range: the
+//! caller can lock that part, look for pending writes or old values in it, and be sure that nothing falls between two
+//! batches.
 
 use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, is_possible};
 use super::read::Copied;
@@ -117,8 +118,8 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// A scan of `range`, descending when `reverse`. `first`: rows of the first batch; later ones have eight times as many
-    /// each, to a whole leaf: a scan that needs one row copies (and locks) little.
+    /// A scan of `range`, descending when `reverse`. `first`: rows of the first batch; later ones have eight times as
+    /// many each, to a whole leaf: a scan that needs one row copies (and locks) little.
     pub fn new(range: Bounds<'_>, reverse: bool, first: usize) -> Cursor {
         Cursor {
             low: bound_owned(range.0),
@@ -183,7 +184,8 @@ impl Cursor {
         self.done = true;
     }
 
-    /// Reads rows from the leaf where the scan stands into the batch, instead of what is in there. `within`: read only this part.
+    /// Reads rows from the leaf where the scan stands into the batch, instead of what is in there. `within`: read only
+    /// this part.
     pub fn fill(&mut self, tree: &Tree, within: Option<Bounds<'_>>) -> Result<Filled> {
         let (low, high) = (self.low.clone(), self.high.clone());
         let (from, to) = within.unwrap_or((bound_ref(&low), bound_ref(&high)));
@@ -227,8 +229,8 @@ impl Cursor {
         Ok(Filled { page: end.page, lsn: end.lsn, covered, rest })
     }
 
-    /// Completes the batch: reads its long values and merges rows that take the place of the tree's (ascending keys, all within
-    /// the covered part); then moves past the covered part.
+    /// Completes the batch: reads its long values and merges rows that take the place of the tree's (ascending keys,
+    /// all within the covered part); then moves past the covered part.
     pub fn finish(&mut self, core: &Core, tree: &Tree, filled: Filled, overlay: Vec<Overlay>) -> Result<()> {
         if !overlay.is_empty() {
             self.merge(overlay);

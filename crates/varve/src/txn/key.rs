@@ -143,8 +143,8 @@ pub(crate) fn cmp_high(a: Bound<&[u8]>, b: Bound<&[u8]>) -> Ordering {
     }
 }
 
-/// Whether the range that begins at `low` and ends at `high` can hold a key. (Ranges that hold none of the keys there are,
-/// such as those between two adjacent byte strings, count as able.)
+/// Whether the range that begins at `low` and ends at `high` can hold a key. (Ranges that hold none of the keys there
+/// are, such as those between two adjacent byte strings, count as able.)
 pub(crate) fn is_possible(low: Bound<&[u8]>, high: Bound<&[u8]>) -> bool {
     match (low, high) {
         (Bound::Unbounded, Bound::Excluded(h)) => !h.is_empty(),

@@ -1,21 +1,25 @@
-//! Transactions: strict two-phase locks on keys and intervals, private write sets, snapshots over a version store, commit
-//! as one log group.
+//! Transactions: strict two-phase locks on keys and intervals, private write sets, snapshots over a version store,
+//! commit as one log group.
 //!
-//! - `lock`: the lock table. Read-write transactions lock what they read (S) and write (X), and the intervals they scan.
+//! - `lock`: the lock table. Read-write transactions lock what they read (S) and write (X), and the intervals they
+//!   scan.
 //! - `write_set`: pending writes and savepoints; `cursor`: scans that merge them over the tree.
 //! - `registry`, `version`: snapshots and the old values they need. Snapshots take no locks.
 //! - `commit`: from a write set to one log group; `single`: the short way for one key.
 //! - `stream`: values that do not fit in memory.
-//! - `transaction`, `snapshot`, `scan`, `visit`, `retry`: the public types.
+//! - `keyspace`: what transactions know of a keyspace; `transaction`, `snapshot`, `scan`, `visit`, `retry`: what users
+//!   call, through `db`.
 //!
-//! A transaction never waits for a lock with a latch held. Locks are released once the commit has its place in the log, before
-//! it is durable; whoever reads what it wrote returns only when it is durable too ([`Manager::depend`]).
+//! A transaction never waits for a lock with a latch held. Locks are released once the commit has its place in the log,
+//! before it is durable; whoever reads what it wrote returns only when it is durable too ([`Manager::depend`]).
 //!
 //! Lock order: key and interval locks; then as in `core.rs`; the snapshot registry's mutex inside leaf latches.
 
 mod commit;
 mod cursor;
+mod durability;
 pub(crate) mod key;
+mod keyspace;
 pub(crate) mod lock;
 mod range;
 mod read;
@@ -33,25 +37,26 @@ mod write_set;
 #[cfg(test)]
 mod tests;
 
+pub use durability::Durability;
+pub(crate) use keyspace::{OpenKeyspace, check_value};
 pub use range::KeyRange;
 pub use retry::TxOptions;
-pub use scan::Scan;
-pub use snapshot::Snapshot;
-pub use transaction::Transaction;
-pub(crate) use transaction::check_value;
+pub(crate) use scan::Scan;
+pub(crate) use snapshot::Snapshot;
+pub(crate) use transaction::Transaction;
 pub use write_set::Savepoint;
 
-use crate::db::Durability;
 use crate::error::{Error, Result};
 use crate::space::Core;
 use lock::LockTable;
 use registry::Snapshots;
 use std::sync::Arc;
-use varve_rt::atomic::{AtomicU64, Ordering};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_volume::{Lsn, Mistake};
 
-/// Longest value, in bytes: 1 GiB. What a transaction puts from memory must fit, all together, in its share of the memory budget and in a quarter of
-/// the pool; what it takes from a reader ([`Transaction::put_from`]) need not.
+/// Longest value, in bytes: 1 GiB. What a transaction puts from memory must fit, all together, in its share of the
+/// memory budget and in a quarter of the pool; what it takes from a reader
+/// ([`Transaction::put_from`](crate::Transaction::put_from)) need not.
 pub const MAX_VALUE: u64 = 1 << 30;
 
 /// What the transactions of a database share.
@@ -60,6 +65,9 @@ pub(crate) struct Manager {
     core: Arc<Core>,
     /// Default durability.
     durability: Durability,
+    /// The database was opened for reading only.
+    read_only: bool,
+    closed: AtomicBool,
     snapshots: Snapshots,
     /// End of the last `Sync` commit: readers of anything older need not wait for more than this.
     last_sync: AtomicU64,
@@ -131,10 +139,12 @@ impl TxnStats {
 
 impl Manager {
     /// For a database whose commits are of the given durability unless they say otherwise.
-    pub fn new(core: Arc<Core>, locks: Arc<LockTable>, durability: Durability) -> Manager {
+    pub fn new(core: Arc<Core>, locks: Arc<LockTable>, durability: Durability, read_only: bool) -> Manager {
         Manager {
             locks,
             durability,
+            read_only,
+            closed: AtomicBool::new(false),
             snapshots: Snapshots::new(core.budget.clone()),
             last_sync: AtomicU64::new(0),
             open: AtomicU64::new(0),
@@ -143,7 +153,40 @@ impl Manager {
         }
     }
 
-    /// One more piece of work for which the database must stay open. Whoever enters asks afterwards whether it still is.
+    /// Default durability.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Fails when the database was closed.
+    #[inline]
+    pub fn live(&self) -> Result<()> {
+        if self.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Fails when the database was closed or cannot be written.
+    pub fn live_for_write(&self) -> Result<()> {
+        self.live()?;
+        if self.read_only {
+            return Err(Error::ReadOnly(
+                "the database was opened for reading only; open it again without read_only".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Fails when the database was closed or the keyspace dropped.
+    #[inline]
+    fn live_in(&self, keyspace: &OpenKeyspace) -> Result<()> {
+        self.live()?;
+        if keyspace.is_dropped() {
+            return Err(Error::NoSuchKeyspace(keyspace.name().to_string()));
+        }
+        Ok(())
+    }
+
+    /// One more piece of work for which the database must stay open. Whoever enters asks afterwards whether it still
+    /// is.
     pub fn enter(&self) {
         self.open.fetch_add(1, Ordering::SeqCst);
     }
@@ -153,11 +196,32 @@ impl Manager {
         self.open.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// What is still open, in words; `None` when nothing is.
-    pub fn open_count(&self) -> Option<String> {
+    /// Begins work for which the database must stay open: a close is refused until what this returns is dropped.
+    pub fn stay(&self) -> Result<Entered<'_>> {
+        self.enter();
+        let entered = Entered(self);
+        self.live()?;
+        Ok(entered)
+    }
+
+    /// The database is closed from here on, unless something is still open.
+    pub fn close(&self) -> Result<()> {
+        self.none_open()?;
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return Err(Error::Closed);
+        }
+        // Whoever began before that was seen has to be waited for by the caller.
+        self.none_open().inspect_err(|_| self.closed.store(false, Ordering::SeqCst))
+    }
+
+    /// Fails while transactions or snapshots are open.
+    fn none_open(&self) -> Result<()> {
         let (transactions, snapshots) = (self.open.load(Ordering::SeqCst), self.snapshots.open());
-        (transactions + snapshots as u64 > 0)
-            .then(|| format!("{transactions} transactions and {snapshots} snapshots are open"))
+        if transactions + snapshots as u64 == 0 {
+            return Ok(());
+        }
+        let open = format!("{transactions} transactions and {snapshots} snapshots are open");
+        Err(Error::Invalid(format!("{open}; end them before closing the database")))
     }
 
     /// Counters since the database was opened.
@@ -180,7 +244,8 @@ impl Manager {
         }
     }
 
-    /// Fails when a page with this LSN shows something that is not durable and never will be. To be asked of every page read.
+    /// Fails when a page with this LSN shows something that is not durable and never will be. To be asked of every page
+    /// read.
     #[inline]
     fn check_read(&self, lsn: Lsn) -> Result<()> {
         if lsn <= self.core.log.durable_lsn() { Ok(()) } else { self.check_read_slow() }
@@ -231,5 +296,14 @@ impl Manager {
             }
             Durability::None => self.depend(read),
         }
+    }
+}
+
+/// Keeps the database open while it is held.
+pub(crate) struct Entered<'m>(&'m Manager);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
     }
 }

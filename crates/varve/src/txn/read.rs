@@ -37,8 +37,8 @@ impl From<ValueRef<'_>> for Copied {
     }
 }
 
-/// Hands the value of `key` as it is now to `f` (under the leaf's latch when it is short: `f` must not wait). Holding no lock on
-/// the key is fine: a long value that is replaced meanwhile is read again.
+/// Hands the value of `key` as it is now to `f` (under the leaf's latch when it is short: `f` must not wait). Holding
+/// no lock on the key is fine: a long value that is replaced meanwhile is read again.
 #[inline]
 pub(super) fn read<R>(core: &Core, tree: &Tree, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn)> {
     read_at(core, tree, key, f).map(|(result, lsn, _)| (result, lsn))

@@ -1,10 +1,11 @@
 //! Which snapshots are open, and which commits have to keep old values for them.
 //!
-//! A snapshot is an LSN S and sees exactly the commits that end at or before S. Registration: raise `count`; wait until no
-//! commit is under way that began without keeping old values; then, under the mutex, take S = end of the log. A commit, with
-//! its leaves latched and before its first change, enters one of the `unsaved` counters if `count` is zero, and leaves it once
-//! it has its place in the log; else it sets the old values aside and, with its place known, stores those that an open
-//! snapshot needs, under the mutex. So a commit without old values always ends at or before every S.
+//! A snapshot is an LSN S and sees exactly the commits that end at or before S. Registration: raise `count`; wait until
+//! no commit is under way that began without keeping old values; then, under the mutex, take S = end of the log. A
+//! commit, with its leaves latched and before its first change, enters one of the `unsaved` counters if `count` is
+//! zero, and leaves it once it has its place in the log; else it sets the old values aside and, with its place known,
+//! stores those that an open snapshot needs, under the mutex. So a commit without old values always ends at or before
+//! every S.
 //!
 //! When the budget for versions is used up, the oldest snapshot loses its claim: its reads fail from then on.
 //!
@@ -146,7 +147,8 @@ impl Snapshots {
         Saving::Yes
     }
 
-    /// Stores the old values of a commit that ended at `end`, as far as open snapshots need them. Its leaves are still latched.
+    /// Stores the old values of a commit that ended at `end`, as far as open snapshots need them. Its leaves are still
+    /// latched.
     pub fn keep<'k>(&self, end: Lsn, old: impl Iterator<Item = (KeyspaceId, &'k [u8], OldValue)>) {
         let mut live = self.live.lock();
         for (keyspace, key, value) in old {

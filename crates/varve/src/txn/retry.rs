@@ -1,9 +1,9 @@
 //! Running a transaction until it goes through.
 
-use super::count;
 use super::transaction::Transaction;
-use crate::db::{Db, Durability};
+use super::{Durability, Manager, count};
 use crate::error::Result;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a transaction behaves.
@@ -13,7 +13,8 @@ pub struct TxOptions {
     pub durability: Option<Durability>,
     /// Reads as of its beginning, takes no locks, refuses writes.
     pub read_only: bool,
-    /// How often [`Db::transact_with`] repeats it after a conflict before it gives the error back.
+    /// How often [`Db::transact_with`](crate::Db::transact_with) repeats it after a conflict before it gives the error
+    /// back.
     pub retries: u32,
 }
 
@@ -40,28 +41,21 @@ const FIRST_WAIT: Duration = Duration::from_micros(20);
 /// Doublings of the wait.
 const DOUBLINGS: u32 = 9;
 
-impl Db {
-    /// Runs `f` in a transaction and commits it; runs it again, after a wait that grows, as long as it fails with an error that
-    /// [`crate::Error::is_retryable`]. A transaction that is repeated keeps its age, so it gives way less and less often. `f`
-    /// must not do anything outside the database that should not be done twice.
-    ///
-    /// # Errors
-    /// Any other error of `f` or of the commit; the transaction then changed nothing. The conflict itself after
-    /// [`TxOptions::retries`] repetitions. Within `f` whatever would wait for this very transaction (a single operation on a key that it has
-    /// locked, another transaction) fails with `WouldDeadlock`.
-    pub fn transact<T>(&self, f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-        self.transact_with(TxOptions::default(), f)
-    }
-
-    /// As [`Db::transact`], with options.
-    pub fn transact_with<T>(&self, options: TxOptions, mut f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+impl Manager {
+    /// Runs `f` in a transaction, which it gives back, and commits it; again, after a wait that grows, as long as that
+    /// fails with an error that [`crate::Error::is_retryable`].
+    pub fn transact<T>(
+        self: &Arc<Self>,
+        options: &TxOptions,
+        mut f: impl FnMut(Transaction) -> (Transaction, Result<T>),
+    ) -> Result<T> {
         let mut birth = None;
         let mut attempt = 0;
         loop {
-            let mut transaction = Transaction::begin(&self.inner, &options, birth)?;
+            let transaction = Transaction::begin(self, options, birth)?;
             birth = Some(transaction.birth());
-            let running = self.inner.txns.locks.run(transaction.id());
-            let result = f(&mut transaction);
+            let running = self.locks.run(transaction.id());
+            let (transaction, result) = f(transaction);
             drop(running);
             // A conflict that `f` swallowed shows in the commit.
             let result = match result {
@@ -74,7 +68,7 @@ impl Db {
             };
             match result {
                 Err(error) if error.is_retryable() && attempt < options.retries => {
-                    count(&self.inner.txns.counters.retries);
+                    count(&self.counters.retries);
                     let most = FIRST_WAIT * (1 << attempt.min(DOUBLINGS));
                     let wait = varve_rt::rng().below(most.as_nanos() as u64 + 1);
                     varve_rt::sleep(Duration::from_nanos(wait));

@@ -1,16 +1,16 @@
 //! Values that need not fit in memory: written from a reader, read into a writer.
 //!
-//! What comes from a reader goes to direct pages (`direct.rs`) as it comes; the transaction's commit syncs and links them. Without a commit they are
-//! free again. So a long value passes the log by, and takes a few buffers of memory however long it is.
+//! What comes from a reader goes to direct pages (`direct.rs`) as it comes; the transaction's commit syncs and links
+//! them. Without a commit they are free again. So a long value passes the log by, and takes a few buffers of memory
+//! however long it is.
 
-use super::MAX_VALUE;
 use super::read::Copied;
 use super::retry::TxOptions;
 use super::snapshot::Snapshot;
-use super::transaction::{Transaction, check_key};
+use super::transaction::Transaction;
 use super::write_set::Value;
+use super::{MAX_VALUE, Manager, OpenKeyspace};
 use crate::btree::{OverflowRef, Tree, corrupt, overflow};
-use crate::db::Keyspace;
 use crate::error::{Error, Result};
 use crate::space::Core;
 use crate::space::direct::DirectPages;
@@ -74,8 +74,9 @@ fn copy(core: &Core, tree: &Tree, value: OverflowRef, done: &mut u64, to: &mut d
     Ok(())
 }
 
-/// Writes a value to pages of its own. `read` puts its next bytes into what it is given and says how many they are; none: that was all.
-fn store(core: &Arc<Core>, keyspace: &Keyspace, read: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Value> {
+/// Writes a value to pages of its own. `read` puts its next bytes into what it is given and says how many they are;
+/// none: that was all.
+fn store(core: &Arc<Core>, keyspace: &OpenKeyspace, read: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Value> {
     let mut pages = DirectPages::new(core, keyspace.id());
     let reference = overflow::write_direct(core, &mut pages, keyspace.id(), read)?;
     pages.flush()?;
@@ -92,26 +93,8 @@ fn find(tree: &Tree, key: &[u8]) -> Result<(Option<Copied>, Lsn)> {
 }
 
 impl Transaction {
-    /// Sets the value of a key to all that comes from `from`, to its end; returns how many bytes came. For values that are too long to be held
-    /// in memory: it takes some 4 MB, and the log does not hold the value.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::put`]; `Stream` when reading fails; device errors. The key is as before then.
-    ///
-    /// ```
-    /// # let dir = std::env::temp_dir().join(format!("varve-doc-stream-{}", std::process::id()));
-    /// # let db = varve::Db::open_or_create(&dir, varve::Options::default())?;
-    /// let films = db.create_keyspace("films")?;
-    /// let mut reel = std::io::Read::take(std::io::repeat(7), 3_000_000);
-    /// let mut tx = db.begin()?;
-    /// tx.put_from(&films, b"seven", &mut reel)?;
-    /// tx.commit()?;
-    /// let mut copy = Vec::new();
-    /// assert_eq!(films.get_to(b"seven", &mut copy)?, Some(3_000_000));
-    /// # drop(films); db.close()?; std::fs::remove_dir_all(dir).unwrap();
-    /// # Ok::<(), varve::Error>(())
-    /// ```
-    pub fn put_from(&mut self, keyspace: &Keyspace, key: &[u8], from: &mut dyn Read) -> Result<u64> {
+    /// Sets the value of a key to all that comes from `from`, to its end; returns how many bytes came.
+    pub fn put_from(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], from: &mut dyn Read) -> Result<u64> {
         self.lock_to_write(keyspace, key)?;
         let mut head = Vec::new();
         from.take(SHORT + 1).read_to_end(&mut head).map_err(|e| failed("the value could not be read", &e))?;
@@ -130,8 +113,9 @@ impl Transaction {
         Ok(len)
     }
 
-    /// Puts the long value of a key again, into the lowest pages that are free and ripe, piece by piece. False when the key has none.
-    pub(crate) fn put_again(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
+    /// Puts the long value of a key again, into the lowest pages that are free and ripe, piece by piece. False when the
+    /// key has none.
+    pub(crate) fn put_again(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8]) -> Result<bool> {
         self.lock_to_write(keyspace, key)?;
         let (found, lsn) = find(keyspace.tree(), key)?;
         self.saw(lsn)?;
@@ -154,14 +138,10 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Writes the value of a key to `to`, piece by piece; returns its length, `None` if there is no such key. For values that are too long to be
-    /// held in memory.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::get`]; `Stream` when writing fails. Then a part of the value may have been written.
-    pub fn get_to(&mut self, keyspace: &Keyspace, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
+    /// Writes the value of a key to `to`, piece by piece; returns its length, `None` if there is no such key.
+    pub fn get_to(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
         if let Some(snapshot) = self.snapshot() {
-            return snapshot.clone().get_to(keyspace, key, to);
+            return snapshot.get_to(keyspace, key, to);
         }
         if !self.lock_to_read(keyspace, key)? {
             return Ok(None);
@@ -191,7 +171,7 @@ impl Transaction {
 
 impl Snapshot {
     /// As [`Transaction::get_to`].
-    pub fn get_to(&self, keyspace: &Keyspace, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
+    pub fn get_to(&self, keyspace: &OpenKeyspace, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
         let (mut done, mut failed): (u64, Option<(OverflowRef, Error)>) = (0, None);
         loop {
             self.check(keyspace)?;
@@ -220,36 +200,41 @@ impl Snapshot {
     }
 }
 
-impl Keyspace {
-    /// Sets the value of a key to all that comes from `from`, in a transaction of its own. See [`Transaction::put_from`].
-    pub fn put_from(&self, key: &[u8], from: &mut dyn Read) -> Result<u64> {
-        check_key(self, key)?;
+impl Manager {
+    /// As [`Transaction::put_from`], in a transaction of its own.
+    pub fn put_from(self: &Arc<Self>, keyspace: &Arc<OpenKeyspace>, key: &[u8], from: &mut dyn Read) -> Result<u64> {
+        keyspace.check_key(key)?;
         loop {
-            let mut tx = Transaction::begin(&self.db, &TxOptions::default(), None)?;
+            let mut tx = Transaction::begin(self, &TxOptions::default(), None)?;
             // A conflict can only be met here, before anything was read.
-            match tx.lock_to_write(self, key) {
+            match tx.lock_to_write(keyspace, key) {
                 Err(e) if e.is_retryable() => varve_rt::yield_now(),
                 locked => {
                     locked?;
-                    let len = tx.put_from(self, key, from)?;
+                    let len = tx.put_from(keyspace, key, from)?;
                     return tx.commit().map(|()| len);
                 }
             }
         }
     }
 
-    /// Writes the value of a key, as last committed, to `to`. See [`Transaction::get_to`].
-    pub fn get_to(&self, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
-        if self.db.options.read_only {
-            return Snapshot::open(&self.db)?.get_to(self, key, to);
+    /// As [`Transaction::get_to`], of the value as last committed.
+    pub fn get_to(
+        self: &Arc<Self>,
+        keyspace: &Arc<OpenKeyspace>,
+        key: &[u8],
+        to: &mut dyn Write,
+    ) -> Result<Option<u64>> {
+        if self.read_only {
+            return Snapshot::open(self)?.get_to(keyspace, key, to);
         }
         loop {
-            let mut tx = Transaction::begin(&self.db, &TxOptions::default(), None)?;
-            match tx.lock_to_read(self, key) {
+            let mut tx = Transaction::begin(self, &TxOptions::default(), None)?;
+            match tx.lock_to_read(keyspace, key) {
                 Err(e) if e.is_retryable() => varve_rt::yield_now(),
                 locked => {
                     locked?;
-                    let len = tx.get_to(self, key, to)?;
+                    let len = tx.get_to(keyspace, key, to)?;
                     return tx.commit().map(|()| len);
                 }
             }

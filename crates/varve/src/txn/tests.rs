@@ -295,8 +295,8 @@ fn big_commits_into_one_leaf_get_leaves_of_their_own() {
     db.close().unwrap();
 }
 
-/// The old content of a freed page, which no cache had to write over, comes back when somebody reads it ahead. A transaction that read
-/// its key there before must not write there.
+/// The old content of a freed page, which no cache had to write over, comes back when somebody reads it ahead. A
+/// transaction that read its key there before must not write there.
 #[test]
 fn a_leaf_that_left_the_tree_takes_no_writes_though_its_old_content_is_back() {
     let (db, rows) = database();
@@ -304,7 +304,7 @@ fn a_leaf_that_left_the_tree_takes_no_writes_though_its_old_content_is_back() {
     (0..300).for_each(|n| rows.put(&key(n), &value).unwrap());
     db.checkpoint().unwrap();
     let core = &db.inner.core;
-    let leaf = |n| rows.tree().leaf(&key(n)).unwrap().id();
+    let leaf = |n| rows.shared.tree().leaf(&key(n)).unwrap().id();
     let mut tx = db.begin().unwrap();
     let kept = 150;
     assert!(tx.get_for_update(&rows, &key(kept)).unwrap().is_some());

@@ -1,11 +1,12 @@
 //! Read-write transactions, and read-only ones that are a snapshot under the same interface.
 //!
-//! A transaction that had to give way in a deadlock has let go of its locks and writes at once; every later call returns the
-//! same `Conflict`. Other errors leave it as it was.
+//! A transaction that had to give way in a deadlock has let go of its locks and writes at once; every later call
+//! returns the same `Conflict`. Other errors leave it as it was.
 
 use super::commit::{self, New, Op};
 use super::cursor::{Cursor, Overlay};
 use super::key::{Bounds, KeyBuf, is_possible, shortened};
+use super::keyspace::check_value;
 use super::lock::{LockSet, Mode};
 use super::range::KeyRange;
 use super::read::{is_there, read_at};
@@ -13,9 +14,8 @@ use super::retry::TxOptions;
 use super::scan::Scan;
 use super::snapshot::Snapshot;
 use super::write_set::{Savepoint, Value, Write, WriteSet};
-use super::{MAX_VALUE, Manager, count};
+use super::{Durability, Manager, OpenKeyspace, count};
 use crate::btree::{Direction, ReadAhead, ValueRef};
-use crate::db::{Db, Durability, Inner, Keyspace};
 use crate::error::{Error, Result};
 use crate::page::FoundLeaf;
 use crate::space::Core;
@@ -25,39 +25,21 @@ use varve_rt::atomic::AtomicU64;
 use varve_rt::{Cost, charge};
 use varve_volume::{Lsn, Mistake};
 
-/// An open transaction, serializable against all others. Nothing of it is seen by anybody before [`Transaction::commit`];
-/// dropped without, it changes nothing.
-///
-/// What it reads and writes is locked until it ends, so calls may wait for other transactions, and may return
-/// [`Error::Conflict`] when a deadlock can only be solved at its cost: then run it again (or let [`Db::transact`] do that). A call that has waited for
-/// longer than [`Options::lock_timeout`](crate::Options) returns [`Error::LockTimeout`]; two transactions that one thread uses in turn can come to that.
-pub struct Transaction {
+/// An open transaction. Its calls are described where users have them, in `db/transaction.rs`.
+pub(crate) struct Transaction {
     locks: LockSet,
     writes: WriteSet,
     /// Greatest LSN of a page it read.
     read: Lsn,
     durability: Durability,
     /// Reads come from here, and writes are refused.
-    snapshot: Option<Snapshot>,
+    snapshot: Option<Arc<Snapshot>>,
     /// Told the commit number as soon as there is one.
     tell: Option<Arc<AtomicU64>>,
     /// It had to give way.
     doomed: Option<Error>,
     committed: bool,
-    /// Last: it may be the last handle, with which everything ends that the others need.
-    db: Arc<Inner>,
-}
-
-impl Db {
-    /// Begins a transaction with default options.
-    pub fn begin(&self) -> Result<Transaction> {
-        self.begin_with(TxOptions::default())
-    }
-
-    /// Begins a transaction.
-    pub fn begin_with(&self, options: TxOptions) -> Result<Transaction> {
-        Transaction::begin(&self.inner, &options, None)
-    }
+    manager: Arc<Manager>,
 }
 
 impl std::fmt::Debug for Transaction {
@@ -70,69 +52,47 @@ impl std::fmt::Debug for Transaction {
     }
 }
 
-/// Fails for keys that the keyspace cannot hold.
-pub(super) fn check_key(keyspace: &Keyspace, key: &[u8]) -> Result<()> {
-    let max = keyspace.tree().max_key();
-    if is_too_long(keyspace, key) { Err(Error::KeySize { len: key.len(), max }) } else { Ok(()) }
-}
-
-/// Whether the key is longer than any that the keyspace can hold. Nobody can ever write it: it is not there, and there is nothing to lock.
-#[inline]
-pub(super) fn is_too_long(keyspace: &Keyspace, key: &[u8]) -> bool {
-    key.len() > keyspace.tree().max_key()
-}
-
-/// Fails for values that no keyspace can hold.
-pub(crate) fn check_value(value: &[u8]) -> Result<()> {
-    let len = value.len() as u64;
-    if len > MAX_VALUE { Err(Error::ValueSize { len, max: MAX_VALUE }) } else { Ok(()) }
-}
-
 impl Transaction {
     /// `birth`: age of the first attempt, when this is a retry.
-    pub(super) fn begin(db: &Arc<Inner>, options: &TxOptions, birth: Option<u64>) -> Result<Transaction> {
-        db.live()?;
-        let snapshot = if options.read_only { Some(Snapshot::open(db)?) } else { None };
+    pub fn begin(manager: &Arc<Manager>, options: &TxOptions, birth: Option<u64>) -> Result<Transaction> {
+        manager.live()?;
+        let snapshot = if options.read_only { Some(Arc::new(Snapshot::open(manager)?)) } else { None };
         if snapshot.is_none() {
-            db.live_for_write()?;
+            manager.live_for_write()?;
         }
         charge(Cost::TxnBegin, 1);
-        db.txns.enter();
+        manager.enter();
         let transaction = Transaction {
-            locks: LockSet::new(&db.txns.locks, birth),
-            writes: WriteSet::new(db.core.budget.clone()),
+            locks: LockSet::new(&manager.locks, birth),
+            writes: WriteSet::new(manager.core.budget.clone()),
             read: 0,
-            durability: options.durability.unwrap_or(db.txns.durability),
+            durability: options.durability.unwrap_or(manager.durability),
             snapshot,
             tell: None,
             doomed: None,
             committed: false,
-            db: db.clone(),
+            manager: manager.clone(),
         };
         // A close that did not see the transaction is seen by it.
-        db.live()?;
+        manager.live()?;
         Ok(transaction)
     }
 
-    /// Has the commit number put into `to` as soon as the commit has one: before it is durable, so also when `commit` never
-    /// returns. How a crash test knows the order of commits that were in flight.
+    /// Has the commit number put into `to` as soon as the commit has one: before it is durable, so also when `commit`
+    /// never returns. How a crash test knows the order of commits that were in flight.
     #[doc(hidden)]
     pub fn tell_commit_number(&mut self, to: Arc<AtomicU64>) {
         self.tell = Some(to);
     }
 
     /// What a read-only transaction reads.
-    pub(super) fn snapshot(&self) -> Option<&Snapshot> {
+    pub(super) fn snapshot(&self) -> Option<&Arc<Snapshot>> {
         self.snapshot.as_ref()
     }
 
     /// Its number in error messages; never used twice while the database is open.
     pub fn id(&self) -> u64 {
         self.locks.id()
-    }
-
-    fn manager(&self) -> &Manager {
-        &self.db.txns
     }
 
     /// Age for the next attempt.
@@ -145,15 +105,15 @@ impl Transaction {
         self.doomed.is_some()
     }
 
-    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+    fn check(&self, keyspace: &Arc<OpenKeyspace>) -> Result<()> {
         charge(Cost::TxnCall, 1);
         match &self.doomed {
             Some(error) => Err(error.clone()),
-            None => keyspace.belongs_to(&self.db).and_then(|()| keyspace.live()),
+            None => keyspace.belongs_to(&self.manager).and_then(|()| self.manager.live_in(keyspace)),
         }
     }
 
-    fn check_write(&self, keyspace: &Keyspace) -> Result<()> {
+    fn check_write(&self, keyspace: &Arc<OpenKeyspace>) -> Result<()> {
         self.check(keyspace)?;
         if self.snapshot.is_some() {
             return Err(Error::ReadOnly("the transaction was begun with read_only".into()));
@@ -167,21 +127,21 @@ impl Transaction {
             self.doomed = Some(error.clone());
             self.writes.clear();
             self.locks.release();
-            count(&self.manager().counters.conflicts);
+            count(&self.manager.counters.conflicts);
         }
         result
     }
 
-    fn lock(&mut self, keyspace: &Keyspace, key: &[u8], mode: Mode) -> Result<()> {
-        if mode == Mode::Shared && self.db.core.broken.has(Mistake::ReadsNotLocked) {
+    fn lock(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], mode: Mode) -> Result<()> {
+        if mode == Mode::Shared && self.manager.core.broken.has(Mistake::ReadsNotLocked) {
             return Ok(());
         }
         let result = self.locks.lock_key(keyspace.locks(), key, mode);
         if result.is_ok() { result } else { self.note(result) }
     }
 
-    fn lock_range(&mut self, keyspace: &Keyspace, range: Bounds<'_>, mode: Mode) -> Result<()> {
-        if self.db.core.broken.has(Mistake::SkipIntervalLock) {
+    fn lock_range(&mut self, keyspace: &Arc<OpenKeyspace>, range: Bounds<'_>, mode: Mode) -> Result<()> {
+        if self.manager.core.broken.has(Mistake::SkipIntervalLock) {
             return Ok(());
         }
         let range = shortened(range, keyspace.tree().max_key());
@@ -194,12 +154,12 @@ impl Transaction {
 
     fn read_locked<R>(
         &mut self,
-        keyspace: &Keyspace,
+        keyspace: &Arc<OpenKeyspace>,
         key: &[u8],
         mode: Mode,
         f: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        if is_too_long(keyspace, key) {
+        if keyspace.is_too_long(key) {
             return Ok(f(None));
         }
         self.lock(keyspace, key, mode)?;
@@ -207,11 +167,11 @@ impl Transaction {
             return Ok(match pending {
                 None => f(None),
                 Some(Value::Bytes(value)) => f(Some(value)),
-                Some(Value::Stored(stored)) => f(Some(&stored.read(&self.db.core, keyspace.tree())?)),
+                Some(Value::Stored(stored)) => f(Some(&stored.read(&self.manager.core, keyspace.tree())?)),
             });
         }
-        let left = self.db.core.nodes_left();
-        let (result, lsn, page) = read_at(&self.db.core, keyspace.tree(), key, f)?;
+        let left = self.manager.core.nodes_left();
+        let (result, lsn, page) = read_at(&self.manager.core, keyspace.tree(), key, f)?;
         self.saw(lsn)?;
         if mode == Mode::Exclusive {
             self.writes.note_leaf(keyspace.id(), key, FoundLeaf { page, left });
@@ -220,43 +180,49 @@ impl Transaction {
     }
 
     /// What is needed to read a key outside: the lock. False when nobody can ever write it.
-    pub(super) fn lock_to_read(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
+    pub(super) fn lock_to_read(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8]) -> Result<bool> {
         self.check(keyspace)?;
-        if is_too_long(keyspace, key) {
+        if keyspace.is_too_long(key) {
             return Ok(false);
         }
         self.lock(keyspace, key, Mode::Shared).map(|()| true)
     }
 
     /// What is needed to write a key: the lock.
-    pub(super) fn lock_to_write(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+    pub(super) fn lock_to_write(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8]) -> Result<()> {
         self.check_write(keyspace)?;
-        check_key(keyspace, key)?;
+        keyspace.check_key(key)?;
         self.lock(keyspace, key, Mode::Exclusive)
     }
 
     /// The pending write of a key.
-    pub(super) fn pending(&self, keyspace: &Keyspace, key: &[u8]) -> Option<&Write> {
+    pub(super) fn pending(&self, keyspace: &Arc<OpenKeyspace>, key: &[u8]) -> Option<&Write> {
         self.writes.get(keyspace.id(), key)
     }
 
     /// Adds a write of a key that is locked.
-    pub(super) fn put_value(&mut self, keyspace: &Keyspace, key: &[u8], value: Value) -> Result<()> {
+    pub(super) fn put_value(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: Value) -> Result<()> {
         self.writes.put_value(keyspace, key, value)
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
-        &self.db.core
+        &self.manager.core
     }
 
     pub(super) fn saw(&mut self, lsn: Lsn) -> Result<()> {
-        self.manager().check_read(lsn)?;
+        self.manager.check_read(lsn)?;
         self.read = self.read.max(lsn);
         Ok(())
     }
 
-    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the database.
-    pub fn get_with<R>(&mut self, keyspace: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
+    /// database.
+    pub fn get_with<R>(
+        &mut self,
+        keyspace: &Arc<OpenKeyspace>,
+        key: &[u8],
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
         self.check(keyspace)?;
         if let Some(snapshot) = &self.snapshot {
             // A snapshot may look twice.
@@ -271,22 +237,8 @@ impl Transaction {
         self.read_locked(keyspace, key, Mode::Shared, f)
     }
 
-    /// The value of a key; `None` if there is none.
-    pub fn get(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.get_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
-    }
-
-    /// Puts the value of a key into `into`, instead of what is there; false (and `into` empty) if there is none.
-    pub fn get_into(&mut self, keyspace: &Keyspace, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
-        into.clear();
-        self.get_with(keyspace, key, |value| {
-            into.extend_from_slice(value.unwrap_or_default());
-            value.is_some()
-        })
-    }
-
     /// Whether a key is there.
-    pub fn contains(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
+    pub fn contains(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8]) -> Result<bool> {
         if let Some(snapshot) = &self.snapshot {
             return snapshot.contains(keyspace, key);
         }
@@ -301,16 +253,10 @@ impl Transaction {
         Ok(there)
     }
 
-    /// As [`Transaction::get`], for a key that will be written: locks it for writing at once, so that two transactions that
-    /// read and then write the same key wait for each other instead of one failing.
-    pub fn get_for_update(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.get_for_update_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
-    }
-
     /// As [`Transaction::get_with`], for a key that will be written.
     pub fn get_for_update_with<R>(
         &mut self,
-        keyspace: &Keyspace,
+        keyspace: &Arc<OpenKeyspace>,
         key: &[u8],
         f: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
@@ -321,27 +267,28 @@ impl Transaction {
     /// Sets the value of a key.
     ///
     /// # Errors
-    /// `KeySize`, `ValueSize`; `TransactionTooLarge` or `OverBudget` when the writes no longer fit in memory; `Conflict`.
-    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+    /// `KeySize`, `ValueSize`; `TransactionTooLarge` or `OverBudget` when the writes no longer fit in memory;
+    /// `Conflict`.
+    pub fn put(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: &[u8]) -> Result<()> {
         check_value(value)?;
         self.lock_to_write(keyspace, key)?;
         self.writes.put(keyspace, key, Some(value))
     }
 
-    /// Removes a key if it is there. Errors as for [`Transaction::put`], but for `KeySize`: a key that is too long is not there.
-    pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
-        if is_too_long(keyspace, key) {
+    /// Removes a key if it is there. Errors as for [`Transaction::put`], but for `KeySize`: a key that is too long is
+    /// not there.
+    pub fn delete(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8]) -> Result<()> {
+        if keyspace.is_too_long(key) {
             return self.check_write(keyspace);
         }
         self.lock_to_write(keyspace, key)?;
         self.writes.put(keyspace, key, None)
     }
 
-    /// Removes every key of a range; returns how many there were. Keeps others from inserting into it until the transaction
-    /// ends. On an error none of them is removed. Errors as for [`Transaction::put`].
-    pub fn delete_range<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<u64> {
+    /// Removes every key of a range; returns how many there were. Keeps others from inserting into it until the
+    /// transaction ends. On an error none of them is removed. Errors as for [`Transaction::put`].
+    pub fn delete_range(&mut self, keyspace: &Arc<OpenKeyspace>, range: &KeyRange<'_>) -> Result<u64> {
         self.check_write(keyspace)?;
-        let range = range.into();
         if !is_possible(range.bounds().0, range.bounds().1) {
             return Ok(0);
         }
@@ -355,7 +302,7 @@ impl Transaction {
         result
     }
 
-    fn delete_rows(&mut self, keyspace: &Keyspace, range: Bounds<'_>) -> Result<u64> {
+    fn delete_rows(&mut self, keyspace: &Arc<OpenKeyspace>, range: Bounds<'_>) -> Result<u64> {
         let mut cursor = Cursor::of_keys(range);
         let mut n = 0;
         let mut key = Vec::new();
@@ -373,29 +320,19 @@ impl Transaction {
         }
     }
 
-    /// The rows of a range in ascending order, this transaction's writes included. What was returned is locked against changes
-    /// and insertions, and so is a little beyond it.
-    pub fn scan<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'_>> {
+    /// The rows of a range, this transaction's writes included.
+    pub fn scan(&mut self, keyspace: &Arc<OpenKeyspace>, range: &KeyRange<'_>, reverse: bool) -> Result<Scan<'_>> {
         self.check(keyspace)?;
-        Ok(match &self.snapshot {
-            Some(snapshot) => Scan::of_snapshot(snapshot.clone(), keyspace, range.into(), false),
-            None => Scan::of_transaction(self, keyspace, range.into(), false),
-        })
+        match &self.snapshot {
+            Some(snapshot) => Snapshot::scan(snapshot, keyspace, range, reverse),
+            None => Ok(Scan::of_transaction(self, keyspace, range, reverse)),
+        }
     }
 
-    /// As [`Transaction::scan`], in descending order.
-    pub fn scan_rev<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'_>> {
+    /// The number of keys in a range, this transaction's writes included. Locks the whole range; reads it without its
+    /// values.
+    pub fn count(&mut self, keyspace: &Arc<OpenKeyspace>, range: &KeyRange<'_>) -> Result<u64> {
         self.check(keyspace)?;
-        Ok(match &self.snapshot {
-            Some(snapshot) => Scan::of_snapshot(snapshot.clone(), keyspace, range.into(), true),
-            None => Scan::of_transaction(self, keyspace, range.into(), true),
-        })
-    }
-
-    /// The number of keys in a range, this transaction's writes included. Locks the whole range; reads it without its values.
-    pub fn count<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<u64> {
-        self.check(keyspace)?;
-        let range = range.into();
         if let Some(snapshot) = &self.snapshot {
             return snapshot.count(keyspace, range);
         }
@@ -405,7 +342,7 @@ impl Transaction {
         }
         self.lock_range(keyspace, bounds, Mode::Shared)?;
         let mut rows = self.count_rows(keyspace, bounds)?;
-        if self.db.core.broken.has(Mistake::CountIgnoresOwn) {
+        if self.manager.core.broken.has(Mistake::CountIgnoresOwn) {
             return Ok(rows as u64);
         }
         for (key, write) in self.writes.range(keyspace.id(), bounds) {
@@ -416,7 +353,7 @@ impl Transaction {
     }
 
     /// Rows of a range in the tree; the range is locked.
-    fn count_rows(&mut self, keyspace: &Keyspace, range: Bounds<'_>) -> Result<i64> {
+    fn count_rows(&mut self, keyspace: &Arc<OpenKeyspace>, range: Bounds<'_>) -> Result<i64> {
         let (mut rows, mut ahead) = (0, ReadAhead::default());
         let mut next: Option<Vec<u8>> = None;
         loop {
@@ -434,13 +371,13 @@ impl Transaction {
     }
 
     /// Reads and locks the next batch of a scan.
-    pub(super) fn next_batch(&mut self, keyspace: &Keyspace, cursor: &mut Cursor) -> Result<()> {
+    pub(super) fn next_batch(&mut self, keyspace: &Arc<OpenKeyspace>, cursor: &mut Cursor) -> Result<()> {
         self.check(keyspace)?;
         let tree = keyspace.tree();
-        let left = self.db.core.nodes_left();
+        let left = self.manager.core.nodes_left();
         let mut filled = cursor.fill(tree, None)?;
         self.lock_range(keyspace, filled.bounds(), Mode::Shared)?;
-        let core = &self.db.core;
+        let core = &self.manager.core;
         let same = core
             .pool
             .read_resident(filled.page)
@@ -466,7 +403,7 @@ impl Transaction {
         } else {
             Vec::new()
         };
-        cursor.finish(&self.db.core, tree, filled, overlay)
+        cursor.finish(&self.manager.core, tree, filled, overlay)
     }
 
     /// Marks the present state, to return to it with [`Transaction::rollback_to`].
@@ -482,24 +419,24 @@ impl Transaction {
         if let Some(error) = &self.doomed {
             return Err(error.clone());
         }
-        if self.db.core.broken.has(Mistake::SavepointKept) {
+        if self.manager.core.broken.has(Mistake::SavepointKept) {
             return Ok(());
         }
         self.writes.rollback_to(self.locks.id(), savepoint)
     }
 
-    /// Makes the changes take effect, all of them or (with an error) none, and returns when they are as durable as asked for,
-    /// and when everything that was read is durable if its writers asked for that.
+    /// Makes the changes take effect, all of them or (with an error) none, and returns when they are as durable as
+    /// asked for, and when everything that was read is durable if its writers asked for that.
     ///
     /// # Errors
-    /// `Conflict` if the transaction had to give way before; `TransactionTooLarge`; device errors; after `Poisoned` it is
-    /// unknown whether the changes are found when the database is opened again.
+    /// `Conflict` if the transaction had to give way before; `TransactionTooLarge`; device errors; after `Poisoned` it
+    /// is unknown whether the changes are found when the database is opened again.
     pub fn commit(self) -> Result<()> {
         self.commit_numbered().map(|_| ())
     }
 
-    /// As [`Transaction::commit`]; returns its place in the serial order: the commit number of a writer, else the newest commit
-    /// number when it let go of its locks. True when it changed something.
+    /// As [`Transaction::commit`]; returns its place in the serial order: the commit number of a writer, else the
+    /// newest commit number when it let go of its locks. True when it changed something.
     pub(super) fn commit_numbered(mut self) -> Result<(Lsn, bool)> {
         if let Some(error) = &self.doomed {
             return Err(error.clone());
@@ -507,9 +444,9 @@ impl Transaction {
         charge(Cost::TxnCommit, 1);
         self.committed = true;
         if self.writes.is_empty() {
-            let end = self.snapshot.as_ref().map_or_else(|| self.db.core.log.end_lsn(), Snapshot::lsn);
+            let end = self.snapshot.as_ref().map_or_else(|| self.manager.core.log.end_lsn(), |snapshot| snapshot.lsn());
             self.locks.release();
-            return self.manager().depend(self.read).map(|()| (end, false));
+            return self.manager.depend(self.read).map(|()| (end, false));
         }
         let result = self.apply();
         if result.is_err() {
@@ -519,12 +456,12 @@ impl Transaction {
     }
 
     fn apply(&mut self) -> Result<(Lsn, bool)> {
-        self.db.live_for_write()?;
+        self.manager.live_for_write()?;
         self.writes.forget_savepoints();
         let stripe = self.locks.id();
         let mut ops: Vec<Op<'_>> = Vec::with_capacity(self.writes.len());
         for space in self.writes.spaces() {
-            space.keyspace.live()?;
+            self.manager.live_in(&space.keyspace)?;
             let tree = space.keyspace.tree();
             let value = |write| match write {
                 &Some(Value::Bytes(ref bytes)) => Some(New::Bytes(bytes)),
@@ -533,10 +470,10 @@ impl Transaction {
             };
             ops.extend(space.map.iter().map(|(key, p)| Op { tree, key, value: value(&p.write), leaf: p.leaf }));
         }
-        if self.db.core.broken.has(Mistake::UnlockBeforeCommit) {
+        if self.manager.core.broken.has(Mistake::UnlockBeforeCommit) {
             self.locks.release();
         }
-        let done = commit::run(&self.db.txns, &ops, self.durability, stripe, self.tell.as_deref())?;
+        let done = commit::run(&self.manager, &ops, self.durability, stripe, self.tell.as_deref())?;
         self.locks.release();
         for at in done.shrunk {
             // A leaf that stays underfull costs space only; what failed here will be met again where it matters.
@@ -544,19 +481,16 @@ impl Transaction {
         }
         drop(ops);
         self.writes.clear();
-        self.db.txns.acknowledge(done.end, self.durability, self.read)?;
+        self.manager.acknowledge(done.end, self.durability, self.read)?;
         Ok((done.end, done.changed))
     }
-
-    /// Ends the transaction without changing anything; the same as dropping it.
-    pub fn rollback(self) {}
 }
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        self.db.txns.leave();
+        self.manager.leave();
         if !self.committed {
-            count(&self.db.txns.counters.rollbacks);
+            count(&self.manager.counters.rollbacks);
         }
     }
 }

@@ -5,10 +5,11 @@ use super::key::{Bounds, KeyBuf, bound_owned, bound_ref, is_possible};
 use super::range::KeyRange;
 use super::snapshot::Snapshot;
 use super::transaction::Transaction;
+use super::{Manager, OpenKeyspace};
 use crate::btree::{Direction, ReadAhead, ValueRef};
-use crate::db::Keyspace;
 use crate::error::Result;
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
 /// Why the rest of a leaf was not lent.
 enum Stop {
@@ -20,30 +21,30 @@ enum Stop {
     Long(KeyBuf),
 }
 
-impl Keyspace {
-    /// Lends the rows of a range to `each`, ascending, until it breaks, as of the moment of the call. See [`Snapshot::scan_with`].
-    pub fn scan_with<'a>(
-        &self,
-        range: impl Into<KeyRange<'a>>,
+impl Manager {
+    /// Lends the rows of a range to `each`, ascending, until it breaks, as of the moment of the call.
+    pub fn scan_with(
+        self: &Arc<Self>,
+        keyspace: &OpenKeyspace,
+        range: &KeyRange<'_>,
         each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        Snapshot::open(&self.db)?.scan_with(self, range, each)
+        Snapshot::open(self)?.scan_with(keyspace, range, each)
     }
 }
 
 impl Transaction {
-    /// Lends the rows of a range to `each`, ascending, until it breaks. In a read-only transaction as [`Snapshot::scan_with`]; else the rows are those
-    /// of [`Transaction::scan`], and locked like them.
-    pub fn scan_with<'a>(
+    /// Lends the rows of a range to `each`, ascending, until it breaks.
+    pub fn scan_with(
         &mut self,
-        keyspace: &Keyspace,
-        range: impl Into<KeyRange<'a>>,
+        keyspace: &Arc<OpenKeyspace>,
+        range: &KeyRange<'_>,
         mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         if let Some(snapshot) = self.snapshot() {
-            return snapshot.clone().scan_with(keyspace, range, each);
+            return snapshot.scan_with(keyspace, range, each);
         }
-        let mut rows = self.scan(keyspace, range)?;
+        let mut rows = self.scan(keyspace, range, false)?;
         while let Some((key, value)) = rows.next_row()? {
             if each(key, value).is_break() {
                 break;
@@ -54,15 +55,13 @@ impl Transaction {
 }
 
 impl Snapshot {
-    /// Lends the rows of a range to `each`, ascending, until it breaks: the fastest way to read rows in order, as most are lent where they lie. `each`
-    /// may run under a latch: it must be short, and must not use the database. When an error is returned, what was lent before may not count.
-    pub fn scan_with<'a>(
+    /// Lends the rows of a range to `each`, ascending, until it breaks.
+    pub fn scan_with(
         &self,
-        keyspace: &Keyspace,
-        range: impl Into<KeyRange<'a>>,
+        keyspace: &OpenKeyspace,
+        range: &KeyRange<'_>,
         mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let range = range.into();
         let (low, high) = range.bounds();
         let mut ahead = ReadAhead::default();
         let mut left = is_possible(low, high).then(|| bound_owned(low));
@@ -76,7 +75,7 @@ impl Snapshot {
     /// Lends rows of the leaf in which the range begins, and says where to go on; `None` at the end.
     fn visit_leaf(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &OpenKeyspace,
         (low, high): Bounds<'_>,
         ahead: &mut ReadAhead,
         each: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
@@ -84,7 +83,8 @@ impl Snapshot {
         let changed = || self.has_old_values(keyspace);
         let (mut first, mut stop) = (true, None);
         let end = keyspace.tree().read_leaf_batch(low, high, Direction::Forward, ahead, |key, value| {
-            // A commit leaves its old values before it lets go of the leaf, which is latched here: asking once is enough.
+            // A commit leaves its old values before it lets go of the leaf, which is latched here: asking once is
+            // enough.
             stop = match value {
                 _ if std::mem::take(&mut first) && changed() => Some(Stop::Changed),
                 ValueRef::Inline(value) => each(key, value).is_break().then_some(Stop::Asked),
@@ -106,7 +106,7 @@ impl Snapshot {
     /// The same for some rows by way of copies, which knows old and long values.
     fn visit_copies(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &OpenKeyspace,
         range: Bounds<'_>,
         each: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<Option<Bound<KeyBuf>>> {

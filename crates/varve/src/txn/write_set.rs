@@ -1,13 +1,14 @@
 //! The private writes of an open transaction: an ordered map per keyspace, with savepoints.
 //!
-//! A savepoint is a mark in a list of what each later write replaced; rolling back undoes that list from its end. Nothing is
-//! noted while there is no savepoint, nor of a key that was written since the last one. Memory is charged to [`Class::WriteSets`] in blocks once a transaction outgrows what
-//! each may have for nothing, before anything is stored.
+//! A savepoint is a mark in a list of what each later write replaced; rolling back undoes that list from its end.
+//! Nothing is noted while there is no savepoint, nor of a key that was written since the last one. Memory is charged to
+//! [`Class::WriteSets`] in blocks once a transaction outgrows what each may have for nothing, before anything is
+//! stored.
 
+use super::OpenKeyspace;
 use super::key::{Bounds, KeyBuf};
 use super::stream::Stored;
 use crate::budget::{Budget, Class};
-use crate::db::Keyspace;
 use crate::error::{Error, Result};
 use crate::page::FoundLeaf;
 use std::collections::BTreeMap;
@@ -41,7 +42,7 @@ pub(super) struct Pending {
 
 /// Writes to one keyspace.
 pub(super) struct SpaceWrites {
-    pub keyspace: Keyspace,
+    pub keyspace: Arc<OpenKeyspace>,
     pub map: BTreeMap<KeyBuf, Pending>,
 }
 
@@ -160,16 +161,16 @@ impl WriteSet {
     /// Adds a write, in place of an earlier one of the same key.
     ///
     /// # Errors
-    /// `TransactionTooLarge` when this transaction alone would fill the budget of all write sets; `OverBudget` when all open
-    /// transactions together do. The write set is as before.
-    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    /// `TransactionTooLarge` when this transaction alone would fill the budget of all write sets; `OverBudget` when all
+    /// open transactions together do. The write set is as before.
+    pub fn put(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.reserve(key, value.map_or(0, <[u8]>::len))?;
         self.insert(keyspace, key, value.map(|value| Value::Bytes(value.into())));
         Ok(())
     }
 
     /// As [`WriteSet::put`], of a value that was made already.
-    pub fn put_value(&mut self, keyspace: &Keyspace, key: &[u8], value: Value) -> Result<()> {
+    pub fn put_value(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: Value) -> Result<()> {
         let write = Some(value);
         self.reserve(key, held(&write))?;
         self.insert(keyspace, key, write);
@@ -187,7 +188,7 @@ impl WriteSet {
         Ok(())
     }
 
-    fn insert(&mut self, keyspace: &Keyspace, key: &[u8], write: Write) {
+    fn insert(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], write: Write) {
         let at = self.spaces.iter().position(|s| s.keyspace.id() == keyspace.id()).unwrap_or_else(|| {
             self.spaces.push(SpaceWrites { keyspace: keyspace.clone(), map: BTreeMap::new() });
             self.spaces.len() - 1

@@ -14,7 +14,7 @@ mod restore;
 pub use archive::BackupInfo;
 pub use restore::{RestoreOptions, RestoreReport, restore, restore_on};
 
-use super::Db;
+use super::Inner;
 use super::identity;
 use crate::buffer::PageRead;
 use crate::error::Result;
@@ -57,65 +57,39 @@ pub struct BackupReport {
     pub bytes: u64,
 }
 
-impl Db {
-    /// Writes a backup to `to` while the database is in use. It restores the state of a moment between call and return: commits
-    /// acknowledged before the call are in it. Takes about 4 MB of memory beside the cache; never makes writers wait.
-    ///
-    /// ```
-    /// # fn main() -> varve::Result<()> {
-    /// # let dir = std::env::temp_dir().join(format!("varve-backup-doc-{}", std::process::id()));
-    /// # let _ = std::fs::remove_dir_all(&dir);
-    /// use varve::{BackupOptions, Db, Options, RestoreOptions};
-    ///
-    /// let db = Db::open_or_create(dir.join("a"), Options::default())?;
-    /// db.keyspace_or_create("accounts")?.put(b"alice", b"10")?;
-    /// let mut file = Vec::new();
-    /// db.backup(&mut file, BackupOptions::default())?;
-    ///
-    /// varve::restore(dir.join("b"), &mut [&mut &file[..]], &RestoreOptions::default())?;
-    /// let copy = Db::open(dir.join("b"), Options::default())?;
-    /// assert_eq!(copy.keyspace("accounts")?.get(b"alice")?.as_deref(), Some(&b"10"[..]));
-    /// # let _ = std::fs::remove_dir_all(&dir);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `Backup` when `since` is of another database, when another backup is being made, or when `to` fails; `Corrupt` for a damaged
-    /// page; also when the log could not be kept for it any longer, because writers outran it or the database was closed. What was written is of no use then.
-    pub fn backup(&self, to: &mut dyn Write, options: BackupOptions<'_>) -> Result<BackupReport> {
-        self.inner.live()?;
-        let core = &self.inner.core;
-        let header = core.log.header();
-        if options.since.as_ref().is_some_and(|base| base.database != header.uuid) {
-            return Err(bad("the base is of another database; give a backup of this one, or make a whole backup"));
-        }
-        let hold = core.log.hold().ok_or_else(|| {
-            bad("another backup is being made, or the file is being cut by a compaction; wait for its end")
-        })?;
-        let (used, free) = core.space.usage();
-        let mut id = [0; 16];
-        varve_rt::rng().fill_bytes(&mut id);
-        let info = BackupInfo {
-            database: header.uuid,
-            id,
-            base: options.since.as_ref().map(|base| base.id),
-            page_size: core.page_size(),
-            start: hold.position(),
-            time: varve_rt::unix_time(),
-            pages: used + free,
-        };
-        let writer = Writer::begin(to, &info, options.level)?;
-        let number = {
-            let _stopped = core.links.stop();
-            // (Another one may have begun since, if it was broken.)
-            hold.check()?;
-            core.log.begin_checkpoint();
-            core.links.backup_begins()
-        };
-        let links = Links { core, number };
-        let copy = Copy { core, hold, links, writer, groups: 0, pages: 0, unchanged: 0 };
-        copy.all(info, options)
+/// Writes a backup to `to`.
+pub(super) fn make(inner: &Inner, to: &mut dyn Write, options: BackupOptions<'_>) -> Result<BackupReport> {
+    let core = &inner.core;
+    let header = core.log.header();
+    if options.since.as_ref().is_some_and(|base| base.database != header.uuid) {
+        return Err(bad("the base is of another database; give a backup of this one, or make a whole backup"));
     }
+    let hold = core.log.hold().ok_or_else(|| {
+        bad("another backup is being made, or the file is being cut by a compaction; wait for its end")
+    })?;
+    let (used, free) = core.space.usage();
+    let mut id = [0; 16];
+    varve_rt::rng().fill_bytes(&mut id);
+    let info = BackupInfo {
+        database: header.uuid,
+        id,
+        base: options.since.as_ref().map(|base| base.id),
+        page_size: core.page_size(),
+        start: hold.position(),
+        time: varve_rt::unix_time(),
+        pages: used + free,
+    };
+    let writer = Writer::begin(to, &info, options.level)?;
+    let number = {
+        let _stopped = core.links.stop();
+        // (Another one may have begun since, if it was broken.)
+        hold.check()?;
+        core.log.begin_checkpoint();
+        core.links.backup_begins()
+    };
+    let links = Links { core, number };
+    let copy = Copy { core, hold, links, writer, groups: 0, pages: 0, unchanged: 0 };
+    copy.all(info, options)
 }
 
 /// Bytes that the copy of the log may lie behind its end: as many as the reader fetches at once, where the ring is much larger.

@@ -168,6 +168,12 @@ enum Got {
 }
 
 impl KeyspaceLocks {
+    /// Whether they are of this table.
+    #[inline]
+    pub fn are_of(&self, table: &Arc<LockTable>) -> bool {
+        Arc::ptr_eq(&self.table, table)
+    }
+
     #[inline]
     fn shard(&self, key: &[u8]) -> &Shard {
         &self.shards[hash(key) as usize % SHARDS]

@@ -2,8 +2,9 @@
 //! maps: everything that each of them read must be what the serial run reads. On OS threads, and in simulation with chaos.
 
 use super::*;
+use crate::db::Transaction;
 use crate::error::Result;
-use crate::txn::{Savepoint, Transaction};
+use crate::txn::Savepoint;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_device::Device;
@@ -158,7 +159,7 @@ impl Client {
         if self.rng.below(8) == 0 {
             return Ok(None);
         }
-        let (at, wrote) = tx.commit_numbered()?;
+        let (at, wrote) = tx.tx.commit_numbered()?;
         Ok(Some(Record { at, reader: !wrote, steps }))
     }
 
@@ -272,7 +273,7 @@ fn check(seed: u64, devices: Devices, shape: &Shape) -> crate::TxnStats {
         assert_eq!(db.inner.core.budget.used(class), 0, "{} left charged", class.name());
     }
     for space in &spaces {
-        assert_eq!((space.locks().locked_keys(), space.locks().intervals()), (0, 0));
+        assert_eq!((space.shared.locks().locked_keys(), space.shared.locks().intervals()), (0, 0));
     }
     db.close().unwrap();
     stats.txn

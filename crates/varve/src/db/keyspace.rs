@@ -1,0 +1,115 @@
+//! Keyspaces, as users have them.
+
+use super::{Durability, Inner};
+use crate::error::Result;
+use crate::txn::{KeyRange, OpenKeyspace};
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use varve_rt::atomic::AtomicU64;
+use varve_volume::KeyspaceId;
+
+/// A keyspace of an open database: an ordered map of its own within the database's transactions. Cheap to clone.
+#[derive(Clone)]
+pub struct Keyspace {
+    pub(crate) shared: Arc<OpenKeyspace>,
+    pub(crate) db: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keyspace").field("name", &self.name()).field("id", &self.id().0).finish()
+    }
+}
+
+impl Keyspace {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.shared.name()
+    }
+
+    /// Its number in log records, page headers and messages.
+    pub fn id(&self) -> KeyspaceId {
+        self.shared.id()
+    }
+
+    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
+    /// database.
+    #[inline]
+    pub fn get_with<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.db.txns.get_with(&self.shared, key, f)
+    }
+
+    /// The value of a key, as last committed; `None` if there is none.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_with(key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Puts the value of a key into `into`, instead of what is there; false (and `into` empty) if there is none.
+    pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        into.clear();
+        self.get_with(key, |value| {
+            into.extend_from_slice(value.unwrap_or_default());
+            value.is_some()
+        })
+    }
+
+    /// Writes the value of a key, as last committed, to `to`. See [`Transaction::get_to`](crate::Transaction::get_to).
+    pub fn get_to(&self, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
+        self.db.txns.get_to(&self.shared, key, to)
+    }
+
+    /// Whether a key is there.
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.db.txns.contains(&self.shared, key)
+    }
+
+    /// Sets the value of a key, in a transaction of its own with the database's default durability.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_with(key, value, self.db.txns.durability())
+    }
+
+    /// Sets the value of a key, in a transaction of its own.
+    pub fn put_with(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        self.db.txns.put(&self.shared, key, value, durability)
+    }
+
+    /// Sets the value of a key to all that comes from `from`, in a transaction of its own. See
+    /// [`Transaction::put_from`](crate::Transaction::put_from).
+    pub fn put_from(&self, key: &[u8], from: &mut dyn Read) -> Result<u64> {
+        self.db.txns.put_from(&self.shared, key, from)
+    }
+
+    /// As [`Keyspace::put_with`] (`None`: as [`Keyspace::delete_with`]); tells its commit number as
+    /// [`crate::Transaction::tell_commit_number`] does. A write that changes nothing has none.
+    #[doc(hidden)]
+    pub fn write_telling(
+        &self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        durability: Durability,
+        tell: &AtomicU64,
+    ) -> Result<bool> {
+        self.db.txns.write_telling(&self.shared, key, value, durability, tell)
+    }
+
+    /// Removes a key, in a transaction of its own with the database's default durability; whether it was there.
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.delete_with(key, self.db.txns.durability())
+    }
+
+    /// Removes a key, in a transaction of its own; whether it was there.
+    pub fn delete_with(&self, key: &[u8], durability: Durability) -> Result<bool> {
+        self.db.txns.delete(&self.shared, key, durability)
+    }
+
+    /// Lends the rows of a range to `each`, ascending, until it breaks, as of the moment of the call. See
+    /// [`Snapshot::scan_with`](crate::Snapshot::scan_with).
+    pub fn scan_with<'a>(
+        &self,
+        range: impl Into<KeyRange<'a>>,
+        each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.db.txns.scan_with(&self.shared, &range.into(), each)
+    }
+}

@@ -1,0 +1,86 @@
+//! Snapshots, as users have them.
+
+use super::{Inner, Keyspace, Scan};
+use crate::error::Result;
+use crate::txn::{self, KeyRange};
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use varve_volume::Lsn;
+
+/// A read-only view of the database as of one commit: exactly the transactions that were committed when it was opened.
+/// It takes no locks, so it neither waits for writers nor makes them wait. Cheap to clone; clones are the same view.
+/// Open snapshots make commits keep old values; when those outgrow their share of the memory budget, the oldest
+/// snapshot fails with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld).
+#[derive(Clone)]
+pub struct Snapshot {
+    pub(super) snapshot: Arc<txn::Snapshot>,
+    /// Last: it may be the last handle, with which everything ends that the snapshot needs.
+    pub(super) db: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("lsn", &self.lsn()).finish()
+    }
+}
+
+impl Snapshot {
+    /// The commit number as of which it reads: it sees every commit whose number is not greater.
+    pub fn lsn(&self) -> Lsn {
+        self.snapshot.lsn()
+    }
+
+    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
+    /// database.
+    pub fn get_with<R>(&self, keyspace: &Keyspace, key: &[u8], f: impl FnMut(Option<&[u8]>) -> R) -> Result<R> {
+        self.snapshot.get_with(&keyspace.shared, key, f)
+    }
+
+    /// The value of a key; `None` if there is none.
+    pub fn get(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// As [`Transaction::get_to`](crate::Transaction::get_to).
+    pub fn get_to(&self, keyspace: &Keyspace, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
+        self.snapshot.get_to(&keyspace.shared, key, to)
+    }
+
+    /// Whether a key is there.
+    pub fn contains(&self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
+        self.snapshot.contains(&keyspace.shared, key)
+    }
+
+    /// The rows of a range in ascending order.
+    pub fn scan<'a>(&self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'static>> {
+        self.rows(keyspace, &range.into(), false)
+    }
+
+    /// The rows of a range in descending order.
+    pub fn scan_rev<'a>(&self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'static>> {
+        self.rows(keyspace, &range.into(), true)
+    }
+
+    fn rows(&self, keyspace: &Keyspace, range: &KeyRange<'_>, reverse: bool) -> Result<Scan<'static>> {
+        let rows = txn::Snapshot::scan(&self.snapshot, &keyspace.shared, range, reverse)?;
+        Ok(Scan { rows, _db: Some(self.db.clone()) })
+    }
+
+    /// Lends the rows of a range to `each`, ascending, until it breaks: the fastest way to read rows in order, as most
+    /// are lent where they lie. `each` may run under a latch: it must be short, and must not use the database. When an
+    /// error is returned, what was lent before may not count.
+    pub fn scan_with<'a>(
+        &self,
+        keyspace: &Keyspace,
+        range: impl Into<KeyRange<'a>>,
+        each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.snapshot.scan_with(&keyspace.shared, &range.into(), each)
+    }
+
+    /// The number of keys in a range. Reads them all, but no long value.
+    pub fn count<'a>(&self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<u64> {
+        self.snapshot.count(&keyspace.shared, &range.into())
+    }
+}

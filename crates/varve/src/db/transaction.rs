@@ -1,0 +1,191 @@
+//! Transactions, as users have them.
+
+use super::{Inner, Keyspace, Scan};
+use crate::error::Result;
+use crate::txn::{self, KeyRange, Savepoint};
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use varve_rt::atomic::AtomicU64;
+
+/// An open transaction, serializable against all others. Nothing of it is seen by anybody before
+/// [`Transaction::commit`]; dropped without, it changes nothing.
+///
+/// What it reads and writes is locked until it ends, so calls may wait for other transactions, and may return
+/// [`Error::Conflict`](crate::Error::Conflict) when a deadlock can only be solved at its cost: then run it again (or
+/// let [`Db::transact`](crate::Db::transact) do that). A call that has waited for longer than
+/// [`Options::lock_timeout`](crate::Options) returns [`Error::LockTimeout`](crate::Error::LockTimeout); two
+/// transactions that one thread uses in turn can come to that.
+pub struct Transaction {
+    pub(crate) tx: txn::Transaction,
+    /// Last: it may be the last handle, with which everything ends that the others need.
+    pub(super) _db: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.tx.fmt(f)
+    }
+}
+
+impl Transaction {
+    /// Has the commit number put into `to` as soon as the commit has one: before it is durable, so also when `commit`
+    /// never returns. How a crash test knows the order of commits that were in flight.
+    #[doc(hidden)]
+    pub fn tell_commit_number(&mut self, to: Arc<AtomicU64>) {
+        self.tx.tell_commit_number(to);
+    }
+
+    /// Its number in error messages; never used twice while the database is open.
+    pub fn id(&self) -> u64 {
+        self.tx.id()
+    }
+
+    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
+    /// database.
+    pub fn get_with<R>(&mut self, keyspace: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.tx.get_with(&keyspace.shared, key, f)
+    }
+
+    /// The value of a key; `None` if there is none.
+    pub fn get(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// Puts the value of a key into `into`, instead of what is there; false (and `into` empty) if there is none.
+    pub fn get_into(&mut self, keyspace: &Keyspace, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        into.clear();
+        self.get_with(keyspace, key, |value| {
+            into.extend_from_slice(value.unwrap_or_default());
+            value.is_some()
+        })
+    }
+
+    /// Writes the value of a key to `to`, piece by piece; returns its length, `None` if there is no such key. For
+    /// values that are too long to be held in memory.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`]; `Stream` when writing fails. Then a part of the value may have been written.
+    pub fn get_to(&mut self, keyspace: &Keyspace, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
+        self.tx.get_to(&keyspace.shared, key, to)
+    }
+
+    /// Whether a key is there.
+    pub fn contains(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
+        self.tx.contains(&keyspace.shared, key)
+    }
+
+    /// As [`Transaction::get`], for a key that will be written: locks it for writing at once, so that two transactions
+    /// that read and then write the same key wait for each other instead of one failing.
+    pub fn get_for_update(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_for_update_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// As [`Transaction::get_with`], for a key that will be written.
+    pub fn get_for_update_with<R>(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        self.tx.get_for_update_with(&keyspace.shared, key, f)
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// `KeySize`, `ValueSize`; `TransactionTooLarge` or `OverBudget` when the writes no longer fit in memory;
+    /// `Conflict`.
+    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        self.tx.put(&keyspace.shared, key, value)
+    }
+
+    /// Sets the value of a key to all that comes from `from`, to its end; returns how many bytes came. For values that
+    /// are too long to be held in memory: it takes some 4 MB, and the log does not hold the value.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`]; `Stream` when reading fails; device errors. The key is as before then.
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("varve-doc-stream-{}", std::process::id()));
+    /// # let db = varve::Db::open_or_create(&dir, varve::Options::default())?;
+    /// let films = db.create_keyspace("films")?;
+    /// let mut reel = std::io::Read::take(std::io::repeat(7), 3_000_000);
+    /// let mut tx = db.begin()?;
+    /// tx.put_from(&films, b"seven", &mut reel)?;
+    /// tx.commit()?;
+    /// let mut copy = Vec::new();
+    /// assert_eq!(films.get_to(b"seven", &mut copy)?, Some(3_000_000));
+    /// # drop(films); db.close()?; std::fs::remove_dir_all(dir).unwrap();
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn put_from(&mut self, keyspace: &Keyspace, key: &[u8], from: &mut dyn Read) -> Result<u64> {
+        self.tx.put_from(&keyspace.shared, key, from)
+    }
+
+    /// Removes a key if it is there. Errors as for [`Transaction::put`], but for `KeySize`: a key that is too long is
+    /// not there.
+    pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        self.tx.delete(&keyspace.shared, key)
+    }
+
+    /// Removes every key of a range; returns how many there were. Keeps others from inserting into it until the
+    /// transaction ends. On an error none of them is removed. Errors as for [`Transaction::put`].
+    pub fn delete_range<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<u64> {
+        self.tx.delete_range(&keyspace.shared, &range.into())
+    }
+
+    /// The rows of a range in ascending order, this transaction's writes included. What was returned is locked against
+    /// changes and insertions, and so is a little beyond it.
+    pub fn scan<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'_>> {
+        let rows = self.tx.scan(&keyspace.shared, &range.into(), false)?;
+        Ok(Scan { rows, _db: None })
+    }
+
+    /// As [`Transaction::scan`], in descending order.
+    pub fn scan_rev<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'_>> {
+        let rows = self.tx.scan(&keyspace.shared, &range.into(), true)?;
+        Ok(Scan { rows, _db: None })
+    }
+
+    /// Lends the rows of a range to `each`, ascending, until it breaks. In a read-only transaction as
+    /// [`Snapshot::scan_with`](crate::Snapshot::scan_with); else the rows are those of [`Transaction::scan`], and
+    /// locked like them.
+    pub fn scan_with<'a>(
+        &mut self,
+        keyspace: &Keyspace,
+        range: impl Into<KeyRange<'a>>,
+        each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.tx.scan_with(&keyspace.shared, &range.into(), each)
+    }
+
+    /// The number of keys in a range, this transaction's writes included. Locks the whole range; reads it without its
+    /// values.
+    pub fn count<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<u64> {
+        self.tx.count(&keyspace.shared, &range.into())
+    }
+
+    /// Marks the present state, to return to it with [`Transaction::rollback_to`].
+    pub fn savepoint(&mut self) -> Result<Savepoint> {
+        self.tx.savepoint()
+    }
+
+    /// Undoes every write since the savepoint, which can be used again. Locks stay.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.tx.rollback_to(savepoint)
+    }
+
+    /// Makes the changes take effect, all of them or (with an error) none, and returns when they are as durable as
+    /// asked for, and when everything that was read is durable if its writers asked for that.
+    ///
+    /// # Errors
+    /// `Conflict` if the transaction had to give way before; `TransactionTooLarge`; device errors; after `Poisoned` it
+    /// is unknown whether the changes are found when the database is opened again.
+    pub fn commit(self) -> Result<()> {
+        self.tx.commit()
+    }
+
+    /// Ends the transaction without changing anything; the same as dropping it.
+    pub fn rollback(self) {}
+}
