@@ -1,11 +1,12 @@
 //! Varve: an embeddable transactional storage engine for layered storage.
 //!
-//! Layers, from above: [`db`] (the public API), `txn` (locks, snapshots, commit), `btree` (pages as trees), `space`
+//! Layers, from above: [`db`] (the public API), `txn` (locks, snapshots, commit), `index` (kinds of
+//! index), `btree` (pages as trees), `rows` (what every index deals in; long values), `space`
 //! (which pages are in use, pages that bypass the log, marks of lost writes), `page` (edits and the groups in which
 //! the log has them), `wal` (the redo log) and `buffer` (frames).
 //!
-//! Modules, from below: `error role runs` · `budget buffer redo report` · `wal` · `page` · `space` · `btree` ·
-//! `parsers txn` · `db` · `metrics`.
+//! Modules, from below: `error role runs` · `budget buffer redo report` · `wal` · `page` · `space` · `rows` ·
+//! `btree` · `index parsers` · `txn` · `db` · `metrics`.
 #![doc = include_str!("../../../README.md")]
 #![warn(missing_docs)]
 
@@ -20,11 +21,13 @@ pub mod metrics;
 pub mod parsers;
 
 pub(crate) mod btree;
+pub(crate) mod index;
 pub(crate) mod page;
 pub(crate) mod redo;
 mod report;
 #[doc(hidden)]
 pub mod role;
+pub(crate) mod rows;
 mod runs;
 pub(crate) mod space;
 pub(crate) mod txn;

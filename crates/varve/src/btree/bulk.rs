@@ -1,17 +1,19 @@
-//! Bulk load: sorted entries become finished leaves, left to right, which go to the store as direct pages and are linked many at a time.
+//! Bulk load: sorted entries become finished leaves, left to right, which go to the store as direct pages and are
+//! linked many at a time.
 //!
-//! The tree's last leaf (the *tail*) is kept empty. New leaves take their place in front of it: the separators in the parent and the tail's new low
-//! fence are one log group, so that the tree is sound at every moment and a crash loses no more than what was not linked yet.
-//! The log holds the separators alone (`direct.rs`).
+//! The tree's last leaf (the *tail*) is kept empty. New leaves take their place in front of it: the separators in the
+//! parent and the tail's new low fence are one log group, so that the tree is sound at every moment and a crash loses
+//! no more than what was not linked yet. The log holds the separators alone (`direct.rs`).
 
 use super::descend::Family;
 use super::edit::{self, Shape};
 use super::leaf::{self, CellValue, KIND_LEAF};
 use super::node::*;
-use super::{OverflowRef, Tree, overflow, split};
+use super::{Tree, split};
 use crate::error::{Error, Result};
 use crate::page::Group;
 use crate::page::PageEdit;
+use crate::rows::{OverflowRef, overflow};
 use crate::space::direct::{self, DirectPages};
 use crate::wal::GroupKind;
 use varve_volume::{PageId, page};
@@ -98,7 +100,8 @@ impl Tree {
 }
 
 impl BulkLoad {
-    /// Takes the next entry. Fails when its key is not above the one before (or those in the tree), or too long; what was loaded before stays.
+    /// Takes the next entry. Fails when its key is not above the one before (or those in the tree), or too long; what
+    /// was loaded before stays.
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let max = self.tree.max_key();
         if key.len() > max {
@@ -185,7 +188,8 @@ impl BulkLoad {
         let low = &self.low[..];
         let shape = Shape { level: 0, low, high: Some(&high), leftmost: 0, end: HEADER + tree.usable() };
         let id = self.pages.fill(|b| {
-            // What all its keys share with the low fence, which is what `push` reckoned with; the fences may share less.
+            // What all its keys share with the low fence, which is what `push` reckoned with; the fences may share
+            // less.
             let mut out = edit::Builder::new(b, &shape, &low[..common(low, last)]);
             cells.iter().for_each(|(key, rest)| out.push(key, rest));
             out.finish();

@@ -1,9 +1,11 @@
-//! Checking a tree: every node, fence, level and overflow chain. Exact when nothing is being written; never panics on damage.
+//! Checking a tree: every node, fence, level and overflow chain. Exact when nothing is being written; never panics on
+//! damage.
 
 use super::node::Node;
-use super::{OverflowRef, Tree, ValueRef, leaf, overflow};
+use super::{Tree, leaf};
 use crate::error::{Damage, Error};
 use crate::report::CheckReport;
+use crate::rows::{self, OverflowRef, ValueRef, overflow};
 use crate::space::SpaceWalk;
 use varve_volume::PageId;
 
@@ -59,12 +61,12 @@ impl Tree {
         node.validate().map_err(|d| self.corrupt(task.id, d))?;
         self.compare_fences(task.id, &node, &task.low, task.high.as_deref(), task.parent)?;
         if node.end() != self.usable() + varve_volume::page::HEADER {
-            return Err(self.corrupt(task.id, super::Damage("the node's size is not the keyspace's")));
+            return Err(self.corrupt(task.id, rows::Damage("the node's size is not the keyspace's")));
         }
         self.contents(task.id, &node).map_err(|d| self.corrupt(task.id, d))
     }
 
-    fn contents(&self, id: PageId, node: &Node<'_>) -> Result<Found, super::Damage> {
+    fn contents(&self, id: PageId, node: &Node<'_>) -> Result<Found, rows::Damage> {
         let mut found = Found::default();
         if node.level() == 0 {
             found.keys = node.count() as u64;

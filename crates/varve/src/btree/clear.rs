@@ -1,13 +1,14 @@
 //! Emptying a tree in bounded log groups, each of which leaves a sound tree.
 
 use super::edit::{self, Shape};
-use super::leaf::{LeafView, ValueRef};
+use super::leaf::LeafView;
 use super::node::*;
-use super::{OverflowRef, Tree, leaf, overflow, retire, split};
+use super::{Tree, leaf, retire, split};
 use crate::buffer::{PagePin, PageWrite};
 use crate::error::Result;
 use crate::page::Group;
 use crate::page::PageEdit;
+use crate::rows::{OverflowRef, ValueRef, overflow};
 use crate::wal::GroupKind;
 // A counter orders nothing.
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,11 +28,13 @@ enum Step {
 }
 
 impl Tree {
-    /// Removes everything: what remains is an empty root. Nobody may write to the keyspace meanwhile. A crash leaves a sound tree with less in it.
+    /// Removes everything: what remains is an empty root. Nobody may write to the keyspace meanwhile. A crash leaves a
+    /// sound tree with less in it.
     ///
-    /// Goes from left to right. An empty node joins its right neighbour only if that one still fits with the shorter prefix of the two, so a full neighbour
-    /// stays at first; the walk then empties that one too, and once nodes on both sides are small they join. So a walk that changed something is followed by
-    /// another one from the left, until one empty leaf is left.
+    /// Goes from left to right. An empty node joins its right neighbour only if that one still fits with the shorter
+    /// prefix of the two, so a full neighbour stays at first; the walk then empties that one too, and once nodes on
+    /// both sides are small they join. So a walk that changed something is followed by another one from the left, until
+    /// one empty leaf is left.
     pub(crate) fn clear(&self) -> Result<()> {
         let merges = || self.core.counters.merges.load(Relaxed);
         let (mut at, mut changed, mut before) = (Vec::new(), false, merges());
@@ -55,8 +58,8 @@ impl Tree {
         }
     }
 
-    /// Frees the root page of a tree that was cleared, inside `group`; the caller marks the page (which is returned) as free with `Space::apply`, and calls
-    /// `Space::freed` after the commit.
+    /// Frees the root page of a tree that was cleared, inside `group`; the caller marks the page (which is returned) as
+    /// free with `Space::apply`, and calls `Space::freed` after the commit.
     pub(crate) fn free_root<'c>(&'c self, group: &mut Group<'c>) -> Result<PageId> {
         let root = self.root_for_change()?;
         let id = root.id();
@@ -107,7 +110,8 @@ impl Tree {
         Ok(found)
     }
 
-    /// Empties the leaf that covers `at`, frees those after it under the same parent that have no overflow values, and lets the first one cover them all.
+    /// Empties the leaf that covers `at`, frees those after it under the same parent that have no overflow values, and
+    /// lets the first one cover them all.
     fn clear_leaves(&self, at: &[u8]) -> Result<Step> {
         let core = &*self.core;
         let most = (core.pool.capacity_frames() / 4).clamp(1, 64);

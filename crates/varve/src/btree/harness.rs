@@ -1,13 +1,14 @@
 //! A tree by itself, over devices in memory: for the benchmark and the tests of this module. Every operation is a log group of its own; there are no
 //! transactions, locks or snapshots.
 
-use super::{CellValue, Direction, OverflowRef, ReadAhead, Tree, ValueRef, leaf, overflow};
+use super::{CellValue, ReadAhead, Tree, leaf};
 use crate::budget::Budget;
 use crate::buffer::{Pool, PoolConfig};
 use crate::error::{Error, Result};
 use crate::page::Kernel;
 use crate::page::{Group, PageNo};
 use crate::report::CheckReport;
+use crate::rows::{Direction, OverflowRef, ValueRef, overflow};
 use crate::space::{Core, PoolPages};
 use crate::space::{Reserved, Ripening, Space};
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};

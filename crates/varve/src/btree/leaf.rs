@@ -5,8 +5,8 @@
 use super::edit;
 use super::fetch;
 use super::node::*;
-use super::overflow::OverflowRef;
 use crate::page::PageEdit;
+use crate::rows::{OverflowRef, ValueRef};
 use varve_rt::{Cost, charge};
 use varve_volume::{KeyspaceId, Lsn, PageId, page};
 
@@ -24,26 +24,6 @@ pub(crate) enum CellValue<'a> {
     Overflow(OverflowRef),
 }
 
-/// A value found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ValueRef<'a> {
-    /// The value itself.
-    Inline(&'a [u8]),
-    /// Where the value lies.
-    Overflow(OverflowRef),
-}
-
-impl ValueRef<'_> {
-    #[cfg(any(test, feature = "testing"))]
-    /// The value's length in bytes.
-    pub(crate) fn len(&self) -> u64 {
-        match self {
-            ValueRef::Inline(v) => v.len() as u64,
-            ValueRef::Overflow(r) => r.len,
-        }
-    }
-}
-
 /// What a change did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
@@ -57,13 +37,15 @@ pub(crate) struct Change {
 
 /// Longest key, in bytes, of a tree whose pages have `usable` bytes after the page header: 2048, less with small pages.
 ///
-/// A node holds two fences and must be able to hold one cell besides (three keys and some change), so that any split makes progress.
+/// A node holds two fences and must be able to hold one cell besides (three keys and some change), so that any split
+/// makes progress.
 pub(crate) fn max_key(usable: usize) -> usize {
     let body = usable + HEADER - SLOTS;
     2048.min((usable + HEADER) / 4).min((body - 128) / 3)
 }
 
-/// Longest value kept in the leaf with a key of `key` bytes: a cell takes at most a quarter of the page. Longer ones go to overflow pages.
+/// Longest value kept in the leaf with a key of `key` bytes: a cell takes at most a quarter of the page. Longer ones go
+/// to overflow pages.
 pub(crate) fn max_inline(usable: usize, key: usize) -> usize {
     ((usable + HEADER - SLOTS) / 4).saturating_sub(SLOT + 2 + key)
 }
@@ -90,8 +72,9 @@ pub(crate) fn room_for(bytes: &[u8], key: &[u8]) -> usize {
     Node::parse(bytes).map_or(0, |n| n.room_for(key))
 }
 
-/// Makes sure that `put` and `remove` will not find damage after the first change: to be called before a group's first change for a leaf that will take
-/// `room` bytes of new cells. (Cheap: only a leaf that will have to be rebuilt is looked at in full.)
+/// Makes sure that `put` and `remove` will not find damage after the first change: to be called before a group's first
+/// change for a leaf that will take `room` bytes of new cells. (Cheap: only a leaf that will have to be rebuilt is
+/// looked at in full.)
 pub(crate) fn prepare(bytes: &[u8], key: &[u8], room: usize) -> Result<(), Damage> {
     charge(Cost::NodeSearch, 1);
     let node = Node::parse(bytes)?;
@@ -102,7 +85,8 @@ pub(crate) fn prepare(bytes: &[u8], key: &[u8], room: usize) -> Result<(), Damag
     if node.gap() < room || !key.starts_with(node.prefix()) { node.validate() } else { Ok(()) }
 }
 
-/// Asks the processor for the bytes of a leaf that a new cell of `size` bytes would take, and for the fences at its end.
+/// Asks the processor for the bytes of a leaf that a new cell of `size` bytes would take, and for the fences at its
+/// end.
 #[inline]
 pub(crate) fn fetch_room(bytes: &[u8], size: usize) {
     const LINE: usize = 64;
@@ -113,7 +97,8 @@ pub(crate) fn fetch_room(bytes: &[u8], size: usize) {
     fetch::ahead(bytes, u16_at(bytes, LOW) as usize);
 }
 
-/// What a leaf has to take: the writes of a commit to it, looked at one by one before the first is made. The leaf covers their keys.
+/// What a leaf has to take: the writes of a commit to it, looked at one by one before the first is made. The leaf
+/// covers their keys.
 pub(crate) struct Intake<'a> {
     node: Node<'a>,
     /// Bytes that the writes so far add to the leaf.
@@ -141,7 +126,8 @@ impl<'a> Intake<'a> {
         self.node.high().is_none_or(|high| key < high)
     }
 
-    /// Adds a write: `value` is the length that the cell's value will have, none for a deletion. Returns what the leaf holds for the key now.
+    /// Adds a write: `value` is the length that the cell's value will have, none for a deletion. Returns what the leaf
+    /// holds for the key now.
     #[inline]
     pub(crate) fn add(&mut self, key: &[u8], value: Option<usize>) -> Result<Option<ValueRef<'a>>, Damage> {
         charge(Cost::NodeSearch, 1);
@@ -172,7 +158,8 @@ impl<'a> Intake<'a> {
         self.need <= self.room
     }
 
-    /// Makes sure that making the writes will not find damage: a leaf that will have to be rebuilt is looked at in full.
+    /// Makes sure that making the writes will not find damage: a leaf that will have to be rebuilt is looked at in
+    /// full.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Damage> {
         if self.rebuild || self.gap > self.node.gap() { self.node.validate() } else { Ok(()) }

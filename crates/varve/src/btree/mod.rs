@@ -1,17 +1,19 @@
 //! The B+-tree: the index of a keyspace.
 //!
-//! Nodes are pages (`node`, `edit`, `leaf`, `split`), changed only inside log groups. The root stays on its page but when the database is compacted (`relocate`). Latches: a descent holds at most two nodes,
-//! parent before child; a structure change (a division, a merge: a log group of its own each) latches the parent and then its children from left to right,
-//! all exclusively; whoever holds a leaf asks for no inner node; space-map pages come last. No latch of an inner node is held while a device works: a miss
-//! lets go of everything, loads the page, and descends again.
+//! Nodes are pages (`node`, `edit`, `leaf`, `split`), changed only inside log groups. The root stays on its page but
+//! when the database is compacted (`relocate`). Latches: a descent holds at most two nodes, parent before child; a
+//! structure change (a division, a merge: a log group of its own each) latches the parent and then its children from
+//! left to right, all exclusively; whoever holds a leaf asks for no inner node; space-map pages come last. No latch of
+//! an inner node is held while a device works: a miss lets go of everything, loads the page, and descends again.
 //!
-//! Fences make each node self-describing: a leaf that was found without a latch (pinned) is validated by `leaf::covers` once latched. A page that leaves the
-//! tree is wiped in the group that frees it, so that it no longer passes while it is pinned; one that was not pinned may come back as it was of old,
-//! which `Core::nodes_left` tells.
+//! Fences make each node self-describing: a leaf that was found without a latch (pinned) is validated by `leaf::covers`
+//! once latched. A page that leaves the tree is wiped in the group that frees it, so that it no longer passes while it
+//! is pinned; one that was not pinned may come back as it was of old, which `Core::nodes_left` tells.
 
 mod bulk;
 pub(crate) mod check;
 mod clear;
+mod commit;
 mod compare;
 mod descend;
 pub(crate) mod edit;
@@ -21,9 +23,10 @@ pub mod harness;
 pub(crate) mod leaf;
 mod merge;
 pub(crate) mod node;
-pub(crate) mod overflow;
 mod peek;
+mod read;
 mod relocate;
+mod salvage;
 mod scan;
 mod smo;
 pub(crate) mod split;
@@ -37,16 +40,16 @@ mod tests_peek;
 mod tests_tree;
 
 pub(crate) use bulk::BulkLoad;
-pub(crate) use leaf::{CellValue, LeafView, ValueRef};
-pub(crate) use overflow::OverflowRef;
-pub(crate) use relocate::FarValue;
-pub(crate) use scan::{Direction, ReadAhead};
+pub(crate) use commit::{LeafWrites, SingleLeaf};
+pub(crate) use leaf::{CellValue, KIND_LEAF, LeafView};
+pub(crate) use salvage::salvage_leaf;
+pub(crate) use scan::ReadAhead;
 
 use crate::buffer::{PagePin, PageWrite};
 use crate::error::{Error, Result};
 use crate::page::{Group, PageEdit, PageMut};
+use crate::rows::{Damage, Seen, corrupt};
 use crate::space::Core;
-use node::Damage;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::page::{self, HEADER};
@@ -65,7 +68,7 @@ pub(crate) struct Tree {
 impl Tree {
     /// The tree of `keyspace` whose root is page `root`. Reads nothing.
     pub(crate) fn open(core: Arc<Core>, keyspace: KeyspaceId, root: PageId) -> Tree {
-        let usable = usable(&core, keyspace);
+        let usable = core.usable(keyspace);
         Tree { core, keyspace, usable, root: Arc::new(AtomicU64::new(root.0)) }
     }
 
@@ -78,7 +81,7 @@ impl Tree {
     ) -> Result<()> {
         let page = core.pool.create(root, keyspace)?;
         let n = group.add_new(page);
-        let end = HEADER + usable(core, keyspace);
+        let end = HEADER + core.usable(keyspace);
         group.page(n).image(|b| split::init_leaf(b, b"", None, end));
         Ok(())
     }
@@ -123,42 +126,14 @@ impl Tree {
     }
 
     #[cfg(any(test, feature = "testing"))]
-    /// The value of `key`, overflow pages included, as it is now. Nobody may free the value meanwhile (a lock on the key is held).
+    /// The value of `key`, long ones included, as it is now.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        enum Found {
-            Nothing,
-            Value(Vec<u8>),
-            Long(OverflowRef),
-        }
-        let mut failed: Option<(OverflowRef, Error)> = None;
-        loop {
-            let found = self.with_leaf(key, |leaf| {
-                Ok::<_, Error>(match leaf.find(key).map_err(|d| self.corrupt(leaf.id(), d))? {
-                    None => Found::Nothing,
-                    Some(ValueRef::Inline(v)) => Found::Value(v.to_vec()),
-                    Some(ValueRef::Overflow(r)) => Found::Long(r),
-                })
-            })??;
-            let long = match found {
-                Found::Nothing => return Ok(None),
-                Found::Value(v) => return Ok(Some(v)),
-                Found::Long(r) => r,
-            };
-            // A value that was replaced under a reader without a lock fails to read: whether it is that shows the leaf.
-            match failed {
-                Some((r, e)) if r == long => return Err(e),
-                _ => {}
-            }
-            let mut value = Vec::new();
-            match overflow::read(&self.core, self.keyspace, &long, 0..long.len, &mut value) {
-                Ok(()) => return Ok(Some(value)),
-                Err(e) => failed = Some((long, e)),
-            }
-        }
+        self.read(key, |value| value.map(<[u8]>::to_vec)).map(|(value, _)| value)
     }
 
-    /// The leaf that covers `key`, pinned but not latched, after it was made to have room for `room` bytes of cells ([`leaf::cell_size`]) of keys like
-    /// `key`. Whoever latches it validates with [`leaf::covers`] and [`leaf::room_for`]. Divisions are groups of their own; no latch may be held.
+    /// The leaf that covers `key`, pinned but not latched, after it was made to have room for `room` bytes of cells
+    /// ([`leaf::cell_size`]) of keys like `key`. Whoever latches it validates with [`leaf::covers`] and
+    /// [`leaf::room_for`]. Divisions are groups of their own; no latch may be held.
     ///
     /// Errors: [`Error::Invalid`] when no leaf can have that much room.
     pub(crate) fn leaf_for_write(&self, key: &[u8], room: usize) -> Result<PagePin<'_>> {
@@ -186,8 +161,9 @@ impl Tree {
         }
     }
 
-    /// The leaf for the first of several writes (key and cell size, ascending), and how many of them it takes: those it covers and has room for. At least
-    /// the first one. Divides the leaf when that would let it take more of what it covers.
+    /// The leaf for the first of several writes (key and cell size, ascending), and how many of them it takes: those it
+    /// covers and has room for. At least the first one. Divides the leaf when that would let it take more of what it
+    /// covers.
     pub(crate) fn leaf_for_writes<K: AsRef<[u8]>>(&self, writes: &[(K, usize)]) -> Result<(PagePin<'_>, usize)> {
         let first = writes[0].0.as_ref();
         let mut divided = false;
@@ -219,21 +195,26 @@ impl Tree {
         }
     }
 
+    /// Nodes that left their trees so far, for [`Tree::is_unchanged`].
+    #[inline]
+    pub(crate) fn moves(&self) -> u64 {
+        self.core.nodes_left()
+    }
+
+    /// Whether a leaf is as it was seen, `moves` before.
+    #[inline]
+    pub(crate) fn is_unchanged(&self, seen: Seen, moves: u64) -> bool {
+        let page = self.core.pool.read_resident(seen.page);
+        page.is_some_and(|page| page.lsn() == seen.lsn && self.core.nodes_left() == moves)
+    }
+
     fn corrupt(&self, page: PageId, damage: Damage) -> Error {
-        Error::corrupt_page(page, Some(self.keyspace), damage.0)
+        corrupt(page, self.keyspace, damage)
     }
 }
 
-/// Turns damage of a page into an error.
-pub(crate) fn corrupt(page: PageId, keyspace: KeyspaceId, damage: Damage) -> Error {
-    Error::corrupt_page(page, Some(keyspace), damage.0)
-}
-
-fn usable(core: &Core, keyspace: KeyspaceId) -> usize {
-    core.store.usable_bytes(keyspace).min(core.page_size() - HEADER)
-}
-
-/// Wipes a page that leaves the tree, so that nobody takes it for a node any more; for those who would meet its old content, see [`Core::nodes_left`].
+/// Wipes a page that leaves the tree, so that nobody takes it for a node any more; for those who would meet its old
+/// content, see [`Core::nodes_left`].
 fn retire(core: &Core, page: &mut PageMut<'_>) {
     core.node_leaves();
     page.image(|b| {

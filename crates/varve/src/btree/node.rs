@@ -13,6 +13,7 @@
 //!
 //! Nothing in here panics on damaged bytes: `Node::parse` checks what every access relies on, and each cell is range-checked when it is touched.
 
+pub(crate) use crate::rows::{Damage, u16_at, u64_at};
 use std::cmp::Ordering;
 
 /// Bytes of the page header, owned by the volume layer.
@@ -40,10 +41,6 @@ pub(crate) const OVERFLOW: u16 = 0x8000;
 /// Largest level a tree can reach; more is damage.
 pub(crate) const MAX_LEVEL: u8 = 40;
 
-/// What is wrong with a node; the caller adds page and keyspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Damage(pub(crate) &'static str);
-
 /// A range-checked view of a node.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'a> {
@@ -61,16 +58,6 @@ pub(crate) struct LeafCell<'a> {
     pub overflow: bool,
     /// Offset of `value` in the page.
     pub at: usize,
-}
-
-#[inline]
-pub(crate) fn u16_at(b: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([b[at], b[at + 1]])
-}
-
-#[inline]
-pub(crate) fn u64_at(b: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(b[at..at + 8].try_into().expect("eight bytes"))
 }
 
 /// The first four bytes of a key suffix as a number that compares as they do; missing bytes count as zero.

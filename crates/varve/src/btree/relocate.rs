@@ -1,23 +1,26 @@
-//! Moving nodes to other pages, each move a log group of its own that leaves a sound tree. How a compaction empties the end of the store.
+//! Moving nodes to other pages, each move a log group of its own that leaves a sound tree. How a compaction empties the
+//! end of the store.
 //!
 //! A node is copied to a page that nobody knows, its parent is made to name that page, and its old page is freed as
 //! by a merge: who has it pinned finds a wiped page once he latches it, who found it by its number asks
 //! [`Core::nodes_left`](crate::space::Core::nodes_left). Latches as in a division: the new page, parent, child.
 
 use super::descend::Family;
-use super::leaf::{LeafView, ValueRef};
+use super::leaf::LeafView;
 use super::node::{HEADER, LEFTMOST};
-use super::{OverflowRef, Tree, overflow, retire};
+use super::{Tree, retire};
 use crate::error::Result;
 use crate::page::Group;
 use crate::page::PageEdit;
+use crate::rows::{FarValue, OverflowRef, ValueRef, overflow};
 use crate::space::Core;
 use crate::space::Reserved;
 use crate::wal::GroupKind;
 use varve_volume::{PageId, page};
 
 impl Tree {
-    /// Moves every node but the root that lies at or past `limit` to a free page before it, as long as there are any. Returns how many were moved.
+    /// Moves every node but the root that lies at or past `limit` to a free page before it, as long as there are any.
+    /// Returns how many were moved.
     pub(crate) fn move_nodes(&self, limit: PageId) -> Result<u64> {
         let mut moved = 0;
         for level in 0..self.height()? {
@@ -42,7 +45,8 @@ impl Tree {
         Ok(self.node(root.id(), root.bytes(), None)?.level())
     }
 
-    /// For each child at or past `limit` of the node above `level` that covers `at`, a key that the child covers; and where the next such node begins.
+    /// For each child at or past `limit` of the node above `level` that covers `at`, a key that the child covers; and
+    /// where the next such node begins.
     fn far_children(&self, at: &[u8], level: u8, limit: PageId) -> Result<Found<Vec<u8>>> {
         let Some(parent) = self.inner_exclusive(at, level + 1)? else { return Ok((Vec::new(), None)) };
         let node = self.node(parent.id(), parent.bytes(), Some(level + 1))?;
@@ -114,7 +118,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The long values of the leaf that covers `at` which have a page at or past `limit`, or may have one; and where the next leaf begins.
+    /// The long values of the leaf that covers `at` which have a page at or past `limit`, or may have one; and where
+    /// the next leaf begins.
     pub(crate) fn far_values(&self, at: &[u8], limit: PageId) -> Result<Found<FarValue>> {
         let (long, next): (Vec<(Vec<u8>, OverflowRef)>, _) = {
             let page = self.leaf(at)?;
@@ -146,15 +151,6 @@ impl Tree {
 
 /// What one node led to, and the key at which the next one begins.
 type Found<T> = (Vec<T>, Option<Vec<u8>>);
-
-/// A long value that is to move.
-pub(crate) struct FarValue {
-    pub key: Vec<u8>,
-    /// How many pages it has.
-    pub pages: u64,
-    /// The last of them in the store, or later.
-    pub last: PageId,
-}
 
 /// Copies a node to a new page and wipes it.
 fn copy_node<'c>(core: &'c Core, group: &mut Group<'c>, from: crate::page::PageNo, to: crate::page::PageNo) {

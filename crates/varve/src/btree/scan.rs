@@ -2,38 +2,20 @@
 
 use super::Tree;
 use super::descend::Target;
-use super::leaf::{LeafView, ValueRef};
+use super::leaf::LeafView;
 use super::node::*;
 use crate::error::Result;
+use crate::rows::{BatchEnd, Direction, Seen, ValueRef};
 use std::ops::{Bound, ControlFlow, Range};
 use varve_rt::{Cost, charge};
-use varve_volume::{Lsn, PageId};
+use varve_volume::PageId;
 
-/// Cells of a leaf that a scan asks the processor for in advance: they lie in the order of their insertion, which no hardware foresees.
+/// Cells of a leaf that a scan asks the processor for in advance: they lie in the order of their insertion, which no
+/// hardware foresees.
 const CELLS_AHEAD: usize = 8;
 
-/// The way a scan goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// Ascending.
-    Forward,
-    /// Descending.
-    Reverse,
-}
-
-/// Where a batch ended.
-#[derive(Clone, Debug)]
-pub(crate) struct BatchEnd {
-    /// The leaf that was read.
-    pub page: PageId,
-    /// LSN of its last change.
-    pub lsn: Lsn,
-    /// Where the scan goes on: forward with `from = Included(next)`, in reverse with `to = Excluded(next)`. None at the end of the range, or when `f` broke
-    /// off.
-    pub next: Option<Vec<u8>>,
-}
-
-/// What a scan remembers to read ahead: the leaves of a scan are asked for in growing numbers once it has read two of them.
+/// What a scan remembers to read ahead: the leaves of a scan are asked for in growing numbers once it has read two of
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAhead {
     leaves: u32,
@@ -122,8 +104,9 @@ fn goes_below(key: &[u8], from: Bound<&[u8]>) -> bool {
 }
 
 impl Tree {
-    /// Hands the entries of one leaf between two bounds to `f`, which must neither touch the pool nor wait: ascending, those of the leaf in which the range
-    /// begins; or descending, those of the leaf in which it ends. A key is valid during its call only.
+    /// Hands the entries of one leaf between two bounds to `f`, which must neither touch the pool nor wait: ascending,
+    /// those of the leaf in which the range begins; or descending, those of the leaf in which it ends. A key is valid
+    /// during its call only.
     pub(crate) fn read_leaf_batch(
         &self,
         from: Bound<&[u8]>,
@@ -154,7 +137,7 @@ impl Tree {
                 (Some(next), Target::Below(k)) => self.advances(page.id(), next, k)?,
                 _ => {}
             }
-            BatchEnd { page: page.id(), lsn: page.lsn(), next }
+            BatchEnd { seen: Seen { page: page.id(), lsn: page.lsn() }, next }
         };
         if !ahead.ids.is_empty() {
             let pages = self.core.store.pages();

@@ -1,10 +1,11 @@
 //! Node layer: random edits against a `BTreeMap`, redo replayed over the old page, damaged bytes.
 
 use super::edit::{self, Shape};
-use super::leaf::{self, CellValue, ValueRef};
+use super::leaf::{self, CellValue};
 use super::node::*;
 use super::split;
 use crate::page::PageEdit;
+use crate::rows::ValueRef;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use varve_volume::page;

@@ -1,14 +1,14 @@
 //! Bulk load: a new keyspace from rows in key order, at the speed of writing finished pages.
 //!
-//! The keyspace is made hidden, its catalog entry marked as being dropped, and filled by the tree's bulk load, whose
+//! The keyspace is made hidden, its catalog entry marked as being dropped, and filled by its index's load, whose
 //! pages go to the store without the log; then its entry is set, in one group. So it appears with all its rows or not
 //! at all: after a crash the next open finishes the drop, and a load that is given up does so itself. Nobody else can
 //! reach the tree meanwhile, so there are no locks, and no old values for snapshots: to a snapshot older than the entry
 //! the keyspace does not exist.
 
 use super::{Inner, Keyspace};
-use crate::btree::BulkLoad as TreeLoad;
 use crate::error::Result;
+use crate::index::Load;
 use crate::txn::{OpenKeyspace, check_value};
 use std::sync::Arc;
 use varve_rt::{Cost, charge};
@@ -22,7 +22,7 @@ const FILL: f64 = 0.95;
 /// It uses some 4 MB of memory beside the cache, however much is loaded.
 pub struct BulkLoad {
     // In this order: the drop can only be finished when nobody holds the keyspace any more.
-    load: Option<TreeLoad>,
+    load: Option<Load>,
     shared: Option<Arc<OpenKeyspace>>,
     db: Arc<Inner>,
     rows: u64,
@@ -40,12 +40,12 @@ impl BulkLoad {
             checkpointer.checkpoint()?;
         }
         let shared = db.make_hidden(name)?;
-        let load = shared.tree().bulk_load(FILL);
+        let load = shared.index().load(FILL);
         db.txns.enter();
         Ok(BulkLoad { load: Some(load), shared: Some(shared), db: db.clone(), rows: 0 })
     }
 
-    fn load(&mut self) -> &mut TreeLoad {
+    fn load(&mut self) -> &mut Load {
         self.load.as_mut().expect("there until it is finished or dropped")
     }
 

@@ -1,10 +1,11 @@
 //! The catalog: which keyspaces exist. A B+-tree of its own, rooted at page 1, keyspace 0.
 //!
-//! Key: the keyspace's number, u32 big endian. Value, little endian: version u8, kind u8, state u8, reserved u8, u32 reserved,
-//! root page u64, then the name in UTF-8. State 1 marks a keyspace whose pages are being freed; the next open goes on with
-//! that. Every change of the catalog is one entry in one log group.
+//! Key: the keyspace's number, u32 big endian. Value, little endian: version u8, kind u8, state u8, reserved u8, u32
+//! reserved, root page u64, then the name in UTF-8. State 1 marks a keyspace whose pages are being freed; the next open
+//! goes on with that. Every change of the catalog is one entry in one log group.
 
 use crate::error::{Error, Result};
+use crate::index::KeyspaceKind;
 use varve_volume::{KeyspaceId, PageId};
 
 /// Keyspace of the catalog tree itself.
@@ -17,13 +18,6 @@ pub const MAX_NAME: usize = 255;
 const VERSION: u8 = 1;
 const KIND_TREE: u8 = 0;
 const FIXED: usize = 16;
-
-/// What a keyspace is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyspaceKind {
-    /// A B+-tree.
-    Tree,
-}
 
 /// A catalog entry.
 #[derive(Debug, Clone, PartialEq, Eq)]

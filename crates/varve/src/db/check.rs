@@ -1,8 +1,6 @@
-//! `Db::check`: every page, every tree, every bit of the space map, against each other; the log and its superblocks.
+//! `Db::check`: every page, every index, every bit of the space map, against each other; the log and its superblocks.
 
 use super::Inner;
-use super::catalog::{CATALOG, CATALOG_ROOT};
-use crate::btree::Tree;
 use crate::error::Result;
 use crate::report::CheckReport;
 use crate::space::Core;
@@ -32,10 +30,10 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let core = &inner.core;
     let mut walk = core.space.begin_check();
-    Tree::open(core.clone(), CATALOG, CATALOG_ROOT).check(&mut walk, &mut report);
+    inner.registry.catalog().check(&mut walk, &mut report);
     report.keys = 0;
     for keyspace in inner.registry.all() {
-        keyspace.tree().check(&mut walk, &mut report);
+        keyspace.index().check(&mut walk, &mut report);
         report.keyspaces += 1;
     }
     for map in (0..core.space.maps()).map(|map| core.space.map_page(map)) {

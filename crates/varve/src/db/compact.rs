@@ -1,12 +1,12 @@
 //! Compaction: what lies at the end of the store moves to free places before it, then the store is cut.
 //!
-//! Nodes move by groups of their own (`btree::relocate`), roots together with the catalog's entry, long values as if
-//! they were written again by a transaction, so that locks, snapshots and log see nothing new. Work goes on meanwhile;
-//! what it puts at the end of the store stays there, and the store is cut behind it.
+//! Pages of an index move by groups of their own (`btree::relocate`), roots together with the catalog's entry, long
+//! values as if they were written again by a transaction, so that locks, snapshots and log see nothing new. Work goes
+//! on meanwhile; what it puts at the end of the store stays there, and the store is cut behind it.
 
 use super::{Db, Durability, Keyspace};
-use crate::btree::{FarValue, overflow};
 use crate::error::{Error, Result};
+use crate::rows::{FarValue, overflow};
 use crate::txn::{OpenKeyspace, TxOptions};
 use std::sync::Arc;
 use varve_volume::PageId;
@@ -94,10 +94,10 @@ impl Compaction<'_> {
         inner.core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.leave(&inner.core, limit))?;
         self.report.moved += inner.registry.catalog().move_nodes(limit)?;
         for shared in inner.registry.live() {
-            if shared.tree().root() >= limit {
+            if shared.index().root() >= limit {
                 self.report.moved += u64::from(inner.registry.move_root(&inner.core, &shared, limit)?);
             }
-            self.report.moved += shared.tree().move_nodes(limit)?;
+            self.report.moved += shared.index().move_pages(limit)?;
             match self.move_values(&shared, limit) {
                 // Dropped meanwhile.
                 Err(Error::NoSuchKeyspace(_)) => {}
@@ -111,7 +111,7 @@ impl Compaction<'_> {
         let keyspace = Keyspace { shared: shared.clone(), db: self.db.inner.clone() };
         let mut at = Some(Vec::new());
         while let Some(from) = at {
-            let (values, next) = shared.tree().far_values(&from, limit)?;
+            let (values, next) = shared.index().far_values(&from, limit)?;
             for value in values {
                 // Its new pages are the lowest that are free, and its old ones are free only after: it moves only if
                 // that is to the front.

@@ -1,4 +1,4 @@
-//! Keyspaces: named trees, made, found and dropped through the catalog.
+//! Keyspaces: named indexes, made, found and dropped through the catalog.
 //!
 //! Catalog changes are log groups of their own (not transactions) under the registry's lock. Dropping marks the catalog
 //! entry, durably; its pages are given back once no handle is left, in bounded groups, and the entry goes last. An
@@ -10,11 +10,13 @@
 //! Lock order: the registry's lock before any latch; never taken with a latch held.
 
 use super::Inner;
-use super::catalog::{self, CATALOG, CATALOG_ROOT, Entry, KeyspaceKind, check_name};
-use crate::btree::{self, CellValue, Direction, ReadAhead, Tree, ValueRef, leaf};
+use super::catalog::{self, CATALOG, CATALOG_ROOT, Entry, check_name};
+use crate::btree::{CellValue, ReadAhead, Tree, leaf};
 use crate::buffer::PageWrite;
 use crate::error::{Error, Result};
+use crate::index::{Index, KeyspaceKind};
 use crate::page::Group;
+use crate::rows::{self, Direction, ValueRef};
 use crate::space::Core;
 use crate::txn::OpenKeyspace;
 use crate::txn::lock::LockTable;
@@ -39,13 +41,13 @@ pub struct KeyspaceInfo {
 }
 
 fn entry(shared: &OpenKeyspace, dropping: bool) -> Entry {
-    let (id, root, name) = (shared.id(), shared.tree().root(), shared.name().to_string());
-    Entry { kind: KeyspaceKind::Tree, id, root, name, dropping }
+    let (index, name) = (shared.index(), shared.name().to_string());
+    Entry { kind: index.kind(), id: index.keyspace(), root: index.root(), name, dropping }
 }
 
 fn opened(core: &Arc<Core>, locks: &Arc<LockTable>, entry: &Entry) -> Arc<OpenKeyspace> {
-    let tree = Tree::open(core.clone(), entry.id, entry.root);
-    Arc::new(OpenKeyspace::new(&entry.name, tree, locks, entry.dropping))
+    let index = Index::open(core, entry.kind, entry.id, entry.root);
+    Arc::new(OpenKeyspace::new(&entry.name, index, locks, entry.dropping))
 }
 
 impl Inner {
@@ -141,7 +143,7 @@ impl Registry {
         Ok(Registry { catalog, locks, state: Mutex::new(state) })
     }
 
-    /// Makes a keyspace's entry and its empty tree, durably.
+    /// Makes a keyspace's entry and its empty index, durably.
     fn add(&self, core: &Arc<Core>, state: &mut State, name: &str, dropping: bool) -> Result<Arc<OpenKeyspace>> {
         let id = KeyspaceId(state.highest + 1);
         let reserved = core.space.reserve(core, 1)?;
@@ -163,8 +165,8 @@ impl Registry {
         let info = |s: &Arc<OpenKeyspace>| KeyspaceInfo {
             name: s.name().to_string(),
             id: s.id(),
-            kind: KeyspaceKind::Tree,
-            root: s.tree().root(),
+            kind: s.index().kind(),
+            root: s.index().root(),
         };
         self.state.lock().live.values().map(info).collect()
     }
@@ -201,8 +203,8 @@ impl Registry {
         state.live.values().chain(&state.dropped).cloned().collect()
     }
 
-    /// Sets a keyspace's entry in one log group; with `new_root` (a reserved page), the tree's empty root appears in it
-    /// too.
+    /// Sets a keyspace's entry in one log group; with `new_root` (a reserved page), the index's empty root appears in
+    /// it too.
     fn set(&self, core: &Core, entry: &Entry, new_root: Option<PageId>) -> Result<Lsn> {
         let (key, value) = (catalog::key(entry.id), entry.encode());
         let value = CellValue::Inline(&value);
@@ -211,7 +213,7 @@ impl Registry {
         let page = self.leaf(&key, room)?;
         // The leaf is latched already; a new page's latch is nobody else's, so the order of latches is kept.
         if let Some(root) = new_root {
-            Tree::create_root(core, &mut group, entry.id, root)?;
+            Index::create(core, &mut group, entry.kind, (entry.id, root))?;
         }
         let n = group.add(page);
         leaf::put(&mut group.page(n), &key, value).expect("prepared");
@@ -230,22 +232,22 @@ impl Registry {
         let entry = Entry { root: reserved.ids()[0], ..entry(shared, false) };
         let (key, value) = (catalog::key(entry.id), entry.encode());
         let value = CellValue::Inline(&value);
-        let _resident = core.pool.load(shared.tree().root())?;
+        let _resident = core.pool.load(shared.index().root())?;
         let mut group = Group::begin(core, GroupKind::System, 5 * core.page_size())?;
         let page = self.leaf(&key, leaf::cell_size(&key, &value))?;
         let n = group.add(page);
-        shared.tree().move_root(group, reserved, |group| {
+        shared.index().move_root(group, reserved, |group| {
             leaf::put(&mut group.page(n), &key, value).expect("prepared");
         })?;
         Ok(true)
     }
 
-    /// Removes the entry of a keyspace whose tree was cleared, and frees the tree's root, in one log group.
-    fn remove(&self, core: &Core, tree: &Tree) -> Result<()> {
-        let key = catalog::key(tree.keyspace());
+    /// Removes the entry of a keyspace whose index was cleared, and frees the index's root, in one log group.
+    fn remove(&self, core: &Core, index: &Index) -> Result<()> {
+        let key = catalog::key(index.keyspace());
         let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
         let page = self.leaf(&key, 0)?;
-        let root = tree.free_root(&mut group)?;
+        let root = index.free_root(&mut group)?;
         let n = group.add(page);
         leaf::remove(&mut group.page(n), &key).expect("prepared");
         core.space.apply(core, &mut group, &[], &[root]);
@@ -258,7 +260,7 @@ impl Registry {
     fn leaf(&self, key: &[u8], room: usize) -> Result<PageWrite<'_>> {
         let page = self.catalog.write_leaf(key, room)?;
         let id = page.id();
-        leaf::prepare(page.bytes(), key, room).map_err(|damage| btree::corrupt(id, CATALOG, damage))?;
+        leaf::prepare(page.bytes(), key, room).map_err(|damage| rows::corrupt(id, CATALOG, damage))?;
         Ok(page)
     }
 
@@ -271,7 +273,7 @@ impl Registry {
         let mut result = Ok(());
         for shared in ready {
             if result.is_ok() {
-                result = shared.tree().clear().and_then(|()| self.remove(core, shared.tree()));
+                result = shared.index().clear().and_then(|()| self.remove(core, shared.index()));
                 if result.is_ok() {
                     continue;
                 }

@@ -27,7 +27,7 @@ mod transaction;
 use crate::report::CheckReport;
 pub use backup::{BackupInfo, BackupOptions, BackupReport, RestoreOptions, RestoreReport, restore, restore_on};
 pub use bulk_load::BulkLoad;
-pub use catalog::{KeyspaceKind, MAX_NAME};
+pub use catalog::MAX_NAME;
 pub use compact::CompactReport;
 pub use devices::{Devices, exists, has_tier, is_left_over};
 pub use keyspace::Keyspace;
@@ -41,6 +41,7 @@ pub use stats::{Figure, Stats};
 pub use tier::tier_managers;
 pub use transaction::Transaction;
 
+pub use crate::index::KeyspaceKind;
 pub use crate::txn::Durability;
 
 use crate::error::{Error, Result};

@@ -13,11 +13,11 @@ use super::options::{Layout, Options};
 use super::services::Services;
 use super::tier::{self, Stack};
 use super::{Db, Inner};
-use crate::btree::Tree;
 use crate::budget::{Budget, Class};
 use crate::buffer::policy::Gd2lOptions;
 use crate::buffer::{CleanerKind, DOUBLEWRITE_PAGES, Pool, PoolConfig};
 use crate::error::{Error, Result};
+use crate::index::{Index, KeyspaceKind};
 use crate::page::Kernel;
 use crate::space::Core;
 use crate::space::PoolPages;
@@ -260,7 +260,8 @@ impl Parts {
 
 /// The first group of a database: the space map's first page and the catalog's empty root. Then it is there.
 fn bootstrap(core: &Arc<Core>) -> Result<()> {
-    let end = core.space.bootstrap(core, |group| Tree::create_root(core, group, CATALOG, CATALOG_ROOT))?;
+    let end =
+        core.space.bootstrap(core, |group| Index::create(core, group, KeyspaceKind::Tree, (CATALOG, CATALOG_ROOT)))?;
     core.log.wait_durable(end)?;
     core.log.finish_creation()
 }

@@ -1,8 +1,9 @@
 //! Salvage: every row that intact pages hold, of a database that need not be able to open. Writes nothing.
 //!
-//! Pages are read one after another, not through their trees, so a damaged inner node costs nothing and a damaged leaf its own rows. The
-//! log is redone on the pages in memory, as far as it can be read: what a recovery would have brought back is in. The space map tells leaves
-//! from what pages held before they were freed; the catalog gives the names. Memory: the pages that the log changes.
+//! Pages are read one after another, not through their indexes, so a damaged inner node costs nothing and a damaged
+//! leaf its own rows. The log is redone on the pages in memory, as far as it can be read: what a recovery would have
+//! brought back is in. The space map tells leaves from what pages held before they were freed; the catalog gives the
+//! names. Memory: the pages that the log changes.
 
 use super::catalog::{CATALOG, CATALOG_ROOT, Entry};
 use super::devices::{self, Devices};
@@ -10,10 +11,11 @@ use super::offline::read_page;
 use super::options::Options;
 use super::patch::{Outcome, Window};
 use super::{open, tier};
-use crate::btree::leaf::{KIND_LEAF, LeafView};
-use crate::btree::node::{self, Node};
-use crate::btree::{OverflowRef, ValueRef, overflow};
+use crate::btree::node::Node;
+use crate::btree::{KIND_LEAF, LeafView};
 use crate::error::{Error, Result};
+use crate::index;
+use crate::rows::{OverflowRef, ValueRef, overflow};
 use crate::space::{self, KIND_SPACE};
 use crate::wal::{Generation, Log, Step};
 use std::collections::BTreeMap;
@@ -331,26 +333,17 @@ struct Rows<'a> {
 impl Rows<'_> {
     fn page(&mut self, id: PageId, bytes: &[u8]) -> Result<()> {
         let keyspace = page::keyspace(bytes);
-        if page::kind(bytes) != KIND_LEAF || keyspace == CATALOG {
+        if keyspace == CATALOG || !index::salvage::has_rows(bytes) {
             return Ok(());
         }
         let Some(name) = self.names.of(keyspace) else { return Ok(()) };
-        let damaged = |d: node::Damage| (id, d.0.to_string());
-        let node = match Node::parse(bytes).and_then(|node| node.validate().map(|()| node)) {
-            Ok(node) => node,
-            Err(d) => {
-                self.report.damaged.push(damaged(d));
-                return Ok(());
+        index::salvage::rows(bytes, &mut |found| match found {
+            Ok((key, value)) => self.row(&name, keyspace, key, value),
+            Err(damage) => {
+                self.report.damaged.push((id, damage.0.to_string()));
+                Ok(())
             }
-        };
-        let leaf = LeafView::new(node, id);
-        for i in 0..node.count() {
-            match (node.key(i), leaf.value(i)) {
-                (Ok(key), Ok(value)) => self.row(&name, keyspace, &key, value)?,
-                (Err(d), _) | (_, Err(d)) => self.report.damaged.push(damaged(d)),
-            }
-        }
-        Ok(())
+        })
     }
 
     fn row(&mut self, name: &str, keyspace: KeyspaceId, key: &[u8], value: ValueRef<'_>) -> Result<()> {

@@ -258,7 +258,7 @@ fn a_panic_while_pages_change_poisons_before_anybody_sees_them() {
     let panicked = varve_rt::spawn("clumsy", move || {
         let core = &clumsy.db.core;
         let mut group = Group::begin(core, GroupKind::System, core.page_size()).unwrap();
-        let n = group.add(core.pool.write(clumsy.shared.tree().root()).unwrap());
+        let n = group.add(core.pool.write(clumsy.shared.index().root()).unwrap());
         group.page(n).image(|page| {
             // Where nothing is yet.
             page[1000..1100].fill(0xee);

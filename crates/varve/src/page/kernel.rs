@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use varve_device::Health;
 use varve_rt::atomic as sync;
-use varve_volume::{Broken, Lsn, PageId, PageStore};
+use varve_volume::page::HEADER;
+use varve_volume::{Broken, KeyspaceId, Lsn, PageStore};
 
 /// The engine below the space map.
 pub(crate) struct Kernel {
@@ -27,14 +28,6 @@ pub(crate) struct Kernel {
 #[derive(Default)]
 #[repr(align(128))]
 struct NodesLeft(sync::AtomicU64);
-
-/// A leaf found by a descent, to be found again by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FoundLeaf {
-    pub page: PageId,
-    /// [`Kernel::nodes_left`] before the descent.
-    pub left: u64,
-}
 
 /// What is counted of page changes.
 #[derive(Debug, Default)]
@@ -88,9 +81,10 @@ impl Kernel {
         Kernel { pool, log, store, budget, broken, counters, nodes_left }
     }
 
-    /// Nodes that left their trees since the database was opened. A page keeps its place in a tree as long as the number stays: whoever
-    /// goes to a page by its number alone asks before he learns the number and again with the page latched. The page's content does not
-    /// tell: a freed page is dropped without being written, and what read-ahead brings back is what was there long before, LSN and all.
+    /// Nodes that left their trees since the database was opened. A page keeps its place in a tree as long as the
+    /// number stays: whoever goes to a page by its number alone asks before he learns the number and again with the
+    /// page latched. The page's content does not tell: a freed page is dropped without being written, and what
+    /// read-ahead brings back is what was there long before, LSN and all.
     pub fn nodes_left(&self) -> u64 {
         self.nodes_left.0.load(sync::Ordering::Acquire)
     }
@@ -98,6 +92,11 @@ impl Kernel {
     /// A node leaves its tree; it is latched exclusively.
     pub fn node_leaves(&self) {
         self.nodes_left.0.fetch_add(1, sync::Ordering::AcqRel);
+    }
+
+    /// Bytes of a keyspace's page after the header that may be used.
+    pub fn usable(&self, keyspace: KeyspaceId) -> usize {
+        self.store.usable_bytes(keyspace).min(self.page_size() - HEADER)
     }
 
     /// Bytes of a page, header included.

@@ -7,4 +7,4 @@ mod kernel;
 pub(crate) use edit::PageEdit;
 pub(crate) use group::{Group, PageMut, PageNo};
 pub use kernel::PageChangeStats;
-pub(crate) use kernel::{Counters, FoundLeaf, Kernel};
+pub(crate) use kernel::{Counters, Kernel};

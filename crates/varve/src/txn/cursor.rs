@@ -5,13 +5,13 @@
 //! batches.
 
 use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, is_possible};
-use super::read::Copied;
-use crate::btree::{Direction, OverflowRef, ReadAhead, Tree, ValueRef, overflow};
 use crate::error::Result;
+use crate::index::{Index, ScanState};
+use crate::rows::{Copied, Direction, OverflowRef, Seen, ValueRef, overflow};
 use crate::space::Core;
 use std::ops::{Bound, ControlFlow, Range};
 use varve_rt::{Cost, charge};
-use varve_volume::{Lsn, PageId};
+use varve_volume::KeyspaceId;
 
 /// Bytes of rows, long values included, after which a batch ends early.
 const BATCH_BYTES: u64 = 64 * 1024;
@@ -29,7 +29,7 @@ struct Row {
     value: Value,
 }
 
-/// Rows, copied out of a leaf.
+/// Rows, copied out of an index.
 #[derive(Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
@@ -62,11 +62,11 @@ impl Batch {
     }
 
     /// Reads the long values among the rows.
-    fn resolve(&mut self, core: &Core, tree: &Tree) -> Result<()> {
+    fn resolve(&mut self, core: &Core, keyspace: KeyspaceId) -> Result<()> {
         for row in &mut self.rows {
             if let Value::Long(reference) = row.value {
                 let start = self.bytes.len();
-                overflow::read(core, tree.keyspace(), &reference, 0..reference.len, &mut self.bytes)?;
+                overflow::read(core, keyspace, &reference, 0..reference.len, &mut self.bytes)?;
                 row.value = Value::At(start..self.bytes.len());
             }
         }
@@ -80,11 +80,10 @@ impl Batch {
     }
 }
 
-/// What a read of one leaf found.
+/// What a read of a batch found.
 pub(super) struct Filled {
-    /// The leaf and the LSN of its last change.
-    pub page: PageId,
-    pub lsn: Lsn,
+    /// What was read.
+    pub seen: Seen,
     /// The part of the range whose rows are in the batch.
     pub covered: OwnedBounds,
     /// What is left of the range; `None` at its end.
@@ -98,7 +97,7 @@ impl Filled {
     }
 }
 
-/// A row that takes the place of the tree's row of the same key, or hides it.
+/// A row that takes the place of the index's row of the same key, or hides it.
 pub(super) type Overlay = (KeyBuf, Option<Copied>);
 
 /// The state of a scan.
@@ -114,12 +113,12 @@ pub(super) struct Cursor {
     done: bool,
     /// Only keys are asked for.
     keys_only: bool,
-    ahead: ReadAhead,
+    state: ScanState,
 }
 
 impl Cursor {
     /// A scan of `range`, descending when `reverse`. `first`: rows of the first batch; later ones have eight times as
-    /// many each, to a whole leaf: a scan that needs one row copies (and locks) little.
+    /// many each, to all that lie together: a scan that needs one row copies (and locks) little.
     pub fn new(range: Bounds<'_>, reverse: bool, first: usize) -> Cursor {
         Cursor {
             low: bound_owned(range.0),
@@ -130,16 +129,16 @@ impl Cursor {
             limit: first,
             done: !is_possible(range.0, range.1),
             keys_only: false,
-            ahead: ReadAhead::default(),
+            state: ScanState::default(),
         }
     }
 
-    /// An ascending scan of keys alone, a leaf at a time: no value is copied, and no long one read.
+    /// An ascending scan of keys alone, as many at a time as lie together: no value is copied, and no long one read.
     pub fn of_keys(range: Bounds<'_>) -> Cursor {
         Cursor { keys_only: true, ..Cursor::new(range, false, usize::MAX) }
     }
 
-    /// What the scan needs of a value that takes the place of one in the tree.
+    /// What the scan needs of a value that takes the place of one in the index.
     pub fn copied(&self, value: ValueRef<'_>) -> Copied {
         if self.keys_only { Copied::Bytes(Box::default()) } else { value.into() }
     }
@@ -184,9 +183,9 @@ impl Cursor {
         self.done = true;
     }
 
-    /// Reads rows from the leaf where the scan stands into the batch, instead of what is in there. `within`: read only
+    /// Reads rows from where the scan stands into the batch, instead of what is in there. `within`: read only
     /// this part.
-    pub fn fill(&mut self, tree: &Tree, within: Option<Bounds<'_>>) -> Result<Filled> {
+    pub fn fill(&mut self, index: &Index, within: Option<Bounds<'_>>) -> Result<Filled> {
         let (low, high) = (self.low.clone(), self.high.clone());
         let (from, to) = within.unwrap_or((bound_ref(&low), bound_ref(&high)));
         let forward = self.direction == Direction::Forward;
@@ -194,7 +193,7 @@ impl Cursor {
         self.at = 0;
         let (batch, limit, keys_only) = (&mut self.batch, self.limit, self.keys_only);
         let (mut broke, mut long) = (false, 0);
-        let end = tree.read_leaf_batch(from, to, self.direction, &mut self.ahead, |key, value| {
+        let end = index.read_batch((from, to), self.direction, &mut self.state, |key, value| {
             let value = if keys_only { ValueRef::Inline(&[]) } else { value };
             batch.push_ref(key, value);
             if let ValueRef::Overflow(reference) = value {
@@ -226,16 +225,16 @@ impl Cursor {
             }
         };
         let rest = rest.filter(|(l, h)| is_possible(bound_ref(l), bound_ref(h)));
-        Ok(Filled { page: end.page, lsn: end.lsn, covered, rest })
+        Ok(Filled { seen: end.seen, covered, rest })
     }
 
-    /// Completes the batch: reads its long values and merges rows that take the place of the tree's (ascending keys,
+    /// Completes the batch: reads its long values and merges rows that take the place of the index's (ascending keys,
     /// all within the covered part); then moves past the covered part.
-    pub fn finish(&mut self, core: &Core, tree: &Tree, filled: Filled, overlay: Vec<Overlay>) -> Result<()> {
+    pub fn finish(&mut self, core: &Core, keyspace: KeyspaceId, filled: Filled, overlay: Vec<Overlay>) -> Result<()> {
         if !overlay.is_empty() {
             self.merge(overlay);
         }
-        self.batch.resolve(core, tree)?;
+        self.batch.resolve(core, keyspace)?;
         self.limit = self.limit.saturating_mul(GROWTH);
         match filled.rest {
             Some((low, high)) => (self.low, self.high) = (low, high),

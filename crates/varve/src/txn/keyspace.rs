@@ -2,8 +2,8 @@
 
 use super::lock::{KeyspaceLocks, LockTable};
 use super::{MAX_VALUE, Manager};
-use crate::btree::Tree;
 use crate::error::{Error, Result};
+use crate::index::Index;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_volume::{KeyspaceId, Lsn};
@@ -11,7 +11,7 @@ use varve_volume::{KeyspaceId, Lsn};
 /// What all handles of a keyspace share.
 pub(crate) struct OpenKeyspace {
     name: String,
-    tree: Tree,
+    index: Index,
     locks: Arc<KeyspaceLocks>,
     dropped: AtomicBool,
     /// Snapshots older than this do not know it: it appeared then, with rows in it.
@@ -19,10 +19,10 @@ pub(crate) struct OpenKeyspace {
 }
 
 impl OpenKeyspace {
-    /// The keyspace of this name, whose rows are in `tree`.
-    pub fn new(name: &str, tree: Tree, locks: &Arc<LockTable>, dropped: bool) -> OpenKeyspace {
+    /// The keyspace of this name, whose rows are in `index`.
+    pub fn new(name: &str, index: Index, locks: &Arc<LockTable>, dropped: bool) -> OpenKeyspace {
         let (locks, dropped, since) = (locks.keyspace(name), AtomicBool::new(dropped), AtomicU64::new(0));
-        OpenKeyspace { name: name.to_string(), tree, locks, dropped, since }
+        OpenKeyspace { name: name.to_string(), index, locks, dropped, since }
     }
 
     /// Its name.
@@ -32,13 +32,13 @@ impl OpenKeyspace {
 
     /// Its number in log records, page headers and messages.
     pub fn id(&self) -> KeyspaceId {
-        self.tree.keyspace()
+        self.index.keyspace()
     }
 
     /// Where its rows are.
     #[inline]
-    pub fn tree(&self) -> &Tree {
-        &self.tree
+    pub fn index(&self) -> &Index {
+        &self.index
     }
 
     /// Key and interval locks of its transactions.
@@ -84,7 +84,7 @@ impl OpenKeyspace {
 
     /// Fails for keys that the keyspace cannot hold.
     pub(super) fn check_key(&self, key: &[u8]) -> Result<()> {
-        let max = self.tree.max_key();
+        let max = self.index.max_key();
         if self.is_too_long(key) { Err(Error::KeySize { len: key.len(), max }) } else { Ok(()) }
     }
 
@@ -92,7 +92,7 @@ impl OpenKeyspace {
     /// there is nothing to lock.
     #[inline]
     pub(super) fn is_too_long(&self, key: &[u8]) -> bool {
-        key.len() > self.tree.max_key()
+        key.len() > self.index.max_key()
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! - `lock`: the lock table. Read-write transactions lock what they read (S) and write (X), and the intervals they
 //!   scan.
-//! - `write_set`: pending writes and savepoints; `cursor`: scans that merge them over the tree.
+//! - `write_set`: pending writes and savepoints; `cursor`: scans that merge them over the index.
 //! - `registry`, `version`: snapshots and the old values they need. Snapshots take no locks.
 //! - `commit`: from a write set to one log group; `single`: the short way for one key.
 //! - `stream`: values that do not fit in memory.
@@ -22,7 +22,6 @@ pub(crate) mod key;
 mod keyspace;
 pub(crate) mod lock;
 mod range;
-mod read;
 mod registry;
 mod retry;
 mod scan;

@@ -1,14 +1,14 @@
 //! Single operations: one-operation transactions by the shortest way.
 //!
-//! A read of one key needs no lock: under the leaf's latch it sees the last commit of that key, and that is a serial
+//! A read of one key needs no lock: under a latch it sees the last commit of that key, and that is a serial
 //! order. A write takes the key's lock (it may meet a transaction that read the key or scanned over it), then one
 //! descent, one latch, one log group.
 
-use super::commit::{self, New, Op, Short, ShortEnd};
+use super::commit::{self, Short, ShortEnd, Target};
 use super::keyspace::check_value;
-use super::read::{is_there, read};
 use super::{Durability, Manager, OpenKeyspace};
 use crate::error::Result;
+use crate::rows::{NewValue, Write};
 use varve_rt::atomic::AtomicU64;
 use varve_rt::{Cost, charge};
 
@@ -18,7 +18,7 @@ impl Manager {
     pub fn get_with<R>(&self, keyspace: &OpenKeyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         charge(Cost::TxnCall, 1);
         self.live_in(keyspace)?;
-        let (result, lsn) = read(&self.core, keyspace.tree(), key, f)?;
+        let (result, lsn) = keyspace.index().read(key, f)?;
         self.check_read(lsn)?;
         self.depend(lsn)?;
         Ok(result)
@@ -28,7 +28,7 @@ impl Manager {
     pub fn contains(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Result<bool> {
         charge(Cost::TxnCall, 1);
         self.live_in(keyspace)?;
-        let (there, lsn) = is_there(keyspace.tree(), key)?;
+        let (there, lsn) = keyspace.index().contains(key)?;
         self.check_read(lsn)?;
         self.depend(lsn)?;
         Ok(there)
@@ -75,7 +75,7 @@ impl Manager {
             return Ok(false);
         }
         keyspace.check_key(key)?;
-        let tree = keyspace.tree();
+        let index = keyspace.index();
         let mut attempt = 0;
         let lock = loop {
             // One key cannot deadlock by itself, but a scan that waits for it may wait for what this waits for.
@@ -88,34 +88,24 @@ impl Manager {
             }
         };
         let stripe = lock.id();
-        let short = Short {
-            manager: self,
-            op: Op { tree, key, value: value.map(New::Bytes), leaf: None },
-            durability,
-            stripe,
-            tell,
-        };
-        let (end, existed, saw, shrunk) = match short.run()? {
-            ShortEnd::Done { end, existed, read, shrunk } => (end, existed, read, shrunk),
+        let write = Write { key, value: value.map(NewValue::Bytes), hint: None };
+        let short = Short { manager: self, index, write: &write, durability, stripe, tell };
+        let (end, existed, saw, untidy) = match short.run()? {
+            ShortEnd::Done { end, existed, read, untidy } => (end, existed, read, untidy),
             ShortEnd::Long => {
                 let (existed, saw) = match value {
                     Some(_) => (true, 0),
-                    None => is_there(tree, key)?,
+                    None => index.contains(key)?,
                 };
-                let done = commit::run(
-                    self,
-                    &[Op { tree, key, value: value.map(New::Bytes), leaf: None }],
-                    durability,
-                    stripe,
-                    tell,
-                )?;
-                (done.end, existed, saw, !done.shrunk.is_empty())
+                let target = Target { index, writes: 0..1, stored: Vec::new() };
+                let done = commit::run(self, &[target], &[write], durability, (stripe, tell))?;
+                (done.end, existed, saw, !done.untidy.is_empty())
             }
         };
         drop(lock);
-        if shrunk {
-            // A leaf that stays underfull costs space only.
-            let _ = tree.tidy(key);
+        if untidy {
+            // What stays untidy costs space only.
+            let _ = index.tidy(key);
         }
         // A deletion tells whether the key was there: it has read the commit that put it there, or removed it.
         self.acknowledge(end, durability, if value.is_none() { saw } else { 0 })?;

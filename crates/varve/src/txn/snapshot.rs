@@ -3,12 +3,11 @@
 use super::cursor::{Cursor, Overlay};
 use super::key::KeyBuf;
 use super::range::KeyRange;
-use super::read::{Copied, Found, is_there, read};
 use super::registry::Claim;
 use super::scan::Scan;
 use super::{Manager, OpenKeyspace};
-use crate::btree::{OverflowRef, ValueRef, overflow};
 use crate::error::{Error, Result};
+use crate::rows::{Copied, OverflowRef, ValueRef, overflow};
 use crate::space::Core;
 use std::sync::Arc;
 use varve_volume::{Lsn, Mistake};
@@ -23,6 +22,14 @@ impl Drop for Snapshot {
     fn drop(&mut self) {
         self.manager.snapshots.close(&self.claim);
     }
+}
+
+/// What a look at an old value came to.
+enum Found<R> {
+    /// It was handed over.
+    Done(R),
+    /// It is long, and has yet to be read.
+    Long(OverflowRef),
 }
 
 impl Snapshot {
@@ -63,7 +70,7 @@ impl Snapshot {
         self.manager.depend(lsn.min(self.lsn()))
     }
 
-    /// The value of a key that was replaced since, as it was; asked after the tree was read.
+    /// The value of a key that was replaced since, as it was; asked after the index was read.
     pub(super) fn old_value(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Option<Option<Copied>> {
         let versions = &self.manager.snapshots.versions;
         versions.get(keyspace.id(), key, self.as_of(), |value| value.map(Copied::from))
@@ -82,7 +89,7 @@ impl Snapshot {
         &self.manager.core
     }
 
-    /// Whether some row of the keyspace may have an old value. Asked after the tree was read.
+    /// Whether some row of the keyspace may have an old value. Asked after the index was read.
     pub(super) fn has_old_values(&self, keyspace: &OpenKeyspace) -> bool {
         self.manager.snapshots.versions.any(keyspace.id())
     }
@@ -92,8 +99,8 @@ impl Snapshot {
     pub fn get_with<R>(&self, keyspace: &OpenKeyspace, key: &[u8], mut f: impl FnMut(Option<&[u8]>) -> R) -> Result<R> {
         self.check(keyspace)?;
         let manager = &self.manager;
-        // The tree first, then the old values: see `version.rs`.
-        let (current, lsn) = read(&manager.core, keyspace.tree(), key, &mut f)?;
+        // The index first, then the old values: see `version.rs`.
+        let (current, lsn) = keyspace.index().read(key, &mut f)?;
         let old = manager.snapshots.versions.get(keyspace.id(), key, self.as_of(), |value| match value {
             None => Found::Done(f(None)),
             Some(ValueRef::Inline(value)) => Found::Done(f(Some(value))),
@@ -111,8 +118,8 @@ impl Snapshot {
     pub fn contains(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Result<bool> {
         self.check(keyspace)?;
         let manager = &self.manager;
-        // The tree first, then the old values: see `version.rs`.
-        let (current, lsn) = is_there(keyspace.tree(), key)?;
+        // The index first, then the old values: see `version.rs`.
+        let (current, lsn) = keyspace.index().contains(key)?;
         let old = manager.snapshots.versions.get(keyspace.id(), key, self.as_of(), |value| value.is_some());
         self.admit(lsn)?;
         Ok(old.unwrap_or(current))
@@ -147,20 +154,20 @@ impl Snapshot {
         let manager = &self.manager;
         let mut failed = None;
         loop {
-            let filled = cursor.fill(keyspace.tree(), None)?;
+            let filled = cursor.fill(keyspace.index(), None)?;
             let mut overlay: Vec<Overlay> = Vec::new();
             let versions = &manager.snapshots.versions;
             versions.range(keyspace.id(), filled.bounds(), self.as_of(), |key, value| {
                 overlay.push((KeyBuf::new(key), value.map(|value| cursor.copied(value))));
             });
-            let (page, lsn) = (filled.page, filled.lsn);
-            self.admit(lsn)?;
-            match cursor.finish(&manager.core, keyspace.tree(), filled, overlay) {
+            let seen = filled.seen;
+            self.admit(seen.lsn)?;
+            match cursor.finish(&manager.core, keyspace.id(), filled, overlay) {
                 Ok(()) => return Ok(()),
                 // A long value that was replaced between the leaf and its pages fails to read: then the leaf has
                 // changed.
-                Err(error) if failed == Some((page, lsn)) => return Err(error),
-                Err(_) => failed = Some((page, lsn)),
+                Err(error) if failed == Some(seen) => return Err(error),
+                Err(_) => failed = Some(seen),
             }
         }
     }

@@ -4,20 +4,19 @@
 //! them. Without a commit they are free again. So a long value passes the log by, and takes a few buffers of memory
 //! however long it is.
 
-use super::read::Copied;
 use super::retry::TxOptions;
 use super::snapshot::Snapshot;
 use super::transaction::Transaction;
 use super::write_set::Value;
 use super::{MAX_VALUE, Manager, OpenKeyspace};
-use crate::btree::{OverflowRef, Tree, corrupt, overflow};
 use crate::error::{Error, Result};
+use crate::rows::{Copied, OverflowRef, overflow};
 use crate::space::Core;
 use crate::space::direct::DirectPages;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use varve_rt::Mutex;
-use varve_volume::Lsn;
+use varve_volume::KeyspaceId;
 
 /// Values up to this length are kept in memory until the commit, and logged.
 const SHORT: u64 = 64 << 10;
@@ -34,9 +33,9 @@ pub(super) struct Stored {
 
 impl Stored {
     /// The whole value.
-    pub(super) fn read(&self, core: &Core, tree: &Tree) -> Result<Vec<u8>> {
+    pub(super) fn read(&self, core: &Core, keyspace: KeyspaceId) -> Result<Vec<u8>> {
         let mut value = Vec::new();
-        overflow::read(core, tree.keyspace(), &self.reference, 0..self.reference.len, &mut value)?;
+        overflow::read(core, keyspace, &self.reference, 0..self.reference.len, &mut value)?;
         Ok(value)
     }
 }
@@ -59,8 +58,7 @@ fn write_all(to: &mut dyn Write, bytes: &[u8]) -> Result<()> {
 }
 
 /// Hands the bytes of a long value from `done` on to `to`; moves `done` with them.
-fn copy(core: &Core, tree: &Tree, value: OverflowRef, done: &mut u64, to: &mut dyn Write) -> Result<()> {
-    let keyspace = tree.keyspace();
+fn copy(core: &Core, keyspace: KeyspaceId, value: OverflowRef, done: &mut u64, to: &mut dyn Write) -> Result<()> {
     let mut reader = overflow::Reader::new(core, keyspace, value, *done..value.len)?;
     let mut piece = Vec::with_capacity(PIECE.min(reader.left() as usize) + core.page_size());
     while reader.left() > 0 {
@@ -82,14 +80,6 @@ fn store(core: &Arc<Core>, keyspace: &OpenKeyspace, read: impl FnMut(&mut [u8]) 
     pages.flush()?;
     let memory = pages.memory();
     Ok(Value::Stored(Arc::new(Stored { reference, pages: Mutex::new(pages), memory })))
-}
-
-/// The value of a key, as its leaf has it.
-fn find(tree: &Tree, key: &[u8]) -> Result<(Option<Copied>, Lsn)> {
-    tree.with_leaf(key, |leaf| {
-        let found = leaf.find(key).map_err(|d| corrupt(leaf.id(), tree.keyspace(), d))?;
-        Ok((found.map(Copied::from), leaf.lsn()))
-    })?
 }
 
 impl Transaction {
@@ -117,7 +107,7 @@ impl Transaction {
     /// key has none.
     pub(crate) fn put_again(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8]) -> Result<bool> {
         self.lock_to_write(keyspace, key)?;
-        let (found, lsn) = find(keyspace.tree(), key)?;
+        let (found, lsn) = keyspace.index().find(key)?;
         self.saw(lsn)?;
         let Some(Copied::Long(value)) = found else { return Ok(false) };
         let core = self.core().clone();
@@ -156,7 +146,7 @@ impl Transaction {
             }
             Some(Some(Value::Stored(stored))) => Copied::Long(stored.reference),
             None => {
-                let (found, lsn) = find(keyspace.tree(), key)?;
+                let (found, lsn) = keyspace.index().find(key)?;
                 self.saw(lsn)?;
                 let Some(found) = found else { return Ok(None) };
                 found
@@ -164,7 +154,7 @@ impl Transaction {
         };
         match found {
             Copied::Bytes(value) => write_all(to, &value).map(|()| Some(value.len() as u64)),
-            Copied::Long(value) => copy(&core, keyspace.tree(), value, &mut 0, to).map(|()| Some(value.len)),
+            Copied::Long(value) => copy(&core, keyspace.id(), value, &mut 0, to).map(|()| Some(value.len)),
         }
     }
 }
@@ -175,8 +165,8 @@ impl Snapshot {
         let (mut done, mut failed): (u64, Option<(OverflowRef, Error)>) = (0, None);
         loop {
             self.check(keyspace)?;
-            // The tree first, then the old values: see `version.rs`.
-            let (found, lsn) = find(keyspace.tree(), key)?;
+            // The index first, then the old values: see `version.rs`.
+            let (found, lsn) = keyspace.index().find(key)?;
             let old = self.old_value(keyspace, key);
             self.admit(lsn)?;
             let reference = match old.unwrap_or(found) {
@@ -191,7 +181,7 @@ impl Snapshot {
                 Some((before, error)) if before == reference => return Err(error),
                 _ => {}
             }
-            match copy(self.core(), keyspace.tree(), reference, &mut done, to) {
+            match copy(self.core(), keyspace.id(), reference, &mut done, to) {
                 Ok(()) => return Ok(Some(reference.len)),
                 Err(error @ Error::Stream(_)) => return Err(error),
                 Err(error) => failed = Some((reference, error)),

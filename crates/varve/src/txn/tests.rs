@@ -9,6 +9,12 @@ use varve_rt::Rng;
 
 mod model;
 
+/// The tree of a keyspace that has one.
+fn tree(rows: &Keyspace) -> &crate::btree::Tree {
+    let crate::index::Index::Tree(tree) = rows.shared.index();
+    tree
+}
+
 fn devices() -> Devices {
     Devices::new(MemDevice::new(0), MemDevice::new(0))
 }
@@ -304,7 +310,7 @@ fn a_leaf_that_left_the_tree_takes_no_writes_though_its_old_content_is_back() {
     (0..300).for_each(|n| rows.put(&key(n), &value).unwrap());
     db.checkpoint().unwrap();
     let core = &db.inner.core;
-    let leaf = |n| rows.shared.tree().leaf(&key(n)).unwrap().id();
+    let leaf = |n| tree(&rows).leaf(&key(n)).unwrap().id();
     let mut tx = db.begin().unwrap();
     let kept = 150;
     assert!(tx.get_for_update(&rows, &key(kept)).unwrap().is_some());

@@ -3,21 +3,20 @@
 //! A transaction that had to give way in a deadlock has let go of its locks and writes at once; every later call
 //! returns the same `Conflict`. Other errors leave it as it was.
 
-use super::commit::{self, New, Op};
+use super::commit::{self, Target};
 use super::cursor::{Cursor, Overlay};
 use super::key::{Bounds, KeyBuf, is_possible, shortened};
 use super::keyspace::check_value;
 use super::lock::{LockSet, Mode};
 use super::range::KeyRange;
-use super::read::{is_there, read_at};
 use super::retry::TxOptions;
 use super::scan::Scan;
 use super::snapshot::Snapshot;
 use super::write_set::{Savepoint, Value, Write, WriteSet};
 use super::{Durability, Manager, OpenKeyspace, count};
-use crate::btree::{Direction, ReadAhead, ValueRef};
 use crate::error::{Error, Result};
-use crate::page::FoundLeaf;
+use crate::index::ScanState;
+use crate::rows::{Direction, NewValue, ValueRef, Write as RowWrite};
 use crate::space::Core;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -144,7 +143,7 @@ impl Transaction {
         if self.manager.core.broken.has(Mistake::SkipIntervalLock) {
             return Ok(());
         }
-        let range = shortened(range, keyspace.tree().max_key());
+        let range = shortened(range, keyspace.index().max_key());
         if !is_possible(range.0, range.1) {
             return Ok(());
         }
@@ -167,14 +166,13 @@ impl Transaction {
             return Ok(match pending {
                 None => f(None),
                 Some(Value::Bytes(value)) => f(Some(value)),
-                Some(Value::Stored(stored)) => f(Some(&stored.read(&self.manager.core, keyspace.tree())?)),
+                Some(Value::Stored(stored)) => f(Some(&stored.read(&self.manager.core, keyspace.id())?)),
             });
         }
-        let left = self.manager.core.nodes_left();
-        let (result, lsn, page) = read_at(&self.manager.core, keyspace.tree(), key, f)?;
+        let (result, lsn, hint) = keyspace.index().read_for_write(key, f)?;
         self.saw(lsn)?;
         if mode == Mode::Exclusive {
-            self.writes.note_leaf(keyspace.id(), key, FoundLeaf { page, left });
+            self.writes.note_place(keyspace.id(), key, hint);
         }
         Ok(result)
     }
@@ -248,7 +246,7 @@ impl Transaction {
         if let Some(pending) = self.pending(keyspace, key) {
             return Ok(pending.is_some());
         }
-        let (there, lsn) = is_there(keyspace.tree(), key)?;
+        let (there, lsn) = keyspace.index().contains(key)?;
         self.saw(lsn)?;
         Ok(there)
     }
@@ -324,7 +322,7 @@ impl Transaction {
     pub fn scan(&mut self, keyspace: &Arc<OpenKeyspace>, range: &KeyRange<'_>, reverse: bool) -> Result<Scan<'_>> {
         self.check(keyspace)?;
         match &self.snapshot {
-            Some(snapshot) => Snapshot::scan(snapshot, keyspace, range, reverse),
+            Some(snapshot) => Ok(Scan::of_snapshot(snapshot.clone(), keyspace, range, reverse)),
             None => Ok(Scan::of_transaction(self, keyspace, range, reverse)),
         }
     }
@@ -346,23 +344,23 @@ impl Transaction {
             return Ok(rows as u64);
         }
         for (key, write) in self.writes.range(keyspace.id(), bounds) {
-            let (there, _) = is_there(keyspace.tree(), key)?;
+            let (there, _) = keyspace.index().contains(key)?;
             rows += i64::from(write.is_some()) - i64::from(there);
         }
         Ok(rows as u64)
     }
 
-    /// Rows of a range in the tree; the range is locked.
+    /// Rows of a range in the index; the range is locked.
     fn count_rows(&mut self, keyspace: &Arc<OpenKeyspace>, range: Bounds<'_>) -> Result<i64> {
-        let (mut rows, mut ahead) = (0, ReadAhead::default());
+        let (mut rows, mut state) = (0, ScanState::default());
         let mut next: Option<Vec<u8>> = None;
         loop {
             let from = next.as_deref().map_or(range.0, Bound::Included);
-            let end = keyspace.tree().read_leaf_batch(from, range.1, Direction::Forward, &mut ahead, |_, _| {
+            let end = keyspace.index().read_batch((from, range.1), Direction::Forward, &mut state, |_, _| {
                 rows += 1;
                 ControlFlow::Continue(())
             })?;
-            self.saw(end.lsn)?;
+            self.saw(end.seen.lsn)?;
             next = end.next;
             if next.is_none() {
                 return Ok(rows);
@@ -373,26 +371,21 @@ impl Transaction {
     /// Reads and locks the next batch of a scan.
     pub(super) fn next_batch(&mut self, keyspace: &Arc<OpenKeyspace>, cursor: &mut Cursor) -> Result<()> {
         self.check(keyspace)?;
-        let tree = keyspace.tree();
-        let left = self.manager.core.nodes_left();
-        let mut filled = cursor.fill(tree, None)?;
+        let index = keyspace.index();
+        let moves = index.moves();
+        let mut filled = cursor.fill(index, None)?;
         self.lock_range(keyspace, filled.bounds(), Mode::Shared)?;
-        let core = &self.manager.core;
-        let same = core
-            .pool
-            .read_resident(filled.page)
-            .is_some_and(|page| page.lsn() == filled.lsn && core.nodes_left() == left);
-        if !same {
-            // The leaf changed before the lock was held. Now it is: what a second read of the same part finds stays.
+        if !index.is_unchanged(filled.seen, moves) {
+            // The rows changed before the lock was held. Now it is: what a second read of the same part finds stays.
             let rest = filled.rest.take();
             let locked = filled.covered;
             let (low, high) = (super::key::bound_ref(&locked.0), super::key::bound_ref(&locked.1));
-            filled = cursor.fill(tree, Some((low, high)))?;
+            filled = cursor.fill(index, Some((low, high)))?;
             if filled.rest.is_none() {
                 filled.rest = rest;
             }
         }
-        self.saw(filled.lsn)?;
+        self.saw(filled.seen.lsn)?;
         let overlay: Vec<Overlay> = if self.writes.touches(keyspace.id()) {
             let pending = self.writes.range(keyspace.id(), filled.bounds());
             let value = |value: &Value| match value {
@@ -403,7 +396,7 @@ impl Transaction {
         } else {
             Vec::new()
         };
-        cursor.finish(&self.manager.core, tree, filled, overlay)
+        cursor.finish(&self.manager.core, keyspace.id(), filled, overlay)
     }
 
     /// Marks the present state, to return to it with [`Transaction::rollback_to`].
@@ -459,27 +452,36 @@ impl Transaction {
         self.manager.live_for_write()?;
         self.writes.forget_savepoints();
         let stripe = self.locks.id();
-        let mut ops: Vec<Op<'_>> = Vec::with_capacity(self.writes.len());
-        for space in self.writes.spaces() {
+        let mut writes: Vec<RowWrite<'_>> = Vec::with_capacity(self.writes.len());
+        let spaces = self.writes.spaces();
+        let mut targets: Vec<Target<'_>> = Vec::with_capacity(spaces.len());
+        for space in spaces {
             self.manager.live_in(&space.keyspace)?;
-            let tree = space.keyspace.tree();
-            let value = |write| match write {
-                &Some(Value::Bytes(ref bytes)) => Some(New::Bytes(bytes)),
-                Some(Value::Stored(stored)) => Some(New::Stored(stored)),
-                None => None,
-            };
-            ops.extend(space.map.iter().map(|(key, p)| Op { tree, key, value: value(&p.write), leaf: p.leaf }));
+            let (first, mut stored) = (writes.len(), Vec::new());
+            for (key, pending) in &space.map {
+                let value = match &pending.write {
+                    Some(Value::Bytes(bytes)) => Some(NewValue::Bytes(bytes)),
+                    Some(Value::Stored(value)) => {
+                        stored.push(&**value);
+                        Some(NewValue::Stored(value.reference))
+                    }
+                    None => None,
+                };
+                writes.push(RowWrite { key, value, hint: pending.hint });
+            }
+            targets.push(Target { index: space.keyspace.index(), writes: first..writes.len(), stored });
         }
         if self.manager.core.broken.has(Mistake::UnlockBeforeCommit) {
             self.locks.release();
         }
-        let done = commit::run(&self.manager, &ops, self.durability, stripe, self.tell.as_deref())?;
+        let tell = self.tell.as_deref();
+        let done = commit::run(&self.manager, &targets, &writes, self.durability, (stripe, tell))?;
         self.locks.release();
-        for at in done.shrunk {
-            // A leaf that stays underfull costs space only; what failed here will be met again where it matters.
-            let _ = ops[at].tree.tidy(ops[at].key);
+        for at in done.untidy {
+            // What stays untidy costs space only; what failed here will be met again where it matters.
+            let _ = Target::of(&targets, at).index.tidy(writes[at].key);
         }
-        drop(ops);
+        drop((targets, writes));
         self.writes.clear();
         self.manager.acknowledge(done.end, self.durability, self.read)?;
         Ok((done.end, done.changed))

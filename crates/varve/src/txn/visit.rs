@@ -6,12 +6,13 @@ use super::range::KeyRange;
 use super::snapshot::Snapshot;
 use super::transaction::Transaction;
 use super::{Manager, OpenKeyspace};
-use crate::btree::{Direction, ReadAhead, ValueRef};
 use crate::error::Result;
+use crate::index::ScanState;
+use crate::rows::{Direction, ValueRef};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-/// Why the rest of a leaf was not lent.
+/// Why the rest of what lies together was not lent.
 enum Stop {
     /// The caller has what he wants.
     Asked,
@@ -63,27 +64,27 @@ impl Snapshot {
         mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         let (low, high) = range.bounds();
-        let mut ahead = ReadAhead::default();
+        let mut state = ScanState::default();
         let mut left = is_possible(low, high).then(|| bound_owned(low));
         self.check(keyspace)?;
         while let Some(low) = left {
-            left = self.visit_leaf(keyspace, (bound_ref(&low), high), &mut ahead, &mut each)?;
+            left = self.visit_some(keyspace, (bound_ref(&low), high), &mut state, &mut each)?;
         }
         Ok(())
     }
 
-    /// Lends rows of the leaf in which the range begins, and says where to go on; `None` at the end.
-    fn visit_leaf(
+    /// Lends the rows with which the range begins, as many as lie together, and says where to go on; `None` at the end.
+    fn visit_some(
         &self,
         keyspace: &OpenKeyspace,
         (low, high): Bounds<'_>,
-        ahead: &mut ReadAhead,
+        state: &mut ScanState,
         each: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<Option<Bound<KeyBuf>>> {
         let changed = || self.has_old_values(keyspace);
         let (mut first, mut stop) = (true, None);
-        let end = keyspace.tree().read_leaf_batch(low, high, Direction::Forward, ahead, |key, value| {
-            // A commit leaves its old values before it lets go of the leaf, which is latched here: asking once is
+        let end = keyspace.index().read_batch((low, high), Direction::Forward, state, |key, value| {
+            // A commit leaves its old values before it lets go of the rows, which are latched here: asking once is
             // enough.
             stop = match value {
                 _ if std::mem::take(&mut first) && changed() => Some(Stop::Changed),
@@ -92,7 +93,7 @@ impl Snapshot {
             };
             if stop.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        self.admit(end.lsn)?;
+        self.admit(end.seen.lsn)?;
         match stop {
             Some(Stop::Asked) => Ok(None),
             Some(Stop::Long(key)) => self.visit_copies(keyspace, (Bound::Included(&key), high), each),

@@ -10,7 +10,7 @@ use super::key::{Bounds, KeyBuf};
 use super::stream::Stored;
 use crate::budget::{Budget, Class};
 use crate::error::{Error, Result};
-use crate::page::FoundLeaf;
+use crate::rows::Hint;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ pub(super) struct Pending {
     pub write: Write,
     /// The newest savepoint when it was written; 0: none.
     mark: u64,
-    /// The leaf that covered the key when the transaction read it for the write: a hint.
-    pub leaf: Option<FoundLeaf>,
+    /// Where the key was when the transaction read it for the write.
+    pub hint: Option<Hint>,
 }
 
 /// Writes to one keyspace.
@@ -65,8 +65,8 @@ pub(super) struct WriteSet {
     budget: Arc<Budget>,
     spaces: Vec<SpaceWrites>,
     undo: Vec<Undo>,
-    /// Leaves of keys read for a write, one per keyspace.
-    found: Vec<(KeyspaceId, KeyBuf, FoundLeaf)>,
+    /// Places of keys read for a write, one per keyspace.
+    found: Vec<(KeyspaceId, KeyBuf, Hint)>,
     /// Serial number and length of `undo` of each savepoint, oldest first.
     marks: Vec<(u64, usize)>,
     serial: u64,
@@ -148,10 +148,10 @@ impl WriteSet {
         map.into_iter().flatten().map(|(key, pending)| (&**key, &pending.write))
     }
 
-    /// Notes which leaf covered a key that will probably be written; the last one of each keyspace is remembered.
+    /// Notes where a key was that will probably be written; the last one of each keyspace is remembered.
     #[inline]
-    pub fn note_leaf(&mut self, id: KeyspaceId, key: &[u8], leaf: FoundLeaf) {
-        let found = (id, KeyBuf::new(key), leaf);
+    pub fn note_place(&mut self, id: KeyspaceId, key: &[u8], hint: Hint) {
+        let found = (id, KeyBuf::new(key), hint);
         match self.found.iter_mut().find(|f| f.0 == id) {
             Some(place) => *place = found,
             None => self.found.push(found),
@@ -195,7 +195,7 @@ impl WriteSet {
         });
         let found = self.found.iter().find(|f| f.0 == keyspace.id()).filter(|f| *f.1 == *key);
         let mark = self.marks.last().map_or(0, |m| m.0);
-        let pending = Pending { write, mark, leaf: found.map(|f| f.2) };
+        let pending = Pending { write, mark, hint: found.map(|f| f.2) };
         let old = self.spaces[at].map.insert(KeyBuf::new(key), pending);
         match old {
             // Nobody goes back to it: there is no savepoint, or it was written after the last one.

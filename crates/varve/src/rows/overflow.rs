@@ -1,14 +1,15 @@
 //! Overflow values: values too long for a leaf, in chains of pages.
 //!
-//! Layout of an overflow page after the page header: 0 u64 value id, 8 u32 number of the page in its chain, 12 u16 bytes of the value in this page,
-//! 14 u16 *run*, 16 eight u64: the next eight pages of the chain, 80 the bytes. After the eighth the chain goes on with its neighbours, as many as the
-//! run says. (What is named beyond the chain's end is anything.) A reader reads ahead what it sees; whoever frees a chain reads one page for each stretch.
+//! Layout of an overflow page after the page header: 0 u64 value id, 8 u32 number of the page in its chain, 12 u16
+//! bytes of the value in this page, 14 u16 *run*, 16 eight u64: the next eight pages of the chain, 80 the bytes. After
+//! the eighth the chain goes on with its neighbours, as many as the run says. (What is named beyond the chain's end is
+//! anything.) A reader reads ahead what it sees; whoever frees a chain reads one page for each stretch.
 //!
-//! Chains are read without a latch on the leaf. Each page carries the value's id (the log's end when the value was written: a page freed and used again has
-//! a greater one), its number and its keyspace, so that a page that was reused meanwhile is told from the value's own.
+//! Chains are read without a latch on the leaf. Each page carries the value's id (the log's end when the value was
+//! written: a page freed and used again has a greater one), its number and its keyspace, so that a page that was reused
+//! meanwhile is told from the value's own.
 
-use super::corrupt;
-use super::node::{Damage, u16_at, u64_at};
+use super::{Damage, corrupt, u16_at, u64_at};
 use crate::buffer::PageRead;
 use crate::error::{Error, Result};
 use crate::page::PageEdit;
@@ -68,7 +69,7 @@ pub(crate) fn room(usable: usize) -> usize {
 
 /// Bytes of a value in one page.
 fn capacity(core: &Core, keyspace: KeyspaceId) -> usize {
-    room(super::usable(core, keyspace))
+    room(core.usable(keyspace))
 }
 
 /// Pages that a value of `len` bytes takes.
@@ -76,8 +77,9 @@ pub(crate) fn pages_for(core: &Core, keyspace: KeyspaceId, len: u64) -> usize {
     (len.div_ceil(capacity(core, keyspace) as u64) as usize).max(1)
 }
 
-/// Takes the reserved pages of a value (as many as [`pages_for`] says) into `group`, not changed yet: what can fail of writing the value. Every page stays
-/// latched until the group's commit, and is logged whole: the length of values is bounded by what a group may hold.
+/// Takes the reserved pages of a value (as many as [`pages_for`] says) into `group`, not changed yet: what can fail of
+/// writing the value. Every page stays latched until the group's commit, and is logged whole: the length of values is
+/// bounded by what a group may hold.
 pub(crate) fn place<'c>(
     core: &'c Core,
     group: &mut Group<'c>,
@@ -121,7 +123,8 @@ pub(crate) fn spare_pages(core: &Core) -> usize {
     ahead + core.pool.direct_pages().max(ahead + 1)
 }
 
-/// Writes a value to direct pages. `read` puts its next bytes into what it is given and says how many they are; none: that was all.
+/// Writes a value to direct pages. `read` puts its next bytes into what it is given and says how many they are; none:
+/// that was all.
 pub(crate) fn write_direct(
     core: &Core,
     pages: &mut DirectPages,
@@ -232,8 +235,8 @@ impl Ahead {
 
 /// Reads a part of a value, page by page. No latch may be held when it is used.
 ///
-/// An error of kind [`Error::Corrupt`] may also mean that the value was freed meanwhile: a reader that holds no lock on the key looks whether the leaf still
-/// has the same reference.
+/// An error of kind [`Error::Corrupt`] may also mean that the value was freed meanwhile: a reader that holds no lock on
+/// the key looks whether the leaf still has the same reference.
 pub(crate) struct Reader {
     value: OverflowRef,
     range: Range<u64>,
@@ -331,7 +334,7 @@ pub(crate) fn pages(core: &Core, keyspace: KeyspaceId, r: &OverflowRef) -> Resul
 }
 
 /// Reads a whole chain for a check; hands each page to `visit`.
-pub(super) fn walk(
+pub(crate) fn walk(
     core: &Core,
     keyspace: KeyspaceId,
     r: &OverflowRef,

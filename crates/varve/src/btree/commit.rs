@@ -1,0 +1,276 @@
+//! A commit's writes to leaves: which leaf takes which of them, whether it has room, and the changes.
+//!
+//! The writer holds X locks that cover every key it writes, so neither the keys' presence nor the pages of values that
+//! it replaces change under it. A leaf is looked at once when it is found. When it is latched it is looked at again
+//! only if its LSN is another: as long as that is the same, the leaf is. No latch is held while a page is read or
+//! divided.
+
+use super::Tree;
+use super::leaf::{self, CellValue, Change, Intake};
+use crate::buffer::{Latched, PagePin, PageRead, PageWrite};
+use crate::error::{Error, Result};
+use crate::page::{Group, PageNo};
+use crate::rows::{Damage, LongValues, NewValue, OverflowRef, Single, ValueRef, Write};
+use varve_volume::{Lsn, PageId};
+
+/// A leaf that takes a run of a commit's writes.
+pub(crate) struct LeafWrites<'a> {
+    tree: &'a Tree,
+    pin: PagePin<'a>,
+    writes: &'a [Write<'a>],
+    /// Place of the first of them among the commit's writes.
+    first: usize,
+    /// What was found when the leaf was looked at, and its LSN then.
+    seen: Option<(Lsn, LongValues)>,
+    state: State<'a>,
+}
+
+/// How far a leaf is on its way into the commit's group.
+enum State<'a> {
+    Pinned,
+    Latched(PageWrite<'a>),
+    Joined(PageNo),
+}
+
+/// What a look at a leaf for a run of writes shows.
+enum Look {
+    /// They fit, and replace these long values.
+    Fits(LongValues),
+    Full,
+}
+
+impl Tree {
+    fn damaged(&self, page: PageId) -> impl Fn(Damage) -> Error {
+        move |damage| self.corrupt(page, damage)
+    }
+
+    /// Whether a value goes to pages of its own.
+    pub(crate) fn is_long(&self, key: &[u8], value: &[u8]) -> bool {
+        value.len() > self.max_inline(key.len())
+    }
+
+    /// Bytes that the leaf's cell will hold as the value; none for a deletion.
+    fn cell_value_len(&self, write: &Write<'_>) -> Option<usize> {
+        write.value.map(|value| match value {
+            NewValue::Bytes(value) if !self.is_long(write.key, value) => value.len(),
+            _ => OverflowRef::LEN,
+        })
+    }
+
+    /// Bytes of room that the write needs in a leaf without the key.
+    fn need(&self, write: &Write<'_>) -> usize {
+        let len = self.cell_value_len(write);
+        len.map_or(0, |len| leaf::cell_size(write.key, &CellValue::Inline(&[])) + len)
+    }
+
+    /// The leaf that covers a write's key: by descent, unless it is still the one that the transaction read.
+    fn leaf_of(&self, write: &Write<'_>) -> Result<PageRead<'_>> {
+        if let Some(found) = write.hint
+            && let Some(page) = self.core.pool.read_resident(found.page)
+            && page.is_compared()
+            && self.core.nodes_left() == found.left
+            && leaf::covers(page.bytes(), self.keyspace, write.key)
+        {
+            return Ok(page);
+        }
+        self.leaf(write.key)
+    }
+
+    /// Finds and pins the leaf of the first of these writes, with room for as many as it takes. Divides it if need be.
+    /// `first`: the place of that write in the commit.
+    pub(crate) fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize) -> Result<LeafWrites<'a>> {
+        let covered = {
+            let page = self.leaf_of(&writes[0])?;
+            let covered = self.covered(&page, writes)?;
+            let writes = &writes[..covered];
+            if let Look::Fits(long) = self.look(page.bytes(), page.id(), writes, first)? {
+                let (pin, seen) = (page.pin(), Some((page.lsn(), long)));
+                return Ok(LeafWrites { tree: self, pin, writes, first, seen, state: State::Pinned });
+            }
+            covered
+        };
+        // The exact need was too much; what a division is told is an upper bound. More than a page of writes fits into
+        // no leaf, so the rest is not told.
+        let mut sum = 0;
+        let told = writes[..covered].iter().map(|write| (write.key, self.need(write)));
+        let sizes: Vec<(&[u8], usize)> = told
+            .take_while(|(_, size)| {
+                let more = sum <= self.core.page_size();
+                sum += size;
+                more
+            })
+            .collect();
+        let (pin, taken) = self.leaf_for_writes(&sizes)?;
+        Ok(LeafWrites { tree: self, pin, writes: &writes[..taken], first, seen: None, state: State::Pinned })
+    }
+
+    /// How many of the writes the leaf covers, of which it covers the first.
+    fn covered(&self, page: &PageRead<'_>, writes: &[Write<'_>]) -> Result<usize> {
+        let leaf = Intake::new(page.bytes()).map_err(self.damaged(page.id()))?;
+        let covers = |write: &Write<'_>| leaf.covers_too(write.key);
+        // Usually one, or all that are left.
+        match writes {
+            [_, next, ..] if !covers(next) => Ok(1),
+            [.., last] if covers(last) => Ok(writes.len()),
+            _ => Ok(1 + writes[1..].partition_point(covers)),
+        }
+    }
+
+    /// Whether the leaf has room for these writes, all of which it covers, and is sound enough to take them; which long
+    /// values they replace.
+    fn look(&self, bytes: &[u8], page: PageId, writes: &[Write<'_>], first: usize) -> Result<Look> {
+        let mut intake = Intake::new(bytes).map_err(self.damaged(page))?;
+        let mut long = Vec::new();
+        for (i, write) in writes.iter().enumerate() {
+            let old = intake.add(write.key, self.cell_value_len(write)).map_err(self.damaged(page))?;
+            if let Some(ValueRef::Overflow(reference)) = old {
+                long.push((first + i, reference));
+            }
+            // A leaf at the end of the tree covers all that is left of a long run of writes: do not look at it all.
+            if !intake.fits() {
+                return Ok(Look::Full);
+            }
+        }
+        intake.check().map_err(self.damaged(page))?;
+        Ok(Look::Fits(long))
+    }
+}
+
+impl<'a> LeafWrites<'a> {
+    /// How many writes it takes.
+    pub(crate) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether it is the same leaf.
+    pub(crate) fn is_with(&self, other: &LeafWrites<'_>) -> bool {
+        self.pin.id() == other.pin.id()
+    }
+
+    /// Latches the leaf; false when it no longer does for its writes. Appends the long values that they replace.
+    pub(crate) fn latch(&mut self, long: &mut LongValues) -> Result<bool> {
+        let page = self.pin.write();
+        match &self.seen {
+            // (What a failed log write left behind all has the same LSN.)
+            Some((lsn, found)) if *lsn == page.lsn() && *lsn != Lsn::MAX => long.extend(found),
+            _ => {
+                let ends = [&self.writes[0], &self.writes[self.writes.len() - 1]];
+                if !ends.iter().all(|write| leaf::covers(page.bytes(), self.tree.keyspace, write.key)) {
+                    return Ok(false);
+                }
+                let look = self.tree.look(page.bytes(), page.id(), self.writes, self.first)?;
+                let Look::Fits(found) = look else { return Ok(false) };
+                long.extend(found);
+            }
+        }
+        self.state = State::Latched(page);
+        Ok(true)
+    }
+
+    /// Lets go of the latch.
+    pub(crate) fn unlatch(&mut self) {
+        self.state = State::Pinned;
+    }
+
+    /// Hands over the values that the writes replace, in their order. The leaf is latched.
+    pub(crate) fn old_values(&self, mut each: impl FnMut(Option<ValueRef<'_>>)) {
+        let State::Latched(page) = &self.state else { unreachable!("old values are read under the latch") };
+        for write in self.writes {
+            each(leaf::get(page.bytes(), write.key).expect("inspected"));
+        }
+    }
+
+    /// The latched leaf goes into the group, not changed yet.
+    pub(crate) fn join(&mut self, group: &mut Group<'a>) {
+        let State::Latched(page) = std::mem::replace(&mut self.state, State::Pinned) else {
+            unreachable!("what joins a group is latched")
+        };
+        self.state = State::Joined(group.add(page));
+    }
+
+    fn page(&self) -> PageNo {
+        let State::Joined(page) = self.state else { unreachable!("what is changed has joined the group") };
+        page
+    }
+
+    /// Asks the processor for what the first write will touch: it comes from far.
+    pub(crate) fn fetch(&self, group: &Group<'a>) {
+        leaf::fetch_room(group.bytes(self.page()), self.tree.need(&self.writes[0]));
+    }
+
+    /// Makes the changes; `long` are the values that the commit wrote to pages of their own. Returns the place of a
+    /// write whose key's leaf became underfull.
+    pub(crate) fn change(&self, group: &mut Group<'a>, long: &[(usize, OverflowRef)]) -> Option<usize> {
+        let mut underfull = None;
+        for (i, write) in self.writes.iter().enumerate() {
+            let at = self.first + i;
+            let mut page = group.page(self.page());
+            let change = match write.value {
+                None => leaf::remove(&mut page, write.key),
+                Some(NewValue::Stored(reference)) => leaf::put(&mut page, write.key, CellValue::Overflow(reference)),
+                Some(NewValue::Bytes(value)) => {
+                    let placed = long.binary_search_by_key(&at, |(at, _)| *at).ok();
+                    let cell = placed.map_or(CellValue::Inline(value), |i| CellValue::Overflow(long[i].1));
+                    leaf::put(&mut page, write.key, cell)
+                }
+            };
+            if change.expect("a leaf that was inspected takes the change").underfull {
+                underfull = Some(at);
+            }
+        }
+        underfull
+    }
+}
+
+/// A latched leaf that takes a single write of a short value, or a deletion.
+pub(crate) struct SingleLeaf<'a> {
+    page: PageWrite<'a>,
+}
+
+impl Tree {
+    /// One descent to the leaf that takes a single write, latched. `told` gets the value that is there, under the
+    /// latch.
+    pub(crate) fn latch_single<T>(
+        &self,
+        write: &Write<'_>,
+        told: impl FnOnce(Option<&[u8]>) -> T,
+    ) -> Result<Single<SingleLeaf<'_>, T>> {
+        let mut page = self.write_leaf(write.key, 0)?;
+        loop {
+            let mut intake = Intake::new(page.bytes()).map_err(self.damaged(page.id()))?;
+            let old = intake.add(write.key, self.cell_value_len(write)).map_err(self.damaged(page.id()))?;
+            if !intake.fits() {
+                drop(page);
+                page = self.write_leaf(write.key, self.need(write))?;
+                continue;
+            }
+            let old = match old {
+                Some(ValueRef::Overflow(_)) => return Ok(Single::Long),
+                None if write.value.is_none() => return Ok(Single::Nothing(page.lsn())),
+                Some(ValueRef::Inline(value)) => Some(value),
+                None => None,
+            };
+            intake.check().map_err(self.damaged(page.id()))?;
+            let told = told(old);
+            return Ok(Single::Ready(SingleLeaf { page }, told));
+        }
+    }
+}
+
+impl<'a> SingleLeaf<'a> {
+    /// LSN of the leaf's last change.
+    pub(crate) fn lsn(&self) -> Lsn {
+        self.page.lsn()
+    }
+
+    /// Makes the change in the group.
+    pub(crate) fn change(self, group: &mut Group<'a>, write: &Write<'_>) -> Change {
+        let n = group.add(self.page);
+        let change = match write.value {
+            Some(NewValue::Bytes(value)) => leaf::put(&mut group.page(n), write.key, CellValue::Inline(value)),
+            Some(NewValue::Stored(_)) => unreachable!("a long value takes the long way"),
+            None => leaf::remove(&mut group.page(n), write.key),
+        };
+        change.expect("a leaf that was prepared takes the change")
+    }
+}

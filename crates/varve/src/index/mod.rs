@@ -1,0 +1,387 @@
+//! Kinds of index: what a transaction, a check, a compaction and a checkpoint need of any of them.
+//!
+//! A keyspace's rows are in an index. Each kind is a folder of its own below this module; here is one arm for it in
+//! each enum, and a call for each thing that is asked of it. To add a kind: write its folder, add its arm to [`Index`],
+//! [`Planned`], [`Ready`] and [`Load`], its kind to [`KeyspaceKind`] with a number in the catalog, and its page types
+//! to `salvage`. Nobody above names a kind.
+//!
+//! How a commit writes: [`Index::plan`] says which part of the index takes a run of its writes and makes room;
+//! [`Planned::latch`] latches that part and validates the plan; the old values are read; then the parts join one log
+//! group ([`Planned::join`]) and are changed ([`Planned::change`]), which cannot fail. A commit of one short value goes
+//! by [`Index::latch_single`] instead.
+
+pub(crate) mod salvage;
+
+use crate::btree::{self, ReadAhead, Tree};
+use crate::error::Result;
+use crate::page::Group;
+use crate::report::CheckReport;
+use crate::rows::{
+    BatchEnd, Copied, Direction, FarValue, Hint, LongValues, OverflowRef, Seen, Single, ValueRef, Write,
+};
+use crate::space::{Core, Reserved, SpaceWalk};
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+use varve_volume::{KeyspaceId, Lsn, PageId};
+
+/// What a keyspace is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyspaceKind {
+    /// A B+-tree.
+    Tree,
+}
+
+/// The index of a keyspace.
+#[derive(Clone)]
+pub(crate) enum Index {
+    Tree(Tree),
+}
+
+/// What a scan remembers from batch to batch, of whatever kind the index is.
+#[derive(Debug, Default)]
+pub(crate) struct ScanState {
+    tree: ReadAhead,
+}
+
+impl Index {
+    /// The index of a keyspace that there is. Reads nothing.
+    pub fn open(core: &Arc<Core>, kind: KeyspaceKind, keyspace: KeyspaceId, root: PageId) -> Index {
+        match kind {
+            KeyspaceKind::Tree => Index::Tree(Tree::open(core.clone(), keyspace, root)),
+        }
+    }
+
+    /// Makes an empty index on a reserved page, inside `group`, which also marks the page as allocated.
+    pub fn create<'c>(
+        core: &'c Core,
+        group: &mut Group<'c>,
+        kind: KeyspaceKind,
+        (keyspace, root): (KeyspaceId, PageId),
+    ) -> Result<()> {
+        match kind {
+            KeyspaceKind::Tree => Tree::create_root(core, group, keyspace, root),
+        }
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> KeyspaceKind {
+        match self {
+            Index::Tree(_) => KeyspaceKind::Tree,
+        }
+    }
+
+    /// The keyspace's number.
+    #[inline]
+    pub fn keyspace(&self) -> KeyspaceId {
+        match self {
+            Index::Tree(tree) => tree.keyspace(),
+        }
+    }
+
+    /// The page by which the catalog finds it.
+    pub fn root(&self) -> PageId {
+        match self {
+            Index::Tree(tree) => tree.root(),
+        }
+    }
+
+    /// Longest key, in bytes.
+    #[inline]
+    pub fn max_key(&self) -> usize {
+        match self {
+            Index::Tree(tree) => tree.max_key(),
+        }
+    }
+
+    /// Whether a value goes to pages of its own.
+    #[inline]
+    pub fn is_long(&self, key: &[u8], value: &[u8]) -> bool {
+        match self {
+            Index::Tree(tree) => tree.is_long(key, value),
+        }
+    }
+}
+
+/// Reading.
+impl Index {
+    /// Hands the value of `key` as it is now to `f` (maybe under a latch: `f` must not wait), and says as of which LSN.
+    #[inline]
+    pub fn read<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn)> {
+        match self {
+            Index::Tree(tree) => tree.read(key, f),
+        }
+    }
+
+    /// As [`Index::read`], with a hint for a commit that writes the key.
+    #[inline]
+    pub fn read_for_write<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn, Hint)> {
+        match self {
+            Index::Tree(tree) => tree.read_for_write(key, f),
+        }
+    }
+
+    /// Whether a key is there now. Reads no long value.
+    pub fn contains(&self, key: &[u8]) -> Result<(bool, Lsn)> {
+        match self {
+            Index::Tree(tree) => tree.contains(key),
+        }
+    }
+
+    /// The value of a key; a long one stays where it lies.
+    pub fn find(&self, key: &[u8]) -> Result<(Option<Copied>, Lsn)> {
+        match self {
+            Index::Tree(tree) => tree.find(key),
+        }
+    }
+
+    /// Hands some rows between two bounds to `f`, which must neither touch the pool nor wait: those with which the
+    /// range begins, ascending, or those with which it ends, descending. A key is valid during its call only.
+    #[inline]
+    pub fn read_batch(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        state: &mut ScanState,
+        f: impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
+    ) -> Result<BatchEnd> {
+        match self {
+            Index::Tree(tree) => tree.read_leaf_batch(range.0, range.1, direction, &mut state.tree, f),
+        }
+    }
+
+    /// To be taken before a batch is read by who will ask [`Index::is_unchanged`].
+    #[inline]
+    pub fn moves(&self) -> u64 {
+        match self {
+            Index::Tree(tree) => tree.moves(),
+        }
+    }
+
+    /// Whether what a batch was read from is as it was then.
+    #[inline]
+    pub fn is_unchanged(&self, seen: Seen, moves: u64) -> bool {
+        match self {
+            Index::Tree(tree) => tree.is_unchanged(seen, moves),
+        }
+    }
+}
+
+/// A part of an index that takes a run of a commit's writes.
+pub(crate) enum Planned<'a> {
+    Leaf(btree::LeafWrites<'a>),
+}
+
+/// A latched part of an index that takes a single short write.
+pub(crate) enum Ready<'a> {
+    Leaf(btree::SingleLeaf<'a>),
+}
+
+/// What a single write did.
+#[derive(Clone, Copy)]
+pub(crate) struct Changed {
+    /// The key was there before.
+    pub existed: bool,
+    /// [`Index::tidy`] is to be called after the commit.
+    pub untidy: bool,
+}
+
+/// Writing.
+impl Index {
+    /// Plans the first of these writes and as many as go with it, makes room for them and pins what takes them.
+    /// `first`: the place of that write in the commit. No latch may be held.
+    pub fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize) -> Result<Planned<'a>> {
+        match self {
+            Index::Tree(tree) => tree.plan(writes, first).map(Planned::Leaf),
+        }
+    }
+
+    /// Latches what takes a single write of a short value, or a deletion. `told` gets the value that is there, under
+    /// the latch.
+    #[inline]
+    pub fn latch_single<T>(
+        &self,
+        write: &Write<'_>,
+        told: impl FnOnce(Option<&[u8]>) -> T,
+    ) -> Result<Single<Ready<'_>, T>> {
+        match self {
+            Index::Tree(tree) => Ok(match tree.latch_single(write, told)? {
+                Single::Ready(leaf, told) => Single::Ready(Ready::Leaf(leaf), told),
+                Single::Nothing(lsn) => Single::Nothing(lsn),
+                Single::Long => Single::Long,
+            }),
+        }
+    }
+
+    /// Puts in order what a commit left untidy at `key`.
+    pub fn tidy(&self, key: &[u8]) -> Result<()> {
+        match self {
+            Index::Tree(tree) => tree.tidy(key),
+        }
+    }
+}
+
+impl<'a> Planned<'a> {
+    /// How many writes it takes.
+    pub fn len(&self) -> usize {
+        match self {
+            Planned::Leaf(leaf) => leaf.len(),
+        }
+    }
+
+    /// Pages that it has pinned, each of which may be logged whole.
+    pub fn pages(&self) -> usize {
+        match self {
+            Planned::Leaf(_) => 1,
+        }
+    }
+
+    /// Whether both are the same part: then the plan is no longer true.
+    pub fn is_with(&self, other: &Planned<'_>) -> bool {
+        match (self, other) {
+            (Planned::Leaf(leaf), Planned::Leaf(other)) => leaf.is_with(other),
+        }
+    }
+
+    /// Latches it; false when it no longer does for its writes. Appends the long values that they replace.
+    pub fn latch(&mut self, long: &mut LongValues) -> Result<bool> {
+        match self {
+            Planned::Leaf(leaf) => leaf.latch(long),
+        }
+    }
+
+    /// Lets go of the latch.
+    pub fn unlatch(&mut self) {
+        match self {
+            Planned::Leaf(leaf) => leaf.unlatch(),
+        }
+    }
+
+    /// Hands over the values that the writes replace, in their order. It is latched.
+    pub fn old_values(&self, each: impl FnMut(Option<ValueRef<'_>>)) {
+        match self {
+            Planned::Leaf(leaf) => leaf.old_values(each),
+        }
+    }
+
+    /// What is latched goes into the group, not changed yet.
+    pub fn join(&mut self, group: &mut Group<'a>) {
+        match self {
+            Planned::Leaf(leaf) => leaf.join(group),
+        }
+    }
+
+    /// Asks the processor for what the changes will touch.
+    pub fn fetch(&self, group: &Group<'a>) {
+        match self {
+            Planned::Leaf(leaf) => leaf.fetch(group),
+        }
+    }
+
+    /// Makes the changes; `long` are the values that the commit wrote to pages of their own, by the place of their
+    /// write. Returns the place of a write whose key is to be tidied.
+    pub fn change(&self, group: &mut Group<'a>, long: &[(usize, OverflowRef)]) -> Option<usize> {
+        match self {
+            Planned::Leaf(leaf) => leaf.change(group, long),
+        }
+    }
+}
+
+impl<'a> Ready<'a> {
+    /// As of which LSN it was latched.
+    #[inline]
+    pub fn lsn(&self) -> Lsn {
+        match self {
+            Ready::Leaf(leaf) => leaf.lsn(),
+        }
+    }
+
+    /// Makes the change in the group.
+    #[inline]
+    pub fn change(self, group: &mut Group<'a>, write: &Write<'_>) -> Changed {
+        match self {
+            Ready::Leaf(leaf) => {
+                let change = leaf.change(group, write);
+                Changed { existed: change.existed, untidy: change.underfull }
+            }
+        }
+    }
+}
+
+/// A load of ascending rows into an empty index.
+pub(crate) enum Load {
+    Tree(btree::BulkLoad),
+}
+
+impl Load {
+    /// Takes the next row. Fails when its key is not above the one before; what was loaded before stays.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        match self {
+            Load::Tree(load) => load.push(key, value),
+        }
+    }
+
+    /// Ends the load: every row is in a group of the log.
+    pub fn finish(self) -> Result<()> {
+        match self {
+            Load::Tree(load) => load.finish(),
+        }
+    }
+}
+
+/// Service.
+impl Index {
+    /// Begins a load. Pages are filled to `fill` (0.5 to 1.0).
+    pub fn load(&self, fill: f64) -> Load {
+        match self {
+            Index::Tree(tree) => Load::Tree(tree.bulk_load(fill)),
+        }
+    }
+
+    /// Reads all of it: notes every page in `walk`, and every damage in `report`.
+    pub fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
+        match self {
+            Index::Tree(tree) => tree.check(walk, report),
+        }
+    }
+
+    /// Moves the pages at or past `limit`, but for the root and long values, to free ones before it, as long as there
+    /// are any. Returns how many were moved.
+    pub fn move_pages(&self, limit: PageId) -> Result<u64> {
+        match self {
+            Index::Tree(tree) => tree.move_nodes(limit),
+        }
+    }
+
+    /// Moves the root to the reserved page; `name` changes, in the same group, who names it.
+    pub fn move_root<'c>(
+        &'c self,
+        group: Group<'c>,
+        reserved: Reserved<'_>,
+        name: impl FnOnce(&mut Group<'c>),
+    ) -> Result<()> {
+        match self {
+            Index::Tree(tree) => tree.move_root(group, reserved, name),
+        }
+    }
+
+    /// Some of the long values from key `at` on which have a page at or past `limit`; and the key to go on with.
+    pub fn far_values(&self, at: &[u8], limit: PageId) -> Result<(Vec<FarValue>, Option<Vec<u8>>)> {
+        match self {
+            Index::Tree(tree) => tree.far_values(at, limit),
+        }
+    }
+
+    /// Frees every page but the root, in bounded groups. Nobody uses it any more.
+    pub fn clear(&self) -> Result<()> {
+        match self {
+            Index::Tree(tree) => tree.clear(),
+        }
+    }
+
+    /// Frees the root of an index that was cleared, in the group; returns its page.
+    pub fn free_root<'c>(&'c self, group: &mut Group<'c>) -> Result<PageId> {
+        match self {
+            Index::Tree(tree) => tree.free_root(group),
+        }
+    }
+}

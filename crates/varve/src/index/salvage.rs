@@ -1,0 +1,19 @@
+//! Rows of pages by themselves, whatever became of the index that they are of.
+
+use crate::btree;
+use crate::error::Result;
+use crate::rows::PageRow;
+use varve_volume::page;
+
+/// Whether a page is of a kind that holds rows.
+pub(crate) fn has_rows(bytes: &[u8]) -> bool {
+    page::kind(bytes) == btree::KIND_LEAF
+}
+
+/// Hands each row of a page that has some, and each damage, to `each`.
+pub(crate) fn rows(bytes: &[u8], each: &mut dyn FnMut(PageRow<'_>) -> Result<()>) -> Result<()> {
+    match page::kind(bytes) {
+        btree::KIND_LEAF => btree::salvage_leaf(bytes, each),
+        _ => Ok(()),
+    }
+}
