@@ -94,7 +94,7 @@ impl Harness {
         let core = Kernel::new(pool, log.clone(), store, Arc::new(Budget::unlimited()), Broken::default());
         let core = Arc::new(Core::new(core, space, None));
         let after = Arc::new(Ripening::new(core.clone(), Some(1)));
-        let checkpointer = Checkpointer::with(log, pages, CheckpointConfig::default(), Some(after));
+        let checkpointer = Checkpointer::with(log, pages, CheckpointConfig::default(), Some(after), None);
         checkpointer.start()?;
         let root = PageId(1);
         if core.space.is_empty() {

@@ -14,7 +14,7 @@ use super::catalog::{self, CATALOG, CATALOG_ROOT, Entry, check_name};
 use crate::btree::{CellValue, ReadAhead, Tree, leaf};
 use crate::buffer::PageWrite;
 use crate::error::{Error, Result};
-use crate::index::{Index, KeyspaceKind};
+use crate::index::{Index, Indexes, KeyspaceKind};
 use crate::page::Group;
 use crate::rows::{self, Direction, ValueRef};
 use crate::space::Core;
@@ -97,6 +97,8 @@ impl Inner {
 pub(crate) struct Registry {
     catalog: Tree,
     locks: Arc<LockTable>,
+    /// The indexes of all keyspaces that own pages.
+    indexes: Arc<Indexes>,
     state: Mutex<State>,
 }
 
@@ -111,7 +113,7 @@ struct State {
 
 impl Registry {
     /// Reads the catalog.
-    pub fn load(core: &Arc<Core>, locks: Arc<LockTable>) -> Result<Registry> {
+    pub fn load(core: &Arc<Core>, locks: Arc<LockTable>, indexes: Arc<Indexes>) -> Result<Registry> {
         let catalog = Tree::open(core.clone(), CATALOG, CATALOG_ROOT);
         let mut state = State { live: BTreeMap::new(), dropped: Vec::new(), highest: 0 };
         let (mut from, mut ahead): (Vec<u8>, _) = (Vec::new(), ReadAhead::default());
@@ -129,6 +131,7 @@ impl Registry {
                 let entry = entry?;
                 state.highest = state.highest.max(entry.id.0);
                 let shared = opened(core, &locks, &entry);
+                indexes.add(shared.index());
                 if entry.dropping {
                     state.dropped.push(shared);
                 } else if state.live.insert(entry.name, shared).is_some() {
@@ -140,7 +143,7 @@ impl Registry {
                 None => break,
             }
         }
-        Ok(Registry { catalog, locks, state: Mutex::new(state) })
+        Ok(Registry { catalog, locks, indexes, state: Mutex::new(state) })
     }
 
     /// Makes a keyspace's entry and its empty index, durably.
@@ -153,7 +156,9 @@ impl Registry {
         let end = self.set(core, &entry, Some(root))?;
         reserved.keep();
         core.log.wait_durable(end)?;
-        Ok(opened(core, &self.locks, &entry))
+        let shared = opened(core, &self.locks, &entry);
+        self.indexes.add(shared.index());
+        Ok(shared)
     }
 
     pub(super) fn find(&self, name: &str) -> Option<Arc<OpenKeyspace>> {
@@ -253,6 +258,7 @@ impl Registry {
         core.space.apply(core, &mut group, &[], &[root]);
         group.commit()?;
         core.space.freed(&[root]);
+        self.indexes.remove(index.keyspace());
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::budget::{Budget, Class};
 use crate::buffer::policy::Gd2lOptions;
 use crate::buffer::{CleanerKind, DOUBLEWRITE_PAGES, Pool, PoolConfig};
 use crate::error::{Error, Result};
-use crate::index::{Index, KeyspaceKind};
+use crate::index::{Index, Indexes, KeyspaceKind};
 use crate::page::Kernel;
 use crate::space::Core;
 use crate::space::PoolPages;
@@ -230,14 +230,16 @@ impl Parts {
             pages.pool.set_doublewrite_area(area.ids().to_vec());
             area.keep();
         }
-        let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, &options, &*devices.data));
+        let locks = LockTable::new(core.budget.clone());
+        locks.set_timeout(options.lock_timeout);
+        // Before the first checkpoint, which asks the indexes.
+        let indexes = Arc::new(Indexes::default());
+        let registry = Registry::load(&core, locks.clone(), indexes.clone())?;
+        let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, indexes, &options, &*devices.data));
         if let Some(checkpointer) = &checkpointer {
             services.add(checkpointer);
             checkpointer.start()?;
         }
-        let locks = LockTable::new(core.budget.clone());
-        locks.set_timeout(options.lock_timeout);
-        let registry = Registry::load(&core, locks.clone())?;
         registry.finish_drops(&core)?;
         let txns = Arc::new(Manager::new(core.clone(), locks, options.durability, options.read_only));
         let inner = Inner {
@@ -340,7 +342,13 @@ fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<Po
     Ok(config)
 }
 
-fn checkpointer(core: &Arc<Core>, pages: Arc<PoolPages>, options: &Options, data: &dyn Device) -> Arc<Checkpointer> {
+fn checkpointer(
+    core: &Arc<Core>,
+    pages: Arc<PoolPages>,
+    indexes: Arc<Indexes>,
+    options: &Options,
+    data: &dyn Device,
+) -> Arc<Checkpointer> {
     let cfg = CheckpointConfig {
         recovery_bound: options.recovery_bound,
         broken: options.broken,
@@ -351,7 +359,7 @@ fn checkpointer(core: &Arc<Core>, pages: Arc<PoolPages>, options: &Options, data
     // Small holes cost a file system more than they give back.
     let least = if info.kind == DeviceKind::File { (HOLE / core.page_size()).max(1) } else { 1 };
     let after = Arc::new(Ripening::new(core.clone(), trims.then_some(least)));
-    Checkpointer::with(core.log.clone(), pages, cfg, Some(after))
+    Checkpointer::with(core.log.clone(), pages, cfg, Some(after), Some(indexes))
 }
 
 pub(super) fn close(inner: &Inner) -> Result<()> {

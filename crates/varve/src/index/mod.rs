@@ -20,8 +20,10 @@ use crate::rows::{
     BatchEnd, Copied, Direction, FarValue, Hint, LongValues, OverflowRef, Seen, Single, ValueRef, Write,
 };
 use crate::space::{Core, Reserved, SpaceWalk};
+use crate::wal::checkpoint::LogNeeds;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use varve_rt::Mutex;
 use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// What a keyspace is made of.
@@ -35,6 +37,31 @@ pub enum KeyspaceKind {
 #[derive(Clone)]
 pub(crate) enum Index {
     Tree(Tree),
+}
+
+/// The indexes of an open database, for its checkpoints.
+#[derive(Default)]
+pub(crate) struct Indexes {
+    /// Held for a moment; no other lock is taken under it.
+    open: Mutex<Vec<Index>>,
+}
+
+impl Indexes {
+    /// One more, before anything is written to it or redone in it.
+    pub fn add(&self, index: &Index) {
+        self.open.lock().push(index.clone());
+    }
+
+    /// One is gone, and its pages are free.
+    pub fn remove(&self, keyspace: KeyspaceId) {
+        self.open.lock().retain(|index| index.keyspace() != keyspace);
+    }
+}
+
+impl LogNeeds for Indexes {
+    fn oldest_lsn_needed(&self) -> Option<Lsn> {
+        self.open.lock().iter().filter_map(Index::oldest_lsn_needed).min()
+    }
 }
 
 /// What a scan remembers from batch to batch, of whatever kind the index is.
@@ -334,6 +361,14 @@ impl Index {
     pub fn load(&self, fill: f64) -> Load {
         match self {
             Index::Tree(tree) => Load::Tree(tree.bulk_load(fill)),
+        }
+    }
+
+    /// Where in the log the oldest change begins that is in memory alone, dirty pages apart; `None`: there is none.
+    /// (All that a tree has is in pages, of which the pool knows.)
+    pub fn oldest_lsn_needed(&self) -> Option<Lsn> {
+        match self {
+            Index::Tree(_) => None,
         }
     }
 

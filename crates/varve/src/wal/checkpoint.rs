@@ -1,9 +1,12 @@
 //! Checkpoints: what moves the redo point, when, and how fast.
 //!
-//! One checkpoint: take T and raise the image floor ([`Log::begin_checkpoint`]); write every page whose first unflushed change
-//! lies below T, spread over time; make the pages durable; then, and only then, write the superblock with redo = T and reuse
-//! the log before it. Fuzzy: nobody waits while it runs (after ARIES, Mohan et al., TODS 1992, with an ordered flush instead
-//! of a dirty-page table in the log).
+//! One checkpoint: take T and raise the image floor ([`Log::begin_checkpoint`]); write every page whose first unflushed
+//! change lies below T, spread over time; make the pages durable; then, and only then, write the superblock with redo =
+//! T and reuse the log before it. Fuzzy: nobody waits while it runs (after ARIES, Mohan et al., TODS 1992, with an
+//! ordered flush instead of a dirty-page table in the log).
+//!
+//! An index may have changes that no page has yet: it is asked ([`LogNeeds`]), and redo begins at the latest T, of this
+//! checkpoint or one before, that is not past the oldest of them.
 //!
 //! Triggers: the log's age against the recovery bound, the ring's fill, [`Checkpointer::checkpoint`], and closing.
 //!
@@ -40,11 +43,20 @@ pub trait CheckpointPages: Send + Sync {
     fn sync(&self) -> Result<()>;
 }
 
+/// Who has changes that are in the log and in memory alone, other than dirty pages: the indexes.
+pub trait LogNeeds: Send + Sync {
+    /// Where the oldest of them begins in the log; `None`: there is none. Asked by each checkpoint after T was taken
+    /// and the pages were synced: a change counts from before its group has its place in the log until it is durable
+    /// elsewhere.
+    fn oldest_lsn_needed(&self) -> Option<Lsn>;
+}
+
 /// What is done around each checkpoint by who waited for it, in the thread that made it.
 pub trait AfterCheckpoint: Send + Sync {
     /// A checkpoint begins: T is taken after this returns.
     fn begins(&self);
-    /// The checkpoint that began last is complete: redo begins at its T or later.
+    /// The checkpoint that began last is complete: redo begins at its T or later. Not called when somebody still needs
+    /// older log.
     fn completed(&self);
 }
 
@@ -91,7 +103,10 @@ pub struct Checkpointer {
     pages: Arc<dyn CheckpointPages>,
     cfg: CheckpointConfig,
     after: Option<Arc<dyn AfterCheckpoint>>,
+    needs: Option<Arc<dyn LogNeeds>>,
     running: Mutex<()>,
+    /// T of each checkpoint whose pages are durable, from which on redo cannot begin yet: ascending.
+    held_back: Mutex<Vec<Lsn>>,
     /// Callers that want the running checkpoint to hurry.
     hurry: AtomicU64,
     stop: AtomicBool,
@@ -106,18 +121,20 @@ pub struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// A checkpointer; nothing runs before [`Checkpointer::start`]. Sets the log's age limits from the recovery bound and the
-    /// replay rate measured at the last recovery.
+    /// A checkpointer; nothing runs before [`Checkpointer::start`]. Sets the log's age limits from the recovery bound
+    /// and the replay rate measured at the last recovery.
     pub fn new(log: Arc<Log>, pages: Arc<dyn CheckpointPages>, cfg: CheckpointConfig) -> Arc<Checkpointer> {
-        Checkpointer::with(log, pages, cfg, None)
+        Checkpointer::with(log, pages, cfg, None, None)
     }
 
-    /// As [`Checkpointer::new`], with something that is told of each checkpoint.
+    /// As [`Checkpointer::new`], with something that is told of each checkpoint, and somebody who is asked what log is
+    /// needed besides that of the dirty pages.
     pub fn with(
         log: Arc<Log>,
         pages: Arc<dyn CheckpointPages>,
         cfg: CheckpointConfig,
         after: Option<Arc<dyn AfterCheckpoint>>,
+        needs: Option<Arc<dyn LogNeeds>>,
     ) -> Arc<Checkpointer> {
         let zero = || AtomicU64::new(0);
         let this = Checkpointer {
@@ -125,7 +142,9 @@ impl Checkpointer {
             pages,
             cfg,
             after,
+            needs,
             running: Mutex::new(()),
+            held_back: Mutex::default(),
             hurry: zero(),
             stop: AtomicBool::new(false),
             woken: Event::new(),
@@ -184,8 +203,8 @@ impl Checkpointer {
         result
     }
 
-    /// Ends checkpointing: stops the daemon, makes a last checkpoint and records a clean close in the log. No group may be
-    /// appended any more; a few that still are get another checkpoint.
+    /// Ends checkpointing: stops the daemon, makes a last checkpoint and records a clean close in the log. No group may
+    /// be appended any more; a few that still are get another checkpoint.
     pub fn close(&self) -> Result<()> {
         self.stop();
         for _ in 0..CLOSING_TRIES {
@@ -273,8 +292,8 @@ impl Checkpointer {
         if !self.cfg.broken.has(Mistake::CheckpointSkipsPages) {
             self.pages.flush_older_than(t)?;
         }
-        // A freed page is dropped without being written, before the group that freed it is durable: that group has to be before
-        // the log that made the page goes.
+        // A freed page is dropped without being written, before the group that freed it is durable: that group has to
+        // be before the log that made the page goes.
         self.log.wait_durable(self.log.end_lsn())?;
         if !self.cfg.broken.has(Mistake::SkipSuperblockFlush) {
             // Never repeated and believed: after a failed sync nobody knows which pages are on media.
@@ -287,9 +306,23 @@ impl Checkpointer {
             Some(Mistake::RedoAtCompletion) => self.log.end_lsn(),
             _ => t,
         };
-        self.log.complete_checkpoint(redo)?;
-        self.after.as_ref().inspect(|after| after.completed());
+        let point = self.redo_point(redo);
+        self.log.complete_checkpoint(point.unwrap_or_else(|| self.log.completed_redo()))?;
+        if point == Some(redo) {
+            self.after.as_ref().inspect(|after| after.completed());
+        }
         Ok(())
+    }
+
+    /// The latest T, this checkpoint's or that of one before, from which on the log has all that is needed; `None`: the
+    /// redo point is where it has to stay. Nothing between two of them will do: of a page that changed after a T, the
+    /// log has the first change as an image.
+    fn redo_point(&self, t: Lsn) -> Option<Lsn> {
+        let needed = self.needs.as_ref().and_then(|needs| needs.oldest_lsn_needed());
+        let mut held_back = self.held_back.lock();
+        held_back.push(t);
+        let passed = held_back.partition_point(|&t| needed.is_none_or(|needed| t <= needed));
+        held_back.drain(..passed).next_back()
     }
 
     /// Writes most of what is older than `t` in steps, each when its share of the time, or of the log that may be added

@@ -1,6 +1,6 @@
 //! Checkpoints over a modelled set of pages: order, triggers, failure, closing.
 
-use super::checkpoint::{CheckpointConfig, CheckpointPages, Checkpointer};
+use super::checkpoint::{AfterCheckpoint, CheckpointConfig, CheckpointPages, Checkpointer, LogNeeds};
 use super::*;
 use varve_rt::Mutex;
 
@@ -50,6 +50,55 @@ fn a_checkpoint_flushes_syncs_and_then_moves_the_redo_point() {
     assert_eq!(log.completed_redo(), end);
     drop((log, checkpointer));
     assert_eq!(Log::open(dev, small(), false).unwrap().1.redo, end);
+}
+
+/// An index that needs the log from somewhere on, and who waits for checkpoints.
+#[derive(Default)]
+struct Index {
+    oldest: Mutex<Option<Lsn>>,
+    completed: std::sync::atomic::AtomicU64,
+}
+
+impl LogNeeds for Index {
+    fn oldest_lsn_needed(&self) -> Option<Lsn> {
+        *self.oldest.lock()
+    }
+}
+
+impl AfterCheckpoint for Index {
+    fn begins(&self) {}
+
+    fn completed(&self) {
+        self.completed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn redo_begins_at_the_last_checkpoint_before_what_an_index_needs() {
+    let (dev, log) = fresh(small());
+    let (pages, index) = (Arc::new(Pages::default()), Arc::new(Index::default()));
+    let (after, needs) = (Some(index.clone() as _), Some(index.clone() as _));
+    let checkpointer = Checkpointer::with(log.clone(), pages, CheckpointConfig::default(), after, needs);
+    // Appends a group and makes a checkpoint: its T, where redo begins then, and whether what was freed before is ripe.
+    let checkpoint = |oldest: Option<Lsn>| {
+        let t = log.append(GroupKind::Commit, None, &body(1, 100)).unwrap().end;
+        *index.oldest.lock() = oldest;
+        checkpointer.checkpoint().unwrap();
+        (t, log.completed_redo(), index.completed.swap(0, std::sync::atomic::Ordering::Relaxed) == 1)
+    };
+    let (first, redo, ripe) = checkpoint(None);
+    assert_eq!((redo, ripe), (first, true));
+    let (second, redo, ripe) = checkpoint(Some(first + 8));
+    assert_eq!((redo, ripe), (first, false));
+    let (third, redo, ripe) = checkpoint(Some(second));
+    assert_eq!((redo, ripe), (second, false), "what was needed has moved past the second");
+    let (_, redo, _) = checkpoint(Some(third + 8));
+    assert_eq!(redo, third);
+    // Needs that begin after the checkpoint did hold nothing back.
+    let (last, redo, ripe) = checkpoint(Some(Lsn::MAX));
+    assert_eq!((redo, ripe), (last, true));
+    drop((log, checkpointer));
+    assert_eq!(Log::open(dev, small(), false).unwrap().1.redo, last);
 }
 
 #[test]
