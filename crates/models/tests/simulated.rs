@@ -86,6 +86,37 @@ fn a_flush_covers_completed_writes_only_and_reads_see_completed_writes_only() {
     assert!(old > 5, "a read that does not wait for the write sees the old bytes at times");
 }
 
+#[test]
+fn what_a_failed_flush_forgets_is_read_and_is_not_durable_until_it_is_written_again() {
+    let (mut forgotten, mut kept) = (0, 0);
+    for seed in 0..60 {
+        run(config(seed), move || {
+            let dev = small(seed);
+            let flaky = Faulty::forgetful(
+                dev.clone(),
+                FaultPlan::new(seed).rule(&[OpKind::Flush], None, When::Nth(1), Fault::Eio),
+                PowerSupply::new(),
+            );
+            write_at(&*flaky, 0, &tagged(8, 7), false).unwrap();
+            varve_device::flush(&*flaky).unwrap_err();
+            write_at(&*flaky, 0, &tagged(1, 8), false).unwrap();
+            varve_device::flush(&*flaky).unwrap();
+            let (mut before, mut after) = (tagged(8, 0), tagged(8, 0));
+            read_at(&*flaky, 0, &mut before).unwrap();
+            dev.power_cut(seed);
+            dev.peek(0, &mut after);
+            let units = |bytes: &AlignedBuf| bytes.chunks(UNIT).map(|unit| unit[0]).collect::<Vec<_>>();
+            assert_eq!(units(&before), [8, 7, 7, 7, 7, 7, 7, 7], "all is read as long as there is power");
+            assert_eq!(units(&after)[0], 8, "what was written again is durable");
+            units(&after)
+        })
+        .unwrap()[1..]
+            .iter()
+            .for_each(|unit| if *unit == 0 { forgotten += 1 } else { kept += 1 });
+    }
+    assert!(forgotten > 60 && kept > 60, "{forgotten} forgotten, {kept} kept");
+}
+
 /// What each unit may hold after a power cut at this moment, its present bytes last.
 type Allowed = Arc<Mutex<Vec<Vec<u64>>>>;
 

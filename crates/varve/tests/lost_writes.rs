@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 use varve::{BackupOptions, Db, Devices, Error, Layout, Mistake, Options, RestoreOptions, restore_on};
-use varve_device::AlignedBuf;
-use varve_models::MemDevice;
+use varve_device::{AlignedBuf, OpKind};
+use varve_models::{Fault, FaultPlan, Faulty, MemDevice, When};
 use varve_volume::{PageId, page};
 
 const PAGE: usize = 4096;
@@ -229,5 +229,36 @@ fn marks_lie_where_nothing_of_before_a_crash_is_written_any_more() {
         sound(&db, 100);
         db.close().unwrap();
         sound(&machine.open(None).unwrap(), 100);
+    }
+}
+
+#[test]
+fn a_mark_page_that_cannot_be_read_accuses_nobody() {
+    let machine = Machine::new();
+    let db = Db::create_on(machine.devices(), &layout(), options(Some(true))).unwrap();
+    (1..6).for_each(|turn| {
+        put(&db, 0..400, turn);
+        db.checkpoint().unwrap();
+    });
+    db.close().unwrap();
+    let copies: Vec<u64> = (2..60).filter(|id| page::kind(&machine.page(*id)) == 7).collect();
+    assert_eq!(copies.len(), 2);
+    for when in [When::Nth(1), When::From(1)] {
+        for unread in &copies {
+            let range = unread * PAGE as u64..(unread + 1) * PAGE as u64;
+            let plan = FaultPlan::new(1).rule(&[OpKind::Read], Some(range), when, Fault::Eio);
+            let data = Faulty::new(machine.data.clone(), plan);
+            let db = Db::open_on(Devices::new(data.clone(), machine.log.clone()), options(None)).unwrap();
+            assert!(data.counts().errors() > 0, "page {unread} was asked for");
+            let space = db.keyspace("rows").unwrap();
+            assert_eq!(db.snapshot().unwrap().count(&space, ..).unwrap(), 400);
+            assert_eq!(db.stats().lost_writes.unwrap().found, 0, "page {unread}, {when:?}");
+            put(&db, 0..400, 9);
+            drop(space);
+            db.close().unwrap();
+            let db = machine.open(None).unwrap();
+            sound(&db, 400);
+            db.close().unwrap();
+        }
     }
 }

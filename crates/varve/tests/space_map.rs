@@ -104,3 +104,17 @@ fn a_blank_page_of_the_space_map_is_damage_that_is_named() {
     db.close().unwrap();
     closed.sound();
 }
+
+#[test]
+fn a_device_that_was_cut_below_what_is_in_use_is_opened_to_be_read_only() {
+    let (crashed, closed) = two_pages();
+    for machine in [crashed, closed] {
+        for pages in [SPAN + 200, SPAN, SPAN - 1, 400] {
+            let cut = machine.copy();
+            cut.data.set_len(pages * PAGE as u64).unwrap();
+            let error = Db::open_on(cut.devices(), options()).map(drop).unwrap_err();
+            assert!(matches!(error, Error::Corrupt(Damage::Page { .. })), "{pages} pages: {error}");
+            assert_eq!(cut.data.len(), pages * PAGE as u64, "nothing grew");
+        }
+    }
+}

@@ -76,6 +76,9 @@ mistakes! {
     TierFailedSyncBelieved "tier-failed-sync-believed" "tier" "A tier goes on after a failed sync of the slow device."
     TierFailedFlushBelieved "tier-failed-flush-believed" "tier" "A tier goes on after a failed flush of the fast device."
     TierNoCopies "tier-no-copies" "tier" "Slots are emptied without copying home what is newer there."
+    UsedDeviceKept "used-device-kept" "creation" "A database is made on a used device that is not made blank first."
+    CloseNotRefused "close-not-refused" "close" "A close waits for nobody and refuses nobody."
+    DropGoesOn "drop-goes-on" "close" "The drop of the last handle ends no thread."
     IdentityNotCompared "identity-not-compared" "identity" "Files of other times and other databases are believed."
     OlderSuperblockBelieved "older-superblock-believed" "log" "Superblocks are written in turn, and a clean one is believed whatever the log holds."
 }

@@ -205,6 +205,17 @@ fn look(db: &Db, spaces: &[Keyspace; 3], shared: &Shared) -> Result<BTreeMap<Row
     read_all(db, spaces).map_err(|e| format!("reading everything: {e}"))
 }
 
+/// Looks once more where faults struck while the database opened: requests that were under way when they were taken back
+/// have failed too, and pages wait to be written again.
+fn look_again(what: String, db: &Db, spaces: &[Keyspace; 3], shared: &Shared) -> Result<BTreeMap<Row, Digest>, String> {
+    if !shared.has_failed() || !shared.supply.is_on() || shared.machine.falsified() > 0 {
+        return Err(what);
+    }
+    shared.trace.event(|| format!("looks again after: {what}"));
+    varve_rt::sleep(Duration::from_secs(3));
+    look(db, spaces, shared)
+}
+
 /// Looks at everything, and compares with the model.
 fn verify(
     db: &Db,
@@ -213,7 +224,8 @@ fn verify(
     left: &Mutex<Left>,
     pending: &Mutex<Option<Pending>>,
 ) -> Result<(), String> {
-    let found = look(db, spaces, shared).inspect_err(|_| left.lock().damaged = true)?;
+    let found = look(db, spaces, shared).or_else(|what| look_again(what, db, spaces, shared));
+    let found = found.inspect_err(|_| left.lock().damaged = true)?;
     let keyspaces = db.keyspaces().map_err(|e| format!("listing keyspaces: {e}"))?;
     let keyspaces: Vec<String> = keyspaces.into_iter().map(|k| k.name).collect();
     let Some(pending) = pending.lock().take() else { return Ok(()) };

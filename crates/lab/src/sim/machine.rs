@@ -50,7 +50,7 @@ impl Machine {
             let options = MemOptions { name: name.into(), latency: latency(l), seed, ..MemOptions::default() };
             let mem = MemDevice::with(0, options);
             supply.attach(mem.clone());
-            (Faulty::powered(mem.clone(), FaultPlan::new(seed), supply.clone()), mem)
+            (Faulty::forgetful(mem.clone(), FaultPlan::new(seed), supply.clone()), mem)
         };
         let (data, memory) = device("data", plan.data_latency, plan.seed ^ 0xda7a);
         let (log, _) = device("log", plan.log_latency, plan.seed ^ 0x106);

@@ -6,7 +6,7 @@ mod plan;
 
 pub use plan::{Fault, FaultCounts, FaultPlan, Rule, When};
 
-use crate::PowerSupply;
+use crate::{MemDevice, PowerSupply};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{
@@ -17,6 +17,8 @@ use varve_rt::{Instant, Mutex, Rng, hardware_mutex};
 /// Any device, with faults.
 pub struct Faulty {
     inner: Arc<dyn Device>,
+    /// The inner device, if flushes that fail are to make it forget.
+    memory: Option<Arc<MemDevice>>,
     supply: Arc<PowerSupply>,
     state: Mutex<State>,
 }
@@ -65,7 +67,14 @@ impl Faulty {
     /// ([`crate::Powered`]) are attached to the supply by whoever makes them.
     pub fn powered(inner: Arc<dyn Device>, plan: FaultPlan, supply: Arc<PowerSupply>) -> Arc<Faulty> {
         let state = State::new(plan);
-        Arc::new(Faulty { inner, supply, state: hardware_mutex(state) })
+        Arc::new(Faulty { inner, memory: None, supply, state: hardware_mutex(state) })
+    }
+
+    /// As [`Faulty::powered`], over memory that forgets what a flush with an `EIO` should have made durable
+    /// ([`MemDevice::fail_flush`]).
+    pub fn forgetful(memory: Arc<MemDevice>, plan: FaultPlan, supply: Arc<PowerSupply>) -> Arc<Faulty> {
+        let state = hardware_mutex(State::new(plan));
+        Arc::new(Faulty { inner: memory.clone(), memory: Some(memory), supply, state })
     }
 
     /// Replaces the plan; counts go on.
@@ -147,6 +156,9 @@ impl Faulty {
         match fate.fault {
             Some(fault @ (Fault::Eio | Fault::TransientEio)) => {
                 slot.verdict = Some(self.error(op, offset, len, fault));
+                if let (OpKind::Flush, Some(memory)) = (op, &self.memory) {
+                    memory.fail_flush(fate.dice);
+                }
                 // A failed write may have reached the media all the same.
                 if op != OpKind::Write || fate.dice & 1 == 0 {
                     return (slot, None);

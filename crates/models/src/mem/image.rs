@@ -46,6 +46,20 @@ struct Piece {
 struct Unit {
     durable: Piece,
     versions: Vec<(u64, Piece)>,
+    /// Versions up to this mark are taken for clean: a flush that failed has forgotten them.
+    forgotten: u64,
+}
+
+impl Unit {
+    /// Makes the newest version no younger than `mark` the durable one, unless a failed flush has forgotten it.
+    fn settle(&mut self, mark: u64) {
+        if let Some(newest) = self.versions.iter().rposition(|(seq, _)| *seq <= mark)
+            && self.versions[newest].0 > self.forgotten
+        {
+            self.durable = self.versions[newest].1.clone();
+            self.versions.drain(..=newest);
+        }
+    }
 }
 
 /// A write that had not completed when the power was cut.
@@ -127,12 +141,18 @@ impl Image {
     /// Makes the newest version no younger than `mark` of each unit the durable one.
     pub(crate) fn flush(&mut self, mark: u64) {
         self.dirty.retain(|_, unit| {
-            if let Some(newest) = unit.versions.iter().rposition(|(seq, _)| *seq <= mark) {
-                unit.durable = unit.versions[newest].1.clone();
-                unit.versions.drain(..=newest);
-            }
+            unit.settle(mark);
             !unit.versions.is_empty()
         });
+    }
+
+    /// A flush fails, and about every second unit that it should have made durable counts as clean from here on: it is
+    /// read until the power goes, but no flush makes it durable.
+    pub(crate) fn fail_flush(&mut self, rng: &mut Rng) {
+        let mark = self.seq;
+        for unit in self.dirty.values_mut().filter(|_| rng.one_in(2)) {
+            unit.forgotten = mark;
+        }
     }
 
     /// As [`Image::flush`], for the units of a range.
@@ -140,10 +160,7 @@ impl Image {
         let (first, count) = self.units(offset, len);
         for index in first..first + count {
             let Some(unit) = self.dirty.get_mut(&index) else { continue };
-            if let Some(newest) = unit.versions.iter().rposition(|(seq, _)| *seq <= mark) {
-                unit.durable = unit.versions[newest].1.clone();
-                unit.versions.drain(..=newest);
-            }
+            unit.settle(mark);
             if unit.versions.is_empty() {
                 self.dirty.remove(&index);
             }
@@ -205,6 +222,7 @@ impl Image {
             let unit = self.dirty.entry(first + i).or_insert_with(|| Unit {
                 durable: Piece { payload: before.clone(), at },
                 versions: Vec::with_capacity(1),
+                forgotten: 0,
             });
             if unit.versions.len() == MAX_VERSIONS {
                 unit.versions.remove(0);

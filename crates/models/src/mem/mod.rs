@@ -143,6 +143,15 @@ impl MemDevice {
         state.image.read(offset, buf);
     }
 
+    /// Does what file systems do when a flush fails (Rebello et al., "Can Applications Recover from fsync Failures?",
+    /// USENIX ATC 2020): bytes that it should have made durable, about half of them here, are taken for clean. They are
+    /// read until the power goes, and no later flush makes them durable.
+    pub fn fail_flush(&self, seed: u64) {
+        let mut state = self.state.lock();
+        state.settle(varve_rt::now());
+        state.image.fail_flush(&mut Rng::from_seed(seed));
+    }
+
     /// Flips one bit of the byte at `offset`, durably: damage at rest.
     pub fn flip_bit(&self, offset: u64, bit: u8) {
         let mut state = self.state.lock();

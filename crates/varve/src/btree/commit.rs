@@ -73,7 +73,9 @@ impl Tree {
         {
             return Ok(page);
         }
-        self.leaf(write.key)
+        let page = self.leaf(write.key)?;
+        // Where a parent leads astray, the commit would look for a better leaf for ever.
+        if leaf::covers(page.bytes(), self.keyspace, write.key) { Ok(page) } else { Err(self.astray(page.id())) }
     }
 
     /// Finds and pins the leaf of the first of these writes, with room for as many as it takes. Divides it if need be.

@@ -156,6 +156,9 @@ impl Tree {
                 if leaf::room_for(page.bytes(), key) >= room {
                     return Ok(page);
                 }
+                if !leaf::covers(page.bytes(), self.keyspace, key) {
+                    return Err(self.astray(page.id()));
+                }
             }
             self.make_room(key, room)?;
         }
@@ -172,6 +175,9 @@ impl Tree {
                 let page = self.leaf(first)?;
                 let node = node::Node::parse(page.bytes()).map_err(|d| self.corrupt(page.id(), d))?;
                 let covered = writes.partition_point(|w| node.covers(w.0.as_ref()));
+                if covered == 0 {
+                    return Err(self.astray(page.id()));
+                }
                 let (mut sum, mut least) = (0, usize::MAX);
                 let fits = writes[..covered].iter().take_while(|w| {
                     (sum, least) = (sum + w.1, least.min(node.room_for(w.0.as_ref())));
@@ -206,6 +212,11 @@ impl Tree {
     pub(crate) fn is_unchanged(&self, seen: Seen, moves: u64) -> bool {
         let page = self.core.pool.read_resident(seen.page);
         page.is_some_and(|page| page.lsn() == seen.lsn && self.core.nodes_left() == moves)
+    }
+
+    /// A leaf was found for a key that it does not cover: nobody may look for a better one for ever.
+    pub(crate) fn astray(&self, page: PageId) -> Error {
+        self.corrupt(page, Damage("does not cover a key that its parents lead here"))
     }
 
     fn corrupt(&self, page: PageId, damage: Damage) -> Error {

@@ -314,7 +314,7 @@ impl Pool {
                 return Some(self.at(inst, slot).lock());
             }
             let helpless = !self.cleaners.running() || self.failure().is_some() || self.never_covered(Lsn::MAX - 1);
-            if helpless || varve_rt::dying() || began.elapsed() > self.config().frame_timeout {
+            if helpless || self.waited_enough(began) {
                 return None;
             }
             waits();

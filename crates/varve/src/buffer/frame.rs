@@ -278,11 +278,6 @@ impl Frame {
         old & REDIRTIED == 0
     }
 
-    /// A mistake, for tests: what changed while the page was written is forgotten.
-    pub(super) fn forget_change(&self) {
-        self.state.fetch_and(!DIRTY, AcqRel);
-    }
-
     /// Counts an access. Under the instance's lock; a report taken at the same moment may miss it.
     pub(super) fn count_logical(&self) {
         self.logical_reads.store(self.logical_reads.load(Relaxed) + 1, Relaxed);

@@ -21,8 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{DeviceError, Health};
 use varve_rt::atomic::{AtomicBool, Ordering::*};
-use varve_rt::{Cost, Event, Mutex, charge};
+use varve_rt::{Cost, Event, Instant, Mutex, charge};
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, page};
+
+/// A store that refuses writes for so long is not waited for.
+const REFUSED: Duration = Duration::from_secs(1);
 
 /// How much log a crash would have to redo now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +73,8 @@ pub struct Pool {
     pub(super) tracer: Option<Box<Tracer>>,
     /// The page write error that latched the pool.
     failed: Mutex<Option<Error>>,
-    /// The newest page write error that may pass, until a write succeeds.
-    passing: Mutex<Option<Error>>,
+    /// The newest page write error that may pass, and since when all writes fail, until one succeeds.
+    passing: Mutex<Option<(Error, Instant)>>,
     /// There is one.
     has_passing: AtomicBool,
     /// The log cannot be forced any more, and why: only pages that it covers already can be written.
@@ -433,7 +436,9 @@ impl Pool {
 
     /// Remembers a page write error that may pass.
     pub(super) fn writes_fail(&self, error: &Error) {
-        *self.passing.lock() = Some(error.clone());
+        let mut passing = self.passing.lock();
+        let since = passing.as_ref().map_or_else(varve_rt::now, |(_, since)| *since);
+        *passing = Some((error.clone(), since));
         self.has_passing.store(true, Release);
     }
 
@@ -446,7 +451,24 @@ impl Pool {
 
     /// Why pages are not written now, if the store fails all of them.
     pub(super) fn passing_failure(&self) -> Option<Error> {
+        self.passing().map(|(error, _)| error)
+    }
+
+    fn passing(&self) -> Option<(Error, Instant)> {
         if self.has_passing.load(Acquire) { self.passing.lock().clone() } else { None }
+    }
+
+    /// Whether the last page write failed.
+    pub(super) fn writes_are_refused(&self) -> bool {
+        self.has_passing.load(Relaxed)
+    }
+
+    /// Whether who has waited for a frame since `began` should give up: after [`PoolConfig::frame_timeout`], or when the
+    /// store has refused every write of the last second.
+    pub(super) fn waited_enough(&self, began: Instant) -> bool {
+        let waited = began.elapsed();
+        let refused = || self.passing().is_some_and(|(_, since)| since.elapsed() > REFUSED);
+        varve_rt::dying() || waited > self.config.frame_timeout || waited > REFUSED && refused()
     }
 
     /// Remembers that the log cannot be forced any more.

@@ -340,7 +340,7 @@ impl<'a> Writer<'a> {
                 let is_clean = inst.written(&mut lists, slot, page.lsn, self.why);
                 inst.set_class(&mut lists, slot, page.class, Some(self.why), &pool.counters);
                 if !is_clean && pool.config().broken.has(Mistake::ChangeDuringWrite) {
-                    frame.forget_change();
+                    inst.undirty(&mut lists, slot);
                 } else if !is_clean {
                     pool.counters.redirtied.inc();
                     continue;

@@ -357,9 +357,12 @@ pub(super) fn prepare(
     device: &Arc<dyn Device>,
     header: &DbHeader,
     pages: [PageId; 2],
+    broken: Broken,
 ) -> Result<(Arc<Identity>, Birth)> {
     let page_size = header.page_size as usize;
-    blank(device, page_size)?;
+    if !broken.has(Mistake::UsedDeviceKept) {
+        blank(device, page_size)?;
+    }
     let generation = Generation::first();
     let identity = Identity::create(device, page_size, pages, header.uuid, (generation, 0))?;
     Ok((identity, Birth { creating: false, generation, identity: Some(pages) }))

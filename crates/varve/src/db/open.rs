@@ -93,7 +93,7 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     let mut header = new_header(layout.page_size);
     Log::begin_creation(&*devices.log, &header)?;
     let (watched, log_device) = watch(&devices, &options, lock);
-    let (identity, birth) = identity::prepare(&watched.data, &header, identity::PAGES)?;
+    let (identity, birth) = identity::prepare(&watched.data, &header, identity::PAGES, options.broken)?;
     let (stack, mark) = tier::create(&watched, layout, &options, (header.uuid, birth.generation))?;
     header.options = mark;
     let config = log_config(&options, Some(layout.log_bytes), &plan);
@@ -213,7 +213,10 @@ impl Parts {
             None => bootstrap(&core)?,
             Some(_) if core.space.is_empty() => return Err(identity::blank_map()),
             Some(_) if options.read_only => {}
-            Some(state) => recovery.identified = identity::settle(&core, &devices, &state, &mut identity)?,
+            Some(state) => {
+                core.space.refuse_cut()?;
+                recovery.identified = identity::settle(&core, &devices, &state, &mut identity)?;
+            }
         }
         if let Some(identity) = identity.as_ref().filter(|_| !options.read_only) {
             core.log.set_feature(&MAP_COUNT, true)?;

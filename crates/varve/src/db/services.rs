@@ -8,6 +8,7 @@ use std::sync::Arc;
 use varve_device::Health;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_volume::Mistake;
 use varve_volume::tier::Tier;
 
 /// Threads of a database, made one after the other. Dropped, all of them end.
@@ -65,7 +66,7 @@ impl Drop for Services {
     /// directory is let go. In a simulation, where a destructor never waits, and while the thread unwinds, nothing is written: the
     /// database is poisoned and the threads are told to end; the last of them lets go of the directory.
     fn drop(&mut self) {
-        if self.ended.load(Ordering::Acquire) {
+        if self.ended.load(Ordering::Acquire) || self.log.broken().has(Mistake::DropGoesOn) {
             return;
         }
         let waits = !varve_rt::in_simulation() && !varve_rt::panicking();

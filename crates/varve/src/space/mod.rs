@@ -75,6 +75,8 @@ struct State {
     unripe: Unripe,
     /// Pages that are allocated though no tree uses them: the data device's identity.
     fixed: Vec<PageId>,
+    /// The last page that is in use and past the end of the store, when the map was read.
+    beyond: Option<PageId>,
 }
 
 /// The space manager of a database.
@@ -193,6 +195,7 @@ impl Space {
             let_go: Vec::new(),
             untrimmed: Vec::new(),
             fixed: Vec::new(),
+            beyond: None,
             unripe: if clean { Unripe::default() } else { Unripe::all_below(store.pages()) },
         };
         let space = Space {
@@ -216,7 +219,18 @@ impl Space {
                 format!("it is blank, but {made} pages of the space map were made: it was emptied or overwritten");
             return Err(Error::corrupt_page(space.map_page(map), Some(SPACE_KEYSPACE), what));
         }
+        if map > 0 && map < made {
+            space.state.lock().beyond = Some(space.map_page(made - 1));
+        }
         Ok(space)
+    }
+
+    /// Fails when a page is in use that the store has no room for: its device was cut. Whoever wrote all the same would
+    /// give pages of others out again.
+    pub(crate) fn refuse_cut(&self) -> Result<()> {
+        let Some(page) = self.state.lock().beyond else { return Ok(()) };
+        let what = format!("it is in use, but `data` ends after {} pages: it was cut", self.store.pages());
+        Err(Error::corrupt_page(page, None, what))
     }
 
     /// Reads map page number `map`; false when it was never written.
@@ -234,8 +248,10 @@ impl Space {
             self.check_map(id, page.bytes())?;
             let bit = |p: u64| is_set(page.bytes(), p - id.0);
             let mut state = self.state.lock();
-            state.extend(pages.min(id.0 + self.span), bit);
+            let end = pages.min(id.0 + self.span);
+            state.extend(end, bit);
             state.made.push(0);
+            state.beyond = (end..id.0 + self.span).rfind(|&p| bit(p)).map(PageId).or(state.beyond);
         }
         // Pinned for as long as the pool lives.
         std::mem::forget(pin);

@@ -47,7 +47,7 @@ impl VictimStrategy for CleanFirst {
         let result = loop {
             inst.scan_failed();
             inst.wake_cleaner();
-            inst.wait_for_frame(PATIENCE);
+            inst.wait_for_frame(pool, PATIENCE);
             if let Some(slot) =
                 sweep(pool, inst, self.step, incoming).or_else(|| last_resort(pool, inst, began, incoming))
             {
@@ -56,7 +56,7 @@ impl VictimStrategy for CleanFirst {
             if let Some(e) = pool.failure() {
                 break Err(e);
             }
-            if varve_rt::dying() || began.elapsed() > pool.config().frame_timeout {
+            if pool.waited_enough(began) {
                 break Err(out_of_frames(pool));
             }
         };

@@ -16,6 +16,7 @@ use super::config::PoolConfig;
 use super::guard::Exclusive;
 use super::instance::Instance;
 use crate::error::{Error, Result};
+use varve_device::DeviceError;
 use varve_volume::PageId;
 
 /// A frame for a miss.
@@ -46,6 +47,9 @@ pub(super) trait VictimStrategy: Send + Sync {
 
 /// Nothing could be evicted or written for too long: since no page can be written, or since all of them are in use.
 fn out_of_frames(pool: &Pool) -> Error {
+    if varve_rt::dying() {
+        return DeviceError::PowerLost.into();
+    }
     let in_use = Error::OverBudget { class: "buffer pool frames", requested: pool.page_size() as u64, available: 0 };
     pool.passing_failure().unwrap_or(in_use)
 }

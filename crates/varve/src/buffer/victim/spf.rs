@@ -47,7 +47,7 @@ fn stalled<'a>(pool: &'a Pool, inst: &'a Instance, incoming: PageId, began: Inst
     for round in 1u64.. {
         inst.wake_cleaner();
         if round > 2 {
-            inst.wait_for_frame(PATIENCE / pool.config().time_divisor);
+            inst.wait_for_frame(pool, PATIENCE / pool.config().time_divisor);
         }
         let flushed = match pool.failure() {
             None => pool.flush_single(inst, true),
@@ -61,7 +61,7 @@ fn stalled<'a>(pool: &'a Pool, inst: &'a Instance, incoming: PageId, began: Inst
         }
         inst.scan_failed();
         flushed?;
-        if varve_rt::dying() || began.elapsed() > pool.config().frame_timeout {
+        if pool.waited_enough(began) {
             break;
         }
     }

@@ -146,7 +146,7 @@ impl<'a> Rounds<'a> {
             return if self.round > 2 { Err(e) } else { Ok(()) };
         }
         let began = self.stall.began.expect("a flush follows a stall");
-        if varve_rt::dying() || began.elapsed() > self.pool.config().frame_timeout {
+        if self.pool.waited_enough(began) {
             return Err(out_of_frames(self.pool));
         }
         Ok(())

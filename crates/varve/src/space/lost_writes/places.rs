@@ -30,6 +30,9 @@ const ENTRY: usize = 24;
 /// In a mark page: number of the block, sequence, serial number, identity, then the marks.
 const MARKS: usize = HEADER + 32;
 
+/// What is added to the sequence for a copy that could not be read: more writes than there ever are.
+const UNREAD: u64 = 1 << 40;
+
 /// Marks that a page holds.
 pub(super) fn marks_per_page(store: &dyn PageStore) -> u64 {
     let usable = store.usable_bytes(SPACE_KEYSPACE).min(store.page_size() - HEADER);
@@ -68,27 +71,51 @@ impl Place {
         (n(0) != 0).then(|| Place::new([PageId(n(0)), PageId(n(1))], n(2), false))
     }
 
-    /// The marks of block `n`, of the newer whole one of the two pages; unknown ones if neither is.
+    /// The marks of block `n`, of the newer whole one of the two pages; unknown ones if neither is, and if one cannot be
+    /// read: it may be the newer one.
     pub fn read(&mut self, map: &LostWrites, n: u64) -> Box<[u16]> {
-        let mut newest: Option<(u64, usize, Box<[u16]>)> = None;
-        for (copy, id) in self.pages.into_iter().enumerate() {
-            let mut buf = AlignedBuf::new(map.store.page_size());
-            let whole = id.0 < map.store.pages() && read_pages(&*map.store, id, ReadWhy::Demand, &mut buf)[0].is_ok();
-            let is_ours = whole
-                && page::kind(&buf) == KIND_MARKS
-                && [0, 16, 24].map(|at| u64_at(&buf, HEADER + at)) == [n, self.serial, map.identity];
-            let sequence = u64_at(&buf, HEADER + 8);
-            if is_ours && newest.as_ref().is_none_or(|(s, ..)| *s < sequence) {
-                let marks = buf[MARKS..][..2 * map.per_block as usize].as_chunks::<2>().0;
-                newest = Some((sequence, copy, marks.iter().map(|m| u16::from_le_bytes(*m)).collect()));
+        let (mut newest, mut unread) = (None, None);
+        for copy in 0..self.pages.len() {
+            match self.read_copy(map, n, copy) {
+                Ok(found) => newest = newest.into_iter().chain(found).max_by_key(|(sequence, ..)| *sequence),
+                Err(_) => unread = Some(copy),
             }
         }
-        let (sequence, copy, marks) = newest.unwrap_or_else(|| (0, 0, map.unknown()));
+        let (mut sequence, mut copy, mut marks) = newest.unwrap_or_else(|| (0, 0, map.unknown()));
+        if let Some(unread) = unread {
+            // The next write goes to that copy, with a number that is above whatever it holds.
+            (sequence, copy, marks) = (sequence + UNREAD, 1 - unread, map.unknown());
+        }
         if !self.known {
             (self.sequence, self.synced, self.known) = (sequence, copy, true);
         }
         // A write of the marks themselves may be lost: then nothing is known.
         if sequence == self.sequence { marks } else { map.unknown() }
+    }
+
+    /// Sequence, number of the copy and marks, if the copy is whole and of this block.
+    fn read_copy(
+        &self,
+        map: &LostWrites,
+        n: u64,
+        copy: usize,
+    ) -> Result<Option<(u64, usize, Box<[u16]>)>, VolumeError> {
+        let (id, mut buf) = (self.pages[copy], AlignedBuf::new(map.store.page_size()));
+        if id.0 >= map.store.pages() {
+            return Ok(None);
+        }
+        match read_pages(&*map.store, id, ReadWhy::Demand, &mut buf).swap_remove(0) {
+            Ok(_) => {}
+            // Torn, as the power went while it was written.
+            Err(VolumeError::Damaged { .. }) => return Ok(None),
+            Err(e) => return Err(e),
+        }
+        let head = [0, 16, 24].map(|at| u64_at(&buf, HEADER + at));
+        if page::kind(&buf) != KIND_MARKS || head != [n, self.serial, map.identity] {
+            return Ok(None);
+        }
+        let marks = buf[MARKS..][..2 * map.per_block as usize].as_chunks::<2>().0;
+        Ok(Some((u64_at(&buf, HEADER + 8), copy, marks.iter().map(|m| u16::from_le_bytes(*m)).collect())))
     }
 
     /// Writes the marks of block `n` over those that were not synced last.
