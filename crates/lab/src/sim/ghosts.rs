@@ -5,17 +5,15 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
-use varve_rt::atomic::{AtomicBool, Ordering::SeqCst};
 use varve_rt::{Mutex, hardware_mutex};
 
 /// Virtual time within which a dropped database lets its devices go.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Stands around the devices of one opening.
-#[derive(Default)]
 struct Fence {
-    /// The last handle is gone.
-    closed: AtomicBool,
+    /// The last handle is gone. (No switch of threads may come between the engine's own look and this one.)
+    closed: Mutex<bool>,
 }
 
 /// The fence of the newest opening, and what was written through a closed one.
@@ -33,7 +31,7 @@ struct Closer(Weak<Fence>);
 impl Drop for Closer {
     fn drop(&mut self) {
         if let Some(fence) = self.0.upgrade().filter(|_| !varve_rt::dying()) {
-            fence.closed.store(true, SeqCst);
+            *fence.closed.lock() = true;
         }
     }
 }
@@ -45,7 +43,7 @@ impl Fences {
 
     /// Puts a fence of its own around each opening's devices.
     pub(crate) fn around<const N: usize>(&self, devices: [Option<Arc<dyn Device>>; N]) -> [Option<Arc<dyn Device>>; N] {
-        let fence = Arc::new(Fence::default());
+        let fence = Arc::new(Fence { closed: hardware_mutex(false) });
         *self.newest.lock() = Arc::downgrade(&fence);
         devices.map(|device| {
             let inner = device?;
@@ -92,14 +90,15 @@ struct Fenced {
 
 impl Fenced {
     fn note(&self, what: impl FnOnce() -> String) {
-        if self.fence.closed.load(SeqCst) {
+        if *self.fence.closed.lock() {
             let who = varve_rt::current_name();
             self.written.lock().get_or_insert_with(|| format!("{} by thread {who}", what()));
         }
     }
 
-    fn note_io(&self, io: &Io) {
-        if !matches!(io.op, Op::Read) {
+    /// Requests that are submitted together count as one: the first that is no read.
+    fn note_io(&self, batch: &[Io]) {
+        if let Some(io) = batch.iter().find(|io| !matches!(io.op, Op::Read)) {
             self.note(|| format!("{} at {} of {}", io.op.kind(), io.offset, self.inner.info().name));
         }
     }
@@ -120,12 +119,12 @@ impl Device for Fenced {
     }
 
     fn submit(&self, batch: Vec<Io>) -> Ticket {
-        batch.iter().for_each(|io| self.note_io(io));
+        self.note_io(&batch);
         self.inner.submit(batch)
     }
 
     fn run(&self, io: Io) -> Result<(), DeviceError> {
-        self.note_io(&io);
+        self.note_io(std::slice::from_ref(&io));
         self.inner.run(io)
     }
 

@@ -202,7 +202,8 @@ impl Driver {
             2 | 3 if !short => Ending::CutAtRead { seed: rng.next_u64() },
             _ => Ending::Cut { after_ops, seed: rng.next_u64() },
         };
-        let wanted = self.in_recovery == 0 && self.recovery_ops > 0;
+        // (Cuts while a database that is half made is opened count for nothing, and must come to an end.)
+        let wanted = self.in_recovery == 0 && self.recovery_ops > 0 && !self.half_made;
         let cut_open = (crashed && (wanted || rng.one_in(5))).then(|| rng.between(1, self.recovery_ops.max(8)));
         let faults = match cut_open {
             None => self.plan.faults(rng, self.tier.is_some(), self.created),
