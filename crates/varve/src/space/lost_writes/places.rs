@@ -39,6 +39,14 @@ pub(super) fn marks_per_page(store: &dyn PageStore) -> u64 {
     ((usable + HEADER - MARKS) / 2) as u64
 }
 
+/// What one of the two pages of a block holds.
+struct Copy {
+    sequence: u64,
+    /// Which of the two it is.
+    at: usize,
+    marks: Box<[u16]>,
+}
+
 /// The two pages of a block of marks.
 pub(super) struct Place {
     pages: [PageId; 2],
@@ -74,33 +82,28 @@ impl Place {
     /// The marks of block `n`, of the newer whole one of the two pages; unknown ones if neither is, and if one cannot be
     /// read: it may be the newer one.
     pub fn read(&mut self, map: &LostWrites, n: u64) -> Box<[u16]> {
-        let (mut newest, mut unread) = (None, None);
-        for copy in 0..self.pages.len() {
-            match self.read_copy(map, n, copy) {
-                Ok(found) => newest = newest.into_iter().chain(found).max_by_key(|(sequence, ..)| *sequence),
-                Err(_) => unread = Some(copy),
+        let (mut newest, mut unread) = (None::<Copy>, None);
+        for at in 0..self.pages.len() {
+            match self.read_copy(map, n, at) {
+                Ok(found) => newest = newest.into_iter().chain(found).max_by_key(|copy| copy.sequence),
+                Err(_) => unread = Some(at),
             }
         }
-        let (mut sequence, mut copy, mut marks) = newest.unwrap_or_else(|| (0, 0, map.unknown()));
+        let mut newest = newest.unwrap_or_else(|| Copy { sequence: 0, at: 0, marks: map.unknown() });
         if let Some(unread) = unread {
             // The next write goes to that copy, with a number that is above whatever it holds.
-            (sequence, copy, marks) = (sequence + UNREAD, 1 - unread, map.unknown());
+            newest = Copy { sequence: newest.sequence + UNREAD, at: 1 - unread, marks: map.unknown() };
         }
         if !self.known {
-            (self.sequence, self.synced, self.known) = (sequence, copy, true);
+            (self.sequence, self.synced, self.known) = (newest.sequence, newest.at, true);
         }
         // A write of the marks themselves may be lost: then nothing is known.
-        if sequence == self.sequence { marks } else { map.unknown() }
+        if newest.sequence == self.sequence { newest.marks } else { map.unknown() }
     }
 
-    /// Sequence, number of the copy and marks, if the copy is whole and of this block.
-    fn read_copy(
-        &self,
-        map: &LostWrites,
-        n: u64,
-        copy: usize,
-    ) -> Result<Option<(u64, usize, Box<[u16]>)>, VolumeError> {
-        let (id, mut buf) = (self.pages[copy], AlignedBuf::new(map.store.page_size()));
+    /// One of the two pages, if it is whole and of this block.
+    fn read_copy(&self, map: &LostWrites, n: u64, at: usize) -> Result<Option<Copy>, VolumeError> {
+        let (id, mut buf) = (self.pages[at], AlignedBuf::new(map.store.page_size()));
         if id.0 >= map.store.pages() {
             return Ok(None);
         }
@@ -110,12 +113,13 @@ impl Place {
             Err(VolumeError::Damaged { .. }) => return Ok(None),
             Err(e) => return Err(e),
         }
-        let head = [0, 16, 24].map(|at| u64_at(&buf, HEADER + at));
+        let head = [0, 16, 24].map(|field| u64_at(&buf, HEADER + field));
         if page::kind(&buf) != KIND_MARKS || head != [n, self.serial, map.identity] {
             return Ok(None);
         }
         let marks = buf[MARKS..][..2 * map.per_block as usize].as_chunks::<2>().0;
-        Ok(Some((u64_at(&buf, HEADER + 8), copy, marks.iter().map(|m| u16::from_le_bytes(*m)).collect())))
+        let marks = marks.iter().map(|mark| u16::from_le_bytes(*mark)).collect();
+        Ok(Some(Copy { sequence: u64_at(&buf, HEADER + 8), at, marks }))
     }
 
     /// Writes the marks of block `n` over those that were not synced last.
