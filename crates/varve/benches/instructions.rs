@@ -1,8 +1,9 @@
-//! One kind of operation, so many times, for an instruction counter: where a machine is busy, clocks tell two builds apart by no less
-//! than a tenth, instructions by a hundredth.
+//! One kind of operation, so many times, for an instruction counter: where a machine is busy, clocks tell two builds
+//! apart by no less than a tenth, instructions by a hundredth.
 //!
-//! `cargo bench -p varve --bench instructions --no-run`, then the program under `valgrind --tool=callgrind` with the name of an operation
-//! and how many there shall be; the same with 0 is what set-up costs. One thread, everything in memory.
+//! `cargo bench -p varve --bench instructions --no-run`, then the program under `valgrind --tool=callgrind` with the
+//! name of an operation and how many there shall be; the same with 0 is what set-up costs. One thread, everything in
+//! memory.
 
 use varve::{Db, Devices, Durability, Keyspace, Layout, Options, Transaction};
 use varve_models::MemDevice;

@@ -205,8 +205,8 @@ fn look(db: &Db, spaces: &[Keyspace; 3], shared: &Shared) -> Result<BTreeMap<Row
     read_all(db, spaces).map_err(|e| format!("reading everything: {e}"))
 }
 
-/// Looks once more where faults struck while the database opened: requests that were under way when they were taken back
-/// have failed too, and pages wait to be written again.
+/// Looks once more where faults struck while the database opened: requests that were under way when they were taken
+/// back have failed too, and pages wait to be written again.
 fn look_again(what: String, db: &Db, spaces: &[Keyspace; 3], shared: &Shared) -> Result<BTreeMap<Row, Digest>, String> {
     if !shared.has_failed() || !shared.supply.is_on() || shared.machine.falsified() > 0 {
         return Err(what);

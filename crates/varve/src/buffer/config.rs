@@ -42,8 +42,8 @@ pub struct PoolConfig {
     pub time_divisor: u32,
     /// Hits that a thread gathers before it tells the policy, per instance. A pool made inside a simulation uses 1.
     pub hit_buffer: usize,
-    /// A miss that found no frame for this long fails: the pool is too small for what is pinned. While the store refuses
-    /// all writes it fails after a second.
+    /// A miss that found no frame for this long fails: the pool is too small for what is pinned. While the store
+    /// refuses all writes it fails after a second.
     pub frame_timeout: Duration,
     /// Who is told of every access and flush; none: nobody.
     pub trace: Option<TraceHandle>,

@@ -289,8 +289,8 @@ impl Instance {
         (0..count).for_each(|_| self.frames_cv.notify_one());
     }
 
-    /// Waits until a frame may have become available, at most `limit`. While writes fail, each of them wakes everybody: then
-    /// it sleeps, so that those who wait do not keep each other awake.
+    /// Waits until a frame may have become available, at most `limit`. While writes fail, each of them wakes
+    /// everybody: then it sleeps, so that those who wait do not keep each other awake.
     pub(super) fn wait_for_frame(&self, pool: &Pool, limit: Duration) {
         if pool.writes_are_refused() {
             return varve_rt::sleep(limit);

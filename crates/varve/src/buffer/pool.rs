@@ -463,8 +463,8 @@ impl Pool {
         self.has_passing.load(Relaxed)
     }
 
-    /// Whether who has waited for a frame since `began` should give up: after [`PoolConfig::frame_timeout`], or when the
-    /// store has refused every write of the last second.
+    /// Whether who has waited for a frame since `began` should give up: after [`PoolConfig::frame_timeout`], or when
+    /// the store has refused every write of the last second.
     pub(super) fn waited_enough(&self, began: Instant) -> bool {
         let waited = began.elapsed();
         let refused = || self.passing().is_some_and(|(_, since)| since.elapsed() > REFUSED);

@@ -1,8 +1,9 @@
 //! Old values that open snapshots need.
 //!
 //! An entry says: until the commit that ended at `end`, the key had this value (or none). A snapshot S finds the value
-//! of a key in the oldest entry with `end > S`; without one, what the index holds is as old as S. So a reader that looks
-//! at the tree first and here second is right without holding both at once: a commit puts its entries here before it
+//! of a key in the oldest entry with `end > S`; without one, what the index holds is as old as S. So a reader that
+//! looks at the tree first and here second is right without holding both at once: a commit puts its entries here before
+//! it
 //! lets go of the leaves, and an entry that S needs stays until S is closed.
 //!
 //! Lock order: the snapshot registry's mutex, then a shard's.

@@ -79,8 +79,8 @@ impl Place {
         (n(0) != 0).then(|| Place::new([PageId(n(0)), PageId(n(1))], n(2), false))
     }
 
-    /// The marks of block `n`, of the newer whole one of the two pages; unknown ones if neither is, and if one cannot be
-    /// read: it may be the newer one.
+    /// The marks of block `n`, of the newer whole one of the two pages; unknown ones if neither is, and if one cannot
+    /// be read: it may be the newer one.
     pub fn read(&mut self, map: &LostWrites, n: u64) -> Box<[u16]> {
         let (mut newest, mut unread) = (None::<Copy>, None);
         for at in 0..self.pages.len() {
