@@ -329,7 +329,12 @@ impl Pending {
         }
         if home.is_err() || found < Some(least) {
             state.counters.lost += 1;
-            return Err(if state.failed() { state.lost() } else { error });
+            return Err(match home {
+                _ if state.failed() => state.lost(),
+                // Whether the page is lost nobody knows: home was not read.
+                Err(failed @ VolumeError::Page { .. }) => failed,
+                _ => error,
+            });
         }
         state.counters.repaired += 1;
         if state.slots.same(slot, version) && state.slots.entry(slot).page == read.page {
@@ -366,18 +371,20 @@ impl Pending {
     ) -> Result<CostClass, VolumeError> {
         let tier = &*self.tier;
         let mut state = tier.state.lock();
-        state.slots.end_write(slot, done.is_ok());
         let Err(error) = done else {
+            state.slots.end_write(slot, true);
             state.fast_worked();
             return Ok(CostClass(1));
         };
         state.fast_failed(&error);
         while state.slots.same(slot, version) && state.slots.entry(slot).moving {
-            // An older version is being written home; ours must come after it.
+            // An older version is being written home; ours must come after it. The write has not ended yet for the
+            // slot, or the older version could be copied home once more, and the slot be taken for equal to home.
             drop(state);
             varve_rt::sleep(std::time::Duration::from_millis(1));
             state = tier.state.lock();
         }
+        state.slots.end_write(slot, false);
         let now = varve_rt::now().as_nanos();
         if state.slots.same(slot, version) {
             state.drop_slot(slot, false, now);

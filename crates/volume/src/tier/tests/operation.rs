@@ -2,16 +2,17 @@
 
 use super::*;
 use std::collections::BTreeMap;
-use varve_device::{DeviceError, DeviceInfo, DeviceStats, Io, OpKind, Ticket};
+use varve_device::{DeviceError, DeviceInfo, DeviceStats, Io, Op, OpKind, Ticket};
 use varve_models::{Latency, MemOptions};
 use varve_rt::Rng;
 
 const OWNER: [u8; 16] = [3; 16];
 
-/// A device whose requests all fail from a moment on.
+/// A device whose requests all fail from a moment on, or its writes alone.
 struct Failing {
     inner: Arc<MemDevice>,
     failed: AtomicBool,
+    reads_go_on: bool,
 }
 
 impl Device for Failing {
@@ -25,7 +26,8 @@ impl Device for Failing {
         self.inner.set_len(len)
     }
     fn submit(&self, batch: Vec<Io>) -> Ticket {
-        if !self.failed.load(Ordering::Acquire) {
+        let reads = batch.iter().all(|io| matches!(io.op, Op::Read));
+        if !self.failed.load(Ordering::Acquire) || self.reads_go_on && reads {
             return self.inner.submit(batch);
         }
         let device = self.inner.info().name;
@@ -38,7 +40,8 @@ impl Device for Failing {
 }
 
 fn failing(manager: &str) -> (Arc<Failing>, Arc<Tier>) {
-    let fast = Arc::new(Failing { inner: MemDevice::new(200 * SIZE as u64), failed: AtomicBool::new(false) });
+    let inner = MemDevice::new(200 * SIZE as u64);
+    let fast = Arc::new(Failing { inner, failed: AtomicBool::new(false), reads_go_on: false });
     let home = Single::new(MemDevice::new(100 * SIZE as u64), SIZE).unwrap();
     let tier = Tier::create(home, fast.clone(), OWNER, named(manager)).unwrap();
     tier.start().unwrap();
@@ -65,6 +68,32 @@ fn a_lost_device_is_named_with_what_is_lost() {
         write(&tier, &sealed(3, 60));
         assert_eq!(lsn(&tier, 3).unwrap(), 60);
         assert!(tier.sync().is_err(), "the other pages are not durable anywhere");
+        tier.stop();
+    });
+}
+
+#[test]
+fn a_version_whose_write_failed_is_not_overtaken_by_the_one_on_its_way_home() {
+    in_simulation(|| {
+        let ms = (Duration::from_millis(10), Duration::from_millis(10));
+        let latency = Latency { read: ms, write: ms, durable: ms, flush: ms };
+        let device = |pages: u64| {
+            MemDevice::with(pages * SIZE as u64, MemOptions { latency: latency.clone(), ..MemOptions::default() })
+        };
+        let fast = Arc::new(Failing { inner: device(200), failed: AtomicBool::new(false), reads_go_on: true });
+        let tier = Tier::create(Single::new(device(100), SIZE).unwrap(), fast.clone(), OWNER, named("lru2")).unwrap();
+        tier.start().unwrap();
+        write(&tier, &sealed(7, 50));
+        let mover = {
+            let tier = tier.clone();
+            varve_rt::spawn("mover", move || tier.all_home().unwrap())
+        };
+        // The old version is being read to go home, as the new one comes.
+        varve_rt::sleep(Duration::from_millis(5));
+        fast.failed.store(true, Ordering::Release);
+        write(&tier, &sealed(7, 60));
+        mover.join().unwrap();
+        assert_eq!(lsn(&tier, 7).unwrap(), 60);
         tier.stop();
     });
 }
