@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use varve::{BackupOptions, Db, Devices, Error, Layout, Mistake, Options, RestoreOptions, restore_on};
 use varve_device::{AlignedBuf, OpKind};
-use varve_models::{Fault, FaultPlan, Faulty, MemDevice, When};
+use varve_models::{Fault, FaultPlan, Faulty, MemDevice, PowerSupply, When};
 use varve_volume::{PageId, page};
 
 const PAGE: usize = 4096;
@@ -232,17 +232,25 @@ fn marks_lie_where_nothing_of_before_a_crash_is_written_any_more() {
     }
 }
 
-#[test]
-fn a_mark_page_that_cannot_be_read_accuses_nobody() {
+/// So many that the marks take more than one unit that a power cut tears off.
+const MANY: u32 = 8000;
+
+/// A database of that many rows that was closed, and its two mark pages.
+fn with_two_mark_pages() -> (Machine, [u64; 2]) {
     let machine = Machine::new();
     let db = Db::create_on(machine.devices(), &layout(), options(Some(true))).unwrap();
     (1..6).for_each(|turn| {
-        put(&db, 0..400, turn);
+        put(&db, 0..MANY, turn);
         db.checkpoint().unwrap();
     });
     db.close().unwrap();
-    let copies: Vec<u64> = (2..60).filter(|id| page::kind(&machine.page(*id)) == 7).collect();
-    assert_eq!(copies.len(), 2);
+    let copies: Vec<u64> = (2..900).filter(|id| page::kind(&machine.page(*id)) == 7).collect();
+    (machine, copies.try_into().expect("two"))
+}
+
+#[test]
+fn a_mark_page_that_cannot_be_read_accuses_nobody() {
+    let (machine, copies) = with_two_mark_pages();
     for when in [When::Nth(1), When::From(1)] {
         for unread in &copies {
             let range = unread * PAGE as u64..(unread + 1) * PAGE as u64;
@@ -251,14 +259,42 @@ fn a_mark_page_that_cannot_be_read_accuses_nobody() {
             let db = Db::open_on(Devices::new(data.clone(), machine.log.clone()), options(None)).unwrap();
             assert!(data.counts().errors() > 0, "page {unread} was asked for");
             let space = db.keyspace("rows").unwrap();
-            assert_eq!(db.snapshot().unwrap().count(&space, ..).unwrap(), 400);
+            assert_eq!(db.snapshot().unwrap().count(&space, ..).unwrap(), MANY.into());
             assert_eq!(db.stats().lost_writes.unwrap().found, 0, "page {unread}, {when:?}");
-            put(&db, 0..400, 9);
+            put(&db, 0..MANY, 9);
             drop(space);
             db.close().unwrap();
             let db = machine.open(None).unwrap();
-            sound(&db, 400);
+            sound(&db, MANY as usize);
             db.close().unwrap();
         }
+    }
+}
+
+#[test]
+fn power_that_goes_while_marks_are_written_over_what_cannot_be_read_accuses_nobody() {
+    let (closed, copies) = with_two_mark_pages();
+    let range = |page: u64| page * PAGE as u64..(page + 1) * PAGE as u64;
+    for seed in 0..48 {
+        let machine = Machine { data: closed.data.clone_image(), log: closed.log.clone_image() };
+        let unread = copies[seed as usize % 2];
+        let when = if seed % 4 < 2 { When::Nth(1) } else { When::From(1) };
+        let supply = PowerSupply::new();
+        supply.attach(machine.data.clone());
+        supply.attach(machine.log.clone());
+        let plan = FaultPlan::new(seed)
+            .rule(&[OpKind::Read], Some(range(unread)), when, Fault::Eio)
+            .rule(&[OpKind::Write], Some(range(copies[0])), When::Nth(1), Fault::PowerCut)
+            .rule(&[OpKind::Write], Some(range(copies[1])), When::Nth(1), Fault::PowerCut);
+        let data = Faulty::powered(machine.data.clone(), plan, supply.clone());
+        let db = Db::open_on(Devices::new(data, machine.log.clone()), options(None)).unwrap();
+        // The other pages are as the marks on the device say, or should.
+        put(&db, 0..10, 9);
+        db.checkpoint().unwrap_err();
+        drop(db);
+        supply.restore();
+        let db = machine.open(None).unwrap();
+        sound(&db, MANY as usize);
+        db.close().unwrap();
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Marks {
 
 impl Marks {
     /// Looks what the database has and what is wanted; before anything is written.
-    pub fn choose(log: &Log, store: &Arc<dyn PageStore>, options: &Options) -> Result<Marks> {
+    pub fn choose(log: &Arc<Log>, store: &Arc<dyn PageStore>, options: &Options) -> Result<Marks> {
         let had = log.features().has(&LOST_WRITES);
         if options.read_only && options.detect_lost_writes.is_some() {
             return Err(Error::ReadOnly("detect_lost_writes is switched when opening for writing".into()));
@@ -29,8 +29,7 @@ impl Marks {
         if had && !wanted {
             log.set_feature(&LOST_WRITES, false)?;
         }
-        let map =
-            wanted.then(|| LostWrites::new(store.clone(), log.header().uuid, options.cache_bytes, options.broken));
+        let map = wanted.then(|| LostWrites::new(store.clone(), log.clone(), options.cache_bytes, options.broken));
         Ok(Marks { map, had: had && wanted })
     }
 

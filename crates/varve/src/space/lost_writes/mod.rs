@@ -10,6 +10,9 @@
 //! marks found in the store count only once recovery is through; until then those of the writes that recovery made itself do.
 //!
 //! *Torn mark pages.* Each has two places, written by turns: never the one that was synced last. What cannot be read is unknown.
+//! If nobody knows which one was synced last, as one of them cannot be read, the feature bit in the log's superblock
+//! falls until the sync is done: after a crash in between no marks are believed, and the option is off until it is
+//! asked for again.
 //!
 //! Lock order: `adding`, `syncing`, then one shard. A shard is locked during the I/O of its mark pages, which goes to the store below and needs nothing of the pool.
 
@@ -17,6 +20,7 @@ mod places;
 
 pub(crate) use places::{remove, visit};
 
+use crate::wal::{LOST_WRITES, Log};
 use places::Place;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -66,6 +70,8 @@ struct Shard {
 pub(crate) struct LostWrites {
     /// The store below, which is not watched.
     store: Arc<dyn PageStore>,
+    /// Its superblock says whether marks are believed when the database is opened.
+    log: Arc<Log>,
     /// Tells mark pages of this database from those of another one, of which it may be a restored copy.
     identity: u64,
     /// Pages of a space map, and how many blocks they make.
@@ -97,11 +103,12 @@ pub struct LostWriteStats {
 
 impl LostWrites {
     /// The marks of the pages in `store`, with a share of `cache` bytes. Reads nothing.
-    pub(crate) fn new(store: Arc<dyn PageStore>, identity: [u8; 16], cache: u64, broken: Broken) -> Arc<LostWrites> {
+    pub(crate) fn new(store: Arc<dyn PageStore>, log: Arc<Log>, cache: u64, broken: Broken) -> Arc<LostWrites> {
         let (span, per_block) = (crate::space::span(&*store), places::marks_per_page(&*store));
         let most = (cache as usize / PART / store.page_size() / SHARDS as usize).max(1);
         Arc::new(LostWrites {
-            identity: u64::from_le_bytes(identity[..8].try_into().expect("eight bytes")),
+            identity: u64::from_le_bytes(log.header().uuid[..8].try_into().expect("eight bytes")),
+            log,
             span,
             per_span: span.div_ceil(per_block),
             per_block,
@@ -214,6 +221,24 @@ impl LostWrites {
         Ok(())
     }
 
+    /// Blocks that changed, and of which nobody knows which of their pages is the newer one.
+    fn doubtful(&self) -> Vec<u64> {
+        let mut doubtful = Vec::new();
+        for shard in &self.shards {
+            let Shard { blocks, places, .. } = &mut *shard.lock();
+            let dirty = blocks.iter().filter(|(_, block)| block.dirty).map(|(n, _)| *n);
+            doubtful.extend(dirty.filter(|n| places.get_mut(n).is_some_and(|place| place.is_doubtful(self, *n))));
+        }
+        doubtful.sort_unstable();
+        doubtful
+    }
+
+    /// Says durably whether marks are to be believed by whoever opens the database.
+    fn believe(&self, on: bool) -> Result<(), VolumeError> {
+        let noted = self.log.set_feature(&LOST_WRITES, on);
+        noted.map_err(|e| VolumeError::Options(format!("whether marks are believed could not be noted: {e}")))
+    }
+
     /// Writes what changed; gives the blocks that a sync makes durable, with their sequence.
     fn write_all(&self) -> Result<Vec<(u64, u64)>, VolumeError> {
         let mut written = Vec::new();
@@ -257,7 +282,17 @@ impl PageWatch for LostWrites {
 
     fn sync(&self) -> Result<(), VolumeError> {
         let _one = self.syncing.lock();
-        let written = if self.located.load(Ordering::Acquire) { self.write_all()? } else { Vec::new() };
+        if !self.located.load(Ordering::Acquire) {
+            return self.store.sync();
+        }
+        let doubtful = self.doubtful();
+        if !doubtful.is_empty() {
+            self.believe(false)?;
+        }
+        for n in &doubtful {
+            self.shard(*n).lock().places.get_mut(n).into_iter().for_each(|place| place.end_doubt(self, *n));
+        }
+        let written = self.write_all()?;
         self.store.sync()?;
         for (n, sequence) in written {
             let shard = &mut *self.shard(n).lock();
@@ -267,7 +302,7 @@ impl PageWatch for LostWrites {
                 shard.unsynced.remove(&n);
             }
         }
-        Ok(())
+        if doubtful.is_empty() { Ok(()) } else { self.believe(true) }
     }
 }
 

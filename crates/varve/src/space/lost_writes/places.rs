@@ -27,11 +27,11 @@ const ENTRIES: usize = HEADER + 8;
 /// Bytes of a place: both pages and the serial number.
 const ENTRY: usize = 24;
 
+/// What is added to the sequence where a copy could not be read: more writes than there ever are.
+const UNREAD: u64 = 1 << 40;
+
 /// In a mark page: number of the block, sequence, serial number, identity, then the marks.
 const MARKS: usize = HEADER + 32;
-
-/// What is added to the sequence for a copy that could not be read: more writes than there ever are.
-const UNREAD: u64 = 1 << 40;
 
 /// Marks that a page holds.
 pub(super) fn marks_per_page(store: &dyn PageStore) -> u64 {
@@ -82,23 +82,21 @@ impl Place {
     /// The marks of block `n`, of the newer whole one of the two pages; unknown ones if neither is, and if one cannot
     /// be read: it may be the newer one.
     pub fn read(&mut self, map: &LostWrites, n: u64) -> Box<[u16]> {
-        let (mut newest, mut unread) = (None::<Copy>, None);
+        self.look(map, n).unwrap_or_else(|_| map.unknown())
+    }
+
+    /// The same; an error if one of the pages cannot be read.
+    fn look(&mut self, map: &LostWrites, n: u64) -> Result<Box<[u16]>, VolumeError> {
+        let mut newest = Copy { sequence: 0, at: 0, marks: map.unknown() };
         for at in 0..self.pages.len() {
-            match self.read_copy(map, n, at) {
-                Ok(found) => newest = newest.into_iter().chain(found).max_by_key(|copy| copy.sequence),
-                Err(_) => unread = Some(at),
-            }
-        }
-        let mut newest = newest.unwrap_or_else(|| Copy { sequence: 0, at: 0, marks: map.unknown() });
-        if let Some(unread) = unread {
-            // The next write goes to that copy, with a number that is above whatever it holds.
-            newest = Copy { sequence: newest.sequence + UNREAD, at: 1 - unread, marks: map.unknown() };
+            let found = self.read_copy(map, n, at)?;
+            newest = found.into_iter().chain([newest]).max_by_key(|copy| copy.sequence).expect("at least one");
         }
         if !self.known {
             (self.sequence, self.synced, self.known) = (newest.sequence, newest.at, true);
         }
         // A write of the marks themselves may be lost: then nothing is known.
-        if newest.sequence == self.sequence { newest.marks } else { map.unknown() }
+        Ok(if newest.sequence == self.sequence { newest.marks } else { map.unknown() })
     }
 
     /// One of the two pages, if it is whole and of this block.
@@ -122,8 +120,26 @@ impl Place {
         Ok(Some(Copy { sequence: u64_at(&buf, HEADER + 8), at, marks }))
     }
 
+    /// Whether nobody knows which of the two pages is the newer one, since one cannot be read: if the power went while
+    /// the newer one is overwritten, the older one would be believed.
+    pub fn is_doubtful(&mut self, map: &LostWrites, n: u64) -> bool {
+        !self.known && self.look(map, n).is_err()
+    }
+
+    /// The marks are not believed just now, so that it does not matter which of the pages is the newer one: the next
+    /// write goes to one that cannot be read, with a number above whatever the two hold.
+    pub fn end_doubt(&mut self, map: &LostWrites, n: u64) {
+        let readable = (0..self.pages.len()).find_map(|at| self.read_copy(map, n, at).ok().map(|copy| (at, copy)));
+        let (synced, copy) = readable.unwrap_or((0, None));
+        self.sequence = copy.map_or(0, |copy| copy.sequence) + UNREAD;
+        (self.synced, self.known) = (synced, true);
+    }
+
     /// Writes the marks of block `n` over those that were not synced last.
     pub fn write(&mut self, map: &LostWrites, n: u64, marks: &[u16]) -> Result<(), VolumeError> {
+        if !self.known {
+            self.look(map, n)?;
+        }
         self.write_to(map, n, marks, 1 - self.synced)
     }
 
@@ -292,23 +308,30 @@ impl LostWrites {
                     .is_some_and(|p| index >= limit || first >= limit.0 || p.pages.iter().any(|id| *id >= limit))
             };
             let blocks: BTreeSet<u64> = (map * self.per_span..(map + 1) * self.per_span).filter(far).collect();
-            for n in &blocks {
-                let place = {
-                    let shard = &mut *self.shard(*n).lock();
-                    self.block(shard, *n).dirty = true;
-                    shard.unsynced.remove(n);
-                    shard.places.remove(n)
-                };
-                place.into_iter().flat_map(|p| p.pages).for_each(|page| self.set(page, UNKNOWN, false));
-            }
-            free(core, map, index, self.per_span, |n| blocks.contains(&(map * self.per_span + n)))?;
+            // While they are named, what they say is believed when the database is opened: they are kept up to date
+            // until then, and nobody else gets the pages before they have left.
+            let pages = unname(core, map, index, self.per_span, |n| blocks.contains(&(map * self.per_span + n)))?;
+            blocks.iter().for_each(|n| self.forget_place(*n));
+            core.space.freed(&pages);
         }
         Ok(())
     }
+
+    /// The block has no pages any more: what is known stays in memory.
+    fn forget_place(&self, n: u64) {
+        let place = {
+            let shard = &mut *self.shard(n).lock();
+            self.block(shard, n).dirty = true;
+            shard.unsynced.remove(&n);
+            shard.places.remove(&n)
+        };
+        place.into_iter().flat_map(|p| p.pages).for_each(|page| self.set(page, UNKNOWN, false));
+    }
 }
 
-/// Frees the mark pages of the entries for which `wanted` says so, and the index when it names none after that.
-fn free(core: &Core, map: u64, index: PageId, per_span: u64, wanted: impl Fn(u64) -> bool) -> Result<()> {
+/// Takes the mark pages of the entries for which `wanted` says so out of the index, and the index away when it names
+/// none after that. The pages that this frees; nobody is given them before [`crate::space::Space::freed`].
+fn unname(core: &Core, map: u64, index: PageId, per_span: u64, wanted: impl Fn(u64) -> bool) -> Result<Vec<PageId>> {
     let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
     let page = group.add(core.pool.write(index)?);
     let (mut ids, mut left) = (Vec::new(), false);
@@ -329,8 +352,7 @@ fn free(core: &Core, map: u64, index: PageId, per_span: u64, wanted: impl Fn(u64
     ids.sort_unstable();
     core.space.apply_naming(core, &mut group, &[], &ids, (!left).then_some((map, PageId(0))));
     group.commit()?;
-    core.space.freed(&ids);
-    Ok(())
+    Ok(ids)
 }
 
 fn wipe(group: &mut Group<'_>, page: PageNo) {
@@ -346,7 +368,8 @@ pub(crate) fn remove(core: &Core) -> Result<()> {
     for map in 0..core.space.maps() {
         if let Some(index) = named_index(&core.pool, PageId(map * span))? {
             check_index(index, core.pool.read(index)?.bytes(), map * span)?;
-            free(core, map, index, span.div_ceil(per_block), |_| true)?;
+            let pages = unname(core, map, index, span.div_ceil(per_block), |_| true)?;
+            core.space.freed(&pages);
         }
     }
     Ok(())
