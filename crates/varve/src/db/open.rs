@@ -203,9 +203,6 @@ impl Parts {
             // Nothing is admitted or copied home before: a torn page that is free by now would be in the way.
             tier::forget_free(tier, &space)?;
             tier.start()?;
-            if stack.settle {
-                tier::settle(tier, &log, &pages)?;
-            }
         }
         let (pool, store, broken) = (pages.pool.clone(), pages.store.clone(), options.broken);
         let core = Arc::new(Core::new(Kernel::new(pool, log, store, budget, broken), space, marks.map.clone()));
@@ -227,6 +224,12 @@ impl Parts {
             tier::note_stamped(&core.log)?;
         }
         marks.begin(&core, options.read_only)?;
+        if let Some(tier) = stack.tier.as_ref().filter(|_| !options.read_only) {
+            tier::forget_torn(tier, &core)?;
+            if stack.settle {
+                tier::settle(tier, &core.log, &pages)?;
+            }
+        }
         if options.pool.doublewrite && !options.read_only {
             // Taken in memory alone: after the next open they are free again.
             let area = core.space.reserve(&core, DOUBLEWRITE_PAGES)?;

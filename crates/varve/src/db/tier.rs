@@ -10,16 +10,15 @@
 use super::devices::Devices;
 use super::options::{Layout, Options};
 use crate::error::{Error, Result};
-use crate::space::PoolPages;
-use crate::space::Space;
+use crate::space::{Core, PoolPages, Space};
 use crate::wal::recovery::ReplayPages;
 use crate::wal::{Companion, Generation, Log, LogState};
 use std::cmp::Ordering;
 use std::sync::{Arc, Weak};
-use varve_device::Device;
+use varve_device::{AlignedBuf, Device};
 use varve_volume::tier::manager::DirtyWrites;
 use varve_volume::tier::{Keeper, Stamp, Tier, TierOptions};
-use varve_volume::{Lsn, PageStore, Single, VolumeError};
+use varve_volume::{Lsn, PageStore, ReadWhy, Single, VolumeError, read_pages};
 
 /// First byte of a mark.
 const TIER: u8 = 1;
@@ -298,6 +297,22 @@ pub(super) fn forget_free(tier: &Arc<Tier>, space: &Space) -> Result<()> {
         tier.discard(&free)?;
     }
     Ok(())
+}
+
+/// Once it is known which pages hold marks (`space::lost_writes`): of those that only the fast device has, torn ones are
+/// given up. They are written without the log, which cannot mend them, and their twins are whole. The same for pages that
+/// became free while the database was opened.
+pub(super) fn forget_torn(tier: &Arc<Tier>, core: &Core) -> Result<()> {
+    let is_marks = |page| core.lost_writes.as_ref().is_some_and(|marks| marks.is_ours(page));
+    let mut buf = AlignedBuf::new(core.page_size());
+    let mut torn = Vec::new();
+    for page in tier.doubtful() {
+        if core.space.is_free(page) || is_marks(page) {
+            let read = read_pages(tier, page, ReadWhy::Demand, &mut buf).swap_remove(0);
+            torn.extend(matches!(read, Err(VolumeError::Damaged { .. })).then_some(page));
+        }
+    }
+    if torn.is_empty() { Ok(()) } else { Ok(tier.discard(&torn)?) }
 }
 
 /// Copies home what only the fast device has.
