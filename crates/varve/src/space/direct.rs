@@ -228,7 +228,8 @@ impl DirectPages {
     fn end_worker(&mut self) -> Result<()> {
         let Some(Worker { to, thread, .. }) = self.worker.take() else { return Ok(()) };
         drop(to);
-        thread.join().unwrap_or(Err(Error::Closed))
+        // A panic in it has poisoned the database.
+        thread.join().unwrap_or_else(|_| self.core.log.check_sound().and(Err(Error::Closed)))
     }
 
     /// All pages that were filled are written.
@@ -326,6 +327,7 @@ impl Linking<'_> {
 
 /// Writes batches until there are no more, some at a time.
 fn write(core: &Core, keyspace: KeyspaceId, batches: &Receiver<Batch>, back: &Sender<AlignedBuf>) -> Result<()> {
+    let _guard = core.log.health().poison_on_panic("it was writing pages past the log");
     let mut flights = VecDeque::new();
     loop {
         let next = match flights.is_empty() {
