@@ -229,8 +229,11 @@ impl Space {
     /// give pages of others out again.
     pub(crate) fn refuse_cut(&self) -> Result<()> {
         let Some(page) = self.state.lock().beyond else { return Ok(()) };
-        let what = format!("it is in use, but `data` ends after {} pages: it was cut", self.store.pages());
-        Err(Error::corrupt_page(page, None, what))
+        Err(Error::Mismatch(format!(
+            "`data` was cut: it ends after {} pages, and page {} is in use (`salvage` saves what is left)",
+            self.store.pages(),
+            page.0
+        )))
     }
 
     /// Reads map page number `map`; false when it was never written.
