@@ -294,7 +294,7 @@ impl Client {
             Err(e) => return self.after(&e, "snapshot"),
         };
         let at = snapshot.lsn();
-        self.shared.trace.event(|| format!("client {}: snapshot {id} at {at}", self.number));
+        self.shared.trace.event(|| format!("client {}: snapshot {id} at {at} {steps:?}", self.number));
         if at < began_after {
             self.shared.wrong(format!("snapshot at {at}, opened after commit {began_after} was acknowledged"));
             return Next::End;

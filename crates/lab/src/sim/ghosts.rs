@@ -5,15 +5,19 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
-use varve_rt::{Mutex, hardware_mutex};
+use varve_rt::{Instant, Mutex, hardware_mutex};
 
 /// Virtual time within which a dropped database lets its devices go.
 const LIMIT: Duration = Duration::from_secs(120);
 
+/// A request may be past the engine's own look, and not here yet, when the last handle goes: the thread may have lost its
+/// core in between. (A destructor waits for nobody in a simulation.)
+const UNDER_WAY: Duration = Duration::from_millis(20);
+
 /// Stands around the devices of one opening.
 struct Fence {
-    /// The last handle is gone. (No switch of threads may come between the engine's own look and this one.)
-    closed: Mutex<bool>,
+    /// When the last handle went.
+    closed: Mutex<Option<Instant>>,
 }
 
 /// The fence of the newest opening, and what was written through a closed one.
@@ -31,7 +35,7 @@ struct Closer(Weak<Fence>);
 impl Drop for Closer {
     fn drop(&mut self) {
         if let Some(fence) = self.0.upgrade().filter(|_| !varve_rt::dying()) {
-            *fence.closed.lock() = true;
+            *fence.closed.lock() = Some(varve_rt::now());
         }
     }
 }
@@ -43,7 +47,7 @@ impl Fences {
 
     /// Puts a fence of its own around each opening's devices.
     pub(crate) fn around<const N: usize>(&self, devices: [Option<Arc<dyn Device>>; N]) -> [Option<Arc<dyn Device>>; N] {
-        let fence = Arc::new(Fence { closed: hardware_mutex(false) });
+        let fence = Arc::new(Fence { closed: hardware_mutex(None) });
         *self.newest.lock() = Arc::downgrade(&fence);
         devices.map(|device| {
             let inner = device?;
@@ -90,7 +94,7 @@ struct Fenced {
 
 impl Fenced {
     fn note(&self, what: impl FnOnce() -> String) {
-        if *self.fence.closed.lock() {
+        if self.fence.closed.lock().is_some_and(|at| at.elapsed() > UNDER_WAY) {
             let who = varve_rt::current_name();
             self.written.lock().get_or_insert_with(|| format!("{} by thread {who}", what()));
         }
