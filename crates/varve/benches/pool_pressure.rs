@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 use varve::Result;
-use varve::buffer::{CleanerKind, LogAge, LogGate, Pool, PoolConfig};
+use varve::buffer::{LogAge, LogGate, Pool, PoolConfig};
 use varve_device::{FileDevice, Options};
 use varve_rt::atomic::{AtomicU64, Ordering::*};
 use varve_rt::{Mutex, Rng, now, sleep, spawn};
@@ -107,7 +107,7 @@ fn main() {
         return;
     }
     run("spf, no cleaner", |mut config| {
-        config.cleaner.kind = CleanerKind::Off;
+        config.cleaner.kind = "off";
         config
     });
     run("vanilla57", |config| config.with_preset("vanilla57").unwrap());

@@ -5,7 +5,7 @@ mod pool_support;
 use pool_support::{Gate, change, format};
 use std::sync::Arc;
 use std::time::Duration;
-use varve::buffer::{CleanerKind, Pool, PoolConfig};
+use varve::buffer::{Pool, PoolConfig};
 use varve_models::MemDevice;
 use varve_rt::sim::{self, Config};
 use varve_rt::{Instant, now, sleep};
@@ -98,7 +98,7 @@ fn stalls(by_class: bool) -> u64 {
         let (gate, store) = (Gate::new(), Single::new(MemDevice::new(PAGES * 4096), 4096).expect("a store"));
         let mut config = PoolConfig::new(4096, 64);
         config.replacement = "lru";
-        (config.cleaner.kind, config.cleaner.by_class) = (CleanerKind::Fixed, by_class);
+        (config.cleaner.kind, config.cleaner.by_class) = ("fixed", by_class);
         (config.cleaner.free_target, config.cleaner.free_low) = (8, 6);
         (config.cleaner.low_water, config.cleaner.max_dirty, config.staging_pages) = (99, 99, 64);
         let pool = Pool::new(config, Arc::new(TwoSpeeds(store)), gate.clone()).expect("a pool");

@@ -5,7 +5,7 @@ mod pool_support;
 use pool_support::{Gate, change, format, pool_of, single, value};
 use std::sync::Arc;
 use std::time::Duration;
-use varve::buffer::{CleanerKind, PoolConfig};
+use varve::buffer::PoolConfig;
 use varve_rt::{Rng, spawn};
 use varve_volume::{KeyspaceId, PageId, WriteWhy};
 
@@ -169,7 +169,7 @@ fn stress_on_threads() {
         let gate = Gate::new();
         let mut config = config(frames);
         config.instances = instances;
-        config.cleaner.kind = CleanerKind::Fixed;
+        config.cleaner.kind = "fixed";
         let pool = pool_of(config, single(PAGES), &gate);
         for p in 0..PAGES {
             format(&pool, &gate, p, 0);

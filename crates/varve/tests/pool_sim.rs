@@ -10,7 +10,7 @@ use pool_support::{Gate, change, format, value};
 use std::sync::Arc;
 use std::time::Duration;
 use varve::Error;
-use varve::buffer::{CleanerKind, LogGate, Pool, PoolConfig, PoolStats, ReadAhead, policy, victim};
+use varve::buffer::{LogGate, Pool, PoolConfig, PoolStats, ReadAhead, cleaner, policy, victim};
 use varve_rt::atomic::Ordering::*;
 use varve_rt::sim::{self, Config, Domain};
 use varve_rt::{Mutex, Rng, sleep, spawn};
@@ -39,13 +39,13 @@ fn config(rng: &mut Rng) -> PoolConfig {
     config.policy.midpoint.old_min = 8;
     config.policy.midpoint.tolerance = 1;
     config.policy.midpoint.old_time = 1_000_000;
-    config.cleaner.kind = CleanerKind::ALL[rng.below(CleanerKind::ALL.len() as u64) as usize].0;
+    config.cleaner.kind = cleaner::REGISTRY[rng.below(cleaner::REGISTRY.len() as u64) as usize].name;
     config.victim = match std::env::var("POOL_VICTIM") {
         Ok(name) => victim::find(&name).expect("a victim strategy").name,
         Err(_) => victim::REGISTRY[rng.below(victim::REGISTRY.len() as u64) as usize].name,
     };
-    if config.victim == "clean-first" && config.cleaner.kind == CleanerKind::Off {
-        config.cleaner.kind = CleanerKind::Fixed56;
+    if config.victim == "clean-first" && config.cleaner.kind == "off" {
+        config.cleaner.kind = "fixed56";
     }
     config.cleaner.threads = 1 + rng.below(3) as usize;
     config.cleaner.wake_low = rng.below(4) > 0;

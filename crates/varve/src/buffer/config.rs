@@ -1,5 +1,6 @@
 //! What a pool can be told: plain data, every value visible in [`crate::buffer::Pool::config`].
 
+use super::cleaner;
 use super::doublewrite::BATCH;
 use super::frame::Frame;
 use super::policy::{self, PolicyOptions};
@@ -54,8 +55,8 @@ pub struct PoolConfig {
 /// Background writing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CleanerConfig {
-    /// Which cleaner.
-    pub kind: CleanerKind,
+    /// Which cleaner, by its name in [`cleaner::REGISTRY`].
+    pub kind: &'static str,
     /// Threads over which the instances are spread, those that write pages set aside too; at most one per instance.
     pub threads: usize,
     /// Pages examined from the cold end of an instance per pass.
@@ -88,40 +89,12 @@ pub struct CleanerConfig {
 impl CleanerConfig {
     /// Whether pages that the slow of two devices is to get have threads of their own.
     pub(super) fn writes_by_class(&self) -> bool {
-        self.by_class && self.kind == CleanerKind::Fixed
-    }
-}
-
-/// Kinds of cleaner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CleanerKind {
-    /// Pages are freed as their writes end (InnoDB 5.7).
-    Fixed,
-    /// Chunk after chunk, each waited for; a page written is freed by the next pass (InnoDB 5.6).
-    Fixed56,
-    /// One batch over the cold end as far as the clean-first pointer, without waiting within it (LRU-C).
-    Dynamic,
-    /// Nobody: victims are written by who needs them, and checkpoints write the rest.
-    Off,
-}
-
-impl CleanerKind {
-    /// All kinds with their names.
-    pub const ALL: [(CleanerKind, &str); 4] = [
-        (CleanerKind::Fixed, "fixed"),
-        (CleanerKind::Fixed56, "fixed56"),
-        (CleanerKind::Dynamic, "dynamic"),
-        (CleanerKind::Off, "off"),
-    ];
-
-    /// The kind of that name.
-    pub fn find(name: &str) -> Option<CleanerKind> {
-        CleanerKind::ALL.iter().find(|(_, n)| *n == name).map(|(kind, _)| *kind)
+        self.by_class && self.entry().needs.by_class
     }
 
-    /// Its name in configurations.
-    pub fn name(self) -> &'static str {
-        CleanerKind::ALL.iter().find(|(kind, _)| *kind == self).expect("all are listed").1
+    /// The cleaner of that name. The configuration was validated.
+    pub(super) fn entry(&self) -> &'static cleaner::Entry {
+        cleaner::find(self.kind).expect("the configuration was validated")
     }
 }
 
@@ -133,12 +106,12 @@ pub struct Preset {
     pub about: &'static str,
     replacement: &'static str,
     victim: &'static str,
-    cleaner: CleanerKind,
+    cleaner: &'static str,
     parallel: bool,
     /// `turn_part` of [`policy::MidpointOptions`].
     turn_part: u32,
-    /// As in InnoDB 5.6: one thread for all instances, on its timer alone.
-    innodb56: bool,
+    /// One cleaner thread for all instances, on its timer alone.
+    lone_timer: bool,
 }
 
 /// Of a turn of the list's old part, until a page may become young: an eighth. A page met again after it would be met many times.
@@ -151,80 +124,80 @@ pub const PRESETS: &[Preset] = &[
         about: "InnoDB 5.7: short scans, then single-page flushes; a cleaner per instance",
         replacement: "lru-midpoint",
         victim: "spf",
-        cleaner: CleanerKind::Fixed,
+        cleaner: "fixed",
         parallel: false,
         turn_part: 0,
-        innodb56: false,
+        lone_timer: false,
     },
     Preset {
         name: "vanilla",
         about: "InnoDB 5.6: long scans, then single-page flushes; one cleaner",
         replacement: "lru-midpoint",
         victim: "spf56",
-        cleaner: CleanerKind::Fixed56,
+        cleaner: "fixed56",
         parallel: false,
         turn_part: 0,
-        innodb56: true,
+        lone_timer: true,
     },
     Preset {
         name: "war",
         about: "write after read: dirty victims are copied aside and written later",
         replacement: "lru-midpoint",
         victim: "war",
-        cleaner: CleanerKind::Fixed56,
+        cleaner: "fixed56",
         parallel: false,
         turn_part: 0,
-        innodb56: true,
+        lone_timer: true,
     },
     Preset {
         name: "rw",
         about: "the write of a dirty victim goes with the read, which alone is waited for",
         replacement: "lru-midpoint",
         victim: "rw",
-        cleaner: CleanerKind::Fixed56,
+        cleaner: "fixed56",
         parallel: false,
         turn_part: 0,
-        innodb56: true,
+        lone_timer: true,
     },
     Preset {
         name: "lru-c-pointer",
         about: "the first part of LRU-C alone: clean victims by the pointer, InnoDB 5.6's cleaner",
         replacement: "lru-midpoint",
         victim: "clean-first",
-        cleaner: CleanerKind::Fixed56,
+        cleaner: "fixed56",
         parallel: false,
         turn_part: TURN_PART,
-        innodb56: true,
+        lone_timer: true,
     },
     Preset {
         name: "lru-c-batch",
         about: "the first two parts of LRU-C: the pointer, and dynamic batch writes",
         replacement: "lru-midpoint",
         victim: "clean-first",
-        cleaner: CleanerKind::Dynamic,
+        cleaner: "dynamic",
         parallel: false,
         turn_part: TURN_PART,
-        innodb56: false,
+        lone_timer: false,
     },
     Preset {
         name: "lru-c",
         about: "LRU-C: the pointer, dynamic batch writes, and a list that both work on in short steps",
         replacement: "lru-midpoint",
         victim: "clean-first",
-        cleaner: CleanerKind::Dynamic,
+        cleaner: "dynamic",
         parallel: true,
         turn_part: TURN_PART,
-        innodb56: false,
+        lone_timer: false,
     },
     Preset {
         name: "gd2l-c",
         about: "for a tier: LRU-C's pointers and batch writes over GD2L's lists, evictions by the cost of reading again and of writing",
         replacement: "gd2l-c",
         victim: "clean-first",
-        cleaner: CleanerKind::Dynamic,
+        cleaner: "dynamic",
         parallel: false,
         turn_part: 0,
-        innodb56: false,
+        lone_timer: false,
     },
 ];
 
@@ -246,6 +219,9 @@ pub struct ReadAhead {
     pub batch: usize,
 }
 
+/// The victim strategy of pools without a cleaner.
+const ALONE: &str = "spf";
+
 /// Hit buffers per instance; threads are spread over them.
 pub(super) const HIT_STRIPES: usize = 8;
 
@@ -262,7 +238,7 @@ impl PoolConfig {
             policy: PolicyOptions::default(),
             victim: "spf",
             cleaner: CleanerConfig {
-                kind: CleanerKind::Fixed,
+                kind: "fixed",
                 threads: usize::MAX,
                 scan_depth,
                 free_target,
@@ -303,8 +279,8 @@ impl PoolConfig {
         (self.replacement, self.victim) = (preset.replacement, preset.victim);
         (self.cleaner.kind, self.cleaner.parallel) = (preset.cleaner, preset.parallel);
         self.policy.midpoint.turn_part = preset.turn_part;
-        self.cleaner.wake_low = !preset.innodb56;
-        self.cleaner.threads = if preset.innodb56 { 1 } else { usize::MAX };
+        self.cleaner.wake_low = !preset.lone_timer;
+        self.cleaner.threads = if preset.lone_timer { 1 } else { usize::MAX };
         Some(self)
     }
 
@@ -316,9 +292,23 @@ impl PoolConfig {
         }
     }
 
-    /// Whether the cleaner takes the dirty pages that the clean-first pointer has passed, instead of looking for them.
+    /// What the victim strategy needs.
+    pub(super) fn victim_needs(&self) -> victim::Needs {
+        victim::find(self.victim).map_or(victim::Needs::LEAST, |strategy| strategy.needs)
+    }
+
+    /// Whether the cleaner takes the dirty pages that searches for a victim have passed, instead of looking for them.
     pub(super) fn lists_passed(&self) -> bool {
-        self.cleaner.parallel && self.cleaner.kind == CleanerKind::Dynamic && self.victim == "clean-first"
+        self.cleaner.parallel && self.cleaner.entry().needs.passed && self.victim_needs().passed
+    }
+
+    /// The same pool without a cleaner; a victim strategy that needs one gives way to one that does not.
+    pub(crate) fn without_cleaner(mut self) -> PoolConfig {
+        self.cleaner.kind = cleaner::OFF.name;
+        if self.victim_needs().cleaner {
+            self.victim = ALONE;
+        }
+        self
     }
 
     /// Which instances each background thread has, spread evenly.
@@ -327,9 +317,9 @@ impl PoolConfig {
         (0..parts).map(move |i| i * count / parts..(i + 1) * count / parts)
     }
 
-    /// Slots per instance for pages set aside: the scan depth with the strategies that use them.
+    /// Slots per instance for pages set aside: the scan depth with the strategies that need them.
     pub fn aside_slots(&self) -> usize {
-        if ["war", "rw"].contains(&self.victim) { self.cleaner.scan_depth } else { 0 }
+        if self.victim_needs().asides { self.cleaner.scan_depth } else { 0 }
     }
 
     /// The same pool with so many frames fewer as the slots for pages set aside take memory.
@@ -406,6 +396,7 @@ impl PoolConfig {
     /// Checks that the values make sense together; the error says which does not.
     pub fn validate(&self) -> Result<(), String> {
         let c = &self.cleaner;
+        let (needs, cleaner) = (self.victim_needs(), cleaner::find(c.kind));
         let rules = [
             ([4096, 8192, 16384, 32768].contains(&self.page_size), "page_size must be 4096, 8192, 16384 or 32768"),
             (self.instances >= 1, "instances must be at least 1"),
@@ -417,13 +408,14 @@ impl PoolConfig {
                 "policy: in a pool the history of lru-2 and the stack of lirs must be bounded",
             ),
             (victim::find(self.victim).is_some(), "victim names no strategy"),
+            (cleaner.is_some(), "cleaner.kind names no cleaner"),
             (
-                self.victim != "clean-first" || c.kind != CleanerKind::Off,
-                "victim clean-first never writes by itself and needs a cleaner",
+                !needs.cleaner || cleaner.is_some_and(cleaner::Entry::writes),
+                "the victim strategy never writes by itself and needs a cleaner",
             ),
             (
-                !self.doublewrite || self.victim != "rw",
-                "doublewrite is not defined for victim rw, whose write goes with the read",
+                !self.doublewrite || !needs.reaper,
+                "doublewrite is not defined for a victim strategy whose write goes with the read",
             ),
             (self.write_batch >= 1 && self.staging_pages >= 1, "write_batch and staging_pages must be at least 1"),
             (self.hit_buffer >= 1, "hit_buffer must be at least 1"),

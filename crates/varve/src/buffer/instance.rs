@@ -62,8 +62,8 @@ pub(super) struct Instance {
     pub(super) drainer: Arc<Event>,
     /// The pool's.
     counters: Arc<Counters>,
-    /// A bounded scan is worth while after each write (as in InnoDB 5.7), not only after a cleaner's batch.
-    pays_per_write: bool,
+    /// See [`super::victim::Needs::scan_per_write`].
+    scan_per_write: bool,
     /// See [`PoolConfig::lists_passed`].
     pub(super) lists_passed: bool,
 }
@@ -109,7 +109,7 @@ impl Instance {
             slow_cleaner,
             drainer,
             counters,
-            pays_per_write: !["spf56", "war", "rw"].contains(&config.victim),
+            scan_per_write: config.victim_needs().scan_per_write,
             lists_passed: config.lists_passed(),
         }
     }
@@ -456,7 +456,7 @@ impl Instance {
                 lists.dirty.insert((first, slot));
             }
         }
-        lists.scan_pays |= self.pays_per_write;
+        lists.scan_pays |= self.scan_per_write;
         clean
     }
 

@@ -16,7 +16,7 @@
 
 mod aside;
 mod bytes;
-mod cleaner;
+pub mod cleaner;
 mod config;
 mod direct;
 mod doublewrite;
@@ -40,7 +40,7 @@ pub mod victim;
 mod writer;
 
 pub use bytes::PageBytes;
-pub use config::{CleanerConfig, CleanerKind, PRESETS, PoolConfig, Preset, ReadAhead};
+pub use config::{CleanerConfig, PRESETS, PoolConfig, Preset, ReadAhead};
 pub(crate) use doublewrite::AREA as DOUBLEWRITE_PAGES;
 pub(crate) use guard::Latched;
 pub use guard::{PagePin, PageRead, PageWrite};

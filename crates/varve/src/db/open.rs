@@ -15,7 +15,7 @@ use super::tier::{self, Stack};
 use super::{Db, Inner};
 use crate::budget::{Budget, Class};
 use crate::buffer::policy::Gd2lOptions;
-use crate::buffer::{CleanerKind, DOUBLEWRITE_PAGES, Pool, PoolConfig};
+use crate::buffer::{DOUBLEWRITE_PAGES, Pool, PoolConfig};
 use crate::error::{Error, Result};
 use crate::index::{Index, Indexes, KeyspaceKind};
 use crate::page::Kernel;
@@ -334,11 +334,7 @@ fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<Po
     config = config.with_less_memory(tier.map_or(0, Tier::outqueue_memory));
     config.cleaner.by_class = tier.is_some();
     if !options.cleaners || options.read_only {
-        config.cleaner.kind = CleanerKind::Off;
-        if config.victim == "clean-first" {
-            // Without cleaners nothing would ever become clean.
-            config.victim = "spf";
-        }
+        config = config.without_cleaner();
     }
     config.trace = options.trace.clone();
     config.broken = options.broken;

@@ -1,7 +1,7 @@
 //! How the buffer pool works: a preset, and single choices that override it. Text form: `name=value,name=value`, or
 //! a preset's name and then such pairs.
 
-use crate::buffer::{self, CleanerKind, PRESETS, PoolConfig};
+use crate::buffer::{self, PRESETS, PoolConfig};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -79,7 +79,7 @@ impl PoolOptions {
         match name {
             "preset" => self.preset = known("pool preset", value, PRESETS.iter().map(|p| p.name))?,
             "victim" => self.victim = known("victim strategy", value, buffer::victim::REGISTRY.iter().map(|v| v.name))?,
-            "cleaner" => self.cleaner = known("cleaner", value, CleanerKind::ALL.iter().map(|(_, name)| *name))?,
+            "cleaner" => self.cleaner = known("cleaner", value, buffer::cleaner::REGISTRY.iter().map(|c| c.name))?,
             "cleaner_threads" => self.cleaner_threads = parsed(name, value)?,
             "scan_depth" => self.scan_depth = parsed(name, value)?,
             "hit_buffer" => self.hit_buffer = parsed(name, value)?,
@@ -118,9 +118,10 @@ impl PoolOptions {
         }
         if !self.cleaner.is_empty() {
             checked.set("cleaner", &self.cleaner)?;
-            config.cleaner.kind = CleanerKind::find(&self.cleaner).expect("a name that was checked");
-            if config.cleaner.kind == CleanerKind::Off && self.preset.is_empty() && self.victim.is_empty() {
-                config.victim = "spf";
+            let cleaner = buffer::cleaner::find(&self.cleaner).expect("a name that was checked");
+            config.cleaner.kind = cleaner.name;
+            if !cleaner.writes() && self.preset.is_empty() && self.victim.is_empty() {
+                config = config.without_cleaner();
             }
         }
         if self.cleaner_threads > 0 {
@@ -236,7 +237,7 @@ mod tests {
         }
         let options: PoolOptions = "preset=war,cleaner=dynamic".parse().unwrap();
         let config = options.apply(PoolConfig::new(4096, 1024), false).unwrap();
-        assert_eq!((config.victim, config.cleaner.kind), ("war", CleanerKind::Dynamic));
+        assert_eq!((config.victim, config.cleaner.kind), ("war", "dynamic"));
     }
 
     #[test]

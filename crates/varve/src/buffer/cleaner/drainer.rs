@@ -1,4 +1,5 @@
-//! WAR's drainer: a thread that writes the temporary write buffers of its instances, one after the other, as soon as something is in one.
+//! The drainer: a thread that writes the pages set aside of its instances, one instance after the other, as soon as
+//! there is one.
 
 use super::Service;
 use crate::role::{self, Role};

@@ -4,14 +4,22 @@
 //! written in one asynchronous batch. So the batch is the dirty backlog behind the pointer, and grows when the cleaner lags. Written
 //! pages stay in the list, clean; the pointer finds them in its next sweep.
 
-use super::{Cleaner, Pass};
+use super::{Cleaner, Entry, Needs, Pass};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
 use crate::buffer::writer::{IfLatched, Writer};
+use std::sync::Arc;
 use varve_rt::{Cost, charge};
 
-pub(super) struct Dynamic;
+/// The cleaner's line in the registry.
+pub(super) const ENTRY: Entry = Entry {
+    name: "dynamic",
+    needs: Needs { passed: true, refill: false, ..Needs::LEAST },
+    make: Some(|_| Arc::new(Dynamic)),
+};
+
+struct Dynamic;
 
 impl Cleaner for Dynamic {
     fn pass(&self, pool: &Pool, inst: &Instance) -> Pass {

@@ -9,23 +9,25 @@
 //!
 //! [`CleanerConfig::by_class`]: crate::buffer::config::CleanerConfig
 
-use super::{Cleaner, Pass};
+use super::{Cleaner, Entry, Needs, Pass, Share};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
 use crate::buffer::writer::{IfLatched, Writer};
+use std::sync::Arc;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
 use varve_volume::{CostClass, WriteWhy};
 
-/// What a `fixed` cleaner takes of the cold end.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fixed {
-    Everything,
-    /// All but dirty pages of the slow device, whose cleaner it calls.
-    ButSlow,
-    /// Dirty pages of the slow device.
-    Slow,
+/// The cleaner's line in the registry.
+pub(super) const ENTRY: Entry = Entry {
+    name: "fixed",
+    needs: Needs { by_class: true, ..Needs::LEAST },
+    make: Some(|share| Arc::new(Fixed { share })),
+};
+
+struct Fixed {
+    share: Share,
 }
 
 impl Cleaner for Fixed {
@@ -46,7 +48,7 @@ impl Cleaner for Fixed {
 impl Fixed {
     /// Of the coldest pages that together would fill the free list: clean ones, dirty ones. Those that another cleaner writes are
     /// passed over by who does not write them, and count for who does nothing else.
-    fn coldest(self, pool: &Pool, inst: &Instance) -> (Vec<Slot>, Vec<Slot>) {
+    fn coldest(&self, pool: &Pool, inst: &Instance) -> (Vec<Slot>, Vec<Slot>) {
         let cleaner = &pool.config().cleaner;
         let (mut clean, mut dirty, mut others) = (Vec::new(), Vec::new(), 0);
         let mut lists = inst.lock();
@@ -58,20 +60,20 @@ impl Fixed {
                 let frame = inst.frame(slot);
                 let (is_clean, is_dirty) = (frame.evictable(), frame.flushable());
                 let slow = is_dirty && CostClass(frame.class.load(Relaxed)) == CostClass::default();
-                match self {
-                    Fixed::Slow if slow => dirty.push(slot),
-                    Fixed::ButSlow if slow => others += 1,
-                    Fixed::Slow => others += usize::from(is_clean || is_dirty),
+                match self.share {
+                    Share::Slow if slow => dirty.push(slot),
+                    Share::ButSlow if slow => others += 1,
+                    Share::Slow => others += usize::from(is_clean || is_dirty),
                     _ if is_clean => clean.push(slot),
                     _ if is_dirty => dirty.push(slot),
                     _ => {}
                 }
-                let passed = if self == Fixed::Slow { others } else { 0 };
+                let passed = if self.share == Share::Slow { others } else { 0 };
                 clean.len() + dirty.len() + passed < need
             });
         }
         drop(lists);
-        if self == Fixed::ButSlow && others > 0 {
+        if self.share == Share::ButSlow && others > 0 {
             inst.wake_slow_cleaner();
         }
         (clean, dirty)

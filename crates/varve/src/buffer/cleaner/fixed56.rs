@@ -5,17 +5,21 @@
 //! pages that it meets go to the free list until that is as long as the scan depth; a page that it has written stays, and is freed by
 //! the next pass over the cold end.
 
-use super::{Cleaner, Pass};
+use super::{Cleaner, Entry, Needs, Pass};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
 use crate::buffer::writer::{IfLatched, Outcome, Writer};
+use std::sync::Arc;
 use varve_rt::{Cost, charge};
 
 /// Pages per chunk.
 const CHUNK: usize = 100;
 
-pub(super) struct Fixed56;
+/// The cleaner's line in the registry.
+pub(super) const ENTRY: Entry = Entry { name: "fixed56", needs: Needs::LEAST, make: Some(|_| Arc::new(Fixed56)) };
+
+struct Fixed56;
 
 impl Cleaner for Fixed56 {
     fn pass(&self, pool: &Pool, inst: &Instance) -> Pass {

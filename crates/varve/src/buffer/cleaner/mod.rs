@@ -1,9 +1,13 @@
 //! Cleaners: the background threads that write dirty pages.
 //!
-//! *Replacement writes* make coming victims clean: so many threads as configured, over which the instances are spread, woken when free
-//! frames run low and at each interval; what they do is the configured [`Cleaner`]. *Recoverability writes* let the oldest log go: one
-//! thread for the pool, at each interval (`adaptive`). A new cleaner is one file here, one line in `mod` and one in [`make`]. Pages that
-//! were set aside are written by as many `drainer` threads (WAR), and, where their writes failed, by each pass.
+//! *Replacement writes* make coming victims clean: so many threads as configured, over which the instances are spread,
+//! woken when free frames run low and at each interval; what they do is the configured [`Cleaner`]. *Recoverability
+//! writes* let the oldest log go: one thread for the pool, at each interval (`adaptive`). Pages that were set aside are
+//! written by as many `drainer` threads, if the victim strategy needs them, and, where their writes failed, by each
+//! pass.
+//!
+//! What a cleaner needs of the pool it declares ([`Needs`]): the pool reads needs, never names. A new cleaner is one
+//! file here, one line in `mod` and one in [`REGISTRY`].
 //!
 //! The threads hold the pool weakly: one that is dropped without [`Pool::stop`] takes them along.
 
@@ -17,12 +21,11 @@ mod reaper;
 pub(super) use reaper::Reaper;
 
 use super::Pool;
-use super::config::{CleanerConfig, CleanerKind};
+use super::config::CleanerConfig;
 use super::instance::Instance;
 use super::policy::Slot;
 use crate::error::Result;
 use crate::role::{self, Role};
-use fixed::Fixed;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use varve_device::{Health, Place};
@@ -44,14 +47,61 @@ pub(super) trait Cleaner: Send + Sync {
     fn pass(&self, pool: &Pool, inst: &Instance) -> Pass;
 }
 
-fn make(config: &CleanerConfig) -> Option<Arc<dyn Cleaner>> {
-    match config.kind {
-        CleanerKind::Fixed if config.writes_by_class() => Some(Arc::new(Fixed::ButSlow)),
-        CleanerKind::Fixed => Some(Arc::new(Fixed::Everything)),
-        CleanerKind::Fixed56 => Some(Arc::new(fixed56::Fixed56)),
-        CleanerKind::Dynamic => Some(Arc::new(dynamic::Dynamic)),
-        CleanerKind::Off => None,
+/// What a cleaner needs of the pool. The pool reads it when it is made and when its threads start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// The list of the dirty pages that searches for a victim have passed: with the parallel list the cleaner takes
+    /// them from there, if the victim strategy has such a list.
+    pub passed: bool,
+    /// A pass that wrote is followed by the next at once while free frames are below `free_low`.
+    pub refill: bool,
+    /// Over two devices, threads of its own for the pages that the slow one is to get.
+    pub by_class: bool,
+}
+
+impl Needs {
+    /// What most need: passes one after the other until enough frames are free.
+    pub const LEAST: Needs = Needs { passed: false, refill: true, by_class: false };
+}
+
+/// Which pages the threads of a cleaner write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Share {
+    /// All of them.
+    Everything,
+    /// All but dirty pages of the slow device, whose threads it wakes.
+    ButSlow,
+    /// Dirty pages of the slow device.
+    Slow,
+}
+
+/// A cleaner: each file has its own.
+pub struct Entry {
+    /// Name in configurations and statistics.
+    pub name: &'static str,
+    /// What it needs of the pool.
+    pub needs: Needs,
+    /// Makes one for a share of the pages: for all of them unless [`Needs::by_class`]. None: nobody writes in the
+    /// background.
+    pub(super) make: Option<fn(Share) -> Arc<dyn Cleaner>>,
+}
+
+impl Entry {
+    /// Whether anybody writes in the background.
+    pub fn writes(&self) -> bool {
+        self.make.is_some()
     }
+}
+
+/// No cleaner: victims are written by who needs them, and checkpoints write the rest.
+pub(super) const OFF: Entry = Entry { name: "off", needs: Needs::LEAST, make: None };
+
+/// Every cleaner there is.
+pub const REGISTRY: &[Entry] = &[fixed::ENTRY, fixed56::ENTRY, dynamic::ENTRY, OFF];
+
+/// The cleaner of that name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    REGISTRY.iter().find(|e| e.name == name)
 }
 
 /// What every background thread needs: the pool if it still is there, and how it is told to act or to end.
@@ -117,27 +167,30 @@ impl Pool {
             config: self.config().cleaner.clone(),
         };
         let mut lives: Vec<(String, Box<dyn FnOnce() + Send>)> = Vec::new();
-        if let Some(cleaner) = make(&self.config().cleaner) {
+        let by_class = self.config().cleaner.writes_by_class();
+        if let Some(make) = self.config().cleaner.entry().make {
+            let cleaner = make(if by_class { Share::ButSlow } else { Share::Everything });
             for (i, mine) in self.config().parts().enumerate() {
                 let (service, cleaner) = (service(&self.instances()[mine.start].cleaner), cleaner.clone());
                 lives.push((format!("cleaner-{i}"), Box::new(move || run(mine, &service, &*cleaner))));
             }
-            if self.config().cleaner.writes_by_class() {
+            if by_class {
                 for (i, mine) in self.config().parts().enumerate() {
-                    let service = service(&self.instances()[mine.start].slow_cleaner);
-                    lives.push((format!("cleaner-slow-{i}"), Box::new(move || run(mine, &service, &Fixed::Slow))));
+                    let (service, cleaner) = (service(&self.instances()[mine.start].slow_cleaner), make(Share::Slow));
+                    lives.push((format!("cleaner-slow-{i}"), Box::new(move || run(mine, &service, &*cleaner))));
                 }
             }
             let service = service(&self.cleaners.recoverability);
             lives.push(("recoverability".into(), Box::new(move || adaptive::run(&service))));
         }
-        if self.config().victim == "war" {
+        let needs = self.config().victim_needs();
+        if needs.drainer {
             for (i, mine) in self.config().parts().enumerate() {
                 let service = service(&self.instances()[mine.start].drainer);
                 lives.push((format!("drainer-{i}"), Box::new(move || drainer::run(mine, &service))));
             }
         }
-        if self.config().victim == "rw" {
+        if needs.reaper {
             self.reaper.open();
             let (service, reaper) = (service(&self.reaper.wake), self.reaper.clone());
             lives.push(("reaper".into(), Box::new(move || reaper::run(&service, &reaper))));
@@ -186,6 +239,8 @@ fn evict(pool: &Pool, inst: &Instance, slot: Slot) {
 fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
     let Service { pool, wake, stop, config } = service;
     role::set(Role::Cleaner);
+    // Who does not refill is called for what searches pass, and by who finds no clean page.
+    let refill = config.wake_low && config.entry().needs.refill;
     let mut well = true;
     let mut next = varve_rt::now() + config.interval;
     loop {
@@ -222,8 +277,6 @@ fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
             let aside = pool.drain_aside(inst, Lsn::MAX, WriteWhy::Replacement);
             let pass = cleaner.pass(&pool, inst);
             well &= pass.well && aside.failed == 0;
-            // The dynamic cleaner is called for what the pointer passes, and by who finds no clean page.
-            let refill = config.wake_low && config.kind != CleanerKind::Dynamic;
             again |= pass.written > 0 && refill && inst.lock().free.len() < config.free_low;
         }
         if well && again {

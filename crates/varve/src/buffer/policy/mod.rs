@@ -138,6 +138,8 @@ pub struct Entry {
     pub make: fn(usize, &PolicyOptions) -> Box<dyn Replacement>,
     /// Pages that are not resident and remembered all the same, per slot at most; infinite: unbounded.
     pub ghosts: fn(&PolicyOptions) -> f64,
+    /// A search may go in short steps, each from where the last one ended ([`Ask::resume`]).
+    pub steps: bool,
 }
 
 impl Entry {
@@ -154,31 +156,54 @@ fn none(_: &PolicyOptions) -> f64 {
 
 /// Every policy there is.
 pub const REGISTRY: &[Entry] = &[
-    Entry { name: "lru", ghosts: none, make: |slots, _| Box::new(lru::Lru::new(slots)) },
-    Entry { name: "lru-midpoint", ghosts: none, make: |slots, o| Box::new(midpoint::Midpoint::new(slots, o.midpoint)) },
-    Entry { name: "fifo", ghosts: none, make: |slots, _| Box::new(fifo::Fifo::new(slots)) },
-    Entry { name: "random", ghosts: none, make: |slots, o| Box::new(random::Random::new(slots, o.seed)) },
-    Entry { name: "clock", ghosts: none, make: |slots, _| Box::new(clock::Clock::new(slots)) },
-    Entry { name: "sieve", ghosts: none, make: |slots, _| Box::new(Once::new(slots, sieve::Sieve::new(slots))) },
-    Entry { name: "2q", ghosts: |_| 0.5, make: |slots, _| Box::new(Once::new(slots, two_q::TwoQ::new(slots))) },
-    Entry { name: "arc", ghosts: |_| 1.0, make: |slots, _| Box::new(Once::new(slots, arc::Arc::new(slots))) },
+    Entry { name: "lru", ghosts: none, steps: true, make: |slots, _| Box::new(lru::Lru::new(slots)) },
+    Entry {
+        name: "lru-midpoint",
+        ghosts: none,
+        steps: true,
+        make: |slots, o| Box::new(midpoint::Midpoint::new(slots, o.midpoint)),
+    },
+    Entry { name: "fifo", ghosts: none, steps: true, make: |slots, _| Box::new(fifo::Fifo::new(slots)) },
+    Entry { name: "random", ghosts: none, steps: false, make: |slots, o| Box::new(random::Random::new(slots, o.seed)) },
+    Entry { name: "clock", ghosts: none, steps: false, make: |slots, _| Box::new(clock::Clock::new(slots)) },
+    Entry {
+        name: "sieve",
+        ghosts: none,
+        steps: false,
+        make: |slots, _| Box::new(Once::new(slots, sieve::Sieve::new(slots))),
+    },
+    Entry {
+        name: "2q",
+        ghosts: |_| 0.5,
+        steps: false,
+        make: |slots, _| Box::new(Once::new(slots, two_q::TwoQ::new(slots))),
+    },
+    Entry {
+        name: "arc",
+        ghosts: |_| 1.0,
+        steps: false,
+        make: |slots, _| Box::new(Once::new(slots, arc::Arc::new(slots))),
+    },
     Entry {
         name: "s3-fifo",
         ghosts: |_| 0.9,
+        steps: false,
         make: |slots, _| Box::new(Once::new(slots, s3_fifo::S3Fifo::new(slots))),
     },
     Entry {
         name: "lirs",
         ghosts: |o| o.lirs.stack.unwrap_or(f64::INFINITY),
+        steps: false,
         make: |slots, o| Box::new(Once::new(slots, lirs::Lirs::new(slots, o.lirs))),
     },
     Entry {
         name: "lru-2",
         ghosts: |o| o.lru2.history.per_slot(),
+        steps: false,
         make: |slots, o| Box::new(Once::new(slots, lru_2::Lru2::new(slots, o.lru2))),
     },
-    Entry { name: "gd2l", ghosts: none, make: |slots, o| Box::new(gd2l::Gd2l::new(slots, o.gd2l)) },
-    Entry { name: "gd2l-c", ghosts: none, make: |slots, o| Box::new(gd2l_c::Gd2lC::new(slots, o.gd2l)) },
+    Entry { name: "gd2l", ghosts: none, steps: false, make: |slots, o| Box::new(gd2l::Gd2l::new(slots, o.gd2l)) },
+    Entry { name: "gd2l-c", ghosts: none, steps: false, make: |slots, o| Box::new(gd2l_c::Gd2lC::new(slots, o.gd2l)) },
 ];
 
 /// The policy of that name.

@@ -5,12 +5,12 @@
 //! cleaner writes behind it. When the cold part has no clean page the thread wakes the cleaner and waits for it to complete a write
 //! (a *clean stall*). The pointer is moved on to the next clean page right after each eviction. A foreground thread never writes a page while cleaners run.
 
-use super::{Taken, VictimStrategy, out_of_frames};
+use super::{Entry, Needs, Taken, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
 use crate::buffer::config::PoolConfig;
 use crate::buffer::guard::Exclusive;
 use crate::buffer::instance::Instance;
-use crate::buffer::policy::Ask;
+use crate::buffer::policy::{self, Ask};
 use crate::error::Result;
 use std::time::Duration;
 use varve_rt::Instant;
@@ -22,16 +22,21 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// Pages looked at under one hold of the instance's lock, with `parallel`: the hold is as short whatever the share of dirty pages.
 const STEP: usize = 128;
 
-/// Policies whose walks can be taken up again, so that they can be made in steps.
-const STEPPING: [&str; 3] = ["lru", "lru-midpoint", "fifo"];
+/// The strategy's line in the registry.
+pub(super) const ENTRY: Entry = Entry {
+    name: "clean-first",
+    needs: Needs { cleaner: true, passed: true, ..Needs::LEAST },
+    make: |config| Box::new(CleanFirst::new(config)),
+};
 
-pub(super) struct CleanFirst {
+struct CleanFirst {
     step: usize,
 }
 
 impl CleanFirst {
-    pub(super) fn new(config: &PoolConfig) -> CleanFirst {
-        let steps = config.cleaner.parallel && STEPPING.contains(&config.replacement);
+    fn new(config: &PoolConfig) -> CleanFirst {
+        let can_step = policy::find(config.replacement).is_some_and(|policy| policy.steps);
+        let steps = config.cleaner.parallel && can_step;
         CleanFirst { step: if steps { STEP } else { usize::MAX } }
     }
 }

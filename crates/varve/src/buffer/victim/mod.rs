@@ -2,7 +2,9 @@
 //!
 //! A strategy works on one instance through the operations that the pool offers its own modules: take a free frame, evict a clean
 //! page found by the replacement policy, wake the cleaner, wait for a frame, write pages. It holds no instance lock while it waits or
-//! writes. A new strategy is one file here, one line in `mod` and one in [`REGISTRY`].
+//! writes. What it needs of the pool besides it declares ([`Needs`]): the pool reads needs, never names.
+//!
+//! A new strategy is one file here, one line in `mod` and one in [`REGISTRY`].
 
 mod clean_first;
 mod rw;
@@ -46,7 +48,7 @@ pub(super) trait VictimStrategy: Send + Sync {
 }
 
 /// Nothing could be evicted or written for too long: since no page can be written, or since all of them are in use.
-fn out_of_frames(pool: &Pool) -> Error {
+pub(super) fn out_of_frames(pool: &Pool) -> Error {
     if varve_rt::dying() {
         return DeviceError::PowerLost.into();
     }
@@ -54,21 +56,40 @@ fn out_of_frames(pool: &Pool) -> Error {
     pool.passing_failure().unwrap_or(in_use)
 }
 
-/// One line per strategy.
+/// What a strategy needs of the pool. The pool reads it when it is made and when its threads start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// A cleaner: the strategy waits for one and never writes a page while it runs.
+    pub cleaner: bool,
+    /// The list of the dirty pages that its searches pass, for a cleaner that takes them from there.
+    pub passed: bool,
+    /// A bounded scan pays again after each write that ended; else only after a cleaner's batch.
+    pub scan_per_write: bool,
+    /// Slots for pages set aside: `scan_depth` of them in each instance.
+    pub asides: bool,
+    /// Threads that write the pages set aside, as many as there are cleaners.
+    pub drainer: bool,
+    /// A thread that takes the ends of writes that were submitted together with a read.
+    pub reaper: bool,
+}
+
+impl Needs {
+    /// A scan that pays after each write, and nothing else.
+    pub const LEAST: Needs =
+        Needs { cleaner: false, passed: false, scan_per_write: true, asides: false, drainer: false, reaper: false };
+}
+
+/// A strategy: each file has its own.
 pub struct Entry {
     /// Name in configurations and statistics.
     pub name: &'static str,
+    /// What it needs of the pool.
+    pub needs: Needs,
     pub(super) make: fn(&PoolConfig) -> Box<dyn VictimStrategy>,
 }
 
 /// Every strategy there is.
-pub const REGISTRY: &[Entry] = &[
-    Entry { name: "spf", make: |_| Box::new(spf::SinglePageFlush) },
-    Entry { name: "spf56", make: |_| Box::new(spf56::SinglePageFlush56) },
-    Entry { name: "war", make: |_| Box::new(war::WriteAfterRead) },
-    Entry { name: "rw", make: |_| Box::new(rw::ReadWrite) },
-    Entry { name: "clean-first", make: |c| Box::new(clean_first::CleanFirst::new(c)) },
-];
+pub const REGISTRY: &[Entry] = &[spf::ENTRY, spf56::ENTRY, war::ENTRY, rw::ENTRY, clean_first::ENTRY];
 
 /// The strategy of that name.
 pub fn find(name: &str) -> Option<&'static Entry> {

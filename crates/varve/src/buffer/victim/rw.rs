@@ -5,7 +5,7 @@
 //! the end of the write. The staged page can be asked for again meanwhile: it is copied back, dirty until its write ends.
 
 use super::spf56::miss;
-use super::{Owed, Taken, VictimStrategy};
+use super::{Entry, Needs, Owed, Taken, VictimStrategy};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
@@ -13,7 +13,14 @@ use crate::error::Result;
 use varve_rt::{Cost, charge};
 use varve_volume::{PageId, page};
 
-pub(super) struct ReadWrite;
+/// The strategy's line in the registry.
+pub(super) const ENTRY: Entry = Entry {
+    name: "rw",
+    needs: Needs { scan_per_write: false, asides: true, reaper: true, ..Needs::LEAST },
+    make: |_| Box::new(ReadWrite),
+};
+
+struct ReadWrite;
 
 /// Dirty pages tried before the thread falls back to a flush of its own.
 const TRIES: usize = 8;

@@ -5,7 +5,7 @@
 //! thread may take it). From the third round on wait first, 10 ms at most: unlike InnoDB's sleep ours ends as soon as a frame is
 //! freed or a page becomes clean.
 
-use super::{Taken, VictimStrategy, out_of_frames};
+use super::{Entry, Needs, Taken, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
 use crate::buffer::guard::Exclusive;
 use crate::buffer::instance::Instance;
@@ -20,7 +20,10 @@ const FIRST_SCAN: usize = 100;
 /// Longest wait for the cleaner between two attempts.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-pub(super) struct SinglePageFlush;
+/// The strategy's line in the registry.
+pub(super) const ENTRY: Entry = Entry { name: "spf", needs: Needs::LEAST, make: |_| Box::new(SinglePageFlush) };
+
+struct SinglePageFlush;
 
 impl VictimStrategy for SinglePageFlush {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {

@@ -8,7 +8,7 @@
 //!
 //! [`miss`] is the loop that `war` and `rw` share: they put something before the sleep and the flush.
 
-use super::{Taken, VictimStrategy, out_of_frames};
+use super::{Entry, Needs, Taken, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
 use crate::buffer::guard::{Exclusive, FrameRef};
 use crate::buffer::instance::Instance;
@@ -21,7 +21,14 @@ use varve_volume::PageId;
 /// The sleep from the third round on.
 const SLEEP: Duration = Duration::from_millis(100);
 
-pub(super) struct SinglePageFlush56;
+/// The strategy's line in the registry.
+pub(super) const ENTRY: Entry = Entry {
+    name: "spf56",
+    needs: Needs { scan_per_write: false, ..Needs::LEAST },
+    make: |_| Box::new(SinglePageFlush56),
+};
+
+struct SinglePageFlush56;
 
 impl VictimStrategy for SinglePageFlush56 {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {

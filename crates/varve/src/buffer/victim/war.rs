@@ -7,13 +7,20 @@
 //! page itself.
 
 use super::spf56::miss;
-use super::{Taken, VictimStrategy};
+use super::{Entry, Needs, Taken, VictimStrategy};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::error::Result;
 use varve_volume::PageId;
 
-pub(super) struct WriteAfterRead;
+/// The strategy's line in the registry.
+pub(super) const ENTRY: Entry = Entry {
+    name: "war",
+    needs: Needs { scan_per_write: false, asides: true, drainer: true, ..Needs::LEAST },
+    make: |_| Box::new(WriteAfterRead),
+};
+
+struct WriteAfterRead;
 
 impl VictimStrategy for WriteAfterRead {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>> {
