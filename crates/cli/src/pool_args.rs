@@ -74,12 +74,12 @@ impl PoolArgs {
                 options.set(name, value).map_err(usage)?;
             }
         }
-        options.equal_memory = self.equal_memory;
+        options.baselines.equal_memory = self.equal_memory;
         options.reset_on_clean = self.reset_on_clean;
         options.timer_only = self.timer_only;
         options.serial_list = self.serial_list;
         options.sync_writes = self.sync_writes;
-        options.doublewrite = self.doublewrite;
+        options.baselines.doublewrite = self.doublewrite;
         options.validate().map_err(usage)?;
         Ok(options)
     }

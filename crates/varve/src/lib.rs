@@ -37,6 +37,8 @@ pub mod wal;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use btree::harness as tree_harness;
+#[cfg(feature = "baselines")]
+pub use buffer::Baselines;
 pub use buffer::policy::{Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};
 pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{

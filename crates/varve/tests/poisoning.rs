@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, PoolOptions};
+use varve::{Baselines, Db, Devices, Durability, Error, Keyspace, Layout, Options, PoolOptions};
 use varve_device::{
     AlignedBuf, BLOCK, Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, OpKind, Ticket, read_at, write_at,
 };
@@ -163,7 +163,8 @@ fn a_failed_flush_of_pages_is_never_believed() {
     for doublewrite in [false, true] {
         for (what, flush, act) in acts {
             let data = Cached::new();
-            let pool = PoolOptions { doublewrite, ..PoolOptions::default() };
+            let baselines = Baselines { doublewrite, ..Baselines::default() };
+            let pool = PoolOptions { baselines, ..PoolOptions::default() };
             let (db, rows, log) = dirty(data.clone(), Options { pool, ..options() });
             data.state.lock().fails = Some(flush);
             let failed = act(&db, &rows);

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use toml::{Table, Value};
+use varve::Baselines;
 use varve_models::Profile;
 use varve_rt::{Cost, sim};
 
@@ -295,16 +296,16 @@ impl Default for Engine {
             cleaner: o.pool.cleaner,
             cleaner_threads: o.pool.cleaner_threads,
             scan_depth: o.pool.scan_depth,
-            equal_memory: o.pool.equal_memory,
+            equal_memory: o.pool.baselines.equal_memory,
             reset_on_clean: o.pool.reset_on_clean,
             timer_only: o.pool.timer_only,
             sync_writes: o.pool.sync_writes,
-            doublewrite: o.pool.doublewrite,
+            doublewrite: o.pool.baselines.doublewrite,
             serial_list: o.pool.serial_list,
             no_read_ahead: o.pool.no_read_ahead,
             low_water: o.pool.low_water,
             old_time_us: o.pool.old_time_us,
-            time_divisor: o.pool.time_divisor,
+            time_divisor: o.pool.baselines.time_divisor,
             instances: o.pool_instances,
             cleaners: o.cleaners,
             durability: Sync::Sync,
@@ -319,19 +320,22 @@ impl Default for Engine {
 impl Engine {
     /// The pool's options; the error names a key.
     pub fn pool_options(&self) -> Result<varve::PoolOptions, (String, String)> {
+        let baselines = Baselines {
+            equal_memory: self.equal_memory,
+            doublewrite: self.doublewrite,
+            time_divisor: self.time_divisor,
+        };
         let mut options = varve::PoolOptions {
             cleaner_threads: self.cleaner_threads,
             scan_depth: self.scan_depth,
-            equal_memory: self.equal_memory,
             reset_on_clean: self.reset_on_clean,
             timer_only: self.timer_only,
             sync_writes: self.sync_writes,
             serial_list: self.serial_list,
-            doublewrite: self.doublewrite,
             no_read_ahead: self.no_read_ahead,
             low_water: self.low_water,
             old_time_us: self.old_time_us,
-            time_divisor: self.time_divisor,
+            baselines,
             ..varve::PoolOptions::default()
         };
         for (key, name, value) in

@@ -72,7 +72,7 @@ impl PoolChoice {
             }
         }
         for (name, set) in [
-            ("equal-memory", pool.equal_memory),
+            ("equal-memory", pool.baselines.equal_memory),
             ("reset-on-clean", pool.reset_on_clean),
             ("timer-only", pool.timer_only),
             ("serial-list", pool.serial_list),

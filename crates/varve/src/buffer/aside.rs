@@ -1,5 +1,7 @@
-//! Pages set aside: dirty pages that left their frames before they were written (WAR's temporary write buffer, RW's staged
-//! victims).
+//! Pages set aside: dirty pages that left their frames before they were written, for victim strategies that need it
+//! ([`Needs::asides`]): a temporary write buffer, or staged victims whose writes have begun.
+//!
+//! [`Needs::asides`]: super::victim::Needs::asides
 //!
 //! Each instance has a bounded number of slots with a hash of their own, all under the instance's lock. A page is in a frame or
 //! in a slot, never in both, but for one case: a page asked for again while its slot is being written is copied into a frame
@@ -9,10 +11,10 @@
 //! - `by_page` has the slots that are not adopted; `dirty` has the same slots, by the page's first-change LSN, so that the
 //!   oldest change of an instance is found over frames and slots.
 //! - The bytes of a slot change only while it is not `writing`; its write shares them and reads them without the lock.
-//! - While `draining` no page is copied aside by WAR; no drain begins while a copier runs, as both are done under the lock.
+//! - While `draining` nobody copies pages aside to be drained; no drain begins while a copier runs, as both are done
+//!   under the lock.
 
 use super::Pool;
-use super::doublewrite::BATCH;
 use super::frame::{DIRTY, REDIRTIED, WRITING};
 use super::guard::{Exclusive, FrameRef};
 use super::instance::{Instance, Lists};
@@ -32,9 +34,6 @@ pub(super) type AsideSlot = u32;
 
 /// Slots sealed, or their writes' ends taken note of, under one hold of the instance's lock.
 const SEAL: usize = 32;
-
-/// Longest wait of a copier for the end of a drain, between two looks.
-const PATIENCE: Duration = Duration::from_millis(10);
 
 /// A page outside the frames.
 struct Aside {
@@ -66,7 +65,7 @@ pub(super) struct AsideWrite {
     id: PageId,
     keyspace: KeyspaceId,
     usage: PageUse,
-    buf: Arc<AlignedBuf>,
+    pub(super) buf: Arc<AlignedBuf>,
 }
 
 impl AsideWrite {
@@ -189,6 +188,21 @@ impl Asides {
     }
 }
 
+impl<'a> FrameRef<'a> {
+    /// Latches the frame exclusively if its page is dirty and could be set aside now; no waiting.
+    pub(super) fn try_claim_dirty(self) -> Option<Exclusive<'a>> {
+        if !self.frame().flushable() {
+            return None;
+        }
+        let held = self.try_lock()?;
+        if held.frame().flushable() {
+            return Some(held);
+        }
+        held.unlatch();
+        None
+    }
+}
+
 impl Instance {
     /// Moves the dirty page of an exclusively latched frame into a slot; the frame is empty then. There must be room.
     pub(super) fn set_aside(
@@ -225,7 +239,7 @@ impl Instance {
         slot
     }
 
-    /// Marks a slot just filled as being written at once (RW). The log must be durable to `durable`.
+    /// Marks a slot just filled as being written at once. The log must be durable to `durable`.
     pub(super) fn begin_aside(&self, lists: &mut Lists, slot: AsideSlot, durable: Lsn) -> Option<AsideWrite> {
         lists.asides.begin_write(slot, durable)
     }
@@ -302,69 +316,6 @@ impl Instance {
 }
 
 impl Pool {
-    /// Copies dirty pages from the cold end into the free slots of an instance, and returns one of their frames; the others go on
-    /// the free list. Waits while the slots are being drained, or are full, unless somebody frees a frame meanwhile; `waits` is called
-    /// before. `None` when nothing could be copied.
-    pub(super) fn copy_aside<'a>(&'a self, inst: &'a Instance, mut waits: impl FnMut()) -> Option<Exclusive<'a>> {
-        let mut lists = inst.lock();
-        let began = varve_rt::now();
-        while lists.asides.draining() || lists.asides.room() == 0 {
-            if let Some(slot) = lists.free.pop() {
-                drop(lists);
-                return Some(self.at(inst, slot).lock());
-            }
-            let helpless = !self.cleaners.running() || self.failure().is_some() || self.never_covered(Lsn::MAX - 1);
-            if helpless || self.waited_enough(began) {
-                return None;
-            }
-            waits();
-            inst.wake_drainer();
-            inst.wait_for_slot(&mut lists, PATIENCE);
-        }
-        let (mine, freed) = self.copy_coldest(inst, &mut lists);
-        drop(lists);
-        if mine.is_some() {
-            inst.wake_drainer();
-        }
-        inst.frames_freed(freed);
-        mine
-    }
-
-    /// Copies what there is room for: one emptied frame for the caller, and how many more are on the free list.
-    fn copy_coldest<'a>(&'a self, inst: &'a Instance, lists: &mut Lists) -> (Option<Exclusive<'a>>, usize) {
-        inst.drain_hits(lists, &self.counters);
-        let (room, depth) = (lists.asides.room(), self.config().cleaner.scan_depth as u64);
-        let mut found: Vec<Slot> = Vec::new();
-        let mut seen = 0;
-        lists.policy.coldest(usize::MAX, &mut |slot| {
-            seen += 1;
-            charge(Cost::ListScan, 1);
-            if inst.frame(slot).flushable() {
-                found.push(slot);
-            }
-            // For one page however far from the end: a single-page flush would look as far.
-            found.len() < room && (seen < depth || found.is_empty())
-        });
-        self.counters.scanned.add(seen);
-        let (mut mine, mut freed) = (None, 0);
-        for slot in found {
-            let Some(held) = self.at(inst, slot).try_claim_dirty() else { continue };
-            if self.never_covered(page::lsn(held.bytes())) {
-                held.unlatch();
-                continue;
-            }
-            inst.set_aside(lists, &held, &self.counters);
-            if mine.is_none() {
-                mine = Some(held);
-                continue;
-            }
-            lists.free.push(slot);
-            freed += 1;
-            held.unlatch();
-        }
-        (mine, freed)
-    }
-
     /// Writes the pages set aside whose first change lies below `below`, in one batch, the log forced first.
     pub(super) fn drain_aside(&self, inst: &Instance, below: Lsn, why: WriteWhy) -> Outcome {
         let mut outcome = Outcome { retryable: true, ..Outcome::default() };
@@ -394,7 +345,7 @@ impl Pool {
                 writes.extend(lists.asides.begin_write(*slot, durable));
             }
         }
-        self.write_aside(inst, &writes, why, &mut outcome);
+        self.write_asides(inst, &writes, why, &mut outcome);
         if !writes.is_empty() && why != WriteWhy::Checkpoint {
             self.sync_written(&mut outcome);
         }
@@ -404,29 +355,40 @@ impl Pool {
         outcome
     }
 
-    fn write_aside(&self, inst: &Instance, writes: &[AsideWrite], why: WriteWhy, outcome: &mut Outcome) {
-        for chunk in writes.chunks(if self.config().doublewrite { BATCH } else { usize::MAX }) {
-            let place = if self.config().doublewrite { self.doublewrite.take(chunk.len()) } else { None };
-            let copies = chunk.iter().map(|w| &*w.buf);
-            let copied = place.as_ref().map_or(Ok(()), |place| place.copy(self, copies, why));
-            let results: Vec<_> = match copied {
-                Err(e) => chunk.iter().map(|_| Err(e.clone())).collect(),
-                Ok(()) => {
-                    charge(Cost::IoSubmit, chunk.len() as u64);
-                    let mut ticket = self.store().submit(chunk.iter().map(|w| w.request(self, why)).collect());
-                    self.counters.batch(chunk.len());
-                    (0..chunk.len()).map(|i| ticket.wait(i)).collect()
-                }
-            };
-            charge(Cost::IoComplete, chunk.len() as u64);
-            let mut ends: Vec<_> = chunk.iter().map(|w| w.slot).zip(results).collect();
-            while !ends.is_empty() {
-                self.end_asides(inst, ends.drain(..SEAL.min(ends.len())), why, outcome);
-            }
-            if let Some(place) = place {
-                self.sync_store(outcome);
-                self.doublewrite.give(place);
-            }
+    fn write_asides(&self, inst: &Instance, writes: &[AsideWrite], why: WriteWhy, outcome: &mut Outcome) {
+        #[cfg(feature = "baselines")]
+        if self.config().baselines.doublewrite {
+            return self.send_asides_twice(inst, writes, why, outcome);
+        }
+        self.send_asides(inst, writes, why, outcome);
+    }
+
+    /// Submits the writes of slots in one batch and waits for their ends.
+    pub(super) fn send_asides(&self, inst: &Instance, writes: &[AsideWrite], why: WriteWhy, outcome: &mut Outcome) {
+        if writes.is_empty() {
+            return;
+        }
+        charge(Cost::IoSubmit, writes.len() as u64);
+        let mut ticket = self.store().submit(writes.iter().map(|w| w.request(self, why)).collect());
+        self.counters.batch(writes.len());
+        let results = (0..writes.len()).map(|i| ticket.wait(i)).collect();
+        drop(ticket);
+        self.asides_ended(inst, writes, results, why, outcome);
+    }
+
+    /// Takes note of the ends of a batch, a part of it under each hold of the instance's lock.
+    pub(super) fn asides_ended(
+        &self,
+        inst: &Instance,
+        writes: &[AsideWrite],
+        results: Vec<Result<CostClass, VolumeError>>,
+        why: WriteWhy,
+        outcome: &mut Outcome,
+    ) {
+        charge(Cost::IoComplete, writes.len() as u64);
+        let mut ends: Vec<_> = writes.iter().map(|w| w.slot).zip(results).collect();
+        while !ends.is_empty() {
+            self.end_asides(inst, ends.drain(..SEAL.min(ends.len())), why, outcome);
         }
     }
 

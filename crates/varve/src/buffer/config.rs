@@ -1,7 +1,8 @@
 //! What a pool can be told: plain data, every value visible in [`crate::buffer::Pool::config`].
 
+#[cfg(feature = "baselines")]
+use super::baselines::{self, Baselines};
 use super::cleaner;
-use super::doublewrite::BATCH;
 use super::frame::Frame;
 use super::policy::{self, PolicyOptions};
 use super::trace::TraceHandle;
@@ -34,13 +35,11 @@ pub struct PoolConfig {
     pub write_batch: usize,
     /// Staging buffers (pages) shared by all writers of the pool.
     pub staging_pages: usize,
-    /// Pages are written twice, first to an area of their own, as InnoDB does it against torn pages; both writes are synced.
-    pub doublewrite: bool,
     /// Each single-page flush and each batch of a cleaner ends with the store's sync, as InnoDB does it (`O_DIRECT`). Checkpoints, which
     /// sync by themselves, do not need it.
     pub sync_writes: bool,
-    /// Divides the sleeps of misses; the cleaner's interval and the policy's times are divided already.
-    pub time_divisor: u32,
+    /// Longest wait of a miss for the cleaner between two attempts (`spf`).
+    pub patience: Duration,
     /// Hits that a thread gathers before it tells the policy, per instance. A pool made inside a simulation uses 1.
     pub hit_buffer: usize,
     /// A miss that found no frame for this long fails: the pool is too small for what is pinned. While the store
@@ -48,6 +47,9 @@ pub struct PoolConfig {
     pub frame_timeout: Duration,
     /// Who is told of every access and flush; none: nobody.
     pub trace: Option<TraceHandle>,
+    /// What makes a pool like a published one.
+    #[cfg(feature = "baselines")]
+    pub baselines: Baselines,
     /// A mistake to build in, for tests.
     pub broken: Broken,
 }
@@ -104,18 +106,18 @@ pub struct Preset {
     pub name: &'static str,
     /// What it stands for.
     pub about: &'static str,
-    replacement: &'static str,
-    victim: &'static str,
-    cleaner: &'static str,
-    parallel: bool,
+    pub(super) replacement: &'static str,
+    pub(super) victim: &'static str,
+    pub(super) cleaner: &'static str,
+    pub(super) parallel: bool,
     /// `turn_part` of [`policy::MidpointOptions`].
-    turn_part: u32,
+    pub(super) turn_part: u32,
     /// One cleaner thread for all instances, on its timer alone.
-    lone_timer: bool,
+    pub(super) lone_timer: bool,
 }
 
 /// Of a turn of the list's old part, until a page may become young: an eighth. A page met again after it would be met many times.
-const TURN_PART: u32 = 8;
+pub(super) const TURN_PART: u32 = 8;
 
 /// Every preset there is.
 pub const PRESETS: &[Preset] = &[
@@ -129,46 +131,14 @@ pub const PRESETS: &[Preset] = &[
         turn_part: 0,
         lone_timer: false,
     },
-    Preset {
-        name: "vanilla",
-        about: "InnoDB 5.6: long scans, then single-page flushes; one cleaner",
-        replacement: "lru-midpoint",
-        victim: "spf56",
-        cleaner: "fixed56",
-        parallel: false,
-        turn_part: 0,
-        lone_timer: true,
-    },
-    Preset {
-        name: "war",
-        about: "write after read: dirty victims are copied aside and written later",
-        replacement: "lru-midpoint",
-        victim: "war",
-        cleaner: "fixed56",
-        parallel: false,
-        turn_part: 0,
-        lone_timer: true,
-    },
-    Preset {
-        name: "rw",
-        about: "the write of a dirty victim goes with the read, which alone is waited for",
-        replacement: "lru-midpoint",
-        victim: "rw",
-        cleaner: "fixed56",
-        parallel: false,
-        turn_part: 0,
-        lone_timer: true,
-    },
-    Preset {
-        name: "lru-c-pointer",
-        about: "the first part of LRU-C alone: clean victims by the pointer, InnoDB 5.6's cleaner",
-        replacement: "lru-midpoint",
-        victim: "clean-first",
-        cleaner: "fixed56",
-        parallel: false,
-        turn_part: TURN_PART,
-        lone_timer: true,
-    },
+    #[cfg(feature = "baselines")]
+    baselines::VANILLA,
+    #[cfg(feature = "baselines")]
+    baselines::WAR,
+    #[cfg(feature = "baselines")]
+    baselines::RW,
+    #[cfg(feature = "baselines")]
+    baselines::LRU_C_POINTER,
     Preset {
         name: "lru-c-batch",
         about: "the first two parts of LRU-C: the pointer, and dynamic batch writes",
@@ -263,12 +233,13 @@ impl PoolConfig {
             },
             write_batch: (frames / 32).clamp(1, 64),
             staging_pages: (frames / 16).clamp(2, 256),
-            doublewrite: false,
             sync_writes: false,
-            time_divisor: 1,
+            patience: Duration::from_millis(10),
             hit_buffer: 64,
             frame_timeout: Duration::from_secs(20),
             trace: None,
+            #[cfg(feature = "baselines")]
+            baselines: Baselines::default(),
             broken: Broken::default(),
         }
     }
@@ -286,10 +257,20 @@ impl PoolConfig {
 
     /// Pages that a writer gathers before it submits them: with doublewrite as many as its area takes, if there is staging for them.
     pub(super) fn batch_pages(&self) -> usize {
-        match self.doublewrite && self.staging_pages >= 2 * BATCH {
-            true => self.write_batch.max(BATCH),
-            false => self.write_batch,
+        #[cfg(feature = "baselines")]
+        if self.baselines.doublewrite && self.staging_pages >= 2 * baselines::BATCH {
+            return self.write_batch.max(baselines::BATCH);
         }
+        self.write_batch
+    }
+
+    /// Whether a batch of writes ends with the store's sync. With doublewrite each has been synced already.
+    pub(super) fn syncs_batches(&self) -> bool {
+        #[cfg(feature = "baselines")]
+        if self.baselines.doublewrite {
+            return false;
+        }
+        self.sync_writes
     }
 
     /// What the victim strategy needs.
@@ -320,13 +301,6 @@ impl PoolConfig {
     /// Slots per instance for pages set aside: the scan depth with the strategies that need them.
     pub fn aside_slots(&self) -> usize {
         if self.victim_needs().asides { self.cleaner.scan_depth } else { 0 }
-    }
-
-    /// The same pool with so many frames fewer as the slots for pages set aside take memory.
-    pub fn with_equal_memory(self) -> PoolConfig {
-        let least = 8 * self.instances;
-        let frames = self.frames.saturating_sub(self.instances * self.aside_slots()).max(least.min(self.frames));
-        PoolConfig { frames, ..self }
     }
 
     /// The same pool in so many instances; what is per instance (scan depth, free frames) is scaled along.
@@ -413,8 +387,9 @@ impl PoolConfig {
                 !needs.cleaner || cleaner.is_some_and(cleaner::Entry::writes),
                 "the victim strategy never writes by itself and needs a cleaner",
             ),
+            #[cfg(feature = "baselines")]
             (
-                !self.doublewrite || !needs.reaper,
+                !self.baselines.doublewrite || !needs.reaper,
                 "doublewrite is not defined for a victim strategy whose write goes with the read",
             ),
             (self.write_batch >= 1 && self.staging_pages >= 1, "write_batch and staging_pages must be at least 1"),
@@ -488,14 +463,35 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_has_what_its_strategies_need() {
+        let plain = PoolConfig::new(4096, 1024);
+        for strategy in victim::REGISTRY {
+            for kind in cleaner::REGISTRY.iter().map(|c| c.name) {
+                let mut config = PoolConfig { victim: strategy.name, ..plain.clone() };
+                (config.cleaner.kind, config.cleaner.parallel) = (kind, true);
+                let what = format!("{} with {kind}", strategy.name);
+                assert_eq!(config.validate().is_ok(), strategy.name != "clean-first" || kind != "off", "{what}");
+                assert_eq!(config.lists_passed(), (strategy.name, kind) == ("clean-first", "dynamic"), "{what}");
+                assert!(!config.cleaner.writes_by_class(), "one device: {what}");
+                config.cleaner.by_class = true;
+                assert_eq!(config.cleaner.writes_by_class(), kind == "fixed", "{what}");
+                let aside = ["war", "rw"].contains(&strategy.name);
+                assert_eq!(config.aside_slots(), if aside { config.cleaner.scan_depth } else { 0 }, "{what}");
+                config.without_cleaner().validate().unwrap();
+            }
+        }
+    }
+
+    #[test]
     fn nonsense_is_refused_with_its_name() {
         type Change = fn(&mut PoolConfig);
-        let cases: [(Change, &str); 6] = [
+        let cases: [(Change, &str); 7] = [
             (|c| c.page_size = 5000, "page_size"),
             (|c| c.instances = 0, "instances"),
             (|c| c.frames = 7, "frames per instance"),
             (|c| c.replacement = "best", "replacement"),
             (|c| c.victim = "nobody", "victim"),
+            (|c| c.cleaner.kind = "nobody", "cleaner.kind"),
             (|c| c.cleaner.free_target = c.frames, "free_target"),
         ];
         for (change, name) in cases {

@@ -251,19 +251,6 @@ impl Frame {
         false
     }
 
-    /// Takes the exclusive latch if the page is dirty and could be set aside now; no waiting.
-    pub(super) fn try_claim_dirty(&self) -> bool {
-        if !self.flushable() || !self.latch.try_lock_exclusive() {
-            return false;
-        }
-        if self.flushable() {
-            return true;
-        }
-        // SAFETY: locked just above.
-        unsafe { self.latch.unlock_exclusive() };
-        false
-    }
-
     /// Marks the page as about to be written: `DIRTY` without `WRITING` becomes both. Under the shared latch.
     pub(super) fn begin_write(&self) -> bool {
         let claim = |s: u32| (s & DIRTY != 0 && s & WRITING == 0).then_some((s | WRITING) & !REDIRTIED);

@@ -97,11 +97,6 @@ impl<'a> FrameRef<'a> {
         if self.frame().latch.try_lock_exclusive() { Some(Exclusive(self)) } else { None }
     }
 
-    /// Latches the frame exclusively if its page is dirty and could be set aside now; no waiting.
-    pub(super) fn try_claim_dirty(self) -> Option<Exclusive<'a>> {
-        if self.frame().try_claim_dirty() { Some(Exclusive(self)) } else { None }
-    }
-
     /// Latches the frame exclusively if it can be taken away from its page now; no waiting.
     pub(super) fn try_claim(self) -> Option<Exclusive<'a>> {
         if self.frame().try_claim() { Some(Exclusive(self)) } else { None }

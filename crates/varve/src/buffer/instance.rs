@@ -39,8 +39,9 @@ pub(super) struct Lists {
     /// Dirty pages that the clean-first pointer has passed since the cleaner was last called for them, or, with the parallel list, took
     /// them; in this order, some more than once.
     pub(super) passed: Vec<Slot>,
-    /// A cleaner's batch is being put together, and how many have ended (5.6).
-    batch: (bool, u64),
+    /// A cleaner's batch is being put together, and how many have ended (`fixed56`).
+    #[cfg(feature = "baselines")]
+    pub(super) batch: (bool, u64),
 }
 
 pub(super) struct Instance {
@@ -92,6 +93,7 @@ impl Instance {
             scan_pays: true,
             asides: Asides::new(config.aside_slots()),
             passed: Vec::new(),
+            #[cfg(feature = "baselines")]
             batch: (false, 0),
         };
         // On a host whose work takes time the lock is taken as seldom as on a real one.
@@ -134,12 +136,6 @@ impl Instance {
         }
     }
 
-    pub(super) fn wake_drainer(&self) {
-        if !self.drainer.is_set() {
-            self.drainer.set();
-        }
-    }
-
     /// Smallest first-change LSN of the instance's dirty pages.
     pub(super) fn oldest_dirty(&self) -> Option<Lsn> {
         let lists = self.lock();
@@ -160,38 +156,6 @@ impl Instance {
     /// A bounded scan found nothing: the next is worth while after a write ended.
     pub(super) fn scan_failed(&self) {
         self.lock().scan_pays = false;
-    }
-
-    /// Whether a cleaner's batch is being put together.
-    pub(super) fn batch_starting(&self) -> bool {
-        self.lock().batch.0
-    }
-
-    pub(super) fn set_batch_starting(&self, starting: bool) {
-        self.lock().batch.0 = starting;
-    }
-
-    pub(super) fn batch_ended(&self) {
-        {
-            let mut lists = self.lock();
-            lists.batch.1 += 1;
-            lists.scan_pays = true;
-        }
-        self.wake_all();
-    }
-
-    /// Waits for the end of the batch that is starting.
-    pub(super) fn wait_for_batch(&self) {
-        let mut lists = self.lock();
-        let ended = lists.batch.1;
-        while lists.batch.1 == ended && !varve_rt::dying() {
-            self.wait_for_write(&mut lists, Duration::from_millis(100));
-            if !lists.batch.0 && lists.batch.1 == ended {
-                // Submitted; its writes may have ended before we looked.
-                self.wait_for_write(&mut lists, Duration::from_millis(1));
-                return;
-            }
-        }
     }
 
     /// Where a slot's page lies, without a look at its frame.

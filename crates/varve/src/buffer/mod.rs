@@ -14,12 +14,14 @@
 //! Lock order: a page's latch, then an instance's lock; under that lock latches are only tried. The staging pool's lock and the
 //! log gate are taken with neither held. Who loads a page holds its exclusive latch meanwhile, and no other lock.
 
+#[cfg_attr(not(feature = "baselines"), expect(dead_code, reason = "needed by baselines alone"))]
 mod aside;
+#[cfg(feature = "baselines")]
+mod baselines;
 mod bytes;
 pub mod cleaner;
 mod config;
 mod direct;
-mod doublewrite;
 mod frame;
 mod guard;
 mod hits;
@@ -39,9 +41,12 @@ mod trace;
 pub mod victim;
 mod writer;
 
+#[cfg(feature = "baselines")]
+pub use baselines::Baselines;
+#[cfg(feature = "baselines")]
+pub(crate) use baselines::DOUBLEWRITE_PAGES;
 pub use bytes::PageBytes;
 pub use config::{CleanerConfig, PRESETS, PoolConfig, Preset, ReadAhead};
-pub(crate) use doublewrite::AREA as DOUBLEWRITE_PAGES;
 pub(crate) use guard::Latched;
 pub use guard::{PagePin, PageRead, PageWrite};
 pub(crate) use load::READ_RETRIES;

@@ -1,9 +1,10 @@
 //! The pool itself: making it, finding resident pages, and the small operations. Misses are in `load.rs`, writes in
 //! `writer.rs`.
 
+#[cfg(feature = "baselines")]
+use super::baselines::Doublewrite;
 use super::cleaner::{Cleaners, Reaper};
 use super::config::PoolConfig;
-use super::doublewrite::Doublewrite;
 use super::frame::{self, Arena, DIRTY, STALE, UNCOMPARED, WRITING};
 use super::guard::{Exclusive, FrameRef, PagePin, PageRead, PageWrite};
 use super::instance::Instance;
@@ -64,6 +65,7 @@ pub struct Pool {
     /// Write pages without forcing the log: a deliberate fault for the crash simulation.
     pub(super) victim: Box<dyn VictimStrategy>,
     pub(super) staging: Staging,
+    #[cfg(feature = "baselines")]
     pub(super) doublewrite: Doublewrite,
     pub(super) counters: Arc<Counters>,
     pub(super) cleaners: Cleaners,
@@ -121,6 +123,7 @@ impl Pool {
             store,
             gate,
             victim,
+            #[cfg(feature = "baselines")]
             doublewrite: Doublewrite::default(),
             staging: Staging::new(config.staging_pages, config.page_size),
             counters,

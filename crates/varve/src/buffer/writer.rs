@@ -9,7 +9,6 @@
 //! for a frame that only this writer's writes can make free.
 
 use super::Pool;
-use super::doublewrite::BATCH;
 use super::frame::{DIRTY, WRITING};
 use super::guard::{FrameRef, PageRead};
 use super::instance::Instance;
@@ -39,8 +38,8 @@ const ENDS: usize = 32;
 const RETRIES: u32 = 8;
 
 /// A page copied, not yet written.
-struct Staged<'a> {
-    copy: Copied<'a>,
+pub(super) struct Staged<'a> {
+    pub(super) copy: Copied<'a>,
     id: PageId,
     lsn: Lsn,
     keyspace: KeyspaceId,
@@ -48,9 +47,9 @@ struct Staged<'a> {
 }
 
 /// A frame that bears `WRITING`, and the copy of its page.
-struct Copied<'a> {
+pub(super) struct Copied<'a> {
     at: FrameRef<'a>,
-    buf: AlignedBuf,
+    pub(super) buf: AlignedBuf,
 }
 
 impl<'a> Copied<'a> {
@@ -103,15 +102,15 @@ pub(super) enum IfLatched {
 
 /// Writes pages in batches.
 pub(super) struct Writer<'a> {
-    pool: &'a Pool,
-    why: WriteWhy,
+    pub(super) pool: &'a Pool,
+    pub(super) why: WriteWhy,
     /// Evict each page as its write ends well.
     evict: bool,
     /// Batches that may be in flight.
     depth: usize,
     in_flight: VecDeque<InFlight<'a>>,
     staged: Vec<Staged<'a>>,
-    outcome: Outcome,
+    pub(super) outcome: Outcome,
 }
 
 /// What a writer did.
@@ -249,18 +248,15 @@ impl<'a> Writer<'a> {
         if pages.is_empty() {
             return;
         }
-        if !pool.config().doublewrite {
-            return self.send(pages);
+        #[cfg(feature = "baselines")]
+        if pool.config().baselines.doublewrite {
+            return self.submit_twice(pages);
         }
-        while !pages.is_empty() {
-            let rest = pages.split_off(pages.len().min(BATCH));
-            self.send_twice(pages);
-            pages = rest;
-        }
+        self.send(pages);
     }
 
     /// Submits the writes of covered pages.
-    fn send(&mut self, pages: Vec<Staged<'a>>) {
+    pub(super) fn send(&mut self, pages: Vec<Staged<'a>>) {
         let why = self.why;
         let request = |p: &Staged<'_>| {
             // SAFETY: the staging buffer is the writer's alone, page_size long and aligned; it is not touched before the
@@ -274,28 +270,6 @@ impl<'a> Writer<'a> {
         if self.in_flight.len() >= self.depth {
             self.complete_oldest();
         }
-    }
-
-    /// Writes covered pages to the doublewrite area and then to their places, each of the two followed by a sync.
-    fn send_twice(&mut self, pages: Vec<Staged<'a>>) {
-        let pool = self.pool;
-        let Some(place) = pool.doublewrite.take(pages.len()) else { return self.send(pages) };
-        match place.copy(pool, pages.iter().map(|p| &p.copy.buf), self.why) {
-            Ok(()) => {
-                self.send(pages);
-                while !self.in_flight.is_empty() {
-                    self.complete_oldest();
-                }
-                pool.sync_store(&mut self.outcome);
-            }
-            Err(e) => {
-                pool.counters.write_errors.inc();
-                let retryable = is_retryable(&e);
-                pages.into_iter().for_each(|page| self.abandon(page));
-                self.outcome.note(pool, volume_error(e), retryable);
-            }
-        }
-        pool.doublewrite.give(place);
     }
 
     /// Waits for the oldest batch in flight.
@@ -373,7 +347,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The page was not written: it stays dirty.
-    fn abandon(&mut self, page: Staged<'a>) {
+    pub(super) fn abandon(&mut self, page: Staged<'a>) {
         self.outcome.failed += 1;
         Copied::unmark(page.copy.into_frame());
     }
@@ -381,6 +355,11 @@ impl<'a> Writer<'a> {
     /// Submits what is staged and waits for everything in flight.
     fn drain(&mut self) {
         self.submit();
+        self.complete_all();
+    }
+
+    /// Waits for everything in flight.
+    pub(super) fn complete_all(&mut self) {
         while !self.in_flight.is_empty() {
             self.complete_oldest();
         }
@@ -407,8 +386,7 @@ pub(super) fn is_retryable(e: &VolumeError) -> bool {
 impl Pool {
     /// Makes what was written durable at once, where the configuration wants that.
     pub(super) fn sync_written(&self, outcome: &mut Outcome) {
-        // With doublewrite each batch was synced.
-        if self.config().sync_writes && !self.config().doublewrite {
+        if self.config().syncs_batches() {
             self.sync_store(outcome);
         }
     }

@@ -14,8 +14,10 @@ use super::services::Services;
 use super::tier::{self, Stack};
 use super::{Db, Inner};
 use crate::budget::{Budget, Class};
+#[cfg(feature = "baselines")]
+use crate::buffer::DOUBLEWRITE_PAGES;
 use crate::buffer::policy::Gd2lOptions;
-use crate::buffer::{DOUBLEWRITE_PAGES, Pool, PoolConfig};
+use crate::buffer::{Pool, PoolConfig};
 use crate::error::{Error, Result};
 use crate::index::{Index, Indexes, KeyspaceKind};
 use crate::page::Kernel;
@@ -230,7 +232,8 @@ impl Parts {
                 tier::settle(tier, &core.log, &pages)?;
             }
         }
-        if options.pool.doublewrite && !options.read_only {
+        #[cfg(feature = "baselines")]
+        if options.pool.baselines.doublewrite && !options.read_only {
             // Taken in memory alone: after the next open they are free again.
             let area = core.space.reserve(&core, DOUBLEWRITE_PAGES)?;
             pages.pool.set_doublewrite_area(area.ids().to_vec());
@@ -308,12 +311,7 @@ fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<Po
     // Over a tier pages cost different times to read again: unless told otherwise the pool knows of that.
     let default = if tier.is_some() && options.pool.preset.is_empty() { "gd2l" } else { "" };
     let wanted = if options.replacement.is_empty() { default } else { &options.replacement };
-    let mut policy = options.policy;
-    policy.midpoint.old_time /= config.time_divisor as u64;
-    policy.midpoint.turn_part = policy.midpoint.turn_part.max(config.policy.midpoint.turn_part);
-    if options.pool.old_time_us > 0 {
-        (policy.midpoint.old_time, policy.midpoint.turn_part) = (options.pool.old_time_us as u64 * 1000, 0);
-    }
+    let mut policy = options.pool.policy(&config, options.policy);
     if tier.is_some() && policy.gd2l == Gd2lOptions::default() {
         let costs = options.tier.options.costs;
         policy.gd2l.cost = [costs.read_slow, costs.read_fast];
@@ -338,7 +336,8 @@ fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<Po
     }
     config.trace = options.trace.clone();
     config.broken = options.broken;
-    if options.pool.equal_memory {
+    #[cfg(feature = "baselines")]
+    {
         config = config.with_equal_memory();
     }
     Ok(config)

@@ -1,6 +1,9 @@
 //! How the buffer pool works: a preset, and single choices that override it. Text form: `name=value,name=value`, or
 //! a preset's name and then such pairs.
 
+#[cfg(feature = "baselines")]
+use crate::buffer::Baselines;
+use crate::buffer::policy::PolicyOptions;
 use crate::buffer::{self, PRESETS, PoolConfig};
 use crate::error::{Error, Result};
 use std::fmt;
@@ -9,21 +12,22 @@ use std::str::FromStr;
 /// Choices for the buffer pool. What is empty, `None` or 0 is left to the preset, or to the size of the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolOptions {
-    /// Preset of replacement policy, victim strategy and cleaner: `lru-c`, `lru-c-batch`, `lru-c-pointer`, `vanilla57`, `vanilla`,
-    /// `war`, `rw`, `gd2l-c`. When empty: `lru-c`, over a tier `vanilla57`.
+    /// Preset of replacement policy, victim strategy and cleaner: `lru-c`, `lru-c-batch`, `vanilla57`, `gd2l-c`; with
+    /// the feature `baselines` also `vanilla`, `war`, `rw`, `lru-c-pointer`. When empty: `lru-c`, over a tier
+    /// `vanilla57`.
     pub preset: String,
-    /// What a miss does about dirty victims: `spf` (InnoDB 5.7), `spf56`, `war`, `rw`, `clean-first`.
+    /// What a miss does about dirty victims: `spf` (InnoDB 5.7), `clean-first`; with the feature `baselines`
+    /// also `spf56`, `war`, `rw`.
     pub victim: String,
-    /// Who writes in the background: `fixed` (InnoDB 5.7), `fixed56`, `dynamic`, `off`.
+    /// Who writes in the background: `fixed` (InnoDB 5.7), `dynamic`, `off`; with the feature `baselines` also
+    /// `fixed56`.
     pub cleaner: String,
-    /// Threads of cleaners, and of drainers with `war`, over which the instances are spread.
+    /// Threads of cleaners, and of those that write pages set aside, over which the instances are spread.
     pub cleaner_threads: usize,
-    /// Pages examined from the cold end per instance and pass, and slots of `war` and `rw`.
+    /// Pages examined from the cold end per instance and pass, and slots for pages set aside.
     pub scan_depth: usize,
     /// Hits that a thread gathers per instance before it tells the policy.
     pub hit_buffer: usize,
-    /// The slots of `war` and `rw` are taken from the frames; else they come on top of the cache, as published.
-    pub equal_memory: bool,
     /// The clean-first pointer goes back to the cold end after each batch of the `dynamic` cleaner.
     pub reset_on_clean: bool,
     /// Cleaners run on their timer alone, not also when free frames run low.
@@ -32,8 +36,6 @@ pub struct PoolOptions {
     pub serial_list: bool,
     /// Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.
     pub sync_writes: bool,
-    /// Pages are written twice, first to an area of their own, as InnoDB does it; not for `rw`. The engine needs it for nothing.
-    pub doublewrite: bool,
     /// No read-ahead of pages that scans will want.
     pub no_read_ahead: bool,
     /// Share of dirty pages, percent, from which they are written for that alone; 0: the pool's own (75).
@@ -41,28 +43,31 @@ pub struct PoolOptions {
     /// Microseconds between a page's first access and one that makes it young, in `lru-midpoint`. 0: a second; with the presets of LRU-C at
     /// most an eighth of what pages spend in the old part of the list.
     pub old_time_us: usize,
-    /// Times of InnoDB's that are divided by this, for pools that stand for larger ones: the cleaner's second, the second until a page
-    /// may become young, the sleeps of a miss. 0: as they are.
-    pub time_divisor: usize,
+    /// What makes a pool like a published one.
+    #[cfg(feature = "baselines")]
+    pub baselines: Baselines,
 }
 
 /// The names that [`PoolOptions::set`] knows.
-const NAMES: [&str; 16] = [
+const NAMES: &[&str] = &[
     "preset",
     "victim",
     "cleaner",
     "cleaner_threads",
     "scan_depth",
     "hit_buffer",
+    #[cfg(feature = "baselines")]
     "equal_memory",
     "reset_on_clean",
     "timer_only",
     "serial_list",
     "sync_writes",
+    #[cfg(feature = "baselines")]
     "doublewrite",
     "no_read_ahead",
     "low_water",
     "old_time_us",
+    #[cfg(feature = "baselines")]
     "time_divisor",
 ];
 
@@ -83,16 +88,19 @@ impl PoolOptions {
             "cleaner_threads" => self.cleaner_threads = parsed(name, value)?,
             "scan_depth" => self.scan_depth = parsed(name, value)?,
             "hit_buffer" => self.hit_buffer = parsed(name, value)?,
-            "equal_memory" => self.equal_memory = parsed(name, value)?,
+            #[cfg(feature = "baselines")]
+            "equal_memory" => self.baselines.equal_memory = parsed(name, value)?,
             "reset_on_clean" => self.reset_on_clean = parsed(name, value)?,
             "timer_only" => self.timer_only = parsed(name, value)?,
             "serial_list" => self.serial_list = parsed(name, value)?,
             "sync_writes" => self.sync_writes = parsed(name, value)?,
-            "doublewrite" => self.doublewrite = parsed(name, value)?,
+            #[cfg(feature = "baselines")]
+            "doublewrite" => self.baselines.doublewrite = parsed(name, value)?,
             "no_read_ahead" => self.no_read_ahead = parsed(name, value)?,
             "low_water" => self.low_water = parsed(name, value)?,
             "old_time_us" => self.old_time_us = parsed(name, value)?,
-            "time_divisor" => self.time_divisor = parsed(name, value)?,
+            #[cfg(feature = "baselines")]
+            "time_divisor" => self.baselines.time_divisor = parsed(name, value)?,
             _ => return Err(Error::Invalid(format!("no pool option {name:?}; there are: {}", NAMES.join(", ")))),
         }
         Ok(())
@@ -135,18 +143,31 @@ impl PoolOptions {
         }
         config.cleaner.reset_on_clean = self.reset_on_clean;
         config.cleaner.wake_low &= !self.timer_only;
-        (config.sync_writes, config.doublewrite) = (self.sync_writes, self.doublewrite);
+        config.sync_writes = self.sync_writes;
         config.cleaner.parallel &= !self.serial_list;
         config.read_ahead.hints = !self.no_read_ahead;
-        if self.time_divisor > 0 {
-            config.time_divisor = u32::try_from(self.time_divisor).unwrap_or(u32::MAX);
-            config.cleaner.interval /= config.time_divisor;
+        #[cfg(feature = "baselines")]
+        {
+            config = config.with_baselines(self.baselines);
         }
         if self.low_water > 0 {
             config.cleaner.low_water = self.low_water.min(99) as u32;
             config.cleaner.max_dirty = config.cleaner.max_dirty.max(config.cleaner.low_water);
         }
         Ok(config)
+    }
+
+    /// Options of the replacement policy of a pool: those given, with the times that these choices and the preset want.
+    pub(crate) fn policy(&self, config: &PoolConfig, mut policy: PolicyOptions) -> PolicyOptions {
+        #[cfg(feature = "baselines")]
+        {
+            policy.midpoint.old_time /= u64::from(self.baselines.divisor());
+        }
+        policy.midpoint.turn_part = policy.midpoint.turn_part.max(config.policy.midpoint.turn_part);
+        if self.old_time_us > 0 {
+            (policy.midpoint.old_time, policy.midpoint.turn_part) = (self.old_time_us as u64 * 1000, 0);
+        }
+        policy
     }
 }
 
@@ -171,25 +192,28 @@ impl fmt::Display for PoolOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = |n: usize| if n == 0 { String::new() } else { n.to_string() };
         let flag = |set: bool| if set { "true".to_string() } else { String::new() };
-        let values = [
+        let values: &[String] = &[
             self.preset.clone(),
             self.victim.clone(),
             self.cleaner.clone(),
             number(self.cleaner_threads),
             number(self.scan_depth),
             number(self.hit_buffer),
-            flag(self.equal_memory),
+            #[cfg(feature = "baselines")]
+            flag(self.baselines.equal_memory),
             flag(self.reset_on_clean),
             flag(self.timer_only),
             flag(self.serial_list),
             flag(self.sync_writes),
-            flag(self.doublewrite),
+            #[cfg(feature = "baselines")]
+            flag(self.baselines.doublewrite),
             flag(self.no_read_ahead),
             number(self.low_water),
             number(self.old_time_us),
-            number(self.time_divisor),
+            #[cfg(feature = "baselines")]
+            number(self.baselines.time_divisor),
         ];
-        let set = NAMES.iter().zip(&values).filter(|(_, value)| !value.is_empty());
+        let set = NAMES.iter().zip(values).filter(|(_, value)| !value.is_empty());
         let text: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();
         f.write_str(&text.join(","))
     }

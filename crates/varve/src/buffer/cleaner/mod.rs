@@ -15,12 +15,13 @@ mod adaptive;
 mod drainer;
 mod dynamic;
 mod fixed;
-mod fixed56;
 mod reaper;
 
 pub(super) use reaper::Reaper;
 
 use super::Pool;
+#[cfg(feature = "baselines")]
+use super::baselines;
 use super::config::CleanerConfig;
 use super::instance::Instance;
 use super::policy::Slot;
@@ -97,7 +98,13 @@ impl Entry {
 pub(super) const OFF: Entry = Entry { name: "off", needs: Needs::LEAST, make: None };
 
 /// Every cleaner there is.
-pub const REGISTRY: &[Entry] = &[fixed::ENTRY, fixed56::ENTRY, dynamic::ENTRY, OFF];
+pub const REGISTRY: &[Entry] = &[
+    fixed::ENTRY,
+    #[cfg(feature = "baselines")]
+    baselines::fixed56::ENTRY,
+    dynamic::ENTRY,
+    OFF,
+];
 
 /// The cleaner of that name.
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -228,7 +235,7 @@ impl Pool {
 }
 
 /// Evicts the page in a frame if it is still clean and unused.
-fn evict(pool: &Pool, inst: &Instance, slot: Slot) {
+pub(super) fn evict(pool: &Pool, inst: &Instance, slot: Slot) {
     let Some(held) = inst.claim(pool, &mut inst.lock(), slot) else { return };
     pool.empty_victim(&held);
     held.unlatch();

@@ -7,13 +7,12 @@
 //! A new strategy is one file here, one line in `mod` and one in [`REGISTRY`].
 
 mod clean_first;
-mod rw;
 mod spf;
-mod spf56;
-mod war;
 
 use super::Pool;
 use super::aside::AsideWrite;
+#[cfg(feature = "baselines")]
+use super::baselines;
 use super::config::PoolConfig;
 use super::guard::Exclusive;
 use super::instance::Instance;
@@ -89,7 +88,16 @@ pub struct Entry {
 }
 
 /// Every strategy there is.
-pub const REGISTRY: &[Entry] = &[spf::ENTRY, spf56::ENTRY, war::ENTRY, rw::ENTRY, clean_first::ENTRY];
+pub const REGISTRY: &[Entry] = &[
+    spf::ENTRY,
+    #[cfg(feature = "baselines")]
+    baselines::spf56::ENTRY,
+    #[cfg(feature = "baselines")]
+    baselines::war::ENTRY,
+    #[cfg(feature = "baselines")]
+    baselines::rw::ENTRY,
+    clean_first::ENTRY,
+];
 
 /// The strategy of that name.
 pub fn find(name: &str) -> Option<&'static Entry> {

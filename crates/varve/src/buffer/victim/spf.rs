@@ -11,14 +11,11 @@ use crate::buffer::guard::Exclusive;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Ask;
 use crate::error::Result;
-use std::time::Duration;
 use varve_rt::Instant;
 use varve_volume::PageId;
 
 /// Pages scanned for a clean one before the cleaner is called.
 const FIRST_SCAN: usize = 100;
-/// Longest wait for the cleaner between two attempts.
-const PATIENCE: Duration = Duration::from_millis(10);
 
 /// The strategy's line in the registry.
 pub(super) const ENTRY: Entry = Entry { name: "spf", needs: Needs::LEAST, make: |_| Box::new(SinglePageFlush) };
@@ -50,7 +47,7 @@ fn stalled<'a>(pool: &'a Pool, inst: &'a Instance, incoming: PageId, began: Inst
     for round in 1u64.. {
         inst.wake_cleaner();
         if round > 2 {
-            inst.wait_for_frame(pool, PATIENCE / pool.config().time_divisor);
+            inst.wait_for_frame(pool, pool.config().patience);
         }
         let flushed = match pool.failure() {
             None => pool.flush_single(inst, true),

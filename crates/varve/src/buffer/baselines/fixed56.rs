@@ -5,19 +5,21 @@
 //! pages that it meets go to the free list until that is as long as the scan depth; a page that it has written stays, and is freed by
 //! the next pass over the cold end.
 
-use super::{Cleaner, Entry, Needs, Pass};
 use crate::buffer::Pool;
+use crate::buffer::cleaner::{Cleaner, Entry, Needs, Pass, evict};
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
 use crate::buffer::writer::{IfLatched, Outcome, Writer};
 use std::sync::Arc;
+use std::time::Duration;
 use varve_rt::{Cost, charge};
 
 /// Pages per chunk.
 const CHUNK: usize = 100;
 
 /// The cleaner's line in the registry.
-pub(super) const ENTRY: Entry = Entry { name: "fixed56", needs: Needs::LEAST, make: Some(|_| Arc::new(Fixed56)) };
+pub(in crate::buffer) const ENTRY: Entry =
+    Entry { name: "fixed56", needs: Needs::LEAST, make: Some(|_| Arc::new(Fixed56)) };
 
 struct Fixed56;
 
@@ -28,7 +30,7 @@ impl Cleaner for Fixed56 {
         for _ in 0..depth.div_ceil(CHUNK) {
             let (clean, dirty) = coldest(pool, inst, depth);
             for slot in clean {
-                super::evict(pool, inst, slot);
+                evict(pool, inst, slot);
             }
             if dirty.is_empty() {
                 break;
@@ -41,6 +43,40 @@ impl Cleaner for Fixed56 {
             }
         }
         Pass { written, well }
+    }
+}
+
+impl Instance {
+    /// Whether a cleaner's batch is being put together.
+    pub(super) fn batch_starting(&self) -> bool {
+        self.lock().batch.0
+    }
+
+    fn set_batch_starting(&self, starting: bool) {
+        self.lock().batch.0 = starting;
+    }
+
+    fn batch_ended(&self) {
+        {
+            let mut lists = self.lock();
+            lists.batch.1 += 1;
+            lists.scan_pays = true;
+        }
+        self.wake_all();
+    }
+
+    /// Waits for the end of the batch that is starting.
+    pub(super) fn wait_for_batch(&self) {
+        let mut lists = self.lock();
+        let ended = lists.batch.1;
+        while lists.batch.1 == ended && !varve_rt::dying() {
+            self.wait_for_write(&mut lists, Duration::from_millis(100));
+            if !lists.batch.0 && lists.batch.1 == ended {
+                // Submitted; its writes may have ended before we looked.
+                self.wait_for_write(&mut lists, Duration::from_millis(1));
+                return;
+            }
+        }
     }
 }
 

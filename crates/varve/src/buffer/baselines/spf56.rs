@@ -8,11 +8,11 @@
 //!
 //! [`miss`] is the loop that `war` and `rw` share: they put something before the sleep and the flush.
 
-use super::{Entry, Needs, Taken, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
 use crate::buffer::guard::{Exclusive, FrameRef};
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Ask;
+use crate::buffer::victim::{Entry, Needs, Taken, VictimStrategy, out_of_frames};
 use crate::error::Result;
 use std::time::Duration;
 use varve_rt::Instant;
@@ -22,7 +22,7 @@ use varve_volume::PageId;
 const SLEEP: Duration = Duration::from_millis(100);
 
 /// The strategy's line in the registry.
-pub(super) const ENTRY: Entry = Entry {
+pub(in crate::buffer) const ENTRY: Entry = Entry {
     name: "spf56",
     needs: Needs { scan_per_write: false, ..Needs::LEAST },
     make: |_| Box::new(SinglePageFlush56),
@@ -108,7 +108,7 @@ impl<'a> Rounds<'a> {
             if let Some(held) = pool.pop_free(inst) {
                 return Some(held);
             }
-            if pool.config().doublewrite && inst.batch_starting() {
+            if pool.config().baselines.doublewrite && inst.batch_starting() {
                 self.stall.begin();
                 inst.wait_for_batch();
                 continue;
@@ -131,7 +131,7 @@ impl<'a> Rounds<'a> {
     /// Step 4.
     fn sleep(&self) {
         if self.round > 1 {
-            varve_rt::sleep(SLEEP / self.pool.config().time_divisor);
+            varve_rt::sleep(SLEEP / self.pool.config().baselines.divisor());
         }
     }
 

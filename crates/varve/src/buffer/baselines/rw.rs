@@ -5,16 +5,16 @@
 //! the end of the write. The staged page can be asked for again meanwhile: it is copied back, dirty until its write ends.
 
 use super::spf56::miss;
-use super::{Entry, Needs, Owed, Taken, VictimStrategy};
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
+use crate::buffer::victim::{Entry, Needs, Owed, Taken, VictimStrategy};
 use crate::error::Result;
 use varve_rt::{Cost, charge};
 use varve_volume::{PageId, page};
 
 /// The strategy's line in the registry.
-pub(super) const ENTRY: Entry = Entry {
+pub(in crate::buffer) const ENTRY: Entry = Entry {
     name: "rw",
     needs: Needs { scan_per_write: false, asides: true, reaper: true, ..Needs::LEAST },
     make: |_| Box::new(ReadWrite),

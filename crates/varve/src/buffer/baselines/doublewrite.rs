@@ -7,13 +7,17 @@
 //! Invariant: a place is one writer's from its copies to the sync of the pages themselves. Its lock is held for the bookkeeping alone;
 //! who waits for a place may hold staging buffers, which whoever has the place does not need.
 
-use super::Pool;
+use crate::buffer::Pool;
+use crate::buffer::aside::AsideWrite;
+use crate::buffer::instance::Instance;
+use crate::buffer::load::volume_error;
+use crate::buffer::writer::{Outcome, Staged, Writer, is_retryable};
 use varve_device::AlignedBuf;
 use varve_rt::{Condvar, Cost, Mutex, charge};
 use varve_volume::{PageId, PageIo, PageUse, VolumeError, WriteWhy, page};
 
 /// Slots of the place for batches.
-pub(super) const BATCH: usize = 120;
+pub(in crate::buffer) const BATCH: usize = 120;
 /// Places for single pages.
 const SINGLE: usize = 8;
 /// Pages of the area.
@@ -29,20 +33,20 @@ struct State {
 }
 
 #[derive(Default)]
-pub(super) struct Doublewrite {
+pub(in crate::buffer) struct Doublewrite {
     state: Mutex<State>,
     released: Condvar,
 }
 
 /// A place of the area.
-pub(super) struct Place {
+struct Place {
     ids: Vec<PageId>,
     single: Option<usize>,
 }
 
 impl Doublewrite {
     /// A place for so many pages; waits for one. None: there is no area.
-    pub(super) fn take(&self, pages: usize) -> Option<Place> {
+    fn take(&self, pages: usize) -> Option<Place> {
         assert!(pages <= BATCH, "a batch fits the area");
         let mut state = self.state.lock();
         loop {
@@ -66,7 +70,7 @@ impl Doublewrite {
     }
 
     /// The pages themselves are safe.
-    pub(super) fn give(&self, place: Place) {
+    fn give(&self, place: Place) {
         let mut state = self.state.lock();
         match place.single {
             Some(n) => state.singles.push(n),
@@ -80,7 +84,7 @@ impl Doublewrite {
 impl Place {
     /// Writes copies of pages here, one after the other, and makes them safe. Each is sealed under its slot's own id; it keeps its LSN,
     /// so that a recovery which still has records of that page, from before it was free, leaves it alone.
-    pub(super) fn copy<'a>(
+    fn copy<'a>(
         &self,
         pool: &Pool,
         pages: impl ExactSizeIterator<Item = &'a AlignedBuf>,
@@ -110,11 +114,63 @@ impl Place {
 }
 
 impl Pool {
+    /// As [`Pool::send_asides`], each batch to the area first.
+    pub(in crate::buffer) fn send_asides_twice(
+        &self,
+        inst: &Instance,
+        writes: &[AsideWrite],
+        why: WriteWhy,
+        outcome: &mut Outcome,
+    ) {
+        for chunk in writes.chunks(BATCH) {
+            let place = self.doublewrite.take(chunk.len());
+            let copies = chunk.iter().map(|w| &*w.buf);
+            match place.as_ref().map_or(Ok(()), |place| place.copy(self, copies, why)) {
+                Ok(()) => self.send_asides(inst, chunk, why, outcome),
+                Err(e) => self.asides_ended(inst, chunk, vec![Err(e); chunk.len()], why, outcome),
+            }
+            if let Some(place) = place {
+                self.sync_store(outcome);
+                self.doublewrite.give(place);
+            }
+        }
+    }
+
     /// Gives the pool the pages of the doublewrite area, in ascending order; pages are written twice from now on.
     pub(crate) fn set_doublewrite_area(&self, ids: Vec<PageId>) {
         assert_eq!(ids.len(), AREA);
         let mut state = self.doublewrite.state.lock();
         state.singles = (0..SINGLE).rev().collect();
         state.ids = ids;
+    }
+}
+
+impl<'a> Writer<'a> {
+    /// Writes covered pages to the area and then to their places, each of the two followed by a sync, batch by batch.
+    pub(in crate::buffer) fn submit_twice(&mut self, mut pages: Vec<Staged<'a>>) {
+        while !pages.is_empty() {
+            let rest = pages.split_off(pages.len().min(BATCH));
+            self.send_twice(pages);
+            pages = rest;
+        }
+    }
+
+    fn send_twice(&mut self, pages: Vec<Staged<'a>>) {
+        let pool = self.pool;
+        let Some(place) = pool.doublewrite.take(pages.len()) else { return self.send(pages) };
+        match place.copy(pool, pages.iter().map(|p| &p.copy.buf), self.why) {
+            Ok(()) => {
+                self.send(pages);
+                self.complete_all();
+                pool.sync_store(&mut self.outcome);
+            }
+            Err(e) => {
+                pool.counters.write_errors.inc();
+                let retryable = is_retryable(&e);
+                pages.into_iter().for_each(|page| self.abandon(page));
+                self.outcome.note(pool, volume_error(e), retryable);
+            }
+        }
+        pool.doublewrite.give(place);
     }
 }
