@@ -44,7 +44,7 @@ fn config(rng: &mut Rng) -> PoolConfig {
         Ok(name) => victim::find(&name).expect("a victim strategy").name,
         Err(_) => victim::REGISTRY[rng.below(victim::REGISTRY.len() as u64) as usize].name,
     };
-    if config.victim == "clean-first" && config.cleaner.kind == "off" {
+    if victim::find(config.victim).expect("registered").needs.cleaner && config.cleaner.kind == "off" {
         config.cleaner.kind = "fixed56";
     }
     config.cleaner.threads = 1 + rng.below(3) as usize;
