@@ -249,6 +249,9 @@ impl From<VolumeError> for Error {
                 source: source @ (DeviceError::NoSpace { .. } | DeviceError::Refused { .. }), ..
             } => source.into(),
             VolumeError::Device(source) => source.into(),
+            VolumeError::Invalid(what) => Error::Invalid(what),
+            VolumeError::Missing(what) => Error::TierMissing(what),
+            VolumeError::Mismatch(what) => Error::Mismatch(what),
             other => Error::Volume(other),
         }
     }

@@ -134,4 +134,16 @@ pub enum VolumeError {
     /// A volume cannot be configured like that.
     #[error("{0}")]
     Options(String),
+    /// The database cannot be opened like that.
+    #[error("{0}")]
+    Invalid(String),
+    /// A part of the volume is not there.
+    #[error("a part of the volume is missing: {0}")]
+    Missing(String),
+    /// Parts of the volume are of different times or databases.
+    #[error("the parts of the volume do not belong together: {0}")]
+    Mismatch(String),
+    /// The database could not note what the volume needs.
+    #[error("the superblock could not be written: {0}")]
+    Note(String),
 }

@@ -5,13 +5,16 @@
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
 //!
-//! Modules, from below: `broken ids` · `error` · `page store` · `blocking single tier watched` · `test_store`.
+//! Modules, from below: `broken ids` · `error` · `admin page store` · `blocking single tier watched` · `plan test_store`.
+//! A kind of volume is a folder like `tier`, which names its stores and implements [`Admin`]; `plan` registers it.
 
+mod admin;
 mod blocking;
 mod broken;
 mod error;
 mod ids;
 pub mod page;
+pub mod plan;
 mod single;
 mod store;
 #[cfg(any(test, feature = "testing"))]
@@ -19,6 +22,7 @@ mod test_store;
 pub mod tier;
 mod watched;
 
+pub use admin::{Admin, Opening, Owner, PageCost, Stamp};
 pub use blocking::{read_pages, write_pages};
 #[doc(hidden)]
 pub use broken::{Broken, Mistake};

@@ -1,7 +1,7 @@
 //! Pages on one device: page `p` lives at byte `p * page_size`.
 
 use crate::{
-    CostClass, KeyspaceId, PageCompletion, PageId, PageIo, PageStore, PageTicket, PageUse, ReadWhy, VolumeError,
+    Admin, CostClass, KeyspaceId, PageCompletion, PageId, PageIo, PageStore, PageTicket, PageUse, ReadWhy, VolumeError,
     VolumeStats, WriteWhy, page,
 };
 use std::sync::Arc;
@@ -31,6 +31,9 @@ pub struct Single {
     growing: Mutex<()>,
     totals: Arc<Totals>,
 }
+
+/// There is nothing to do for one device.
+impl Admin for Single {}
 
 /// An offset past the end of any device.
 const NOWHERE: u64 = 1 << 62;

@@ -4,6 +4,7 @@ use super::book::{Ending, Goal, Must, Own, Shared};
 use super::client::Client;
 use super::faults::Fault;
 use super::ghosts::Holder;
+use super::judge::{Verdict, judge};
 use super::machine::Machine;
 use super::model::{History, Kept, Restored, Row, Settled, State, Tx};
 use super::panics::{self, Panic};
@@ -148,7 +149,7 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
         });
     let spaces = match checked {
         Ok(spaces) => spaces,
-        Err(_) if !shared.supply.is_on() => return,
+        Err(_) if !shared.supply.is_on() || left.lock().open_error.is_some() => return,
         Err(what) => return shared.wrong(what),
     };
     run(orders, shared, left, &db, &spaces);
@@ -202,8 +203,14 @@ fn look(db: &Db, spaces: &[Keyspace; 3], shared: &Shared) -> Result<BTreeMap<Row
     if let Some(page) = check.unreadable.first() {
         return Err(format!("check: {page}"));
     }
-    read_all(db, spaces).map_err(|e| format!("reading everything: {e}"))
+    read_all(db, spaces).map_err(|e| match judge(&e, shared) {
+        Verdict::Failed | Verdict::Latched => format!("{UNREADABLE}: {e}"),
+        _ => format!("reading everything: {e}"),
+    })
 }
+
+/// How a device's error begins that ends the reading of everything.
+const UNREADABLE: &str = "not everything can be read";
 
 /// Looks once more where faults struck while the database opened: requests that were under way when they were taken
 /// back have failed too, and pages wait to be written again.
@@ -224,7 +231,12 @@ fn verify(
     left: &Mutex<Left>,
     pending: &Mutex<Option<Pending>>,
 ) -> Result<(), String> {
-    let found = look(db, spaces, shared).or_else(|what| look_again(what, db, spaces, shared));
+    let found = look(db, spaces, shared).or_else(|what| look_again(what, db, spaces, shared)).or_else(|what| {
+        let cause = db.sync().err().filter(|e| shared.has_failed() && matches!(e, Error::Poisoned(_)));
+        // Poisoned as it was opened, and everything that recovery made anew is dirty: there are no frames to read into.
+        left.lock().open_error = cause.filter(|_| what.contains(UNREADABLE));
+        Err(what)
+    });
     let found = found.inspect_err(|_| left.lock().damaged = true)?;
     let keyspaces = db.keyspaces().map_err(|e| format!("listing keyspaces: {e}"))?;
     let keyspaces: Vec<String> = keyspaces.into_iter().map(|k| k.name).collect();

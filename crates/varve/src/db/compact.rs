@@ -37,10 +37,8 @@ pub struct CompactReport {
 pub(super) fn run(db: &Db) -> Result<CompactReport> {
     let inner = &db.inner;
     inner.txns.live_for_write()?;
-    if inner.tier.is_some() {
-        return Err(Error::Invalid(
-            "a database on a tier cannot be compacted: take the tier away first (`varve tier detach`)".into(),
-        ));
+    if let Some(why) = inner.volume.admin.why_uncut() {
+        return Err(Error::Invalid(why.into()));
     }
     let _entered = inner.txns.stay()?;
     let _alone = inner.walking.lock();

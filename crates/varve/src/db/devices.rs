@@ -4,7 +4,7 @@
 //! Nothing is created, renamed or removed after creation, but for `fast` when a tier is attached or detached.
 
 use super::options::{Layout, Options};
-use super::{identity, tier};
+use super::{identity, volume};
 use crate::error::{Error, Result};
 use crate::wal::{self, DbHeader};
 use std::fs::File;
@@ -43,7 +43,7 @@ pub fn exists(dir: &Path) -> bool {
 
 /// Whether the database in a directory has a tier: what its superblock says, wherever the fast device is.
 pub fn has_tier(dir: &Path) -> bool {
-    header(dir).is_some_and(|header| tier::Mark::decode(&header.options).is_some())
+    header(dir).is_some_and(|header| volume::has_tier(&header.options))
 }
 
 /// Whether a device is what an attachment to this database left that was cut short: nothing of use is on it.

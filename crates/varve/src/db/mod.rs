@@ -21,8 +21,8 @@ mod scan;
 mod services;
 mod snapshot;
 mod stats;
-mod tier;
 mod transaction;
+mod volume;
 
 use crate::report::CheckReport;
 pub use backup::{BackupInfo, BackupOptions, BackupReport, RestoreOptions, RestoreReport, restore, restore_on};
@@ -38,8 +38,8 @@ pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
 pub use scan::Scan;
 pub use snapshot::Snapshot;
 pub use stats::{Figure, Stats};
-pub use tier::tier_managers;
 pub use transaction::Transaction;
+pub use volume::tier_managers;
 
 pub use crate::index::KeyspaceKind;
 pub use crate::txn::Durability;
@@ -56,6 +56,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use varve_rt::Mutex;
+use varve_volume::plan::Volume;
 use varve_volume::tier::Tier;
 
 /// An open database. Cheap to clone; all clones are the same database. Close it with [`Db::close`].
@@ -99,7 +100,7 @@ pub(crate) struct Inner {
     pub options: Options,
     checkpointer: Option<Arc<Checkpointer>>,
     devices: Devices,
-    tier: Option<Arc<Tier>>,
+    volume: Volume,
     /// None: of an older release, and opened for reading only.
     identity: Option<Arc<Identity>>,
     recovery: RecoveryReport,
@@ -140,21 +141,23 @@ impl Db {
     /// ones.
     pub fn flush_tier(&self) -> Result<()> {
         self.inner.txns.live_for_write()?;
-        let tier = self.inner.tier.as_ref().ok_or_else(|| Error::Invalid("the database has no tier".into()))?;
-        tier::flush(tier)
+        Ok(self.tier()?.all_home()?)
+    }
+
+    fn tier(&self) -> Result<&Arc<Tier>> {
+        self.inner.volume.tier.as_ref().ok_or_else(|| Error::Invalid("the database has no tier".into()))
     }
 
     /// What the tier's manager counted by group and page; nothing without a tier.
     pub fn tier_counted(&self) -> varve_volume::tier::manager::Counted {
-        self.inner.tier.as_ref().map(|tier| tier.counted()).unwrap_or_default()
+        self.inner.volume.tier.as_ref().map(|tier| tier.counted()).unwrap_or_default()
     }
 
     /// Makes the tier's fast part as large as fits `bytes`, while work goes on; a file grows or is cut. Returns slots
     /// before and after.
     pub fn resize_tier(&self, bytes: u64) -> Result<(u64, u64)> {
         self.inner.txns.live_for_write()?;
-        let tier = self.inner.tier.as_ref().ok_or_else(|| Error::Invalid("the database has no tier".into()))?;
-        let resized = tier.resize(bytes)?;
+        let resized = self.tier()?.resize(bytes)?;
         Ok((resized.before, resized.after))
     }
 

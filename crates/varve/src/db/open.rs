@@ -11,7 +11,7 @@ use super::lost_writes::Marks;
 use super::memory::{self, Plan};
 use super::options::{Layout, Options};
 use super::services::Services;
-use super::tier::{self, Stack};
+use super::volume;
 use super::{Db, Inner};
 use crate::budget::{Budget, Class};
 #[cfg(feature = "baselines")]
@@ -34,8 +34,9 @@ use std::sync::Arc;
 use varve_device::{Device, DeviceKind, DirLock, Health};
 use varve_rt::Mutex;
 use varve_volume::Lsn;
-use varve_volume::tier::{Tier, TierOptions};
-use varve_volume::{PageStore, WatchedStore};
+use varve_volume::plan::Volume;
+use varve_volume::tier::TierOptions;
+use varve_volume::{Admin, PageStore, WatchedStore};
 
 /// Bytes of the smallest hole that is punched into a file.
 const HOLE: usize = 64 << 10;
@@ -72,7 +73,7 @@ pub(super) fn attach_dir(dir: &Path, fast: &Path, bytes: u64, options: Options) 
 pub(super) fn detach_dir(dir: &Path, options: Options) -> Result<()> {
     let tier = TierOptions { manager: "none".into(), ..options.tier.clone() };
     let home = open_dir(dir, Options { tier, without_tier: false, ..options.clone() })?;
-    if home.inner.tier.is_none() {
+    if home.inner.volume.tier.is_none() {
         return Err(Error::Invalid("the database has no tier".into()));
     }
     home.close()?;
@@ -96,13 +97,13 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     Log::begin_creation(&*devices.log, &header)?;
     let (watched, log_device) = watch(&devices, &options, lock);
     let (identity, birth) = identity::prepare(&watched.data, &header, identity::PAGES, options.broken)?;
-    let (stack, mark) = tier::create(&watched, layout, &options, (header.uuid, birth.generation))?;
-    header.options = mark;
+    let (volume, record) = volume::create(&watched, layout, &options, (header.uuid, birth.generation))?;
+    header.options = record;
     let config = log_config(&options, Some(layout.log_bytes), &plan);
     let log = Log::create_at(log_device, config, header, (FIRST_LSN, Birth { creating: true, ..birth }))?;
     log.accompany(identity.clone());
     let parts = Parts { devices, options, plan, identity: Some(identity) };
-    parts.assemble(log, stack, None)
+    parts.assemble(log, volume, None)
 }
 
 pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>) -> Result<Db> {
@@ -119,12 +120,12 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
         identity.as_ref().is_some_and(|identity| identity.admits(fast, state.generation))
             || identity::believed(options.broken, fast, state.generation)
     };
-    let stack = tier::open(&watched, (&log, &state), &admits, &options)?;
+    let volume = volume::open(&watched, (&log, &state), &admits, &options)?;
     if state.clean {
-        identity::refuse_blank_map(&*stack.store)?;
+        identity::refuse_blank_map(&*volume.store)?;
     }
     let parts = Parts { devices, options, plan, identity };
-    parts.assemble(log, stack, Some(state))
+    parts.assemble(log, volume, Some(state))
 }
 
 /// The devices as one database has them: for pages, and for its log. The directory's lock goes when nobody can write to them any more.
@@ -146,13 +147,13 @@ struct Parts {
 
 impl Parts {
     /// Puts the layers on each other; `found` is what opening an existing log found.
-    fn assemble(self, log: Arc<Log>, stack: Stack, found: Option<LogState>) -> Result<Db> {
-        let marks = Marks::choose(&log, &stack.store, &self.options)?;
-        let config = pool_config(&self.options, &self.plan, stack.tier.as_deref())?;
+    fn assemble(self, log: Arc<Log>, volume: Volume, found: Option<LogState>) -> Result<Db> {
+        let marks = Marks::choose(&log, &volume.store, &self.options)?;
+        let config = pool_config(&self.options, &self.plan, &*volume.admin)?;
         let (store, config) = match &marks.map {
-            None => (stack.store.clone(), config),
+            None => (volume.store.clone(), config),
             Some(map) => {
-                let watched: Arc<dyn PageStore> = WatchedStore::new(stack.store.clone(), map.clone());
+                let watched: Arc<dyn PageStore> = WatchedStore::new(volume.store.clone(), map.clone());
                 // (Simulations count their frames.)
                 let less = if self.options.pool_frames > 0 { 0 } else { map.memory() };
                 (watched, config.with_less_memory(less))
@@ -160,15 +161,10 @@ impl Parts {
         };
         let pool = Pool::new(config, store.clone(), log.clone())?;
         let pages = PoolPages::new(pool.clone(), store, marks.found());
-        if let Some(tier) = &stack.tier {
-            tier.belongs_to(log.health());
-            if !self.options.read_only {
-                tier::answer_for(tier, &log);
-            }
-        }
+        volume::belongs(&volume.admin, &log, self.options.read_only);
         // What was started ends with it when the opening fails.
-        let services = Services::new(log.clone(), pool, stack.tier.clone());
-        self.bring_up(services, log, pages, stack, marks, found)
+        let services = Services::new(log.clone(), pool, volume.admin.clone());
+        self.bring_up(services, log, pages, volume, marks, found)
     }
 
     fn bring_up(
@@ -176,7 +172,7 @@ impl Parts {
         services: Services,
         log: Arc<Log>,
         pages: Arc<PoolPages>,
-        mut stack: Stack,
+        mut volume: Volume,
         marks: Marks,
         found: Option<LogState>,
     ) -> Result<Db> {
@@ -201,10 +197,10 @@ impl Parts {
         let maps = identity.as_ref().map_or(0, |identity| identity.maps());
         let space = Space::open(pages.pool.clone(), pages.store.clone(), recovery.clean, maps)?;
         identity.iter().for_each(|identity| space.set_fixed(&identity.pages()));
-        if let Some(tier) = stack.tier.as_ref().filter(|_| !options.read_only) {
-            // Nothing is admitted or copied home before: a torn page that is free by now would be in the way.
-            tier::forget_free(tier, &space)?;
-            tier.start()?;
+        if !options.read_only {
+            // Nothing is moved before: a torn page that is free by now would be in the way.
+            volume::forget_free(&*volume.admin, &*volume.store, &space)?;
+            volume.admin.start()?;
         }
         let (pool, store, broken) = (pages.pool.clone(), pages.store.clone(), options.broken);
         let core = Arc::new(Core::new(Kernel::new(pool, log, store, budget, broken), space, marks.map.clone()));
@@ -221,15 +217,15 @@ impl Parts {
             core.log.set_feature(&MAP_COUNT, true)?;
             identity.counts(&core);
         }
-        recovery.emptied_tier = stack.emptied.take();
+        recovery.emptied_tier = volume.emptied.take();
         if !options.read_only {
-            tier::note_stamped(&core.log)?;
+            volume.admin.note_stamped()?;
         }
         marks.begin(&core, options.read_only)?;
-        if let Some(tier) = stack.tier.as_ref().filter(|_| !options.read_only) {
-            tier::forget_torn(tier, &core)?;
-            if stack.settle {
-                tier::settle(tier, &core.log, &pages)?;
+        if !options.read_only {
+            volume::forget_torn(&*volume.admin, &*volume.store, &core)?;
+            if volume.admin.is_unsettled() {
+                volume::settle(&*volume.admin, &pages)?;
             }
         }
         #[cfg(feature = "baselines")]
@@ -259,7 +255,7 @@ impl Parts {
             options,
             checkpointer,
             devices,
-            tier: stack.tier,
+            volume,
             identity,
             recovery,
             opened: varve_rt::now(),
@@ -299,7 +295,10 @@ pub(super) fn restored_log_config(bytes: u64) -> LogConfig {
     log_config(&options, Some(bytes), &memory::plan(options.cache_bytes, Layout::default().page_size))
 }
 
-fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<PoolConfig> {
+fn pool_config(options: &Options, plan: &Plan, volume: &dyn Admin) -> Result<PoolConfig> {
+    let costs = volume.costs();
+    // Pages cost different times to read again.
+    let by_class = costs.len() > 1;
     let mut config = plan.pool.clone();
     if options.pool_frames > 0 {
         config = PoolConfig::new(config.page_size, options.pool_frames);
@@ -307,15 +306,16 @@ fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<Po
     if options.pool_instances > 0 {
         config = config.with_instances(options.pool_instances);
     }
-    let mut config = options.pool.apply(config, tier.is_some())?;
-    // Over a tier pages cost different times to read again: unless told otherwise the pool knows of that.
-    let default = if tier.is_some() && options.pool.preset.is_empty() { "gd2l" } else { "" };
+    let mut config = options.pool.apply(config, by_class)?;
+    // Unless told otherwise the pool knows of that.
+    let default = if by_class && options.pool.preset.is_empty() { "gd2l" } else { "" };
     let wanted = if options.replacement.is_empty() { default } else { &options.replacement };
     let mut policy = options.pool.policy(&config, options.policy);
-    if tier.is_some() && policy.gd2l == Gd2lOptions::default() {
-        let costs = options.tier.options.costs;
-        policy.gd2l.cost = [costs.read_slow, costs.read_fast];
-        policy.gd2l.write_cost = [costs.write_slow, costs.write_fast];
+    if let [slow, fast] = costs[..]
+        && policy.gd2l == Gd2lOptions::default()
+    {
+        policy.gd2l.cost = [slow.read, fast.read];
+        policy.gd2l.write_cost = [slow.write, fast.write];
         // So little that nothing is lost (InnoDB's 4 cost TPC-C on a disk 3 % of its throughput), but while no page is evicted, no hit moves one.
         policy.gd2l.stay_part = 64;
     }
@@ -328,9 +328,9 @@ fn pool_config(options: &Options, plan: &Plan, tier: Option<&Tier>) -> Result<Po
         let replacement = config.replacement;
         config = config.with_policy(replacement, policy);
     }
-    // What the tier remembers of pages that left is paid for with frames.
-    config = config.with_less_memory(tier.map_or(0, Tier::outqueue_memory));
-    config.cleaner.by_class = tier.is_some();
+    // What the volume remembers of pages that left is paid for with frames.
+    config = config.with_less_memory(volume.memory());
+    config.cleaner.by_class = by_class;
     if !options.cleaners || options.read_only {
         config = config.without_cleaner();
     }
@@ -367,9 +367,9 @@ pub(super) fn close(inner: &Inner) -> Result<()> {
     inner.txns.close()?;
     let result = write_all(inner);
     inner.services.stop();
-    let result = result.and_then(|()| match &inner.tier {
-        Some(tier) if inner.checkpointer.is_some() => tier::closed(tier, &inner.core.log, &inner.options),
-        _ => Ok(()),
+    let result = result.and_then(|()| match inner.checkpointer {
+        Some(_) => Ok(inner.volume.admin.closed()?),
+        None => Ok(()),
     });
     inner.services.let_go();
     result

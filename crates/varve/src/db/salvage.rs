@@ -10,7 +10,7 @@ use super::devices::{self, Devices};
 use super::offline::read_page;
 use super::options::Options;
 use super::patch::{Outcome, Window};
-use super::{open, tier};
+use super::{open, volume};
 use crate::btree::node::Node;
 use crate::btree::{KIND_LEAF, LeafView};
 use crate::error::{Error, Result};
@@ -139,8 +139,8 @@ impl View {
         let page_size = state.header.page_size as usize;
         // A crash may have left it one ahead; whether the data device is too does not matter here.
         let admits = |fast: Generation| matches!(fast.number.checked_sub(state.generation.number), Some(0 | 1));
-        let store: Arc<dyn PageStore> = match tier::open(devices, (&log, &state), &admits, &options) {
-            Ok(stack) => stack.store,
+        let store: Arc<dyn PageStore> = match volume::open(devices, (&log, &state), &admits, &options) {
+            Ok(volume) => volume.store,
             Err(e) => {
                 report
                     .notes

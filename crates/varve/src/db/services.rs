@@ -8,22 +8,21 @@ use std::sync::Arc;
 use varve_device::Health;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
-use varve_volume::Mistake;
-use varve_volume::tier::Tier;
+use varve_volume::{Admin, Mistake};
 
 /// Threads of a database, made one after the other. Dropped, all of them end.
 pub(super) struct Services {
     log: Arc<Log>,
     pool: Arc<Pool>,
-    tier: Option<Arc<Tier>>,
+    volume: Arc<dyn Admin>,
     checkpointer: Mutex<Option<Arc<Checkpointer>>>,
     ended: AtomicBool,
 }
 
 impl Services {
     /// Over layers of which none has a thread yet.
-    pub fn new(log: Arc<Log>, pool: Arc<Pool>, tier: Option<Arc<Tier>>) -> Services {
-        Services { log, pool, tier, checkpointer: Mutex::new(None), ended: AtomicBool::new(false) }
+    pub fn new(log: Arc<Log>, pool: Arc<Pool>, volume: Arc<dyn Admin>) -> Services {
+        Services { log, pool, volume, checkpointer: Mutex::new(None), ended: AtomicBool::new(false) }
     }
 
     /// Takes the checkpointer in, before it is started.
@@ -40,7 +39,7 @@ impl Services {
         self.checkpointer.lock().as_ref().inspect(|checkpointer| checkpointer.end());
         self.pool.end();
         self.log.end();
-        self.tier.as_ref().inspect(|tier| tier.end());
+        self.volume.end();
     }
 
     /// Ends every thread and waits for it. What they were writing is written.
@@ -50,7 +49,7 @@ impl Services {
         checkpointer.inspect(|checkpointer| checkpointer.stop());
         self.pool.stop();
         self.log.stop();
-        self.tier.as_ref().inspect(|tier| tier.stop());
+        self.volume.stop();
     }
 
     /// After [`Services::stop`]: nothing is written any more, and somebody else may open the database.

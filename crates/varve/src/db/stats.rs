@@ -94,7 +94,7 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         budget: core.budget.report(),
         data_device: inner.devices.data.stats(),
         log_device: inner.devices.log.stats(),
-        tier: inner.tier.as_ref().map(|tier| tier.tier_stats()),
+        tier: inner.volume.tier.as_ref().map(|tier| tier.tier_stats()),
         lost_writes: core.lost_writes.as_ref().map(|marks| marks.stats()),
         access: [
             ("data", Some(&inner.devices.data)),

@@ -5,7 +5,7 @@
 //! that it replaces, but where it uses them as they are.
 
 use super::slots::Slot;
-use super::stamp::Stamp;
+use crate::admin::Stamp;
 
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;

@@ -17,7 +17,7 @@ use super::layout::{
 use super::manager::Memory;
 use super::records::{MapEntry, Record, Snapshot};
 use super::slots::Slot;
-use super::stamp::Stamp;
+use crate::admin::Stamp;
 use crate::{KeyspaceId, PageId, VolumeError, page};
 use std::sync::Arc;
 use varve_device::{AlignedBuf, Device, DeviceKind, Io, read_at, write_at};

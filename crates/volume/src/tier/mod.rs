@@ -19,6 +19,7 @@ mod layout;
 pub mod manager;
 mod map;
 mod options;
+mod record;
 mod records;
 mod recover;
 mod requests;
@@ -27,15 +28,18 @@ mod stamp;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod volume;
 
 pub use change::Resized;
 pub use fault::Keeper;
 pub use manager::{Alpha, Costs, ManagerOptions, Place, Refusal};
 pub use map::owner;
 pub use options::{MapRecovery, TierOptions};
-pub use stamp::Stamp;
 pub use stats::{Counters, REFUSALS, Recovery, TierStats};
+pub use volume::TierVolume;
+pub(crate) use volume::is_record;
 
+use crate::admin::Stamp;
 use crate::{Mistake, PageId, PageStore, VolumeError};
 use admit::{Part, State};
 use fault::{Promises, Standing};

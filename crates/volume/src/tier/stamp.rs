@@ -6,18 +6,10 @@
 use super::layout::{RECORD, put, u32_at, u64_at};
 use super::{Tier, layout};
 use crate::VolumeError;
+use crate::admin::Stamp;
 
 /// Kind of the journal's record that is a stamp.
 const STAMP: u32 = 4;
-
-/// Says of which moment of its database a fast device is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamp {
-    /// Counts; 0: the device was never stamped.
-    pub number: u64,
-    /// Tells apart what has the same number.
-    pub tie: u64,
-}
 
 impl Stamp {
     /// The stamp as a record of the journal.

@@ -1,0 +1,103 @@
+//! What a volume is made of: the one place that knows every kind.
+//!
+//! A database's superblock has a record that says what its volume is: nothing for one device, a tier's record for a fast
+//! device over a slow one. [`create`] makes the volume and its first record, [`open`] reads the record and puts the
+//! stores on each other. The engine has a [`PageStore`] and an [`Admin`] then, and knows no more of what is below.
+
+use crate::admin::{Admin, Opening, Owner, Stamp};
+use crate::tier::{Tier, TierOptions, TierVolume};
+use crate::{PageStore, Single, VolumeError, tier};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use varve_device::Device;
+
+/// The device of [`Single`], and the home of a tier's pages.
+pub const DATA: &str = "data";
+/// The fast device of a tier.
+pub const FAST: &str = "fast";
+
+/// Devices by what they are for.
+#[derive(Clone, Default)]
+pub struct Parts(BTreeMap<&'static str, Arc<dyn Device>>);
+
+impl Parts {
+    /// One device for all pages.
+    pub fn new(data: Arc<dyn Device>) -> Parts {
+        Parts::default().with(DATA, Some(data))
+    }
+
+    /// The same with one part more, if there is one.
+    pub fn with(mut self, name: &'static str, device: Option<Arc<dyn Device>>) -> Parts {
+        self.0.extend(device.map(|device| (name, device)));
+        self
+    }
+
+    /// The part of that name.
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Device>> {
+        self.0.get(name)
+    }
+
+    fn data(&self) -> Result<&Arc<dyn Device>, VolumeError> {
+        self.get(DATA).ok_or_else(|| VolumeError::Missing("the device that holds the pages is not given".into()))
+    }
+}
+
+/// A volume, open.
+pub struct Volume {
+    /// The pages.
+    pub store: Arc<dyn PageStore>,
+    /// The rest.
+    pub admin: Arc<dyn Admin>,
+    /// The tier, for what only a tier can do.
+    pub tier: Option<Arc<Tier>>,
+    /// A part began empty, because it was of another time: which.
+    pub emptied: Option<String>,
+}
+
+impl Volume {
+    fn single(store: Arc<Single>) -> Volume {
+        Volume { store: store.clone(), admin: store, tier: None, emptied: None }
+    }
+
+    fn over(volume: TierVolume, emptied: Option<String>) -> Volume {
+        let tier = volume.tier().clone();
+        Volume { store: Arc::new(tier.clone()), admin: Arc::new(volume), tier: Some(tier), emptied }
+    }
+}
+
+/// How a volume is made or opened, whatever its kind.
+#[derive(Clone)]
+pub struct VolumeOptions {
+    /// What the database says.
+    pub opening: Opening,
+    /// Of a tier.
+    pub tier: TierOptions,
+}
+
+/// Makes the volume of a new database; returns the superblock's record too.
+pub fn create(parts: &Parts, options: &VolumeOptions) -> Result<(Volume, Vec<u8>), VolumeError> {
+    let single = Single::new(parts.data()?.clone(), options.opening.page_size)?;
+    let Some(fast) = parts.get(FAST) else { return Ok((Volume::single(single), Vec::new())) };
+    let (tier, record) = TierVolume::create(single, fast, options.tier.clone(), &options.opening)?;
+    Ok((Volume::over(tier, None), record))
+}
+
+/// Opens the volume of a database whose superblock was read. `admits` says of which generations its other parts may be.
+pub fn open(
+    parts: &Parts,
+    owner: Arc<dyn Owner>,
+    admits: &dyn Fn(Stamp) -> bool,
+    options: &VolumeOptions,
+) -> Result<Volume, VolumeError> {
+    let single = Single::new(parts.data()?.clone(), options.opening.page_size)?;
+    let fast = parts.get(FAST).filter(|_| !options.opening.without);
+    match TierVolume::open(single.clone(), fast, owner, admits, options.tier.clone(), &options.opening)? {
+        None => Ok(Volume::single(single)),
+        Some((tier, emptied)) => Ok(Volume::over(tier, emptied)),
+    }
+}
+
+/// Whether a superblock's record names a fast device.
+pub fn has_tier(record: &[u8]) -> bool {
+    tier::is_record(record)
+}
