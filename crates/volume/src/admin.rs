@@ -95,6 +95,11 @@ pub trait Admin: Send + Sync {
         Ok(())
     }
 
+    /// Whether parts of it bear the database's generation ([`Admin::stamp`]).
+    fn is_stamped(&self) -> bool {
+        false
+    }
+
     /// The devices bear the generation from now on; before a generation is confirmed.
     fn stamp(&self, _stamp: Stamp) -> Result<(), VolumeError> {
         Ok(())

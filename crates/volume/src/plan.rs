@@ -82,16 +82,16 @@ pub fn create(parts: &Parts, options: &VolumeOptions) -> Result<(Volume, Vec<u8>
     Ok((Volume::over(tier, None), record))
 }
 
-/// Opens the volume of a database whose superblock was read. `admits` says of which generations its other parts may be.
+/// Opens the volume that the superblock's `record` names. `admits` says of which generations its other parts may be.
 pub fn open(
     parts: &Parts,
-    owner: Arc<dyn Owner>,
+    (record, owner): (&[u8], Arc<dyn Owner>),
     admits: &dyn Fn(Stamp) -> bool,
     options: &VolumeOptions,
 ) -> Result<Volume, VolumeError> {
     let single = Single::new(parts.data()?.clone(), options.opening.page_size)?;
     let fast = parts.get(FAST).filter(|_| !options.opening.without);
-    match TierVolume::open(single.clone(), fast, owner, admits, options.tier.clone(), &options.opening)? {
+    match TierVolume::open(single.clone(), fast, record, owner, admits, options.tier.clone(), &options.opening)? {
         None => Ok(Volume::single(single)),
         Some((tier, emptied)) => Ok(Volume::over(tier, emptied)),
     }

@@ -88,7 +88,8 @@ pub(super) fn open(
     let of = (state.header.uuid, state.generation);
     let options = volume_options(options, state.header.page_size as usize, of, state.identity.is_some());
     let admits = |stamp: Stamp| admits(Generation { number: stamp.number, tie: stamp.tie });
-    Ok(plan::open(&parts(devices), Arc::new(AsOwner(log.clone())), &admits, &options)?)
+    let owner = Arc::new(AsOwner(log.clone()));
+    Ok(plan::open(&parts(devices), (&state.header.options, owner), &admits, &options)?)
 }
 
 /// Ties the volume to its log: the log answers for what cannot be promised any more, and has the devices bear its
@@ -97,7 +98,9 @@ pub(super) fn belongs(admin: &Arc<dyn Admin>, log: &Arc<Log>, read_only: bool) {
     admin.belongs_to(Arc::new(AsOwner(log.clone())), log.health());
     if !read_only {
         admin.answers();
-        log.accompany(Arc::new(Bearer(Arc::downgrade(admin))));
+        if admin.is_stamped() {
+            log.accompany(Arc::new(Bearer(Arc::downgrade(admin))));
+        }
     }
 }
 

@@ -68,12 +68,13 @@ impl TierVolume {
     pub fn open(
         single: Arc<Single>,
         fast: Option<&Arc<dyn Device>>,
+        record: &[u8],
         owner: Arc<dyn Owner>,
         admits: &dyn Fn(Stamp) -> bool,
         options: TierOptions,
         how: &Opening,
     ) -> Result<Option<(TierVolume, Option<String>)>, VolumeError> {
-        match (Record::decode(&owner.record()), fast) {
+        match (Record::decode(record), fast) {
             (None, None) => Ok(None),
             (None, Some(fast)) if how.attach && !how.read_only => {
                 Ok(Some((Self::anew(single, fast, owner, options, how)?, None)))
@@ -235,6 +236,10 @@ impl Admin for TierVolume {
         self.tier.all_home()?;
         let stamped = self.record().is_some_and(|record| record.stamped);
         self.owner().note(Record::of(&self.tier, false, stamped).encode())
+    }
+
+    fn is_stamped(&self) -> bool {
+        true
     }
 
     fn stamp(&self, stamp: Stamp) -> Result<(), VolumeError> {
