@@ -587,20 +587,6 @@ impl PageStore for Arc<Tier> {
     }
 
     fn stats(&self) -> VolumeStats {
-        let c = self.state.lock().counters;
-        VolumeStats {
-            demand_reads: c.fast_reads + c.slow_reads,
-            prefetch_reads: c.fast_prefetches + c.slow_prefetches,
-            replacement_writes: c.writes[0],
-            recoverability_writes: c.writes[1],
-            checkpoint_writes: c.writes[2],
-            load_writes: c.writes[3],
-            clean_accepted: c.clean_admitted,
-            clean_declined: c.refused.iter().sum::<u64>() + c.already_there,
-            discarded: c.discarded,
-            syncs: c.syncs,
-            damaged: c.damaged,
-            errors: c.errors,
-        }
+        self.state.lock().counters.of_volume()
     }
 }

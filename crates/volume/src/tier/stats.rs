@@ -196,3 +196,23 @@ impl TierStats {
         self.written as f64 / now.saturating_sub(self.created).max(1) as f64 * 86_400.0
     }
 }
+
+impl Counters {
+    /// Those that every volume has.
+    pub(super) fn of_volume(&self) -> VolumeStats {
+        VolumeStats {
+            demand_reads: self.fast_reads + self.slow_reads,
+            prefetch_reads: self.fast_prefetches + self.slow_prefetches,
+            replacement_writes: self.writes[0],
+            recoverability_writes: self.writes[1],
+            checkpoint_writes: self.writes[2],
+            load_writes: self.writes[3],
+            clean_accepted: self.clean_admitted,
+            clean_declined: self.refused.iter().sum::<u64>() + self.already_there,
+            discarded: self.discarded,
+            syncs: self.syncs,
+            damaged: self.damaged,
+            errors: self.errors,
+        }
+    }
+}
