@@ -5,9 +5,11 @@
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
 //!
-//! Modules, from below: `broken ids` · `error` · `admin page store` · `blocking single tier watched` · `plan test_store`.
+//! Modules, from below: `broken ids` · `error` · `admin page store` · `blocking single tier watched`
+//! · `plan test_store`.
 //!
-//! A kind of volume is a folder such as the tier's, which has its stores and implements [`Admin`]; [`plan`] knows all kinds.
+//! A kind of volume is a folder such as the tier's, which has its stores and implements [`Admin`]; [`plan`] knows all
+//! kinds.
 
 mod admin;
 mod blocking;

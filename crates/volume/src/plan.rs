@@ -1,8 +1,8 @@
 //! What a volume is made of: the one place that knows every kind.
 //!
-//! A database's superblock has a record that says what its volume is: nothing for one device, a tier's record for a fast
-//! device over a slow one. [`create`] makes the volume and its first record, [`open`] reads the record and puts the
-//! stores on each other. The engine has a [`PageStore`] and an [`Admin`] then, and knows no more of what is below.
+//! A database's superblock has a record that says what its volume is: nothing for one device, a tier's record for a
+//! fast device over a slow one. [`create`] makes the volume and its first record, [`open`] reads the record and puts
+//! the stores on each other. The engine has a [`PageStore`] and an [`Admin`] then, and knows no more of what is below.
 
 use crate::admin::{Admin, Opening, Owner, Stamp};
 use crate::tier::{Tier, TierOptions, TierVolume};

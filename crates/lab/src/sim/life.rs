@@ -231,11 +231,11 @@ fn verify(
     left: &Mutex<Left>,
     pending: &Mutex<Option<Pending>>,
 ) -> Result<(), String> {
-    let found = look(db, spaces, shared).or_else(|what| look_again(what, db, spaces, shared)).or_else(|what| {
+    let found = look(db, spaces, shared).or_else(|what| look_again(what, db, spaces, shared));
+    let found = found.inspect_err(|what| {
         let cause = db.sync().err().filter(|e| shared.has_failed() && matches!(e, Error::Poisoned(_)));
-        // Poisoned as it was opened, and everything that recovery made anew is dirty: there are no frames to read into.
+        // Poisoned as it was opened, and everything that recovery made anew is dirty: no frame is left to read into.
         left.lock().open_error = cause.filter(|_| what.contains(UNREADABLE));
-        Err(what)
     });
     let found = found.inspect_err(|_| left.lock().damaged = true)?;
     let keyspaces = db.keyspaces().map_err(|e| format!("listing keyspaces: {e}"))?;

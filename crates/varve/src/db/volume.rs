@@ -1,5 +1,5 @@
-//! The volume in the life of a database: how it comes up, recovers and goes down with it. Which kind it is, and what that
-//! means, only `varve_volume::plan` knows.
+//! The volume in the life of a database: how it comes up, recovers and goes down with it. Which kind it is, and what
+//! that means, only `varve_volume::plan` knows.
 
 use super::devices::Devices;
 use super::options::{Layout, Options};
@@ -124,9 +124,9 @@ pub(super) fn forget_free(admin: &dyn Admin, store: &dyn PageStore, space: &Spac
     if free.is_empty() { Ok(()) } else { Ok(store.discard(&free)?) }
 }
 
-/// Once it is known which pages hold marks (`space::lost_writes`): torn versions of those are given up. They are written
-/// without the log, which cannot mend them, and their twins are whole. The same for pages that became free while the
-/// database was opened.
+/// Once it is known which pages hold marks (`space::lost_writes`): torn versions of those are given up. They are
+/// written without the log, which cannot mend them, and their twins are whole. The same for pages that became free
+/// while the database was opened.
 pub(super) fn forget_torn(admin: &dyn Admin, store: &dyn PageStore, core: &Core) -> Result<()> {
     let is_marks = |page| core.lost_writes.as_ref().is_some_and(|marks| marks.is_ours(page));
     let mut buf = AlignedBuf::new(core.page_size());

@@ -1,8 +1,9 @@
 //! What a database's superblock says of its tier.
 //!
 //! Invariant: that pages may be newer on the fast device than home is noted durably before the first page is written
-//! there alone, and taken back only after all pages are home. A fast device that failed and held copies only is noted as
-//! forsaken before anything is promised without it: the next opening makes a new tier on it. Layout: `docs/format.md`.
+//! there alone, and taken back only after all pages are home. A fast device that failed and held copies only is noted
+//! as forsaken before anything is promised without it: the next opening makes a new tier on it. Layout:
+//! `docs/format.md`.
 
 use super::Tier;
 

@@ -1,4 +1,5 @@
-//! The tier in the life of a database: whether there is one, what its loss would mean, and how it comes up and goes down.
+//! The tier in the life of a database: whether there is one, what its loss would mean, and how it comes up and goes
+//! down.
 //!
 //! The fast device bears the generation of the database as its stamp: after the data device has said that a new one is
 //! intended, before the log's superblock says it. One of another generation is refused, or emptied where it held copies
@@ -10,8 +11,9 @@ use super::{Keeper, Tier, TierOptions};
 use crate::admin::{Admin, Opening, Owner, PageCost, Stamp};
 use crate::{PageId, Single, VolumeError};
 use std::cmp::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use varve_device::{Device, Health};
+use varve_rt::Mutex;
 
 /// Whether a superblock's record is that of a tier.
 pub(crate) fn is_record(bytes: &[u8]) -> bool {
@@ -28,19 +30,18 @@ fn writes_back(options: &TierOptions) -> bool {
 pub struct TierVolume {
     tier: Arc<Tier>,
     /// Not yet while the database is being made.
-    owner: OnceLock<Arc<dyn Owner>>,
+    owner: Mutex<Option<Arc<dyn Owner>>>,
     /// Pages are to be copied home, and the record put right, when the database has recovered.
     unsettled: bool,
 }
 
 impl TierVolume {
     fn new(tier: Arc<Tier>, owner: Option<Arc<dyn Owner>>) -> TierVolume {
-        let owner = owner.map_or_else(OnceLock::new, OnceLock::from);
-        TierVolume { tier, owner, unsettled: false }
+        TierVolume { tier, owner: Mutex::new(owner), unsettled: false }
     }
 
-    fn owner(&self) -> &Arc<dyn Owner> {
-        self.owner.get().expect("it belongs to a database since it was opened")
+    fn owner(&self) -> Arc<dyn Owner> {
+        self.owner.lock().clone().expect("it belongs to a database since it was opened")
     }
 
     /// The tier in it.
@@ -138,7 +139,7 @@ impl TierVolume {
             return Ok((Self::anew(single, fast, owner, options, how)?, Some(why)));
         }
         if !how.read_only && record.stamped {
-            // A crash may have left it one ahead: the next crash must find it where the log is, or where `data` will be.
+            // A crash may have left it one ahead: the next crash must find it where the log is, or will be.
             tier.stamp(how.generation)?;
         }
         if !how.read_only && (back || record.back) {
@@ -203,12 +204,12 @@ impl Admin for TierVolume {
     }
 
     fn belongs_to(&self, owner: Arc<dyn Owner>, health: &Arc<Health>) {
-        let _ = self.owner.set(owner);
+        *self.owner.lock() = Some(owner);
         self.tier.belongs_to(health);
     }
 
     fn answers(&self) {
-        self.tier.answer_to(Arc::new(Answer(self.owner().clone())));
+        self.tier.answer_to(Arc::new(Answer(self.owner())));
     }
 
     fn start(&self) -> Result<(), VolumeError> {
