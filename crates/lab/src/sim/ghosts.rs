@@ -10,8 +10,8 @@ use varve_rt::{Instant, Mutex, hardware_mutex};
 /// Virtual time within which a dropped database lets its devices go.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A request may be past the engine's own look, and not here yet, when the last handle goes: the thread may have lost its
-/// core in between. (A destructor waits for nobody in a simulation.)
+/// A request may be past the engine's own look, and not here yet, when the last handle goes: the thread may have lost
+/// its core in between. (A destructor waits for nobody in a simulation.)
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
 /// Stands around the devices of one opening.

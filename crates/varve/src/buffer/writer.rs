@@ -475,22 +475,27 @@ impl Pool {
         writer.finish()
     }
 
-    /// Writes the coldest dirty page of an instance that can be written now (vanilla's single-page flush), and with `free` frees its
-    /// frame as the write ends. True when a page was written; an error when one could not be.
-    pub(super) fn flush_single(&self, inst: &Instance, free: bool) -> Result<bool> {
-        let mut candidates = Vec::new();
-        // After a failure of the log most dirty pages may be beyond help: look at all of them.
-        let enough = if self.never_covered(Lsn::MAX - 1) { usize::MAX } else { 8 };
-        let mut seen = 0;
+    /// The coldest dirty pages of an instance that could be written now, at most so many.
+    pub(super) fn coldest_dirty(&self, inst: &Instance, most: usize) -> Vec<Slot> {
+        let (mut found, mut seen) = (Vec::new(), 0);
         inst.lock().policy.coldest(usize::MAX, &mut |slot| {
             seen += 1;
             charge(Cost::ListScan, 1);
             if inst.frame(slot).flushable() {
-                candidates.push(slot);
+                found.push(slot);
             }
-            candidates.len() < enough
+            found.len() < most
         });
         self.counters.scanned.add(seen);
+        found
+    }
+
+    /// Writes the coldest dirty page of an instance that can be written now (vanilla's single-page flush), and with `free` frees its
+    /// frame as the write ends. True when a page was written; an error when one could not be.
+    pub(super) fn flush_single(&self, inst: &Instance, free: bool) -> Result<bool> {
+        // After a failure of the log most dirty pages may be beyond help: look at all of them.
+        let enough = if self.never_covered(Lsn::MAX - 1) { usize::MAX } else { 8 };
+        let candidates = self.coldest_dirty(inst, enough);
         let mut uncovered = 0;
         for slot in candidates {
             let mut writer = match free {

@@ -12,8 +12,12 @@ use crate::admin::{Admin, Opening, Owner, PageCost, Stamp};
 use crate::{PageId, Single, VolumeError};
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
 use varve_device::{Device, Health};
 use varve_rt::Mutex;
+
+/// How long to wait for writes that are under way.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Whether a superblock's record is that of a tier.
 pub(crate) fn is_record(bytes: &[u8]) -> bool {
@@ -81,8 +85,8 @@ impl TierVolume {
                 Ok(Some((Self::anew(single, fast, owner, options, how)?, None)))
             }
             (None, Some(fast)) => Err(VolumeError::Invalid(format!(
-                "the database has no tier, but there is a fast device for one ({}): attach it with `varve tier attach`, \
-                 or open once with `--without-tier` to forget it",
+                "the database has no tier, but there is a fast device for one ({}): attach it with `varve tier \
+                 attach`, or open once with `--without-tier` to forget it",
                 fast.info().name
             ))),
             (Some(record), None) => {
@@ -175,8 +179,8 @@ fn of_another_time(tier: &Tier, record: Record, log: Stamp, admits: &dyn Fn(Stam
 fn may_be_missing(record: Record, how: &Opening) -> Result<(), VolumeError> {
     if record.only_there() {
         return Err(VolumeError::Missing(format!(
-            "it holds the newest version of {}, which are older or nowhere in the slow device: bring it back, or restore \
-             a backup",
+            "it holds the newest version of {}, which are older or nowhere in the slow device: bring it back, or \
+             restore a backup",
             record.count()
         )));
     }
@@ -235,6 +239,11 @@ impl Admin for TierVolume {
     /// Everything goes home, as the manager of now never leaves anything newer on the fast device.
     fn settle(&self) -> Result<(), VolumeError> {
         self.tier.all_home()?;
+        // A page that was written while its older version went home is in its slot alone.
+        while self.tier.tier_stats().newer > 0 {
+            varve_rt::sleep(PAUSE);
+            self.tier.all_home()?;
+        }
         let stamped = self.record().is_some_and(|record| record.stamped);
         self.owner().note(Record::of(&self.tier, false, stamped).encode())
     }

@@ -7,10 +7,9 @@
 use super::spf56::miss;
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
-use crate::buffer::policy::Slot;
+
 use crate::buffer::victim::{Entry, Needs, Owed, Taken, VictimStrategy};
 use crate::error::Result;
-use varve_rt::{Cost, charge};
 use varve_volume::{PageId, page};
 
 /// The strategy's line in the registry.
@@ -33,18 +32,7 @@ impl VictimStrategy for ReadWrite {
 
 /// Stages the coldest dirty page; the log is durable to it.
 fn stage<'a>(pool: &'a Pool, inst: &'a Instance) -> Option<Taken<'a>> {
-    let mut candidates: Vec<Slot> = Vec::new();
-    let mut seen = 0;
-    inst.lock().policy.coldest(usize::MAX, &mut |slot| {
-        seen += 1;
-        charge(Cost::ListScan, 1);
-        if inst.frame(slot).flushable() {
-            candidates.push(slot);
-        }
-        candidates.len() < TRIES
-    });
-    pool.counters.scanned.add(seen);
-    for slot in candidates {
+    for slot in pool.coldest_dirty(inst, TRIES) {
         let Some(held) = pool.at(inst, slot).try_claim_dirty() else { continue };
         // The latch is held while the log is forced: nobody can change the page, and nobody waits for it but a reader of this page.
         let lsn = page::lsn(held.bytes());
