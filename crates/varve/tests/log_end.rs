@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use varve::{Db, Devices, Durability, Layout, Options, TierOptions};
-use varve_device::Device;
+use varve::{Broken, Db, Devices, Durability, Layout, Mistake, Options, TierOptions};
+use varve_device::{AlignedBuf, Device};
 use varve_models::{FaultPlan, Faulty, MemDevice, PowerSupply};
 use varve_rt::Event;
 use varve_rt::sim::{self, Domain};
@@ -116,6 +116,55 @@ fn contents(db: &Db) -> Rows {
 
 fn run<T>(seed: u64, f: impl FnOnce() -> T) -> T {
     sim::run(sim::Config { seed, ..sim::Config::default() }, f).unwrap()
+}
+
+#[test]
+fn groups_of_a_run_that_was_cut_short_are_not_believed_behind_those_of_the_next() {
+    for (broken, believed) in [(Broken::default(), false), (Mistake::RunIgnored.into(), true)] {
+        let there = run(3, move || {
+            let machine = Machine::new(false, &some_rows(0, 1));
+            let db = machine.open().unwrap();
+            commit(&db, &some_rows(0, 2));
+            let before = machine.copy();
+            // Blocks of one write, and a commit while they are under way: it begins with the next block.
+            let rows = db.keyspace("rows").unwrap();
+            for n in 0..40u32 {
+                rows.put_with(&n.to_be_bytes(), &[3; 900], Durability::None).unwrap();
+            }
+            let blocks = db.stats().log.end.next_multiple_of(4096);
+            rows.put_with(b"last", &[3; 20], Durability::Async).unwrap();
+            while db.stats().log.end < blocks {
+                varve_rt::sleep(Duration::from_micros(10));
+            }
+            rows.put_with(b"ghost", &[9; 20], Durability::None).unwrap();
+            drop(rows);
+            db.sync().unwrap();
+            let groups = machine.groups();
+            let meanwhile = |g: &&Group| g.lsn.is_multiple_of(4096) && g.durable + 4096 <= g.lsn;
+            let ghost = *groups.iter().rev().find(meanwhile).expect("the commit that came meanwhile");
+            // The power went: what was under way before that commit is lost.
+            let crashed = Machine { log: machine.log.clone_image(), ..before };
+            let lost = AlignedBuf::new((ghost.lsn - ghost.durable) as usize);
+            varve_device::write_at(&*crashed.log, ghost.at - lost.len() as u64, &lost, true).unwrap();
+            drop(db);
+            // The next run ends, block by block, where that commit begins.
+            let db = crashed.open().unwrap();
+            let rows = db.keyspace("rows").unwrap();
+            for n in 0u8.. {
+                rows.put(b"again", &[n; 20]).unwrap();
+                if db.stats().log.durable >= ghost.lsn {
+                    break;
+                }
+            }
+            assert_eq!(db.stats().log.durable, ghost.lsn);
+            let again = crashed.copy();
+            drop((rows, db));
+            let opened = Db::open_on(again.devices(&PowerSupply::new()), Options { broken, ..options() });
+            // Believed, it is there, or does not fit its page.
+            opened.map_or(true, |db| contents(&db).contains_key(&b"ghost"[..]))
+        });
+        assert_eq!(there, believed);
+    }
 }
 
 #[test]
