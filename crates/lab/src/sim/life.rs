@@ -144,7 +144,7 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
         .inspect_err(|_| left.lock().damaged = true)
         .map_err(|e| format!("keyspaces: {e}"))
         .and_then(|spaces| {
-            verify(&db, &spaces, shared, left, pending)?;
+            verify((&db, orders.half_made), &spaces, shared, left, pending)?;
             Ok(spaces)
         });
     let spaces = match checked {
@@ -193,9 +193,11 @@ fn keyspaces(db: &Db) -> varve::Result<[Keyspace; 3]> {
     Ok([db.keyspace_or_create(NAMES[0])?, db.keyspace_or_create(NAMES[1])?, db.keyspace_or_create(NAMES[2])?])
 }
 
-/// Checks the structure and reads everything.
-fn look(db: &Db, spaces: &[Keyspace; 3], shared: &Shared) -> Result<BTreeMap<Row, Digest>, String> {
-    let check = db.check().map_err(|e| format!("check: {e}"))?;
+/// Checks the structure and reads everything. A database over which another was to be made, and which is there still, may
+/// have a torn superblock.
+fn look(db: &Db, half_made: bool, spaces: &[Keyspace; 3], shared: &Shared) -> Result<BTreeMap<Row, Digest>, String> {
+    let mut check = db.check().map_err(|e| format!("check: {e}"))?;
+    check.damages.retain(|damage| !half_made || !matches!(damage, Damage::Superblock(_)));
     if let Some(damage) = check.damages.first() {
         shared.count("damage found by check", check.damages.len() as u64);
         return Err(format!("check found {} damages, the first: {damage}", check.damages.len()));
@@ -214,24 +216,30 @@ const UNREADABLE: &str = "not everything can be read";
 
 /// Looks once more where faults struck while the database opened: requests that were under way when they were taken
 /// back have failed too, and pages wait to be written again.
-fn look_again(what: String, db: &Db, spaces: &[Keyspace; 3], shared: &Shared) -> Result<BTreeMap<Row, Digest>, String> {
+fn look_again(
+    what: String,
+    (db, half_made): (&Db, bool),
+    spaces: &[Keyspace; 3],
+    shared: &Shared,
+) -> Result<BTreeMap<Row, Digest>, String> {
     if !shared.has_failed() || !shared.supply.is_on() || shared.machine.falsified() > 0 {
         return Err(what);
     }
     shared.trace.event(|| format!("looks again after: {what}"));
     varve_rt::sleep(Duration::from_secs(3));
-    look(db, spaces, shared)
+    look(db, half_made, spaces, shared)
 }
 
 /// Looks at everything, and compares with the model.
 fn verify(
-    db: &Db,
+    (db, half_made): (&Db, bool),
     spaces: &[Keyspace; 3],
     shared: &Shared,
     left: &Mutex<Left>,
     pending: &Mutex<Option<Pending>>,
 ) -> Result<(), String> {
-    let found = look(db, spaces, shared).or_else(|what| look_again(what, db, spaces, shared));
+    let found = look(db, half_made, spaces, shared);
+    let found = found.or_else(|what| look_again(what, (db, half_made), spaces, shared));
     let found = found.inspect_err(|what| {
         let cause = db.sync().err().filter(|e| shared.has_failed() && matches!(e, Error::Poisoned(_)));
         // Poisoned as it was opened, and everything that recovery made anew is dirty: no frame is left to read into.
