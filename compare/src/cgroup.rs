@@ -1,4 +1,5 @@
-//! Memory control groups of Linux, version 1 and 2: a limit on all memory of a process, the page cache it fills included.
+//! Memory control groups of Linux, version 1 and 2: a limit on all memory of a process, the page cache it fills
+//! included.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

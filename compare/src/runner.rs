@@ -1,9 +1,9 @@
 //! Rounds over engines. In each round every engine has its turn; the order turns by one each round, so that none always
 //! runs first.
 //!
-//! In memory, a group of rows has a new database each time, removed afterwards. TPC-C databases are loaded once and stay
-//! open. Where memory is scarce, the databases are loaded once, and each turn is a process of its own in a control group
-//! of its own, which finds nothing in the page cache.
+//! In memory, a group of rows has a new database each time, removed afterwards. TPC-C databases are loaded once and
+//! stay open. Where memory is scarce, the databases are loaded once, and each turn is a process of its own in a control
+//! group of its own, which finds nothing in the page cache.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,13 +1,14 @@
-//! What is fuzzed: every parser of bytes that come from a device or a file, as a function of arbitrary bytes. None may panic, hang, or
-//! take memory that its input does not account for; what one accepts must be usable.
+//! What is fuzzed: every parser of bytes that come from a device or a file, as a function of arbitrary bytes. None may
+//! panic, hang, or take memory that its input does not account for; what one accepts must be usable.
 //!
-//! The formats have checksums, which no mutation would ever meet: a driver puts them right first, so that what lies behind them is
-//! reached; every other input is left as it is.
+//! The formats have checksums, which no mutation would ever meet: a driver puts them right first, so that what lies
+//! behind them is reached; every other input is left as it is.
 //!
-//! A fuzzer that finds nothing may be one that never gets far. So with `canary` each driver takes one refusal, deep within its format, for
-//! a crash, as if the check were missing in the parser; the fuzzer must find that.
+//! A fuzzer that finds nothing may be one that never gets far. So with `canary` each driver takes one refusal, deep
+//! within its format, for a crash, as if the check were missing in the parser; the fuzzer must find that.
 //!
-//! The targets of cargo-fuzz call these functions, and so does a test of the main workspace, which needs no nightly compiler.
+//! The targets of cargo-fuzz call these functions, and so does a test of the main workspace, which needs no nightly
+//! compiler.
 
 #[path = "../../crates/cli/src/rows.rs"]
 mod rows;
@@ -120,7 +121,8 @@ fn tier_devices() -> (Arc<Single>, Arc<MemDevice>) {
     (Single::new(slow, PAGE).expect("a store"), fast)
 }
 
-/// A fast device: `data` lies over the blocks of one that was in use; the checksums of the blocks touched are put right.
+/// A fast device: `data` lies over the blocks of one that was in use; the checksums of the blocks touched are put
+/// right.
 pub fn tier_map(data: &[u8], on: bool) {
     let (home, fast) = tier_devices();
     let owner = [7; 16];

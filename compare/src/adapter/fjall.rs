@@ -24,8 +24,8 @@ fn memtable_bytes(settings: &Settings) -> u64 {
     if settings.scarce() { settings.cache_bytes / 16 } else { 64 << 20 }
 }
 
-/// The block cache, bytes. Where memory is scarce, memtables and compactions need the larger part: with more than this it
-/// ends up beyond 320 MiB where the cache may be 256. What is left goes to the system's page cache.
+/// The block cache, bytes. Where memory is scarce, memtables and compactions need the larger part: with more than this
+/// it ends up beyond 320 MiB where the cache may be 256. What is left goes to the system's page cache.
 fn block_cache(settings: &Settings) -> u64 {
     settings.cache_bytes / if settings.scarce() { 4 } else { 1 }
 }

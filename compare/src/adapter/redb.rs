@@ -215,8 +215,8 @@ impl Txn for RedbTxn {
     fn rollback(self) {}
 }
 
-/// Where memory is scarce, a part of it: redb has much beside its pages while commits are not durable, and ends up beyond
-/// 320 MiB with a cache of 256.
+/// Where memory is scarce, a part of it: redb has much beside its pages while commits are not durable, and ends up
+/// beyond 320 MiB with a cache of 256.
 fn cache_bytes(settings: &Settings) -> u64 {
     if settings.scarce() { settings.cache_bytes / 4 * 3 } else { settings.cache_bytes }
 }

@@ -34,8 +34,9 @@ fn memtable_bytes(settings: &Settings) -> u64 {
     if settings.scarce() { settings.cache_bytes / 16 } else { 64 << 20 }
 }
 
-/// The block cache; where memory is scarce, compactions and memtables come out of it (one in use, one being written, one kept
-/// to validate transactions against), and the lock table of optimistic transactions, 56 MiB, takes what else there is.
+/// The block cache; where memory is scarce, compactions and memtables come out of it (one in use, one being written,
+/// one kept to validate transactions against), and the lock table of optimistic transactions, 56 MiB, takes what else
+/// there is.
 fn block_cache(settings: &Settings) -> u64 {
     settings.cache_bytes - if settings.scarce() { 8 * memtable_bytes(settings) } else { 0 }
 }

@@ -120,7 +120,8 @@ pub struct Open {
     /// Give the space of pages that hold nothing any more back to the file system after each checkpoint.
     #[arg(long)]
     pub trim: bool,
-    /// Begin or end to remember the version of each page that was written last: then a lost write is found wherever it is.
+    /// Begin or end to remember the version of each page that was written last: then a lost write is found wherever it
+    /// is.
     #[arg(long, value_name = "on|off")]
     pub detect_lost_writes: Option<Switch>,
 }
@@ -338,7 +339,8 @@ const YEAR: u64 = 366 * 86_400;
 /// What every workload takes.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Directory of the database: none or an empty one, where it is created and loaded, or that of an earlier benchmark.
+    /// Directory of the database: none or an empty one, where it is created and loaded, or that of an earlier
+    /// benchmark.
     #[arg(long, default_value = "varve-bench")]
     pub dir: PathBuf,
     /// Client threads.
@@ -513,7 +515,8 @@ pub struct Sim {
     /// Cut a fixed workload at each device operation in turn.
     #[arg(long)]
     pub every_write: bool,
-    /// Instead: damage the files of databases in so many ways, one at a time, in each state, and look what is made of it.
+    /// Instead: damage the files of databases in so many ways, one at a time, in each state, and look what is made of
+    /// it.
     #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "first_seed", "every_write", "once"],
         value_parser = clap::value_parser!(u64).range(1..))]
     pub damage: Option<u64>,

@@ -1,8 +1,8 @@
 //! `load`: rows from standard input.
 //!
-//! Rows of a keyspace that is not there or empty are bulk loaded for as long as their keys ascend: they appear together, at
-//! the end. From the first key that does not ascend on, and for keyspaces with rows, rows are written in batches, each of
-//! which is one transaction. The input is read and taken apart in a thread of its own.
+//! Rows of a keyspace that is not there or empty are bulk loaded for as long as their keys ascend: they appear
+//! together, at the end. From the first key that does not ascend on, and for keyspaces with rows, rows are written in
+//! batches, each of which is one transaction. The input is read and taken apart in a thread of its own.
 
 use crate::args::{self, LoadFormat};
 use crate::output::{Failure, Out, say};

@@ -86,7 +86,8 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Standard output for what a command tells in the end. A reader that went away is not missed: the command goes on, and its exit status counts.
+/// Standard output for what a command tells in the end. A reader that went away is not missed: the command goes on, and
+/// its exit status counts.
 pub struct Stdout;
 
 impl Write for Stdout {
@@ -106,7 +107,8 @@ fn heard<T>(written: std::io::Result<T>, all: T) -> std::io::Result<T> {
     }
 }
 
-/// Standard output for as many rows as there are: without a reader there is nothing left to do ([`Failure::is_broken_pipe`]).
+/// Standard output for as many rows as there are: without a reader there is nothing left to do
+/// ([`Failure::is_broken_pipe`]).
 pub struct Rows;
 
 impl Write for Rows {

@@ -51,10 +51,11 @@ pub fn jsonl<E: From<Bad>>(input: impl BufRead, mut f: impl FnMut(Row<'_>) -> Re
     Ok(())
 }
 
-/// Hands each row of CSV to `f`, until that fails. With a header its first line names the columns, `key` and `value`, in either order.
+/// Hands each row of CSV to `f`, until that fails. With a header its first line names the columns, `key` and `value`,
+/// in either order.
 ///
-/// Most input is plain: no quotes, lines that end with a line feed. That is cut where the feeds and commas are, which takes less time than parsing;
-/// from the first block of the input that is not so plain on, the parser has the rest.
+/// Most input is plain: no quotes, lines that end with a line feed. That is cut where the feeds and commas are, which
+/// takes less time than parsing; from the first block of the input that is not so plain on, the parser has the rest.
 pub fn csv<E: From<Bad>>(
     mut input: impl BufRead,
     header: bool,
@@ -158,7 +159,8 @@ impl Plain {
         input: impl BufRead,
         mut f: impl FnMut(Row<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        // An empty line counts for nothing. It keeps the parser from leaving out a byte order mark that is not the input's first.
+        // An empty line counts for nothing. It keeps the parser from leaving out a byte order mark that is not the
+        // input's first.
         let rest = b"\n".chain(&begun[..]).chain(input).chain(&b"\n"[..]).chain(END);
         let mut reader = csv::ReaderBuilder::new()
             .has_headers(false)
@@ -261,7 +263,8 @@ mod tests {
 
     type Outcome = (Vec<(Vec<u8>, Vec<u8>)>, Option<String>);
 
-    /// What comes of the input when so many bytes of it are to be had at a time: the rows before the end or the failure, and that.
+    /// What comes of the input when so many bytes of it are to be had at a time: the rows before the end or the
+    /// failure, and that.
     fn read(text: &[u8], at_a_time: usize, header: bool) -> Outcome {
         let mut rows = Vec::new();
         let input = BufReader::with_capacity(at_a_time, text);

@@ -55,7 +55,8 @@ fn an_experiment_repeats_byte_for_byte_and_goes_on_where_it_was() {
     assert_eq!(varve(&["lab", "report", out]).status.code(), output.status.code().map(|_| 0));
 }
 
-/// The scaled-down sets of the experiments that neither take long nor need this machine for themselves: their checks hold.
+/// The scaled-down sets of the experiments that neither take long nor need this machine for themselves: their checks
+/// hold.
 #[test]
 fn quick_sets_hold() {
     let dir = scratch("lab-quick");

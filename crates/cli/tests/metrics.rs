@@ -1,4 +1,5 @@
-//! Metrics as those who gather them meet them: the endpoint of a working process, the text format, what is documented and charted.
+//! Metrics as those who gather them meet them: the endpoint of a working process, the text format, what is documented
+//! and charted.
 
 mod support;
 
@@ -70,8 +71,8 @@ fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'))
 }
 
-/// Reads the text format strictly: every sample belongs to the family begun last by HELP and TYPE, each family comes once, as it
-/// is declared, with its labels in order; values are finite. Gives the samples.
+/// Reads the text format strictly: every sample belongs to the family begun last by HELP and TYPE, each family comes
+/// once, as it is declared, with its labels in order; values are finite. Gives the samples.
 fn parse(text: &str) -> BTreeMap<String, f64> {
     assert!(text.ends_with('\n'));
     let (mut samples, mut begun, mut helped) = (BTreeMap::new(), BTreeSet::new(), None);

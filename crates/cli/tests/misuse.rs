@@ -1,4 +1,5 @@
-//! What the command does when it is used wrongly, or what it writes to is gone: it says so, and touches nothing that is not its own.
+//! What the command does when it is used wrongly, or what it writes to is gone: it says so, and touches nothing that is
+//! not its own.
 
 mod support;
 

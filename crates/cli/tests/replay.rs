@@ -1,5 +1,5 @@
-//! `varve lab replay` and `varve trace` as their users meet them: every format, the shape of a line, what is refused and how, and a
-//! trace of a running engine beside the engine's own counters.
+//! `varve lab replay` and `varve trace` as their users meet them: every format, the shape of a line, what is refused
+//! and how, and a trace of a running engine beside the engine's own counters.
 
 mod support;
 
@@ -218,7 +218,8 @@ fn bad_files_and_arguments_are_told_what_is_wrong() {
     assert!(said.contains("no/such/place"), "{said}");
 }
 
-/// Recorded from a running engine whose pool is an LRU, replayed at the pool's size, a trace misses what the pool missed.
+/// Recorded from a running engine whose pool is an LRU, replayed at the pool's size, a trace misses what the pool
+/// missed.
 #[test]
 fn a_recorded_run_replays_to_the_engines_own_counters() {
     let scratch = Scratch::new("record");

@@ -1,4 +1,5 @@
-//! A database on a tier as its operator meets it: made, watched, resized, taken apart, and what the loss of the fast device means.
+//! A database on a tier as its operator meets it: made, watched, resized, taken apart, and what the loss of the fast
+//! device means.
 
 mod support;
 

@@ -70,8 +70,9 @@ pub fn physical_memory() -> Option<u64> {
 /// Allocations below this stay on ordinary pages: the system call would cost more than it gains.
 const HUGE_FROM: usize = 4 << 20;
 
-/// Asks the system to back memory with huge pages (Linux: 2 MiB), so that random accesses to it miss the processor's address
-/// cache less often. Call it before the memory is first touched. A hint: refused or unknown, it changes nothing.
+/// Asks the system to back memory with huge pages (Linux: 2 MiB), so that random accesses to it miss the processor's
+/// address cache less often. Call it before the memory is first touched. A hint: refused or unknown, it changes
+/// nothing.
 pub fn prefer_huge_pages<T>(start: *const T, bytes: usize) {
     #[cfg(target_os = "linux")]
     if bytes >= HUGE_FROM {

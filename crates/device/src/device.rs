@@ -84,8 +84,8 @@ pub trait Device: Send + Sync {
     /// Counts, bytes and times since the device was opened.
     fn stats(&self) -> DeviceStats;
 
-    /// Share of its rated life that the drive says is used up, 1.0 for all of it; `None`: it does not report it. The drive itself is
-    /// asked, which may take milliseconds.
+    /// Share of its rated life that the drive says is used up, 1.0 for all of it; `None`: it does not report it. The
+    /// drive itself is asked, which may take milliseconds.
     fn life_used(&self) -> Option<f64> {
         None
     }

@@ -1,12 +1,12 @@
 //! Whether a database can still keep what it promised, and the devices that know it.
 //!
-//! The rule, in one place: after a failed flush, durable write or change of length nobody knows what is on media. So nothing of that kind
-//! is tried again and believed: the database is *poisoned*. Reads go on, and so do plain writes of pages, which promise nothing; durable
-//! writes, on which every promise rests, are refused until the database is opened again. A [`Watched`] device sees to that for all that is
-//! written through it.
+//! The rule, in one place: after a failed flush, durable write or change of length nobody knows what is on media. So
+//! nothing of that kind is tried again and believed: the database is *poisoned*. Reads go on, and so do plain writes of
+//! pages, which promise nothing; durable writes, on which every promise rests, are refused until the database is opened
+//! again. A [`Watched`] device sees to that for all that is written through it.
 //!
-//! When the last handle of a database is gone its health *ends*: nothing at all is written through a watched device from then on. The lock
-//! of the database's directory goes when nobody can write any more.
+//! When the last handle of a database is gone its health *ends*: nothing at all is written through a watched device
+//! from then on. The lock of the database's directory goes when nobody can write any more.
 //!
 //! Lock order: every lock here is a leaf, and none is held while a device or a listener is called.
 
@@ -89,7 +89,8 @@ impl Health {
         *self.listener.lock() = Some(listener);
     }
 
-    /// Keeps the lock of the database's directory until [`Health::unlock`], or until nobody has a device that could write there.
+    /// Keeps the lock of the database's directory until [`Health::unlock`], or until nobody has a device that could
+    /// write there.
     pub fn keep(&self, lock: DirLock) {
         *self.lock.lock() = Some(lock);
     }
@@ -100,8 +101,8 @@ impl Health {
         drop(lock);
     }
 
-    /// Starts a service thread of the database. A panic in it poisons the database: what it was doing is half done, and who waits for it
-    /// would wait for ever.
+    /// Starts a service thread of the database. A panic in it poisons the database: what it was doing is half done, and
+    /// who waits for it would wait for ever.
     pub fn spawn(
         self: &Arc<Health>,
         name: impl Into<String>,
@@ -234,7 +235,8 @@ impl Device for Watched {
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
         self.refuse(Op::Write { durable: true })?;
         let result = self.inner.set_len(len);
-        // A full device changed nothing. Any other failure may be that of a flush, which stood for the writes of everybody.
+        // A full device changed nothing. Any other failure may be that of a flush, which stood for the writes of
+        // everybody.
         let harmless = |e: &DeviceError| match e {
             DeviceError::NoSpace { op, .. } => *op != OpKind::Flush,
             DeviceError::Unsupported { .. } | DeviceError::ReadOnly { .. } => true,

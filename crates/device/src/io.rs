@@ -1,7 +1,8 @@
 //! One request to a device.
 //!
-//! Invariant: the memory behind an [`IoBuf`] stays valid and is used by nobody else (but by who looks at it through [`Words`]) until the request was waited for;
-//! whoever called the unsafe constructor promised it. An `Io` cannot be cloned, so safe code cannot use a buffer twice.
+//! Invariant: the memory behind an [`IoBuf`] stays valid and is used by nobody else (but by who looks at it through
+//! [`Words`]) until the request was waited for; whoever called the unsafe constructor promised it. An `Io` cannot be
+//! cloned, so safe code cannot use a buffer twice.
 
 use crate::{OpKind, Words};
 
@@ -76,7 +77,8 @@ impl IoBuf {
     /// The request was not waited for yet.
     pub unsafe fn fill(&self, bytes: &[u8]) {
         assert_eq!(self.len, bytes.len(), "a read is answered as a whole");
-        // SAFETY: the caller of `Io::read` promised valid memory that nobody else writes; devices take aligned memory only.
+        // SAFETY: the caller of `Io::read` promised valid memory that nobody else writes; devices take aligned memory
+        // only.
         unsafe { Words::new(self.as_mut_ptr(), self.len) }.store(0, bytes);
     }
 
@@ -102,7 +104,8 @@ impl Io {
     /// A read of `len` bytes at `offset` into `ptr`.
     ///
     /// # Safety
-    /// `ptr..ptr+len` is initialised and valid for writes, and nobody else uses it until the request was waited for, unless through [`Words`] and to read it.
+    /// `ptr..ptr+len` is initialised and valid for writes, and nobody else uses it until the request was waited for,
+    /// unless through [`Words`] and to read it.
     pub unsafe fn read(offset: u64, ptr: *mut u8, len: usize) -> Io {
         Io { op: Op::Read, offset, buf: IoBuf { ptr, len, access: Access::Mut } }
     }

@@ -125,8 +125,8 @@ const COUNT_BITS: u32 = 16;
 /// Nanoseconds that one unit of time stands for: 48 bits of them are two years.
 const UNIT: u64 = 256;
 
-/// Measures how long a device has something to do. One word holds how many requests are under way and since when there are any, so
-/// that no period is lost between two threads.
+/// Measures how long a device has something to do. One word holds how many requests are under way and since when there
+/// are any, so that no period is lost between two threads.
 #[derive(Default)]
 pub struct Busy {
     state: AtomicU64,

@@ -1,11 +1,13 @@
 //! Memory that one thread writes while others may look at it.
 //!
-//! A reader without a lock, as that of a sequence lock, loads bytes that somebody may be storing at that moment. Plain loads and stores that meet like this
-//! are undefined; relaxed atomic ones are not, if all of them have the same size: hence whole aligned words here, and a part of a word is stored by
-//! storing the word. What is seen may be torn between words and out of order: the reader finds out afterwards whether to believe it.
+//! A reader without a lock, as that of a sequence lock, loads bytes that somebody may be storing at that moment. Plain
+//! loads and stores that meet like this are undefined; relaxed atomic ones are not, if all of them have the same size:
+//! hence whole aligned words here, and a part of a word is stored by storing the word. What is seen may be torn between
+//! words and out of order: the reader finds out afterwards whether to believe it.
 //!
-//! Who stores is the only one who does (it holds a latch, or the request that a buffer belongs to), so that its two steps, load and store, are one. It and
-//! others whom the latch keeps apart from it may also read the memory plainly. What the operating system reads into a buffer counts as such stores.
+//! Who stores is the only one who does (it holds a latch, or the request that a buffer belongs to), so that its two
+//! steps, load and store, are one. It and others whom the latch keeps apart from it may also read the memory plainly.
+//! What the operating system reads into a buffer counts as such stores.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -26,8 +28,9 @@ impl<'a> Words<'a> {
     /// The `len` bytes at `start`.
     ///
     /// # Safety
-    /// The bytes are initialised and valid for reads and writes for the lifetime. While it lasts, whoever may use them at the same time as a user of this view
-    /// does so through such views, too, or only reads them where this view is only read.
+    /// The bytes are initialised and valid for reads and writes for the lifetime. While it lasts, whoever may use them
+    /// at the same time as a user of this view does so through such views, too, or only reads them where this view is
+    /// only read.
     #[inline]
     pub unsafe fn new(start: *mut u8, len: usize) -> Words<'a> {
         debug_assert!(start.cast::<u64>().is_aligned() && len.is_multiple_of(WORD));

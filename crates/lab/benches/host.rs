@@ -1,9 +1,11 @@
-//! TPC-C in memory, on this machine and on the modelled host: `cargo bench -p varve-lab --bench host -- [PROFILE] [KEY=VALUE ..]`
+//! TPC-C in memory, on this machine and on the modelled host: `cargo bench -p varve-lab --bench host -- [PROFILE]
+//! [KEY=VALUE ..]`
 //!
-//! Loads `warehouses` once, then runs the same point (`clients` threads, no think times, all data in memory) on OS threads for
-//! `real` seconds and in a simulation for `virtual` ones, without durability and with a log whose durable writes take `flush`
-//! microseconds. `rounds` repeats the real run; `sweep=1` adds half and twice the lock hand-off, `detail=1` what was charged, `slack` is in
-//! nanoseconds. `calibrate=1` measures this machine instead, as `varve probe --cpu` does. Prints rates, processor time per transaction, and what the simulation cost.
+//! Loads `warehouses` once, then runs the same point (`clients` threads, no think times, all data in memory) on OS
+//! threads for `real` seconds and in a simulation for `virtual` ones, without durability and with a log whose durable
+//! writes take `flush` microseconds. `rounds` repeats the real run; `sweep=1` adds half and twice the lock hand-off,
+//! `detail=1` what was charged, `slack` is in nanoseconds. `calibrate=1` measures this machine instead, as `varve probe
+//! --cpu` does. Prints rates, processor time per transaction, and what the simulation cost.
 
 use std::sync::Arc;
 use std::time::Duration;

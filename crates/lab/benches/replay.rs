@@ -1,4 +1,5 @@
-//! References per second of replay, one thread, by policy: the OLTP trace at 5,000 pages. `cargo bench -p varve-lab --bench replay`
+//! References per second of replay, one thread, by policy: the OLTP trace at 5,000 pages. `cargo bench -p varve-lab
+//! --bench replay`
 
 use std::path::Path;
 use varve_lab::replay::{self, References, Shape};

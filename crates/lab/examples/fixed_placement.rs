@@ -1,12 +1,13 @@
 //! How little disk time a tier could need: the experiment `gd2l-cac` with a fast device whose pages never change.
 //!
-//! Records the page references of the experiment's TPC-C, then runs the pool's policy over them with a fixed set of pages on the fast
-//! device: those that would have saved most disk time in the orders so far, or will in the orders to come. Prints the disk's milliseconds
-//! per new order; `data.io_ms_per_new_order` of the experiment is what the managers need. A manager that needs less than the first learns
-//! from change; none can be expected to come near the second.
+//! Records the page references of the experiment's TPC-C, then runs the pool's policy over them with a fixed set of
+//! pages on the fast device: those that would have saved most disk time in the orders so far, or will in the orders to
+//! come. Prints the disk's milliseconds per new order; `data.io_ms_per_new_order` of the experiment is what the
+//! managers need. A manager that needs less than the first learns from change; none can be expected to come near the
+//! second.
 //!
-//! `cargo run --release -p varve-lab --example fixed_placement [DIRECTORY]` takes some minutes, 2 GiB in the directory (the system's for
-//! temporary files) and 3 GiB of memory.
+//! `cargo run --release -p varve-lab --example fixed_placement [DIRECTORY]` takes some minutes, 2 GiB in the directory
+//! (the system's for temporary files) and 3 GiB of memory.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -140,7 +141,8 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// The pages that cost most disk time in these references, if each stays in the pool so many references after its last use.
+/// The pages that cost most disk time in these references, if each stays in the pool so many references after its last
+/// use.
 fn dearest(references: &[Reference], pages: usize, stay: usize) -> Vec<bool> {
     let mut costs = vec![0.0; pages];
     let mut last: Vec<Option<(usize, bool)>> = vec![None; pages];

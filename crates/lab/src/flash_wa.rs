@@ -1,9 +1,9 @@
 //! Write amplification of the flash model, measured beside theory: one point of a study.
 //!
 //! Runs the translation layer without contents and without times (tens of millions of page programs per second), so it
-//! needs neither devices nor a simulation. The logical space is a share of the *effective* physical space, which is what
-//! the formulas speak of. Warm-up is five times the logical space, longer where part of it is written seldom; then come
-//! windows of one logical space until two in a row agree within 1 %.
+//! needs neither devices nor a simulation. The logical space is a share of the *effective* physical space, which is
+//! what the formulas speak of. Warm-up is five times the logical space, longer where part of it is written seldom; then
+//! come windows of one logical space until two in a row agree within 1 %.
 //!
 //! Pure: a result is a function of the point.
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use varve_models::flash::Drive;
 use varve_models::{Build, Modelled, PowerSupply, Profile, Sparse};
 
-/// The data device and the log device of a database, modelled, on one power supply. Make them in the world that uses them.
+/// The data device and the log device of a database, modelled, on one power supply. Make them in the world that uses
+/// them.
 pub struct ModelledDevices {
     /// Pages.
     pub data: Arc<dyn Modelled>,
@@ -48,7 +49,8 @@ pub(crate) fn seeds(seed: u64) -> [u64; 2] {
 }
 
 impl ModelledDevices {
-    /// Devices of the two profiles that hold `loaded` (by default nothing, with length zero, as `Db::create_on` expects).
+    /// Devices of the two profiles that hold `loaded` (by default nothing, with length zero, as `Db::create_on`
+    /// expects).
     pub fn new(data: &Profile, log: &Profile, loaded: &Loaded, seed: u64) -> Result<ModelledDevices> {
         let supply = PowerSupply::new();
         let build = |profile: &Profile, name: &str, part: &Part, seed| -> Result<_> {

@@ -1,5 +1,5 @@
-//! Damage at rest, of all files and in all states: nothing is lost without a word, nothing is read wrong, nothing panics or
-//! goes on for ever. The broken builds, which lack one comparison each, must be caught.
+//! Damage at rest, of all files and in all states: nothing is lost without a word, nothing is read wrong, nothing
+//! panics or goes on for ever. The broken builds, which lack one comparison each, must be caught.
 
 use varve::Mistake;
 use varve_lab::sim::{self, Class, DamageOptions, DamageReport};

@@ -1,5 +1,5 @@
-//! Host profiles as text: what is read, what is refused and how. And the engine on a modelled host: virtual time is what was
-//! charged, and runs repeat.
+//! Host profiles as text: what is read, what is refused and how. And the engine on a modelled host: virtual time is
+//! what was charged, and runs repeat.
 
 use std::sync::Arc;
 use std::time::Duration;

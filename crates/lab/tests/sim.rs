@@ -63,7 +63,8 @@ fn tiers_of_all_managers_find_nothing() {
     }
 }
 
-/// Mistakes that a few seeds find. `varve sim --broken all` tries all there are; `docs/testing.md` says how many seeds each takes.
+/// Mistakes that a few seeds find. `varve sim --broken all` tries all there are; `docs/testing.md` says how many seeds
+/// each takes.
 const SOON: &[&str] = &[
     "image-rule-completed",
     "ack-before-flush",

@@ -21,8 +21,8 @@ fn store(isolation: Isolation) -> Arc<MemStore> {
     Arc::new(MemStore::new(MemOptions { isolation, op_time, commit_time }))
 }
 
-/// A history, unless the generator itself saw the store contradict itself within a transaction (a range delete that removes other
-/// keys than a scan had found).
+/// A history, unless the generator itself saw the store contradict itself within a transaction (a range delete that
+/// removes other keys than a scan had found).
 fn generated(seed: u64, isolation: Isolation) -> (Result<History, String>, u64) {
     simulate(seed, true, move || {
         let (store, recorder) = (store(isolation), Arc::new(recorder("history")));

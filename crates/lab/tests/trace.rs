@@ -1,5 +1,5 @@
-//! Trace formats: the published files hold what their keepers say, our format gives back what was put in, damage is an error with a
-//! place, and no bytes whatever make a reader panic.
+//! Trace formats: the published files hold what their keepers say, our format gives back what was put in, damage is an
+//! error with a place, and no bytes whatever make a reader panic.
 
 use std::path::{Path, PathBuf};
 use varve::{PageId, TraceEvent};
@@ -208,7 +208,8 @@ fn ours() -> ReadOptions {
     ReadOptions { format: Some(Format::Varve), ..ReadOptions::default() }
 }
 
-/// Random bytes, and valid traces with random damage, in every format: records or an error, never a panic or an endless loop.
+/// Random bytes, and valid traces with random damage, in every format: records or an error, never a panic or an endless
+/// loop.
 #[test]
 fn no_bytes_make_a_reader_panic() {
     let valid: Vec<Vec<u8>> = vec![

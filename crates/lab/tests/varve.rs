@@ -1,5 +1,5 @@
-//! The workloads and the serializability checker on the engine: on real files with OS threads, and on memory devices in a
-//! simulation with chaos. `LAB_SEED=n` runs one seed of the simulated tests, `LAB_SEEDS=n` the first n.
+//! The workloads and the serializability checker on the engine: on real files with OS threads, and on memory devices in
+//! a simulation with chaos. `LAB_SEED=n` runs one seed of the simulated tests, `LAB_SEEDS=n` the first n.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;

@@ -7,8 +7,8 @@ use varve_rt::{Condvar, Instant, Mutex, MutexGuard};
 /// The completion time of requests that a held device keeps in flight until the power is cut.
 pub(crate) const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
-/// Waits until `at`, or until `lost` says that the request went with the power; of the two, `Err` is the latter. `changed` is signalled when
-/// held requests are let go.
+/// Waits until `at`, or until `lost` says that the request went with the power; of the two, `Err` is the latter.
+/// `changed` is signalled when held requests are let go.
 pub(crate) fn wait<'a, S>(
     lock: &'a Mutex<S>,
     changed: &Condvar,

@@ -1,8 +1,8 @@
 //! A device with fixed service times, random and sequential, for reads and writes: the two-number (or four-number)
 //! devices of papers. A number of servers work side by side, each serving one request at a time, in order of arrival.
 //!
-//! Times are those of one *unit* (a page); a longer request takes the sequential time for each further unit. A request is
-//! sequential if it begins where one of the last requests ended.
+//! Times are those of one *unit* (a page); a longer request takes the sequential time for each further unit. A request
+//! is sequential if it begins where one of the last requests ended.
 
 use crate::model::{Arrival, ModelStats, Schedule, Timing, WriteCache};
 use serde::{Deserialize, Serialize};

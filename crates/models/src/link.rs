@@ -146,8 +146,8 @@ impl<T> PipeReceiver<T> {
 
 /// A device behind a link: commands and written bytes go down, read bytes and answers come up.
 ///
-/// A request reaches the device when its message has arrived there, so `submit` waits that long; its answer is waited for
-/// with the request.
+/// A request reaches the device when its message has arrived there, so `submit` waits that long; its answer is waited
+/// for with the request.
 pub struct Linked {
     inner: Arc<dyn Device>,
     link: Arc<LinkModel>,

@@ -1,9 +1,9 @@
 //! A solid-state drive as a black box, given by what can be measured from outside: throughput by request size, kind and
 //! order, the penalty of mixing reads with writes, latency of a lone request.
 //!
-//! One request of `s` bytes occupies the drive for s / rate(s) (times jitter) plus a mix penalty; requests are served in
-//! order of arrival; a request takes at least its latency, which overlaps with others'. Over a share r of bytes read this
-//! gives T(r) = 1 / (r/R + (1-r)/W + c r (1-r)): each request pays s c/2 times the share that the other kind had
+//! One request of `s` bytes occupies the drive for s / rate(s) (times jitter) plus a mix penalty; requests are served
+//! in order of arrival; a request takes at least its latency, which overlaps with others'. Over a share r of bytes read
+//! this gives T(r) = 1 / (r/R + (1-r)/W + c r (1-r)): each request pays s c/2 times the share that the other kind had
 //! among the last requests, so the mean penalty per byte is r (1-r) c/2 twice.
 //!
 //! Between the sizes of a table the time of a request is interpolated linearly (and so is c, over the logarithm of the

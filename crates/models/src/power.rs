@@ -83,9 +83,9 @@ impl PowerSupply {
         self.ops.load(SeqCst)
     }
 
-    /// Cuts the power during operation number `n` (the first is 1), with `seed` choosing what survives. The operation is
-    /// in flight when the power fails, so it happens, does not happen, or happens in part. An order that comes when operation
-    /// `n` has already begun (others were faster) holds for the next one. 0 takes the order back.
+    /// Cuts the power during operation number `n` (the first is 1), with `seed` choosing what survives. The operation
+    /// is in flight when the power fails, so it happens, does not happen, or happens in part. An order that comes when
+    /// operation `n` has already begun (others were faster) holds for the next one. 0 takes the order back.
     pub fn cut_at(&self, n: u64, seed: u64) {
         self.seed.store(seed, SeqCst);
         self.cut_at.store(n, SeqCst);

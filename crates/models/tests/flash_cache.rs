@@ -1,5 +1,5 @@
-//! The SLC cache of a drive, and reads that suspend: times, what happens when the cache is full, folding while the drive idles,
-//! counters, configurations that are refused.
+//! The SLC cache of a drive, and reads that suspend: times, what happens when the cache is full, folding while the
+//! drive idles, counters, configurations that are refused.
 
 use varve_models::flash::{
     Buffer, BufferKind, CacheFull, CellMode, Contents, Drive, FlashConfig, FlashError, Ftl, SlcCache, Suspend,
@@ -9,8 +9,8 @@ use varve_rt::Rng;
 const PAGE: u64 = 4096;
 const MS: u64 = 1_000_000;
 
-/// Four chips of TLC; a cache of 20 blocks of 8 pages. A write takes 10 us, 10 us on the link, 20 us on the channel, and its program:
-/// 100 us in the cache, 600 us past it.
+/// Four chips of TLC; a cache of 20 blocks of 8 pages. A write takes 10 us, 10 us on the link, 20 us on the channel,
+/// and its program: 100 us in the cache, 600 us past it.
 fn config(full: CacheFull) -> FlashConfig {
     let mut c = FlashConfig::one_plane(64, 24);
     (c.geometry.channels, c.cell) = (4, CellMode::Tlc);
@@ -163,7 +163,8 @@ fn collection_and_folding_go_on_when_the_drive_is_full() {
     }
 }
 
-/// With share w of time programming, a read waits w t/2 on average; where programs can be suspended, w times what that takes.
+/// With share w of time programming, a read waits w t/2 on average; where programs can be suspended, w times what that
+/// takes.
 #[test]
 fn reads_wait_for_suspending_and_no_longer() {
     let mean_wait = |suspend: Option<Suspend>| -> f64 {

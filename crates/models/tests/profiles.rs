@@ -103,8 +103,8 @@ fn amplification(dev: &dyn Modelled) -> f64 {
     details.iter().find(|(name, _)| *name == "write_amplification").expect("a flash drive tells").1
 }
 
-/// A drive that was used keeps its mapping in copies: they collect garbage from their first write on, and equally. Built
-/// anew from the bytes alone, the drive would be fresh.
+/// A drive that was used keeps its mapping in copies: they collect garbage from their first write on, and equally.
+/// Built anew from the bytes alone, the drive would be fresh.
 #[test]
 fn copies_of_an_aged_drive_keep_its_mapping() {
     let amplifications = varve_rt::sim::run(varve_rt::sim::Config::default(), || {

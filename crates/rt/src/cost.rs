@@ -45,7 +45,8 @@ costs! {
     GroupPage = "group_page" / "page",
     /// Telling the replacement policy of one recorded access, under the lock of the pool instance.
     HitRecord = "hit_record" / "access",
-    /// One operation on the lists of a pool instance (replacement list, dirty list, free list, page table), under its lock.
+    /// One operation on the lists of a pool instance (replacement list, dirty list, free list, page table), under its
+    /// lock.
     ListMove = "list_move" / "operation",
     /// Looking at one page of a list for a victim, or for a page to clean, under the instance's lock.
     ListScan = "list_scan" / "page",

@@ -2,8 +2,8 @@
 //!
 //! The byte: `LOCKED`; `PARKED` (someone is, or is about to be, in the queue of the lock's address); `SIM` (used in a
 //! simulation: every operation takes the slow path, where CPU charges are settled and chaos lives); `FRESH` (never
-//! used: the first operation finds out which world it is in); `HARDWARE` (guards the state of a modelled device, which is no work of
-//! the host: it costs the simulated host nothing).
+//! used: the first operation finds out which world it is in); `HARDWARE` (guards the state of a modelled device, which
+//! is no work of the host: it costs the simulated host nothing).
 //!
 //! Invariant: a thread queued on the address implies `PARKED`, except while a waker holds the queue. A lock belongs to
 //! one world at a time: threads of a simulation and OS threads do not contend for it.
@@ -43,8 +43,9 @@ pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
 /// A guard that keeps its [`Mutex`] alive by an `Arc`.
 pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<RawMutex, T>;
 
-/// A mutex that guards the state of modelled hardware. In a simulation taking it neither settles charges nor costs time, so that threads
-/// do not queue for the program that stands for a device; among OS threads it is a mutex like others. Its holder must not wait.
+/// A mutex that guards the state of modelled hardware. In a simulation taking it neither settles charges nor costs
+/// time, so that threads do not queue for the program that stands for a device; among OS threads it is a mutex like
+/// others. Its holder must not wait.
 pub fn hardware_mutex<T>(value: T) -> Mutex<T> {
     Mutex::from_raw(RawMutex { state: AtomicU8::new(FRESH | HARDWARE) }, value)
 }

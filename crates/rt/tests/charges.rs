@@ -153,7 +153,8 @@ fn slack_saves_switches() {
     assert!(lax * 5 < strict, "{strict} switches strictly, {lax} with slack");
 }
 
-/// A thread keeps its core while it does not wait: two threads on one core change places once per quantum, not at every lock.
+/// A thread keeps its core while it does not wait: two threads on one core change places once per quantum, not at every
+/// lock.
 #[test]
 fn a_core_is_kept_for_a_quantum() {
     let mut costs = CpuCosts::default();
@@ -254,8 +255,8 @@ fn core_time_and_lock_waits_are_told() {
     assert_eq!((wait.waits, wait.ns), (1, 140_000));
 }
 
-/// What a lock guards follows it when another core changed it, and when it is taken to be changed while others have read it;
-/// reading what is not changed moves the word alone.
+/// What a lock guards follows it when another core changed it, and when it is taken to be changed while others have
+/// read it; reading what is not changed moves the word alone.
 #[test]
 fn data_follows_a_lock_when_it_was_changed() {
     let config = Config { cores: 2, lock_handoff: US, lock_data: 10 * US, ..plain(9) };

@@ -1,8 +1,9 @@
-//! A loom model of `Event` (`event.rs`) and of the parking that it relies on: a byte with a flag and a mark that somebody may be queued; the queue has a lock,
-//! and who queues looks at the byte once more under it.
+//! A loom model of `Event` (`event.rs`) and of the parking that it relies on: a byte with a flag and a mark that
+//! somebody may be queued; the queue has a lock, and who queues looks at the byte once more under it.
 //!
-//! It repeats the orders of the real code, as loom needs its own atomics. Loom reports a deadlock when a waiter is forgotten, and its cell a read that is
-//! not ordered after what happened before `set`. The last test shows that the model can fail.
+//! It repeats the orders of the real code, as loom needs its own atomics. Loom reports a deadlock when a waiter is
+//! forgotten, and its cell a read that is not ordered after what happened before `set`. The last test shows that the
+//! model can fail.
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU8, Ordering, Ordering::*};

@@ -1,7 +1,9 @@
-//! Cost of tree operations in memory: point reads, inserts, overwrites and scans. `cargo bench -p varve --bench btree [-- NAME [KEYS]]`
+//! Cost of tree operations in memory: point reads, inserts, overwrites and scans. `cargo bench -p varve --bench btree
+//! [-- NAME [KEYS]]`
 //!
-//! A tree of 1 M keys (16 bytes, values 100 bytes) on 16 KB pages, all resident; the log goes to memory. Reads are given as median and least nanoseconds
-//! per operation of 101 short rounds (the least is what an idle machine does). `NAME` runs only the operations whose name contains it.
+//! A tree of 1 M keys (16 bytes, values 100 bytes) on 16 KB pages, all resident; the log goes to memory. Reads are
+//! given as median and least nanoseconds per operation of 101 short rounds (the least is what an idle machine does).
+//! `NAME` runs only the operations whose name contains it.
 
 use std::hint::black_box;
 use std::ops::Bound;

@@ -1,6 +1,8 @@
-//! What commits cost that wait for no device: single writes, and transactions of one to 64 keys, with one thread and with two.
+//! What commits cost that wait for no device: single writes, and transactions of one to 64 keys, with one thread and
+//! with two.
 //!
-//! `cargo bench -p varve --bench commits`. Each figure is the best of many short slices, so that two builds can be run in turns on a busy machine.
+//! `cargo bench -p varve --bench commits`. Each figure is the best of many short slices, so that two builds can be run
+//! in turns on a busy machine.
 
 use std::time::Duration;
 use varve::{Db, Devices, Durability, Keyspace, Layout, Options};

@@ -1,5 +1,5 @@
-//! How fast the log is: durable commits per second at 1, 4 and 16 threads on a real file, and appends per second without
-//! durability at 1 and 2 threads.
+//! How fast the log is: durable commits per second at 1, 4 and 16 threads on a real file, and appends per second
+//! without durability at 1 and 2 threads.
 //!
 //! `cargo bench -p varve --bench log [-- DIRECTORY]` (default: the system's directory for temporary files).
 

@@ -1,7 +1,7 @@
 //! Cost of a buffer pool hit: lookup, shared latch, access recorded, unlatch. `cargo bench -p varve --bench pool`
 //!
-//! Prints nanoseconds per operation (median and least of 21 rounds) for resident pages in random order, with 1 and 2 threads,
-//! and the cost of the write latch and of a pin.
+//! Prints nanoseconds per operation (median and least of 21 rounds) for resident pages in random order, with 1 and 2
+//! threads, and the cost of the write latch and of a pin.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,8 +1,10 @@
-//! A pool far smaller than its data, with durable commits: does eviction keep up? `cargo bench -p varve --bench pool_pressure`
+//! A pool far smaller than its data, with durable commits: does eviction keep up? `cargo bench -p varve --bench
+//! pool_pressure`
 //!
-//! Eight threads change random pages (three quarters of the references go to a tenth of them) of a real file of 20,000 pages through a
-//! pool of 2,000 frames; every fourth change waits for a log that takes 300 us per flush, shared by whoever waits. Printed per victim
-//! and cleaner setting: changes per second, misses, how many misses stalled and for how long, who wrote.
+//! Eight threads change random pages (three quarters of the references go to a tenth of them) of a real file of 20,000
+//! pages through a pool of 2,000 frames; every fourth change waits for a log that takes 300 us per flush, shared by
+//! whoever waits. Printed per victim and cleaner setting: changes per second, misses, how many misses stalled and for
+//! how long, who wrote.
 
 use std::sync::Arc;
 use std::time::Duration;

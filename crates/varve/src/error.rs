@@ -6,7 +6,8 @@ use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, VolumeError};
 /// The engine's result type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong in the engine. [`Error::is_retryable`] tells whether the same transaction may succeed when run again.
+/// What can go wrong in the engine. [`Error::is_retryable`] tells whether the same transaction may succeed when run
+/// again.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,8 +19,8 @@ pub enum Error {
         /// How they met.
         reason: String,
     },
-    /// The calling thread would wait for a transaction that it runs itself, in [`Db::transact`](crate::Db::transact), and so for ever. What was
-    /// asked for was not done; transactions are as before.
+    /// The calling thread would wait for a transaction that it runs itself, in [`Db::transact`](crate::Db::transact),
+    /// and so for ever. What was asked for was not done; transactions are as before.
     #[error(
         "transaction {asker} would wait for ever: key {key} of keyspace {keyspace} is locked by transaction {holder}, which this same thread runs in \
          `transact` and can end only after this call; do it within that transaction, or after its end"
@@ -29,12 +30,14 @@ pub enum Error {
         keyspace: String,
         /// The key, or the beginning of the range.
         key: String,
-        /// Number of the transaction (or single operation) that asked for it; see [`Transaction::id`](crate::Transaction::id).
+        /// Number of the transaction (or single operation) that asked for it; see
+        /// [`Transaction::id`](crate::Transaction::id).
         asker: u64,
         /// Number of the one that has it.
         holder: u64,
     },
-    /// A lock was waited for longer than [`Options::lock_timeout`](crate::Options). The transaction is as before the call, its locks included.
+    /// A lock was waited for longer than [`Options::lock_timeout`](crate::Options). The transaction is as before the
+    /// call, its locks included.
     #[error(
         "lock time-out: waited {waited:?} for key {key} of keyspace {keyspace}, held by {holder}; end that transaction (it may be one of this same \
          thread), or raise lock_timeout"
@@ -78,7 +81,8 @@ pub enum Error {
         /// Bytes free in the class.
         available: u64,
     },
-    /// The key is longer than this database's page size allows, and cannot be put. (Reading and deleting find no such key.)
+    /// The key is longer than this database's page size allows, and cannot be put. (Reading and deleting find no such
+    /// key.)
     #[error("key of {len} bytes: this database takes keys of up to {max} bytes")]
     KeySize {
         /// Length given.
@@ -142,7 +146,8 @@ pub enum Error {
         /// Reading only goes without them.
         may_read: bool,
     },
-    /// A write or flush that durability rests on failed earlier, or a thread of the engine panicked: durability can no longer be promised.
+    /// A write or flush that durability rests on failed earlier, or a thread of the engine panicked: durability can no
+    /// longer be promised.
     #[error(
         "database is poisoned after a failure ({0}): reads go on, writes are refused; fix the cause and open again"
     )]

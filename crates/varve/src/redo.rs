@@ -2,11 +2,13 @@
 //!
 //! Body of a log group: records one after another, each `tag u8` and
 //! - `1` page operations: page varint, keyspace u32, previous LSN u64, bytes of operations u32, then operations;
-//! - `2` page image: page varint, keyspace u32, hole start u16, hole end u16 (bytes in the hole are zero), page bytes without the hole;
+//! - `2` page image: page varint, keyspace u32, hole start u16, hole end u16 (bytes in the hole are zero), page bytes
+//!   without the hole;
 //! - `3` extra: length varint, bytes (commit information and other records that are not page changes).
 //!
-//! An operation is `0` write: offset u16, length u16, bytes; or `1` shift: from u16, to u16, length u16 (a `memmove` within the page).
-//! Invariant: operations never touch the page header; the LSN is stamped by whoever applies a whole group.
+//! An operation is `0` write: offset u16, length u16, bytes; or `1` shift: from u16, to u16, length u16 (a `memmove`
+//! within the page). Invariant: operations never touch the page header; the LSN is stamped by whoever applies a whole
+//! group.
 
 use crate::error::{Error, Result};
 use varve_volume::page::{self, HEADER};
@@ -64,7 +66,8 @@ pub fn push_extra(body: &mut Vec<u8>, bytes: &[u8]) {
     body.extend_from_slice(bytes);
 }
 
-/// The zero bytes between the given limits of a page may be left out of its image: finds the longest run of zeros in the page body.
+/// The zero bytes between the given limits of a page may be left out of its image: finds the longest run of zeros in
+/// the page body.
 ///
 /// Looks in steps of 32 bytes, so that it costs a fraction of the copy; short runs are not worth a hole.
 pub fn zero_hole(bytes: &[u8]) -> std::ops::Range<usize> {

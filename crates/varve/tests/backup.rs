@@ -121,7 +121,8 @@ fn restore(files: &[&Vec<u8>]) -> varve::Result<Db> {
     Db::open_on(devices, options())
 }
 
-/// The restored database is sound, no money came or went, and each client's count lies between what was acknowledged before and after.
+/// The restored database is sound, no money came or went, and each client's count lies between what was acknowledged
+/// before and after.
 fn is_one_moment(db: &Db, before: &[u64], after: &[u64]) {
     let report = db.check().unwrap();
     assert!(report.is_clean(), "{report:?}");
@@ -339,8 +340,9 @@ fn slow_devices(seed: u64) -> Devices {
     devices(seed, latency)
 }
 
-/// Values from readers come and go, whose pages the log does not hold, and the log's writes complete in any order. A backup that took a group
-/// past its end has links to pages that it has not; one that takes a half-written group for damage fails.
+/// Values from readers come and go, whose pages the log does not hold, and the log's writes complete in any order. A
+/// backup that took a group past its end has links to pages that it has not; one that takes a half-written group for
+/// damage fails.
 #[test]
 fn what_is_written_while_a_backup_or_a_check_ends_is_neither_in_it_nor_damage() {
     for seed in 1..=6 {

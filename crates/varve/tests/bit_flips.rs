@@ -1,5 +1,5 @@
-//! Damage at rest: a bit of a used page, of a superblock or of the log flips while the database is closed. Nothing may be
-//! read wrong and nothing may panic; what the flip hit is named by an error, from `check` and from reads.
+//! Damage at rest: a bit of a used page, of a superblock or of the log flips while the database is closed. Nothing may
+//! be read wrong and nothing may panic; what the flip hit is named by an error, from `check` and from reads.
 //!
 //! Pages that hold nothing are exempt, and so is log before the redo point: neither is read again.
 

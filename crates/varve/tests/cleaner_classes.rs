@@ -91,7 +91,8 @@ impl PageStore for TwoSpeeds {
     }
 }
 
-/// Misses that had to write a page themselves while a client changes fast pages, one a millisecond, with some slow ones dirty.
+/// Misses that had to write a page themselves while a client changes fast pages, one a millisecond, with some slow ones
+/// dirty.
 fn stalls(by_class: bool) -> u64 {
     const PAGES: u64 = 400;
     let main = move || {

@@ -1,5 +1,5 @@
-//! How a database ends: closed, dropped, refused to close, or never quite opened. Afterwards nobody writes to its devices any more, its directory is
-//! free, and what was acknowledged is there.
+//! How a database ends: closed, dropped, refused to close, or never quite opened. Afterwards nobody writes to its
+//! devices any more, its directory is free, and what was acknowledged is there.
 
 mod directories;
 

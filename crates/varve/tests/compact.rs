@@ -1,4 +1,5 @@
-//! Compaction gives the end of the data device back and changes nothing else: whatever is stored, whoever works meanwhile, whenever the power fails.
+//! Compaction gives the end of the data device back and changes nothing else: whatever is stored, whoever works
+//! meanwhile, whenever the power fails.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -196,7 +197,8 @@ proptest! {
     }
 }
 
-/// Clients move money and replace long values, readers look at all of it, while the database is compacted again and again.
+/// Clients move money and replace long values, readers look at all of it, while the database is compacted again and
+/// again.
 #[test]
 fn others_work_meanwhile() {
     const ACCOUNTS: u64 = 300;
@@ -411,7 +413,8 @@ fn a_value_larger_than_memory_moves_too() {
     }
     let bytes = devices.data.len();
     let (log, before) = (db.stats().log.group_bytes, db.check().unwrap().allocated_pages);
-    // The gap of the second is as long as the fourth, and more is set aside while that is written: a gap must be larger.
+    // The gap of the second is as long as the fourth, and more is set aside while that is written: a gap must be
+    // larger.
     remove(&rows, 1);
     assert_eq!(db.compact().unwrap().values_left, 1);
     remove(&rows, 0);

@@ -1,4 +1,5 @@
-//! Creating in directories: cut short at any time one command goes on, and nothing is made over what belongs to somebody.
+//! Creating in directories: cut short at any time one command goes on, and nothing is made over what belongs to
+//! somebody.
 
 mod directories;
 

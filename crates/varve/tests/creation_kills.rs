@@ -1,5 +1,5 @@
-//! Creating in directories, with other processes: killed at any moment, and pipes in the place of files. Apart from other tests, since a
-//! process that is started inherits what is open for a moment.
+//! Creating in directories, with other processes: killed at any moment, and pipes in the place of files. Apart from
+//! other tests, since a process that is started inherits what is open for a moment.
 
 mod directories;
 

@@ -1,4 +1,5 @@
-//! Pages that go to the store without the log: bulk loads and values from readers, through crashes, backups, rollbacks and in little memory.
+//! Pages that go to the store without the log: bulk loads and values from readers, through crashes, backups, rollbacks
+//! and in little memory.
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! What was shown is not lost, and what was promised is kept, whenever the power fails: on a simulated machine whose log takes
-//! its time, so that there is always a moment between a commit's place in the log and its durability.
+//! What was shown is not lost, and what was promised is kept, whenever the power fails: on a simulated machine whose
+//! log takes its time, so that there is always a moment between a commit's place in the log and its durability.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,8 +155,8 @@ fn lazily<T>(db: &Db, f: impl FnMut(&mut varve::Transaction) -> Result<T>) -> Re
     db.transact_with(TxOptions::durability(Durability::None), f)
 }
 
-/// A `Sync` commit that inserts a key (or deletes it) and leaves a mark; while it waits for the log, `look` runs, and the power
-/// fails when that returns. True when the mark is still there.
+/// A `Sync` commit that inserts a key (or deletes it) and leaves a mark; while it waits for the log, `look` runs, and
+/// the power fails when that returns. True when the mark is still there.
 fn mark_survives(seed: u64, broken: bool, inserts: bool, len: usize, name: &'static str, look: Look) -> bool {
     simulate(seed, move || {
         let machine = Machine::new(seed, options(broken));
@@ -224,8 +224,9 @@ struct Acknowledged {
     place: u64,
 }
 
-/// Clients that commit with the given durabilities at moments of their own, until the power fails at `cut_at`; each commit
-/// writes down its number under the number's own key. Returns what was acknowledged, and the numbers found afterwards.
+/// Clients that commit with the given durabilities at moments of their own, until the power fails at `cut_at`; each
+/// commit writes down its number under the number's own key. Returns what was acknowledged, and the numbers found
+/// afterwards.
 fn commit_until(
     seed: u64,
     durabilities: &'static [Durability],

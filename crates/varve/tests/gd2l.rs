@@ -1,5 +1,5 @@
-//! GD2L against a model over plain vectors that follows the paper's rules and ours for what it leaves open: every placement, every
-//! H, every victim. `POLICY_SEED=n` runs one seed alone.
+//! GD2L against a model over plain vectors that follows the paper's rules and ours for what it leaves open: every
+//! placement, every H, every victim. `POLICY_SEED=n` runs one seed alone.
 
 mod gd2l_model;
 
@@ -120,12 +120,13 @@ fn a_dear_page_outlives_cheap_ones() {
         lived += 1;
         policy.load(slot, PageId(10 + lived), Load::Demand, CostClass(1), 0);
     }
-    // L rises by 1 with each three evictions, and reaches the page's H of 5 after four such rounds; ties leave from the fast list.
+    // L rises by 1 with each three evictions, and reaches the page's H of 5 after four such rounds; ties leave from the
+    // fast list.
     assert_eq!(lived, 15);
 }
 
-/// A page that leaves although colder ones stay (it was written and then used, say, or the colder ones are being written) must not age
-/// those: they would all look older than any cheap page that is loaded from then on.
+/// A page that leaves although colder ones stay (it was written and then used, say, or the colder ones are being
+/// written) must not age those: they would all look older than any cheap page that is loaded from then on.
 #[test]
 fn a_page_that_leaves_before_its_turn_ages_nobody() {
     let mut policy = (policy::find("gd2l").unwrap().make)(4, &PolicyOptions::default());

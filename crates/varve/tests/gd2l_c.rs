@@ -1,5 +1,5 @@
-//! `gd2l-c` against a model over plain vectors: every victim of either kind of search, every place of the pointers. `POLICY_SEED=n`
-//! runs one seed alone.
+//! `gd2l-c` against a model over plain vectors: every victim of either kind of search, every place of the pointers.
+//! `POLICY_SEED=n` runs one seed alone.
 
 mod gd2l_model;
 
@@ -318,8 +318,8 @@ fn the_next_clean_page_is_near_however_many_are_dirty() {
     }
 }
 
-/// A dear clean page stays while a cheap one is clean, though many are dirty; when none is, it leaves at once: nobody waits for a write
-/// while there is a clean page.
+/// A dear clean page stays while a cheap one is clean, though many are dirty; when none is, it leaves at once: nobody
+/// waits for a write while there is a clean page.
 #[test]
 fn a_miss_finds_a_clean_page_if_there_is_one() {
     let gd2l = Gd2lOptions { cost: [70.0, 1.0], write_cost: [50.0, 3.0], ..Gd2lOptions::default() };

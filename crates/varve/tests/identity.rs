@@ -1,4 +1,5 @@
-//! Which files belong together: nothing is made over a database, and files of other databases or other times are refused by name.
+//! Which files belong together: nothing is made over a database, and files of other databases or other times are
+//! refused by name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -335,7 +336,8 @@ impl Drop for SetOnDrop {
     }
 }
 
-/// Creates a database, on blank devices or over another one, with a power cut at operation `n`; whether it ended before.
+/// Creates a database, on blank devices or over another one, with a power cut at operation `n`; whether it ended
+/// before.
 fn creation_cut_at(n: u64, used: bool) -> bool {
     let supply = PowerSupply::new();
     let device = |name: &str| {

@@ -1,4 +1,5 @@
-//! A fast device belongs to its database at one moment: one of another time is refused by name, or emptied where it held copies only.
+//! A fast device belongs to its database at one moment: one of another time is refused by name, or emptied where it
+//! held copies only.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -221,7 +222,8 @@ impl Drop for SetOnDrop {
     }
 }
 
-/// Opens the database, commits, makes checkpoints and closes it, with a power cut at operation `n`; whether it ended before.
+/// Opens the database, commits, makes checkpoints and closes it, with a power cut at operation `n`; whether it ended
+/// before.
 fn work_until_cut(devices: &Devices, options: Options, supply: &Arc<PowerSupply>, n: u64) -> bool {
     let (domain, ended) = (Domain::new("machine"), Arc::new(Event::new()));
     supply.cut_at(supply.ops() + n, n);
@@ -249,7 +251,8 @@ fn work_until_cut(devices: &Devices, options: Options, supply: &Arc<PowerSupply>
     done
 }
 
-/// A power cut at operation `n` of an opening, and at an earlier one of the next; whether the work ended before the first.
+/// A power cut at operation `n` of an opening, and at an earlier one of the next; whether the work ended before the
+/// first.
 fn cut_at(whole: &Machine, n: u64, earlier: u64) -> bool {
     let (supply, machine) = (PowerSupply::new(), whole.copy());
     let powered = |device: &Arc<MemDevice>| -> Arc<dyn Device> {

@@ -234,7 +234,8 @@ fn ranges_of_all_kinds_agree_with_a_model() {
     }
 }
 
-/// Single writes beside transactions that lock ranges: everybody gets on, and nobody is told of a deadlock that was not broken.
+/// Single writes beside transactions that lock ranges: everybody gets on, and nobody is told of a deadlock that was not
+/// broken.
 #[test]
 fn single_writes_get_on_among_ranges() {
     for seed in 0..6 {

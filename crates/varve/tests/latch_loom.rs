@@ -1,7 +1,8 @@
-//! The sequence count by which an unlatched look at a page is believed or not (`buffer/sequence.rs`), compiled against loom's atomics: loom tries every
-//! interleaving, and every value that the orders let a load see.
+//! The sequence count by which an unlatched look at a page is believed or not (`buffer/sequence.rs`), compiled against
+//! loom's atomics: loom tries every interleaving, and every value that the orders let a load see.
 //!
-//! Two words stand for a page. A believed look shows both as one writer left them, and everything that happened before that writer.
+//! Two words stand for a page. A believed look shows both as one writer left them, and everything that happened before
+//! that writer.
 
 #[allow(unreachable_pub)]
 #[path = "../src/buffer/sequence.rs"]
@@ -46,8 +47,8 @@ impl Page {
     }
 }
 
-/// `look` runs in a thread of its own beside `change`. (Not the other way round: loom notices that two steps conflict when the later one runs, and forgets
-/// a load before a store by a thread that has loaded the same word since.)
+/// `look` runs in a thread of its own beside `change`. (Not the other way round: loom notices that two steps conflict
+/// when the later one runs, and forgets a load before a store by a thread that has loaded the same word since.)
 fn model(look: impl Fn(&Page) + Copy + Send + Sync + 'static, change: impl Fn(&Arc<Page>) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);

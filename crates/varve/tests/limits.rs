@@ -1,5 +1,5 @@
-//! Limits at the public surface: what is too large is refused before anything changed, with an error that says what to do,
-//! and the database goes on.
+//! Limits at the public surface: what is too large is refused before anything changed, with an error that says what to
+//! do, and the database goes on.
 
 use std::collections::BTreeMap;
 use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, TxOptions};

@@ -1,10 +1,10 @@
-//! A loom model of the log buffer's protocol (`wal/tail.rs` and `wal/writer.rs`): reservation by compare-and-swap, filling, a
-//! count of filled bytes per block (release), the writer's acquire of a full count, reclaiming a block before the durable
-//! position moves (release), and reuse of its memory by whoever sees that position (acquire).
+//! A loom model of the log buffer's protocol (`wal/tail.rs` and `wal/writer.rs`): reservation by compare-and-swap,
+//! filling, a count of filled bytes per block (release), the writer's acquire of a full count, reclaiming a block
+//! before the durable position moves (release), and reuse of its memory by whoever sees that position (acquire).
 //!
-//! It repeats the orderings of the real code at a small scale, as loom needs its own atomics: two units to a block, two blocks
-//! of memory, three blocks of stream, so that the first block's memory is used twice. Loom's cells report any read or write
-//! that the orderings do not keep apart. The last test shows that the model can fail.
+//! It repeats the orderings of the real code at a small scale, as loom needs its own atomics: two units to a block, two
+//! blocks of memory, three blocks of stream, so that the first block's memory is used twice. Loom's cells report any
+//! read or write that the orderings do not keep apart. The last test shows that the model can fail.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

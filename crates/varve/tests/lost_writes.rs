@@ -1,5 +1,5 @@
-//! `detect_lost_writes`: every old version of a page is found, and nothing else is taken for one: after crashes, compactions, bulk loads, restores, and when it is switched
-//! on and off.
+//! `detect_lost_writes`: every old version of a page is found, and nothing else is taken for one: after crashes,
+//! compactions, bulk loads, restores, and when it is switched on and off.
 
 use std::sync::Arc;
 use varve::{BackupOptions, Db, Devices, Error, Layout, Mistake, Options, RestoreOptions, restore_on};

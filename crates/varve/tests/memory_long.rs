@@ -1,5 +1,5 @@
-//! Memory stays within the budget whatever is done with values that are longer than it. A process of its own, because it reads the peak of
-//! the whole process.
+//! Memory stays within the budget whatever is done with values that are longer than it. A process of its own, because
+//! it reads the peak of the whole process.
 
 #![cfg(target_os = "linux")]
 

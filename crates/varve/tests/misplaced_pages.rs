@@ -1,8 +1,9 @@
-//! Page writes that were lost or went astray, in databases closed cleanly: each page in turn is an older version of itself, another page, noise or nothing.
-//! Whatever is read is right or an error that names a page; nothing is endless.
+//! Page writes that were lost or went astray, in databases closed cleanly: each page in turn is an older version of
+//! itself, another page, noise or nothing. Whatever is read is right or an error that names a page; nothing is endless.
 //!
-//! An old version that agrees in all that a page says of its place (type, keyspace, level and fences; a long value's id and number) passes: nothing but
-//! `detect_lost_writes` finds it. Those are counted apart, and they alone may be read wrong, and only without it.
+//! An old version that agrees in all that a page says of its place (type, keyspace, level and fences; a long value's id
+//! and number) passes: nothing but `detect_lost_writes` finds it. Those are counted apart, and they alone may be read
+//! wrong, and only without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -264,7 +265,8 @@ impl Tally {
 #[test]
 fn a_page_that_is_not_what_was_written_last_is_named_unless_it_agrees_in_its_place() {
     let tally = Tally::of(&two_moments(false), true, Broken::default()).sound();
-    // So many older versions pass for what belongs there (two of them are identity pages, which the opening knows), and so many are read.
+    // So many older versions pass for what belongs there (two of them are identity pages, which the opening knows), and
+    // so many are read.
     let passed = (tally.count(|_, agrees, _| agrees), tally.count(|_, _, outcome| outcome == Outcome::Wrong));
     assert_eq!(passed, (18, 13), "{:#?}", tally.counts);
 }

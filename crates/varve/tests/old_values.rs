@@ -1,4 +1,5 @@
-//! Long values that were replaced while a snapshot was open: they stay where they are until the snapshot needs them no longer.
+//! Long values that were replaced while a snapshot was open: they stay where they are until the snapshot needs them no
+//! longer.
 
 use std::io::Write;
 use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, Snapshot};
@@ -90,7 +91,8 @@ fn a_snapshot_that_lost_its_old_values_shows_nothing_of_what_took_their_pages() 
     db.close().unwrap();
 }
 
-/// Readers hold snapshots while a writer replaces, shortens and deletes values of all lengths: each snapshot sees one state, to its end.
+/// Readers hold snapshots while a writer replaces, shortens and deletes values of all lengths: each snapshot sees one
+/// state, to its end.
 #[test]
 fn snapshots_of_values_of_all_lengths_each_see_one_state() {
     for seed in 0..8 {

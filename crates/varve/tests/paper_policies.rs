@@ -1,5 +1,5 @@
-//! The standard policies against slow references written from the papers: hit or miss of every single reference must agree, on
-//! random traces of several kinds and for caches from one page up.
+//! The standard policies against slow references written from the papers: hit or miss of every single reference must
+//! agree, on random traces of several kinds and for caches from one page up.
 //!
 //! A seed is printed on failure; `POLICY_SEED=n` runs that one alone.
 

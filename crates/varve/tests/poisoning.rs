@@ -1,5 +1,5 @@
-//! After a failed write or flush that durability rests on, nothing is retried and believed: the database is poisoned, reads go on, and the
-//! next opening finds everything that was acknowledged.
+//! After a failed write or flush that durability rests on, nothing is retried and believed: the database is poisoned,
+//! reads go on, and the next opening finds everything that was acknowledged.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use varve_device::{
 use varve_models::{Fault, FaultPlan, Faulty, MemDevice};
 use varve_rt::Mutex;
 
-/// A system's cache over a drive. A flush that fails is told of once, and what it should have made durable counts as clean: it never reaches
-/// the drive.
+/// A system's cache over a drive. A flush that fails is told of once, and what it should have made durable counts as
+/// clean: it never reaches the drive.
 struct Cached {
     cache: Arc<MemDevice>,
     drive: Arc<MemDevice>,

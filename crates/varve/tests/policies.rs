@@ -39,7 +39,8 @@ impl Walk {
         let beyond = if hot == 0 { None } else { order[..hot.min(start)].last().copied() };
         let found = walked.iter().take(ask.depth).position(|s| accept(*s));
         let next = found.map_or(ask.depth.min(walked.len()), |i| i + 1);
-        // A victim just short of the hot part leaves the cursor on the first hot slot; a walk that ends there, at the cold end.
+        // A victim just short of the hot part leaves the cursor on the first hot slot; a walk that ends there, at the
+        // cold end.
         self.0 =
             walked
                 .get(next)
@@ -442,8 +443,8 @@ fn a_scan_does_not_flush_the_midpoint_list() {
     assert!(lost("lru-midpoint") < 40, "the midpoint keeps {} of 300", 300 - lost("lru-midpoint"));
 }
 
-/// Where pages pass through the old part in far less than a second, a page in steady use becomes young all the same, if the time is
-/// bounded by the turn; with InnoDB's fixed second what was young at first stays so for ever, unused.
+/// Where pages pass through the old part in far less than a second, a page in steady use becomes young all the same, if
+/// the time is bounded by the turn; with InnoDB's fixed second what was young at first stays so for ever, unused.
 #[test]
 fn pages_become_young_however_fast_others_pass() {
     const SLOTS: usize = 1000;

@@ -129,8 +129,8 @@ fn memory_is_touched_as_it_is_used() {
     drop(pool.create(PageId(1), KeyspaceId(1)).unwrap());
 }
 
-/// Readers and writers on twenty times the pool's size, with cleaners, checkpoints and discards at the same time. Each page
-/// holds a number and its inverse; a torn or stale page would show.
+/// Readers and writers on twenty times the pool's size, with cleaners, checkpoints and discards at the same time. Each
+/// page holds a number and its inverse; a torn or stale page would show.
 #[test]
 fn a_look_without_the_latch_is_believed_only_when_it_shows_one_version() {
     const PAGES: u64 = 40;

@@ -1,5 +1,5 @@
-//! The buffer pool in the simulation, with chaos, over a store that asserts its contract: no deadlock, no lost change, the
-//! log before the page, no eviction of what is in use, errors that stay where they belong, power cuts.
+//! The buffer pool in the simulation, with chaos, over a store that asserts its contract: no deadlock, no lost change,
+//! the log before the page, no eviction of what is in use, errors that stay where they belong, power cuts.
 //!
 //! `POOL_SEED=n` runs one seed; `POOL_SEEDS=n` sets how many run; `POOL_VICTIM=name` fixes the victim strategy.
 
@@ -126,8 +126,8 @@ fn work(w: &World, worker: u64, seed: u64, steps: u64) {
                     assert!(value(b.read().bytes()) < u64::MAX);
                 }
                 drop(b);
-                // One that is looked up: while it is waited for, its frame may become that of a page below, which somebody holds who
-                // waits for ours.
+                // One that is looked up: while it is waited for, its frame may become that of a page below, which
+                // somebody holds who waits for ours.
                 for q in p + 1..(p + 4).min(VOLATILE) {
                     if let Some(page) = pool.read_resident(PageId(q)) {
                         value(page.bytes());
@@ -159,7 +159,8 @@ fn volatile(w: &World, rng: &mut Rng, worker: u64, mine: &mut [Option<u64>; 10])
         }
         (Some(_), 0) => {
             w.pool.discard(PageId(p));
-            // Linear read-ahead guesses, and may read what is free; and a page never stored need not be discarded there.
+            // Linear read-ahead guesses, and may read what is free; and a page never stored need not be discarded
+            // there.
             if w.pool.config().read_ahead.linear_threshold == 0 && w.store.stored(PageId(p)).is_some() {
                 w.checked.discard(&[PageId(p)]).unwrap();
             }
@@ -235,8 +236,8 @@ fn chaos() {
     }
 }
 
-/// Threads that latch pages in ascending order, looking them up while they hold others, never wait in a circle, though frames change
-/// their pages all the time.
+/// Threads that latch pages in ascending order, looking them up while they hold others, never wait in a circle, though
+/// frames change their pages all the time.
 #[test]
 fn ascending_latches_never_deadlock() {
     for seed in seeds(300) {
@@ -291,7 +292,8 @@ fn clean_first_never_writes_in_the_foreground() {
     }
 }
 
-/// With WAR a page is written in the foreground only when there is none to copy: not because the slots are full or being drained.
+/// With WAR a page is written in the foreground only when there is none to copy: not because the slots are full or
+/// being drained.
 #[test]
 fn war_waits_for_its_slots() {
     let (mut stalls, mut set_aside, mut alone) = (0, 0, 0);
@@ -360,7 +362,8 @@ fn a_lasting_write_error() {
     }
 }
 
-/// When the log has failed, what it covers is still written and evicted, so that reads go on; what it does not cover never is.
+/// When the log has failed, what it covers is still written and evicted, so that reads go on; what it does not cover
+/// never is.
 #[test]
 fn a_failed_log() {
     for seed in seeds(40) {
@@ -429,8 +432,8 @@ fn read_errors() {
     }
 }
 
-/// Power fails in the midst of everything; nothing hangs, and what is stored is covered by the log (the store asserts that at
-/// each write).
+/// Power fails in the midst of everything; nothing hangs, and what is stored is covered by the log (the store asserts
+/// that at each write).
 #[test]
 fn power_cuts() {
     for seed in seeds(60) {

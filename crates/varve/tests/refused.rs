@@ -1,5 +1,5 @@
-//! Memory and threads that the system refuses are errors of the opening, which leaves nothing behind. One test, as what it changes is the
-//! process's.
+//! Memory and threads that the system refuses are errors of the opening, which leaves nothing behind. One test, as what
+//! it changes is the process's.
 
 use std::sync::Arc;
 use varve::{Db, Devices, Error, Layout, Options};

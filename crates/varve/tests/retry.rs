@@ -101,7 +101,8 @@ fn until_lock_waits(db: &Db, n: u64) {
     }
 }
 
-/// Two transactions lock two keys crosswise. `old_first`: the elder one waits first, so that the younger closes the cycle.
+/// Two transactions lock two keys crosswise. `old_first`: the elder one waits first, so that the younger closes the
+/// cycle.
 fn deadlock(old_first: bool) {
     let (db, rows) = database();
     let mut elder = db.begin().unwrap();

@@ -1,4 +1,5 @@
-//! Salvage finds every row of the pages that are whole, whatever else of the database is destroyed, and says what it did not find.
+//! Salvage finds every row of the pages that are whole, whatever else of the database is destroyed, and says what it
+//! did not find.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +23,8 @@ struct Built {
 }
 
 impl Built {
-    /// A database with two keyspaces that are kept and one that is dropped; closed, or left as a killed process leaves it.
+    /// A database with two keyspaces that are kept and one that is dropped; closed, or left as a killed process leaves
+    /// it.
     fn new(closed: bool) -> Built {
         let (data, log) = (MemDevice::new(0), MemDevice::new(0));
         let layout = Layout { page_size: PAGE as usize, log_bytes: 4 << 20, ..Layout::default() };
@@ -112,7 +114,8 @@ fn a_sound_database_is_found_whole() {
     }
 }
 
-/// One page of a hundred is destroyed: every row is found but those of the destroyed leaves and values, and nothing else is found.
+/// One page of a hundred is destroyed: every row is found but those of the destroyed leaves and values, and nothing
+/// else is found.
 #[test]
 fn every_key_of_intact_pages_is_found() {
     let mut lost_some = 0;
@@ -171,7 +174,8 @@ fn a_damaged_log_costs_what_lies_behind_the_damage() {
     let mut bytes = AlignedBuf::new(built.log.len() as usize);
     read_at(&*built.log, 0, &mut bytes).unwrap();
     let at = bytes.windows(7).rposition(|w| w == b"durable").expect("the last commit is in the log");
-    // A byte of the group before: found damaged because a later one is known to be durable, or cut off with what follows.
+    // A byte of the group before: found damaged because a later one is known to be durable, or cut off with what
+    // follows.
     bytes[at - 200] ^= 0xff;
     write_at(&*built.log, 0, &bytes, true).unwrap();
     let (found, _) = built.salvage();

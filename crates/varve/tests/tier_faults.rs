@@ -1,5 +1,5 @@
-//! A tier's fast device that fails under a database: what was promised holds over a power cut, and a device of copies costs no more than
-//! those.
+//! A tier's fast device that fails under a database: what was promised holds over a power cut, and a device of copies
+//! costs no more than those.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

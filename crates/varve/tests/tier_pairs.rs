@@ -1,5 +1,5 @@
-//! Pool policy and tier manager together, below the engine: a small pool over a tier shows what the pairs of the CAC paper do to pages
-//! (Liu, Salem, VLDB 2013, sections 4 to 6). `SEED=n` runs another sequence.
+//! Pool policy and tier manager together, below the engine: a small pool over a tier shows what the pairs of the CAC
+//! paper do to pages (Liu, Salem, VLDB 2013, sections 4 to 6). `SEED=n` runs another sequence.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -272,8 +272,8 @@ fn seed() -> u64 {
 /// Hot pages are `0..HOT`.
 const HOT: u64 = 4;
 
-/// Hot pages are admitted while there is room; then the rest of the database comes in. How many of them are on the fast device at the
-/// end, and how often they were read from there.
+/// Hot pages are admitted while there is room; then the rest of the database comes in. How many of them are on the fast
+/// device at the end, and how often they were read from there.
 fn hot(manager: &'static str) -> (usize, u64, u64) {
     run(Config::default(), move || {
         let mut rng = Rng::from_seed(seed());
@@ -314,8 +314,8 @@ fn cac_expels_hot_pages_that_came_while_there_was_room_and_cc_keeps_them() {
     assert!(cc.1 * 2 > cc.2, "{cc:?}");
 }
 
-/// With GD2L a hot page on the fast device is cheap, so it leaves the pool, and comes back with the next reference. LRU-2 sees that it
-/// is used, and keeps it there.
+/// With GD2L a hot page on the fast device is cheap, so it leaves the pool, and comes back with the next reference.
+/// LRU-2 sees that it is used, and keeps it there.
 #[test]
 fn lru2_makes_hot_pages_bounce() {
     let (lru2, cac) = (hot("lru2"), hot("cac"));
@@ -323,8 +323,8 @@ fn lru2_makes_hot_pages_bounce() {
     assert!(lru2.1 > 20 * cac.1, "{lru2:?} {cac:?}");
 }
 
-/// Of the pages that spent a third of the run on each side, those whose rate is higher on the fast device, by misses and by writes; and
-/// how many pages that are.
+/// Of the pages that spent a third of the run on each side, those whose rate is higher on the fast device, by misses
+/// and by writes; and how many pages that are.
 fn risen(replacement: &'static str, manager: &'static str) -> (f64, f64, usize) {
     run(Config::default(), move || {
         let mut rng = Rng::from_seed(seed());
@@ -387,8 +387,8 @@ fn the_tier_is_warm_after_a_crash() {
     }
 }
 
-/// Milliseconds of I/O, of both devices at the paper's service times, for a run in which a share of the references are changes and a miss
-/// writes the dirty page that it evicts.
+/// Milliseconds of I/O, of both devices at the paper's service times, for a run in which a share of the references are
+/// changes and a miss writes the dirty page that it evicts.
 fn io_ms(replacement: &'static str, manager: &'static str, changes: u64) -> f64 {
     run(Config::default(), move || {
         let mut rng = Rng::from_seed(seed());

@@ -1,5 +1,5 @@
-//! Pages that were freed are told to the data device after the checkpoint that makes their freeing final, and nothing else is: counters,
-//! modelled flash, files, power cuts.
+//! Pages that were freed are told to the data device after the checkpoint that makes their freeing final, and nothing
+//! else is: counters, modelled flash, files, power cuts.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -107,7 +107,8 @@ fn files_give_space_back_where_it_is_asked_for() {
     assert!(file + given.trims.pages * 2048 < whole_file, "{file} bytes of {whole_file} are left");
 }
 
-/// The power fails at any moment of filling, emptying, checkpoints and trims: what was durable is there, and the database is sound.
+/// The power fails at any moment of filling, emptying, checkpoints and trims: what was durable is there, and the
+/// database is sound.
 #[test]
 fn power_cuts_between_checkpoints_and_trims_lose_nothing() {
     for seed in 0..40 {

@@ -23,7 +23,8 @@ pub fn read_pages(
     let size = store.page_size();
     let pages = into.chunks_exact_mut(size).zip(first.0..).map(|(page, id)| {
         assert_aligned(page, size);
-        // SAFETY: an aligned page of `into`, which outlives the ticket; used by nobody else until it was waited for below.
+        // SAFETY: an aligned page of `into`, which outlives the ticket; used by nobody else until it was waited for
+        // below.
         unsafe { PageIo::read(PageId(id), why, page.as_mut_ptr()) }
     });
     let mut ticket = store.submit(pages.collect());

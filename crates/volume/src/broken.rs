@@ -1,8 +1,8 @@
-//! Mistakes that can be built into the engine on purpose, one at a time. The crash simulation turns them on to prove that it
-//! would notice: a checker that cannot fail shows nothing.
+//! Mistakes that can be built into the engine on purpose, one at a time. The crash simulation turns them on to prove
+//! that it would notice: a checker that cannot fail shows nothing.
 //!
-//! One table for all crates from here up. A place that can go wrong asks [`Broken::has`]: one comparison, and always false
-//! but in such tests.
+//! One table for all crates from here up. A place that can go wrong asks [`Broken::has`]: one comparison, and always
+//! false but in such tests.
 
 /// Makes the enum, the list of all and their descriptions from one table.
 macro_rules! mistakes {

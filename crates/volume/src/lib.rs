@@ -1,7 +1,7 @@
 //! Varve's volumes: what storage looks like to the engine, fixed-size pages by id.
 //!
-//! [`PageStore`] is the seam under the buffer pool. [`Single`] puts the pages on one device. [`TestStore`] keeps them in
-//! memory and asserts every call of the contract. The [`page`] header (checksum, id, LSN) belongs to this layer.
+//! [`PageStore`] is the seam under the buffer pool. [`Single`] puts the pages on one device. [`TestStore`] keeps them
+//! in memory and asserts every call of the contract. The [`page`] header (checksum, id, LSN) belongs to this layer.
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
 //!

@@ -21,7 +21,8 @@ struct Totals {
     errors: AtomicU64,
 }
 
-/// A page store over one device. Ignores what a store of one device has no use for (usage, changed ranges, clean pages).
+/// A page store over one device. Ignores what a store of one device has no use for (usage, changed ranges, clean
+/// pages).
 ///
 /// The device may hold more than a whole number of pages; the rest is not used.
 pub struct Single {
@@ -81,8 +82,8 @@ impl Single {
 /// Most bytes that one request of the device writes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// The stretches of a batch that are one request of the device each, numbered: new pages that are neighbours, from memory in one piece, and single
-/// requests.
+/// The stretches of a batch that are one request of the device each, numbered: new pages that are neighbours, from
+/// memory in one piece, and single requests.
 fn runs(batch: &[PageIo], page_size: usize) -> impl Iterator<Item = (u32, &[PageIo])> {
     let mut len = 0;
     let goes_on = move |a: &PageIo, b: &PageIo| {

@@ -78,7 +78,8 @@ pub struct PageWrite {
     buf: *const u8,
 }
 
-// SAFETY: the buffer is the request's alone until it was waited for, from whichever thread (promised to `PageIo::read`).
+// SAFETY: the buffer is the request's alone until it was waited for, from whichever thread (promised to
+// `PageIo::read`).
 unsafe impl Send for PageRead {}
 // SAFETY: the buffer does not change until the request was waited for (promised to `PageIo::write`).
 unsafe impl Send for PageWrite {}
@@ -119,8 +120,8 @@ impl PageIo {
     /// A read of `page` into `buf`.
     ///
     /// # Safety
-    /// `buf` is initialised and valid for writes of the store's page size, aligned to 4096 bytes, and used by nobody else until the
-    /// request was waited for, unless through [`Words`] and to read it.
+    /// `buf` is initialised and valid for writes of the store's page size, aligned to 4096 bytes, and used by nobody
+    /// else until the request was waited for, unless through [`Words`] and to read it.
     pub unsafe fn read(page: PageId, why: ReadWhy, buf: *mut u8) -> PageIo {
         PageIo::Read(PageRead { page, why, buf })
     }
@@ -185,7 +186,8 @@ impl PageTicket {
         self.results.len()
     }
 
-    /// Waits for request `i`: the cost class of the page from now on, or why it failed. Again the same when called again.
+    /// Waits for request `i`: the cost class of the page from now on, or why it failed. Again the same when called
+    /// again.
     pub fn wait(&mut self, i: usize) -> Result<CostClass, VolumeError> {
         if self.results[i].is_none() {
             let source = self.source.as_mut().expect("a pending request has a source");
@@ -267,8 +269,8 @@ pub trait PageStore: Send + Sync {
     /// Makes room for at least `pages` pages; new ones are unwritten. Durable when it returns. Never makes it shorter.
     fn grow(&self, pages: u64) -> Result<(), VolumeError>;
 
-    /// Gives the pages from `pages` on back; nothing may be under way there. Not durable: after a power cut they may be there again, with
-    /// what they held. What cannot be cut refuses.
+    /// Gives the pages from `pages` on back; nothing may be under way there. Not durable: after a power cut they may be
+    /// there again, with what they held. What cannot be cut refuses.
     fn shrink(&self, pages: u64) -> Result<(), VolumeError> {
         let _ = pages;
         Err(VolumeError::Options("this kind of volume cannot be cut".into()))
@@ -277,8 +279,8 @@ pub trait PageStore: Send + Sync {
     /// Bytes after the header that the engine may use in a page of `keyspace`; fixed at creation.
     fn usable_bytes(&self, keyspace: KeyspaceId) -> usize;
 
-    /// Begins every request; they complete in any order. See the contract at the top of this file. A batch of one demand
-    /// read may be executed before this returns.
+    /// Begins every request; they complete in any order. See the contract at the top of this file. A batch of one
+    /// demand read may be executed before this returns.
     fn submit(&self, batch: Vec<PageIo>) -> PageTicket;
 
     /// A clean page leaves the pool: the store may copy `bytes` into its staging (true) or declines (false, counted).
@@ -288,7 +290,8 @@ pub trait PageStore: Send + Sync {
     /// A page leaves the pool right after it was written; nothing is offered. Never blocks.
     fn evicted(&self, _page: PageId, _keyspace: KeyspaceId, _usage: PageUse) {}
 
-    /// A clean page in the pool is being changed: copies of it in the store are out of date. `usage` is what came before.
+    /// A clean page in the pool is being changed: copies of it in the store are out of date. `usage` is what came
+    /// before.
     fn dirtied(&self, page: PageId, keyspace: KeyspaceId, usage: PageUse);
 
     /// The pages were freed: their bytes need not be kept, and reading them before writing is an error of the caller.

@@ -49,7 +49,8 @@ impl PageCompletion for Flight {
     fn wait(&mut self, i: usize) -> Result<CostClass, VolumeError> {
         let class = self.inner.wait(i)?;
         let Seen { page, address, is_write } = self.seen[i];
-        // SAFETY: the request's buffer holds a page, is valid until this wait returns, and the store below is done with it.
+        // SAFETY: the request's buffer holds a page, is valid until this wait returns, and the store below is done with
+        // it.
         let header = unsafe { std::slice::from_raw_parts(address as *const u8, page::HEADER) };
         let lsn = page::lsn(header);
         if is_write {

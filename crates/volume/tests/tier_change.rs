@@ -1,5 +1,5 @@
-//! Changes of the fast device under power cuts: attached, detached, grown, cut and flushed, while clients work and by itself with the
-//! power cut at each operation in turn.
+//! Changes of the fast device under power cuts: attached, detached, grown, cut and flushed, while clients work and by
+//! itself with the power cut at each operation in turn.
 
 mod tier_support;
 
@@ -113,7 +113,8 @@ fn make(tier: &Tier, fast: &Arc<dyn Device>, change: Change) -> Result<(), Volum
     }
 }
 
-/// Makes the change with a power cut at its operation number `at`; what the pages are afterwards. True when the change ended before.
+/// Makes the change with a power cut at its operation number `at`; what the pages are afterwards. True when the change
+/// ended before.
 fn cut(change: Change, manager: &'static str, at: u64) -> Result<bool, String> {
     run(Config { seed: at, ..Config::default() }, move || {
         let (slow, fast) = (device(PAGES, "slow", at, 4), device(180, "fast", at + 1, 1));

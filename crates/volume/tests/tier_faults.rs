@@ -1,5 +1,5 @@
-//! Single operations of the tier's devices that fail: what was promised before holds, nothing is promised after that cannot be kept, reads
-//! go on. A fast device that holds copies only costs no more than those.
+//! Single operations of the tier's devices that fail: what was promised before holds, nothing is promised after that
+//! cannot be kept, reads go on. A fast device that holds copies only costs no more than those.
 
 mod tier_support;
 

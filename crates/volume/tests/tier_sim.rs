@@ -1,8 +1,9 @@
-//! The tier under power cuts: clients that behave like a buffer pool write, read, evict and free pages of their own while the power
-//! is cut at any operation of either device. After each cut the tier is opened again.
+//! The tier under power cuts: clients that behave like a buffer pool write, read, evict and free pages of their own
+//! while the power is cut at any operation of either device. After each cut the tier is opened again.
 //!
-//! What must hold is what the engine builds on: a page that was not written since the last sync is there at its last version. A page
-//! written since may be there at any of its versions, or damaged: the log has its image, and the engine writes it anew.
+//! What must hold is what the engine builds on: a page that was not written since the last sync is there at its last
+//! version. A page written since may be there at any of its versions, or damaged: the log has its image, and the engine
+//! writes it anew.
 
 mod tier_support;
 

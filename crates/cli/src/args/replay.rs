@@ -14,8 +14,8 @@ pub struct Input {
     /// Its format, if the content does not tell: varve, lis, vscsi1, vscsi2, mqsim, disksim, csv, oracle-general, ids.
     #[arg(long)]
     pub format: Option<Format>,
-    /// Columns of a csv trace, counted from 1, such as id=5,time=2,op=3,delimiter=tab; by default those that the first line names, or
-    /// time, id.
+    /// Columns of a csv trace, counted from 1, such as id=5,time=2,op=3,delimiter=tab; by default those that the first
+    /// line names, or time, id.
     #[arg(long, value_name = "COLUMNS")]
     pub csv: Option<CsvColumns>,
     /// Of a block trace: each request's start, or the pages it covers.

@@ -7,7 +7,8 @@ use std::time::Duration;
 /// `stat`
 #[derive(Debug, Args)]
 pub struct Stat {
-    /// Directory of the database, which is opened; or http://HOST:PORT of a process that has it open and serves its metrics.
+    /// Directory of the database, which is opened; or http://HOST:PORT of a process that has it open and serves its
+    /// metrics.
     pub place: String,
     /// Print what happened in each interval of so many seconds, until interrupted: rates of the most telling figures,
     /// or with --json how much each counter rose and where each gauge is, an object per line.

@@ -62,8 +62,8 @@ pub struct TierDevices {
     /// Home of the pages: a file, a folder for one, or a block device [default: a file in the database's directory].
     #[arg(long, value_name = "PATH", help_heading = "Tier")]
     pub slow: Option<PathBuf>,
-    /// Fast device over it: a file, a folder for one, or a block device. Only of a block device, or a file that is there, may the size
-    /// be left out.
+    /// Fast device over it: a file, a folder for one, or a block device. Only of a block device, or a file that is
+    /// there, may the size be left out.
     #[arg(long, value_name = "PATH[:SIZE]", help_heading = "Tier")]
     pub fast: Option<FastPart>,
     /// Use files and block devices that hold something already: it is lost.
@@ -75,10 +75,12 @@ pub struct TierDevices {
 #[derive(Debug, Args, Clone, Default)]
 #[command(next_help_heading = "Tier")]
 pub struct TierArgs {
-    /// Which pages the fast device gets: cac (default), cc, lru2, lc, mv-fifo, or, with every page's newest version at home, cw, dw, tac, none.
+    /// Which pages the fast device gets: cac (default), cc, lru2, lc, mv-fifo, or, with every page's newest version at
+    /// home, cw, dw, tac, none.
     #[arg(long, value_name = "NAME", value_parser = manager)]
     pub manager: Option<String>,
-    /// Over which pages cac averages how much more often pages miss on the fast device: global, keyspace or group [default: group].
+    /// Over which pages cac averages how much more often pages miss on the fast device: global, keyspace or group
+    /// [default: group].
     #[arg(long, value_name = "PAGES")]
     pub alpha: Option<Alpha>,
     /// Share of the slots that are open for eviction until the next map [default: 0.1].
@@ -93,7 +95,8 @@ pub struct TierArgs {
     /// Bytes a day that may be written to the fast device for pages that are new to it, or none [default: none].
     #[arg(long, value_name = "SIZE", value_parser = budget)]
     pub daily_budget: Option<u64>,
-    /// Milliseconds of a slow read, slow write, fast read and fast write, from `varve probe` [default: 7.2,4.96,0.11,0.27].
+    /// Milliseconds of a slow read, slow write, fast read and fast write, from `varve probe` [default:
+    /// 7.2,4.96,0.11,0.27].
     #[arg(long, value_name = "MS,MS,MS,MS", value_parser = costs)]
     pub tier_costs: Option<Costs>,
 }

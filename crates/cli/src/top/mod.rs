@@ -1,7 +1,7 @@
 //! `top`: a live view of a process that serves its metrics.
 //!
-//! A thread reads the metrics at equal distances and hands them over; the main thread draws what it has and listens to the keyboard,
-//! so that a process that does not answer holds up nothing.
+//! A thread reads the metrics at equal distances and hands them over; the main thread draws what it has and listens to
+//! the keyboard, so that a process that does not answer holds up nothing.
 
 mod figures;
 mod view;

@@ -1,7 +1,7 @@
 //! Where on the screen the figures are.
 //!
-//! The smallest screen is 80 by 24: a line of title, two rows of three panels with the table of devices between them, a line of
-//! status. What is higher than that shows charts below.
+//! The smallest screen is 80 by 24: a line of title, two rows of three panels with the table of devices between them, a
+//! line of status. What is higher than that shows charts below.
 
 use super::figures::{self, COLUMNS, Line};
 use super::{History, State};

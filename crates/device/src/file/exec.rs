@@ -80,8 +80,9 @@ impl Inner {
         }
     }
 
-    /// Decides whether the step that failed with `errno` is made again. What was refused is given up for good; another request that
-    /// was under way in the same manner is refused too, so what counts is what this step used, not what is in use by now.
+    /// Decides whether the step that failed with `errno` is made again. What was refused is given up for good; another
+    /// request that was under way in the same manner is refused too, so what counts is what this step used, not what is
+    /// in use by now.
     fn retry(&self, io: &Io, done: usize, errno: i32, used: Means, again: &mut u32) -> Result<(), DeviceError> {
         match errno {
             libc::EINTR => Ok(()),
@@ -105,8 +106,8 @@ impl Inner {
         }
     }
 
-    /// Makes what was written durable. The system tells of a write that was lost once, to one caller: from then on every flush fails,
-    /// also one that is under way meanwhile and was told that all is well.
+    /// Makes what was written durable. The system tells of a write that was lost once, to one caller: from then on
+    /// every flush fails, also one that is under way meanwhile and was told that all is well.
     fn flush(&self, io: &Io) -> Result<(), DeviceError> {
         self.flushed(Ok(()))?;
         {

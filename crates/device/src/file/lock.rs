@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// Name of the lock file in the directory.
 const FILE: &str = "lock";
 
-/// Held while a database is open, through `flock` on the file `lock` of its directory; the system lets go of it when the
-/// process ends, however it ends. Writers hold it alone, read-only users together.
+/// Held while a database is open, through `flock` on the file `lock` of its directory; the system lets go of it when
+/// the process ends, however it ends. Writers hold it alone, read-only users together.
 #[derive(Debug)]
 pub struct DirLock {
     file: File,
@@ -49,8 +49,8 @@ impl DirLock {
 }
 
 impl Drop for DirLock {
-    /// Unlocks the file before it is closed: a process that was just started shares it until it begins its own program, and the lock is
-    /// the file's, not the descriptor's.
+    /// Unlocks the file before it is closed: a process that was just started shares it until it begins its own program,
+    /// and the lock is the file's, not the descriptor's.
     fn drop(&mut self) {
         // SAFETY: a system call without memory, on a descriptor that `file` keeps open.
         unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };

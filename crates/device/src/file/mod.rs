@@ -1,8 +1,8 @@
 //! A real file or block device.
 //!
-//! Single requests are positional system calls in the calling thread; batches go through `io_uring`. Where the kernel or
-//! the file system refuses something better (`O_DIRECT`, `io_uring`, `RWF_DSYNC`, hole punching), the next best is used and
-//! [`DeviceInfo::fallback`] says so.
+//! Single requests are positional system calls in the calling thread; batches go through `io_uring`. Where the kernel
+//! or the file system refuses something better (`O_DIRECT`, `io_uring`, `RWF_DSYNC`, hole punching), the next best is
+//! used and [`DeviceInfo::fallback`] says so.
 //!
 //! Lock order: `growing` before `flushing` before `lost`; `rings` and `notes` are leaves.
 

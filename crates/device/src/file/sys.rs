@@ -1,5 +1,5 @@
-//! The system calls under a [`crate::FileDevice`], behind a trait so that tests can script short transfers, interruptions
-//! and errors. Numbers of errors are `errno` values.
+//! The system calls under a [`crate::FileDevice`], behind a trait so that tests can script short transfers,
+//! interruptions and errors. Numbers of errors are `errno` values.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,5 @@
-//! How much of its life the drive under a file says is used up: the NVMe SMART log (readable by root as a rule), or what eMMC and
-//! UFS-like drives show in sysfs. Anything else does not report it.
+//! How much of its life the drive under a file says is used up: the NVMe SMART log (readable by root as a rule), or
+//! what eMMC and UFS-like drives show in sysfs. Anything else does not report it.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -34,7 +34,8 @@ struct AdminCommand {
 
 const _: () = assert!(size_of::<AdminCommand>() == 72);
 
-/// Share of its rated life that the drive under the open file has used up, 1.0 for all of it (it may go on); `None`: not reported.
+/// Share of its rated life that the drive under the open file has used up, 1.0 for all of it (it may go on); `None`:
+/// not reported.
 pub(super) fn life_used(fd: RawFd) -> Option<f64> {
     let drive = drive(fd)?;
     let emmc = std::fs::read_to_string(drive.join("device/life_time")).ok();
@@ -85,7 +86,8 @@ fn nvme_used(drive: &Path) -> Option<f64> {
         timeout_ms: 1000,
         ..AdminCommand::default()
     };
-    // SAFETY: the command is the kernel's structure, and its address that of 512 bytes which live until the call returns.
+    // SAFETY: the command is the kernel's structure, and its address that of 512 bytes which live until the call
+    // returns.
     let done = unsafe { libc::ioctl(device.as_raw_fd(), ADMIN_COMMAND, &raw mut command) };
     // A critical warning byte and a temperature precede it: a log of zeros is none.
     (done == 0 && log.iter().any(|b| *b != 0)).then(|| f64::from(log[PERCENTAGE_USED]) / 100.0)

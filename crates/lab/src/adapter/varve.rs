@@ -1,7 +1,8 @@
 //! Varve behind the adapter trait.
 //!
-//! [`TxMode::ReadOnly`] is a read-only transaction, [`TxMode::Snapshot`] a snapshot; the two take different ways through
-//! the engine's API. An error of a commit leaves it open whether it took effect if it comes from a device or the log.
+//! [`TxMode::ReadOnly`] is a read-only transaction, [`TxMode::Snapshot`] a snapshot; the two take different ways
+//! through the engine's API. An error of a commit leaves it open whether it took effect if it comes from a device or
+//! the log.
 
 use std::ops::{Bound, ControlFlow};
 

@@ -1,5 +1,5 @@
-//! Devices of a point: a model by role, over a copy of a loaded image; flash drives that several points begin with; and a
-//! wrapper that counts who writes.
+//! Devices of a point: a model by role, over a copy of a loaded image; flash drives that several points begin with; and
+//! a wrapper that counts who writes.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -29,14 +29,14 @@ const KEPT: usize = 4;
 
 type Slot = Arc<Mutex<Option<Arc<Drive>>>>;
 
-/// Flash drives, filled and aged once for all points that begin with the same; each point takes a copy, which shares what
-/// neither changes. Used on OS threads only.
+/// Flash drives, filled and aged once for all points that begin with the same; each point takes a copy, which shares
+/// what neither changes. Used on OS threads only.
 #[derive(Default)]
 pub(super) struct Drives(Mutex<Vec<(String, Slot)>>);
 
 impl Drives {
-    /// The drive of a device that begins as `how` says with the contents that `contents` names; `None` if it is no flash
-    /// drive. Who wants one that is being made waits.
+    /// The drive of a device that begins as `how` says with the contents that `contents` names; `None` if it is no
+    /// flash drive. Who wants one that is being made waits.
     pub fn get(&self, profile: &Profile, contents: &str, how: &Build) -> Result<Option<Arc<Drive>>, ProfileError> {
         if profile.flash.is_none() {
             return Ok(None);

@@ -1,7 +1,8 @@
 //! An experiment file and what was asked of it on the command line, merged and expanded into points.
 //!
-//! Order, later wins: the file, `[quick]` (if asked for), a variant, the axes, `--set`. A `--set` of a swept key replaces
-//! the whole axis. Points stand in the order of variants, then of axes as written (the last varies fastest), then seeds.
+//! Order, later wins: the file, `[quick]` (if asked for), a variant, the axes, `--set`. A `--set` of a swept key
+//! replaces the whole axis. Points stand in the order of variants, then of axes as written (the last varies fastest),
+//! then seeds.
 
 use super::ExperimentError;
 use super::check::Check;

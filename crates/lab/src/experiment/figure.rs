@@ -2,8 +2,8 @@
 //! `tpmc[variant=lru-c] / tpmc[variant=vanilla57]` or `io_ms[variant=a] < io_ms[variant=b] < io_ms[variant=c]`.
 //!
 //! A metric with a selector stands for the values of all points that match it; by itself for their median. `median`,
-//! `mean`, `min`, `max`, `count`, `spread` (largest less smallest, over the largest) and `sum` take such sets, or several
-//! numbers. Comparisons give 1 or 0 and may be chained; `and` joins them. Pure.
+//! `mean`, `min`, `max`, `count`, `spread` (largest less smallest, over the largest) and `sum` take such sets, or
+//! several numbers. Comparisons give 1 or 0 and may be chained; `and` joins them. Pure.
 
 use std::collections::BTreeMap;
 

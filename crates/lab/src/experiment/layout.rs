@@ -139,8 +139,8 @@ impl Layouts {
         Layouts { slots: Mutex::new(slots) }
     }
 
-    /// The database of a point, loaded now if it is the first to ask; others that want the same wait. If all that want it begin with
-    /// the same flash drives, only these are kept.
+    /// The database of a point, loaded now if it is the first to ask; others that want the same wait. If all that want
+    /// it begin with the same flash drives, only these are kept.
     pub fn get(&self, spec: &Spec, seed: u64, drives: &Drives) -> Result<Arc<Image>, ExperimentError> {
         let key = key(spec);
         let (cell, alike) = {

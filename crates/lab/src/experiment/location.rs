@@ -1,5 +1,5 @@
-//! Where pages were, and what that did to them: miss rates and writes of pages on the fast device of a tier and off it, and the miss-rate
-//! expansion factors of groups (CAC paper, figures 4 and 6).
+//! Where pages were, and what that did to them: miss rates and writes of pages on the fast device of a tier and off it,
+//! and the miss-rate expansion factors of groups (CAC paper, figures 4 and 6).
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

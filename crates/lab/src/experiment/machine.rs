@@ -1,7 +1,8 @@
-//! Processor time that a point used, and where its threads waited for locks: of the modelled host in a simulation, of this
-//! process and this machine on OS threads.
+//! Processor time that a point used, and where its threads waited for locks: of the modelled host in a simulation, of
+//! this process and this machine on OS threads.
 //!
-//! On OS threads the figures come from `/proc`, in steps of a hundredth of a second; where there is none, they are left out.
+//! On OS threads the figures come from `/proc`, in steps of a hundredth of a second; where there is none, they are left
+//! out.
 
 use serde::{Deserialize, Serialize};
 use varve_rt::sim;

@@ -2,9 +2,12 @@
 //! point, run in virtual time on modelled devices; results are JSON lines, a table beside the published figures, and a
 //! report. `docs/lab.md` is the page for those who write such files.
 //!
-//! - `document` reads a file and expands it into points (`crate::place` finds keys for errors); `spec`, `units`: its shape;
-//! - `layout` loads a database once; `devices` models; `machine` processor time and lock waits; `point` runs one point, `plain` one without a database; `metrics` names what it measured;
-//! - `figure`, `check`: what is demanded; `results`: files; `report`, `table`: for people; `run`: all points in parallel.
+//! - `document` reads a file and expands it into points (`crate::place` finds keys for errors); `spec`, `units`: its
+//!   shape;
+//! - `layout` loads a database once; `devices` models; `machine` processor time and lock waits; `point` runs one point,
+//!   `plain` one without a database; `metrics` names what it measured;
+//! - `figure`, `check`: what is demanded; `results`: files; `report`, `table`: for people; `run`: all points in
+//!   parallel.
 //!
 //! Invariants: a result of the virtual clock is a function of configuration, seed and program. Result files hold no
 //! value of the real clock and stand in the order of the points.

@@ -1,4 +1,5 @@
-//! Points without a database: requests to a modelled device or a volume of such, and write amplification of the flash model.
+//! Points without a database: requests to a modelled device or a volume of such, and write amplification of the flash
+//! model.
 
 use super::ExperimentError;
 use super::devices::Drives;

@@ -1,6 +1,6 @@
-//! Result files: `DIR/NAME.jsonl` begins with a line about the experiment; each further line is a point's result, in the
-//! order of the points. While a run goes on, finished points stand in `NAME.partial.jsonl`, in the order they ended, so
-//! that a run that was cut short goes on where it was.
+//! Result files: `DIR/NAME.jsonl` begins with a line about the experiment; each further line is a point's result, in
+//! the order of the points. While a run goes on, finished points stand in `NAME.partial.jsonl`, in the order they
+//! ended, so that a run that was cut short goes on where it was.
 
 use super::document::{Experiment, Request};
 use super::{ExperimentError, PointResult};
@@ -118,8 +118,8 @@ impl Results {
     }
 }
 
-/// Finished points of earlier runs, by configuration: the lines as they stand in the files, and their contents. Lines of
-/// another program's commit, and torn ones, do not count.
+/// Finished points of earlier runs, by configuration: the lines as they stand in the files, and their contents. Lines
+/// of another program's commit, and torn ones, do not count.
 pub(super) fn finished(files: &Files, commit: &str) -> BTreeMap<String, (String, PointResult)> {
     let mut found = BTreeMap::new();
     for path in [&files.results, &files.partial] {

@@ -1,5 +1,6 @@
-//! All points of an experiment: in parallel over OS threads, each a simulation of its own; paced ones afterwards, alone,
-//! since they share the real machine, and by turns (all with the first seed, all with the next), since its speed changes.
+//! All points of an experiment: in parallel over OS threads, each a simulation of its own; paced ones afterwards,
+//! alone, since they share the real machine, and by turns (all with the first seed, all with the next), since its speed
+//! changes.
 
 use super::devices::Drives;
 use super::document::{Experiment, Point};

@@ -114,8 +114,8 @@ pub struct Devices {
     pub fast: Device,
 }
 
-/// `[devices.ROLE]`: `profile = "NAME"`, the keys of a device profile, or both; what stands here goes before the profile's.
-/// Besides: `share`, the part of the device's bytes that is modelled, and `aged`, see [`Device::aged`].
+/// `[devices.ROLE]`: `profile = "NAME"`, the keys of a device profile, or both; what stands here goes before the
+/// profile's. Besides: `share`, the part of the device's bytes that is modelled, and `aged`, see [`Device::aged`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Device(pub Table);
@@ -125,8 +125,8 @@ impl Device {
         self.0.is_empty()
     }
 
-    /// Of a flash drive: so many times its pages are overwritten at random places, after it was filled, before the point
-    /// begins; 0: it is fresh.
+    /// Of a flash drive: so many times its pages are overwritten at random places, after it was filled, before the
+    /// point begins; 0: it is fresh.
     pub fn aged(&self) -> Result<f64, String> {
         number(&self.0, "aged", 0.0, 0.0..=100.0)
     }
@@ -214,7 +214,8 @@ pub struct Layout {
     pub page_size: Bytes,
     /// Log preallocated.
     pub log: Bytes,
-    /// Size of the fast device, where there is one: bytes, or a share of the loaded data. The tier is made for each point, empty.
+    /// Size of the fast device, where there is one: bytes, or a share of the loaded data. The tier is made for each
+    /// point, empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast: Option<Cache>,
 }

@@ -26,7 +26,8 @@ pub struct Tier {
     pub map_recovery: String,
     /// Share of the slots that may be newer than home.
     pub dirty_ceiling: f64,
-    /// Service times that manager and pool believe in, ms: read and write of the slow device, read and write of the fast one.
+    /// Service times that manager and pool believe in, ms: read and write of the slow device, read and write of the
+    /// fast one.
     pub costs_ms: [f64; 4],
     /// The result has what the manager counted by group and page, at the end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

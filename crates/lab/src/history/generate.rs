@@ -92,8 +92,8 @@ impl GenerateOptions {
     }
 }
 
-/// A recorder for histories that [`generate`] makes, in keyspaces whose names begin with `prefix`. They must be empty in
-/// the beginning: a history knows only the elements that it has handed out itself.
+/// A recorder for histories that [`generate`] makes, in keyspaces whose names begin with `prefix`. They must be empty
+/// in the beginning: a history knows only the elements that it has handed out itself.
 pub fn recorder(prefix: &str) -> Recorder {
     let name = |name: &str, kind| Keyspace { name: format!("{prefix}_{name}"), kind };
     Recorder::new(vec![
@@ -377,8 +377,9 @@ impl<'a, S: Store> Client<'a, S> {
     }
 }
 
-/// Forgets what a rollback to a savepoint undid: the writes from `from` on, and reads that saw them. Other reads stay: what they
-/// saw is as true as before. An undone element that anybody sees afterwards is one that nobody wrote. Whether there was any.
+/// Forgets what a rollback to a savepoint undid: the writes from `from` on, and reads that saw them. Other reads stay:
+/// what they saw is as true as before. An undone element that anybody sees afterwards is one that nobody wrote. Whether
+/// there was any.
 fn undo(ops: &mut Vec<Op>, from: usize) -> bool {
     let mut undone: Vec<Object> = Vec::new();
     for op in ops.split_off(from) {

@@ -107,8 +107,8 @@ struct Inference<'h> {
     set_writes: HashMap<Element, Write>,
     index: BTreeMap<Object, u32>,
     /// Deletions of set keys by transactions that do not count because nothing shows that they took effect: the
-    /// transaction, and the length of the ledger it read. A reader that finds the key absent may have seen that, since a
-    /// deletion leaves no element to be seen.
+    /// transaction, and the length of the ledger it read. A reader that finds the key absent may have seen that, since
+    /// a deletion leaves no element to be seen.
     maybe_deleted: HashMap<Object, Vec<(u32, usize)>>,
     /// Place of each element in its list's chain, counted from 1.
     place: HashMap<Element, u32>,

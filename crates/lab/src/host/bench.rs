@@ -1,6 +1,7 @@
 //! The benchmarks from which a host's costs are found: short loops over the real engine, in memory, on one thread.
 //!
-//! The same closures run on an OS thread, where they are timed, and in a simulation, where what they are charged is counted.
+//! The same closures run on an OS thread, where they are timed, and in a simulation, where what they are charged is
+//! counted.
 
 use super::store::NullStore;
 use crate::adapter::Durability;
@@ -263,7 +264,8 @@ fn pool(pages: u64, frames: usize) -> Result<Arc<Pool>> {
     Ok(pool)
 }
 
-/// Pages of the list that is scanned, in no order that memory knows, as after some time at work: with 4 KiB a page, a pool of 1 GiB.
+/// Pages of the list that is scanned, in no order that memory knows, as after some time at work: with 4 KiB a page, a
+/// pool of 1 GiB.
 const LISTED: Slot = 1 << 18;
 
 /// The buffer pool alone, over a store that does nothing.

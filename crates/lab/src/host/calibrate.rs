@@ -1,7 +1,7 @@
 //! Finding a host's costs: the engine's benchmarks are timed on this machine, what each is charged is counted in a
 //! simulation, and the table that explains the times best is computed ([`super::solve`]). What needs two threads or a
-//! device is measured by itself ([`super::threads`]). Costs that this program cannot measure are taken from the profile that
-//! the guesses come from, times the ratio of the two machines.
+//! device is measured by itself ([`super::threads`]). Costs that this program cannot measure are taken from the profile
+//! that the guesses come from, times the ratio of the two machines.
 
 use super::HostProfile;
 use super::bench::{Fixture, SAME_ROW};
@@ -22,8 +22,8 @@ const ROUND_NS: f64 = 1e6;
 pub struct Measured {
     /// What was done.
     pub name: String,
-    /// The least round (used for what two threads do: a round is either undisturbed or lost), the first quartile (used for
-    /// the others), and the median.
+    /// The least round (used for what two threads do: a round is either undisturbed or lost), the first quartile (used
+    /// for the others), and the median.
     pub least: f64,
     /// A quarter of the rounds was as fast or faster.
     pub quartile: f64,
@@ -68,8 +68,8 @@ pub struct CalibrateOptions {
     pub guess: HostProfile,
 }
 
-/// Calibrates this machine. `dir` is where a small file is made to measure what a request to a device costs the processor;
-/// `each` is told what is being measured.
+/// Calibrates this machine. `dir` is where a small file is made to measure what a request to a device costs the
+/// processor; `each` is told what is being measured.
 ///
 /// Errors: the engine's, and files that cannot be made in `dir`.
 pub fn calibrate(options: &CalibrateOptions, dir: &Path, mut each: impl FnMut(&str)) -> Result<Calibration> {
@@ -87,8 +87,8 @@ pub fn calibrate(options: &CalibrateOptions, dir: &Path, mut each: impl FnMut(&s
     let ratio = solve::ratio(&rows, &guess);
     let guess: Vec<f64> = guess.iter().map(|g| g * ratio).collect();
     let mut costs = solve::fit(&rows, &guess);
-    // Whole transactions are what the table is for: it shall explain the standard mix exactly; at its median, since slow
-    // rounds are work too (page images after a checkpoint, pages that split).
+    // Whole transactions are what the table is for: it shall explain the standard mix exactly; at its median, since
+    // slow rounds are work too (page images after a checkpoint, pages that split).
     let (mix, median) = rows.last().zip(measured.last().map(|m| m.median)).expect("the mix is the last row");
     let exact = median / mix.predicted(&costs);
     costs.iter_mut().for_each(|c| *c *= exact);
@@ -122,9 +122,9 @@ pub fn calibrate(options: &CalibrateOptions, dir: &Path, mut each: impl FnMut(&s
     Ok(Calibration { host, measured, scaled, ratio })
 }
 
-/// Adds the standard mix of TPC-C, computed from its five transactions, and says what counts most: costs are a coarse picture
-/// (there is no model of caches, so a row in a cold leaf costs what one in a hot leaf does), and where they cannot fit all,
-/// they shall fit whole transactions over much data rather than the same row read again and again.
+/// Adds the standard mix of TPC-C, computed from its five transactions, and says what counts most: costs are a coarse
+/// picture (there is no model of caches, so a row in a cold leaf costs what one in a hot leaf does), and where they
+/// cannot fit all, they shall fit whole transactions over much data rather than the same row read again and again.
 fn weigh(rows: &mut Vec<Row>, measured: &mut Vec<Measured>) {
     const SHARES: [f64; 5] = [0.45, 0.43, 0.04, 0.04, 0.04];
     let first = rows.len() - SHARES.len();

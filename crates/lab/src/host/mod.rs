@@ -1,5 +1,5 @@
-//! Host profiles: how many cores a modelled machine has, what the engine's work costs on them, and what it costs to move
-//! a lock between them. Text in TOML; every number has a source.
+//! Host profiles: how many cores a modelled machine has, what the engine's work costs on them, and what it costs to
+//! move a lock between them. Text in TOML; every number has a source.
 //!
 //! ```toml
 //! name = "server-32"

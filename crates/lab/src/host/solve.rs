@@ -1,8 +1,8 @@
 //! From times of benchmarks and what each was charged to costs: a least-squares fit in which no cost is negative.
 //!
-//! Pure. Each benchmark says `sum of units x cost = time`. There are about as many benchmarks as costs, and not all costs can
-//! be told apart by them; so each cost is also drawn, weakly, towards a guess: what it is on a host that was measured before,
-//! times how much faster or slower this one is.
+//! Pure. Each benchmark says `sum of units x cost = time`. There are about as many benchmarks as costs, and not all
+//! costs can be told apart by them; so each cost is also drawn, weakly, towards a guess: what it is on a host that was
+//! measured before, times how much faster or slower this one is.
 
 /// Weight of the guess beside the benchmarks, whose errors count relative to their times.
 const PULL: f64 = 0.02;
@@ -25,7 +25,8 @@ impl Row {
     }
 }
 
-/// The host's speed beside the one that the guesses are from: the median over the benchmarks of measured by predicted time.
+/// The host's speed beside the one that the guesses are from: the median over the benchmarks of measured by predicted
+/// time.
 pub(super) fn ratio(rows: &[Row], guesses: &[f64]) -> f64 {
     let mut ratios: Vec<f64> = rows.iter().map(|r| r.time / r.predicted(guesses).max(1e-9)).collect();
     ratios.sort_by(f64::total_cmp);

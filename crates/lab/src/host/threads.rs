@@ -39,8 +39,8 @@ fn joined<T>(r: std::result::Result<T, varve_rt::Panicked>) -> Result<T> {
     r.map_err(|_| Error::WorkerPanicked("calibration".into()))
 }
 
-/// Cache lines of guarded data that the larger hand-off takes along: a node of a map or a few neighbours in a list, or the
-/// header, a slot and a row of a page.
+/// Cache lines of guarded data that the larger hand-off takes along: a node of a map or a few neighbours in a list, or
+/// the header, a slot and a row of a page.
 const LINES: usize = 4;
 
 /// A line of its own (two: processors fetch neighbours).
@@ -69,8 +69,8 @@ fn handoff(lines: usize) -> Result<f64> {
     Ok(took / f64::from(MOVES))
 }
 
-/// Takes the word each time it is even (`me` 0) or odd (1), as a lock is taken: by compare-and-swap; changes the lines; and
-/// gives it on.
+/// Takes the word each time it is even (`me` 0) or odd (1), as a lock is taken: by compare-and-swap; changes the lines;
+/// and gives it on.
 fn play(guarded: &Guarded, lines: usize, me: u32, moves: u32) {
     let word = &guarded.word.0;
     let mut next = me;

@@ -1,13 +1,14 @@
-//! An Iometer-like load on a device or a volume: requests of one size, shares of reads and of random places, a number in flight.
+//! An Iometer-like load on a device or a volume: requests of one size, shares of reads and of random places, a number
+//! in flight.
 //!
-//! As many threads as requests are to be in flight each run one after the other; what comes next is decided in one place
-//! for all of them. Shares are exact over every twenty requests (hundred, if the share is no multiple of 5 %): the cards of
-//! a shuffled deck, so that short runs are not off by luck. Rates are counted from the completion of the last request of
-//! the warm-up to that of the last request measured.
+//! As many threads as requests are to be in flight each run one after the other; what comes next is decided in one
+//! place for all of them. Shares are exact over every twenty requests (hundred, if the share is no multiple of 5 %):
+//! the cards of a shuffled deck, so that short runs are not off by luck. Rates are counted from the completion of the
+//! last request of the warm-up to that of the last request measured.
 //!
-//! What is measured costs each thread no lock: completions are noted by thread and put together at the end, and of random places
-//! a thread on a real device draws several at a time. A fast device with many requests in flight would else measure our locks.
-//! On a volume each request takes one, as a store is asked for a page by one at a time.
+//! What is measured costs each thread no lock: completions are noted by thread and put together at the end, and of
+//! random places a thread on a real device draws several at a time. A fast device with many requests in flight would
+//! else measure our locks. On a volume each request takes one, as a store is asked for a page by one at a time.
 //!
 //! Works on OS threads and in simulations. Lock order: `source`, `warm` and `failed` are never held together.
 

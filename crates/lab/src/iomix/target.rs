@@ -49,8 +49,8 @@ impl Target for dyn Device {
 /// The keyspace of the pages: costs and groups of a tier are kept by keyspace.
 const KEYSPACE: KeyspaceId = KeyspaceId(1);
 
-/// The pages of a volume, sealed when they are written and verified when they are read. There is no pool between: a page that
-/// was read leaves memory at once, as one that was written does, and a tier is offered both.
+/// The pages of a volume, sealed when they are written and verified when they are read. There is no pool between: a
+/// page that was read leaves memory at once, as one that was written does, and a tier is offered both.
 pub struct Pages {
     store: Arc<dyn PageStore>,
     /// Pages that a request under way reads or writes: a store takes one request for a page at a time.

@@ -80,7 +80,8 @@ pub(super) fn reread(device: &dyn Device, range: u64, seed: u64) -> Result<Optio
             varve_device::read_at(device, *at, &mut buf).map_err(Error::store)?;
             times.push(began.elapsed().as_nanos() as f64 / 1e3);
         }
-        // But for the slowest twentieth: a few waits for a processor do not count, while a cache that holds a part does.
+        // But for the slowest twentieth: a few waits for a processor do not count, while a cache that holds a part
+        // does.
         times.sort_by(f64::total_cmp);
         times.truncate(times.len() * 19 / 20);
         Ok(times.iter().sum::<f64>() / times.len().max(1) as f64)

@@ -77,7 +77,8 @@ fn curve(report: &Report, random: bool, bytes: u64, depth: u32) -> Vec<(f64, f64
     curve
 }
 
-/// By least squares: c of 1/T = r/R + (1-r)/W + c r (1-r), for each size that has a curve. A c within the noise is left out.
+/// By least squares: c of 1/T = r/R + (1-r)/W + c r (1-r), for each size that has a curve. A c within the noise is left
+/// out.
 pub(super) fn penalties(report: &Report, random: bool) -> Vec<Penalty> {
     let mut loads: Vec<(u64, u32)> = report
         .points
@@ -108,8 +109,8 @@ pub(super) fn penalties(report: &Report, random: bool) -> Vec<Penalty> {
     if penalties.iter().all(|p| p.c == 0.0) { Vec::new() } else { penalties }
 }
 
-/// The read-only gain of a drive, MB/s: its rate of pure reading less its mean rate over the measured read shares between
-/// 5 and 95 % (Yang, Wan, Fan 2017). `None` where there is no such curve.
+/// The read-only gain of a drive, MB/s: its rate of pure reading less its mean rate over the measured read shares
+/// between 5 and 95 % (Yang, Wan, Fan 2017). `None` where there is no such curve.
 pub fn read_only_gain(report: &Report, random: bool, bytes: u64, depth: u32) -> Option<f64> {
     let curve = curve(report, random, bytes, depth);
     let pure = curve.last().filter(|p| p.0 == 1.0)?.1;

@@ -1,8 +1,9 @@
-//! Measures a device, real or modelled: service times and rates by request size, kind, order, requests in flight and read
-//! share; says whether the figures can be believed; makes a profile of them.
+//! Measures a device, real or modelled: service times and rates by request size, kind, order, requests in flight and
+//! read share; says whether the figures can be believed; makes a profile of them.
 //!
 //! `plan` chooses the points, `check` looks for caches, throttling and figures that are not what they are called, `fit`
-//! makes the profile, `recover` sets what a model's profile says beside what was measured, `show` the table and chart, `target` finds a real place to measure on.
+//! makes the profile, `recover` sets what a model's profile says beside what was measured, `show` the table and chart,
+//! `target` finds a real place to measure on.
 
 mod check;
 mod fit;
@@ -182,8 +183,8 @@ fn measure(
     Ok(point)
 }
 
-/// Measures the points of `plan` on the first `range` bytes of a device, which are overwritten. `progress` is told of each
-/// point that is done, of how many. Sizes of which fewer than four fit in the range are left out.
+/// Measures the points of `plan` on the first `range` bytes of a device, which are overwritten. `progress` is told of
+/// each point that is done, of how many. Sizes of which fewer than four fit in the range are left out.
 pub fn run(
     device: &Arc<dyn Device>,
     plan: &Plan,

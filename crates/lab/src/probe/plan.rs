@@ -117,7 +117,8 @@ pub struct Plan {
     pub requests: u64,
     /// .. unless they are more than so many bytes; at least 8, and twice the depth, they are.
     pub bytes: u64,
-    /// Bytes of the device's write buffer, if they are known: a lone writer stays within half of it, others fill it first.
+    /// Bytes of the device's write buffer, if they are known: a lone writer stays within half of it, others fill it
+    /// first.
     pub buffer: u64,
     /// Repeats of a point that does not settle.
     pub most_repeats: u32,

@@ -1,8 +1,9 @@
-//! What a model's profile says about itself, beside what the probe measured: the parameters that can be seen from outside.
+//! What a model's profile says about itself, beside what the probe measured: the parameters that can be seen from
+//! outside.
 //!
-//! Disks: service times of random reads and writes, media rate. Fixed times: the four times, and how many are served side by
-//! side. Drives given by tables: each entry, the latencies of lone requests, the mix penalties. Flash: a lone read and a lone write of one
-//! request of the smallest size, made of controller, array, channel and link.
+//! Disks: service times of random reads and writes, media rate. Fixed times: the four times, and how many are served
+//! side by side. Drives given by tables: each entry, the latencies of lone requests, the mix penalties. Flash: a lone
+//! read and a lone write of one request of the smallest size, made of controller, array, channel and link.
 
 use super::fit::penalties;
 use super::plan::deep;

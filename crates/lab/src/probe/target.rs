@@ -69,8 +69,8 @@ pub fn on_profile(profile: &Profile, options: &Options, progress: impl FnMut(usi
     })
 }
 
-/// Puts a load on a scratch file in a directory, or on a volume in it of pages of `page_size` bytes; `extent` without its range,
-/// which is 1 GiB unless given.
+/// Puts a load on a scratch file in a directory, or on a volume in it of pages of `page_size` bytes; `extent` without
+/// its range, which is 1 GiB unless given.
 pub fn iomix_on_path(
     dir: &Path,
     range: Option<u64>,
@@ -110,7 +110,8 @@ fn on_device(device: &Arc<dyn Device>, page_size: Option<usize>, load: Load, ext
     iomix::run(&pages, load, Extent { range, ..extent })
 }
 
-/// Runs `f` with a profile's model and the bytes of it to use, in a simulation; `keep`: what is written can be read again.
+/// Runs `f` with a profile's model and the bytes of it to use, in a simulation; `keep`: what is written can be read
+/// again.
 fn modelled<T>(
     profile: &Profile,
     range: Option<u64>,

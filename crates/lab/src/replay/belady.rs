@@ -1,8 +1,9 @@
-//! `belady`: MIN (Belady 1966) with forced admission: the page whose next reference is the farthest leaves. Needs the future, so it
-//! is for replay only.
+//! `belady`: MIN (Belady 1966) with forced admission: the page whose next reference is the farthest leaves. Needs the
+//! future, so it is for replay only.
 //!
-//! A heap of (next reference, slot) with entries left behind by hits: such an entry lies in the past, hence below every entry that holds, and
-//! is thrown away when it comes up or when the heap is rebuilt. O(log slots) per reference, amortised.
+//! A heap of (next reference, slot) with entries left behind by hits: such an entry lies in the past, hence below every
+//! entry that holds, and is thrown away when it comes up or when the heap is rebuilt. O(log slots) per reference,
+//! amortised.
 
 use super::References;
 use std::collections::BinaryHeap;

@@ -1,4 +1,5 @@
-//! The curve of miss ratio over cache size as one HTML file: inline SVG, no script, no network, readable light and dark.
+//! The curve of miss ratio over cache size as one HTML file: inline SVG, no script, no network, readable light and
+//! dark.
 
 use super::Point;
 use std::fmt::Write;

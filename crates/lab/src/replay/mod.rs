@@ -1,7 +1,8 @@
 //! Replay: page references of a trace through the pure replacement policies, for miss ratios by cache size.
 //!
-//! Pages count one each whatever their size, reads and writes both count, every miss is admitted, the cache starts empty. The policies are
-//! the engine's own. Before the run pages are numbered densely, so that a reference costs two array accesses and the policy.
+//! Pages count one each whatever their size, reads and writes both count, every miss is admitted, the cache starts
+//! empty. The policies are the engine's own. Before the run pages are numbered densely, so that a reference costs two
+//! array accesses and the policy.
 
 mod belady;
 mod chart;
@@ -129,8 +130,8 @@ impl Plan {
     }
 }
 
-/// Runs every policy at every size, in parallel; the points in the plan's order, policy by policy. `each` is told of every point as it
-/// is done. Errors: what [`Plan::validate`] says.
+/// Runs every policy at every size, in parallel; the points in the plan's order, policy by policy. `each` is told of
+/// every point as it is done. Errors: what [`Plan::validate`] says.
 pub fn run(refs: &Arc<References>, plan: &Plan, mut each: impl FnMut(&Point)) -> Result<Vec<Point>, String> {
     plan.validate()?;
     let todo: Vec<(String, usize)> =

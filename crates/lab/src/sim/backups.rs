@@ -1,5 +1,5 @@
-//! Backups beside everything else: one that succeeds is restored at once and read; when the life is settled the model says whether
-//! that was the state of its moment. Incremental ones go on from what earlier lives made.
+//! Backups beside everything else: one that succeeds is restored at once and read; when the life is settled the model
+//! says whether that was the state of its moment. Incremental ones go on from what earlier lives made.
 
 use super::book::Shared;
 use super::client::{Client, Next};

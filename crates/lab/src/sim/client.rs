@@ -68,7 +68,8 @@ impl Client {
         }
     }
 
-    /// Fills the database up to the plan's amount, in transactions of neighbouring rows in random order. Whether it came to the end.
+    /// Fills the database up to the plan's amount, in transactions of neighbouring rows in random order. Whether it
+    /// came to the end.
     pub(crate) fn load(mut self) -> bool {
         const RUN: u32 = 8;
         let plan = self.shared.plan.clone();
@@ -185,8 +186,8 @@ impl Client {
         }
     }
 
-    /// Creates and fills a keyspace of the client's own, or drops it. Its rows are not followed: what matters is whether it is
-    /// there, and that its pages are accounted for.
+    /// Creates and fills a keyspace of the client's own, or drops it. Its rows are not followed: what matters is
+    /// whether it is there, and that its pages are accounted for.
     fn keyspace(&self, which: u8, rows: u32, len: u32) -> Next {
         let name = format!("own-{}-{which}", self.number);
         let known = self.shared.own(&name);
@@ -275,8 +276,8 @@ impl Client {
         }
     }
 
-    /// An operation that is written down as `at` ended with `error`: refused if it got no commit number; one that has a number must not
-    /// be retried.
+    /// An operation that is written down as `at` ended with `error`: refused if it got no commit number; one that has a
+    /// number must not be retried.
     pub(super) fn refused(&self, at: book::Written, error: &Error, position: &AtomicU64, doing: &str) -> Next {
         let placed = position.load(SeqCst);
         if placed == 0 {

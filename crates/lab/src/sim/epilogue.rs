@@ -1,5 +1,5 @@
-//! The end of some seeds: a device acknowledges the write of a page and does something else. What becomes of that is told apart and
-//! counted; a stale page that is believed is the only harm that may come of it.
+//! The end of some seeds: a device acknowledges the write of a page and does something else. What becomes of that is
+//! told apart and counted; a stale page that is believed is the only harm that may come of it.
 
 use super::book::{Ending, Goal};
 use super::faults::{Fault, Kind};

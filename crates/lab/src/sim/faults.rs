@@ -118,8 +118,8 @@ impl Kind {
 }
 
 impl Fault {
-    /// Draws a fault of a machine with or without a fast device. Which request it strikes is drawn evenly over orders of magnitude,
-    /// since a life has thousands of some and few of others.
+    /// Draws a fault of a machine with or without a fast device. Which request it strikes is drawn evenly over orders
+    /// of magnitude, since a life has thousands of some and few of others.
     pub(crate) fn draw(rng: &mut Rng, fast: bool) -> Fault {
         let cell = Cell::draw(rng, |target, _| fast || target != Target::Fast);
         let Cell { target, operation, .. } = cell;

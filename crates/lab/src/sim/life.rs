@@ -193,8 +193,8 @@ fn keyspaces(db: &Db) -> varve::Result<[Keyspace; 3]> {
     Ok([db.keyspace_or_create(NAMES[0])?, db.keyspace_or_create(NAMES[1])?, db.keyspace_or_create(NAMES[2])?])
 }
 
-/// Checks the structure and reads everything. A database over which another was to be made, and which is there still, may
-/// have a torn superblock.
+/// Checks the structure and reads everything. A database over which another was to be made, and which is there still,
+/// may have a torn superblock.
 fn look(db: &Db, half_made: bool, spaces: &[Keyspace; 3], shared: &Shared) -> Result<BTreeMap<Row, Digest>, String> {
     let mut check = db.check().map_err(|e| format!("check: {e}"))?;
     check.damages.retain(|damage| !half_made || !matches!(damage, Damage::Superblock(_)));

@@ -1,4 +1,5 @@
-//! The simulated machine: a data and a log device, and a fast one for a tier, in memory on one power supply, with faults.
+//! The simulated machine: a data and a log device, and a fast one for a tier, in memory on one power supply, with
+//! faults.
 
 use super::book::Trace;
 use super::faults::{Fault, Struck, Target};

@@ -1,7 +1,7 @@
 //! The reference model: what a history of transactions must have done, by the order of commit.
 //!
-//! A [`History`] holds every transaction of one life of the database (from opening to crash or close) as the clients saw
-//! it: reads, writes, how it ended, and its *position*, the commit number the engine gave it when its log group was
+//! A [`History`] holds every transaction of one life of the database (from opening to crash or close) as the clients
+//! saw it: reads, writes, how it ended, and its *position*, the commit number the engine gave it when its log group was
 //! placed (known even when the commit was never acknowledged). After a crash the marks found tell which transactions
 //! survived. [`History::settle`] then demands, in this order:
 //!
@@ -173,8 +173,9 @@ impl History {
         self.restored.push(restored);
     }
 
-    /// Settles the history given the ids of the transactions whose marks were found, and all rows found: single operations leave
-    /// no mark, so how many of those after the last mark survived is told by what they left. `None`: all of them.
+    /// Settles the history given the ids of the transactions whose marks were found, and all rows found: single
+    /// operations leave no mark, so how many of those after the last mark survived is told by what they left. `None`:
+    /// all of them.
     pub(crate) fn settle(
         self,
         marks: &[u64],

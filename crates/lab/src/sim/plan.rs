@@ -165,7 +165,8 @@ impl Plan {
         plan
     }
 
-    /// Whether the database remembers in life number `life` what was written last: in a third of the plans always, in another now and then.
+    /// Whether the database remembers in life number `life` what was written last: in a third of the plans always, in
+    /// another now and then.
     pub(crate) fn detect_lost_writes(&self, life: u64) -> Option<bool> {
         match self.seed % 3 {
             _ if self.always_detects() => Some(true),

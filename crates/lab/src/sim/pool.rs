@@ -89,8 +89,8 @@ impl PoolChoice {
         self.pool.victim == "clean-first" || self.pool.victim.is_empty() && self.pool.preset.starts_with("lru-c")
     }
 
-    /// The choice for a plan: what is not fixed here is drawn from its seed, every other time the engine's default. A victim strategy
-    /// without a cleaner meets different ones; `clean-first` needs one.
+    /// The choice for a plan: what is not fixed here is drawn from its seed, every other time the engine's default. A
+    /// victim strategy without a cleaner meets different ones; `clean-first` needs one.
     pub(crate) fn settle(&self, plan: &Plan, options: Options) -> Options {
         let mut rng = Rng::from_seed(plan.seed ^ 0x0706_f01c);
         let mut pool = self.pool.clone();

@@ -83,7 +83,8 @@ pub(crate) fn mark_id(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key[tail..].try_into().ok()?))
 }
 
-/// The value that tag `tag` stands for, `len` bytes long. Distinct tags give distinct bytes (but for very short values).
+/// The value that tag `tag` stands for, `len` bytes long. Distinct tags give distinct bytes (but for very short
+/// values).
 pub(crate) fn value(tag: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Rng::from_seed(tag).fill_bytes(&mut bytes);

@@ -1,8 +1,8 @@
 //! One seed: lives and crashes of one database on one simulated machine, until it has seen enough.
 //!
-//! The driver is the simulation's first thread, outside every power-cut domain. Each life runs in a domain of its own on
-//! the same devices. A life ends by a power cut at a chosen device operation (in the middle of the clients' work or of
-//! recovery), by a clean close, or because the database latched itself after an injected fault; the power is cut
+//! The driver is the simulation's first thread, outside every power-cut domain. Each life runs in a domain of its own
+//! on the same devices. A life ends by a power cut at a chosen device operation (in the middle of the clients' work or
+//! of recovery), by a clean close, or because the database latched itself after an injected fault; the power is cut
 //! afterwards in every case. What the clients of a life wrote down is settled when the next life has opened.
 
 use super::backups::Backups;

@@ -300,8 +300,8 @@ impl Second {
     }
 }
 
-/// The second process: reads its orders from standard input, runs the seeds in reverse, prints `@sim SEED HASH` for each.
-/// Returns the exit code.
+/// The second process: reads its orders from standard input, runs the seeds in reverse, prints `@sim SEED HASH` for
+/// each. Returns the exit code.
 pub fn child_main() -> i32 {
     let mut text = String::new();
     if std::io::stdin().read_to_string(&mut text).is_err() {

@@ -1,5 +1,5 @@
-//! The tier's part of a simulated database: manager, size of the fast device, how the map is found again. What the command line
-//! leaves open is drawn from the seed.
+//! The tier's part of a simulated database: manager, size of the fast device, how the map is found again. What the
+//! command line leaves open is drawn from the seed.
 
 use super::plan::{Latency, Plan};
 use varve::{Alpha, ManagerOptions, MapRecovery, TierOptions};

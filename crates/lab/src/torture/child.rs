@@ -87,8 +87,8 @@ impl Orders {
     }
 }
 
-/// Runs the child: reads its orders from standard input and works until it is killed. Returns the exit code for the case
-/// that it cannot go on.
+/// Runs the child: reads its orders from standard input and works until it is killed. Returns the exit code for the
+/// case that it cannot go on.
 pub fn child_main() -> i32 {
     let mut text = String::new();
     let orders = match std::io::stdin().read_to_string(&mut text).map(|_| serde_json::from_str::<Orders>(&text)) {

@@ -108,7 +108,8 @@ impl Ledger {
         tx.put(&self.ledger, &entry_key(t.thread, t.number), &t.encode(pad))
     }
 
-    /// Checks the whole ledger; `acknowledged` gives each thread's last acknowledged number. Returns the transfers seen.
+    /// Checks the whole ledger; `acknowledged` gives each thread's last acknowledged number. Returns the transfers
+    /// seen.
     pub(crate) fn verify(&self, db: &Db, acknowledged: &BTreeMap<u32, u64>) -> Result<u64, TortureError> {
         let snapshot = db.snapshot()?;
         let mut rows: BTreeMap<Vec<u8>, i64> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! Whether secondary indexes agree with their tables; those for foreign keys as a whole, since their order is not that of districts.
+//! Whether secondary indexes agree with their tables; those for foreign keys as a whole, since their order is not that
+//! of districts.
 
 use std::iter::Peekable;
 use std::ops::ControlFlow;

@@ -93,7 +93,8 @@ pub fn item_data(rng: &mut Rng) -> Vec<u8> {
     data
 }
 
-/// How large the database is, and which indexes it has. The defaults are the specification's; smaller values serve tests.
+/// How large the database is, and which indexes it has. The defaults are the specification's; smaller values serve
+/// tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Scale {
     /// Warehouses.

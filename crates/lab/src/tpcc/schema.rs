@@ -20,8 +20,8 @@
 //!
 //! The specification gives HISTORY no key; the number of the customer's payment makes ours unique.
 //!
-//! The optional ones are the indexes that a database keeps for foreign keys where no other index begins with their columns
-//! (MySQL's, for one). HISTORY's own key serves its district.
+//! The optional ones are the indexes that a database keeps for foreign keys where no other index begins with their
+//! columns (MySQL's, for one). HISTORY's own key serves its district.
 
 use super::row::{Row, row};
 use crate::adapter::Store;

@@ -1,5 +1,5 @@
-//! Our own trace format: versioned header, blocks of varint-coded differences, each compressed with zstd and under a checksum, and
-//! an end block, so that a file cut short is noticed. The bytes are laid down in docs/format.md.
+//! Our own trace format: versioned header, blocks of varint-coded differences, each compressed with zstd and under a
+//! checksum, and an end block, so that a file cut short is noticed. The bytes are laid down in docs/format.md.
 //!
 //! Blocks stand for themselves: differences begin anew in each.
 

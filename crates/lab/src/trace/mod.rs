@@ -1,7 +1,8 @@
 //! Traces of storage and page references: public formats, and our own compact one.
 //!
-//! [`Reader::open`] tells the format from the content, and yields [`Record`]s whatever it is. [`compact`] writes our format, and
-//! [`Recorder`] writes it from a running engine. Whatever bytes come in, what comes out is records or an error with a position.
+//! [`Reader::open`] tells the format from the content, and yields [`Record`]s whatever it is. [`compact`] writes our
+//! format, and [`Recorder`] writes it from a running engine. Whatever bytes come in, what comes out is records or an
+//! error with a position.
 
 mod binary;
 pub mod compact;

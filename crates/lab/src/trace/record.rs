@@ -1,7 +1,7 @@
 //! Recording a running engine: a sink for the buffer pool's events that writes our compact format.
 //!
-//! Events come from any thread, with a page's latch held; they are taken down in memory under a lock and handed to a writer thread
-//! in chunks, so nobody waits for the file unless it falls far behind. Lock order: the lock is a leaf.
+//! Events come from any thread, with a page's latch held; they are taken down in memory under a lock and handed to a
+//! writer thread in chunks, so nobody waits for the file unless it falls far behind. Lock order: the lock is a leaf.
 
 use super::compact::Writer;
 use std::fs::File;
@@ -27,7 +27,8 @@ struct Open {
     began: Option<Instant>,
 }
 
-/// Writes what the pool does to a file, from [`Recorder::start`] to [`Recorder::finish`]; at other times it listens to nothing.
+/// Writes what the pool does to a file, from [`Recorder::start`] to [`Recorder::finish`]; at other times it listens to
+/// nothing.
 #[derive(Default)]
 pub struct Recorder {
     on: AtomicBool,

@@ -1,4 +1,5 @@
-//! The bytes of a trace: from a file or memory, plain or zstd, with a look ahead for telling the format, and with positions.
+//! The bytes of a trace: from a file or memory, plain or zstd, with a look ahead for telling the format, and with
+//! positions.
 
 use super::error::{Position, TraceError};
 use std::fs::File;

@@ -8,7 +8,8 @@ use std::hash::Hasher;
 const LONGEST_RUN: u64 = 1 << 20;
 const LONGEST: u64 = 1 << 30;
 
-/// Columns of a csv trace, counted from 1; those not given are found by the names in the first line, or are time, id, size.
+/// Columns of a csv trace, counted from 1; those not given are found by the names in the first line, or are time, id,
+/// size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CsvColumns {
     /// Object id: a number, or any text (which is hashed).

@@ -2,8 +2,8 @@
 //!
 //! A record is one value: its fields one after the other. The first eight bytes hold the number of the record, so
 //! that each read checks that it got the record it asked for. An update writes the whole record unless told to write
-//! one field, which takes a read first. Each request is a transaction of its own; reads, and writes of whole records, go the
-//! store's shortest way for one key.
+//! one field, which takes a read first. Each request is a transaction of its own; reads, and writes of whole records,
+//! go the store's shortest way for one key.
 
 mod client;
 pub mod distribution;

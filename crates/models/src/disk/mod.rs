@@ -1,5 +1,5 @@
-//! A magnetic disk: seek by distance, rotation by the angle in (virtual) time, transfer, command overhead, a queue with a
-//! choice of scheduling, read-ahead of sequential reads and, optionally, a volatile write cache.
+//! A magnetic disk: seek by distance, rotation by the angle in (virtual) time, transfer, command overhead, a queue with
+//! a choice of scheduling, read-ahead of sequential reads and, optionally, a volatile write cache.
 //!
 //! One surface, addresses laid out along a spiral of `tracks` turns, the same number of bytes on each (figures at the
 //! middle of a real disk). The seek curve is fitted to three numbers of the data sheet (track to track, average over

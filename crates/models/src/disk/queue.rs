@@ -98,8 +98,8 @@ impl Disk {
         (seek, Duration::from_nanos(wait))
     }
 
-    /// When a request that continues the last one has been transferred without a seek: written on at once, or read on, if
-    /// need be into the buffer while nobody asked.
+    /// When a request that continues the last one has been transferred without a seek: written on at once, or read on,
+    /// if need be into the buffer while nobody asked.
     fn stream(&self, r: &Arrival, start: Instant) -> Option<Instant> {
         let last = self.last.filter(|l| l.end == r.offset && l.read == (r.op == OpKind::Read))?;
         let end = last.at + self.at_media(r.len);

@@ -49,7 +49,8 @@ pub enum When {
 pub struct Rule {
     /// The operations that it matches; all if empty.
     pub ops: Vec<OpKind>,
-    /// Matches requests that touch these bytes; all if none. Flushes touch no bytes and match rules without a range only.
+    /// Matches requests that touch these bytes; all if none. Flushes touch no bytes and match rules without a range
+    /// only.
     pub range: Option<Range<u64>>,
     /// Matches writes only that are durable, or only those that are not; all if none.
     pub durable: Option<bool>,

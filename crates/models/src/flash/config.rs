@@ -90,8 +90,8 @@ pub enum CacheFull {
     Fold,
 }
 
-/// A write cache of blocks used with one bit per cell. What is in it is moved to blocks with all bits ("folded") while the drive
-/// idles, oldest block first.
+/// A write cache of blocks used with one bit per cell. What is in it is moved to blocks with all bits ("folded") while
+/// the drive idles, oldest block first.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlcCache {
@@ -180,7 +180,8 @@ pub struct FtlConfig {
     pub checkpoint_every: Option<u64>,
     /// Appends that a page takes before it must be written anew.
     pub append_slots: u8,
-    /// Whether collection merges a page's appends into it, so that all slots are free again, or copies them as they are.
+    /// Whether collection merges a page's appends into it, so that all slots are free again, or copies them as they
+    /// are.
     pub merge_appends: bool,
     /// Seed of the random policies.
     pub seed: u64,

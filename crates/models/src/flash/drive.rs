@@ -328,8 +328,8 @@ impl Drive {
         Ok(end)
     }
 
-    /// Cuts the power. With `held`, requests have been given that were to be caught half done: the cut falls at a random
-    /// moment of their execution.
+    /// Cuts the power. With `held`, requests have been given that were to be caught half done: the cut falls at a
+    /// random moment of their execution.
     pub fn power_cut(&mut self, now: u64, seed: u64, held: bool) -> NandCut {
         self.advance(now);
         self.buffer.clear();

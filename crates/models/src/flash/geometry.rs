@@ -139,8 +139,9 @@ impl CellMode {
         }
     }
 
-    /// The type of a page of a block of `pages`: 0 = LSB. Two-bit cells follow the common shared-page order, in which an
-    /// MSB page's LSB partner comes three pages before it: pages 0, 1, 3, 5, .. are LSB, 2, 4, 6, .. and the last are MSB.
+    /// The type of a page of a block of `pages`: 0 = LSB. Two-bit cells follow the common shared-page order, in which
+    /// an MSB page's LSB partner comes three pages before it: pages 0, 1, 3, 5, .. are LSB, 2, 4, 6, .. and the last
+    /// are MSB.
     pub fn page_type(self, page: u32, pages: u32) -> usize {
         match self {
             CellMode::Slc => 0,

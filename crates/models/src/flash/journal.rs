@@ -80,9 +80,9 @@ pub struct NandCut {
 }
 
 impl Nand {
-    /// Cuts the power at `at`, which may lie ahead of the clock: what had ended stays, what had not begun is undone, what was under way is torn. A torn
-    /// program leaves a page that cannot be read, a torn append a random part of its bits (drawn from `seed`), a torn
-    /// erase a block that must be erased again.
+    /// Cuts the power at `at`, which may lie ahead of the clock: what had ended stays, what had not begun is undone,
+    /// what was under way is torn. A torn program leaves a page that cannot be read, a torn append a random part of its
+    /// bits (drawn from `seed`), a torn erase a block that must be erased again.
     pub fn power_cut(&mut self, at: u64, seed: u64) -> NandCut {
         let journal = std::mem::take(&mut self.journal);
         let (now, at) = (journal.now, at.max(journal.now));

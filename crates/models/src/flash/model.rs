@@ -1,8 +1,8 @@
 //! The drive as a [`Device`], in both worlds.
 //!
-//! In a simulation requests complete in virtual time. On OS threads they are paced: they complete when as much real time
-//! has passed. A request takes effect when it is submitted, in the order of submission; a read's bytes are copied by
-//! whoever waits for it, so no buffer is touched by anybody else.
+//! In a simulation requests complete in virtual time. On OS threads they are paced: they complete when as much real
+//! time has passed. A request takes effect when it is submitted, in the order of submission; a read's bytes are copied
+//! by whoever waits for it, so no buffer is touched by anybody else.
 //!
 //! Lock order: `state` only; nothing waits while holding it.
 
@@ -46,7 +46,8 @@ struct State {
 
 impl FlashModel {
     /// An empty drive of full capacity, kept in memory. [`Contents::Spare`] keeps no data (they read as zeros), for
-    /// experiments on times and write amplification; power cuts need the spare areas, so `Contents::Nothing` is refused.
+    /// experiments on times and write amplification; power cuts need the spare areas, so `Contents::Nothing` is
+    /// refused.
     pub fn new(config: &FlashConfig, contents: Contents) -> Result<Arc<FlashModel>, FlashError> {
         FlashModel::refuse_nothing(contents)?;
         Ok(FlashModel::of(Drive::new(config, contents)?))
@@ -97,8 +98,8 @@ impl FlashModel {
         })
     }
 
-    /// A second drive with the same bytes, mapping and wear, nothing under way, at the beginning of a clock: for loading a
-    /// layout once and using it for many experiments. Copies tables, not data.
+    /// A second drive with the same bytes, mapping and wear, nothing under way, at the beginning of a clock: for
+    /// loading a layout once and using it for many experiments. Copies tables, not data.
     pub fn fork(&self) -> Arc<FlashModel> {
         let copy = FlashModel::of(self.fork_drive());
         copy.state.lock().len = self.state.lock().len;

@@ -49,8 +49,8 @@ pub fn greedy(alpha: f64, b: u32) -> f64 {
     1.0
 }
 
-/// Victims are the best of `d` random blocks: i (S_i - S_{i+1}) K = 1 - S_i^d for i = b..1, S_{b+1} = 0, sum S_i = rho b,
-/// A = 1 / (K rho).
+/// Victims are the best of `d` random blocks: i (S_i - S_{i+1}) K = 1 - S_i^d for i = b..1, S_{b+1} = 0, sum S_i = rho
+/// b, A = 1 / (K rho).
 pub fn d_choices(alpha: f64, b: u32, d: u32) -> f64 {
     let rho = 1.0 / alpha;
     let mean = |k: f64| {

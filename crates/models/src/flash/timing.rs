@@ -1,13 +1,14 @@
 //! When things happen inside the flash: array gates, buses, and the table of times.
 //!
-//! Pure: time comes in as nanoseconds and goes out as nanoseconds; each operation costs O(1) (a bus reservation, O(log n)
-//! in what is reserved ahead). A gate (plane or chip) is taken first come, first served. A bus is reserved for the time
-//! of the transfer only, in the first gap that is long enough, so that data which will be ready late does not hold up
-//! data that is ready now.
+//! Pure: time comes in as nanoseconds and goes out as nanoseconds; each operation costs O(1) (a bus reservation, O(log
+//! n) in what is reserved ahead). A gate (plane or chip) is taken first come, first served. A bus is reserved for the
+//! time of the transfer only, in the first gap that is long enough, so that data which will be ready late does not hold
+//! up data that is ready now.
 //!
-//! Where programs and erases can be suspended, a read goes ahead of what the gate has not begun and interrupts what it has. What was
-//! promised when those operations were given is not taken back: they end when they were to, and the operations given
-//! later wait for what the reads took. So the gate's work is conserved and a power cut finds the ends that the host was told.
+//! Where programs and erases can be suspended, a read goes ahead of what the gate has not begun and interrupts what it
+//! has. What was promised when those operations were given is not taken back: they end when they were to, and the
+//! operations given later wait for what the reads took. So the gate's work is conserved and a power cut finds the ends
+//! that the host was told.
 //!
 //! Invariant: the intervals of a bus are in order and do not overlap.
 

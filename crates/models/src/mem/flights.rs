@@ -1,7 +1,7 @@
 //! Requests of a memory device in flight, and the tickets that wait for them.
 //!
-//! A write's bytes are copied at submission, a read's bytes are copied to the caller by the waiter: no buffer is touched
-//! by anybody but the thread that submits or waits, so a ticket can be abandoned without waiting.
+//! A write's bytes are copied at submission, a read's bytes are copied to the caller by the waiter: no buffer is
+//! touched by anybody but the thread that submits or waits, so a ticket can be abandoned without waiting.
 
 use super::{MemDevice, State};
 use crate::due;

@@ -1,8 +1,8 @@
 //! The bytes of a memory device, durable and volatile, and what a power cut leaves of them.
 //!
-//! Pure: no locks, no clock. `bytes` is sparse and shared copy-on-write between snapshots; it holds the *volatile* bytes.
-//! For every atomic unit written since it was last made durable, `dirty` holds the durable bytes and each version since,
-//! oldest first.
+//! Pure: no locks, no clock. `bytes` is sparse and shared copy-on-write between snapshots; it holds the *volatile*
+//! bytes. For every atomic unit written since it was last made durable, `dirty` holds the durable bytes and each
+//! version since, oldest first.
 //!
 //! Invariant: the last version of a dirty unit equals the unit's bytes in `bytes`.
 
@@ -168,8 +168,8 @@ impl Image {
     }
 
     /// Cuts the power: every unit with un-flushed bytes keeps its durable bytes or one of its versions, chosen
-    /// independently by `rng` (one cut in eight keeps all the newest, one in eight nothing, since those are the cuts that
-    /// uniform choice hardly ever makes). `unfinished` writes take part as if they had just been written.
+    /// independently by `rng` (one cut in eight keeps all the newest, one in eight nothing, since those are the cuts
+    /// that uniform choice hardly ever makes). `unfinished` writes take part as if they had just been written.
     pub(crate) fn cut(&mut self, rng: &mut Rng, unfinished: &[Unfinished]) -> CutReport {
         for w in unfinished {
             self.seq += 1;

@@ -1,11 +1,12 @@
 //! A device in memory, with a durable and a volatile image, that can lose its power.
 //!
 //! On OS threads every request completes at submission. In a simulation each takes a seeded time and they complete out
-//! of order, in virtual time: a write takes effect when it completes, a read sees the bytes of any moment while it is in
-//! flight, so an engine that does not wait for a write before it flushes or reads finds out.
+//! of order, in virtual time: a write takes effect when it completes, a read sees the bytes of any moment while it is
+//! in flight, so an engine that does not wait for a write before it flushes or reads finds out.
 //!
-//! A power cut ([`Powered::power_cut`]) keeps what is durable plus, for each atomic unit on its own, any of the versions
-//! written since; see `docs/device.md`. While the power is off every request, those in flight too, answers `PowerLost`.
+//! A power cut ([`Powered::power_cut`]) keeps what is durable plus, for each atomic unit on its own, any of the
+//! versions written since; see `docs/device.md`. While the power is off every request, those in flight too, answers
+//! `PowerLost`.
 //!
 //! Lock order: `state` only; nothing waits while holding it.
 

@@ -1,9 +1,9 @@
-//! What all modelled devices share: bytes, requests in flight, tickets, power. How long a request takes is the matter of
-//! a [`Timing`], which is pure; one is made for each kind of storage.
+//! What all modelled devices share: bytes, requests in flight, tickets, power. How long a request takes is the matter
+//! of a [`Timing`], which is pure; one is made for each kind of storage.
 //!
-//! The device is computed *lazily*: nothing runs while nobody looks. Whoever submits or waits first brings the model up to
-//! the present, which decides what the storage did in between. That gives the same results as a thread that works all
-//! along, in virtual time and (paced by the waiters' sleep) in real time, since what a device decides at one moment
+//! The device is computed *lazily*: nothing runs while nobody looks. Whoever submits or waits first brings the model up
+//! to the present, which decides what the storage did in between. That gives the same results as a thread that works
+//! all along, in virtual time and (paced by the waiters' sleep) in real time, since what a device decides at one moment
 //! depends on requests that arrived before it.
 //!
 //! A write takes effect when it completes. It is durable then, unless the timing model has a volatile cache: then when
@@ -127,8 +127,8 @@ impl ModelStats {
 pub trait Modelled: Device + Powered {
     /// The bytes as they are now, completed writes included, as a cheap copy: what [`crate::Build`] takes.
     fn contents(&self) -> Sparse;
-    /// Of a flash drive: a copy with the same bytes, mapping and wear, nothing under way, that [`crate::Build::drive`] takes.
-    /// Bytes are shared until one of them changes.
+    /// Of a flash drive: a copy with the same bytes, mapping and wear, nothing under way, that [`crate::Build::drive`]
+    /// takes. Bytes are shared until one of them changes.
     fn drive(&self) -> Option<Arc<Drive>> {
         None
     }

@@ -1,8 +1,8 @@
 //! Tickets of modelled devices: who wakes when.
 //!
-//! A waiter whose request is decided sleeps until its completion. Of those whose requests are not decided yet (a disk that
-//! chooses among its queue decides late) one is the *leader*: it wakes at the model's next decision and brings the model
-//! up to the present; a decision wakes the waiter concerned.
+//! A waiter whose request is decided sleeps until its completion. Of those whose requests are not decided yet (a disk
+//! that chooses among its queue decides late) one is the *leader*: it wakes at the model's next decision and brings the
+//! model up to the present; a decision wakes the waiter concerned.
 //!
 //! Invariant: while somebody waits undecided, `leader` names one of them, and that one was woken or wakes by itself.
 //!

@@ -88,7 +88,8 @@ pub struct Build {
     pub keep: bool,
     /// Name for messages instead of the profile's.
     pub name: Option<String>,
-    /// Of a flash drive: the drive is full, and so many times its pages were overwritten at random places, before it begins.
+    /// Of a flash drive: the drive is full, and so many times its pages were overwritten at random places, before it
+    /// begins.
     pub aged: f64,
     /// Of a flash drive: begin with a copy of this one, its mapping and wear, instead of `contents` and `aged`. From
     /// [`Profile::drive`] or [`Modelled::drive`].
@@ -181,8 +182,8 @@ impl Profile {
         self.flash.is_some()
     }
 
-    /// The same device with `share` of its bytes, for scaled experiments: a flash drive with fewer blocks in each plane, so
-    /// that parallelism and over-provisioning stay. Others only become smaller.
+    /// The same device with `share` of its bytes, for scaled experiments: a flash drive with fewer blocks in each
+    /// plane, so that parallelism and over-provisioning stay. Others only become smaller.
     pub fn scaled(&self, share: f64) -> Profile {
         let mut scaled = self.clone();
         scaled.capacity = self.capacity.map(|n| ((n as f64 * share) as u64).max(1 << 20) / 65536 * 65536);
@@ -206,7 +207,8 @@ impl Profile {
         Ok(device)
     }
 
-    /// Of a flash drive: made once as `how` says, to be copied for many devices (see [`Build::drive`]); `None` of others.
+    /// Of a flash drive: made once as `how` says, to be copied for many devices (see [`Build::drive`]); `None` of
+    /// others.
     pub fn drive(&self, how: &Build) -> Result<Option<Arc<Drive>>, ProfileError> {
         let Some(config) = &self.flash else { return Ok(None) };
         let capacity = self.capacity();
@@ -217,7 +219,8 @@ impl Profile {
         flash::drive(config, name, how).map(|drive| Some(Arc::new(drive)))
     }
 
-    /// The device as a model, with the model's own abilities. Build it in the world (simulation or threads) that uses it.
+    /// The device as a model, with the model's own abilities. Build it in the world (simulation or threads) that uses
+    /// it.
     pub fn build_model(&self, how: Build) -> Result<Arc<dyn Modelled>, ProfileError> {
         let capacity = self.capacity();
         if how.len > capacity {

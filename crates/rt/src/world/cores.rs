@@ -3,10 +3,10 @@
 //!
 //! A thread keeps its core until it waits, or until its quantum is used up while others queue.
 //!
-//! With a slack, a thread settles at the boundaries of locks only when it has run that far ahead of the clock, or when the
-//! lock is contested: when threads that exclude each other took it within a short time. At such locks time is exact. At
-//! the others a lock remembers when, in its holder's own time, it was left; who takes it earlier in its own time is charged
-//! the difference, as a spin would cost. So holds of a lock never overlap in virtual time.
+//! With a slack, a thread settles at the boundaries of locks only when it has run that far ahead of the clock, or when
+//! the lock is contested: when threads that exclude each other took it within a short time. At such locks time is
+//! exact. At the others a lock remembers when, in its holder's own time, it was left; who takes it earlier in its own
+//! time is charged the difference, as a spin would cost. So holds of a lock never overlap in virtual time.
 
 use super::domain::unwind_if_possible;
 use super::scheduler::{State, Status, Thread, ThreadId, World};
@@ -59,8 +59,8 @@ impl Word {
         Word { core, changed_on: core, last: (NOBODY, 0), last_exclusive: (NOBODY, 0), ..Word::default() }
     }
 
-    /// The word moves to `core`, and what the lock guards follows if another core changed it, or is about to be changed here
-    /// while others have it. What that costs, of the two costs.
+    /// The word moves to `core`, and what the lock guards follows if another core changed it, or is about to be changed
+    /// here while others have it. What that costs, of the two costs.
     fn take_to(&mut self, core: usize, exclusive: bool, (word, data): (u64, u64)) -> u64 {
         let moves = self.core != core;
         let follows = self.changed_on != core && (exclusive || self.changed_on != CLEAN);
@@ -73,7 +73,8 @@ impl Word {
         u64::from(moves) * word + u64::from(follows) * data
     }
 
-    /// Thread `me` takes the lock at `now`. Another one that took it within `window`, one of them exclusively, contests it.
+    /// Thread `me` takes the lock at `now`. Another one that took it within `window`, one of them exclusively, contests
+    /// it.
     fn note(&mut self, me: ThreadId, exclusive: bool, now: u64, window: u64) {
         let other = if exclusive { self.last } else { self.last_exclusive };
         if other.0 != me && other.0 != NOBODY && now < other.1.saturating_add(window) {
@@ -150,7 +151,8 @@ impl World {
         }
     }
 
-    /// As [`World::settle`], at a boundary of the lock `key`: a thread within its slack goes on, unless others want the lock.
+    /// As [`World::settle`], at a boundary of the lock `key`: a thread within its slack goes on, unless others want the
+    /// lock.
     #[inline]
     pub(super) fn settle_lax(&self, key: usize) {
         let pending = self.current().pending.get();
@@ -272,8 +274,8 @@ impl World {
         self.leave_core(state, t);
     }
 
-    /// Books a lock to the calling thread; charges the wait for a holder that ran ahead of the clock, and the move of the
-    /// lock's word between cores.
+    /// Books a lock to the calling thread; charges the wait for a holder that ran ahead of the clock, and the move of
+    /// the lock's word between cores.
     pub(super) fn took_lock(&self, key: usize, exclusive: bool, fresh: bool) {
         let me = self.current();
         let state = &mut *self.state.borrow_mut();

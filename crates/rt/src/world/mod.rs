@@ -51,13 +51,14 @@ pub struct Config {
     pub stack_size: Option<usize>,
     /// CPU time charged, one at a time per lock, for taking a lock that was last taken on another modelled core.
     pub lock_handoff: Duration,
-    /// CPU time charged besides, in the same way, when what a lock guards was changed on another modelled core, or is taken to
-    /// be changed while other cores have read it: its cache lines follow the lock.
+    /// CPU time charged besides, in the same way, when what a lock guards was changed on another modelled core, or is
+    /// taken to be changed while other cores have read it: its cache lines follow the lock.
     pub lock_data: Duration,
     /// What the engine's work costs on the modelled host; see [`charge`](crate::charge). Zero: no time.
     pub costs: CpuCosts,
     /// How far a thread may run ahead of the clock before it settles its charges at a lock or unlock; zero: not at all.
-    /// Waits, sends, I/O and locks that several threads want always settle. See `docs/host.md` for what it blurs; it saves most switches.
+    /// Waits, sends, I/O and locks that several threads want always settle. See `docs/host.md` for what it blurs; it
+    /// saves most switches.
     pub slack: Duration,
     /// A thread that computes longer than this lets a waiting one have its core.
     pub quantum: Duration,

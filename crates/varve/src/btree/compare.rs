@@ -1,9 +1,11 @@
 //! Comparing a node with what its parent says of it, when it has come from the store.
 //!
-//! A checksum says that a page is what somebody wrote, not that it is what was written there last: a write may be lost, or go astray. A child's fences are the separators
-//! to both sides of it in its parent, its level is one less, its keyspace the same. A frame remembers that its page was not compared since it was read ([`Latched`]);
-//! the first descent that comes to it holds its parent's latch and compares. Descents that hold no parent's latch (`peek`), and who knows a leaf by its number
-//! alone, pass such pages to the descent that does. So a hit costs a look at a bit beside the latch.
+//! A checksum says that a page is what somebody wrote, not that it is what was written there last: a write may be lost,
+//! or go astray. A child's fences are the separators to both sides of it in its parent, its level is one less, its
+//! keyspace the same. A frame remembers that its page was not compared since it was read ([`Latched`]); the first
+//! descent that comes to it holds its parent's latch and compares. Descents that hold no parent's latch (`peek`), and
+//! who knows a leaf by its number alone, pass such pages to the descent that does. So a hit costs a look at a bit
+//! beside the latch.
 //!
 //! An old version with the same fences is not found like this.
 

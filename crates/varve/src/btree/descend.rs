@@ -94,8 +94,9 @@ impl Tree {
         self.core.pool.load(id).map_err(|e| self.name_keyspace(e))
     }
 
-    /// Loads a page that a node refers to, for a descent that is going to be repeated; no latch is held. What is wrong with the page counts only the second time: it may have
-    /// moved since the node was looked at, and its place may hold nothing any more, or be gone.
+    /// Loads a page that a node refers to, for a descent that is going to be repeated; no latch is held. What is wrong
+    /// with the page counts only the second time: it may have moved since the node was looked at, and its place may
+    /// hold nothing any more, or be gone.
     #[cold]
     pub(super) fn load_into<'t>(&'t self, loaded: &mut Loaded<'t>, from: PageId, id: PageId) -> Result<()> {
         match self.load(from, id) {
@@ -170,7 +171,8 @@ impl Tree {
         self.latched_leaf_at(target, ahead)
     }
 
-    /// The same, latching parent and child together from the root down: for what cannot be had without, and for who must wait.
+    /// The same, latching parent and child together from the root down: for what cannot be had without, and for who
+    /// must wait.
     pub(super) fn latched_leaf_at(
         &self,
         target: Target<'_>,
@@ -232,8 +234,8 @@ impl Tree {
         }
     }
 
-    /// The node of `level` at `target`, latched exclusively; none when something had to be loaded or the root changed its level: try again.
-    /// A tree lower than `level` gives its root.
+    /// The node of `level` at `target`, latched exclusively; none when something had to be loaded or the root changed
+    /// its level: try again. A tree lower than `level` gives its root.
     fn exclusive_at<'t>(
         &'t self,
         target: Target<'_>,
@@ -271,7 +273,8 @@ impl Tree {
         }
     }
 
-    /// The node of `level` that covers `key` and its parent, both latched exclusively. None when the tree has no node above `level`.
+    /// The node of `level` that covers `key` and its parent, both latched exclusively. None when the tree has no node
+    /// above `level`.
     pub(super) fn family(&self, key: &[u8], level: u8) -> Result<Option<Family<'_>>> {
         let mut loaded = Loaded::default();
         loop {

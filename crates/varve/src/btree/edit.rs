@@ -1,8 +1,9 @@
 //! Changing nodes: building one from sorted cells, inserting, replacing and removing cells, splitting and joining.
 //!
-//! Every change goes through `PageEdit`, which records what redo needs. An insert is four small operations (move the slots, write a slot, write the cell,
-//! write eight bytes of node header); a value replaced by one of the same length is a single write of the bytes that differ. Only a rebuild (a node whose
-//! free bytes are scattered, or whose prefix no longer holds) writes the page anew.
+//! Every change goes through `PageEdit`, which records what redo needs. An insert is four small operations (move the
+//! slots, write a slot, write the cell, write eight bytes of node header); a value replaced by one of the same length
+//! is a single write of the bytes that differ. Only a rebuild (a node whose free bytes are scattered, or whose prefix
+//! no longer holds) writes the page anew.
 //!
 //! Everything that can find damage does so before the first byte is changed.
 
@@ -135,8 +136,8 @@ pub(crate) type Parts<'a> = [(Node<'a>, std::ops::Range<usize>)];
 
 /// The prefix under which the parts take least space, and the bytes of heap and slots they then take (fences included).
 ///
-/// Candidates: what the fences guarantee, what the old node had, and what all keys of a node without an upper bound share (where there are enough to tell).
-/// `next` is a key about to be inserted, which must have the prefix too.
+/// Candidates: what the fences guarantee, what the old node had, and what all keys of a node without an upper bound
+/// share (where there are enough to tell). `next` is a key about to be inserted, which must have the prefix too.
 pub(crate) fn measure(shape: &Shape<'_>, parts: &Parts<'_>, next: Option<&[u8]>) -> Result<(Vec<u8>, usize), Damage> {
     let count: usize = parts.iter().map(|p| p.1.len()).sum();
     let mut best = (shape.low[..shape.base()].to_vec(), 0);
@@ -210,7 +211,8 @@ pub(crate) fn shape_of<'a>(node: &Node<'a>) -> Shape<'a> {
     }
 }
 
-/// Rewrites the node so that all its free bytes lie together, under a prefix that `key` has too (`key` lies between the fences).
+/// Rewrites the node so that all its free bytes lie together, under a prefix that `key` has too (`key` lies between the
+/// fences).
 fn rebuild(page: &mut impl PageEdit, key: &[u8]) -> Result<(), Damage> {
     let old = page.bytes().to_vec();
     let node = Node::parse(&old)?;
@@ -267,8 +269,9 @@ fn write_counts(page: &mut impl PageEdit, count: usize, heap: usize, garbage: us
     page.write(COUNT, &h);
 }
 
-/// Inserts a cell as slot `pos`, where `Node::search` says that the key, which the node covers and is not there yet, belongs. `payload` in two parts (leaf: length field and value; inner: child and nothing).
-/// The node must have room for it.
+/// Inserts a cell as slot `pos`, where `Node::search` says that the key, which the node covers and is not there yet,
+/// belongs. `payload` in two parts (leaf: length field and value; inner: child and nothing). The node must have room
+/// for it.
 pub(crate) fn insert(page: &mut impl PageEdit, key: &[u8], pos: usize, payload: [&[u8]; 2]) -> Result<(), Damage> {
     let mut node = Node::parse(page.bytes())?;
     let size = payload[0].len() + payload[1].len();
@@ -366,7 +369,8 @@ fn grow(page: &mut impl PageEdit, key: &[u8], pos: usize, field: u16, value: &[u
     Ok(())
 }
 
-/// Gives a node a (lower) high fence without touching its cells, which all lie below it. Needs `high.len()` bytes of gap.
+/// Gives a node a (lower) high fence without touching its cells, which all lie below it. Needs `high.len()` bytes of
+/// gap.
 pub(crate) fn set_high(page: &mut impl PageEdit, high: &[u8]) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     assert!(node.gap() >= high.len(), "the caller made sure that the fence fits");

@@ -1,5 +1,5 @@
-//! A tree by itself, over devices in memory: for the benchmark and the tests of this module. Every operation is a log group of its own; there are no
-//! transactions, locks or snapshots.
+//! A tree by itself, over devices in memory: for the benchmark and the tests of this module. Every operation is a log
+//! group of its own; there are no transactions, locks or snapshots.
 
 use super::{CellValue, ReadAhead, Tree, leaf};
 use crate::budget::Budget;
@@ -156,8 +156,8 @@ impl Harness {
         self.change(key, 0, &[], |group, _, leaf| leaf::remove(&mut group.page(leaf), key))
     }
 
-    /// Changes one leaf. Everything that can fail comes before the first change: room is made, the pages of the new value and of the one it replaces are
-    /// found, and the leaf is latched.
+    /// Changes one leaf. Everything that can fail comes before the first change: room is made, the pages of the new
+    /// value and of the one it replaces are found, and the leaf is latched.
     fn change<'c>(
         &'c self,
         key: &[u8],

@@ -1,4 +1,5 @@
-//! Giving space back: merges of neighbours and removal of a level at the root. Each is a system group of its own that leaves a sound tree.
+//! Giving space back: merges of neighbours and removal of a level at the root. Each is a system group of its own that
+//! leaves a sound tree.
 
 use super::descend::Loaded;
 use super::edit;
@@ -43,8 +44,9 @@ enum Latched<'t> {
 }
 
 impl Tree {
-    /// Merges the leaf around `key` with a neighbour if it is underfull and one has room, and so on upwards; takes levels without a separator off the root.
-    /// To be called after a commit whose changes said [`super::Change::underfull`]; no latch may be held.
+    /// Merges the leaf around `key` with a neighbour if it is underfull and one has room, and so on upwards; takes
+    /// levels without a separator off the root. To be called after a commit whose changes said
+    /// [`super::Change::underfull`]; no latch may be held.
     pub(crate) fn tidy(&self, key: &[u8]) -> Result<()> {
         while self.tidy_pass(key)? {}
         Ok(())
@@ -86,7 +88,8 @@ impl Tree {
         Ok(Outcome::Nothing)
     }
 
-    /// Merges with the left or the right neighbour; none when the two do not fit one node or there is no such neighbour.
+    /// Merges with the left or the right neighbour; none when the two do not fit one node or there is no such
+    /// neighbour.
     fn merge_with(&self, key: &[u8], level: u8, with_left: bool) -> Result<Option<Outcome>> {
         let core = &*self.core;
         let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;

@@ -1,17 +1,23 @@
 //! The node layout of the B+-tree, and reading it.
 //!
-//! A node is one page: the page header (`varve-volume`), a node header, a slot array growing up, and a heap of cells growing down from the end of the
-//! usable bytes. Keys are prefix-compressed: the bytes shared by all keys of the node are stored once (normally as part of the low fence), the next four
-//! bytes of each key lie in its slot as a number (the *head*), so that a binary search touches the slot array alone and compares full keys only when two
-//! heads are equal. (Prefix truncation and fence keys: Graefe, "Modern B-Tree Techniques", 2011, sections 3.5 and 4.4; heads: Lomet, "The evolution of
-//! effective B-tree page organization and techniques", SIGMOD Record 2001, and Graefe's "poor man's normalized keys".)
+//! A node is one page: the page header (`varve-volume`), a node header, a slot array growing up, and a heap of cells
+//! growing down from the end of the usable bytes. Keys are prefix-compressed: the bytes shared by all keys of the node
+//! are stored once (normally as part of the low fence), the next four bytes of each key lie in its slot as a number
+//! (the *head*), so that a binary search touches the slot array alone and compares full keys only when two heads are
+//! equal. (Prefix truncation and fence keys: Graefe, "Modern B-Tree Techniques", 2011, sections 3.5 and 4.4; heads:
+//! Lomet, "The evolution of effective B-tree page organization and techniques", SIGMOD Record 2001, and Graefe's "poor
+//! man's normalized keys".)
 //!
 //! Invariants of a sound node (`Node::validate` tests all of them):
-//! - `SLOTS + 8 * count <= heap <= end <= page size`; fences, prefix and cells lie in `heap..end` and do not overlap; what they leave is `garbage`;
-//! - keys ascend strictly and lie in `low..high`; all keys begin with the prefix, of which the first `base` bytes are shared by the two fences;
-//! - an inner node of `n` slots has `n + 1` children: `leftmost` for keys below slot 0, and the child of slot `i` for keys from slot `i` on.
+//! - `SLOTS + 8 * count <= heap <= end <= page size`; fences, prefix and cells lie in `heap..end` and do not overlap;
+//!   what they leave is `garbage`;
+//! - keys ascend strictly and lie in `low..high`; all keys begin with the prefix, of which the first `base` bytes are
+//!   shared by the two fences;
+//! - an inner node of `n` slots has `n + 1` children: `leftmost` for keys below slot 0, and the child of slot `i` for
+//!   keys from slot `i` on.
 //!
-//! Nothing in here panics on damaged bytes: `Node::parse` checks what every access relies on, and each cell is range-checked when it is touched.
+//! Nothing in here panics on damaged bytes: `Node::parse` checks what every access relies on, and each cell is
+//! range-checked when it is touched.
 
 pub(crate) use crate::rows::{Damage, u16_at, u64_at};
 use std::cmp::Ordering;
@@ -218,8 +224,8 @@ impl<'a> Node<'a> {
         self.heap() - SLOTS - SLOT * self.count()
     }
 
-    /// Bytes that may be filled with cells (slots included), whatever keys between the fences they have: a prefix longer than what the fences guarantee may
-    /// have to be given up, so what that would cost is not counted as free.
+    /// Bytes that may be filled with cells (slots included), whatever keys between the fences they have: a prefix
+    /// longer than what the fences guarantee may have to be given up, so what that would cost is not counted as free.
     pub(crate) fn room(&self) -> usize {
         (self.gap() + self.garbage()).saturating_sub(self.count() * (self.prefix.len() - self.base()))
     }
@@ -285,7 +291,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// As `search`, for a key that the node is known to cover: what its fences share need not be compared (it lies at the far end of the page).
+    /// As `search`, for a key that the node is known to cover: what its fences share need not be compared (it lies at
+    /// the far end of the page).
     #[inline]
     pub(crate) fn search_covered(&self, key: &[u8]) -> Result<(usize, bool), Damage> {
         match self.suffix_covered(key) {
@@ -318,7 +325,8 @@ impl<'a> Node<'a> {
 
     /// The first slot whose head is at least `h`.
     ///
-    /// Divides by eight: the seven heads of a step are independent of each other, so that their cache misses overlap, which those of a bisection cannot.
+    /// Divides by eight: the seven heads of a step are independent of each other, so that their cache misses overlap,
+    /// which those of a bisection cannot.
     #[inline]
     fn lower_bound(&self, h: u32) -> usize {
         let mut slots = self.slots;

@@ -1,8 +1,9 @@
 //! Searching inner nodes without their latches.
 //!
-//! The same search as [`Node::child_for`](super::node::Node::child_for) on bytes that may change meanwhile: every access is range-checked, nothing
-//! panics or loops on torn bytes, and what comes out is believed only after [`PagePeek::is_valid`]. Whatever is not as expected gives `None`: the latched
-//! descent finds out what it is, and names damage.
+//! The same search as [`Node::child_for`](super::node::Node::child_for) on bytes that may change meanwhile: every
+//! access is range-checked, nothing panics or loops on torn bytes, and what comes out is believed only after
+//! [`PagePeek::is_valid`]. Whatever is not as expected gives `None`: the latched descent finds out what it is, and
+//! names damage.
 
 use super::Tree;
 use super::leaf::KIND_INNER;
@@ -21,8 +22,8 @@ pub(super) struct Found<'t> {
 }
 
 impl Found<'_> {
-    /// Whether the leaf, which is latched now, is the right one. If so the nodes on the way are recorded as accessed: not before, as who gives up
-    /// comes by again.
+    /// Whether the leaf, which is latched now, is the right one. If so the nodes on the way are recorded as accessed:
+    /// not before, as who gives up comes by again.
     #[inline]
     pub fn confirm(&self) -> bool {
         let valid = self.parent.is_valid();
@@ -35,7 +36,8 @@ impl Found<'_> {
 }
 
 impl Tree {
-    /// The leaf that covers `key`, found without a latch. None when a page is missing or somebody is changing one: the latched descent waits for it.
+    /// The leaf that covers `key`, found without a latch. None when a page is missing or somebody is changing one: the
+    /// latched descent waits for it.
     #[inline]
     pub(super) fn peek_leaf(&self, key: &[u8]) -> Option<Found<'_>> {
         let root = self.root();
@@ -125,7 +127,8 @@ impl<'a, 't> Inner<'a, 't> {
         Slot(self.page.word(SLOTS + SLOT * i))
     }
 
-    /// The child that covers `key`, which the node covers. None for a key without the node's prefix: rare, and the other search has the rules for it.
+    /// The child that covers `key`, which the node covers. None for a key without the node's prefix: rare, and the
+    /// other search has the rules for it.
     #[inline]
     fn child_for(&self, key: &[u8]) -> Option<PageId> {
         let (at, len) = self.prefix;

@@ -1,7 +1,8 @@
 //! Making room: divisions of nodes and growth of the root. Each is a system group of its own that leaves a sound tree.
 //!
-//! The order in each: reserve the page and make sure of log space, create the new page, latch parent then node, check everything that can be wrong, change,
-//! mark the page in the space map, commit. Nobody can be waiting for the new page, so holding its latch first is no danger.
+//! The order in each: reserve the page and make sure of log space, create the new page, latch parent then node, check
+//! everything that can be wrong, change, mark the page in the space map, commit. Nobody can be waiting for the new
+//! page, so holding its latch first is no danger.
 
 use super::Tree;
 use super::descend::Family;
@@ -21,7 +22,8 @@ use varve_volume::page::{self, HEADER};
 enum Want<'k> {
     /// So many bytes of cells are to be added.
     Room(usize),
-    /// A cell of so many bytes does not fit, and the ones below the boundary would: they should get a leaf of their own.
+    /// A cell of so many bytes does not fit, and the ones below the boundary would: they should get a leaf of their
+    /// own.
     Boundary(usize, &'k [u8]),
 }
 
@@ -49,12 +51,14 @@ impl Tree {
         self.divide(key, 1, Want::Room(room))
     }
 
-    /// Divides the leaf that covers `key` at `boundary`, which it covers too; a leaf that is more than half full as if room was wanted for `key`.
+    /// Divides the leaf that covers `key` at `boundary`, which it covers too; a leaf that is more than half full as if
+    /// room was wanted for `key`.
     pub(super) fn divide_at(&self, key: &[u8], size: usize, boundary: &[u8]) -> Result<()> {
         self.divide(key, 0, Want::Boundary(size, boundary))
     }
 
-    /// Divides the node of `level` that covers `key`, or prepares that by dividing its parent or growing the root: the caller looks again.
+    /// Divides the node of `level` that covers `key`, or prepares that by dividing its parent or growing the root: the
+    /// caller looks again.
     fn divide(&self, key: &[u8], level: u8, want: Want<'_>) -> Result<()> {
         let core = &*self.core;
         let reserved = core.space.reserve(core, 1)?;
@@ -103,7 +107,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Puts a level above the root if it is still of `level`: its contents move to a new page, which becomes its only child.
+    /// Puts a level above the root if it is still of `level`: its contents move to a new page, which becomes its only
+    /// child.
     pub(super) fn grow_root(&self, level: u8) -> Result<()> {
         let core = &*self.core;
         let reserved = core.space.reserve(core, 1)?;

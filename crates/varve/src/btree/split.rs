@@ -79,10 +79,11 @@ fn nearest(
     Ok(None)
 }
 
-/// Where to divide a leaf in which room for `key` is wanted. None when no division could help (nothing but the key itself is there).
+/// Where to divide a leaf in which room for `key` is wanted. None when no division could help (nothing but the key
+/// itself is there).
 ///
-/// Runs of ascending (or descending) inserts, told by the slot of the last insert, divide at the insert position, so that what they leave behind stays full;
-/// else the node is halved.
+/// Runs of ascending (or descending) inserts, told by the slot of the last insert, divide at the insert position, so
+/// that what they leave behind stays full; else the node is halved.
 pub(crate) fn plan_leaf(node: &Node<'_>, key: &[u8], room: usize) -> Result<Option<Plan>, Damage> {
     let (pos, found) = node.search(key)?;
     let count = node.count();
@@ -111,7 +112,8 @@ pub(crate) fn plan_leaf(node: &Node<'_>, key: &[u8], room: usize) -> Result<Opti
     })
 }
 
-/// Dividing a leaf so that `key`, which it covers, becomes the low fence of the right node. None when the fences do not fit.
+/// Dividing a leaf so that `key`, which it covers, becomes the low fence of the right node. None when the fences do not
+/// fit.
 pub(crate) fn plan_boundary(node: &Node<'_>, key: &[u8]) -> Result<Option<Plan>, Damage> {
     let plan = Plan { at: node.search(key)?.0, separator: key.to_vec() };
     Ok(if feasible(node, &plan)? { Some(plan) } else { None })
@@ -159,7 +161,8 @@ pub(crate) fn init_leaf(bytes: &mut [u8], low: &[u8], high: Option<&[u8]>, end: 
     page::set_kind(bytes, super::leaf::KIND_LEAF);
 }
 
-/// Whether two neighbours fit one node and leave an eighth of it free (so that the next insert does not divide it again).
+/// Whether two neighbours fit one node and leave an eighth of it free (so that the next insert does not divide it
+/// again).
 pub(crate) fn can_join(left: &Node<'_>, right: &Node<'_>) -> Result<bool, Damage> {
     if left.level() != right.level() || left.high() != Some(right.low()) {
         return Err(Damage("neighbouring nodes do not meet"));

@@ -1,5 +1,5 @@
-//! The tree under power cuts, in simulation: after each recovery the tree is sound, no page is leaked or used twice, and each key has its last
-//! acknowledged value or one written after that.
+//! The tree under power cuts, in simulation: after each recovery the tree is sound, no page is leaked or used twice,
+//! and each key has its last acknowledged value or one written after that.
 
 use super::harness::{Harness, Setup};
 use crate::error::{Error, Result};

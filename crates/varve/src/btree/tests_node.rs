@@ -382,7 +382,8 @@ fn each_broken_invariant_is_named() {
         leaf::put(&mut r, key, CellValue::Inline(&[7; 100])).unwrap();
     }
     r.node().validate().unwrap();
-    // A slot is head u32, offset of the cell u16, length of the key u16; a cell is the key from its fifth byte on, and the value.
+    // A slot is head u32, offset of the cell u16, length of the key u16; a cell is the key from its fifth byte on, and
+    // the value.
     let slot = |i: usize| SLOTS + SLOT * i;
     let cell = r.node().cell_at(3);
     let order = "keys out of order or outside the fences";

@@ -237,7 +237,8 @@ fn bulk_loads_add_to_what_is_there() {
         let h = fresh(&Setup::new(page_size, 96));
         let longest = super::leaf::max_key(page_size - 32);
         let mut model = Model::new();
-        // Some of the loads come upon an empty tree, some upon a leaf, some upon more; with long keys, long values, and the last of all keys.
+        // Some of the loads come upon an empty tree, some upon a leaf, some upon more; with long keys, long values, and
+        // the last of all keys.
         for part in 0..3u8 {
             for _ in 0..rng.below(2) * rng.below(300) {
                 let key = [&[b'0' + 2 * part], &random_key(&mut rng, longest - 1)[..]].concat();
@@ -288,7 +289,8 @@ fn threads_and_a_small_pool() {
     h.stop();
 }
 
-/// Each thread has keys of its own, spread among those of the others, and a model of them; all scan everything now and then.
+/// Each thread has keys of its own, spread among those of the others, and a model of them; all scan everything now and
+/// then.
 fn run_threads(h: &Arc<Harness>, threads: u64, steps: usize, seed: u64) {
     let workers: Vec<_> = (0..threads)
         .map(|t| {
@@ -408,7 +410,8 @@ impl Pages for MemDevice {
     }
 }
 
-/// An empty leaf cannot join a full one whose cells would grow with the shorter prefix of the two: clearing has to go on behind it.
+/// An empty leaf cannot join a full one whose cells would grow with the shorter prefix of the two: clearing has to go
+/// on behind it.
 #[test]
 fn clearing_goes_on_past_leaves_that_do_not_join() {
     let tree = fresh(&Setup::new(4096, 64));

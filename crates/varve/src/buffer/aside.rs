@@ -3,13 +3,14 @@
 //!
 //! [`Needs::asides`]: super::victim::Needs::asides
 //!
-//! Each instance has a bounded number of slots with a hash of their own, all under the instance's lock. A page is in a frame or
-//! in a slot, never in both, but for one case: a page asked for again while its slot is being written is copied into a frame
-//! (*adopted*); the frame bears `WRITING` until the slot's write ends, which then counts as a write of the frame.
+//! Each instance has a bounded number of slots with a hash of their own, all under the instance's lock. A page is in a
+//! frame or in a slot, never in both, but for one case: a page asked for again while its slot is being written is
+//! copied into a frame (*adopted*); the frame bears `WRITING` until the slot's write ends, which then counts as a write
+//! of the frame.
 //!
 //! Invariants
-//! - `by_page` has the slots that are not adopted; `dirty` has the same slots, by the page's first-change LSN, so that the
-//!   oldest change of an instance is found over frames and slots.
+//! - `by_page` has the slots that are not adopted; `dirty` has the same slots, by the page's first-change LSN, so that
+//!   the oldest change of an instance is found over frames and slots.
 //! - The bytes of a slot change only while it is not `writing`; its write shares them and reads them without the lock.
 //! - While `draining` nobody copies pages aside to be drained; no drain begins while a copier runs, as both are done
 //!   under the lock.
@@ -76,8 +77,8 @@ impl AsideWrite {
             // The page is in no frame; what it will be compared with is what is read again.
             tracer.forget(self.id);
         }
-        // SAFETY: the buffer is page_size long and aligned; it lives as long as `self`, which its owner keeps until the request
-        // was waited for, and does not change while it is shared.
+        // SAFETY: the buffer is page_size long and aligned; it lives as long as `self`, which its owner keeps until the
+        // request was waited for, and does not change while it is shared.
         unsafe { PageIo::write(self.id, self.keyspace, why, self.usage, self.buf.as_ptr(), None) }
     }
 }
@@ -244,8 +245,8 @@ impl Instance {
         lists.asides.begin_write(slot, durable)
     }
 
-    /// The frame was just published for a page: if the page lies in a slot it comes back, dirty; true then. `fresh`: what the slot
-    /// holds is given up, as the page is being made anew.
+    /// The frame was just published for a page: if the page lies in a slot it comes back, dirty; true then. `fresh`:
+    /// what the slot holds is given up, as the page is being made anew.
     pub(super) fn readmit(
         &self,
         lists: &mut Lists,

@@ -1,6 +1,7 @@
 //! The bytes of a page under its exclusive latch, for changing.
 //!
-//! Somebody may look at them without a latch meanwhile (`peek`), so they are stored by [`Words`], and nobody ever has a `&mut [u8]` of a frame.
+//! Somebody may look at them without a latch meanwhile (`peek`), so they are stored by [`Words`], and nobody ever has a
+//! `&mut [u8]` of a frame.
 
 use varve_device::Words;
 use varve_volume::page::HEADER;
@@ -10,7 +11,8 @@ pub struct PageBytes<'a>(Words<'a>);
 
 impl<'a> PageBytes<'a> {
     /// # Safety
-    /// The caller holds the page's latch exclusively for the lifetime, and nothing else reads or changes the page through it.
+    /// The caller holds the page's latch exclusively for the lifetime, and nothing else reads or changes the page
+    /// through it.
     #[inline]
     pub(super) unsafe fn new(words: Words<'a>) -> PageBytes<'a> {
         PageBytes(words)

@@ -12,7 +12,8 @@ use std::time::Duration;
 use varve_rt::atomic::AtomicU32;
 use varve_volume::Broken;
 
-/// Configuration of a [`crate::buffer::Pool`]. [`PoolConfig::new`] gives the defaults (InnoDB 5.7's shape, scaled to the pool).
+/// Configuration of a [`crate::buffer::Pool`]. [`PoolConfig::new`] gives the defaults (InnoDB 5.7's shape, scaled to
+/// the pool).
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolConfig {
     /// Bytes of a page, header included: 4096, 8192, 16384 or 32768.
@@ -35,8 +36,8 @@ pub struct PoolConfig {
     pub write_batch: usize,
     /// Staging buffers (pages) shared by all writers of the pool.
     pub staging_pages: usize,
-    /// Each single-page flush and each batch of a cleaner ends with the store's sync, as InnoDB does it (`O_DIRECT`). Checkpoints, which
-    /// sync by themselves, do not need it.
+    /// Each single-page flush and each batch of a cleaner ends with the store's sync, as InnoDB does it (`O_DIRECT`).
+    /// Checkpoints, which sync by themselves, do not need it.
     pub sync_writes: bool,
     /// Longest wait of a miss for the cleaner between two attempts (`spf`).
     pub patience: Duration,
@@ -73,10 +74,12 @@ pub struct CleanerConfig {
     pub wake_low: bool,
     /// Pages that the slow of two devices is to get are written by threads of their own, as many (`fixed`).
     pub by_class: bool,
-    /// After a batch the clean-first pointer goes back to the cold end, so that what was written is taken first (`dynamic`).
+    /// After a batch the clean-first pointer goes back to the cold end, so that what was written is taken first
+    /// (`dynamic`).
     pub reset_on_clean: bool,
-    /// LRU-C's parallel list manipulation: misses (`clean-first`) note the dirty pages that the pointer passes, and the cleaner
-    /// (`dynamic`) takes what they noted; it has no walk of its own, and no hold of the instance's lock grows with the list.
+    /// LRU-C's parallel list manipulation: misses (`clean-first`) note the dirty pages that the pointer passes, and the
+    /// cleaner (`dynamic`) takes what they noted; it has no walk of its own, and no hold of the instance's lock grows
+    /// with the list.
     pub parallel: bool,
     /// Recoverability writes per second that are considered normal (InnoDB's `io_capacity`).
     pub io: u32,
@@ -116,7 +119,8 @@ pub struct Preset {
     pub(super) lone_timer: bool,
 }
 
-/// Of a turn of the list's old part, until a page may become young: an eighth. A page met again after it would be met many times.
+/// Of a turn of the list's old part, until a page may become young: an eighth. A page met again after it would be met
+/// many times.
 pub(super) const TURN_PART: u32 = 8;
 
 /// Every preset there is.
@@ -171,8 +175,8 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Read-ahead. Hints from above ([`crate::buffer::Pool::prefetch`]) are followed unless told otherwise; the patterns, which guess and
-/// may read pages that are free, are off by default.
+/// Read-ahead. Hints from above ([`crate::buffer::Pool::prefetch`]) are followed unless told otherwise; the patterns,
+/// which guess and may read pages that are free, are off by default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadAhead {
     /// Hints are followed.
@@ -255,7 +259,8 @@ impl PoolConfig {
         Some(self)
     }
 
-    /// Pages that a writer gathers before it submits them: with doublewrite as many as its area takes, if there is staging for them.
+    /// Pages that a writer gathers before it submits them: with doublewrite as many as its area takes, if there is
+    /// staging for them.
     pub(super) fn batch_pages(&self) -> usize {
         #[cfg(feature = "baselines")]
         if self.baselines.doublewrite && self.staging_pages >= 2 * baselines::BATCH {
@@ -310,7 +315,8 @@ impl PoolConfig {
         PoolConfig { instances, cleaner, ..self }
     }
 
-    /// The same pool under another policy, in no more memory: what the policy remembers of other pages is paid with frames.
+    /// The same pool under another policy, in no more memory: what the policy remembers of other pages is paid with
+    /// frames.
     pub fn with_policy(self, replacement: &'static str, policy: PolicyOptions) -> PoolConfig {
         let budget = self.memory_bytes();
         let mut config = PoolConfig { replacement, policy, ..self };
@@ -359,8 +365,8 @@ impl PoolConfig {
         }
     }
 
-    /// Memory that the pool takes, bytes: arena, frames, page table, policy, dirty list, staging and hit buffers, slots for pages set
-    /// aside.
+    /// Memory that the pool takes, bytes: arena, frames, page table, policy, dirty list, staging and hit buffers, slots
+    /// for pages set aside.
     pub fn memory_bytes(&self) -> usize {
         let hits = self.instances * HIT_STRIPES * (self.hit_buffer * 8 + 64);
         let aside = self.instances * self.aside_slots() * (self.page_size + ASIDE_BYTES);

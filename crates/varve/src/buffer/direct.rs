@@ -1,8 +1,9 @@
 //! New pages that go to the store straight away, finished, without ever being dirty.
 //!
-//! For as long as such a write is under way its pages are latched in frames, so that nobody reads what lies in the store meanwhile (read-ahead
-//! may still ask for a page by what it was before it was freed). Afterwards a page leaves the pool: what is loaded takes the place of nothing that is
-//! cached, and touches no memory that was not in use before.
+//! For as long as such a write is under way its pages are latched in frames, so that nobody reads what lies in the
+//! store meanwhile (read-ahead may still ask for a page by what it was before it was freed). Afterwards a page leaves
+//! the pool: what is loaded takes the place of nothing that is cached, and touches no memory that was not in use
+//! before.
 
 use super::Pool;
 use super::frame::{DIRTY, WRITING};
@@ -28,7 +29,8 @@ impl Pool {
         (self.capacity_frames() / 32).clamp(1, ((1 << 20) / self.page_size()).max(1))
     }
 
-    /// Begins to write free pages that the caller has set aside, sealed one behind the other at the beginning of `buf`. No latch may be held.
+    /// Begins to write free pages that the caller has set aside, sealed one behind the other at the beginning of `buf`.
+    /// No latch may be held.
     ///
     /// Errors: there is no frame to be had.
     pub(crate) fn write_direct(

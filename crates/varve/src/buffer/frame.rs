@@ -2,13 +2,13 @@
 //!
 //! Invariants
 //! - Frames, latches and the arena live as long as the pool; they are never freed or moved.
-//! - The bytes of a frame are read under its latch (shared or exclusive) and written under its exclusive latch only; a read
-//!   in flight counts as holding the exclusive latch. `peek` alone reads them without, and believes nothing before it has asked the latch;
-//!   because of it they are written as [`Words`] only.
-//! - `page` changes under the exclusive latch *and* the instance's lock. While a frame is latched or pinned by anybody else it
-//!   does not change.
-//! - `pins` rises under the latch (or by cloning a pin) and falls at any time. Who holds the exclusive latch and sees no
-//!   pins may take the frame away.
+//! - The bytes of a frame are read under its latch (shared or exclusive) and written under its exclusive latch only; a
+//!   read in flight counts as holding the exclusive latch. `peek` alone reads them without, and believes nothing before
+//!   it has asked the latch; because of it they are written as [`Words`] only.
+//! - `page` changes under the exclusive latch *and* the instance's lock. While a frame is latched or pinned by anybody
+//!   else it does not change.
+//! - `pins` rises under the latch (or by cloning a pin) and falls at any time. Who holds the exclusive latch and sees
+//!   no pins may take the frame away.
 //! - `DIRTY` is set under the exclusive latch; `WRITING` under the shared one; both fall under the instance's lock.
 
 use super::sequence::Sequence;
@@ -34,9 +34,11 @@ pub(super) const PREFETCHED: u32 = 8;
 pub(super) const KNOWN: u32 = 16;
 /// Loaded on demand; the access that it was loaded for has not been recorded and is no hit.
 pub(super) const MISSED: u32 = 32;
-/// Not dirty, but not what is stored either: freed while in use, or created and not changed. Not to be offered to the store.
+/// Not dirty, but not what is stored either: freed while in use, or created and not changed. Not to be offered to the
+/// store.
 pub(super) const STALE: u32 = 64;
-/// Came from the store, and nobody has compared it yet with what refers to it. A hint for the layers above: the pool itself ignores it.
+/// Came from the store, and nobody has compared it yet with what refers to it. A hint for the layers above: the pool
+/// itself ignores it.
 pub(super) const UNCOMPARED: u32 = 128;
 
 /// How long the first wait for a latch lasts before a look at what it protects.
@@ -71,8 +73,8 @@ pub(super) fn fetch(address: usize, bytes: usize) {
     let _ = (address, bytes);
 }
 
-/// A shared/exclusive latch without data of its own. It counts its exclusive holders, so that what it protects may also be read without it and
-/// believed afterwards, if nobody was there meanwhile (a sequence lock).
+/// A shared/exclusive latch without data of its own. It counts its exclusive holders, so that what it protects may also
+/// be read without it and believed afterwards, if nobody was there meanwhile (a sequence lock).
 pub(super) struct Latch {
     lock: RwLock<()>,
     writers: Sequence,
@@ -177,7 +179,8 @@ pub(super) struct Frame {
     writes: AtomicU32,
 }
 
-// SAFETY: `data` points into the arena, which outlives the frame; access to its bytes follows the latch (see the invariants).
+// SAFETY: `data` points into the arena, which outlives the frame; access to its bytes follows the latch (see the
+// invariants).
 unsafe impl Send for Frame {}
 // SAFETY: as above.
 unsafe impl Sync for Frame {}
@@ -205,11 +208,13 @@ impl Frame {
         self.data
     }
 
-    /// The page's bytes, `page_size` of them: to be read by anybody (and believed if the latch says so), changed under the exclusive latch.
+    /// The page's bytes, `page_size` of them: to be read by anybody (and believed if the latch says so), changed under
+    /// the exclusive latch.
     #[inline]
     pub(super) fn words(&self, page_size: usize) -> Words<'_> {
-        // SAFETY: the arena has initialised bytes there for as long as the pool lives, aligned, of whole words (`PoolConfig::validate`). Whoever holds the
-        // exclusive latch changes them through `Words`; plain reads happen under a latch, when nobody changes anything.
+        // SAFETY: the arena has initialised bytes there for as long as the pool lives, aligned, of whole words
+        // (`PoolConfig::validate`). Whoever holds the exclusive latch changes them through `Words`; plain reads happen
+        // under a latch, when nobody changes anything.
         unsafe { Words::new(self.data, page_size) }
     }
 
@@ -222,7 +227,8 @@ impl Frame {
         self.state.load(Acquire) & bits != 0
     }
 
-    /// Whether the page was made here, or compared since it was read. Asked with the latch held or within a peek: the bit is set under the exclusive latch.
+    /// Whether the page was made here, or compared since it was read. Asked with the latch held or within a peek: the
+    /// bit is set under the exclusive latch.
     #[inline]
     pub(super) fn is_compared(&self) -> bool {
         self.state.load(Relaxed) & UNCOMPARED == 0

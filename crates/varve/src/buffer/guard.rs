@@ -1,7 +1,7 @@
 //! What users of the pool hold: latched pages and pins.
 //!
-//! Dropping a guard releases its latch and never waits. A thread must not latch a page that it has latched already, nor take
-//! two latches against the order of `core.rs`.
+//! Dropping a guard releases its latch and never waits. A thread must not latch a page that it has latched already, nor
+//! take two latches against the order of `core.rs`.
 
 use super::Pool;
 use super::bytes::PageBytes;
@@ -39,8 +39,8 @@ impl<'a> FrameRef<'a> {
     /// The caller holds the frame's latch, shared or exclusive, for as long as it uses the bytes.
     #[inline]
     pub(super) unsafe fn bytes(&self) -> &'a [u8] {
-        // SAFETY: the arena has page_size bytes there, initialised (zeroed at allocation); nobody writes while the latch is
-        // held by the caller.
+        // SAFETY: the arena has page_size bytes there, initialised (zeroed at allocation); nobody writes while the
+        // latch is held by the caller.
         unsafe { std::slice::from_raw_parts(self.frame().data(), self.pool.page_size()) }
     }
 
@@ -103,8 +103,8 @@ impl<'a> FrameRef<'a> {
     }
 }
 
-/// A frame under its exclusive latch while the pool itself works on it. It is unlatched by [`Exclusive::unlatch`] only: dropped
-/// by a panic or a power cut it stays latched, for nobody could trust what it holds.
+/// A frame under its exclusive latch while the pool itself works on it. It is unlatched by [`Exclusive::unlatch`] only:
+/// dropped by a panic or a power cut it stays latched, for nobody could trust what it holds.
 #[must_use = "a frame dropped latched stays latched"]
 pub(super) struct Exclusive<'a>(FrameRef<'a>);
 
@@ -194,8 +194,8 @@ pub struct PageWrite<'a> {
     fresh: bool,
 }
 
-/// A resident page that stays resident; no latch is held. It may be changed, freed, even become another page of the same id
-/// meanwhile: who latches it validates what it finds.
+/// A resident page that stays resident; no latch is held. It may be changed, freed, even become another page of the
+/// same id meanwhile: who latches it validates what it finds.
 pub struct PagePin<'a>(FrameRef<'a>);
 
 impl<'a> PageRead<'a> {
@@ -245,8 +245,8 @@ impl<'a> PageWrite<'a> {
         unsafe { self.at.bytes() }
     }
 
-    /// The whole page for changing. Whoever changes it calls [`PageWrite::set_dirty`] before, or at the latest while still
-    /// holding the latch. Only log groups and recovery do that.
+    /// The whole page for changing. Whoever changes it calls [`PageWrite::set_dirty`] before, or at the latest while
+    /// still holding the latch. Only log groups and recovery do that.
     #[inline]
     pub fn bytes_mut(&mut self) -> PageBytes<'_> {
         if let Some(tracer) = &self.at.pool.tracer
@@ -281,8 +281,8 @@ impl<'a> PageWrite<'a> {
         self.at.frame().is(DIRTY)
     }
 
-    /// The page is being changed by a group whose place in the log is not below `first_change`. Called before that place is
-    /// reserved; does nothing but note the change when the page is dirty already.
+    /// The page is being changed by a group whose place in the log is not below `first_change`. Called before that
+    /// place is reserved; does nothing but note the change when the page is dirty already.
     pub fn set_dirty(&self, first_change: Lsn) {
         let FrameRef { pool, inst, slot } = self.at;
         let old = self.at.frame().state.fetch_or(DIRTY | REDIRTIED, AcqRel);
@@ -300,7 +300,8 @@ impl<'a> PageWrite<'a> {
         self.at.frame()
     }
 
-    /// A page made anew that the store holds now, as `bytes`: it leaves the pool, or stays clean where somebody looks for it already.
+    /// A page made anew that the store holds now, as `bytes`: it leaves the pool, or stays clean where somebody looks
+    /// for it already.
     pub(super) fn was_stored(mut self, bytes: &[u8], class: CostClass) {
         let FrameRef { pool, inst, slot } = self.at;
         let id = self.id();

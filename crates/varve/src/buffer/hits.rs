@@ -1,9 +1,10 @@
 //! Hit buffers: how accesses reach the replacement policy without a lock per access.
 //!
 //! Each instance has a few stripes; a thread always uses the same one. A hit is two stores. When a stripe is
-//! full its thread drains it under *try*-lock, and whoever chooses a victim drains them all first. An entry is drained at most once; one
-//! that is overwritten before that, or that finds the stripe full, is lost to the policy (and counted as dropped). A pool made
-//! inside a simulation whose work takes no time has buffers of size 1, so there every hit reaches the policy at once.
+//! full its thread drains it under *try*-lock, and whoever chooses a victim drains them all first. An entry is drained
+//! at most once; one that is overwritten before that, or that finds the stripe full, is lost to the policy (and counted
+//! as dropped). A pool made inside a simulation whose work takes no time has buffers of size 1, so there every hit
+//! reaches the policy at once.
 
 use super::policy::Slot;
 use std::sync::atomic::{AtomicU32 as PlainU32, Ordering::Relaxed};
@@ -53,7 +54,8 @@ impl HitBuffers {
     pub(super) fn push(&self, slot: Slot, page: PageId) -> Pushed {
         let thread = if self.stripes.len() == 1 { 0 } else { THREAD.with(|t| *t) as usize };
         let stripe = &self.stripes[thread % self.stripes.len()];
-        // Not one atomic step, which would take longer than all the rest: two threads that share the stripe may lose a hit.
+        // Not one atomic step, which would take longer than all the rest: two threads that share the stripe may lose a
+        // hit.
         let at = stripe.used.load(Relaxed);
         stripe.used.store(at.wrapping_add(1), Relaxed);
         let at = at as usize;
@@ -64,8 +66,8 @@ impl HitBuffers {
         if at + 1 == stripe.entries.len() { Pushed::Full } else { Pushed::Ok }
     }
 
-    /// Hands every gathered hit (slot, low half of the page id) to `f`. Under the instance's lock. Returns the number of
-    /// hits that were lost since the last drain.
+    /// Hands every gathered hit (slot, low half of the page id) to `f`. Under the instance's lock. Returns the number
+    /// of hits that were lost since the last drain.
     pub(super) fn drain(&self, mut f: impl FnMut(Slot, u32)) -> u64 {
         let mut lost = 0;
         for stripe in &self.stripes {
@@ -75,8 +77,8 @@ impl HitBuffers {
             let used = stripe.used.swap(0, Relaxed) as usize;
             lost += used.saturating_sub(stripe.entries.len()) as u64;
             for entry in stripe.entries.iter().take(used) {
-                // Two plain steps instead of a swap: only one thread drains at a time, and a hit that its thread stores in
-                // between is lost like any that is overwritten.
+                // Two plain steps instead of a swap: only one thread drains at a time, and a hit that its thread stores
+                // in between is lost like any that is overwritten.
                 let hit = entry.load(Relaxed);
                 if hit != EMPTY {
                     entry.store(EMPTY, Relaxed);

@@ -1,7 +1,7 @@
 //! One instance of the pool: its frames, its page table, and its lists under one lock.
 //!
-//! Lock order: a frame's latch comes before the instance's lock. Under the lock latches are only tried, no device or log is
-//! waited for, and no other lock is taken.
+//! Lock order: a frame's latch comes before the instance's lock. Under the lock latches are only tried, no device or
+//! log is waited for, and no other lock is taken.
 
 use super::Pool;
 use super::aside::Asides;
@@ -31,13 +31,13 @@ pub(super) struct Lists {
     pub(super) dirty: BTreeSet<(Lsn, Slot)>,
     /// First-change LSN of each dirty slot.
     pub(super) first: Vec<Lsn>,
-    /// The next bounded scan for a victim is worth while (cleared by one that found nothing, set by a cleaner's batch, by pages
-    /// set aside, or by every write completed).
+    /// The next bounded scan for a victim is worth while (cleared by one that found nothing, set by a cleaner's batch,
+    /// by pages set aside, or by every write completed).
     pub(super) scan_pays: bool,
     /// Pages that left their frames before they were written.
     pub(super) asides: Asides,
-    /// Dirty pages that the clean-first pointer has passed since the cleaner was last called for them, or, with the parallel list, took
-    /// them; in this order, some more than once.
+    /// Dirty pages that the clean-first pointer has passed since the cleaner was last called for them, or, with the
+    /// parallel list, took them; in this order, some more than once.
     pub(super) passed: Vec<Slot>,
     /// A cleaner's batch is being put together, and how many have ended (`fixed56`).
     #[cfg(feature = "baselines")]
@@ -175,8 +175,8 @@ impl Instance {
         self.table.hint(&self.frames, id)
     }
 
-    /// The frame of `id`: looked up without a lock first, and exactly before it is said that there is none. The frame may be
-    /// given to another page before the caller has its latch.
+    /// The frame of `id`: looked up without a lock first, and exactly before it is said that there is none. The frame
+    /// may be given to another page before the caller has its latch.
     #[inline]
     pub(super) fn find(&self, id: PageId) -> Option<Slot> {
         self.hint(id).or_else(|| self.find_locked(id))
@@ -275,7 +275,8 @@ impl Instance {
         lists.wait_for(&self.writes_cv, limit);
     }
 
-    /// Writes ended, and `clean` pages are clean by them or gone: wakes who waits for writes, and one who waits for a frame for each page.
+    /// Writes ended, and `clean` pages are clean by them or gone: wakes who waits for writes, and one who waits for a
+    /// frame for each page.
     pub(super) fn writes_ended(&self, clean: usize) {
         self.writes_cv.notify_all();
         self.frames_freed(clean);

@@ -1,8 +1,8 @@
 //! The miss path: a frame is found (by the victim strategy), published under the page's id, and filled.
 //!
-//! The loading thread holds the frame's exclusive latch from before it is published until the page is there, so everybody
-//! else who wants the page finds it in the table and waits for that latch: one read, many waiters. A failed read takes the
-//! page out of the table again; the waiters find that and try for themselves.
+//! The loading thread holds the frame's exclusive latch from before it is published until the page is there, so
+//! everybody else who wants the page finds it in the table and waits for that latch: one read, many waiters. A failed
+//! read takes the page out of the table again; the waiters find that and try for themselves.
 
 use super::Pool;
 use super::frame::{MISSED, PREFETCHED, STALE};
@@ -42,8 +42,8 @@ impl Pool {
         self.note_miss(id);
         self.drain_class_changes();
         let frame = held.frame();
-        // SAFETY: the frame is latched exclusively until the read was waited for; frames are page_size bytes each, aligned
-        // to 4096.
+        // SAFETY: the frame is latched exclusively until the read was waited for; frames are page_size bytes each,
+        // aligned to 4096.
         let read = unsafe { PageIo::read(id, ReadWhy::Demand, frame.data()) };
         charge(Cost::Miss, 1);
         charge(Cost::IoSubmit, 1);
@@ -124,8 +124,8 @@ impl Pool {
         }
     }
 
-    /// Publishes an empty frame, and says whether the page came with it (it had been set aside); `None` (and the frame is free
-    /// again) when the page has become resident. `fresh`: the page is being made anew.
+    /// Publishes an empty frame, and says whether the page came with it (it had been set aside); `None` (and the frame
+    /// is free again) when the page has become resident. `fresh`: the page is being made anew.
     pub(super) fn publish<'a>(&self, held: Exclusive<'a>, id: PageId, fresh: bool) -> Option<(Exclusive<'a>, bool)> {
         let FrameRef { inst, slot, .. } = held.at();
         {
@@ -234,8 +234,8 @@ impl Pool {
         inst.withdraw(&mut inst.lock(), slot);
     }
 
-    /// Offers a clean page that is about to be evicted to the store. The frame is latched exclusively, so nobody can load the
-    /// page anew, change and write it before the store has seen these bytes.
+    /// Offers a clean page that is about to be evicted to the store. The frame is latched exclusively, so nobody can
+    /// load the page anew, change and write it before the store has seen these bytes.
     fn offer(&self, held: &Exclusive<'_>) {
         let frame = held.frame();
         let counters = &self.counters;

@@ -1,7 +1,7 @@
 //! The lock of an instance's lists, timed: how long threads wait for it, and how long each holds it.
 //!
-//! In both worlds a lock costs three looks at the clock; hits of resident pages take it once in 64. Times in a simulation include the
-//! processor time charged under the lock.
+//! In both worlds a lock costs three looks at the clock; hits of resident pages take it once in 64. Times in a
+//! simulation include the processor time charged under the lock.
 
 use super::instance::Lists;
 use super::stats::Counters;

@@ -1,18 +1,22 @@
 //! The buffer pool: pages of a [`PageStore`] in frames of memory.
 //!
-//! A page is found without a lock, used under its latch, and kept while latched or pinned. Misses load it, cleaners write
-//! what changed, and a replacement policy says which page gives its frame up. Three choices are independent and each is one
-//! file: the policy ([`policy`]), what a miss does about dirty victims (`victim`), and who cleans (`cleaner`).
+//! A page is found without a lock, used under its latch, and kept while latched or pinned. Misses load it, cleaners
+//! write what changed, and a replacement policy says which page gives its frame up. Three choices are independent and
+//! each is one file: the policy ([`policy`]), what a miss does about dirty victims (`victim`), and who cleans
+//! (`cleaner`).
 //!
 //! Invariants
 //! - A page is written only when the log is durable to the LSN of the copy that is written (by whichever path).
-//! - At most one write per page is in flight; a page stays resident, or set aside, until its write ended, so a read never overtakes it.
-//! - A page set aside (`aside`) is in no frame, or its frame counts as being written; it is found there before the store is asked.
+//! - At most one write per page is in flight; a page stays resident, or set aside, until its write ended, so a read
+//!   never overtakes it.
+//! - A page set aside (`aside`) is in no frame, or its frame counts as being written; it is found there before the
+//!   store is asked.
 //! - A page that is latched, pinned, dirty or being written is never evicted.
 //! - No instance lock is held while a device or the log is waited for.
 //!
-//! Lock order: a page's latch, then an instance's lock; under that lock latches are only tried. The staging pool's lock and the
-//! log gate are taken with neither held. Who loads a page holds its exclusive latch meanwhile, and no other lock.
+//! Lock order: a page's latch, then an instance's lock; under that lock latches are only tried. The staging pool's lock
+//! and the log gate are taken with neither held. Who loads a page holds its exclusive latch meanwhile, and no other
+//! lock.
 
 #[cfg_attr(not(feature = "baselines"), expect(dead_code, reason = "needed by baselines alone"))]
 mod aside;

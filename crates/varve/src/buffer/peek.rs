@@ -1,8 +1,9 @@
 //! Looking at a resident page without its latch.
 //!
-//! A descent through inner nodes, which hardly ever change, would else write to the cache lines of their latches, the root's in every operation
-//! of every thread. What a [`PagePeek`] shows may be torn and means nothing until [`PagePeek::is_valid`] has said that nobody held the latch
-//! exclusively meanwhile (optimistic lock coupling: Leis, Haubenschild, Neumann, "Optimistic Lock Coupling", IEEE Data Engineering Bulletin 42(1), 2019).
+//! A descent through inner nodes, which hardly ever change, would else write to the cache lines of their latches, the
+//! root's in every operation of every thread. What a [`PagePeek`] shows may be torn and means nothing until
+//! [`PagePeek::is_valid`] has said that nobody held the latch exclusively meanwhile (optimistic lock coupling: Leis,
+//! Haubenschild, Neumann, "Optimistic Lock Coupling", IEEE Data Engineering Bulletin 42(1), 2019).
 
 use super::Pool;
 use super::guard::FrameRef;
@@ -21,7 +22,8 @@ pub struct PagePeek<'a> {
 }
 
 impl Pool {
-    /// Looks at a page without latching it. None when the page table's lookup without a lock does not find it, or while it is latched exclusively.
+    /// Looks at a page without latching it. None when the page table's lookup without a lock does not find it, or while
+    /// it is latched exclusively.
     #[inline]
     pub fn peek(&self, id: PageId) -> Option<PagePeek<'_>> {
         charge(Cost::PageAccess, 1);
@@ -40,7 +42,8 @@ impl PagePeek<'_> {
         self.at.frame().latch.is_still(self.version)
     }
 
-    /// Whether the page was compared with what refers to it since it was read from the store. Counts if the peek is valid afterwards.
+    /// Whether the page was compared with what refers to it since it was read from the store. Counts if the peek is
+    /// valid afterwards.
     #[inline]
     pub fn is_compared(&self) -> bool {
         self.at.frame().is_compared()
@@ -65,7 +68,8 @@ impl PagePeek<'_> {
         self.words.byte(at)
     }
 
-    /// The little-endian number in the eight bytes from `at` on, a multiple of eight; perhaps torn; zero beyond the page's end.
+    /// The little-endian number in the eight bytes from `at` on, a multiple of eight; perhaps torn; zero beyond the
+    /// page's end.
     #[inline]
     pub fn word(&self, at: usize) -> u64 {
         debug_assert!(at.is_multiple_of(8));

@@ -1,12 +1,12 @@
 //! Room for pins: how many frames commits may keep pinned, all together.
 //!
-//! A commit pins every page that it is going to change. If several did that page by page, all of them could hold frames and wait for
-//! more, and a miss of anybody else would find none. So a commit first takes room for all the pages it may need, all or none. At most
-//! half of the frames are given out, so that misses find one. Room is given in the order of arrival: a large commit is not passed by
-//! small ones for ever.
+//! A commit pins every page that it is going to change. If several did that page by page, all of them could hold frames
+//! and wait for more, and a miss of anybody else would find none. So a commit first takes room for all the pages it may
+//! need, all or none. At most half of the frames are given out, so that misses find one. Room is given in the order of
+//! arrival: a large commit is not passed by small ones for ever.
 //!
-//! Who waits here holds locks on keys and pages set aside, but no latch and no pin. Who has room waits for latches, frames and the log,
-//! never for a lock on a key, and gives it back with the last pin.
+//! Who waits here holds locks on keys and pages set aside, but no latch and no pin. Who has room waits for latches,
+//! frames and the log, never for a lock on a key, and gives it back with the last pin.
 
 use super::Pool;
 use std::collections::VecDeque;

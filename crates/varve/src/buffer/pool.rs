@@ -49,7 +49,8 @@ pub trait LogGate: Send + Sync {
     }
     /// Age of the log, for adaptive cleaning.
     fn age(&self) -> LogAge;
-    /// Of the database: poisoned when a page could not be written and trying again will not help, or when a thread of the pool panics.
+    /// Of the database: poisoned when a page could not be written and trying again will not help, or when a thread of
+    /// the pool panics.
     fn health(&self) -> Arc<Health> {
         Health::new()
     }
@@ -189,8 +190,8 @@ impl Pool {
         charge(Cost::PageAccess, 1);
         let inst = self.instance(id);
         while let Some(slot) = inst.find(id) {
-            // While we wait the frame may be given to another page, even to one above those that the caller has latched: to
-            // wait for that could be to wait for ourselves.
+            // While we wait the frame may be given to another page, even to one above those that the caller has
+            // latched: to wait for that could be to wait for ourselves.
             let Some(read) = self.at(inst, slot).read_while(id) else { continue };
             if inst.frame(slot).holds(id) {
                 inst.hit(slot, id, &self.counters);
@@ -201,8 +202,8 @@ impl Pool {
         None
     }
 
-    /// Begins to load the first `bytes` bytes of the page into the processor's cache, if the page table's first look finds it:
-    /// while the frame's latch is taken they come in. A hint without any effect on results.
+    /// Begins to load the first `bytes` bytes of the page into the processor's cache, if the page table's first look
+    /// finds it: while the frame's latch is taken they come in. A hint without any effect on results.
     #[inline]
     pub fn expect_bytes(&self, id: PageId, bytes: usize) {
         let inst = self.instance(id);
@@ -245,7 +246,8 @@ impl Pool {
 
     /// Latches the page shared, loading it first if need be. Not to be called with an inner node's latch held.
     ///
-    /// Errors: damage of the page, the device's errors, and the lack of a frame when everything is pinned or unwritable.
+    /// Errors: damage of the page, the device's errors, and the lack of a frame when everything is pinned or
+    /// unwritable.
     #[inline]
     pub fn read(&self, id: PageId) -> Result<PageRead<'_>> {
         match self.read_resident(id) {
@@ -275,9 +277,9 @@ impl Pool {
         }
     }
 
-    /// The page is freed: drops its frame, dirty or not, without writing. A pinned page stays resident until it is unpinned and
-    /// evicted, but is no longer dirty. Waits for the page's latch and for a write of it under way, so that afterwards the store
-    /// may be told that the page is free. True when somebody still has it pinned.
+    /// The page is freed: drops its frame, dirty or not, without writing. A pinned page stays resident until it is
+    /// unpinned and evicted, but is no longer dirty. Waits for the page's latch and for a write of it under way, so
+    /// that afterwards the store may be told that the page is free. True when somebody still has it pinned.
     pub fn discard(&self, id: PageId) -> bool {
         while let Some(held) = self.latch_resident(id) {
             let FrameRef { inst, slot, .. } = held.at();
@@ -336,8 +338,8 @@ impl Pool {
         })
     }
 
-    /// A page made by `create` is dropped before any change, still latched: takes it out again, unless it is in use. Its frame is on
-    /// the free list then. Never waits, as it is called by a destructor.
+    /// A page made by `create` is dropped before any change, still latched: takes it out again, unless it is in use.
+    /// Its frame is on the free list then. Never waits, as it is called by a destructor.
     pub(super) fn forget_fresh(&self, at: FrameRef<'_>) -> bool {
         let FrameRef { inst, slot, .. } = at;
         let frame = at.frame();
@@ -354,8 +356,9 @@ impl Pool {
         true
     }
 
-    /// A zeroed page that need not be read, latched exclusively: of a new page, or in place of a damaged or stale one. Its header
-    /// bears the keyspace; type and contents are the caller's. Dropped before [`PageWrite::set_dirty`], it leaves the pool.
+    /// A zeroed page that need not be read, latched exclusively: of a new page, or in place of a damaged or stale one.
+    /// Its header bears the keyspace; type and contents are the caller's. Dropped before [`PageWrite::set_dirty`], it
+    /// leaves the pool.
     ///
     /// May have to wait for a frame, so it is called before other latches are taken where possible.
     pub fn create(&self, id: PageId, keyspace: KeyspaceId) -> Result<PageWrite<'_>> {
@@ -491,8 +494,8 @@ impl Pool {
         lsn == Lsn::MAX || (self.log_failed.load(Acquire) && lsn > self.gate.durable_lsn())
     }
 
-    /// Asserts everything that must hold while nobody uses the pool: no latch, no pin, no write under way, lists and table
-    /// agreeing with the frames. For tests.
+    /// Asserts everything that must hold while nobody uses the pool: no latch, no pin, no write under way, lists and
+    /// table agreeing with the frames. For tests.
     #[doc(hidden)]
     pub fn check_quiescent(&self) {
         for inst in &self.instances {

@@ -1,11 +1,11 @@
 //! Read-ahead: hints from above and patterns of misses become batches of reads by a background thread.
 //!
-//! *Linear*: a run of misses on ascending neighbours makes it read a window ahead of the run. *Random*: so many misses within one
-//! extent of 64 pages, in any order, make it read the rest of the extent. Both are after InnoDB's.
+//! *Linear*: a run of misses on ascending neighbours makes it read a window ahead of the run. *Random*: so many misses
+//! within one extent of 64 pages, in any order, make it read the rest of the extent. Both are after InnoDB's.
 //!
-//! The thread takes only frames that cost nothing (free ones and clean victims), holds each page's exclusive latch until its read
-//! ended, and keeps two batches in flight. A hint is dropped (and counted) when the queue is full or no frame is clean. Without
-//! the thread (before [`Pool::start`]) every hint is dropped.
+//! The thread takes only frames that cost nothing (free ones and clean victims), holds each page's exclusive latch
+//! until its read ended, and keeps two batches in flight. A hint is dropped (and counted) when the queue is full or no
+//! frame is clean. Without the thread (before [`Pool::start`]) every hint is dropped.
 
 use super::Pool;
 use super::config::ReadAhead;

@@ -1,10 +1,13 @@
-//! A sequence lock's count: tells a reader without a lock whether somebody was writing meanwhile. (`tests/latch_loom.rs` compiles this file against loom's atomics.)
+//! A sequence lock's count: tells a reader without a lock whether somebody was writing meanwhile.
+//! (`tests/latch_loom.rs` compiles this file against loom's atomics.)
 //!
 //! Odd while somebody writes, who holds a lock of its own kind; each writer adds two. The orders:
 //! - [`Sequence::leave`] releases and [`Sequence::read`] acquires: a reader sees all that earlier writers stored.
-//! - The fences of [`Sequence::enter`] and [`Sequence::is_still`] pair: a reader that sees one store of a later writer sees his odd count afterwards.
+//! - The fences of [`Sequence::enter`] and [`Sequence::is_still`] pair: a reader that sees one store of a later writer
+//!   sees his odd count afterwards.
 //!
-//! The data in between is loaded and stored by relaxed atomics. A reader would have to sleep through 2^31 writers to be misled.
+//! The data in between is loaded and stored by relaxed atomics. A reader would have to sleep through 2^31 writers to be
+//! misled.
 
 use super::atomic::{AtomicU32, Ordering::*, fence};
 

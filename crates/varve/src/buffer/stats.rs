@@ -66,7 +66,8 @@ macro_rules! totals {
             pub dirty: u64,
             /// Dirty pages set aside.
             pub aside: u64,
-            /// Batches of writes by size: place n counts those of 2^n to 2^(n+1) - 1 pages, the last place all larger ones too.
+            /// Batches of writes by size: place n counts those of 2^n to 2^(n+1) - 1 pages, the last place all larger
+            /// ones too.
             pub batch_sizes: [u64; BATCH_SIZES],
         }
         #[derive(Default)]

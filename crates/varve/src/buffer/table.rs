@@ -1,9 +1,9 @@
 //! The page table of one instance: which frame holds which page.
 //!
-//! Lookups take no lock: bucket heads and the frames' `next` links are atomics, and what they say is only a hint. A lookup
-//! may miss a page whose frame is being moved (the caller looks again under the instance's lock before it does anything
-//! about a miss), and may name a frame that was just given to another page (the caller latches it and checks the id).
-//! Changes are made under the instance's lock, so a lookup under that lock is exact.
+//! Lookups take no lock: bucket heads and the frames' `next` links are atomics, and what they say is only a hint. A
+//! lookup may miss a page whose frame is being moved (the caller looks again under the instance's lock before it does
+//! anything about a miss), and may name a frame that was just given to another page (the caller latches it and checks
+//! the id). Changes are made under the instance's lock, so a lookup under that lock is exact.
 
 use super::frame::Frame;
 use super::policy::Slot;

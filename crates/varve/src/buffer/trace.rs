@@ -1,10 +1,11 @@
 //! Tracing: what a pool tells a sink of its pages, for replay and for sizing.
 //!
-//! Off (no sink in the configuration) it costs one branch where an access is recorded. On, every access is told in the order in which
-//! it happened, with the page's latch held. To know how many bytes a flush changes, the bytes of each dirty page as they were
-//! stored last are kept (memory for one more copy of every dirty page).
+//! Off (no sink in the configuration) it costs one branch where an access is recorded. On, every access is told in the
+//! order in which it happened, with the page's latch held. To know how many bytes a flush changes, the bytes of each
+//! dirty page as they were stored last are kept (memory for one more copy of every dirty page).
 //!
-//! Lock order: latch, then the lock of the copies, which is a leaf; the sink is called with neither that nor an instance lock held.
+//! Lock order: latch, then the lock of the copies, which is a leaf; the sink is called with neither that nor an
+//! instance lock held.
 
 use std::sync::Arc;
 use varve_rt::{HashMap, Mutex};
@@ -72,7 +73,8 @@ impl Tracer {
         self.sink.event(event);
     }
 
-    /// A clean page is about to be changed, perhaps; `bytes` is what is stored if nothing was taken down yet. Under its exclusive latch.
+    /// A clean page is about to be changed, perhaps; `bytes` is what is stored if nothing was taken down yet. Under its
+    /// exclusive latch.
     pub(super) fn changing(&self, id: PageId, bytes: &[u8]) {
         self.stored.lock().entry(id.0).or_insert_with(|| bytes.into());
     }

@@ -1,12 +1,12 @@
 //! Writing pages: the only way from a frame to the store.
 //!
-//! A [`Writer`] copies each page under its shared latch into a staging buffer, unlatches, seals the copy, forces the log to the
-//! newest LSN of the batch, submits, and goes on with the next batch while several are in flight. A page is clean after its
-//! write only if nobody changed it since the copy. Every page between copy and end of write has `WRITING` set, which keeps a
-//! second write of it, and its eviction, away.
+//! A [`Writer`] copies each page under its shared latch into a staging buffer, unlatches, seals the copy, forces the
+//! log to the newest LSN of the batch, submits, and goes on with the next batch while several are in flight. A page is
+//! clean after its write only if nobody changed it since the copy. Every page between copy and end of write has
+//! `WRITING` set, which keeps a second write of it, and its eviction, away.
 //!
-//! A writer blocks on a page's latch only while nothing of it is staged or in flight: whoever holds that latch may be waiting
-//! for a frame that only this writer's writes can make free.
+//! A writer blocks on a page's latch only while nothing of it is staged or in flight: whoever holds that latch may be
+//! waiting for a frame that only this writer's writes can make free.
 
 use super::Pool;
 use super::frame::{DIRTY, WRITING};
@@ -160,14 +160,14 @@ impl<'a> Writer<'a> {
         Writer { pool, why, evict, depth, in_flight: VecDeque::new(), staged: Vec::new(), outcome }
     }
 
-    /// A writer of replacement writes whose pages stay, clean, and which waits for none of its batches before the end (but
-    /// for want of staging buffers).
+    /// A writer of replacement writes whose pages stay, clean, and which waits for none of its batches before the end
+    /// (but for want of staging buffers).
     pub(super) fn keeping(pool: &'a Pool) -> Writer<'a> {
         Writer { evict: false, depth: usize::MAX, ..Writer::new(pool, WriteWhy::Replacement) }
     }
 
-    /// Copies the page in a frame for writing, and submits when a batch is full. False when there was nothing to write: clean,
-    /// written by somebody else right now, or (with [`IfLatched::Skip`]) latched.
+    /// Copies the page in a frame for writing, and submits when a batch is full. False when there was nothing to write:
+    /// clean, written by somebody else right now, or (with [`IfLatched::Skip`]) latched.
     pub(super) fn add(&mut self, inst: &'a Instance, slot: Slot, latch: IfLatched) -> bool {
         let buf = self.buffer();
         let at = self.pool.at(inst, slot);
@@ -259,8 +259,8 @@ impl<'a> Writer<'a> {
     pub(super) fn send(&mut self, pages: Vec<Staged<'a>>) {
         let why = self.why;
         let request = |p: &Staged<'_>| {
-            // SAFETY: the staging buffer is the writer's alone, page_size long and aligned; it is not touched before the
-            // request was waited for in `complete_oldest`.
+            // SAFETY: the staging buffer is the writer's alone, page_size long and aligned; it is not touched before
+            // the request was waited for in `complete_oldest`.
             unsafe { PageIo::write(p.id, p.keyspace, why, p.usage, p.copy.buf.as_ptr(), None) }
         };
         charge(Cost::IoSubmit, pages.len() as u64);
@@ -399,8 +399,8 @@ impl Pool {
         }
     }
 
-    /// Writes every page whose first change that is not stored lies below `t`; all of them are stored (not yet synced) when it
-    /// returns well. No latch may be held. Fails when a page cannot be written; what failed stays dirty.
+    /// Writes every page whose first change that is not stored lies below `t`; all of them are stored (not yet synced)
+    /// when it returns well. No latch may be held. Fails when a page cannot be written; what failed stays dirty.
     pub fn flush_older_than(&self, t: Lsn, why: WriteWhy) -> Result<()> {
         // Whoever asks for it: these are not the writes of a miss.
         role::with(Role::Checkpointer, || self.flush_all_below(t, why))
@@ -490,8 +490,8 @@ impl Pool {
         found
     }
 
-    /// Writes the coldest dirty page of an instance that can be written now (vanilla's single-page flush), and with `free` frees its
-    /// frame as the write ends. True when a page was written; an error when one could not be.
+    /// Writes the coldest dirty page of an instance that can be written now (vanilla's single-page flush), and with
+    /// `free` frees its frame as the write ends. True when a page was written; an error when one could not be.
     pub(super) fn flush_single(&self, inst: &Instance, free: bool) -> Result<bool> {
         // After a failure of the log most dirty pages may be beyond help: look at all of them.
         let enough = if self.never_covered(Lsn::MAX - 1) { usize::MAX } else { 8 };

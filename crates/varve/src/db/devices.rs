@@ -1,7 +1,8 @@
 //! The files of a database directory, and the devices a database runs on.
 //!
-//! A directory holds `lock`, `data`, `log` and, with a tier, `fast`; the last three may be links to files or block devices elsewhere.
-//! Nothing is created, renamed or removed after creation, but for `fast` when a tier is attached or detached.
+//! A directory holds `lock`, `data`, `log` and, with a tier, `fast`; the last three may be links to files or block
+//! devices elsewhere. Nothing is created, renamed or removed after creation, but for `fast` when a tier is attached or
+//! detached.
 
 use super::options::{Layout, Options};
 use super::{identity, volume};
@@ -36,7 +37,8 @@ const DATA: &str = "data";
 const LOG: &str = "log";
 const FAST: &str = "fast";
 
-/// Whether a directory holds a database (its log and data files). What is left of a creation that was cut short is none.
+/// Whether a directory holds a database (its log and data files). What is left of a creation that was cut short is
+/// none.
 pub fn exists(dir: &Path) -> bool {
     dir.join(DATA).exists() && dir.join(LOG).exists() && !is_unfinished(dir)
 }
@@ -88,8 +90,8 @@ pub(crate) struct OpenDir {
     pub lock: DirLock,
 }
 
-/// Makes the files of a new database; the directory may exist but must not hold a database. What a creation left that was cut short goes
-/// first. All names are durable before anything is written to the files.
+/// Makes the files of a new database; the directory may exist but must not hold a database. What a creation left that
+/// was cut short goes first. All names are durable before anything is written to the files.
 pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<OpenDir> {
     make_dir(dir)?;
     let lock = lock(dir, false)?;
@@ -139,7 +141,8 @@ fn refuse_owned(devices: &Devices) -> Result<()> {
     Ok(())
 }
 
-/// Leaves a link to a part of the database elsewhere: to a block device or file, or to a file of the database's name in a directory.
+/// Leaves a link to a part of the database elsewhere: to a block device or file, or to a file of the database's name in
+/// a directory.
 fn link(dir: &Path, part: &str, to: &Path) -> Result<()> {
     let absolute = |path: &Path| std::path::absolute(path).map_err(|e| path_error("find", path, &e));
     let target = match to.is_dir() {
@@ -156,8 +159,8 @@ fn link(dir: &Path, part: &str, to: &Path) -> Result<()> {
     std::os::unix::fs::symlink(&target, &link).map_err(|e| path_error("link", &link, &e))
 }
 
-/// Adds a fast device to the directory of a database that has none. A link that is there is left of an attachment that was cut short, or of the
-/// end of a tier.
+/// Adds a fast device to the directory of a database that has none. A link that is there is left of an attachment that
+/// was cut short, or of the end of a tier.
 fn link_fast(dir: &Path, to: &Path) -> Result<()> {
     if has_tier(dir) {
         return Err(Error::AlreadyExists(dir.join(FAST).display().to_string()));
@@ -176,8 +179,8 @@ pub(crate) fn unlink_fast(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the files of a database that did not come to be; of a block device, or a file of somebody else's, only the link to it. The log
-/// goes last: as long as it is there it says that this is no database.
+/// Removes the files of a database that did not come to be; of a block device, or a file of somebody else's, only the
+/// link to it. The log goes last: as long as it is there it says that this is no database.
 pub(crate) fn remove(dir: &Path) {
     let ours = peek(&dir.join(LOG)).and_then(|log| wal::creation(&*log));
     for part in [DATA, FAST, LOG] {
@@ -218,8 +221,9 @@ fn expect(dir: &Path) -> Result<()> {
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<OpenDir> {
     expect(dir)?;
     let lock = lock(dir, options.read_only)?;
-    // A link that leads nowhere is a fast device that is missing; whether that matters the superblock says. One that the superblock does not
-    // know of is left of an attachment that was cut short, or of a tier that has ended: nothing of use is there.
+    // A link that leads nowhere is a fast device that is missing; whether that matters the superblock says. One that
+    // the superblock does not know of is left of an attachment that was cut short, or of a tier that has ended: nothing
+    // of use is there.
     let fast = dir.join(FAST).exists() && !options.without_tier && has_tier(dir);
     let devices = open_files(dir, options, false, fast)?;
     Ok(OpenDir { devices, lock })

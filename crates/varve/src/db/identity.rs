@@ -1,12 +1,13 @@
 //! The data device's own identity: two pages that say which database it belongs to and of which generation it is.
 //!
-//! The log's superblock says the same; what does not agree is not of one database, or not of one time. A generation is begun in three
-//! durable steps: the data device *intends* it (first page), the log's superblock says it, the data device *confirms* it (second page). So
-//! the data device may be one ahead of the log, by an intention, after a crash between the steps. Before an opening's generation is
-//! confirmed no page is written, so a log that was put back can always be told from that crash.
+//! The log's superblock says the same; what does not agree is not of one database, or not of one time. A generation is
+//! begun in three durable steps: the data device *intends* it (first page), the log's superblock says it, the data
+//! device *confirms* it (second page). So the data device may be one ahead of the log, by an intention, after a crash
+//! between the steps. Before an opening's generation is confirmed no page is written, so a log that was put back can
+//! always be told from that crash.
 //!
-//! The pages lie outside of the pool and are written to the device itself, also under a tier. The space map has them as allocated.
-//! Bytes: `docs/format.md`, "Identity pages".
+//! The pages lie outside of the pool and are written to the device itself, also under a tier. The space map has them as
+//! allocated. Bytes: `docs/format.md`, "Identity pages".
 
 use super::devices::Devices;
 use crate::buffer::READ_RETRIES;
@@ -121,7 +122,8 @@ impl Identity {
         Ok(Arc::new(identity))
     }
 
-    /// Reads the identity pages, and refuses a data device that does not belong to a log of this identity and generation.
+    /// Reads the identity pages, and refuses a data device that does not belong to a log of this identity and
+    /// generation.
     pub(super) fn open(
         device: &Arc<dyn Device>,
         page_size: usize,
@@ -170,7 +172,8 @@ impl Identity {
         self.pages
     }
 
-    /// Whether a device of this generation is of the moment of a log of that one: it may be ahead only where the data device is too.
+    /// Whether a device of this generation is of the moment of a log of that one: it may be ahead only where the data
+    /// device is too.
     pub(super) fn admits(&self, other: Generation, log: Generation) -> bool {
         let ahead = self.intention_lost && other.number == log.number + 1;
         other == log || other == self.now.lock().generation || ahead
@@ -204,8 +207,8 @@ impl Identity {
         self.write(self.pages[0])
     }
 
-    /// Notes, durably, that the log reaches `end`, before recovery writes pages with all that is in it: were the log's end lost after that,
-    /// its LSNs would be given out again.
+    /// Notes, durably, that the log reaches `end`, before recovery writes pages with all that is in it: were the log's
+    /// end lost after that, its LSNs would be given out again.
     pub(super) fn reached(&self, end: Lsn) -> Result<()> {
         {
             let mut now = self.now.lock();
@@ -352,7 +355,8 @@ pub(super) fn holds_pages(device: &dyn Device) -> Result<bool> {
     Ok(false)
 }
 
-/// Makes a data device ready for a new database: blank as far as an opening would look at what a former one left, with an identity of its own.
+/// Makes a data device ready for a new database: blank as far as an opening would look at what a former one left, with
+/// an identity of its own.
 pub(super) fn prepare(
     device: &Arc<dyn Device>,
     header: &DbHeader,
@@ -398,9 +402,9 @@ pub(super) fn find(device: &Arc<dyn Device>, log: &Log, state: &LogState) -> Res
     Ok(Some(identity))
 }
 
-/// Gives a database of an older release its identity; tells whether it did. Redo begins at the log's end, so that nothing that may be replayed
-/// again changes a free page. Pages first, then the superblock that names them, then the space map: a crash before the last of these is made
-/// good by the next opening.
+/// Gives a database of an older release its identity; tells whether it did. Redo begins at the log's end, so that
+/// nothing that may be replayed again changes a free page. Pages first, then the superblock that names them, then the
+/// space map: a crash before the last of these is made good by the next opening.
 pub(super) fn settle(
     core: &Arc<Core>,
     devices: &Devices,

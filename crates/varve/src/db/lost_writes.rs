@@ -1,6 +1,7 @@
 //! Switching `detect_lost_writes` on and off while a database is opened.
 //!
-//! The feature bit says whether the marks are exact. It falls before anything is written without them, and rises once there are none from before.
+//! The feature bit says whether the marks are exact. It falls before anything is written without them, and rises once
+//! there are none from before.
 
 use super::options::Options;
 use crate::error::{Error, Result};

@@ -16,7 +16,8 @@ pub(crate) struct Plan {
     pub limits: [u64; CLASSES.len()],
 }
 
-/// Fails when the machine has not so much memory. (The system may grant it all the same, and end the process when it is used.)
+/// Fails when the machine has not so much memory. (The system may grant it all the same, and end the process when it is
+/// used.)
 pub(crate) fn check(cache_bytes: u64) -> Result<()> {
     let there = if varve_rt::in_simulation() { None } else { varve_device::physical_memory() };
     match there {

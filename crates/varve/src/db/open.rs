@@ -1,7 +1,8 @@
 //! Creating, opening and closing a database: the order in which the layers come up and go down.
 //!
-//! Up: log, store, pool, recovery (the log is replayed into the pool), space map, bootstrap if the database holds nothing
-//! yet, catalog, background work. Down: refuse new work, stop background work, last checkpoint, clean mark in the superblock.
+//! Up: log, store, pool, recovery (the log is replayed into the pool), space map, bootstrap if the database holds
+//! nothing yet, catalog, background work. Down: refuse new work, stop background work, last checkpoint, clean mark in
+//! the superblock.
 
 use super::catalog::{CATALOG, CATALOG_ROOT};
 use super::devices::{self, Devices};
@@ -87,7 +88,8 @@ fn refuse_read_only(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// First the log says that a database is being created, and last that it is there: whatever comes between may be cut short, and is begun anew.
+/// First the log says that a database is being created, and last that it is there: whatever comes between may be cut
+/// short, and is begun anew.
 pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, lock: Option<DirLock>) -> Result<Db> {
     layout.validate()?;
     options.validate()?;
@@ -128,7 +130,8 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
     parts.assemble(log, volume, Some(state))
 }
 
-/// The devices as one database has them: for pages, and for its log. The directory's lock goes when nobody can write to them any more.
+/// The devices as one database has them: for pages, and for its log. The directory's lock goes when nobody can write to
+/// them any more.
 fn watch(devices: &Devices, options: &Options, lock: Option<DirLock>) -> (Devices, varve_device::Watched) {
     let health = Health::with_trap(options.trap.clone());
     lock.into_iter().for_each(|lock| health.keep(lock));
@@ -316,7 +319,8 @@ fn pool_config(options: &Options, plan: &Plan, volume: &dyn Admin) -> Result<Poo
     {
         policy.gd2l.cost = [slow.read, fast.read];
         policy.gd2l.write_cost = [slow.write, fast.write];
-        // So little that nothing is lost (InnoDB's 4 cost TPC-C on a disk 3 % of its throughput), but while no page is evicted, no hit moves one.
+        // So little that nothing is lost (InnoDB's 4 cost TPC-C on a disk 3 % of its throughput), but while no page is
+        // evicted, no hit moves one.
         policy.gd2l.stay_part = 64;
     }
     if !wanted.is_empty() {

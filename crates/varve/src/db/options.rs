@@ -59,12 +59,12 @@ pub struct Options {
     pub read_only: bool,
     /// What `commit` waits for unless a transaction says otherwise.
     pub durability: Durability,
-    /// Longest time before an `Async` commit is durable. The log is written at half of it: a log device whose writes take more than
-    /// a quarter of it can be late.
+    /// Longest time before an `Async` commit is durable. The log is written at half of it: a log device whose writes
+    /// take more than a quarter of it can be late.
     pub async_delay: Duration,
-    /// Longest wait for a lock; then the call fails with [`Error::LockTimeout`] and names who holds the lock. Deadlocks among transactions are found
-    /// at once; this ends waits that nobody can see the end of: a thread with two transactions of [`Db::begin`](crate::Db::begin), or one that was
-    /// left open. `None`: without end.
+    /// Longest wait for a lock; then the call fails with [`Error::LockTimeout`] and names who holds the lock. Deadlocks
+    /// among transactions are found at once; this ends waits that nobody can see the end of: a thread with two
+    /// transactions of [`Db::begin`](crate::Db::begin), or one that was left open. `None`: without end.
     pub lock_timeout: Option<Duration>,
     /// Redo work that a crash may leave behind, as time at the replay rate measured at the last recovery.
     pub recovery_bound: Duration,
@@ -90,12 +90,12 @@ pub struct Options {
     pub attach_tier: bool,
     /// Bypass the operating system's cache where the file system allows.
     pub direct_io: bool,
-    /// Whether the data device is told, after each checkpoint, which pages hold nothing any more. `None`: where it takes that
-    /// without being asked (models of flash and other drives, memory), not in files. `Some(true)`: files too, of which runs of 64 KiB and more
-    /// are given back (holes are punched). `Some(false)`: never.
+    /// Whether the data device is told, after each checkpoint, which pages hold nothing any more. `None`: where it
+    /// takes that without being asked (models of flash and other drives, memory), not in files. `Some(true)`: files
+    /// too, of which runs of 64 KiB and more are given back (holes are punched). `Some(false)`: never.
     pub trim: Option<bool>,
-    /// Whether the database remembers the version of each page that was written last, so that a lost or misplaced write is found even where the old version fits
-    /// (`docs/lost-writes.md`). `None`: as it was before; a new one does not.
+    /// Whether the database remembers the version of each page that was written last, so that a lost or misplaced write
+    /// is found even where the old version fits (`docs/lost-writes.md`). `None`: as it was before; a new one does not.
     pub detect_lost_writes: Option<bool>,
     /// Frames of the pool, for simulations that want fewer than any cache has; 0: what the cache holds.
     #[doc(hidden)]

@@ -33,8 +33,8 @@ impl Window {
         self.bytes
     }
 
-    /// Redoes every group, page after page in ascending order, and forgets them. `read` gives a page if it is whole; `done` is told what
-    /// became of each page that a group changed.
+    /// Redoes every group, page after page in ascending order, and forgets them. `read` gives a page if it is whole;
+    /// `done` is told what became of each page that a group changed.
     pub fn apply(
         &mut self,
         page_size: usize,

@@ -40,8 +40,8 @@ pub struct PoolOptions {
     pub no_read_ahead: bool,
     /// Share of dirty pages, percent, from which they are written for that alone; 0: the pool's own (75).
     pub low_water: usize,
-    /// Microseconds between a page's first access and one that makes it young, in `lru-midpoint`. 0: a second; with the presets of LRU-C at
-    /// most an eighth of what pages spend in the old part of the list.
+    /// Microseconds between a page's first access and one that makes it young, in `lru-midpoint`. 0: a second; with the
+    /// presets of LRU-C at most an eighth of what pages spend in the old part of the list.
     pub old_time_us: usize,
     /// What makes a pool like a published one.
     #[cfg(feature = "baselines")]
@@ -113,7 +113,8 @@ impl PoolOptions {
         config.validate().map_err(Error::Invalid)
     }
 
-    /// `config` with these choices; the caller adds its replacement policy and instances first. `tier`: the pool is over a tier.
+    /// `config` with these choices; the caller adds its replacement policy and instances first. `tier`: the pool is
+    /// over a tier.
     pub(crate) fn apply(&self, config: PoolConfig, tier: bool) -> Result<PoolConfig> {
         let default = if tier { "vanilla57" } else { "lru-c" };
         let preset = if self.preset.is_empty() { default } else { &self.preset };

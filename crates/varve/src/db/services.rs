@@ -1,5 +1,6 @@
-//! What works in the background of an open database, and how it ends: by a close, by the drop of the last handle, or by an opening that
-//! fails on the way. Afterwards nothing is written to the database's devices, and its directory is free.
+//! What works in the background of an open database, and how it ends: by a close, by the drop of the last handle, or by
+//! an opening that fails on the way. Afterwards nothing is written to the database's devices, and its directory is
+//! free.
 
 use crate::buffer::Pool;
 use crate::wal::Log;
@@ -61,9 +62,10 @@ impl Services {
 }
 
 impl Drop for Services {
-    /// Nobody holds the database any more. On an OS thread this waits: what was acknowledged becomes durable, the threads end, then the
-    /// directory is let go. In a simulation, where a destructor never waits, and while the thread unwinds, nothing is written: the
-    /// database is poisoned and the threads are told to end; the last of them lets go of the directory.
+    /// Nobody holds the database any more. On an OS thread this waits: what was acknowledged becomes durable, the
+    /// threads end, then the directory is let go. In a simulation, where a destructor never waits, and while the thread
+    /// unwinds, nothing is written: the database is poisoned and the threads are told to end; the last of them lets go
+    /// of the directory.
     fn drop(&mut self) {
         if self.ended.load(Ordering::Acquire) || self.log.broken().has(Mistake::DropGoesOn) {
             return;

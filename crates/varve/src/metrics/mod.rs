@@ -1,8 +1,8 @@
 //! Metrics: the figures of [`Stats`] under stable names, for whatever gathers them.
 //!
-//! [`FAMILIES`] is the list of all there are, with kind, labels and unit; `docs/metrics.md` shows it (a test holds the two together). A
-//! name never changes its meaning; new ones may be added. Names follow the conventions of Prometheus: counters end in `_total`, sizes
-//! are in bytes, times in seconds, shares are 0 to 1.
+//! [`FAMILIES`] is the list of all there are, with kind, labels and unit; `docs/metrics.md` shows it (a test holds the
+//! two together). A name never changes its meaning; new ones may be added. Names follow the conventions of Prometheus:
+//! counters end in `_total`, sizes are in bytes, times in seconds, shares are 0 to 1.
 //!
 //! ```
 //! # fn main() -> varve::Result<()> {
@@ -58,6 +58,7 @@ pub struct Family {
 
 /// Who gathers metrics: the text format here, or a bridge to a metrics library of the embedding program.
 pub trait MetricSink {
-    /// A value; `labels` are the values of the family's labels, in its order. The samples of a family come one after the other.
+    /// A value; `labels` are the values of the family's labels, in its order. The samples of a family come one after
+    /// the other.
     fn sample(&mut self, family: &'static Family, labels: &[&str], value: f64);
 }

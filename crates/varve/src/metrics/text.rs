@@ -33,7 +33,8 @@ impl MetricSink for Text {
 }
 
 impl Stats {
-    /// All metrics in the text format of Prometheus. An embedding program serves it over HTTP with content type [`CONTENT_TYPE`].
+    /// All metrics in the text format of Prometheus. An embedding program serves it over HTTP with content type
+    /// [`CONTENT_TYPE`].
     pub fn prometheus(&self) -> String {
         let mut text = Text::default();
         self.metrics(&mut text);

@@ -1,15 +1,17 @@
 //! Groups: sets of page changes that recovery redoes whole or not at all.
 //!
-//! A group holds the exclusive latches of the pages it changes from [`Group::add`] until its log record has a place in the
-//! log. All page bytes change through [`PageMut`] and nowhere else: each edit is made in the frame and remembered as redo.
+//! A group holds the exclusive latches of the pages it changes from [`Group::add`] until its log record has a place in
+//! the log. All page bytes change through [`PageMut`] and nowhere else: each edit is made in the frame and remembered
+//! as redo.
 //!
-//! Torn pages: a page whose last change lies at or before the image floor (the redo point of the newest checkpoint begun) is
-//! logged whole. The floor is read when the group begins and checked again inside the log's reservation; when a checkpoint
-//! began in between, the group is encoded anew (`docs/wal.md` has the argument and the exhaustive model test).
+//! Torn pages: a page whose last change lies at or before the image floor (the redo point of the newest checkpoint
+//! begun) is logged whole. The floor is read when the group begins and checked again inside the log's reservation; when
+//! a checkpoint began in between, the group is encoded anew (`docs/wal.md` has the argument and the exhaustive model
+//! test).
 //!
 //! Invariant: everything that can fail is done before the first change. A group with changes that is dropped without
-//! [`Group::commit`] has made memory differ from the log: by a panic, which poisons the database before the first page is unlatched, or else
-//! that is an assertion failure.
+//! [`Group::commit`] has made memory differ from the log: by a panic, which poisons the database before the first page
+//! is unlatched, or else that is an assertion failure.
 
 use super::edit::PageEdit;
 use super::kernel::{Counters, Kernel};
@@ -83,8 +85,8 @@ pub(crate) struct Group<'c> {
 }
 
 impl<'c> Group<'c> {
-    /// Begins a group whose log record will need at most about `max_bytes`. Waits for log space, so no latch may be held.
-    /// Fails when the database is poisoned.
+    /// Begins a group whose log record will need at most about `max_bytes`. Waits for log space, so no latch may be
+    /// held. Fails when the database is poisoned.
     pub fn begin(core: &'c Kernel, kind: GroupKind, max_bytes: usize) -> Result<Group<'c>> {
         core.log.ensure_space(max_bytes)?;
         Ok(Group { core, kind, floor: current_floor(core), pages: Vec::new() })
@@ -209,8 +211,8 @@ impl<'c> Group<'c> {
         }
     }
 
-    /// The group is not logged, so its pages are changed in memory only. The database is poisoned: they are never written, and a stamp that
-    /// no log reaches makes every reader that depends on them fail with the same error.
+    /// The group is not logged, so its pages are changed in memory only. The database is poisoned: they are never
+    /// written, and a stamp that no log reaches makes every reader that depends on them fail with the same error.
     fn disown(&mut self) {
         self.set_dirty();
         self.stamp(Lsn::MAX);

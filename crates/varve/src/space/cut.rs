@@ -1,13 +1,15 @@
 //! Giving the end of the store back.
 //!
-//! The pages past the last one in use are first taken out of the space manager: nobody gets them any more. Then a checkpoint makes redo begin later than
-//! that, so that no log that can still be replayed has a change of one of them. Then the store is cut. A crash before the cut leaves a store that is
-//! longer than need be, whose pages are free as before.
+//! The pages past the last one in use are first taken out of the space manager: nobody gets them any more. Then a
+//! checkpoint makes redo begin later than that, so that no log that can still be replayed has a change of one of them.
+//! Then the store is cut. A crash before the cut leaves a store that is longer than need be, whose pages are free as
+//! before.
 //!
-//! A map page past the cut stays in its frame, pinned as all are; when the store grows back over it, it is logged as new ([`Space::grow`]).
+//! A map page past the cut stays in its frame, pinned as all are; when the store grows back over it, it is logged as
+//! new ([`Space::grow`]).
 //!
-//! Lock order: `growing` is held throughout, so that nobody grows meanwhile; `trimming` only while pages are taken out, since a
-//! checkpoint trims.
+//! Lock order: `growing` is held throughout, so that nobody grows meanwhile; `trimming` only while pages are taken out,
+//! since a checkpoint trims.
 
 use super::Core;
 use super::{FIRST_PAGES, Reserved, Space, State};

@@ -1,14 +1,17 @@
-//! Direct pages: new pages that are written to the store before the log knows of them, so that it need not hold their contents.
+//! Direct pages: new pages that are written to the store before the log knows of them, so that it need not hold their
+//! contents.
 //!
-//! For what is too much to be written twice: the leaves of bulk loads, and long values on their way into a transaction. The pages are set aside,
-//! filled, written and synced; then a group links them (marks them as allocated and names them in the tree), and of that alone
-//! the log holds a record. Before it is in the log nobody can reach the pages, and after a crash without it they are free.
+//! For what is too much to be written twice: the leaves of bulk loads, and long values on their way into a transaction.
+//! The pages are set aside, filled, written and synced; then a group links them (marks them as allocated and names them
+//! in the tree), and of that alone the log holds a record. Before it is in the log nobody can reach the pages, and
+//! after a crash without it they are free.
 //!
 //! - *Torn pages*: a direct page bears the image floor as its LSN, so its first change is logged whole.
-//! - *Pages used again*: recovery must not find older records of the page in the log. So a direct page is one that was never used, or whose freeing lies
-//!   before the redo point ([`Space::reserve_ripe`](crate::space::Space)).
-//! - *Backups* copy what is allocated, and the log. They are told of the direct pages that are linked meanwhile and copy them too. A backup of what
-//!   changed since another goes by the LSN: one that begins raises the floor, and direct pages written before that get a new LSN when they are linked.
+//! - *Pages used again*: recovery must not find older records of the page in the log. So a direct page is one that was
+//!   never used, or whose freeing lies before the redo point ([`Space::reserve_ripe`](crate::space::Space)).
+//! - *Backups* copy what is allocated, and the log. They are told of the direct pages that are linked meanwhile and
+//!   copy them too. A backup of what changed since another goes by the LSN: one that begins raises the floor, and
+//!   direct pages written before that get a new LSN when they are linked.
 
 use crate::error::{Error, Result};
 use crate::runs::Runs;
@@ -54,8 +57,8 @@ impl Links {
         state.backups
     }
 
-    /// The pages linked since the backup began, or since this was asked last. (None once another one has begun: the log is not held for
-    /// this one then, which fails it.)
+    /// The pages linked since the backup began, or since this was asked last. (None once another one has begun: the log
+    /// is not held for this one then, which fails it.)
     pub(crate) fn take_linked(&self, backup: u64) -> Vec<PageId> {
         let mut state = self.state.lock();
         let backups = state.backups;
@@ -274,8 +277,8 @@ pub(crate) struct Linking<'c> {
     _gate: RwLockReadGuard<'c, ()>,
 }
 
-/// Called before the group that links direct pages is begun: syncs them. What it returns is held until that group is in the log and
-/// [`Linking::linked`] was called; none when there are no pages.
+/// Called before the group that links direct pages is begun: syncs them. What it returns is held until that group is in
+/// the log and [`Linking::linked`] was called; none when there are no pages.
 pub(crate) fn link<'c, P: DerefMut<Target = DirectPages>>(core: &'c Core, of: &mut [P]) -> Result<Option<Linking<'c>>> {
     if of.is_empty() {
         return Ok(None);

@@ -1,10 +1,11 @@
 //! Pages of old values, which open snapshots still read.
 //!
-//! The group that replaced such a value has marked its pages as free, and after a crash, when there is no snapshot, they are. Until the last
-//! snapshot that needs them is gone they count as taken in memory, so nobody is given them and the store is not told.
+//! The group that replaced such a value has marked its pages as free, and after a crash, when there is no snapshot,
+//! they are. Until the last snapshot that needs them is gone they count as taken in memory, so nobody is given them and
+//! the store is not told.
 //!
-//! Who lets go of them may hold latches, or be a destructor: that they are no longer needed is only noted then. Their frames are dropped, and
-//! the pages free, when somebody next sets pages aside.
+//! Who lets go of them may hold latches, or be a destructor: that they are no longer needed is only noted then. Their
+//! frames are dropped, and the pages free, when somebody next sets pages aside.
 
 use super::Core;
 use super::Space;

@@ -1,12 +1,14 @@
 //! The space manager: which pages of the store are allocated.
 //!
-//! Page 0 and every `span`-th page after it is a space-map page: a bitmap of the `span` pages that begin with itself (bit set: allocated). The bitmaps change
-//! only inside log groups, together with the change that links or unlinks the pages, so a crash neither leaks nor doubles a page. In memory there is a copy
-//! of all bits in which reserved pages count as taken: a page is reserved first, without any latch, then written, linked and marked in one group.
+//! Page 0 and every `span`-th page after it is a space-map page: a bitmap of the `span` pages that begin with itself
+//! (bit set: allocated). The bitmaps change only inside log groups, together with the change that links or unlinks the
+//! pages, so a crash neither leaks nor doubles a page. In memory there is a copy of all bits in which reserved pages
+//! count as taken: a page is reserved first, without any latch, then written, linked and marked in one group.
 //!
 //! Map pages stay pinned for as long as the pool lives, so that marking pages never waits for a device.
 //!
-//! Lock order: `growing` and `trimming`, then (released before) `state`. `state` is a leaf lock but for the pool's instance locks. Map pages are latched in ascending order after all tree pages.
+//! Lock order: `growing` and `trimming`, then (released before) `state`. `state` is a leaf lock but for the pool's
+//! instance locks. Map pages are latched in ascending order after all tree pages.
 
 mod core;
 mod cut;
@@ -43,7 +45,8 @@ use varve_volume::{Lsn, Mistake, PageDamage, PageId, PageStore};
 
 /// Page type of a space-map page.
 pub(crate) const KIND_SPACE: u8 = 1;
-/// Where the page id of the index of mark pages is, 0 for none (`lost_writes`). Before it is the id of the first page that the map covers (u64).
+/// Where the page id of the index of mark pages is, 0 for none (`lost_writes`). Before it is the id of the first page
+/// that the map covers (u64).
 pub(crate) const INDEX: usize = HEADER + 8;
 /// Where the bitmap begins.
 const BITMAP: usize = HEADER + 16;
@@ -136,7 +139,8 @@ impl State {
         self.made.len() as u64
     }
 
-    /// Pages that are not taken, or not there, are passed over: damage can have a tree refer to them, and `check` names them.
+    /// Pages that are not taken, or not there, are passed over: damage can have a tree refer to them, and `check` names
+    /// them.
     fn release(&mut self, ids: &[PageId]) {
         for id in ids {
             let (at, bit) = (id.0 as usize / 64, 1 << (id.0 % 64));
@@ -274,7 +278,8 @@ impl Space {
         self.state.lock().made.is_empty()
     }
 
-    /// These pages belong to no tree, and are not to be given out. The map says so after [`Space::allocate_fixed`], or a bootstrap.
+    /// These pages belong to no tree, and are not to be given out. The map says so after [`Space::allocate_fixed`], or
+    /// a bootstrap.
     pub(crate) fn set_fixed(&self, ids: &[PageId]) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -308,7 +313,8 @@ impl Space {
         Ok(())
     }
 
-    /// Makes the space map and the page after it, which `init` fills (the catalog's root), in one group; returns the group's end.
+    /// Makes the space map and the page after it, which `init` fills (the catalog's root), in one group; returns the
+    /// group's end.
     pub(crate) fn bootstrap<'c>(&self, core: &'c Core, init: impl FnOnce(&mut Group<'c>) -> Result<()>) -> Result<Lsn> {
         self.store.grow(FIRST_PAGES)?;
         let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
@@ -399,8 +405,8 @@ impl Space {
         group.commit()
     }
 
-    /// Marks pages as allocated and as free: the last step of a group, after all its tree pages. After the group's commit the caller calls
-    /// [`Reserved::keep`] and [`Space::freed`].
+    /// Marks pages as allocated and as free: the last step of a group, after all its tree pages. After the group's
+    /// commit the caller calls [`Reserved::keep`] and [`Space::freed`].
     pub(crate) fn apply<'c>(&self, core: &'c Core, group: &mut Group<'c>, alloc: &[PageId], free: &[PageId]) {
         // Bytes to change: map page, byte in the bitmap, bits to set and to clear.
         let mut bytes: BTreeMap<(u64, usize), (u8, u8)> = BTreeMap::new();
@@ -420,7 +426,8 @@ impl Space {
         let (mut run, mut run_at): (Vec<u8>, (u64, usize)) = (Vec::new(), (0, 0));
         for ((map, at), (set, clear)) in bytes {
             let page = self.map_in(core, group, map);
-            // In a sound database no bit of `set` is there yet and every bit of `clear` is; where damage had its way, `check` names the pages.
+            // In a sound database no bit of `set` is there yet and every bit of `clear` is; where damage had its way,
+            // `check` names the pages.
             let old = group.bytes(page)[at];
             if run.is_empty() || (map, at) != (run_at.0, run_at.1 + run.len()) {
                 self.flush_run(core, group, run_at, &run);
@@ -455,8 +462,9 @@ impl Space {
 
     /// Pages that were freed, and have counted as taken so far, may be given out again.
     ///
-    /// Not as long as they are pinned, though: a commit pins its leaves before it latches them in key order. If one of them were freed and used again
-    /// meanwhile for other keys, it would wait for a latch out of order, and two commits could wait for each other for ever.
+    /// Not as long as they are pinned, though: a commit pins its leaves before it latches them in key order. If one of
+    /// them were freed and used again meanwhile for other keys, it would wait for a latch out of order, and two commits
+    /// could wait for each other for ever.
     fn unused(&self, ids: &[PageId]) {
         let (pinned, free): (Vec<_>, Vec<_>) = ids.iter().partition(|id| self.pool.discard(**id));
         let mut state = self.state.lock();

@@ -22,7 +22,8 @@ pub(super) struct Unripe {
     newer: Vec<u64>,
     /// A bit per page: freed before it began, and it is not complete.
     older: Vec<u64>,
-    /// Everything below, because it is not known what the log that was replayed freed; and whether the newest checkpoint began after that.
+    /// Everything below, because it is not known what the log that was replayed freed; and whether the newest
+    /// checkpoint began after that.
     below: u64,
     seen: bool,
 }
@@ -96,8 +97,8 @@ impl State {
 }
 
 impl Space {
-    /// Sets `n` free and ripe pages aside, in ascending order, growing the store when there are too few. No latch may be held. What is not used is
-    /// given back with [`Space::give_back`].
+    /// Sets `n` free and ripe pages aside, in ascending order, growing the store when there are too few. No latch may
+    /// be held. What is not used is given back with [`Space::give_back`].
     ///
     /// Errors: the store cannot grow; the log is latched.
     pub(crate) fn reserve_ripe(&self, core: &Core, n: usize) -> Result<Vec<PageId>> {

@@ -1,9 +1,9 @@
 //! Telling the store which pages hold nothing any more.
 //!
 //! Told of are pages that are ripe (`ripe.rs`): a crash cannot bring them back. Pages that were used or freed
-//! again since the checkpoint began are left to the next one. While the store is told, the pages count as taken, so that no write of a new
-//! use overtakes the trim; who finds too few free pages waits for that ([`Space::reserve`]). What is not trimmed yet at a crash
-//! stays as it is until the pages are used again.
+//! again since the checkpoint began are left to the next one. While the store is told, the pages count as taken, so
+//! that no write of a new use overtakes the trim; who finds too few free pages waits for that ([`Space::reserve`]).
+//! What is not trimmed yet at a crash stays as it is until the pages are used again.
 //!
 //! Lock order: `ripe` and `trimming` before the space manager's `state`; the store is told with `trimming` held alone.
 

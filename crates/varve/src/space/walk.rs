@@ -49,8 +49,8 @@ impl Space {
         walk
     }
 
-    /// Compares the pages seen with the space map: reports pages that are in use but not allocated, and, when every page could be read and nothing was
-    /// allocated or freed meanwhile, pages that are allocated but not in use.
+    /// Compares the pages seen with the space map: reports pages that are in use but not allocated, and, when every
+    /// page could be read and nothing was allocated or freed meanwhile, pages that are allocated but not in use.
     pub(crate) fn finish_check(&self, walk: SpaceWalk, report: &mut CheckReport) {
         let (pages, maps) = {
             let state = self.state.lock();

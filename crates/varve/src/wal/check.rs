@@ -18,8 +18,8 @@ pub struct LogCheck {
 }
 
 impl Log {
-    /// Reads every group that a recovery would need now, and reports the damage that opening found in a superblock. Checkpoints
-    /// cannot complete meanwhile.
+    /// Reads every group that a recovery would need now, and reports the damage that opening found in a superblock.
+    /// Checkpoints cannot complete meanwhile.
     pub fn check(&self) -> Result<LogCheck> {
         let mut check = LogCheck::default();
         if let Some(what) = &self.found_damaged {

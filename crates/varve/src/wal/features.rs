@@ -1,8 +1,8 @@
 //! What a database uses that not every release knows: bits in its superblock, with their names beside them.
 //!
-//! Three classes, after ext4 (Linux, `fs/ext4/ext4.h`). The names are stored with the bits, so that an older program can say what it lacks.
-//! A new feature is a constant here and a row in [`FEATURES`]; [`super::Log::set_feature`] switches it on durably, before the first byte of it is
-//! written.
+//! Three classes, after ext4 (Linux, `fs/ext4/ext4.h`). The names are stored with the bits, so that an older program
+//! can say what it lacks. A new feature is a constant here and a row in [`FEATURES`]; [`super::Log::set_feature`]
+//! switches it on durably, before the first byte of it is written.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -127,7 +127,8 @@ impl Features {
         out
     }
 
-    /// The features of three words; `names` gives the next name. `None` when there are more than a superblock has room for.
+    /// The features of three words; `names` gives the next name. `None` when there are more than a superblock has room
+    /// for.
     pub(super) fn decode<'a>(words: [u64; 3], mut names: impl FnMut() -> Option<&'a [u8]>) -> Option<Features> {
         let mut found = BTreeMap::new();
         for (class, word) in FeatureClass::ALL.into_iter().zip(words) {

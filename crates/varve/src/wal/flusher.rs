@@ -1,7 +1,7 @@
 //! The flusher: a daemon that writes out what nobody waits for.
 //!
-//! It keeps the promise of `async` commits (durable within a bounded delay) and drains the buffer when a good part of it is
-//! filled. It holds the log weakly, so a log that is dropped without being stopped ends its flusher.
+//! It keeps the promise of `async` commits (durable within a bounded delay) and drains the buffer when a good part of
+//! it is filled. It holds the log weakly, so a log that is dropped without being stopped ends its flusher.
 
 use super::log::Log;
 use crate::error::Result;
@@ -29,8 +29,9 @@ impl Flusher {
         Arc::new(Flusher { wake: Event::new(), stop: AtomicBool::new(false), due, wanted })
     }
 
-    /// Asks for everything below `lsn` to be durable `delay` from now. The flush begins at half of that, so the promise holds
-    /// as long as the device needs no more than the other half for it, and for the write that may be under way before it.
+    /// Asks for everything below `lsn` to be durable `delay` from now. The flush begins at half of that, so the promise
+    /// holds as long as the device needs no more than the other half for it, and for the write that may be under way
+    /// before it.
     pub fn ask(&self, lsn: Lsn, delay: Duration) {
         self.wanted.fetch_max(lsn, Ordering::SeqCst);
         if self.due.load(Ordering::SeqCst) == 0 {

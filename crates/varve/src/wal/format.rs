@@ -1,8 +1,8 @@
 //! Bytes of the log: group headers and padding marks (`docs/format.md`, "Log").
 //!
-//! Invariants: every group begins at a multiple of [`ALIGN`] and its header carries its own absolute LSN and the run (opening
-//! of the database) that wrote it, so neither the bytes of an earlier lap of the ring nor those that a crashed run left past
-//! its end can be taken for live ones. Header checksums are seeded with the database's identity.
+//! Invariants: every group begins at a multiple of [`ALIGN`] and its header carries its own absolute LSN and the run
+//! (opening of the database) that wrote it, so neither the bytes of an earlier lap of the ring nor those that a crashed
+//! run left past its end can be taken for live ones. Header checksums are seeded with the database's identity.
 
 use varve_volume::Lsn;
 

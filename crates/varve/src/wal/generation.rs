@@ -1,7 +1,7 @@
 //! Generations: what ties the other devices of a database to its log.
 //!
-//! Each opening for writing and each checkpoint begins one. It is durable on the other devices before the log's superblock says so, and
-//! confirmed there after: `docs/wal.md`, "Identity and generation".
+//! Each opening for writing and each checkpoint begins one. It is durable on the other devices before the log's
+//! superblock says so, and confirmed there after: `docs/wal.md`, "Identity and generation".
 
 use super::features::IDENTITY;
 use super::log::{Disk, Log};
@@ -28,7 +28,8 @@ impl Generation {
 
 /// What bears the generation besides the log.
 pub trait Companion: Send + Sync {
-    /// Notes, durably, that the log is about to say `next`; it says `before`, and all groups that end by `durable` are durable.
+    /// Notes, durably, that the log is about to say `next`; it says `before`, and all groups that end by `durable` are
+    /// durable.
     fn intend(&self, next: Generation, before: Generation, durable: Lsn) -> Result<()>;
     /// Notes, durably, that the log says it.
     fn confirm(&self) -> Result<()>;
@@ -52,8 +53,9 @@ impl Log {
         self.store_next_generation(&mut disk, sb, whole)
     }
 
-    /// Makes `sb` the superblock, with the next generation. Every group that begins before `whole` is durable and ends there or before.
-    /// (The durable LSN may lie within a group that is written in parts, and that no crash need leave whole.)
+    /// Makes `sb` the superblock, with the next generation. Every group that begins before `whole` is durable and ends
+    /// there or before. (The durable LSN may lie within a group that is written in parts, and that no crash need leave
+    /// whole.)
     pub(super) fn store_next_generation(&self, disk: &mut Disk, mut sb: Superblock, whole: Lsn) -> Result<()> {
         let companions = self.companions.lock().clone();
         let before = disk.sb.generation;

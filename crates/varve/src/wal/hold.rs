@@ -1,8 +1,8 @@
 //! Reading the log while it is being written: a backup takes every group from a position on.
 //!
-//! What is held stays in the ring although checkpoints pass it. Writers never wait for a reader: when the ring has grown to its largest
-//! and is full, the hold is broken, and so it is when the database is closed. The reader is told so, whatever it could still read: while the
-//! log is held, nobody else begins a backup or cuts the file.
+//! What is held stays in the ring although checkpoints pass it. Writers never wait for a reader: when the ring has
+//! grown to its largest and is full, the hold is broken, and so it is when the database is closed. The reader is told
+//! so, whatever it could still read: while the log is held, nobody else begins a backup or cuts the file.
 
 use super::log::{Disk, Log};
 use super::reader::{GroupView, LogReader, Step};
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use varve_rt::atomic::Ordering;
 use varve_volume::Lsn;
 
-/// The log from [`LogHold::position`] on, kept in the ring until it is read or the hold is dropped. A log has one at most.
+/// The log from [`LogHold::position`] on, kept in the ring until it is read or the hold is dropped. A log has one at
+/// most.
 pub(crate) struct LogHold {
     log: Arc<Log>,
     at: Lsn,
@@ -23,7 +24,8 @@ impl Log {
     /// Holds the log from its end on. `None` when somebody holds it already.
     pub(crate) fn hold(self: &Arc<Self>) -> Option<LogHold> {
         let disk = self.disk.lock();
-        // Whatever is appended from here on lies at or after this position; the redo point, which only `disk` moves, does not.
+        // Whatever is appended from here on lies at or after this position; the redo point, which only `disk` moves,
+        // does not.
         let at = self.end_lsn();
         self.held.compare_exchange(Lsn::MAX, at, Ordering::AcqRel, Ordering::Acquire).ok()?;
         drop(disk);
@@ -91,7 +93,8 @@ impl LogHold {
         loop {
             match reader.next_group() {
                 Ok(Step::Group(group)) => {
-                    // The bytes are those of this group (it bears its position and a checksum), whatever happened to the ring since.
+                    // The bytes are those of this group (it bears its position and a checksum), whatever happened to
+                    // the ring since.
                     each(group)?;
                     self.at = group.end;
                 }

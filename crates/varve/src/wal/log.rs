@@ -3,8 +3,9 @@
 //! Lock order: `disk` (superblock) before `ring`; the writer lock and the space lock are leaves. No lock
 //! but `disk` is held during I/O.
 //!
-//! Invariants: nothing is appended before [`Log::resume_at`] made the new run known in a durable superblock; the ring before
-//! the redo point is reused only after a superblock with that redo point is durable; a poisoned log never becomes good again.
+//! Invariants: nothing is appended before [`Log::resume_at`] made the new run known in a durable superblock; the ring
+//! before the redo point is reused only after a superblock with that redo point is durable; a poisoned log never
+//! becomes good again.
 
 use super::features::{Feature, Features};
 use super::flusher::Flusher;
@@ -49,7 +50,7 @@ pub struct Log {
     pub(super) redo: AtomicU64,
     /// First LSN past what the ring has room for.
     pub(super) limit: AtomicU64,
-    /// The log from here on is being read: it is kept in the ring although no recovery needs it. [`Lsn::MAX`]: nobody reads.
+    /// The log is being read from here on, so the ring keeps it. [`Lsn::MAX`]: nobody reads.
     pub(super) held: AtomicU64,
     /// Held while the image floor is raised.
     raising: Mutex<()>,
@@ -69,13 +70,14 @@ pub struct Log {
 }
 
 impl Log {
-    /// Makes a new, empty log on `dev` and opens it for appending. What `dev` held is lost. A file should be one that writes
-    /// what `set_len` adds (`varve_device::Options::prewrite`): durable writes to it are then much faster.
+    /// Makes a new, empty log on `dev` and opens it for appending. What `dev` held is lost. A file should be one that
+    /// writes what `set_len` adds (`varve_device::Options::prewrite`): durable writes to it are then much faster.
     pub fn create(dev: impl Into<Watched>, cfg: LogConfig, header: DbHeader) -> Result<Arc<Log>> {
         Log::create_at(dev, cfg, header, (FIRST_LSN, Birth::default()))
     }
 
-    /// Says, durably, that a database is being created: whatever `dev` held is none from here on. Before anything else of it is written.
+    /// Says, durably, that a database is being created: whatever `dev` held is none from here on. Before anything else
+    /// of it is written.
     pub(crate) fn begin_creation(dev: &dyn Device, header: &DbHeader) -> Result<()> {
         if dev.len() < RING_START + BLOCK {
             dev.set_len(RING_START + BLOCK)?;
@@ -85,7 +87,8 @@ impl Log {
         superblock::store(dev, 0, &Superblock { sequence: 0, ..sb }, true)
     }
 
-    /// The same for pages that exist already, the newest of which was changed at or before `first`: the log begins at the next block.
+    /// The same for pages that exist already, the newest of which was changed at or before `first`: the log begins at
+    /// the next block.
     pub(crate) fn create_at(
         dev: impl Into<Watched>,
         cfg: LogConfig,
@@ -115,8 +118,8 @@ impl Log {
         self.store_superblock(&mut disk, sb)
     }
 
-    /// Opens an existing log. Nothing can be appended before recovery has called [`Log::resume_at`]. Read-only opening writes
-    /// nothing and is refused when the database was not closed cleanly.
+    /// Opens an existing log. Nothing can be appended before recovery has called [`Log::resume_at`]. Read-only opening
+    /// writes nothing and is refused when the database was not closed cleanly.
     pub fn open(dev: impl Into<Watched>, cfg: LogConfig, read_only: bool) -> Result<(Arc<Log>, LogState)> {
         let (log, state) = Log::look(dev, cfg, read_only)?;
         if read_only && !state.clean {
@@ -132,7 +135,7 @@ impl Log {
         Ok((log, state))
     }
 
-    /// Opens an existing log whatever its state, writing nothing: to read the groups of a database that is not recovered.
+    /// Opens an existing log whatever its state and writes nothing: groups can be read before recovery.
     pub(crate) fn look(dev: impl Into<Watched>, cfg: LogConfig, read_only: bool) -> Result<(Arc<Log>, LogState)> {
         let dev = Arc::new(dev.into());
         cfg.check()?;
@@ -213,13 +216,14 @@ impl Log {
         self.resumed.store(true, Ordering::Release);
     }
 
-    /// The image floor: a page whose last change ends at or before `lsn` is logged whole. `epoch` goes to [`Log::append`].
+    /// The image floor: a page whose last change ends at or before `lsn` is logged whole. `epoch` goes to
+    /// [`Log::append`].
     pub fn floor(&self) -> Floor {
         self.tail.floor()
     }
 
-    /// Appends a group: reserves its place, copies header and body into the buffer. Not durable yet. With `epoch`, fails with
-    /// [`AppendError::EpochMoved`] when a checkpoint began since that [`Log::floor`]. The caller has called
+    /// Appends a group: reserves its place, copies header and body into the buffer. Not durable yet. With `epoch`,
+    /// fails with [`AppendError::EpochMoved`] when a checkpoint began since that [`Log::floor`]. The caller has called
     /// [`Log::ensure_space`]. Waits only when the log buffer is full.
     pub fn append(&self, kind: GroupKind, epoch: Option<u32>, body: &[u8]) -> Result<Appended, AppendError> {
         if !self.resumed.load(Ordering::Acquire) || self.health.is_poisoned() {
@@ -309,8 +313,8 @@ impl Log {
         }
     }
 
-    /// Begins a checkpoint: the returned T is the end of the log and the new image floor, taken in one step with the epoch's
-    /// move. (A floor that is higher than where redo begins costs images, no more.)
+    /// Begins a checkpoint: the returned T is the end of the log and the new image floor, taken in one step with the
+    /// epoch's move. (A floor that is higher than where redo begins costs images, no more.)
     pub fn begin_checkpoint(&self) -> Lsn {
         let _one = self.raising.lock();
         if self.cfg.broken.has(Mistake::FloorNotRaised) {
@@ -319,8 +323,8 @@ impl Log {
         self.tail.raise_floor()
     }
 
-    /// Completes a checkpoint: every page dirty when `t` was taken has been written and synced. Makes `t` the redo point
-    /// (durably) and frees the ring before it.
+    /// Completes a checkpoint: every page dirty when `t` was taken has been written and synced. Makes `t` the redo
+    /// point (durably) and frees the ring before it.
     pub fn complete_checkpoint(&self, t: Lsn) -> Result<()> {
         self.wait_durable(t)?;
         self.check_sound()?;
@@ -369,7 +373,7 @@ impl Log {
         self.disk.lock().sb.features.clone()
     }
 
-    /// Switches a feature on or off; durable when it returns. Before the first byte of it is written, and after the last is gone.
+    /// Switches a feature on or off; durable when it returns. On before its first byte is written, off after its last.
     pub fn set_feature(&self, feature: &Feature, on: bool) -> Result<()> {
         assert!(!self.read_only, "the log is writable");
         let mut disk = self.disk.lock();
@@ -383,7 +387,7 @@ impl Log {
 
     pub(super) fn store_superblock(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
         sb.sequence = disk.sb.sequence + 1;
-        // First over the older one, if they are not copies of each other. After a failure nobody knows what is on media.
+        // The older copy first, if they differ. After a failure nobody knows what is on media.
         let (slot, durable) = (1 - disk.slot, !self.cfg.broken.has(Mistake::SkipSuperblockFlush));
         if self.cfg.broken.has(Mistake::OlderSuperblockBelieved) {
             superblock::store_one(&*self.dev, slot, &sb, durable)?;
@@ -397,8 +401,8 @@ impl Log {
         Ok(())
     }
 
-    /// Records a clean close, durably, if the last completed checkpoint lies at the end of the log; refuses appends from here on.
-    /// False when groups were appended since: make another checkpoint first.
+    /// Records a clean close, durably, if the last completed checkpoint lies at the end of the log; refuses appends
+    /// from here on. False when groups were appended since: make another checkpoint first.
     pub fn close_clean(&self) -> Result<bool> {
         self.wait_durable(self.end_lsn())?;
         let mut disk = self.disk.lock();
@@ -455,7 +459,8 @@ impl Log {
         self.redo.store(redo, Ordering::Release);
         self.limit.store(disk.sb.ring.limit(redo), Ordering::Release);
         drop(disk);
-        // Higher than redo needs: direct pages bear the floor as their LSN, and it must not lie before a backup that was made in an earlier run.
+        // Higher than redo needs: direct pages bear the floor as their LSN, and it must not lie before a backup that
+        // was made in an earlier run.
         self.begin_appending(start, start, number);
         Ok(())
     }
@@ -521,8 +526,8 @@ impl Log {
         self.space_waiters.load(Ordering::Acquire) > 0
     }
 
-    /// Sets how many bytes of log recovery may have to redo. A checkpoint is asked for at half of it; at all of it, writers
-    /// wait. The ring's size bounds it too.
+    /// Sets how many bytes of log recovery may have to redo. A checkpoint is asked for at half of it; at all of it,
+    /// writers wait. The ring's size bounds it too.
     pub fn set_redo_budget(&self, bytes: u64) {
         self.redo_budget.store(bytes.max(1 << 20), Ordering::Release);
     }
@@ -559,7 +564,7 @@ impl Log {
         self.flusher.stop();
     }
 
-    /// Ends the flusher and waits for it. What is not durable stays so. Whoever reads the log behind its writers is told that it is over.
+    /// Ends the flusher and waits for it. What is not durable stays so. Readers behind the writers are told.
     pub fn stop(&self) {
         self.end_hold();
         self.end();

@@ -1,11 +1,11 @@
 //! The write-ahead log: groups of redo records in a ring of segments, group commit, checkpoints and recovery.
 //!
-//! Positions in the log stream are LSNs (bytes). A group is appended at a place reserved without a lock, becomes durable with
-//! the next write of its block, and is replayed whole or not at all. `docs/wal.md` tells how and why; the bytes are in
-//! `docs/format.md`.
+//! Positions in the log stream are LSNs (bytes). A group is appended at a place reserved without a lock, becomes
+//! durable with the next write of its block, and is replayed whole or not at all. `docs/wal.md` tells how and why; the
+//! bytes are in `docs/format.md`.
 //!
-//! Parts, lower to upper: [`format`](self::format) and [`ring`] (bytes and their place), `superblock`, `tail` (reservation and
-//! buffer), `writer` (group commit), `flusher`, [`Log`], [`LogReader`].
+//! Parts, lower to upper: [`format`](self::format) and [`ring`] (bytes and their place), `superblock`, `tail`
+//! (reservation and buffer), `writer` (group commit), `flusher`, [`Log`], [`LogReader`].
 
 mod check;
 pub mod checkpoint;

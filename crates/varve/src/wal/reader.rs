@@ -1,8 +1,9 @@
 //! Reading the log back: group after group from a redo point, and the decision where and how it ends.
 //!
-//! The rule for the end (rows `L1`..`L10` of the table in `docs/wal.md`): an invalid group wholly below an LSN known to have
-//! been durable is corruption; otherwise it is a torn tail. Known are: the superblock's `end`, the durable LSN in the header of each
-//! valid group, before the invalid one or anywhere after it in the ring, and the end of each run that a later run recorded.
+//! The rule for the end (rows `L1`..`L10` of the table in `docs/wal.md`): an invalid group wholly below an LSN known to
+//! have been durable is corruption; otherwise it is a torn tail. Known are: the superblock's `end`, the durable LSN in
+//! the header of each valid group, before the invalid one or anywhere after it in the ring, and the end of each run
+//! that a later run recorded.
 //!
 //! Memory: one window of [`WINDOW`] bytes and one group.
 
@@ -118,8 +119,8 @@ impl LogReader {
         LogReader { broken, ..self }
     }
 
-    /// The log is being written to, and durable up to `durable` at least. What lies past that is not looked at: it may be half written, beside
-    /// groups that became durable after it was read.
+    /// The log is being written to, and durable up to `durable` at least. What lies past that is not looked at: it may
+    /// be half written, beside groups that became durable after it was read.
     pub(super) fn in_use(mut self, durable: Lsn) -> LogReader {
         (self.known, self.until) = (durable, durable);
         self
@@ -229,8 +230,8 @@ impl LogReader {
         if run_end != Lsn::MAX {
             return bad("L4", format!("a later opening found the log valid to LSN {run_end}"));
         }
-        // What durability would have to reach to prove damage: a group that is longer than the log buffer is written in parts, so
-        // its header and much of its body may have been durable though the whole never was.
+        // What durability would have to reach to prove damage: a group that is longer than the log buffer is written in
+        // parts, so its header and much of its body may have been durable though the whole never was.
         let whole = match self.header_at(at)? {
             Some(header) => header.end(),
             None => at + GROUP_HEADER as u64,
@@ -326,7 +327,8 @@ impl LogReader {
             while done < len {
                 let n = part.min(len - done);
                 let to = self.window[(lsn + done - at) as usize..].as_mut_ptr();
-                // SAFETY: `n` bytes of the window from there on, used by nobody else until `wait_all` below has returned.
+                // SAFETY: `n` bytes of the window from there on, used by nobody else until `wait_all` below has
+                // returned.
                 batch.push(unsafe { Io::read(offset + done, to, n as usize) });
                 done += n;
             }

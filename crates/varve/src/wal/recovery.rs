@@ -1,15 +1,16 @@
 //! Recovery: replays the log from the redo point, and opens it for appending.
 //!
-//! There is no undo. Groups are replayed whole, a *window* of them at a time: the window's records are sorted by page (and
-//! within a page by LSN), so that each page is fetched and latched once per window, in page order, and read ahead. A page's
-//! records are all that matters to it, so the order between pages is free. Rows of the decision table in `docs/wal.md`: `P1`
-//! the page has the change: skip. `P2` operations on a page whose LSN is the one they were made on: apply. `P3` operations on
-//! any other LSN: a write was lost, corruption. `P4` operations on a torn or unwritten page: remember it as damaged. `P5` an
-//! image: install it, the page is whole. `P6` a page still damaged at the end: corruption. Where the log ends is the reader's
-//! decision (`L` rows).
+//! There is no undo. Groups are replayed whole, a *window* of them at a time: the window's records are sorted by page
+//! (and within a page by LSN), so that each page is fetched and latched once per window, in page order, and read ahead.
+//! A page's records are all that matters to it, so the order between pages is free. Rows of the decision table in
+//! `docs/wal.md`: `P1` the page has the change: skip. `P2` operations on a page whose LSN is the one they were made on:
+//! apply. `P3` operations on any other LSN: a write was lost, corruption. `P4` operations on a torn or unwritten page:
+//! remember it as damaged. `P5` an image: install it, the page is whole. `P6` a page still damaged at the end:
+//! corruption. Where the log ends is the reader's decision (`L` rows).
 //!
-//! A crash inside recovery is harmless: nothing was appended and the redo point has not moved, so the next recovery replays the
-//! same groups over whatever pages were written back. Memory: the window, the pool, and the set of damaged pages.
+//! A crash inside recovery is harmless: nothing was appended and the redo point has not moved, so the next recovery
+//! replays the same groups over whatever pages were written back. Memory: the window, the pool, and the set of damaged
+//! pages.
 
 use super::{Log, LogEnd, LogReader, LogState, Step};
 use crate::error::{Damage, Error, Result};
@@ -49,8 +50,8 @@ pub trait ReplayPages {
     fn page_size(&self) -> usize;
     /// The pages will be wanted soon.
     fn prefetch(&self, pages: &[PageId]);
-    /// Changes the page under its latch. With `fresh` the stored page is not read: `change` gets zeros. If `change` returns an
-    /// LSN, the page is dirty since `first_change`, with that LSN. Damage of the stored page is an error.
+    /// Changes the page under its latch. With `fresh` the stored page is not read: `change` gets zeros. If `change`
+    /// returns an LSN, the page is dirty since `first_change`, with that LSN. Damage of the stored page is an error.
     fn change(&self, page: PageId, fresh: Option<KeyspaceId>, first_change: Lsn, change: &mut Change<'_>)
     -> Result<()>;
     /// Writes every dirty page and makes all of them durable.
@@ -64,7 +65,8 @@ pub struct RecoveryReport {
     pub clean: bool,
     /// The database is of an older release, and got identity and feature bits: older releases refuse it from here on.
     pub identified: bool,
-    /// What was wrong with one of the superblocks, which was mended from the other: a torn write of the crash, or damage.
+    /// What was wrong with one of the superblocks, which was mended from the other: a torn write of the crash, or
+    /// damage.
     pub mended_superblock: Option<String>,
     /// The fast device was of another time, and held copies only: which it was. The tier began empty.
     pub emptied_tier: Option<String>,
@@ -110,7 +112,8 @@ pub struct RecoveryOptions<'a> {
     pub extra: Option<&'a mut ExtraRecord<'a>>,
     /// Bytes of groups replayed together; at least one group is. The more, the fewer times a page is fetched.
     pub window_bytes: Option<usize>,
-    /// Write everything back and begin redo anew at the end, so that no log that may be replayed again has a change of a free page.
+    /// Write everything back and begin redo anew at the end, so that no log that may be replayed again has a change of
+    /// a free page.
     pub write_back: bool,
     /// A page was written when the log was durable to here: it must not end before (`L11`).
     pub written: Lsn,
@@ -121,8 +124,8 @@ pub struct RecoveryOptions<'a> {
     pub broken: Broken,
 }
 
-/// Replays the log that [`Log::open`] opened, and opens it for appending. Does nothing when the database was closed cleanly and
-/// is opened read-only.
+/// Replays the log that [`Log::open`] opened, and opens it for appending. Does nothing when the database was closed
+/// cleanly and is opened read-only.
 pub fn run(
     log: &Log,
     state: &LogState,
@@ -399,8 +402,8 @@ impl Replay<'_> {
     }
 }
 
-/// `Some(unwritten)` when the error says that the stored page is torn or was never written; a page of a newer format is not
-/// damaged, it is an error of its own.
+/// `Some(unwritten)` when the error says that the stored page is torn or was never written; a page of a newer format is
+/// not damaged, it is an error of its own.
 fn damage_of(e: &Error) -> Option<bool> {
     match e {
         Error::Volume(VolumeError::Damaged { damage: PageDamage::NewerVersion { .. }, .. }) => None,

@@ -16,8 +16,8 @@ impl Log {
         room.min(self.cfg.max_capacity / 2).min(u64::from(u32::MAX) - BLOCK)
     }
 
-    /// Makes sure that the ring has room for a group with a body of `bytes`: grows it up to its configured maximum, asks for a
-    /// checkpoint and waits for it when that is not enough. No latch may be held.
+    /// Makes sure that the ring has room for a group with a body of `bytes`: grows it up to its configured maximum,
+    /// asks for a checkpoint and waits for it when that is not enough. No latch may be held.
     pub fn ensure_space(&self, bytes: usize) -> Result<()> {
         self.check_sound()?;
         if bytes as u64 > self.max_group() {

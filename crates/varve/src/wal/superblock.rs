@@ -1,9 +1,9 @@
 //! The two superblocks at the start of the log device: identity of the database, redo point, ring table, runs.
 //!
-//! They are copies of each other. A change is written to one, and when that is durable to the other: a torn write leaves a whole
-//! copy, and as nothing rests on a change before both have it, damage of one copy loses nothing. Invariant: the first write goes to the
-//! slot that does not hold the newest valid superblock. Layout: `docs/format.md`, "Superblocks". The rows of the decision table in
-//! `docs/wal.md` appear here as `S1`..`S8`.
+//! They are copies of each other. A change is written to one, and when that is durable to the other: a torn write
+//! leaves a whole copy, and as nothing rests on a change before both have it, damage of one copy loses nothing.
+//! Invariant: the first write goes to the slot that does not hold the newest valid superblock. Layout:
+//! `docs/format.md`, "Superblocks". The rows of the decision table in `docs/wal.md` appear here as `S1`..`S8`.
 
 use super::features::{Features, IDENTITY, MAP_COUNT, NAMES};
 use super::format::{BLOCK, GROUP_HEADER, GroupHeader, block_ceil, block_floor, salt};
@@ -39,12 +39,14 @@ pub struct DbHeader {
     pub page_size: u32,
     /// When it was created, nanoseconds since 1970-01-01 UTC.
     pub created: u64,
-    /// Options of the upper layers, not looked into; see [`crate::wal::Log::set_options`]. At most [`MAX_OPTIONS`] bytes.
+    /// Options of the upper layers, not looked into; see [`crate::wal::Log::set_options`]. At most [`MAX_OPTIONS`]
+    /// bytes.
     pub options: Vec<u8>,
 }
 
 impl DbHeader {
-    /// Whether both are of one database; a crash may come between a change of the options in one superblock and in the other.
+    /// Whether both are of one database; a crash may come between a change of the options in one superblock and in the
+    /// other.
     fn is_of(&self, other: &DbHeader) -> bool {
         (self.uuid, self.page_size, self.created) == (other.uuid, other.page_size, other.created)
     }
@@ -329,8 +331,9 @@ fn unfinished(dev: &dyn Device) -> Result<Loaded> {
     Err(Error::Unfinished(dev.info().name.to_string()))
 }
 
-/// A clean superblock is believed only if nothing of a later run is in the log (`S7`): looked at are the block where the next run would
-/// begin, and the first block of each segment. (An unclean one is followed by a search of all blocks, row `L10`.)
+/// A clean superblock is believed only if nothing of a later run is in the log (`S7`): looked at are the block where
+/// the next run would begin, and the first block of each segment. (An unclean one is followed by a search of all
+/// blocks, row `L10`.)
 pub fn refuse_later_run(dev: &dyn Device, sb: &Superblock) -> Result<()> {
     if !sb.clean {
         return Ok(());
@@ -363,7 +366,8 @@ impl Slot {
     }
 }
 
-/// Writes a superblock to slot `first`, then to the other one; returns when both are durable (or, when `durable` is false, merely written).
+/// Writes a superblock to slot `first`, then to the other one; returns when both are durable (or, when `durable` is
+/// false, merely written).
 pub fn store(dev: &dyn Device, first: usize, sb: &Superblock, durable: bool) -> Result<()> {
     store_one(dev, first, sb, durable)?;
     store_one(dev, 1 - first, sb, durable)

@@ -1,15 +1,16 @@
 //! The growing end of the log: lock-free reservation, the circular buffer, and which of its blocks are filled.
 //!
-//! One atomic word packs a closed bit, the checkpoint epoch (15 bits) and the position (48 bits, in units of 8 bytes from a
-//! base), so a reservation and the check that no checkpoint began since the caller looked at the image floor are one
-//! compare-and-swap, and closing leaves no reservation behind.
+//! One atomic word packs a closed bit, the checkpoint epoch (15 bits) and the position (48 bits, in units of 8 bytes
+//! from a base), so a reservation and the check that no checkpoint began since the caller looked at the image floor are
+//! one compare-and-swap, and closing leaves no reservation behind.
 //!
 //! Each block of the buffer counts the bytes filled in it (low half of the count) and the groups that begin in it (high
-//! half). A block with [`BLOCK`] bytes is complete and immutable: it may be written out, straight from the buffer. Whoever reserved bytes fills them exactly once; padding is reserved like a group.
+//! half). A block with [`BLOCK`] bytes is complete and immutable: it may be written out, straight from the buffer.
+//! Whoever reserved bytes fills them exactly once; padding is reserved like a group.
 //!
-//! Invariants: byte `x` is in the buffer at `x mod capacity`, and is filled only when `x < reclaimed + capacity`; `reclaimed`
-//! (the durable LSN) moves only after the counts of the blocks below it were set back to zero, and never past a block that is
-//! being written. The release increment of a count pairs with the writer's acquire load of it.
+//! Invariants: byte `x` is in the buffer at `x mod capacity`, and is filled only when `x < reclaimed + capacity`;
+//! `reclaimed` (the durable LSN) moves only after the counts of the blocks below it were set back to zero, and never
+//! past a block that is being written. The release increment of a count pairs with the writer's acquire load of it.
 
 use super::Floor;
 use super::format::{ALIGN, BLOCK, PAD_MARK, block_ceil, block_floor, pad_mark};
@@ -50,8 +51,8 @@ pub struct Tail {
     filled: Box<[AtomicU32]>,
 }
 
-// SAFETY: `start` points into `memory`, which is owned, never moves and is freed with the struct; who may access which bytes
-// when is the reservation protocol above.
+// SAFETY: `start` points into `memory`, which is owned, never moves and is freed with the struct; who may access which
+// bytes when is the reservation protocol above.
 unsafe impl Send for Tail {}
 // SAFETY: as above.
 unsafe impl Sync for Tail {}
@@ -149,8 +150,8 @@ impl Tail {
         }
     }
 
-    /// Refuses every reservation from now on, provided that the last group ends at or before `t` and the block it ends in is
-    /// closed. Returns the position then.
+    /// Refuses every reservation from now on, provided that the last group ends at or before `t` and the block it ends
+    /// in is closed. Returns the position then.
     pub fn close(&self, t: Lsn) -> Option<Lsn> {
         let word = self.word.load(Ordering::Acquire);
         let at = self.lsn(word);
@@ -223,9 +224,9 @@ impl Tail {
 
     fn copy(&self, offset: usize, bytes: &[u8]) {
         debug_assert!(offset + bytes.len() <= self.memory.len());
-        // SAFETY: in bounds (asserted above and by the callers' arithmetic). The range was reserved by this caller alone and
-        // is below reclaimed + capacity, so nobody else writes it, and nobody reads it before its block's count is full,
-        // which this caller's `publish` (release) has to precede.
+        // SAFETY: in bounds (asserted above and by the callers' arithmetic). The range was reserved by this caller
+        // alone and is below reclaimed + capacity, so nobody else writes it, and nobody reads it before its block's
+        // count is full, which this caller's `publish` (release) has to precede.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(offset), bytes.len());
         }
@@ -258,8 +259,8 @@ impl Tail {
         (self.start.wrapping_add(offset as usize), self.capacity() - offset)
     }
 
-    /// Makes the blocks of `[start, end)` free for another lap; the number of groups that begin in them. The caller then moves
-    /// the durable LSN (release).
+    /// Makes the blocks of `[start, end)` free for another lap; the number of groups that begin in them. The caller
+    /// then moves the durable LSN (release).
     pub fn reclaim(&self, start: Lsn, end: Lsn) -> u64 {
         let (mut block, mut groups) = (start, 0);
         while block < end {

@@ -1,12 +1,12 @@
 //! Writing the log out: leader and follower group commit.
 //!
-//! Whoever waits for durability writes himself when fewer than `max_in_flight` writes are under way, and takes everything
-//! appended so far with him; the others wait and find their groups durable, or are woken to lead the next write. Writes may
-//! complete out of order: the durable LSN is the end of the gapless prefix of completed ones.
+//! Whoever waits for durability writes himself when fewer than `max_in_flight` writes are under way, and takes
+//! everything appended so far with him; the others wait and find their groups durable, or are woken to lead the next
+//! write. Writes may complete out of order: the durable LSN is the end of the gapless prefix of completed ones.
 //!
-//! Invariants: a write's range is claimed under the writer lock, in order, and ends at a block boundary at most one buffer
-//! past the durable LSN, so that whoever has to fill it can do so without waiting; a waiter sleeps only while a write is in
-//! flight or another waiter has been woken to lead. A failed write is never retried: it poisons the log.
+//! Invariants: a write's range is claimed under the writer lock, in order, and ends at a block boundary at most one
+//! buffer past the durable LSN, so that whoever has to fill it can do so without waiting; a waiter sleeps only while a
+//! write is in flight or another waiter has been woken to lead. A failed write is never retried: it poisons the log.
 //!
 //! Lock order: the writer lock is a leaf; it is held neither during I/O nor while waking.
 
@@ -52,8 +52,9 @@ impl Writer {
         self.next = next;
     }
 
-    /// Whether what waits, up to `position`, is worth a write of its own beside those under way: at least half of what the largest
-    /// of them carries. So groups share writes when committers are many, and overlap writes when they are few.
+    /// Whether what waits, up to `position`, is worth a write of its own beside those under way: at least half of what
+    /// the largest of them carries. So groups share writes when committers are many, and overlap writes when they are
+    /// few.
     fn worth_writing(&self, position: Lsn) -> bool {
         let largest = self.flights.iter().filter(|f| !f.done).map(|f| f.bytes).max().unwrap_or(0);
         2 * position.saturating_sub(self.next) >= largest
@@ -101,7 +102,8 @@ impl Log {
         at < self.durable_lsn() + self.tail.capacity()
     }
 
-    /// Waits until `done`, which the durable LSN reaching `lsn` brings about; the open block is closed if `need` lies in it.
+    /// Waits until `done`, which the durable LSN reaching `lsn` brings about; the open block is closed if `need` lies
+    /// in it.
     fn wait_until(&self, done: impl Fn(&Log) -> bool, lsn: Lsn, need: Lsn) -> Result<()> {
         loop {
             if done(self) {
@@ -234,8 +236,8 @@ impl Log {
             while at < len {
                 let (address, room) = self.tail.address(lsn + at);
                 let part = room.min(len - at);
-                // SAFETY: the blocks are complete, so nobody writes to them before they are reclaimed, which happens after
-                // this request was waited for; the buffer lives as long as the log.
+                // SAFETY: the blocks are complete, so nobody writes to them before they are reclaimed, which happens
+                // after this request was waited for; the buffer lives as long as the log.
                 batch.push(unsafe { Io::write(offset + at, address, part as usize, durable) });
                 at += part;
             }

@@ -1,5 +1,5 @@
-//! Slow reference implementations, each written from its paper's pseudo-code over plain vectors (index 0 is the head, or most
-//! recently used end), apart from the fast ones. Each is asked for a page and says whether it was a hit.
+//! Slow reference implementations, each written from its paper's pseudo-code over plain vectors (index 0 is the head,
+//! or most recently used end), apart from the fast ones. Each is asked for a page and says whether it was a hit.
 
 use std::collections::BTreeMap;
 

@@ -202,7 +202,8 @@ impl State {
             return Err(self.refuse(Refusal::Ceiling));
         }
         self.afford(bytes).map_err(|why| self.refuse(why))?;
-        // Slots that were emptied ahead, up to this many, cost the lowest page its place: what takes one must deserve it more.
+        // Slots that were emptied ahead, up to this many, cost the lowest page its place: what takes one must deserve
+        // it more.
         let spare = self.slots.free() > self.emptied_ahead();
         let lowest = if spare { None } else { self.lowest(offer.now) };
         let least = lowest.map(|(_, rank)| rank);
@@ -268,7 +269,8 @@ impl State {
         }
     }
 
-    /// The rank of a page that is there may have changed. (In a queue of versions ranks change when their turn comes only.)
+    /// The rank of a page that is there may have changed. (In a queue of versions ranks change when their turn comes
+    /// only.)
     pub fn rerank(&mut self, slot: Slot, now: u64) {
         if self.style.append {
             return;
@@ -351,8 +353,8 @@ impl State {
         if near { (self.slots.newer() + 2 * self.reserve).saturating_sub(self.ceiling) } else { 0 }
     }
 
-    /// So much of the zone has been given away that the next map is due; or nothing was synced for so long that what happened since would
-    /// soon fill a journal, or that a map would soon have no room for what slots may still hold.
+    /// So much of the zone has been given away that the next map is due; or nothing was synced for so long that what
+    /// happened since would soon fill a journal, or that a map would soon have no room for what slots may still hold.
     pub fn needs_map(&self, zone: usize) -> bool {
         let journal = self.part.as_ref().map_or(0, |part| part.geometry.journal_records());
         let unsaid = self.slots.records().len() * 4 > journal * 3;

@@ -1,5 +1,5 @@
-//! The tier's threads: one writes admitted clean pages to their slots, one empties slots (copying home what is newer there), one
-//! writes maps.
+//! The tier's threads: one writes admitted clean pages to their slots, one empties slots (copying home what is newer
+//! there), one writes maps.
 
 use super::Tier;
 use super::admit::{Admission, Part, State};
@@ -55,8 +55,8 @@ impl Tier {
         [&self.to_admit, &self.to_reclaim, &self.to_map].iter().for_each(|e| e.set());
     }
 
-    /// Ends the threads and waits for them, and saves what the manager knows of pages. What was admitted and not written is dropped: its
-    /// home has it.
+    /// Ends the threads and waits for them, and saves what the manager knows of pages. What was admitted and not
+    /// written is dropped: its home has it.
     pub fn stop(&self) {
         self.end();
         self.state.lock().started = false;
@@ -289,8 +289,8 @@ impl Tier {
         }
     }
 
-    /// Pages whose newest version should be on the fast device, but that nobody has read since recovery: they may be torn, and nothing
-    /// will write those again that are free by now.
+    /// Pages whose newest version should be on the fast device, but that nobody has read since recovery: they may be
+    /// torn, and nothing will write those again that are free by now.
     pub fn doubtful(&self) -> Vec<PageId> {
         let state = self.state.lock();
         let slots = state.slots.coldest_newer(usize::MAX, usize::MAX);

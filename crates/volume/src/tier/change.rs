@@ -1,7 +1,7 @@
 //! Changes of the fast device while the tier works: one is put to use, given up, grown or cut.
 //!
-//! Each change becomes true with one superblock; a power cut before it leaves what was. What a change takes away is home, and durable
-//! there, before. Lock order: `changing`, then as in the module above.
+//! Each change becomes true with one superblock; a power cut before it leaves what was. What a change takes away is
+//! home, and durable there, before. Lock order: `changing`, then as in the module above.
 
 use super::admit::{Admission, Part, Staged, State, unix_seconds};
 use super::layout::{Geometry, Life};
@@ -34,9 +34,9 @@ pub struct Resized {
 }
 
 impl Tier {
-    /// Puts `fast` to use, whatever was there before: the tier begins empty, and admissions begin if it is started. `owner` as in
-    /// [`Tier::create`]. What the database itself notes of its devices is the caller's: a new `owner`, noted before, tells a tier that
-    /// was attached from what an earlier use left.
+    /// Puts `fast` to use, whatever was there before: the tier begins empty, and admissions begin if it is started.
+    /// `owner` as in [`Tier::create`]. What the database itself notes of its devices is the caller's: a new `owner`,
+    /// noted before, tells a tier that was attached from what an earlier use left.
     pub fn attach(&self, fast: Arc<dyn Device>, owner: [u8; 16]) -> Result<(), VolumeError> {
         let _one = self.changing.lock();
         if let Some(part) = self.part() {
@@ -68,8 +68,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Gives the fast device up: everything newer there goes home, nothing is admitted from then on, and the device says durably that
-    /// it is detached. Returns the pages that had a slot.
+    /// Gives the fast device up: everything newer there goes home, nothing is admitted from then on, and the device
+    /// says durably that it is detached. Returns the pages that had a slot.
     pub fn detach(&self) -> Result<u64, VolumeError> {
         let _one = self.changing.lock();
         let Some(part) = self.part() else {
@@ -112,8 +112,8 @@ impl Tier {
         Ok(gone)
     }
 
-    /// Makes the fast part as large as fits `bytes` of its device, which grows or is cut accordingly where it is a file. The best pages
-    /// of the slots that go move to others as long as there are worse ones there.
+    /// Makes the fast part as large as fits `bytes` of its device, which grows or is cut accordingly where it is a
+    /// file. The best pages of the slots that go move to others as long as there are worse ones there.
     pub fn resize(&self, bytes: u64) -> Result<Resized, VolumeError> {
         let _one = self.changing.lock();
         let part = self.part().ok_or_else(|| VolumeError::Options("the tier has no fast device to resize".into()))?;
@@ -140,8 +140,8 @@ impl Tier {
         Ok(resized)
     }
 
-    /// A device that changes its length flushes what was written: when that fails, more than the length is in doubt. Not when there is no
-    /// room for it.
+    /// A device that changes its length flushes what was written: when that fails, more than the length is in doubt.
+    /// Not when there is no room for it.
     fn set_fast_len(&self, part: &Part, bytes: u64) -> Result<(), VolumeError> {
         self.on_fast(|| match part.device.set_len(bytes) {
             refused @ Err(DeviceError::NoSpace { .. } | DeviceError::Unsupported { .. }) => Ok(refused),
@@ -231,7 +231,8 @@ impl Tier {
         self.whole_since(part, lost)
     }
 
-    /// Stages the pages of these slots that are equal to home and deserve it for other slots; returns the slots that are left.
+    /// Stages the pages of these slots that are equal to home and deserve it for other slots; returns the slots that
+    /// are left.
     fn relocate(&self, part: &Part, slots: &[Slot]) -> Vec<Slot> {
         let mut left = Vec::new();
         let mut bytes = AlignedBuf::new(self.page_size);

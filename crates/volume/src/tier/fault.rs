@@ -1,11 +1,13 @@
 //! What a failed write or flush means: the rule, in one place.
 //!
-//! Nobody knows what a flush that failed has lost, nor which of two superblocks counts after one of them could not be written. So neither
-//! is done again and believed. From then on nothing is promised that rests on that device: syncs fail as the first one did, nothing new
-//! gets a slot, and the database is told at once ([`Keeper::broken`]). Reads go on, and pages are written to where they are or home.
+//! Nobody knows what a flush that failed has lost, nor which of two superblocks counts after one of them could not be
+//! written. So neither is done again and believed. From then on nothing is promised that rests on that device: syncs
+//! fail as the first one did, nothing new gets a slot, and the database is told at once ([`Keeper::broken`]). Reads go
+//! on, and pages are written to where they are or home.
 //!
-//! A fast device that holds copies only is *forsaken* instead: every copy is dropped, and before the next sync promises anything the
-//! database notes durably that what is there is not to be used again ([`Keeper::forsake`]), since the device itself may not say so.
+//! A fast device that holds copies only is *forsaken* instead: every copy is dropped, and before the next sync promises
+//! anything the database notes durably that what is there is not to be used again ([`Keeper::forsake`]), since the
+//! device itself may not say so.
 
 use super::Tier;
 use super::admit::{FAILURES, State};
@@ -20,7 +22,8 @@ use varve_rt::Mutex;
 pub trait Keeper: Send + Sync {
     /// A write or flush failed that durability rests on: nothing may be promised any more.
     fn broken(&self, cause: &VolumeError);
-    /// Notes durably that what the fast device holds is not to be used again: the next opening shall begin with an empty tier.
+    /// Notes durably that what the fast device holds is not to be used again: the next opening shall begin with an
+    /// empty tier.
     fn forsake(&self) -> Result<(), VolumeError>;
 }
 
@@ -35,12 +38,14 @@ pub(super) enum Standing {
     Broken,
 }
 
-/// Work on one device that promises rest on, one after the other: who did it beside a flush that failed could not know what it lost.
+/// Work on one device that promises rest on, one after the other: who did it beside a flush that failed could not know
+/// what it lost.
 #[derive(Default)]
 pub(super) struct Promise(Mutex<Option<VolumeError>>);
 
 impl Promise {
-    /// Does the work, unless something failed before. The first error goes through `failed`, and everything fails with it from then on.
+    /// Does the work, unless something failed before. The first error goes through `failed`, and everything fails with
+    /// it from then on.
     fn keep<T>(
         &self,
         work: impl FnOnce() -> Result<T, VolumeError>,
@@ -135,7 +140,8 @@ impl Tier {
 }
 
 impl State {
-    /// Gives the fast device up if it holds copies only and somebody notes that: drops them all. Whether it is given up.
+    /// Gives the fast device up if it holds copies only and somebody notes that: drops them all. Whether it is given
+    /// up.
     fn forsake(&mut self) -> bool {
         let copies_only = self.style.dirty != DirtyWrites::Back && self.slots.newer() == 0;
         if self.standing != Standing::Good || !copies_only || !self.answers {

@@ -1,8 +1,8 @@
 //! Where things are on the fast device, and the superblock that says so. `docs/format.md` has the layout.
 //!
-//! The slots begin at a fixed byte, so that a change of their number moves none. The tables (maps, journals, statistics) lie before the
-//! slots at first; when more slots need larger tables, these go behind the last slot. A layout never overlaps the tables of the one
-//! that it replaces, but where it uses them as they are.
+//! The slots begin at a fixed byte, so that a change of their number moves none. The tables (maps, journals,
+//! statistics) lie before the slots at first; when more slots need larger tables, these go behind the last slot. A
+//! layout never overlaps the tables of the one that it replaces, but where it uses them as they are.
 
 use super::slots::Slot;
 use crate::admin::Stamp;
@@ -107,8 +107,8 @@ impl Geometry {
         Geometry { page_size, slots, tables, tables_at, slots_at }
     }
 
-    /// The best use of `bytes` of device that leaves every slot that stays where it is, and the present tables whole while new ones
-    /// are written; `None` when not even eight slots find room.
+    /// The best use of `bytes` of device that leaves every slot that stays where it is, and the present tables whole
+    /// while new ones are written; `None` when not even eight slots find room.
     pub fn resized(&self, bytes: u64) -> Option<Geometry> {
         let tables_end = self.tables_at + self.tables.bytes();
         let page = u64::from(self.page_size);

@@ -7,8 +7,8 @@
 //! statistics      what is remembered of pages; each block is good by itself
 //! slots           pages
 //! ```
-//! All blocks are 4 KiB and checksummed; a block that belongs to another sequence is as good as absent. No block of these is ever a
-//! whole page.
+//! All blocks are 4 KiB and checksummed; a block that belongs to another sequence is as good as absent. No block of
+//! these is ever a whole page.
 
 use super::layout::{
     BLOCK, ENTRIES, ENTRY, Geometry, HEADER, Kind, Life, MEMORIES, MEMORY, RECORD, RECORDS, Super, decode_super,
@@ -154,8 +154,8 @@ impl MapFile {
         self.owner
     }
 
-    /// Writes a map, then the superblock that makes it count; its journal is empty. All durable when it returns; what it replaces
-    /// stays valid until then. Returns the bytes written.
+    /// Writes a map, then the superblock that makes it count; its journal is empty. All durable when it returns; what
+    /// it replaces stays valid until then. Returns the bytes written.
     pub fn write_map(
         &self,
         geometry: &Geometry,
@@ -214,8 +214,8 @@ impl MapFile {
         Ok(used + blocks)
     }
 
-    /// Makes the device ready for an empty tier, whatever was there before: no superblock, no journal, and nothing in any slot that
-    /// recovery could take for a page of this tier.
+    /// Makes the device ready for an empty tier, whatever was there before: no superblock, no journal, and nothing in
+    /// any slot that recovery could take for a page of this tier.
     pub fn prepare(&self, geometry: &Geometry) -> Result<(), VolumeError> {
         write_run(&*self.device, 0, &[0; 2 * BLOCK], false)?;
         varve_device::flush(&*self.device)?;
@@ -230,8 +230,8 @@ impl MapFile {
         Ok(())
     }
 
-    /// Makes the place of another layout ready: its tables, if they are elsewhere than the present ones, and the slots that it adds. Not
-    /// durable before a flush.
+    /// Makes the place of another layout ready: its tables, if they are elsewhere than the present ones, and the slots
+    /// that it adds. Not durable before a flush.
     pub fn prepare_resized(&self, now: &Geometry, next: &Geometry) -> Result<(), VolumeError> {
         if now.tables() != next.tables() {
             self.zero(next.tables())?;
@@ -282,8 +282,8 @@ impl MapFile {
         Ok(varve_device::flush(&*self.device)?)
     }
 
-    /// Writes what is remembered of pages, as much as there is room for. It may be torn by a power cut: every block is good by itself.
-    /// `tag` says what sort of memories they are. Returns the bytes written.
+    /// Writes what is remembered of pages, as much as there is room for. It may be torn by a power cut: every block is
+    /// good by itself. `tag` says what sort of memories they are. Returns the bytes written.
     pub fn write_memories(&self, geometry: &Geometry, tag: u64, memories: &[Memory]) -> Result<u64, VolumeError> {
         let room = geometry.memory_blocks() as usize * MEMORIES;
         let kept = &memories[..memories.len().min(room)];

@@ -1,14 +1,15 @@
-//! A fast device over a slow store: pages that deserve it have a copy, or their newest version, in a slot of the fast device.
+//! A fast device over a slow store: pages that deserve it have a copy, or their newest version, in a slot of the fast
+//! device.
 //!
-//! Every page has its home on the slow store. A read goes to the fast device if the map has the page there, else home. Pages are
-//! offered when the pool evicts or cleans them; a [`manager`] decides. A clean page is copied into bounded staging memory and written
-//! in the background: no read waits for a write to the fast device. A page whose newest version is on the fast device is copied home
-//! before its slot is used for another.
+//! Every page has its home on the slow store. A read goes to the fast device if the map has the page there, else home.
+//! Pages are offered when the pool evicts or cleans them; a [`manager`] decides. A clean page is copied into bounded
+//! staging memory and written in the background: no read waits for a write to the fast device. A page whose newest
+//! version is on the fast device is copied home before its slot is used for another.
 //!
 //! `docs/tier.md` explains the managers, the crash rules and what is measured; the formats are in `docs/format.md`.
 //!
-//! Lock order: `changing` (one change of the fast device at a time), `movers`, `maintenance` (one map or journal write at a time),
-//! the promises of [`fault`], `state`. No I/O under `state`.
+//! Lock order: `changing` (one change of the fast device at a time), `movers`, `maintenance` (one map or journal write
+//! at a time), the promises of [`fault`], `state`. No I/O under `state`.
 
 mod admission;
 mod admit;
@@ -100,8 +101,8 @@ pub struct Tier {
 }
 
 impl Tier {
-    /// Makes an empty tier on `fast`, whatever was there before. `owner` ties the two together: the identity of the database, or
-    /// better a new one each time that a fast device is put to use.
+    /// Makes an empty tier on `fast`, whatever was there before. `owner` ties the two together: the identity of the
+    /// database, or better a new one each time that a fast device is put to use.
     pub fn create(
         slow: Arc<dyn PageStore>,
         fast: Arc<dyn Device>,
@@ -113,8 +114,8 @@ impl Tier {
         Ok(tier)
     }
 
-    /// Opens what an earlier use left on `fast`: its pages are there again. A device that was detached is not used: the tier is open
-    /// without it.
+    /// Opens what an earlier use left on `fast`: its pages are there again. A device that was detached is not used: the
+    /// tier is open without it.
     pub fn open(
         slow: Arc<dyn PageStore>,
         fast: Arc<dyn Device>,
@@ -147,8 +148,8 @@ impl Tier {
         Ok(tier)
     }
 
-    /// A tier without a fast device: every page is read and written at home until one is attached. Only for a database whose pages are
-    /// all at home ([`TierOptions::survives_loss`], or a device that was detached).
+    /// A tier without a fast device: every page is read and written at home until one is attached. Only for a database
+    /// whose pages are all at home ([`TierOptions::survives_loss`], or a device that was detached).
     pub fn without(slow: Arc<dyn PageStore>, options: TierOptions) -> Result<Arc<Tier>, VolumeError> {
         options.validate()?;
         let state = State::new(&options, 0)?;
@@ -198,8 +199,8 @@ impl Tier {
         &self.options
     }
 
-    /// Bytes that the manager may need for pages which are neither in the pool nor on the fast device (the out-queue of `cac` and
-    /// `cc`): to be taken from the pool, so that managers are compared at equal memory.
+    /// Bytes that the manager may need for pages which are neither in the pool nor on the fast device (the out-queue of
+    /// `cac` and `cc`): to be taken from the pool, so that managers are compared at equal memory.
     pub fn outqueue_memory(&self) -> usize {
         self.state.lock().manager.outqueue_memory()
     }
@@ -236,8 +237,8 @@ impl Tier {
         self.write_map_at(&mut self.maintenance.lock())
     }
 
-    /// Writes the map at a clean close: the next opening then knows of every page whether it is newer than home, and need not take
-    /// for newer what it cannot tell.
+    /// Writes the map at a clean close: the next opening then knows of every page whether it is newer than home, and
+    /// need not take for newer what it cannot tell.
     pub fn save_map(&self) -> Result<(), VolumeError> {
         self.write_map()
     }
@@ -248,7 +249,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Writes the map for `part`: the present one, or its device with another number of slots. The slots become as many.
+    /// Writes the map for `part`: the present one, or its device with another number of slots. The slots become as
+    /// many.
     fn write_map_for(&self, at: &mut Maintenance, part: &Arc<Part>) -> Result<(), VolumeError> {
         let slots = part.geometry.slots as usize;
         let (snapshot, flush, life) = {

@@ -39,8 +39,8 @@ pub struct TierOptions {
     pub zone: f64,
     /// How the map is found again.
     pub map_recovery: MapRecovery,
-    /// Whoever evicts a clean page waits until it is written to the fast device, as in the CAC paper; else it is written in the
-    /// background.
+    /// Whoever evicts a clean page waits until it is written to the fast device, as in the CAC paper; else it is
+    /// written in the background.
     pub sync_admit: bool,
     /// Seconds between two savings of what the manager knows of pages, besides the one at the end; 0: only then.
     pub memory_interval: f64,
@@ -48,8 +48,8 @@ pub struct TierOptions {
     pub staging_pages: usize,
     /// Slots kept empty for the next pages; 0 chooses.
     pub reserve: usize,
-    /// Share of the slots that may hold versions newer than home. Above it dirty pages are not admitted, and are copied home in the
-    /// background.
+    /// Share of the slots that may hold versions newer than home. Above it dirty pages are not admitted, and are copied
+    /// home in the background.
     pub dirty_ceiling: f64,
     /// Bytes a day that may be written to the fast device for admissions; 0: any number.
     pub daily_budget: u64,
@@ -77,7 +77,8 @@ impl Default for TierOptions {
 }
 
 impl TierOptions {
-    /// Whether the database loses nothing with the fast device: each page's newest version is at home, at the latest when a sync ends.
+    /// Whether the database loses nothing with the fast device: each page's newest version is at home, at the latest
+    /// when a sync ends.
     pub fn survives_loss(&self) -> bool {
         manager::find(&self.manager).is_some_and(|entry| (entry.make)(&self.options).style().survives_loss())
     }

@@ -1,10 +1,11 @@
 //! What a crash left on the fast device.
 //!
-//! The map on the device says what was in each slot when it was written; the journal, what was freed or became newer than home up to
-//! the last sync. The slots of the scan list are read: what they hold counts, unless a record says that it is out of date. What is out
-//! of date stays known as long as a slot may hold it, or a later recovery would take it for current. A slot of
-//! the scan list that holds nothing whole, but held a page newer than home, keeps its claim if home is older: then the page is damaged
-//! until the engine writes it again from the log, and reading it is an error, never an old version.
+//! The map on the device says what was in each slot when it was written; the journal, what was freed or became newer
+//! than home up to the last sync. The slots of the scan list are read: what they hold counts, unless a record says that
+//! it is out of date. What is out of date stays known as long as a slot may hold it, or a later recovery would take it
+//! for current. A slot of the scan list that holds nothing whole, but held a page newer than home, keeps its claim if
+//! home is older: then the page is damaged until the engine writes it again from the log, and reading it is an error,
+//! never an old version.
 
 use super::admit::State;
 use super::layout::Geometry;
@@ -22,8 +23,8 @@ use varve_rt::{HashMap, HashSet};
 /// Slots read at a time.
 const BATCH: usize = 64;
 
-/// Fills `state` with what is there; returns how many records the journal holds already, and whether map and journal no longer tell
-/// all that is known of old versions: then the next sync must write a map.
+/// Fills `state` with what is there; returns how many records the journal holds already, and whether map and journal no
+/// longer tell all that is known of old versions: then the next sync must write a map.
 pub(super) fn run(
     state: &mut State,
     slow: &dyn PageStore,
@@ -90,8 +91,8 @@ pub(super) fn run(
 /// Versions that a slot may hold and that do not count, up to an LSN.
 type Freed = HashMap<Slot, Vec<(PageId, Lsn)>>;
 
-/// A version recorded later counts for more than one of the same LSN: the engine writes a page again from the log under the LSN that it
-/// had, and the slot of the first one may be torn.
+/// A version recorded later counts for more than one of the same LSN: the engine writes a page again from the log under
+/// the LSN that it had, and the slot of the first one may be torn.
 fn supersede(entries: &mut [MapEntry], record: &Record, freed: &mut Freed, claims: &mut HashMap<PageId, Slot>) {
     let (Record::Newer { page, lsn, .. } | Record::Clean { page, lsn, .. }) = *record else { return };
     let Some(before) = claims.insert(page, record.slot()).filter(|slot| *slot != record.slot()) else { return };
@@ -122,7 +123,8 @@ fn apply(entries: &mut [MapEntry], record: &Record, freed: &mut Freed) {
     }
 }
 
-/// What the slots that are free now may hold: what was found in them, or, where nobody looked, any version of what was freed.
+/// What the slots that are free now may hold: what was found in them, or, where nobody looked, any version of what was
+/// freed.
 fn stale(found: &[Found], held: &HashMap<Slot, Option<(PageId, Lsn)>>, freed: &Freed) -> Vec<Record> {
     let current: HashSet<Slot> = found.iter().map(|f| f.slot).collect();
     let looked = held.iter().filter_map(|(&slot, held)| held.map(|(page, lsn)| Record::Freed { slot, page, lsn }));
@@ -198,7 +200,8 @@ impl Reader<'_> {
                     let current = entry.page == Some(*page) && *lsn >= entry.lsn;
                     !current && freed.get(&slot).is_some_and(|f| f.iter().any(|(p, upto)| p == page && lsn <= upto))
                 };
-                // Outside the scan list every occupation is recorded: another page there is one whose record came to nothing.
+                // Outside the scan list every occupation is recorded: another page there is one whose record came to
+                // nothing.
                 let recorded = |(page, _): &(PageId, Lsn)| entry.scan && !log_only || entry.page == Some(*page);
                 found.extend(self.judge(slot, entry, held.filter(|h| recorded(h) && !stale(h)))?);
             }

@@ -60,8 +60,8 @@ impl Part {
 
 impl Tier {
     fn bytes_of<'a>(&self, buf: *const u8) -> &'a [u8] {
-        // SAFETY: the callers of `PageIo::read` and `PageIo::write` promised valid memory of a page's size until the request was
-        // waited for, and the slice is used before that only.
+        // SAFETY: the callers of `PageIo::read` and `PageIo::write` promised valid memory of a page's size until the
+        // request was waited for, and the slice is used before that only.
         unsafe { std::slice::from_raw_parts(buf, self.page_size) }
     }
 
@@ -247,7 +247,8 @@ impl Tier {
 
     /// Reads a page from its home and waits.
     pub(super) fn read_home(&self, read: &PageRead) -> Result<CostClass, VolumeError> {
-        // SAFETY: the request to the fast device is over; the caller of `PageIo::read` promised the memory until this one is too.
+        // SAFETY: the request to the fast device is over; the caller of `PageIo::read` promised the memory until this
+        // one is too.
         let again = unsafe { PageIo::read(read.page, read.why, read.buf()) };
         let mut ticket = self.slow.submit(vec![again]);
         let result = ticket.wait(0);
@@ -343,8 +344,9 @@ impl Pending {
         home
     }
 
-    /// Waits until the page is not on its way home from its slot, and has it stay there: home is about to be read, and while an older
-    /// version is being written there the slot must not be given up. Whether the slot still holds the page.
+    /// Waits until the page is not on its way home from its slot, and has it stay there: home is about to be read, and
+    /// while an older version is being written there the slot must not be given up. Whether the slot still holds the
+    /// page.
     fn hold_back_mover(&self, page: PageId, slot: Slot, version: u32) -> bool {
         let mut state = self.tier.state.lock();
         loop {

@@ -1,7 +1,7 @@
 //! The stamp of the database on its fast device: of which moment of the database the device is.
 //!
-//! The superblock has the stamp that was there when its map was written. A stamp that came since is a record of the journal; the last one
-//! counts. What a stamp means is up to the database.
+//! The superblock has the stamp that was there when its map was written. A stamp that came since is a record of the
+//! journal; the last one counts. What a stamp means is up to the database.
 
 use super::layout::{RECORD, put, u32_at, u64_at};
 use super::{Tier, layout};
@@ -32,7 +32,8 @@ impl Tier {
         Some(self.maintenance.lock().stamp).filter(|stamp| stamp.number > 0)
     }
 
-    /// Stamps the fast device; durable when it returns. A device that is not there or was forsaken gets none: what it holds is not used.
+    /// Stamps the fast device; durable when it returns. A device that is not there or was forsaken gets none: what it
+    /// holds is not used.
     pub fn stamp(&self, stamp: Stamp) -> Result<(), VolumeError> {
         let mut at = self.maintenance.lock();
         let Some(part) = self.part().filter(|_| !self.forsaken()) else { return Ok(()) };

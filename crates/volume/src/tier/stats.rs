@@ -118,7 +118,8 @@ pub struct TierStats {
     pub created: u64,
     /// Bytes that the tier wrote to it since.
     pub written: u64,
-    /// Share of its rated life that the fast device says is used up, at most ten minutes ago; none: it does not report it.
+    /// Share of its rated life that the fast device says is used up, at most ten minutes ago; none: it does not report
+    /// it.
     pub life_used: Option<f64>,
     /// Of today's write budget, the bytes spent.
     pub budget_spent: u64,

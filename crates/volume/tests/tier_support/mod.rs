@@ -1,4 +1,5 @@
-//! Clients that behave like a buffer pool over a tier, a model of what they know, and rounds of work that end with a power cut.
+//! Clients that behave like a buffer pool over a tier, a model of what they know, and rounds of work that end with a
+//! power cut.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -211,7 +212,8 @@ pub struct Seen {
     pub changes: [u64; 5],
 }
 
-/// What the database would note durably of its fast device: the identity that it was attached with, and whether that is done.
+/// What the database would note durably of its fast device: the identity that it was attached with, and whether that is
+/// done.
 #[derive(Clone, Copy, Debug)]
 pub enum Note {
     None,

@@ -1,5 +1,5 @@
-//! Charts as SVG text. Colours come from the page's style sheet (classes `c0` to `c7`), so that one drawing serves light
-//! and dark, screen and paper. Pure.
+//! Charts as SVG text. Colours come from the page's style sheet (classes `c0` to `c7`), so that one drawing serves
+//! light and dark, screen and paper. Pure.
 
 use super::super::table::short;
 use super::escape;

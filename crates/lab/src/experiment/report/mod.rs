@@ -39,7 +39,8 @@ fn label(r: &PointResult, seeds: bool) -> String {
 /// Characters that a chart has room for.
 const ROOM: usize = 40;
 
-/// A point's name where there is little room: the variant without its axis, and the values alone if that is too long still.
+/// A point's name where there is little room: the variant without its axis, and the values alone if that is too long
+/// still.
 fn short_label(r: &PointResult, seeds: bool) -> String {
     let named = |(axis, value): &(String, String)| match axis.as_str() {
         "variant" => value.clone(),

@@ -85,7 +85,8 @@ fn block(database: &Database, file: File) -> u64 {
 }
 
 impl Damage {
-    /// Every block with every kind of blow, and every blow to a whole file several times, in an order drawn from the seed.
+    /// Every block with every kind of blow, and every blow to a whole file several times, in an order drawn from the
+    /// seed.
     pub(super) fn all(database: &Database) -> Vec<Damage> {
         let mut rng = Rng::from_seed(database.shape.seed ^ 0xa11);
         let mut all = Vec::new();
@@ -125,7 +126,8 @@ impl Damage {
         }
     }
 
-    /// Whether it puts an older page in the place of a newer one that covers the same keys: nothing but a memory of versions could tell.
+    /// Whether it puts an older page in the place of a newer one that covers the same keys: nothing but a memory of
+    /// versions could tell.
     pub(super) fn is_plausible(&self, database: &Database) -> bool {
         let Blow::Older { at, moment } = self.blow else { return false };
         let step = block(database, self.file) as usize;

@@ -1,6 +1,6 @@
-//! Makes the databases that are damaged: one client, several openings, checkpoints, a bulk load, long values, deletes, a keyspace
-//! dropped; then closed, or the power cut under load, or cut once more inside recovery. Copies of the files are kept all along,
-//! and the truth is made sure of by an opening without damage.
+//! Makes the databases that are damaged: one client, several openings, checkpoints, a bulk load, long values, deletes,
+//! a keyspace dropped; then closed, or the power cut under load, or cut once more inside recovery. Copies of the files
+//! are kept all along, and the truth is made sure of by an opening without damage.
 
 use super::State;
 use super::files::{File, Files};
@@ -143,8 +143,9 @@ fn survivors(shape: &Shape, files: &Files, truth: &Truth) -> Result<(usize, Limi
     unreachable!("the last one returns")
 }
 
-/// The position of the log up to which the header of its last group proves that it was durable, and the byte of the file where that
-/// group begins. Read from the format alone: this is what a reader can know when the last groups are damaged.
+/// The position of the log up to which the header of its last group proves that it was durable, and the byte of the
+/// file where that group begins. Read from the format alone: this is what a reader can know when the last groups are
+/// damaged.
 fn last_group(files: &Files, end: u64) -> (u64, u64) {
     let log = files.bytes(File::Log, 0, files.len(File::Log) as usize);
     let number = |at: usize| u64::from_le_bytes(log[at..at + 8].try_into().expect("8 bytes"));

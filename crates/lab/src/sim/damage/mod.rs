@@ -1,8 +1,9 @@
-//! Damage at rest: databases whose files are damaged while nobody has them open, one damage at a time. Nothing may be lost without
-//! a word, nothing read wrong, nothing may panic or never end. `docs/testing.md` says what is done and what cannot be found.
+//! Damage at rest: databases whose files are damaged while nobody has them open, one damage at a time. Nothing may be
+//! lost without a word, nothing read wrong, nothing may panic or never end. `docs/testing.md` says what is done and
+//! what cannot be found.
 //!
-//! Layers, upper to lower: [`run`] (many damages, in parallel) over `trial` (one damaged database, opened, read, written) and `build`
-//! (databases to damage). `truth`, `blow` and `tally` are pure but for the files they look at.
+//! Layers, upper to lower: [`run`] (many damages, in parallel) over `trial` (one damaged database, opened, read,
+//! written) and `build` (databases to damage). `truth`, `blow` and `tally` are pure but for the files they look at.
 
 mod blow;
 mod build;
@@ -68,7 +69,8 @@ pub struct DamageOptions {
     pub states: Vec<State>,
     /// A tier's manager, or `all`; none: a single device.
     pub tier: Option<String>,
-    /// The databases remember which version of each page was written last (`detect_lost_writes`), so that no stale one may be believed.
+    /// The databases remember which version of each page was written last (`detect_lost_writes`), so that no stale one
+    /// may be believed.
     pub detect: bool,
     /// A mistake to build in, to see it caught.
     pub breakage: Option<Mistake>,

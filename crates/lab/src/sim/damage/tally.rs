@@ -16,11 +16,11 @@ pub enum Class {
     Mended,
     /// An error, or `check`, named the page, the position of the log, the superblock or the file.
     Named,
-    /// The last commits are gone, as after a torn write: their groups lie behind everything that the log proves to have been
-    /// durable.
+    /// The last commits are gone, as after a torn write: their groups lie behind everything that the log proves to have
+    /// been durable.
     Tail,
-    /// An older copy of a page was taken for the newest, since its fences fit (`detect_lost_writes` would have found it), or an
-    /// older log of the same generation, since no page is newer than its end.
+    /// An older copy of a page was taken for the newest, since its fences fit (`detect_lost_writes` would have found
+    /// it), or an older log of the same generation, since no page is newer than its end.
     Stale,
     /// An error that names no place, or a superblock that was mended without a word.
     Unnamed,
@@ -99,7 +99,8 @@ pub(super) fn judge(damage: &Damage, seen: &Seen, stale: bool) -> Class {
     }
 }
 
-/// Whether it leaves a superblock of the log that is none. An older one may be what a crash between the two writes leaves.
+/// Whether it leaves a superblock of the log that is none. An older one may be what a crash between the two writes
+/// leaves.
 fn strikes_superblock(damage: &Damage) -> bool {
     let at = match damage.blow {
         Blow::Flip { at, .. } | Blow::Zero { at } | Blow::Noise { at } => at,

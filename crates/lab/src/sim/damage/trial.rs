@@ -1,5 +1,6 @@
-//! One trial: opens files, reads everything and compares, checks, writes a little, closes, opens again, reads again. In a
-//! simulation of its own, with a bound on device operations and page accesses: what does not end is a finding, not a wait.
+//! One trial: opens files, reads everything and compares, checks, writes a little, closes, opens again, reads again. In
+//! a simulation of its own, with a bound on device operations and page accesses: what does not end is a finding, not a
+//! wait.
 
 use super::build::{self, Shape};
 use super::files::{File, Files};

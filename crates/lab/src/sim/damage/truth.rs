@@ -1,5 +1,5 @@
-//! What a database must hold: every row, the keys that were deleted, and what its last commits replaced, so that the states
-//! before them can be told. Pure.
+//! What a database must hold: every row, the keys that were deleted, and what its last commits replaced, so that the
+//! states before them can be told. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -79,8 +79,8 @@ impl Ftl {
         FlashError::EndOfLife { bad: self.bad_blocks() }
     }
 
-    /// Programs a page into an open block and maps it; gives the span and the number of programs that it took (more than
-    /// one if some failed).
+    /// Programs a page into an open block and maps it; gives the span and the number of programs that it took (more
+    /// than one if some failed).
     pub(super) fn place(
         &mut self,
         at: u64,

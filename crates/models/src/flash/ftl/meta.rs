@@ -1,12 +1,12 @@
 //! The map on flash: checkpoints, and a journal of trims between them.
 //!
-//! Two halves of reserved blocks take turns. A checkpoint goes to the half that is not in use and holds the map and what
-//! each block was filled with; the journal follows it. A checkpoint begins when all operations before it are done, the
-//! journal when its checkpoint is, and a block is erased only when the trims of its pages are in the journal. So the
-//! newest complete checkpoint, its journal, and the spare areas of pages programmed since are the whole truth.
+//! Two halves of reserved blocks take turns. A checkpoint goes to the half that is not in use and holds the map and
+//! what each block was filled with; the journal follows it. A checkpoint begins when all operations before it are done,
+//! the journal when its checkpoint is, and a block is erased only when the trims of its pages are in the journal. So
+//! the newest complete checkpoint, its journal, and the spare areas of pages programmed since are the whole truth.
 //!
-//! The blocks of the map are taken from the planes in turn. They neither wear out nor fail: a controller keeps its map in
-//! the most reliable cells that it has.
+//! The blocks of the map are taken from the planes in turn. They neither wear out nor fail: a controller keeps its map
+//! in the most reliable cells that it has.
 
 use super::{Ftl, NONE};
 use crate::flash::nand::{Nand, Page};

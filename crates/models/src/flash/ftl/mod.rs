@@ -1,7 +1,7 @@
 //! The translation layer: logical pages on an array that cannot overwrite.
 //!
-//! Pure: time comes in with each operation. A page is written to the open block of its stream; when no block is free but
-//! the reserve, garbage collection moves the valid pages out of a victim and erases it. Without contents
+//! Pure: time comes in with each operation. A page is written to the open block of its stream; when no block is free
+//! but the reserve, garbage collection moves the valid pages out of a victim and erases it. Without contents
 //! ([`Contents::Nothing`]) only rules, mapping and counts remain, for studies of write amplification.
 //!
 //! Invariants: `map` and `owner` are each other's inverse; a block's `valid` counts its owners; a block is erased only
@@ -280,8 +280,8 @@ impl Ftl {
         self.release(self.nand.journal.now);
     }
 
-    /// Gives up the data of pages whose successors were programmed by `now`: no power cut brings them back. Spare areas stay, for
-    /// the recovery.
+    /// Gives up the data of pages whose successors were programmed by `now`: no power cut brings them back. Spare areas
+    /// stay, for the recovery.
     fn release(&mut self, now: u64) {
         while let Some(old) = self.superseded.front().copied()
             && old.settled <= now

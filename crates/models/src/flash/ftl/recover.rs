@@ -1,5 +1,5 @@
-//! Finding the map again after a power cut: the newest complete checkpoint, the journal of trims, and the spare areas of
-//! the pages programmed since.
+//! Finding the map again after a power cut: the newest complete checkpoint, the journal of trims, and the spare areas
+//! of the pages programmed since.
 
 use super::meta::Found;
 use super::victims::Victims;

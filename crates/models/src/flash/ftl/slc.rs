@@ -1,13 +1,14 @@
-//! The SLC cache: host writes go to blocks used with one bit per cell first; what is in it is folded, that is moved to blocks with all
-//! bits, oldest block first, while the drive idles, or while the host waits.
+//! The SLC cache: host writes go to blocks used with one bit per cell first; what is in it is folded, that is moved to
+//! blocks with all bits, oldest block first, while the drive idles, or while the host waits.
 //!
-//! The cache takes its blocks from the same free lists, up to a fixed number of them for each pool. The space for data is
-//! reckoned without these blocks ([`super::Ftl::capacity`]), so the other blocks can hold all logical pages whatever is in the cache, and
-//! folding always finds room. Its blocks are no victims of collection, levelling or refreshing. Mapping, spare areas and the
-//! rule that a block is erased only when all that replaced its pages is programmed are those of every page, so a power cut finds them.
+//! The cache takes its blocks from the same free lists, up to a fixed number of them for each pool. The space for data
+//! is reckoned without these blocks ([`super::Ftl::capacity`]), so the other blocks can hold all logical pages whatever
+//! is in the cache, and folding always finds room. Its blocks are no victims of collection, levelling or refreshing.
+//! Mapping, spare areas and the rule that a block is erased only when all that replaced its pages is programmed are
+//! those of every page, so a power cut finds them.
 //!
-//! Idle time is found when the next request comes: what the drive would have folded since it had nothing more to do is done
-//! then, at the times at which it would have been.
+//! Idle time is found when the next request comes: what the drive would have folded since it had nothing more to do is
+//! done then, at the times at which it would have been.
 
 use super::{Ftl, NONE, Source};
 use crate::flash::{CacheFull, FlashError, SlcCache};

@@ -44,8 +44,8 @@ pub struct FtlStats {
 }
 
 impl FtlStats {
-    /// Write amplification: programs for the host and for collection, levelling, refreshing and folding, per host page write.
-    /// Writes of the map are apart ([`FtlStats::map_programs`]).
+    /// Write amplification: programs for the host and for collection, levelling, refreshing and folding, per host page
+    /// write. Writes of the map are apart ([`FtlStats::map_programs`]).
     pub fn write_amplification(&self) -> f64 {
         let moved = self.gc_copies + self.wear_copies + self.disturb_copies + self.fold_copies;
         let programs = self.host_programs + moved;

@@ -1,9 +1,9 @@
-//! Which block garbage collection takes next. Pure: blocks come in when they are full and go out when taken; the age of a
-//! block is counted in host writes since it was closed.
+//! Which block garbage collection takes next. Pure: blocks come in when they are full and go out when taken; the age of
+//! a block is counted in host writes since it was closed.
 //!
-//! Greedy keeps a list of blocks for each number of valid pages, and takes the last of the first: it has no eye for age,
-//! and of its candidates the one that got there first would be the coldest. FIFO keeps one list, in the order of closing.
-//! The random policies draw from a dense table; cost-benefit looks at all of it.
+//! Greedy keeps a list of blocks for each number of valid pages, and takes the last of the first: it has no eye for
+//! age, and of its candidates the one that got there first would be the coldest. FIFO keeps one list, in the order of
+//! closing. The random policies draw from a dense table; cost-benefit looks at all of it.
 
 use super::super::GcPolicy;
 use super::NONE;

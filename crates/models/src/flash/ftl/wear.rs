@@ -4,8 +4,9 @@ use super::{Ftl, Source};
 use crate::flash::FlashError;
 
 impl Ftl {
-    /// Moves a block that has been erased `wear_delta` times less than the most worn one, if there is such: its pages are
-    /// cold, so they go to the most worn free block. Looks for such blocks once in a while, then takes one at a time.
+    /// Moves a block that has been erased `wear_delta` times less than the most worn one, if there is such: its pages
+    /// are cold, so they go to the most worn free block. Looks for such blocks once in a while, then takes one at a
+    /// time.
     pub(super) fn level(&mut self, at: u64, pool: usize) -> Result<(), FlashError> {
         if self.config.wear_delta == 0 {
             return Ok(());

@@ -8,8 +8,8 @@ use crate::flash::timing::Span;
 use std::sync::Arc;
 
 impl Nand {
-    /// Programs more bits of a page that was programmed before: `data` at `offset`, `spare` at `spare_offset`. Every bit
-    /// must be 1 before or stay 0.
+    /// Programs more bits of a page that was programmed before: `data` at `offset`, `spare` at `spare_offset`. Every
+    /// bit must be 1 before or stay 0.
     pub fn append(
         &mut self,
         at: u64,

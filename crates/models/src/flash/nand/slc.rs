@@ -1,7 +1,7 @@
 //! Blocks of multi-bit cells used with one bit each for a while: the blocks of an SLC cache.
 //!
-//! A block is switched while it is erased, and is back to its chip's mode after its next erase. With one bit it has one page for each
-//! row of cells: pages 0, 1, .. up to its pages divided by the bits of a cell; the others are not used.
+//! A block is switched while it is erased, and is back to its chip's mode after its next erase. With one bit it has one
+//! page for each row of cells: pages 0, 1, .. up to its pages divided by the bits of a cell; the others are not used.
 
 use super::{Nand, Page};
 use crate::flash::{CellMode, FlashError};

@@ -1,11 +1,13 @@
-//! Doublewrite, as InnoDB does it: pages are written to an area of their own first, which is synced, then to their places, which are
-//! synced too. The area has one place for batches, of [`BATCH`] slots in a row, and [`SINGLE`] for single-page flushes.
+//! Doublewrite, as InnoDB does it: pages are written to an area of their own first, which is synced, then to their
+//! places, which are synced too. The area has one place for batches, of [`BATCH`] slots in a row, and [`SINGLE`] for
+//! single-page flushes.
 //!
-//! It is there to compare with: the log's page images make torn pages whole, so recovery never looks at the area, and what the area
-//! holds after a power cut is of no concern. Its pages are free pages of the space that nobody else is given while the database is open.
+//! It is there to compare with: the log's page images make torn pages whole, so recovery never looks at the area, and
+//! what the area holds after a power cut is of no concern. Its pages are free pages of the space that nobody else is
+//! given while the database is open.
 //!
-//! Invariant: a place is one writer's from its copies to the sync of the pages themselves. Its lock is held for the bookkeeping alone;
-//! who waits for a place may hold staging buffers, which whoever has the place does not need.
+//! Invariant: a place is one writer's from its copies to the sync of the pages themselves. Its lock is held for the
+//! bookkeeping alone; who waits for a place may hold staging buffers, which whoever has the place does not need.
 
 use crate::buffer::Pool;
 use crate::buffer::aside::AsideWrite;
@@ -82,8 +84,9 @@ impl Doublewrite {
 }
 
 impl Place {
-    /// Writes copies of pages here, one after the other, and makes them safe. Each is sealed under its slot's own id; it keeps its LSN,
-    /// so that a recovery which still has records of that page, from before it was free, leaves it alone.
+    /// Writes copies of pages here, one after the other, and makes them safe. Each is sealed under its slot's own id;
+    /// it keeps its LSN, so that a recovery which still has records of that page, from before it was free, leaves it
+    /// alone.
     fn copy<'a>(
         &self,
         pool: &Pool,
@@ -101,7 +104,8 @@ impl Place {
         };
         let copies: Vec<AlignedBuf> = self.ids.iter().zip(pages).map(copy).collect();
         let request = |(id, copy): (&PageId, &AlignedBuf)| {
-            // SAFETY: the copies are page_size long and aligned, and live and rest until the requests were waited for below.
+            // SAFETY: the copies are page_size long and aligned, and live and rest until the requests were waited for
+            // below.
             unsafe { PageIo::write(*id, page::keyspace(copy), why, PageUse::default(), copy.as_ptr(), None) }
         };
         let mut ticket = pool.store().submit(self.ids.iter().zip(&copies).map(request).collect());

@@ -1,9 +1,9 @@
 //! `fixed56`: InnoDB 5.6's page cleaner, there one thread for all instances.
 //!
-//! At each interval (and, unless configured otherwise, when free frames run low) it goes through its instances. In each it writes
-//! chunks of at most 100 pages from the cold end and waits for each, until the scan depth is used up or nothing was written. The clean
-//! pages that it meets go to the free list until that is as long as the scan depth; a page that it has written stays, and is freed by
-//! the next pass over the cold end.
+//! At each interval (and, unless configured otherwise, when free frames run low) it goes through its instances. In each
+//! it writes chunks of at most 100 pages from the cold end and waits for each, until the scan depth is used up or
+//! nothing was written. The clean pages that it meets go to the free list until that is as long as the scan depth; a
+//! page that it has written stays, and is freed by the next pass over the cold end.
 
 use crate::buffer::Pool;
 use crate::buffer::cleaner::{Cleaner, Entry, Needs, Pass, evict};

@@ -1,8 +1,9 @@
 //! `rw`: read and write as one (VLDB 2022).
 //!
-//! As `spf56` until no clean page is found; then the coldest dirty page is staged, its frame goes straight to the reader, and its write
-//! and the read of the wanted page are given to the store in one batch. The thread waits for the read alone; a background thread takes
-//! the end of the write. The staged page can be asked for again meanwhile: it is copied back, dirty until its write ends.
+//! As `spf56` until no clean page is found; then the coldest dirty page is staged, its frame goes straight to the
+//! reader, and its write and the read of the wanted page are given to the store in one batch. The thread waits for the
+//! read alone; a background thread takes the end of the write. The staged page can be asked for again meanwhile: it is
+//! copied back, dirty until its write ends.
 
 use super::spf56::miss;
 use crate::buffer::Pool;
@@ -34,7 +35,8 @@ impl VictimStrategy for ReadWrite {
 fn stage<'a>(pool: &'a Pool, inst: &'a Instance) -> Option<Taken<'a>> {
     for slot in pool.coldest_dirty(inst, TRIES) {
         let Some(held) = pool.at(inst, slot).try_claim_dirty() else { continue };
-        // The latch is held while the log is forced: nobody can change the page, and nobody waits for it but a reader of this page.
+        // The latch is held while the log is forced: nobody can change the page, and nobody waits for it but a reader
+        // of this page.
         let lsn = page::lsn(held.bytes());
         let durable = if pool.never_covered(lsn) { 0 } else { pool.cover(lsn) };
         if lsn <= durable {

@@ -1,10 +1,11 @@
 //! `spf56`: single-page flush, as InnoDB 5.6 does it; the base of the published comparisons.
 //!
-//! Rounds of: the free list; with doublewrite, if a cleaner's batch is just starting, wait for its end and begin again; a scan from the
-//! cold end for a clean page, over the scan depth at first (unless such a scan found nothing since the cleaner's last batch), over the
-//! whole list later, which puts the frame on the free list; from the third round on a sleep of 100 ms; then the coldest dirty page is
-//! written by the missing thread itself, and synced where writes are; then the coldest clean page, most often that one, is put on the
-//! free list, where another thread may take it. The cleaner is not called.
+//! Rounds of: the free list; with doublewrite, if a cleaner's batch is just starting, wait for its end and begin again;
+//! a scan from the cold end for a clean page, over the scan depth at first (unless such a scan found nothing since the
+//! cleaner's last batch), over the whole list later, which puts the frame on the free list; from the third round on a
+//! sleep of 100 ms; then the coldest dirty page is written by the missing thread itself, and synced where writes are;
+//! then the coldest clean page, most often that one, is put on the free list, where another thread may take it. The
+//! cleaner is not called.
 //!
 //! [`miss`] is the loop that `war` and `rw` share: they put something before the sleep and the flush.
 
@@ -36,8 +37,8 @@ impl VictimStrategy for SinglePageFlush56 {
     }
 }
 
-/// A frame for `incoming`. `instead` is asked each time that no clean page was found: a frame that it makes free without a write that
-/// the miss must wait for ends the miss.
+/// A frame for `incoming`. `instead` is asked each time that no clean page was found: a frame that it makes free
+/// without a write that the miss must wait for ends the miss.
 pub(super) fn miss<'a>(
     pool: &'a Pool,
     inst: &'a Instance,

@@ -1,5 +1,5 @@
-//! Recoverability writes: how many of the oldest changes to write in each interval, from the share of dirty pages and the age of
-//! the log (InnoDB's adaptive flushing).
+//! Recoverability writes: how many of the oldest changes to write in each interval, from the share of dirty pages and
+//! the age of the log (InnoDB's adaptive flushing).
 
 use super::Service;
 use crate::buffer::Pool;
@@ -42,9 +42,9 @@ fn per_second(pages: usize, interval: Duration) -> f64 {
     pages as f64 / interval.as_secs_f64().max(1e-3)
 }
 
-/// `dirty` is the share of dirty pages in percent. The dirty term is `100 * dirty / (max_dirty + 1)` above the low-water mark; the log
-/// term is `(io_max / io) * age_factor^1.5 / 7.5` with `age_factor = 100 * age / max_age`; the greater one, in percent of `io`, is
-/// averaged with the mean rate so far, and bounded by `io_max`.
+/// `dirty` is the share of dirty pages in percent. The dirty term is `100 * dirty / (max_dirty + 1)` above the
+/// low-water mark; the log term is `(io_max / io) * age_factor^1.5 / 7.5` with `age_factor = 100 * age / max_age`; the
+/// greater one, in percent of `io`, is averaged with the mean rate so far, and bounded by `io_max`.
 fn pages_per_second(c: &CleanerConfig, dirty: f64, age: LogAge, average: f64) -> f64 {
     let (io, io_max) = (f64::from(c.io), f64::from(c.io_max));
     let dirty_term = if dirty >= f64::from(c.low_water) { 100.0 * dirty / (f64::from(c.max_dirty) + 1.0) } else { 0.0 };

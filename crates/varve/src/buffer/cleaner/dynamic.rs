@@ -1,8 +1,8 @@
 //! `dynamic`: LRU-C's dynamic batch write (Lee, An, Lee, VLDB 2023).
 //!
-//! From the cold end to the first of the clean-first pointer, the midpoint, or an eighth of the list: every dirty page on the way is
-//! written in one asynchronous batch. So the batch is the dirty backlog behind the pointer, and grows when the cleaner lags. Written
-//! pages stay in the list, clean; the pointer finds them in its next sweep.
+//! From the cold end to the first of the clean-first pointer, the midpoint, or an eighth of the list: every dirty page
+//! on the way is written in one asynchronous batch. So the batch is the dirty backlog behind the pointer, and grows
+//! when the cleaner lags. Written pages stay in the list, clean; the pointer finds them in its next sweep.
 
 use super::{Cleaner, Entry, Needs, Pass};
 use crate::buffer::Pool;
@@ -35,8 +35,8 @@ impl Cleaner for Dynamic {
     }
 }
 
-/// The dirty pages behind the pointer: with the parallel list those that misses noted as the pointer passed them, else by a walk under one
-/// hold of the instance's lock. What has become of them since is looked at as each is written.
+/// The dirty pages behind the pointer: with the parallel list those that misses noted as the pointer passed them, else
+/// by a walk under one hold of the instance's lock. What has become of them since is looked at as each is written.
 fn backlog(pool: &Pool, inst: &Instance) -> Vec<Slot> {
     let mut lists = inst.lock();
     if inst.lists_passed {
@@ -54,7 +54,8 @@ fn backlog(pool: &Pool, inst: &Instance) -> Vec<Slot> {
         charge(Cost::ListScan, 1);
         seen += 1;
         let go_on = Some(slot) != pointer;
-        // A policy of several lists mixes pages past the middle of a short one with those behind the middle of a long one.
+        // A policy of several lists mixes pages past the middle of a short one with those behind the middle of a long
+        // one.
         if go_on && policy.cold(slot) && inst.frame(slot).flushable() {
             dirty.push(slot);
         }

@@ -1,11 +1,12 @@
 //! `fixed`: the cold end of the list, chunk after chunk (InnoDB's LRU flushing).
 //!
-//! The coldest pages are gone through until those that are clean or can be written would fill the free list to its target, or the scan
-//! depth is reached. The clean ones are evicted at once; the dirty ones are written and evicted as their writes end (as
-//! InnoDB 5.7 does; 5.6 frees them in the next pass).
+//! The coldest pages are gone through until those that are clean or can be written would fill the free list to its
+//! target, or the scan depth is reached. The clean ones are evicted at once; the dirty ones are written and evicted as
+//! their writes end (as InnoDB 5.7 does; 5.6 frees them in the next pass).
 //!
-//! Over two devices ([`CleanerConfig::by_class`]) dirty pages that the slow one is to get are left to threads of their own. In one
-//! batch with the others they would hold up all of it: hundreds of misses, each of which takes a clean page from further up the list.
+//! Over two devices ([`CleanerConfig::by_class`]) dirty pages that the slow one is to get are left to threads of their
+//! own. In one batch with the others they would hold up all of it: hundreds of misses, each of which takes a clean page
+//! from further up the list.
 //!
 //! [`CleanerConfig::by_class`]: crate::buffer::config::CleanerConfig
 
@@ -46,8 +47,8 @@ impl Cleaner for Fixed {
 }
 
 impl Fixed {
-    /// Of the coldest pages that together would fill the free list: clean ones, dirty ones. Those that another cleaner writes are
-    /// passed over by who does not write them, and count for who does nothing else.
+    /// Of the coldest pages that together would fill the free list: clean ones, dirty ones. Those that another cleaner
+    /// writes are passed over by who does not write them, and count for who does nothing else.
     fn coldest(&self, pool: &Pool, inst: &Instance) -> (Vec<Slot>, Vec<Slot>) {
         let cleaner = &pool.config().cleaner;
         let (mut clean, mut dirty, mut others) = (Vec::new(), Vec::new(), 0);

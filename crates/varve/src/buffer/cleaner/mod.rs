@@ -151,8 +151,8 @@ impl Cleaners {
 }
 
 impl Pool {
-    /// Starts the background threads: cleaners and read-ahead. May be called again after [`Pool::stop`], which also ends those that were
-    /// started before one was refused.
+    /// Starts the background threads: cleaners and read-ahead. May be called again after [`Pool::stop`], which also
+    /// ends those that were started before one was refused.
     pub fn start(self: &Arc<Self>) -> Result<()> {
         let mut threads = self.cleaners.threads.lock();
         assert!(threads.is_empty(), "the pool is started already");

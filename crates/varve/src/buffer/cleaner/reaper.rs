@@ -1,8 +1,8 @@
 //! The reaper: takes the ends of writes that nobody waits for (those that a victim strategy has issued together with
 //! a read).
 //!
-//! A ticket must not be dropped before it was waited for, so the thread outlives a pool that is dropped with writes under way; the
-//! bytes that they read are shared with them.
+//! A ticket must not be dropped before it was waited for, so the thread outlives a pool that is dropped with writes
+//! under way; the bytes that they read are shared with them.
 
 use super::Service;
 use crate::buffer::Pool;

@@ -1,11 +1,12 @@
 //! `arc`: Megiddo, Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003, figure 4.
 //!
-//! `T1` holds pages seen once recently, `T2` pages seen at least twice, both LRU lists; `B1` and `B2` remember what left them. The
-//! target length `p` of `T1` is real-valued: a miss on a page of `B1` raises it by max(1, |B2|/|B1|), one on a page of `B2` lowers it by
-//! max(1, |B1|/|B2|). Invariants (once a page is loaded): |T1| + |B1| <= c, all four together <= 2c.
+//! `T1` holds pages seen once recently, `T2` pages seen at least twice, both LRU lists; `B1` and `B2` remember what
+//! left them. The target length `p` of `T1` is real-valued: a miss on a page of `B1` raises it by max(1, |B2|/|B1|),
+//! one on a page of `B2` lowers it by max(1, |B1|/|B2|). Invariants (once a page is loaded): |T1| + |B1| <= c, all four
+//! together <= 2c.
 //!
-//! The figure does in one step what comes here as three (victim, unlink, load). `p` is adapted when the missing page is first heard
-//! of; the histories are trimmed when it is loaded, which comes to the same lists.
+//! The figure does in one step what comes here as three (victim, unlink, load). `p` is adapted when the missing page is
+//! first heard of; the histories are trimmed when it is loaded, which comes to the same lists.
 
 use super::ghosts::Ghosts;
 use super::list::Queue;

@@ -1,8 +1,8 @@
-//! `clock`: one reference bit per page, 0 on insertion, set by a hit. The hand goes from the oldest page to the newest and
-//! round again, clears set bits and stops at the first page without one.
+//! `clock`: one reference bit per page, 0 on insertion, set by a hit. The hand goes from the oldest page to the newest
+//! and round again, clears set bits and stops at the first page without one.
 //!
-//! Kept as a list: a page that the hand passes goes to the front, so the back is always where the hand stands. A page that
-//! the caller refuses is passed with its bit as it is.
+//! Kept as a list: a page that the hand passes goes to the front, so the back is always where the hand stands. A page
+//! that the caller refuses is passed with its bit as it is.
 
 use super::list::{Cursor, List};
 use super::{Ask, Load, Replacement, Slot, Unlink};

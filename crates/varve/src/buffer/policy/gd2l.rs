@@ -1,20 +1,23 @@
-//! `gd2l`: Liu, Salem, "Hybrid Storage Management for Database Systems", VLDB 2013: GreedyDual for two classes of reload cost.
+//! `gd2l`: Liu, Salem, "Hybrid Storage Management for Database Systems", VLDB 2013: GreedyDual for two classes of
+//! reload cost.
 //!
-//! Pages that are on a fast device too are in one list, the others in a second. A page that is used gets H = L + cost of its class and
-//! goes to the hot end; of the two cold ends the one with the smaller H leaves, and L becomes its H. Both lists stay sorted
-//! by H, so every step is O(1). Ties leave from the fast list: such a page is cheaper to fetch again. Where another page than that leaves
-//! (colder ones are being written, or it was used after it was chosen), L becomes the least H that is left: it stays at most the
-//! H of any page, as in GreedyDual.
+//! Pages that are on a fast device too are in one list, the others in a second. A page that is used gets H = L + cost
+//! of its class and goes to the hot end; of the two cold ends the one with the smaller H leaves, and L becomes its H.
+//! Both lists stay sorted by H, so every step is O(1). Ties leave from the fast list: such a page is cheaper to fetch
+//! again. Where another page than that leaves (colder ones are being written, or it was used after it was chosen), L
+//! becomes the least H that is left: it stays at most the H of any page, as in GreedyDual.
 //!
-//! With `stay_part`, a page that was put at the hot end lately stays where it is when it is used: until as many pages were evicted from its list
-//! as that part of those that were ahead of the middle then, or until it is behind the middle. Hits then move few pages, and none while no
-//! page is evicted. InnoDB, in which the paper built GD2L, has a rule of the kind; the paper's figure 2 moves the page at each use.
+//! With `stay_part`, a page that was put at the hot end lately stays where it is when it is used: until as many pages
+//! were evicted from its list as that part of those that were ahead of the middle then, or until it is behind the
+//! middle. Hits then move few pages, and none while no page is evicted. InnoDB, in which the paper built GD2L, has a
+//! rule of the kind; the paper's figure 2 moves the page at each use.
 //!
-//! What else moves a page: read-ahead puts it at the midpoint of its list (3/8 from the cold end). A page that gets onto the fast
-//! device by a replacement write goes to the cold end of the fast list, as it is about to leave; by another write, or without one, to its
-//! midpoint. One whose fast copy was evicted goes to the midpoint of the slow list; one whose fast copy was invalidated by a
-//! change (it was just used) to the hot end, or if so configured to the midpoint. At midpoint and cold end a page takes the H of
-//! the page that was there; in an empty list H = L + cost, at the cold end H = L.
+//! What else moves a page: read-ahead puts it at the midpoint of its list (3/8 from the cold end). A page that gets
+//! onto the fast device by a replacement write goes to the cold end of the fast list, as it is about to leave; by
+//! another write, or without one, to its midpoint. One whose fast copy was evicted goes to the midpoint of the slow
+//! list; one whose fast copy was invalidated by a change (it was just used) to the hot end, or if so configured to the
+//! midpoint. At midpoint and cold end a page takes the H of the page that was there; in an empty list H = L + cost, at
+//! the cold end H = L.
 
 use super::list::{Cursor, List, NIL};
 use super::{Ask, Load, Replacement, Slot, Unlink};
@@ -23,14 +26,16 @@ use varve_volume::{CostClass, PageId, WriteWhy};
 /// Options of `gd2l`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gd2lOptions {
-    /// Cost of reading a page again by class: 0 = slow device, 1 (and above) = fast. Any unit; the default is the paper's, normalised.
+    /// Cost of reading a page again by class: 0 = slow device, 1 (and above) = fast. Any unit; the default is the
+    /// paper's, normalised.
     pub cost: [f64; 2],
     /// A page whose fast copy was invalidated by a change goes to the midpoint of the slow list, not to its hot end.
     pub invalidated_at_midpoint: bool,
-    /// A page stays where it is while fewer pages were evicted from its list, since it was put at the hot end, than one so-many-th of the part
-    /// ahead of the middle; 0: each use moves it.
+    /// A page stays where it is while fewer pages were evicted from its list, since it was put at the hot end, than one
+    /// so-many-th of the part ahead of the middle; 0: each use moves it.
     pub stay_part: u32,
-    /// Cost of the write that a miss would wait for if it chose a dirty page, by class, in the unit of `cost`: `gd2l-c` alone.
+    /// Cost of the write that a miss would wait for if it chose a dirty page, by class, in the unit of `cost`: `gd2l-c`
+    /// alone.
     pub write_cost: [f64; 2],
 }
 
@@ -228,8 +233,9 @@ impl Gd2l {
         (page.h, page.stays) = (h, 0);
     }
 
-    /// The page leaves. L becomes its H, but not more than the H at a cold end and what the policy grants the pages of that list besides:
-    /// a page that leaves before those (they were in use, or are being written) says nothing of what they are worth.
+    /// The page leaves. L becomes its H, but not more than the H at a cold end and what the policy grants the pages of
+    /// that list besides: a page that leaves before those (they were in use, or are being written) says nothing of what
+    /// they are worth.
     pub(super) fn leave(&mut self, slot: Slot, how: Unlink, grant: [f64; 2]) {
         let (class, h) = (self.class(slot), self.h(slot));
         self.classes[class].remove(slot);

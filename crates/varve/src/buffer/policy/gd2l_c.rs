@@ -1,16 +1,18 @@
-//! `gd2l-c`: GD2L that knows of writes. It joins the two parents: the lists, the H and the moves are those of `gd2l` (Liu, Salem, VLDB
-//! 2013), the pointers those of LRU-C (Lee, An, Lee, VLDB 2023); the join is our own.
+//! `gd2l-c`: GD2L that knows of writes. It joins the two parents: the lists, the H and the moves are those of `gd2l`
+//! (Liu, Salem, VLDB 2013), the pointers those of LRU-C (Lee, An, Lee, VLDB 2023); the join is our own.
 //!
-//! What it costs to evict a page is its H (what reading it again costs, aged), and for a dirty page the write that the miss would wait
-//! for besides. A search for any victim goes by that cost. A search for a clean one (`cold_only`, as `clean-first` makes it) finds it
-//! without a walk: each list has a pointer to where its next clean page is, which goes on from victim to victim and skips dirty pages
-//! once. It does not pass pages that are dearer than a page at a cold end with its write: so a dear clean page is not given up where a
-//! cheap dirty one only had to be written. And it ends at the middle of the list (3/8 from the cold end); it begins anew when a page of the
-//! list was cleaned, or after as many evictions as the part has pages. A search that finds nothing so makes both begin at the cold ends,
-//! and takes whatever clean page has the least H: waiting for a write would cost the miss more, and the device may have none to do.
+//! What it costs to evict a page is its H (what reading it again costs, aged), and for a dirty page the write that the
+//! miss would wait for besides. A search for any victim goes by that cost. A search for a clean one (`cold_only`, as
+//! `clean-first` makes it) finds it without a walk: each list has a pointer to where its next clean page is, which goes
+//! on from victim to victim and skips dirty pages once. It does not pass pages that are dearer than a page at a cold
+//! end with its write: so a dear clean page is not given up where a cheap dirty one only had to be written. And it ends
+//! at the middle of the list (3/8 from the cold end); it begins anew when a page of the list was cleaned, or after as
+//! many evictions as the part has pages. A search that finds nothing so makes both begin at the cold ends, and takes
+//! whatever clean page has the least H: waiting for a write would cost the miss more, and the device may have none to
+//! do.
 //!
-//! The cleaner sees the pages by H: cheap ones that only their changes protect come first. With all pages clean, one class empty and
-//! `stay_part` 0 the victims are those of LRU.
+//! The cleaner sees the pages by H: cheap ones that only their changes protect come first. With all pages clean, one
+//! class empty and `stay_part` 0 the victims are those of LRU.
 
 use super::gd2l::{FAST, Gd2l, Gd2lOptions, SLOW};
 use super::list::{List, NIL};
@@ -119,8 +121,8 @@ impl Gd2lC {
         }
     }
 
-    /// On from `at` to a page that is `good`, over at most `left` others. The place, [`NIL`] past the middle; and whether it is a good
-    /// page that is not too dear.
+    /// On from `at` to a page that is `good`, over at most `left` others. The place, [`NIL`] past the middle; and
+    /// whether it is a good page that is not too dear.
     fn next(&self, mut at: Slot, bound: f64, left: &mut usize, good: &mut dyn FnMut(Slot) -> bool) -> (Slot, bool) {
         while at != NIL && self.cold(at) {
             if self.base.h(at) > bound {
@@ -146,7 +148,8 @@ impl Gd2lC {
         while found.is_none() {
             let mut clean = [NIL; 2];
             for class in [SLOW, FAST] {
-                // Dirty pages are offered on the way, too: who asks counts them, or knows of one that it is clean by now.
+                // Dirty pages are offered on the way, too: who asks counts them, or knows of one that it is clean by
+                // now.
                 let mut good = |slot: Slot| {
                     if found.is_none() && self.base.dirty(slot) && take(slot) {
                         found = Some(slot);
@@ -179,8 +182,8 @@ impl Gd2lC {
         found
     }
 
-    /// All pages by the cost of evicting them: of each list the clean and the dirty ones, merged. Ties: clean before dirty, fast
-    /// before slow.
+    /// All pages by the cost of evicting them: of each list the clean and the dirty ones, merged. Ties: clean before
+    /// dirty, fast before slow.
     fn by_cost(&self, mut visit: impl FnMut(Slot) -> bool) {
         let next = |mut at: Slot, dirty: bool| {
             while at != NIL && self.base.dirty(at) != dirty {

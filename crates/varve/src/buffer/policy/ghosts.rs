@@ -1,8 +1,9 @@
 //! Ghosts: pages that left and are remembered, in the order in which they did, each with one number of the policy's.
 //!
-//! A map from page to node and a list over the nodes; every operation is O(1). Nodes are allocated as they are first needed and
-//! kept. The front is the page remembered last. How many are kept is the policy's business ([`Ghosts::trim`]): it trims when a
-//! page is *loaded*, after looking that page up, so that the eviction that made room for it cannot push it out.
+//! A map from page to node and a list over the nodes; every operation is O(1). Nodes are allocated as they are first
+//! needed and kept. The front is the page remembered last. How many are kept is the policy's business
+//! ([`Ghosts::trim`]): it trims when a page is *loaded*, after looking that page up, so that the eviction that made
+//! room for it cannot push it out.
 
 use super::list::{List, NIL};
 use varve_rt::HashMap;
@@ -18,7 +19,8 @@ pub struct Ghosts {
 }
 
 impl Ghosts {
-    /// Bytes per ghost, for the memory budget: node, links, its share of the map, and what growing by doubling leaves unused.
+    /// Bytes per ghost, for the memory budget: node, links, its share of the map, and what growing by doubling leaves
+    /// unused.
     pub const BYTES: usize = 3 * (16 + List::BYTES_PER_SLOT) / 2 + 2 * 17;
 
     /// Pages remembered.

@@ -1,9 +1,10 @@
 //! `lirs`: Jiang, Zhang, "LIRS: An Efficient Low Inter-reference Recency Set Replacement Policy", SIGMETRICS 2002.
 //!
-//! Stack `S` holds pages by recency: the LIR pages (all resident), and HIR pages referenced since the LIR page at its bottom, resident or
-//! not. Queue `Q` holds the resident HIR pages; its oldest leaves. A HIR page referenced while in `S` becomes LIR, and the LIR page at
-//! the bottom HIR; the bottom of `S` is always LIR (*pruning*). The first pages become LIR until there are enough. The published stack is
-//! unbounded; here it may be given a bound, kept by forgetting the non-resident page that left first. LIR pages leave only when every HIR page is refused.
+//! Stack `S` holds pages by recency: the LIR pages (all resident), and HIR pages referenced since the LIR page at its
+//! bottom, resident or not. Queue `Q` holds the resident HIR pages; its oldest leaves. A HIR page referenced while in
+//! `S` becomes LIR, and the LIR page at the bottom HIR; the bottom of `S` is always LIR (*pruning*). The first pages
+//! become LIR until there are enough. The published stack is unbounded; here it may be given a bound, kept by
+//! forgetting the non-resident page that left first. LIR pages leave only when every HIR page is refused.
 //!
 //! Nodes of `S` below `slots` are slots; above, non-resident pages.
 

@@ -1,4 +1,5 @@
-//! A doubly linked list over index arrays: every operation but [`List::iter`] is O(1), nothing is allocated after `new`.
+//! A doubly linked list over index arrays: every operation but [`List::iter`] is O(1), nothing is allocated after
+//! `new`.
 //!
 //! A slot is in the list at most once. The front is the hottest end (most recently used), the back the coldest.
 
@@ -199,8 +200,8 @@ impl List {
     }
 }
 
-/// A place in a list that a scan comes back to. The owner tells it of every removal (a move is a removal), so that it never
-/// dangles: it steps to the hotter neighbour first.
+/// A place in a list that a scan comes back to. The owner tells it of every removal (a move is a removal), so that it
+/// never dangles: it steps to the hotter neighbour first.
 #[derive(Debug, Clone)]
 pub struct Cursor(Slot);
 
@@ -218,9 +219,9 @@ impl Cursor {
         }
     }
 
-    /// Walks from the cold end, or with `resume` from where the last walk ended, towards the hot end, over at most `depth`
-    /// slots, to the first one that `take` accepts. The next resumed walk begins past it, and at the cold end after the
-    /// hot end was reached. The slot for which `end` is true, if there is one, counts as the hot end.
+    /// Walks from the cold end, or with `resume` from where the last walk ended, towards the hot end, over at most
+    /// `depth` slots, to the first one that `take` accepts. The next resumed walk begins past it, and at the cold end
+    /// after the hot end was reached. The slot for which `end` is true, if there is one, counts as the hot end.
     pub fn walk(
         &mut self,
         list: &List,
@@ -256,7 +257,8 @@ impl Cursor {
         self.0 = at;
     }
 
-    /// Moves on to the first slot that is `good`, over at most `depth` slots and not past `end`; a place at the cold end stays.
+    /// Moves on to the first slot that is `good`, over at most `depth` slots and not past `end`; a place at the cold
+    /// end stays.
     pub fn advance(
         &mut self,
         list: &List,

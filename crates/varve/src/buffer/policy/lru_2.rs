@@ -1,9 +1,10 @@
-//! `lru-2`: O'Neil, O'Neil, Weikum, "The LRU-K Page Replacement Algorithm for Database Disk Buffering", SIGMOD 1993, K = 2.
+//! `lru-2`: O'Neil, O'Neil, Weikum, "The LRU-K Page Replacement Algorithm for Database Disk Buffering", SIGMOD 1993, K
+//! = 2.
 //!
-//! The page whose last but one reference is the longest ago leaves. Pages with one known reference leave before all others, the
-//! oldest first. Time is counted in references. References within the correlated reference period of the page's last one count as one
-//! with it, and a page within that period leaves only when every other is refused. What is known of a page that left is kept as
-//! [`History`] says. The order is kept in a tree, so operations are O(log slots).
+//! The page whose last but one reference is the longest ago leaves. Pages with one known reference leave before all
+//! others, the oldest first. Time is counted in references. References within the correlated reference period of the
+//! page's last one count as one with it, and a page within that period leaves only when every other is refused. What is
+//! known of a page that left is kept as [`History`] says. The order is kept in a tree, so operations are O(log slots).
 
 use super::ghosts::Ghosts;
 use super::{Ask, Load, Replacement, Slot, Unlink};

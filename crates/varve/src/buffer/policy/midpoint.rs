@@ -1,14 +1,15 @@
 //! `lru-midpoint`: LRU with a midpoint, as InnoDB keeps it.
 //!
-//! The coldest part of the list (3/8 of it by default) is *old*. A page enters at the midpoint, the hot end of the old part, and
-//! moves to the hot end of the whole list when it is accessed again at least `old_time` after its first access: one pass over
-//! a large table passes through the old part and leaves the young pages alone. A young page moves to the front only when it
-//! has aged past the first quarter of the young part, measured by the number of evictions since it was last put in front. While
-//! nothing was ever evicted nothing moves. The old part exists from `old_min` pages on; its length is kept within `tolerance`.
+//! The coldest part of the list (3/8 of it by default) is *old*. A page enters at the midpoint, the hot end of the old
+//! part, and moves to the hot end of the whole list when it is accessed again at least `old_time` after its first
+//! access: one pass over a large table passes through the old part and leaves the young pages alone. A young page moves
+//! to the front only when it has aged past the first quarter of the young part, measured by the number of evictions
+//! since it was last put in front. While nothing was ever evicted nothing moves. The old part exists from `old_min`
+//! pages on; its length is kept within `tolerance`.
 //!
-//! Where misses are so many that pages leave the old part before `old_time` is over, no page would ever become young again, and what
-//! is young would stay so unused. With `turn_part` the time is at most that part of a *turn*, in which as many pages leave as the
-//! old part has. InnoDB has no such bound.
+//! Where misses are so many that pages leave the old part before `old_time` is over, no page would ever become young
+//! again, and what is young would stay so unused. With `turn_part` the time is at most that part of a *turn*, in which
+//! as many pages leave as the old part has. InnoDB has no such bound.
 
 use super::list::{Cursor, List, NIL};
 use super::{Ask, Load, Replacement, Slot, Unlink};
@@ -23,7 +24,8 @@ pub struct MidpointOptions {
     pub old_time: u64,
     /// That time is at most one so-many-th of the last turn of the old part; 0: it is fixed, as in InnoDB.
     pub turn_part: u32,
-    /// Pages that a demand load puts at the midpoint (true) or at the hot end (false). Read-ahead always enters at the midpoint.
+    /// Pages that a demand load puts at the midpoint (true) or at the hot end (false). Read-ahead always enters at the
+    /// midpoint.
     pub demand_at_midpoint: bool,
     /// Length of the list from which the old part exists.
     pub old_min: usize,
@@ -64,7 +66,8 @@ pub(super) struct Midpoint {
     old: Slot,
     old_len: usize,
     evictions: u64,
-    /// The turn of the old part: evictions before it, when it began, and the time that pages wait until they may become young.
+    /// The turn of the old part: evictions before it, when it began, and the time that pages wait until they may become
+    /// young.
     turn: (u64, u64),
     wait: u64,
     cursor: Cursor,

@@ -1,9 +1,9 @@
 //! Replacement policies: pure state machines that say which page should leave next.
 //!
-//! A policy does no I/O, takes no lock and reads no clock: events come in (with the time), slots come out. The buffer pool
-//! drives one per instance under the instance's lock; trace replay and property tests drive the very same code.
-//! State lives in the policy, indexed by slot, never in the frame. Every operation is O(1) (`lru-2`: O(log slots)) but for the
-//! walks, which are bounded by what the caller asks for.
+//! A policy does no I/O, takes no lock and reads no clock: events come in (with the time), slots come out. The buffer
+//! pool drives one per instance under the instance's lock; trace replay and property tests drive the very same code.
+//! State lives in the policy, indexed by slot, never in the frame. Every operation is O(1) (`lru-2`: O(log slots)) but
+//! for the walks, which are bounded by what the caller asks for.
 //!
 //! A new policy is one file here, one line in `mod` and one in [`REGISTRY`].
 
@@ -57,7 +57,8 @@ pub enum Unlink {
 pub struct Ask {
     /// Examine at most this many pages.
     pub depth: usize,
-    /// Go on where the last walk ended, not at the cold end. A walk that reached its end makes the next one begin at the cold end.
+    /// Go on where the last walk ended, not at the cold end. A walk that reached its end makes the next one begin at
+    /// the cold end.
     pub resume: bool,
     /// End the walk at the first page that is not [`Replacement::cold`].
     pub cold_only: bool,
@@ -86,13 +87,14 @@ pub trait Replacement: Send {
     fn class_changed(&mut self, _slot: Slot, _class: CostClass, _wrote: Option<WriteWhy>, _now: u64) {}
     /// The page in `slot` leaves; the slot is empty.
     fn unlink(&mut self, slot: Slot, how: Unlink);
-    /// Walks pages in the order in which they should leave and returns the first that `take` accepts. The page stays until
-    /// [`Replacement::unlink`]. `take` refuses pages that are pinned, latched, dirty or being written.
+    /// Walks pages in the order in which they should leave and returns the first that `take` accepts. The page stays
+    /// until [`Replacement::unlink`]. `take` refuses pages that are pinned, latched, dirty or being written.
     fn victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot>;
-    /// Shows up to `depth` pages in the order in which they would leave, until `visit` says stop by `false`; changes nothing.
+    /// Shows up to `depth` pages in the order in which they would leave, until `visit` says stop by `false`; changes
+    /// nothing.
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool);
-    /// Whether the page in `slot` lies in the part of the order that the policy holds for soon to leave (the old part of
-    /// `lru-midpoint`); policies without such a part hold every page for that.
+    /// Whether the page in `slot` lies in the part of the order that the policy holds for soon to leave (the old part
+    /// of `lru-midpoint`); policies without such a part hold every page for that.
     fn cold(&self, _slot: Slot) -> bool {
         true
     }
@@ -102,8 +104,8 @@ pub trait Replacement: Send {
     }
     /// Makes the next resumed walk begin at the cold end.
     fn rewind(&mut self) {}
-    /// Moves the place where the next resumed walk begins on to the next page that is `good`, over at most `depth` pages and not
-    /// past the cold part. Policies without such a place do nothing.
+    /// Moves the place where the next resumed walk begins on to the next page that is `good`, over at most `depth`
+    /// pages and not past the cold part. Policies without such a place do nothing.
     fn advance(&mut self, _depth: usize, _good: &mut dyn FnMut(Slot) -> bool) {}
     /// Pages present.
     fn len(&self) -> usize;

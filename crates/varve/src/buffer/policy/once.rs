@@ -1,5 +1,6 @@
-//! Read-ahead for policies that count references: a page that was read ahead is taken as referenced when it was loaded, and the
-//! access that it was read for is no second reference. Without this a single pass over a table would look like two.
+//! Read-ahead for policies that count references: a page that was read ahead is taken as referenced when it was loaded,
+//! and the access that it was read for is no second reference. Without this a single pass over a table would look like
+//! two.
 
 use super::{Ask, Load, Replacement, Slot, Unlink};
 use varve_volume::{CostClass, PageId, WriteWhy};

@@ -1,13 +1,14 @@
 //! `s3-fifo`: Yang, Zhang, Qiu, Yue, Rashmi, "FIFO queues are all you need for cache eviction", SOSP 2023.
 //!
-//! A small queue of a tenth of the slots, a main queue for the rest, and a ghost queue that remembers as many pages as the main queue
-//! holds. New pages enter the small queue, remembered ones the main queue. Hits are counted up to 3. While the small queue has its share,
-//! it gives up its oldest page; pages with at least 2 hits go to the main queue instead, their count cleared. Else the
-//! main queue gives up its oldest, reinserting those with hits at one less.
+//! A small queue of a tenth of the slots, a main queue for the rest, and a ghost queue that remembers as many pages as
+//! the main queue holds. New pages enter the small queue, remembered ones the main queue. Hits are counted up to 3.
+//! While the small queue has its share, it gives up its oldest page; pages with at least 2 hits go to the main queue
+//! instead, their count cleared. Else the main queue gives up its oldest, reinserting those with hits at one less.
 //!
-//! Until something is evicted for the first time, pages that find the small queue at its share enter the main queue, as in the authors'
-//! own simulator (libCacheSim since December 2024); the paper says nothing about a cache that is not full. Otherwise all pages of the
-//! filling phase would have to leave through the small queue. Ghosts: as many as the main queue's share of the slots.
+//! Until something is evicted for the first time, pages that find the small queue at its share enter the main queue, as
+//! in the authors' own simulator (libCacheSim since December 2024); the paper says nothing about a cache that is not
+//! full. Otherwise all pages of the filling phase would have to leave through the small queue. Ghosts: as many as the
+//! main queue's share of the slots.
 
 use super::ghosts::Ghosts;
 use super::list::{List, NIL};

@@ -1,8 +1,8 @@
 //! `sieve`: Zhang, Yang, Yue, Vigfusson, Rashmi, "SIEVE is simpler than LRU", NSDI 2024.
 //!
-//! A queue that nothing moves in: pages enter at the head, not visited; a hit marks them visited. The hand goes from the tail to
-//! the head and wraps; it clears the mark of visited pages, which stay where they are, and takes the first unvisited one. A page that
-//! the caller refuses is passed as it is.
+//! A queue that nothing moves in: pages enter at the head, not visited; a hit marks them visited. The hand goes from
+//! the tail to the head and wraps; it clears the mark of visited pages, which stay where they are, and takes the first
+//! unvisited one. A page that the caller refuses is passed as it is.
 
 use super::list::{List, NIL};
 use super::{Ask, Load, Replacement, Slot, Unlink};

@@ -1,8 +1,9 @@
-//! `2q`: Johnson, Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement Algorithm", VLDB 1994, full version.
+//! `2q`: Johnson, Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement Algorithm", VLDB 1994,
+//! full version.
 //!
-//! New pages enter `A1in`, a FIFO; a hit there changes nothing. What leaves it is remembered in `A1out` (page numbers only); a page
-//! loaded while remembered there enters `Am`, an LRU list. `A1in` gives up its oldest page while it is longer than Kin, else
-//! `Am` its least recently used one. Kin = 25 % of the slots, Kout = 50 %, both rounded down.
+//! New pages enter `A1in`, a FIFO; a hit there changes nothing. What leaves it is remembered in `A1out` (page numbers
+//! only); a page loaded while remembered there enters `Am`, an LRU list. `A1in` gives up its oldest page while it is
+//! longer than Kin, else `Am` its least recently used one. Kin = 25 % of the slots, Kout = 50 %, both rounded down.
 
 use super::ghosts::Ghosts;
 use super::list::Queue;

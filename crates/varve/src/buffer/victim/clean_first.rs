@@ -1,9 +1,10 @@
 //! `clean-first`: LRU-C's pointer (Lee, An, Lee, VLDB 2023).
 //!
-//! The victim is the least recently used *clean* page of the cold part of the list, found by a pointer that goes on from the last
-//! victim towards the hot end and starts again at the cold end when it reaches the midpoint: a sweep that skips dirty pages, which the
-//! cleaner writes behind it. When the cold part has no clean page the thread wakes the cleaner and waits for it to complete a write
-//! (a *clean stall*). The pointer is moved on to the next clean page right after each eviction. A foreground thread never writes a page while cleaners run.
+//! The victim is the least recently used *clean* page of the cold part of the list, found by a pointer that goes on
+//! from the last victim towards the hot end and starts again at the cold end when it reaches the midpoint: a sweep that
+//! skips dirty pages, which the cleaner writes behind it. When the cold part has no clean page the thread wakes the
+//! cleaner and waits for it to complete a write (a *clean stall*). The pointer is moved on to the next clean page right
+//! after each eviction. A foreground thread never writes a page while cleaners run.
 
 use super::{Entry, Needs, Taken, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
@@ -19,7 +20,8 @@ use varve_volume::{Lsn, PageId};
 /// Longest wait between two looks.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Pages looked at under one hold of the instance's lock, with `parallel`: the hold is as short whatever the share of dirty pages.
+/// Pages looked at under one hold of the instance's lock, with `parallel`: the hold is as short whatever the share of
+/// dirty pages.
 const STEP: usize = 128;
 
 /// The strategy's line in the registry.
@@ -70,7 +72,8 @@ impl VictimStrategy for CleanFirst {
     }
 }
 
-/// A free frame, or the next clean page of the cold part; a sweep that reached the midpoint starts again at the cold end, once.
+/// A free frame, or the next clean page of the cold part; a sweep that reached the midpoint starts again at the cold
+/// end, once.
 fn sweep<'a>(pool: &'a Pool, inst: &'a Instance, step: usize, incoming: PageId) -> Option<Exclusive<'a>> {
     let ask = Ask { depth: step, resume: true, cold_only: true, incoming: Some(incoming) };
     if let Some(held) = pool.pop_free(inst) {
@@ -88,10 +91,11 @@ fn sweep<'a>(pool: &'a Pool, inst: &'a Instance, step: usize, incoming: PageId) 
     }
 }
 
-/// What keeps the pool alive where the paper's rule alone would wait for ever: no cleaner runs (the pool is not started, or
-/// stopped), the log has failed, or all of the cold part is pinned.
+/// What keeps the pool alive where the paper's rule alone would wait for ever: no cleaner runs (the pool is not
+/// started, or stopped), the log has failed, or all of the cold part is pinned.
 fn last_resort<'a>(pool: &'a Pool, inst: &'a Instance, began: Instant, incoming: PageId) -> Option<Exclusive<'a>> {
-    // Once the log has failed, the cold end fills with pages that can never be written, and the cleaner's walk ends among them.
+    // Once the log has failed, the cold end fills with pages that can never be written, and the cleaner's walk ends
+    // among them.
     let helpless = !pool.cleaners.running() || pool.never_covered(Lsn::MAX - 1);
     if helpless {
         // What cannot be written is no reason not to look for a clean page.

@@ -1,8 +1,9 @@
 //! Victim strategies: what a miss does to get a frame, above all when the coldest pages are dirty.
 //!
-//! A strategy works on one instance through the operations that the pool offers its own modules: take a free frame, evict a clean
-//! page found by the replacement policy, wake the cleaner, wait for a frame, write pages. It holds no instance lock while it waits or
-//! writes. What it needs of the pool besides it declares ([`Needs`]): the pool reads needs, never names.
+//! A strategy works on one instance through the operations that the pool offers its own modules: take a free frame,
+//! evict a clean page found by the replacement policy, wake the cleaner, wait for a frame, write pages. It holds no
+//! instance lock while it waits or writes. What it needs of the pool besides it declares ([`Needs`]): the pool reads
+//! needs, never names.
 //!
 //! A new strategy is one file here, one line in `mod` and one in [`REGISTRY`].
 

@@ -1,9 +1,9 @@
 //! `spf`: single-page flush, as InnoDB 5.7 does it.
 //!
-//! Free list; else the coldest 100 pages for a clean one, going on where the last scan ended; else wake the cleaner; from the
-//! second round on the whole list; then write the coldest dirty page oneself, put its frame on the free list and try again (another
-//! thread may take it). From the third round on wait first, 10 ms at most: unlike InnoDB's sleep ours ends as soon as a frame is
-//! freed or a page becomes clean.
+//! Free list; else the coldest 100 pages for a clean one, going on where the last scan ended; else wake the cleaner;
+//! from the second round on the whole list; then write the coldest dirty page oneself, put its frame on the free list
+//! and try again (another thread may take it). From the third round on wait first, 10 ms at most: unlike InnoDB's sleep
+//! ours ends as soon as a frame is freed or a page becomes clean.
 
 use super::{Entry, Needs, Taken, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;

@@ -1,6 +1,7 @@
 //! The bytes of a backup: a header, frames, an end frame. `docs/format.md`, "Backups".
 //!
-//! Everything bears a checksum, frames also their number: a backup that was cut short, damaged or pieced together is refused.
+//! Everything bears a checksum, frames also their number: a backup that was cut short, damaged or pieced together is
+//! refused.
 
 use crate::error::{Error, Result};
 use std::io::{Read, Write};
@@ -193,7 +194,8 @@ impl<'w> Writer<'w> {
         Ok(())
     }
 
-    /// Pages go first: one that comes after a frame of the log was copied when all of that frame was done, and needs none of it.
+    /// Pages go first: one that comes after a frame of the log was copied when all of that frame was done, and needs
+    /// none of it.
     fn flush_log(&mut self) -> Result<()> {
         self.flush_pages()?;
         let log = std::mem::take(&mut self.log);

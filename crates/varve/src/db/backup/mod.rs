@@ -1,10 +1,11 @@
 //! Backup of a database in use, whole or of what changed since another backup, and its restoration.
 //!
-//! Every page that the space map calls allocated is read through the pool, so that it is whole and as new as can be, while the log from
-//! the beginning of the backup on is held and copied behind it. A page bears the LSN of its last change, so redoing that log on the copied
-//! pages gives the state at the end of the log taken: one moment, though the pages were copied at many. Pages made meanwhile are in the
-//! log whole, but for direct pages (`direct.rs`), which are copied when they are linked. An incremental backup leaves out the pages whose
-//! LSN lies before the beginning of its base, and says how long the store was, since it may have been cut.
+//! Every page that the space map calls allocated is read through the pool, so that it is whole and as new as can be,
+//! while the log from the beginning of the backup on is held and copied behind it. A page bears the LSN of its last
+//! change, so redoing that log on the copied pages gives the state at the end of the log taken: one moment, though the
+//! pages were copied at many. Pages made meanwhile are in the log whole, but for direct pages (`direct.rs`), which are
+//! copied when they are linked. An incremental backup leaves out the pages whose LSN lies before the beginning of its
+//! base, and says how long the store was, since it may have been cut.
 //!
 //! Nothing past the end that a backup states is in it: a group after that may link direct pages that were not copied.
 
@@ -92,10 +93,12 @@ pub(super) fn make(inner: &Inner, to: &mut dyn Write, options: BackupOptions<'_>
     copy.all(info, options)
 }
 
-/// Bytes that the copy of the log may lie behind its end: as many as the reader fetches at once, where the ring is much larger.
+/// Bytes that the copy of the log may lie behind its end: as many as the reader fetches at once, where the ring is much
+/// larger.
 const LAG: u64 = 4 << 20;
 
-/// Rounds in which direct pages are copied that were linked during the one before. Then nobody links any for the length of one more.
+/// Rounds in which direct pages are copied that were linked during the one before. Then nobody links any for the length
+/// of one more.
 const ROUNDS: u32 = 3;
 
 /// Times that a page is read which the map calls allocated, though it cannot be read.

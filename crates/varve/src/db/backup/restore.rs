@@ -1,9 +1,10 @@
 //! Restoring a database from a whole backup and the incremental ones that follow it.
 //!
-//! Pages go to their places, and the backup's log is redone on them, a window of groups at a time, in page order. A page that the log does
-//! not fit yet comes later in the backup, with the log's changes in it: what is left of such pages at the end is an error. The log of the
-//! new database begins behind the last LSN of the backup, so the restored pages are as if a checkpoint had made that log superfluous. Its
-//! superblocks say so last: a restoration that was cut short leaves no database, and is begun anew.
+//! Pages go to their places, and the backup's log is redone on them, a window of groups at a time, in page order. A
+//! page that the log does not fit yet comes later in the backup, with the log's changes in it: what is left of such
+//! pages at the end is an error. The log of the new database begins behind the last LSN of the backup, so the restored
+//! pages are as if a checkpoint had made that log superfluous. Its superblocks say so last: a restoration that was cut
+//! short leaves no database, and is begun anew.
 
 use super::super::devices::{self, Devices};
 use super::super::identity::{self, Identity};
@@ -51,8 +52,8 @@ const BATCH: usize = 64;
 /// Makes a database in `dir` from `backups`: a whole one, then those that go on from it, in the order they were made.
 ///
 /// # Errors
-/// `Backup` when one is damaged, cut short, or not the one that follows; `AlreadyExists` when there is a database; errors of the device.
-/// No database is there then.
+/// `Backup` when one is damaged, cut short, or not the one that follows; `AlreadyExists` when there is a database;
+/// errors of the device. No database is there then.
 pub fn restore(
     dir: impl AsRef<Path>,
     backups: &mut [&mut dyn Read],
@@ -124,8 +125,8 @@ impl Restoration {
         Ok(Restoration { store, page_size, pages: 0, groups: 0, end: 0, device, header, identity, unfit })
     }
 
-    /// The database had so many pages: map pages past them, of the backup before, are not its own. (They are blanked, since not every
-    /// device can be cut.)
+    /// The database had so many pages: map pages past them, of the backup before, are not its own. (They are blanked,
+    /// since not every device can be cut.)
     fn cut_to(&self, pages: u64) -> Result<()> {
         if pages == 0 {
             return Ok(());

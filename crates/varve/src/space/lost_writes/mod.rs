@@ -1,20 +1,23 @@
 //! `detect_lost_writes`: which version of each page was written last.
 //!
-//! For each page two bytes made of its LSN ([`mark`]) are kept in *mark pages* (`places`), 0 for unknown. A mark is set when a write of the page completes, and compared
-//! when the page is read from the store ([`PageWatch`]); a version that is whole and fits its place but is not the last one is damage. Hits know
-//! nothing of this.
+//! For each page two bytes made of its LSN ([`mark`]) are kept in *mark pages* (`places`), 0 for unknown. A mark is set
+//! when a write of the page completes, and compared when the page is read from the store ([`PageWatch`]); a version
+//! that is whole and fits its place but is not the last one is damage. Hits know nothing of this.
 //!
-//! *Crashes.* Changed marks are written whenever the store is synced, before it is: at checkpoints, and before direct pages are linked. Let R be the redo point found after a crash.
-//! A page that no record from R on changes was last written before the sync of checkpoint R (or the sync before it was linked), so its mark is exact. For one that a record
-//! changes, the first such record is an image (`docs/wal.md`): it is installed without reading the page, which is dirty then, and its mark is set when it is written. So
-//! marks found in the store count only once recovery is through; until then those of the writes that recovery made itself do.
+//! *Crashes.* Changed marks are written whenever the store is synced, before it is: at checkpoints, and before direct
+//! pages are linked. Let R be the redo point found after a crash. A page that no record from R on changes was last
+//! written before the sync of checkpoint R (or the sync before it was linked), so its mark is exact. For one that a
+//! record changes, the first such record is an image (`docs/wal.md`): it is installed without reading the page, which
+//! is dirty then, and its mark is set when it is written. So marks found in the store count only once recovery is
+//! through; until then those of the writes that recovery made itself do.
 //!
-//! *Torn mark pages.* Each has two places, written by turns: never the one that was synced last. What cannot be read is unknown.
-//! If nobody knows which one was synced last, as one of them cannot be read, the feature bit in the log's superblock
-//! falls until the sync is done: after a crash in between no marks are believed, and the option is off until it is
-//! asked for again.
+//! *Torn mark pages.* Each has two places, written by turns: never the one that was synced last. What cannot be read is
+//! unknown. If nobody knows which one was synced last, as one of them cannot be read, the feature bit in the log's
+//! superblock falls until the sync is done: after a crash in between no marks are believed, and the option is off until
+//! it is asked for again.
 //!
-//! Lock order: `adding`, `syncing`, then one shard. A shard is locked during the I/O of its mark pages, which goes to the store below and needs nothing of the pool.
+//! Lock order: `adding`, `syncing`, then one shard. A shard is locked during the I/O of its mark pages, which goes to
+//! the store below and needs nothing of the pool.
 
 mod places;
 

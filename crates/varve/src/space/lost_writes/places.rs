@@ -1,5 +1,6 @@
-//! Where marks lie: each space-map page may name an *index* page, which is changed by log groups and names the two places of each mark page of the
-//! pages that the map covers. Mark pages themselves are written without the log. Layout: `docs/format.md`.
+//! Where marks lie: each space-map page may name an *index* page, which is changed by log groups and names the two
+//! places of each mark page of the pages that the map covers. Mark pages themselves are written without the log.
+//! Layout: `docs/format.md`.
 
 use super::{LostWrites, OURS, UNKNOWN, begin};
 use crate::buffer::Pool;
@@ -186,7 +187,8 @@ impl LostWrites {
         (n / self.per_span, ENTRIES + ENTRY * (n % self.per_span) as usize)
     }
 
-    /// Recovery has replayed the log into the pool: finds the places. What is found in the store is made durable first, as it will be overwritten by turns.
+    /// Recovery has replayed the log into the pool: finds the places. What is found in the store is made durable first,
+    /// as it will be overwritten by turns.
     pub(crate) fn locate(&self, pool: &Pool, read_only: bool) -> Result<()> {
         if self.located.load(Ordering::Acquire) {
             return Ok(());
@@ -293,8 +295,8 @@ impl LostWrites {
         Ok(())
     }
 
-    /// Takes the mark pages away that lie at or past `limit`, or are for pages there; [`LostWrites::cover`] gives others to those that are still wanted. What they said
-    /// stays in memory until then.
+    /// Takes the mark pages away that lie at or past `limit`, or are for pages there; [`LostWrites::cover`] gives
+    /// others to those that are still wanted. What they said stays in memory until then.
     pub(crate) fn leave(&self, core: &Core, limit: PageId) -> Result<()> {
         let _adding = self.adding.lock();
         for map in 0..core.space.maps() {
@@ -362,7 +364,8 @@ fn wipe(group: &mut Group<'_>, page: PageNo) {
     });
 }
 
-/// Frees all mark pages of a database that does not use them (any more): it was restored, or the option was switched off.
+/// Frees all mark pages of a database that does not use them (any more): it was restored, or the option was switched
+/// off.
 pub(crate) fn remove(core: &Core) -> Result<()> {
     let (span, per_block) = (crate::space::span(&*core.store), marks_per_page(&*core.store));
     for map in 0..core.space.maps() {

@@ -1,5 +1,5 @@
-//! Lock memory is charged to the budget in blocks, and the first bytes of each shard not at all, so that a few locks touch no
-//! shared counter. What is not charged is bounded by the number of open keyspaces.
+//! Lock memory is charged to the budget in blocks, and the first bytes of each shard not at all, so that a few locks
+//! touch no shared counter. What is not charged is bounded by the number of open keyspaces.
 
 use crate::budget::{Budget, Class};
 use crate::error::Result;

@@ -1,16 +1,17 @@
-//! Interval locks of one keyspace: ranges held or asked for by scans (S) and range deletions (X), and single keys asked for
-//! by writers that met such a range.
+//! Interval locks of one keyspace: ranges held or asked for by scans (S) and range deletions (X), and single keys asked
+//! for by writers that met such a range.
 //!
-//! A request waits for every conflicting request that is granted, and for every earlier one that waits too, unless that one
-//! already waits for this very owner (letting it pass costs nothing and avoids a deadlock). Two single keys never conflict
-//! here: the shards decide between them. `published` and the filter are raised before the requester looks at key locks; see
-//! `shard.rs` for the other half of the protocol. In the same way `waiting` is raised before a request looks again at the key locks
-//! that it is going to wait for, and owners look at it after they released theirs.
+//! A request waits for every conflicting request that is granted, and for every earlier one that waits too, unless that
+//! one already waits for this very owner (letting it pass costs nothing and avoids a deadlock). Two single keys never
+//! conflict here: the shards decide between them. `published` and the filter are raised before the requester looks at
+//! key locks; see `shard.rs` for the other half of the protocol. In the same way `waiting` is raised before a request
+//! looks again at the key locks that it is going to wait for, and owners look at it after they released theirs.
 //!
-//! A wake-up only means "look again": a woken request evaluates itself anew, in its old place in the list: tickets ascend, and an
-//! earlier request is one with a smaller ticket.
+//! A wake-up only means "look again": a woken request evaluates itself anew, in its old place in the list: tickets
+//! ascend, and an earlier request is one with a smaller ticket.
 //!
-//! Nothing looks at the whole list: requests are found by their range (`range_index.rs`), by their owner, and among those that wait.
+//! Nothing looks at the whole list: requests are found by their range (`range_index.rs`), by their owner, and among
+//! those that wait.
 //!
 //! Lock order: the list's mutex is taken with no shard locked.
 
@@ -118,7 +119,8 @@ impl Intervals {
         Intervals { published, exclusive, waiting, filter: RangeFilter::new(), list: Mutex::new(List::default()) }
     }
 
-    /// Whether nothing in the list can matter to a lock of this mode on this key for `owner`. Asked after the key lock was taken.
+    /// Whether nothing in the list can matter to a lock of this mode on this key for `owner`. Asked after the key lock
+    /// was taken.
     #[inline]
     pub fn is_idle_for(&self, owner: OwnerId, mode: Mode, key: &[u8]) -> bool {
         let count = if mode == Mode::Exclusive { &self.published } else { &self.exclusive };

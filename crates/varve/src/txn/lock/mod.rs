@@ -1,14 +1,15 @@
 //! The lock table: strict two-phase locks on keys and key intervals, never on pages.
 //!
-//! Each open keyspace has its own [`KeyspaceLocks`]: key locks in shards by hash, and a list of interval locks. Protocol
-//! against phantoms: a scanner first publishes its interval, then looks for X key locks inside it; a writer first takes its key
-//! lock, then looks at the intervals if there are any. One of the two sees the other. A writer that meets an interval gives
-//! the key back and queues behind the interval, so that a scan's owner never waits for a writer that waits for the scan.
+//! Each open keyspace has its own [`KeyspaceLocks`]: key locks in shards by hash, and a list of interval locks.
+//! Protocol against phantoms: a scanner first publishes its interval, then looks for X key locks inside it; a writer
+//! first takes its key lock, then looks at the intervals if there are any. One of the two sees the other. A writer that
+//! meets an interval gives the key back and queues behind the interval, so that a scan's owner never waits for a writer
+//! that waits for the scan.
 //!
-//! Queues are first come, first served. Deadlocks are found when a thread is about to wait (`wait.rs`); the youngest member of
-//! the cycle gets [`Error::Conflict`], and its transaction lets go of all its locks. A thread that would wait for a transaction that it runs
-//! itself gets [`Error::WouldDeadlock`] at once; whoever has waited for longer than the table allows, [`Error::LockTimeout`]: both keep what
-//! they hold. Nothing depends on hash order.
+//! Queues are first come, first served. Deadlocks are found when a thread is about to wait (`wait.rs`); the youngest
+//! member of the cycle gets [`Error::Conflict`], and its transaction lets go of all its locks. A thread that would wait
+//! for a transaction that it runs itself gets [`Error::WouldDeadlock`] at once; whoever has waited for longer than the
+//! table allows, [`Error::LockTimeout`]: both keep what they hold. Nothing depends on hash order.
 //!
 //! Lock order inside the table: at most one shard or list mutex at a time, then the waits-for graph's.
 
@@ -193,7 +194,8 @@ impl KeyspaceLocks {
         if clear { Ok(got == Got::Key) } else { self.lock_key_behind(shard, asker, key, mode, got) }
     }
 
-    /// The key's lock is in hand, in conflict with an interval: gives it back, queues behind the interval, takes it again.
+    /// The key's lock is in hand, in conflict with an interval: gives it back, queues behind the interval, takes it
+    /// again.
     #[cold]
     fn lock_key_behind(&self, shard: &Shard, asker: Asker, key: &[u8], mode: Mode, got: Got) -> Result<bool> {
         let budget = &*self.table.budget;

@@ -1,9 +1,10 @@
-//! Whether any range of a keyspace may hold a key, told without a lock: the common cases are that none does, and that the only one is
-//! the asker's own (who reads a range and then changes its keys).
+//! Whether any range of a keyspace may hold a key, told without a lock: the common cases are that none does, and that
+//! the only one is the asker's own (who reads a range and then changes its keys).
 //!
-//! Ranges are counted by what their two ends have in common (as `range_index.rs` files them): in a small table by its hash, and by its
-//! length. Beside its count a place of the table has the sum of the owners, which names the owner of a single range.
-//! Changed under the list's mutex only; a range that is held is counted throughout, also while it is joined with another.
+//! Ranges are counted by what their two ends have in common (as `range_index.rs` files them): in a small table by its
+//! hash, and by its length. Beside its count a place of the table has the sum of the owners, which names the owner of a
+//! single range. Changed under the list's mutex only; a range that is held is counted throughout, also while it is
+//! joined with another.
 
 use super::wait::OwnerId;
 use crate::txn::key::Bounds;

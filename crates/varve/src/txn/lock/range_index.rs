@@ -1,8 +1,8 @@
 //! Which requests of an interval list can have anything to do with a key or a range, without looking at all of them.
 //!
-//! A range is filed under what its two ends have in common. Every key of it begins with that, so a key can only lie in ranges filed
-//! under one of its own beginnings, and two ranges can only meet if one is filed under a beginning of the other's. Ranges of one place
-//! (a district's orders) lie together and apart from the others'.
+//! A range is filed under what its two ends have in common. Every key of it begins with that, so a key can only lie in
+//! ranges filed under one of its own beginnings, and two ranges can only meet if one is filed under a beginning of the
+//! other's. Ranges of one place (a district's orders) lie together and apart from the others'.
 
 use crate::txn::key::{Bounds, KeyBuf};
 use std::collections::BTreeMap;

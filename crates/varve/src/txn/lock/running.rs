@@ -1,5 +1,6 @@
-//! Which transactions the calling thread runs in `transact`. They cannot end before what the thread does now: to wait for one of them is to
-//! wait for oneself. (A transaction of `begin` is nobody's in particular: another thread may end it.)
+//! Which transactions the calling thread runs in `transact`. They cannot end before what the thread does now: to wait
+//! for one of them is to wait for oneself. (A transaction of `begin` is nobody's in particular: another thread may end
+//! it.)
 
 use super::LockTable;
 use super::wait::OwnerId;

@@ -1,9 +1,10 @@
 //! One shard of a keyspace's key locks: an ordered map from key to who holds it and who waits.
 //!
-//! Queues are first come, first served, with direct hand-over; only a holder of S that asks for X (an upgrade) goes to the
-//! front. Invariants: an entry has a holder; it is X with one holder or S with one or more; the front of its queue does not
-//! fit its holders. `exclusive` and `all` count the entries and are raised, sequentially consistent, before an acquirer looks
-//! at the intervals, so that a scan that has published its interval may skip a shard whose count is zero.
+//! Queues are first come, first served, with direct hand-over; only a holder of S that asks for X (an upgrade) goes to
+//! the front. Invariants: an entry has a holder; it is X with one holder or S with one or more; the front of its queue
+//! does not fit its holders. `exclusive` and `all` count the entries and are raised, sequentially consistent, before an
+//! acquirer looks at the intervals, so that a scan that has published its interval may skip a shard whose count is
+//! zero.
 //!
 //! Lock order: a shard's mutex is taken with no other lock-table mutex held.
 

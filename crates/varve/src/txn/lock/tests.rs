@@ -229,7 +229,8 @@ fn two_upgrades_cost_the_younger_only() {
     w.assert_empty();
 }
 
-/// A reader in the queue waits for a holder that asks for more after it, although only a writer stood between them then.
+/// A reader in the queue waits for a holder that asks for more after it, although only a writer stood between them
+/// then.
 #[test]
 fn a_deadlock_over_an_upgrade_that_came_later_is_found() {
     let w = World::new();

@@ -1,14 +1,16 @@
 //! Waiting for locks: one cell per wait, and the waits-for graph in which deadlocks are found.
 //!
 //! Only a thread that is about to wait touches the graph. It first stands in a lock's queue, then enters the owners it
-//! waits for, then looks for a cycle through itself: the last member of a cycle to enter sees all of it. The youngest member
-//! (by birth, then by identity) gives way. A cell is decided once, by compare-and-swap: `GRANTED` by whoever hands the lock
-//! over, `VICTIM` by whoever found the cycle, or `GIVEN_UP` by the waiter itself; the loser of that race changes nothing.
+//! waits for, then looks for a cycle through itself: the last member of a cycle to enter sees all of it. The youngest
+//! member (by birth, then by identity) gives way. A cell is decided once, by compare-and-swap: `GRANTED` by whoever
+//! hands the lock over, `VICTIM` by whoever found the cycle, or `GIVEN_UP` by the waiter itself; the loser of that race
+//! changes nothing.
 //!
-//! A transaction that the waiting thread runs in `transact` waits, in effect, for that wait to end: it stands in the graph too meanwhile.
+//! A transaction that the waiting thread runs in `transact` waits, in effect, for that wait to end: it stands in the
+//! graph too meanwhile.
 //!
-//! Lock order: the graph's mutex is taken with no shard or interval list locked, or inside one of them; inside it, or inside a
-//! shard, the list of a cell's later blockers.
+//! Lock order: the graph's mutex is taken with no shard or interval list locked, or inside one of them; inside it, or
+//! inside a shard, the list of a cell's later blockers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +40,8 @@ impl WaitCell {
         Arc::new(WaitCell { owner, later: Mutex::new(Vec::new()), state, decided })
     }
 
-    /// The waiter now waits for `owner` too. To be said before `owner` enters the graph, so that one of the two sees it.
+    /// The waiter now waits for `owner` too. To be said before `owner` enters the graph, so that one of the two sees
+    /// it.
     pub fn also_waits_for(&self, owner: OwnerId) {
         self.later.lock().push(owner);
     }
@@ -99,8 +102,8 @@ impl WaitGraph {
         WaitGraph { nodes: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Waits until `cell` is decided, or until `deadline`. `on`: the owners ahead, as of the moment the cell was queued. `behind`: transactions
-    /// that cannot end before this wait does.
+    /// Waits until `cell` is decided, or until `deadline`. `on`: the owners ahead, as of the moment the cell was
+    /// queued. `behind`: transactions that cannot end before this wait does.
     pub fn wait(
         &self,
         cell: &Arc<WaitCell>,

@@ -1,5 +1,6 @@
-//! Random transactions of several clients, replayed one after another in the order of their commit numbers against plain
-//! maps: everything that each of them read must be what the serial run reads. On OS threads, and in simulation with chaos.
+//! Random transactions of several clients, replayed one after another in the order of their commit numbers against
+//! plain maps: everything that each of them read must be what the serial run reads. On OS threads, and in simulation
+//! with chaos.
 
 use super::*;
 use crate::db::Transaction;

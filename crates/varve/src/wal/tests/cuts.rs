@@ -1,6 +1,7 @@
-//! Power cuts in simulation: random groups from several writers over a small ring with checkpoints and growth, cuts at random
-//! device operations (in recovery too), then reopening. What must hold: every group acknowledged as durable is found, groups
-//! come back in the order of their LSNs without a gap, per writer without a gap, and nothing comes back that was not appended.
+//! Power cuts in simulation: random groups from several writers over a small ring with checkpoints and growth, cuts at
+//! random device operations (in recovery too), then reopening. What must hold: every group acknowledged as durable is
+//! found, groups come back in the order of their LSNs without a gap, per writer without a gap, and nothing comes back
+//! that was not appended.
 
 use super::*;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Damage to a log: every bit of its groups, whole ranges, stale laps, lost superblocks. What comes of it is told beforehand by
-//! an oracle that knows the rule for the end of the log, not the reader's code.
+//! Damage to a log: every bit of its groups, whole ranges, stale laps, lost superblocks. What comes of it is told
+//! beforehand by an oracle that knows the rule for the end of the log, not the reader's code.
 
 use super::format::{block_floor, salt};
 use super::superblock;
@@ -366,7 +366,8 @@ fn checking_an_open_log_finds_what_recovery_would_need() {
     assert_eq!(log.stats().superblocks_mended, 1);
 }
 
-/// Who reads a log that is being written meets groups that are half there, beside later ones that were written when they were whole.
+/// Who reads a log that is being written meets groups that are half there, beside later ones that were written when
+/// they were whole.
 #[test]
 fn what_lies_past_the_durable_end_of_a_log_in_use_is_no_damage() {
     let (dev, log) = fresh(small());

@@ -1,5 +1,5 @@
-//! Recovery over modelled pages: random histories with torn writes and crashes inside recovery; each row of the page table;
-//! what is measured and reported.
+//! Recovery over modelled pages: random histories with torn writes and crashes inside recovery; each row of the page
+//! table; what is measured and reported.
 
 use super::checkpoint::CheckpointPages;
 use super::pages::{Pages, change};

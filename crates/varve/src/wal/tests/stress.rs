@@ -1,4 +1,5 @@
-//! Reservation and publication under many threads: in simulation with chaos (interleavings) and on OS threads (memory order).
+//! Reservation and publication under many threads: in simulation with chaos (interleavings) and on OS threads (memory
+//! order).
 
 use super::*;
 use std::time::Duration;

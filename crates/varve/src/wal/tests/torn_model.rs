@@ -1,9 +1,10 @@
-//! The torn-page rule, held against every short history: change, write, checkpoint begins, checkpoint ends, then a torn crash.
+//! The torn-page rule, held against every short history: change, write, checkpoint begins, checkpoint ends, then a torn
+//! crash.
 //!
-//! The model is one page and its log, in the terms of the rule: positions are integers, a change is an image or operations. The
-//! same histories run under two naive rules, which must fail: images decided by the last *completed* checkpoint, and a redo point
-//! at the first change of the pages dirty when a checkpoint ends. A second test runs every history through the real log,
-//! checkpoint bookkeeping and recovery.
+//! The model is one page and its log, in the terms of the rule: positions are integers, a change is an image or
+//! operations. The same histories run under two naive rules, which must fail: images decided by the last *completed*
+//! checkpoint, and a redo point at the first change of the pages dirty when a checkpoint ends. A second test runs every
+//! history through the real log, checkpoint bookkeeping and recovery.
 
 use super::pages::{Pages, change};
 use super::recovery::{self, RecoveryOptions};
@@ -130,7 +131,8 @@ impl Model {
     }
 }
 
-/// Visits every history of up to `longest` acts that ends with a crash, and tells whether the page is lost by its last act.
+/// Visits every history of up to `longest` acts that ends with a crash, and tells whether the page is lost by its last
+/// act.
 fn every_history(rule: Rule, longest: usize, visit: &mut dyn FnMut(&[Act], bool)) {
     fn go(path: &mut Vec<Act>, model: &Model, rule: Rule, longest: usize, visit: &mut dyn FnMut(&[Act], bool)) {
         if path.len() == longest {

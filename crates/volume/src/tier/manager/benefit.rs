@@ -1,8 +1,9 @@
 //! CAC and CC: pages ranked by the I/O time that having them on the fast device saves.
 //!
-//! `B(p) = (rD^ R_D - rS^ R_S) + (wD^ W_D - wS^ W_S)` with `rS^ = rS + a rD`, `rD^ = rD + rS / a`, and likewise for writes (CAC paper,
-//! section 5.1). CC takes the counts as they are, as if a page's rates did not depend on where it is: a page that was hot before it
-//! was admitted is kept although, in the pool all the time, it is read from no device.
+//! `B(p) = (rD^ R_D - rS^ R_S) + (wD^ W_D - wS^ W_S)` with `rS^ = rS + a rD`, `rD^ = rD + rS / a`, and likewise for
+//! writes (CAC paper, section 5.1). CC takes the counts as they are, as if a page's rates did not depend on where it
+//! is: a page that was hot before it was admitted is kept although, in the pool all the time, it is read from no
+//! device.
 
 use super::usage::Usage;
 use super::{Costs, Counted, Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};

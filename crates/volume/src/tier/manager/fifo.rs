@@ -1,6 +1,6 @@
-//! MV-FIFO, FaCE: every page that leaves or is cleaned is appended at the rear of a queue of versions; the front leaves first. The
-//! older version of a page stays in the queue, dead, until its turn. With a second chance, a page read since it entered is passed
-//! over once: it keeps its slot and goes to the rear.
+//! MV-FIFO, FaCE: every page that leaves or is cleaned is appended at the rear of a queue of versions; the front leaves
+//! first. The older version of a page stays in the queue, dead, until its turn. With a second chance, a page read since
+//! it entered is passed over once: it keeps its slot and goes to the rear.
 
 use super::{Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};
 use crate::{KeyspaceId, PageId, ReadWhy};
@@ -60,7 +60,8 @@ impl Manager for MvFifo {
         self.pages.remove(&page);
     }
 
-    /// The position in the queue. The tier asks again before a page leaves: a page that was hit answers with the rear then.
+    /// The position in the queue. The tier asks again before a page leaves: a page that was hit answers with the rear
+    /// then.
     fn rank(&mut self, page: PageId, _: bool, _: u64) -> f64 {
         let Some(version) = self.pages.get_mut(&page) else { return 0.0 };
         if self.second_chance && std::mem::take(&mut version.hit) {

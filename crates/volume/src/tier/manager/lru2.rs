@@ -1,8 +1,9 @@
-//! Managers that take every page they are offered and expel by LRU-2: `lru2` (the CAC paper's variant of lazy cleaning), `lc` (lazy
-//! cleaning: everything goes home at a checkpoint, clean pages leave first), `cw` (clean pages only), `dw` (dual write).
+//! Managers that take every page they are offered and expel by LRU-2: `lru2` (the CAC paper's variant of lazy
+//! cleaning), `lc` (lazy cleaning: everything goes home at a checkpoint, clean pages leave first), `cw` (clean pages
+//! only), `dw` (dual write).
 //!
-//! References are accesses of the fast device to the page: its admission, reads from there, writes to there. A page with fewer than
-//! two goes first, oldest first.
+//! References are accesses of the fast device to the page: its admission, reads from there, writes to there. A page
+//! with fewer than two goes first, oldest first.
 
 use super::{DirtyWrites, Manager, Memory, Offer, Place, Refusal, Style, ago};
 use crate::{KeyspaceId, PageId, ReadWhy};
@@ -22,7 +23,8 @@ pub(super) struct Lru2 {
     pages: HashMap<PageId, References>,
 }
 
-/// Ranks of pages with one reference lie below those with two: times stay far below this (three centuries of nanoseconds).
+/// Ranks of pages with one reference lie below those with two: times stay far below this (three centuries of
+/// nanoseconds).
 const SPAN: f64 = 1e19;
 
 impl Lru2 {

@@ -1,13 +1,14 @@
 //! Tier managers: which pages deserve a slot of the fast device.
 //!
-//! A manager is pure: it does no I/O, takes no lock and reads no clock. It is told of reads, writes and uses of pages, is asked
-//! whether a page offered to the fast device shall have a slot, and ranks the pages that are there; the lowest rank leaves first.
-//! Slots, the map and the eviction zone belong to the tier, not to the manager. A new manager is one file here and one line in
-//! [`REGISTRY`].
+//! A manager is pure: it does no I/O, takes no lock and reads no clock. It is told of reads, writes and uses of pages,
+//! is asked whether a page offered to the fast device shall have a slot, and ranks the pages that are there; the lowest
+//! rank leaves first. Slots, the map and the eviction zone belong to the tier, not to the manager. A new manager is one
+//! file here and one line in [`REGISTRY`].
 //!
-//! Sources: CAC and CC from Liu and Salem, "Hybrid Storage Management for Database Systems" (VLDB 2013), with their description of
-//! LRU-2 and of the rivals; LC, CW and DW from Do et al. (SIGMOD 2011); MV-FIFO is FaCE (Kang et al., VLDB 2012); TAC from Canim et
-//! al. (VLDB 2010). `docs/tier.md` says where the papers leave a choice and what was chosen.
+//! Sources: CAC and CC from Liu and Salem, "Hybrid Storage Management for Database Systems" (VLDB 2013), with their
+//! description of LRU-2 and of the rivals; LC, CW and DW from Do et al. (SIGMOD 2011); MV-FIFO is FaCE (Kang et al.,
+//! VLDB 2012); TAC from Canim et al. (VLDB 2010). `docs/tier.md` says where the papers leave a choice and what was
+//! chosen.
 
 mod benefit;
 mod fifo;
@@ -50,7 +51,8 @@ pub struct ManagerOptions {
     pub bucket_width: f64,
     /// Most groups of which statistics are kept.
     pub max_groups: usize,
-    /// Pages whose statistics are remembered after they left the pool and the fast device; 0: as many as the fast device has slots.
+    /// Pages whose statistics are remembered after they left the pool and the fast device; 0: as many as the fast
+    /// device has slots.
     pub outqueue: usize,
     /// Half-life of the counters, seconds; 0: they never age.
     pub half_life: f64,
@@ -186,7 +188,8 @@ pub struct Memory {
     pub words: [u32; 5],
 }
 
-/// How pages of a group were read. The miss rate on the fast device over that off it is CAC's expansion factor of the group.
+/// How pages of a group were read. The miss rate on the fast device over that off it is CAC's expansion factor of the
+/// group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupUse {
     /// The keyspace.

@@ -1,6 +1,6 @@
-//! TAC: pages are admitted when they are read from the slow device, by the temperature of their extent: the cost that holding it
-//! would have saved, halved from time to time. Writes go through to both devices; an out-of-date copy keeps its slot until the page
-//! is flushed.
+//! TAC: pages are admitted when they are read from the slow device, by the temperature of their extent: the cost that
+//! holding it would have saved, halved from time to time. Writes go through to both devices; an out-of-date copy keeps
+//! its slot until the page is flushed.
 
 use super::{Costs, DirtyWrites, Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};
 use crate::{KeyspaceId, PageId, ReadWhy};

@@ -1,8 +1,8 @@
-//! What CAC and CC know of pages: counts of reads and writes on either device, groups of pages with like logical read rates, and
-//! the out-queue that remembers pages which left (CAC paper, sections 5.2 and 5.3).
+//! What CAC and CC know of pages: counts of reads and writes on either device, groups of pages with like logical read
+//! rates, and the out-queue that remembers pages which left (CAC paper, sections 5.2 and 5.3).
 //!
-//! A page is remembered while it is in the pool, on the fast device, or in the out-queue. The sums of its group are brought up to
-//! date lazily: when it leaves the pool, is flushed to the fast device, or leaves that.
+//! A page is remembered while it is in the pool, on the fast device, or in the out-queue. The sums of its group are
+//! brought up to date lazily: when it leaves the pool, is flushed to the fast device, or leaves that.
 
 use super::{Counted, GroupUse, ManagerOptions, Memory, PageSides, Place};
 use crate::{KeyspaceId, PageId, ReadWhy};
@@ -80,7 +80,8 @@ struct Sums {
 #[derive(Debug)]
 struct Stat {
     keyspace: KeyspaceId,
-    /// When the page was first seen (before the clock's origin, if it is remembered from an earlier run), and last touched, nanoseconds.
+    /// When the page was first seen (before the clock's origin, if it is remembered from an earlier run), and last
+    /// touched, nanoseconds.
     since: i64,
     touched: u64,
     /// Physical random reads and writes.

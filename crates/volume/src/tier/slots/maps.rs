@@ -1,11 +1,13 @@
-//! The slots as a map sees them: what goes into one, what a written one makes usable, what recovery takes in; and their number.
+//! The slots as a map sees them: what goes into one, what a written one makes usable, what recovery takes in; and their
+//! number.
 
 use super::{EMPTY, Entry, Rank, Ranker, Slot, Slots, Stale, State};
 use crate::Lsn;
 use crate::tier::records::{Found, MapEntry, Record, Snapshot};
 
 impl Slots {
-    /// The map to be written, with a zone of `k` slots; until [`Slots::end_map`] only slots of both scan lists are given away.
+    /// The map to be written, with a zone of `k` slots; until [`Slots::end_map`] only slots of both scan lists are
+    /// given away.
     pub fn begin_map(&mut self, k: usize, ranker: Ranker<'_>) -> Snapshot {
         assert!(self.scan_next.is_none(), "one map is written at a time");
         let mut next: Vec<bool> = self.entries.iter().map(|e| e.state == State::Free || e.writes > 0).collect();
@@ -21,7 +23,8 @@ impl Slots {
                 self.set_rank(slot, rank);
             }
         }
-        // What was in the zone before and is not among the lowest any more leaves it: a slot that got a better page stays out of reach.
+        // What was in the zone before and is not among the lowest any more leaves it: a slot that got a better page
+        // stays out of reach.
         let (mut in_zone, mut bound) = (0, Rank(f64::INFINITY));
         for &(rank, slot) in &self.ranked {
             in_zone += usize::from(!next[slot as usize]);
@@ -65,8 +68,8 @@ impl Slots {
         Snapshot { entries: self.entries.iter().enumerate().map(entry).collect(), records }
     }
 
-    /// The map begun last is on the device, or (`false`) is not and the one before still holds. Records that went into the map are
-    /// gone from [`Slots::records`].
+    /// The map begun last is on the device, or (`false`) is not and the one before still holds. Records that went into
+    /// the map are gone from [`Slots::records`].
     pub fn end_map(&mut self, written: bool) {
         let next = self.scan_next.take().expect("a map was begun");
         if written {
@@ -88,8 +91,8 @@ impl Slots {
         self.zone = self.ranked.iter().filter(|(_, slot)| self.usable(*slot)).copied().collect();
     }
 
-    /// Takes in what recovery found: the scan list of the map on the device, the records that its journal holds, current versions,
-    /// and what free slots may still hold. Replaces whatever was here.
+    /// Takes in what recovery found: the scan list of the map on the device, the records that its journal holds,
+    /// current versions, and what free slots may still hold. Replaces whatever was here.
     pub fn recover(
         &mut self,
         scan: Vec<bool>,
@@ -140,8 +143,8 @@ impl Slots {
         (first..self.entries.len() as Slot).filter(used).collect()
     }
 
-    /// Changes the number of slots, after a map of as many is on the device. Slots that go are closed, empty and idle; new ones are
-    /// free and in the scan list.
+    /// Changes the number of slots, after a map of as many is on the device. Slots that go are closed, empty and idle;
+    /// new ones are free and in the scan list.
     pub fn set_len(&mut self, slots: usize) {
         let gone = self.entries.drain(slots.min(self.entries.len())..).filter(|e| e.state != State::Free || e.io > 0);
         assert_eq!(gone.count(), 0, "slots that go are empty and idle");

@@ -1,18 +1,21 @@
 //! The slots of the fast device and the map of pages to them: pure, in memory.
 //!
-//! A slot is free or holds a version of a page: equal to its home (clean), newer than it, out of date but kept (invalid), or
-//! overtaken by a newer version in another slot (dead). A slot with requests in flight is not given away.
+//! A slot is free or holds a version of a page: equal to its home (clean), newer than it, out of date but kept
+//! (invalid), or overtaken by a newer version in another slot (dead). A slot with requests in flight is not given away.
 //!
-//! **Eviction zone** (CAC paper, section 6; the holes of the published scheme closed). The map on the device is written whole at
-//! times and says, besides, which slots recovery must look into: the *scan list*. Until the next map is written only slots of the
-//! scan list are given to other pages. The scan list is: the zone (the `k` slots of lowest rank), the free slots, and slots whose last
-//! write is not known to be durable. While a new map is being written, a slot must be in both lists.
+//! **Eviction zone** (CAC paper, section 6; the holes of the published scheme closed). The map on the device is written
+//! whole at times and says, besides, which slots recovery must look into: the *scan list*. Until the next map is
+//! written only slots of the scan list are given to other pages. The scan list is: the zone (the `k` slots of lowest
+//! rank), the free slots, and slots whose last write is not known to be durable. While a new map is being written, a
+//! slot must be in both lists.
 //!
-//! **Records.** A freed slot still holds its page on the device. Recovery must not find it again once its home has moved on, so each
-//! sync writes down which slots were freed, and up to which LSN; and which slots became newer than home, so that damage to them is
-//! told from a write cut short. A map that is written carries over the records of slots whose old content may still be there.
+//! **Records.** A freed slot still holds its page on the device. Recovery must not find it again once its home has
+//! moved on, so each sync writes down which slots were freed, and up to which LSN; and which slots became newer than
+//! home, so that damage to them is told from a write cut short. A map that is written carries over the records of slots
+//! whose old content may still be there.
 //!
-//! **Fewer slots.** Slots from a limit on can be closed: they are not given away, and once they are empty and idle they can be cut off.
+//! **Fewer slots.** Slots from a limit on can be closed: they are not given away, and once they are empty and idle they
+//! can be cut off.
 
 mod maps;
 mod versions;
@@ -132,7 +135,8 @@ pub struct Slots {
     renewed: Slot,
     scan: Vec<bool>,
     scan_next: Option<Vec<bool>>,
-    /// What slots may still hold on the device besides what they should: a write that was called off leaves what was there before.
+    /// What slots may still hold on the device besides what they should: a write that was called off leaves what was
+    /// there before.
     stale: HashMap<Slot, Vec<Stale>>,
     /// How many these are.
     left_over: usize,
@@ -154,7 +158,8 @@ pub struct Slots {
     /// Slots occupied since the map was begun, and occupied ones of the zone that were emptied since.
     given_away: usize,
     taken: usize,
-    /// The highest rank among the slots that were chosen for the zone. Pages above it are in the scan list for recovery's sake alone.
+    /// The highest rank among the slots that were chosen for the zone. Pages above it are in the scan list for
+    /// recovery's sake alone.
     bound: Rank,
 }
 
@@ -244,14 +249,15 @@ impl Slots {
         self.zone.len()
     }
 
-    /// Slots given away since the map was begun, or taken from pages for that (where a map is needed for that), and free slots that wait
-    /// for the next one.
+    /// Slots given away since the map was begun, or taken from pages for that (where a map is needed for that), and
+    /// free slots that wait for the next one.
     pub fn given_away(&self) -> usize {
         let gone = if self.log_everything { 0 } else { self.given_away.max(self.taken) };
         gone + self.parked.len() + self.blocked.len()
     }
 
-    /// What a page must deserve at least when nothing of the zone is left: its highest rank. None: there is no such limit.
+    /// What a page must deserve at least when nothing of the zone is left: its highest rank. None: there is no such
+    /// limit.
     pub fn bound(&self) -> Option<f64> {
         self.bound.0.is_finite().then_some(self.bound.0)
     }
@@ -387,7 +393,8 @@ impl Slots {
         list.push(slot);
     }
 
-    /// The slot of lowest rank that may be given away and has no request in flight; ranks that changed are put right on the way.
+    /// The slot of lowest rank that may be given away and has no request in flight; ranks that changed are put right on
+    /// the way.
     pub fn lowest(&mut self, ranker: Ranker<'_>) -> Option<(Slot, f64)> {
         // A rank that changed sends the slot elsewhere in the order; after a few of them any low one will do.
         for _ in 0..16 {
@@ -406,8 +413,8 @@ impl Slots {
         self.lowest_idle()
     }
 
-    /// Ranks the next `n` slots anew, in turn: a page that nobody reads or writes would keep the rank of when somebody last did, although
-    /// that depends on others as well.
+    /// Ranks the next `n` slots anew, in turn: a page that nobody reads or writes would keep the rank of when somebody
+    /// last did, although that depends on others as well.
     pub fn renew(&mut self, n: usize, ranker: Ranker<'_>) {
         for _ in 0..n.min(self.entries.len()) {
             self.renewed = (self.renewed + 1) % self.entries.len() as Slot;

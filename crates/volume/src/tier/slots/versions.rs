@@ -1,9 +1,9 @@
 //! What slots hold on the device besides what they should, and what is recorded of that until a map says it.
 //!
-//! Both tables are bounded. A map has room for two records a slot: a slot that may hold two versions which do not count is not given
-//! away, nor its page asked to leave it, before a flush has made the newest certain. One whose writes failed, which no flush can make
-//! certain, waits for the next opening, which looks into it. What was recorded since the newest map is dropped beyond a bound; then the
-//! next sync writes a map.
+//! Both tables are bounded. A map has room for two records a slot: a slot that may hold two versions which do not count
+//! is not given away, nor its page asked to leave it, before a flush has made the newest certain. One whose writes
+//! failed, which no flush can make certain, waits for the next opening, which looks into it. What was recorded since
+//! the newest map is dropped beyond a bound; then the next sync writes a map.
 
 use super::{Entry, Slot, Slots, State};
 use crate::tier::records::Record;
@@ -148,8 +148,8 @@ impl Slots {
         }
     }
 
-    /// Versions that slots may still hold besides what they should, which a map must name. Each flush forgets those that were
-    /// overwritten before it.
+    /// Versions that slots may still hold besides what they should, which a map must name. Each flush forgets those
+    /// that were overwritten before it.
     pub fn left_over(&self) -> usize {
         self.left_over
     }

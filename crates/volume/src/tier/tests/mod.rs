@@ -70,7 +70,8 @@ fn in_simulation(f: impl FnOnce() + Send + 'static) {
     run(Config::default(), f).unwrap();
 }
 
-/// A clean copy is dropped because its page changed; the new version goes home. After a crash the old copy must not come back.
+/// A clean copy is dropped because its page changed; the new version goes home. After a crash the old copy must not
+/// come back.
 fn resurrected(broken: Broken) -> u64 {
     run(Config::default(), move || {
         let options = TierOptions { broken, ..named("cw") };
@@ -217,7 +218,8 @@ fn what_a_slot_held_is_forgotten_though_it_is_written_again_during_each_flush() 
     assert!(pages >= 49, "{pages} pages found the slot free: every second flush makes certain what it holds");
 }
 
-/// However long a flush takes, a slot never may hold more than a map has room to say, and what is recorded stays bounded.
+/// However long a flush takes, a slot never may hold more than a map has room to say, and what is recorded stays
+/// bounded.
 #[test]
 fn what_slots_may_hold_is_bounded_though_no_flush_ends() {
     for log_everything in [false, true] {

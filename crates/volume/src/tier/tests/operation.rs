@@ -1,4 +1,5 @@
-//! What an operator meets: recovery by each way, refusals above the ceiling, admissions that are waited for, a device that fails, wear.
+//! What an operator meets: recovery by each way, refusals above the ceiling, admissions that are waited for, a device
+//! that fails, wear.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -213,8 +214,8 @@ fn wear_and_budget_outlive_a_restart() {
     });
 }
 
-/// Work with hits, changes and evictions on more pages than slots; ends with a sync and a power cut. What was on the fast device, and
-/// what keeping the map cost.
+/// Work with hits, changes and evictions on more pages than slots; ends with a sync and a power cut. What was on the
+/// fast device, and what keeping the map cost.
 fn worked(recovery: MapRecovery) -> (Arc<MemDevice>, Arc<MemDevice>, BTreeMap<u64, u64>, TierStats) {
     worked_for(recovery, 4000, 100)
 }
@@ -271,7 +272,8 @@ fn map_of(tier: &Tier) -> BTreeMap<u64, u64> {
     entries.filter(current).map(|e| (e.page.0, e.lsn)).collect()
 }
 
-/// `zone` reads the slots of the scan list, `scan` all, `log` none; each pays for that in its own way while the tier works.
+/// `zone` reads the slots of the scan list, `scan` all, `log` none; each pays for that in its own way while the tier
+/// works.
 #[test]
 fn each_way_of_recovery_finds_the_same_map() {
     in_simulation(|| {
@@ -311,7 +313,8 @@ fn each_way_of_recovery_finds_the_same_map() {
     });
 }
 
-/// Where nothing is synced for long, slots change hands many times between two flushes; what they may still hold fits each map.
+/// Where nothing is synced for long, slots change hands many times between two flushes; what they may still hold fits
+/// each map.
 #[test]
 fn maps_have_room_for_what_slots_may_hold_however_seldom_it_is_synced() {
     in_simulation(|| {
@@ -323,8 +326,8 @@ fn maps_have_room_for_what_slots_may_hold_however_seldom_it_is_synced() {
     });
 }
 
-/// Where nothing is synced at all, maps say what would fill the journal: what was not said yet takes bounded memory, and `log` finds the
-/// pages again.
+/// Where nothing is synced at all, maps say what would fill the journal: what was not said yet takes bounded memory,
+/// and `log` finds the pages again.
 #[test]
 fn without_any_sync_maps_say_what_a_journal_has_no_room_for() {
     in_simulation(|| {
