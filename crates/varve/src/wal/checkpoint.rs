@@ -11,6 +11,10 @@
 //! Triggers: the log's age against the recovery bound, the ring's fill, [`Checkpointer::checkpoint`], and closing.
 //!
 //! Lock order: `running` before everything of the pool and the log; never taken with a latch held.
+//!
+//! Invariants: one checkpoint runs at a time; the redo point moves to a T only after every page with an earlier change
+//! was written and synced, and after the log up to T's end is durable; T never lies before the redo point, nor before
+//! the T of an earlier checkpoint; `held_back` ascends.
 
 use super::Log;
 use crate::error::{Error, Result};
@@ -173,7 +177,8 @@ impl Checkpointer {
             this.run()
         };
         let daemon = self.log.health().spawn("checkpointer", life)?;
-        *self.daemon.lock() = Some(daemon);
+        let before = self.daemon.lock().replace(daemon);
+        assert!(before.is_none(), "one checkpointer runs at a time");
         Ok(())
     }
 
@@ -199,7 +204,8 @@ impl Checkpointer {
             let _running = self.running.lock();
             role::with(Role::Checkpointer, || self.make(false))
         };
-        self.hurry.fetch_sub(1, Ordering::AcqRel);
+        let hurrying = self.hurry.fetch_sub(1, Ordering::AcqRel);
+        assert!(hurrying > 0, "who hurried a checkpoint was counted");
         result
     }
 
@@ -285,6 +291,7 @@ impl Checkpointer {
         }
         self.after.as_ref().inspect(|after| after.begins());
         let t = self.log.begin_checkpoint();
+        assert!(t >= self.log.completed_redo(), "a checkpoint begins at or after the redo point");
         if paced {
             self.flush_paced(t)?;
             self.log.health().pass(Place::Checkpointer);
@@ -307,6 +314,7 @@ impl Checkpointer {
             _ => t,
         };
         let point = self.redo_point(redo);
+        assert!(point.is_none_or(|point| point <= redo), "redo does not begin after the pages that are written");
         self.log.complete_checkpoint(point.unwrap_or_else(|| self.log.completed_redo()))?;
         if point == Some(redo) {
             self.after.as_ref().inspect(|after| after.completed());
@@ -320,6 +328,8 @@ impl Checkpointer {
     fn redo_point(&self, t: Lsn) -> Option<Lsn> {
         let needed = self.needs.as_ref().and_then(|needs| needs.oldest_lsn_needed());
         let mut held_back = self.held_back.lock();
+        let ascends = held_back.last().is_none_or(|last| *last <= t);
+        assert!(ascends || self.cfg.broken.has(Mistake::RedoFromFirstChange), "checkpoints begin one after the other");
         held_back.push(t);
         let passed = held_back.partition_point(|&t| needed.is_none_or(|needed| t <= needed));
         held_back.drain(..passed).next_back()

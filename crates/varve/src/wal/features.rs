@@ -78,6 +78,7 @@ impl Features {
     }
 
     pub(super) fn set(&mut self, feature: &Feature, on: bool) {
+        assert!(feature.bit < 64 && feature.name.len() <= LONGEST_NAME, "a feature has a bit, and a name that fits");
         let key = (feature.class, feature.bit);
         if on {
             self.0.insert(key, feature.name.to_string());

@@ -2,6 +2,9 @@
 //!
 //! It keeps the promise of `async` commits (durable within a bounded delay) and drains the buffer when a good part of
 //! it is filled. It holds the log weakly, so a log that is dropped without being stopped ends its flusher.
+//!
+//! Invariants: `wanted` only rises, and is raised before `due` is set; `due` is 0 or lies at most the delay ahead, and
+//! who finds it 0 sets it and wakes the daemon.
 
 use super::log::Log;
 use crate::error::Result;

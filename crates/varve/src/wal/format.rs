@@ -17,6 +17,10 @@ pub const FIRST_LSN: Lsn = BLOCK;
 /// Bytes of the mark at the start of padding.
 pub const PAD_MARK: usize = 8;
 
+const _: () = assert!(BLOCK.is_power_of_two() && BLOCK.is_multiple_of(ALIGN) && FIRST_LSN.is_multiple_of(BLOCK));
+// Padding begins where a group could: its mark fits the smallest rest of a block.
+const _: () = assert!(PAD_MARK as u64 <= ALIGN);
+
 const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"VGRP");
 const PAD_MAGIC: u32 = u32::from_le_bytes(*b"VPAD");
 const GROUP_VERSION: u8 = 1;
@@ -92,6 +96,7 @@ impl GroupHeader {
 
     /// The header's bytes.
     pub fn encode(&self, salt: u32) -> [u8; GROUP_HEADER] {
+        assert!(self.lsn.is_multiple_of(ALIGN), "a group begins at a multiple of {ALIGN}");
         let mut b = [0u8; GROUP_HEADER];
         b[0..4].copy_from_slice(&GROUP_MAGIC.to_le_bytes());
         b[4] = self.kind.code();

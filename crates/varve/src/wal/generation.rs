@@ -2,6 +2,9 @@
 //!
 //! Each opening for writing and each checkpoint begins one. It is durable on the other devices before the log's
 //! superblock says so, and confirmed there after: `docs/wal.md`, "Identity and generation".
+//!
+//! Invariants: the number rises by one with each superblock that says so, under the lock `disk`; nothing is told of as
+//! whole that is not durable; the data device is told first.
 
 use super::features::IDENTITY;
 use super::log::{Disk, Log};
@@ -57,15 +60,16 @@ impl Log {
     /// there or before. (The durable LSN may lie within a group that is written in parts, and that no crash need leave
     /// whole.)
     pub(super) fn store_next_generation(&self, disk: &mut Disk, mut sb: Superblock, whole: Lsn) -> Result<()> {
+        assert!(whole <= self.durable_lsn(), "what companions are told of as whole is durable");
         let companions = self.companions.lock().clone();
         let before = disk.sb.generation;
         sb.generation.number += 1;
         // After a failure nobody knows what is on media.
-        let latch = |e: &crate::Error| self.poison(&format!("the generation of a device: {e}"));
+        let poison = |e: &crate::Error| self.poison(&format!("the generation of a device: {e}"));
         for companion in &companions {
-            companion.intend(sb.generation, before, whole).inspect_err(latch)?;
+            companion.intend(sb.generation, before, whole).inspect_err(poison)?;
         }
         self.store_superblock(disk, sb)?;
-        companions.iter().try_for_each(|companion| companion.confirm().inspect_err(latch))
+        companions.iter().try_for_each(|companion| companion.confirm().inspect_err(poison))
     }
 }

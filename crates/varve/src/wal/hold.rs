@@ -3,6 +3,9 @@
 //! What is held stays in the ring although checkpoints pass it. Writers never wait for a reader: when the ring has
 //! grown to its largest and is full, the hold is broken, and so it is when the database is closed. The reader is told
 //! so, whatever it could still read: while the log is held, nobody else begins a backup or cuts the file.
+//!
+//! Invariants: `held` and `limit` change under the lock `disk` alone; neither what is kept nor the room that writers
+//! were told of ever moves back; a hold's mark moves forward only, and groups are read in order.
 
 use super::log::{Disk, Log};
 use super::reader::{GroupView, LogReader, Step};
@@ -44,7 +47,9 @@ impl Log {
 
     /// Takes over the room that the ring has now.
     pub(super) fn set_limit(&self, disk: &Disk) {
-        self.limit.store(disk.sb.ring.limit(self.kept_from(disk)), Ordering::Release);
+        let limit = disk.sb.ring.limit(self.kept_from(disk));
+        let before = self.limit.swap(limit, Ordering::AcqRel);
+        assert!(before <= limit, "room in the ring that was given is not taken back");
     }
 
     /// Gives up the hold, if there is one: the database is being closed.
@@ -95,6 +100,7 @@ impl LogHold {
                 Ok(Step::Group(group)) => {
                     // The bytes are those of this group (it bears its position and a checksum), whatever happened to
                     // the ring since.
+                    assert!(group.start >= self.at && group.end <= to, "groups are read in order, up to where asked");
                     each(group)?;
                     self.at = group.end;
                 }
@@ -108,6 +114,7 @@ impl LogHold {
 
     /// Keeps the log from `to` on only, unless the hold was broken.
     fn move_mark(&mut self, to: Lsn) {
+        assert!(to >= self.mark, "a hold lets go of the log forwards");
         let disk = self.log.disk.lock();
         let moved = self.log.held.compare_exchange(self.mark, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if moved {

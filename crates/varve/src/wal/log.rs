@@ -5,7 +5,8 @@
 //!
 //! Invariants: nothing is appended before [`Log::resume_at`] made the new run known in a durable superblock; the ring
 //! before the redo point is reused only after a superblock with that redo point is durable; a poisoned log never
-//! becomes good again.
+//! becomes good again. Neither redo point nor generation ever go back, and the database's identity does not change.
+//! Redo point <= durable LSN <= end, once the log was resumed.
 
 use super::features::{Feature, Features};
 use super::flusher::Flusher;
@@ -209,6 +210,7 @@ impl Log {
     }
 
     fn begin_appending(&self, at: Lsn, floor: Lsn, run: u32) {
+        assert!(self.durable_lsn() <= at, "what is durable is not appended anew");
         self.run.store(run, Ordering::Release);
         self.tail.start(at, floor);
         self.writer.lock().restart(at);
@@ -246,7 +248,10 @@ impl Log {
             }
         };
         let run = self.run.load(Ordering::Relaxed);
-        let header = GroupHeader { kind, lsn, durable: self.durable_lsn(), body_len: body.len() as u32, run, body_crc };
+        let durable = self.durable_lsn();
+        let gap = self.cfg.broken.has(Mistake::DurablePastGap);
+        assert!(durable <= lsn || gap, "nothing is durable beyond a group that is not in the buffer yet");
+        let header = GroupHeader { kind, lsn, durable, body_len: body.len() as u32, run, body_crc };
         let header = header.encode(self.salt);
         let end = lsn + size;
         let zeros = (size - GROUP_HEADER as u64) as usize - body.len();
@@ -278,6 +283,7 @@ impl Log {
                 }
                 let room = self.durable_lsn() + self.tail.capacity() - at;
                 let n = rest.len().min(room as usize);
+                assert!(n > 0, "a byte with room in the buffer can be filled");
                 self.tail.fill(at, &rest[..n], at == start);
                 at += n as u64;
                 rest = &rest[n..];
@@ -333,6 +339,7 @@ impl Log {
             let mut sb = disk.sb.clone();
             sb.redo = t;
             sb.end = self.durable_lsn().max(sb.end);
+            assert!(t <= sb.end && t <= self.end_lsn(), "redo begins in what is durable");
             sb.prune_runs();
             self.store_next_generation(&mut disk, sb, t)?;
             self.redo.store(t, Ordering::Release);
@@ -386,7 +393,11 @@ impl Log {
     }
 
     pub(super) fn store_superblock(&self, disk: &mut Disk, mut sb: Superblock) -> Result<()> {
-        sb.sequence = disk.sb.sequence + 1;
+        assert!(!self.read_only, "a log that is open for reading is not written to");
+        let before = &disk.sb;
+        assert!(sb.redo >= before.redo && sb.generation.number >= before.generation.number, "a superblock goes back");
+        assert_eq!(sb.header.uuid, before.header.uuid, "a database keeps its identity");
+        sb.sequence = before.sequence + 1;
         // The older copy first, if they differ. After a failure nobody knows what is on media.
         let (slot, durable) = (1 - disk.slot, !self.cfg.broken.has(Mistake::SkipSuperblockFlush));
         if self.cfg.broken.has(Mistake::OlderSuperblockBelieved) {
@@ -407,7 +418,7 @@ impl Log {
         self.wait_durable(self.end_lsn())?;
         let mut disk = self.disk.lock();
         let Some(end) = self.tail.close(disk.sb.redo) else { return Ok(false) };
-        debug_assert_eq!(self.durable_lsn(), end);
+        assert_eq!(self.durable_lsn(), end, "a log that is closed is durable to its end");
         let mut sb = disk.sb.clone();
         (sb.clean, sb.redo, sb.end) = (true, end, end);
         sb.prune_runs();
@@ -440,6 +451,7 @@ impl Log {
         let start = block_ceil(end);
         let mut disk = self.disk.lock();
         let mut sb = disk.sb.clone();
+        assert!(sb.redo <= start, "the log goes on after its redo point");
         let number = sb.runs.last().expect("never empty").number + 1;
         sb.runs.push(Run { number, start, prev_end: end });
         if checkpointed || sb.clean || self.cfg.broken.has(Mistake::RedoAtRecovery) {
@@ -511,51 +523,11 @@ impl Log {
         }
     }
 
-    /// Set when a checkpoint is wanted; whoever makes checkpoints resets it.
-    pub fn checkpoint_wanted(&self) -> &Arc<Event> {
-        &self.wanted
-    }
-
-    /// Whether a checkpoint is due: the log is old enough, or somebody waits for space.
-    pub fn needs_checkpoint(&self) -> bool {
-        self.age() > self.age_limit() || self.starved()
-    }
-
-    /// Whether somebody waits for space.
-    pub fn starved(&self) -> bool {
-        self.space_waiters.load(Ordering::Acquire) > 0
-    }
-
-    /// Sets how many bytes of log recovery may have to redo. A checkpoint is asked for at half of it; at all of it,
-    /// writers wait. The ring's size bounds it too.
-    pub fn set_redo_budget(&self, bytes: u64) {
-        self.redo_budget.store(bytes.max(1 << 20), Ordering::Release);
-    }
-
-    /// Log age past which writers wait for a checkpoint, bytes.
-    pub fn hard_age(&self) -> u64 {
-        self.redo_budget.load(Ordering::Acquire).min(self.cfg.max_capacity)
-    }
-
-    /// Log age past which a checkpoint is asked for, bytes.
-    pub fn age_limit(&self) -> u64 {
-        (self.redo_budget.load(Ordering::Acquire) / 2).min(self.cfg.max_capacity / 8 * 5)
-    }
-
-    /// Bytes from the redo point to the end of the log.
-    pub fn age(&self) -> u64 {
-        self.end_lsn().saturating_sub(self.completed_redo())
-    }
-
-    /// Most bytes that the ring may hold.
-    pub fn max_capacity(&self) -> u64 {
-        self.cfg.max_capacity
-    }
-
     /// Starts the flusher.
     pub fn start(self: &Arc<Self>) -> Result<()> {
         let flusher = self.flusher.start(Arc::downgrade(self), &self.health)?;
-        *self.daemon.lock() = Some(flusher);
+        let before = self.daemon.lock().replace(flusher);
+        assert!(before.is_none(), "one flusher runs at a time");
         Ok(())
     }
 

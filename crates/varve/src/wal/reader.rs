@@ -6,6 +6,9 @@
 //! that a later run recorded.
 //!
 //! Memory: one window of [`WINDOW`] bytes and one group.
+//!
+//! Invariants: groups are given in the order of their LSNs, and none twice; only blocks that the ring can hold are
+//! read.
 
 use super::format::{
     ALIGN, BLOCK, GROUP_HEADER, GroupHeader, GroupKind, PAD_MARK, block_ceil, block_floor, is_group, is_pad,
@@ -142,6 +145,7 @@ impl LogReader {
             Ok(header) => {
                 // L1.
                 let (start, end) = (header.lsn, header.end());
+                assert!(start == self.at && start >= self.last_end, "groups are read in order, and none twice");
                 self.at = end;
                 self.last_end = end;
                 self.known = self.known.max(header.durable);
@@ -318,6 +322,7 @@ impl LogReader {
     }
 
     fn load(&mut self, at: Lsn) -> Result<(), DeviceError> {
+        assert!(at.is_multiple_of(BLOCK) && at < self.limit(), "blocks are read, of what the ring can hold");
         let len = (self.window.len() as u64).min(self.limit() - at);
         self.window_len = 0;
         let part = (len / PARTS).next_multiple_of(BLOCK);
@@ -338,5 +343,3 @@ impl LogReader {
         Ok(())
     }
 }
-
-const _: () = assert!(ALIGN as usize == PAD_MARK, "a padding mark always fits");

@@ -2,6 +2,9 @@
 //!
 //! The stream is cut into segments of equal length; segment `k` lies in slot `order[(k - base) mod n]`. Growing inserts
 //! fresh slots behind the newest segment that the ring can hold now, so no live segment moves.
+//!
+//! Invariants: `order` names each slot once; a ring that grew gives room for as many bytes more, and every position
+//! that was live lies where it lay.
 
 use super::format::BLOCK;
 use varve_volume::Lsn;
@@ -10,6 +13,8 @@ use varve_volume::Lsn;
 pub const RING_START: u64 = 2 * BLOCK;
 /// Most segments of a ring (the table must fit a superblock).
 pub const MAX_SEGMENTS: usize = 1024;
+
+const _: () = assert!(RING_START.is_multiple_of(BLOCK) && MAX_SEGMENTS <= u16::MAX as usize + 1);
 
 /// The ring's map.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,11 +55,13 @@ impl Ring {
         let n = self.order.len() as i128;
         let (k, within) = (lsn / self.segment, lsn % self.segment);
         let i = (i128::from(k) - i128::from(self.base)).rem_euclid(n) as usize;
+        debug_assert!((self.order[i] as usize) < self.order.len(), "a segment lies in a slot that there is");
         (RING_START + u64::from(self.order[i]) * self.segment + within, self.segment - within)
     }
 
     /// The pieces of `[start, end)` on the device, in order: `(LSN, device offset, bytes)`.
     pub fn pieces(&self, start: Lsn, end: Lsn) -> Vec<(Lsn, u64, u64)> {
+        assert!(start <= end && end - start <= self.capacity(), "a range is no longer than the ring");
         let mut pieces: Vec<(Lsn, u64, u64)> = Vec::with_capacity(1);
         let mut at = start;
         while at < end {
@@ -71,6 +78,7 @@ impl Ring {
 
     /// The ring with `more` slots, while everything from `redo` on is needed. `None` when the table would be too long.
     pub fn grown(&self, redo: Lsn, more: usize) -> Option<Ring> {
+        assert!(more > 0, "a ring grows by a segment at least");
         let n = self.order.len();
         if n + more > MAX_SEGMENTS {
             return None;
@@ -80,7 +88,11 @@ impl Ring {
         let mut order: Vec<u16> = (n as u16..(n + more) as u16).collect();
         order.extend_from_slice(&self.order[p + 1..]);
         order.extend_from_slice(&self.order[..=p]);
-        Some(Ring { segment: self.segment, base: newest + 1, order })
+        let grown = Ring { segment: self.segment, base: newest + 1, order };
+        debug_assert!(grown.is_valid(), "a grown ring names each slot once");
+        assert_eq!(grown.locate(redo), self.locate(redo), "what is live does not move");
+        assert_eq!(grown.limit(redo) - self.limit(redo), more as u64 * self.segment);
+        Some(grown)
     }
 
     /// Whether the table makes sense: used on what was read from a device.

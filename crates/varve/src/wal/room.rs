@@ -1,15 +1,61 @@
-//! Room in the ring: writers make sure of it before they take latches; it grows, or they wait for a checkpoint.
+//! Room in the ring: writers make sure of it before they take latches; it grows, or they wait for a checkpoint, which
+//! is asked for by the log's age.
+//!
+//! Invariants: the ring grows under the lock `disk`, and is in a durable superblock before anything is written to what
+//! is new; who waits is counted for as long as he does, so that checkpoints hurry.
 
 use super::format::{BLOCK, block_ceil, group_size};
 use super::log::Log;
 use super::stats::add;
 use crate::error::{Error, Result};
+use std::sync::Arc;
 use varve_device::Device;
 use varve_rt::atomic::Ordering;
-use varve_rt::now;
+use varve_rt::{Event, now};
 use varve_volume::Lsn;
 
 impl Log {
+    /// Set when a checkpoint is wanted; whoever makes checkpoints resets it.
+    pub fn checkpoint_wanted(&self) -> &Arc<Event> {
+        &self.wanted
+    }
+
+    /// Whether a checkpoint is due: the log is old enough, or somebody waits for space.
+    pub fn needs_checkpoint(&self) -> bool {
+        self.age() > self.age_limit() || self.starved()
+    }
+
+    /// Whether somebody waits for space.
+    pub fn starved(&self) -> bool {
+        self.space_waiters.load(Ordering::Acquire) > 0
+    }
+
+    /// Sets how many bytes of log recovery may have to redo. A checkpoint is asked for at half of it; at all of it,
+    /// writers wait. The ring's size bounds it too.
+    pub fn set_redo_budget(&self, bytes: u64) {
+        self.redo_budget.store(bytes.max(1 << 20), Ordering::Release);
+    }
+
+    /// Log age past which writers wait for a checkpoint, bytes.
+    pub fn hard_age(&self) -> u64 {
+        self.redo_budget.load(Ordering::Acquire).min(self.cfg.max_capacity)
+    }
+
+    /// Log age past which a checkpoint is asked for, bytes.
+    pub fn age_limit(&self) -> u64 {
+        (self.redo_budget.load(Ordering::Acquire) / 2).min(self.cfg.max_capacity / 8 * 5)
+    }
+
+    /// Bytes from the redo point to the end of the log.
+    pub fn age(&self) -> u64 {
+        self.end_lsn().saturating_sub(self.completed_redo())
+    }
+
+    /// Most bytes that the ring may hold.
+    pub fn max_capacity(&self) -> u64 {
+        self.cfg.max_capacity
+    }
+
     /// Longest body of a group, bytes.
     pub fn max_group(&self) -> u64 {
         let room = self.cfg.max_capacity.saturating_sub(self.cfg.segment + self.cfg.slack() + 2 * BLOCK);
@@ -67,7 +113,8 @@ impl Log {
                 self.space_freed.wait(&mut guard);
             }
             drop(guard);
-            self.space_waiters.fetch_sub(1, Ordering::AcqRel);
+            let waiters = self.space_waiters.fetch_sub(1, Ordering::AcqRel);
+            assert!(waiters > 0, "who waited was counted");
             if varve_rt::dying() {
                 return Err(Error::Poisoned("power lost".into()));
             }
@@ -93,6 +140,7 @@ impl Log {
         if have >= limit || room == 0 {
             return Ok(());
         }
+        assert!(have >= self.limit.load(Ordering::Acquire), "writers know of no more room than there is");
         let least = (limit - have).div_ceil(ring.segment);
         let more = least.max(ring.order.len() as u64 / 2).min(room);
         let Some(grown) = ring.grown(kept, more as usize) else {

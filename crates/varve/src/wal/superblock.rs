@@ -2,8 +2,9 @@
 //!
 //! They are copies of each other. A change is written to one, and when that is durable to the other: a torn write
 //! leaves a whole copy, and as nothing rests on a change before both have it, damage of one copy loses nothing.
-//! Invariant: the first write goes to the slot that does not hold the newest valid superblock. Layout:
-//! `docs/format.md`, "Superblocks". The rows of the decision table in `docs/wal.md` appear here as `S1`..`S8`.
+//! Invariants: the first write goes to the slot that does not hold the newest valid superblock; what is written is what
+//! a reader takes for sound. Layout: `docs/format.md`, "Superblocks". The rows of the decision table in `docs/wal.md`
+//! appear here as `S1`..`S8`.
 
 use super::features::{Features, IDENTITY, MAP_COUNT, NAMES};
 use super::format::{BLOCK, GROUP_HEADER, GroupHeader, block_ceil, block_floor, salt};
@@ -95,7 +96,7 @@ pub struct Superblock {
 }
 
 /// A superblock as read from its slot.
-enum Slot {
+enum Found {
     Valid(Box<Superblock>),
     Blank,
     Damaged(String),
@@ -124,7 +125,7 @@ pub fn creation(dev: &dyn Device) -> Option<[u8; 16]> {
     read_at(dev, 0, &mut buf).ok()?;
     let marks = [&buf[..SIZE], &buf[SIZE..]].map(Superblock::decode);
     marks.into_iter().find_map(|slot| match slot {
-        Slot::Valid(sb) if sb.creating => Some(sb.header.uuid),
+        Found::Valid(sb) if sb.creating => Some(sb.header.uuid),
         _ => None,
     })
 }
@@ -201,25 +202,25 @@ impl Superblock {
         buf
     }
 
-    fn decode(b: &[u8]) -> Slot {
+    fn decode(b: &[u8]) -> Found {
         if b.iter().all(|&x| x == 0) {
-            return Slot::Blank;
+            return Found::Blank;
         }
         let mut at = Cursor { b, at: 0 };
         if at.take(8) != Some(MAGIC.as_slice()) {
-            return Slot::Damaged("not a superblock (wrong magic)".into());
+            return Found::Damaged("not a superblock (wrong magic)".into());
         }
         if b[SIZE - 4..] != crc32c::crc32c(&b[..SIZE - 4]).to_le_bytes() {
-            return Slot::Damaged("checksum mismatch".into());
+            return Found::Damaged("checksum mismatch".into());
         }
         let version = match at.u32() {
             Some(version @ 1..=VERSION) => version,
-            Some(version) if version > VERSION => return Slot::Newer(version),
-            version => return Slot::Damaged(format!("format version {version:?}")),
+            Some(version) if version > VERSION => return Found::Newer(version),
+            version => return Found::Damaged(format!("format version {version:?}")),
         };
         match Superblock::fields(&mut at, version) {
-            Some(sb) if sb.makes_sense() => Slot::Valid(Box::new(sb)),
-            _ => Slot::Damaged("fields out of range".into()),
+            Some(sb) if sb.makes_sense() => Found::Valid(Box::new(sb)),
+            _ => Found::Damaged("fields out of range".into()),
         }
     }
 
@@ -278,10 +279,17 @@ impl Superblock {
             && self.runs.iter().all(|run| run.number < u32::MAX)
             && !self.runs.is_empty()
             && self.runs.is_sorted_by(|a, b| a.start <= b.start && a.number < b.number)
+            && (!self.clean || self.clean_end_fits())
+    }
+
+    /// A clean close makes redo begin at the end, past where its run began.
+    fn clean_end_fits(&self) -> bool {
+        self.redo <= self.end && self.runs.last().is_some_and(|run| run.start <= block_ceil(self.end))
     }
 
     /// Drops runs that lie wholly before the redo point.
     pub fn prune_runs(&mut self) {
+        assert!(!self.runs.is_empty(), "a log has a run");
         while self.runs.len() > 1 && self.runs[1].start <= block_floor(self.redo) {
             self.runs.remove(0);
         }
@@ -298,7 +306,7 @@ pub fn load(dev: &dyn Device) -> Result<Loaded> {
     let slots = [Superblock::decode(&buf[..SIZE]), Superblock::decode(&buf[SIZE..])];
     // S5: a newer format in either slot is never overruled by an older one.
     for slot in &slots {
-        if let Slot::Newer(found) = slot {
+        if let Found::Newer(found) = slot {
             return Err(Error::Version { what: "superblock", found: *found, supported: VERSION });
         }
     }
@@ -309,19 +317,21 @@ pub fn load(dev: &dyn Device) -> Result<Loaded> {
     };
     match slots {
         // S8: a creation began over whatever was there before.
-        [Slot::Valid(a), Slot::Valid(b)] if !a.header.is_of(&b.header) && (a.creating || b.creating) => unfinished(dev),
+        [Found::Valid(a), Found::Valid(b)] if !a.header.is_of(&b.header) && (a.creating || b.creating) => {
+            unfinished(dev)
+        }
         // S6: not of one database, or not copies of each other.
-        [Slot::Valid(a), Slot::Valid(b)] if !a.header.is_of(&b.header) || (a.sequence == b.sequence && a != b) => {
+        [Found::Valid(a), Found::Valid(b)] if !a.header.is_of(&b.header) || (a.sequence == b.sequence && a != b) => {
             damaged(format!("S6: the two are not of one database (sequences {} and {})", a.sequence, b.sequence))
         }
         // S1: both valid: the newer one.
-        [Slot::Valid(a), Slot::Valid(b)] if a.sequence >= b.sequence => loaded(*a, 0, None),
-        [Slot::Valid(_), Slot::Valid(b)] => loaded(*b, 1, None),
+        [Found::Valid(a), Found::Valid(b)] if a.sequence >= b.sequence => loaded(*a, 0, None),
+        [Found::Valid(_), Found::Valid(b)] => loaded(*b, 1, None),
         // S2: one valid.
-        [Slot::Valid(a), other] => loaded(*a, 0, Some(other.describe())),
-        [other, Slot::Valid(b)] => loaded(*b, 1, Some(other.describe())),
+        [Found::Valid(a), other] => loaded(*a, 0, Some(other.describe())),
+        [other, Found::Valid(b)] => loaded(*b, 1, Some(other.describe())),
         // S3: never written.
-        [Slot::Blank, Slot::Blank] => Err(Error::NoDatabase(dev.info().name.to_string())),
+        [Found::Blank, Found::Blank] => Err(Error::NoDatabase(dev.info().name.to_string())),
         // S4: nothing to go by.
         [a, b] => damaged(format!("S4: both are unusable (first: {}; second: {})", a.describe(), b.describe())),
     }
@@ -355,13 +365,13 @@ pub fn refuse_later_run(dev: &dyn Device, sb: &Superblock) -> Result<()> {
     Ok(())
 }
 
-impl Slot {
+impl Found {
     fn describe(&self) -> String {
         match self {
-            Slot::Valid(_) => "valid".into(),
-            Slot::Blank => "blank".into(),
-            Slot::Damaged(what) => what.clone(),
-            Slot::Newer(v) => format!("format version {v}"),
+            Found::Valid(_) => "valid".into(),
+            Found::Blank => "blank".into(),
+            Found::Damaged(what) => what.clone(),
+            Found::Newer(v) => format!("format version {v}"),
         }
     }
 }
@@ -375,6 +385,10 @@ pub fn store(dev: &dyn Device, first: usize, sb: &Superblock, durable: bool) -> 
 
 /// Writes a superblock to one slot.
 pub fn store_one(dev: &dyn Device, slot: usize, sb: &Superblock, durable: bool) -> Result<()> {
+    assert!(slot < 2, "there are two superblocks");
+    assert!((1..=MAX_RUNS).contains(&sb.runs.len()), "a superblock has room for {MAX_RUNS} runs");
+    assert!(sb.ring.is_valid(), "a ring that is noted is one that is believed when it is read");
+    assert!(sb.runs.is_sorted_by(|a, b| a.start <= b.start && a.number < b.number), "runs follow each other");
     Ok(write_at(dev, slot as u64 * BLOCK, &sb.encode(), durable)?)
 }
 
@@ -425,7 +439,7 @@ mod tests {
     #[test]
     fn numbers_that_no_log_reaches_are_damage() {
         let sound = sound();
-        assert!(matches!(Superblock::decode(&sound.encode()), Slot::Valid(sb) if *sb == sound));
+        assert!(matches!(Superblock::decode(&sound.encode()), Found::Valid(sb) if *sb == sound));
         let changes: [fn(&mut Superblock); 7] = [
             |sb| sb.redo = u64::MAX - 1,
             |sb| sb.end = MOST,
@@ -438,7 +452,7 @@ mod tests {
         for (i, change) in changes.iter().enumerate() {
             let mut sb = sound.clone();
             change(&mut sb);
-            assert!(matches!(Superblock::decode(&sb.encode()), Slot::Damaged(_)), "change {i}");
+            assert!(matches!(Superblock::decode(&sb.encode()), Found::Damaged(_)), "change {i}");
         }
     }
 
@@ -449,7 +463,7 @@ mod tests {
         sb.ring = Ring::new(1 << 20, MAX_SEGMENTS);
         sb.runs = (0..MAX_RUNS as u32).map(|number| Run { number, start: 0, prev_end: 0 }).collect();
         sb.clean = true;
-        assert!(matches!(Superblock::decode(&sb.encode()), Slot::Valid(read) if *read == sb));
+        assert!(matches!(Superblock::decode(&sb.encode()), Found::Valid(read) if *read == sb));
     }
 
     /// Format version 1, as earlier releases wrote it.
@@ -465,6 +479,6 @@ mod tests {
         let crc = crc32c::crc32c(&old[..SIZE - 4]);
         old[SIZE - 4..].copy_from_slice(&crc.to_le_bytes());
         let none = Superblock { generation: Generation::default(), identity: None, mended: 0, ..new };
-        assert!(matches!(Superblock::decode(&old), Slot::Valid(sb) if *sb == none));
+        assert!(matches!(Superblock::decode(&old), Found::Valid(sb) if *sb == none));
     }
 }

@@ -13,7 +13,7 @@
 //! past a block that is being written. The release increment of a count pairs with the writer's acquire load of it.
 
 use super::Floor;
-use super::format::{ALIGN, BLOCK, PAD_MARK, block_ceil, block_floor, pad_mark};
+use super::format::{ALIGN, BLOCK, GROUP_HEADER, PAD_MARK, block_ceil, block_floor, pad_mark};
 use varve_device::{AlignedBuf, DeviceError};
 use varve_rt::atomic::{AtomicU32, AtomicU64, Ordering};
 use varve_volume::Lsn;
@@ -26,6 +26,13 @@ const CLOSED: u64 = 1 << 63;
 const ONE_GROUP: u32 = 1 << 16;
 /// Floors kept: a reader that was overtaken by this many checkpoints notices by the epoch.
 const FLOORS: usize = 8;
+
+// The word has a place for each bit of it, and no more.
+const _: () = assert!((EPOCH_MASK as u64) << POSITION_BITS ^ POSITION_MASK ^ CLOSED == u64::MAX);
+// A count's low half holds a whole block, its high half as many groups as may begin in one.
+const _: () = assert!(BLOCK < ONE_GROUP as u64 && BLOCK / (GROUP_HEADER as u64) < (1 << (32 - ONE_GROUP.ilog2())));
+// When the epoch begins anew, the next floor still takes the place of the oldest.
+const _: () = assert!((EPOCH_MASK as usize + 1).is_multiple_of(FLOORS));
 
 /// Why a reservation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +91,8 @@ impl Tail {
     /// Sets the position and the image floor before any reservation. `at` is a block boundary.
     pub fn start(&self, at: Lsn, floor: Lsn) {
         assert!(at.is_multiple_of(BLOCK), "the log goes on at a block boundary");
+        assert!(floor <= at, "the image floor lies in what was appended");
+        debug_assert!(self.filled.iter().all(|n| n.load(Ordering::Relaxed) == 0), "the buffer is empty");
         self.base.store(at, Ordering::Relaxed);
         let epoch = unpack(self.word.load(Ordering::Relaxed)).0;
         self.floors[epoch as usize % FLOORS].store(floor, Ordering::Relaxed);
@@ -119,6 +128,8 @@ impl Tail {
             let lsn = self.lsn(word);
             self.floors[next as usize % FLOORS].store(lsn, Ordering::Release);
             if self.word.compare_exchange(word, pack(next, position), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                let before = self.floors[epoch as usize % FLOORS].load(Ordering::Relaxed);
+                assert!(before <= lsn, "the image floor does not sink");
                 return lsn;
             }
         }
@@ -126,7 +137,7 @@ impl Tail {
 
     /// Reserves `size` bytes (a multiple of [`ALIGN`]). With an epoch: only while it is the current one.
     pub fn reserve(&self, epoch: Option<u32>, size: u64) -> Result<Lsn, Refused> {
-        debug_assert!(size.is_multiple_of(ALIGN) && size > 0);
+        assert!(size.is_multiple_of(ALIGN) && size > 0, "a group ends where the next one may begin");
         let mut word = self.word.load(Ordering::Acquire);
         let mut tries = 0;
         loop {
@@ -155,6 +166,7 @@ impl Tail {
     pub fn close(&self, t: Lsn) -> Option<Lsn> {
         let word = self.word.load(Ordering::Acquire);
         let at = self.lsn(word);
+        assert!(t <= at, "the redo point lies in what was appended");
         // Nothing but the padding from `t` to the end of its block lies past `t`.
         let last = at == t || (at == block_ceil(t) && self.padded_from.load(Ordering::Relaxed) == t);
         let closed =
@@ -189,6 +201,7 @@ impl Tail {
     }
 
     fn pad(&self, at: Lsn, end: Lsn, salt: u32, run: u32) {
+        assert!(at < end && end - at < BLOCK && end.is_multiple_of(BLOCK), "padding fills the rest of a block");
         let mut bytes = [0u8; BLOCK as usize];
         bytes[..PAD_MARK].copy_from_slice(&pad_mark(salt, run, at));
         self.fill(at, &bytes[..(end - at) as usize], false);
@@ -223,8 +236,8 @@ impl Tail {
     }
 
     fn copy(&self, offset: usize, bytes: &[u8]) {
-        debug_assert!(offset + bytes.len() <= self.memory.len());
-        // SAFETY: in bounds (asserted above and by the callers' arithmetic). The range was reserved by this caller
+        assert!(offset + bytes.len() <= self.memory.len(), "what is filled fits the buffer");
+        // SAFETY: in bounds (asserted above). The range was reserved by this caller
         // alone and is below reclaimed + capacity, so nobody else writes it, and nobody reads it before its block's
         // count is full, which this caller's `publish` (release) has to precede.
         unsafe {
@@ -239,7 +252,7 @@ impl Tail {
             let stop = end.min(block_floor(at) + BLOCK);
             let old = self.filled[self.index(at)].fetch_add((stop - at) as u32 + group, Ordering::Release);
             group = 0;
-            debug_assert!(u64::from(old % ONE_GROUP) + (stop - at) <= BLOCK, "block {at} filled twice");
+            assert!(u64::from(old % ONE_GROUP) + (stop - at) <= BLOCK, "block {at} filled twice");
             at = stop;
         }
     }
@@ -255,6 +268,7 @@ impl Tail {
 
     /// Address of a complete block, and how many bytes from there on are contiguous in memory.
     pub fn address(&self, block: Lsn) -> (*const u8, u64) {
+        debug_assert!(block.is_multiple_of(BLOCK) && self.is_full(block), "whole blocks are written, and no others");
         let offset = block % self.capacity();
         (self.start.wrapping_add(offset as usize), self.capacity() - offset)
     }
@@ -262,10 +276,13 @@ impl Tail {
     /// Makes the blocks of `[start, end)` free for another lap; the number of groups that begin in them. The caller
     /// then moves the durable LSN (release).
     pub fn reclaim(&self, start: Lsn, end: Lsn) -> u64 {
+        assert!(start.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK), "blocks are reclaimed whole");
         let (mut block, mut groups) = (start, 0);
         while block < end {
             let count = &self.filled[self.index(block)];
-            groups += u64::from(count.load(Ordering::Relaxed) / ONE_GROUP);
+            let filled = count.load(Ordering::Relaxed);
+            assert_eq!(u64::from(filled % ONE_GROUP), BLOCK, "block {block} is reclaimed and was never whole");
+            groups += u64::from(filled / ONE_GROUP);
             count.store(0, Ordering::Relaxed);
             block += BLOCK;
         }
@@ -274,6 +291,7 @@ impl Tail {
 }
 
 fn pack(epoch: u32, position: u64) -> u64 {
+    debug_assert!(epoch <= EPOCH_MASK && position <= POSITION_MASK, "epoch and position fit their bits");
     u64::from(epoch) << POSITION_BITS | position
 }
 

@@ -48,7 +48,8 @@ impl Writer {
 
     /// Sets where writing begins, before the first write.
     pub fn restart(&mut self, next: Lsn) {
-        assert!(self.flights.is_empty(), "no write is under way");
+        assert!(self.flights.is_empty() && self.writing == 0, "no write is under way");
+        assert!(next.is_multiple_of(BLOCK), "writing begins at a block boundary");
         self.next = next;
     }
 
@@ -161,6 +162,9 @@ impl Log {
         if end <= start {
             return None;
         }
+        assert!(start.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK), "blocks are written whole");
+        assert!(self.durable_lsn() <= start && start <= before, "what is written was appended, and is not durable");
+        assert!(writer.flights.back().is_none_or(|last| last.end == start), "writes follow each other without a gap");
         let bytes = before.min(end) - start;
         writer.flights.push_back(Flight { start, end, bytes, done: false });
         add(&self.stats.padding_bytes, end - start - bytes);
@@ -194,16 +198,21 @@ impl Log {
             return;
         }
         let flight = writer.flights.iter_mut().find(|f| f.start == start).expect("the flight was claimed");
+        assert!(!flight.done && flight.end == end, "a write ends once, as it was claimed");
         flight.done = true;
+        assert!(writer.writing > 0, "the write that ends was under way");
         writer.writing -= 1;
         if self.cfg.broken.has(Mistake::DurablePastGap) {
             self.durable.fetch_max(end, Ordering::AcqRel);
         }
         while writer.flights.front().is_some_and(|f| f.done) {
             let flight = writer.flights.pop_front().expect("there is a front");
+            let gap = flight.start != self.durable_lsn() && !self.cfg.broken.has(Mistake::DurablePastGap);
+            assert!(!gap, "what is durable has no gap");
             add(&self.stats.groups, self.tail.reclaim(flight.start, flight.end));
             self.durable.fetch_max(flight.end, Ordering::AcqRel);
         }
+        debug_assert!(self.durable_lsn() <= writer.next, "nothing is durable that no write has claimed");
         let wake = writer.ready(self.durable_lsn(), self.tail.position(), self.cfg.max_in_flight, false);
         drop(writer);
         for event in wake {
@@ -242,6 +251,7 @@ impl Log {
                 at += part;
             }
         }
+        assert!(!batch.is_empty(), "a range that was claimed has blocks");
         let requests = batch.len() as u64;
         charge(Cost::IoSubmit, requests);
         let result = if requests == 1 { self.dev.run(batch.remove(0)) } else { self.dev.submit(batch).wait_all() };
