@@ -341,7 +341,7 @@ fn passing_write_errors() {
     }
 }
 
-/// A write that fails for good latches the pool: the page stays dirty, flushes fail, reads of what is there go on.
+/// A write that fails for good poisons the pool: the page stays dirty, flushes fail, reads of what is there go on.
 #[test]
 fn a_lasting_write_error() {
     for seed in seeds(20) {
@@ -355,7 +355,7 @@ fn a_lasting_write_error() {
             assert_eq!(w.pool.dirty_pages() as u64, frames / 2, "all pages stay dirty");
             assert!(w.pool.failure().is_some());
             w.store.faults.write_eio.store(0, Relaxed);
-            assert!(w.pool.flush_older_than(u64::MAX, WriteWhy::Checkpoint).is_err(), "latched for good");
+            assert!(w.pool.flush_older_than(u64::MAX, WriteWhy::Checkpoint).is_err(), "poisoned for good");
             (0..frames / 2).for_each(|p| assert_eq!(value(w.pool.read(PageId(p)).unwrap().bytes()), p));
             w.pool.check_quiescent();
         });

@@ -125,7 +125,7 @@ impl Rig {
 }
 
 #[test]
-fn a_failed_flush_of_a_map_latches_the_database_unless_it_maps_copies() {
+fn a_failed_flush_of_a_map_poisons_the_database_unless_it_maps_copies() {
     for manager in ["cac", "cw", "lru2"] {
         for seed in 1..=3 {
             let mut rig = Rig::new(manager, seed);
@@ -136,7 +136,7 @@ fn a_failed_flush_of_a_map_latches_the_database_unless_it_maps_copies() {
                 if !rig.fast.armed.load(Ordering::SeqCst) {
                     break;
                 }
-                // (What is not in the log when the database is latched is not acknowledged either.)
+                // (What is not in the log when the database is poisoned is not acknowledged either.)
                 let _ = rig.work(30, Durability::Sync);
                 let _ = rig.db.flush_tier();
                 let _ = rig.db.resize_tier(if rig.rng.one_in(2) { 2 << 20 } else { 3 << 19 });

@@ -11,8 +11,8 @@ use varve::{Db, Durability, Error, Keyspace, Result, Snapshot, Transaction, TxOp
 use varve_rt::Rng;
 use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Snapshots that a client still tries after the database was latched.
-const READS_AFTER_LATCH: u32 = 3;
+/// Snapshots that a client still tries after the database was poisoned.
+const READS_AFTER_POISON: u32 = 3;
 /// Errors of devices after which a client gives up: one that stays will not go away.
 const MOST_ERRORS: u32 = 12;
 
@@ -33,22 +33,22 @@ pub(super) enum Next {
     /// A device failed; the next transaction may work.
     Failed,
     /// Writes are refused; reads may go on.
-    Latched,
+    Poisoned,
     End,
 }
 
 impl Client {
     /// Runs until told to stop, or until the database or its power is gone.
     pub(crate) fn run(mut self) {
-        let mut reads_left = READS_AFTER_LATCH;
-        let (mut latched, mut failed) = (false, 0);
+        let mut reads_left = READS_AFTER_POISON;
+        let (mut poisoned, mut failed) = (false, 0);
         while !self.shared.is_stopping() && reads_left > 0 {
             let next = match self.scripts.next() {
                 Script::Snapshot { steps } => {
-                    reads_left -= u32::from(latched);
+                    reads_left -= u32::from(poisoned);
                     self.snapshot(&steps)
                 }
-                _ if latched => continue,
+                _ if poisoned => continue,
                 Script::Checkpoint => self.checkpoint(),
                 Script::Compact => self.compact(),
                 Script::Backup => self.backup(),
@@ -61,7 +61,7 @@ impl Client {
                 Next::Go => {}
                 Next::Failed if failed == MOST_ERRORS => return,
                 Next::Failed => failed += 1,
-                Next::Latched => latched = true,
+                Next::Poisoned => poisoned = true,
                 Next::End => return,
             }
             pause(self.scripts.think());
@@ -116,7 +116,7 @@ impl Client {
                 pause(500);
                 Next::Failed
             }
-            Verdict::Latched => Next::Latched,
+            Verdict::Poisoned => Next::Poisoned,
             Verdict::PowerOff => Next::End,
             Verdict::Damage => {
                 self.shared.damage(error);

@@ -14,7 +14,7 @@ pub(crate) enum Verdict {
     /// A device failed; the transaction is given up, and the next may work.
     Failed,
     /// Writes are refused from here on.
-    Latched,
+    Poisoned,
     /// The power is off.
     PowerOff,
     /// A page is damaged, after a write that was not done as asked.
@@ -35,7 +35,7 @@ pub(crate) fn judge(error: &Error, shared: &Shared) -> Verdict {
     match error {
         e if e.is_retryable() => Verdict::Retry,
         Error::TransactionTooLarge { .. } | Error::OverBudget { .. } => Verdict::TooLarge,
-        Error::Poisoned(_) if faults => Verdict::Latched,
+        Error::Poisoned(_) if faults => Verdict::Poisoned,
         Error::NoSpace(_) | Error::Io(_) | Error::Volume(_) if faults => Verdict::Failed,
         _ => Verdict::Wrong,
     }

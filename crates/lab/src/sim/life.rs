@@ -206,7 +206,7 @@ fn look(db: &Db, half_made: bool, spaces: &[Keyspace; 3], shared: &Shared) -> Re
         return Err(format!("check: {page}"));
     }
     read_all(db, spaces).map_err(|e| match judge(&e, shared) {
-        Verdict::Failed | Verdict::Latched => format!("{UNREADABLE}: {e}"),
+        Verdict::Failed | Verdict::Poisoned => format!("{UNREADABLE}: {e}"),
         _ => format!("reading everything: {e}"),
     })
 }

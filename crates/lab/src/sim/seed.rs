@@ -2,7 +2,7 @@
 //!
 //! The driver is the simulation's first thread, outside every power-cut domain. Each life runs in a domain of its own
 //! on the same devices. A life ends by a power cut at a chosen device operation (in the middle of the clients' work or
-//! of recovery), by a clean close, or because the database latched itself after an injected fault; the power is cut
+//! of recovery), by a clean close, or because the database poisoned itself after an injected fault; the power is cut
 //! afterwards in every case. What the clients of a life wrote down is settled when the next life has opened.
 
 use super::backups::Backups;
@@ -411,7 +411,7 @@ impl Driver {
                 Kept::All
             }
             Phase::Stopped => {
-                self.totals.add("latched lives", 1);
+                self.totals.add("poisoned lives", 1);
                 Kept::Sync
             }
             _ => Kept::Sync,

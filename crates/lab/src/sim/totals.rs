@@ -47,7 +47,7 @@ pub(crate) const NAMES: [&str; 52] = [
     "panics of the flusher",
     "panics of the checkpointer",
     "panics of a cleaner",
-    "latched lives",
+    "poisoned lives",
     "recoveries",
     "images used",
     "torn pages healed",

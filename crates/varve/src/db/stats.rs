@@ -18,7 +18,7 @@ pub struct Stats {
     /// Nanoseconds since the database was opened.
     pub open_ns: u64,
     /// Whether a write of the log failed, so that writes are refused.
-    pub latched: bool,
+    pub poisoned: bool,
     /// Bytes of a page.
     pub page_size: usize,
     /// Pages that the data device holds.
@@ -81,7 +81,7 @@ pub(super) fn collect(inner: &Inner) -> Stats {
     };
     Stats {
         open_ns: inner.opened.elapsed().as_nanos() as u64,
-        latched: core.log.poisoned().is_some(),
+        poisoned: core.log.poisoned().is_some(),
         page_size: core.page_size(),
         pages: core.store.pages(),
         free_pages: core.space.usage().1,

@@ -58,7 +58,7 @@ families! {
     SPLITS Counter "varve_tree_splits_total" [] "Nodes divided.";
     MERGES Counter "varve_tree_merges_total" [] "Nodes joined or freed.";
 
-    LATCHED Gauge "varve_log_latched" [] "1 when a write of the log failed: reads go on, writes are refused until the database is opened again.";
+    POISONED Gauge "varve_log_poisoned" [] "1 when a write of the log failed: reads go on, writes are refused until the database is opened again.";
     GROUPS Counter "varve_log_groups_total" [] "Groups made durable.";
     GROUP_BYTES Counter "varve_log_group_bytes_total" [] "Bytes of those groups, headers included.";
     LOG_WRITES Counter "varve_log_writes_total" [] "Durable device writes of log blocks.";

@@ -122,7 +122,7 @@ impl Stats {
 
     fn tell_log(&self, to: &mut To<'_>) {
         let (l, c) = (&self.log, &self.checkpoints);
-        to.one(&LATCHED, self.latched.into());
+        to.one(&POISONED, self.poisoned.into());
         to.one(&GROUPS, l.groups);
         to.one(&GROUP_BYTES, l.group_bytes);
         to.one(&LOG_WRITES, l.writes);

@@ -1,4 +1,4 @@
-//! Appending, reading back, wrap-around, growth, clean close, latching.
+//! Appending, reading back, wrap-around, growth, clean close, poisoning.
 
 use super::*;
 
@@ -106,7 +106,7 @@ fn a_checkpoint_moves_the_epoch() {
 }
 
 #[test]
-fn a_latched_log_says_why_and_promises_nothing() {
+fn a_poisoned_log_says_why_and_promises_nothing() {
     let (_, log) = fresh(small());
     let a = log.append(GroupKind::Commit, None, b"a").unwrap();
     log.wait_durable(a.end).unwrap();

@@ -102,7 +102,7 @@ fn redo_begins_at_the_last_checkpoint_before_what_an_index_needs() {
 }
 
 #[test]
-fn a_failed_sync_latches_and_leaves_the_redo_point() {
+fn a_failed_sync_poisons_and_leaves_the_redo_point() {
     let (_, log, pages, checkpointer) = setup();
     log.append(GroupKind::Commit, None, &body(1, 100)).unwrap();
     pages.fail_sync.store(true, std::sync::atomic::Ordering::Relaxed);

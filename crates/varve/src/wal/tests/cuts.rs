@@ -128,7 +128,7 @@ fn round(seed: u64, dev: Arc<dyn Device>, cfg: LogConfig, history: &Arc<Mutex<Hi
     Ok(())
 }
 
-/// Appends until the log is latched.
+/// Appends until the log is poisoned.
 fn writer(seed: u64, w: u64, log: &Log, history: &Mutex<History>) {
     let mut rng = Rng::from_seed(seed ^ now().as_nanos() ^ w);
     loop {

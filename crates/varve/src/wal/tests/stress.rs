@@ -105,7 +105,7 @@ fn threads_keep_groups_apart_and_floors_exact() {
 }
 
 #[test]
-fn a_failed_write_latches_the_log_for_everyone_and_is_never_believed() {
+fn a_failed_write_poisons_the_log_for_everyone_and_is_never_believed() {
     for seed in 0..40 {
         let config = sim::Config { seed, chaos: true, ..Default::default() };
         let outcome = sim::run(config, move || {
