@@ -72,6 +72,7 @@ pub(super) struct AsideWrite {
 impl AsideWrite {
     /// The request for the store.
     pub(super) fn request(&self, pool: &Pool, why: WriteWhy) -> PageIo {
+        assert!(pool.covers(page::lsn(&self.buf)), "a page is written only when the log is durable to it");
         if let Some(tracer) = &pool.tracer {
             tracer.flush(self.id, why, &self.buf);
             // The page is in no frame; what it will be compared with is what is read again.
@@ -128,7 +129,7 @@ impl Asides {
     /// Gives a page up that is held and not being written.
     pub(super) fn forget(&mut self, id: PageId) {
         if let Some(slot) = self.take_out(id) {
-            debug_assert!(!self.slots[slot as usize].writing);
+            assert!(!self.slots[slot as usize].writing, "a page that is being written is not given up");
             self.free.push(slot);
         }
     }
@@ -157,7 +158,7 @@ impl Asides {
     fn take_out(&mut self, id: PageId) -> Option<AsideSlot> {
         let slot = self.by_page.remove(&id)?;
         let removed = self.dirty.remove(&(self.slots[slot as usize].first, slot));
-        debug_assert!(removed);
+        assert!(removed, "a page set aside is on the dirty list");
         Some(slot)
     }
 
@@ -225,13 +226,14 @@ impl Instance {
         (aside.class, aside.kind) = (CostClass(frame.class.load(Relaxed)), frame.kind.load(Relaxed));
         frame.count_write();
         aside.usage = frame.take_usage();
-        (aside.writing, aside.adopted) = (false, None);
-        asides.by_page.insert(aside.id, slot);
+        assert!(!aside.writing && aside.adopted.is_none(), "a slot that is free is nobody's");
+        let before = asides.by_page.insert(aside.id, slot);
+        assert!(before.is_none(), "a page is set aside once");
         asides.dirty.insert((first, slot));
         stats.kind(aside.kind).evicted_dirty.inc();
         stats.set_aside.inc();
         let removed = lists.dirty.remove(&(first, frame_slot));
-        debug_assert!(removed, "a dirty page is on the dirty list");
+        assert!(removed, "a dirty page is on the dirty list");
         frame.state.fetch_and(!(DIRTY | REDIRTIED), AcqRel);
         self.unlink(lists, frame_slot, Unlink::Evicted);
         self.withdraw(lists, frame_slot);
@@ -262,6 +264,7 @@ impl Instance {
         let Some(slot) = lists.asides.take_out(held.at().id()) else { return false };
         let aside = &mut lists.asides.slots[slot as usize];
         let (first, class, kind) = (aside.first, aside.class, aside.kind);
+        assert!(aside.id == held.at().id() && aside.adopted.is_none(), "a page comes back to one frame, its own");
         if aside.writing {
             aside.adopted = Some(frame_slot);
             frame.state.fetch_or(WRITING, AcqRel);
@@ -292,7 +295,7 @@ impl Instance {
         why: WriteWhy,
     ) -> Option<(PageId, KeyspaceId)> {
         let aside = &mut lists.asides.slots[slot as usize];
-        debug_assert!(aside.writing);
+        assert!(aside.writing, "a write ends once");
         aside.writing = false;
         let (id, lsn) = (aside.id, aside.lsn);
         match aside.adopted.take() {
@@ -300,7 +303,7 @@ impl Instance {
                 if well {
                     self.written(lists, frame_slot, lsn, why);
                 } else {
-                    self.frame(frame_slot).state.fetch_and(!WRITING, AcqRel);
+                    self.frame(frame_slot).unmark_writing();
                 }
                 lists.asides.free.push(slot);
                 None
@@ -350,7 +353,8 @@ impl Pool {
         if !writes.is_empty() && why != WriteWhy::Checkpoint {
             self.sync_written(&mut outcome);
         }
-        inst.lock().asides.draining = false;
+        let was_draining = std::mem::replace(&mut inst.lock().asides.draining, false);
+        assert!(was_draining, "one drains at a time");
         // A copier for each empty slot: the first copies, the others find the frames that it emptied.
         inst.writes_ended(outcome.written);
         outcome
@@ -425,6 +429,11 @@ impl Pool {
             let retryable = is_retryable(&e);
             outcome.note(self, volume_error(e), retryable);
         }
+    }
+
+    /// Whether the log is durable to `lsn`: a page with that LSN may be written.
+    pub(super) fn covers(&self, lsn: Lsn) -> bool {
+        lsn <= self.gate().durable_lsn() || self.config().broken.has(Mistake::PageBeforeLog)
     }
 
     /// Forces the log to `lsn` if need be; how far pages may be written now.

@@ -4,6 +4,9 @@
 //! store meanwhile (read-ahead may still ask for a page by what it was before it was freed). Afterwards a page leaves
 //! the pool: what is loaded takes the place of nothing that is cached, and touches no memory that was not in use
 //! before.
+//!
+//! Invariants: a page is neither dirty nor being written when its direct write begins; it is sealed under its own id;
+//! buffer and frames outlive the writes.
 
 use super::Pool;
 use super::frame::{DIRTY, WRITING};
@@ -12,7 +15,7 @@ use super::load::volume_error;
 use crate::error::Result;
 use varve_device::AlignedBuf;
 use varve_rt::{Cost, charge};
-use varve_volume::{CostClass, KeyspaceId, PageId, PageIo, PageTicket, PageUse, VolumeError, WriteWhy};
+use varve_volume::{CostClass, KeyspaceId, PageId, PageIo, PageTicket, PageUse, VolumeError, WriteWhy, page};
 
 /// Writes of new pages under way.
 pub(crate) struct DirectWrite<'a> {
@@ -39,15 +42,18 @@ impl Pool {
         pages: &[PageId],
         buf: AlignedBuf,
     ) -> Result<DirectWrite<'_>> {
+        assert!((1..=self.direct_pages()).contains(&pages.len()), "a direct write takes a bounded part of the frames");
+        assert!(pages.len() * self.page_size() <= buf.len(), "the pages lie in the buffer");
         let frames = pages.iter().map(|id| self.latch_for_create(*id)).collect::<Result<Vec<_>>>()?;
         let size = self.page_size();
         for page in &frames {
-            debug_assert!(!page.frame().is(WRITING | DIRTY), "page {} is in use", page.id());
+            assert!(!page.frame().is(WRITING | DIRTY), "page {} is in use", page.id());
             // Copies from the page's earlier life are out of date.
             self.store().dirtied(page.id(), keyspace, page.frame().take_usage());
         }
         let request = |(i, id): (usize, &PageId)| {
             let bytes = &buf[i * size..][..size];
+            assert_eq!(page::id(bytes), *id, "a page is written under the id that it is sealed with");
             // SAFETY: the buffer is the returned value's alone, aligned, and outlives the ticket there.
             unsafe { PageIo::write(*id, keyspace, WriteWhy::Load, PageUse::default(), bytes.as_ptr(), None) }
         };

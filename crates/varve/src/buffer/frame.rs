@@ -41,6 +41,17 @@ pub(super) const STALE: u32 = 64;
 /// itself ignores it.
 pub(super) const UNCOMPARED: u32 = 128;
 
+const STATES: [u32; 8] = [DIRTY, WRITING, REDIRTIED, PREFETCHED, KNOWN, MISSED, STALE, UNCOMPARED];
+// A bit for each state, and no other bits.
+const _: () = assert!({
+    let (mut all, mut i) = (0, 0);
+    while i < STATES.len() {
+        all ^= STATES[i];
+        i += 1;
+    }
+    all == (1 << STATES.len()) - 1
+});
+
 /// How long the first wait for a latch lasts before a look at what it protects.
 const PATIENCE: Duration = Duration::from_micros(200);
 /// The longest such wait: each lasts twice as long as the one before.
@@ -179,6 +190,8 @@ pub(super) struct Frame {
     writes: AtomicU32,
 }
 
+const _: () = assert!(size_of::<Frame>() == 64, "a frame takes one cache line");
+
 // SAFETY: `data` points into the arena, which outlives the frame; access to its bytes follows the latch (see the
 // invariants).
 unsafe impl Send for Frame {}
@@ -244,6 +257,26 @@ impl Frame {
         self.pins.load(Acquire) == 0 && self.state.load(Acquire) & (DIRTY | WRITING) == DIRTY
     }
 
+    /// One more pin. Under the latch, or by who holds a pin.
+    #[inline]
+    pub(super) fn pin(&self) {
+        let before = self.pins.fetch_add(1, AcqRel);
+        assert!(before < u32::MAX, "pins are counted");
+    }
+
+    /// One pin less.
+    #[inline]
+    pub(super) fn unpin(&self) {
+        let before = self.pins.fetch_sub(1, AcqRel);
+        assert!(before > 0, "a pin is given up once");
+    }
+
+    /// A write ended that left the page as dirty as it was. Under the instance's lock.
+    pub(super) fn unmark_writing(&self) {
+        let before = self.state.fetch_and(!WRITING, AcqRel);
+        assert!(before & WRITING != 0, "a write ends once");
+    }
+
     /// Takes the exclusive latch if the frame can be taken away from its page now; no waiting.
     pub(super) fn try_claim(&self) -> bool {
         if !self.evictable() || !self.latch.try_lock_exclusive() {
@@ -267,7 +300,7 @@ impl Frame {
     pub(super) fn end_write(&self) -> bool {
         let end = |s: u32| Some(if s & REDIRTIED != 0 { s & !WRITING } else { s & !(WRITING | DIRTY) });
         let old = self.state.fetch_update(AcqRel, Acquire, end).expect("always some");
-        debug_assert!(old & WRITING != 0);
+        assert!(old & WRITING != 0, "a write ends once");
         old & REDIRTIED == 0
     }
 
@@ -321,12 +354,13 @@ impl Arena {
         }
         varve_device::prefer_huge_pages(raw, layout.size());
         let base = raw.wrapping_add(raw.align_offset(Self::ALIGN));
+        assert!(base.addr().is_multiple_of(Self::ALIGN), "frames are aligned for direct I/O");
         Ok(Arena { raw, layout, base })
     }
 
     /// Address of byte `at`.
     pub(super) fn at(&self, at: usize) -> *mut u8 {
-        assert!(at < self.layout.size() - Self::ALIGN);
+        assert!(at < self.layout.size() - Self::ALIGN, "frames lie within the arena");
         self.base.wrapping_add(at)
     }
 }

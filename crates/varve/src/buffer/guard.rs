@@ -2,6 +2,9 @@
 //!
 //! Dropping a guard releases its latch and never waits. A thread must not latch a page that it has latched already, nor
 //! take two latches against the order of `core.rs`.
+//!
+//! Invariants: a guard holds its frame's latch from when it is made until it is dropped, so the page in the frame stays
+//! the same; a page that is stamped is dirty; each pin is counted in its frame until it is dropped.
 
 use super::Pool;
 use super::bytes::PageBytes;
@@ -10,6 +13,7 @@ use super::instance::Instance;
 use super::policy::Slot;
 use super::trace::TraceEvent;
 use crate::error::Result;
+use std::sync::Arc;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
 use varve_volume::{CostClass, Lsn, PageId, PageUse, WriteWhy, page};
@@ -55,7 +59,7 @@ impl<'a> FrameRef<'a> {
     }
 
     fn pin(&self) -> PagePin<'a> {
-        self.frame().pins.fetch_add(1, AcqRel);
+        self.frame().pin();
         PagePin(*self)
     }
 
@@ -194,6 +198,13 @@ pub struct PageWrite<'a> {
     fresh: bool,
 }
 
+/// A pin that does not borrow the pool, for who needs a page as long as the pool itself.
+pub(crate) struct KeptPage {
+    pool: Arc<Pool>,
+    id: PageId,
+    slot: Slot,
+}
+
 /// A resident page that stays resident; no latch is held. It may be changed, freed, even become another page of the
 /// same id meanwhile: who latches it validates what it finds.
 pub struct PagePin<'a>(FrameRef<'a>);
@@ -303,6 +314,7 @@ impl<'a> PageWrite<'a> {
     /// A page made anew that the store holds now, as `bytes`: it leaves the pool, or stays clean where somebody looks
     /// for it already.
     pub(super) fn was_stored(mut self, bytes: &[u8], class: CostClass) {
+        assert!(self.fresh && !self.is_dirty(), "pages that were just made are stored past the log, no others");
         let FrameRef { pool, inst, slot } = self.at;
         let id = self.id();
         let freed = pool.forget_fresh(self.at);
@@ -323,7 +335,7 @@ impl<'a> PageWrite<'a> {
 
     /// Sets the LSN of the last change: the end of the group that made it.
     pub fn stamp(&mut self, lsn: Lsn) {
-        debug_assert!(self.is_dirty(), "page {} is stamped but not dirty", self.id());
+        assert!(self.is_dirty(), "page {} is stamped but not dirty", self.id());
         self.bytes_mut().header(|header| page::set_lsn(header, lsn));
     }
 }
@@ -373,6 +385,21 @@ impl<'a> PagePin<'a> {
     pub fn id(&self) -> PageId {
         self.0.id()
     }
+
+    /// The same pin for somebody who keeps the pool himself.
+    pub(crate) fn keep(self, pool: &Arc<Pool>) -> KeptPage {
+        assert!(std::ptr::eq(self.0.pool, Arc::as_ptr(pool)), "a page is kept in its own pool");
+        self.0.frame().pin();
+        KeptPage { pool: pool.clone(), id: self.id(), slot: self.0.slot }
+    }
+}
+
+impl Drop for KeptPage {
+    fn drop(&mut self) {
+        let frame = self.pool.instance(self.id).frame(self.slot);
+        assert!(frame.holds(self.id), "a page that is pinned keeps its frame");
+        frame.unpin();
+    }
 }
 
 impl Clone for PagePin<'_> {
@@ -383,8 +410,7 @@ impl Clone for PagePin<'_> {
 
 impl Drop for PagePin<'_> {
     fn drop(&mut self) {
-        let before = self.0.frame().pins.fetch_sub(1, AcqRel);
-        debug_assert!(before > 0, "unbalanced pin");
+        self.0.frame().unpin();
     }
 }
 

@@ -1,5 +1,7 @@
 //! Hit buffers: how accesses reach the replacement policy without a lock per access.
 //!
+//! Invariant: an entry is empty or a whole hit: slot plus one, and the low half of the page's id, in one word.
+//!
 //! Each instance has a few stripes; a thread always uses the same one. A hit is two stores. When a stripe is
 //! full its thread drains it under *try*-lock, and whoever chooses a victim drains them all first. An entry is drained
 //! at most once; one that is overwritten before that, or that finds the stripe full, is lost to the policy (and counted
@@ -39,6 +41,8 @@ pub(super) enum Pushed {
     /// The stripe was full already: the hit is lost.
     Dropped,
 }
+
+const _: () = assert!(size_of::<Slot>() == 4, "slot and half of a page id fill a word");
 
 /// Empty entry. A real one has the slot plus one in its high half, so it is never zero.
 const EMPTY: u64 = 0;

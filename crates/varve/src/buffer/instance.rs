@@ -2,6 +2,13 @@
 //!
 //! Lock order: a frame's latch comes before the instance's lock. Under the lock latches are only tried, no device or
 //! log is waited for, and no other lock is taken.
+//!
+//! Invariants, under the lock
+//! - A frame that nobody has latched is on the free list, once, and empty, or its page is in the table and known to the
+//!   policy.
+//! - `dirty` has the slot of each dirty page, with its first change as `first` has it; a page that is just becoming
+//!   dirty, under its exclusive latch, is still to come.
+//! - A page that is taken out of its frame is clean, not being written, not pinned, and out of the policy.
 
 use super::Pool;
 use super::aside::Asides;
@@ -42,6 +49,14 @@ pub(super) struct Lists {
     /// A cleaner's batch is being put together, and how many have ended (`fixed56`).
     #[cfg(feature = "baselines")]
     pub(super) batch: (bool, u64),
+}
+
+impl Lists {
+    /// Puts an empty frame on the free list.
+    pub(super) fn put_free(&mut self, slot: Slot) {
+        assert!(self.free.len() < self.first.len(), "no frame is free twice");
+        self.free.push(slot);
+    }
 }
 
 pub(super) struct Instance {
@@ -238,8 +253,8 @@ impl Instance {
 
     /// Gives an empty, unlatched frame back.
     pub(super) fn free(&self, slot: Slot) {
-        debug_assert_eq!(self.frame(slot).page.load(Acquire), NO_PAGE);
-        self.lock().free.push(slot);
+        assert_eq!(self.frame(slot).page.load(Acquire), NO_PAGE, "a frame that is free is empty");
+        self.lock().put_free(slot);
         self.frame_freed();
     }
 
@@ -296,7 +311,8 @@ impl Instance {
             return false;
         }
         let frame = self.frame(slot);
-        debug_assert_eq!(frame.page.load(Acquire), NO_PAGE);
+        assert_eq!(frame.page.load(Acquire), NO_PAGE, "a page gets an empty frame");
+        assert_eq!(frame.pins.load(Acquire), 0, "nobody has an empty frame pinned");
         frame.state.store(UNCOMPARED, Release);
         frame.page.store(id.0, Release);
         self.table.insert(&self.frames, id, slot);
@@ -308,7 +324,9 @@ impl Instance {
         charge(Cost::ListMove, 1);
         let frame = self.frame(slot);
         frame.class.store(class.0, Relaxed);
-        frame.state.fetch_or(if how == Load::Prefetch { PREFETCHED | KNOWN } else { KNOWN }, AcqRel);
+        let known = if how == Load::Prefetch { PREFETCHED | KNOWN } else { KNOWN };
+        let before = frame.state.fetch_or(known, AcqRel);
+        assert!(before & KNOWN == 0 && frame.holds(id), "the policy is told once of a page, which its frame bears");
         lists.policy.load(slot, id, how, class, varve_rt::now().as_nanos());
     }
 
@@ -317,7 +335,8 @@ impl Instance {
         charge(Cost::ListMove, 1);
         let _ = lists;
         let frame = self.frame(slot);
-        debug_assert!(!frame.is(DIRTY | WRITING | KNOWN));
+        assert!(!frame.is(DIRTY | WRITING | KNOWN), "a page that leaves is clean, and out of the policy");
+        assert_eq!(frame.pins.load(Acquire), 0, "a page that is pinned keeps its frame");
         let id = PageId(frame.page.load(Acquire));
         self.table.remove(&self.frames, id, slot);
         frame.page.store(NO_PAGE, Release);
@@ -328,7 +347,8 @@ impl Instance {
     /// Unlinks a page from the policy.
     pub(super) fn unlink(&self, lists: &mut Lists, slot: Slot, how: Unlink) {
         charge(Cost::ListMove, 1);
-        self.frame(slot).state.fetch_and(!KNOWN, AcqRel);
+        let before = self.frame(slot).state.fetch_and(!KNOWN, AcqRel);
+        assert!(before & KNOWN != 0, "the policy gives up a page that it knows");
         lists.policy.unlink(slot, how);
     }
 
@@ -353,6 +373,7 @@ impl Instance {
             claimed.is_some()
         });
         pool.counters.scanned.add(looked);
+        assert_eq!(slot, claimed.as_ref().map(|held| held.at().slot), "the policy's victim is the page that was taken");
         if let Some(slot) = slot {
             self.unlink(lists, slot, Unlink::Evicted);
         }
@@ -398,6 +419,7 @@ impl Instance {
     /// The page in a frame became dirty.
     pub(super) fn dirtied(&self, lists: &mut Lists, slot: Slot, first: Lsn) {
         charge(Cost::ListMove, 1);
+        assert!(self.frame(slot).is(DIRTY), "who lists a page as dirty has made it so");
         lists.first[slot as usize] = first;
         let new = lists.dirty.insert((first, slot));
         assert!(new, "slot {slot} was dirty already");
@@ -430,7 +452,7 @@ impl Instance {
         let frame = self.frame(slot);
         if frame.state.fetch_and(!(DIRTY | REDIRTIED), AcqRel) & DIRTY != 0 {
             let removed = lists.dirty.remove(&(lists.first[slot as usize], slot));
-            debug_assert!(removed);
+            assert!(removed, "a dirty page is on the dirty list");
             lists.policy.cleaned(slot, WriteWhy::Recoverability, varve_rt::now().as_nanos());
         }
     }

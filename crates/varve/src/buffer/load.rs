@@ -3,9 +3,12 @@
 //! The loading thread holds the frame's exclusive latch from before it is published until the page is there, so
 //! everybody else who wants the page finds it in the table and waits for that latch: one read, many waiters. A failed
 //! read takes the page out of the table again; the waiters find that and try for themselves.
+//!
+//! Invariants: a page gets a frame of its own instance, empty and latched; a victim is clean, unlinked from the policy
+//! and latched from before it is offered to the store until its frame is empty.
 
 use super::Pool;
-use super::frame::{MISSED, PREFETCHED, STALE};
+use super::frame::{DIRTY, KNOWN, MISSED, NO_PAGE, PREFETCHED, STALE, WRITING};
 use super::guard::{Exclusive, FrameRef, PagePin, PageWrite};
 use super::instance::Instance;
 use super::policy::{Ask, Load};
@@ -115,6 +118,7 @@ impl Pool {
             return Ok(None);
         }
         let Taken { held, owed } = self.victim.take_frame(self, inst, id)?;
+        assert!(std::ptr::eq(held.at().inst, inst), "a page gets a frame of its own instance");
         match self.publish(held, id, fresh) {
             Some((held, served)) => Ok(Some(New { held, owed, served })),
             None => {
@@ -165,6 +169,7 @@ impl Pool {
     /// The page is in its frame: statistics, policy.
     pub(super) fn finish_load(&self, held: &Exclusive<'_>, how: Load, class: CostClass) {
         let FrameRef { inst, slot, .. } = held.at();
+        assert!(!held.frame().is(DIRTY | WRITING), "a page that was just read is clean");
         let kind = page::kind(held.bytes());
         held.frame().kind.store(kind, Relaxed);
         let counters = self.counters.kind(kind);
@@ -199,7 +204,9 @@ impl Pool {
             inst.wake_cleaner();
         }
         // Nobody keeps the latch of an empty frame: a lookup that came too late lets go at once.
-        Some(self.at(inst, slot).lock())
+        let held = self.at(inst, slot).lock();
+        assert_eq!(held.frame().page.load(Acquire), NO_PAGE, "a frame on the free list is empty");
+        Some(held)
     }
 
     /// Evicts a clean page found by the policy; its frame is empty.
@@ -225,6 +232,7 @@ impl Pool {
     pub(super) fn empty_victim(&self, held: &Exclusive<'_>) {
         let FrameRef { inst, slot, .. } = held.at();
         let frame = held.frame();
+        assert!(!frame.is(DIRTY | WRITING | KNOWN), "a victim is clean, and out of the policy");
         if !frame.is(STALE) {
             self.offer(held);
         }
@@ -251,7 +259,7 @@ impl Pool {
 /// The engine's error for a failed page request.
 pub(super) fn volume_error(e: VolumeError) -> Error {
     match e {
-        VolumeError::Damaged { page, damage } => Error::corrupt_page(page, None, damage.to_string()),
+        VolumeError::Damaged { .. } => e.into(),
         VolumeError::Page { source: DeviceError::NoSpace { .. }, .. } => Error::NoSpace(e.to_string()),
         VolumeError::Device(e) => e.into(),
         e => Error::Volume(e),

@@ -51,7 +51,7 @@ pub use baselines::Baselines;
 pub(crate) use baselines::DOUBLEWRITE_PAGES;
 pub use bytes::PageBytes;
 pub use config::{CleanerConfig, PRESETS, PoolConfig, Preset, ReadAhead};
-pub(crate) use guard::Latched;
+pub(crate) use guard::{KeptPage, Latched};
 pub use guard::{PagePin, PageRead, PageWrite};
 pub(crate) use load::READ_RETRIES;
 pub use peek::PagePeek;
@@ -76,9 +76,4 @@ pub fn policy_names() -> String {
 /// The registered name of a victim strategy, if there is one like `name`.
 pub fn victim_name(name: &str) -> Option<&'static str> {
     victim::find(name).map(|v| v.name)
-}
-
-/// Names of all victim strategies, for messages.
-pub fn victim_names() -> String {
-    victim::REGISTRY.iter().map(|v| v.name).collect::<Vec<_>>().join(", ")
 }

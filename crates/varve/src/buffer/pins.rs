@@ -7,6 +7,8 @@
 //!
 //! Who waits here holds locks on keys and pages set aside, but no latch and no pin. Who has room waits for latches,
 //! frames and the log, never for a lock on a key, and gives it back with the last pin.
+//!
+//! Invariants: what is free and what is given out make `total`; [`AWAITED`] is set as long as the queue has anybody.
 
 use super::Pool;
 use std::collections::VecDeque;
@@ -26,18 +28,23 @@ struct Waiter {
 pub(super) struct PinRoom {
     /// Frames that are not given out, and [`AWAITED`].
     free: AtomicU64,
+    /// Frames that are given out, all together, or free.
+    total: u64,
     queue: Mutex<VecDeque<Arc<Waiter>>>,
 }
 
 impl PinRoom {
     pub(super) fn new(frames: usize) -> PinRoom {
-        PinRoom { free: AtomicU64::new(frames as u64), queue: Mutex::default() }
+        let total = frames as u64;
+        assert!(total < AWAITED, "room is counted below the mark of who waits");
+        PinRoom { free: AtomicU64::new(total), total, queue: Mutex::default() }
     }
 
     /// Takes room for so many pins; waits until there is.
     #[inline]
     pub(super) fn take(&self, frames: usize) -> Pins<'_> {
         let frames = frames as u64;
+        assert!(frames <= self.total, "who asks for more room than there is would wait for ever");
         let enough = |free| (free & AWAITED == 0 && free >= frames).then(|| free - frames);
         if self.free.fetch_update(Acquire, Relaxed, enough).is_err() {
             self.wait(frames);
@@ -66,7 +73,8 @@ impl PinRoom {
             if self.free.load(Acquire) & !AWAITED < first.frames {
                 return;
             }
-            self.free.fetch_sub(first.frames, AcqRel);
+            let before = self.free.fetch_sub(first.frames, AcqRel);
+            assert!(before & AWAITED != 0, "while somebody waits nobody takes room past the queue");
             queue.pop_front().expect("seen above").granted.set();
         }
         self.free.fetch_and(!AWAITED, AcqRel);
@@ -74,7 +82,9 @@ impl PinRoom {
 
     #[inline]
     fn give(&self, frames: u64) {
-        if self.free.fetch_add(frames, AcqRel) & AWAITED != 0 {
+        let before = self.free.fetch_add(frames, AcqRel);
+        assert!((before & !AWAITED) + frames <= self.total, "no more room is given back than was taken");
+        if before & AWAITED != 0 {
             self.grant(&mut self.queue.lock());
         }
     }

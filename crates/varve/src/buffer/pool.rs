@@ -1,5 +1,8 @@
 //! The pool itself: making it, finding resident pages, and the small operations. Misses are in `load.rs`, writes in
 //! `writer.rs`.
+//!
+//! Invariants: a page belongs to one instance, by its id; a pool that was poisoned by a write stays so, with the first
+//! cause; `has_passing` says whether there is a `passing` failure, or is about to.
 
 #[cfg(feature = "baselines")]
 use super::baselines::Doublewrite;
@@ -74,7 +77,7 @@ pub struct Pool {
     pub(super) pin_room: PinRoom,
     /// Boxed: it is there only in pools that are traced.
     pub(super) tracer: Option<Box<Tracer>>,
-    /// The page write error that latched the pool.
+    /// The page write error that poisoned the pool.
     failed: Mutex<Option<Error>>,
     /// The newest page write error that may pass, and since when all writes fail, until one succeeds.
     passing: Mutex<Option<(Error, Instant)>>,
@@ -106,6 +109,7 @@ impl Pool {
             return Err(DeviceError::no_memory(rest as u64, "the tables of the buffer pool").into());
         }
         let n = config.instances;
+        assert!(n > 0 && config.frames >= n, "each instance has a frame");
         let bound = |i: usize| i * config.frames / n;
         // The instances of one background thread share what wakes it.
         let wakes = |part: Range<usize>| vec![[(); 3].map(|()| Arc::new(Event::new())); part.len()];
@@ -350,7 +354,7 @@ impl Pool {
         let id = at.id();
         inst.unlink(&mut lists, slot, Unlink::Discarded);
         inst.withdraw(&mut lists, slot);
-        lists.free.push(slot);
+        lists.put_free(slot);
         drop(lists);
         self.trace(TraceEvent::Discard(id));
         true
@@ -424,7 +428,7 @@ impl Pool {
         PoolStats { frames: self.config.frames as u64, free, dirty, aside, ..self.counters.get() }
     }
 
-    /// The error that latched the pool, if a page could not be written for good.
+    /// The error that poisoned the pool, if a page could not be written for good.
     pub fn failure(&self) -> Option<Error> {
         self.failed.lock().clone()
     }

@@ -6,6 +6,8 @@
 //! The thread takes only frames that cost nothing (free ones and clean victims), holds each page's exclusive latch
 //! until its read ended, and keeps two batches in flight. A hint is dropped (and counted) when the queue is full or no
 //! frame is clean. Without the thread (before [`Pool::start`]) every hint is dropped.
+//!
+//! Invariants: one thread takes the hints; a frame being read is latched exclusively until its read was waited for.
 
 use super::Pool;
 use super::config::ReadAhead;
@@ -158,7 +160,8 @@ impl Pool {
 
     pub(super) fn start_prefetcher(self: &Arc<Self>) -> Result<JoinHandle<()>> {
         let (tx, rx) = bounded(self.config().read_ahead.queue);
-        *self.prefetcher.hints.lock() = Some(tx);
+        let before = self.prefetcher.hints.lock().replace(tx);
+        assert!(before.is_none(), "one thread reads ahead");
         self.prefetcher.running.store(true, Release);
         let (pool, batch) = (Arc::downgrade(self), self.config().read_ahead.batch);
         Ok(self.gate().health().spawn("read-ahead", move || run(&pool, &rx, batch))?)

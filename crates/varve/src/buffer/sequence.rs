@@ -1,7 +1,7 @@
 //! A sequence lock's count: tells a reader without a lock whether somebody was writing meanwhile.
 //! (`tests/latch_loom.rs` compiles this file against loom's atomics.)
 //!
-//! Odd while somebody writes, who holds a lock of its own kind; each writer adds two. The orders:
+//! Invariants: odd while somebody writes, who holds a lock of its own kind; each writer adds two. The orders:
 //! - [`Sequence::leave`] releases and [`Sequence::read`] acquires: a reader sees all that earlier writers stored.
 //! - The fences of [`Sequence::enter`] and [`Sequence::is_still`] pair: a reader that sees one store of a later writer
 //!   sees his odd count afterwards.
@@ -21,14 +21,18 @@ impl Sequence {
     /// The writer is alone now and has not stored anything yet.
     #[inline]
     pub(super) fn enter(&self) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(1), Relaxed);
+        let count = self.0.load(Relaxed);
+        assert!(count.is_multiple_of(2), "one writes at a time");
+        self.0.store(count.wrapping_add(1), Relaxed);
         fence(Release);
     }
 
     /// The writer has stored everything and is still alone.
     #[inline]
     pub(super) fn leave(&self) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(1), Release);
+        let count = self.0.load(Relaxed);
+        assert!(!count.is_multiple_of(2), "who leaves was writing");
+        self.0.store(count.wrapping_add(1), Release);
     }
 
     /// What to compare with in [`Sequence::is_still`] after reading; none while somebody writes.

@@ -1,6 +1,8 @@
 //! Staging buffers: aligned copies of pages on their way to the store. A bounded number, made as they are first needed.
 //!
 //! Deadlock rule: a writer waits for a buffer only while it holds none (neither staged nor in flight).
+//!
+//! Invariants: buffers that are free, out, and not made yet are as many as configured; each has the size of a page.
 
 use varve_device::AlignedBuf;
 use varve_rt::{Condvar, Mutex};
@@ -14,13 +16,15 @@ struct Inner {
 pub(super) struct Staging {
     inner: Mutex<Inner>,
     returned: Condvar,
+    buffers: usize,
     page_size: usize,
 }
 
 impl Staging {
     pub(super) fn new(buffers: usize, page_size: usize) -> Staging {
         let inner = Inner { free: Vec::with_capacity(buffers), unmade: buffers };
-        Staging { inner: Mutex::new(inner), returned: Condvar::new(), page_size }
+        assert!(buffers > 0, "who waits for a buffer gets one");
+        Staging { inner: Mutex::new(inner), returned: Condvar::new(), buffers, page_size }
     }
 
     /// A buffer, if one is free.
@@ -49,7 +53,12 @@ impl Staging {
 
     /// Gives a buffer back.
     pub(super) fn give(&self, buf: AlignedBuf) {
-        self.inner.lock().free.push(buf);
+        assert_eq!(buf.len(), self.page_size, "a staging buffer holds a page");
+        {
+            let mut inner = self.inner.lock();
+            assert!(inner.free.len() + inner.unmade < self.buffers, "a buffer that is given back was taken");
+            inner.free.push(buf);
+        }
         self.returned.notify_one();
     }
 }

@@ -4,6 +4,9 @@
 //! lookup may miss a page whose frame is being moved (the caller looks again under the instance's lock before it does
 //! anything about a miss), and may name a frame that was just given to another page (the caller latches it and checks
 //! the id). Changes are made under the instance's lock, so a lookup under that lock is exact.
+//!
+//! Invariants, under that lock: a page is in the table once, in the chain of its hash, and its frame bears its id from
+//! before it is linked until it is unlinked.
 
 use super::frame::Frame;
 use super::policy::Slot;
@@ -29,6 +32,7 @@ pub(super) fn hash(id: PageId) -> u64 {
 
 impl PageTable {
     pub(super) fn new(frames: usize) -> PageTable {
+        assert!(frames < NIL as usize, "slots are numbered with 32 bits");
         let buckets = (frames * 2).next_power_of_two();
         PageTable { heads: (0..buckets).map(|_| AtomicU32::new(NIL)).collect(), mask: buckets as u64 - 1 }
     }
@@ -71,6 +75,7 @@ impl PageTable {
 
     /// Links a frame that already bears `id`. Under the instance's lock.
     pub(super) fn insert(&self, frames: &[Frame], id: PageId, slot: Slot) {
+        debug_assert!(self.find(frames, id).is_none(), "page {id} is in the table already");
         let head = self.head(id);
         frames[slot as usize].next.store(head.load(Relaxed), Release);
         head.store(slot, Release);
@@ -79,6 +84,7 @@ impl PageTable {
     /// Unlinks the frame of `id`. Its own link stays, so that a lookup standing on it finds its way on. Under the
     /// instance's lock.
     pub(super) fn remove(&self, frames: &[Frame], id: PageId, slot: Slot) {
+        assert!(frames[slot as usize].holds(id), "a frame is unlinked as the page that it bears");
         let mut link = self.head(id);
         loop {
             let at = link.load(Relaxed);

@@ -4,6 +4,9 @@
 //! order in which it happened, with the page's latch held. To know how many bytes a flush changes, the bytes of each
 //! dirty page as they were stored last are kept (memory for one more copy of every dirty page).
 //!
+//! Invariant: the copy of a dirty page is what was stored last of it, or is being stored; clean pages have none once
+//! they were told of.
+//!
 //! Lock order: latch, then the lock of the copies, which is a leaf; the sink is called with neither that nor an
 //! instance lock held.
 
@@ -83,6 +86,7 @@ impl Tracer {
     pub(super) fn flush(&self, id: PageId, why: WriteWhy, bytes: &[u8]) {
         let before = self.stored.lock().insert(id.0, bytes.into());
         let changed = before.map(|before| {
+            assert_eq!(before.len(), bytes.len(), "pages are of one size");
             let differ = |at: usize| before[at] != bytes[at];
             (page::HEADER..bytes.len()).filter(|at| differ(*at)).count() as u32
         });

@@ -7,6 +7,9 @@
 //!
 //! A writer blocks on a page's latch only while nothing of it is staged or in flight: whoever holds that latch may be
 //! waiting for a frame that only this writer's writes can make free.
+//!
+//! Invariants: what is submitted is sealed under its own id, and covered by the log; a page bears `WRITING` from its
+//! copy to the end of its write, once; a buffer is untouched from submission until all of its batch was waited for.
 
 use super::Pool;
 use super::frame::{DIRTY, WRITING};
@@ -62,7 +65,7 @@ impl<'a> Copied<'a> {
     fn unmark(at: FrameRef<'a>) {
         {
             let _lists = at.inst.lock();
-            at.frame().state.fetch_and(!WRITING, AcqRel);
+            at.frame().unmark_writing();
         }
         at.inst.wake_all();
     }
@@ -179,6 +182,7 @@ impl<'a> Writer<'a> {
             }
             (None, IfLatched::Wait) => {
                 self.drain();
+                assert!(self.staged.is_empty() && self.in_flight.is_empty(), "who waits for a latch writes nothing");
                 at.read()
             }
         };
@@ -258,6 +262,10 @@ impl<'a> Writer<'a> {
     /// Submits the writes of covered pages.
     pub(super) fn send(&mut self, pages: Vec<Staged<'a>>) {
         let why = self.why;
+        for page in &pages {
+            assert!(self.pool.covers(page.lsn), "a page is written only when the log is durable to it");
+            assert_eq!(page::id(&page.copy.buf), page.id, "a page is written under the id that it is sealed with");
+        }
         let request = |p: &Staged<'_>| {
             // SAFETY: the staging buffer is the writer's alone, page_size long and aligned; it is not touched before
             // the request was waited for in `complete_oldest`.
@@ -302,6 +310,7 @@ impl<'a> Writer<'a> {
     /// Takes note of writes that ended well, all of one instance.
     fn written(&mut self, pages: &[Written<'a>]) {
         let (pool, inst) = (self.pool, pages[0].at.inst);
+        debug_assert!(pages.iter().all(|page| std::ptr::eq(page.at.inst, inst)), "the pages are of one instance");
         self.outcome.written += pages.len();
         pool.writes_succeed();
         pool.counters.writes(self.why).add(pages.len() as u64);
@@ -336,7 +345,7 @@ impl<'a> Writer<'a> {
             let mut lists = inst.lock();
             for (page, held) in claimed {
                 inst.withdraw(&mut lists, page.at.slot);
-                lists.free.push(page.at.slot);
+                lists.put_free(page.at.slot);
                 held.unlatch();
             }
         }

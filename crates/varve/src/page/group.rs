@@ -9,9 +9,11 @@
 //! a checkpoint began in between, the group is encoded anew (`docs/wal.md` has the argument and the exhaustive model
 //! test).
 //!
-//! Invariant: everything that can fail is done before the first change. A group with changes that is dropped without
+//! Invariants: everything that can fail is done before the first change. A group with changes that is dropped without
 //! [`Group::commit`] has made memory differ from the log: by a panic, which poisons the database before the first page
-//! is unlatched, or else that is an assertion failure.
+//! is unlatched, or else that is an assertion failure. A page is in a group once. Pages are dirty, from an LSN that is
+//! not past the group's place, before the group has that place; their LSNs only rise. Every change is remembered as
+//! redo, or the page is logged whole.
 
 use super::edit::PageEdit;
 use super::kernel::{Counters, Kernel};
@@ -28,7 +30,7 @@ use varve_volume::{Lsn, Mistake, PageId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageNo(usize);
 
-struct Entry<'c> {
+struct GroupPage<'c> {
     page: PageWrite<'c>,
     /// The page's LSN before this group.
     prev: Lsn,
@@ -56,6 +58,7 @@ fn scratch() -> Vec<u8> {
     let kept = SCRATCH.with(|s| {
         let mut s = s.borrow_mut();
         let buffer = s.buffers.pop()?;
+        assert!(buffer.is_empty() && s.bytes >= buffer.capacity(), "buffers that are kept are empty and counted");
         s.bytes -= buffer.capacity();
         Some(buffer)
     });
@@ -81,7 +84,7 @@ pub(crate) struct Group<'c> {
     core: &'c Kernel,
     kind: GroupKind,
     floor: Floor,
-    pages: Vec<Entry<'c>>,
+    pages: Vec<GroupPage<'c>>,
 }
 
 impl<'c> Group<'c> {
@@ -107,7 +110,7 @@ impl<'c> Group<'c> {
     fn push(&mut self, page: PageWrite<'c>, prev: Lsn, whole: bool) -> PageNo {
         debug_assert!(self.find(page.id()).is_none(), "page {} is in the group already", page.id().0);
         let ops = if whole { Vec::new() } else { scratch() };
-        self.pages.push(Entry { page, prev, ops, whole, changed: false });
+        self.pages.push(GroupPage { page, prev, ops, whole, changed: false });
         PageNo(self.pages.len() - 1)
     }
 
@@ -128,7 +131,7 @@ impl<'c> Group<'c> {
 
     /// Access for changing a page.
     pub fn page(&mut self, n: PageNo) -> PageMut<'_> {
-        let Entry { page, ops, whole, changed, .. } = &mut self.pages[n.0];
+        let GroupPage { page, ops, whole, changed, .. } = &mut self.pages[n.0];
         PageMut { page: page.bytes_mut(), ops, whole, changed }
     }
 
@@ -149,7 +152,7 @@ impl<'c> Group<'c> {
             self.recycle();
             return Ok(end);
         }
-        self.set_dirty();
+        let hint = self.set_dirty();
         self.core.log.health().pass(Place::Group);
         let mut body = scratch();
         let appended = loop {
@@ -158,7 +161,10 @@ impl<'c> Group<'c> {
             let blind = broken.has(Mistake::ImageRuleCompleted) || broken.has(Mistake::EpochNotCompared);
             let epoch = (!blind).then_some(self.floor.epoch);
             match self.core.log.append(self.kind, epoch, &body) {
-                Ok(appended) => break Ok(appended.end),
+                Ok(appended) => {
+                    assert!(appended.start >= hint, "pages are dirty from before the group's place in the log");
+                    break Ok(appended.end);
+                }
                 Err(AppendError::EpochMoved) => {
                     self.floor = current_floor(self.core);
                     Counters::add(&self.core.counters.repeated, 1);
@@ -189,7 +195,8 @@ impl<'c> Group<'c> {
         appended
     }
 
-    fn set_dirty(&self) {
+    /// Gives the LSN from which on the pages count as changed.
+    fn set_dirty(&self) -> Lsn {
         let hint = self.core.log.end_lsn();
         for entry in self.pages.iter().filter(|e| e.changed) {
             charge(Cost::GroupPage, 1);
@@ -197,6 +204,7 @@ impl<'c> Group<'c> {
                 entry.page.set_dirty(hint);
             }
         }
+        hint
     }
 
     fn stamp(&mut self, lsn: Lsn) {
@@ -205,6 +213,7 @@ impl<'c> Group<'c> {
             if broken.has(Mistake::DirtyAfterAppend) {
                 entry.page.set_dirty(lsn);
             }
+            assert!(lsn >= entry.prev, "a page's LSN rises");
             if !broken.has(Mistake::PageNotStamped) {
                 entry.page.stamp(lsn);
             }
@@ -226,6 +235,7 @@ impl<'c> Group<'c> {
             if entry.whole {
                 redo::push_image_record(body, entry.page.id(), bytes, redo::zero_hole(bytes));
             } else {
+                assert!(!entry.ops.is_empty(), "a page that changed has redo, or is logged whole");
                 redo::push_ops_record(body, entry.page.id(), page::keyspace(bytes), entry.prev, &entry.ops);
             }
         }
@@ -294,6 +304,7 @@ impl PageEdit for PageMut<'_> {
     /// Overwrites bytes at `at`.
     fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at >= HEADER, "the page header is not the engine's to write");
+        assert!(at + bytes.len() <= self.page.bytes().len(), "an edit ends within its page");
         *self.changed = true;
         self.page.write(at, bytes);
         self.note(|ops| redo::push_write(ops, at, bytes));
@@ -302,6 +313,7 @@ impl PageEdit for PageMut<'_> {
     /// Moves `len` bytes within the page; the ranges may overlap.
     fn shift(&mut self, from: usize, to: usize, len: usize) {
         assert!(from >= HEADER && to >= HEADER, "the page header is not the engine's to write");
+        assert!(from.max(to) + len <= self.page.bytes().len(), "an edit ends within its page");
         *self.changed = true;
         self.page.shift(from, to, len);
         self.note(|ops| redo::push_shift(ops, from, to, len));
@@ -311,6 +323,8 @@ impl PageEdit for PageMut<'_> {
     fn image(&mut self, f: impl FnOnce(&mut [u8])) {
         // First, for a panic of `f`.
         (*self.whole, *self.changed) = (true, true);
+        let lsn = page::lsn(self.page.bytes());
         self.page.rewrite(f);
+        assert_eq!(page::lsn(self.page.bytes()), lsn, "a page gets its LSN when its group has a place in the log");
     }
 }

@@ -1,4 +1,7 @@
 //! What every change of a page needs: the pool, the log, the store and the memory budget.
+//!
+//! Invariants: pool and store have pages of one size; `nodes_left` rises under the exclusive latch of the node that
+//! leaves.
 
 use crate::budget::Budget;
 use crate::buffer::{LogAge, LogGate, Pool};
@@ -77,6 +80,7 @@ impl Kernel {
         budget: Arc<Budget>,
         broken: Broken,
     ) -> Kernel {
+        assert_eq!(pool.page_size(), store.page_size(), "pool and store have pages of one size");
         let (counters, nodes_left) = (Counters::default(), NodesLeft::default());
         Kernel { pool, log, store, budget, broken, counters, nodes_left }
     }

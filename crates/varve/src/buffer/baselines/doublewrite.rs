@@ -6,7 +6,7 @@
 //! what the area holds after a power cut is of no concern. Its pages are free pages of the space that nobody else is
 //! given while the database is open.
 //!
-//! Invariant: a place is one writer's from its copies to the sync of the pages themselves. Its lock is held for the
+//! Invariants: a place is one writer's from its copies to the sync of the pages themselves. Its lock is held for the
 //! bookkeeping alone; who waits for a place may hold staging buffers, which whoever has the place does not need.
 
 use crate::buffer::Pool;
@@ -26,7 +26,7 @@ const SINGLE: usize = 8;
 pub(crate) const AREA: usize = BATCH + SINGLE;
 
 #[derive(Default)]
-struct State {
+struct Area {
     /// The area; none: not there (yet).
     ids: Vec<PageId>,
     batch_taken: bool,
@@ -36,19 +36,19 @@ struct State {
 
 #[derive(Default)]
 pub(in crate::buffer) struct Doublewrite {
-    state: Mutex<State>,
+    state: Mutex<Area>,
     released: Condvar,
 }
 
 /// A place of the area.
-struct Place {
+struct AreaPart {
     ids: Vec<PageId>,
     single: Option<usize>,
 }
 
 impl Doublewrite {
     /// A place for so many pages; waits for one. None: there is no area.
-    fn take(&self, pages: usize) -> Option<Place> {
+    fn take(&self, pages: usize) -> Option<AreaPart> {
         assert!(pages <= BATCH, "a batch fits the area");
         let mut state = self.state.lock();
         loop {
@@ -58,11 +58,11 @@ impl Doublewrite {
             if pages == 1
                 && let Some(n) = state.singles.pop()
             {
-                return Some(Place { ids: vec![state.ids[BATCH + n]], single: Some(n) });
+                return Some(AreaPart { ids: vec![state.ids[BATCH + n]], single: Some(n) });
             }
             if pages > 1 && !state.batch_taken {
                 state.batch_taken = true;
-                return Some(Place { ids: state.ids[..pages].to_vec(), single: None });
+                return Some(AreaPart { ids: state.ids[..pages].to_vec(), single: None });
             }
             if varve_rt::dying() {
                 return None;
@@ -72,18 +72,24 @@ impl Doublewrite {
     }
 
     /// The pages themselves are safe.
-    fn give(&self, place: Place) {
+    fn give(&self, place: AreaPart) {
         let mut state = self.state.lock();
         match place.single {
-            Some(n) => state.singles.push(n),
-            None => state.batch_taken = false,
+            Some(n) => {
+                assert!(state.singles.len() < SINGLE, "a place that is given back was taken");
+                state.singles.push(n);
+            }
+            None => {
+                assert!(state.batch_taken, "the place for batches was taken");
+                state.batch_taken = false;
+            }
         }
         drop(state);
         self.released.notify_all();
     }
 }
 
-impl Place {
+impl AreaPart {
     /// Writes copies of pages here, one after the other, and makes them safe. Each is sealed under its slot's own id;
     /// it keeps its LSN, so that a recovery which still has records of that page, from before it was free, leaves it
     /// alone.
@@ -94,6 +100,7 @@ impl Place {
         why: WriteWhy,
     ) -> Result<(), VolumeError> {
         let count = pages.len();
+        assert_eq!(count, self.ids.len(), "a place has a slot for each page");
         charge(Cost::IoSubmit, count as u64);
         charge(Cost::CopyByte, (count * pool.page_size()) as u64);
         let copy = |(id, page): (&PageId, &AlignedBuf)| {
@@ -142,7 +149,7 @@ impl Pool {
 
     /// Gives the pool the pages of the doublewrite area, in ascending order; pages are written twice from now on.
     pub(crate) fn set_doublewrite_area(&self, ids: Vec<PageId>) {
-        assert_eq!(ids.len(), AREA);
+        assert!(ids.len() == AREA && ids.is_sorted(), "the area has a page for each slot, in ascending order");
         let mut state = self.doublewrite.state.lock();
         state.singles = (0..SINGLE).rev().collect();
         state.ids = ids;

@@ -53,7 +53,8 @@ impl Instance {
     }
 
     fn set_batch_starting(&self, starting: bool) {
-        self.lock().batch.0 = starting;
+        let before = std::mem::replace(&mut self.lock().batch.0, starting);
+        assert_ne!(before, starting, "one batch of an instance is put together at a time");
     }
 
     fn batch_ended(&self) {

@@ -9,12 +9,12 @@ use super::spf56::miss;
 use crate::buffer::Pool;
 use crate::buffer::instance::Instance;
 
-use crate::buffer::victim::{Entry, Needs, Owed, Taken, VictimStrategy};
+use crate::buffer::victim::{Needs, Owed, Taken, VictimEntry, VictimStrategy};
 use crate::error::Result;
 use varve_volume::{PageId, page};
 
 /// The strategy's line in the registry.
-pub(in crate::buffer) const ENTRY: Entry = Entry {
+pub(in crate::buffer) const ENTRY: VictimEntry = VictimEntry {
     name: "rw",
     needs: Needs { scan_per_write: false, asides: true, reaper: true, ..Needs::LEAST },
     make: |_| Box::new(ReadWrite),

@@ -13,7 +13,7 @@ use crate::buffer::Pool;
 use crate::buffer::guard::{Exclusive, FrameRef};
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Ask;
-use crate::buffer::victim::{Entry, Needs, Taken, VictimStrategy, out_of_frames};
+use crate::buffer::victim::{Needs, Taken, VictimEntry, VictimStrategy, out_of_frames};
 use crate::error::Result;
 use std::time::Duration;
 use varve_rt::Instant;
@@ -23,7 +23,7 @@ use varve_volume::PageId;
 const SLEEP: Duration = Duration::from_millis(100);
 
 /// The strategy's line in the registry.
-pub(in crate::buffer) const ENTRY: Entry = Entry {
+pub(in crate::buffer) const ENTRY: VictimEntry = VictimEntry {
     name: "spf56",
     needs: Needs { scan_per_write: false, ..Needs::LEAST },
     make: |_| Box::new(SinglePageFlush56),

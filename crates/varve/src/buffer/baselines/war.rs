@@ -11,7 +11,7 @@ use crate::buffer::Pool;
 use crate::buffer::guard::Exclusive;
 use crate::buffer::instance::{Instance, Lists};
 use crate::buffer::policy::Slot;
-use crate::buffer::victim::{Entry, Needs, Taken, VictimStrategy};
+use crate::buffer::victim::{Needs, Taken, VictimEntry, VictimStrategy};
 use crate::error::Result;
 use std::time::Duration;
 use varve_rt::{Cost, charge};
@@ -21,7 +21,7 @@ use varve_volume::{Lsn, PageId, page};
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// The strategy's line in the registry.
-pub(in crate::buffer) const ENTRY: Entry = Entry {
+pub(in crate::buffer) const ENTRY: VictimEntry = VictimEntry {
     name: "war",
     needs: Needs { scan_per_write: false, asides: true, drainer: true, ..Needs::LEAST },
     make: |_| Box::new(WriteAfterRead),
@@ -92,7 +92,7 @@ impl Pool {
                 mine = Some(held);
                 continue;
             }
-            lists.free.push(slot);
+            lists.put_free(slot);
             freed += 1;
             held.unlatch();
         }

@@ -10,6 +10,9 @@
 //! file here, one line in `mod` and one in [`REGISTRY`].
 //!
 //! The threads hold the pool weakly: one that is dropped without [`Pool::stop`] takes them along.
+//!
+//! Invariants: the threads are started once until they were stopped; each instance has one cleaner (or one for each
+//! share of its pages) and one drainer at most.
 
 mod adaptive;
 mod drainer;
@@ -175,6 +178,8 @@ impl Pool {
         };
         let mut lives: Vec<(String, Box<dyn FnOnce() + Send>)> = Vec::new();
         let by_class = self.config().cleaner.writes_by_class();
+        let covered: usize = self.config().parts().map(|part| part.len()).sum();
+        assert_eq!(covered, self.instances().len(), "each instance is one cleaner's");
         if let Some(make) = self.config().cleaner.entry().make {
             let cleaner = make(if by_class { Share::ButSlow } else { Share::Everything });
             for (i, mine) in self.config().parts().enumerate() {

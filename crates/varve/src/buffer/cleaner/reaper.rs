@@ -3,6 +3,8 @@
 //!
 //! A ticket must not be dropped before it was waited for, so the thread outlives a pool that is dropped with writes
 //! under way; the bytes that they read are shared with them.
+//!
+//! Invariant: a write is in the queue only while the queue is open, or is being emptied by who closed it.
 
 use super::Service;
 use crate::buffer::Pool;
@@ -44,7 +46,10 @@ impl Reaper {
     }
 
     pub(super) fn open(&self) {
-        self.queue.lock().open = true;
+        let mut queue = self.queue.lock();
+        assert!(!queue.open && queue.pending.is_empty(), "one thread takes the ends of writes");
+        queue.open = true;
+        drop(queue);
         self.wake.reset();
     }
 

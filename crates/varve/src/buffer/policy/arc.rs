@@ -71,6 +71,8 @@ impl Replacement for Arc {
             self.trim();
             self.t1.push_front(slot);
         }
+        assert!(self.t1.len() + self.b1.len() <= self.c, "|T1| + |B1| <= c");
+        assert!(self.len() + self.b1.len() + self.b2.len() <= 2 * self.c, "all four lists have 2c pages at most");
     }
 
     fn hit(&mut self, slot: Slot, _now: u64) {

@@ -18,6 +18,9 @@
 //! list; one whose fast copy was invalidated by a change (it was just used) to the hot end, or if so configured to the
 //! midpoint. At midpoint and cold end a page takes the H of the page that was there; in an empty list H = L + cost, at
 //! the cold end H = L.
+//!
+//! Invariants: a page is in the list of its class; each list is sorted by H; L never falls, and is at most the H of any
+//! page.
 
 use super::list::{Cursor, List, NIL};
 use super::{Ask, Load, Replacement, Slot, Unlink};
@@ -130,6 +133,7 @@ impl Class {
         if self.mid == NIL {
             self.mid = self.list.back();
         }
+        debug_assert!(self.behind <= self.list.len(), "pages behind the middle are pages of the list");
         let wanted = 3 * self.list.len() / 8;
         while self.behind < wanted {
             self.cold[self.mid as usize] = true;
@@ -245,6 +249,7 @@ impl Gd2l {
                 NIL => h,
                 end => self.h(end) + grant[class],
             };
+            assert!(!h.is_nan(), "H is a number");
             self.inflation = self.inflation.max(h.min(most(SLOW)).min(most(FAST)));
         }
     }
@@ -315,6 +320,7 @@ impl Replacement for Gd2l {
     }
 
     fn unlink(&mut self, slot: Slot, how: Unlink) {
+        debug_assert!(self.inflation <= self.h(slot), "L is at most the H of any page");
         self.leave(slot, how, [0.0; 2]);
     }
 

@@ -21,7 +21,7 @@ use varve_volume::{CostClass, PageId, WriteWhy};
 
 /// Where a walk stands in one list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Pointer {
     /// At the cold end.
     Cold,
     /// At this page.
@@ -30,13 +30,13 @@ enum Place {
     Ended,
 }
 
-impl Place {
+impl Pointer {
     /// The page is about to leave its place in the list.
     fn leaving(&mut self, list: &List, slot: Slot) {
-        if *self == Place::At(slot) {
+        if *self == Pointer::At(slot) {
             *self = match list.hotter(slot) {
-                NIL => Place::Ended,
-                hotter => Place::At(hotter),
+                NIL => Pointer::Ended,
+                hotter => Pointer::At(hotter),
             };
         }
     }
@@ -44,25 +44,25 @@ impl Place {
     /// The page there, or [`NIL`].
     fn slot(self, list: &List) -> Slot {
         match self {
-            Place::Cold => list.back(),
-            Place::At(slot) => slot,
-            Place::Ended => NIL,
+            Pointer::Cold => list.back(),
+            Pointer::At(slot) => slot,
+            Pointer::Ended => NIL,
         }
     }
 
-    fn of(list: &List, at: Slot) -> Place {
+    fn of(list: &List, at: Slot) -> Pointer {
         match at {
-            _ if list.is_empty() => Place::Cold,
-            NIL => Place::Ended,
-            slot if slot == list.back() => Place::Cold,
-            slot => Place::At(slot),
+            _ if list.is_empty() => Pointer::Cold,
+            NIL => Pointer::Ended,
+            slot if slot == list.back() => Pointer::Cold,
+            slot => Pointer::At(slot),
         }
     }
 }
 
 pub(super) struct Gd2lC {
     base: Gd2l,
-    pointers: [Place; 2],
+    pointers: [Pointer; 2],
     /// Evictions when the pointer reached the middle.
     ended: [u64; 2],
     evictions: u64,
@@ -70,7 +70,7 @@ pub(super) struct Gd2lC {
 
 impl Gd2lC {
     pub(super) fn new(slots: usize, options: Gd2lOptions) -> Gd2lC {
-        Gd2lC { base: Gd2l::new(slots, options), pointers: [Place::Cold; 2], ended: [0; 2], evictions: 0 }
+        Gd2lC { base: Gd2l::new(slots, options), pointers: [Pointer::Cold; 2], ended: [0; 2], evictions: 0 }
     }
 
     fn hotter(&self, slot: Slot) -> Slot {
@@ -85,8 +85,8 @@ impl Gd2lC {
 
     /// The list's pointer begins at the cold end again, if it has ended.
     fn reopen(&mut self, class: usize) {
-        if self.pointers[class] == Place::Ended {
-            self.pointers[class] = Place::Cold;
+        if self.pointers[class] == Pointer::Ended {
+            self.pointers[class] = Pointer::Cold;
         }
     }
 
@@ -107,15 +107,15 @@ impl Gd2lC {
     }
 
     /// The pages at two places, by class.
-    fn at(&self, places: [Place; 2]) -> [Slot; 2] {
+    fn at(&self, places: [Pointer; 2]) -> [Slot; 2] {
         [SLOW, FAST].map(|class| places[class].slot(&self.base.classes[class].list))
     }
 
     fn point(&mut self, at: [Slot; 2]) {
         for (class, at) in at.into_iter().enumerate() {
             let before = self.pointers[class];
-            self.pointers[class] = Place::of(&self.base.classes[class].list, at);
-            if self.pointers[class] == Place::Ended && before != Place::Ended {
+            self.pointers[class] = Pointer::of(&self.base.classes[class].list, at);
+            if self.pointers[class] == Pointer::Ended && before != Pointer::Ended {
                 self.ended[class] = self.evictions;
             }
         }
@@ -142,7 +142,7 @@ impl Gd2lC {
 
     /// The next clean page by the pointers.
     fn clean_victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
-        let mut at = self.at(if ask.resume { self.pointers } else { [Place::Cold; 2] });
+        let mut at = self.at(if ask.resume { self.pointers } else { [Pointer::Cold; 2] });
         let (bound, mut left) = (self.bound(), ask.depth);
         let mut found = None;
         while found.is_none() {
@@ -172,7 +172,7 @@ impl Gd2lC {
         }
         self.point(at);
         if found.is_none() && left > 0 {
-            self.pointers = [Place::Cold; 2];
+            self.pointers = [Pointer::Cold; 2];
             found = self
                 .base
                 .merged([SLOW, FAST].map(|c| self.base.classes[c].list.back()))
@@ -240,7 +240,7 @@ impl Replacement for Gd2lC {
         self.reopen(after);
         if self.base.classes[after].list.back() == slot {
             // A page that is about to go is taken before those that the pointer stands at.
-            self.pointers[after] = Place::Cold;
+            self.pointers[after] = Pointer::Cold;
         }
     }
 
@@ -282,18 +282,18 @@ impl Replacement for Gd2lC {
 
     fn cursor(&self) -> Option<Slot> {
         let slot = self.base.first(self.at(self.pointers));
-        (self.pointers != [Place::Cold; 2] && slot != NIL).then_some(slot)
+        (self.pointers != [Pointer::Cold; 2] && slot != NIL).then_some(slot)
     }
 
     fn rewind(&mut self) {
-        self.pointers = [Place::Cold; 2];
+        self.pointers = [Pointer::Cold; 2];
     }
 
     fn advance(&mut self, depth: usize, good: &mut dyn FnMut(Slot) -> bool) {
         let (bound, mut left) = (self.bound(), depth);
         let mut at = self.at(self.pointers);
         for class in [SLOW, FAST] {
-            if matches!(self.pointers[class], Place::At(_)) {
+            if matches!(self.pointers[class], Pointer::At(_)) {
                 at[class] = self.next(at[class], bound, &mut left, good).0;
             }
         }
@@ -307,7 +307,7 @@ impl Replacement for Gd2lC {
     fn check(&self) {
         self.base.check();
         for (class, pointer) in self.pointers.iter().enumerate() {
-            if let Place::At(slot) = *pointer {
+            if let Pointer::At(slot) = *pointer {
                 assert!(self.base.classes[class].list.contains(slot), "pointer of the list");
             }
         }

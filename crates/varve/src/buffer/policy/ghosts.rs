@@ -4,6 +4,8 @@
 //! needed and kept. The front is the page remembered last. How many are kept is the policy's business
 //! ([`Ghosts::trim`]): it trims when a page is *loaded*, after looking that page up, so that the eviction that made
 //! room for it cannot push it out.
+//!
+//! Invariants: map and list have the same pages; a node is in the list or free.
 
 use super::list::{List, NIL};
 use varve_rt::HashMap;
@@ -44,6 +46,7 @@ impl Ghosts {
         self.nodes[node as usize] = (page, value);
         self.order.push_front(node);
         self.at.insert(page.0, node);
+        assert_eq!(self.at.len(), self.order.len(), "a page is remembered once");
     }
 
     /// What is remembered of `page`.
@@ -62,6 +65,7 @@ impl Ghosts {
         let node = self.at.remove(&page.0)?;
         self.order.remove(node);
         self.free.push(node);
+        debug_assert!(self.free.len() + self.order.len() == self.nodes.len(), "a node is in the list or free");
         Some(self.nodes[node as usize].1)
     }
 

@@ -7,6 +7,8 @@
 //! forgetting the non-resident page that left first. LIR pages leave only when every HIR page is refused.
 //!
 //! Nodes of `S` below `slots` are slots; above, non-resident pages.
+//!
+//! Invariants: a LIR page is in `S` and not in `Q`, a resident HIR page in `Q`; no more pages are LIR than wanted.
 
 use super::list::{List, NIL, Queue};
 use super::{Ask, Load, Replacement, Slot, Unlink};
@@ -116,6 +118,7 @@ impl Lirs {
             self.stack.remove(bottom);
             self.queue.push_front(bottom);
         }
+        assert!(self.lir_count <= self.lir_wanted, "no more pages are LIR than wanted");
         self.prune();
     }
 
@@ -160,6 +163,7 @@ impl Replacement for Lirs {
 
     fn unlink(&mut self, slot: Slot, how: Unlink) {
         if std::mem::take(&mut self.lir[slot as usize]) {
+            assert!(self.lir_count > 0, "LIR pages are counted");
             self.lir_count -= 1;
             self.stack.remove(slot);
             self.prune();

@@ -1,7 +1,8 @@
 //! A doubly linked list over index arrays: every operation but [`List::iter`] is O(1), nothing is allocated after
 //! `new`.
 //!
-//! A slot is in the list at most once. The front is the hottest end (most recently used), the back the coldest.
+//! Invariants: a slot is in the list at most once; links go both ways; a cursor stands at a slot of its list, or
+//! nowhere. The front is the hottest end (most recently used), the back the coldest.
 
 use super::{Ask, Slot};
 
@@ -134,16 +135,6 @@ impl List {
         }
     }
 
-    /// Takes the coldest slot out.
-    pub fn pop_back(&mut self) -> Option<Slot> {
-        let slot = self.back;
-        if slot == NIL {
-            return None;
-        }
-        self.remove(slot);
-        Some(slot)
-    }
-
     /// Slots from hottest to coldest.
     pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
         let mut at = self.front;
@@ -171,6 +162,8 @@ impl List {
         assert!(!self.contains(slot), "slot {slot} is in the list already");
         self.prev[slot as usize] = prev;
         self.next[slot as usize] = next;
+        debug_assert!(prev == NIL || self.next[prev as usize] == next, "a slot is put between neighbours");
+        debug_assert!(next == NIL || self.prev[next as usize] == prev, "a slot is put between neighbours");
         match prev {
             NIL => self.front = slot,
             p => self.next[p as usize] = slot,
@@ -214,6 +207,7 @@ impl Default for Cursor {
 impl Cursor {
     /// To be called before `slot` is taken out of, or moved within, `list`.
     pub fn leaving(&mut self, list: &List, slot: Slot) {
+        assert!(list.contains(slot), "slot {slot} leaves a list that it is in");
         if self.0 == slot {
             self.0 = list.hotter(slot);
         }
@@ -346,6 +340,7 @@ impl Queue {
             examined += 1;
             take(slot)
         });
+        assert!(examined <= ask.depth, "a walk examines no more pages than it may");
         ask.depth -= examined;
         found
     }

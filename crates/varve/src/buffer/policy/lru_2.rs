@@ -125,8 +125,10 @@ impl Replacement for Lru2 {
     fn hit(&mut self, slot: Slot, _now: u64) {
         self.time += 1;
         let page = self.pages[slot as usize];
+        assert!(page.present && page.last < self.time, "a page that is used is there, and was used before");
         if self.time - page.last > self.options.correlated {
-            self.order.remove(&self.key(slot));
+            let found = self.order.remove(&self.key(slot));
+            assert!(found, "slot {slot} is in the order");
             // The paper's HIST(1) + (LAST - HIST(1)): the period of correlated references counts as no time.
             self.pages[slot as usize] = Page { second: page.last, first: self.time, ..page };
             self.put(slot);

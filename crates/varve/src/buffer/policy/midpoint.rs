@@ -10,6 +10,8 @@
 //! Where misses are so many that pages leave the old part before `old_time` is over, no page would ever become young
 //! again, and what is young would stay so unused. With `turn_part` the time is at most that part of a *turn*, in which
 //! as many pages leave as the old part has. InnoDB has no such bound.
+//!
+//! Invariants: the old pages are the cold end of the list; there are some from `old_min` pages on, and some young ones.
 
 use super::list::{Cursor, List, NIL};
 use super::{Ask, Load, Replacement, Slot, Unlink};
@@ -121,6 +123,7 @@ impl Midpoint {
         }
         self.list.remove(slot);
         if std::mem::take(&mut self.page(slot).old) {
+            assert!(self.old_len > 0, "old pages are counted");
             self.old_len -= 1;
         }
         if self.list.len() < self.options.old_min {
@@ -164,6 +167,7 @@ impl Midpoint {
             self.old = self.list.colder(old);
             self.old_len -= 1;
         }
+        assert!(self.old != NIL && self.old_len < self.list.len(), "a part of the list is old, and a part young");
     }
 
     /// Ends a turn of the old part if it is over.

@@ -133,7 +133,7 @@ pub struct PolicyOptions {
 }
 
 /// One line per policy.
-pub struct Entry {
+pub struct PolicyEntry {
     /// Name in configurations and statistics.
     pub name: &'static str,
     /// Makes one for a number of slots.
@@ -144,7 +144,7 @@ pub struct Entry {
     pub steps: bool,
 }
 
-impl Entry {
+impl PolicyEntry {
     /// Bytes per slot, for the memory budget: lists and marks, and what is remembered of other pages.
     pub fn slot_bytes(&self, options: &PolicyOptions) -> usize {
         const LISTS_AND_MARKS: usize = 48;
@@ -157,58 +157,68 @@ fn none(_: &PolicyOptions) -> f64 {
 }
 
 /// Every policy there is.
-pub const REGISTRY: &[Entry] = &[
-    Entry { name: "lru", ghosts: none, steps: true, make: |slots, _| Box::new(lru::Lru::new(slots)) },
-    Entry {
+pub const REGISTRY: &[PolicyEntry] = &[
+    PolicyEntry { name: "lru", ghosts: none, steps: true, make: |slots, _| Box::new(lru::Lru::new(slots)) },
+    PolicyEntry {
         name: "lru-midpoint",
         ghosts: none,
         steps: true,
         make: |slots, o| Box::new(midpoint::Midpoint::new(slots, o.midpoint)),
     },
-    Entry { name: "fifo", ghosts: none, steps: true, make: |slots, _| Box::new(fifo::Fifo::new(slots)) },
-    Entry { name: "random", ghosts: none, steps: false, make: |slots, o| Box::new(random::Random::new(slots, o.seed)) },
-    Entry { name: "clock", ghosts: none, steps: false, make: |slots, _| Box::new(clock::Clock::new(slots)) },
-    Entry {
+    PolicyEntry { name: "fifo", ghosts: none, steps: true, make: |slots, _| Box::new(fifo::Fifo::new(slots)) },
+    PolicyEntry {
+        name: "random",
+        ghosts: none,
+        steps: false,
+        make: |slots, o| Box::new(random::Random::new(slots, o.seed)),
+    },
+    PolicyEntry { name: "clock", ghosts: none, steps: false, make: |slots, _| Box::new(clock::Clock::new(slots)) },
+    PolicyEntry {
         name: "sieve",
         ghosts: none,
         steps: false,
         make: |slots, _| Box::new(Once::new(slots, sieve::Sieve::new(slots))),
     },
-    Entry {
+    PolicyEntry {
         name: "2q",
         ghosts: |_| 0.5,
         steps: false,
         make: |slots, _| Box::new(Once::new(slots, two_q::TwoQ::new(slots))),
     },
-    Entry {
+    PolicyEntry {
         name: "arc",
         ghosts: |_| 1.0,
         steps: false,
         make: |slots, _| Box::new(Once::new(slots, arc::Arc::new(slots))),
     },
-    Entry {
+    PolicyEntry {
         name: "s3-fifo",
         ghosts: |_| 0.9,
         steps: false,
         make: |slots, _| Box::new(Once::new(slots, s3_fifo::S3Fifo::new(slots))),
     },
-    Entry {
+    PolicyEntry {
         name: "lirs",
         ghosts: |o| o.lirs.stack.unwrap_or(f64::INFINITY),
         steps: false,
         make: |slots, o| Box::new(Once::new(slots, lirs::Lirs::new(slots, o.lirs))),
     },
-    Entry {
+    PolicyEntry {
         name: "lru-2",
         ghosts: |o| o.lru2.history.per_slot(),
         steps: false,
         make: |slots, o| Box::new(Once::new(slots, lru_2::Lru2::new(slots, o.lru2))),
     },
-    Entry { name: "gd2l", ghosts: none, steps: false, make: |slots, o| Box::new(gd2l::Gd2l::new(slots, o.gd2l)) },
-    Entry { name: "gd2l-c", ghosts: none, steps: false, make: |slots, o| Box::new(gd2l_c::Gd2lC::new(slots, o.gd2l)) },
+    PolicyEntry { name: "gd2l", ghosts: none, steps: false, make: |slots, o| Box::new(gd2l::Gd2l::new(slots, o.gd2l)) },
+    PolicyEntry {
+        name: "gd2l-c",
+        ghosts: none,
+        steps: false,
+        make: |slots, o| Box::new(gd2l_c::Gd2lC::new(slots, o.gd2l)),
+    },
 ];
 
 /// The policy of that name.
-pub fn find(name: &str) -> Option<&'static Entry> {
+pub fn find(name: &str) -> Option<&'static PolicyEntry> {
     REGISTRY.iter().find(|e| e.name == name)
 }

@@ -101,6 +101,7 @@ impl Replacement for S3Fifo {
     }
 
     fn hit(&mut self, slot: Slot, _now: u64) {
+        debug_assert!(self.small.contains(slot) || self.main.contains(slot), "a page that is used is in a queue");
         let hits = &mut self.hits[slot as usize];
         *hits = (*hits + 1).min(MOST);
     }

@@ -43,6 +43,8 @@ impl Replacement for TwoQ {
     fn hit(&mut self, slot: Slot, _now: u64) {
         if self.am.contains(slot) {
             self.am.move_front(slot);
+        } else {
+            debug_assert!(self.a1in.contains(slot), "a page that is used is in a queue");
         }
     }
 

@@ -6,7 +6,7 @@
 //! cleaner and waits for it to complete a write (a *clean stall*). The pointer is moved on to the next clean page right
 //! after each eviction. A foreground thread never writes a page while cleaners run.
 
-use super::{Entry, Needs, Taken, VictimStrategy, out_of_frames};
+use super::{Needs, Taken, VictimEntry, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
 use crate::buffer::config::PoolConfig;
 use crate::buffer::guard::Exclusive;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_millis(10);
 const STEP: usize = 128;
 
 /// The strategy's line in the registry.
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: VictimEntry = VictimEntry {
     name: "clean-first",
     needs: Needs { cleaner: true, passed: true, ..Needs::LEAST },
     make: |config| Box::new(CleanFirst::new(config)),

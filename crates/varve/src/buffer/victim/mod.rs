@@ -80,7 +80,7 @@ impl Needs {
 }
 
 /// A strategy: each file has its own.
-pub struct Entry {
+pub struct VictimEntry {
     /// Name in configurations and statistics.
     pub name: &'static str,
     /// What it needs of the pool.
@@ -89,7 +89,7 @@ pub struct Entry {
 }
 
 /// Every strategy there is.
-pub const REGISTRY: &[Entry] = &[
+pub const REGISTRY: &[VictimEntry] = &[
     spf::ENTRY,
     #[cfg(feature = "baselines")]
     baselines::spf56::ENTRY,
@@ -101,6 +101,6 @@ pub const REGISTRY: &[Entry] = &[
 ];
 
 /// The strategy of that name.
-pub fn find(name: &str) -> Option<&'static Entry> {
+pub fn find(name: &str) -> Option<&'static VictimEntry> {
     REGISTRY.iter().find(|e| e.name == name)
 }

@@ -5,7 +5,7 @@
 //! and try again (another thread may take it). From the third round on wait first, 10 ms at most: unlike InnoDB's sleep
 //! ours ends as soon as a frame is freed or a page becomes clean.
 
-use super::{Entry, Needs, Taken, VictimStrategy, out_of_frames};
+use super::{Needs, Taken, VictimEntry, VictimStrategy, out_of_frames};
 use crate::buffer::Pool;
 use crate::buffer::guard::Exclusive;
 use crate::buffer::instance::Instance;
@@ -18,7 +18,8 @@ use varve_volume::PageId;
 const FIRST_SCAN: usize = 100;
 
 /// The strategy's line in the registry.
-pub(super) const ENTRY: Entry = Entry { name: "spf", needs: Needs::LEAST, make: |_| Box::new(SinglePageFlush) };
+pub(super) const ENTRY: VictimEntry =
+    VictimEntry { name: "spf", needs: Needs::LEAST, make: |_| Box::new(SinglePageFlush) };
 
 struct SinglePageFlush;
 
