@@ -199,6 +199,8 @@ pub enum Damage {
         keyspace: Option<KeyspaceId>,
         /// What is wrong with it.
         what: String,
+        /// What is wrong with its bytes, if it was the store that refused them.
+        stored: Option<PageDamage>,
     },
     /// A place in the log.
     #[error("log at LSN {lsn}: {what}")]
@@ -221,7 +223,7 @@ impl Error {
 
     /// Shorthand for damage of a page.
     pub fn corrupt_page(page: PageId, keyspace: Option<KeyspaceId>, what: impl Into<String>) -> Error {
-        Error::Corrupt(Damage::Page { page, keyspace, what: what.into() })
+        Error::Corrupt(Damage::Page { page, keyspace, what: what.into(), stored: None })
     }
 
     /// Shorthand for damage in the log.
@@ -249,7 +251,10 @@ impl From<VolumeError> for Error {
             VolumeError::Damaged { damage: PageDamage::NewerVersion { found }, .. } => {
                 Error::Version { what: "page", found: found.into(), supported: varve_volume::page::VERSION.into() }
             }
-            VolumeError::Damaged { page, damage } => Error::corrupt_page(page, None, damage.to_string()),
+            VolumeError::Damaged { page, damage } => {
+                let what = damage.to_string();
+                Error::Corrupt(Damage::Page { page, keyspace: None, what, stored: Some(damage) })
+            }
             VolumeError::Page {
                 source: source @ (DeviceError::NoSpace { .. } | DeviceError::Refused { .. }), ..
             } => source.into(),

@@ -37,8 +37,8 @@ impl CheckReport {
     /// Takes down an error met at a page.
     pub(crate) fn note(&mut self, error: Error, page: PageId, keyspace: KeyspaceId) {
         match error {
-            Error::Corrupt(Damage::Page { page, what, keyspace: known }) => {
-                self.damages.push(Damage::Page { page, keyspace: known.or(Some(keyspace)), what });
+            Error::Corrupt(Damage::Page { page, what, keyspace: known, stored }) => {
+                self.damages.push(Damage::Page { page, keyspace: known.or(Some(keyspace)), what, stored });
             }
             Error::Corrupt(damage) => self.damages.push(damage),
             error => self.unreadable.push(Unreadable { page, keyspace, error }),

@@ -52,7 +52,7 @@ impl Tree {
     }
 
     fn report(&self, report: &mut CheckReport, page: PageId, what: &str) {
-        report.damages.push(Damage::Page { page, keyspace: Some(self.keyspace), what: what.into() });
+        report.damages.push(Damage::Page { page, keyspace: Some(self.keyspace), what: what.into(), stored: None });
     }
 
     fn check_node(&self, task: &Task) -> Result<Found, Error> {

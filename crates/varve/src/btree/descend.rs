@@ -111,8 +111,8 @@ impl Tree {
     pub(super) fn name_keyspace(&self, e: crate::error::Error) -> crate::error::Error {
         use crate::error::Damage;
         match e {
-            Error::Corrupt(Damage::Page { page, keyspace: None, what }) => {
-                Error::corrupt_page(page, Some(self.keyspace), what)
+            Error::Corrupt(Damage::Page { page, keyspace: None, what, stored }) => {
+                Error::Corrupt(Damage::Page { page, keyspace: Some(self.keyspace), what, stored })
             }
             e => e,
         }

@@ -138,7 +138,7 @@ impl Identity {
             match found {
                 Err(Found::Damaged(why)) => {
                     let what = format!("an identity page: {why}");
-                    damaged = Some(Damage::Page { page: *id, keyspace: None, what });
+                    damaged = Some(Damage::Page { page: *id, keyspace: None, what, stored: None });
                 }
                 Err(Found::Failed(e)) => return Err(e.clone()),
                 Ok(_) => {}
@@ -234,7 +234,7 @@ impl Identity {
                     continue;
                 }
             };
-            report.damages.push(Damage::Page { page: id, keyspace: None, what: damage });
+            report.damages.push(Damage::Page { page: id, keyspace: None, what: damage, stored: None });
         }
         // What an opening for writing mended is told of as long as it is open.
         if report.damages.len() == before {

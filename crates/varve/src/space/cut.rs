@@ -8,15 +8,18 @@
 //! A map page past the cut stays in its frame, pinned as all are; when the store grows back over it, it is logged as
 //! new ([`Space::grow`]).
 //!
+//! Invariants: what is taken out is free, or a map page without pages of its own; at least [`FIRST_PAGES`] are left.
+//!
 //! Lock order: `growing` is held throughout, so that nobody grows meanwhile; `trimming` only while pages are taken out,
 //! since a checkpoint trims.
 
 use super::Core;
-use super::{FIRST_PAGES, Reserved, Space, State};
+use super::allocation::Allocation;
+use super::{FIRST_PAGES, Reserved, Space};
 use crate::error::Result;
 use varve_volume::PageId;
 
-impl State {
+impl Allocation {
     /// Past the last page that is taken and no map.
     pub(super) fn end_in_use(&self, span: u64) -> u64 {
         let in_use = |id: u64| self.is_taken(id) && !id.is_multiple_of(span);
@@ -85,6 +88,7 @@ impl Space {
             let _trimming = self.trimming.lock();
             self.take_out()
         };
+        assert!(end <= self.store.pages(), "what is in use lies within the store");
         if end < self.store.pages() {
             checkpoint(self.maps())?;
             self.store.shrink(end)?;
@@ -101,7 +105,7 @@ impl Space {
             return state.pages;
         }
         let free = (end..state.pages).filter(|id| !state.is_taken(*id)).count() as u64;
-        state.free -= free;
+        state.count_taken(free as usize);
         state.pages = end;
         state.made.truncate(end.div_ceil(self.span) as usize);
         state.taken.truncate(end.div_ceil(64) as usize);
@@ -110,6 +114,7 @@ impl Space {
         }
         state.untrimmed.retain(|id| id.0 < end);
         state.hint = state.hint.min(state.taken.len() - 1);
+        assert!(state.free <= state.pages, "no more pages are free than are left");
         end
     }
 }

@@ -12,6 +12,10 @@
 //! - *Backups* copy what is allocated, and the log. They are told of the direct pages that are linked meanwhile and
 //!   copy them too. A backup of what changed since another goes by the LSN: one that begins raises the floor, and
 //!   direct pages written before that get a new LSN when they are linked.
+//!
+//! Invariants: pages are linked only when all of them are written and synced, and bear a floor of the newest backup's
+//! time; they are sent in the order in which they were filled; what is neither linked nor given back is in `sent` or
+//! `pages`.
 
 use crate::error::{Error, Result};
 use crate::runs::Runs;
@@ -51,6 +55,7 @@ impl Links {
 
     /// A backup begins; [`Links::stop`] is held, and the image floor was raised. Its number.
     pub(crate) fn backup_begins(&self) -> u64 {
+        debug_assert!(self.gate.try_read().is_none(), "nobody links pages while a backup begins");
         let mut state = self.state.lock();
         state.backups += 1;
         state.linked = Some(Vec::new());
@@ -173,6 +178,7 @@ impl DirectPages {
                 self.buf.insert(buf)
             }
         };
+        assert!(self.filled < self.pages.len(), "a page that is filled was set aside");
         let bytes = &mut buf[self.filled * size..][..size];
         bytes[..page::HEADER].fill(0);
         page::set_keyspace(bytes, self.keyspace);
@@ -197,6 +203,7 @@ impl DirectPages {
                 Err(_) => self.end_worker().and(Err(Error::Closed)),
             },
             Some(worker) => {
+                assert!(worker.unmade <= IN_FLIGHT, "a worker has its share of buffers");
                 worker.unmade -= 1;
                 Ok(AlignedBuf::new(bytes))
             }
@@ -207,6 +214,7 @@ impl DirectPages {
     /// Has the pages in the buffer written.
     fn send(&mut self) -> Result<()> {
         let Some(buf) = self.buf.take() else { return Ok(()) };
+        assert!(self.filled > 0 && self.filled * self.core.page_size() <= buf.len(), "what is sent lies in its buffer");
         let pages: Vec<PageId> = self.pages.drain(..self.filled).collect();
         pages.iter().for_each(|id| self.sent.push(*id));
         self.filled = 0;
@@ -318,9 +326,10 @@ impl Linking<'_> {
         self.linked(pages, pages.sent.len());
     }
 
-    /// The first `n` pages are linked by a group that is in the log (or that the log, which is latched then, refused).
+    /// The first `n` pages are linked by a group that is in the log (or that the log, which is poisoned then, refused).
     pub(crate) fn linked(&self, pages: &mut DirectPages, n: usize) {
-        debug_assert!(pages.synced, "pages are synced before they are linked");
+        assert!(pages.synced, "pages are synced before they are linked");
+        assert!(n <= pages.sent.len(), "pages are linked that were written");
         let linked = pages.sent.take_first(n);
         if let Some(list) = &mut self.core.links.state.lock().linked {
             list.extend(linked);

@@ -6,6 +6,8 @@
 //!
 //! Who lets go of them may hold latches, or be a destructor: that they are no longer needed is only noted then. Their
 //! frames are dropped, and the pages free, when somebody next sets pages aside.
+//!
+//! Invariant: a page that is held, or was let go and is not free yet, counts as taken.
 
 use super::Core;
 use super::Space;

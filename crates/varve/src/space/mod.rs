@@ -5,11 +5,15 @@
 //! pages, so a crash neither leaks nor doubles a page. In memory there is a copy of all bits in which reserved pages
 //! count as taken: a page is reserved first, without any latch, then written, linked and marked in one group.
 //!
-//! Map pages stay pinned for as long as the pool lives, so that marking pages never waits for a device.
+//! Map pages stay pinned for as long as the space manager lives, so that marking pages never waits for a device.
+//!
+//! Invariants: a page is given out only when it is reserved in memory and no group in the log has it in use; a page's
+//! bit in its map page changes in the group that links or unlinks it. What is in memory alone: `allocation.rs`.
 //!
 //! Lock order: `growing` and `trimming`, then (released before) `state`. `state` is a leaf lock but for the pool's
 //! instance locks. Map pages are latched in ascending order after all tree pages.
 
+mod allocation;
 mod core;
 mod cut;
 pub(crate) mod direct;
@@ -28,13 +32,13 @@ pub(crate) use ripe::Ripening;
 pub use trim::TrimStats;
 pub(crate) use walk::SpaceWalk;
 
-use crate::buffer::Pool;
+use crate::buffer::{KeptPage, Pool};
 pub(crate) use crate::error::SPACE_KEYSPACE;
 use crate::error::{Damage, Error, Result};
 use crate::page::Group;
 use crate::page::PageEdit;
-use crate::runs::Runs;
 use crate::wal::{GroupKind, Log};
+use allocation::Allocation;
 use ripe::Unripe;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,6 +54,8 @@ pub(crate) const KIND_SPACE: u8 = 1;
 pub(crate) const INDEX: usize = HEADER + 8;
 /// Where the bitmap begins.
 const BITMAP: usize = HEADER + 16;
+const _: () = assert!(INDEX == HEADER + 8 && BITMAP == INDEX + 8 && BITMAP.is_multiple_of(8));
+
 /// Pages that a database begins with.
 const FIRST_PAGES: u64 = 64;
 /// Most bytes that the store grows by at a time.
@@ -57,37 +63,12 @@ const GROW_BYTES: u64 = 64 << 20;
 /// Most freed pages remembered for trimming.
 const MOST_UNTRIMMED: usize = 1 << 16;
 
-struct State {
-    /// A bit per page, set when the page is allocated, reserved, or not there.
-    taken: Vec<u64>,
-    /// The end of the group that made each map page that exists; 0 for those that were there when the database was
-    /// opened.
-    made: Vec<Lsn>,
-    /// Pages that may be given out: those of the store that a map page covers.
-    pages: u64,
-    /// Clear bits below `pages`.
-    free: u64,
-    /// No clear bit lies in a word below this one.
-    hint: usize,
-    /// Freed pages that somebody still has pinned; they count as taken.
-    pinned: Vec<PageId>,
-    /// Freed pages that old values needed until lately; they count as taken.
-    let_go: Vec<Runs>,
-    /// Free pages that the store has not been told of.
-    untrimmed: Vec<PageId>,
-    unripe: Unripe,
-    /// Pages that are allocated though no tree uses them: the data device's identity.
-    fixed: Vec<PageId>,
-    /// The last page that is in use and past the end of the store, when the map was read.
-    beyond: Option<PageId>,
-}
-
 /// The space manager of a database.
 pub(crate) struct Space {
     pool: Arc<Pool>,
     store: Arc<dyn PageStore>,
     span: u64,
-    state: Mutex<State>,
+    state: Mutex<Allocation>,
     growing: Mutex<()>,
     /// Held while free pages are held back from use because the store is told of them.
     trimming: Mutex<()>,
@@ -109,14 +90,9 @@ impl Reserved<'_> {
         &self.ids
     }
 
-    /// The pages were allocated by a group that is in the log (or that the log, which is latched then, refused).
-    pub(crate) fn keep(self) {
-        self.keep_first(usize::MAX);
-    }
-
-    /// The first `n` pages were allocated by a group that is in the log; the rest is free again.
-    pub(crate) fn keep_first(mut self, n: usize) {
-        self.ids.drain(..n.min(self.ids.len()));
+    /// The pages were allocated by a group that is in the log (or that the log, which is poisoned then, refused).
+    pub(crate) fn keep(mut self) {
+        self.ids.clear();
     }
 }
 
@@ -129,84 +105,18 @@ impl Drop for Reserved<'_> {
     }
 }
 
-impl State {
-    fn is_taken(&self, id: u64) -> bool {
-        self.taken.get(id as usize / 64).is_none_or(|w| w >> (id % 64) & 1 == 1)
-    }
-
-    /// Map pages that exist.
-    fn maps(&self) -> u64 {
-        self.made.len() as u64
-    }
-
-    /// Pages that are not taken, or not there, are passed over: damage can have a tree refer to them, and `check` names
-    /// them.
-    fn release(&mut self, ids: &[PageId]) {
-        for id in ids {
-            let (at, bit) = (id.0 as usize / 64, 1 << (id.0 % 64));
-            if let Some(word) = self.taken.get_mut(at).filter(|word| **word & bit != 0) {
-                *word &= !bit;
-                self.hint = self.hint.min(at);
-                self.free += 1;
-            }
-        }
-    }
-
-    /// Takes the lowest `n` free pages.
-    fn take(&mut self, n: usize) -> Vec<PageId> {
-        let mut ids = Vec::with_capacity(n);
-        while ids.len() < n {
-            let Some(word) = self.taken.get_mut(self.hint) else { break };
-            if *word == u64::MAX {
-                self.hint += 1;
-                continue;
-            }
-            let bit = word.trailing_ones();
-            *word |= 1 << bit;
-            ids.push(PageId(self.hint as u64 * 64 + u64::from(bit)));
-        }
-        self.free -= ids.len() as u64;
-        ids
-    }
-
-    /// Makes the pages up to `pages`, all covered by map pages, available, except those that `taken` names.
-    fn extend(&mut self, pages: u64, taken: impl Fn(u64) -> bool) {
-        self.taken.resize(pages.div_ceil(64) as usize, u64::MAX);
-        for id in self.pages..pages {
-            if !taken(id) {
-                self.taken[id as usize / 64] &= !(1 << (id % 64));
-                self.hint = self.hint.min(id as usize / 64);
-                self.free += 1;
-            }
-        }
-        self.pages = self.pages.max(pages);
-    }
-}
-
 impl Space {
     /// Reads the space map. A store without one (`is_empty`) is new, and is to be bootstrapped, or damaged. The log
     /// was replayed into the pool before. `clean`: there was nothing to replay. `made`: so many map pages were made
     /// at least; an error names the first of them that is blank.
     pub(crate) fn open(pool: Arc<Pool>, store: Arc<dyn PageStore>, clean: bool, made: u64) -> Result<Space> {
         let span = span(&*store);
-        let state = State {
-            taken: Vec::new(),
-            made: Vec::new(),
-            pages: 0,
-            free: 0,
-            hint: 0,
-            pinned: Vec::new(),
-            let_go: Vec::new(),
-            untrimmed: Vec::new(),
-            fixed: Vec::new(),
-            beyond: None,
-            unripe: if clean { Unripe::default() } else { Unripe::all_below(store.pages()) },
-        };
+        let unripe = if clean { Unripe::default() } else { Unripe::all_below(store.pages()) };
         let space = Space {
             pool,
             store,
             span,
-            state: Mutex::new(state),
+            state: Mutex::new(Allocation::new(unripe)),
             growing: Mutex::new(()),
             trimming: Mutex::new(()),
             trims: trim::Counters::default(),
@@ -245,9 +155,7 @@ impl Space {
         let id = PageId(map * self.span);
         let pin = match self.pool.load(id) {
             Ok(pin) => pin,
-            Err(Error::Corrupt(Damage::Page { what, .. })) if what == PageDamage::Unwritten.to_string() => {
-                return Ok(false);
-            }
+            Err(Error::Corrupt(Damage::Page { stored: Some(PageDamage::Unwritten), .. })) => return Ok(false),
             Err(e) => return Err(e),
         };
         {
@@ -257,11 +165,9 @@ impl Space {
             let mut state = self.state.lock();
             let end = pages.min(id.0 + self.span);
             state.extend(end, bit);
-            state.made.push(0);
+            state.add_map(map, 0, pin.clone().keep(&self.pool));
             state.beyond = (end..id.0 + self.span).rfind(|&p| bit(p)).map(PageId).or(state.beyond);
         }
-        // Pinned for as long as the pool lives.
-        std::mem::forget(pin);
         Ok(true)
     }
 
@@ -320,23 +226,23 @@ impl Space {
         let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
         let mut taken = vec![PageId(0), PageId(1)];
         taken.extend(&self.state.lock().fixed);
-        let end = {
+        let (end, kept) = {
             let map = core.pool.create(PageId(0), SPACE_KEYSPACE)?;
-            std::mem::forget(map.pin());
+            let kept = map.pin().keep(&self.pool);
             init(&mut group)?;
             let n = group.add_new(map);
             group.page(n).image(|b| init_map(b, PageId(0), &taken));
-            group.commit()?
+            (group.commit()?, kept)
         };
         let mut state = self.state.lock();
         state.extend(self.store.pages().min(self.span), |id| taken.contains(&PageId(id)));
-        state.made = vec![end];
+        state.add_map(0, end, kept);
         Ok(end)
     }
 
     /// Sets `n` free pages aside, growing the store when it has not enough. No latch may be held.
     ///
-    /// Errors: the store cannot grow; the log is latched.
+    /// Errors: the store cannot grow; the log is poisoned.
     pub(crate) fn reserve<'s>(&'s self, core: &'s Core, n: usize) -> Result<Reserved<'s>> {
         self.free_let_go();
         for attempt in 0.. {
@@ -347,7 +253,7 @@ impl Space {
                 }
                 if state.free >= n as u64 {
                     let ids = state.take(n);
-                    assert_eq!(ids.len(), n, "as many pages are free as are counted");
+                    assert!(ids.len() == n && ids.is_sorted(), "as many pages are free as are counted");
                     return Ok(Reserved { space: self, log: &core.log, ids });
                 }
             }
@@ -385,24 +291,24 @@ impl Space {
         let mut map = maps;
         self.state.lock().extend(pages.min(maps * self.span), |_| false);
         while map * self.span < pages {
-            let end = self.create_map(core, map)?;
+            let (end, kept) = self.create_map(core, map)?;
             let mut state = self.state.lock();
             state.extend(pages.min((map + 1) * self.span), |id| id == map * self.span);
-            state.made.push(end);
+            state.add_map(map, end, kept);
             map += 1;
         }
         Ok(())
     }
 
-    fn create_map(&self, core: &Core, map: u64) -> Result<Lsn> {
+    fn create_map(&self, core: &Core, map: u64) -> Result<(Lsn, KeptPage)> {
         let id = PageId(map * self.span);
         let mut group = Group::begin(core, GroupKind::System, 2 * core.page_size())?;
         // One that is there already was cut off with what it covered.
         let page = core.pool.create(id, SPACE_KEYSPACE)?;
-        std::mem::forget(page.pin());
+        let kept = page.pin().keep(&self.pool);
         let n = group.add_new(page);
         group.page(n).image(|b| init_map(b, id, &[id]));
-        group.commit()
+        Ok((group.commit()?, kept))
     }
 
     /// Marks pages as allocated and as free: the last step of a group, after all its tree pages. After the group's
@@ -422,6 +328,8 @@ impl Space {
         if bytes.is_empty() {
             return;
         }
+        let reserved = |state: &Allocation| alloc.iter().all(|id| state.is_taken(id.0));
+        debug_assert!(reserved(&self.state.lock()), "pages are reserved before a group takes them");
         self.changes.fetch_add(1, Ordering::AcqRel);
         let (mut run, mut run_at): (Vec<u8>, (u64, usize)) = (Vec::new(), (0, 0));
         for ((map, at), (set, clear)) in bytes {
@@ -473,7 +381,7 @@ impl Space {
         state.pinned.extend(pinned);
     }
 
-    fn release_unpinned(&self, state: &mut State) {
+    fn release_unpinned(&self, state: &mut Allocation) {
         let (pinned, free) = std::mem::take(&mut state.pinned).into_iter().partition(|id| self.pool.is_pinned(*id));
         state.pinned = pinned;
         state.release(&free);
@@ -481,7 +389,7 @@ impl Space {
     }
 
     /// Keeps the list of pages to trim short: what falls off stays allocated in the file, no more.
-    fn note_untrimmed(state: &mut State, ids: &[PageId]) {
+    fn note_untrimmed(state: &mut Allocation, ids: &[PageId]) {
         state.untrimmed.extend_from_slice(ids);
         if state.untrimmed.len() > MOST_UNTRIMMED {
             state.untrimmed.sort_unstable();
@@ -542,7 +450,9 @@ impl Space {
 /// Pages that a map page of this store covers.
 pub(crate) fn span(store: &dyn PageStore) -> u64 {
     let usable = store.usable_bytes(SPACE_KEYSPACE).min(store.page_size() - HEADER);
-    8 * ((usable - (BITMAP - HEADER)) & !7) as u64
+    let span = 8 * ((usable - (BITMAP - HEADER)) & !7) as u64;
+    assert!(span > FIRST_PAGES && span.is_multiple_of(64), "a map page covers whole words of pages");
+    span
 }
 
 /// Whether a map page says that the `n`-th page that it covers is allocated.
@@ -551,6 +461,7 @@ pub(crate) fn is_set(map: &[u8], n: u64) -> bool {
 }
 
 fn init_map(bytes: &mut [u8], id: PageId, allocated: &[PageId]) {
+    assert!(allocated.contains(&id) && allocated.iter().all(|page| *page >= id), "a map page covers itself first");
     bytes[HEADER..].fill(0);
     page::set_kind(bytes, KIND_SPACE);
     bytes[HEADER..HEADER + 8].copy_from_slice(&id.0.to_le_bytes());

@@ -54,6 +54,7 @@ impl ReplayPages for PoolPages {
         // A copy: what fails half way leaves the page as it was.
         let mut bytes = page.bytes().to_vec();
         if let Some(lsn) = change(&mut bytes)? {
+            assert!(first_change < lsn, "the first change that is missing lies before the page's new LSN");
             page.set_dirty(first_change);
             page.bytes_mut().write(0, &bytes);
             page.stamp(lsn);

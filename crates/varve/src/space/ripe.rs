@@ -5,9 +5,13 @@
 //! no record of it is replayed. The store may be told that it is free (`trim.rs`), and it may be written without the
 //! log (`direct.rs`, `lost_writes`). A backup that is being made replays from its own beginning, so nothing ripens
 //! for direct writes while there is one.
+//!
+//! Invariants: a page that is freed is unripe from before it may be given out; it ripens only when a checkpoint that
+//! began after that is complete.
 
 use super::Core;
-use super::{Reserved, Space, State};
+use super::allocation::Allocation;
+use super::{Reserved, Space};
 use crate::error::Result;
 use crate::wal::Log;
 use crate::wal::checkpoint::AfterCheckpoint;
@@ -57,6 +61,7 @@ impl Unripe {
     }
 
     fn checkpoint_completed(&mut self) {
+        assert!(self.seen, "a checkpoint that is complete has begun");
         self.older.clear();
         if self.seen {
             self.below = 0;
@@ -74,7 +79,7 @@ impl Unripe {
     }
 }
 
-impl State {
+impl Allocation {
     /// Takes the lowest `n` pages that are free and ripe; none when there are fewer.
     fn take_ripe(&mut self, n: usize) -> Option<Vec<PageId>> {
         let mut ids = Vec::with_capacity(n);
@@ -88,7 +93,8 @@ impl State {
                 for id in &ids {
                     self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64);
                 }
-                self.free -= n as u64;
+                debug_assert!(ids.is_sorted_by(|a, b| a < b), "pages are taken in ascending order");
+                self.count_taken(n);
                 return Some(ids);
             }
         }
@@ -100,7 +106,7 @@ impl Space {
     /// Sets `n` free and ripe pages aside, in ascending order, growing the store when there are too few. No latch may
     /// be held. What is not used is given back with [`Space::give_back`].
     ///
-    /// Errors: the store cannot grow; the log is latched.
+    /// Errors: the store cannot grow; the log is poisoned.
     pub(crate) fn reserve_ripe(&self, core: &Core, n: usize) -> Result<Vec<PageId>> {
         self.free_let_go();
         for attempt in 0.. {
@@ -135,7 +141,7 @@ impl Space {
         Ok(Reserved { space: self, log: &core.log, ids })
     }
 
-    /// Pages that were set aside are free again, unless the log was latched by a group that links them.
+    /// Pages that were set aside are free again, unless the log was poisoned by a group that links them.
     pub(crate) fn give_back(&self, log: &Log, ids: &[PageId]) {
         if !ids.is_empty() && log.poisoned().is_none() {
             self.state.lock().release(ids);

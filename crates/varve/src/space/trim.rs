@@ -5,9 +5,12 @@
 //! that no write of a new use overtakes the trim; who finds too few free pages waits for that ([`Space::reserve`]).
 //! What is not trimmed yet at a crash stays as it is until the pages are used again.
 //!
+//! Invariant: a page counts as taken from before the store is told of it until the store has been told.
+//!
 //! Lock order: `ripe` and `trimming` before the space manager's `state`; the store is told with `trimming` held alone.
 
-use super::{Space, State};
+use super::Space;
+use super::allocation::Allocation;
 use varve_rt::HashSet;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::PageId;
@@ -67,6 +70,7 @@ impl Space {
             if batch.is_empty() {
                 continue;
             }
+            assert!(batch.is_sorted_by(|a, b| a < b), "the store is told of each page once");
             let told = self.store.discard(&batch);
             self.state.lock().release(&batch);
             match told {
@@ -85,14 +89,14 @@ impl Space {
     }
 }
 
-impl State {
+impl Allocation {
     /// Takes those of the pages that are free; gives them.
     fn hold_back(&mut self, ids: &[PageId]) -> Vec<PageId> {
         let ids: Vec<PageId> = ids.iter().copied().filter(|id| !self.is_taken(id.0)).collect();
         for id in &ids {
             self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64);
         }
-        self.free -= ids.len() as u64;
+        self.count_taken(ids.len());
         ids
     }
 }

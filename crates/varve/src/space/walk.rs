@@ -84,7 +84,7 @@ impl Space {
                     (false, true) if quiet => "in use, but free in the space map",
                     _ => continue,
                 };
-                report.damages.push(Damage::Page { page: PageId(p), keyspace: None, what: what.into() });
+                report.damages.push(Damage::Page { page: PageId(p), keyspace: None, what: what.into(), stored: None });
             }
         }
     }

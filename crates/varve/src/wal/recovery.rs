@@ -11,6 +11,9 @@
 //! A crash inside recovery is harmless: nothing was appended and the redo point has not moved, so the next recovery
 //! replays the same groups over whatever pages were written back. Memory: the window, the pool, and the set of damaged
 //! pages.
+//!
+//! Invariants: the records of a page are replayed in the order of their LSNs; a page's LSN never goes back but by an
+//! image; the log is opened for appending only when no page is left damaged.
 
 use super::{Log, LogEnd, LogReader, LogState, Step};
 use crate::error::{Damage, Error, Result};
@@ -207,7 +210,9 @@ fn by_page<'w>(records: &[PageRecord<'w>]) -> Vec<PageRecord<'w>> {
     // Sorting numbers moves fewer bytes than sorting records.
     let mut order: Vec<(PageId, u32)> = records.iter().enumerate().map(|(i, r)| (r.page, i as u32)).collect();
     order.sort_unstable();
-    order.into_iter().map(|(_, i)| records[i as usize]).collect()
+    let sorted: Vec<_> = order.into_iter().map(|(_, i)| records[i as usize]).collect();
+    debug_assert!(sorted.is_sorted_by_key(|r| (r.page, r.end)), "records come page by page, in the log's order");
+    sorted
 }
 
 /// A record of a page, with the LSNs of its group.
@@ -265,6 +270,7 @@ impl Replay<'_> {
     fn decode<'w>(&mut self, window: &'w Window, options: &mut RecoveryOptions<'_>) -> Result<Vec<PageRecord<'w>>> {
         let (mut records, mut from) = (Vec::new(), 0);
         for &(start, end, to) in &window.groups {
+            assert!(start < end && from <= to, "groups of a window follow each other");
             self.report.groups += 1;
             self.report.bytes += end - start;
             for record in redo::decode(&window.bodies[from..to], self.pages.page_size(), start) {
@@ -311,6 +317,7 @@ impl Replay<'_> {
     /// Replays the records of one page.
     fn page(&mut self, run: &[PageRecord<'_>]) -> Result<()> {
         let (id, keyspace) = (run[0].page, run[run.len() - 1].keyspace);
+        debug_assert!(run.iter().all(|r| r.page == id), "the records are of one page");
         // What comes before an image does not matter.
         let image = last_image(run);
         let run = &run[image.unwrap_or(0)..];
@@ -394,6 +401,7 @@ impl Replay<'_> {
         if let Some(damage) = self.still_damaged() {
             return Err(damage);
         }
+        assert!(end.at >= self.report.redo && end.valid >= end.at, "the log ends after its redo point");
         self.report.end = end.at;
         self.report.end_row = end.row.id();
         self.report.orphans = end.orphans;
@@ -402,14 +410,13 @@ impl Replay<'_> {
     }
 }
 
-/// `Some(unwritten)` when the error says that the stored page is torn or was never written; a page of a newer format is
-/// not damaged, it is an error of its own.
+/// `Some(unwritten)` when the error says that the stored page is torn or was never written; what recovery itself finds
+/// wrong with a page, and a page of a newer format, are errors of their own.
 fn damage_of(e: &Error) -> Option<bool> {
     match e {
         Error::Volume(VolumeError::Damaged { damage: PageDamage::NewerVersion { .. }, .. }) => None,
         Error::Volume(VolumeError::Damaged { damage, .. }) => Some(*damage == PageDamage::Unwritten),
-        Error::Corrupt(Damage::Page { what, .. }) if what.starts_with("[P3]") => None,
-        Error::Corrupt(Damage::Page { what, .. }) => Some(*what == PageDamage::Unwritten.to_string()),
+        Error::Corrupt(Damage::Page { stored: Some(damage), .. }) => Some(*damage == PageDamage::Unwritten),
         _ => None,
     }
 }

@@ -16,6 +16,9 @@
 //! superblock falls until the sync is done: after a crash in between no marks are believed, and the option is off until
 //! it is asked for again.
 //!
+//! Invariants: a mark that is believed is that of the last write that completed, or unknown; mark pages are written to
+//! the place that was not synced last; marks are looked for in blocks only once the places are known.
+//!
 //! Lock order: `adding`, `syncing`, then one shard. A shard is locked during the I/O of its mark pages, which goes to
 //! the store below and needs nothing of the pool.
 
@@ -24,7 +27,7 @@ mod places;
 pub(crate) use places::{remove, visit};
 
 use crate::wal::{LOST_WRITES, Log};
-use places::Place;
+use places::MarkPages;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,6 +44,8 @@ const PART: usize = 32;
 const UNKNOWN: u16 = 0;
 /// In place of a mark: the page holds marks, and is not for the pool, which would not see it change.
 const OURS: u16 = u16::MAX;
+
+const _: () = assert!(UNKNOWN == 0 && OURS > UNKNOWN + 1, "marks of LSNs lie between the two");
 
 /// What is kept of a page's LSN. (LSNs are multiples of 8.)
 fn mark(lsn: Lsn) -> u16 {
@@ -59,7 +64,7 @@ struct Block {
 #[derive(Default)]
 struct Shard {
     blocks: HashMap<u64, Block>,
-    places: HashMap<u64, Place>,
+    places: HashMap<u64, MarkPages>,
     /// Blocks written since the last sync.
     unsynced: BTreeSet<u64>,
     /// The places are known: recovery is through.
@@ -183,6 +188,7 @@ impl LostWrites {
 
     /// A block in memory, read or made if need be.
     fn block<'s>(&self, shard: &'s mut Shard, n: u64) -> &'s mut Block {
+        assert!(shard.located, "marks are looked for once their places are known");
         shard.uses += 1;
         let used = shard.uses;
         if !shard.blocks.contains_key(&n) {

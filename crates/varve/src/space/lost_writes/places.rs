@@ -1,6 +1,9 @@
 //! Where marks lie: each space-map page may name an *index* page, which is changed by log groups and names the two
 //! places of each mark page of the pages that the map covers. Mark pages themselves are written without the log.
 //! Layout: `docs/format.md`.
+//!
+//! Invariants: a block has both of its pages, or none; nothing is written over the page that was synced last; a page is
+//! named by an index only once it is whole on media.
 
 use super::{LostWrites, OURS, UNKNOWN, begin};
 use crate::buffer::Pool;
@@ -34,6 +37,8 @@ const UNREAD: u64 = 1 << 40;
 /// In a mark page: number of the block, sequence, serial number, identity, then the marks.
 const MARKS: usize = HEADER + 32;
 
+const _: () = assert!(ENTRY == 3 * size_of::<u64>() && ENTRIES.is_multiple_of(8) && MARKS.is_multiple_of(8));
+
 /// Marks that a page holds.
 pub(super) fn marks_per_page(store: &dyn PageStore) -> u64 {
     let usable = store.usable_bytes(SPACE_KEYSPACE).min(store.page_size() - HEADER);
@@ -49,7 +54,7 @@ struct Copy {
 }
 
 /// The two pages of a block of marks.
-pub(super) struct Place {
+pub(super) struct MarkPages {
     pages: [PageId; 2],
     /// LSN at which the block got its pages: what lies in them from before bears another one.
     serial: Lsn,
@@ -61,9 +66,9 @@ pub(super) struct Place {
     known: bool,
 }
 
-impl Place {
-    fn new(pages: [PageId; 2], serial: Lsn, known: bool) -> Place {
-        Place { pages, serial, sequence: 0, synced: 0, known }
+impl MarkPages {
+    fn new(pages: [PageId; 2], serial: Lsn, known: bool) -> MarkPages {
+        MarkPages { pages, serial, sequence: 0, synced: 0, known }
     }
 
     fn encode(&self) -> [u8; ENTRY] {
@@ -75,9 +80,9 @@ impl Place {
     }
 
     /// None where there is no place.
-    fn decode(bytes: &[u8]) -> Option<Place> {
+    fn decode(bytes: &[u8]) -> Option<MarkPages> {
         let n = |i: usize| u64_at(bytes, 8 * i);
-        (n(0) != 0).then(|| Place::new([PageId(n(0)), PageId(n(1))], n(2), false))
+        (n(0) != 0).then(|| MarkPages::new([PageId(n(0)), PageId(n(1))], n(2), false))
     }
 
     /// The marks of block `n`, of the newer whole one of the two pages; unknown ones if neither is, and if one cannot
@@ -145,6 +150,8 @@ impl Place {
     }
 
     fn write_to(&mut self, map: &LostWrites, n: u64, marks: &[u16], copy: usize) -> Result<(), VolumeError> {
+        assert_eq!(marks.len() as u64, map.per_block, "a mark page holds the marks of a block");
+        assert!(self.known, "nobody writes over a mark page before he knows which one was synced last");
         let mut buf = AlignedBuf::new(map.store.page_size());
         begin(&mut buf, KIND_MARKS, self.serial);
         for (at, field) in [n, self.sequence + 1, self.serial, map.identity].into_iter().enumerate() {
@@ -178,7 +185,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 struct Addition<'s> {
     n: u64,
     reserved: Reserved<'s>,
-    place: Place,
+    place: MarkPages,
 }
 
 impl LostWrites {
@@ -205,7 +212,7 @@ impl LostWrites {
             let page = pool.read(index)?;
             check_index(index, page.bytes(), space.0)?;
             for (n, entry) in (map * self.per_span..).zip(entries(page.bytes(), self.per_span)) {
-                if let Some(place) = Place::decode(entry) {
+                if let Some(place) = MarkPages::decode(entry) {
                     ours.extend(place.pages);
                     self.shard(n).lock().places.insert(n, place);
                 }
@@ -255,7 +262,8 @@ impl LostWrites {
     fn prepare<'s>(&self, core: &'s Core, n: u64) -> Result<Addition<'s>> {
         let reserved = core.space.reserve_past_pool(core, 2)?;
         let pages = [reserved.ids()[0], reserved.ids()[1]];
-        let mut place = Place::new(pages, core.log.end_lsn(), true);
+        assert_ne!(pages[0], pages[1], "the copies of a mark page lie in two places");
+        let mut place = MarkPages::new(pages, core.log.end_lsn(), true);
         for (copy, id) in pages.into_iter().enumerate() {
             self.set(id, OURS, false);
             place.write_to(self, n, &self.unknown(), copy)?;
@@ -291,7 +299,8 @@ impl LostWrites {
         reserved.keep();
         more.into_iter().for_each(Reserved::keep);
         group.commit()?;
-        self.shard(n).lock().places.insert(n, place);
+        let before = self.shard(n).lock().places.insert(n, place);
+        assert!(before.is_none(), "a block gets its pages once");
         Ok(())
     }
 
@@ -339,7 +348,7 @@ fn unname(core: &Core, map: u64, index: PageId, per_span: u64, wanted: impl Fn(u
     let (mut ids, mut left) = (Vec::new(), false);
     for n in 0..per_span {
         let at = ENTRIES + ENTRY * n as usize;
-        let Some(place) = Place::decode(&group.bytes(page)[at..at + ENTRY]) else { continue };
+        let Some(place) = MarkPages::decode(&group.bytes(page)[at..at + ENTRY]) else { continue };
         if !wanted(n) {
             left = true;
             continue;
@@ -385,7 +394,7 @@ pub(crate) fn visit(pool: &Pool, store: &dyn PageStore, map: PageId, walk: &mut 
     let page = pool.read(index)?;
     check_index(index, page.bytes(), map.0)?;
     let mut ids = vec![index];
-    ids.extend(entries(page.bytes(), per_span).filter_map(Place::decode).flat_map(|place| place.pages));
+    ids.extend(entries(page.bytes(), per_span).filter_map(MarkPages::decode).flat_map(|place| place.pages));
     match ids.iter().find(|id| !walk.visit(**id)) {
         Some(twice) => Err(Error::corrupt_page(*twice, Some(SPACE_KEYSPACE), "used twice, or not within the store")),
         None => Ok(ids.len() as u64),

@@ -149,7 +149,7 @@ fn a_page_that_missed_a_write_is_corruption() {
         pages.set_stored(PAGE, versions[version].clone());
         let (log, state) = Log::open(dev.clone(), small(), false).unwrap();
         match (recovery::run(&log, &state, &pages, &mut RecoveryOptions::default()), row) {
-            (Err(Error::Corrupt(Damage::Page { page: PAGE, keyspace: Some(KeyspaceId(1)), what })), Some(row)) => {
+            (Err(Error::Corrupt(Damage::Page { page: PAGE, keyspace: Some(KeyspaceId(1)), what, .. })), Some(row)) => {
                 assert!(what.contains(row), "{what}");
             }
             (Ok(report), None) => assert_eq!(report.applied, 1),
