@@ -132,3 +132,18 @@ impl Allocation {
         self.pages = pages;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_are_not_there_are_neither_freed_nor_given_out() {
+        let mut allocation = Allocation::new(Unripe::default());
+        allocation.extend(70, |id| id < 3);
+        allocation.release(&[1, 69, 70, 127, 4000].map(PageId));
+        assert_eq!(allocation.free, 68, "page 1 is free, page 69 was");
+        let given = allocation.take(100);
+        assert_eq!((given.len(), given.last(), allocation.free), (68, Some(&PageId(69)), 0));
+    }
+}
