@@ -8,6 +8,8 @@ use std::ptr::NonNull;
 /// Alignment of every [`AlignedBuf`], bytes. Enough for direct I/O on every common drive.
 const ALIGN: usize = 4096;
 
+const _: () = assert!(ALIGN.is_power_of_two() && ALIGN.is_multiple_of(size_of::<u64>()));
+
 /// A zeroed heap buffer aligned to 4096 bytes, of any length.
 pub struct AlignedBuf {
     ptr: NonNull<u8>,
@@ -40,6 +42,7 @@ impl AlignedBuf {
         }
         // SAFETY: the layout's size is not zero.
         let raw = unsafe { alloc_zeroed(Self::layout(len)) };
+        debug_assert!(raw.addr().is_multiple_of(ALIGN));
         NonNull::new(raw).map(|ptr| AlignedBuf { ptr, len })
     }
 

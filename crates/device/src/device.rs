@@ -28,12 +28,8 @@ pub enum DeviceKind {
 /// Abilities beyond reading, writing and flushing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// More bits of an already programmed flash page can be programmed.
-    pub append_in_place: bool,
     /// A trim frees space; where false it does nothing.
     pub trim: bool,
-    /// The device can run tasks next to the data.
-    pub compute: bool,
 }
 
 /// What a device says about itself.
@@ -93,6 +89,8 @@ pub trait Device: Send + Sync {
 
 /// Checks that `io` is aligned to `block` and lies within `len`; every device calls this first.
 pub fn check(io: &Io, name: &Arc<str>, block: u32, device_len: u64) -> Result<(), DeviceError> {
+    assert!(block.is_power_of_two(), "the mask below takes it for one");
+    debug_assert!(device_len.is_multiple_of(block.into()), "a device has whole blocks");
     let (offset, len, op) = (io.offset, io.len() as u64, io.op.kind());
     let mask = u64::from(block) - 1;
     let misaligned = match io.op {

@@ -8,6 +8,9 @@
 //! When the last handle of a database is gone its health *ends*: nothing at all is written through a watched device
 //! from then on. The lock of the database's directory goes when nobody can write any more.
 //!
+//! Invariants: a database that is poisoned, or has ended, stays so; whoever sees that it is poisoned sees why; the first
+//! cause is kept; the directory has one lock.
+//!
 //! Lock order: every lock here is a leaf, and none is held while a device or a listener is called.
 
 use crate::{Completion, Device, DeviceError, DeviceInfo, DeviceStats, DirLock, Io, Op, OpKind, Place, Ticket, Trap};
@@ -58,7 +61,12 @@ impl Health {
 
     /// Why promises are kept no longer, if so.
     pub fn cause(&self) -> Option<Arc<str>> {
-        if self.is_poisoned() { self.cause.lock().clone() } else { None }
+        if !self.is_poisoned() {
+            return None;
+        }
+        let cause = self.cause.lock().clone();
+        assert!(cause.is_some(), "a database is poisoned for a reason");
+        cause
     }
 
     /// Nothing is written from here on; what was submitted before may still be under way.
@@ -92,7 +100,8 @@ impl Health {
     /// Keeps the lock of the database's directory until [`Health::unlock`], or until nobody has a device that could
     /// write there.
     pub fn keep(&self, lock: DirLock) {
-        *self.lock.lock() = Some(lock);
+        let before = self.lock.lock().replace(lock);
+        assert!(before.is_none(), "the directory of a database has one lock");
     }
 
     /// Lets go of the directory. Nothing may be under way any more.
@@ -257,6 +266,7 @@ impl Device for Watched {
         }
         let matters: Vec<bool> = batch.iter().map(|io| self.matters(io.op)).collect();
         let ticket = self.inner.submit(batch);
+        assert_eq!(ticket.len(), matters.len(), "a device answers every request");
         if !matters.contains(&true) {
             return ticket;
         }

@@ -107,6 +107,7 @@ impl Io {
     /// `ptr..ptr+len` is initialised and valid for writes, and nobody else uses it until the request was waited for,
     /// unless through [`Words`] and to read it.
     pub unsafe fn read(offset: u64, ptr: *mut u8, len: usize) -> Io {
+        assert!(!ptr.is_null(), "a read has somewhere to go");
         Io { op: Op::Read, offset, buf: IoBuf { ptr, len, access: Access::Mut } }
     }
 
@@ -115,6 +116,7 @@ impl Io {
     /// # Safety
     /// `ptr..ptr+len` is valid for reads and nobody changes it until the request was waited for.
     pub unsafe fn write(offset: u64, ptr: *const u8, len: usize, durable: bool) -> Io {
+        assert!(!ptr.is_null(), "a write has something to store");
         Io { op: Op::Write { durable }, offset, buf: IoBuf { ptr: ptr.cast_mut(), len, access: Access::Const } }
     }
 

@@ -1,4 +1,7 @@
 //! Counters of a device. They order nothing, so plain relaxed atomics of the standard library are right here.
+//!
+//! Invariants: totals only grow; a request that ends has begun, and as many as are under way are counted in one word with
+//! the time since when there are any.
 
 use crate::OpKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -124,6 +127,8 @@ impl Counters {
 const COUNT_BITS: u32 = 16;
 /// Nanoseconds that one unit of time stands for: 48 bits of them are two years.
 const UNIT: u64 = 256;
+/// The bits that count.
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
 
 /// Measures how long a device has something to do. One word holds how many requests are under way and since when there
 /// are any, so that no period is lost between two threads.
@@ -138,17 +143,20 @@ impl Busy {
     pub fn begun(&self, n: u64, now: Instant) {
         let since = (now.as_nanos() / UNIT) << COUNT_BITS;
         let begin = |state: u64| Some(if state == 0 && n > 0 { since | n } else { state + n });
-        let _ = self.state.fetch_update(Relaxed, Relaxed, begin);
+        if let Ok(before) = self.state.fetch_update(Relaxed, Relaxed, begin) {
+            assert!((before & COUNT) + n <= COUNT, "so many requests are counted in so many bits");
+        }
     }
 
     /// One of them has ended.
     pub fn ended(&self) {
-        let last = |state: u64| state & ((1 << COUNT_BITS) - 1) <= 1;
+        let last = |state: u64| state & COUNT <= 1;
         let before = self.state.fetch_update(Relaxed, Relaxed, |state| Some(if last(state) { 0 } else { state - 1 }));
-        if let Ok(state) = before
-            && last(state)
-        {
-            self.nanos.fetch_add(Busy::period(state), Relaxed);
+        if let Ok(state) = before {
+            assert!(state & COUNT > 0, "a request that ends has begun");
+            if last(state) {
+                self.nanos.fetch_add(Busy::period(state), Relaxed);
+            }
         }
     }
 
@@ -161,7 +169,7 @@ impl Busy {
     pub fn snapshot(&self) -> BusyStats {
         let (nanos, state) = (self.nanos.load(Relaxed), self.state.load(Relaxed));
         let running = if state == 0 { 0 } else { Busy::period(state) };
-        BusyStats { nanos: nanos + running, in_flight: state & ((1 << COUNT_BITS) - 1) }
+        BusyStats { nanos: nanos + running, in_flight: state & COUNT }
     }
 }
 

@@ -66,6 +66,7 @@ impl Ticket {
                 first = result;
             }
         }
+        debug_assert!(self.results.iter().all(Option::is_some), "nothing is pending any more");
         first
     }
 }

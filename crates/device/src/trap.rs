@@ -1,4 +1,6 @@
 //! Panics on purpose, at named places of the engine: simulations see by them what a panic leaves behind.
+//!
+//! Invariant: a trap springs once each time that it was armed, and never while its thread unwinds.
 
 use std::panic::resume_unwind;
 use varve_rt::atomic::{AtomicU64, Ordering};

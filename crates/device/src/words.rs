@@ -134,6 +134,7 @@ impl<'a> Words<'a> {
     #[inline]
     fn splice(self, at: usize, bytes: &[u8]) {
         let [.., _] = bytes else { return };
+        debug_assert!(at % WORD + bytes.len() <= WORD, "a part of one word");
         let word = &self.cells(at - at % WORD..at - at % WORD + WORD)[0];
         let (mut mask, mut value) = (0, 0);
         for (i, byte) in bytes.iter().enumerate() {
@@ -150,6 +151,7 @@ impl<'a> Words<'a> {
         // SAFETY: as promised to `new`.
         let all = unsafe { std::slice::from_raw_parts(self.start, self.len / WORD) };
         let (first, count) = (range.start / WORD, range.len() / WORD);
+        debug_assert!(count == 0 || range.start.is_multiple_of(WORD) && range.end.is_multiple_of(WORD));
         if count == 0 { &[] } else { &all[first..first + count] }
     }
 }

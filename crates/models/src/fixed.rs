@@ -3,6 +3,8 @@
 //!
 //! Times are those of one *unit* (a page); a longer request takes the sequential time for each further unit. A request
 //! is sequential if it begins where one of the last requests ended.
+//!
+//! Invariants: a server does one thing at a time; the ends of at most so many streams are remembered.
 
 use crate::model::{Arrival, ModelStats, Schedule, Timing, WriteCache};
 use serde::{Deserialize, Serialize};
@@ -107,6 +109,7 @@ impl Streams {
             None => {}
         }
         self.ends.push_back(offset + len);
+        assert!(self.ends.len() <= STREAMS);
         found.is_some()
     }
 }
@@ -142,6 +145,7 @@ impl Timing for Fixed {
         let server = self.free_at.iter_mut().min().expect("at least one server");
         let start = (*server).max(r.at);
         *server = start + takes;
+        assert!(*server >= start && start >= r.at, "a server does one thing at a time");
         self.stats.busy += takes;
         self.stats.waited += start - r.at;
         self.stats.served += 1;

@@ -4,6 +4,8 @@
 //! A direction transfers one message after the other; the latency overlaps. Virtual time in a simulation, real time on
 //! threads: the same code. In a simulation a message is received when it has arrived, never before.
 //!
+//! Invariant: a direction sends one message at a time, so the time at which it is free does not go back.
+//!
 //! Lock order: a direction's `free_at` only; nothing waits while holding it.
 
 use crate::fixed::{millis, within};
@@ -79,7 +81,9 @@ impl LinkModel {
         lane.bytes.fetch_add(bytes, Relaxed);
         lane.busy_nanos.fetch_add(takes.as_nanos() as u64, Relaxed);
         let mut free_at = lane.free_at.lock();
-        *free_at = (*free_at).max(from) + takes;
+        let before = *free_at;
+        *free_at = before.max(from) + takes;
+        assert!(*free_at >= before, "a direction is free later, never earlier");
         *free_at + millis(self.config.latency_us / 1e3)
     }
 

@@ -8,6 +8,8 @@
 //!
 //! Between the sizes of a table the time of a request is interpolated linearly (and so is c, over the logarithm of the
 //! size); below the smallest size a request takes as long as one of the smallest, above the largest the rate stays.
+//!
+//! Invariants: the drive serves one request after the other; the share of reads is a share.
 
 use crate::fixed::{Streams, millis, within};
 use crate::model::{Arrival, ModelStats, Schedule, Timing, WriteCache};
@@ -226,6 +228,7 @@ impl Timing for Mix {
         };
         let start = self.free_at.max(r.at);
         self.free_at = start + takes;
+        debug_assert!(self.read_share.is_none_or(|share| (0.0..=1.0).contains(&share)), "a share is at most all");
         self.stats.busy += takes;
         self.stats.waited += start - r.at;
         self.stats.served += 1;

@@ -1,5 +1,8 @@
 //! Power that fails: for all devices of a machine at once, at a chosen operation or moment.
 //!
+//! Invariants: devices lose their power when it is on, and get it back when it is off; an order to cut is carried out
+//! once; a cut is counted before any device knows of it.
+//!
 //! Lock order: `devices` before a device's own lock; the callback runs with no lock held.
 
 use std::sync::Arc;
@@ -129,6 +132,7 @@ impl PowerSupply {
                 sum.add(device.power_cut(seed.wrapping_add(i as u64)));
             }
         }
+        assert!(sum.lost + sum.reordered <= sum.units, "what is lost was there: {sum:?}");
         *self.last.lock() = sum;
         self.off.set();
         let callback = self.callback.lock().clone();

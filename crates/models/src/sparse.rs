@@ -9,7 +9,8 @@
 //! only the store that made the file writes to it, so clones need no lock. The file is memory of another kind: the time
 //! it takes is real, never virtual.
 //!
-//! Invariant: `young` holds each chunk in memory at least once, oldest first; it may hold more.
+//! Invariants: `young` holds each chunk in memory at least once, oldest first; it may hold more. A place of the file is
+//! free or one chunk's (and its clones'), and ends at or before `end`.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -219,6 +220,8 @@ impl Sparse {
             && Arc::ptr_eq(&slot.file, &spill.file)
             && let Ok(slot) = Arc::try_unwrap(slot)
         {
+            assert!(slot.at.is_multiple_of(CHUNK as u64) && slot.at < spill.end, "a place that was given out");
+            debug_assert!(!spill.free.contains(&slot.at), "a place is freed once");
             spill.free.push(slot.at);
         }
     }
@@ -236,6 +239,7 @@ impl Sparse {
                 spill.end += CHUNK as u64;
                 spill.end - CHUNK as u64
             });
+            assert_eq!(bytes.len(), CHUNK);
             spill.file.write_all_at(&bytes, at).expect("the file behind a modelled device can be written");
             let slot = Slot { file: spill.file.clone(), at };
             *self.chunk_mut(index) = Chunk::Spilled(Arc::new(slot));
@@ -254,6 +258,7 @@ fn for_chunks(offset: u64, len: usize, mut f: impl FnMut(u64, usize, Range<usize
         let position = offset + done as u64;
         let at = (position % CHUNK as u64) as usize;
         let part = (CHUNK - at).min(len - done);
+        debug_assert!(part > 0 && at + part <= CHUNK);
         f(position / CHUNK as u64, at, done..done + part);
         done += part;
     }

@@ -33,7 +33,9 @@ const LSN: usize = 16;
 const KEYSPACE: usize = 24;
 const RESERVED: usize = 28;
 
-const _: () = assert!(RESERVED + 4 == HEADER);
+const _: () = assert!(MAGIC_AT == CHECKSUM + 4 && VERSION_AT == MAGIC_AT + 2 && KIND == VERSION_AT + 1);
+const _: () = assert!(ID == KIND + 1 && LSN == ID + 8 && KEYSPACE == LSN + 8 && RESERVED == KEYSPACE + 4);
+const _: () = assert!(RESERVED + 4 == HEADER && HEADER.is_multiple_of(8));
 
 fn get<const N: usize>(page: &[u8], at: usize) -> [u8; N] {
     page[at..at + N].try_into().expect("N bytes")
@@ -81,6 +83,7 @@ pub fn set_keyspace(page: &mut [u8], keyspace: KeyspaceId) {
 
 /// Makes the page ready to be stored: sets magic, version and id, then the checksum over everything else.
 pub fn seal(page: &mut [u8], id: PageId) {
+    assert!(page.len() > HEADER, "a page is more than its header");
     page[MAGIC_AT..MAGIC_AT + 2].copy_from_slice(&MAGIC.to_le_bytes());
     page[VERSION_AT] = VERSION;
     page[ID..ID + 8].copy_from_slice(&id.0.to_le_bytes());

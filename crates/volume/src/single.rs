@@ -1,4 +1,7 @@
 //! Pages on one device: page `p` lives at byte `p * page_size`.
+//!
+//! Invariants: a page is written under the id that it was sealed with; a request of the device stands for one page, or
+//! for a run of new neighbours from one piece of memory; the device grows and shrinks at one caller's wish at a time.
 
 use crate::{
     Admin, CostClass, KeyspaceId, PageCompletion, PageId, PageIo, PageStore, PageTicket, PageUse, ReadWhy, VolumeError,
@@ -6,7 +9,7 @@ use crate::{
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use varve_device::{Device, DeviceError, Io, Ticket};
+use varve_device::{Device, DeviceError, Io, Op, Ticket};
 use varve_rt::Mutex;
 
 /// Totals; they order nothing, so plain relaxed atomics are right.
@@ -69,8 +72,8 @@ impl Single {
             }
             PageIo::Write(write) => {
                 self.totals.writes[write.why as usize].fetch_add(1, Relaxed);
-                // SAFETY: the caller of `PageIo::write` promised valid, unchanging bytes.
-                let bytes = unsafe { std::slice::from_raw_parts(write.buf(), self.page_size) };
+                // SAFETY: the request was just submitted, for pages of this size.
+                let bytes = unsafe { write.bytes(self.page_size) };
                 assert_eq!(page::id(bytes), write.page, "a page is sealed under its own id before it is written");
                 // SAFETY: as above; the page ticket waits for the device's ticket.
                 unsafe { Io::write(self.offset(write.page), write.buf(), self.page_size, false) }
@@ -111,6 +114,7 @@ impl Single {
             if run.len() == 1 {
                 return first;
             }
+            assert!(run.len() * self.page_size <= MOST_BYTES && matches!(first.op, Op::Write { .. }));
             // SAFETY: the run's buffers follow one another, and their callers promised the same of each.
             unsafe { Io::write(first.offset, first.buf.as_ptr(), run.len() * self.page_size, false) }
         };
@@ -151,8 +155,8 @@ impl PageCompletion for Pending {
             });
         }
         if let PageIo::Read(read) = &self.ios[i] {
-            // SAFETY: the caller of `PageIo::read` promised valid memory, and the read was waited for above.
-            let bytes = unsafe { std::slice::from_raw_parts(read.buf(), self.page_size) };
+            // SAFETY: the device was waited for above, and this wait has not returned.
+            let bytes = unsafe { read.bytes(self.page_size) };
             if let Err(damage) = page::verify(bytes, id) {
                 self.totals.damaged.fetch_add(1, Relaxed);
                 return Err(VolumeError::Damaged { page: id, damage });
@@ -186,6 +190,7 @@ impl PageStore for Single {
         let _guard = self.growing.lock();
         if pages > self.pages() {
             self.device.set_len(pages * self.page_size as u64)?;
+            assert!(self.pages() >= pages, "a device that grew has the room");
         }
         Ok(())
     }
@@ -211,7 +216,12 @@ impl PageStore for Single {
             _ => Under::Ticket(self.submit_runs(&batch)),
         };
         let (page_size, totals, pages) = (self.page_size, self.totals.clone(), self.pages());
-        let runs = runs(&batch, page_size).flat_map(|(i, run)| run.iter().map(move |_| i)).collect();
+        let runs: Vec<u32> = runs(&batch, page_size).flat_map(|(i, run)| run.iter().map(move |_| i)).collect();
+        assert_eq!(runs.len(), batch.len(), "every request is in one run");
+        if let Under::Ticket(ticket) = &under {
+            let last = runs.last().map_or(0, |last| *last as usize + 1);
+            assert_eq!(ticket.len(), last, "every run is one request of the device");
+        }
         PageTicket::pending(batch.len(), Box::new(Pending { under, ios: batch, runs, page_size, totals, pages }))
     }
 

@@ -90,6 +90,26 @@ impl PageRead {
         self.buf
     }
 
+    /// The bytes that the page has: of use when a store is done with the request.
+    ///
+    /// # Safety
+    /// The request was not waited for yet, but whoever fills its memory is done; a page of the store has `page_size`
+    /// bytes.
+    pub unsafe fn bytes(&self, page_size: usize) -> &[u8] {
+        // SAFETY: promised to `PageIo::read`, and that nobody writes to them, by the caller.
+        unsafe { std::slice::from_raw_parts(self.buf, page_size) }
+    }
+
+    /// The same request once more, for another store.
+    ///
+    /// # Safety
+    /// As of [`PageIo::read`]: whoever had this request is done with its memory, or never gets it, and it is not waited
+    /// for before the other one was.
+    pub unsafe fn again(&self) -> PageIo {
+        // SAFETY: promised by the caller.
+        unsafe { PageIo::read(self.page, self.why, self.buf) }
+    }
+
     /// Fills it with the page.
     ///
     /// # Safety
@@ -104,6 +124,25 @@ impl PageWrite {
     /// The sealed bytes: `page_size` of them.
     pub fn buf(&self) -> *const u8 {
         self.buf
+    }
+
+    /// The sealed bytes.
+    ///
+    /// # Safety
+    /// The request was not waited for yet; a page of the store has `page_size` bytes.
+    pub unsafe fn bytes(&self, page_size: usize) -> &[u8] {
+        // SAFETY: promised to `PageIo::write`: valid and unchanging until then.
+        unsafe { std::slice::from_raw_parts(self.buf, page_size) }
+    }
+
+    /// The same request once more, for another store.
+    ///
+    /// # Safety
+    /// This one is not waited for before the other one was.
+    pub unsafe fn again(&self) -> PageIo {
+        let PageWrite { page, keyspace, why, usage, buf, .. } = *self;
+        // SAFETY: promised to `PageIo::write`; the bytes are only read, by either request.
+        unsafe { PageIo::write(page, keyspace, why, usage, buf, self.changed.clone()) }
     }
 }
 
@@ -210,6 +249,7 @@ impl PageTicket {
                 first = result;
             }
         }
+        debug_assert!(self.results.iter().all(Option::is_some), "nothing is pending any more");
         first
     }
 }

@@ -98,6 +98,7 @@ impl PageStore for WatchedStore {
             })
             .collect();
         let inner = self.store.submit(batch);
+        assert_eq!(inner.len(), seen.len(), "a store answers every request");
         PageTicket::pending(seen.len(), Box::new(Flight { inner, seen, watch: self.watch.clone() }))
     }
 

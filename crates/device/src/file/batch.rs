@@ -3,8 +3,9 @@
 //! Every outstanding ticket has a ring of its own, checked out of a small pool, so that the thread that waits reaps its
 //! own completions: no reaper thread, no lock while waiting, no wake-up in between.
 //!
-//! Invariant: a ring goes back to the pool, or is closed, only when everything that it started has completed. No buffer
-//! is in the kernel's hands after that.
+//! Invariants: a ring goes back to the pool, or is closed, only when everything that it started has completed. No buffer
+//! is in the kernel's hands after that. `flying` counts the requests in flight, which have no result yet; a request ends
+//! once.
 
 use super::Inner;
 use super::sys::{Ring, RingOp, raw};
@@ -38,6 +39,7 @@ impl Rings {
 
     fn give_back(&self, ring: Box<dyn Ring>) {
         let mut idle = self.0.lock();
+        assert!(idle.len() <= IDLE);
         if idle.len() < IDLE {
             idle.push(ring);
         }
@@ -117,6 +119,7 @@ impl Batch {
         while *begun < queued.len() {
             match ring.submit() {
                 Ok(n) => {
+                    assert!(n <= queued.len() - *begun, "no more begins than is queued");
                     for &i in &queued[*begun..*begun + n] {
                         self.slots[i].flying = true;
                     }
@@ -209,12 +212,14 @@ impl Batch {
 
     fn finish(&mut self, i: usize, result: Result<(), DeviceError>) {
         let slot = &mut self.slots[i];
+        assert!(!slot.flying && slot.result.is_none(), "a request ends once");
         self.inner.count(&slot.io, self.started, result.is_ok());
         slot.result = Some(result);
     }
 
     /// Gives the ring back when nothing is in flight any more.
     fn retire(&mut self) {
+        debug_assert_eq!(self.flying, self.slots.iter().filter(|slot| slot.flying).count());
         if self.flying == 0
             && let Some(ring) = self.ring.take()
             && !self.broken

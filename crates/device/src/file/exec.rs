@@ -2,6 +2,9 @@
 //!
 //! Short transfers are continued, `EINTR` and `EAGAIN` repeated, `O_DIRECT` and `RWF_DSYNC` given up where the file
 //! system refuses them; other errors are returned at once. A failed flush is never repeated.
+//!
+//! Invariants: what is done of a request only grows between two steps, but for the part of a block that direct I/O does
+//! again; what the system refused is not tried again; after the first failed flush every flush fails.
 
 use super::Inner;
 use super::sys::raw;
@@ -31,12 +34,14 @@ impl Inner {
     }
 
     fn transfer(&self, io: &Io, mut done: usize) -> Result<(), DeviceError> {
+        assert!(done <= io.len(), "{done} bytes done of {}", io.len());
         let mut again = 0;
         while done < io.len() {
             let used = self.means(io);
             match self.step(io, done, used) {
                 Ok(0) => return Err(self.ended(io, done)),
                 Ok(n) => {
+                    assert!(n <= io.len() - done, "no more is transferred than there was to do");
                     done += n;
                     if done < io.len() {
                         self.counters.retry();
@@ -64,6 +69,7 @@ impl Inner {
 
     /// One system call for the rest of a read or write.
     fn step(&self, io: &Io, done: usize, used: Means) -> Result<usize, i32> {
+        assert!(done < io.len(), "the memory below is within the request's");
         let (rest, offset) = (io.len() - done, io.offset + done as u64);
         match io.op {
             Op::Read => {

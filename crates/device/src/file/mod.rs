@@ -4,6 +4,10 @@
 //! or the file system refuses something better (`O_DIRECT`, `io_uring`, `RWF_DSYNC`, hole punching), the next best is
 //! used and [`DeviceInfo::fallback`] says so.
 //!
+//! Invariants: the length is whole blocks, and changes under `growing` alone; a request lies within the length that the
+//! device had when it was given; what was refused once (`direct`, `uring`, `dsync`, `trim`) is given up for good; from
+//! the first failed flush (`lost`) on every flush fails.
+//!
 //! Lock order: `growing` before `flushing` before `lost`; `rings` and `notes` are leaves.
 
 mod batch;
@@ -208,6 +212,7 @@ impl Inner {
 
     /// Lengthens the file. On an error the old length is restored as far as possible.
     fn grow(&self, old: u64, len: u64) -> Result<(), DeviceError> {
+        assert!(len > old && (old | len).is_multiple_of(device::BLOCK as u64), "a file grows by whole blocks");
         let fail = |errno| DeviceError::from_errno(OpKind::SetLen, &self.name, old, len - old, errno);
         // What lies past the last whole block is no part of the device and must not show up as its bytes.
         let result = self.truncate(old).map_err(fail).and_then(|()| {
@@ -257,7 +262,7 @@ impl Device for FileDevice {
             direct: d.direct.load(Relaxed),
             access: format!("{cache}, {batches}"),
             fallback: (!notes.is_empty()).then(|| notes.join("; ")),
-            capabilities: Capabilities { trim: d.trim.load(Relaxed), ..Capabilities::default() },
+            capabilities: Capabilities { trim: d.trim.load(Relaxed) },
         }
     }
 

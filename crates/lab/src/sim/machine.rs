@@ -76,6 +76,7 @@ impl Machine {
 
     /// Arranges for faults from now on, in place of those before.
     pub(crate) fn inject(&self, faults: Vec<Fault>, seed: u64) {
+        self.memory.verify();
         let mut injected = self.injected.lock();
         for (target, device) in self.all() {
             let of_it = |f: &&Fault| f.cell.target == target;

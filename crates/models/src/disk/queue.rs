@@ -1,6 +1,9 @@
 //! The disk at work: which request is next, and how long it takes from where the head is.
 //!
 //! Decisions are made when the head is free (`busy_until`), among the requests that have arrived by then.
+//!
+//! Invariants: the head does one thing at a time, so `busy_until` does not go back; a request is done at or after its
+//! arrival; what is being stored is out of the cache's order, but still counted there.
 
 use super::write_cache::{Cached, DiskCache};
 use super::{DiskConfig, Scheduling, SeekCurve};
@@ -93,6 +96,7 @@ impl Disk {
         let angle = (start + seek).as_nanos() % self.period;
         let wanted =
             (u128::from(offset % self.track_bytes) * u128::from(self.period) / u128::from(self.track_bytes)) as u64;
+        assert!(wanted <= self.period && angle < self.period, "an angle is less than a turn");
         let wait = (wanted + self.period - angle) % self.period;
         let wait = if self.period - wait <= TOLERANCE { 0 } else { wait };
         (seek, Duration::from_nanos(wait))
@@ -130,6 +134,7 @@ impl Disk {
         }
         self.track = track;
         self.last = Some(Last { end: r.offset + r.len, at: media_end, read: r.op == OpKind::Read });
+        assert!(from >= self.busy_until && end >= from, "the head does one thing at a time");
         self.stats.busy += end - from;
         self.busy_until = end;
         end
@@ -182,11 +187,13 @@ impl Disk {
             let end = self.serve(&r, now);
             self.stats.served += 1;
             cached.ids.iter().for_each(|id| out.stored(*id, end));
+            assert!(self.storing.is_none(), "one write is stored at a time");
             self.storing = Some(cached);
             return true;
         }
         let Some(request) = host.and_then(|i| self.queue.remove(i)) else { return false };
         let end = self.serve(&request, now);
+        assert!(request.at <= now && end >= request.at, "a request is served after it came");
         self.stats.waited += now - request.at;
         self.stats.served += 1;
         out.done(request.id, end);

@@ -1,6 +1,7 @@
 //! The disk's volatile write cache: writes by place, and which of them a flush waits for.
 //!
-//! Invariant: `outstanding` holds the numbers of the writes in `by_place` and of the one being stored.
+//! Invariants: `outstanding` holds the numbers of the writes in `by_place` and of the one being stored; `used` is the sum
+//! of their lengths, and at most the size unless there is one alone; a flush waits for a write that is outstanding.
 
 use crate::model::Arrival;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,7 +54,9 @@ impl DiskCache {
     }
 
     pub(super) fn enter(&mut self, r: &Arrival, ready: Instant) {
-        self.outstanding.insert(r.id);
+        assert!(self.has_room(r.len), "a write enters where there is room");
+        let new = self.outstanding.insert(r.id);
+        assert!(new, "a write enters once");
         let here = self.by_place.entry(r.offset).or_default();
         match here.iter_mut().find(|c| c.len == r.len) {
             Some(same) => {
@@ -86,9 +89,11 @@ impl DiskCache {
 
     /// A write taken out has been stored.
     pub(super) fn stored(&mut self, cached: &Cached) {
+        assert!(self.used >= cached.len, "what is stored was counted");
         self.used -= cached.len;
         for id in &cached.ids {
-            self.outstanding.remove(id);
+            let removed = self.outstanding.remove(id);
+            assert!(removed, "a write is stored once");
         }
     }
 

@@ -1,5 +1,9 @@
 //! A device that fails on purpose: a wrapper that injects the faults of a plan into any other device.
 //!
+//! Invariants: a rule decides the fate of no more requests than it matched; what is written in place of the caller's
+//! bytes lives until the request was waited for; a request that never got to the inner device has an error to report, or
+//! is a write that is acknowledged all the same.
+//!
 //! Lock order: `state` is never held while the inner device or the power supply is called.
 
 mod plan;
@@ -234,6 +238,7 @@ impl State {
                 }
                 _ => {}
             }
+            assert!(*decided <= *matched, "a rule decides what it matches");
         }
         self.counts.delays += u64::from(!fate.delay.is_zero());
         match fate.fault {
@@ -316,7 +321,9 @@ impl Device for Faulty {
         let mut passed = Vec::with_capacity(batch.len());
         let mut slots = Vec::with_capacity(batch.len());
         for (io, fate) in batch.into_iter().zip(fates) {
+            let falsified = matches!(fate.fault, Some(Fault::Lost));
             let (mut slot, io) = self.prepare(io, fate);
+            assert!(io.is_some() || slot.verdict.is_some() || falsified, "what is not done has an error to report");
             if let Some(io) = io {
                 slot.inner = Some(passed.len());
                 passed.push(io);

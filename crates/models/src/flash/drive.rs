@@ -3,7 +3,8 @@
 //! Pure: a request comes with the time at which it was submitted and is given the time at which it completes. It takes
 //! effect at once; what a power cut leaves of it is decided by the array's journal.
 //!
-//! Invariant: the heap of the buffer holds the end of the program of each page that has a place in it.
+//! Invariants: the heap of the buffer holds the end of the program of each page that has a place in it, so there are no
+//! more of them than places; a request ends after it came; the time never goes back.
 
 use super::config::nanos;
 use super::histogram::Histogram;
@@ -204,6 +205,12 @@ impl Drive {
         at.max(self.ready_at) + self.overhead
     }
 
+    /// Takes note of the time that a request took.
+    fn answered(&mut self, kind: usize, at: u64, end: u64) {
+        assert!(end >= at + self.overhead, "a request ends after it came");
+        self.times[kind].record(end - at);
+    }
+
     fn send(&mut self, ready: u64, bytes: u64) -> u64 {
         self.link.reserve(self.now, ready, (bytes * self.link_byte_ps).div_ceil(1000)).end
     }
@@ -231,7 +238,7 @@ impl Drive {
             let sent = self.send(sensed.map_or(start, |s| s.end), part);
             end = end.max(sent);
         }
-        self.times[0].record(end - at);
+        self.answered(0, at, end);
         Ok(end)
     }
 
@@ -277,17 +284,19 @@ impl Drive {
                 }
             }
             let span = self.ftl.write(ready, lpn, Some(bytes))?;
+            assert!(span.end >= ready, "a page is programmed when it is there");
             self.programmed = self.programmed.max(span.end);
             let completed = match self.config.buffer.kind {
                 BufferKind::None => span.end,
                 kind => {
                     self.buffer.push(Reverse(span.end));
+                    assert!(self.buffer.len() <= self.config.buffer.pages as usize, "a page has a place in the buffer");
                     if durable && kind == BufferKind::Volatile { span.end } else { entered }
                 }
             };
             end = end.max(completed);
         }
-        self.times[1].record(end - at);
+        self.answered(1, at, end);
         Ok(end)
     }
 
@@ -324,7 +333,7 @@ impl Drive {
             BufferKind::None => start.max(self.ftl.settle(start)?),
             BufferKind::Volatile => start.max(self.programmed).max(self.ftl.settle(start)?),
         };
-        self.times[2].record(end - at);
+        self.answered(2, at, end);
         Ok(end)
     }
 
@@ -346,6 +355,7 @@ impl Drive {
             1 => last,
             _ => rng.between(self.now, last),
         };
+        assert!((self.now..=last).contains(&at), "the power fails while something is under way");
         self.ftl.power_cut(at, rng.next_u64())
     }
 

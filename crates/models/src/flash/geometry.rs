@@ -27,6 +27,9 @@ pub struct Geometry {
     pub spare_bytes: u32,
 }
 
+/// Least bytes of a page's spare area: what the translation layer writes there.
+pub(super) const LEAST_SPARE: u32 = 16;
+
 impl Geometry {
     /// Chips of the device.
     pub fn chips(&self) -> u32 {
@@ -50,11 +53,13 @@ impl Geometry {
 
     /// The plane (of the device) that a block is in.
     pub fn plane_of(&self, block: u32) -> u32 {
+        debug_assert!(block < self.blocks());
         block / self.blocks_per_plane
     }
 
     /// The chip that a block is in.
     pub fn chip_of(&self, block: u32) -> u32 {
+        debug_assert!(block < self.blocks());
         block / self.blocks_per_chip()
     }
 
@@ -83,7 +88,7 @@ impl Geometry {
             let accepted = "a power of two from 512 to 1048576";
             return Err(FlashError::config("geometry.page_bytes", self.page_bytes, accepted));
         }
-        if self.spare_bytes < 16 || self.spare_bytes > self.page_bytes {
+        if self.spare_bytes < LEAST_SPARE || self.spare_bytes > self.page_bytes {
             let accepted = "at least 16 (the translation layer keeps 16 bytes there), at most a page";
             return Err(FlashError::config("geometry.spare_bytes", self.spare_bytes, accepted));
         }

@@ -1,4 +1,6 @@
 //! Response times in logarithmic buckets: sixteen to each power of two, so a bucket is at most 1/16 wide.
+//!
+//! Invariants: every time is in one bucket, whose bounds hold it; the buckets add up to the count.
 
 const SUB: u64 = 16;
 
@@ -34,6 +36,7 @@ impl Histogram {
     /// Adds a time.
     pub fn record(&mut self, nanos: u64) {
         let b = bucket(nanos);
+        assert!(upper(b) >= nanos, "a time is in its bucket");
         if self.buckets.len() <= b {
             self.buckets.resize(b + 1, 0);
         }
@@ -64,6 +67,7 @@ impl Histogram {
         let mut seen = 0;
         for (b, n) in self.buckets.iter().enumerate() {
             seen += n;
+            assert!(seen <= self.count, "the buckets add up to the count");
             if seen >= wanted {
                 return upper(b).min(self.max);
             }

@@ -3,6 +3,9 @@
 //! Operations take effect when they are given. The journal keeps, for each that had not ended at the latest time seen,
 //! how to take it back. Operations of one gate end in the order in which they were given, so those taken back are the
 //! last of their gate, and at most one of each gate is torn.
+//!
+//! Invariants: `now` never goes back; a page has an end in `programs` only while its program is among the `entries`;
+//! what is taken back was the last that was done to its block.
 
 use super::nand::{BlockState, Nand, Page};
 use super::store::PageBytes;
@@ -29,6 +32,7 @@ pub(super) struct Journal {
 
 impl Journal {
     pub(super) fn push(&mut self, span: Span, undo: Undo) {
+        assert!(span.start <= span.end, "an operation ends after it began");
         if span.end <= self.now {
             return;
         }
@@ -51,6 +55,7 @@ impl Journal {
             }
             self.entries.pop_front();
         }
+        assert!(!self.entries.is_empty() || self.programs.is_empty(), "what is under way can be taken back");
     }
 
     pub(super) fn finish_all(&mut self) {
@@ -100,6 +105,8 @@ impl Nand {
                     if torn {
                         cut.torn_pages += 1;
                     } else {
+                        let next = u32::from(self.blocks[page.block as usize].next);
+                        assert_eq!(next, self.following(page), "the last program of a block is undone first");
                         self.blocks[page.block as usize].next = page.page as u16;
                         cut.undone += 1;
                     }
@@ -132,6 +139,7 @@ impl Nand {
                         let first = first as usize;
                         self.appended[first..first + appended.len()].copy_from_slice(&appended);
                     }
+                    assert_eq!(self.blocks[block as usize].next, 0, "what was programmed since the erase is undone");
                     self.blocks[block as usize] = before;
                 }
             }

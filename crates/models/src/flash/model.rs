@@ -4,6 +4,9 @@
 //! time has passed. A request takes effect when it is submitted, in the order of submission; a read's bytes are copied
 //! by whoever waits for it, so no buffer is touched by anybody else.
 //!
+//! Invariants: the length is a multiple of the block, and at most the capacity; a request completes at or after its
+//! submission; a new epoch begins when the power goes, and without power nothing is given to the drive.
+//!
 //! Lock order: `state` only; nothing waits while holding it.
 
 use super::drive::{Drive, FlashStats};
@@ -145,6 +148,8 @@ impl FlashModel {
 
     /// Gives one request to the drive.
     fn start(&self, state: &mut State, io: &Io, now: u64) -> Result<u64, DeviceError> {
+        assert!(state.power, "a drive without power takes no requests");
+        assert!(state.len.is_multiple_of(self.block.into()) && state.len <= state.drive.capacity());
         varve_device::check(io, &self.name, self.block, state.len)?;
         let (op, len) = (io.op.kind(), io.len() as u64);
         let drive = &mut state.drive;
@@ -165,6 +170,7 @@ impl FlashModel {
             Op::Flush => drive.flush(now),
         };
         let end = end.map_err(|e| self.error(e, op, io.offset, len))?;
+        assert!(end >= now, "a request completes after its submission");
         if varve_rt::in_simulation() {
             varve_rt::sim::note(io.offset.rotate_left(32) ^ len ^ end ^ (op as u64) << 56);
         }
@@ -268,7 +274,7 @@ impl Device for FlashModel {
             direct: true,
             access: "flash model".into(),
             fallback: None,
-            capabilities: Capabilities { trim: true, ..Capabilities::default() },
+            capabilities: Capabilities { trim: true },
         }
     }
 

@@ -6,7 +6,8 @@
 //! tear them ([`Nand::power_cut`]).
 //!
 //! Invariants: the programmed pages of a block are the used pages before `next`; operations on one gate are given, and
-//! happen, in one order. Only reads may go ahead, where programs and erases can be suspended.
+//! happen, in one order. Only reads may go ahead, where programs and erases can be suspended. A page that is programmed
+//! was erased, and takes at most `nop` programs until its block is erased again.
 
 mod append;
 mod slc;
@@ -230,6 +231,8 @@ impl Nand {
     /// These blocks neither wear out nor fail, and their data are kept whatever the contents.
     pub(super) fn set_reliable(&mut self, mut blocks: Vec<u32>) {
         blocks.sort_unstable();
+        assert!(blocks.windows(2).all(|b| b[0] < b[1]), "a reliable block is named once");
+        assert!(blocks.last().is_none_or(|b| *b < self.geometry.blocks()));
         self.reliable = blocks;
     }
 
@@ -243,6 +246,7 @@ impl Nand {
     }
 
     pub(super) fn number(&self, at: Page) -> u32 {
+        debug_assert!(self.exists(at).is_ok());
         at.block * self.geometry.pages_per_block + at.page
     }
 
@@ -426,6 +430,7 @@ impl Nand {
 
     /// Gives up the data of a page that nobody will ask for again; they read as zeros. Its spare area stays.
     pub(super) fn forget_data(&mut self, page: Page) {
+        assert!(page.page < self.next_page(page.block), "a page whose data go was programmed");
         let number = self.number(page);
         if let Some(bytes) = self.store.0.get(number).filter(|b| b.data.is_some()) {
             self.store.0.set(number, Some(PageBytes { data: None, ..bytes }));
@@ -446,6 +451,7 @@ impl Nand {
         let (gate, bus) = (self.gate(page.block), self.bus(page.block));
         let start = self.gates[gate].enter(at);
         let moved = self.buses[bus].reserve(self.journal.now, start, self.table.transfer(bytes));
+        assert!(at <= start && start <= moved.start, "the array takes what the bus brings");
         let end = moved.end + self.program_time(page);
         self.leave(gate, start, end, Work::Program);
         Span { start: moved.end, end }
@@ -455,9 +461,13 @@ impl Nand {
         let next = self.following(page);
         let due = self.faults.program != 0 && self.counts.programs.is_multiple_of(self.faults.program);
         let failed = due && !self.is_reliable(page.block);
-        self.blocks[page.block as usize].next = next as u16;
+        let state = &mut self.blocks[page.block as usize];
+        assert!(!state.bad && !state.torn, "a block is programmed when it is sound and erased");
+        assert!(u32::from(state.next) == page.page && next > page.page, "pages are programmed in order");
+        state.next = next as u16;
         if let Some(bytes) = bytes {
             let number = self.number(page);
+            debug_assert!(self.store.0.get(number).is_none(), "a page is erased before it is programmed");
             self.store.0.set(number, (!failed).then_some(bytes));
             self.journal.push(span, Undo::Program(page));
         }
@@ -485,6 +495,7 @@ impl Nand {
             Span::default()
         };
         let before = self.blocks[block as usize];
+        assert!(u32::from(before.next) <= self.geometry.pages_per_block);
         let first = self.number(Page { block, page: 0 });
         let mut pages = Vec::new();
         if self.timed() {

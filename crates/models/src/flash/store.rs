@@ -1,6 +1,8 @@
 //! Where the bytes of programmed pages are kept. Pages are numbered through the device; erased pages take no space.
 //!
 //! Pages are shared between a store and its forks, and between a page and its copy, until one of them changes.
+//!
+//! Invariants: a group counts its pages, and an empty one is not kept; `bytes` is the sum of all pages' sizes.
 
 use crate::Sparse;
 use std::sync::Arc;
@@ -68,9 +70,11 @@ impl PageContents for MemPages {
         self.bytes += bytes.as_ref().map_or(0, size);
         group.used += usize::from(bytes.is_some());
         if let Some(old) = std::mem::replace(&mut group.pages[page as usize % GROUP], bytes) {
+            assert!(self.bytes >= size(&old) && group.used > 0, "what is taken away was counted");
             self.bytes -= size(&old);
             group.used -= 1;
         }
+        assert!(group.used <= GROUP);
         if group.used == 0 {
             *slot = None;
         }

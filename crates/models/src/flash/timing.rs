@@ -10,7 +10,8 @@
 //! operations given later wait for what the reads took. So the gate's work is conserved and a power cut finds the ends
 //! that the host was told.
 //!
-//! Invariant: the intervals of a bus are in order and do not overlap.
+//! Invariants: the intervals of a bus are in order and do not overlap; what a gate was given is in order and does not
+//! overlap, and neither do the reads that went ahead; nothing begins before it has arrived.
 
 use std::collections::VecDeque;
 
@@ -126,6 +127,8 @@ impl Gate {
     /// Keeps in mind an operation that was given, until it has ended.
     pub(crate) fn remember(&mut self, now: u64, span: Span, work: Work) {
         self.forget(now);
+        let before = self.given.back().map_or(0, |g| g.span.end);
+        assert!(before <= span.start && span.start <= span.end, "a gate's operations are in order");
         self.given.push_back(Given { span, work, suspended: 0 });
     }
 
@@ -159,6 +162,7 @@ impl Gate {
             }
             turn.start = g.span.end;
         }
+        assert!(turn.start >= at && turn.start >= turn.cost, "a read begins after it came");
         self.usage.ops += 1;
         self.usage.waited += turn.start - at;
         turn
@@ -205,6 +209,7 @@ impl Bus {
         }
         self.usage.ops += 1;
         self.usage.busy += length;
+        assert!(start >= ready, "nothing is sent before it is ready");
         self.usage.waited += start - ready;
         let span = Span { start, end: start + length };
         self.insert(at, span);
@@ -212,6 +217,9 @@ impl Bus {
     }
 
     fn insert(&mut self, at: usize, span: Span) {
+        let before = at.checked_sub(1).map_or(0, |i| self.busy[i].end);
+        assert!(before <= span.start, "a bus sends one thing at a time");
+        assert!(self.busy.get(at).is_none_or(|next| span.end <= next.start), "a bus sends one thing at a time");
         let joins_next = self.busy.get(at).is_some_and(|n| n.start == span.end);
         let joins_before = at > 0 && self.busy[at - 1].end == span.start;
         match (joins_before, joins_next) {

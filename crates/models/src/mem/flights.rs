@@ -2,6 +2,8 @@
 //!
 //! A write's bytes are copied at submission, a read's bytes are copied to the caller by the waiter: no buffer is
 //! touched by anybody but the thread that submits or waits, so a ticket can be abandoned without waiting.
+//!
+//! Invariants: a request takes effect before it completes; a read that completed has its bytes until it is waited for.
 
 use super::{MemDevice, State};
 use crate::due;

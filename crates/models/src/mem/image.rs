@@ -4,7 +4,8 @@
 //! bytes. For every atomic unit written since it was last made durable, `dirty` holds the durable bytes and each
 //! version since, oldest first.
 //!
-//! Invariant: the last version of a dirty unit equals the unit's bytes in `bytes`.
+//! Invariants: the last version of a dirty unit equals the unit's bytes in `bytes`; a dirty unit has a version, and no
+//! more than so many; versions are in the order of their writes. [`Image::verify`] looks at them all.
 
 use crate::power::CutReport;
 use crate::sparse::Sparse;
@@ -119,6 +120,24 @@ impl Image {
             self.dirty.split_off(&len.div_ceil(self.unit as u64));
         }
         self.len = len;
+        debug_assert!(self.dirty.last_key_value().is_none_or(|(i, _)| i * (self.unit as u64) < len));
+    }
+
+    /// Looks at every dirty unit; panics where an invariant does not hold.
+    pub(crate) fn verify(&self) {
+        let mut now = vec![0; self.unit];
+        for (index, unit) in &self.dirty {
+            assert!(!unit.versions.is_empty() && unit.versions.len() <= MAX_VERSIONS, "versions of unit {index}");
+            assert!(unit.versions.windows(2).all(|v| v[0].0 < v[1].0), "versions of unit {index} are in order");
+            let (seq, newest) = unit.versions.last().expect("looked at above");
+            assert!(*seq <= self.seq && unit.forgotten <= self.seq, "unit {index} was written in the past");
+            self.read(index * self.unit as u64, &mut now);
+            let same = match newest.payload.as_deref() {
+                Some(data) => data[newest.at..newest.at + self.unit] == now[..],
+                None => now.iter().all(|byte| *byte == 0),
+            };
+            assert!(same, "the newest version of unit {index} is what is read");
+        }
     }
 
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) {
@@ -140,6 +159,7 @@ impl Image {
 
     /// Makes the newest version no younger than `mark` of each unit the durable one.
     pub(crate) fn flush(&mut self, mark: u64) {
+        assert!(mark <= self.seq, "a flush covers writes that were made");
         self.dirty.retain(|_, unit| {
             unit.settle(mark);
             !unit.versions.is_empty()
@@ -157,6 +177,7 @@ impl Image {
 
     /// As [`Image::flush`], for the units of a range.
     pub(crate) fn store(&mut self, offset: u64, len: usize, mark: u64) {
+        assert!(mark <= self.seq, "what is stored was written");
         let (first, count) = self.units(offset, len);
         for index in first..first + count {
             let Some(unit) = self.dirty.get_mut(&index) else { continue };
@@ -194,6 +215,7 @@ impl Image {
             let bytes = piece.payload.0.as_deref().map(|data| &data[piece.at..piece.at + self.unit]);
             self.put_bytes(index * self.unit as u64, bytes, self.unit);
         }
+        assert!(report.lost + report.reordered <= report.units, "a unit has one fate");
         report.torn_writes = by_write.values().filter(|(kept, lost)| *kept && *lost).count() as u64;
         report
     }
@@ -227,6 +249,7 @@ impl Image {
             if unit.versions.len() == MAX_VERSIONS {
                 unit.versions.remove(0);
             }
+            assert!(unit.versions.last().is_none_or(|(seq, _)| *seq < self.seq), "a write covers a unit once");
             unit.versions.push((self.seq, Piece { payload: payload.clone(), at }));
         }
     }

@@ -8,6 +8,9 @@
 //! versions written since; see `docs/device.md`. While the power is off every request, those in flight too, answers
 //! `PowerLost`.
 //!
+//! Invariants: requests take effect in the order of their times, none before its submission; a read's bytes are in
+//! `arrived` from then until it is waited for; without power nothing is in flight; the image keeps rules of its own.
+//!
 //! Lock order: `state` only; nothing waits while holding it.
 
 mod flights;
@@ -161,6 +164,14 @@ impl MemDevice {
         state.image.flip(offset, bit);
     }
 
+    /// Checks every invariant of what is kept, for tests; panics where one does not hold.
+    pub fn verify(&self) {
+        let state = self.state.lock();
+        assert!(state.power || state.flights.is_empty() && state.arrived.is_empty(), "without power nothing goes on");
+        assert!(state.image.len().is_multiple_of(self.options.block.into()), "a device has whole blocks");
+        state.image.verify();
+    }
+
     /// Atomic units that a power cut could change now.
     pub fn unflushed_units(&self) -> usize {
         self.state.lock().image.unflushed_units()
@@ -208,6 +219,7 @@ impl MemDevice {
             self.counters.durable_write();
         }
         let effect = if state.hold { at } else { at - Duration::from_nanos(early) };
+        assert!(effect >= now, "a request takes effect after it came");
         state.flights.insert((effect, id), flight);
         if at <= now {
             // On OS threads: done before the next request of the batch starts.
@@ -230,7 +242,8 @@ impl State {
                 OpKind::Read => {
                     let mut bytes = vec![0; flight.len].into_boxed_slice();
                     self.image.read(flight.offset, &mut bytes);
-                    self.arrived.insert(id, bytes);
+                    let before = self.arrived.insert(id, bytes);
+                    assert!(before.is_none(), "a read completes once");
                 }
                 OpKind::Write => self.image.write(flight.offset, flight.len, flight.payload, flight.durable),
                 OpKind::Trim => self.image.write(flight.offset, flight.len, Payload::zeros(), false),
@@ -252,7 +265,7 @@ impl Device for MemDevice {
             direct: true,
             access: "memory".into(),
             fallback: None,
-            capabilities: Capabilities { trim: true, ..Default::default() },
+            capabilities: Capabilities { trim: true },
         }
     }
 
@@ -325,6 +338,7 @@ impl Powered for MemDevice {
         (state.power, state.hold) = (false, false);
         state.epoch += 1;
         state.arrived.clear();
+        assert!(state.flights.is_empty() && state.growing.is_empty(), "without power nothing goes on");
         drop(state);
         self.changed.notify_all();
         report

@@ -1,6 +1,9 @@
 //! The volatile write cache of a solid-state drive, as far as a power cut is concerned: completed writes, oldest first,
 //! which leave for the media when newer ones need the room, or at a flush. It costs no time of its own: what a drive
 //! takes for a write includes it.
+//!
+//! Invariants: `used` is the sum of the lengths of `writes`, and at most `size` between two calls; writes leave in the
+//! order in which they came.
 
 use super::{Arrival, Schedule};
 use std::collections::VecDeque;
@@ -40,6 +43,7 @@ impl WriteCache {
         if !self.exists() {
             return;
         }
+        assert!(self.writes.back().is_none_or(|(last, _)| *last < id), "requests come in the order of their numbers");
         self.writes.push_back((id, len));
         self.used += len;
         while self.used > self.size {
@@ -47,6 +51,7 @@ impl WriteCache {
             self.used -= len;
             out.stored(id, at);
         }
+        debug_assert_eq!(self.used, self.writes.iter().map(|(_, len)| len).sum::<u64>());
     }
 
     /// What is in it reaches the media by itself at a flush.

@@ -9,6 +9,10 @@
 //! A write takes effect when it completes. It is durable then, unless the timing model has a volatile cache: then when
 //! the model says that it was stored. A power cut treats the rest as [`crate::MemDevice`] does.
 //!
+//! Invariants: a model is brought up to times that do not go back; a request is decided once, and done at or after its
+//! submission; each decision about a request that has not completed is in `due` at its time; who waits undecided is
+//! registered as a waiter; without power nothing is in flight, held, due or cached.
+//!
 //! Lock order: `state` only; nothing waits while holding it, but `set_len` on the condition `changed`.
 
 mod cache;
@@ -201,6 +205,8 @@ struct State<T> {
     undecided: BTreeSet<u64>,
     /// The undecided waiter that wakes at the timing model's next decision.
     leader: Option<u64>,
+    /// The time that the model was brought up to last.
+    settled: Instant,
 }
 
 impl<T: Timing> Model<T> {
@@ -226,6 +232,7 @@ impl<T: Timing> Model<T> {
             waiters: BTreeMap::new(),
             undecided: BTreeSet::new(),
             leader: None,
+            settled: Instant::ORIGIN,
         };
         let (state, changed, counters) = (hardware_mutex(state), Condvar::new(), Counters::default());
         let name = options.name.as_str().into();
@@ -234,6 +241,7 @@ impl<T: Timing> Model<T> {
 
     /// Starts one request: refuses it, or hands it to the timing model.
     fn start(&self, state: &mut State<T>, io: &Io, now: Instant) -> Slot {
+        debug_assert!(state.power && now == state.settled, "requests come to a model that is up to date");
         if let Err(e) = check(io, &self.name, self.options.block, state.image.len()) {
             return Slot { id: u64::MAX, refused: Some(e) };
         }
@@ -269,14 +277,20 @@ impl<T: Timing> Model<T> {
     /// Brings the model up to `now`.
     fn settle(&self, state: &mut State<T>, now: Instant) {
         if !state.power {
+            assert!(state.flights.is_empty() && state.held.is_empty() && state.due.is_empty());
             return;
         }
+        assert!(now >= state.settled, "time does not go back");
+        state.settled = now;
         state.timing.advance(now, &mut state.out);
         for (at, decision) in std::mem::take(&mut state.out.0) {
             state.decisions += 1;
             state.due.insert((at, state.decisions), decision);
             if let Decision::Done(id) = decision {
-                state.flights.get_mut(&id).expect("a request completes once").at = Some(at);
+                let flight = state.flights.get_mut(&id).expect("a request completes once");
+                assert!(flight.at.is_none(), "a request is decided once");
+                assert!(at >= flight.started, "a request is done after it came");
+                flight.at = Some(at);
                 if state.undecided.remove(&id) {
                     state.waiters[&id].set();
                 }
@@ -303,6 +317,7 @@ impl<T: Timing> Model<T> {
             }
         };
         let flight = state.flights.remove(&id).expect("a request completes once");
+        assert_eq!(flight.at, Some(at), "a request completes when it was decided to");
         self.counters.finished(flight.op, flight.len as u64, (at - flight.started).as_nanos() as u64, true);
         match flight.op {
             OpKind::Write | OpKind::Trim if self.options.keep => {
@@ -345,7 +360,7 @@ impl<T: Timing> Device for Model<T> {
             direct: true,
             access: "model".into(),
             fallback: None,
-            capabilities: Capabilities { trim: self.kind != DeviceKind::Disk, ..Capabilities::default() },
+            capabilities: Capabilities { trim: self.kind != DeviceKind::Disk },
         }
     }
 

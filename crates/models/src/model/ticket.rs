@@ -4,7 +4,8 @@
 //! that chooses among its queue decides late) one is the *leader*: it wakes at the model's next decision and brings the
 //! model up to the present; a decision wakes the waiter concerned.
 //!
-//! Invariant: while somebody waits undecided, `leader` names one of them, and that one was woken or wakes by itself.
+//! Invariants: while somebody waits undecided, `leader` names one of them, and that one was woken or wakes by itself; a
+//! ticket waits for one request at a time.
 //!
 //! Bytes of a read are copied by the waiter, those of a write at submission: no buffer is touched by anybody but the
 //! thread that submits or waits, so a ticket can be abandoned without waiting.
@@ -41,6 +42,7 @@ impl<T: Timing> Batch<T> {
 
     /// Registers as a waiter for request `id`, and looks when to wake if nobody sets the event.
     fn register(&mut self, state: &mut State<T>, id: u64) -> Option<varve_rt::Instant> {
+        assert!(self.registered.is_none_or(|before| before == id), "a ticket waits for one request at a time");
         self.registered = Some(id);
         state.waiters.insert(id, self.woken.clone());
         match state.flights.get(&id).map(|f| f.at) {
@@ -62,6 +64,7 @@ impl<T: Timing> Batch<T> {
         state.waiters.remove(&id);
         state.undecided.remove(&id);
         hand_on(state, id);
+        assert!(state.leader.is_none_or(|leader| state.waiters.contains_key(&leader)), "the leader waits");
     }
 }
 

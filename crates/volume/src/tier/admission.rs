@@ -3,7 +3,7 @@
 use super::Tier;
 use super::admit::{Admission, Part, Staged};
 use super::manager::Refusal;
-use super::slots::State as SlotState;
+use super::slots::SlotState;
 use crate::{PageId, page};
 use std::sync::Arc;
 use varve_device::{AlignedBuf, write_at};
@@ -49,12 +49,12 @@ impl Tier {
     /// Writes an admitted page to its slot and waits. True when it is there.
     fn admit_now(&self, Admission { page, slot, bytes }: Admission) -> bool {
         let part = self.part();
-        let at = part.as_ref().map(|part| (part, part.geometry.slot(slot)));
+        let at = part.as_ref().map(|part| (part, part.at(slot)));
         let current = self.state.lock().staged.get(&page).is_some_and(|s| s.slot == slot);
         let write = |(part, at): (&Arc<Part>, u64)| write_at(&*part.device, at, &bytes, false);
         let done = at.filter(|_| current).map(write);
         let mut state = self.state.lock();
-        state.staging -= 1;
+        state.unstage();
         let well = matches!(done, Some(Ok(())));
         match &done {
             Some(_) => state.slots.end_write(slot, well),

@@ -1,11 +1,15 @@
 //! The tier's decisions, under its lock: who gets a slot, who loses it. No I/O here.
+//!
+//! Invariants: a page enters a slot only while there is a device; a staged page is staged for the slot that it has,
+//! until that is written or taken away; `staging` counts what is queued and what is being written from there; no more is
+//! admitted on a day than its budget. [`TierState::check`] looks at them.
 
 use super::TierOptions;
 use super::fault::Standing;
 use super::layout::{Geometry, Life};
 use super::manager::{self, DirtyWrites, Manager, Offer, Place, Refusal, Style};
 use super::map::MapFile;
-use super::slots::{Slot, Slots, State as SlotState};
+use super::slots::{Slot, SlotState, Slots};
 use super::stats::{Counters, REFUSALS, Recovery};
 use crate::{CostClass, KeyspaceId, Lsn, PageId, VolumeError};
 use std::collections::VecDeque;
@@ -37,8 +41,19 @@ pub(super) struct Part {
     pub file: MapFile,
 }
 
+/// A slot that was chosen: there is a device.
+pub(super) const HAS_DEVICE: &str = "a slot belongs to a device";
+
+impl Part {
+    /// The byte at which the slot begins.
+    pub fn at(&self, slot: Slot) -> u64 {
+        assert!(slot < self.geometry.slots, "slot {slot} of {}", self.geometry.slots);
+        self.geometry.slot(slot)
+    }
+}
+
 /// Everything that is decided upon.
-pub(super) struct State {
+pub(super) struct TierState {
     /// None: every page is at home, and stays there.
     pub part: Option<Arc<Part>>,
     pub slots: Slots,
@@ -94,8 +109,8 @@ pub(super) fn unix_seconds() -> u64 {
     varve_rt::unix_time() / 1_000_000_000
 }
 
-impl State {
-    pub fn new(options: &TierOptions, slots: usize) -> Result<State, VolumeError> {
+impl TierState {
+    pub fn new(options: &TierOptions, slots: usize) -> Result<TierState, VolumeError> {
         let entry = manager::find(&options.manager).expect("validated before");
         let manager = (entry.make)(&options.options);
         let shares = Shares {
@@ -105,7 +120,7 @@ impl State {
             budget: options.daily_budget,
             log_everything: options.map_recovery == super::MapRecovery::Log,
         };
-        let mut state = State {
+        let mut state = TierState {
             part: None,
             slots: Slots::new(0, shares.log_everything),
             style: manager.style(),
@@ -170,6 +185,7 @@ impl State {
 
     /// The life of the fast device up to now.
     pub fn life(&self) -> Life {
+        assert!(self.written() >= self.life_at, "what was written stays written");
         Life { written: self.life.written + (self.written() - self.life_at), ..self.life }
     }
 
@@ -218,9 +234,38 @@ impl State {
             self.evict(slot, offer.now);
         }
         let slot = self.slots.take_free().ok_or_else(|| self.refuse(Refusal::NoSlot))?;
+        self.spend(bytes);
+        Ok(slot)
+    }
+
+    /// So many bytes will be written to a slot that a page got.
+    pub fn spend(&mut self, bytes: u64) {
         self.life.spent += bytes;
         self.counters.slot_bytes += bytes;
-        Ok(slot)
+        let budget = self.options.budget;
+        assert!(budget == 0 || self.life.spent <= budget, "what is spent was affordable");
+    }
+
+    /// A page that was staged is written, or will not be.
+    pub fn unstage(&mut self) {
+        assert!(self.staging > self.queue.len(), "what is staged was counted");
+        self.staging -= 1;
+    }
+
+    /// Asserts what must hold; O(slots). For tests.
+    pub fn check(&self) {
+        self.slots.check();
+        for (page, staged) in &self.staged {
+            let entry = self.slots.entry(staged.slot);
+            assert!(
+                entry.page == *page && entry.state == SlotState::Clean,
+                "page {page} is staged for slot {}",
+                staged.slot
+            );
+        }
+        assert!(self.staged.len() <= self.staging && self.queue.len() <= self.staging, "what is staged is counted");
+        assert!(self.part.is_some() || self.slots.len() == 0, "slots belong to a device");
+        assert!(self.slots.newer() == 0 || self.standing != Standing::Forsaken, "what was forsaken held copies only");
     }
 
     /// Whether the day's budget allows to admit as many bytes.
@@ -237,6 +282,7 @@ impl State {
 
     /// Puts the page into the slot; its write begins.
     pub fn enter(&mut self, slot: Slot, page: PageId, state: SlotState, lsn: Lsn, now: u64) {
+        assert!(self.part.is_some(), "{HAS_DEVICE}");
         self.manager.entered(page, now);
         let rank = self.manager.rank(page, state == SlotState::Newer, now);
         self.slots.occupy(slot, page, state, rank);

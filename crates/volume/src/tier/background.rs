@@ -2,8 +2,8 @@
 //! there), one writes maps.
 
 use super::Tier;
-use super::admit::{Admission, Part, State};
-use super::slots::{Slot, State as SlotState};
+use super::admit::{Admission, Part, TierState};
+use super::slots::{Slot, SlotState};
 use crate::{KeyspaceId, Lsn, Mistake, PageId, PageIo, PageUse, ReadWhy, VolumeError, WriteWhy, page};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Tier {
         Health::join(threads);
         let mut state = self.state.lock();
         while let Some(Admission { page, slot, .. }) = state.queue.pop_front() {
-            state.staging -= 1;
+            state.unstage();
             state.slots.call_off(slot);
             if state.staged.get(&page).is_some_and(|s| s.slot == slot) {
                 state.drop_slot(slot, false, varve_rt::now().as_nanos());
@@ -110,7 +110,7 @@ impl Tier {
                 if state.staged.get(&next.page).is_some_and(|s| s.slot == next.slot) {
                     batch.push(next);
                 } else {
-                    state.staging -= 1;
+                    state.unstage();
                     state.slots.call_off(next.slot);
                 }
             }
@@ -120,14 +120,14 @@ impl Tier {
         let Some(part) = part.filter(|_| !batch.is_empty()) else { return Ok(false) };
         let ios = batch.iter().map(|a| {
             // SAFETY: the bytes are shared and immutable, and live in `batch` until every request was waited for.
-            unsafe { Io::write(part.geometry.slot(a.slot), a.bytes.as_ptr(), a.bytes.len(), false) }
+            unsafe { Io::write(part.at(a.slot), a.bytes.as_ptr(), a.bytes.len(), false) }
         });
         let mut ticket = part.device.submit(ios.collect());
         let mut failed = None;
         for (i, Admission { page, slot, .. }) in batch.iter().enumerate() {
             let done = ticket.wait(i);
             let mut state = self.state.lock();
-            state.staging -= 1;
+            state.unstage();
             state.slots.end_write(*slot, done.is_ok());
             match &done {
                 Ok(()) => state.fast_worked(),
@@ -187,10 +187,11 @@ impl Tier {
         moves
     }
 
-    pub(super) fn begin_move(&self, state: &mut State, slot: Slot, empty: bool) -> Move {
+    pub(super) fn begin_move(&self, state: &mut TierState, slot: Slot, empty: bool) -> Move {
         state.slots.set_moving(slot, true);
         state.slots.begin(slot, None);
         let entry = state.slots.entry(slot);
+        assert!(entry.state == SlotState::Newer && entry.writes == 0, "what goes home is newer, and written whole");
         let bytes = AlignedBuf::new(self.page_size);
         Move { slot, page: entry.page, lsn: entry.lsn, version: entry.version, empty, bytes, read: false, home: false }
     }
@@ -200,7 +201,7 @@ impl Tier {
         let size = self.page_size;
         let reads = moves.iter_mut().map(|m| {
             // SAFETY: the buffer lives in `moves` until every request was waited for, and nobody else has it.
-            unsafe { Io::read(part.geometry.slot(m.slot), m.bytes.as_mut_ptr(), size) }
+            unsafe { Io::read(part.at(m.slot), m.bytes.as_mut_ptr(), size) }
         });
         let mut ticket = part.device.submit(reads.collect());
         let mut result = Ok(());

@@ -1,12 +1,14 @@
 //! Changes of the fast device while the tier works: one is put to use, given up, grown or cut.
 //!
 //! Each change becomes true with one superblock; a power cut before it leaves what was. What a change takes away is
-//! home, and durable there, before. Lock order: `changing`, then as in the module above.
+//! home, and durable there, before. Invariants: one change is under way at a time; slots that go are closed, then empty
+//! and idle, before a map does without them; no slot that stays moves. Lock order: `changing`, then as in the module
+//! above.
 
-use super::admit::{Admission, Part, Staged, State, unix_seconds};
+use super::admit::{Admission, Part, Staged, TierState, unix_seconds};
 use super::layout::{Geometry, Life};
 use super::map::MapFile;
-use super::slots::{Slot, State as SlotState};
+use super::slots::{Slot, SlotState};
 use super::{Maintenance, Tier};
 use crate::admin::Stamp;
 use crate::{Mistake, VolumeError, page};
@@ -104,6 +106,7 @@ impl Tier {
         }
         *at = Maintenance::begun(at.sequence + 1, Stamp::default());
         let mut state = self.state.lock();
+        assert!(state.slots.in_use(0).is_empty(), "a device that is given up holds nothing that counts");
         state.part = None;
         let none = state.empty_slots(0);
         state.use_slots(none);
@@ -156,6 +159,7 @@ impl Tier {
 
     /// Makes the new layout the one that counts.
     fn switch(&self, part: &Arc<Part>, next: Geometry) -> Result<(), VolumeError> {
+        assert!(self.used_slots(next.slots.min(part.geometry.slots)).is_empty(), "slots that go are empty and idle");
         if next.slots < part.geometry.slots {
             // From now on nothing durable refers to the slots that go, where the new tables may be.
             self.write_map()?;
@@ -216,7 +220,7 @@ impl Tier {
         let _one = self.movers.lock();
         let moves: Vec<_> = {
             let mut state = self.state.lock();
-            let newer = |state: &State, slot: Slot| {
+            let newer = |state: &TierState, slot: Slot| {
                 let e = state.slots.entry(slot);
                 e.state == SlotState::Newer && e.writes == 0 && !e.moving
             };
@@ -247,7 +251,7 @@ impl Tier {
                 state.slots.begin(slot, None);
                 entry
             };
-            let read = read_at(&*part.device, part.geometry.slot(slot), &mut bytes);
+            let read = read_at(&*part.device, part.at(slot), &mut bytes);
             let good = read.is_ok() && page::verify(&bytes, entry.page).is_ok();
             let now = varve_rt::now().as_nanos();
             let mut state = self.state.lock();
@@ -278,10 +282,10 @@ impl Tier {
     }
 }
 
-impl State {
+impl TierState {
     /// Whether the page of a slot that goes may have another: a free one, or that of a worse page.
     fn has_better(&mut self, slot: Slot) -> bool {
-        let worse = |state: &mut State| {
+        let worse = |state: &mut TierState| {
             let rank = state.slots.rank(slot);
             state.lowest(varve_rt::now().as_nanos()).is_some_and(|(_, lowest)| lowest < rank)
         };
@@ -302,8 +306,7 @@ impl State {
             self.evict(worst, now);
         }
         let to = self.slots.take_free()?;
-        self.life.spent += bytes;
-        self.counters.slot_bytes += bytes;
+        self.spend(bytes);
         Some(to)
     }
 }

@@ -8,11 +8,14 @@
 //! A fast device that holds copies only is *forsaken* instead: every copy is dropped, and before the next sync promises
 //! anything the database notes durably that what is there is not to be used again ([`Keeper::forsake`]), since the
 //! device itself may not say so.
+//!
+//! Invariants: a device never gets better, but for another one that takes its place; one that was forsaken has no page
+//! any more; the first error of a promise is the error of all after it.
 
 use super::Tier;
-use super::admit::{FAILURES, State};
+use super::admit::{FAILURES, TierState};
 use super::manager::DirtyWrites;
-use super::slots::State as SlotState;
+use super::slots::SlotState;
 use crate::{Mistake, VolumeError};
 use std::sync::Arc;
 use varve_device::DeviceError;
@@ -139,7 +142,7 @@ impl Tier {
     }
 }
 
-impl State {
+impl TierState {
     /// Gives the fast device up if it holds copies only and somebody notes that: drops them all. Whether it is given
     /// up.
     fn forsake(&mut self) -> bool {
@@ -155,6 +158,7 @@ impl State {
                 self.drop_slot(slot, state == SlotState::Dead, now);
             }
         }
+        assert_eq!(self.slots.occupied(), 0, "what was forsaken has no page");
         true
     }
 

@@ -3,6 +3,9 @@
 //! The slots begin at a fixed byte, so that a change of their number moves none. The tables (maps, journals,
 //! statistics) lie before the slots at first; when more slots need larger tables, these go behind the last slot. A
 //! layout never overlaps the tables of the one that it replaces, but where it uses them as they are.
+//!
+//! Invariants: every layout that is chosen is [`sane`](Geometry::sane), so that what a superblock says of it is believed
+//! when it is read; it ends within the device; no slot moves.
 
 use super::slots::Slot;
 use crate::admin::Stamp;
@@ -20,6 +23,10 @@ pub(super) const MEMORY: usize = 32;
 pub(super) const ENTRIES: usize = (BLOCK - HEADER) / ENTRY;
 pub(super) const RECORDS: usize = (BLOCK - HEADER) / RECORD;
 pub(super) const MEMORIES: usize = (BLOCK - HEADER) / MEMORY;
+
+const _: () = assert!(HEADER == 32 + 8, "the header ends with 8 bytes of the owner");
+const _: () = assert!(HEADER + ENTRIES * ENTRY <= BLOCK && HEADER + RECORDS * RECORD <= BLOCK);
+const _: () = assert!(HEADER + MEMORIES * MEMORY <= BLOCK && BLOCK.is_multiple_of(varve_device::BLOCK));
 
 /// What a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +104,9 @@ impl Geometry {
     /// The best use of `bytes` of device, or `None` when not even eight slots find room.
     pub fn fit(bytes: u64, page_size: u32) -> Option<Geometry> {
         let slots = largest(bytes / u64::from(page_size), |slots| Geometry::of(slots, page_size).end() <= bytes)?;
-        Some(Geometry::of(slots, page_size))
+        let fitting = Geometry::of(slots, page_size);
+        assert!(fitting.sane() && fitting.end() <= bytes, "{fitting:?} in {bytes} bytes");
+        Some(fitting)
     }
 
     /// Room for `slots` slots.
@@ -110,6 +119,19 @@ impl Geometry {
     /// The best use of `bytes` of device that leaves every slot that stays where it is, and the present tables whole
     /// while new ones are written; `None` when not even eight slots find room.
     pub fn resized(&self, bytes: u64) -> Option<Geometry> {
+        let next = self.best_of(bytes)?;
+        assert!(next.sane() && next.end() <= bytes && next.slots_at == self.slots_at, "{next:?} in {bytes} bytes");
+        assert!(next.spares_tables_of(self), "{next:?} over the tables of {self:?}");
+        Some(next)
+    }
+
+    /// Whether the tables are those of the other layout, or nowhere near them.
+    pub(super) fn spares_tables_of(&self, other: &Geometry) -> bool {
+        let ((a, b), (c, d)) = (self.tables(), other.tables());
+        (a, b) == (c, d) || a + b <= c || c + d <= a
+    }
+
+    fn best_of(&self, bytes: u64) -> Option<Geometry> {
         let tables_end = self.tables_at + self.tables.bytes();
         let page = u64::from(self.page_size);
         let most = bytes.saturating_sub(self.slots_at) / page;
@@ -279,6 +301,7 @@ pub(super) fn u32_at(block: &[u8], at: usize) -> u32 {
 
 /// Header: crc 0, magic 4, version 8, kind 12, sequence 16, index 24, count 28, owner's first 8 bytes 32.
 pub(super) fn seal(block: &mut [u8], kind: Kind, sequence: u64, index: u32, count: u32, owner: &[u8; 16]) {
+    assert_eq!(block.len(), BLOCK);
     put(block, 4, &MAGIC.to_le_bytes());
     put(block, 8, &VERSION.to_le_bytes());
     put(block, 12, &(kind as u32).to_le_bytes());
@@ -324,6 +347,7 @@ pub(super) fn encode_super(s: &Super) -> Vec<u8> {
         put(&mut block, 88 + 8 * i, &n.to_le_bytes());
     }
     seal(&mut block, Kind::Super, s.sequence, 0, 0, &s.owner);
+    assert_eq!(decode_super(&block).as_ref(), Some(s), "a superblock that is written can be read");
     block
 }
 

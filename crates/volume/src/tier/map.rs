@@ -26,6 +26,9 @@ const NO_PAGE: u64 = (1 << 60) - 1;
 const SCAN: u64 = 1 << 62;
 const NEWER: u64 = 1 << 61;
 
+const _: () = assert!(NO_PAGE & SCAN == 0 && NO_PAGE & NEWER == 0 && SCAN & NEWER == 0);
+const _: () = assert!(ENTRY == 8 + 8 && RECORD == 4 + 4 + 8 + 8 && MEMORY == 8 + 4 + 5 * 4);
+
 /// What a fast device holds.
 pub struct Loaded {
     /// The superblock that counts.
@@ -42,6 +45,8 @@ pub struct Loaded {
 
 fn encode_entry(e: &MapEntry, at: &mut [u8]) {
     let page = e.page.map_or(NO_PAGE, |p| p.0);
+    assert!(e.page.is_none_or(|p| p.0 < NO_PAGE), "a page's number has room beside the flags");
+    assert!(!e.newer || e.page.is_some(), "what is newer than home is a page");
     let flags = if e.scan { SCAN } else { 0 } | if e.newer { NEWER } else { 0 };
     put(at, 0, &(page | flags).to_le_bytes());
     put(at, 8, &e.lsn.to_le_bytes());
@@ -116,6 +121,7 @@ fn blocks_of<T>(
 
 /// Writes runs of blocks in requests of at most 1 MiB, and waits.
 fn write_run(device: &dyn Device, offset: u64, bytes: &[u8], durable: bool) -> Result<(), VolumeError> {
+    assert!(offset.is_multiple_of(BLOCK as u64) && bytes.len().is_multiple_of(BLOCK), "whole blocks are written");
     let mut buf = AlignedBuf::new(bytes.len().max(BLOCK));
     buf[..bytes.len()].copy_from_slice(bytes);
     let ios = (0..bytes.len()).step_by(1 << 20).map(|at| {
@@ -163,6 +169,8 @@ impl MapFile {
         map: &Snapshot,
         (life, stamp): (Life, Stamp),
     ) -> Result<u64, VolumeError> {
+        assert_eq!(map.entries.len(), geometry.slots as usize, "a map has an entry for each slot");
+        assert!(map.records.iter().all(|record| record.slot() < geometry.slots));
         let whole = (Kind::Entries, ENTRIES, ENTRY);
         let mut bytes = blocks_of(&map.entries, whole, (sequence, 0), &self.owner, encode_entry);
         let entry_blocks = (bytes.len() / BLOCK) as u32;
@@ -233,6 +241,7 @@ impl MapFile {
     /// Makes the place of another layout ready: its tables, if they are elsewhere than the present ones, and the slots
     /// that it adds. Not durable before a flush.
     pub fn prepare_resized(&self, now: &Geometry, next: &Geometry) -> Result<(), VolumeError> {
+        assert!(next.spares_tables_of(now), "the tables that count stay whole until others do");
         if now.tables() != next.tables() {
             self.zero(next.tables())?;
         }
@@ -295,6 +304,10 @@ impl MapFile {
             seal(&mut last, Kind::Memory, tag, (bytes.len() / BLOCK) as u32, 0, &self.owner);
             bytes.extend(last);
         }
+        assert!(
+            bytes.len() / BLOCK <= geometry.memory_blocks() as usize,
+            "no more is remembered than there is room for"
+        );
         write_run(&*self.device, geometry.memory_at(), &bytes, false)?;
         Ok(bytes.len() as u64)
     }
@@ -414,7 +427,7 @@ mod tests {
         let entry = |n: u64| MapEntry {
             page: (!n.is_multiple_of(3)).then_some(PageId(n + salt)),
             lsn: n * 8,
-            newer: n.is_multiple_of(2),
+            newer: n.is_multiple_of(2) && !n.is_multiple_of(3),
             scan: n.is_multiple_of(5),
         };
         let freed = |n: u32| Record::Freed { slot: n, page: PageId(n.into()), lsn: 5 };

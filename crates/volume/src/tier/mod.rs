@@ -8,6 +8,10 @@
 //!
 //! `docs/tier.md` explains the managers, the crash rules and what is measured; the formats are in `docs/format.md`.
 //!
+//! Invariants: a page has its newest version in the slot that the map names, or at home; a slot whose version is newer
+//! than home is given up only when home has it durably; maps are numbered in order, and the superblock names one that is
+//! whole; what a sync promised is in the map, the journal, or at home.
+//!
 //! Lock order: `changing` (one change of the fast device at a time), `movers`, `maintenance` (one map or journal write
 //! at a time), the promises of [`fault`], `state`. No I/O under `state`.
 
@@ -42,7 +46,7 @@ pub(crate) use volume::is_record;
 
 use crate::admin::Stamp;
 use crate::{Mistake, PageId, PageStore, VolumeError};
-use admit::{Part, State};
+use admit::{Part, TierState};
 use fault::{Promises, Standing};
 use manager::DirtyWrites;
 use map::MapFile;
@@ -77,7 +81,7 @@ pub struct Tier {
     /// Bytes of a page.
     page_size: usize,
     options: TierOptions,
-    state: Mutex<State>,
+    state: Mutex<TierState>,
     maintenance: Mutex<Maintenance>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stopping: AtomicBool,
@@ -137,7 +141,7 @@ impl Tier {
         let (used, stamp) = (loaded.journal_used, loaded.stamp);
         // What the manager knew is of use only: without it the pages earn their ranks anew.
         let memories = file.load_memories(&at.geometry, tier.memory_tag()).unwrap_or_default();
-        let mut state = State::new(&tier.options, at.geometry.slots as usize)?;
+        let mut state = TierState::new(&tier.options, at.geometry.slots as usize)?;
         let (records, renew) = recover::run(&mut state, &*tier.slow, &*fast, loaded, &memories, &tier.options)?;
         state.recovery.seconds = began.elapsed().as_secs_f64();
         state.life = at.life;
@@ -152,7 +156,7 @@ impl Tier {
     /// whose pages are all at home ([`TierOptions::survives_loss`], or a device that was detached).
     pub fn without(slow: Arc<dyn PageStore>, options: TierOptions) -> Result<Arc<Tier>, VolumeError> {
         options.validate()?;
-        let state = State::new(&options, 0)?;
+        let state = TierState::new(&options, 0)?;
         Ok(Arc::new(Tier {
             admit_on_read: state.style.admit_on_read,
             health: Mutex::new(Health::new()),
@@ -313,8 +317,10 @@ impl Tier {
         let (records, flush, unsaid) = {
             let mut state = self.state.lock();
             let flush = state.slots.begin_flush();
+            assert!(at.journaled <= state.slots.records().len(), "what the journal holds is among the records");
             (state.slots.records()[at.journaled..].to_vec(), flush, state.slots.unsaid())
         };
+        assert!(at.journal_used <= part.geometry.journal_blocks(), "a journal is within its blocks");
         let room = part.geometry.journal_blocks() - at.journal_used;
         if self.options.broken.has(Mistake::TierNoJournal) {
             self.flush_fast(part)?;
@@ -327,6 +333,7 @@ impl Tier {
                 Ok(used)
             })?;
             let blocks = used - at.journal_used;
+            assert!(used >= at.journal_used, "a journal grows until its map is replaced");
             at.journal_used = used;
             at.journaled += records.len();
             let mut state = self.state.lock();
@@ -390,6 +397,11 @@ impl Tier {
                 used
             }
         }
+    }
+
+    /// Checks every invariant of what is in memory, for tests; panics where one does not hold.
+    pub fn verify(&self) {
+        self.state.lock().check();
     }
 
     fn stopped(&self) -> bool {

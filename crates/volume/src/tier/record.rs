@@ -17,6 +17,7 @@ const BACK: u8 = 1;
 const STAMPED: u8 = 2;
 /// Length of a record: kind, flags, slots, newer pages.
 const LENGTH: usize = 18;
+const _: () = assert!(LENGTH == 1 + 1 + 8 + 8);
 /// Number of newer pages when nobody knows it: after a crash.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -53,6 +54,7 @@ impl Record {
         let mut bytes = vec![if self.forsaken { FORSAKEN } else { TIER }, flags];
         bytes.extend_from_slice(&self.slots.to_le_bytes());
         bytes.extend_from_slice(&self.newer.to_le_bytes());
+        assert_eq!(Record::decode(&bytes), Some(self), "a record that is written can be read");
         bytes
     }
 

@@ -7,7 +7,7 @@
 //! home is older: then the page is damaged until the engine writes it again from the log, and reading it is an error,
 //! never an old version.
 
-use super::admit::State;
+use super::admit::TierState;
 use super::layout::Geometry;
 use super::manager::Memory;
 use super::map::Loaded;
@@ -26,7 +26,7 @@ const BATCH: usize = 64;
 /// Fills `state` with what is there; returns how many records the journal holds already, and whether map and journal no
 /// longer tell all that is known of old versions: then the next sync must write a map.
 pub(super) fn run(
-    state: &mut State,
+    state: &mut TierState,
     slow: &dyn PageStore,
     fast: &dyn Device,
     loaded: Loaded,
@@ -40,6 +40,7 @@ pub(super) fn run(
         entries: vec![MapEntry { page: None, lsn: 0, newer: false, scan: true }; slots],
         records: Vec::new(),
     });
+    assert!(map.entries.len() == slots && state.slots.len() == slots, "map and table have the slots of the layout");
     // With a log of everything nothing need be read; each slot is looked at when it is first used.
     let log_only = known && options.map_recovery == MapRecovery::Log && map.entries.iter().all(|e| e.scan);
     if options.map_recovery == MapRecovery::Scan {
@@ -69,6 +70,7 @@ pub(super) fn run(
         }
     }
     let found = newest(found);
+    assert!(found.windows(2).all(|f| f[0].slot < f[1].slot), "a slot holds one version");
     let stale = stale(&found, &held, &freed);
     let renew = !stale.is_empty();
     let scan = map.entries.iter().map(|e| e.scan).collect();

@@ -1,9 +1,12 @@
 //! The tier as a page store: where each request goes, and how it ends.
+//!
+//! Invariants: a page is read from and written to the slot that it has, or home; of a page that is on its way home no
+//! other version goes there meanwhile; a slot has one write in flight, so that its versions have an order.
 
 use super::Tier;
-use super::admit::{Part, State};
+use super::admit::{HAS_DEVICE, Part, TierState};
 use super::manager::{DirtyWrites, Offer, Place};
-use super::slots::{Slot, State as SlotState};
+use super::slots::{Slot, SlotState};
 use crate::{
     CostClass, KeyspaceId, Lsn, PageCompletion, PageId, PageIo, PageRead, PageStore, PageTicket, PageUse, PageWrite,
     ReadWhy, VolumeError, VolumeStats, page,
@@ -43,45 +46,41 @@ struct Pending {
     slow: PageTicket,
 }
 
-/// A request to a slot that was chosen: there is a device.
-const HAS_DEVICE: &str = "a slot belongs to a device";
-
 impl Part {
     fn fast_read(&self, slot: Slot, read: &PageRead) -> Io {
         // SAFETY: passed on from the caller of `PageIo::read`; the page ticket waits for it.
-        unsafe { Io::read(self.geometry.slot(slot), read.buf(), self.geometry.page_size as usize) }
+        unsafe { Io::read(self.at(slot), read.buf(), self.geometry.page_size as usize) }
     }
 
     fn fast_write(&self, slot: Slot, write: &PageWrite) -> Io {
         // SAFETY: passed on from the caller of `PageIo::write`; the page ticket waits for it.
-        unsafe { Io::write(self.geometry.slot(slot), write.buf(), self.geometry.page_size as usize, false) }
+        unsafe { Io::write(self.at(slot), write.buf(), self.geometry.page_size as usize, false) }
     }
 }
 
-impl Tier {
-    fn bytes_of<'a>(&self, buf: *const u8) -> &'a [u8] {
-        // SAFETY: the callers of `PageIo::read` and `PageIo::write` promised valid memory of a page's size until the
-        // request was waited for, and the slice is used before that only.
-        unsafe { std::slice::from_raw_parts(buf, self.page_size) }
-    }
+/// The requests of a batch while it is decided where they go, one after the other.
+struct Routing<'a> {
+    tier: &'a Tier,
+    state: &'a mut TierState,
+    out: &'a mut Outgoing,
+    now: u64,
+}
 
-    /// The same request to the slow store.
-    fn slow_twin(io: &PageIo) -> PageIo {
+impl Routing<'_> {
+    fn route(&mut self, io: &PageIo) -> Route {
         match io {
-            // SAFETY: the same promise of the same caller; the first request is over or goes to another device.
-            PageIo::Read(r) => unsafe { PageIo::read(r.page, r.why, r.buf()) },
-            // SAFETY: the bytes are only read, by either request.
-            PageIo::Write(w) => unsafe {
-                PageIo::write(w.page, w.keyspace, w.why, w.usage, w.buf(), w.changed.clone())
-            },
+            PageIo::Read(read) => self.read(read),
+            PageIo::Write(write) => self.write(write),
         }
     }
 
-    fn route_read(&self, state: &mut State, read: &PageRead, out: &mut Outgoing, now: u64) -> Route {
+    fn read(&mut self, read: &PageRead) -> Route {
+        let (state, now) = (&mut *self.state, self.now);
         let staged = state.staged.get(&read.page).and_then(|s| s.bytes.clone());
         if let Some(bytes) = staged {
             state.note_read(read.page, Place::Fast, read.why, now);
             state.counters.staged_reads += 1;
+            assert_eq!(bytes.len(), self.tier.page_size);
             // SAFETY: the request was not waited for yet.
             unsafe { read.fill(&bytes) };
             return Route::Done;
@@ -90,30 +89,32 @@ impl Tier {
             Some(slot) if matches!(state.slots.entry(slot).state, SlotState::Clean | SlotState::Newer) => {
                 state.note_read(read.page, Place::Fast, read.why, now);
                 state.slots.begin(slot, None);
-                out.fast.push(state.part.as_ref().expect(HAS_DEVICE).fast_read(slot, read));
+                self.out.fast.push(state.part.as_ref().expect(HAS_DEVICE).fast_read(slot, read));
                 let version = state.slots.entry(slot).version;
-                Route::Fast { slot, index: out.fast.len() - 1, version }
+                Route::Fast { slot, index: self.out.fast.len() - 1, version }
             }
             _ => {
                 state.note_read(read.page, Place::Slow, read.why, now);
-                // SAFETY: passed on from the caller of `PageIo::read`.
-                out.slow.push(unsafe { PageIo::read(read.page, read.why, read.buf()) });
-                Route::Slow { index: out.slow.len() - 1 }
+                // SAFETY: nobody else gets this one, and whoever waits for it waits for the other.
+                self.out.slow.push(unsafe { read.again() });
+                Route::Slow { index: self.out.slow.len() - 1 }
             }
         }
     }
 
-    fn route_write(&self, state: &mut State, write: &PageWrite, out: &mut Outgoing, now: u64) -> Route {
+    fn write(&mut self, write: &PageWrite) -> Route {
+        let (state, now) = (&mut *self.state, self.now);
         state.counters.writes[write.why as usize] += 1;
         state.note_use(write.page, write.keyspace, write.usage.logical_reads, now);
-        let lsn = page::lsn(self.bytes_of(write.buf()));
+        // SAFETY: the request was just submitted, for pages of this size.
+        let lsn = page::lsn(unsafe { write.bytes(self.tier.page_size) });
         // A staged copy of an older version must not be written, nor read, any more.
         state.staged.remove(&write.page);
         if let Some(slot) = state.slots.find(write.page) {
             let entry = *state.slots.entry(slot);
             if entry.moving {
                 // Its older version is on its way home, so the new one must not go there at the same time.
-                return self.overwrite(state, slot, write, lsn, out, now);
+                return self.overwrite(slot, write, lsn);
             }
             if entry.writes > 0 {
                 // Two writes of a slot at a time have no order.
@@ -125,118 +126,110 @@ impl Tier {
                 if let Some(slot) = state.slots.find(write.page) {
                     state.drop_slot(slot, false, now);
                 }
-                self.write_home(state, write, out, now)
+                Route::Slow { index: self.home(write) }
             }
-            DirtyWrites::Back => self.route_back(state, write, lsn, out, now),
-            DirtyWrites::Through => self.route_through(state, write, lsn, out, now),
+            DirtyWrites::Back => self.back(write, lsn),
+            DirtyWrites::Through => self.through(write, lsn),
         }
     }
 
-    fn write_home(&self, state: &mut State, write: &PageWrite, out: &mut Outgoing, now: u64) -> Route {
-        state.counters.home_writes += 1;
-        state.manager.wrote(write.page, Place::Slow, now);
-        out.slow.push(Self::slow_twin(&PageIo::Write(self.again(write))));
-        Route::Slow { index: out.slow.len() - 1 }
+    /// Sends the page home; the index of the request.
+    fn home(&mut self, write: &PageWrite) -> usize {
+        self.state.counters.home_writes += 1;
+        self.state.manager.wrote(write.page, Place::Slow, self.now);
+        // SAFETY: whoever waits for this one waits for the other.
+        self.out.slow.push(unsafe { write.again() });
+        self.out.slow.len() - 1
     }
 
-    /// A copy of the request, for building others from.
-    fn again(&self, write: &PageWrite) -> PageWrite {
-        // SAFETY: the same promise of the same caller.
-        let io = unsafe {
-            PageIo::write(write.page, write.keyspace, write.why, write.usage, write.buf(), write.changed.clone())
-        };
-        match io {
-            PageIo::Write(write) => write,
-            PageIo::Read(_) => unreachable!("made as a write"),
-        }
-    }
-
-    fn route_back(&self, state: &mut State, write: &PageWrite, lsn: Lsn, out: &mut Outgoing, now: u64) -> Route {
-        let there = state.slots.find(write.page);
+    fn back(&mut self, write: &PageWrite, lsn: Lsn) -> Route {
+        let there = self.state.slots.find(write.page);
         if let Some(slot) = there
-            && !state.style.append
-            && !state.leaving
+            && !self.state.style.append
+            && !self.state.leaving
         {
-            return self.overwrite(state, slot, write, lsn, out, now);
+            return self.overwrite(slot, write, lsn);
         }
-        let offer = self.offer_of(write.page, write.keyspace, true, false, now);
-        match state.offer(offer, self.page_size as u64) {
+        let offer = self.tier.offer_of(write.page, write.keyspace, true, false, self.now);
+        match self.state.offer(offer, self.tier.page_size as u64) {
             Ok(slot) => {
-                state.counters.dirty_admitted += 1;
-                state.enter(slot, write.page, SlotState::Newer, lsn, now);
-                self.to_slot(state, slot, write, out, now)
+                self.state.counters.dirty_admitted += 1;
+                self.state.enter(slot, write.page, SlotState::Newer, lsn, self.now);
+                self.to_slot(slot, write)
             }
             Err(_) => {
                 if let Some(slot) = there {
-                    state.drop_slot(slot, false, now);
+                    self.state.drop_slot(slot, false, self.now);
                 }
-                self.write_home(state, write, out, now)
+                Route::Slow { index: self.home(write) }
             }
         }
     }
 
-    fn overwrite(
-        &self,
-        state: &mut State,
-        slot: Slot,
-        write: &PageWrite,
-        lsn: Lsn,
-        out: &mut Outgoing,
-        now: u64,
-    ) -> Route {
-        state.slots.set_state(slot, SlotState::Newer);
-        state.slots.begin(slot, Some(lsn));
-        state.counters.overwrites += 1;
-        state.counters.slot_bytes += self.page_size as u64;
-        self.to_slot(state, slot, write, out, now)
+    fn overwrite(&mut self, slot: Slot, write: &PageWrite, lsn: Lsn) -> Route {
+        self.begin_overwrite(slot, SlotState::Newer, lsn);
+        self.to_slot(slot, write)
     }
 
-    fn to_slot(&self, state: &mut State, slot: Slot, write: &PageWrite, out: &mut Outgoing, now: u64) -> Route {
-        state.manager.wrote(write.page, Place::Fast, now);
-        state.rerank(slot, now);
-        out.fast.push(state.part.as_ref().expect(HAS_DEVICE).fast_write(slot, write));
-        let version = state.slots.entry(slot).version;
-        Route::Fast { slot, index: out.fast.len() - 1, version }
+    fn begin_overwrite(&mut self, slot: Slot, state: SlotState, lsn: Lsn) {
+        self.state.slots.set_state(slot, state);
+        self.state.slots.begin(slot, Some(lsn));
+        self.state.counters.overwrites += 1;
+        self.state.counters.slot_bytes += self.tier.page_size as u64;
     }
 
-    fn route_through(&self, state: &mut State, write: &PageWrite, lsn: Lsn, out: &mut Outgoing, now: u64) -> Route {
-        let there = state.slots.find(write.page);
-        if state.leaving
+    fn to_slot(&mut self, slot: Slot, write: &PageWrite) -> Route {
+        self.state.manager.wrote(write.page, Place::Fast, self.now);
+        self.state.rerank(slot, self.now);
+        let (index, version) = self.fast(slot, write);
+        Route::Fast { slot, index, version }
+    }
+
+    /// Sends the page to its slot; the index of the request, and the version that the slot has with it.
+    fn fast(&mut self, slot: Slot, write: &PageWrite) -> (usize, u32) {
+        let entry = self.state.slots.entry(slot);
+        assert!(entry.page == write.page && entry.writes == 1, "a page is written to the slot that it has");
+        let version = entry.version;
+        self.out.fast.push(self.state.part.as_ref().expect(HAS_DEVICE).fast_write(slot, write));
+        (self.out.fast.len() - 1, version)
+    }
+
+    fn through(&mut self, write: &PageWrite, lsn: Lsn) -> Route {
+        let there = self.state.slots.find(write.page);
+        if self.state.leaving
             && let Some(slot) = there
         {
-            state.drop_slot(slot, false, now);
+            self.state.drop_slot(slot, false, self.now);
         }
-        let slot = match there.filter(|_| !state.leaving) {
+        let slot = match there.filter(|_| !self.state.leaving) {
             Some(slot) => {
-                state.slots.set_state(slot, SlotState::Clean);
-                state.slots.begin(slot, Some(lsn));
-                state.counters.overwrites += 1;
-                state.counters.slot_bytes += self.page_size as u64;
+                self.begin_overwrite(slot, SlotState::Clean, lsn);
                 Some(slot)
             }
             None => {
-                let offer = self.offer_of(write.page, write.keyspace, true, false, now);
-                let slot = state.offer(offer, self.page_size as u64).ok();
+                let offer = self.tier.offer_of(write.page, write.keyspace, true, false, self.now);
+                let slot = self.state.offer(offer, self.tier.page_size as u64).ok();
                 slot.inspect(|&slot| {
-                    state.counters.dirty_admitted += 1;
-                    state.enter(slot, write.page, SlotState::Clean, lsn, now);
+                    self.state.counters.dirty_admitted += 1;
+                    self.state.enter(slot, write.page, SlotState::Clean, lsn, self.now);
                 })
             }
         };
-        let Route::Slow { index: slow } = self.write_home(state, write, out, now) else { unreachable!("goes home") };
+        let slow = self.home(write);
         let Some(slot) = slot else { return Route::Slow { index: slow } };
-        state.manager.wrote(write.page, Place::Fast, now);
-        out.fast.push(state.part.as_ref().expect(HAS_DEVICE).fast_write(slot, write));
-        let version = state.slots.entry(slot).version;
-        Route::Both { slot, index: out.fast.len() - 1, slow, version }
+        self.state.manager.wrote(write.page, Place::Fast, self.now);
+        let (index, version) = self.fast(slot, write);
+        Route::Both { slot, index, slow, version }
     }
+}
 
+impl Tier {
     pub(super) fn offer_of(&self, page: PageId, keyspace: KeyspaceId, dirty: bool, evicted: bool, now: u64) -> Offer {
         Offer { page, keyspace, dirty, evicted, lowest: None, now }
     }
 
     /// Wakes the threads that have something to do.
-    pub(super) fn wake(&self, state: &State) {
+    pub(super) fn wake(&self, state: &TierState) {
         if state.needs_reclaim() {
             self.to_reclaim.set();
         }
@@ -247,10 +240,8 @@ impl Tier {
 
     /// Reads a page from its home and waits.
     pub(super) fn read_home(&self, read: &PageRead) -> Result<CostClass, VolumeError> {
-        // SAFETY: the request to the fast device is over; the caller of `PageIo::read` promised the memory until this
-        // one is too.
-        let again = unsafe { PageIo::read(read.page, read.why, read.buf()) };
-        let mut ticket = self.slow.submit(vec![again]);
+        // SAFETY: the request to the fast device is over, and this one is when the first is waited for.
+        let mut ticket = self.slow.submit(vec![unsafe { read.again() }]);
         let result = ticket.wait(0);
         ticket.wait_all()?;
         result
@@ -268,7 +259,8 @@ impl Pending {
     /// A read of a slot ended: what it holds is the page, or home has it, or it is lost.
     fn end_fast_read(&self, read: &PageRead, slot: Slot, version: u32, done: Result<(), DeviceError>) -> Ended {
         let tier = &*self.tier;
-        let bytes = tier.bytes_of(read.buf());
+        // SAFETY: the device is done with it, and the wait for it has not returned.
+        let bytes = unsafe { read.bytes(tier.page_size) };
         let checked = match done {
             Ok(()) => page::verify(bytes, read.page).map_err(|damage| VolumeError::Damaged { page: read.page, damage }),
             Err(source) => Err(VolumeError::Page { page: read.page, source }),
@@ -323,7 +315,8 @@ impl Pending {
         };
         let held = self.hold_back_mover(read.page, slot, version);
         let home = tier.read_home(read);
-        let found = home.as_ref().ok().map(|_| page::lsn(tier.bytes_of(read.buf())));
+        // SAFETY: the slow store is done with it, and the wait for it has not returned.
+        let found = home.as_ref().ok().map(|_| page::lsn(unsafe { read.bytes(tier.page_size) }));
         let mut state = tier.state.lock();
         if held && state.slots.same(slot, version) {
             state.slots.set_moving(slot, false);
@@ -366,7 +359,7 @@ impl Pending {
     /// A write to a slot ended. One that failed is done again, home.
     fn finish_write(
         &self,
-        io: &PageIo,
+        write: &PageWrite,
         slot: Slot,
         version: u32,
         done: Result<(), DeviceError>,
@@ -392,10 +385,11 @@ impl Pending {
             state.drop_slot(slot, false, now);
         }
         if error == DeviceError::PowerLost {
-            return Err(VolumeError::Page { page: io.page(), source: error });
+            return Err(VolumeError::Page { page: write.page, source: error });
         }
         drop(state);
-        let mut ticket = tier.slow.submit(vec![Tier::slow_twin(io)]);
+        // SAFETY: this one is over when the first is waited for.
+        let mut ticket = tier.slow.submit(vec![unsafe { write.again() }]);
         let result = ticket.wait(0);
         ticket.wait_all()?;
         result
@@ -423,7 +417,7 @@ impl PageCompletion for Pending {
                 let done = self.wait_fast(index);
                 match &self.requests[i].0 {
                     PageIo::Read(read) => self.finish_read(read, slot, version, done),
-                    io @ PageIo::Write(_) => self.finish_write(io, slot, version, done),
+                    PageIo::Write(write) => self.finish_write(write, slot, version, done),
                 }
             }
             Route::Slow { index } => {
@@ -433,7 +427,9 @@ impl PageCompletion for Pending {
                     && read.why == ReadWhy::Demand
                     && tier.admit_on_read
                 {
-                    let taken = tier.admit_clean(read.page, tier.bytes_of(read.buf()), false);
+                    // SAFETY: the slow store is done with it, and this wait has not returned.
+                    let bytes = unsafe { read.bytes(tier.page_size) };
+                    let taken = tier.admit_clean(read.page, bytes, false);
                     return Ok(if taken { CostClass(1) } else { class });
                 }
                 Ok(class)
@@ -480,11 +476,8 @@ impl Tier {
         let mut out = Outgoing::default();
         let (routes, part): (Vec<Route>, _) = {
             let mut state = self.state.lock();
-            let routes = batch.iter().map(|io| match io {
-                PageIo::Read(read) => self.route_read(&mut state, read, &mut out, now),
-                PageIo::Write(write) => self.route_write(&mut state, write, &mut out, now),
-            });
-            let routes = routes.collect();
+            let mut routing = Routing { tier: self, state: &mut state, out: &mut out, now };
+            let routes = batch.iter().map(|io| routing.route(io)).collect();
             self.wake(&state);
             (routes, state.part.clone())
         };

@@ -1,7 +1,7 @@
 //! What a tier did, and what it holds.
 
 use super::TierOptions;
-use super::admit::State;
+use super::admit::TierState;
 use super::fault::Standing;
 use super::manager::Refusal;
 use crate::{VolumeStats, WriteWhy};
@@ -149,7 +149,9 @@ pub const REFUSALS: [(&str, Refusal); 7] = [
 ];
 
 impl TierStats {
-    pub(super) fn new(state: &State, options: &TierOptions) -> TierStats {
+    pub(super) fn new(state: &TierState, options: &TierOptions) -> TierStats {
+        let (newer, occupied) = (state.slots.newer(), state.slots.occupied());
+        assert!(newer <= occupied && occupied <= state.slots.len() && state.slots.zone() <= occupied);
         let life = state.life();
         TierStats {
             manager: options.manager.clone(),

@@ -4,6 +4,9 @@
 //! The fast device bears the generation of the database as its stamp: after the data device has said that a new one is
 //! intended, before the log's superblock says it. One of another generation is refused, or emptied where it held copies
 //! only.
+//!
+//! Invariants: the record says that pages may be newer on the fast device before one is (see `record.rs`); a tier that is
+//! not unsettled has nothing newer there, unless its manager writes back.
 
 use super::manager::{self, DirtyWrites};
 use super::record::Record;
@@ -79,11 +82,10 @@ impl TierVolume {
         options: TierOptions,
         how: &Opening,
     ) -> Result<Option<(TierVolume, Option<String>)>, VolumeError> {
+        let with = |fast| Parts { single, fast, owner: owner.clone(), options, how };
         match (Record::decode(record), fast) {
             (None, None) => Ok(None),
-            (None, Some(fast)) if how.attach && !how.read_only => {
-                Ok(Some((Self::anew(single, fast, owner, options, how)?, None)))
-            }
+            (None, Some(fast)) if how.attach && !how.read_only => Ok(Some((with(fast).anew()?, None))),
             (None, Some(fast)) => Err(VolumeError::Invalid(format!(
                 "the database has no tier, but there is a fast device for one ({}): attach it with `varve tier \
                  attach`, or open once with `--without-tier` to forget it",
@@ -96,21 +98,29 @@ impl TierVolume {
                 }
                 Ok(None)
             }
-            (Some(record), Some(fast)) if record.forsaken => {
-                Ok(Some((Self::anew(single, fast, owner, options, how)?, None)))
-            }
-            (Some(record), Some(fast)) => Self::again(single, fast, owner, record, admits, options, how).map(Some),
+            (Some(record), Some(fast)) if record.forsaken => Ok(Some((with(fast).anew()?, None))),
+            (Some(record), Some(fast)) => with(fast).again(record, admits).map(Some),
         }
     }
 
+    fn record(&self) -> Option<Record> {
+        Record::decode(&self.owner().record())
+    }
+}
+
+/// What a tier is opened with.
+struct Parts<'a> {
+    single: Arc<Single>,
+    fast: &'a Arc<dyn Device>,
+    owner: Arc<dyn Owner>,
+    options: TierOptions,
+    how: &'a Opening,
+}
+
+impl Parts<'_> {
     /// An empty tier on a fast device, whatever it holds; for reading, the database does without.
-    fn anew(
-        single: Arc<Single>,
-        fast: &Arc<dyn Device>,
-        owner: Arc<dyn Owner>,
-        options: TierOptions,
-        how: &Opening,
-    ) -> Result<TierVolume, VolumeError> {
+    fn anew(self) -> Result<TierVolume, VolumeError> {
+        let Parts { single, fast, owner, options, how } = self;
         if how.read_only {
             return Ok(TierVolume::new(Tier::without(single, options)?, Some(owner)));
         }
@@ -123,16 +133,12 @@ impl TierVolume {
 
     /// The tier that was there.
     fn again(
-        single: Arc<Single>,
-        fast: &Arc<dyn Device>,
-        owner: Arc<dyn Owner>,
+        self,
         record: Record,
         admits: &dyn Fn(Stamp) -> bool,
-        options: TierOptions,
-        how: &Opening,
     ) -> Result<(TierVolume, Option<String>), VolumeError> {
-        let back = writes_back(&options);
-        let tier = Tier::open(single.clone(), fast.clone(), how.identity, options.clone())?;
+        let (back, how, owner) = (writes_back(&self.options), self.how, self.owner.clone());
+        let tier = Tier::open(self.single.clone(), self.fast.clone(), how.identity, self.options.clone())?;
         if let Some(why) = of_another_time(&tier, record, how.generation, admits) {
             if record.only_there() {
                 return Err(VolumeError::Mismatch(why));
@@ -140,7 +146,7 @@ impl TierVolume {
             if !how.read_only {
                 owner.note(Record { forsaken: true, ..record }.encode())?;
             }
-            return Ok((Self::anew(single, fast, owner, options, how)?, Some(why)));
+            return Ok((self.anew()?, Some(why)));
         }
         if !how.read_only && record.stamped {
             // A crash may have left it one ahead: the next crash must find it where the log is, or will be.
@@ -151,10 +157,6 @@ impl TierVolume {
         }
         let unsettled = record.back && !back && !how.read_only;
         Ok((TierVolume { unsettled, ..TierVolume::new(tier, Some(owner)) }, None))
-    }
-
-    fn record(&self) -> Option<Record> {
-        Record::decode(&self.owner().record())
     }
 }
 
@@ -244,6 +246,7 @@ impl Admin for TierVolume {
             varve_rt::sleep(PAUSE);
             self.tier.all_home()?;
         }
+        assert!(!writes_back(self.tier.options()), "a manager that writes back has nothing to settle");
         let stamped = self.record().is_some_and(|record| record.stamped);
         self.owner().note(Record::of(&self.tier, false, stamped).encode())
     }

@@ -326,6 +326,7 @@ pub fn crashes(seed: u64, options: TierOptions, changes: bool) -> Result<Seen, S
     let outcome = run(Config { seed, chaos: true, ..Config::default() }, move || {
         let slow = device(CLIENTS * OWN, "slow", seed, 4);
         let fast = device(SLOTS + 140, "fast", seed + 1, 1);
+        let memory = [slow.clone(), fast.clone()];
         let supply = PowerSupply::new();
         supply.attach(slow.clone());
         supply.attach(fast.clone());
@@ -359,6 +360,7 @@ pub fn crashes(seed: u64, options: TierOptions, changes: bool) -> Result<Seen, S
                 tier.start().unwrap();
                 let store: Arc<dyn PageStore> = Arc::new(tier.clone());
                 sums.lock().recovered += tier.tier_stats().occupied;
+                tier.verify();
                 if let Err(e) = verify(&*store, &model, &mut sums.lock()) {
                     *theirs.lock() = Err(e);
                     return ready.set();
@@ -389,6 +391,7 @@ pub fn crashes(seed: u64, options: TierOptions, changes: bool) -> Result<Seen, S
                         *theirs.lock() = Err(panicked.to_string());
                     }
                 }
+                tier.verify();
                 let stats = tier.tier_stats();
                 let mut sums = sums.lock();
                 sums.fast_hits += stats.counters.fast_reads;
@@ -408,6 +411,7 @@ pub fn crashes(seed: u64, options: TierOptions, changes: bool) -> Result<Seen, S
             }
             domain.power_cut();
             supply.cut_at(0, 0);
+            memory.iter().for_each(|device| device.verify());
             supply.restore();
             result.lock().clone().map_err(|e| format!("round {round}: {e}"))?;
             seen = std::mem::take(&mut *totals.lock());

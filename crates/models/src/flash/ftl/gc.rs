@@ -1,6 +1,6 @@
 //! Open blocks, placing pages, and garbage collection.
 
-use super::{Ftl, NONE, Source, spare_of};
+use super::{Block, Ftl, NONE, Source, spare_of};
 use crate::flash::nand::{Contents, Page};
 use crate::flash::timing::Span;
 use crate::flash::{FlashError, GcPolicy};
@@ -53,14 +53,19 @@ impl Ftl {
             None => match p.take(lane) {
                 Some(block) => {
                     p.cache_blocks += u32::from(cache);
+                    assert_eq!(self.nand.next_page(block), 0, "free block {block} is erased");
                     block
                 }
                 None => return Err(self.out_of_space()),
             },
         };
         if cache {
+            let p = &self.pools[pool];
+            let failed = p.cached.iter().filter(|b| self.blocks[**b as usize].retire).count() as u32;
+            assert!(p.cache_blocks <= self.cache_limit() + failed, "the cache takes no more blocks than it may");
             self.nand.set_slc(block, true)?;
         }
+        assert!(self.has_room(block), "block {block} is opened with room");
         self.pools[pool].fronts[front] = block;
         Ok(())
     }
@@ -70,7 +75,8 @@ impl Ftl {
             self.pools[pool].cached.push_back(block);
             return;
         }
-        let valid = self.blocks[block as usize].valid;
+        let Block { valid, fill, .. } = self.blocks[block as usize];
+        assert_eq!(fill, self.slots, "a block is closed when it is full");
         self.pools[pool].victims.insert(block, valid, self.stats.clock);
     }
 
@@ -94,6 +100,7 @@ impl Ftl {
             let slot = self.blocks[block as usize].fill;
             let limit = self.limit(block);
             assert!(slot < limit, "block {block} has room");
+            debug_assert_eq!(self.home(block).0, pool, "a pool fills its own blocks");
             let page = Page { block, page: self.page(slot) };
             self.seq += 1;
             let span = self.program(at, page, lpn, source);
@@ -140,8 +147,11 @@ impl Ftl {
     #[inline]
     fn remap(&mut self, ppn: u32, lpn: u32, span: Span) {
         let old = std::mem::replace(&mut self.map[lpn as usize], ppn);
-        self.owner[ppn as usize] = lpn;
-        self.blocks[(ppn / self.slots) as usize].valid += 1;
+        let before = std::mem::replace(&mut self.owner[ppn as usize], lpn);
+        assert_eq!(before, NONE, "physical page {ppn} is given once between two erases");
+        let b = &mut self.blocks[(ppn / self.slots) as usize];
+        b.valid += 1;
+        assert!(b.valid <= b.fill, "valid pages are programmed");
         if let Some(d) = self.deltas.get_mut(ppn as usize) {
             *d = 0;
         }
@@ -190,6 +200,9 @@ impl Ftl {
     /// Erases a block without valid pages that is in no list, and gives it to the free ones (or retires it).
     pub(super) fn reclaim(&mut self, at: u64, pool: usize, block: u32) -> Result<(), FlashError> {
         assert_eq!(self.blocks[block as usize].valid, 0, "block {block} is empty");
+        assert!(!self.pools[pool].victims.contains(block), "a block that is erased is in no list");
+        debug_assert!(!self.is_meta(block), "the map's blocks are erased by checkpoints alone");
+        debug_assert!(self.owner[(block * self.slots) as usize..][..self.slots as usize].iter().all(|o| *o == NONE));
         let b = self.blocks[block as usize];
         let at = at.max(b.settled).max(self.settle_trims(at)?);
         self.blocks[block as usize] = Default::default();
@@ -210,6 +223,7 @@ impl Ftl {
                 Err(e) => return Err(e),
             }
         }
+        assert!(self.pools[pool].good > 0, "a pool has the block that it loses");
         self.pools[pool].good -= 1;
         if self.pools[pool].logical > self.most_logical(&self.pools[pool]) {
             self.worn_out = true;
@@ -220,6 +234,7 @@ impl Ftl {
     /// A program of the open block failed: its pages move elsewhere, the block is retired.
     fn retire_open(&mut self, pool: usize, front: usize) {
         let block = std::mem::replace(&mut self.pools[pool].fronts[front], NONE);
+        assert!(!self.blocks[block as usize].retire, "a block is retired once");
         self.blocks[block as usize].retire = true;
         // Closed: collection will find it. Its free pages are not used any more.
         self.blocks[block as usize].fill = self.limit(block);

@@ -7,6 +7,9 @@
 //!
 //! The blocks of the map are taken from the planes in turn. They neither wear out nor fail: a controller keeps its map
 //! in the most reliable cells that it has.
+//!
+//! Invariants: generations only grow; a half takes a checkpoint and its journal, no more; trims come in the order of
+//! their numbers.
 
 use super::{Ftl, NONE};
 use crate::flash::nand::{Nand, Page};
@@ -19,6 +22,10 @@ const CHECKPOINT: u32 = 1;
 const TRIMS: u32 = 2;
 /// Bytes of a block's entry in a checkpoint: number of its first program, pages programmed.
 const BLOCK_ENTRY: usize = 12;
+/// Bytes of a trim in the journal: first page, number of pages, number of the trim.
+const TRIM_ENTRY: usize = 16;
+
+const _: () = assert!(HEADER == 4 + 4 + 8 + 8 + 4 + 4 && BLOCK_ENTRY == 8 + 4 && TRIM_ENTRY == 4 + 4 + 8);
 
 /// Pages forgotten by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +81,7 @@ impl Meta {
         let halves = [(0..half).map(block).collect(), (half..2 * half).map(block).collect()];
         let every = config.checkpoint_every.unwrap_or(pages / 2).max(checkpoint);
         let used = half * slots;
+        assert!(checkpoint < u64::from(used), "a checkpoint leaves room for a journal");
         Ok(Meta { halves, active: 1, used, generation: 0, trims: Vec::new(), settled: 0, last: 0, every })
     }
 
@@ -93,6 +101,7 @@ impl Meta {
         page.extend(seq.to_le_bytes());
         page.extend(index.to_le_bytes());
         page.extend(total.to_le_bytes());
+        assert_eq!(page.len(), HEADER);
         page
     }
 }
@@ -118,6 +127,7 @@ impl Ftl {
     /// Remembers a trim for the journal.
     pub(super) fn note_trim(&mut self, lpn: u32, count: u32) {
         if let Some(m) = &mut self.meta {
+            assert!(m.trims.last().is_none_or(|t| t.seq < self.seq), "trims come in the order of their numbers");
             m.trims.push(Trim { lpn, count, seq: self.seq });
         }
     }
@@ -128,7 +138,7 @@ impl Ftl {
         if m.trims.is_empty() {
             return Ok(m.settled);
         }
-        let per_page = (self.nand.geometry.page_bytes as usize - HEADER) / 16;
+        let per_page = (self.nand.geometry.page_bytes as usize - HEADER) / TRIM_ENTRY;
         let needed = m.trims.len().div_ceil(per_page) as u32;
         if m.used + needed > m.halves[0].len() as u32 * self.slots {
             self.checkpoint(at)?;
@@ -182,6 +192,7 @@ impl Ftl {
     fn write_map_page(&mut self, at: u64, data: &[u8]) -> Result<(), FlashError> {
         let m = self.meta.as_ref().expect("a map is written where one is kept");
         let half = &m.halves[m.active];
+        assert!(m.used < half.len() as u32 * self.slots, "a half has room for its checkpoint and journal");
         // The blocks of a half are filled in parallel, so that the planes share the work.
         let (block, slot) = (half[m.used as usize % half.len()], m.used / half.len() as u32);
         let page = Page { block, page: self.page(slot) };
@@ -241,7 +252,7 @@ impl Ftl {
                     parts[index] = Some(page[HEADER..].to_vec());
                 } else {
                     trims.extend((0..count).map(|i| {
-                        let e = HEADER + i * 16;
+                        let e = HEADER + i * TRIM_ENTRY;
                         Trim { lpn: u32_at(&page, e), count: u32_at(&page, e + 4), seq: u64_at(&page, e + 8) }
                     }));
                 }

@@ -5,7 +5,8 @@
 //! ([`Contents::Nothing`]) only rules, mapping and counts remain, for studies of write amplification.
 //!
 //! Invariants: `map` and `owner` are each other's inverse; a block's `valid` counts its owners; a block is erased only
-//! when everything that replaced its pages is programmed (`settled`), so a power cut at any moment finds every page.
+//! when everything that replaced its pages is programmed (`settled`), so a power cut at any moment finds every page; a
+//! block that is not bad and not the map's is in one place of its pool ([`pool`]). [`Ftl::verify`] looks at them all.
 
 mod gc;
 mod meta;
@@ -19,6 +20,7 @@ mod wear;
 pub use recover::Recovery;
 pub use stats::FtlStats;
 
+use super::geometry::LEAST_SPARE;
 use super::journal::NandCut;
 use super::nand::{Contents, Nand, Page};
 use super::store::PageContents;
@@ -37,6 +39,8 @@ pub(super) const NONE: u32 = u32::MAX;
 const MAGIC: u32 = 0x5641_5250;
 /// Bytes of the spare area that the translation layer uses.
 pub(super) const SPARE: usize = 16;
+
+const _: () = assert!(SPARE == 4 + 4 + 8 && SPARE as u32 <= LEAST_SPARE);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Block {
@@ -232,6 +236,7 @@ impl Ftl {
         for pool in &mut self.pools {
             pool.logical = per_pool;
         }
+        assert!(self.logical < self.owner.len() as u64, "there are more physical pages than logical ones");
         self.map = vec![NONE; self.logical as usize];
         if self.config.streams == Streams::Recency {
             self.written = vec![0; self.logical as usize];
@@ -289,6 +294,7 @@ impl Ftl {
             self.superseded.pop_front();
             let page = self.address(old.ppn);
             if self.nand.erases(page.block) == old.erases {
+                assert_eq!(self.owner[old.ppn as usize], NONE, "data that are given up are nobody's");
                 self.nand.forget_data(page);
             }
         }
@@ -396,7 +402,9 @@ impl Ftl {
             Streams::HostGc => u32::from(moved),
             Streams::HotRange => u32::from(lpn as f64 >= self.config.hot_share * self.logical as f64),
             Streams::Recency => {
-                let age = self.stats.clock - self.written[lpn as usize];
+                let (written, clock) = (self.written[lpn as usize], self.stats.clock);
+                assert!(written <= clock, "a page was written in the past");
+                let age = clock - written;
                 u32::from(age > self.logical / 4)
             }
         }
@@ -508,9 +516,11 @@ impl Ftl {
     /// A physical page is no longer its owner's; what replaced it is programmed at `settled`.
     #[inline]
     fn invalidate(&mut self, ppn: u32, settled: u64) {
-        self.owner[ppn as usize] = NONE;
+        let owner = std::mem::replace(&mut self.owner[ppn as usize], NONE);
+        assert_ne!(owner, NONE, "physical page {ppn} had an owner");
         let block = ppn / self.slots;
         let b = &mut self.blocks[block as usize];
+        assert!(b.valid > 0, "block {block} counts its owners");
         b.valid -= 1;
         b.settled = b.settled.max(settled);
         let valid = b.valid;

@@ -1,6 +1,7 @@
 //! A pool: blocks that share free lists, open blocks and victims. A chip's, or all.
 //!
-//! Invariant: a block of the pool is in exactly one place: free, open, partial, closed (in `victims`), cached, or bad.
+//! Invariants: a block of the pool is in exactly one place: free, open, partial, closed (in `victims`), cached, or bad;
+//! `free_blocks` counts the free ones, which are erased; `good` counts all but the bad ones.
 
 use super::NONE;
 use super::victims::Victims;
@@ -75,8 +76,10 @@ impl Pool {
     }
 
     pub(super) fn give(&mut self, lane: u32, block: u32) {
+        debug_assert!(!self.is_free(block), "block {block} is freed once");
         self.free[lane as usize].push_back(block);
         self.free_blocks += 1;
+        assert!(self.free_blocks <= self.good, "free blocks are good ones");
     }
 
     /// Takes an erased block, from `lane` if it has one, else from the lane that has most.
@@ -84,15 +87,31 @@ impl Pool {
         let own = !self.free[lane as usize].is_empty();
         let from = if own { lane } else { (0..self.lanes).max_by_key(|l| self.free[*l as usize].len())? };
         let block = self.free[from as usize].pop_front()?;
+        assert!(self.free_blocks > 0, "free blocks are counted");
         self.free_blocks -= 1;
         Some(block)
+    }
+
+    /// Whether a block is among the free ones: looks at all of them.
+    fn is_free(&self, block: u32) -> bool {
+        self.free.iter().any(|lane| lane.contains(&block))
+    }
+
+    /// Every place that a block of the pool can be in, with the blocks there. For checks.
+    pub(super) fn places(&self) -> impl Iterator<Item = (&'static str, u32)> + '_ {
+        let free = self.free.iter().flatten().map(|b| ("free", *b));
+        let open = self.fronts.iter().filter(|b| **b != NONE).map(|b| ("open", *b));
+        let partial = self.partial.iter().map(|b| ("partial", *b));
+        let closed = self.victims.closed().iter().map(|b| ("closed", *b));
+        free.chain(open).chain(partial).chain(closed).chain(self.cached.iter().map(|b| ("cached", *b)))
     }
 
     /// Takes the erased block for which `wear` is greatest.
     pub(super) fn take_most_worn(&mut self, wear: impl Fn(u32) -> u32) -> Option<u32> {
         let all = self.free.iter().enumerate().flat_map(|(l, f)| f.iter().enumerate().map(move |(i, b)| (l, i, *b)));
         let (lane, i, block) = all.max_by_key(|(_, _, b)| (wear(*b), std::cmp::Reverse(*b)))?;
-        self.free[lane].remove(i);
+        let removed = self.free[lane].remove(i);
+        assert_eq!(removed, Some(block));
         self.free_blocks -= 1;
         Some(block)
     }

@@ -35,6 +35,9 @@ impl Ftl {
         self.rebuild_pools(at)?;
         self.checkpoint(at)?;
         report.ready_at = self.nand.idle_at().max(at);
+        if cfg!(debug_assertions) {
+            self.verify();
+        }
         Ok(report)
     }
 
@@ -185,12 +188,27 @@ impl Ftl {
                 assert_eq!(b.fill, self.programmed(block), "fill of block {block}");
             }
         }
+        let mut found = vec![""; self.blocks.len()];
         for (i, pool) in self.pools.iter().enumerate() {
-            let open = pool.fronts.iter().filter(|f| **f != NONE).count() + pool.partial.len();
-            let all = pool.free_blocks() as usize + open + pool.victims.closed().len() + pool.cached.len();
+            for (place, block) in pool.places() {
+                let before = std::mem::replace(&mut found[block as usize], place);
+                assert_eq!(before, "", "block {block} is in one place, not also {place}");
+                assert_eq!(self.home(block).0, i, "block {block} is in its pool");
+                assert!(!self.is_meta(block) && !self.nand.is_bad(block), "block {block}, {place}, is of use for data");
+                let free = self.nand.next_page(block) == 0 && !self.nand.is_torn(block);
+                assert!(place != "free" || free, "free block {block} is erased");
+            }
+            let all = pool.places().count();
+            assert_eq!(all, pool.good as usize, "blocks of pool {i}");
+            assert_eq!(pool.places().filter(|(place, _)| *place == "free").count(), pool.free_blocks() as usize);
             let open_cached = pool.fronts[pool.data_fronts()..].iter().filter(|f| **f != NONE).count();
             assert_eq!(open_cached + pool.cached.len(), pool.cache_blocks as usize, "blocks of the cache of pool {i}");
-            assert_eq!(all, pool.good as usize, "blocks of pool {i}");
+            pool.victims.verify(|block| self.blocks[block as usize].valid);
         }
+        let (s, programs) = (self.stats(), self.nand.counts().programs);
+        let moved = s.gc_copies + s.wear_copies + s.disturb_copies + s.fold_copies;
+        let counted = s.host_programs + moved + s.map_programs;
+        // What an error cut short is not counted here.
+        assert!(counted == programs || self.worn_out && counted < programs, "{counted} of {programs} programs counted");
     }
 }

@@ -9,6 +9,9 @@
 //!
 //! Idle time is found when the next request comes: what the drive would have folded since it had nothing more to do is
 //! done then, at the times at which it would have been.
+//!
+//! Invariants: a pool has at most `limit` blocks in the cache, open ones included, besides those of which a program
+//! failed; each of them is used with one bit per cell from the time at which it is opened until its erase.
 
 use super::{Ftl, NONE, Source};
 use crate::flash::{CacheFull, FlashError, SlcCache};
@@ -33,6 +36,7 @@ impl Cache {
             let accepted = format!("at least {}: one open block for each plane, and one to fold", (lanes + 1) * pools);
             return Err(FlashError::config("slc_cache.blocks", config.blocks, accepted));
         }
+        assert!(limit * pools <= config.blocks);
         Ok(Cache { slots, limit, full: config.full, idle: (config.idle_ms * 1e6) as u64 })
     }
 }
@@ -79,6 +83,7 @@ impl Ftl {
     /// Moves the pages of the cache's oldest full block to blocks with all bits, and erases it.
     fn fold(&mut self, at: u64, pool: usize) -> Result<(), FlashError> {
         let block = self.pools[pool].cached.pop_front().expect("a cache that is full, or folded, has a full block");
+        assert!(self.nand.is_slc(block), "what is folded is the cache's");
         let base = block * self.slots;
         for slot in 0..self.limit(block) {
             let lpn = self.owner[(base + slot) as usize];

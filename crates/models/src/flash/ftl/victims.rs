@@ -4,6 +4,9 @@
 //! Greedy keeps a list of blocks for each number of valid pages, and takes the last of the first: it has no eye for
 //! age, and of its candidates the one that got there first would be the coldest. FIFO keeps one list, in the order of
 //! closing. The random policies draw from a dense table; cost-benefit looks at all of it.
+//!
+//! Invariants: a closed block is in the table once, `place` says where; it is in one list, with Greedy that of its
+//! number of valid pages; `lowest` is not above the first list that has a block; time does not go back.
 
 use super::super::GcPolicy;
 use super::NONE;
@@ -68,6 +71,7 @@ impl Victims {
     pub(super) fn insert(&mut self, block: u32, valid: u32, now: u64) {
         let i = (block - self.first) as usize;
         assert_eq!(self.place[i], NONE, "block {block} is closed once");
+        assert!(valid <= self.slots, "a block has no more valid pages than pages");
         self.place[i] = self.closed.len() as u32;
         self.closed.push(block);
         self.since[i] = now;
@@ -78,6 +82,7 @@ impl Victims {
     pub(super) fn remove(&mut self, block: u32) {
         let i = (block - self.first) as usize;
         let place = std::mem::replace(&mut self.place[i], NONE);
+        assert_ne!(place, NONE, "a block that is taken is closed");
         self.closed.swap_remove(place as usize);
         if let Some(moved) = self.closed.get(place as usize) {
             self.place[(moved - self.first) as usize] = place;
@@ -90,6 +95,7 @@ impl Victims {
     pub(super) fn lost(&mut self, block: u32, valid: u32) {
         let i = block - self.first;
         if self.sorted() && self.list[i as usize] != NONE {
+            assert_eq!(self.list[i as usize], valid + 1, "block {block} is in the list of its valid pages");
             self.unlink(i);
             self.link(i, valid);
         }
@@ -97,6 +103,7 @@ impl Victims {
 
     #[inline]
     fn link(&mut self, i: u32, list: u32) {
+        debug_assert_eq!(self.list[i as usize], NONE, "a block is in one list");
         let l = list as usize;
         let last = std::mem::replace(&mut self.tail[l], i);
         match last {
@@ -131,6 +138,7 @@ impl Victims {
                 while self.lowest < self.slots && self.head[self.lowest as usize] == NONE {
                     self.lowest += 1;
                 }
+                debug_assert!(self.head[..self.lowest as usize].iter().all(|head| *head == NONE));
                 let last = self.tail[self.lowest as usize];
                 (last != NONE).then(|| self.first + last)
             }
@@ -149,6 +157,33 @@ impl Victims {
         }
     }
 
+    /// Walks over the table and the lists; panics where they do not agree. `valid` counts the valid pages of a block.
+    pub(super) fn verify(&self, valid: impl Fn(u32) -> u32) {
+        for (at, block) in self.closed.iter().enumerate() {
+            let i = (block - self.first) as usize;
+            assert_eq!(self.place[i], at as u32, "place of closed block {block}");
+            let list = if self.sorted() { valid(*block) } else { 0 };
+            assert_eq!(self.list[i], list, "list of closed block {block}");
+            assert!(self.lowest <= list || !self.sorted());
+        }
+        let mut listed = 0;
+        for (list, head) in self.head.iter().enumerate() {
+            let (mut before, mut at) = (NONE, *head);
+            while at != NONE {
+                assert_eq!(
+                    (self.prev[at as usize], self.list[at as usize]),
+                    (before, list as u32),
+                    "links of list {list}"
+                );
+                (before, at) = (at, self.next[at as usize]);
+                listed += 1;
+                assert!(listed <= self.closed.len(), "lists hold closed blocks, each once");
+            }
+            assert_eq!(self.tail[list], before, "end of list {list}");
+        }
+        assert_eq!(listed, self.closed.len(), "every closed block is in a list");
+    }
+
     fn first_of(&self, list: u32) -> Option<u32> {
         let head = self.head[list as usize];
         (head != NONE).then(|| self.first + head)
@@ -162,7 +197,9 @@ impl Victims {
     fn best_benefit(&self, now: u64, valid: impl Fn(u32) -> u32) -> Option<u32> {
         let mut best = (-1.0, None);
         for block in &self.closed {
-            let (u, age) = (valid(*block), now - self.since[(block - self.first) as usize] + 1);
+            let since = self.since[(block - self.first) as usize];
+            assert!(since <= now, "a block was closed in the past");
+            let (u, age) = (valid(*block), now - since + 1);
             let benefit = age as f64 * f64::from(self.slots - u) / f64::from(self.slots + u);
             if benefit > best.0 {
                 best = (benefit, Some(*block));

@@ -35,6 +35,7 @@ impl Nand {
             self.appended = vec![0; self.blocks.len() * self.geometry.pages_per_block as usize];
         }
         self.appended[number as usize] += 1;
+        assert!(self.programs_of(page) <= u32::from(self.nop), "a page takes so many programs and no more");
         self.counts.appends += 1;
         let span = self.spend_array(at, page, data.len() + spare.len());
         if let Some((old, new)) = changed {

@@ -68,7 +68,8 @@ impl Nand {
     }
 
     /// The page that is programmed after `page`; pages per block when the block is full.
-    pub(super) fn following(&self, page: Page) -> u32 {
+    pub(in crate::flash) fn following(&self, page: Page) -> u32 {
+        debug_assert!(self.uses(page), "a page that is not used has no successor");
         let (pages, mode) = (self.geometry.pages_per_block, self.mode_of(page.block));
         if self.is_slc(page.block) {
             return if page.page + 1 < self.slc_pages() { page.page + 1 } else { pages };

@@ -1,6 +1,8 @@
 //! MV-FIFO, FaCE: every page that leaves or is cleaned is appended at the rear of a queue of versions; the front leaves
 //! first. The older version of a page stays in the queue, dead, until its turn. With a second chance, a page read since
 //! it entered is passed over once: it keeps its slot and goes to the rear.
+//!
+//! Invariant: the queue's positions are given once, in order; none is beyond the rear.
 
 use super::{Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};
 use crate::{KeyspaceId, PageId, ReadWhy};
@@ -68,6 +70,7 @@ impl Manager for MvFifo {
             self.rear += 1;
             version.position = self.rear;
         }
+        assert!(version.position <= self.rear, "nobody stands behind the rear");
         version.position as f64
     }
 

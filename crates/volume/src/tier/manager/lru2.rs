@@ -4,6 +4,8 @@
 //!
 //! References are accesses of the fast device to the page: its admission, reads from there, writes to there. A page
 //! with fewer than two goes first, oldest first.
+//!
+//! Invariant: a page is known while it has a slot, and was referred to at least once.
 
 use super::{DirtyWrites, Manager, Memory, Offer, Place, Refusal, Style, ago};
 use crate::{KeyspaceId, PageId, ReadWhy};
@@ -50,7 +52,7 @@ impl Lru2 {
 
     fn refer(&mut self, page: PageId, now: u64) {
         if let Some(r) = self.pages.get_mut(&page) {
-            *r = References { last: now, before: r.last };
+            *r = References { last: now.max(1), before: r.last };
         }
     }
 }
@@ -94,6 +96,7 @@ impl Manager for Lru2 {
 
     fn rank(&mut self, page: PageId, newer: bool, _: u64) -> f64 {
         let Some(r) = self.pages.get(&page) else { return 0.0 };
+        assert!(r.last > 0, "a page that has a slot was referred to when it got it");
         let by_age = if r.before == 0 { r.last as f64 } else { SPAN + r.before as f64 };
         if self.clean_first && newer { by_age + 2.0 * SPAN } else { by_age }
     }
@@ -118,7 +121,7 @@ impl Manager for Lru2 {
         // A clock that began after the oldest reference is stretched over them.
         let span = oldest.unwrap_or(0).max(1);
         let time = |word: u32| match u64::from(span) * 1_000_000 < now {
-            true => (now - u64::from(word) * 1_000_000).max(1),
+            true => now.saturating_sub(u64::from(word) * 1_000_000).max(1),
             false => (now as f64 * (1.0 - f64::from(word) / f64::from(span))) as u64 + 1,
         };
         for m in memories {

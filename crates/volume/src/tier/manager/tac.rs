@@ -1,6 +1,8 @@
 //! TAC: pages are admitted when they are read from the slow device, by the temperature of their extent: the cost that
 //! holding it would have saved, halved from time to time. Writes go through to both devices; an out-of-date copy keeps
 //! its slot until the page is flushed.
+//!
+//! Invariant: temperatures are halved once for each interval that has gone by.
 
 use super::{Costs, DirtyWrites, Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};
 use crate::{KeyspaceId, PageId, ReadWhy};
@@ -33,6 +35,7 @@ impl Tac {
     }
 
     fn warm(&mut self, page: PageId, saved: f64, now: u64) {
+        assert!(self.cooling > 0, "cooling goes on for ever");
         while now.saturating_sub(self.cooled) >= self.cooling {
             self.cooled += self.cooling;
             let floor = if self.extents.len() > MAX_EXTENTS { 1.0 } else { 1e-6 };

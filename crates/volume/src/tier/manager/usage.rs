@@ -3,6 +3,9 @@
 //!
 //! A page is remembered while it is in the pool, on the fast device, or in the out-queue. The sums of its group are
 //! brought up to date lazily: when it leaves the pool, is flushed to the fast device, or leaves that.
+//!
+//! Invariants: a group's sums are the sums of what its pages have counted there; the out-queue has no more pages than it
+//! may, and `queued` counts them.
 
 use super::{Counted, GroupUse, ManagerOptions, Memory, PageSides, Place};
 use crate::{KeyspaceId, PageId, ReadWhy};
@@ -39,6 +42,9 @@ const ALPHA: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
 /// Counts that age, with the page on the fast device `[0]` and not on it `[1]`.
 type Pair = [f32; 2];
+
+/// Keyspace and bucket.
+type Group = (KeyspaceId, u32);
 
 /// The largest count of that kind that one more still changes.
 const MOST: f32 = (1 << 24) as f32;
@@ -90,7 +96,7 @@ struct Stat {
     counts: Counts,
     /// What of `counts` is in the sums of `group`.
     counted: Counts,
-    group: u32,
+    group: Group,
     in_pool: bool,
     on_fast: bool,
     /// Its entry in the out-queue, if it has one.
@@ -116,7 +122,7 @@ pub(super) struct Usage {
     capacity: usize,
     by_slots: bool,
     pages: HashMap<PageId, Stat>,
-    groups: HashMap<(KeyspaceId, u32), Sums>,
+    groups: HashMap<Group, Sums>,
     queue: VecDeque<(PageId, NonZeroU64)>,
     /// Entries of the queue that still stand for their page.
     queued: usize,
@@ -169,7 +175,7 @@ impl Usage {
             writes: [0.0; 2],
             counts: Counts::default(),
             counted: Counts::default(),
-            group: 0,
+            group: (KeyspaceId(0), 0),
             in_pool: false,
             on_fast: false,
             queued: None,
@@ -200,6 +206,7 @@ impl Usage {
             }
             stat.queued.take()
         };
+        assert!(self.queued >= usize::from(queued.is_some()), "a page that leaves the out-queue was counted");
         self.queued -= usize::from(queued.is_some());
     }
 
@@ -258,6 +265,7 @@ impl Usage {
                 self.discarded(oldest);
             }
         }
+        assert!(self.queued <= self.queue.len(), "a page that is queued has an entry");
         // Entries of pages that came back since would pile up.
         if self.queue.len() > 2 * self.capacity + 16 {
             let pages = &self.pages;
@@ -277,7 +285,7 @@ impl Usage {
         }
     }
 
-    fn key(&self, keyspace: KeyspaceId, bucket: u32) -> (KeyspaceId, u32) {
+    fn key(&self, keyspace: KeyspaceId, bucket: u32) -> Group {
         if self.alpha == Alpha::Global { (KeyspaceId(0), 0) } else { (keyspace, bucket) }
     }
 
@@ -285,9 +293,9 @@ impl Usage {
     fn settle(&mut self, page: PageId) {
         let Some(mut stat) = self.pages.remove(&page) else { return };
         self.withdraw(&stat);
-        stat.group = self.bucket(&stat);
+        stat.group = self.key(stat.keyspace, self.bucket(&stat));
         stat.counted = stat.counts;
-        let sums = self.groups.entry(self.key(stat.keyspace, stat.group)).or_default();
+        let sums = self.groups.entry(stat.group).or_default();
         for i in 0..2 {
             sums.logical[i] += f64::from(stat.counted.logical[i]);
             sums.physical[i] += f64::from(stat.counted.physical[i]);
@@ -296,11 +304,14 @@ impl Usage {
     }
 
     fn withdraw(&mut self, stat: &Stat) {
-        let key = self.key(stat.keyspace, stat.group);
-        if let Some(sums) = self.groups.get_mut(&key) {
+        if let Some(sums) = self.groups.get_mut(&stat.group) {
             for i in 0..2 {
                 sums.logical[i] -= f64::from(stat.counted.logical[i]);
                 sums.physical[i] -= f64::from(stat.counted.physical[i]);
+                assert!(
+                    sums.logical[i] >= 0.0 && sums.physical[i] >= 0.0,
+                    "a group's sums have what its pages counted"
+                );
             }
         }
     }
@@ -386,7 +397,7 @@ impl Usage {
 
     pub fn memory(&self) -> usize {
         self.pages.capacity() * (size_of::<(PageId, Stat)>() + 1)
-            + self.groups.capacity() * (size_of::<((KeyspaceId, u32), Sums)>() + 1)
+            + self.groups.capacity() * (size_of::<(Group, Sums)>() + 1)
             + self.queue.capacity() * size_of::<(PageId, NonZeroU64)>()
     }
 }

@@ -1,7 +1,9 @@
 //! The slots as a map sees them: what goes into one, what a written one makes usable, what recovery takes in; and their
 //! number.
+//!
+//! Invariants: one map is written at a time; until it is there only slots of both scan lists are given away.
 
-use super::{EMPTY, Entry, Rank, Ranker, Slot, Slots, Stale, State};
+use super::{EMPTY, Rank, Ranker, Slot, SlotEntry, SlotState, Slots, Stale};
 use crate::Lsn;
 use crate::tier::records::{Found, MapEntry, Record, Snapshot};
 
@@ -10,7 +12,7 @@ impl Slots {
     /// given away.
     pub fn begin_map(&mut self, k: usize, ranker: Ranker<'_>) -> Snapshot {
         assert!(self.scan_next.is_none(), "one map is written at a time");
-        let mut next: Vec<bool> = self.entries.iter().map(|e| e.state == State::Free || e.writes > 0).collect();
+        let mut next: Vec<bool> = self.entries.iter().map(|e| e.state == SlotState::Free || e.writes > 0).collect();
         for slot in self.stale.keys().chain(self.unflushed.keys()) {
             next[*slot as usize] = true;
         }
@@ -18,8 +20,8 @@ impl Slots {
         let candidates: Vec<Slot> = self.ranked.iter().take(2 * k).map(|&(_, slot)| slot).collect();
         for slot in candidates {
             let entry = self.entries[slot as usize];
-            if entry.state != State::Dead {
-                let rank = ranker(entry.page, entry.state == State::Newer);
+            if entry.state != SlotState::Dead {
+                let rank = ranker(entry.page, entry.state == SlotState::Newer);
                 self.set_rank(slot, rank);
             }
         }
@@ -44,12 +46,12 @@ impl Slots {
     }
 
     fn snapshot(&self, scan: &[bool]) -> Snapshot {
-        let entry = |(at, e): (usize, &Entry)| {
-            let held = matches!(e.state, State::Clean | State::Newer) && e.lsn > 0;
+        let entry = |(at, e): (usize, &SlotEntry)| {
+            let held = matches!(e.state, SlotState::Clean | SlotState::Newer) && e.lsn > 0;
             MapEntry {
                 page: held.then_some(e.page),
                 lsn: if held { e.lsn } else { 0 },
-                newer: held && e.state == State::Newer,
+                newer: held && e.state == SlotState::Newer,
                 scan: scan[at] || self.log_everything,
             }
         };
@@ -60,11 +62,12 @@ impl Slots {
         // Versions that are out of date but kept must not be found again either.
         for (at, e) in self.entries.iter().enumerate() {
             let lsn = if e.unverified { Lsn::MAX } else { e.lsn.max(e.writing) };
-            if matches!(e.state, State::Dead | State::Invalid) && lsn > 0 {
+            if matches!(e.state, SlotState::Dead | SlotState::Invalid) && lsn > 0 {
                 records.push(Record::Freed { slot: at as Slot, page: e.page, lsn });
             }
         }
         records.sort_by_key(Record::slot);
+        debug_assert!(records.len() <= 2 * self.entries.len(), "a map has room for two records a slot");
         Snapshot { entries: self.entries.iter().enumerate().map(entry).collect(), records }
     }
 
@@ -74,6 +77,7 @@ impl Slots {
         let next = self.scan_next.take().expect("a map was begun");
         if written {
             self.scan = next;
+            assert!(self.snapshot_at <= self.records.len(), "what went into the map was not forgotten meanwhile");
             self.records.drain(..self.snapshot_at);
             self.unsaid_before = false;
         }
@@ -110,7 +114,7 @@ impl Slots {
             }
         }
         for f in found {
-            let state = if f.newer { State::Newer } else { State::Clean };
+            let state = if f.newer { SlotState::Newer } else { SlotState::Clean };
             let rank = ranker(f.page, f.newer);
             self.occupy(f.slot, f.page, state, rank);
             let entry = &mut self.entries[f.slot as usize];
@@ -118,7 +122,7 @@ impl Slots {
             entry.unverified = !f.verified;
         }
         self.records = records;
-        self.free = (0..self.len() as Slot).filter(|&s| self.entry(s).state == State::Free).collect();
+        self.free = (0..self.len() as Slot).filter(|&s| self.entry(s).state == SlotState::Free).collect();
         [&mut self.parked, &mut self.blocked, &mut self.retired].into_iter().for_each(Vec::clear);
         self.rebuild();
     }
@@ -131,7 +135,7 @@ impl Slots {
         self.rebuild();
         for slot in open..limit {
             // Closed before, open again.
-            if self.entry(slot).state == State::Free && self.entry(slot).io == 0 {
+            if self.entry(slot).state == SlotState::Free && self.entry(slot).io == 0 {
                 self.release(slot);
             }
         }
@@ -139,14 +143,15 @@ impl Slots {
 
     /// Slots from `first` on that are in use: occupied, or with requests in flight.
     pub fn in_use(&self, first: Slot) -> Vec<Slot> {
-        let used = |slot: &Slot| self.entry(*slot).state != State::Free || self.entry(*slot).io > 0;
+        let used = |slot: &Slot| self.entry(*slot).state != SlotState::Free || self.entry(*slot).io > 0;
         (first..self.entries.len() as Slot).filter(used).collect()
     }
 
     /// Changes the number of slots, after a map of as many is on the device. Slots that go are closed, empty and idle;
     /// new ones are free and in the scan list.
     pub fn set_len(&mut self, slots: usize) {
-        let gone = self.entries.drain(slots.min(self.entries.len())..).filter(|e| e.state != State::Free || e.io > 0);
+        let gone =
+            self.entries.drain(slots.min(self.entries.len())..).filter(|e| e.state != SlotState::Free || e.io > 0);
         assert_eq!(gone.count(), 0, "slots that go are empty and idle");
         let before = self.entries.len();
         self.scan.resize(slots, true);
@@ -158,7 +163,7 @@ impl Slots {
             list.retain(|slot| (*slot as usize) < slots);
         }
         // A page in flight must not take a new slot for the one that had its number before.
-        let first = Entry { version: self.flushes as u32, ..EMPTY };
+        let first = SlotEntry { version: self.flushes as u32, ..EMPTY };
         self.entries.resize(slots, first);
         self.limit = Slot::MAX;
         let mut new: Vec<Slot> = (before as Slot..slots as Slot).collect();

@@ -16,6 +16,11 @@
 //!
 //! **Fewer slots.** Slots from a limit on can be closed: they are not given away, and once they are empty and idle they
 //! can be cut off.
+//!
+//! Invariants ([`Slots::check`] looks at them all): a page has one slot in the map, and that one is neither free nor
+//! dead; a slot has one page at most, and no second write while one is in flight; only an empty and idle slot is given
+//! away, each is in one list of free slots at most; `newer`, `occupied` and `left_over` count what they are named for;
+//! a slot may hold no more versions than a map has room to name.
 
 mod maps;
 mod versions;
@@ -26,16 +31,14 @@ use crate::{Lsn, PageId};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use varve_rt::HashMap;
-#[cfg(test)]
-use versions::MOST_STALE;
-use versions::Stale;
+use versions::{MOST_STALE, Stale};
 
 /// Number of a slot.
 pub type Slot = u32;
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum SlotState {
     /// Nothing.
     Free,
     /// A version equal to the home's.
@@ -66,7 +69,7 @@ impl Ord for Rank {
 
 /// One slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct SlotEntry {
     /// The page that it holds, or held when it was freed.
     pub page: PageId,
     /// LSN of the last write that completed; 0: none has.
@@ -76,7 +79,7 @@ pub struct Entry {
     /// Requests in flight.
     pub io: u16,
     /// What it holds.
-    pub state: State,
+    pub state: SlotState,
     /// Writes in flight among them.
     pub writes: u8,
     /// Its page is on its way home.
@@ -90,12 +93,12 @@ pub struct Entry {
     rank: Rank,
 }
 
-const EMPTY: Entry = Entry {
+const EMPTY: SlotEntry = SlotEntry {
     page: PageId(u64::MAX),
     lsn: 0,
     writing: 0,
     io: 0,
-    state: State::Free,
+    state: SlotState::Free,
     writes: 0,
     moving: false,
     unverified: false,
@@ -105,10 +108,10 @@ const EMPTY: Entry = Entry {
 };
 
 /// Since when a slot that goes over to `state` holds what is newer than home.
-fn since(before: u32, state: State) -> u32 {
+fn since(before: u32, state: SlotState) -> u32 {
     match (state, before) {
-        (State::Newer, 0) => (varve_rt::unix_time() / 1_000_000_000).clamp(1, u64::from(u32::MAX)) as u32,
-        (State::Newer, before) => before,
+        (SlotState::Newer, 0) => (varve_rt::unix_time() / 1_000_000_000).clamp(1, u64::from(u32::MAX)) as u32,
+        (SlotState::Newer, before) => before,
         _ => 0,
     }
 }
@@ -118,7 +121,7 @@ pub type Ranker<'a> = &'a mut dyn FnMut(PageId, bool) -> f64;
 
 /// All slots.
 pub struct Slots {
-    entries: Vec<Entry>,
+    entries: Vec<SlotEntry>,
     map: HashMap<PageId, Slot>,
     /// Free slots of the scan list, ready for use.
     free: Vec<Slot>,
@@ -207,7 +210,7 @@ impl Slots {
     }
 
     /// The slot.
-    pub fn entry(&self, slot: Slot) -> &Entry {
+    pub fn entry(&self, slot: Slot) -> &SlotEntry {
         &self.entries[slot as usize]
     }
 
@@ -224,7 +227,7 @@ impl Slots {
     /// Where `page` would be read from.
     pub fn place(&self, page: PageId) -> Place {
         match self.find(page).map(|slot| self.entry(slot).state) {
-            Some(State::Clean | State::Newer) => Place::Fast,
+            Some(SlotState::Clean | SlotState::Newer) => Place::Fast,
             _ => Place::Slow,
         }
     }
@@ -272,19 +275,23 @@ impl Slots {
 
     /// A free slot, no longer free.
     pub fn take_free(&mut self) -> Option<Slot> {
-        self.free.pop()
+        let slot = self.free.pop()?;
+        assert!(self.entry(slot).state == SlotState::Free && self.entry(slot).io == 0, "a free slot is empty and idle");
+        assert!(slot < self.limit, "a closed slot is not given away");
+        Some(slot)
     }
 
     /// Puts `page` into a slot taken; its write is about to begin.
-    pub fn occupy(&mut self, slot: Slot, page: PageId, state: State, rank: f64) {
+    pub fn occupy(&mut self, slot: Slot, page: PageId, state: SlotState, rank: f64) {
         let entry = &mut self.entries[slot as usize];
-        debug_assert!(entry.state == State::Free && entry.io == 0);
+        assert!(entry.state == SlotState::Free && entry.io == 0, "only an empty and idle slot is given away");
+        assert!(matches!(state, SlotState::Clean | SlotState::Newer), "a page enters with its current version");
         let version = entry.version.wrapping_add(1);
-        *entry = Entry { page, state, version, rank: Rank(rank), ..EMPTY };
+        *entry = SlotEntry { page, state, version, rank: Rank(rank), ..EMPTY };
         entry.newer_since = since(EMPTY.newer_since, state);
         self.occupied += 1;
         self.given_away += 1;
-        self.newer += usize::from(state == State::Newer);
+        self.newer += usize::from(state == SlotState::Newer);
         if let Some(old) = self.map.insert(page, slot) {
             self.kill(old);
         }
@@ -293,14 +300,17 @@ impl Slots {
 
     /// The version in `slot` was overtaken by one in another slot.
     fn kill(&mut self, slot: Slot) {
-        self.newer -= usize::from(self.entries[slot as usize].state == State::Newer);
-        self.entries[slot as usize].state = State::Dead;
+        let state = self.entries[slot as usize].state;
+        assert!(!matches!(state, SlotState::Free | SlotState::Dead), "what is overtaken counted until now");
+        self.newer -= usize::from(self.entries[slot as usize].state == SlotState::Newer);
+        self.entries[slot as usize].state = SlotState::Dead;
         self.record_freed(slot);
     }
 
     fn index(&mut self, slot: Slot) {
         let rank = self.entries[slot as usize].rank;
-        self.ranked.insert((rank, slot));
+        let new = self.ranked.insert((rank, slot));
+        assert!(new, "a slot has one rank");
         if self.usable(slot) {
             self.zone.insert((rank, slot));
         }
@@ -308,7 +318,8 @@ impl Slots {
 
     fn unindex(&mut self, slot: Slot) {
         let key = (self.entries[slot as usize].rank, slot);
-        self.ranked.remove(&key);
+        let removed = self.ranked.remove(&key);
+        assert!(removed, "an occupied slot has a rank");
         self.zone.remove(&key);
     }
 
@@ -322,26 +333,37 @@ impl Slots {
     }
 
     /// The occupied slot holds a version of this standing from now on; an overwrite in place counts.
-    pub fn set_state(&mut self, slot: Slot, state: State) {
+    pub fn set_state(&mut self, slot: Slot, state: SlotState) {
         let entry = &mut self.entries[slot as usize];
-        self.newer -= usize::from(entry.state == State::Newer);
-        self.newer += usize::from(state == State::Newer);
+        assert!(
+            !matches!(entry.state, SlotState::Free | SlotState::Dead),
+            "an occupied slot that counts changes its standing"
+        );
+        assert!(!matches!(state, SlotState::Free | SlotState::Dead), "a slot is emptied or overtaken elsewhere");
+        self.newer -= usize::from(entry.state == SlotState::Newer);
+        self.newer += usize::from(state == SlotState::Newer);
         entry.state = state;
         entry.newer_since = since(entry.newer_since, state);
         entry.version = entry.version.wrapping_add(1);
-        if state == State::Invalid {
+        if state == SlotState::Invalid {
             self.record_freed(slot);
         }
     }
 
     /// Marks the page in the slot as being copied home, or no longer.
     pub fn set_moving(&mut self, slot: Slot, moving: bool) {
-        self.entries[slot as usize].moving = moving;
+        let entry = &mut self.entries[slot as usize];
+        assert!(!moving || entry.state != SlotState::Free && !entry.moving, "a page is on its way home once");
+        entry.moving = moving;
     }
 
     /// The slot's content was read and is its page, at this LSN.
     pub fn verified(&mut self, slot: Slot, lsn: Lsn) {
         let entry = &mut self.entries[slot as usize];
+        assert!(
+            entry.state != SlotState::Free && lsn >= entry.lsn,
+            "a version that is there is not older than was said"
+        );
         if entry.unverified {
             entry.unverified = false;
             entry.lsn = lsn;
@@ -350,7 +372,7 @@ impl Slots {
 
     fn release_if_idle(&mut self, slot: Slot) {
         let entry = &self.entries[slot as usize];
-        if entry.state == State::Free && entry.io == 0 {
+        if entry.state == SlotState::Free && entry.io == 0 {
             self.release(slot);
         }
     }
@@ -362,12 +384,13 @@ impl Slots {
         let lsn = self.record_freed(slot);
         let entry = &mut self.entries[slot as usize];
         let (page, was) = (entry.page, entry.state);
-        entry.state = State::Free;
+        assert_ne!(was, SlotState::Free, "a slot is emptied once");
+        entry.state = SlotState::Free;
         entry.unverified = false;
         entry.moving = false;
         entry.version = entry.version.wrapping_add(1);
         self.occupied -= 1;
-        self.newer -= usize::from(was == State::Newer);
+        self.newer -= usize::from(was == SlotState::Newer);
         if self.map.get(&page) == Some(&slot) {
             self.map.remove(&page);
         }
@@ -400,10 +423,10 @@ impl Slots {
         for _ in 0..16 {
             let (slot, old) = self.lowest_idle()?;
             let entry = &self.entries[slot as usize];
-            if entry.state == State::Dead {
+            if entry.state == SlotState::Dead {
                 return Some((slot, old));
             }
-            let rank = ranker(entry.page, entry.state == State::Newer);
+            let rank = ranker(entry.page, entry.state == SlotState::Newer);
             if rank <= old {
                 self.set_rank(slot, rank);
                 return Some((slot, rank));
@@ -420,8 +443,8 @@ impl Slots {
             self.renewed = (self.renewed + 1) % self.entries.len() as Slot;
             let entry = self.entry(self.renewed);
             // One that cannot go home was given the highest rank of all, and keeps it until it is written.
-            if matches!(entry.state, State::Clean | State::Newer) && entry.rank.0.is_finite() {
-                let rank = ranker(entry.page, entry.state == State::Newer);
+            if matches!(entry.state, SlotState::Clean | SlotState::Newer) && entry.rank.0.is_finite() {
+                let rank = ranker(entry.page, entry.state == SlotState::Newer);
                 self.set_rank(self.renewed, rank);
             }
         }
@@ -438,27 +461,26 @@ impl Slots {
     pub fn coldest_newer(&self, n: usize, depth: usize) -> Vec<Slot> {
         let idle = |slot: &Slot| {
             let e = self.entry(*slot);
-            e.state == State::Newer && e.writes == 0 && !e.moving
+            e.state == SlotState::Newer && e.writes == 0 && !e.moving
         };
         self.ranked.iter().take(depth).map(|&(_, slot)| slot).filter(idle).take(n).collect()
     }
 
     /// Since when the oldest version newer than home is there, seconds since 1970; 0: there is none. O(slots).
     pub fn newer_since(&self) -> u64 {
-        let newer = self.entries.iter().filter(|e| e.state == State::Newer);
+        let newer = self.entries.iter().filter(|e| e.state == SlotState::Newer);
         newer.map(|e| u64::from(e.newer_since)).min().unwrap_or(0)
     }
 
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.capacity() * size_of::<SlotEntry>()
             + self.map.capacity() * (size_of::<(PageId, Slot)>() + 1)
             + (self.ranked.len() + self.zone.len()) * 24
             + self.scan.len()
     }
 
-    /// Asserts what must hold; O(slots).
-    #[cfg(test)]
+    /// Asserts what must hold; O(slots). For tests.
     pub fn check(&self) {
         let mut newer = 0;
         let mut occupied = 0;
@@ -469,22 +491,33 @@ impl Slots {
         assert!(free.last().is_none_or(|slot| *slot < self.limit), "a closed slot is free");
         for (at, e) in self.entries.iter().enumerate() {
             let slot = at as Slot;
-            newer += usize::from(e.state == State::Newer);
-            occupied += usize::from(e.state != State::Free);
+            newer += usize::from(e.state == SlotState::Newer);
+            occupied += usize::from(e.state != SlotState::Free);
             assert!(e.writes as u16 <= e.io);
             let stale = self.stale.get(&slot).map_or(0, Vec::len);
-            assert!(stale + usize::from(e.state != State::Free) <= MOST_STALE, "slot {slot} may hold {stale} versions");
-            if e.state == State::Free {
+            assert!(
+                stale + usize::from(e.state != SlotState::Free) <= MOST_STALE,
+                "slot {slot} may hold {stale} versions"
+            );
+            if e.state == SlotState::Free {
                 assert!(!self.ranked.contains(&(e.rank, slot)));
                 assert!(e.io > 0 || free.binary_search(&slot).is_ok() || free.len() + occupied < self.len());
             } else {
                 assert!(free.binary_search(&slot).is_err(), "slot {slot} is free and holds page {}", e.page);
                 assert!(self.ranked.contains(&(e.rank, slot)));
                 assert_eq!(self.zone.contains(&(e.rank, slot)), self.usable(slot));
-                assert_eq!(self.map.get(&e.page) == Some(&slot), e.state != State::Dead, "slot {slot}");
+                assert_eq!(self.map.get(&e.page) == Some(&slot), e.state != SlotState::Dead, "slot {slot}");
             }
         }
         assert_eq!((newer, occupied), (self.newer, self.occupied));
         assert_eq!(self.ranked.len(), occupied);
+        assert_eq!(self.left_over, self.stale.values().map(Vec::len).sum::<usize>());
+        for (page, slot) in &self.map {
+            let entry = self.entry(*slot);
+            let counts = !matches!(entry.state, SlotState::Free | SlotState::Dead);
+            assert!(entry.page == *page && counts, "page {page} is in slot {slot}");
+        }
+        assert!(self.snapshot_at <= self.records.len() || self.scan_next.is_none());
+        assert!(self.scan.len() == self.len() && self.scan_next.as_ref().is_none_or(|next| next.len() == self.len()));
     }
 }

@@ -4,8 +4,10 @@
 //! is not given away, nor its page asked to leave it, before a flush has made the newest certain. One whose writes
 //! failed, which no flush can make certain, waits for the next opening, which looks into it. What was recorded since
 //! the newest map is dropped beyond a bound; then the next sync writes a map.
+//!
+//! Invariants: a request that ends has begun; a flush that ended has begun; the records are no more than their bound.
 
-use super::{Entry, Slot, Slots, State};
+use super::{Slot, SlotEntry, SlotState, Slots};
 use crate::tier::records::Record;
 use crate::{Lsn, PageId};
 
@@ -27,7 +29,7 @@ pub(super) struct Stale {
 impl Slots {
     /// Whether a map could not name what the slot may hold if it got another page.
     pub(super) fn is_crowded(&self, slot: Slot) -> bool {
-        let occupied = self.entries[slot as usize].state != State::Free;
+        let occupied = self.entries[slot as usize].state != SlotState::Free;
         self.stale.get(&slot).map_or(0, Vec::len) + usize::from(occupied) >= MOST_STALE
     }
 
@@ -46,7 +48,7 @@ impl Slots {
 
     /// Recovery shall not use what the slot holds; says up to which LSN that is.
     pub(super) fn record_freed(&mut self, slot: Slot) -> Lsn {
-        let Entry { page, lsn, writing, unverified, .. } = self.entries[slot as usize];
+        let SlotEntry { page, lsn, writing, unverified, .. } = self.entries[slot as usize];
         // A slot that was not looked into may have been overwritten in place before the crash, up to any LSN.
         let lsn = if unverified { Lsn::MAX } else { lsn.max(writing) };
         if lsn > 0 {
@@ -58,8 +60,13 @@ impl Slots {
     /// A request to the slot begins; a write says which LSN it writes.
     pub fn begin(&mut self, slot: Slot, write: Option<Lsn>) {
         let entry = &mut self.entries[slot as usize];
+        assert!(
+            entry.io < u16::MAX && (write.is_none() || entry.state != SlotState::Free),
+            "requests go to occupied slots"
+        );
         entry.io += 1;
         if let Some(lsn) = write {
+            assert_eq!(entry.writes, 0, "two writes of a slot at a time have no order");
             entry.writes += 1;
             entry.writing = lsn;
             self.unflushed.insert(slot, u64::MAX);
@@ -68,7 +75,9 @@ impl Slots {
 
     /// A read of the slot ended.
     pub fn end_read(&mut self, slot: Slot) {
-        self.entries[slot as usize].io -= 1;
+        let entry = &mut self.entries[slot as usize];
+        assert!(entry.io > u16::from(entry.writes), "a read that ends has begun");
+        entry.io -= 1;
         self.release_if_idle(slot);
     }
 
@@ -76,6 +85,7 @@ impl Slots {
     pub fn end_write(&mut self, slot: Slot, well: bool) {
         let flushes = self.flushes;
         let entry = &mut self.entries[slot as usize];
+        assert!(entry.writes > 0 && entry.io > 0, "a write that ends has begun");
         entry.io -= 1;
         entry.writes -= 1;
         let lsn = entry.writing;
@@ -88,17 +98,17 @@ impl Slots {
         let (page, state) = (entry.page, entry.state);
         if well && let Some(stale) = self.stale.get_mut(&slot) {
             // The last of a free slot is what was just written.
-            let overwritten = stale.len() - usize::from(state == State::Free);
+            let overwritten = stale.len() - usize::from(state == SlotState::Free);
             // The first write over it counts: once that was flushed, it is gone.
             stale[..overwritten].iter_mut().for_each(|s| _ = s.rewritten.get_or_insert(flushes));
         }
-        if well && state != State::Free {
+        if well && state != SlotState::Free {
             entry.lsn = lsn;
             entry.unverified = false;
             match state {
-                State::Newer => self.record(Record::Newer { slot, page, lsn }),
-                State::Clean if self.log_everything => self.record(Record::Clean { slot, page, lsn }),
-                State::Dead | State::Invalid => _ = self.record_freed(slot),
+                SlotState::Newer => self.record(Record::Newer { slot, page, lsn }),
+                SlotState::Clean if self.log_everything => self.record(Record::Clean { slot, page, lsn }),
+                SlotState::Dead | SlotState::Invalid => _ = self.record_freed(slot),
                 _ => {}
             }
         }
@@ -109,9 +119,9 @@ impl Slots {
     pub fn call_off(&mut self, slot: Slot) {
         let entry = &mut self.entries[slot as usize];
         let (page, lsn) = (entry.page, std::mem::take(&mut entry.writing));
-        debug_assert!(entry.writes == 1 && entry.lsn == 0, "nothing was written there since the page got the slot");
+        assert!(entry.writes == 1 && entry.lsn == 0, "nothing was written there since the page got the slot");
         (entry.io, entry.writes) = (entry.io - 1, 0);
-        if entry.state == State::Free
+        if entry.state == SlotState::Free
             && let Some(stale) = self.stale.get_mut(&slot)
             && stale.pop_if(|s| (s.page, s.lsn) == (page, lsn)).is_some()
         {
@@ -128,6 +138,7 @@ impl Slots {
 
     /// Flush number `n` ended well.
     pub fn flushed(&mut self, n: u64) {
+        assert!(n <= self.flushes, "a flush that ended has begun");
         self.unflushed.retain(|_, covered_after| *covered_after >= n);
         let mut eased = Vec::new();
         self.stale.retain(|&slot, stale| {
@@ -139,7 +150,7 @@ impl Slots {
         self.left_over = self.stale.values().map(Vec::len).sum();
         for slot in eased {
             let entry = &self.entries[slot as usize];
-            if entry.state != State::Free && self.usable(slot) {
+            if entry.state != SlotState::Free && self.usable(slot) {
                 self.zone.insert((entry.rank, slot));
             }
         }

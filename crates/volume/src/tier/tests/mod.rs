@@ -3,7 +3,7 @@
 mod operation;
 
 use super::manager::Place;
-use super::slots::{Slots, State as SlotState};
+use super::slots::{SlotState, Slots};
 use super::*;
 use crate::{Broken, KeyspaceId, PageId, PageIo, PageUse, ReadWhy, Single, TestStore, WriteWhy, page};
 use proptest::prelude::*;

@@ -268,7 +268,7 @@ fn worked_for(
 fn map_of(tier: &Tier) -> BTreeMap<u64, u64> {
     let state = tier.state.lock();
     let entries = (0..state.slots.len() as u32).map(|slot| *state.slots.entry(slot));
-    let current = |e: &super::super::slots::Entry| matches!(e.state, SlotState::Clean | SlotState::Newer);
+    let current = |e: &super::super::slots::SlotEntry| matches!(e.state, SlotState::Clean | SlotState::Newer);
     entries.filter(current).map(|e| (e.page.0, e.lsn)).collect()
 }
 
