@@ -4,6 +4,9 @@
 //! The tree's last leaf (the *tail*) is kept empty. New leaves take their place in front of it: the separators in the
 //! parent and the tail's new low fence are one log group, so that the tree is sound at every moment and a crash loses
 //! no more than what was not linked yet. The log holds the separators alone (`direct.rs`).
+//!
+//! Invariants: keys ascend from entry to entry and leaf to leaf; `ready_pages` are the pages of the leaves that are
+//! `ready`, and those come first among the written ones.
 
 use super::descend::Family;
 use super::edit::{self, Shape};
@@ -172,7 +175,7 @@ impl BulkLoad {
                 _ if is_root => self.tree.grow_root(0)?,
                 Some(last) => self.tree.divide_at(key, SLOT, &split::separator(&last, key))?,
                 None => {
-                    debug_assert_eq!(count, 0);
+                    assert_eq!(count, 0, "the tail is empty");
                     (self.low, self.begun) = (low, true);
                     return Ok(());
                 }
@@ -184,6 +187,7 @@ impl BulkLoad {
     fn close(&mut self, next: &[u8]) -> Result<()> {
         let (tree, cells) = (&self.tree, &self.open);
         let last = cells.last_key().expect("not empty");
+        assert!(last < next, "leaves follow each other");
         let high = split::separator(last, next);
         let low = &self.low[..];
         let shape = Shape { level: 0, low, high: Some(&high), leftmost: 0, end: HEADER + tree.usable() };
@@ -214,7 +218,7 @@ impl BulkLoad {
         while !rest.is_empty() {
             rest = &rest[self.link_some(rest)?..];
         }
-        debug_assert_eq!(self.ready_pages, 0);
+        assert_eq!(self.ready_pages, 0, "the pages of all leaves are linked");
         Ok(())
     }
 
@@ -264,6 +268,7 @@ impl BulkLoad {
         let high = &leaves[fits - 1].high;
         group.page(tail).image(|b| split::init_leaf(b, high, None, end));
         let ids: Vec<PageId> = self.pages.written().take(linked).collect();
+        assert!(ids.len() == linked && linked <= self.ready_pages, "a leaf's pages are written before it is linked");
         core.space.apply(core, &mut group, &ids, &[]);
         group.commit()?;
         linking.linked(&mut self.pages, linked);

@@ -4,6 +4,9 @@
 //! it replaces change under it. A leaf is looked at once when it is found. When it is latched it is looked at again
 //! only if its LSN is another: as long as that is the same, the leaf is. No latch is held while a page is read or
 //! divided.
+//!
+//! Invariants: a leaf is pinned, then latched, then joined to the group ([`Progress`]), and changed only then; it takes
+//! at least one write, all of them of keys that it covers.
 
 use super::Tree;
 use super::leaf::{self, CellValue, Change, Intake};
@@ -22,11 +25,11 @@ pub(crate) struct LeafWrites<'a> {
     first: usize,
     /// What was found when the leaf was looked at, and its LSN then.
     seen: Option<(Lsn, LongValues)>,
-    state: State<'a>,
+    state: Progress<'a>,
 }
 
 /// How far a leaf is on its way into the commit's group.
-enum State<'a> {
+enum Progress<'a> {
     Pinned,
     Latched(PageWrite<'a>),
     Joined(PageNo),
@@ -87,7 +90,7 @@ impl Tree {
             let writes = &writes[..covered];
             if let Look::Fits(long) = self.look(page.bytes(), page.id(), writes, first)? {
                 let (pin, seen) = (page.pin(), Some((page.lsn(), long)));
-                return Ok(LeafWrites { tree: self, pin, writes, first, seen, state: State::Pinned });
+                return Ok(LeafWrites { tree: self, pin, writes, first, seen, state: Progress::Pinned });
             }
             covered
         };
@@ -103,7 +106,8 @@ impl Tree {
             })
             .collect();
         let (pin, taken) = self.leaf_for_writes(&sizes)?;
-        Ok(LeafWrites { tree: self, pin, writes: &writes[..taken], first, seen: None, state: State::Pinned })
+        assert!((1..=covered).contains(&taken), "a leaf takes what it covers");
+        Ok(LeafWrites { tree: self, pin, writes: &writes[..taken], first, seen: None, state: Progress::Pinned })
     }
 
     /// How many of the writes the leaf covers, of which it covers the first.
@@ -151,6 +155,7 @@ impl<'a> LeafWrites<'a> {
 
     /// Latches the leaf; false when it no longer does for its writes. Appends the long values that they replace.
     pub(crate) fn latch(&mut self, long: &mut LongValues) -> Result<bool> {
+        assert!(matches!(self.state, Progress::Pinned), "a leaf is latched once");
         let page = self.pin.write();
         match &self.seen {
             // (What a failed log write left behind all has the same LSN.)
@@ -165,18 +170,19 @@ impl<'a> LeafWrites<'a> {
                 long.extend(found);
             }
         }
-        self.state = State::Latched(page);
+        self.state = Progress::Latched(page);
         Ok(true)
     }
 
     /// Lets go of the latch.
     pub(crate) fn unlatch(&mut self) {
-        self.state = State::Pinned;
+        assert!(!matches!(self.state, Progress::Joined(_)), "the group has the latch");
+        self.state = Progress::Pinned;
     }
 
     /// Hands over the values that the writes replace, in their order. The leaf is latched.
     pub(crate) fn old_values(&self, mut each: impl FnMut(Option<ValueRef<'_>>)) {
-        let State::Latched(page) = &self.state else { unreachable!("old values are read under the latch") };
+        let Progress::Latched(page) = &self.state else { unreachable!("old values are read under the latch") };
         for write in self.writes {
             each(leaf::get(page.bytes(), write.key).expect("inspected"));
         }
@@ -184,14 +190,14 @@ impl<'a> LeafWrites<'a> {
 
     /// The latched leaf goes into the group, not changed yet.
     pub(crate) fn join(&mut self, group: &mut Group<'a>) {
-        let State::Latched(page) = std::mem::replace(&mut self.state, State::Pinned) else {
+        let Progress::Latched(page) = std::mem::replace(&mut self.state, Progress::Pinned) else {
             unreachable!("what joins a group is latched")
         };
-        self.state = State::Joined(group.add(page));
+        self.state = Progress::Joined(group.add(page));
     }
 
     fn page(&self) -> PageNo {
-        let State::Joined(page) = self.state else { unreachable!("what is changed has joined the group") };
+        let Progress::Joined(page) = self.state else { unreachable!("what is changed has joined the group") };
         page
     }
 

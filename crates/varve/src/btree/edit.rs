@@ -6,6 +6,8 @@
 //! no longer holds) writes the page anew.
 //!
 //! Everything that can find damage does so before the first byte is changed.
+//!
+//! Invariants: slots and heap of a node do not meet; what is built is sound (`Node::validate`); a fence only comes down.
 
 use super::node::*;
 use crate::page::PageEdit;
@@ -51,6 +53,8 @@ impl<'p> Builder<'p> {
     pub(crate) fn new(page: &'p mut [u8], shape: &Shape<'_>, prefix: &[u8]) -> Builder<'p> {
         let base = shape.base().min(prefix.len());
         assert!(prefix[..base] == shape.low[..base], "a prefix holds for all keys between the fences");
+        assert!(shape.end <= page.len() && shape.level <= MAX_LEVEL, "a node of a page that can be");
+        debug_assert!((shape.level == 0) == (shape.leftmost == 0), "inner nodes have a leftmost child");
         page[HEADER..].fill(0);
         let mut heap = shape.end;
         let mut place = |page: &mut [u8], field: usize, bytes: &[u8]| {
@@ -116,6 +120,7 @@ impl<'p> Builder<'p> {
         put_u16(self.page, COUNT, self.count);
         put_u16(self.page, HEAP, self.heap);
         put_u16(self.page, HINT, self.count.saturating_sub(1));
+        debug_assert_eq!(Node::parse(self.page).and_then(|node| node.validate()), Ok(()), "what is built is sound");
     }
 }
 
@@ -262,6 +267,7 @@ impl Joined {
 /// Writes count, heap, garbage and hint.
 #[inline]
 fn write_counts(page: &mut impl PageEdit, count: usize, heap: usize, garbage: usize, hint: usize) {
+    debug_assert!(SLOTS + SLOT * count <= heap, "slots and heap do not meet");
     let mut h = [0u8; 8];
     for (i, v) in [count, heap, garbage, hint].into_iter().enumerate() {
         h[2 * i..2 * i + 2].copy_from_slice(&(v as u16).to_le_bytes());
@@ -282,6 +288,7 @@ pub(crate) fn insert(page: &mut impl PageEdit, key: &[u8], pos: usize, payload: 
         assert!(fits(&node), "the caller made room for the cell");
     }
     debug_assert_eq!(node.search(key), Ok((pos, false)));
+    assert!(pos <= node.count(), "slot {pos} of {}", node.count());
     let (count, garbage, plen, leaf) = (node.count(), node.garbage(), node.prefix().len(), node.level() == 0);
     let suffix = &key[plen..];
     let tail = tail(suffix);
@@ -302,6 +309,7 @@ pub(crate) fn insert(page: &mut impl PageEdit, key: &[u8], pos: usize, payload: 
 pub(crate) fn remove(page: &mut impl PageEdit, pos: usize) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     let (count, heap, garbage, hint) = (node.count(), node.heap(), node.garbage(), node.hint());
+    assert!(pos < count, "slot {pos} of {count}");
     let (at, len) = (node.cell_at(pos), node.cell_len(pos)?);
     if at < heap || garbage + len > node.end() - heap {
         return Err(Damage("free-space accounting is wrong"));
@@ -325,6 +333,7 @@ pub(crate) fn replace(
     field: u16,
     value: &[u8],
 ) -> Result<(), Damage> {
+    debug_assert_eq!(usize::from(field & !OVERFLOW), value.len(), "the length field is the value's");
     let node = Node::parse(page.bytes())?;
     let cell = node.leaf_cell(pos)?;
     let (at, old) = (cell.at, cell.value);
@@ -374,6 +383,7 @@ fn grow(page: &mut impl PageEdit, key: &[u8], pos: usize, field: u16, value: &[u
 pub(crate) fn set_high(page: &mut impl PageEdit, high: &[u8]) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
     assert!(node.gap() >= high.len(), "the caller made sure that the fence fits");
+    assert!(node.low() < high && node.high().is_none_or(|before| high <= before), "a node only gets smaller");
     let base = common(node.low(), high).min(node.prefix().len());
     let at = node.heap() - high.len();
     let garbage = node.garbage() + node.high().map_or(0, <[u8]>::len);
@@ -391,6 +401,7 @@ pub(crate) fn set_high(page: &mut impl PageEdit, high: &[u8]) -> Result<(), Dama
 /// Points slot `pos` of an inner node to another child; 0 is the leftmost, as in `Node::child`.
 pub(crate) fn set_child(page: &mut impl PageEdit, i: usize, child: u64) -> Result<(), Damage> {
     let node = Node::parse(page.bytes())?;
+    assert!(node.level() > 0 && i <= node.count(), "child {i} of a node that has {}", node.count());
     let at = if i == 0 { LEFTMOST } else { node.cell_at(i - 1) };
     page.write(at, &child.to_le_bytes());
     Ok(())

@@ -15,6 +15,8 @@ pub(crate) const KIND_LEAF: u8 = 2;
 /// Page type of an inner node.
 pub(crate) const KIND_INNER: u8 = 3;
 
+const _: () = assert!(OverflowRef::LEN < OVERFLOW as usize, "a length leaves the mark free");
+
 /// A value to be stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CellValue<'a> {
@@ -41,6 +43,7 @@ pub(crate) struct Change {
 /// makes progress.
 pub(crate) fn max_key(usable: usize) -> usize {
     let body = usable + HEADER - SLOTS;
+    assert!(body > 3 * 128, "pages of {usable} bytes hold no three keys");
     2048.min((usable + HEADER) / 4).min((body - 128) / 3)
 }
 

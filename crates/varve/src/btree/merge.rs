@@ -109,6 +109,7 @@ impl Tree {
             return Ok(None);
         }
         let freed = right.id();
+        assert!(freed != left.id() && freed != parent.id(), "three nodes");
         let copy = right.bytes().to_vec();
         let right_node = Node::parse(&copy).map_err(|d| self.corrupt(freed, d))?;
         let (up, left, right) = (group.add(parent), group.add(left), group.add(right));

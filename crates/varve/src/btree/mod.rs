@@ -9,6 +9,10 @@
 //! Fences make each node self-describing: a leaf that was found without a latch (pinned) is validated by `leaf::covers`
 //! once latched. A page that leaves the tree is wiped in the group that frees it, so that it no longer passes while it
 //! is pinned; one that was not pinned may come back as it was of old, which `Core::nodes_left` tells.
+//!
+//! Invariants: every change leaves a sound tree (`check`): nodes are sound by themselves (`node`), a child's fences are
+//! the separators beside it in its parent, its level is one less. The address of the root changes under the latches of
+//! the old and the new one.
 
 mod bulk;
 pub(crate) mod check;
@@ -168,6 +172,7 @@ impl Tree {
     /// covers and has room for. At least the first one. Divides the leaf when that would let it take more of what it
     /// covers.
     pub(crate) fn leaf_for_writes<K: AsRef<[u8]>>(&self, writes: &[(K, usize)]) -> Result<(PagePin<'_>, usize)> {
+        debug_assert!(writes.windows(2).all(|w| w[0].0.as_ref() < w[1].0.as_ref()), "writes ascend");
         let first = writes[0].0.as_ref();
         let mut divided = false;
         loop {
@@ -189,7 +194,7 @@ impl Tree {
                 }
                 (fits, covered)
             };
-            debug_assert!(fits < covered);
+            assert!(fits < covered, "all that fits was taken");
             if fits == 0 {
                 self.make_room(first, writes[0].1)?;
             } else {
@@ -227,6 +232,7 @@ impl Tree {
 /// Wipes a page that leaves the tree, so that nobody takes it for a node any more; for those who would meet its old
 /// content, see [`Core::nodes_left`].
 fn retire(core: &Core, page: &mut PageMut<'_>) {
+    debug_assert_ne!(page::kind(page.bytes()), 0, "a node leaves its tree once");
     core.node_leaves();
     page.image(|b| {
         b[HEADER..].fill(0);

@@ -47,6 +47,12 @@ pub(crate) const OVERFLOW: u16 = 0x8000;
 /// Largest level a tree can reach; more is damage.
 pub(crate) const MAX_LEVEL: u8 = 40;
 
+const _: () = assert!(HEAP == COUNT + 2 && GARBAGE == HEAP + 2 && HINT == GARBAGE + 2 && END == HINT + 2);
+const _: () = assert!(PREFIX == END + 2 && LOW == PREFIX + 4 && HIGH == LOW + 4 && BASE == HIGH + 4);
+const _: () = assert!(LEVEL == BASE + 2 && LEVEL < LEFTMOST && SLOTS == LEFTMOST + 8);
+const _: () = assert!(SLOT == 4 + 2 + 2 && SLOTS.is_multiple_of(8), "a slot is one aligned word, as `peek` reads it");
+const _: () = assert!(MAX_PAGE <= OVERFLOW as usize && MAX_PAGE < NO_HIGH as usize, "lengths leave the marks free");
+
 /// A range-checked view of a node.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'a> {

@@ -73,6 +73,7 @@ impl Tree {
         if old < limit {
             return Ok(false);
         }
+        assert!(id < limit, "a node moves to a page before the limit");
         self.node(old, child.bytes(), Some(level))?.validate().map_err(|d| self.corrupt(old, d))?;
         let at = {
             let above = self.node(parent.id(), parent.bytes(), Some(level + 1))?;

@@ -1,4 +1,7 @@
 //! Reading ranges: one leaf at a time, either way, with read-ahead; counting.
+//!
+//! Invariants: a scan gets on with each leaf, whatever is damaged; no more leaves are asked for ahead than
+//! [`ReadAhead::MOST`].
 
 use super::Tree;
 use super::descend::Target;
@@ -59,6 +62,7 @@ impl ReadAhead {
             self.ids.push(PageId(child));
         }
         self.covered = self.covered.max(self.window.min(left));
+        assert!(self.covered <= Self::MOST && self.ids.len() <= Self::MOST, "no more than so many are asked for ahead");
     }
 }
 
@@ -83,6 +87,7 @@ fn slots(node: &Node<'_>, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Range<
             at + found as usize
         }
     };
+    assert!(start <= node.count() && end <= node.count(), "slots of the node");
     Ok(start..end.max(start))
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Plan {
 
 /// The shortest key above `low` and not above `high` (`low < high`).
 pub(crate) fn separator(low: &[u8], high: &[u8]) -> Vec<u8> {
-    debug_assert!(low < high);
+    assert!(low < high, "what lies between two keys");
     high[..(common(low, high) + 1).min(high.len())].to_vec()
 }
 
@@ -44,6 +44,10 @@ fn halves<'a>(node: &Node<'a>, plan: &'a Plan) -> Result<[Half<'a>; 2], Damage> 
     let leftmost = if leaf { 0 } else { node.child(plan.at + 1)? };
     let old = shape_of(node);
     let from = if leaf { plan.at } else { plan.at + 1 };
+    assert!(from <= node.count(), "a node is divided at one of its slots");
+    if node.low() == &plan.separator[..] || !node.covers(&plan.separator) {
+        return Err(Damage("a separator that leaves one side without keys"));
+    }
     let left = (Shape { high: Some(&plan.separator), ..old }, (*node, 0..plan.at));
     Ok([left, (Shape { low: &plan.separator, leftmost, ..old }, (*node, from..node.count()))])
 }

@@ -9,6 +9,9 @@
 //! [`Planned::latch`] latches that part and validates the plan; the old values are read; then the parts join one log
 //! group ([`Planned::join`]) and are changed ([`Planned::change`]), which cannot fail. A commit of one short value goes
 //! by [`Index::latch_single`] instead.
+//!
+//! Invariants: a plan takes some of the writes that it was given, never none; what it finds that they replace comes in
+//! their order.
 
 pub(crate) mod salvage;
 
@@ -217,9 +220,11 @@ impl Index {
     /// Plans the first of these writes and as many as go with it, makes room for them and pins what takes them.
     /// `first`: the place of that write in the commit. No latch may be held.
     pub fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize) -> Result<Planned<'a>> {
-        match self {
-            Index::Tree(tree) => tree.plan(writes, first).map(Planned::Leaf),
-        }
+        let planned = match self {
+            Index::Tree(tree) => tree.plan(writes, first).map(Planned::Leaf)?,
+        };
+        assert!((1..=writes.len()).contains(&planned.len()), "a part of an index takes some of the writes");
+        Ok(planned)
     }
 
     /// Latches what takes a single write of a short value, or a deletion. `told` gets the value that is there, under
@@ -271,9 +276,13 @@ impl<'a> Planned<'a> {
 
     /// Latches it; false when it no longer does for its writes. Appends the long values that they replace.
     pub fn latch(&mut self, long: &mut LongValues) -> Result<bool> {
-        match self {
-            Planned::Leaf(leaf) => leaf.latch(long),
-        }
+        let before = long.len();
+        let latched = match self {
+            Planned::Leaf(leaf) => leaf.latch(long)?,
+        };
+        assert!(long.len() - before <= self.len(), "a write replaces one value");
+        debug_assert!(long.windows(2).all(|w| w[0].0 < w[1].0), "the values come in the order of the writes");
+        Ok(latched)
     }
 
     /// Lets go of the latch.

@@ -8,6 +8,9 @@
 //! Chains are read without a latch on the leaf. Each page carries the value's id (the log's end when the value was
 //! written: a page freed and used again has a greater one), its number and its keyspace, so that a page that was reused
 //! meanwhile is told from the value's own.
+//!
+//! Invariants: a value has as many pages as its length needs, at least one, all but the last full; a reader goes on in
+//! its range with each page.
 
 use super::{Damage, corrupt, u16_at, u64_at};
 use crate::buffer::PageRead;
@@ -31,6 +34,9 @@ const NEXT: usize = HEADER + 16;
 /// Pages ahead that a page names, without its run.
 const AHEAD: usize = 8;
 const DATA: usize = NEXT + 8 * AHEAD;
+
+const _: () = assert!(NUMBER == ID + 8 && LENGTH == NUMBER + 4 && RUN == LENGTH + 2 && NEXT == RUN + 2);
+const _: () = assert!(DATA - HEADER == 80 && OverflowRef::LEN == 8 + 8 + 8, "as `docs/format.md` has it");
 
 /// Where a long value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +147,7 @@ pub(crate) fn write_direct(
                 0 => break,
                 n => len += n,
             }
+            assert!(len <= part.len(), "no more is read than was asked for");
         }
         if len == 0 && number > 0 {
             break;
@@ -165,6 +172,7 @@ pub(crate) fn write_direct(
 
 /// What comes before the value in page `number` of a chain, which has `len` bytes of it; `rest` are the pages after it.
 fn head(id: u64, number: usize, len: usize, rest: &[PageId]) -> [u8; DATA - HEADER] {
+    assert!(len <= usize::from(u16::MAX), "a page's part of a value");
     let (named, beyond) = rest.split_at(rest.len().min(AHEAD));
     let follows = |(i, page): &(usize, &PageId)| page.0 == named[AHEAD - 1].0 + 1 + *i as u64;
     let run = beyond.iter().enumerate().take(u16::MAX.into()).take_while(follows).count();
@@ -264,6 +272,7 @@ impl Reader {
 
     /// Appends what the next page has of the range to `into`.
     pub(crate) fn step(&mut self, core: &Core, keyspace: KeyspaceId, into: &mut Vec<u8>) -> Result<()> {
+        assert!(self.left() > 0, "there is something left to read");
         let room = capacity(core, keyspace) as u64;
         let (pages, last) = (pages_for(core, keyspace, self.value.len), ((self.range.end - 1) / room) as usize);
         let (id, number) = self.at;
@@ -283,6 +292,7 @@ impl Reader {
         // Pages that lie before the range are passed over.
         let first = (self.range.start / room) as usize;
         let step = first.saturating_sub(number).clamp(1, ahead.len);
+        assert!(number + step <= last, "the next page is one of the range's");
         self.at = (ahead.page(step - 1), number + step);
         // Asked for before those asked for last are used up.
         let most = core.pool.read_ahead_pages();

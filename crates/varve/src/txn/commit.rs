@@ -38,7 +38,9 @@ pub(super) struct Target<'a> {
 impl<'a> Target<'a> {
     /// The one to which the commit's write at this place goes.
     pub fn of<'t>(targets: &'t [Target<'a>], at: usize) -> &'t Target<'a> {
-        &targets[targets.partition_point(|target| target.writes.end <= at)]
+        let target = &targets[targets.partition_point(|target| target.writes.end <= at)];
+        assert!(target.writes.contains(&at), "the keyspaces share the writes out among them");
+        target
     }
 
     /// Writes of values that the commit writes to pages of their own: their place and the value.
@@ -199,6 +201,7 @@ impl<'a> Run<'a> {
             while at < end {
                 let part = target.index.plan(&self.writes[at..end], at)?;
                 at += part.len();
+                assert!(at <= end, "a plan is of one keyspace");
                 pages += part.pages();
                 parts.push(part);
                 self.check_pages(pages)?;
@@ -248,6 +251,7 @@ impl<'a> Run<'a> {
         let saving = self.manager.snapshots.begin_commit(self.stripe);
         let held = matches!(saving, Saving::Yes);
         let old = if held { self.old_values(parts) } else { Vec::new() };
+        assert!(!held || old.len() == self.writes.len(), "each write replaces something, or nothing");
         // From here on nothing fails.
         parts.iter_mut().for_each(|part| part.join(&mut group));
         let references = self.write_long_values(&mut group, values);
@@ -312,6 +316,7 @@ impl<'a> Run<'a> {
                 placed.push(LongValue { at, keyspace, value, ids, pages });
             }
         }
+        assert!(rest.is_empty(), "every reserved page is some value's");
         Ok(placed)
     }
 

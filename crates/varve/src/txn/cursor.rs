@@ -3,6 +3,9 @@
 //! A batch holds copies, so nothing is latched between calls. It covers an exact part of what is left of the range: the
 //! caller can lock that part, look for pending writes or old values in it, and be sure that nothing falls between two
 //! batches.
+//!
+//! Invariants: the parts that batches cover follow each other without gap or overlap; a batch is handed out when its long
+//! values were read, each row once.
 
 use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, is_possible};
 use crate::error::Result;
@@ -188,6 +191,7 @@ impl Cursor {
     pub fn fill(&mut self, index: &Index, within: Option<Bounds<'_>>) -> Result<Filled> {
         let (low, high) = (self.low.clone(), self.high.clone());
         let (from, to) = within.unwrap_or((bound_ref(&low), bound_ref(&high)));
+        assert!(!self.done, "nothing is read beyond the end of the range");
         let forward = self.direction == Direction::Forward;
         self.batch.clear();
         self.at = 0;
@@ -245,6 +249,7 @@ impl Cursor {
 
     fn merge(&mut self, mut overlay: Vec<Overlay>) {
         let forward = self.direction == Direction::Forward;
+        debug_assert!(overlay.windows(2).all(|rows| rows[0].0 < rows[1].0), "keys ascend, each once");
         if !forward {
             overlay.reverse();
         }

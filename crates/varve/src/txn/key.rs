@@ -9,6 +9,8 @@ use std::ops::{Bound, Deref};
 
 const INLINE: usize = 30;
 
+const _: () = assert!(INLINE <= u8::MAX as usize && size_of::<KeyBuf>() == INLINE + 2, "no byte is lost");
+
 /// An owned key.
 #[derive(Clone)]
 pub(crate) enum KeyBuf {

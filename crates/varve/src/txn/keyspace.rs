@@ -1,4 +1,6 @@
 //! What transactions know of a keyspace of an open database.
+//!
+//! Invariants: its name, index and locks stay; it is dropped, or known from one commit on, and never in between.
 
 use super::lock::{KeyspaceLocks, LockTable};
 use super::{MAX_VALUE, Manager};

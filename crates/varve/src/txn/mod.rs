@@ -13,6 +13,10 @@
 //! A transaction never waits for a lock with a latch held. Locks are released once the commit has its place in the log,
 //! before it is durable; whoever reads what it wrote returns only when it is durable too ([`Manager::depend`]).
 //!
+//! Invariants: what a transaction writes it has locked exclusively, until its commit has its place in the log; one that
+//! had to give way has neither locks nor writes; `open` counts those that keep the database open, and none begins after
+//! it was closed.
+//!
 //! Lock order: key and interval locks; then as in `core.rs`; the snapshot registry's mutex inside leaf latches.
 
 mod commit;
@@ -192,7 +196,8 @@ impl Manager {
 
     /// The end of it.
     pub fn leave(&self) {
-        self.open.fetch_sub(1, Ordering::SeqCst);
+        let before = self.open.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "what ends has begun");
     }
 
     /// Begins work for which the database must stay open: a close is refused until what this returns is dropped.

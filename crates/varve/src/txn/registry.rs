@@ -9,10 +9,13 @@
 //!
 //! When the budget for versions is used up, the oldest snapshot loses its claim: its reads fail from then on.
 //!
+//! Invariants: `count` is the number of claims, and of registrations under way; snapshots are as of moments that do not go
+//! back; each version is in `added` once, and its bytes are charged until it is removed.
+//!
 //! Lock order: leaf latches, then the mutex here, then a shard of the version store.
 
 use super::key::KeyBuf;
-use super::version::{OldValue, Place, Versions, bytes_of};
+use super::version::{OldValue, VersionPlace, Versions, bytes_of};
 use crate::budget::{Budget, Class};
 use crate::wal::Log;
 use std::collections::{BTreeMap, VecDeque};
@@ -52,7 +55,7 @@ struct Live {
     claims: BTreeMap<(Lsn, u64), Arc<Claim>>,
     serial: u64,
     /// Versions in the order in which they were added, nearly that of their ends.
-    added: VecDeque<Place>,
+    added: VecDeque<VersionPlace>,
 }
 
 /// The snapshot registry with its version store.
@@ -79,7 +82,8 @@ pub(super) struct Unsaved<'a>(&'a AtomicUsize);
 
 impl Drop for Unsaved<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        let before = self.0.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "a commit that ends has begun");
     }
 }
 
@@ -117,6 +121,8 @@ impl Snapshots {
         let mut live = self.live.lock();
         live.serial += 1;
         let claim = Arc::new(Claim { lsn: log.end_lsn(), serial: live.serial, evicted: AtomicBool::new(false) });
+        let newest = live.claims.last_key_value().map_or(0, |((lsn, _), _)| *lsn);
+        assert!(newest <= claim.lsn, "the end of the log does not go back");
         live.claims.insert((claim.lsn, claim.serial), claim.clone());
         claim
     }
@@ -128,7 +134,7 @@ impl Snapshots {
         }
         let was_open = self.live.lock().claims.remove(&(claim.lsn, claim.serial)).is_some();
         if was_open {
-            self.count.fetch_sub(1, Ordering::SeqCst);
+            self.drop_claim();
         }
         while self.sweep(&mut self.live.lock()) {}
     }
@@ -157,6 +163,7 @@ impl Snapshots {
                 continue;
             }
             let since = self.versions.newest_end(keyspace, key);
+            assert!(since < end, "commits of one key are in order");
             if live.claims.range((since, 0)..(end, 0)).next().is_none() {
                 continue;
             }
@@ -164,16 +171,22 @@ impl Snapshots {
             if !self.make_room(&mut live, bytes) {
                 continue;
             }
-            let place = Place { keyspace, key: KeyBuf::new(key), end, bytes };
+            let place = VersionPlace { keyspace, key: KeyBuf::new(key), end, bytes };
             self.versions.add(&place, value);
             live.added.push_back(place);
             self.kept.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// There is one claim less.
+    fn drop_claim(&self) {
+        let before = self.count.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "a claim that goes was counted");
+    }
+
     fn evict(&self, claim: &Claim) {
         claim.evicted.store(true, Ordering::Release);
-        self.count.fetch_sub(1, Ordering::SeqCst);
+        self.drop_claim();
         self.evicted.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -1,4 +1,7 @@
 //! Snapshots: the database as of one moment, read without locks.
+//!
+//! Invariants: a snapshot's moment stays; what is read from pages is shown only after it was looked whether old values
+//! take its place, and whether they are all there ([`Snapshot::admit`]).
 
 use super::cursor::{Cursor, Overlay};
 use super::key::KeyBuf;

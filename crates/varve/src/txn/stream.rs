@@ -99,6 +99,7 @@ impl Transaction {
             len += n as u64;
             if len > MAX_VALUE { Err(Error::ValueSize { len, max: MAX_VALUE }) } else { Ok(n) }
         })?;
+        assert!(matches!(&stored, Value::Stored(s) if s.reference.len == len), "all that was read is stored");
         self.put_value(keyspace, key, stored)?;
         Ok(len)
     }
@@ -124,6 +125,7 @@ impl Transaction {
             done += n;
             Ok(n)
         })?;
+        assert!(matches!(&stored, Value::Stored(s) if s.reference.len == value.len), "the value is as long as it was");
         self.put_value(keyspace, key, stored)?;
         Ok(true)
     }

@@ -1,7 +1,8 @@
 //! Read-write transactions, and read-only ones that are a snapshot under the same interface.
 //!
-//! A transaction that had to give way in a deadlock has let go of its locks and writes at once; every later call
-//! returns the same `Conflict`. Other errors leave it as it was.
+//! Invariants: a transaction that had to give way in a deadlock has let go of its locks and writes at once; every later
+//! call returns the same `Conflict`. Other errors leave it as it was. What it writes it has locked; one that reads a
+//! snapshot has neither locks nor writes.
 
 use super::commit::{self, Target};
 use super::cursor::{Cursor, Overlay};
@@ -107,7 +108,13 @@ impl Transaction {
     fn check(&self, keyspace: &Arc<OpenKeyspace>) -> Result<()> {
         charge(Cost::TxnCall, 1);
         match &self.doomed {
-            Some(error) => Err(error.clone()),
+            Some(error) => {
+                assert!(
+                    self.writes.is_empty() && self.locks.is_empty(),
+                    "who had to give way has let go of everything"
+                );
+                Err(error.clone())
+            }
             None => keyspace.belongs_to(&self.manager).and_then(|()| self.manager.live_in(keyspace)),
         }
     }
@@ -435,6 +442,7 @@ impl Transaction {
             return Err(error.clone());
         }
         charge(Cost::TxnCommit, 1);
+        assert!(self.snapshot.is_none() || self.writes.is_empty() && self.locks.is_empty(), "a snapshot is only read");
         self.committed = true;
         if self.writes.is_empty() {
             let end = self.snapshot.as_ref().map_or_else(|| self.manager.core.log.end_lsn(), |snapshot| snapshot.lsn());
@@ -459,6 +467,11 @@ impl Transaction {
             self.manager.live_in(&space.keyspace)?;
             let (first, mut stored) = (writes.len(), Vec::new());
             for (key, pending) in &space.map {
+                debug_assert!(
+                    self.manager.core.broken.has(Mistake::SkipIntervalLock)
+                        || self.locks.holds_exclusive(space.keyspace.locks(), key),
+                    "what is written is locked: {key:?}"
+                );
                 let value = match &pending.write {
                     Some(Value::Bytes(bytes)) => Some(NewValue::Bytes(bytes)),
                     Some(Value::Stored(value)) => {

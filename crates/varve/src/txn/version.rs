@@ -6,6 +6,9 @@
 //! it
 //! lets go of the leaves, and an entry that S needs stays until S is closed.
 //!
+//! Invariants: the entries of a key are in the order of their ends, each end once; no key and no keyspace is without an
+//! entry.
+//!
 //! Lock order: the snapshot registry's mutex, then a shard's.
 
 use super::key::{Bounds, KeyBuf};
@@ -58,7 +61,7 @@ pub(super) struct Versions {
 }
 
 /// Names a version for its removal.
-pub(super) struct Place {
+pub(super) struct VersionPlace {
     pub keyspace: KeyspaceId,
     pub key: KeyBuf,
     pub end: Lsn,
@@ -67,7 +70,8 @@ pub(super) struct Place {
 
 /// Bytes that an entry takes, its removal note included.
 pub(super) fn bytes_of(key: &[u8], value: &OldValue) -> u64 {
-    let fixed = size_of::<KeyBuf>() * 2 + size_of::<Vec<Version>>() + 4 * size_of::<Version>() + size_of::<Place>();
+    let fixed =
+        size_of::<KeyBuf>() * 2 + size_of::<Vec<Version>>() + 4 * size_of::<Version>() + size_of::<VersionPlace>();
     (fixed + 2 * KeyBuf::heap_bytes_of(key) + value.as_ref().map_or(0, Old::memory)) as u64
 }
 
@@ -93,7 +97,7 @@ impl Versions {
     }
 
     /// Adds an entry; those of one key come in the order of their commits.
-    pub fn add(&self, place: &Place, value: OldValue) {
+    pub fn add(&self, place: &VersionPlace, value: OldValue) {
         let mut shard = self.shard(place.keyspace).lock();
         let versions = shard.entry(place.keyspace).or_default().entry(place.key.clone()).or_default();
         assert!(versions.last().is_none_or(|v| v.end < place.end), "commits of one key are in order");
@@ -101,14 +105,15 @@ impl Versions {
     }
 
     /// Removes an entry.
-    pub fn remove(&self, place: &Place) {
+    pub fn remove(&self, place: &VersionPlace) {
         let mut shard = self.shard(place.keyspace).lock();
-        let Some(keys) = shard.get_mut(&place.keyspace) else { return };
-        if let Some(versions) = keys.get_mut(&*place.key) {
-            versions.retain(|v| v.end != place.end);
-            if versions.is_empty() {
-                keys.remove(&*place.key);
-            }
+        let keys = shard.get_mut(&place.keyspace).expect("what is removed was added");
+        let versions = keys.get_mut(&*place.key).expect("what is removed was added");
+        let before = versions.len();
+        versions.retain(|v| v.end != place.end);
+        assert_eq!(versions.len() + 1, before, "an entry is removed once");
+        if versions.is_empty() {
+            keys.remove(&*place.key);
         }
         if keys.is_empty() {
             shard.remove(&place.keyspace);
@@ -155,8 +160,8 @@ impl Versions {
 mod tests {
     use super::*;
 
-    fn place(key: &[u8], end: Lsn) -> Place {
-        Place { keyspace: KeyspaceId(3), key: KeyBuf::new(key), end, bytes: 0 }
+    fn place(key: &[u8], end: Lsn) -> VersionPlace {
+        VersionPlace { keyspace: KeyspaceId(3), key: KeyBuf::new(key), end, bytes: 0 }
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! Nothing is noted while there is no savepoint, nor of a key that was written since the last one. Memory is charged to
 //! [`Class::WriteSets`] in blocks once a transaction outgrows what each may have for nothing, before anything is
 //! stored.
+//!
+//! Invariants: `bytes` is what all writes and notes of replaced ones cost, and no more than is charged for; savepoints
+//! are in the order in which they were made, and so are the notes; without a savepoint there is no note.
 
 use super::OpenKeyspace;
 use super::key::{Bounds, KeyBuf};
@@ -120,8 +123,20 @@ impl WriteSet {
     /// Writes by keyspace, in the order of their ids.
     pub fn spaces(&mut self) -> &[SpaceWrites] {
         assert!(self.marks.is_empty(), "undo refers to keyspaces by place: end the savepoints first");
+        debug_assert!(self.is_sound());
         self.spaces.sort_by_key(|s| s.keyspace.id());
         &self.spaces
+    }
+
+    /// Whether what is kept agrees with itself; looks at all of it.
+    fn is_sound(&self) -> bool {
+        let writes = self.spaces.iter().flat_map(|s| &s.map).map(|(key, pending)| cost(key, held(&pending.write)));
+        let old = |undo: &Undo| undo.old.as_ref().map_or(0, |old| cost(&undo.key, held(&old.write)));
+        let notes = self.undo.iter().map(|undo| note(&undo.key) + old(undo));
+        let in_order = self.marks.windows(2).all(|m| m[0].0 < m[1].0 && m[0].1 <= m[1].1);
+        let noted = self.marks.last().is_none_or(|m| m.0 <= self.serial && m.1 <= self.undo.len());
+        let mine = !self.marks.is_empty() || self.undo.is_empty();
+        in_order && noted && mine && self.bytes == writes.sum::<u64>() + notes.sum::<u64>()
     }
 
     fn space(&self, id: KeyspaceId) -> Option<&SpaceWrites> {
@@ -185,6 +200,7 @@ impl WriteSet {
         }
         self.charge(bytes)?;
         self.bytes = bytes;
+        assert!(self.bytes <= FREE + self.charged, "what is stored was charged for");
         Ok(())
     }
 
@@ -247,6 +263,7 @@ impl WriteSet {
                 None => drop(map.remove(&key)),
             }
         }
+        debug_assert!(self.is_sound());
         Ok(())
     }
 
@@ -273,6 +290,7 @@ impl WriteSet {
     /// Drops what nobody goes back to.
     fn forget(&mut self, undo: Undo) {
         let old = undo.old.map_or(0, |old| cost(&undo.key, held(&old.write)));
+        assert!(self.bytes >= note(&undo.key) + old, "what is forgotten was counted");
         self.bytes -= note(&undo.key) + old;
     }
 

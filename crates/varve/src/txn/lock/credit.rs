@@ -1,5 +1,7 @@
 //! Lock memory is charged to the budget in blocks, and the first bytes of each shard not at all, so that a few locks
 //! touch no shared counter. What is not charged is bounded by the number of open keyspaces.
+//!
+//! Invariants: what is used is free or charged; what is charged beyond need is bounded.
 
 use crate::budget::{Budget, Class};
 use crate::error::Result;
@@ -36,7 +38,7 @@ impl Credit {
     #[inline]
     pub fn spend(&mut self, bytes: usize) {
         self.used += bytes;
-        debug_assert!(self.used <= FREE + self.charged, "spent without a reservation");
+        assert!(self.used <= FREE + self.charged, "spent without a reservation");
     }
 
     /// Reserves and spends.
@@ -49,7 +51,7 @@ impl Credit {
     /// Gives back what was spent.
     #[inline]
     pub fn give(&mut self, budget: &Budget, bytes: usize) {
-        debug_assert!(self.used >= bytes, "gave back more than was spent");
+        assert!(self.used >= bytes, "gave back more than was spent");
         self.used -= bytes;
         if self.charged > 0 && (self.used <= FREE / 2 || FREE + self.charged - self.used > KEPT) {
             self.trim(budget);
@@ -59,6 +61,7 @@ impl Credit {
     #[cold]
     fn trim(&mut self, budget: &Budget) {
         let needed = self.used.saturating_sub(FREE).next_multiple_of(BLOCK);
+        assert!(needed <= self.charged, "what is used was charged");
         budget.release(Class::Locks, (self.charged - needed) as u64);
         self.charged = needed;
     }

@@ -13,11 +13,15 @@
 //! Nothing looks at the whole list: requests are found by their range (`range_index.rs`), by their owner, and among
 //! those that wait.
 //!
+//! Invariants: ranges that are held do not conflict; a request is in the list until its owner takes it out, and is filed
+//! under its range and its owner; who waits does so for others; the counts that are read without the list's mutex are
+//! those of the list.
+//!
 //! Lock order: the list's mutex is taken with no shard locked.
 
 use super::Mode;
 use super::credit::Credit;
-use super::range_filter::{Place, RangeFilter, place};
+use super::range_filter::{FilterPlace, RangeFilter, place};
 use super::range_index::RangeIndex;
 use super::wait::{OwnerId, WaitCell};
 use crate::budget::Budget;
@@ -33,7 +37,7 @@ use varve_rt::{Cost, HashMap, Mutex, charge};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
-enum State {
+enum RequestState {
     /// Passed the list, looks at the key locks now.
     Checking,
     Granted,
@@ -53,7 +57,7 @@ struct Request {
     mode: Mode,
     /// A single key asked for by a reader or writer of that key.
     point: bool,
-    state: State,
+    state: RequestState,
 }
 
 impl Request {
@@ -69,7 +73,7 @@ impl Request {
     }
 
     fn waits_for(&self, owner: OwnerId) -> bool {
-        matches!(&self.state, State::Waiting { on, .. } if on.contains(&owner))
+        matches!(&self.state, RequestState::Waiting { on, .. } if on.contains(&owner))
     }
 
     /// Bytes charged for it.
@@ -136,7 +140,7 @@ impl Intervals {
         }
         let list = self.list.lock();
         list.at_key(key).any(|r| {
-            let held = r.owner == owner && !r.point && matches!(r.state, State::Granted);
+            let held = r.owner == owner && !r.point && matches!(r.state, RequestState::Granted);
             held && (mode == Mode::Shared || r.mode == Mode::Exclusive) && contains(r.range(), key)
         })
     }
@@ -163,7 +167,7 @@ impl Intervals {
         charge(Cost::LockAcquire, 1);
         let covered = !point
             && list.near(range).any(|(_, r)| {
-                let held = r.owner == owner && !r.point && matches!(r.state, State::Granted);
+                let held = r.owner == owner && !r.point && matches!(r.state, RequestState::Granted);
                 held && (mode == Mode::Shared || r.mode == Mode::Exclusive) && within(range, r.range())
             });
         if covered {
@@ -177,7 +181,7 @@ impl Intervals {
             self.filter.add(place(range), owner);
         }
         // Until it is evaluated it stands in the way of all, as a range that is being checked.
-        list.insert(ticket, Request { owner, low, high, mode, point, state: State::Checking });
+        list.insert(ticket, Request { owner, low, high, mode, point, state: RequestState::Checking });
         self.recount(&list);
         Ok(Some(Ticket(ticket)))
     }
@@ -203,23 +207,24 @@ impl Intervals {
         let mut on: Vec<OwnerId> = Vec::new();
         for (at, other) in list.near(me.range()) {
             let ahead = match other.state {
-                State::Checking | State::Granted => at != ticket.0,
-                State::Waiting { .. } => at < ticket.0 && !other.waits_for(owner),
+                RequestState::Checking | RequestState::Granted => at != ticket.0,
+                RequestState::Waiting { .. } => at < ticket.0 && !other.waits_for(owner),
             };
             if ahead && me.conflicts(other) && !on.contains(&other.owner) {
                 on.push(other.owner);
             }
         }
         if on.is_empty() {
-            let state = if me.point { State::Granted } else { State::Checking };
+            let state = if me.point { RequestState::Granted } else { RequestState::Checking };
             list.set_state(ticket, state);
             self.note_waiting(&list);
             return None;
         }
+        assert!(!on.contains(&owner), "nobody waits for himself");
         // Not in the order in which they were found: what is waited on does not depend on where ranges are filed.
         on.sort_unstable();
         let cell = WaitCell::new(owner);
-        list.set_state(ticket, State::Waiting { on: on.clone(), cell: cell.clone(), keys: false });
+        list.set_state(ticket, RequestState::Waiting { on: on.clone(), cell: cell.clone(), keys: false });
         self.note_waiting(&list);
         Some((cell, on))
     }
@@ -230,13 +235,13 @@ impl Intervals {
         let list = &mut *list;
         let me = list.of(ticket).owner;
         let cell = WaitCell::new(me);
-        list.set_state(ticket, State::Waiting { on: on.to_vec(), cell: cell.clone(), keys: true });
+        list.set_state(ticket, RequestState::Waiting { on: on.to_vec(), cell: cell.clone(), keys: true });
         self.note_waiting(list);
         for at in &list.waiting {
             let request = list.requests.get_mut(at).expect("listed");
             // Not those that wait for key locks: nothing changes for them, and two could wake each other for ever.
             if on.contains(&request.owner)
-                && matches!(&request.state, State::Waiting { on, keys: false, .. } if on.contains(&me))
+                && matches!(&request.state, RequestState::Waiting { on, keys: false, .. } if on.contains(&me))
             {
                 request.wake();
             }
@@ -249,12 +254,14 @@ impl Intervals {
         let mut list = self.list.lock();
         let list = &mut *list;
         let mut joined = list.remove(ticket.0);
-        joined.state = State::Granted;
-        let mut gone: Vec<Place> = vec![place(joined.range())];
+        assert!(matches!(joined.state, RequestState::Checking), "a range is held after it was checked");
+        assert!(!joined.point, "a point is held in its shard");
+        joined.state = RequestState::Granted;
+        let mut gone: Vec<FilterPlace> = vec![place(joined.range())];
         loop {
             let meets = |r: &Request| {
                 let same = r.owner == joined.owner && r.mode == joined.mode && !r.point;
-                same && matches!(r.state, State::Granted) && touch(r.range(), joined.range())
+                same && matches!(r.state, RequestState::Granted) && touch(r.range(), joined.range())
             };
             let Some(at) = list.near(joined.range()).find_map(|(at, r)| meets(r).then_some(at)) else { break };
             let other = list.remove(at);
@@ -299,6 +306,7 @@ impl Intervals {
             list.credit.give(budget, gone);
             self.recount(list);
         }
+        assert!(!list.by_owner.contains_key(&owner), "an owner that ended has no request");
         list.owner_moved(owner);
     }
 
@@ -315,6 +323,26 @@ impl Intervals {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
+    /// Asserts what must hold of the list and what is counted of it.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let list = self.list.lock();
+        let count = |f: &dyn Fn(&Request) -> bool| list.requests.values().filter(|r| f(r)).count();
+        let waiting = count(&|r| matches!(r.state, RequestState::Waiting { .. }));
+        let exclusive = count(&|r| r.mode == Mode::Exclusive && !r.point);
+        assert_eq!((list.waiting.len(), list.exclusive), (waiting, exclusive));
+        let told = [&self.published, &self.exclusive, &self.waiting].map(|n| n.load(Ordering::SeqCst));
+        assert_eq!(told, [list.requests.len(), exclusive, waiting], "what is told without the lock");
+        assert_eq!(list.by_owner.values().map(Vec::len).sum::<usize>(), list.requests.len());
+        let held = |r: &Request| matches!(r.state, RequestState::Granted) && !r.point;
+        for a in list.requests.values().filter(|r| held(r)) {
+            assert!(
+                list.requests.values().all(|b| !held(b) || !a.conflicts(b)),
+                "ranges that are held do not conflict"
+            );
+        }
+    }
+
     /// Requests in the list.
     #[cfg(test)]
     pub fn len(&self) -> usize {
@@ -325,7 +353,7 @@ impl Intervals {
 impl Request {
     /// Makes a waiting request look again.
     fn wake(&mut self) {
-        if let State::Waiting { on, cell, .. } = &mut self.state {
+        if let RequestState::Waiting { on, cell, .. } = &mut self.state {
             on.clear();
             cell.grant();
         }
@@ -357,7 +385,8 @@ impl List {
         self.index.insert(request.range(), ticket);
         self.by_owner.entry(request.owner).or_default().push(ticket);
         self.exclusive += usize::from(request.mode == Mode::Exclusive && !request.point);
-        self.requests.insert(ticket, request);
+        let before = self.requests.insert(ticket, request);
+        assert!(before.is_none() && ticket < self.next, "a ticket names one request");
     }
 
     fn remove(&mut self, ticket: u64) -> Request {
@@ -375,9 +404,9 @@ impl List {
         request
     }
 
-    fn set_state(&mut self, ticket: Ticket, state: State) {
+    fn set_state(&mut self, ticket: Ticket, state: RequestState) {
         match state {
-            State::Waiting { .. } => self.waiting.insert(ticket.0),
+            RequestState::Waiting { .. } => self.waiting.insert(ticket.0),
             _ => self.waiting.remove(&ticket.0),
         };
         self.requests.get_mut(&ticket.0).expect("a request stays until its owner takes it out").state = state;
@@ -386,7 +415,7 @@ impl List {
     fn owner_moved(&mut self, owner: OwnerId) {
         for at in &self.waiting {
             let request = self.requests.get_mut(at).expect("listed");
-            if let State::Waiting { on, .. } = &mut request.state
+            if let RequestState::Waiting { on, .. } = &mut request.state
                 && on.contains(&owner)
             {
                 on.retain(|&o| o != owner);

@@ -11,6 +11,9 @@
 //! for a transaction that it runs itself gets [`Error::WouldDeadlock`] at once; whoever has waited for longer than the
 //! table allows, [`Error::LockTimeout`]: both keep what they hold. Nothing depends on hash order.
 //!
+//! Invariants: an owner's locks are released together, at its end; an owner waits for one lock at a time, and never for
+//! itself; a key is in the list of a [`LockSet`] once, when its lock is new.
+//!
 //! Lock order inside the table: at most one shard or list mutex at a time, then the waits-for graph's.
 
 mod credit;
@@ -40,6 +43,8 @@ pub(crate) use self::wait::OwnerId;
 
 /// Shards of a keyspace's key locks; a power of two.
 const SHARDS: usize = 16;
+
+const _: () = assert!(SHARDS.is_power_of_two());
 
 /// Strength of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,6 +241,7 @@ impl KeyspaceLocks {
         {
             return Err(self.would_deadlock(asking, own));
         }
+        assert!(!on.is_empty() && !on.contains(&asking.by.id), "who waits does so for others");
         table.waits.fetch_add(1, Ordering::Relaxed);
         let began = varve_rt::now();
         let since = *asking.since.get_or_insert(began);
@@ -354,6 +360,18 @@ impl KeyspaceLocks {
         result.map(|_| SingleLock { locks: self, key, id })
     }
 
+    /// Whether the owner may write `key`: holds it, or a range with it, exclusively.
+    fn holds_exclusive(&self, owner: OwnerId, key: &[u8]) -> bool {
+        self.shard(key).holds_exclusive(key, owner) || self.intervals.covers(owner, key, Mode::Exclusive)
+    }
+
+    /// Asserts what must hold while nobody asks for a lock or gives one back.
+    #[cfg(test)]
+    pub fn check(&self) {
+        self.shards.iter().for_each(Shard::check);
+        self.intervals.check();
+    }
+
     /// Keys locked now.
     #[cfg(test)]
     pub fn locked_keys(&self) -> usize {
@@ -419,6 +437,16 @@ impl LockSet {
     /// The age by which deadlock victims are chosen.
     pub fn birth(&self) -> u64 {
         self.asker.birth
+    }
+
+    /// Whether it has no lock.
+    pub fn is_empty(&self) -> bool {
+        self.held.iter().all(|held| held.keys.is_empty() && !held.ranged)
+    }
+
+    /// Whether the owner may write `key`. For assertions: it takes locks of the table.
+    pub fn holds_exclusive(&self, locks: &KeyspaceLocks, key: &[u8]) -> bool {
+        locks.holds_exclusive(self.asker.id, key)
     }
 
     #[inline]

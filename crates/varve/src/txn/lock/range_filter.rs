@@ -3,7 +3,8 @@
 //!
 //! Ranges are counted by what their two ends have in common (as `range_index.rs` files them): in a small table by its
 //! hash, and by its length. Beside its count a place of the table has the sum of the owners, which names the owner of a
-//! single range. Changed under the list's mutex only; a range that is held is counted throughout, also while it is
+//! single range. Invariants: each place counts the ranges filed there, and a bit of `lengths` says whether there are any
+//! of that length. Changed under the list's mutex only; a range that is held is counted throughout, also while it is
 //! joined with another.
 
 use super::wait::OwnerId;
@@ -18,6 +19,8 @@ const COUNT_BITS: u32 = 24;
 /// Longer beginnings count by their first bytes.
 const LONGEST: usize = 63;
 
+const _: () = assert!(LONGEST < u64::BITS as usize, "a bit for each length");
+
 pub(super) struct RangeFilter {
     /// Bit n: a range is counted whose beginning has n bytes.
     lengths: AtomicU64,
@@ -27,7 +30,7 @@ pub(super) struct RangeFilter {
 
 /// Where a range is counted.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct FilterPlace {
     length: usize,
     slot: usize,
 }
@@ -40,10 +43,10 @@ fn slot(beginning: &[u8]) -> usize {
 }
 
 /// Where `range` is counted.
-pub(super) fn place(range: Bounds<'_>) -> Place {
+pub(super) fn place(range: Bounds<'_>) -> FilterPlace {
     let beginning = super::range_index::beginning(range);
     let beginning = &beginning[..beginning.len().min(LONGEST)];
-    Place { length: beginning.len(), slot: slot(beginning) }
+    FilterPlace { length: beginning.len(), slot: slot(beginning) }
 }
 
 /// What a range of this owner adds to its place. Owners alike in the bits that are kept are 2^40 transactions apart.
@@ -58,17 +61,20 @@ impl RangeFilter {
         RangeFilter { lengths: AtomicU64::new(0), of_length, slots }
     }
 
-    pub fn add(&self, at: Place, owner: OwnerId) {
+    pub fn add(&self, at: FilterPlace, owner: OwnerId) {
         self.slots[at.slot].fetch_add(mark(owner), SeqCst);
         self.of_length[at.length].fetch_add(1, SeqCst);
         self.lengths.fetch_or(1 << at.length, SeqCst);
     }
 
-    pub fn take_out(&self, at: Place, owner: OwnerId) {
-        if self.of_length[at.length].fetch_sub(1, SeqCst) == 1 {
+    pub fn take_out(&self, at: FilterPlace, owner: OwnerId) {
+        let before = self.of_length[at.length].fetch_sub(1, SeqCst);
+        assert!(before > 0, "a range that is taken out was counted");
+        if before == 1 {
             self.lengths.fetch_and(!(1 << at.length), SeqCst);
         }
-        self.slots[at.slot].fetch_sub(mark(owner), SeqCst);
+        let before = self.slots[at.slot].fetch_sub(mark(owner), SeqCst);
+        assert!(before & ((1 << COUNT_BITS) - 1) > 0, "a range that is taken out was counted");
     }
 
     /// False: no counted range holds the key.

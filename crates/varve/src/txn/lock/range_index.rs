@@ -3,6 +3,8 @@
 //! A range is filed under what its two ends have in common. Every key of it begins with that, so a key can only lie in
 //! ranges filed under one of its own beginnings, and two ranges can only meet if one is filed under a beginning of the
 //! other's. Ranges of one place (a district's orders) lie together and apart from the others'.
+//!
+//! Invariants: a ticket is filed once; a beginning has tickets, and `lengths` counts the beginnings.
 
 use crate::txn::key::{Bounds, KeyBuf};
 use std::collections::BTreeMap;
@@ -40,7 +42,9 @@ impl RangeIndex {
     pub fn remove(&mut self, range: Bounds<'_>, ticket: u64) {
         let at = beginning(range);
         let tickets = self.filed.get_mut(at).expect("it was inserted");
+        let before = tickets.len();
         tickets.retain(|&t| t != ticket);
+        assert_eq!(tickets.len() + 1, before, "a ticket is filed once");
         if tickets.is_empty() {
             self.filed.remove(at);
             let count = self.lengths.get_mut(&at.len()).expect("counted when it was inserted");

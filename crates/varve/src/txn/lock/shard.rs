@@ -14,7 +14,7 @@ use super::wait::{OwnerId, WaitCell};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::txn::key::{Bounds, KeyBuf};
-use std::collections::btree_map::Entry as Slot;
+use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use varve_rt::atomic::{AtomicU32, Ordering};
 use varve_rt::{Cost, Mutex, charge};
 
 /// Bytes an entry takes in the ordered map, with the map's slack.
-const ENTRY: usize = (size_of::<KeyBuf>() + size_of::<Entry>()) * 3 / 2;
+const ENTRY: usize = (size_of::<KeyBuf>() + size_of::<KeyLock>()) * 3 / 2;
 /// Bytes each holder takes: its place in the entry and the key in its own list of locks.
 const HOLDER: usize = size_of::<OwnerId>() + size_of::<KeyBuf>() * 3 / 2;
 
@@ -41,13 +41,13 @@ struct Crowd {
     queue: VecDeque<Waiter>,
 }
 
-struct Entry {
+struct KeyLock {
     first: OwnerId,
     mode: Mode,
     crowd: Option<Box<Crowd>>,
 }
 
-impl Entry {
+impl KeyLock {
     fn holds(&self, owner: OwnerId) -> bool {
         self.first == owner || self.crowd.as_ref().is_some_and(|c| c.others.contains(&owner))
     }
@@ -65,6 +65,16 @@ impl Entry {
     fn readers_wait_for(&self, owner: OwnerId) {
         let Some(crowd) = &self.crowd else { return };
         crowd.queue.iter().filter(|w| w.mode == Mode::Shared).for_each(|w| w.cell.also_waits_for(owner));
+    }
+
+    /// Whether it is as entries are between two calls.
+    fn is_sound(&self) -> bool {
+        let waits = |front: &Waiter| match front.upgrade {
+            true => self.holds(front.cell.owner) && !self.is_alone(),
+            false => front.mode == Mode::Exclusive || self.mode == Mode::Exclusive,
+        };
+        let front = self.crowd.as_ref().and_then(|crowd| crowd.queue.front());
+        (self.mode == Mode::Shared || self.is_alone()) && front.is_none_or(waits)
     }
 
     fn has_queue(&self) -> bool {
@@ -94,7 +104,7 @@ pub(super) struct Shard {
 }
 
 struct Entries {
-    map: BTreeMap<KeyBuf, Entry>,
+    map: BTreeMap<KeyBuf, KeyLock>,
     credit: Credit,
 }
 
@@ -114,15 +124,15 @@ impl Shard {
         let heap = key.heap_bytes();
         let (new, more) = (ENTRY + HOLDER + 2 * heap, HOLDER + heap);
         match entries.map.entry(key) {
-            Slot::Vacant(slot) => {
+            MapEntry::Vacant(slot) => {
                 if let Err(full) = entries.credit.take(budget, new) {
                     return Taken::Full(full);
                 }
-                slot.insert(Entry { first: owner, mode, crowd: None });
+                slot.insert(KeyLock { first: owner, mode, crowd: None });
                 self.raise(mode);
                 Taken::Fresh
             }
-            Slot::Occupied(slot) => {
+            MapEntry::Occupied(slot) => {
                 let entry = slot.into_mut();
                 // What it holds already takes no more memory, whatever it asks for.
                 if !entry.holds(owner)
@@ -142,7 +152,7 @@ impl Shard {
         }
     }
 
-    fn acquire_present(&self, entry: &mut Entry, owner: OwnerId, mode: Mode) -> Taken {
+    fn acquire_present(&self, entry: &mut KeyLock, owner: OwnerId, mode: Mode) -> Taken {
         if entry.holds(owner) {
             if mode == Mode::Shared || entry.mode == Mode::Exclusive {
                 return Taken::Already;
@@ -182,9 +192,12 @@ impl Shard {
         charge(Cost::LockRelease, 1);
         let entries = &mut *entries;
         let entry = entries.map.get_mut(key).expect("a held lock has an entry");
-        debug_assert!(entry.holds(owner), "lock released by an owner that does not hold it");
+        assert!(entry.holds(owner), "a lock is released by an owner that holds it");
+        debug_assert!(entry.is_sound());
+        debug_assert!(!keep_shared || entry.mode == Mode::Exclusive, "what goes back to S was X");
         if entry.mode == Mode::Exclusive {
-            self.exclusive.fetch_sub(1, Ordering::Release);
+            let before = self.exclusive.fetch_sub(1, Ordering::Release);
+            assert!(before > 0, "an exclusive lock was counted");
         }
         let emptied = if keep_shared {
             entry.mode = Mode::Shared;
@@ -195,7 +208,8 @@ impl Shard {
         };
         if (emptied && !entry.has_queue()) || !self.hand_over(entry, emptied) {
             entries.forget(budget, key);
-            self.all.fetch_sub(1, Ordering::Release);
+            let before = self.all.fetch_sub(1, Ordering::Release);
+            assert!(before > 0, "a lock was counted");
         }
     }
 
@@ -215,7 +229,7 @@ impl Shard {
     }
 
     /// Grants the queue's front as far as it fits. `free`: no holder is left. False when it stays so.
-    fn hand_over(&self, entry: &mut Entry, mut free: bool) -> bool {
+    fn hand_over(&self, entry: &mut KeyLock, mut free: bool) -> bool {
         while let Some(crowd) = &mut entry.crowd {
             let Some(front) = crowd.queue.front() else { break };
             let alone = crowd.others.is_empty();
@@ -255,6 +269,22 @@ impl Shard {
         !free
     }
 
+    /// Whether the owner holds the key exclusively.
+    pub fn holds_exclusive(&self, key: &[u8], owner: OwnerId) -> bool {
+        let entries = self.entries.lock();
+        entries.map.get(key).is_some_and(|entry| entry.mode == Mode::Exclusive && entry.holds(owner))
+    }
+
+    /// Asserts what must hold while nobody asks for a lock or gives one back.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let entries = self.entries.lock();
+        let exclusive = entries.map.values().filter(|entry| entry.mode == Mode::Exclusive).count();
+        assert_eq!(self.exclusive.load(Ordering::SeqCst) as usize, exclusive, "exclusive locks are counted");
+        assert_eq!(self.all.load(Ordering::SeqCst) as usize, entries.map.len(), "locks are counted");
+        assert!(entries.map.values().all(KeyLock::is_sound));
+    }
+
     /// Appends the owners other than `owner` of locks in `range` that an interval lock of `mode` has to wait for.
     pub fn conflicts(&self, range: Bounds<'_>, owner: OwnerId, mode: Mode, into: &mut Vec<OwnerId>) {
         let count = if mode == Mode::Exclusive { &self.all } else { &self.exclusive };
@@ -283,7 +313,7 @@ impl Shard {
 }
 
 /// Takes a holder out; true when none is left.
-fn leave(entry: &mut Entry, owner: OwnerId) -> bool {
+fn leave(entry: &mut KeyLock, owner: OwnerId) -> bool {
     if entry.first != owner {
         let others = &mut entry.crowd.as_mut().expect("another holder").others;
         others.retain(|&h| h != owner);

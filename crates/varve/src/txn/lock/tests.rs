@@ -57,6 +57,7 @@ impl World {
 
     fn assert_empty(&self) {
         for space in &self.spaces {
+            space.check();
             assert_eq!((space.locked_keys(), space.intervals()), (0, 0));
         }
         assert_eq!(self.table.stats().waiting, 0);
@@ -349,6 +350,7 @@ fn a_full_lock_budget_is_an_error_and_costs_nothing_held() {
     assert!(matches!(error, Error::OverBudget { class: "locks", .. }), "{error}");
     assert!(held > 500, "{held}");
     assert_eq!(space.locked_keys() as u64, held);
+    space.check();
     locks.lock_key(&space, &key(0), X).unwrap();
     locks.release();
     assert_eq!(space.locked_keys(), 0);

@@ -9,6 +9,8 @@
 //! A transaction that the waiting thread runs in `transact` waits, in effect, for that wait to end: it stands in the
 //! graph too meanwhile.
 //!
+//! Invariants: a cell is decided once; an owner is in the graph only while it waits; nobody waits for himself.
+//!
 //! Lock order: the graph's mutex is taken with no shard or interval list locked, or inside one of them; inside it, or
 //! inside a shard, the list of a cell's later blockers.
 
@@ -112,6 +114,7 @@ impl WaitGraph {
         behind: &[OwnerId],
         deadline: Option<Instant>,
     ) -> Outcome {
+        assert!(!on.contains(&cell.owner) && !behind.contains(&cell.owner), "nobody waits for himself");
         {
             let mut nodes = self.nodes.lock();
             nodes.insert(cell.owner, Node { cell: cell.clone(), birth, on });
@@ -136,6 +139,7 @@ impl WaitGraph {
                 Some(_) => {}
             }
         }
+        debug_assert!(!cell.is_waiting() || varve_rt::dying(), "a wait ends when it is decided");
         let mut nodes = self.nodes.lock();
         for owner in std::iter::once(&cell.owner).chain(behind) {
             if nodes.get(owner).is_some_and(|node| Arc::ptr_eq(&node.cell, cell)) {

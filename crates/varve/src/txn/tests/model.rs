@@ -274,6 +274,7 @@ fn check(seed: u64, devices: Devices, shape: &Shape) -> crate::TxnStats {
         assert_eq!(db.inner.core.budget.used(class), 0, "{} left charged", class.name());
     }
     for space in &spaces {
+        space.shared.locks().check();
         assert_eq!((space.shared.locks().locked_keys(), space.shared.locks().intervals()), (0, 0));
     }
     db.close().unwrap();
