@@ -8,8 +8,8 @@
 //! When the last handle of a database is gone its health *ends*: nothing at all is written through a watched device
 //! from then on. The lock of the database's directory goes when nobody can write any more.
 //!
-//! Invariants: a database that is poisoned, or has ended, stays so; whoever sees that it is poisoned sees why; the first
-//! cause is kept; the directory has one lock.
+//! Invariants: a database that is poisoned, or has ended, stays so; whoever sees that it is poisoned sees why; the
+//! first cause is kept; the directory has one lock.
 //!
 //! Lock order: every lock here is a leaf, and none is held while a device or a listener is called.
 

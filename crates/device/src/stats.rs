@@ -1,7 +1,7 @@
 //! Counters of a device. They order nothing, so plain relaxed atomics of the standard library are right here.
 //!
-//! Invariants: totals only grow; a request that ends has begun, and as many as are under way are counted in one word with
-//! the time since when there are any.
+//! Invariants: totals only grow; a request that ends has begun, and as many as are under way are counted in one word
+//! with the time since when there are any.
 
 use crate::OpKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

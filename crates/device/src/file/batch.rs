@@ -3,9 +3,9 @@
 //! Every outstanding ticket has a ring of its own, checked out of a small pool, so that the thread that waits reaps its
 //! own completions: no reaper thread, no lock while waiting, no wake-up in between.
 //!
-//! Invariants: a ring goes back to the pool, or is closed, only when everything that it started has completed. No buffer
-//! is in the kernel's hands after that. `flying` counts the requests in flight, which have no result yet; a request ends
-//! once.
+//! Invariants: a ring goes back to the pool, or is closed, only when everything that it started has completed. No
+//! buffer is in the kernel's hands after that. `flying` counts the requests in flight, which have no result yet; a
+//! request ends once.
 
 use super::Inner;
 use super::sys::{Ring, RingOp, raw};

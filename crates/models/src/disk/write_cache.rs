@@ -1,7 +1,7 @@
 //! The disk's volatile write cache: writes by place, and which of them a flush waits for.
 //!
-//! Invariants: `outstanding` holds the numbers of the writes in `by_place` and of the one being stored; `used` is the sum
-//! of their lengths, and at most the size unless there is one alone; a flush waits for a write that is outstanding.
+//! Invariants: `outstanding` holds the numbers of the writes in `by_place` and of the one being stored; `used` is the
+//! sum of their lengths, and at most the size unless there is one alone; a flush waits for a write that is outstanding.
 
 use crate::model::Arrival;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,8 +1,8 @@
 //! A device that fails on purpose: a wrapper that injects the faults of a plan into any other device.
 //!
 //! Invariants: a rule decides the fate of no more requests than it matched; what is written in place of the caller's
-//! bytes lives until the request was waited for; a request that never got to the inner device has an error to report, or
-//! is a write that is acknowledged all the same.
+//! bytes lives until the request was waited for; a request that never got to the inner device has an error to report,
+//! or is a write that is acknowledged all the same.
 //!
 //! Lock order: `state` is never held while the inner device or the power supply is called.
 

@@ -7,7 +7,8 @@
 //!
 //! Everything that can find damage does so before the first byte is changed.
 //!
-//! Invariants: slots and heap of a node do not meet; what is built is sound (`Node::validate`); a fence only comes down.
+//! Invariants: slots and heap of a node do not meet; what is built is sound (`Node::validate`); a node's high fence
+//! only comes down.
 
 use super::node::*;
 use crate::page::PageEdit;

@@ -4,8 +4,8 @@
 //! caller can lock that part, look for pending writes or old values in it, and be sure that nothing falls between two
 //! batches.
 //!
-//! Invariants: the parts that batches cover follow each other without gap or overlap; a batch is handed out when its long
-//! values were read, each row once.
+//! Invariants: the parts that batches cover follow each other without gap or overlap; a batch is handed out when its
+//! long values were read, each row once.
 
 use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, is_possible};
 use crate::error::Result;

@@ -9,8 +9,8 @@
 //!
 //! When the budget for versions is used up, the oldest snapshot loses its claim: its reads fail from then on.
 //!
-//! Invariants: `count` is the number of claims, and of registrations under way; snapshots are as of moments that do not go
-//! back; each version is in `added` once, and its bytes are charged until it is removed.
+//! Invariants: `count` is the number of claims, and of registrations under way; snapshots are as of moments that do not
+//! go back; each version is in `added` once, and its bytes are charged until it is removed.
 //!
 //! Lock order: leaf latches, then the mutex here, then a shard of the version store.
 

@@ -1,8 +1,8 @@
 //! The tier's decisions, under its lock: who gets a slot, who loses it. No I/O here.
 //!
 //! Invariants: a page enters a slot only while there is a device; a staged page is staged for the slot that it has,
-//! until that is written or taken away; `staging` counts what is queued and what is being written from there; no more is
-//! admitted on a day than its budget. [`TierState::check`] looks at them.
+//! until that is written or taken away; `staging` counts what is queued and what is being written from there; no more
+//! is admitted on a day than its budget. [`TierState::check`] looks at them.
 
 use super::TierOptions;
 use super::fault::Standing;

@@ -4,8 +4,8 @@
 //! statistics) lie before the slots at first; when more slots need larger tables, these go behind the last slot. A
 //! layout never overlaps the tables of the one that it replaces, but where it uses them as they are.
 //!
-//! Invariants: every layout that is chosen is [`sane`](Geometry::sane), so that what a superblock says of it is believed
-//! when it is read; it ends within the device; no slot moves.
+//! Invariants: every layout that is chosen is [`sane`](Geometry::sane), so that what a superblock says of it is
+//! believed when it is read; it ends within the device; no slot moves.
 
 use super::slots::Slot;
 use crate::admin::Stamp;

@@ -9,8 +9,8 @@
 //! `docs/tier.md` explains the managers, the crash rules and what is measured; the formats are in `docs/format.md`.
 //!
 //! Invariants: a page has its newest version in the slot that the map names, or at home; a slot whose version is newer
-//! than home is given up only when home has it durably; maps are numbered in order, and the superblock names one that is
-//! whole; what a sync promised is in the map, the journal, or at home.
+//! than home is given up only when home has it durably; maps are numbered in order, and the superblock names one that
+//! is whole; what a sync promised is in the map, the journal, or at home.
 //!
 //! Lock order: `changing` (one change of the fast device at a time), `movers`, `maintenance` (one map or journal write
 //! at a time), the promises of [`fault`], `state`. No I/O under `state`.

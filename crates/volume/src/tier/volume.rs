@@ -5,8 +5,8 @@
 //! intended, before the log's superblock says it. One of another generation is refused, or emptied where it held copies
 //! only.
 //!
-//! Invariants: the record says that pages may be newer on the fast device before one is (see `record.rs`); a tier that is
-//! not unsettled has nothing newer there, unless its manager writes back.
+//! Invariants: the record says that pages may be newer on the fast device before one is (see `record.rs`); a tier that
+//! is not unsettled has nothing newer there, unless its manager writes back.
 
 use super::manager::{self, DirtyWrites};
 use super::record::Record;

@@ -13,9 +13,9 @@
 //! Nothing looks at the whole list: requests are found by their range (`range_index.rs`), by their owner, and among
 //! those that wait.
 //!
-//! Invariants: ranges that are held do not conflict; a request is in the list until its owner takes it out, and is filed
-//! under its range and its owner; who waits does so for others; the counts that are read without the list's mutex are
-//! those of the list.
+//! Invariants: ranges that are held do not conflict; a request is in the list until its owner takes it out, and is
+//! filed under its range and its owner; who waits does so for others; the counts that are read without the list's mutex
+//! are those of the list.
 //!
 //! Lock order: the list's mutex is taken with no shard locked.
 

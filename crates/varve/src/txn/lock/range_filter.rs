@@ -3,9 +3,9 @@
 //!
 //! Ranges are counted by what their two ends have in common (as `range_index.rs` files them): in a small table by its
 //! hash, and by its length. Beside its count a place of the table has the sum of the owners, which names the owner of a
-//! single range. Invariants: each place counts the ranges filed there, and a bit of `lengths` says whether there are any
-//! of that length. Changed under the list's mutex only; a range that is held is counted throughout, also while it is
-//! joined with another.
+//! single range. Invariants: each place counts the ranges filed there, and a bit of `lengths` says whether there are
+//! any of that length. Changed under the list's mutex only; a range that is held is counted throughout, also while it
+//! is joined with another.
 
 use super::wait::OwnerId;
 use crate::txn::key::Bounds;

@@ -4,8 +4,8 @@
 //! A page is remembered while it is in the pool, on the fast device, or in the out-queue. The sums of its group are
 //! brought up to date lazily: when it leaves the pool, is flushed to the fast device, or leaves that.
 //!
-//! Invariants: a group's sums are the sums of what its pages have counted there; the out-queue has no more pages than it
-//! may, and `queued` counts them.
+//! Invariants: a group's sums are the sums of what its pages have counted there; the out-queue has no more pages than
+//! it may, and `queued` counts them.
 
 use super::{Counted, GroupUse, ManagerOptions, Memory, PageSides, Place};
 use crate::{KeyspaceId, PageId, ReadWhy};
