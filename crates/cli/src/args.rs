@@ -510,7 +510,7 @@ pub struct Sim {
     #[arg(long, conflicts_with_all = ["seeds", "first_seed"])]
     pub seed: Option<u64>,
     /// Print the events of the run.
-    #[arg(long, requires = "seed")]
+    #[arg(long, requires = "seed", conflicts_with_all = ["seeds", "first_seed"])]
     pub trace: bool,
     /// Cut a fixed workload at each device operation in turn.
     #[arg(long)]
