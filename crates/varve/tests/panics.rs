@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options};
+use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, PoolOptions};
 use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
 use varve_models::MemDevice;
 
@@ -117,6 +117,31 @@ fn a_panic_of_who_writes_the_log_reaches_all_who_wait() {
         drop((db, rows));
         assert_kept(data, log.inner.clone(), &acknowledged);
     }
+}
+
+/// A miss forces the log before it takes a dirty page's frame, which it has latched by then (`rw`).
+#[test]
+fn a_panic_of_who_takes_a_frame_leaves_no_page_latched() {
+    let (data, log) = (MemDevice::new(0), Trap::new("client"));
+    let layout = Layout { page_size: 4096, log_bytes: 1 << 20, ..Layout::default() };
+    let options =
+        Options { pool: PoolOptions::preset("rw").unwrap(), async_delay: Duration::from_secs(60), ..options() };
+    let db = Db::create_on(Devices::new(data, log.clone()), &layout, options).unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
+    log.arm(0);
+    let client = varve_rt::spawn("client", {
+        let rows = rows.clone();
+        move || fill(&rows, 0, Durability::None)
+    });
+    assert!(client.join().is_err() && log.sprung());
+    let (done, wait) = std::sync::mpsc::channel();
+    varve_rt::spawn("reader", move || {
+        // Rows whose log is lost are refused; but an answer comes.
+        let answers = (0..5000u64).map(|n| rows.get(&[0u64.to_be_bytes(), n.to_be_bytes()].concat()));
+        done.send(answers.filter(Result::is_err).count()).unwrap();
+    });
+    let refused = wait.recv_timeout(Duration::from_secs(60)).expect("a reader waits for ever");
+    assert!(refused > 0);
 }
 
 #[test]

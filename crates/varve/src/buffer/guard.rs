@@ -8,7 +8,7 @@
 
 use super::Pool;
 use super::bytes::PageBytes;
-use super::frame::{DIRTY, Frame, REDIRTIED, STALE, UNCOMPARED, WRITING};
+use super::frame::{DIRTY, Frame, KNOWN, NO_PAGE, REDIRTIED, STALE, UNCOMPARED, WRITING};
 use super::instance::Instance;
 use super::policy::Slot;
 use super::trace::TraceEvent;
@@ -131,12 +131,15 @@ impl<'a> Exclusive<'a> {
     pub(super) fn unlatch(self) {
         // SAFETY: self holds the exclusive latch and is gone.
         unsafe { self.frame().latch.unlock_exclusive() }
+        std::mem::forget(self);
     }
 
     /// Hands the latch to a user of the pool.
     #[inline]
     pub(super) fn into_write(self, fresh: bool) -> PageWrite<'a> {
-        PageWrite { at: self.0, fresh }
+        let at = self.0;
+        std::mem::forget(self);
+        PageWrite { at, fresh }
     }
 
     /// Pins the page, then unlatches it.
@@ -144,6 +147,21 @@ impl<'a> Exclusive<'a> {
         let pin = self.0.pin();
         self.unlatch();
         pin
+    }
+}
+
+/// Whoever works with a latched frame unlatches it or hands it on. Only a panic drops it, in the middle of the work (it
+/// can strike in the log, which is forced here): then nobody may wait for the latch for ever.
+impl Drop for Exclusive<'_> {
+    fn drop(&mut self) {
+        let frame = self.frame();
+        // Whether a page that was being loaded or evicted is in the frame is not known: it is loaded again, elsewhere. A
+        // dirty one is in memory alone, and stays.
+        if !frame.is(KNOWN | DIRTY) {
+            frame.page.store(NO_PAGE, Release);
+        }
+        // SAFETY: self holds the exclusive latch and is gone.
+        unsafe { frame.latch.unlock_exclusive() }
     }
 }
 

@@ -88,19 +88,74 @@ impl RangeFilter {
     }
 
     /// Whether a place where a range that holds the key would be counted has some, and passes.
+    ///
+    /// From the longest beginnings to the shortest, and the lengths are read anew at each step: a range that is joined
+    /// with another is counted at its new place, whose beginning is as long or shorter, before it is taken out of the
+    /// old one. So whoever comes too late for the old place comes in time for the new one.
     fn any(&self, key: &[u8], passes: impl Fn(u64) -> bool) -> bool {
-        let mut lengths = self.lengths.load(SeqCst);
-        while lengths != 0 {
-            let length = lengths.trailing_zeros() as usize;
-            if length > key.len() {
+        let mut allowed = u64::MAX >> (LONGEST - key.len().min(LONGEST));
+        loop {
+            let lengths = self.lengths.load(SeqCst) & allowed;
+            if lengths == 0 {
                 return false;
             }
+            let length = LONGEST - lengths.leading_zeros() as usize;
             let ranges = self.slots[slot(&key[..length])].load(SeqCst);
             if ranges != 0 && passes(ranges) {
                 return true;
             }
-            lengths &= lengths - 1;
+            allowed = (1 << length) - 1;
         }
-        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::ops::Bound::{Excluded, Included};
+
+    fn between(low: &[u8], high: &[u8]) -> Place {
+        place((Included(low), Excluded(high)))
+    }
+
+    /// A range is seen while it is joined with its neighbour, which counts it under a shorter beginning: whichever
+    /// places were looked at before.
+    #[test]
+    fn a_range_is_seen_while_it_is_joined() {
+        let (alone, joined) = (between(b"k000451", b"k000458"), between(b"k000451", b"k000463"));
+        let longest = place((Included(b"k000455".as_slice()), Included(b"k000455".as_slice())));
+        // Where the asker has a range of its own, at which it passes by while the other range is joined.
+        for own in [between(b"k000", b"k001"), longest] {
+            let (filter, passed) = (RangeFilter::new(), Cell::new(0));
+            filter.add(own, 2);
+            filter.add(alone, 1);
+            let seen = filter.any(b"k000455", |ranges| {
+                if ranges == mark(2) {
+                    passed.set(passed.get() + 1);
+                    filter.add(joined, 1);
+                    filter.take_out(alone, 1);
+                }
+                ranges != mark(2)
+            });
+            assert!(seen, "a range that is held was not seen");
+            assert!(passed.get() <= 1);
+        }
+    }
+
+    #[test]
+    fn keys_beside_the_ranges_are_free() {
+        let filter = RangeFilter::new();
+        filter.add(between(b"k000451", b"k000458"), 1);
+        assert!(filter.may_hold(b"k000455") && filter.may_hold_beside(2, b"k000455"));
+        assert!(!filter.may_hold_beside(1, b"k000455"), "its own range alone");
+        for free in [&b"k000465"[..], b"k0004", b"", b"m"] {
+            assert!(!filter.may_hold(free));
+        }
+        filter.add(place((Included(&b"m"[..]), std::ops::Bound::Unbounded)), 1);
+        assert!(filter.may_hold(b"") && filter.may_hold(&[b'z'; 100]), "a range without an end counts for all");
+        filter.take_out(between(b"k000451", b"k000458"), 1);
+        filter.take_out(place((Included(&b"m"[..]), std::ops::Bound::Unbounded)), 1);
+        assert!(!filter.may_hold(b"k000455"));
     }
 }
