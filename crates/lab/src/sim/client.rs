@@ -149,10 +149,7 @@ impl Client {
                 Next::Go
             }
             // Of backups there may be one at the same time: then the file is not cut.
-            Err(Error::Invalid(_)) => {
-                self.shared.count("compactions beside a backup", 1);
-                Next::Go
-            }
+            Err(Error::Invalid(_)) => Next::Go,
             Err(e) => self.after(&e, "compaction"),
         }
     }

@@ -115,7 +115,7 @@ mod tests {
     use std::cell::Cell;
     use std::ops::Bound::{Excluded, Included};
 
-    fn between(low: &[u8], high: &[u8]) -> Place {
+    fn between(low: &[u8], high: &[u8]) -> FilterPlace {
         place((Included(low), Excluded(high)))
     }
 
