@@ -41,7 +41,10 @@ pub(super) const STALE: u32 = 64;
 /// itself ignores it.
 pub(super) const UNCOMPARED: u32 = 128;
 
-const STATES: [u32; 8] = [DIRTY, WRITING, REDIRTIED, PREFETCHED, KNOWN, MISSED, STALE, UNCOMPARED];
+/// Empty, and on the free list. Changes under the instance's lock only.
+pub(super) const FREE: u32 = 256;
+
+const STATES: [u32; 9] = [DIRTY, WRITING, REDIRTIED, PREFETCHED, KNOWN, MISSED, STALE, UNCOMPARED, FREE];
 // A bit for each state, and no other bits.
 const _: () = assert!({
     let (mut all, mut i) = (0, 0);

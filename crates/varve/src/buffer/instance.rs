@@ -13,7 +13,7 @@
 use super::Pool;
 use super::aside::Asides;
 use super::config::{HIT_STRIPES, PoolConfig};
-use super::frame::{DIRTY, Frame, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, UNCOMPARED, WRITING};
+use super::frame::{DIRTY, FREE, Frame, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, UNCOMPARED, WRITING};
 use super::guard::Exclusive;
 use super::hits::{HitBuffers, Pushed};
 use super::lock::Locked;
@@ -49,14 +49,6 @@ pub(super) struct Lists {
     /// A cleaner's batch is being put together, and how many have ended (`fixed56`).
     #[cfg(feature = "baselines")]
     pub(super) batch: (bool, u64),
-}
-
-impl Lists {
-    /// Puts an empty frame on the free list.
-    pub(super) fn put_free(&mut self, slot: Slot) {
-        assert!(self.free.len() < self.first.len(), "no frame is free twice");
-        self.free.push(slot);
-    }
 }
 
 pub(super) struct Instance {
@@ -98,6 +90,7 @@ impl Instance {
         varve_device::prefer_huge_pages(frames.as_ptr(), data.len() * size_of::<Frame>());
         frames.extend(data.map(Frame::new));
         let frames = frames.into_boxed_slice();
+        frames.iter().for_each(|frame: &Frame| frame.state.store(FREE, Relaxed));
         let count = frames.len();
         let entry = policy::find(config.replacement).expect("the configuration was validated");
         let lists = Lists {
@@ -254,8 +247,23 @@ impl Instance {
     /// Gives an empty, unlatched frame back.
     pub(super) fn free(&self, slot: Slot) {
         assert_eq!(self.frame(slot).page.load(Acquire), NO_PAGE, "a frame that is free is empty");
-        self.lock().put_free(slot);
+        self.put_free(&mut self.lock(), slot);
         self.frame_freed();
+    }
+
+    /// Puts an empty frame on the free list.
+    pub(super) fn put_free(&self, lists: &mut Lists, slot: Slot) {
+        let before = self.frame(slot).state.fetch_or(FREE, AcqRel);
+        assert!(before & FREE == 0, "no frame is free twice");
+        lists.free.push(slot);
+    }
+
+    /// Takes a frame off the free list.
+    pub(super) fn take_free(&self, lists: &mut Lists) -> Option<Slot> {
+        let slot = lists.free.pop()?;
+        let before = self.frame(slot).state.fetch_and(!FREE, AcqRel);
+        assert!(before == FREE, "a frame on the free list is free, and nothing else");
+        Some(slot)
     }
 
     /// A frame was put on the free list.

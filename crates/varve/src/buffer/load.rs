@@ -197,7 +197,7 @@ impl Pool {
         let (slot, low) = {
             let mut lists = inst.lock();
             charge(Cost::ListMove, 1);
-            let slot = lists.free.pop()?;
+            let slot = inst.take_free(&mut lists)?;
             (slot, self.config().cleaner.wake_low && lists.free.len() < self.config().cleaner.free_low)
         };
         if low {

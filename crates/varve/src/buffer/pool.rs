@@ -354,7 +354,7 @@ impl Pool {
         let id = at.id();
         inst.unlink(&mut lists, slot, Unlink::Discarded);
         inst.withdraw(&mut lists, slot);
-        lists.put_free(slot);
+        inst.put_free(&mut lists, slot);
         drop(lists);
         self.trace(TraceEvent::Discard(id));
         true

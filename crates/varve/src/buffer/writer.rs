@@ -345,7 +345,7 @@ impl<'a> Writer<'a> {
             let mut lists = inst.lock();
             for (page, held) in claimed {
                 inst.withdraw(&mut lists, page.at.slot);
-                lists.put_free(page.at.slot);
+                inst.put_free(&mut lists, page.at.slot);
                 held.unlatch();
             }
         }

@@ -43,7 +43,7 @@ impl Pool {
         let mut lists = inst.lock();
         let began = varve_rt::now();
         while lists.asides.draining() || lists.asides.room() == 0 {
-            if let Some(slot) = lists.free.pop() {
+            if let Some(slot) = inst.take_free(&mut lists) {
                 drop(lists);
                 return Some(self.at(inst, slot).lock());
             }
@@ -92,7 +92,7 @@ impl Pool {
                 mine = Some(held);
                 continue;
             }
-            lists.put_free(slot);
+            inst.put_free(lists, slot);
             freed += 1;
             held.unlatch();
         }
