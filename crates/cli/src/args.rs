@@ -9,7 +9,7 @@ pub mod top;
 pub mod trace;
 
 use crate::metrics::Address;
-use crate::pool_args::PoolArgs;
+use crate::table_args::{Given, Pool, Tier};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use varve::{Durability, Layout, Options};
@@ -124,6 +124,17 @@ pub struct Open {
     /// is.
     #[arg(long, value_name = "on|off")]
     pub detect_lost_writes: Option<Switch>,
+    /// Any option of the engine by its name, as often as needed: `--set async_delay=20ms --set pool.replacement=2q`
+    /// (docs/options.md).
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+}
+
+/// One option by its name.
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("give NAME=VALUE")?;
+    Options::default().set(name, value).map_err(|e| e.to_string())?;
+    Ok((name.into(), value.into()))
 }
 
 /// On or off.
@@ -138,7 +149,20 @@ impl Open {
     pub fn options(&self) -> Options {
         let trim = self.trim.then_some(true);
         let detect_lost_writes = self.detect_lost_writes.map(|switch| switch == Switch::On);
-        Options { direct_io: !self.buffered, trim, detect_lost_writes, ..Options::default().cache_mb(self.cache_mb) }
+        self.over(Options {
+            direct_io: !self.buffered,
+            trim,
+            detect_lost_writes,
+            ..Options::default().cache_mb(self.cache_mb)
+        })
+    }
+
+    /// `options` with what is set by name.
+    pub fn over(&self, mut options: Options) -> Options {
+        for (name, value) in &self.set {
+            options.set(name, value).expect("checked as it was given");
+        }
+        options
     }
 }
 
@@ -156,7 +180,7 @@ pub struct Create {
     #[arg(long)]
     pub detect_lost_writes: bool,
     #[command(flatten)]
-    pub tier: tier::TierArgs,
+    pub tier: Given<Tier>,
 }
 
 /// What is fixed at creation.
@@ -367,11 +391,11 @@ pub struct Run {
     #[command(flatten)]
     pub open: Open,
     #[command(flatten)]
-    pub pool: PoolArgs,
+    pub pool: Given<Pool>,
     #[command(flatten)]
     pub layout: LayoutArgs,
     #[command(flatten)]
-    pub tier: tier::TierArgs,
+    pub tier: Given<Tier>,
 }
 
 /// `bench tpcc`
@@ -484,7 +508,7 @@ pub struct Torture {
     #[command(flatten)]
     pub open: Open,
     #[command(flatten)]
-    pub pool: PoolArgs,
+    pub pool: Given<Pool>,
     #[command(flatten)]
     pub layout: LayoutChoice,
     /// Directory of a tier's fast device [default: DIR.fast].
@@ -539,7 +563,7 @@ pub struct Sim {
     #[arg(long, hide = true)]
     pub broken: Option<String>,
     #[command(flatten)]
-    pub pool: PoolArgs,
+    pub pool: Given<Pool>,
     #[command(flatten)]
     pub layout: LayoutChoice,
 }

@@ -35,14 +35,16 @@ struct Opened {
 }
 
 fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failure> {
-    let mut options = run.pool.apply(run.open.options())?;
+    let mut options = varve::Options { pool: run.pool.options()?, ..run.open.options() };
     // Clients that wait for each other are what is measured.
     options.lock_timeout = None;
+    options = run.open.over(options);
     let recording = trace.map(|path| (Recorder::new(), path.to_path_buf()));
     options.trace = recording.as_ref().map(|(recorder, _)| recorder.handle());
     own::refuse_files(&run.dir, "bench").map_err(Failure::Usage)?;
     let db = if varve::exists(&run.dir) {
-        crate::open::open_db(&run.dir, crate::open::options_with(&run.dir, options, &run.tier)?)?
+        let options = crate::open::options_with(&run.dir, options, &run.tier)?;
+        crate::open::open_db(&run.dir, run.open.over(options))?
     } else {
         out.note(format!("creating {}", run.dir.display()));
         crate::open::create(&run.dir, &run.layout, &run.tier, options)?

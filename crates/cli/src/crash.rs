@@ -2,7 +2,7 @@
 
 use crate::args::{self, LayoutChoice, LayoutKind};
 use crate::output::{Failure, Out, Stdout, bytes, say, table};
-use crate::pool_args::PoolArgs;
+use crate::table_args::{Given, Pool};
 use serde_json::json;
 use varve_lab::sim::{self, EveryWriteOptions, Finding, Mistake, PoolChoice, SimOptions, SimReport};
 use varve_lab::torture::{self, BigLogOptions, Command, TortureOptions};
@@ -21,13 +21,12 @@ fn breakage(a: &args::Sim) -> Result<Option<Mistake>, Failure> {
 }
 
 /// What the arguments say of the pool; the rest is drawn from the seed.
-fn pool_choice(a: &PoolArgs) -> Result<PoolChoice, Failure> {
-    let (replacement, instances) = (a.replacement.clone().unwrap_or_default(), a.pool_instances.unwrap_or(0));
-    Ok(PoolChoice { pool: a.options()?, replacement, instances, tier: String::new() })
+fn pool_choice(a: &Given<Pool>) -> Result<PoolChoice, Failure> {
+    Ok(PoolChoice { pool: a.options()?, tier: String::new() })
 }
 
 /// The same, with the layout.
-fn choice(pool: &PoolArgs, layout: &LayoutChoice) -> Result<PoolChoice, Failure> {
+fn choice(pool: &Given<Pool>, layout: &LayoutChoice) -> Result<PoolChoice, Failure> {
     let tier = match layout.layout {
         LayoutKind::Single if layout.manager.is_some() => {
             return Err(Failure::Usage("--manager is for --layout tier".into()));

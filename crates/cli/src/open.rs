@@ -1,31 +1,32 @@
 //! How commands make and open databases: with the settings of their tier, and saying what an opening changed.
 
-use crate::args::tier::{FastPart, TierArgs};
+use crate::args::tier::FastPart;
 use crate::args::{LayoutArgs, Place};
 use crate::output::{Failure, Out, about, complain};
-use crate::settings::{is_chosen, keep, settings, with};
+use crate::settings::{keep, settings};
+use crate::table_args::{Given, Tier};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use varve::{Db, Layout, Options, TierOptions};
+use varve::{Db, Layout, Options};
 
 /// How much of a device is looked at to see whether it holds something.
 const LOOK: u64 = 1 << 20;
 
 /// How the database is to be opened: as asked, and as its tier is set.
 pub fn options(place: &Place) -> Result<Options, Failure> {
-    let args = TierArgs { manager: place.tier.manager.clone(), ..TierArgs::default() };
+    let args = Given::one("manager", place.tier.manager.clone());
     let options = options_with(&place.dir, place.open.options(), &args)?;
-    Ok(Options { without_tier: place.tier.without_tier, ..options })
+    Ok(place.open.over(Options { without_tier: place.tier.without_tier, ..options }))
 }
 
 /// `options` for the database in `dir`, its tier as set, and as chosen for this time.
-pub fn options_with(dir: &Path, options: Options, a: &TierArgs) -> Result<Options, Failure> {
-    if is_chosen(a) && !varve::has_tier(dir) {
+pub fn options_with(dir: &Path, options: Options, a: &Given<Tier>) -> Result<Options, Failure> {
+    if !a.is_empty() && !varve::has_tier(dir) {
         return Err(Failure::Usage(format!("{} has no tier that could be opened like that", dir.display())));
     }
-    Ok(Options { tier: with(settings(dir)?, a)?, ..options })
+    Ok(Options { tier: a.over(settings(dir)?)?, ..options })
 }
 
 /// Whether something but zeros is at the beginning of a file or block device.
@@ -77,19 +78,19 @@ pub fn limit(db: &Db, fast: &FastPart) -> Result<(), Failure> {
 }
 
 /// Makes a database, on a tier if a fast device is given.
-pub fn create(dir: &Path, a: &LayoutArgs, tier: &TierArgs, options: Options) -> Result<Db, Failure> {
+pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -> Result<Db, Failure> {
     let mut layout = Layout { data: a.devices.slow.clone(), overwrite: a.devices.overwrite, ..a.layout() };
     if let Some(slow) = &a.devices.slow {
         refuse_used(slow, a.devices.overwrite)?;
     }
     let Some(fast) = &a.devices.fast else {
-        if is_chosen(tier) {
+        if !tier.is_empty() {
             return Err(Failure::Usage("a tier needs a fast device: give --fast PATH:SIZE".into()));
         }
         return Ok(Db::create(dir, &layout, options)?);
     };
     (layout.fast, layout.fast_bytes) = (Some(fast.path.clone()), fast_bytes(fast, a.devices.overwrite)?);
-    let options = Options { tier: with(TierOptions::default(), tier)?, ..options };
+    let options = Options { tier: tier.over(options.tier.clone())?, ..options };
     let settings = options.tier.clone();
     let db = Db::create(dir, &layout, options)?;
     keep(dir, &settings)?;

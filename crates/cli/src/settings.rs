@@ -3,13 +3,13 @@
 //! Without them a database made with a manager that keeps every page at home would be opened with one that does not.
 //! They are written before a tier begins, and removed after it ended.
 
-use crate::args::tier::TierArgs;
 use crate::output::{Failure, about};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use varve::{Alpha, Costs, MapRecovery, TierOptions};
+use varve::setting::Setting;
+use varve::{TIER_OPTIONS, TierOptions};
 
 /// Their file.
 pub const SETTINGS: &str = "tier.json";
@@ -31,39 +31,40 @@ pub fn settings(dir: &Path) -> Result<TierOptions, Failure> {
     })
 }
 
+/// The times of `costs_ms`, in the order of the option's text.
+const COSTS: [&str; 4] = ["read_slow", "write_slow", "read_fast", "write_fast"];
+
+/// The options that are kept.
+fn kept() -> impl Iterator<Item = &'static Setting<TierOptions>> {
+    TIER_OPTIONS.settings.iter().filter(|setting| setting.cli.is_some())
+}
+
 fn parse(value: &Value) -> Option<TierOptions> {
-    let mut options = TierOptions { manager: value["manager"].as_str()?.into(), ..TierOptions::default() };
-    options.options.alpha = value["alpha"].as_str()?.parse().ok()?;
-    options.zone = value["zone"].as_f64()?;
-    options.map_recovery = value["map_recovery"].as_str()?.parse().ok()?;
-    options.dirty_ceiling = value["dirty_ceiling"].as_f64()?;
-    options.daily_budget = value["daily_budget"].as_u64()?;
-    let ms = |name: &str| value["costs_ms"][name].as_f64();
-    options.options.costs = Costs {
-        read_slow: ms("read_slow")?,
-        write_slow: ms("write_slow")?,
-        read_fast: ms("read_fast")?,
-        write_fast: ms("write_fast")?,
-    };
+    let mut options = TierOptions::default();
+    for setting in kept() {
+        let text = match &value[setting.name] {
+            Value::String(text) => text.clone(),
+            Value::Object(costs) => COSTS.map(|name| costs.get(name).map_or(String::new(), Value::to_string)).join(","),
+            Value::Number(n) if n.as_u64() == Some(0) && setting.none.is_some() => "none".into(),
+            Value::Number(n) => n.to_string(),
+            _ => return None,
+        };
+        setting.set(&mut options, &text).ok()?;
+    }
     Some(options)
 }
 
 pub fn as_json(options: &TierOptions) -> Value {
-    let alpha = match options.options.alpha {
-        Alpha::Global => "global",
-        Alpha::Keyspace => "keyspace",
-        Alpha::Group => "group",
+    let number = |text: &str| text.parse::<u64>().map(Value::from).or_else(|_| text.parse::<f64>().map(Value::from));
+    let value = |setting: &Setting<TierOptions>| match setting.plain(options) {
+        text if setting.name == "costs_ms" => {
+            let costs = COSTS.into_iter().zip(text.split(','));
+            Value::Object(costs.map(|(name, ms)| (name.into(), number(ms).unwrap_or_default())).collect())
+        }
+        text if setting.none.is_some() && text == "none" => Value::from(0),
+        text => number(&text).unwrap_or_else(|_| Value::from(text)),
     };
-    let map_recovery = match options.map_recovery {
-        MapRecovery::Zone => "zone",
-        MapRecovery::Scan => "scan",
-        MapRecovery::Log => "log",
-    };
-    let c = &options.options.costs;
-    let (slow, fast) = ((c.read_slow, c.write_slow), (c.read_fast, c.write_fast));
-    json!({ "manager": options.manager, "alpha": alpha, "zone": options.zone, "map_recovery": map_recovery,
-        "dirty_ceiling": options.dirty_ceiling, "daily_budget": options.daily_budget,
-        "costs_ms": { "read_slow": slow.0, "write_slow": slow.1, "read_fast": fast.0, "write_fast": fast.1 } })
+    Value::Object(kept().map(|setting| (setting.name.to_string(), value(setting))).collect())
 }
 
 /// The file gets its name when it is whole and durable.
@@ -77,22 +78,4 @@ pub fn keep(dir: &Path, options: &TierOptions) -> Result<(), Failure> {
         File::open(dir)?.sync_all()
     };
     write().map_err(|e| about(&path, &e))
-}
-
-/// `options` with what was chosen.
-pub fn with(mut options: TierOptions, a: &TierArgs) -> Result<TierOptions, Failure> {
-    options.manager = a.manager.clone().unwrap_or(options.manager);
-    options.options.alpha = a.alpha.unwrap_or(options.options.alpha);
-    options.zone = a.zone.unwrap_or(options.zone);
-    options.map_recovery = a.map_recovery.unwrap_or(options.map_recovery);
-    options.dirty_ceiling = a.dirty_ceiling.unwrap_or(options.dirty_ceiling);
-    options.daily_budget = a.daily_budget.unwrap_or(options.daily_budget);
-    options.options.costs = a.tier_costs.unwrap_or(options.options.costs);
-    options.validate().map_err(|e| Failure::Usage(e.to_string()))?;
-    Ok(options)
-}
-
-pub fn is_chosen(a: &TierArgs) -> bool {
-    let shares = a.zone.is_some() || a.dirty_ceiling.is_some() || a.daily_budget.is_some();
-    shares || a.manager.is_some() || a.alpha.is_some() || a.map_recovery.is_some() || a.tier_costs.is_some()
 }

@@ -4,7 +4,7 @@ use crate::args::Place;
 use crate::args::tier::{Attach, Detach, Resize, Set, TierCommand};
 use crate::open::{fast_bytes, limit, open_db, open_to_look, options, options_with};
 use crate::output::{Failure, Out, Stdout, bytes, json_figure, say, table};
-use crate::settings::{SETTINGS, as_json, is_chosen, keep, settings, with};
+use crate::settings::{SETTINGS, as_json, keep, settings};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use varve::{Db, Options, TierOptions};
@@ -102,12 +102,12 @@ fn flush(out: Out, place: &Place) -> Result<(), Failure> {
 
 fn set(out: Out, a: &Set) -> Result<(), Failure> {
     need_tier(&a.dir)?;
-    if !is_chosen(&a.tier) {
+    if a.tier.is_empty() {
         return Err(Failure::Usage(
             "say what to set, --manager for one; `varve tier stat --json` shows what is".into(),
         ));
     }
-    let options = options_with(&a.dir, a.open.options(), &a.tier)?;
+    let options = a.open.over(options_with(&a.dir, a.open.options(), &a.tier)?);
     let settings = options.tier.clone();
     // A manager that leaves nothing newer on the fast device has everything copied home at this.
     open_db(&a.dir, options)?.close()?;
@@ -147,7 +147,7 @@ fn attach(out: Out, a: &Attach) -> Result<(), Failure> {
     }
     let overwrite = a.overwrite || varve::is_left_over(&a.dir, &a.fast.path);
     let bytes_wanted = fast_bytes(&a.fast, overwrite)?;
-    let tier = with(TierOptions::default(), &a.tier)?;
+    let tier = a.tier.over(TierOptions::default())?;
     keep(&a.dir, &tier)?;
     let options = Options { tier, ..a.open.options() };
     let attached = Db::attach_tier(&a.dir, &a.fast.path, bytes_wanted, options);

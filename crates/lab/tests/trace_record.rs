@@ -55,9 +55,8 @@ fn open(dir: &Dir, recorder: &std::sync::Arc<Recorder>) -> Db {
     recorder.start(&dir.trace(), 4096).unwrap();
     let options = Options {
         durability: Durability::None,
-        replacement: "lru".into(),
+        pool: "replacement=lru,instances=1".parse().unwrap(),
         pool_frames: FRAMES,
-        pool_instances: 1,
         cleaners: false,
         trace: Some(recorder.handle()),
         ..Options::default()

@@ -43,9 +43,9 @@ pub use buffer::policy::{Gd2lOptions, History, LirsOptions, Lru2Options, Midpoin
 pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
     BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Db, Devices, Durability, Figure, Keyspace,
-    KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, Options, PoolOptions, RestoreOptions, RestoreReport,
-    SalvageReport, SalvagedRow, Scan, Snapshot, Stats, Transaction, exists, has_tier, is_left_over, restore,
-    restore_on, salvage, salvage_on, tier_managers,
+    KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, OPTIONS, Options, POOL_OPTIONS, PoolOptions,
+    RestoreOptions, RestoreReport, SalvageReport, SalvagedRow, Scan, Snapshot, Stats, Transaction, exists, has_tier,
+    is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, Result};
 pub use page::PageChangeStats;
@@ -53,6 +53,8 @@ pub use report::{CheckReport, Unreadable};
 pub use space::TrimStats;
 pub use space::lost_writes::LostWriteStats;
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, TxOptions, TxnStats};
+pub use varve_volume::setting;
+pub use varve_volume::tier::OPTIONS as TIER_OPTIONS;
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};
 #[doc(hidden)]
 pub use varve_volume::{Broken, Mistake};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use varve::{Broken, Db, Devices, Durability, Layout, Mistake, Options, TierOptions};
+use varve::{Broken, Db, Devices, Durability, Layout, Mistake, Options, PoolOptions, TierOptions};
 use varve_device::{AlignedBuf, Device};
 use varve_models::{FaultPlan, Faulty, MemDevice, PowerSupply};
 use varve_rt::Event;
@@ -33,7 +33,8 @@ struct Machine {
 
 fn options() -> Options {
     let tier = TierOptions { manager: "lru2".into(), ..TierOptions::default() };
-    Options { cache_bytes: 4 << 20, pool_frames: 48, pool_instances: 1, cleaners: false, tier, ..Options::default() }
+    let pool = PoolOptions { instances: Some(1), ..PoolOptions::default() };
+    Options { cache_bytes: 4 << 20, pool_frames: 48, pool, cleaners: false, tier, ..Options::default() }
 }
 
 impl Machine {

@@ -58,7 +58,7 @@ impl Pool {
             manager: manager.into(),
             // Times are scaled down with the sizes: a bucket for each rate of use.
             options: ManagerOptions { costs, bucket_width: 600.0, ..ManagerOptions::default() },
-            memory_interval: 5.0,
+            memory_interval: Some(5.0),
             ..TierOptions::default()
         };
         // Slots, and room for the tables of so few.

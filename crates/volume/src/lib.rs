@@ -5,7 +5,7 @@
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
 //!
-//! Modules, from below: `broken ids` · `error` · `admin page store` · `blocking single tier watched`
+//! Modules, from below: `broken ids setting` · `error` · `admin page store` · `blocking single tier watched`
 //! · `plan test_store`.
 //!
 //! A kind of volume is a folder such as the tier's, which has its stores and implements [`Admin`]; [`plan`] knows all
@@ -18,6 +18,7 @@ mod error;
 mod ids;
 pub mod page;
 pub mod plan;
+pub mod setting;
 mod single;
 mod store;
 #[cfg(any(test, feature = "testing"))]

@@ -20,7 +20,7 @@ fn nothing_is_lost_while_the_fast_device_changes() {
         let recovery = [MapRecovery::Zone, MapRecovery::Scan, MapRecovery::Log][i % 3];
         let last = std::env::var("SEEDS").map_or(14, |n| n.parse().expect("SEEDS is a number"));
         for seed in 0..last {
-            let options = TierOptions { memory_interval: 0.02, ..options(manager.name, recovery) };
+            let options = TierOptions { memory_interval: Some(0.02), ..options(manager.name, recovery) };
             let seen = crashes(seed, options, true);
             let seen = seen.unwrap_or_else(|e| panic!("{}, {recovery:?}, seed {seed}: {e}", manager.name));
             (0..5).for_each(|i| sum.changes[i] += seen.changes[i]);

@@ -262,7 +262,7 @@ fn a_sync_does_not_promise_what_a_failed_one_lost() {
     for manager in ["lru2", "cw"] {
         in_simulation(move || {
             // One page's worth of admissions a day: page 0 is newer on the fast device, the others go home.
-            let rig = rig(TierOptions { daily_budget: SIZE as u64, ..named(manager) });
+            let rig = rig(TierOptions { daily_budget: Some(SIZE as u64), ..named(manager) });
             (0..60).for_each(|id| write(&rig.tier, &sealed(id, 10)).unwrap());
             rig.tier.sync().unwrap();
             (0..60).for_each(|id| write(&rig.tier, &sealed(id, 20)).unwrap());
@@ -282,7 +282,7 @@ fn a_sync_does_not_promise_what_a_failed_one_lost() {
 fn a_page_on_its_way_home_is_not_overtaken_by_a_slot_given_up() {
     in_simulation(|| {
         // The first write takes the day's budget, later ones go home.
-        let rig = Arc::new(rig(TierOptions { daily_budget: SIZE as u64, ..named("lru2") }));
+        let rig = Arc::new(rig(TierOptions { daily_budget: Some(SIZE as u64), ..named("lru2") }));
         write(&rig.tier, &sealed(7, 50)).unwrap();
         // It is at home, but nobody could tell: the slot goes on to hold what is newer.
         write(&**rig.tier.slow(), &sealed(7, 50)).unwrap();
@@ -313,7 +313,7 @@ fn a_page_on_its_way_home_is_not_overtaken_by_a_slot_given_up() {
 fn as_much_as_wants_to_comes_and_goes_while_a_flush_does_not_end() {
     for map_recovery in [MapRecovery::Zone, MapRecovery::Scan, MapRecovery::Log] {
         in_simulation(move || {
-            let rig = rig(TierOptions { map_recovery, memory_interval: 0.0, ..named("cw") });
+            let rig = rig(TierOptions { map_recovery, memory_interval: None, ..named("cw") });
             write(&rig.tier, &sealed(1, 1)).unwrap();
             rig.fast.set(Mood::Waits(OpKind::Flush));
             let tier = rig.tier.clone();

@@ -1,11 +1,11 @@
 //! Arguments that concern a tier: its devices and settings, what opening commands take, and the commands on it.
 
 use super::{Open, Place};
+use crate::table_args::{self, Given};
 use crate::text::size;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::str::FromStr;
-use varve::{Alpha, Costs, MapRecovery};
 
 /// A fast device as given: `PATH` or `PATH:SIZE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,31 +29,9 @@ impl FromStr for FastPart {
     }
 }
 
-fn budget(text: &str) -> Result<u64, String> {
-    if text == "none" { Ok(0) } else { size(text) }
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
-        _ => Err("give a share above 0, up to 1".into()),
-    }
-}
-
 fn manager(text: &str) -> Result<String, String> {
     let names = varve::tier_managers();
     if names.contains(&text) { Ok(text.into()) } else { Err(format!("choose {}", names.join(", "))) }
-}
-
-fn costs(text: &str) -> Result<Costs, String> {
-    let wrong = "give four times in milliseconds: slow read, slow write, fast read, fast write (7.2,4.96,0.11,0.27)";
-    let ms: Vec<f64> = text.split(',').map(|t| t.trim().parse()).collect::<Result<_, _>>().map_err(|_| wrong)?;
-    match ms[..] {
-        [read_slow, write_slow, read_fast, write_fast] if ms.iter().all(|ms| ms.is_finite() && *ms > 0.0) => {
-            Ok(Costs { read_slow, write_slow, read_fast, write_fast })
-        }
-        _ => Err(wrong.into()),
-    }
 }
 
 /// The devices of a new database.
@@ -69,36 +47,6 @@ pub struct TierDevices {
     /// Use files and block devices that hold something already: it is lost.
     #[arg(long, help_heading = "Tier")]
     pub overwrite: bool,
-}
-
-/// How a tier works. Kept with the database, for every later opening by this command.
-#[derive(Debug, Args, Clone, Default)]
-#[command(next_help_heading = "Tier")]
-pub struct TierArgs {
-    /// Which pages the fast device gets: cac (default), cc, lru2, lc, mv-fifo, or, with every page's newest version at
-    /// home, cw, dw, tac, none.
-    #[arg(long, value_name = "NAME", value_parser = manager)]
-    pub manager: Option<String>,
-    /// Over which pages cac averages how much more often pages miss on the fast device: global, keyspace or group
-    /// [default: group].
-    #[arg(long, value_name = "PAGES")]
-    pub alpha: Option<Alpha>,
-    /// Share of the slots that are open for eviction until the next map [default: 0.1].
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub zone: Option<f64>,
-    /// How the map is found again after a crash: zone, scan or log [default: zone].
-    #[arg(long, value_name = "WAY")]
-    pub map_recovery: Option<MapRecovery>,
-    /// Share of the slots that may hold versions newer than home [default: 0.95].
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub dirty_ceiling: Option<f64>,
-    /// Bytes a day that may be written to the fast device for pages that are new to it, or none [default: none].
-    #[arg(long, value_name = "SIZE", value_parser = budget)]
-    pub daily_budget: Option<u64>,
-    /// Milliseconds of a slow read, slow write, fast read and fast write, from `varve probe` [default:
-    /// 7.2,4.96,0.11,0.27].
-    #[arg(long, value_name = "MS,MS,MS,MS", value_parser = costs)]
-    pub tier_costs: Option<Costs>,
 }
 
 /// What commands that open a database take.
@@ -155,7 +103,7 @@ pub struct Set {
     #[command(flatten)]
     pub open: Open,
     #[command(flatten)]
-    pub tier: TierArgs,
+    pub tier: Given<table_args::Tier>,
 }
 
 /// `tier detach`
@@ -184,5 +132,5 @@ pub struct Attach {
     #[command(flatten)]
     pub open: Open,
     #[command(flatten)]
-    pub tier: TierArgs,
+    pub tier: Given<table_args::Tier>,
 }

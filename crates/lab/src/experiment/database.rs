@@ -71,15 +71,13 @@ impl Machine {
         let options = varve::Options {
             cache_bytes: memory.cache,
             pool_frames: memory.frames,
-            replacement: e.replacement.clone(),
-            pool_instances: e.instances,
             cleaners: e.cleaners,
-            pool: e.pool_options().map_err(named)?,
+            pool: e.pool.0.clone(),
             async_delay: seconds(e.async_delay_ms / 1e3),
             lock_timeout: None,
             recovery_bound: seconds(e.recovery_bound_s),
             log_max_bytes: e.log_max.0,
-            tier: e.tier.options().map_err(named)?,
+            tier: e.tier.options.0.clone(),
             attach_tier: attach,
             ..varve::Options::default()
         };

@@ -22,6 +22,7 @@ mod layout;
 mod location;
 mod machine;
 mod metrics;
+mod named;
 mod plain;
 mod point;
 mod report;

@@ -158,7 +158,7 @@ impl Volume {
         let how =
             Build { seed: seed ^ 0xfa57, len, name: Some(format!("fast ({})", profile.name)), ..Build::default() };
         let fast = profile.build_model(how).map_err(|e| crate::Error::Profile(e.to_string()))?;
-        let options = spec.engine.tier.options().map_err(named)?;
+        let options = spec.engine.tier.options.0.clone();
         let tier = Tier::create(single, fast.clone(), [1; 16], options).map_err(crate::Error::store)?;
         devices.push(("fast", fast));
         Ok(Volume { store: Arc::new(tier.clone()), tier: Some(tier), devices })

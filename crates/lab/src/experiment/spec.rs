@@ -3,6 +3,7 @@
 //! Every structure refuses keys it does not know. The defaults are those of the engine and of the workloads.
 
 pub use super::iomix::Iomix;
+use super::named::{Named, PoolNames};
 pub use super::tier::Tier;
 use super::units::{Bytes, Cache};
 pub use super::ycsb::{Spread, Ycsb};
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use toml::{Table, Value};
-use varve::Baselines;
+use varve::PoolOptions;
 use varve_models::Profile;
 use varve_rt::{Cost, sim};
 
@@ -227,49 +228,15 @@ impl Default for Layout {
     }
 }
 
-/// `[engine]`
+/// `[engine]`. A key that is none of these is an option of the pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Engine {
     /// Memory for everything; at least what the buffer needs.
     pub cache: Cache,
     /// Frames of the buffer pool alone: what papers call the buffer. Left out: what the cache has room for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer: Option<Cache>,
-    /// Preset of replacement, victim and cleaner; empty: the engine's default.
-    pub pool: String,
-    /// Replacement policy, by its registered name; empty: the preset's.
-    pub replacement: String,
-    /// What a miss does about dirty victims; empty: the preset's.
-    pub victim: String,
-    /// Who writes in the background; empty: the preset's.
-    pub cleaner: String,
-    /// Threads of cleaners, over which the instances are spread; 0: the preset's.
-    pub cleaner_threads: usize,
-    /// Pages examined from the cold end per instance; 0: by the size of the pool.
-    pub scan_depth: usize,
-    /// The slots of `war` and `rw` are taken from the frames.
-    pub equal_memory: bool,
-    /// The clean-first pointer goes back to the cold end after each batch.
-    pub reset_on_clean: bool,
-    /// Cleaners run on their timer alone.
-    pub timer_only: bool,
-    /// Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.
-    pub sync_writes: bool,
-    /// Pages are written twice, first to an area of their own, as InnoDB does it.
-    pub doublewrite: bool,
-    /// LRU-C without its parallel list manipulation.
-    pub serial_list: bool,
-    /// Scans have no pages read ahead.
-    pub no_read_ahead: bool,
-    /// Share of dirty pages, percent, from which they are written for that alone; 0: the pool's own.
-    pub low_water: usize,
-    /// Microseconds from a page's first access to one that makes it young; 0: the preset's.
-    pub old_time_us: usize,
-    /// Divides the times of InnoDB's pool, for pools that stand for larger ones; 0: they are as they are.
-    pub time_divisor: usize,
-    /// Pool instances; 0 chooses by memory.
-    pub instances: usize,
     /// Background page writers.
     pub cleaners: bool,
     /// Of the workload's commits.
@@ -283,6 +250,9 @@ pub struct Engine {
     /// The tier, where there is a fast device.
     #[serde(skip_serializing_if = "Tier::is_default")]
     pub tier: Tier,
+    /// How the pool works: the engine's options by name, `pool` for the preset.
+    #[serde(flatten)]
+    pub pool: Named<PoolOptions, PoolNames>,
 }
 
 impl Default for Engine {
@@ -291,63 +261,14 @@ impl Default for Engine {
         Engine {
             cache: Cache::Bytes(Bytes(o.cache_bytes)),
             buffer: None,
-            pool: o.pool.preset,
-            replacement: o.replacement,
-            victim: o.pool.victim,
-            cleaner: o.pool.cleaner,
-            cleaner_threads: o.pool.cleaner_threads,
-            scan_depth: o.pool.scan_depth,
-            equal_memory: o.pool.baselines.equal_memory,
-            reset_on_clean: o.pool.reset_on_clean,
-            timer_only: o.pool.timer_only,
-            sync_writes: o.pool.sync_writes,
-            doublewrite: o.pool.baselines.doublewrite,
-            serial_list: o.pool.serial_list,
-            no_read_ahead: o.pool.no_read_ahead,
-            low_water: o.pool.low_water,
-            old_time_us: o.pool.old_time_us,
-            time_divisor: o.pool.baselines.time_divisor,
-            instances: o.pool_instances,
             cleaners: o.cleaners,
             durability: Sync::Sync,
             async_delay_ms: o.async_delay.as_secs_f64() * 1e3,
             recovery_bound_s: o.recovery_bound.as_secs_f64(),
             log_max: Bytes(o.log_max_bytes),
             tier: Tier::default(),
+            pool: Named::default(),
         }
-    }
-}
-
-impl Engine {
-    /// The pool's options; the error names a key.
-    pub fn pool_options(&self) -> Result<varve::PoolOptions, (String, String)> {
-        let baselines = Baselines {
-            equal_memory: self.equal_memory,
-            doublewrite: self.doublewrite,
-            time_divisor: self.time_divisor,
-        };
-        let mut options = varve::PoolOptions {
-            cleaner_threads: self.cleaner_threads,
-            scan_depth: self.scan_depth,
-            reset_on_clean: self.reset_on_clean,
-            timer_only: self.timer_only,
-            sync_writes: self.sync_writes,
-            serial_list: self.serial_list,
-            no_read_ahead: self.no_read_ahead,
-            low_water: self.low_water,
-            old_time_us: self.old_time_us,
-            baselines,
-            ..varve::PoolOptions::default()
-        };
-        for (key, name, value) in
-            [("pool", "preset", &self.pool), ("victim", "victim", &self.victim), ("cleaner", "cleaner", &self.cleaner)]
-        {
-            if !value.is_empty() {
-                options.set(name, value).map_err(|e| (format!("engine.{key}"), e.to_string()))?;
-            }
-        }
-        options.validate().map_err(|e| ("engine.pool".to_string(), e.to_string()))?;
-        Ok(options)
     }
 }
 
@@ -502,13 +423,14 @@ impl Spec {
     /// Refuses what parses but cannot be run; names the key.
     pub fn validate(&self) -> Result<(), (String, String)> {
         self.host.config(0)?;
-        self.engine.pool_options()?;
+        self.engine.pool.validate("engine.pool")?;
+        self.engine.tier.options.validate("engine.tier")?;
         let w = &self.workload;
         let given = [w.tpcc.is_some(), w.ycsb.is_some(), w.flash_wa.is_some(), w.iomix.is_some()];
         let workloads = given.into_iter().filter(|g| *g).count();
         match &w.flash_wa {
             Some(point) => point.validate().map_err(|(key, what)| (format!("workload.flash-wa.{key}"), what))?,
-            None => drop((self.devices.profiles()?, self.devices.fast()?, self.engine.tier.options()?)),
+            None => drop((self.devices.profiles()?, self.devices.fast()?)),
         }
         if let Some(iomix) = &w.iomix {
             iomix.validate(&self.devices.profiles()?.0, &self.layout)?;

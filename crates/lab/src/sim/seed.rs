@@ -228,7 +228,6 @@ impl Driver {
         let options = Options {
             cache_bytes: CACHE,
             pool_frames: self.plan.frames as usize,
-            pool_instances: self.plan.instances,
             cleaners: self.plan.cleaners,
             async_delay: Duration::from_millis(self.plan.async_delay_ms),
             lock_timeout: None,

@@ -35,8 +35,8 @@ impl TierPlan {
         let options = ManagerOptions {
             alpha: [Alpha::Group, Alpha::Keyspace, Alpha::Global][rng.below(3) as usize],
             second_chance: rng.one_in(2),
-            outqueue: if rng.one_in(2) { rng.between(4, slots) as usize } else { 0 },
-            half_life: if rng.one_in(4) { 0.5 } else { 0.0 },
+            outqueue: rng.one_in(2).then(|| rng.between(4, slots) as usize),
+            half_life: rng.one_in(4).then_some(0.5),
             cooling: 0.1,
             ..ManagerOptions::default()
         };
@@ -46,7 +46,7 @@ impl TierPlan {
             zone: [0.01, 0.05, 0.1, 0.5][rng.below(4) as usize],
             map_recovery: [MapRecovery::Zone, MapRecovery::Scan, MapRecovery::Log][rng.below(3) as usize],
             staging_pages: rng.between(2, 64) as usize,
-            reserve: rng.below(8) as usize,
+            reserve: Some(rng.below(8) as usize).filter(|n| *n > 0),
             dirty_ceiling: [0.95, 0.5, 0.2][rng.below(3) as usize],
             ..TierOptions::default()
         };

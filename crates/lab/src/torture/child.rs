@@ -43,18 +43,10 @@ const FAST_BYTES: u64 = 12 << 20;
 impl Orders {
     pub(super) fn options(&self) -> varve::Result<Options> {
         let (cache_bytes, log_max_bytes) = (self.cache_bytes, self.log_max_bytes);
-        let PoolChoice { pool, replacement, instances: pool_instances, tier } = self.pool.clone().choice()?;
+        let PoolChoice { pool, tier } = self.pool.clone().choice()?;
         // However slow the machine is, a wait for a lock is no finding.
         let lock_timeout = None;
-        let options = Options {
-            cache_bytes,
-            log_max_bytes,
-            pool,
-            replacement,
-            pool_instances,
-            lock_timeout,
-            ..Options::default()
-        };
+        let options = Options { cache_bytes, log_max_bytes, pool, lock_timeout, ..Options::default() };
         let manager = if tier.is_empty() { "none" } else { tier_manager(&tier, self.seed) };
         Ok(Options { tier: TierOptions { manager: manager.into(), ..TierOptions::default() }, ..options })
     }

@@ -62,18 +62,3 @@ pub use trace::{TraceEvent, TraceHandle, TraceSink};
 use varve_rt::atomic;
 #[allow(unused_imports)] // for the documentation above
 use varve_volume::PageStore;
-
-/// The registered name of a replacement policy, if there is one like `name`.
-pub fn policy_name(name: &str) -> Option<&'static str> {
-    policy::find(name).map(|p| p.name)
-}
-
-/// Names of all replacement policies, for messages.
-pub fn policy_names() -> String {
-    policy::REGISTRY.iter().map(|p| p.name).collect::<Vec<_>>().join(", ")
-}
-
-/// The registered name of a victim strategy, if there is one like `name`.
-pub fn victim_name(name: &str) -> Option<&'static str> {
-    victim::find(name).map(|v| v.name)
-}

@@ -17,7 +17,7 @@ use super::{Db, Inner};
 use crate::budget::{Budget, Class};
 #[cfg(feature = "baselines")]
 use crate::buffer::DOUBLEWRITE_PAGES;
-use crate::buffer::policy::Gd2lOptions;
+use crate::buffer::policy::{self, Gd2lOptions};
 use crate::buffer::{Pool, PoolConfig};
 use crate::error::{Error, Result};
 use crate::index::{Index, Indexes, KeyspaceKind};
@@ -306,13 +306,13 @@ fn pool_config(options: &Options, plan: &Plan, volume: &dyn Admin) -> Result<Poo
     if options.pool_frames > 0 {
         config = PoolConfig::new(config.page_size, options.pool_frames);
     }
-    if options.pool_instances > 0 {
-        config = config.with_instances(options.pool_instances);
+    if let Some(instances) = options.pool.instances {
+        config = config.with_instances(instances);
     }
     let mut config = options.pool.apply(config, by_class)?;
     // Unless told otherwise the pool knows of that.
-    let default = if by_class && options.pool.preset.is_empty() { "gd2l" } else { "" };
-    let wanted = if options.replacement.is_empty() { default } else { &options.replacement };
+    let default = (by_class && options.pool.preset.is_none()).then_some("gd2l");
+    let wanted = options.pool.replacement.as_deref().or(default);
     let mut policy = options.pool.policy(&config, options.policy);
     if let [slow, fast] = costs[..]
         && policy.gd2l == Gd2lOptions::default()
@@ -323,15 +323,11 @@ fn pool_config(options: &Options, plan: &Plan, volume: &dyn Admin) -> Result<Poo
         // evicted, no hit moves one.
         policy.gd2l.stay_part = 64;
     }
-    if !wanted.is_empty() {
-        let replacement = crate::buffer::policy_name(wanted).ok_or_else(|| {
-            Error::Invalid(format!("no replacement policy {wanted:?}; there are: {}", crate::buffer::policy_names()))
-        })?;
-        config = config.with_policy(replacement, policy);
-    } else {
-        let replacement = config.replacement;
-        config = config.with_policy(replacement, policy);
-    }
+    let replacement = match wanted {
+        Some(name) => policy::find(name).expect("a name that was checked").name,
+        None => config.replacement,
+    };
+    config = config.with_policy(replacement, policy);
     // What the volume remembers of pages that left is paid for with frames.
     config = config.with_less_memory(volume.memory());
     config.cleaner.by_class = by_class;

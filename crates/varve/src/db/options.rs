@@ -1,6 +1,7 @@
-//! What a user can choose: the layout when a database is created, and options each time it is opened.
+//! What a user can choose: the layout when a database is created, and options each time it is opened. [`OPTIONS`] has
+//! a line for each option that text can set.
 
-use super::pool_options::PoolOptions;
+use super::pool_options::{self, PoolOptions};
 use crate::buffer::TraceHandle;
 use crate::buffer::policy::PolicyOptions;
 use crate::error::{Error, Result};
@@ -10,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use varve_device::Trap;
 use varve_volume::Broken;
-use varve_volume::tier::TierOptions;
+use varve_volume::setting::{Accepts, Setting, Table};
+use varve_volume::tier::{self, TierOptions};
 
 /// What is fixed when a database is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,10 +72,6 @@ pub struct Options {
     pub recovery_bound: Duration,
     /// Size to which the log may grow, bytes.
     pub log_max_bytes: u64,
-    /// Pool instances; 0 chooses by memory and cores.
-    pub pool_instances: usize,
-    /// Replacement policy, by its registered name; empty: the one of the pool's preset.
-    pub replacement: String,
     /// Options of the replacement policies; each takes what concerns it.
     pub policy: PolicyOptions,
     /// Who is told of every page access and flush; none: nobody.
@@ -118,8 +116,6 @@ impl Default for Options {
             lock_timeout: Some(Duration::from_secs(10)),
             recovery_bound: Duration::from_secs(10),
             log_max_bytes: 4 << 30,
-            pool_instances: 0,
-            replacement: String::new(),
             policy: PolicyOptions::default(),
             trace: None,
             cleaners: true,
@@ -140,6 +136,115 @@ impl Default for Options {
 /// Least memory a database can be opened with, bytes.
 pub const MIN_CACHE_BYTES: u64 = 1 << 20;
 
+/// The longest time that an option takes.
+const LONGEST: Duration = Duration::from_secs(1 << 32);
+
+/// The options of a database; those of its pool and tier have tables of their own.
+pub const OPTIONS: Table<Options> = Table {
+    of: "database",
+    settings: &[
+        Setting {
+            name: "cache",
+            cli: None,
+            accepts: Accepts::Bytes(MIN_CACHE_BYTES..=u64::MAX),
+            none: None,
+            doc: "Memory for everything: frames, page table, log buffers, locks, write sets, versions.",
+            field: |o| &mut o.cache_bytes,
+        },
+        Setting {
+            name: "read_only",
+            cli: None,
+            accepts: Accepts::Flag,
+            none: None,
+            doc: "Open without writing a byte. Needs a database that was closed cleanly.",
+            field: |o| &mut o.read_only,
+        },
+        Setting {
+            name: "durability",
+            cli: None,
+            accepts: Accepts::Name(|| vec!["sync", "async", "none"]),
+            none: None,
+            doc: "What a commit waits for: that it survives a power cut, that it will after `async_delay`, or nothing.",
+            field: |o| &mut o.durability,
+        },
+        Setting {
+            name: "async_delay",
+            cli: None,
+            accepts: Accepts::Time(Duration::ZERO..=LONGEST),
+            none: None,
+            doc: "Longest time before an async commit is durable. The log is written at half of it.",
+            field: |o| &mut o.async_delay,
+        },
+        Setting {
+            name: "lock_timeout",
+            cli: None,
+            accepts: Accepts::Time(Duration::ZERO..=LONGEST),
+            none: Some("without end"),
+            doc: "Longest wait for a lock; then the call fails and names who holds the lock.",
+            field: |o| &mut o.lock_timeout,
+        },
+        Setting {
+            name: "recovery_bound",
+            cli: None,
+            accepts: Accepts::Time(Duration::from_nanos(1)..=LONGEST),
+            none: None,
+            doc: "Redo work that a crash may leave behind, as time at the rate measured at the last recovery.",
+            field: |o| &mut o.recovery_bound,
+        },
+        Setting {
+            name: "log_max",
+            cli: None,
+            accepts: Accepts::Bytes(0..=u64::MAX),
+            none: None,
+            doc: "Size to which the log may grow.",
+            field: |o| &mut o.log_max_bytes,
+        },
+        Setting {
+            name: "cleaners",
+            cli: None,
+            accepts: Accepts::Flag,
+            none: None,
+            doc: "Pages are written in the background.",
+            field: |o| &mut o.cleaners,
+        },
+        Setting {
+            name: "direct_io",
+            cli: None,
+            accepts: Accepts::Flag,
+            none: None,
+            doc: "Bypass the operating system's cache where the file system allows.",
+            field: |o| &mut o.direct_io,
+        },
+        Setting {
+            name: "trim",
+            cli: None,
+            accepts: Accepts::Flag,
+            none: Some("where the device takes it unasked, not in files"),
+            doc: "After each checkpoint the data device is told which pages hold nothing any more.",
+            field: |o| &mut o.trim,
+        },
+        Setting {
+            name: "detect_lost_writes",
+            cli: None,
+            accepts: Accepts::Flag,
+            none: Some("as it was before; a new database does not"),
+            doc: "Remember the version of each page that was written last (docs/lost-writes.md).",
+            field: |o| &mut o.detect_lost_writes,
+        },
+    ],
+};
+
+/// How the page of options begins.
+const MANUAL: &str = "\
+# Options
+
+How a database is opened. In a program, set the fields of `varve::Options`, or any option by its name and text:
+`options.set(\"pool.replacement\", \"2q\")`. On the command line `--set NAME=VALUE` sets any of them, as often as you
+like; those that are chosen often have arguments of their own (`--help`). Each may differ from opening to opening.
+
+This page is made from the tables of the program.
+";
+
 impl Options {
     /// These options with another cache size in MiB.
     pub fn cache_mb(mut self, mb: u64) -> Options {
@@ -147,21 +252,56 @@ impl Options {
         self
     }
 
+    /// Sets one option by its name; those of pool and tier as `pool.NAME` and `tier.NAME`. The error of a wrong name or
+    /// value says what is accepted. `docs/options.md` lists them.
+    ///
+    /// ```
+    /// # fn main() -> varve::Result<()> {
+    /// let mut options = varve::Options::default();
+    /// options.set("cache", "1G")?;
+    /// options.set("async_delay", "20ms")?;
+    /// options.set("pool.replacement", "2q")?;
+    /// let error = options.set("lock_timeout", "soon").unwrap_err().to_string();
+    /// assert!(error.contains("a time with us, ms, s or min"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let set = match name.split_once('.') {
+            Some(("pool", name)) => pool_options::OPTIONS.set(&mut self.pool, name, value),
+            Some(("tier", name)) => tier::OPTIONS.set(&mut self.tier, name, value),
+            _ => OPTIONS.set(self, name, value).map_err(|e| {
+                match name.contains('.') || name == "pool" || name == "tier" {
+                    true => format!("{e}; and pool.NAME, tier.NAME"),
+                    false => e,
+                }
+            }),
+        };
+        set.map_err(Error::Invalid)
+    }
+
+    /// Every option that [`Options::set`] takes, as tables in Markdown.
+    #[doc(hidden)]
+    pub fn manual() -> String {
+        let parts = [
+            ("Database", "Fields of `Options`.", OPTIONS.markdown()),
+            (
+                "Buffer pool",
+                "`pool.NAME`: fields of `PoolOptions`. [How the pool works](buffer.md).",
+                pool_options::OPTIONS.markdown(),
+            ),
+            ("Tier", "`tier.NAME`: fields of `TierOptions`. [How a tier works](tier.md).", tier::OPTIONS.markdown()),
+        ];
+        let parts: Vec<String> =
+            parts.iter().map(|(title, how, table)| format!("## {title}\n\n{how}\n\n{table}")).collect();
+        format!("{MANUAL}\n{}", parts.join("\n"))
+    }
+
     pub(crate) fn validate(&self) -> Result<()> {
-        if self.cache_bytes < MIN_CACHE_BYTES {
-            return Err(Error::Invalid(format!(
-                "cache of {} bytes: at least {} are needed",
-                self.cache_bytes, MIN_CACHE_BYTES
-            )));
-        }
+        OPTIONS.check(self).map_err(Error::Invalid)?;
         super::memory::check(self.cache_bytes)?;
         self.pool.validate()?;
         self.tier.validate()?;
-        if self.recovery_bound.is_zero() {
-            return Err(Error::Invalid(
-                "recovery bound of zero: a checkpoint would never end; use at least 1 s".into(),
-            ));
-        }
         Ok(())
     }
 }

@@ -1,159 +1,292 @@
-//! How the buffer pool works: a preset, and single choices that override it. Text form: `name=value,name=value`, or
-//! a preset's name and then such pairs.
+//! How the buffer pool works: a preset, and single choices that override it. [`OPTIONS`] has a line for each option.
+//! Text form: `name=value,name=value`, or a preset's name and then such pairs.
 
 #[cfg(feature = "baselines")]
 use crate::buffer::Baselines;
-use crate::buffer::policy::PolicyOptions;
-use crate::buffer::{self, PRESETS, PoolConfig};
+use crate::buffer::policy::{self, PolicyOptions};
+use crate::buffer::{PRESETS, PoolConfig, cleaner, victim};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
+use varve_volume::setting::{Accepts, Setting, Table};
 
-/// Choices for the buffer pool. What is empty, `None` or 0 is left to the preset, or to the size of the pool.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// Choices for the buffer pool. What is `None` is left to the preset, or to the size of the pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolOptions {
     /// Preset of replacement policy, victim strategy and cleaner: `lru-c`, `lru-c-batch`, `vanilla57`, `gd2l-c`; with
-    /// the feature `baselines` also `vanilla`, `war`, `rw`, `lru-c-pointer`. When empty: `lru-c`, over a tier
-    /// `vanilla57`.
-    pub preset: String,
+    /// the feature `baselines` also `vanilla`, `war`, `rw`, `lru-c-pointer`. `None`: `lru-c`, over a tier
+    /// `vanilla57` with `gd2l`.
+    pub preset: Option<String>,
+    /// Which page should leave, by the policy's registered name.
+    pub replacement: Option<String>,
     /// What a miss does about dirty victims: `spf` (InnoDB 5.7), `clean-first`; with the feature `baselines`
     /// also `spf56`, `war`, `rw`.
-    pub victim: String,
+    pub victim: Option<String>,
     /// Who writes in the background: `fixed` (InnoDB 5.7), `dynamic`, `off`; with the feature `baselines` also
     /// `fixed56`.
-    pub cleaner: String,
+    pub cleaner: Option<String>,
+    /// Independent instances; `None`: by memory and cores.
+    pub instances: Option<usize>,
     /// Threads of cleaners, and of those that write pages set aside, over which the instances are spread.
-    pub cleaner_threads: usize,
+    pub cleaner_threads: Option<usize>,
     /// Pages examined from the cold end per instance and pass, and slots for pages set aside.
-    pub scan_depth: usize,
+    pub scan_depth: Option<usize>,
     /// Hits that a thread gathers per instance before it tells the policy.
-    pub hit_buffer: usize,
+    pub hit_buffer: Option<usize>,
     /// The clean-first pointer goes back to the cold end after each batch of the `dynamic` cleaner.
     pub reset_on_clean: bool,
-    /// Cleaners run on their timer alone, not also when free frames run low.
-    pub timer_only: bool,
-    /// Without LRU-C's parallel list manipulation.
-    pub serial_list: bool,
+    /// Cleaners run when free frames run low, not on their timer alone.
+    pub wake_low: Option<bool>,
+    /// LRU-C's parallel list manipulation: misses note the dirty pages that they pass, and the cleaner walks no list.
+    pub parallel_list: Option<bool>,
     /// Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.
     pub sync_writes: bool,
-    /// No read-ahead of pages that scans will want.
-    pub no_read_ahead: bool,
-    /// Share of dirty pages, percent, from which they are written for that alone; 0: the pool's own (75).
-    pub low_water: usize,
-    /// Microseconds between a page's first access and one that makes it young, in `lru-midpoint`. 0: a second; with the
-    /// presets of LRU-C at most an eighth of what pages spend in the old part of the list.
-    pub old_time_us: usize,
+    /// Pages that scans will want are read ahead.
+    pub read_ahead: bool,
+    /// Share of dirty pages, percent, from which they are written for that alone.
+    pub low_water: Option<usize>,
+    /// Microseconds between a page's first access and one that makes it young, in `lru-midpoint`. `None`: a second;
+    /// with the presets of LRU-C at most an eighth of what pages spend in the old part of the list.
+    pub old_time_us: Option<usize>,
     /// What makes a pool like a published one.
     #[cfg(feature = "baselines")]
     pub baselines: Baselines,
 }
 
-/// The names that [`PoolOptions::set`] knows.
-const NAMES: &[&str] = &[
-    "preset",
-    "victim",
-    "cleaner",
-    "cleaner_threads",
-    "scan_depth",
-    "hit_buffer",
-    #[cfg(feature = "baselines")]
-    "equal_memory",
-    "reset_on_clean",
-    "timer_only",
-    "serial_list",
-    "sync_writes",
-    #[cfg(feature = "baselines")]
-    "doublewrite",
-    "no_read_ahead",
-    "low_water",
-    "old_time_us",
-    #[cfg(feature = "baselines")]
-    "time_divisor",
-];
+impl Default for PoolOptions {
+    fn default() -> PoolOptions {
+        PoolOptions {
+            preset: None,
+            replacement: None,
+            victim: None,
+            cleaner: None,
+            instances: None,
+            cleaner_threads: None,
+            scan_depth: None,
+            hit_buffer: None,
+            reset_on_clean: false,
+            wake_low: None,
+            parallel_list: None,
+            sync_writes: false,
+            read_ahead: true,
+            low_water: None,
+            old_time_us: None,
+            #[cfg(feature = "baselines")]
+            baselines: Baselines::default(),
+        }
+    }
+}
+
+/// The option that stands for a whole pool: text that begins without a name is its value.
+const FIRST: &str = "preset";
+
+/// What is left to the preset.
+const PRESET: Option<&str> = Some("the preset's");
+
+/// The options of a pool.
+pub const OPTIONS: Table<PoolOptions> = Table {
+    of: "pool",
+    settings: &[
+        Setting {
+            name: "preset",
+            cli: Some("pool"),
+            accepts: Accepts::Name(|| PRESETS.iter().map(|preset| preset.name).collect()),
+            none: Some("lru-c, over a tier vanilla57 with gd2l"),
+            doc: "Replacement policy, victim strategy and cleaner together.",
+            field: |o| &mut o.preset,
+        },
+        Setting {
+            name: "replacement",
+            cli: Some("replacement"),
+            accepts: Accepts::Name(|| policy::REGISTRY.iter().map(|policy| policy.name).collect()),
+            none: PRESET,
+            doc: "Which page should leave.",
+            field: |o| &mut o.replacement,
+        },
+        Setting {
+            name: "victim",
+            cli: Some("victim"),
+            accepts: Accepts::Name(|| victim::REGISTRY.iter().map(|victim| victim.name).collect()),
+            none: PRESET,
+            doc: "What a miss does about dirty victims.",
+            field: |o| &mut o.victim,
+        },
+        Setting {
+            name: "cleaner",
+            cli: Some("cleaner"),
+            accepts: Accepts::Name(|| cleaner::REGISTRY.iter().map(|cleaner| cleaner.name).collect()),
+            none: PRESET,
+            doc: "Who writes in the background.",
+            field: |o| &mut o.cleaner,
+        },
+        Setting {
+            name: "instances",
+            cli: Some("pool-instances"),
+            accepts: Accepts::Number(1..=1024, "instances"),
+            none: Some("by memory and cores"),
+            doc: "Independent parts of the pool, over which pages are spread.",
+            field: |o| &mut o.instances,
+        },
+        Setting {
+            name: "cleaner_threads",
+            cli: Some("cleaner-threads"),
+            accepts: Accepts::Number(1..=1024, "threads"),
+            none: Some("the preset's: 1, or one per instance"),
+            doc: "Threads of cleaners, over which the instances are spread.",
+            field: |o| &mut o.cleaner_threads,
+        },
+        Setting {
+            name: "scan_depth",
+            cli: Some("scan-depth"),
+            accepts: Accepts::Number(1..=1 << 30, "pages"),
+            none: Some("a quarter of an instance, 1024 at most"),
+            doc: "Pages examined from the cold end per instance and pass, and slots for pages set aside.",
+            field: |o| &mut o.scan_depth,
+        },
+        Setting {
+            name: "hit_buffer",
+            cli: None,
+            accepts: Accepts::Number(1..=1 << 16, "hits"),
+            none: Some("64, in simulations 1"),
+            doc: "Hits that a thread gathers per instance before it tells the policy.",
+            field: |o| &mut o.hit_buffer,
+        },
+        Setting {
+            name: "reset_on_clean",
+            cli: Some("reset-on-clean"),
+            accepts: Accepts::Flag,
+            none: None,
+            doc: "LRU-C's pointer goes back to the cold end after each batch of writes.",
+            field: |o| &mut o.reset_on_clean,
+        },
+        Setting {
+            name: "wake_low",
+            cli: Some("wake-low"),
+            accepts: Accepts::Flag,
+            none: PRESET,
+            doc: "Cleaners run when free frames run low, not on their timer alone.",
+            field: |o| &mut o.wake_low,
+        },
+        Setting {
+            name: "parallel_list",
+            cli: Some("parallel-list"),
+            accepts: Accepts::Flag,
+            none: PRESET,
+            doc: "LRU-C's parallel list manipulation.",
+            field: |o| &mut o.parallel_list,
+        },
+        Setting {
+            name: "sync_writes",
+            cli: Some("sync-writes"),
+            accepts: Accepts::Flag,
+            none: None,
+            doc: "Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.",
+            field: |o| &mut o.sync_writes,
+        },
+        Setting {
+            name: "read_ahead",
+            cli: Some("read-ahead"),
+            accepts: Accepts::Flag,
+            none: None,
+            doc: "Pages that scans will want are read ahead.",
+            field: |o| &mut o.read_ahead,
+        },
+        Setting {
+            name: "low_water",
+            cli: None,
+            accepts: Accepts::Number(1..=99, "percent"),
+            none: Some("75"),
+            doc: "Share of dirty pages from which they are written for that alone.",
+            field: |o| &mut o.low_water,
+        },
+        Setting {
+            name: "old_time_us",
+            cli: Some("old-time-us"),
+            accepts: Accepts::Number(1..=1 << 40, "microseconds"),
+            none: Some("a second; with lru-c at most an eighth of what pages spend in the list's old part"),
+            doc: "Time from a page's first access to one that makes it young.",
+            field: |o| &mut o.old_time_us,
+        },
+        #[cfg(feature = "baselines")]
+        Setting {
+            name: "equal_memory",
+            cli: Some("equal-memory"),
+            accepts: Accepts::Flag,
+            none: None,
+            doc: "The slots of war and rw are taken from the frames instead of coming on top of the cache.",
+            field: |o| &mut o.baselines.equal_memory,
+        },
+        #[cfg(feature = "baselines")]
+        Setting {
+            name: "doublewrite",
+            cli: Some("doublewrite"),
+            accepts: Accepts::Flag,
+            none: None,
+            doc: "Pages are written twice, first to an area of their own, as InnoDB does it.",
+            field: |o| &mut o.baselines.doublewrite,
+        },
+        #[cfg(feature = "baselines")]
+        Setting {
+            name: "time_divisor",
+            cli: None,
+            accepts: Accepts::Number(1..=1 << 20, ""),
+            none: None,
+            doc: "Divides InnoDB's times, for pools that stand for larger ones.",
+            field: |o| &mut o.baselines.time_divisor,
+        },
+    ],
+};
 
 impl PoolOptions {
     /// The options of a preset.
     pub fn preset(name: &str) -> Result<PoolOptions> {
         let mut options = PoolOptions::default();
-        options.set("preset", name)?;
+        options.set(FIRST, name)?;
         Ok(options)
     }
 
     /// Sets one option by its name. The error of a wrong name or value lists what there is.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        match name {
-            "preset" => self.preset = known("pool preset", value, PRESETS.iter().map(|p| p.name))?,
-            "victim" => self.victim = known("victim strategy", value, buffer::victim::REGISTRY.iter().map(|v| v.name))?,
-            "cleaner" => self.cleaner = known("cleaner", value, buffer::cleaner::REGISTRY.iter().map(|c| c.name))?,
-            "cleaner_threads" => self.cleaner_threads = parsed(name, value)?,
-            "scan_depth" => self.scan_depth = parsed(name, value)?,
-            "hit_buffer" => self.hit_buffer = parsed(name, value)?,
-            #[cfg(feature = "baselines")]
-            "equal_memory" => self.baselines.equal_memory = parsed(name, value)?,
-            "reset_on_clean" => self.reset_on_clean = parsed(name, value)?,
-            "timer_only" => self.timer_only = parsed(name, value)?,
-            "serial_list" => self.serial_list = parsed(name, value)?,
-            "sync_writes" => self.sync_writes = parsed(name, value)?,
-            #[cfg(feature = "baselines")]
-            "doublewrite" => self.baselines.doublewrite = parsed(name, value)?,
-            "no_read_ahead" => self.no_read_ahead = parsed(name, value)?,
-            "low_water" => self.low_water = parsed(name, value)?,
-            "old_time_us" => self.old_time_us = parsed(name, value)?,
-            #[cfg(feature = "baselines")]
-            "time_divisor" => self.baselines.time_divisor = parsed(name, value)?,
-            _ => return Err(Error::Invalid(format!("no pool option {name:?}; there are: {}", NAMES.join(", ")))),
-        }
-        Ok(())
+        OPTIONS.set(self, name, value).map_err(invalid)
     }
 
-    /// Checks the names, and that victim and cleaner go together.
+    /// Checks each value, and that victim and cleaner go together.
     pub fn validate(&self) -> Result<()> {
-        let again: PoolOptions = self.to_string().parse()?;
-        let config = again.apply(PoolConfig::new(4096, 64), false)?;
-        config.validate().map_err(Error::Invalid)
+        self.apply(PoolConfig::new(4096, 64), false)?.validate().map_err(Error::Invalid)
     }
 
     /// `config` with these choices; the caller adds its replacement policy and instances first. `tier`: the pool is
     /// over a tier.
     pub(crate) fn apply(&self, config: PoolConfig, tier: bool) -> Result<PoolConfig> {
-        let default = if tier { "vanilla57" } else { "lru-c" };
-        let preset = if self.preset.is_empty() { default } else { &self.preset };
-        let mut checked = PoolOptions::default();
-        checked.set("preset", preset)?;
-        let mut config = config.with_preset(&checked.preset).expect("a name that was checked");
-        if !self.victim.is_empty() {
-            checked.set("victim", &self.victim)?;
-            config.victim = buffer::victim_name(&self.victim).expect("a name that was checked");
+        OPTIONS.check(self).map_err(invalid)?;
+        let preset = self.preset.as_deref().unwrap_or(if tier { "vanilla57" } else { "lru-c" });
+        let mut config = config.with_preset(preset).expect("a name that was checked");
+        if let Some(name) = &self.victim {
+            config.victim = victim::find(name).expect("a name that was checked").name;
         }
-        if !self.cleaner.is_empty() {
-            checked.set("cleaner", &self.cleaner)?;
-            let cleaner = buffer::cleaner::find(&self.cleaner).expect("a name that was checked");
+        if let Some(name) = &self.cleaner {
+            let cleaner = cleaner::find(name).expect("a name that was checked");
             config.cleaner.kind = cleaner.name;
-            if !cleaner.writes() && self.preset.is_empty() && self.victim.is_empty() {
+            if !cleaner.writes() && self.preset.is_none() && self.victim.is_none() {
                 config = config.without_cleaner();
             }
         }
-        if self.cleaner_threads > 0 {
-            config.cleaner.threads = self.cleaner_threads;
+        let cleaner = &mut config.cleaner;
+        cleaner.threads = self.cleaner_threads.unwrap_or(cleaner.threads);
+        cleaner.scan_depth = self.scan_depth.unwrap_or(cleaner.scan_depth);
+        cleaner.reset_on_clean = self.reset_on_clean;
+        cleaner.wake_low = self.wake_low.unwrap_or(cleaner.wake_low);
+        cleaner.parallel = self.parallel_list.unwrap_or(cleaner.parallel);
+        if let Some(percent) = self.low_water {
+            cleaner.low_water = percent as u32;
+            cleaner.max_dirty = cleaner.max_dirty.max(cleaner.low_water);
         }
-        if self.scan_depth > 0 {
-            config.cleaner.scan_depth = self.scan_depth;
-        }
-        if self.hit_buffer > 0 {
-            config.hit_buffer = self.hit_buffer;
-        }
-        config.cleaner.reset_on_clean = self.reset_on_clean;
-        config.cleaner.wake_low &= !self.timer_only;
+        config.hit_buffer = self.hit_buffer.unwrap_or(config.hit_buffer);
         config.sync_writes = self.sync_writes;
-        config.cleaner.parallel &= !self.serial_list;
-        config.read_ahead.hints = !self.no_read_ahead;
+        config.read_ahead.hints = self.read_ahead;
         #[cfg(feature = "baselines")]
         {
             config = config.with_baselines(self.baselines);
-        }
-        if self.low_water > 0 {
-            config.cleaner.low_water = self.low_water.min(99) as u32;
-            config.cleaner.max_dirty = config.cleaner.max_dirty.max(config.cleaner.low_water);
         }
         Ok(config)
     }
@@ -165,58 +298,20 @@ impl PoolOptions {
             policy.midpoint.old_time /= u64::from(self.baselines.divisor());
         }
         policy.midpoint.turn_part = policy.midpoint.turn_part.max(config.policy.midpoint.turn_part);
-        if self.old_time_us > 0 {
-            (policy.midpoint.old_time, policy.midpoint.turn_part) = (self.old_time_us as u64 * 1000, 0);
+        if let Some(us) = self.old_time_us {
+            (policy.midpoint.old_time, policy.midpoint.turn_part) = (us as u64 * 1000, 0);
         }
         policy
     }
 }
 
-fn known<'a>(what: &str, value: &str, names: impl Iterator<Item = &'a str>) -> Result<String> {
-    let names: Vec<&str> = names.collect();
-    match names.contains(&value) {
-        true => Ok(value.to_string()),
-        false => Err(Error::Invalid(format!("no {what} {value:?}; there are: {}", names.join(", ")))),
-    }
-}
-
-fn parsed<T: FromStr>(name: &str, value: &str) -> Result<T> {
-    value.parse().map_err(|_| {
-        Error::Invalid(format!(
-            "pool option {name}: {value:?} is no {}",
-            std::any::type_name::<T>().replace("usize", "number")
-        ))
-    })
+fn invalid(what: String) -> Error {
+    Error::Invalid(format!("buffer pool: {what}"))
 }
 
 impl fmt::Display for PoolOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = |n: usize| if n == 0 { String::new() } else { n.to_string() };
-        let flag = |set: bool| if set { "true".to_string() } else { String::new() };
-        let values: &[String] = &[
-            self.preset.clone(),
-            self.victim.clone(),
-            self.cleaner.clone(),
-            number(self.cleaner_threads),
-            number(self.scan_depth),
-            number(self.hit_buffer),
-            #[cfg(feature = "baselines")]
-            flag(self.baselines.equal_memory),
-            flag(self.reset_on_clean),
-            flag(self.timer_only),
-            flag(self.serial_list),
-            flag(self.sync_writes),
-            #[cfg(feature = "baselines")]
-            flag(self.baselines.doublewrite),
-            flag(self.no_read_ahead),
-            number(self.low_water),
-            number(self.old_time_us),
-            #[cfg(feature = "baselines")]
-            number(self.baselines.time_divisor),
-        ];
-        let set = NAMES.iter().zip(values).filter(|(_, value)| !value.is_empty());
-        let text: Vec<String> = set.map(|(name, value)| format!("{name}={value}")).collect();
-        f.write_str(&text.join(","))
+        f.write_str(&OPTIONS.text(self))
     }
 }
 
@@ -225,12 +320,7 @@ impl FromStr for PoolOptions {
 
     fn from_str(s: &str) -> Result<PoolOptions> {
         let mut options = PoolOptions::default();
-        for part in s.split(',').filter(|part| !part.is_empty()) {
-            match part.split_once('=') {
-                Some((name, value)) => options.set(name.trim(), value.trim())?,
-                None => options.set("preset", part.trim())?,
-            }
-        }
+        OPTIONS.parse(&mut options, s, FIRST).map_err(invalid)?;
         Ok(options)
     }
 }
@@ -246,7 +336,7 @@ mod tests {
             "preset=war",
             "preset=lru-c,reset_on_clean=true",
             "victim=rw,cleaner=dynamic,scan_depth=64",
-            "cleaner_threads=2,old_time_us=900",
+            "cleaner_threads=2,read_ahead=false,old_time_us=900",
         ] {
             let options: PoolOptions = text.parse().unwrap();
             assert_eq!(options.to_string(), text);
@@ -274,6 +364,7 @@ mod tests {
             ("depth=3", "scan_depth"),
             ("victim", "lru-c-batch"),
             ("scan_depth=many", "number"),
+            ("scan_depth=0", "from 1 to"),
         ] {
             let error = text.parse::<PoolOptions>().unwrap_err().to_string();
             assert!(error.contains(listed), "{error}");
@@ -283,5 +374,7 @@ mod tests {
         "cleaner=off".parse::<PoolOptions>().unwrap().validate().unwrap();
         let alone: PoolOptions = "preset=lru-c,cleaner=off".parse().unwrap();
         assert!(alone.validate().unwrap_err().to_string().contains("needs a cleaner"));
+        let direct = PoolOptions { low_water: Some(100), ..PoolOptions::default() };
+        assert!(direct.validate().unwrap_err().to_string().contains("from 1 to 99"));
     }
 }

@@ -1,6 +1,7 @@
 //! What a commit waits for.
 
 use crate::error::{Error, Result};
+use varve_volume::setting::Field;
 
 /// When a commit counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -12,6 +13,25 @@ pub enum Durability {
     Async,
     /// At once; it survives a power cut when something else made the log durable.
     None,
+}
+
+impl std::fmt::Display for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Durability::Sync => "sync",
+            Durability::Async => "async",
+            Durability::None => "none",
+        })
+    }
+}
+
+impl Field for Durability {
+    fn put(&mut self, text: &str) -> bool {
+        text.parse().map(|value| *self = value).is_ok()
+    }
+    fn text(&self) -> String {
+        self.to_string()
+    }
 }
 
 impl std::str::FromStr for Durability {

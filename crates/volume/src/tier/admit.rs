@@ -91,10 +91,10 @@ pub(super) struct TierState {
 /// What of the options depends on the number of slots, and what bounds admissions.
 #[derive(Clone, Copy)]
 struct Shares {
-    reserve: usize,
+    reserve: Option<usize>,
     zone: f64,
     ceiling: f64,
-    budget: u64,
+    budget: Option<u64>,
     log_everything: bool,
 }
 
@@ -164,7 +164,7 @@ impl TierState {
     pub fn resized(&mut self) {
         let slots = self.slots.len();
         self.manager.resized(slots);
-        let reserve = if self.options.reserve > 0 { self.options.reserve } else { (slots / 64).clamp(1, 128) };
+        let reserve = self.options.reserve.unwrap_or((slots / 64).clamp(1, 128));
         // Emptying ahead must leave most of the zone.
         let zone = (self.options.zone * slots as f64) as usize;
         self.reserve = reserve.min(slots / 4).min((zone / 4).max(1));
@@ -242,8 +242,6 @@ impl TierState {
     pub fn spend(&mut self, bytes: u64) {
         self.life.spent += bytes;
         self.counters.slot_bytes += bytes;
-        let budget = self.options.budget;
-        assert!(budget == 0 || self.life.spent <= budget, "what is spent was affordable");
     }
 
     /// A page that was staged is written, or will not be.
@@ -270,14 +268,12 @@ impl TierState {
 
     /// Whether the day's budget allows to admit as many bytes.
     pub fn afford(&mut self, bytes: u64) -> Result<(), Refusal> {
-        if self.options.budget == 0 {
-            return Ok(());
-        }
+        let Some(budget) = self.options.budget else { return Ok(()) };
         let day = unix_seconds() / 86_400;
         if day != self.life.day {
             (self.life.day, self.life.spent) = (day, 0);
         }
-        if self.life.spent + bytes > self.options.budget { Err(Refusal::Budget) } else { Ok(()) }
+        if self.life.spent + bytes > budget { Err(Refusal::Budget) } else { Ok(()) }
     }
 
     /// Puts the page into the slot; its write begins.

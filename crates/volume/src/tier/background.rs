@@ -331,9 +331,9 @@ impl Tier {
 
     /// Saves what the manager knows of pages every so often.
     fn remember_if_due(&self) -> Result<(), VolumeError> {
-        let interval = self.options.memory_interval;
+        let Some(interval) = self.options.memory_interval else { return Ok(()) };
         let mut last = self.remembered.lock();
-        if interval > 0.0 && last.elapsed().as_secs_f64() >= interval {
+        if last.elapsed().as_secs_f64() >= interval {
             *last = varve_rt::now();
             drop(last);
             self.remember()?;

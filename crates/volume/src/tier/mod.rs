@@ -39,7 +39,7 @@ pub use change::Resized;
 pub use fault::Keeper;
 pub use manager::{Alpha, Costs, ManagerOptions, Place, Refusal};
 pub use map::owner;
-pub use options::{MapRecovery, TierOptions};
+pub use options::{MapRecovery, OPTIONS, TierOptions};
 pub use stats::{Counters, REFUSALS, Recovery, TierStats};
 pub use volume::TierVolume;
 pub(crate) use volume::is_record;

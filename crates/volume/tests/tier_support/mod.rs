@@ -189,11 +189,11 @@ pub fn device(pages: u64, name: &str, seed: u64, slow: u64) -> Arc<MemDevice> {
 pub fn options(manager: &str, map_recovery: MapRecovery) -> TierOptions {
     TierOptions {
         manager: manager.into(),
-        options: ManagerOptions { outqueue: 20, ..ManagerOptions::default() },
+        options: ManagerOptions { outqueue: Some(20), ..ManagerOptions::default() },
         zone: 0.25,
         map_recovery,
         staging_pages: 8,
-        reserve: 2,
+        reserve: Some(2),
         dirty_ceiling: 0.8,
         ..TierOptions::default()
     }

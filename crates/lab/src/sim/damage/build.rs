@@ -9,7 +9,9 @@ use super::truth::{Changes, LOADED, LONG, MARKS, NAMES, ROWS, Truth};
 use crate::sim::book::Trace;
 use std::sync::Arc;
 use std::time::Duration;
-use varve::{Broken, Db, Durability, Keyspace, Layout, MapRecovery, Options, TierOptions, TraceHandle, TxOptions};
+use varve::{
+    Broken, Db, Durability, Keyspace, Layout, MapRecovery, Options, PoolOptions, TierOptions, TraceHandle, TxOptions,
+};
 use varve_models::PowerSupply;
 use varve_rt::sim::{Config, Domain};
 use varve_rt::{Mutex, Rng};
@@ -78,7 +80,7 @@ impl Shape {
         Options {
             cache_bytes: 4 << 20,
             pool_frames: self.frames,
-            pool_instances: 1,
+            pool: PoolOptions { instances: Some(1), ..PoolOptions::default() },
             tier: self.tier.clone().unwrap_or_default(),
             broken: self.broken,
             detect_lost_writes: self.detect.then_some(true),

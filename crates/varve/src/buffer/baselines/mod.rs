@@ -16,7 +16,7 @@ pub(super) use doublewrite::{BATCH, Doublewrite};
 use super::config::{PoolConfig, Preset, TURN_PART};
 
 /// Options that make a pool like a published one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Baselines {
     /// The slots for pages set aside are taken from the frames; else they come on top of the cache, as published.
     pub equal_memory: bool,
@@ -24,8 +24,14 @@ pub struct Baselines {
     /// synced. Not for `rw`. The engine needs it for nothing.
     pub doublewrite: bool,
     /// Divides InnoDB's times, for pools that stand for larger ones: the cleaner's second, the second until a page may
-    /// become young, the waits of a miss. 0: they are as they are.
+    /// become young, the waits of a miss. 1: they are as they are.
     pub time_divisor: usize,
+}
+
+impl Default for Baselines {
+    fn default() -> Baselines {
+        Baselines { equal_memory: false, doublewrite: false, time_divisor: 1 }
+    }
 }
 
 impl Baselines {

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn cac_anticipates_what_a_move_does_to_the_page() {
-        let options = ManagerOptions { outqueue: 100, ..ManagerOptions::default() };
+        let options = ManagerOptions { outqueue: Some(100), ..ManagerOptions::default() };
         let (mut cac, mut cc) = (Benefit::cac(&options), Benefit::cc(&options));
         let page = PageId(1);
         for m in [&mut cac, &mut cc] {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn cc_counts_reads_and_writes_wherever_they_went() {
-        let mut cc = Benefit::cc(&ManagerOptions { outqueue: 100, ..ManagerOptions::default() });
+        let mut cc = Benefit::cc(&ManagerOptions { outqueue: Some(100), ..ManagerOptions::default() });
         cc.read(PageId(1), Place::Slow, ReadWhy::Demand, 0);
         cc.read(PageId(1), Place::Fast, ReadWhy::Demand, 0);
         cc.wrote(PageId(1), Place::Fast, 0);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn admission_compares_with_the_lowest() {
-        let mut cac = Benefit::cac(&ManagerOptions { outqueue: 10, ..ManagerOptions::default() });
+        let mut cac = Benefit::cac(&ManagerOptions { outqueue: Some(10), ..ManagerOptions::default() });
         let offer =
             |lowest| Offer { page: PageId(3), keyspace: KeyspaceId(1), dirty: false, evicted: true, lowest, now: 0 };
         assert_eq!(cac.admits(&offer(None)), Ok(()), "a free slot costs nobody anything");

@@ -19,6 +19,7 @@ mod usage;
 pub use usage::Alpha;
 
 use crate::{CostClass, KeyspaceId, PageId, ReadWhy};
+use std::fmt;
 
 /// Service times of one random page request, milliseconds: what the manager believes of the two devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +41,28 @@ impl Default for Costs {
     }
 }
 
+impl fmt::Display for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{},{},{}", self.read_slow, self.write_slow, self.read_fast, self.write_fast)
+    }
+}
+
+impl std::str::FromStr for Costs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Costs, String> {
+        let ms: Result<Vec<f64>, _> = text.split(',').map(|t| t.trim().parse()).collect();
+        match ms.as_deref() {
+            Ok(&[read_slow, write_slow, read_fast, write_fast])
+                if [read_slow, write_slow, read_fast, write_fast].iter().all(|ms| ms.is_finite() && *ms > 0.0) =>
+            {
+                Ok(Costs { read_slow, write_slow, read_fast, write_fast })
+            }
+            _ => Err(format!("{text:?}: give four times in milliseconds, as in {}", Costs::default())),
+        }
+    }
+}
+
 /// What the managers may be configured with; each takes what concerns it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ManagerOptions {
@@ -51,11 +74,11 @@ pub struct ManagerOptions {
     pub bucket_width: f64,
     /// Most groups of which statistics are kept.
     pub max_groups: usize,
-    /// Pages whose statistics are remembered after they left the pool and the fast device; 0: as many as the fast
+    /// Pages whose statistics are remembered after they left the pool and the fast device; `None`: as many as the fast
     /// device has slots.
-    pub outqueue: usize,
-    /// Half-life of the counters, seconds; 0: they never age.
-    pub half_life: f64,
+    pub outqueue: Option<usize>,
+    /// Half-life of the counters, seconds; `None`: they never age.
+    pub half_life: Option<f64>,
     /// MV-FIFO: pages read since they entered are passed over once.
     pub second_chance: bool,
     /// TAC: seconds between halvings of the temperatures.
@@ -69,8 +92,8 @@ impl Default for ManagerOptions {
             alpha: Alpha::Group,
             bucket_width: 1.0,
             max_groups: 4096,
-            outqueue: 0,
-            half_life: 0.0,
+            outqueue: None,
+            half_life: None,
             second_chance: true,
             cooling: 600.0,
         }

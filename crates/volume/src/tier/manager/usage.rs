@@ -24,6 +24,16 @@ pub enum Alpha {
     Group,
 }
 
+impl std::fmt::Display for Alpha {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Alpha::Global => "global",
+            Alpha::Keyspace => "keyspace",
+            Alpha::Group => "group",
+        })
+    }
+}
+
 impl std::str::FromStr for Alpha {
     type Err = String;
 
@@ -117,7 +127,7 @@ pub(super) struct Usage {
     /// Nanoseconds per logical read at which a page enters bucket 1.
     bucket_width: f64,
     max_bucket: u32,
-    half_life: f64,
+    half_life: Option<f64>,
     /// Length of the out-queue, and whether it is as many as there are slots.
     capacity: usize,
     by_slots: bool,
@@ -155,8 +165,8 @@ impl Usage {
             bucket_width: options.bucket_width.max(1e-9),
             max_bucket: (options.max_groups / 16).max(1) as u32,
             half_life: options.half_life,
-            capacity: options.outqueue,
-            by_slots: options.outqueue == 0,
+            capacity: options.outqueue.unwrap_or(0),
+            by_slots: options.outqueue.is_none(),
             pages: HashMap::default(),
             groups: HashMap::default(),
             queue: VecDeque::new(),
@@ -180,7 +190,9 @@ impl Usage {
             on_fast: false,
             queued: None,
         });
-        if half_life > 0.0 && now > stat.touched {
+        if let Some(half_life) = half_life
+            && now > stat.touched
+        {
             let left = 0.5f64.powf((now - stat.touched) as f64 / 1e9 / half_life) as f32;
             stat.reads = stat.reads.map(|n| n * left);
             stat.writes = stat.writes.map(|n| n * left);
@@ -409,7 +421,7 @@ mod tests {
     const P: PageId = PageId(7);
 
     fn usage(outqueue: usize) -> Usage {
-        Usage::new(&ManagerOptions { outqueue, alpha: Alpha::Keyspace, ..ManagerOptions::default() })
+        Usage::new(&ManagerOptions { outqueue: Some(outqueue), alpha: Alpha::Keyspace, ..ManagerOptions::default() })
     }
 
     #[test]
@@ -531,7 +543,7 @@ mod tests {
 
     #[test]
     fn counters_age() {
-        let options = ManagerOptions { half_life: 10.0, outqueue: 4, ..ManagerOptions::default() };
+        let options = ManagerOptions { half_life: Some(10.0), outqueue: Some(4), ..ManagerOptions::default() };
         let mut u = Usage::new(&options);
         u.wrote(P, Place::Slow, 0);
         u.wrote(P, Place::Slow, 10_000_000_000);

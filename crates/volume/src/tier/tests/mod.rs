@@ -150,7 +150,7 @@ fn a_damaged_copy_is_replaced_by_home_and_a_damaged_newest_version_is_an_error()
 #[test]
 fn refusals_have_reasons() {
     in_simulation(|| {
-        let Rig { tier, .. } = rig(TierOptions { daily_budget: 3 * SIZE as u64, ..named("lru2") });
+        let Rig { tier, .. } = rig(TierOptions { daily_budget: Some(3 * SIZE as u64), ..named("lru2") });
         (0..5).for_each(|n| write(&tier, &sealed(n, 9)));
         let stats = tier.tier_stats();
         let budget = stats::REFUSALS.iter().position(|(name, _)| *name == "write budget").unwrap();

@@ -132,7 +132,7 @@ fn refused(tier: &Tier, name: &str) -> u64 {
 #[test]
 fn slots_emptied_ahead_are_for_pages_that_deserve_them() {
     in_simulation(|| {
-        let Rig { tier, .. } = rig(TierOptions { reserve: 8, zone: 0.8, ..named("cc") });
+        let Rig { tier, .. } = rig(TierOptions { reserve: Some(8), zone: 0.8, ..named("cc") });
         let free = || tier.tier_stats().slots - tier.tier_stats().occupied;
         let often = |pages: std::ops::Range<u64>, times| {
             for n in pages {
@@ -192,7 +192,7 @@ fn who_waits_for_admissions_finds_them_written() {
 #[test]
 fn wear_and_budget_outlive_a_restart() {
     in_simulation(|| {
-        let options = TierOptions { daily_budget: 5 * SIZE as u64, ..named("lru2") };
+        let options = TierOptions { daily_budget: Some(5 * SIZE as u64), ..named("lru2") };
         let Rig { fast, slow, tier } = rig(options.clone());
         (0..4).for_each(|n| write(&tier, &sealed(n, 9)));
         tier.write_map().unwrap();
