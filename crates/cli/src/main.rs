@@ -1,6 +1,6 @@
 //! The `varve` command.
 //!
-//! Modules, from below: `output rows` · `metrics pool_args probe_cpu text` · `probe top` · `args` · `damage manual
+//! Modules, from below: `output rows` · `metrics probe_cpu table_args text` · `probe top` · `args` · `damage manual
 //! replay settings` · `crash lab open` · `admin bench data load rescue stat tier` · `traces`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.

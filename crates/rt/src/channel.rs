@@ -1,6 +1,9 @@
 //! Channels of many senders and receivers, bounded or not.
 //!
 //! Lock order: the channel's own mutex only, held for a few instructions and never while waiting.
+//!
+//! Invariants: a bounded queue never has more values than it was made for; a value is received once; the last sender or
+//! receiver that goes wakes everybody who waits for the other side.
 
 use crate::{Condvar, Instant, Mutex, now, world};
 use std::collections::VecDeque;

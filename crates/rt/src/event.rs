@@ -1,6 +1,8 @@
 //! A flag that threads can wait for.
 //!
 //! The byte: `SET`, and `PARKED` while someone may be queued. `set` clears `PARKED` and wakes the whole queue.
+//!
+//! Invariant: `PARKED` stands while a thread may be queued on the address, so `set` forgets nobody.
 
 use crate::instant::Instant;
 use crate::park;

@@ -1,4 +1,6 @@
 //! Storage per thread, in both worlds. (`thread_local!` would be shared by all simulated threads.)
+//!
+//! Invariant: a slot, once given, is not given to another `Local`: values of different types never share one.
 
 use crate::world::{self, Table};
 use std::cell::RefCell;

@@ -1,4 +1,6 @@
 //! Threads in both worlds.
+//!
+//! Invariant: the result is there before `done` is set, and is taken once.
 
 use crate::ended::{Panicked, PowerCut};
 use crate::event::Event;

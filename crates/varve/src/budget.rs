@@ -1,6 +1,8 @@
 //! One memory budget for the whole database: every class of allocation that can grow is charged here before it is made.
 //!
 //! Charges are striped atomics per class; a refused charge is an [`Error::OverBudget`] before anything was allocated.
+//!
+//! Invariants: no class holds more than its limit, or less than nothing; a refused charge adds nothing.
 
 use crate::error::{Error, Result};
 use varve_rt::atomic::{AtomicU64, Ordering};

@@ -3,6 +3,8 @@
 //! It keeps its own copy of what was written to, or read from, each page, and panics with a reason when its user or the
 //! store below breaks the contract. Make a new one after a (simulated) crash: what survived is not what was written.
 //!
+//! Invariant: the copy of a page is what a read of it must return, once no write of it is under way.
+//!
 //! Lock order: `state` only, never held while the store below, or the log rule, is called.
 
 use crate::{

@@ -176,7 +176,7 @@ impl Volume {
     fn measure(self, spec: &Spec, mix: &Iomix, seed: u64, cores: usize) -> crate::Result<Measured> {
         let pages = Pages::new(self.store.clone(), mix.range.0)?;
         if let Some(tier) = &self.tier {
-            tier.start().unwrap();
+            tier.start().map_err(varve::Error::from)?;
         }
         let before = (self.moments(), self.tier.as_ref().map(|t| t.tier_stats()));
         let result = loaded(spec, mix, &pages, seed, cores);

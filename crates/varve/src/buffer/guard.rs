@@ -155,8 +155,8 @@ impl<'a> Exclusive<'a> {
 impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
         let frame = self.frame();
-        // Whether a page that was being loaded or evicted is in the frame is not known: it is loaded again, elsewhere. A
-        // dirty one is in memory alone, and stays.
+        // Whether a page that was being loaded or evicted is in the frame is not known: it is loaded again, elsewhere.
+        // A dirty one is in memory alone, and stays.
         if !frame.is(KNOWN | DIRTY) {
             frame.page.store(NO_PAGE, Release);
         }

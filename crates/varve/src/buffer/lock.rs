@@ -2,6 +2,8 @@
 //!
 //! In both worlds a lock costs three looks at the clock; hits of resident pages take it once in 64. Times in a
 //! simulation include the processor time charged under the lock.
+//!
+//! Invariant: times are counted while the lock is held, so no two threads count at once.
 
 use super::instance::Lists;
 use super::stats::Counters;

@@ -8,6 +8,9 @@
 //!
 //! The pages lie outside of the pool and are written to the device itself, also under a tier. The space map has them as
 //! allocated. Bytes: `docs/format.md`, "Identity pages".
+//!
+//! Invariant: the record in memory is what the next write of either page says; `durable` never falls, nor does the
+//! generation.
 
 use super::devices::Devices;
 use crate::buffer::READ_RETRIES;

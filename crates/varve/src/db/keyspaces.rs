@@ -8,6 +8,9 @@
 //! after a crash is what it showed before.
 //!
 //! Lock order: the registry's lock before any latch; never taken with a latch held.
+//!
+//! Invariants, under that lock: no two keyspaces have a name or a number in common; a keyspace that is being dropped is
+//! found by nobody.
 
 use super::Inner;
 use super::catalog::{self, CATALOG, CATALOG_ROOT, Entry, check_name};

@@ -1,4 +1,6 @@
 //! The public API, thin: every call of a type in one file (`Db` here), over what does the work.
+//!
+//! Invariant: one walk over the whole database at a time (check, compaction); backups have their own rules (`backup`).
 
 mod backup;
 mod bulk_load;

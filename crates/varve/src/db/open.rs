@@ -3,6 +3,9 @@
 //! Up: log, store, pool, recovery (the log is replayed into the pool), space map, bootstrap if the database holds
 //! nothing yet, catalog, background work. Down: refuse new work, stop background work, last checkpoint, clean mark in
 //! the superblock.
+//!
+//! Invariant: a step that fails undoes the ones before it: nothing works in the background of a database that was not
+//! opened.
 
 use super::catalog::{CATALOG, CATALOG_ROOT};
 use super::devices::{self, Devices};

@@ -1,6 +1,8 @@
 //! What works in the background of an open database, and how it ends: by a close, by the drop of the last handle, or by
 //! an opening that fails on the way. Afterwards nothing is written to the database's devices, and its directory is
 //! free.
+//!
+//! Invariant: once `ended` is set, nothing is written any more, and the directory may be another's.
 
 use crate::buffer::Pool;
 use crate::wal::Log;

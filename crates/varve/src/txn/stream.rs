@@ -3,6 +3,9 @@
 //! What comes from a reader goes to direct pages (`direct.rs`) as it comes; the transaction's commit syncs and links
 //! them. Without a commit they are free again. So a long value passes the log by, and takes a few buffers of memory
 //! however long it is.
+//!
+//! Invariant: the pages of a value that is stored belong to the transaction until its commit has linked them, and to
+//! nobody after a rollback.
 
 use super::retry::TxOptions;
 use super::snapshot::Snapshot;
