@@ -134,7 +134,7 @@ fn a_panic_of_who_takes_a_frame_leaves_no_page_latched() {
         move || fill(&rows, 0, Durability::None)
     });
     assert!(client.join().is_err() && log.sprung());
-    let (done, wait) = std::sync::mpsc::channel();
+    let (done, wait) = varve_rt::channel::unbounded();
     varve_rt::spawn("reader", move || {
         // Rows whose log is lost are refused; but an answer comes.
         let answers = (0..5000u64).map(|n| rows.get(&[0u64.to_be_bytes(), n.to_be_bytes()].concat()));

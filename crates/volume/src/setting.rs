@@ -256,7 +256,12 @@ impl<T: Clone + Default> Table<T> {
     pub fn markdown(&self) -> String {
         let mut out = String::from("| option | default | accepts | what it does |\n|---|---|---|---|\n");
         for s in self.settings {
-            writeln!(out, "| `{}` | {} | {} | {} |", s.name, s.default(), s.accepted(), s.doc).expect("a string");
+            // What none means is the default then, which is told of.
+            let none = s.none.map_or(String::new(), |none| {
+                if s.default() == none { "; or none".into() } else { format!("; or none: {none}") }
+            });
+            writeln!(out, "| `{}` | {} | {}{none} | {} |", s.name, s.default(), s.accepts.words(), s.doc)
+                .expect("a string");
         }
         out
     }

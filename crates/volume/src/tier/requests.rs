@@ -155,7 +155,7 @@ impl Routing<'_> {
             Ok(slot) => {
                 self.state.counters.dirty_admitted += 1;
                 self.state.enter(slot, write.page, SlotState::Newer, lsn, self.now);
-                self.to_slot(slot, write)
+                self.slot_route(slot, write)
             }
             Err(_) => {
                 if let Some(slot) = there {
@@ -168,7 +168,7 @@ impl Routing<'_> {
 
     fn overwrite(&mut self, slot: Slot, write: &PageWrite, lsn: Lsn) -> Route {
         self.begin_overwrite(slot, SlotState::Newer, lsn);
-        self.to_slot(slot, write)
+        self.slot_route(slot, write)
     }
 
     fn begin_overwrite(&mut self, slot: Slot, state: SlotState, lsn: Lsn) {
@@ -178,7 +178,7 @@ impl Routing<'_> {
         self.state.counters.slot_bytes += self.tier.page_size as u64;
     }
 
-    fn to_slot(&mut self, slot: Slot, write: &PageWrite) -> Route {
+    fn slot_route(&mut self, slot: Slot, write: &PageWrite) -> Route {
         self.state.manager.wrote(write.page, Place::Fast, self.now);
         self.state.rerank(slot, self.now);
         let (index, version) = self.fast(slot, write);
