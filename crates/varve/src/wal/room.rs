@@ -138,6 +138,8 @@ impl Log {
         let have = ring.limit(kept);
         let room = most.saturating_sub(ring.capacity()) / ring.segment;
         if have >= limit || room == 0 {
+            // The room is there: whoever made it may have ended before it could tell.
+            self.set_limit(&disk);
             return Ok(());
         }
         assert!(have >= self.limit.load(Ordering::Acquire), "writers know of no more room than there is");
