@@ -1,6 +1,6 @@
 //! Options of the engine in a file: those of a table of settings, by name. Only what is not at its default is written.
 
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -60,9 +60,13 @@ impl Names<TierOptions> for TierNames {
     }
 }
 
-/// Options, read and written by the names `N`.
+/// Options, read and written by the names `N`. A key that is wrong is kept until [`Named::validate`] tells of it with
+/// its whole path.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Named<T, N>(pub T, PhantomData<N>);
+pub struct Named<T, N>(pub T, Option<Wrong>, PhantomData<N>);
+
+/// A key and what is wrong with it.
+type Wrong = (String, String);
 
 /// A value of the file as the text of an option: a list is its values with commas between.
 fn text(value: &Value) -> String {
@@ -85,11 +89,13 @@ fn value(text: String) -> Value {
 
 impl<'de, T: Clone + Default + 'static, N: Names<T>> Deserialize<'de> for Named<T, N> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let mut options = T::default();
+        let (mut options, mut wrong) = (T::default(), None);
         for (key, value) in BTreeMap::<String, Value>::deserialize(from)? {
-            N::TABLE.set(&mut options, N::option(&key), &text(&value)).map_err(D::Error::custom)?;
+            if let Err(what) = N::TABLE.set(&mut options, N::option(&key), &text(&value)) {
+                wrong.get_or_insert((key, what));
+            }
         }
-        Ok(Named(options, PhantomData))
+        Ok(Named(options, wrong, PhantomData))
     }
 }
 
@@ -106,8 +112,12 @@ impl<T: Clone + Default + 'static, N: Names<T>> Serialize for Named<T, N> {
 }
 
 impl<T: 'static, N: Names<T>> Named<T, N> {
-    /// Refuses what cannot work together; names the key of the table in the file.
-    pub fn validate(&self, key: &str) -> Result<(), (String, String)> {
-        N::validate(&self.0).map_err(|what| (key.to_string(), what))
+    /// Refuses wrong keys and values, and what cannot work together; names the key. `table`: where the options stand in
+    /// the file. `all`: the key that stands for all of them.
+    pub fn validate(&self, table: &str, all: &str) -> Result<(), (String, String)> {
+        match &self.1 {
+            Some((key, what)) => Err((format!("{table}.{key}"), what.clone())),
+            None => N::validate(&self.0).map_err(|what| (all.to_string(), what)),
+        }
     }
 }

@@ -423,8 +423,8 @@ impl Spec {
     /// Refuses what parses but cannot be run; names the key.
     pub fn validate(&self) -> Result<(), (String, String)> {
         self.host.config(0)?;
-        self.engine.pool.validate("engine.pool")?;
-        self.engine.tier.options.validate("engine.tier")?;
+        self.engine.pool.validate("engine", "engine.pool")?;
+        self.engine.tier.options.validate("engine.tier", "engine.tier")?;
         let w = &self.workload;
         let given = [w.tpcc.is_some(), w.ycsb.is_some(), w.flash_wa.is_some(), w.iomix.is_some()];
         let workloads = given.into_iter().filter(|g| *g).count();

@@ -9,9 +9,9 @@
 //! A write takes effect when it completes. It is durable then, unless the timing model has a volatile cache: then when
 //! the model says that it was stored. A power cut treats the rest as [`crate::MemDevice`] does.
 //!
-//! Invariants: a model is brought up to times that do not go back; a request is decided once, and done at or after its
-//! submission; each decision about a request that has not completed is in `due` at its time; who waits undecided is
-//! registered as a waiter; without power nothing is in flight, held, due or cached.
+//! Invariants: a request is decided once, and done at or after its submission; each decision about a request that has not
+//! completed is in `due` at its time; who waits undecided is registered as a waiter; without power nothing is in flight,
+//! held, due or cached. Times may go back: threads of different modelled cores ask at their own times.
 //!
 //! Lock order: `state` only; nothing waits while holding it, but `set_len` on the condition `changed`.
 
@@ -205,8 +205,6 @@ struct State<T> {
     undecided: BTreeSet<u64>,
     /// The undecided waiter that wakes at the timing model's next decision.
     leader: Option<u64>,
-    /// The time that the model was brought up to last.
-    settled: Instant,
 }
 
 impl<T: Timing> Model<T> {
@@ -232,7 +230,6 @@ impl<T: Timing> Model<T> {
             waiters: BTreeMap::new(),
             undecided: BTreeSet::new(),
             leader: None,
-            settled: Instant::ORIGIN,
         };
         let (state, changed, counters) = (hardware_mutex(state), Condvar::new(), Counters::default());
         let name = options.name.as_str().into();
@@ -241,7 +238,7 @@ impl<T: Timing> Model<T> {
 
     /// Starts one request: refuses it, or hands it to the timing model.
     fn start(&self, state: &mut State<T>, io: &Io, now: Instant) -> Slot {
-        debug_assert!(state.power && now == state.settled, "requests come to a model that is up to date");
+        debug_assert!(state.power, "requests come to a model that has power");
         if let Err(e) = check(io, &self.name, self.options.block, state.image.len()) {
             return Slot { id: u64::MAX, refused: Some(e) };
         }
@@ -280,8 +277,6 @@ impl<T: Timing> Model<T> {
             assert!(state.flights.is_empty() && state.held.is_empty() && state.due.is_empty());
             return;
         }
-        assert!(now >= state.settled, "time does not go back");
-        state.settled = now;
         state.timing.advance(now, &mut state.out);
         for (at, decision) in std::mem::take(&mut state.out.0) {
             state.decisions += 1;
