@@ -9,9 +9,9 @@
 //! A write takes effect when it completes. It is durable then, unless the timing model has a volatile cache: then when
 //! the model says that it was stored. A power cut treats the rest as [`crate::MemDevice`] does.
 //!
-//! Invariants: a request is decided once, and done at or after its submission; each decision about a request that has not
-//! completed is in `due` at its time; who waits undecided is registered as a waiter; without power nothing is in flight,
-//! held, due or cached. Times may go back: threads of different modelled cores ask at their own times.
+//! Invariants: a request is decided once, and done at or after its submission; each decision about a request that has
+//! not completed is in `due` at its time; who waits undecided is registered as a waiter; without power nothing is in
+//! flight, held, due or cached. Times may go back: threads of different modelled cores ask at their own times.
 //!
 //! Lock order: `state` only; nothing waits while holding it, but `set_len` on the condition `changed`.
 
