@@ -11,7 +11,7 @@ fn arg<T: Clone + Default>(setting: &Setting<T>, long: &'static str, heading: &'
     let doc = setting.doc.trim_end_matches('.');
     let values = match &setting.accepts {
         Accepts::Name(names) => format!(": {}", names().join(", ")),
-        Accepts::Number(_, unit) | Accepts::Real(_, unit) if !unit.is_empty() => format!(", a number of {unit}"),
+        Accepts::Number(_, unit) | Accepts::Real(_, unit) if !unit.is_empty() => format!(" ({unit})"),
         Accepts::Form(words, _) => format!(": {words}"),
         _ => String::new(),
     };

@@ -117,7 +117,7 @@ pub enum Error {
     #[error("{0} already holds a database; open it, or choose another place")]
     AlreadyExists(String),
     /// Another process has the database open.
-    #[error("database is in use: {0}; close it there first")]
+    #[error("the database {0}")]
     InUse(String),
     /// A write was asked of something opened for reading only.
     #[error("read-only: {0}")]

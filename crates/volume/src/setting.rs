@@ -4,6 +4,7 @@
 
 use std::fmt::{Display, Write as _};
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Text for an option that is left open.
@@ -17,19 +18,24 @@ pub trait Field {
     fn text(&self) -> String;
 }
 
-macro_rules! plain_fields {
-    ($($t:ty),*) => {$(
-        impl Field for $t {
-            fn put(&mut self, text: &str) -> bool {
-                text.parse().map(|value| *self = value).is_ok()
-            }
-            fn text(&self) -> String {
-                self.to_string()
-            }
-        }
-    )*};
+/// A type whose text is what [`Display`] writes and [`FromStr`] reads.
+pub trait Plain: FromStr + Display {}
+
+impl Plain for bool {}
+impl Plain for u32 {}
+impl Plain for u64 {}
+impl Plain for usize {}
+impl Plain for f64 {}
+impl Plain for String {}
+
+impl<T: Plain> Field for T {
+    fn put(&mut self, text: &str) -> bool {
+        text.parse().map(|value| *self = value).is_ok()
+    }
+    fn text(&self) -> String {
+        self.to_string()
+    }
 }
-plain_fields!(bool, u32, u64, usize, f64, String);
 
 impl Field for Duration {
     fn put(&mut self, text: &str) -> bool {
@@ -103,7 +109,7 @@ impl Accepts {
         fn range<T: Display + PartialEq>(r: &RangeInclusive<T>, most: &T) -> String {
             if r.end() == most { format!("from {}", r.start()) } else { format!("from {} to {}", r.start(), r.end()) }
         }
-        let unit = |unit: &str| if unit.is_empty() { "a number".to_string() } else { format!("a number of {unit}") };
+        let unit = |unit: &'static str| if unit.is_empty() { "a number" } else { unit };
         match self {
             Accepts::Flag => "true or false".into(),
             Accepts::Number(r, of) => format!("{} {}", unit(of), range(r, &u64::MAX)),
@@ -161,6 +167,30 @@ pub struct Setting<T: 'static> {
     pub doc: &'static str,
     /// Where it is.
     pub field: fn(&mut T) -> &mut dyn Field,
+}
+
+impl<T: 'static> Setting<T> {
+    /// An option that is not on the command line and has no `none`.
+    pub const fn new(
+        name: &'static str,
+        accepts: Accepts,
+        doc: &'static str,
+        field: fn(&mut T) -> &mut dyn Field,
+    ) -> Setting<T> {
+        Setting { name, cli: None, accepts, none: None, doc, field }
+    }
+
+    /// The same, with a name on the command line.
+    pub const fn cli(mut self, name: &'static str) -> Setting<T> {
+        self.cli = Some(name);
+        self
+    }
+
+    /// The same, which may be left open: what `none` means.
+    pub const fn or_none(mut self, meaning: &'static str) -> Setting<T> {
+        self.none = Some(meaning);
+        self
+    }
 }
 
 impl<T: Clone + Default> Setting<T> {
@@ -282,7 +312,7 @@ mod tests {
     }
 
     fn few() -> Table<Few> {
-        let line = |name, accepts, none, field| Setting { name, cli: None, accepts, none, doc: "", field };
+        let line = |name, accepts, none, field| Setting { none, ..Setting::new(name, accepts, "", field) };
         let settings = Box::leak(Box::new([
             line("depth", Accepts::Number(1..=64, "pages"), Some("by size"), |f: &mut Few| &mut f.depth),
             line("on", Accepts::Flag, None, |f| &mut f.on),
@@ -311,7 +341,7 @@ mod tests {
     fn errors_say_what_is_accepted() {
         for (text, says) in [
             ("dept=3", "no few option \"dept\"; there are: depth, on, share, size, wait, kind"),
-            ("depth=65", "depth = \"65\" is not accepted: give a number of pages from 1 to 64; or none: by size"),
+            ("depth=65", "depth = \"65\" is not accepted: give pages from 1 to 64; or none: by size"),
             ("on=yes", "true or false"),
             ("on=none", "true or false"),
             ("share=1.5", "from 0 to 1"),

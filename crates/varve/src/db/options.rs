@@ -139,98 +139,71 @@ pub const MIN_CACHE_BYTES: u64 = 1 << 20;
 /// The longest time that an option takes.
 const LONGEST: Duration = Duration::from_secs(1 << 32);
 
+type Line = Setting<Options>;
+
 /// The options of a database; those of its pool and tier have tables of their own.
 pub const OPTIONS: Table<Options> = Table {
     of: "database",
     settings: &[
-        Setting {
-            name: "cache",
-            cli: None,
-            accepts: Accepts::Bytes(MIN_CACHE_BYTES..=u64::MAX),
-            none: None,
-            doc: "Memory for everything: frames, page table, log buffers, locks, write sets, versions.",
-            field: |o| &mut o.cache_bytes,
-        },
-        Setting {
-            name: "read_only",
-            cli: None,
-            accepts: Accepts::Flag,
-            none: None,
-            doc: "Open without writing a byte. Needs a database that was closed cleanly.",
-            field: |o| &mut o.read_only,
-        },
-        Setting {
-            name: "durability",
-            cli: None,
-            accepts: Accepts::Name(|| vec!["sync", "async", "none"]),
-            none: None,
-            doc: "What a commit waits for: that it survives a power cut, that it will after `async_delay`, or nothing.",
-            field: |o| &mut o.durability,
-        },
-        Setting {
-            name: "async_delay",
-            cli: None,
-            accepts: Accepts::Time(Duration::ZERO..=LONGEST),
-            none: None,
-            doc: "Longest time before an async commit is durable. The log is written at half of it.",
-            field: |o| &mut o.async_delay,
-        },
-        Setting {
-            name: "lock_timeout",
-            cli: None,
-            accepts: Accepts::Time(Duration::ZERO..=LONGEST),
-            none: Some("without end"),
-            doc: "Longest wait for a lock; then the call fails and names who holds the lock.",
-            field: |o| &mut o.lock_timeout,
-        },
-        Setting {
-            name: "recovery_bound",
-            cli: None,
-            accepts: Accepts::Time(Duration::from_nanos(1)..=LONGEST),
-            none: None,
-            doc: "Redo work that a crash may leave behind, as time at the rate measured at the last recovery.",
-            field: |o| &mut o.recovery_bound,
-        },
-        Setting {
-            name: "log_max",
-            cli: None,
-            accepts: Accepts::Bytes(0..=u64::MAX),
-            none: None,
-            doc: "Size to which the log may grow.",
-            field: |o| &mut o.log_max_bytes,
-        },
-        Setting {
-            name: "cleaners",
-            cli: None,
-            accepts: Accepts::Flag,
-            none: None,
-            doc: "Pages are written in the background.",
-            field: |o| &mut o.cleaners,
-        },
-        Setting {
-            name: "direct_io",
-            cli: None,
-            accepts: Accepts::Flag,
-            none: None,
-            doc: "Bypass the operating system's cache where the file system allows.",
-            field: |o| &mut o.direct_io,
-        },
-        Setting {
-            name: "trim",
-            cli: None,
-            accepts: Accepts::Flag,
-            none: Some("where the device takes it unasked, not in files"),
-            doc: "After each checkpoint the data device is told which pages hold nothing any more.",
-            field: |o| &mut o.trim,
-        },
-        Setting {
-            name: "detect_lost_writes",
-            cli: None,
-            accepts: Accepts::Flag,
-            none: Some("as it was before; a new database does not"),
-            doc: "Remember the version of each page that was written last (docs/lost-writes.md).",
-            field: |o| &mut o.detect_lost_writes,
-        },
+        Line::new(
+            "cache",
+            Accepts::Bytes(MIN_CACHE_BYTES..=u64::MAX),
+            "Memory for everything: frames, page table, log buffers, locks, write sets, versions.",
+            |o| &mut o.cache_bytes,
+        ),
+        Line::new(
+            "read_only",
+            Accepts::Flag,
+            "Open without writing a byte. Needs a database that was closed cleanly.",
+            |o| &mut o.read_only,
+        ),
+        Line::new(
+            "durability",
+            Accepts::Name(|| vec!["sync", "async", "none"]),
+            "What a commit waits for: that it survives a power cut, that it will after `async_delay`, or nothing.",
+            |o| &mut o.durability,
+        ),
+        Line::new(
+            "async_delay",
+            Accepts::Time(Duration::ZERO..=LONGEST),
+            "Longest time before an async commit is durable. The log is written at half of it.",
+            |o| &mut o.async_delay,
+        ),
+        Line::new(
+            "lock_timeout",
+            Accepts::Time(Duration::ZERO..=LONGEST),
+            "Longest wait for a lock; then the call fails and names who holds the lock.",
+            |o| &mut o.lock_timeout,
+        )
+        .or_none("without end"),
+        Line::new(
+            "recovery_bound",
+            Accepts::Time(Duration::from_micros(1)..=LONGEST),
+            "Redo work that a crash may leave behind, as time at the rate measured at the last recovery.",
+            |o| &mut o.recovery_bound,
+        ),
+        Line::new("log_max", Accepts::Bytes(0..=u64::MAX), "Size to which the log may grow.", |o| &mut o.log_max_bytes),
+        Line::new("cleaners", Accepts::Flag, "Pages are written in the background.", |o| &mut o.cleaners),
+        Line::new(
+            "direct_io",
+            Accepts::Flag,
+            "Bypass the operating system's cache where the file system allows.",
+            |o| &mut o.direct_io,
+        ),
+        Line::new(
+            "trim",
+            Accepts::Flag,
+            "After each checkpoint the data device is told which pages hold nothing any more.",
+            |o| &mut o.trim,
+        )
+        .or_none("where the device takes it unasked, not in files"),
+        Line::new(
+            "detect_lost_writes",
+            Accepts::Flag,
+            "Remember the version of each page that was written last (docs/lost-writes.md).",
+            |o| &mut o.detect_lost_writes,
+        )
+        .or_none("as it was before; a new database does not"),
     ],
 };
 

@@ -81,159 +81,139 @@ impl Default for PoolOptions {
 const FIRST: &str = "preset";
 
 /// What is left to the preset.
-const PRESET: Option<&str> = Some("the preset's");
+const PRESET: &str = "the preset's";
+
+type Line = Setting<PoolOptions>;
 
 /// The options of a pool.
 pub const OPTIONS: Table<PoolOptions> = Table {
     of: "pool",
     settings: &[
-        Setting {
-            name: "preset",
-            cli: Some("pool"),
-            accepts: Accepts::Name(|| PRESETS.iter().map(|preset| preset.name).collect()),
-            none: Some("lru-c, over a tier vanilla57 with gd2l"),
-            doc: "Replacement policy, victim strategy and cleaner together.",
-            field: |o| &mut o.preset,
-        },
-        Setting {
-            name: "replacement",
-            cli: Some("replacement"),
-            accepts: Accepts::Name(|| policy::REGISTRY.iter().map(|policy| policy.name).collect()),
-            none: PRESET,
-            doc: "Which page should leave.",
-            field: |o| &mut o.replacement,
-        },
-        Setting {
-            name: "victim",
-            cli: Some("victim"),
-            accepts: Accepts::Name(|| victim::REGISTRY.iter().map(|victim| victim.name).collect()),
-            none: PRESET,
-            doc: "What a miss does about dirty victims.",
-            field: |o| &mut o.victim,
-        },
-        Setting {
-            name: "cleaner",
-            cli: Some("cleaner"),
-            accepts: Accepts::Name(|| cleaner::REGISTRY.iter().map(|cleaner| cleaner.name).collect()),
-            none: PRESET,
-            doc: "Who writes in the background.",
-            field: |o| &mut o.cleaner,
-        },
-        Setting {
-            name: "instances",
-            cli: Some("pool-instances"),
-            accepts: Accepts::Number(1..=1024, "instances"),
-            none: Some("by memory and cores"),
-            doc: "Independent parts of the pool, over which pages are spread.",
-            field: |o| &mut o.instances,
-        },
-        Setting {
-            name: "cleaner_threads",
-            cli: Some("cleaner-threads"),
-            accepts: Accepts::Number(1..=1024, "threads"),
-            none: Some("the preset's: 1, or one per instance"),
-            doc: "Threads of cleaners, over which the instances are spread.",
-            field: |o| &mut o.cleaner_threads,
-        },
-        Setting {
-            name: "scan_depth",
-            cli: Some("scan-depth"),
-            accepts: Accepts::Number(1..=1 << 30, "pages"),
-            none: Some("a quarter of an instance, 1024 at most"),
-            doc: "Pages examined from the cold end per instance and pass, and slots for pages set aside.",
-            field: |o| &mut o.scan_depth,
-        },
-        Setting {
-            name: "hit_buffer",
-            cli: None,
-            accepts: Accepts::Number(1..=1 << 16, "hits"),
-            none: Some("64, in simulations 1"),
-            doc: "Hits that a thread gathers per instance before it tells the policy.",
-            field: |o| &mut o.hit_buffer,
-        },
-        Setting {
-            name: "reset_on_clean",
-            cli: Some("reset-on-clean"),
-            accepts: Accepts::Flag,
-            none: None,
-            doc: "LRU-C's pointer goes back to the cold end after each batch of writes.",
-            field: |o| &mut o.reset_on_clean,
-        },
-        Setting {
-            name: "wake_low",
-            cli: Some("wake-low"),
-            accepts: Accepts::Flag,
-            none: PRESET,
-            doc: "Cleaners run when free frames run low, not on their timer alone.",
-            field: |o| &mut o.wake_low,
-        },
-        Setting {
-            name: "parallel_list",
-            cli: Some("parallel-list"),
-            accepts: Accepts::Flag,
-            none: PRESET,
-            doc: "LRU-C's parallel list manipulation.",
-            field: |o| &mut o.parallel_list,
-        },
-        Setting {
-            name: "sync_writes",
-            cli: Some("sync-writes"),
-            accepts: Accepts::Flag,
-            none: None,
-            doc: "Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.",
-            field: |o| &mut o.sync_writes,
-        },
-        Setting {
-            name: "read_ahead",
-            cli: Some("read-ahead"),
-            accepts: Accepts::Flag,
-            none: None,
-            doc: "Pages that scans will want are read ahead.",
-            field: |o| &mut o.read_ahead,
-        },
-        Setting {
-            name: "low_water",
-            cli: None,
-            accepts: Accepts::Number(1..=99, "percent"),
-            none: Some("75"),
-            doc: "Share of dirty pages from which they are written for that alone.",
-            field: |o| &mut o.low_water,
-        },
-        Setting {
-            name: "old_time_us",
-            cli: Some("old-time-us"),
-            accepts: Accepts::Number(1..=1 << 40, "microseconds"),
-            none: Some("a second; with lru-c at most an eighth of what pages spend in the list's old part"),
-            doc: "Time from a page's first access to one that makes it young.",
-            field: |o| &mut o.old_time_us,
-        },
+        Line::new(
+            "preset",
+            Accepts::Name(|| PRESETS.iter().map(|preset| preset.name).collect()),
+            "Replacement policy, victim strategy and cleaner together.",
+            |o| &mut o.preset,
+        )
+        .cli("pool")
+        .or_none("lru-c, over a tier vanilla57 with gd2l"),
+        Line::new(
+            "replacement",
+            Accepts::Name(|| policy::REGISTRY.iter().map(|policy| policy.name).collect()),
+            "Which page should leave.",
+            |o| &mut o.replacement,
+        )
+        .cli("replacement")
+        .or_none(PRESET),
+        Line::new(
+            "victim",
+            Accepts::Name(|| victim::REGISTRY.iter().map(|victim| victim.name).collect()),
+            "What a miss does about dirty victims.",
+            |o| &mut o.victim,
+        )
+        .cli("victim")
+        .or_none(PRESET),
+        Line::new(
+            "cleaner",
+            Accepts::Name(|| cleaner::REGISTRY.iter().map(|cleaner| cleaner.name).collect()),
+            "Who writes in the background.",
+            |o| &mut o.cleaner,
+        )
+        .cli("cleaner")
+        .or_none(PRESET),
+        Line::new(
+            "instances",
+            Accepts::Number(1..=1024, "instances"),
+            "Independent parts of the pool, over which pages are spread.",
+            |o| &mut o.instances,
+        )
+        .cli("pool-instances")
+        .or_none("by memory and cores"),
+        Line::new(
+            "cleaner_threads",
+            Accepts::Number(1..=1024, "threads"),
+            "Threads of cleaners, over which the instances are spread.",
+            |o| &mut o.cleaner_threads,
+        )
+        .cli("cleaner-threads")
+        .or_none("the preset's: 1, or one per instance"),
+        Line::new(
+            "scan_depth",
+            Accepts::Number(1..=1 << 30, "pages"),
+            "Pages examined from the cold end per instance and pass, and slots for pages set aside.",
+            |o| &mut o.scan_depth,
+        )
+        .cli("scan-depth")
+        .or_none("a quarter of an instance, 1024 at most"),
+        Line::new(
+            "hit_buffer",
+            Accepts::Number(1..=1 << 16, "hits"),
+            "Hits that a thread gathers per instance before it tells the policy.",
+            |o| &mut o.hit_buffer,
+        )
+        .or_none("64, in simulations 1"),
+        Line::new(
+            "reset_on_clean",
+            Accepts::Flag,
+            "LRU-C's pointer goes back to the cold end after each batch of writes.",
+            |o| &mut o.reset_on_clean,
+        )
+        .cli("reset-on-clean"),
+        Line::new("wake_low", Accepts::Flag, "Cleaners run when free frames run low, not on their timer alone.", |o| {
+            &mut o.wake_low
+        })
+        .cli("wake-low")
+        .or_none(PRESET),
+        Line::new("parallel_list", Accepts::Flag, "LRU-C's parallel list manipulation.", |o| &mut o.parallel_list)
+            .cli("parallel-list")
+            .or_none(PRESET),
+        Line::new(
+            "sync_writes",
+            Accepts::Flag,
+            "Single-page flushes and cleaners' batches end with a sync of the data device, as InnoDB's do.",
+            |o| &mut o.sync_writes,
+        )
+        .cli("sync-writes"),
+        Line::new("read_ahead", Accepts::Flag, "Pages that scans will want are read ahead.", |o| &mut o.read_ahead)
+            .cli("read-ahead"),
+        Line::new(
+            "low_water",
+            Accepts::Number(1..=99, "percent"),
+            "Share of dirty pages from which they are written for that alone.",
+            |o| &mut o.low_water,
+        )
+        .or_none("75"),
+        Line::new(
+            "old_time_us",
+            Accepts::Number(1..=1 << 40, "microseconds"),
+            "Time from a page's first access to one that makes it young.",
+            |o| &mut o.old_time_us,
+        )
+        .cli("old-time-us")
+        .or_none("a second; with lru-c at most an eighth of what pages spend in the list's old part"),
         #[cfg(feature = "baselines")]
-        Setting {
-            name: "equal_memory",
-            cli: Some("equal-memory"),
-            accepts: Accepts::Flag,
-            none: None,
-            doc: "The slots of war and rw are taken from the frames instead of coming on top of the cache.",
-            field: |o| &mut o.baselines.equal_memory,
-        },
+        Line::new(
+            "equal_memory",
+            Accepts::Flag,
+            "The slots of war and rw are taken from the frames instead of coming on top of the cache.",
+            |o| &mut o.baselines.equal_memory,
+        )
+        .cli("equal-memory"),
         #[cfg(feature = "baselines")]
-        Setting {
-            name: "doublewrite",
-            cli: Some("doublewrite"),
-            accepts: Accepts::Flag,
-            none: None,
-            doc: "Pages are written twice, first to an area of their own, as InnoDB does it.",
-            field: |o| &mut o.baselines.doublewrite,
-        },
+        Line::new(
+            "doublewrite",
+            Accepts::Flag,
+            "Pages are written twice, first to an area of their own, as InnoDB does it.",
+            |o| &mut o.baselines.doublewrite,
+        )
+        .cli("doublewrite"),
         #[cfg(feature = "baselines")]
-        Setting {
-            name: "time_divisor",
-            cli: None,
-            accepts: Accepts::Number(1..=1 << 20, ""),
-            none: None,
-            doc: "Divides InnoDB's times, for pools that stand for larger ones.",
-            field: |o| &mut o.baselines.time_divisor,
-        },
+        Line::new(
+            "time_divisor",
+            Accepts::Number(1..=1 << 20, ""),
+            "Divides InnoDB's times, for pools that stand for larger ones.",
+            |o| &mut o.baselines.time_divisor,
+        ),
     ],
 };
 

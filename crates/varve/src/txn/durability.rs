@@ -1,7 +1,7 @@
 //! What a commit waits for.
 
 use crate::error::{Error, Result};
-use varve_volume::setting::Field;
+use varve_volume::setting::Plain;
 
 /// When a commit counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -25,14 +25,7 @@ impl std::fmt::Display for Durability {
     }
 }
 
-impl Field for Durability {
-    fn put(&mut self, text: &str) -> bool {
-        text.parse().map(|value| *self = value).is_ok()
-    }
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
+impl Plain for Durability {}
 
 impl std::str::FromStr for Durability {
     type Err = Error;

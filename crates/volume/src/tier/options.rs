@@ -1,7 +1,7 @@
 //! How a tier is configured. [`OPTIONS`] has a line for each option.
 
 use super::manager::{self, Alpha, Costs, ManagerOptions};
-use crate::setting::{Accepts, Field, Setting, Table};
+use crate::setting::{Accepts, Plain, Setting, Table};
 use crate::{Broken, VolumeError};
 use std::fmt;
 
@@ -88,159 +88,128 @@ impl Default for TierOptions {
     }
 }
 
-macro_rules! field_of_text {
-    ($($t:ty),*) => {$(
-        impl Field for $t {
-            fn put(&mut self, text: &str) -> bool {
-                text.parse().map(|value| *self = value).is_ok()
-            }
-            fn text(&self) -> String {
-                self.to_string()
-            }
-        }
-    )*};
-}
-field_of_text!(MapRecovery, Alpha, Costs);
+impl Plain for MapRecovery {}
+impl Plain for Alpha {}
+impl Plain for Costs {}
 
 /// The longest time that options take, seconds.
 const LONGEST: f64 = 1e9;
+
+type Line = Setting<TierOptions>;
 
 /// The options of a tier.
 pub const OPTIONS: Table<TierOptions> = Table {
     of: "tier",
     settings: &[
-        Setting {
-            name: "manager",
-            cli: Some("manager"),
-            accepts: Accepts::Name(|| manager::REGISTRY.iter().map(|entry| entry.name).collect()),
-            none: None,
-            doc: "Which pages the fast device gets. With cw, dw, tac and none every page's newest version is at home.",
-            field: |o| &mut o.manager,
-        },
-        Setting {
-            name: "alpha",
-            cli: Some("alpha"),
-            accepts: Accepts::Name(|| vec!["global", "keyspace", "group"]),
-            none: None,
-            doc: "Over which pages cac averages how much more often pages miss on the fast device.",
-            field: |o| &mut o.options.alpha,
-        },
-        Setting {
-            name: "zone",
-            cli: Some("zone"),
-            accepts: Accepts::Real(0.001..=1.0, "the slots, as a share"),
-            none: None,
-            doc: "Slots that are open for eviction until the next map.",
-            field: |o| &mut o.zone,
-        },
-        Setting {
-            name: "map_recovery",
-            cli: Some("map-recovery"),
-            accepts: Accepts::Name(|| vec!["zone", "scan", "log"]),
-            none: None,
-            doc: "How the map is found again after a crash.",
-            field: |o| &mut o.map_recovery,
-        },
-        Setting {
-            name: "dirty_ceiling",
-            cli: Some("dirty-ceiling"),
-            accepts: Accepts::Real(0.05..=1.0, "the slots, as a share"),
-            none: None,
-            doc: "Slots that may hold versions newer than home.",
-            field: |o| &mut o.dirty_ceiling,
-        },
-        Setting {
-            name: "daily_budget",
-            cli: Some("daily-budget"),
-            accepts: Accepts::Bytes(4096..=u64::MAX),
-            none: Some("any number"),
-            doc: "Bytes a day that may be written to the fast device for pages that are new to it.",
-            field: |o| &mut o.daily_budget,
-        },
-        Setting {
-            name: "costs_ms",
-            cli: Some("tier-costs"),
-            accepts: Accepts::Form(
+        Line::new(
+            "manager",
+            Accepts::Name(|| manager::REGISTRY.iter().map(|entry| entry.name).collect()),
+            "Which pages the fast device gets. With cw, dw, tac and none every page's newest version is at home.",
+            |o| &mut o.manager,
+        )
+        .cli("manager"),
+        Line::new(
+            "alpha",
+            Accepts::Name(|| vec!["global", "keyspace", "group"]),
+            "Over which pages cac averages how much more often pages miss on the fast device.",
+            |o| &mut o.options.alpha,
+        )
+        .cli("alpha"),
+        Line::new(
+            "zone",
+            Accepts::Real(0.001..=1.0, "a share of the slots"),
+            "Slots that are open for eviction until the next map.",
+            |o| &mut o.zone,
+        )
+        .cli("zone"),
+        Line::new(
+            "map_recovery",
+            Accepts::Name(|| vec!["zone", "scan", "log"]),
+            "How the map is found again after a crash.",
+            |o| &mut o.map_recovery,
+        )
+        .cli("map-recovery"),
+        Line::new(
+            "dirty_ceiling",
+            Accepts::Real(0.05..=1.0, "a share of the slots"),
+            "Slots that may hold versions newer than home.",
+            |o| &mut o.dirty_ceiling,
+        )
+        .cli("dirty-ceiling"),
+        Line::new(
+            "daily_budget",
+            Accepts::Bytes(4096..=u64::MAX),
+            "Bytes a day that may be written to the fast device for pages that are new to it.",
+            |o| &mut o.daily_budget,
+        )
+        .cli("daily-budget")
+        .or_none("any number"),
+        Line::new(
+            "costs_ms",
+            Accepts::Form(
                 "four times in milliseconds, as `varve probe` measures them: slow read, slow write, fast read, fast \
                  write (7.2,4.96,0.11,0.27)",
                 |text| text.parse::<Costs>().is_ok(),
             ),
-            none: None,
-            doc: "What reads and writes of the two devices cost.",
-            field: |o| &mut o.options.costs,
-        },
-        Setting {
-            name: "bucket_width",
-            cli: None,
-            accepts: Accepts::Real(1e-3..=1e9, "reads per minute"),
-            none: None,
-            doc: "Width of a bucket of logical read rates, for the groups of cac.",
-            field: |o| &mut o.options.bucket_width,
-        },
-        Setting {
-            name: "outqueue",
-            cli: None,
-            accepts: Accepts::Number(1..=1 << 32, "pages"),
-            none: Some("as many as there are slots"),
-            doc: "Pages whose statistics are remembered after they left the pool and the fast device.",
-            field: |o| &mut o.options.outqueue,
-        },
-        Setting {
-            name: "half_life_s",
-            cli: None,
-            accepts: Accepts::Real(1e-3..=LONGEST, "seconds"),
-            none: Some("they never age"),
-            doc: "Half-life of the manager's counters.",
-            field: |o| &mut o.options.half_life,
-        },
-        Setting {
-            name: "second_chance",
-            cli: None,
-            accepts: Accepts::Flag,
-            none: None,
-            doc: "mv-fifo passes over pages once that were read since they entered.",
-            field: |o| &mut o.options.second_chance,
-        },
-        Setting {
-            name: "cooling_s",
-            cli: None,
-            accepts: Accepts::Real(1e-3..=LONGEST, "seconds"),
-            none: None,
-            doc: "Time between halvings of tac's temperatures.",
-            field: |o| &mut o.options.cooling,
-        },
-        Setting {
-            name: "sync_admit",
-            cli: None,
-            accepts: Accepts::Flag,
-            none: None,
-            doc: "Whoever evicts a clean page waits until it is on the fast device, as in the CAC paper.",
-            field: |o| &mut o.sync_admit,
-        },
-        Setting {
-            name: "memory_interval_s",
-            cli: None,
-            accepts: Accepts::Real(1e-3..=LONGEST, "seconds"),
-            none: Some("only when the database is closed"),
-            doc: "Time between two savings of what the manager knows of pages.",
-            field: |o| &mut o.memory_interval,
-        },
-        Setting {
-            name: "staging_pages",
-            cli: None,
-            accepts: Accepts::Number(1..=1 << 20, "pages"),
-            none: None,
-            doc: "Clean pages that may wait in memory to be written to the fast device.",
-            field: |o| &mut o.staging_pages,
-        },
-        Setting {
-            name: "reserve",
-            cli: None,
-            accepts: Accepts::Number(1..=1 << 32, "slots"),
-            none: Some("by the number of slots"),
-            doc: "Slots kept empty for the next pages.",
-            field: |o| &mut o.reserve,
-        },
+            "What reads and writes of the two devices cost.",
+            |o| &mut o.options.costs,
+        )
+        .cli("tier-costs"),
+        Line::new(
+            "bucket_width",
+            Accepts::Real(1e-3..=1e9, "reads per minute"),
+            "Width of a bucket of logical read rates, for the groups of cac.",
+            |o| &mut o.options.bucket_width,
+        ),
+        Line::new(
+            "outqueue",
+            Accepts::Number(1..=1 << 32, "pages"),
+            "Pages whose statistics are remembered after they left the pool and the fast device.",
+            |o| &mut o.options.outqueue,
+        )
+        .or_none("as many as there are slots"),
+        Line::new(
+            "half_life_s",
+            Accepts::Real(1e-3..=LONGEST, "seconds"),
+            "Half-life of the manager's counters.",
+            |o| &mut o.options.half_life,
+        )
+        .or_none("they never age"),
+        Line::new(
+            "second_chance",
+            Accepts::Flag,
+            "mv-fifo passes over pages once that were read since they entered.",
+            |o| &mut o.options.second_chance,
+        ),
+        Line::new(
+            "cooling_s",
+            Accepts::Real(1e-3..=LONGEST, "seconds"),
+            "Time between halvings of tac's temperatures.",
+            |o| &mut o.options.cooling,
+        ),
+        Line::new(
+            "sync_admit",
+            Accepts::Flag,
+            "Whoever evicts a clean page waits until it is on the fast device, as in the CAC paper.",
+            |o| &mut o.sync_admit,
+        ),
+        Line::new(
+            "memory_interval_s",
+            Accepts::Real(1e-3..=LONGEST, "seconds"),
+            "Time between two savings of what the manager knows of pages.",
+            |o| &mut o.memory_interval,
+        )
+        .or_none("only when the database is closed"),
+        Line::new(
+            "staging_pages",
+            Accepts::Number(1..=1 << 20, "pages"),
+            "Clean pages that may wait in memory to be written to the fast device.",
+            |o| &mut o.staging_pages,
+        ),
+        Line::new("reserve", Accepts::Number(1..=1 << 32, "slots"), "Slots kept empty for the next pages.", |o| {
+            &mut o.reserve
+        })
+        .or_none("by the number of slots"),
     ],
 };
 
