@@ -13,7 +13,7 @@
 //!
 //! Lock order: every lock here is a leaf, and none is held while a device or a listener is called.
 
-use crate::{Completion, Device, DeviceError, DeviceInfo, DeviceStats, DirLock, Io, Op, OpKind, Place, Ticket, Trap};
+use crate::{Completion, Device, DeviceError, DeviceInfo, DeviceStats, DirLock, Faults, Io, Op, OpKind, Ticket};
 use std::sync::{Arc, Weak};
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::{JoinHandle, Mutex};
@@ -32,7 +32,7 @@ pub struct Health {
     cause: Mutex<Option<Arc<str>>>,
     listener: Mutex<Option<Weak<dyn PoisonListener>>>,
     lock: Mutex<Option<DirLock>>,
-    trap: Option<Arc<Trap>>,
+    faults: Faults,
 }
 
 impl Health {
@@ -79,17 +79,15 @@ impl Health {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// With a trap, for simulations.
-    pub fn with_trap(trap: Option<Arc<Trap>>) -> Arc<Health> {
-        Arc::new(Health { trap, ..Health::default() })
+    /// Of a database in which something is to go wrong.
+    pub fn with(faults: Faults) -> Arc<Health> {
+        Arc::new(Health { faults, ..Health::default() })
     }
 
-    /// The caller is at a place that a trap may be set for.
+    /// What is to go wrong in this database.
     #[inline]
-    pub fn pass(&self, place: Place) {
-        if let Some(trap) = &self.trap {
-            trap.pass(place);
-        }
+    pub fn faults(&self) -> &Faults {
+        &self.faults
     }
 
     /// Has somebody told when the database is poisoned.

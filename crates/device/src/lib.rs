@@ -6,26 +6,28 @@
 //!
 //! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt`.
 //!
-//! Modules, from below: `error trap words` · `buf io stats ticket` · `device` · `file` · `health`.
+//! Modules, from below: `error faults words` · `buf io stats ticket` · `device` · `file` · `health`.
 
 mod buf;
 mod device;
 mod error;
+mod faults;
 mod file;
 mod health;
 mod io;
 mod stats;
 mod ticket;
-mod trap;
 mod words;
 
 pub use buf::{AlignedBuf, physical_memory, prefer_huge_pages};
 pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, check, flush, read_at, write_at};
 pub use error::{DeviceError, OpKind};
+#[cfg(feature = "faults")]
+pub use faults::Trap;
+pub use faults::{Faults, Mistake, Place};
 pub use file::{DirLock, FileDevice, Options, sys};
 pub use health::{Health, PoisonListener, PoisonOnPanic, Watched};
 pub use io::{Io, IoBuf, Op};
 pub use stats::{Busy, BusyStats, Counters, DeviceStats, OpStats};
 pub use ticket::{Completion, Ticket};
-pub use trap::{Place, Trap};
 pub use words::Words;

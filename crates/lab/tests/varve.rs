@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use varve::{Broken, Db, Devices, Layout, Mistake, Options};
+use varve::{Db, Devices, Layout, Mistake, Options};
 use varve_lab::adapter::varve::VarveStore;
 use varve_lab::adapter::{Direction, Durability, End, KeyRange, Store, TxMode, Txn, transact};
 use varve_lab::driver::{RunOptions, Until, run};
@@ -114,9 +114,9 @@ fn histories_on_os_threads_are_serializable() {
     }
 }
 
-fn simulated_history(seed: u64, broken: Broken) -> (varve_lab::Result<Report>, u64) {
+fn simulated_history(seed: u64, broken: Option<Mistake>) -> (varve_lab::Result<Report>, u64) {
     simulate(seed, true, move || {
-        on_memory(Options { broken, cache_bytes: 4 << 20, ..Options::default() }, |store| {
+        on_memory(Options { faults: broken.into(), cache_bytes: 4 << 20, ..Options::default() }, |store| {
             let pause = Duration::from_micros(20);
             try_history(store, &GenerateOptions { seed, pause, transactions: 40, ..GenerateOptions::default() })
         })
@@ -127,7 +127,7 @@ fn simulated_history(seed: u64, broken: Broken) -> (varve_lab::Result<Report>, u
 fn histories_in_a_chaotic_simulation_are_serializable_and_repeat() {
     for seed in seeds(12) {
         let sound = || {
-            let (report, hash) = simulated_history(seed, Broken::default());
+            let (report, hash) = simulated_history(seed, None);
             (report.unwrap_or_else(|e| panic!("seed {seed}: {e}")), hash)
         };
         let first = sound();
@@ -142,7 +142,7 @@ fn histories_in_a_chaotic_simulation_are_serializable_and_repeat() {
 
 #[test]
 fn a_missing_interval_lock_shows_as_phantoms() {
-    let broken = Mistake::SkipIntervalLock.into();
+    let broken = Some(Mistake::SkipIntervalLock);
     let found = (0..60).any(|seed| {
         // Where a client's range delete met other keys than its scan, the history ends early.
         simulated_history(seed, broken).0.is_ok_and(|report| report.has(AnomalyKind::G2Phantom))
@@ -151,7 +151,7 @@ fn a_missing_interval_lock_shows_as_phantoms() {
 }
 
 /// Clients on a machine that loses its power three times and goes on after each recovery, all in one history.
-fn history_over_power_cuts(seed: u64, broken: Broken) -> (Report, usize) {
+fn history_over_power_cuts(seed: u64, broken: Option<Mistake>) -> (Report, usize) {
     let body = move || {
         let mut rng = Rng::from_seed(seed);
         let supply = PowerSupply::new();
@@ -161,7 +161,7 @@ fn history_over_power_cuts(seed: u64, broken: Broken) -> (Report, usize) {
             device
         };
         let devices = Devices::new(device("data", seed), device("log", seed + 1));
-        let opened = Options { cache_bytes: 4 << 20, broken, ..Options::default() };
+        let opened = Options { cache_bytes: 4 << 20, faults: broken.into(), ..Options::default() };
         Db::create_on(devices.clone(), &layout(), opened.clone()).unwrap().close().unwrap();
         let recorder = Arc::new(recorder("history"));
         for round in 0..4 {
@@ -209,7 +209,7 @@ fn machine(
 fn histories_over_power_cuts_are_serializable() {
     let (mut unknown, mut committed) = (0, 0);
     for seed in seeds(25) {
-        let (report, open) = history_over_power_cuts(seed, Broken::default());
+        let (report, open) = history_over_power_cuts(seed, None);
         assert!(report.serializable(), "seed {seed}\n{report}");
         unknown += open;
         committed += report.committed;
@@ -220,7 +220,7 @@ fn histories_over_power_cuts_are_serializable() {
 
 #[test]
 fn a_commit_acknowledged_too_early_shows_in_a_history_over_power_cuts() {
-    let broken = Mistake::AckBeforeFlush.into();
+    let broken = Some(Mistake::AckBeforeFlush);
     assert!((0..40).any(|seed| !history_over_power_cuts(seed, broken).0.serializable()), "found within 40 seeds");
 }
 

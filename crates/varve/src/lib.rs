@@ -53,10 +53,11 @@ pub use report::{CheckReport, Unreadable};
 pub use space::TrimStats;
 pub use space::lost_writes::LostWriteStats;
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, TxOptions, TxnStats};
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub use varve_device::{Faults, Mistake, Place, Trap};
 pub use varve_volume::setting;
 pub use varve_volume::tier::OPTIONS as TIER_OPTIONS;
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};
-#[doc(hidden)]
-pub use varve_volume::{Broken, Mistake};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};
 pub use wal::recovery::RecoveryReport;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use varve::{
     BackupInfo, BackupOptions, Damage, Db, Devices, Durability, Error, Keyspace, Layout, Options, RestoreOptions,
 };
-use varve_device::{Place, Trap};
+use varve_device::{Faults, Place, Trap};
 use varve_models::{Latency, MemDevice, MemOptions};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::sim;
@@ -493,7 +493,7 @@ fn a_backup_of_the_first_version_is_restored_and_one_of_a_newer_refused() {
 #[test]
 fn a_change_that_the_log_never_had_is_in_no_backup() {
     let trap = Arc::new(Trap::new(Place::Group));
-    let options = Options { trap: Some(trap.clone()), ..options() };
+    let options = Options { faults: Faults::default().with_trap(Some(trap.clone())), ..options() };
     let db = Db::create_on(devices(1, Latency::default()), &layout(), options).unwrap();
     let rows = db.create_keyspace("rows").unwrap();
     rows.put(b"key", b"value").unwrap();

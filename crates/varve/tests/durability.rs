@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use varve::{Broken, Db, Devices, Durability, KeyRange, Keyspace, Layout, Mistake, Options, Result, TxOptions};
+use varve::{Db, Devices, Durability, Faults, KeyRange, Keyspace, Layout, Mistake, Options, Result, TxOptions};
 use varve_models::{Latency, MemDevice, MemOptions, PowerSupply};
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::sim::{self, Domain};
@@ -62,7 +62,7 @@ impl Machine {
         domain.power_cut();
         self.supply.restore();
         let value = result.lock().take().expect("the client ended with its value");
-        let db = Db::open_on(self.devices.clone(), Options { broken: Broken::default(), ..self.options.clone() });
+        let db = Db::open_on(self.devices.clone(), Options { faults: Faults::default(), ..self.options.clone() });
         (value, db.unwrap())
     }
 }
@@ -78,7 +78,7 @@ impl Drop for SetOnDrop {
 
 /// Runs in simulations with seeds from 1 on; `broken` acknowledges commits before they are durable.
 fn options(broken: bool) -> Options {
-    Options { broken: broken.then_some(Mistake::AckBeforeFlush).into(), ..Options::default() }
+    Options { faults: broken.then_some(Mistake::AckBeforeFlush).into(), ..Options::default() }
 }
 
 fn simulate<T>(seed: u64, f: impl FnOnce() -> T) -> T {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use varve::{Broken, Db, Devices, Durability, Layout, Mistake, Options, PoolOptions, TierOptions};
+use varve::{Db, Devices, Durability, Faults, Layout, Mistake, Options, PoolOptions, TierOptions};
 use varve_device::{AlignedBuf, Device};
 use varve_models::{FaultPlan, Faulty, MemDevice, PowerSupply};
 use varve_rt::Event;
@@ -121,7 +121,7 @@ fn run<T>(seed: u64, f: impl FnOnce() -> T) -> T {
 
 #[test]
 fn groups_of_a_run_that_was_cut_short_are_not_believed_behind_those_of_the_next() {
-    for (broken, believed) in [(Broken::default(), false), (Mistake::RunIgnored.into(), true)] {
+    for (faults, believed) in [(Faults::default(), false), (Mistake::RunIgnored.into(), true)] {
         let there = run(3, move || {
             let machine = Machine::new(false, &some_rows(0, 1));
             let db = machine.open().unwrap();
@@ -160,7 +160,8 @@ fn groups_of_a_run_that_was_cut_short_are_not_believed_behind_those_of_the_next(
             assert_eq!(db.stats().log.durable, ghost.lsn);
             let again = crashed.copy();
             drop((rows, db));
-            let opened = Db::open_on(again.devices(&PowerSupply::new()), Options { broken, ..options() });
+            let opened =
+                Db::open_on(again.devices(&PowerSupply::new()), Options { faults: faults.clone(), ..options() });
             // Believed, it is there, or does not fit its page.
             opened.map_or(true, |db| contents(&db).contains_key(&b"ghost"[..]))
         });

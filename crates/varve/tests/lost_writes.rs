@@ -77,7 +77,7 @@ impl Machine {
 
 #[test]
 fn an_old_version_that_fits_is_found_with_marks_only() {
-    let marks_not_kept = Options { broken: Mistake::MarksNotKept.into(), ..options(Some(true)) };
+    let marks_not_kept = Options { faults: Mistake::MarksNotKept.into(), ..options(Some(true)) };
     for (detect, options) in [(false, options(Some(false))), (true, options(Some(true))), (false, marks_not_kept)] {
         let open =
             |machine: &Machine| Db::open_on(machine.devices(), Options { detect_lost_writes: None, ..options.clone() });
@@ -191,8 +191,8 @@ fn what_recovery_writes_is_remembered() {
         db.checkpoint().unwrap();
         put(&db, 0..3000, 2);
         drop(db); // as after a crash
-        let broken = broken.map_or_else(Default::default, Into::into);
-        let db = Db::open_on(machine.devices(), Options { broken, pool_frames: 24, ..options(None) }).unwrap();
+        let db = Db::open_on(machine.devices(), Options { faults: broken.into(), pool_frames: 24, ..options(None) })
+            .unwrap();
         assert!(db.recovery_report().groups > 0);
         assert_eq!(db.check().unwrap().is_clean(), clean);
     }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use varve::{Broken, Db, Devices, Error, Layout, Mistake, Options};
+use varve::{Db, Devices, Error, Faults, Layout, Mistake, Options};
 use varve_device::{AlignedBuf, Device};
 use varve_models::MemDevice;
 use varve_rt::Rng;
@@ -151,9 +151,9 @@ impl Reads {
         Ok(())
     }
 
-    fn of(devices: Devices, now: &Closed, older: &Rows, broken: Broken) -> Reads {
+    fn of(devices: Devices, now: &Closed, older: &Rows, faults: Faults) -> Reads {
         let mut reads = Reads { errors: Vec::new(), wrong: 0 };
-        let done = Db::open_on(devices, Options { broken, ..options() }).and_then(|db| {
+        let done = Db::open_on(devices, Options { faults, ..options() }).and_then(|db| {
             reads.all(&db, &now.rows, older)?;
             let damages = db.check()?.damages;
             reads.errors.extend(damages.into_iter().map(Error::Corrupt));
@@ -212,7 +212,7 @@ fn is_whole(bytes: &[u8], id: u64) -> bool {
 struct Tally {
     counts: BTreeMap<(Fault, bool, Outcome), u32>,
     findings: Vec<String>,
-    broken: Broken,
+    faults: Faults,
 }
 
 impl Tally {
@@ -224,7 +224,7 @@ impl Tally {
     fn take(&mut self, moments: &[Closed; 2], id: u64, kind: Fault, wrong: &[u8], agreeing: bool) {
         let [older, now] = moments;
         let right = now.page(id);
-        let reads = Reads::of(now.with(id, wrong), now, &older.rows, self.broken);
+        let reads = Reads::of(now.with(id, wrong), now, &older.rows, self.faults.clone());
         let outcome = reads.outcome();
         let place_of = |b: &[u8]| is_whole(b, id).then(|| place(b));
         let agrees = is_whole(wrong, id) && place_of(wrong) == place_of(&right);
@@ -237,8 +237,8 @@ impl Tally {
         }
     }
 
-    fn of(moments: &[Closed; 2], agreeing: bool, broken: Broken) -> Tally {
-        let (mut tally, mut rng) = (Tally { broken, ..Tally::default() }, Rng::from_seed(5));
+    fn of(moments: &[Closed; 2], agreeing: bool, faults: Faults) -> Tally {
+        let (mut tally, mut rng) = (Tally { faults, ..Tally::default() }, Rng::from_seed(5));
         let now = &moments[1];
         for id in 0..now.pages() {
             for kind in FAULTS {
@@ -264,7 +264,7 @@ impl Tally {
 
 #[test]
 fn a_page_that_is_not_what_was_written_last_is_named_unless_it_agrees_in_its_place() {
-    let tally = Tally::of(&two_moments(false), true, Broken::default()).sound();
+    let tally = Tally::of(&two_moments(false), true, Faults::default()).sound();
     // So many older versions pass for what belongs there (two of them are identity pages, which the opening knows), and
     // so many are read.
     let passed = (tally.count(|_, agrees, _| agrees), tally.count(|_, _, outcome| outcome == Outcome::Wrong));
@@ -280,7 +280,7 @@ fn without_comparing_old_versions_that_do_not_fit_are_read() {
 
 #[test]
 fn with_marks_it_is_named_always() {
-    let tally = Tally::of(&two_moments(true), false, Broken::default()).sound();
+    let tally = Tally::of(&two_moments(true), false, Faults::default()).sound();
     let agreeing = tally.count(|_, agrees, outcome| agrees && outcome == Outcome::Named);
     assert!(agreeing >= 16 && tally.count(|_, _, outcome| outcome == Outcome::Wrong) == 0, "{:#?}", tally.counts);
 }
@@ -294,7 +294,7 @@ fn a_page_that_was_changed_after_the_logs_end_is_damage() {
     let lsn = page::lsn(&bytes);
     page::set_lsn(&mut bytes, lsn + (1 << 30));
     page::seal(&mut bytes, PageId(id));
-    let reads = Reads::of(now.with(id, &bytes), &now, &older.rows, Broken::default());
+    let reads = Reads::of(now.with(id, &bytes), &now, &older.rows, Faults::default());
     let named = |e: &Error| e.to_string().contains(&format!("page {id} ")) && e.to_string().contains("the log ends at");
     assert!(reads.outcome() == Outcome::Named && reads.errors.iter().all(named), "{:?}", reads.errors);
 }

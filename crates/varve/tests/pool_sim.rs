@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use varve::Error;
 use varve::buffer::{LogGate, Pool, PoolConfig, PoolStats, ReadAhead, cleaner, policy, victim};
+use varve_device::Mistake;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::sim::{self, Config, Domain};
 use varve_rt::{Mutex, Rng, sleep, spawn};
-use varve_volume::{KeyspaceId, Mistake, PageId, PageStore, TestStore, WriteWhy, page};
+use varve_volume::{KeyspaceId, PageId, PageStore, TestStore, WriteWhy, page};
 
 fn seeds(default: u64) -> Vec<u64> {
     let number = |name| std::env::var(name).ok().map(|v| v.parse::<u64>().expect("a number"));
@@ -467,10 +468,9 @@ fn power_cuts() {
 #[should_panic(expected = "the log is durable to")]
 fn page_before_log_is_noticed() {
     simulate(0, || {
-        let gate = Gate::new();
+        let gate = Gate::with(Mistake::PageBeforeLog.into());
         let store = CheckedStore::new(PAGES, &gate, 0);
-        let config = PoolConfig { broken: Mistake::PageBeforeLog.into(), ..PoolConfig::new(4096, 32) };
-        let pool = Pool::new(config, Arc::new(Shared(store)), gate.clone()).unwrap();
+        let pool = Pool::new(PoolConfig::new(4096, 32), Arc::new(Shared(store)), gate.clone()).unwrap();
         (0..VOLATILE).for_each(|p| format(&pool, &gate, p, 0));
     });
 }

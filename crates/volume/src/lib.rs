@@ -5,7 +5,7 @@
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
 //!
-//! Modules, from below: `broken ids setting` · `error` · `admin page store` · `blocking single tier watched`
+//! Modules, from below: `ids setting` · `error` · `admin page store` · `blocking single tier watched`
 //! · `plan test_store`.
 //!
 //! A kind of volume is a folder such as the tier's, which has its stores and implements [`Admin`]; [`plan`] knows all
@@ -13,7 +13,6 @@
 
 mod admin;
 mod blocking;
-mod broken;
 mod error;
 mod ids;
 pub mod page;
@@ -29,7 +28,6 @@ mod watched;
 pub use admin::{Admin, Opening, Owner, PageCost, Stamp};
 pub use blocking::{read_pages, write_pages};
 #[doc(hidden)]
-pub use broken::{Broken, Mistake};
 pub use error::{PageDamage, VolumeError};
 pub use ids::{KeyspaceId, Lsn, PageId};
 pub use single::Single;

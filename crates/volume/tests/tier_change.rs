@@ -5,13 +5,13 @@ mod tier_support;
 
 use std::sync::Arc;
 use std::time::Duration;
-use tier_support::{SIZE, Seen, crashes, device, options, read, sealed, write};
-use varve_device::Device;
+use tier_support::{SIZE, Seen, crashes, crashes_with, device, options, read, sealed, write};
+use varve_device::{Device, Mistake};
 use varve_models::{FaultPlan, Faulty, PowerSupply};
 use varve_rt::sim::{Config, Domain, run};
 use varve_rt::{Event, Mutex};
 use varve_volume::tier::{MapRecovery, Tier, TierOptions};
-use varve_volume::{Mistake, PageId, PageStore, PageUse, Single, VolumeError, page};
+use varve_volume::{PageId, PageStore, PageUse, Single, VolumeError, page};
 
 #[test]
 fn nothing_is_lost_while_the_fast_device_changes() {
@@ -34,19 +34,15 @@ fn nothing_is_lost_while_the_fast_device_changes() {
 
 #[test]
 fn slots_emptied_without_copies_are_caught() {
-    let caught = (0..30).any(|seed| {
-        let options = TierOptions { broken: Mistake::TierNoCopies.into(), ..options("cac", MapRecovery::Zone) };
-        crashes(seed, options, true).is_err()
-    });
+    let caught = (0..30)
+        .any(|seed| crashes_with(Mistake::TierNoCopies.into(), seed, options("cac", MapRecovery::Zone), true).is_err());
     assert!(caught, "newest versions were given up");
 }
 
 #[test]
 fn changes_that_skip_the_map_are_caught() {
-    let caught = (0..30).any(|seed| {
-        let options = TierOptions { broken: Mistake::TierNoMaps.into(), ..options("cac", MapRecovery::Zone) };
-        crashes(seed, options, true).is_err()
-    });
+    let caught = (0..30)
+        .any(|seed| crashes_with(Mistake::TierNoMaps.into(), seed, options("cac", MapRecovery::Zone), true).is_err());
     assert!(caught, "an old map was believed");
 }
 

@@ -7,9 +7,9 @@
 
 mod tier_support;
 
-use tier_support::{Seen, crashes, options};
-use varve_volume::Mistake;
-use varve_volume::tier::{MapRecovery, TierOptions};
+use tier_support::{Seen, crashes, crashes_with, options};
+use varve_device::Mistake;
+use varve_volume::tier::MapRecovery;
 
 fn sweep(manager: &str, recovery: MapRecovery, seeds: std::ops::Range<u64>) -> Seen {
     let mut sum = Seen::default();
@@ -53,8 +53,7 @@ fn every_way_of_finding_the_map_again() {
 fn a_tier_that_skips_its_maps_is_caught() {
     for manager in ["cac", "mv-fifo"] {
         let caught = (0..60).any(|seed| {
-            let options = TierOptions { broken: Mistake::TierNoMaps.into(), ..options(manager, MapRecovery::Zone) };
-            crashes(seed, options, false).is_err()
+            crashes_with(Mistake::TierNoMaps.into(), seed, options(manager, MapRecovery::Zone), false).is_err()
         });
         assert!(caught, "{manager}: an old map was believed");
     }

@@ -67,7 +67,7 @@ pub fn every_write(options: &EveryWriteOptions, mut progress: impl FnMut(u64)) -
                         return;
                     }
                     let plan = Plan::small(options.seed);
-                    let broken = options.breakage.into();
+                    let broken = options.breakage;
                     let result = seed::simulate(plan, &options.pool, broken, Trace::off(), Some(op));
                     let reached = result.totals.get("crashes") > 0 || result.wrong.is_some();
                     if !reached {

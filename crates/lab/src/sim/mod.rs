@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn a_traced_run_is_the_same_run() {
         for seed in [3, 7] {
-            let run = |trace| seed::run(seed, &PoolChoice::default(), varve::Broken::default(), trace).hash;
+            let run = |trace| seed::run(seed, &PoolChoice::default(), None, trace).hash;
             let sink: book::Sink = Arc::new(|_: &str| {});
             assert_eq!(run(book::Trace::off()), run(book::Trace::to(sink)), "seed {seed}");
         }

@@ -19,7 +19,7 @@ use super::tier::TierPlan;
 use super::totals::Totals;
 use std::sync::Arc;
 use std::time::Duration;
-use varve::{Layout, Options, TierOptions};
+use varve::{Faults, Layout, Options, TierOptions};
 use varve_rt::sim::{Config, Domain};
 use varve_rt::{JoinHandle, Mutex, Rng};
 
@@ -43,7 +43,7 @@ pub(crate) struct SeedResult {
 }
 
 /// Runs a seed.
-pub(crate) fn run(seed: u64, pool: &PoolChoice, broken: varve::Broken, trace: Trace) -> SeedResult {
+pub(crate) fn run(seed: u64, pool: &PoolChoice, broken: Option<varve::Mistake>, trace: Trace) -> SeedResult {
     let plan = Plan::draw(seed);
     simulate(plan, pool, broken, trace, None)
 }
@@ -52,7 +52,7 @@ pub(crate) fn run(seed: u64, pool: &PoolChoice, broken: varve::Broken, trace: Tr
 pub(crate) fn simulate(
     plan: Plan,
     pool: &PoolChoice,
-    broken: varve::Broken,
+    broken: Option<varve::Mistake>,
     trace: Trace,
     cut_at: Option<u64>,
 ) -> SeedResult {
@@ -77,7 +77,7 @@ pub(super) struct Driver {
     pub(super) plan: Plan,
     pool: PoolChoice,
     tier: Option<TierPlan>,
-    broken: varve::Broken,
+    broken: Option<varve::Mistake>,
     pub(super) trace: Trace,
     pub(super) machine: Arc<Machine>,
     backups: Arc<Backups>,
@@ -126,7 +126,7 @@ impl Wish {
 }
 
 impl Driver {
-    fn new(plan: Plan, pool: PoolChoice, broken: varve::Broken, trace: Trace) -> Driver {
+    fn new(plan: Plan, pool: PoolChoice, broken: Option<varve::Mistake>, trace: Trace) -> Driver {
         let tier = (!pool.tier.is_empty()).then(|| TierPlan::draw(&pool.tier, &plan));
         let machine = Arc::new(Machine::new(&plan, tier.as_ref(), trace.clone()));
         let rng = Rng::from_seed(plan.seed ^ 0xd21e_0000);
@@ -234,7 +234,6 @@ impl Driver {
             recovery_bound: Duration::from_millis(self.plan.recovery_bound_ms),
             log_max_bytes: self.plan.log_max_bytes,
             detect_lost_writes: self.plan.detect_lost_writes(self.lives),
-            broken: self.broken,
             tier: self.tier.as_ref().map_or(TierOptions::default(), |t| t.options(&self.plan, self.lives)),
             ..Options::default()
         };
@@ -262,7 +261,7 @@ impl Driver {
                 fast_bytes: self.tier.as_ref().map_or(0, |t| t.fast_bytes),
                 ..Layout::default()
             },
-            options: Options { trap, ..self.options() },
+            options: Options { faults: Faults::from(self.broken).with_trap(trap), ..self.options() },
             create: !self.created,
             recreate: wish.recreate,
             half_made: self.half_made,

@@ -214,7 +214,7 @@ impl Workers {
                         return;
                     }
                     let seed = options.first_seed + if reverse { options.seeds - 1 - i } else { i };
-                    let result = seed::run(seed, &options.pool, options.breakage.into(), Trace::off());
+                    let result = seed::run(seed, &options.pool, options.breakage, Trace::off());
                     if sender.send(Event::First(result)).is_err() {
                         return;
                     }

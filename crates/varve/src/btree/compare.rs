@@ -13,7 +13,8 @@ use super::Tree;
 use super::node::{Damage, Node};
 use crate::buffer::Latched;
 use crate::error::{Error, Result};
-use varve_volume::{Mistake, PageId, page};
+use varve_device::Mistake;
+use varve_volume::{PageId, page};
 
 /// Bytes of a key that a message shows.
 const SHOWN: usize = 40;
@@ -27,7 +28,7 @@ impl Tree {
 
     #[cold]
     fn compare_child(&self, (from, parent): (PageId, &[u8]), i: usize, id: PageId, bytes: &[u8]) -> Result<()> {
-        if self.core.broken.has(Mistake::FencesNotCompared) {
+        if self.core.faults().has(Mistake::FencesNotCompared) {
             return Ok(());
         }
         let above = Node::parse(parent).map_err(|d| self.corrupt(from, d))?;

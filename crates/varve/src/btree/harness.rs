@@ -16,7 +16,7 @@ use crate::wal::{DbHeader, GroupKind, Log, LogConfig, recovery};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_device::Device;
-use varve_volume::{Broken, KeyspaceId, Lsn, PageId, PageStore, Single, TestStore};
+use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, Single, TestStore};
 
 /// Keyspace of the harness's tree.
 const KEYSPACE: KeyspaceId = KeyspaceId(7);
@@ -91,7 +91,7 @@ impl Harness {
         log.start()?;
         pool.start()?;
         let space = Space::open(pool.clone(), store.clone(), false, 0)?;
-        let core = Kernel::new(pool, log.clone(), store, Arc::new(Budget::unlimited()), Broken::default());
+        let core = Kernel::new(pool, log.clone(), store, Arc::new(Budget::unlimited()));
         let core = Arc::new(Core::new(core, space, None));
         let after = Arc::new(Ripening::new(core.clone(), Some(1)));
         let checkpointer = Checkpointer::with(log, pages, CheckpointConfig::default(), Some(after), None);

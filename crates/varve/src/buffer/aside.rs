@@ -25,10 +25,10 @@ use super::writer::{Outcome, is_retryable};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::AlignedBuf;
+use varve_device::{AlignedBuf, Mistake};
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, HashMap, charge};
-use varve_volume::{CostClass, KeyspaceId, Lsn, Mistake, PageId, PageIo, PageUse, VolumeError, WriteWhy, page};
+use varve_volume::{CostClass, KeyspaceId, Lsn, PageId, PageIo, PageUse, VolumeError, WriteWhy, page};
 
 /// Index of a slot within its instance.
 pub(super) type AsideSlot = u32;
@@ -433,12 +433,12 @@ impl Pool {
 
     /// Whether the log is durable to `lsn`: a page with that LSN may be written.
     pub(super) fn covers(&self, lsn: Lsn) -> bool {
-        lsn <= self.gate().durable_lsn() || self.config().broken.has(Mistake::PageBeforeLog)
+        lsn <= self.gate().durable_lsn() || self.faults().has(Mistake::PageBeforeLog)
     }
 
     /// Forces the log to `lsn` if need be; how far pages may be written now.
     pub(super) fn cover(&self, lsn: Lsn) -> Lsn {
-        if self.config().broken.has(Mistake::PageBeforeLog) {
+        if self.faults().has(Mistake::PageBeforeLog) {
             return Lsn::MAX;
         }
         if lsn > self.gate().durable_lsn() {

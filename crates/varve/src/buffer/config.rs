@@ -10,7 +10,6 @@ use super::victim;
 use std::ops::Range;
 use std::time::Duration;
 use varve_rt::atomic::AtomicU32;
-use varve_volume::Broken;
 
 /// Configuration of a [`crate::buffer::Pool`]. [`PoolConfig::new`] gives the defaults (InnoDB 5.7's shape, scaled to
 /// the pool).
@@ -51,8 +50,6 @@ pub struct PoolConfig {
     /// What makes a pool like a published one.
     #[cfg(feature = "baselines")]
     pub baselines: Baselines,
-    /// A mistake to build in, for tests.
-    pub broken: Broken,
 }
 
 /// Background writing.
@@ -244,7 +241,6 @@ impl PoolConfig {
             trace: None,
             #[cfg(feature = "baselines")]
             baselines: Baselines::default(),
-            broken: Broken::default(),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{DeviceError, Health};
+use varve_device::{DeviceError, Faults, Health};
 use varve_rt::atomic::{AtomicBool, Ordering::*};
 use varve_rt::{Cost, Event, Instant, Mutex, charge};
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, page};
@@ -66,7 +66,7 @@ pub struct Pool {
     instances: Box<[Instance]>,
     store: Arc<dyn PageStore>,
     gate: Arc<dyn LogGate>,
-    /// Write pages without forcing the log: a deliberate fault for the crash simulation.
+    faults: Faults,
     pub(super) victim: Box<dyn VictimStrategy>,
     pub(super) staging: Staging,
     #[cfg(feature = "baselines")]
@@ -126,6 +126,7 @@ impl Pool {
             reaper: Arc::new(Reaper::new()),
             instances,
             store,
+            faults: gate.health().faults().clone(),
             gate,
             victim,
             #[cfg(feature = "baselines")]
@@ -164,6 +165,11 @@ impl Pool {
 
     pub(super) fn gate(&self) -> &dyn LogGate {
         &*self.gate
+    }
+
+    /// What is to go wrong in this database.
+    pub(super) fn faults(&self) -> &Faults {
+        &self.faults
     }
 
     #[inline]

@@ -21,12 +21,10 @@ use crate::error::{Error, Result};
 use crate::role::{self, Role};
 use std::collections::VecDeque;
 use std::time::Duration;
-use varve_device::AlignedBuf;
+use varve_device::{AlignedBuf, Mistake};
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
-use varve_volume::{
-    CostClass, KeyspaceId, Lsn, Mistake, PageId, PageIo, PageTicket, PageUse, VolumeError, WriteWhy, page,
-};
+use varve_volume::{CostClass, KeyspaceId, Lsn, PageId, PageIo, PageTicket, PageUse, VolumeError, WriteWhy, page};
 
 /// Batches of one writer in flight.
 const BATCHES_IN_FLIGHT: usize = 4;
@@ -322,7 +320,7 @@ impl<'a> Writer<'a> {
                 pool.counters.kind(frame.kind.load(Relaxed)).written.inc();
                 let is_clean = inst.written(&mut lists, slot, page.lsn, self.why);
                 inst.set_class(&mut lists, slot, page.class, Some(self.why), &pool.counters);
-                if !is_clean && pool.config().broken.has(Mistake::ChangeDuringWrite) {
+                if !is_clean && pool.faults().has(Mistake::ChangeDuringWrite) {
                     inst.undirty(&mut lists, slot);
                 } else if !is_clean {
                     pool.counters.redirtied.inc();

@@ -21,10 +21,10 @@ use crate::space::{self, SPACE_KEYSPACE};
 use crate::wal::{Birth, Companion, DbHeader, FIRST_LSN, Generation, Log, LogState, Step};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use varve_device::{AlignedBuf, Device, DeviceError, DeviceKind, read_at, write_at};
+use varve_device::{AlignedBuf, Device, DeviceError, DeviceKind, Faults, Mistake, read_at, write_at};
 use varve_rt::Mutex;
 use varve_volume::page::{self, HEADER};
-use varve_volume::{Broken, Lsn, Mistake, PageDamage, PageId, PageStore, ReadWhy, Single, VolumeError};
+use varve_volume::{Lsn, PageDamage, PageId, PageStore, ReadWhy, Single, VolumeError};
 
 /// Page type of an identity page.
 pub(crate) const KIND_IDENTITY: u8 = 5;
@@ -133,7 +133,7 @@ impl Identity {
         pages: [PageId; 2],
         log: ([u8; 16], Generation),
         clean: bool,
-        broken: Broken,
+        faults: &Faults,
     ) -> Result<Arc<Identity>> {
         let read = pages.map(|id| read(&**device, page_size, id));
         let mut damaged = None;
@@ -158,7 +158,7 @@ impl Identity {
                 ),
             ));
         };
-        if !believed(broken, newest.generation, log.1) {
+        if !believed(faults, newest.generation, log.1) {
             newest.judge(log)?;
         }
         newest.durable = read.iter().flatten().map(|record| record.durable).max().unwrap_or(0);
@@ -290,9 +290,9 @@ impl Record {
 }
 
 /// Whether a device is taken for one of the log's moment by mistake.
-pub(super) fn believed(broken: Broken, device: Generation, log: Generation) -> bool {
+pub(super) fn believed(faults: &Faults, device: Generation, log: Generation) -> bool {
     let newer = device.number > log.number;
-    broken.has(Mistake::IdentityNotCompared) || newer && broken.has(Mistake::OlderSuperblockBelieved)
+    faults.has(Mistake::IdentityNotCompared) || newer && faults.has(Mistake::OlderSuperblockBelieved)
 }
 
 fn show(uuid: &[u8; 16]) -> String {
@@ -364,10 +364,10 @@ pub(super) fn prepare(
     device: &Arc<dyn Device>,
     header: &DbHeader,
     pages: [PageId; 2],
-    broken: Broken,
+    faults: &Faults,
 ) -> Result<(Arc<Identity>, Birth)> {
     let page_size = header.page_size as usize;
-    if !broken.has(Mistake::UsedDeviceKept) {
+    if !faults.has(Mistake::UsedDeviceKept) {
         blank(device, page_size)?;
     }
     let generation = Generation::first();
@@ -400,7 +400,7 @@ pub(super) fn find(device: &Arc<dyn Device>, log: &Log, state: &LogState) -> Res
         };
     };
     let says = (state.header.uuid, state.generation);
-    let identity = Identity::open(device, page_size, pages, says, state.clean, log.broken())?;
+    let identity = Identity::open(device, page_size, pages, says, state.clean, log.faults())?;
     log.accompany(identity.clone());
     Ok(Some(identity))
 }

@@ -30,7 +30,7 @@ impl Marks {
         if had && !wanted {
             log.set_feature(&LOST_WRITES, false)?;
         }
-        let map = wanted.then(|| LostWrites::new(store.clone(), log.clone(), options.cache_bytes, options.broken));
+        let map = wanted.then(|| LostWrites::new(store.clone(), log.clone(), options.cache_bytes));
         Ok(Marks { map, had: had && wanted })
     }
 

@@ -101,7 +101,7 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     let mut header = new_header(layout.page_size);
     Log::begin_creation(&*devices.log, &header)?;
     let (watched, log_device) = watch(&devices, &options, lock);
-    let (identity, birth) = identity::prepare(&watched.data, &header, identity::PAGES, options.broken)?;
+    let (identity, birth) = identity::prepare(&watched.data, &header, identity::PAGES, log_device.health().faults())?;
     let (volume, record) = volume::create(&watched, layout, &options, (header.uuid, birth.generation))?;
     header.options = record;
     let config = log_config(&options, Some(layout.log_bytes), &plan);
@@ -123,7 +123,7 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
     let plan = memory::plan(options.cache_bytes, page_size);
     let admits = |fast| {
         identity.as_ref().is_some_and(|identity| identity.admits(fast, state.generation))
-            || identity::believed(options.broken, fast, state.generation)
+            || identity::believed(log.faults(), fast, state.generation)
     };
     let volume = volume::open(&watched, (&log, &state), &admits, &options)?;
     if state.clean {
@@ -136,7 +136,7 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
 /// The devices as one database has them: for pages, and for its log. The directory's lock goes when nobody can write to
 /// them any more.
 fn watch(devices: &Devices, options: &Options, lock: Option<DirLock>) -> (Devices, varve_device::Watched) {
-    let health = Health::with_trap(options.trap.clone());
+    let health = Health::with(options.faults());
     lock.into_iter().for_each(|lock| health.keep(lock));
     let data: Arc<dyn Device> = Arc::new(varve_device::Watched::new(devices.data.clone(), &health));
     let fast =
@@ -192,10 +192,10 @@ impl Parts {
             pages.pool.start()?;
             if let Some(state) = &found {
                 let written = identity.as_ref().map_or(0, |identity| identity.durable());
-                let (broken, write_back) = (options.broken, identity.is_none());
+                let write_back = identity.is_none();
                 let mut note = |end| identity.iter().try_for_each(|identity| identity.reached(end));
                 let reached: Option<&mut dyn FnMut(Lsn) -> Result<()>> = Some(&mut note);
-                let mut how = RecoveryOptions { broken, write_back, written, reached, ..RecoveryOptions::default() };
+                let mut how = RecoveryOptions { write_back, written, reached, ..RecoveryOptions::default() };
                 recovery = recovery::run(&log, state, &*pages, &mut how)?;
             }
             log.start()?;
@@ -208,8 +208,8 @@ impl Parts {
             volume::forget_free(&*volume.admin, &*volume.store, &space)?;
             volume.admin.start()?;
         }
-        let (pool, store, broken) = (pages.pool.clone(), pages.store.clone(), options.broken);
-        let core = Arc::new(Core::new(Kernel::new(pool, log, store, budget, broken), space, marks.map.clone()));
+        let (pool, store) = (pages.pool.clone(), pages.store.clone());
+        let core = Arc::new(Core::new(Kernel::new(pool, log, store, budget), space, marks.map.clone()));
         match found {
             None => bootstrap(&core)?,
             Some(_) if core.space.is_empty() => return Err(identity::blank_map()),
@@ -290,7 +290,6 @@ fn log_config(options: &Options, capacity: Option<u64>, plan: &Plan) -> LogConfi
         segment,
         buffer: plan.log_buffer,
         async_delay: options.async_delay,
-        broken: options.broken,
         ..LogConfig::default()
     }
 }
@@ -338,7 +337,6 @@ fn pool_config(options: &Options, plan: &Plan, volume: &dyn Admin) -> Result<Poo
         config = config.without_cleaner();
     }
     config.trace = options.trace.clone();
-    config.broken = options.broken;
     #[cfg(feature = "baselines")]
     {
         config = config.with_equal_memory();
@@ -353,11 +351,7 @@ fn checkpointer(
     options: &Options,
     data: &dyn Device,
 ) -> Arc<Checkpointer> {
-    let cfg = CheckpointConfig {
-        recovery_bound: options.recovery_bound,
-        broken: options.broken,
-        ..CheckpointConfig::default()
-    };
+    let cfg = CheckpointConfig { recovery_bound: options.recovery_bound, ..CheckpointConfig::default() };
     let info = data.info();
     let trims = info.capabilities.trim && options.trim != Some(false);
     // Small holes cost a file system more than they give back.

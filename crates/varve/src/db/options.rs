@@ -7,10 +7,8 @@ use crate::buffer::policy::PolicyOptions;
 use crate::error::{Error, Result};
 use crate::txn::Durability;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
-use varve_device::Trap;
-use varve_volume::Broken;
+use varve_device::Faults;
 use varve_volume::setting::{Accepts, Setting, Table};
 use varve_volume::tier::{self, TierOptions};
 
@@ -98,12 +96,10 @@ pub struct Options {
     /// Frames of the pool, for simulations that want fewer than any cache has; 0: what the cache holds.
     #[doc(hidden)]
     pub pool_frames: usize,
-    /// A mistake to build in, for the crash simulation's own tests.
+    /// What is to go wrong on purpose, for the crash simulation.
+    #[cfg(feature = "faults")]
     #[doc(hidden)]
-    pub broken: Broken,
-    /// Where to panic, for the crash simulation.
-    #[doc(hidden)]
-    pub trap: Option<Arc<Trap>>,
+    pub faults: Faults,
 }
 
 impl Default for Options {
@@ -127,8 +123,8 @@ impl Default for Options {
             trim: None,
             detect_lost_writes: None,
             pool_frames: 0,
-            broken: Broken::default(),
-            trap: None,
+            #[cfg(feature = "faults")]
+            faults: Faults::default(),
         }
     }
 }
@@ -268,6 +264,17 @@ impl Options {
         let parts: Vec<String> =
             parts.iter().map(|(title, how, table)| format!("## {title}\n\n{how}\n\n{table}")).collect();
         format!("{MANUAL}\n{}", parts.join("\n"))
+    }
+
+    #[cfg(feature = "faults")]
+    pub(crate) fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    /// None, in a build that can be told of none.
+    #[cfg(not(feature = "faults"))]
+    pub(crate) fn faults(&self) -> Faults {
+        Faults::default()
     }
 
     pub(crate) fn validate(&self) -> Result<()> {

@@ -8,10 +8,10 @@ use crate::buffer::Pool;
 use crate::wal::Log;
 use crate::wal::checkpoint::Checkpointer;
 use std::sync::Arc;
-use varve_device::Health;
+use varve_device::{Health, Mistake};
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
-use varve_volume::{Admin, Mistake};
+use varve_volume::Admin;
 
 /// Threads of a database, made one after the other. Dropped, all of them end.
 pub(super) struct Services {
@@ -69,7 +69,7 @@ impl Drop for Services {
     /// unwinds, nothing is written: the database is poisoned and the threads are told to end; the last of them lets go
     /// of the directory.
     fn drop(&mut self) {
-        if self.ended.load(Ordering::Acquire) || self.log.broken().has(Mistake::DropGoesOn) {
+        if self.ended.load(Ordering::Acquire) || self.log.faults().has(Mistake::DropGoesOn) {
             return;
         }
         let waits = !varve_rt::in_simulation() && !varve_rt::panicking();

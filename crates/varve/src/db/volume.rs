@@ -10,7 +10,6 @@ use crate::wal::{Companion, Generation, Log, LogState};
 use std::sync::{Arc, Weak};
 use varve_device::{AlignedBuf, DeviceError};
 use varve_volume::plan::{self, FAST, Parts, Volume, VolumeOptions};
-use varve_volume::tier::TierOptions;
 use varve_volume::{Admin, Lsn, Opening, Owner, PageStore, ReadWhy, Stamp, VolumeError, read_pages};
 
 /// Names of the tier managers there are.
@@ -57,7 +56,7 @@ fn volume_options(options: &Options, page_size: usize, of: ([u8; 16], Generation
         attach: options.attach_tier,
         stamps,
     };
-    VolumeOptions { opening, tier: TierOptions { broken: options.broken, ..options.tier.clone() } }
+    VolumeOptions { opening, tier: options.tier.clone() }
 }
 
 /// Whether the superblock's options name a tier.

@@ -21,10 +21,10 @@ use crate::buffer::{PageBytes, PageWrite};
 use crate::error::{Error, Result};
 use crate::redo;
 use crate::wal::{AppendError, Floor, GroupKind};
-use varve_device::Place;
+use varve_device::{Mistake, Place};
 use varve_rt::{Cost, Local, charge};
 use varve_volume::page::{self, HEADER};
-use varve_volume::{Lsn, Mistake, PageId};
+use varve_volume::{Lsn, PageId};
 
 /// A page's place in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl<'c> Group<'c> {
     /// Takes a latched page into the group.
     pub fn add(&mut self, page: PageWrite<'c>) -> PageNo {
         let prev = page.lsn();
-        let whole = prev <= self.floor.lsn && !self.core.broken.has(Mistake::NoImages);
+        let whole = prev <= self.floor.lsn && !self.core.faults().has(Mistake::NoImages);
         self.push(page, prev, whole)
     }
 
@@ -153,12 +153,12 @@ impl<'c> Group<'c> {
             return Ok(end);
         }
         let hint = self.set_dirty();
-        self.core.log.health().pass(Place::Group);
+        self.core.faults().pass(Place::Group);
         let mut body = scratch();
         let appended = loop {
             self.encode(&mut body);
-            let broken = self.core.broken;
-            let blind = broken.has(Mistake::ImageRuleCompleted) || broken.has(Mistake::EpochNotCompared);
+            let faults = self.core.faults();
+            let blind = faults.has(Mistake::ImageRuleCompleted) || faults.has(Mistake::EpochNotCompared);
             let epoch = (!blind).then_some(self.floor.epoch);
             match self.core.log.append(self.kind, epoch, &body) {
                 Ok(appended) => {
@@ -200,7 +200,7 @@ impl<'c> Group<'c> {
         let hint = self.core.log.end_lsn();
         for entry in self.pages.iter().filter(|e| e.changed) {
             charge(Cost::GroupPage, 1);
-            if !self.core.broken.has(Mistake::DirtyAfterAppend) {
+            if !self.core.faults().has(Mistake::DirtyAfterAppend) {
                 entry.page.set_dirty(hint);
             }
         }
@@ -208,13 +208,13 @@ impl<'c> Group<'c> {
     }
 
     fn stamp(&mut self, lsn: Lsn) {
-        let broken = self.core.broken;
+        let faults = self.core.faults();
         for entry in self.pages.iter_mut().filter(|e| e.changed) {
-            if broken.has(Mistake::DirtyAfterAppend) {
+            if faults.has(Mistake::DirtyAfterAppend) {
                 entry.page.set_dirty(lsn);
             }
             assert!(lsn >= entry.prev, "a page's LSN rises");
-            if !broken.has(Mistake::PageNotStamped) {
+            if !faults.has(Mistake::PageNotStamped) {
                 entry.page.stamp(lsn);
             }
         }
@@ -230,7 +230,7 @@ impl<'c> Group<'c> {
     fn encode(&mut self, body: &mut Vec<u8>) {
         body.clear();
         for entry in self.pages.iter_mut().filter(|e| e.changed) {
-            entry.whole |= entry.prev <= self.floor.lsn && !self.core.broken.has(Mistake::NoImages);
+            entry.whole |= entry.prev <= self.floor.lsn && !self.core.faults().has(Mistake::NoImages);
             let bytes = entry.page.bytes();
             if entry.whole {
                 redo::push_image_record(body, entry.page.id(), bytes, redo::zero_hole(bytes));
@@ -260,7 +260,7 @@ impl Drop for Group<'_> {
 }
 
 fn current_floor(core: &Kernel) -> Floor {
-    if core.broken.has(Mistake::ImageRuleCompleted) {
+    if core.faults().has(Mistake::ImageRuleCompleted) {
         return Floor { epoch: 0, lsn: core.log.completed_redo() };
     }
     core.log.floor()

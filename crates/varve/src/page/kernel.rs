@@ -11,10 +11,10 @@ use std::sync::Arc;
 // Counters order nothing.
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use varve_device::Health;
+use varve_device::{Faults, Health};
 use varve_rt::atomic as sync;
 use varve_volume::page::HEADER;
-use varve_volume::{Broken, KeyspaceId, Lsn, PageStore};
+use varve_volume::{KeyspaceId, Lsn, PageStore};
 
 /// The engine below the space map.
 pub(crate) struct Kernel {
@@ -22,7 +22,6 @@ pub(crate) struct Kernel {
     pub log: Arc<Log>,
     pub store: Arc<dyn PageStore>,
     pub budget: Arc<Budget>,
-    pub broken: Broken,
     pub counters: Counters,
     nodes_left: NodesLeft,
 }
@@ -73,16 +72,15 @@ impl Counters {
 
 impl Kernel {
     /// Puts the parts together.
-    pub fn new(
-        pool: Arc<Pool>,
-        log: Arc<Log>,
-        store: Arc<dyn PageStore>,
-        budget: Arc<Budget>,
-        broken: Broken,
-    ) -> Kernel {
+    pub fn new(pool: Arc<Pool>, log: Arc<Log>, store: Arc<dyn PageStore>, budget: Arc<Budget>) -> Kernel {
         assert_eq!(pool.page_size(), store.page_size(), "pool and store have pages of one size");
         let (counters, nodes_left) = (Counters::default(), NodesLeft::default());
-        Kernel { pool, log, store, budget, broken, counters, nodes_left }
+        Kernel { pool, log, store, budget, counters, nodes_left }
+    }
+
+    /// What is to go wrong in this database.
+    pub fn faults(&self) -> &Faults {
+        self.log.faults()
     }
 
     /// Nodes that left their trees since the database was opened. A page keeps its place in a tree as long as the

@@ -20,8 +20,9 @@ use crate::page::{Group, PageNo};
 use crate::space::Core;
 use crate::space::direct::DirectPages;
 use std::ops::Range;
+use varve_device::Mistake;
 use varve_volume::page::{self, HEADER};
-use varve_volume::{KeyspaceId, Mistake, PageId};
+use varve_volume::{KeyspaceId, PageId};
 
 /// Page type of an overflow page.
 pub(crate) const KIND_OVERFLOW: u8 = 4;
@@ -324,7 +325,7 @@ pub(crate) fn read(
 
 /// Every page of a value, to be freed. No latch may be held.
 pub(crate) fn pages(core: &Core, keyspace: KeyspaceId, r: &OverflowRef) -> Result<Vec<PageId>> {
-    if core.broken.has(Mistake::LongValueLeaks) {
+    if core.faults().has(Mistake::LongValueLeaks) {
         return Ok(Vec::new());
     }
     if r.len > core.store.pages().saturating_mul(capacity(core, keyspace) as u64) {

@@ -42,10 +42,11 @@ use allocation::Allocation;
 use ripe::Unripe;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use varve_device::Mistake;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::page::{self, HEADER};
-use varve_volume::{Lsn, Mistake, PageDamage, PageId, PageStore};
+use varve_volume::{Lsn, PageDamage, PageId, PageStore};
 
 /// Page type of a space-map page.
 pub(crate) const KIND_SPACE: u8 = 1;
@@ -316,8 +317,8 @@ impl Space {
     pub(crate) fn apply<'c>(&self, core: &'c Core, group: &mut Group<'c>, alloc: &[PageId], free: &[PageId]) {
         // Bytes to change: map page, byte in the bitmap, bits to set and to clear.
         let mut bytes: BTreeMap<(u64, usize), (u8, u8)> = BTreeMap::new();
-        let alloc = if core.broken.has(Mistake::AllocNotLogged) { &[] } else { alloc };
-        let free = if core.broken.has(Mistake::FreeNotLogged) { &[] } else { free };
+        let alloc = if core.faults().has(Mistake::AllocNotLogged) { &[] } else { alloc };
+        let free = if core.faults().has(Mistake::FreeNotLogged) { &[] } else { free };
         for (ids, set) in [(alloc, true), (free, false)] {
             for id in ids {
                 let (map, at) = (id.0 / self.span, id.0 % self.span);

@@ -54,8 +54,9 @@ use crate::space::Core;
 use lock::LockTable;
 use registry::Snapshots;
 use std::sync::Arc;
+use varve_device::Mistake;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
-use varve_volume::{Lsn, Mistake};
+use varve_volume::Lsn;
 
 /// Longest value, in bytes: 1 GiB. What a transaction puts from memory must fit, all together, in its share of the
 /// memory budget and in a quarter of the pool; what it takes from a reader
@@ -221,7 +222,7 @@ impl Manager {
     /// Fails while transactions or snapshots are open.
     fn none_open(&self) -> Result<()> {
         let (transactions, snapshots) = (self.open.load(Ordering::SeqCst), self.snapshots.open());
-        if transactions + snapshots as u64 == 0 || self.core.broken.has(Mistake::CloseNotRefused) {
+        if transactions + snapshots as u64 == 0 || self.core.faults().has(Mistake::CloseNotRefused) {
             return Ok(());
         }
         let open = format!("{transactions} transactions and {snapshots} snapshots are open");
@@ -272,7 +273,7 @@ impl Manager {
     #[cold]
     fn depend_slow(&self, lsn: Lsn) -> Result<()> {
         self.check_read_slow()?;
-        if self.core.broken.has(Mistake::AckBeforeFlush) || self.core.broken.has(Mistake::ReadsUndurable) {
+        if self.core.faults().has(Mistake::AckBeforeFlush) || self.core.faults().has(Mistake::ReadsUndurable) {
             return Ok(());
         }
         self.core.log.wait_durable(lsn.min(self.last_sync.load(Ordering::Acquire)))
@@ -281,7 +282,7 @@ impl Manager {
     /// Called by a commit with its end LSN while its leaves are latched.
     #[inline]
     fn note_commit(&self, end: Lsn, durability: Durability) {
-        if durability == Durability::Sync && !self.core.broken.has(Mistake::SyncNotNoted) {
+        if durability == Durability::Sync && !self.core.faults().has(Mistake::SyncNotNoted) {
             self.last_sync.fetch_max(end, Ordering::Release);
         }
     }
@@ -289,8 +290,8 @@ impl Manager {
     /// What a commit that ended at `end`, and read nothing newer, waits for.
     fn acknowledge(&self, end: Lsn, durability: Durability, read: Lsn) -> Result<()> {
         match durability {
-            Durability::Sync if self.core.broken.has(Mistake::AckBeforeFlush) => Ok(()),
-            Durability::Sync if self.core.broken.has(Mistake::AckABlockEarly) => {
+            Durability::Sync if self.core.faults().has(Mistake::AckBeforeFlush) => Ok(()),
+            Durability::Sync if self.core.faults().has(Mistake::AckABlockEarly) => {
                 self.core.log.wait_durable(end.saturating_sub(crate::wal::BLOCK))
             }
             Durability::Sync => self.core.log.wait_durable(end),

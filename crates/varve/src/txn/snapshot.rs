@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::rows::{Copied, OverflowRef, ValueRef, overflow};
 use crate::space::Core;
 use std::sync::Arc;
-use varve_volume::{Lsn, Mistake};
+use varve_device::Mistake;
+use varve_volume::Lsn;
 
 /// A read-only view of the database. Its calls are described where users have them, in `db/snapshot.rs`.
 pub(crate) struct Snapshot {
@@ -53,7 +54,7 @@ impl Snapshot {
 
     /// Where old values are looked for.
     fn as_of(&self) -> Lsn {
-        if self.core().broken.has(Mistake::OldValuesNotRead) { Lsn::MAX } else { self.lsn() }
+        if self.core().faults().has(Mistake::OldValuesNotRead) { Lsn::MAX } else { self.lsn() }
     }
 
     /// Fails when the keyspace cannot be read here.

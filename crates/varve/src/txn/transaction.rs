@@ -21,9 +21,10 @@ use crate::rows::{Direction, NewValue, ValueRef, Write as RowWrite};
 use crate::space::Core;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use varve_device::Mistake;
 use varve_rt::atomic::AtomicU64;
 use varve_rt::{Cost, charge};
-use varve_volume::{Lsn, Mistake};
+use varve_volume::Lsn;
 
 /// An open transaction. Its calls are described where users have them, in `db/transaction.rs`.
 pub(crate) struct Transaction {
@@ -139,7 +140,7 @@ impl Transaction {
     }
 
     fn lock(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], mode: Mode) -> Result<()> {
-        if mode == Mode::Shared && self.manager.core.broken.has(Mistake::ReadsNotLocked) {
+        if mode == Mode::Shared && self.manager.core.faults().has(Mistake::ReadsNotLocked) {
             return Ok(());
         }
         let result = self.locks.lock_key(keyspace.locks(), key, mode);
@@ -147,7 +148,7 @@ impl Transaction {
     }
 
     fn lock_range(&mut self, keyspace: &Arc<OpenKeyspace>, range: Bounds<'_>, mode: Mode) -> Result<()> {
-        if self.manager.core.broken.has(Mistake::SkipIntervalLock) {
+        if self.manager.core.faults().has(Mistake::SkipIntervalLock) {
             return Ok(());
         }
         let range = shortened(range, keyspace.index().max_key());
@@ -347,7 +348,7 @@ impl Transaction {
         }
         self.lock_range(keyspace, bounds, Mode::Shared)?;
         let mut rows = self.count_rows(keyspace, bounds)?;
-        if self.manager.core.broken.has(Mistake::CountIgnoresOwn) {
+        if self.manager.core.faults().has(Mistake::CountIgnoresOwn) {
             return Ok(rows as u64);
         }
         for (key, write) in self.writes.range(keyspace.id(), bounds) {
@@ -419,7 +420,7 @@ impl Transaction {
         if let Some(error) = &self.doomed {
             return Err(error.clone());
         }
-        if self.manager.core.broken.has(Mistake::SavepointKept) {
+        if self.manager.core.faults().has(Mistake::SavepointKept) {
             return Ok(());
         }
         self.writes.rollback_to(self.locks.id(), savepoint)
@@ -468,7 +469,7 @@ impl Transaction {
             let (first, mut stored) = (writes.len(), Vec::new());
             for (key, pending) in &space.map {
                 debug_assert!(
-                    self.manager.core.broken.has(Mistake::SkipIntervalLock)
+                    self.manager.core.faults().has(Mistake::SkipIntervalLock)
                         || self.locks.holds_exclusive(space.keyspace.locks(), key),
                     "what is written is locked: {key:?}"
                 );
@@ -484,7 +485,7 @@ impl Transaction {
             }
             targets.push(Target { index: space.keyspace.index(), writes: first..writes.len(), stored });
         }
-        if self.manager.core.broken.has(Mistake::UnlockBeforeCommit) {
+        if self.manager.core.faults().has(Mistake::UnlockBeforeCommit) {
             self.locks.release();
         }
         let tell = self.tell.as_deref();

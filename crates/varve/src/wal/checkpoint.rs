@@ -21,10 +21,10 @@ use crate::error::{Error, Result};
 use crate::role::{self, Role};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{Health, Place};
+use varve_device::{Health, Mistake, Place};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Event, JoinHandle, Mutex, now};
-use varve_volume::{Broken, Lsn, Mistake};
+use varve_volume::Lsn;
 
 /// Replay rate assumed before the first measured recovery, bytes of log per second: that of a slow disk.
 pub const DEFAULT_REPLAY_RATE: u64 = 50 << 20;
@@ -71,18 +71,11 @@ pub struct CheckpointConfig {
     pub recovery_bound: Duration,
     /// Time over which the writes of an unhurried checkpoint are spread.
     pub spread: Duration,
-    /// A mistake to build in, for tests.
-    #[doc(hidden)]
-    pub broken: Broken,
 }
 
 impl Default for CheckpointConfig {
     fn default() -> CheckpointConfig {
-        CheckpointConfig {
-            recovery_bound: Duration::from_secs(10),
-            spread: Duration::from_secs(2),
-            broken: Broken::default(),
-        }
+        CheckpointConfig { recovery_bound: Duration::from_secs(10), spread: Duration::from_secs(2) }
     }
 }
 
@@ -294,23 +287,24 @@ impl Checkpointer {
         assert!(t >= self.log.completed_redo(), "a checkpoint begins at or after the redo point");
         if paced {
             self.flush_paced(t)?;
-            self.log.health().pass(Place::Checkpointer);
+            self.log.faults().pass(Place::Checkpointer);
         }
-        if !self.cfg.broken.has(Mistake::CheckpointSkipsPages) {
+        if !self.log.faults().has(Mistake::CheckpointSkipsPages) {
             self.pages.flush_older_than(t)?;
         }
         // A freed page is dropped without being written, before the group that freed it is durable: that group has to
         // be before the log that made the page goes.
         self.log.wait_durable(self.log.end_lsn())?;
-        if !self.cfg.broken.has(Mistake::SkipSuperblockFlush) {
+        if !self.log.faults().has(Mistake::SkipSuperblockFlush) {
             // Never repeated and believed: after a failed sync nobody knows which pages are on media.
             self.pages.sync().inspect_err(|e| self.log.poison(&format!("sync of the pages: {e}")))?;
             // Somebody else may have been told of a page that this sync should have made durable.
             self.log.check_sound()?;
         }
-        let redo = match self.cfg.broken.mistake() {
-            Some(Mistake::RedoFromFirstChange) => self.pages.oldest_dirty().unwrap_or_else(|| self.log.end_lsn()),
-            Some(Mistake::RedoAtCompletion) => self.log.end_lsn(),
+        let faults = self.log.faults();
+        let redo = match () {
+            _ if faults.has(Mistake::RedoFromFirstChange) => self.pages.oldest_dirty().unwrap_or(self.log.end_lsn()),
+            _ if faults.has(Mistake::RedoAtCompletion) => self.log.end_lsn(),
             _ => t,
         };
         let point = self.redo_point(redo);
@@ -329,7 +323,10 @@ impl Checkpointer {
         let needed = self.needs.as_ref().and_then(|needs| needs.oldest_lsn_needed());
         let mut held_back = self.held_back.lock();
         let ascends = held_back.last().is_none_or(|last| *last <= t);
-        assert!(ascends || self.cfg.broken.has(Mistake::RedoFromFirstChange), "checkpoints begin one after the other");
+        assert!(
+            ascends || self.log.faults().has(Mistake::RedoFromFirstChange),
+            "checkpoints begin one after the other"
+        );
         held_back.push(t);
         let passed = held_back.partition_point(|&t| needed.is_none_or(|needed| t <= needed));
         held_back.drain(..passed).next_back()

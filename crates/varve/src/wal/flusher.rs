@@ -72,7 +72,7 @@ impl Flusher {
             self.wake.reset();
             let due = self.due.load(Ordering::Acquire);
             let Some(log) = log.upgrade() else { return };
-            log.health().pass(Place::Flusher);
+            log.faults().pass(Place::Flusher);
             log.drain(log.pressure());
             let time = Instant::from_nanos(due);
             if due != 0 && now() >= time {

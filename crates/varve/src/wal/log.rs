@@ -21,10 +21,10 @@ use super::writer::Writer;
 use super::{AppendError, Appended, Floor, LogConfig, LogState};
 use crate::error::{Error, Result};
 use std::sync::{Arc, Weak};
-use varve_device::{Device, Health, PoisonListener, Watched};
+use varve_device::{Device, Faults, Health, Mistake, PoisonListener, Watched};
 use varve_rt::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use varve_rt::{Condvar, Cost, Event, JoinHandle, Mutex, RwLock, charge};
-use varve_volume::{Broken, Lsn, Mistake};
+use varve_volume::Lsn;
 
 /// The superblock as it is on the device, and where the next one goes.
 pub(super) struct Disk {
@@ -143,7 +143,7 @@ impl Log {
         let loaded = superblock::load(&*dev)?;
         let sb = &loaded.sb;
         sb.features.check(read_only)?;
-        if !cfg.broken.has(Mistake::OlderSuperblockBelieved) {
+        if !dev.health().faults().has(Mistake::OlderSuperblockBelieved) {
             superblock::refuse_later_run(&*dev, sb)?;
         }
         if dev.len() < sb.ring.device_len() {
@@ -249,7 +249,7 @@ impl Log {
         };
         let run = self.run.load(Ordering::Relaxed);
         let durable = self.durable_lsn();
-        let gap = self.cfg.broken.has(Mistake::DurablePastGap);
+        let gap = self.faults().has(Mistake::DurablePastGap);
         assert!(durable <= lsn || gap, "nothing is durable beyond a group that is not in the buffer yet");
         let header = GroupHeader { kind, lsn, durable, body_len: body.len() as u32, run, body_crc };
         let header = header.encode(self.salt);
@@ -323,7 +323,7 @@ impl Log {
     /// epoch's move. (A floor that is higher than where redo begins costs images, no more.)
     pub fn begin_checkpoint(&self) -> Lsn {
         let _one = self.raising.lock();
-        if self.cfg.broken.has(Mistake::FloorNotRaised) {
+        if self.faults().has(Mistake::FloorNotRaised) {
             return self.tail.position();
         }
         self.tail.raise_floor()
@@ -371,8 +371,8 @@ impl Log {
     }
 
     /// The mistake that is built in.
-    pub(crate) fn broken(&self) -> Broken {
-        self.cfg.broken
+    pub(crate) fn faults(&self) -> &Faults {
+        self.health.faults()
     }
 
     /// The features that the database uses.
@@ -399,8 +399,8 @@ impl Log {
         assert_eq!(sb.header.uuid, before.header.uuid, "a database keeps its identity");
         sb.sequence = before.sequence + 1;
         // The older copy first, if they differ. After a failure nobody knows what is on media.
-        let (slot, durable) = (1 - disk.slot, !self.cfg.broken.has(Mistake::SkipSuperblockFlush));
-        if self.cfg.broken.has(Mistake::OlderSuperblockBelieved) {
+        let (slot, durable) = (1 - disk.slot, !self.faults().has(Mistake::SkipSuperblockFlush));
+        if self.faults().has(Mistake::OlderSuperblockBelieved) {
             superblock::store_one(&*self.dev, slot, &sb, durable)?;
             *disk = Disk { sb, slot };
             return Ok(());
@@ -430,7 +430,7 @@ impl Log {
     /// Walks the groups from `from` (a redo point) on.
     pub fn scan(&self, from: Lsn) -> LogReader {
         let disk = self.disk.lock();
-        LogReader::new(self.dev.clone(), disk.sb.clone(), self.salt, from).broken(self.cfg.broken)
+        LogReader::new(self.dev.clone(), disk.sb.clone(), self.salt, from).with_faults(self.faults())
     }
 
     /// Recovery has replayed everything below `lsn`: it is on media.
@@ -454,7 +454,7 @@ impl Log {
         assert!(sb.redo <= start, "the log goes on after its redo point");
         let number = sb.runs.last().expect("never empty").number + 1;
         sb.runs.push(Run { number, start, prev_end: end });
-        if checkpointed || sb.clean || self.cfg.broken.has(Mistake::RedoAtRecovery) {
+        if checkpointed || sb.clean || self.faults().has(Mistake::RedoAtRecovery) {
             sb.redo = start;
             sb.prune_runs();
         }
@@ -463,7 +463,7 @@ impl Log {
         sb.mended += u64::from(self.found_damaged.is_some());
         sb.generation.tie = varve_rt::rng().next_u64();
         let redo = sb.redo;
-        if self.cfg.broken.has(Mistake::RunNotRecorded) {
+        if self.faults().has(Mistake::RunNotRecorded) {
             disk.sb = sb;
         } else {
             self.store_next_generation(&mut disk, sb, end)?;

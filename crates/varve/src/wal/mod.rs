@@ -41,7 +41,7 @@ pub(crate) use superblock::{Birth, creation, read_header};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_volume::{Broken, Lsn, PageId};
+use varve_volume::{Lsn, PageId};
 
 /// How a log is laid out and run. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,9 +58,6 @@ pub struct LogConfig {
     pub async_delay: Duration,
     /// Most log writes in flight.
     pub max_in_flight: usize,
-    /// A mistake to build in, for tests.
-    #[doc(hidden)]
-    pub broken: Broken,
 }
 
 impl Default for LogConfig {
@@ -72,7 +69,6 @@ impl Default for LogConfig {
             buffer: 4 << 20,
             async_delay: Duration::from_millis(100),
             max_in_flight: 4,
-            broken: Broken::default(),
         }
     }
 }

@@ -16,8 +16,8 @@ use super::format::{
 use super::superblock::Superblock;
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use varve_device::{AlignedBuf, Device, DeviceError, Io};
-use varve_volume::{Broken, Lsn, Mistake};
+use varve_device::{AlignedBuf, Device, DeviceError, Faults, Io, Mistake};
+use varve_volume::Lsn;
 
 /// Most bytes read at a time.
 const WINDOW: u64 = 4 << 20;
@@ -96,7 +96,7 @@ pub struct LogReader {
     body: Vec<u8>,
     /// The log is being written to: groups that end past this are not looked at. [`Lsn::MAX`]: it is not.
     until: Lsn,
-    broken: Broken,
+    faults: Faults,
 }
 
 impl LogReader {
@@ -112,14 +112,14 @@ impl LogReader {
             window_len: 0,
             body: Vec::new(),
             until: Lsn::MAX,
-            broken: Broken::default(),
+            faults: Faults::default(),
             sb,
         }
     }
 
-    /// The same with a mistake built in, for tests.
-    pub(super) fn broken(self, broken: Broken) -> LogReader {
-        LogReader { broken, ..self }
+    /// The same, of a log in which something is to go wrong.
+    pub(super) fn with_faults(self, faults: &Faults) -> LogReader {
+        LogReader { faults: faults.clone(), ..self }
     }
 
     /// The log is being written to, and durable up to `durable` at least. What lies past that is not looked at: it may
@@ -196,7 +196,7 @@ impl LogReader {
         }
         let (run, end) = self.run_at(lsn);
         let header = GroupHeader::decode(&bytes, self.salt, lsn);
-        let any = self.broken.has(Mistake::RunIgnored);
+        let any = self.faults.has(Mistake::RunIgnored);
         Ok(header.filter(|h| (h.run == run || any) && h.end() <= end.min(self.limit())))
     }
 
@@ -210,7 +210,7 @@ impl LogReader {
         let zeros = body.split_off(header.body_len as usize);
         let whole = crc32c::crc32c(&body) == header.body_crc && zeros.iter().all(|&b| b == 0);
         self.body = body;
-        Ok((there? && (whole || self.broken.has(Mistake::PartialGroup))).then_some(header))
+        Ok((there? && (whole || self.faults.has(Mistake::PartialGroup))).then_some(header))
     }
 
     fn padding_at(&mut self, lsn: Lsn) -> Result<bool> {

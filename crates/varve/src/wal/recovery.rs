@@ -19,8 +19,9 @@ use super::{Log, LogEnd, LogReader, LogState, Step};
 use crate::error::{Damage, Error, Result};
 use crate::redo::{self, Record};
 use std::time::Duration;
+use varve_device::Mistake;
 use varve_rt::{HashMap, Instant, now};
-use varve_volume::{Broken, KeyspaceId, Lsn, Mistake, PageDamage, PageId, VolumeError, page};
+use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, VolumeError, page};
 
 /// Bytes of groups that are replayed together, unless told otherwise.
 const WINDOW_BYTES: usize = 16 << 20;
@@ -122,9 +123,6 @@ pub struct RecoveryOptions<'a> {
     pub written: Lsn,
     /// Called with the end of the log, before pages are changed by the last groups of it.
     pub reached: Option<&'a mut (dyn FnMut(Lsn) -> Result<()> + 'a)>,
-    /// A mistake to build in, for tests.
-    #[doc(hidden)]
-    pub broken: Broken,
 }
 
 /// Replays the log that [`Log::open`] opened, and opens it for appending. Does nothing when the database was closed
@@ -243,7 +241,7 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     fn all(&mut self, options: &mut RecoveryOptions<'_>) -> Result<LogEnd> {
-        let mut reader = self.log.scan(self.report.redo).broken(options.broken);
+        let mut reader = self.log.scan(self.report.redo);
         let (mut window, mut told) = (Window::default(), 0);
         loop {
             let end = window.fill(&mut reader, options.window_bytes.unwrap_or(WINDOW_BYTES))?;
@@ -286,7 +284,7 @@ impl Replay<'_> {
                         continue;
                     }
                     // The rest of a group that is broken on purpose.
-                    Err(_) if options.broken.has(Mistake::PartialGroup) => break,
+                    Err(_) if self.log.faults().has(Mistake::PartialGroup) => break,
                     Err(e) => return Err(e),
                 };
                 records.push(PageRecord { page, keyspace, start, end, what });

@@ -16,10 +16,10 @@ use super::stats::add;
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use varve_device::{Device, DeviceError, Io, Place};
+use varve_device::{Device, DeviceError, Io, Mistake, Place};
 use varve_rt::atomic::Ordering;
 use varve_rt::{Cost, Event, charge};
-use varve_volume::{Lsn, Mistake};
+use varve_volume::Lsn;
 
 /// A write under way, or done with one before it still under way.
 struct Flight {
@@ -182,7 +182,7 @@ impl Log {
     /// Writes a claimed range and makes its durability known.
     fn write_out(&self, start: Lsn, end: Lsn) {
         let _guard = self.health().poison_on_panic("it was writing the log, for others too");
-        self.health().pass(Place::LogLeader);
+        self.faults().pass(Place::LogLeader);
         if !self.wait_filled(start, end) {
             return;
         }
@@ -202,12 +202,12 @@ impl Log {
         flight.done = true;
         assert!(writer.writing > 0, "the write that ends was under way");
         writer.writing -= 1;
-        if self.cfg.broken.has(Mistake::DurablePastGap) {
+        if self.faults().has(Mistake::DurablePastGap) {
             self.durable.fetch_max(end, Ordering::AcqRel);
         }
         while writer.flights.front().is_some_and(|f| f.done) {
             let flight = writer.flights.pop_front().expect("there is a front");
-            let gap = flight.start != self.durable_lsn() && !self.cfg.broken.has(Mistake::DurablePastGap);
+            let gap = flight.start != self.durable_lsn() && !self.faults().has(Mistake::DurablePastGap);
             assert!(!gap, "what is durable has no gap");
             add(&self.stats.groups, self.tail.reclaim(flight.start, flight.end));
             self.durable.fetch_max(flight.end, Ordering::AcqRel);
@@ -238,7 +238,7 @@ impl Log {
     }
 
     fn write_blocks(&self, start: Lsn, end: Lsn) -> Result<(), DeviceError> {
-        let durable = !self.cfg.broken.has(Mistake::SkipLogFlush);
+        let durable = !self.faults().has(Mistake::SkipLogFlush);
         let mut batch = Vec::with_capacity(1);
         for (lsn, offset, len) in self.ring.read().pieces(start, end) {
             let mut at = 0;

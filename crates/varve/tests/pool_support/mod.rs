@@ -6,6 +6,7 @@ pub mod store;
 use std::sync::Arc;
 use varve::Result;
 use varve::buffer::{LogAge, LogGate, Pool, PoolConfig};
+use varve_device::{Faults, Health};
 use varve_models::MemDevice;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use varve_volume::page::HEADER;
@@ -17,11 +18,18 @@ pub struct Gate {
     durable: AtomicU64,
     /// Forcing fails from now on.
     pub poisoned: AtomicBool,
+    health: Arc<Health>,
 }
 
 impl Gate {
     pub fn new() -> Arc<Gate> {
-        Arc::new(Gate { end: AtomicU64::new(8192), durable: AtomicU64::new(8192), poisoned: AtomicBool::new(false) })
+        Gate::with(Faults::default())
+    }
+
+    /// Of a database in which something is to go wrong.
+    pub fn with(faults: Faults) -> Arc<Gate> {
+        let (end, durable) = (AtomicU64::new(8192), AtomicU64::new(8192));
+        Arc::new(Gate { end, durable, poisoned: AtomicBool::new(false), health: Health::with(faults) })
     }
 
     pub fn end(&self) -> Lsn {
@@ -50,6 +58,10 @@ impl LogGate for Gate {
 
     fn age(&self) -> LogAge {
         LogAge { bytes_since_redo: self.end() % 1_000_000, capacity: 1_000_000 }
+    }
+
+    fn health(&self) -> Arc<Health> {
+        self.health.clone()
     }
 }
 

@@ -4,10 +4,10 @@
 use super::Tier;
 use super::admit::{Admission, Part, TierState};
 use super::slots::{Slot, SlotState};
-use crate::{KeyspaceId, Lsn, Mistake, PageId, PageIo, PageUse, ReadWhy, VolumeError, WriteWhy, page};
+use crate::{KeyspaceId, Lsn, PageId, PageIo, PageUse, ReadWhy, VolumeError, WriteWhy, page};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{AlignedBuf, Health, Io};
+use varve_device::{AlignedBuf, Health, Io, Mistake};
 use varve_rt::Event;
 use varve_rt::atomic::Ordering;
 
@@ -171,7 +171,7 @@ impl Tier {
         let want = state.emptied_ahead();
         while state.slots.free() + moves.len() < want && moves.len() < BATCH {
             let Some((slot, _)) = state.lowest(now) else { break };
-            if state.slots.entry(slot).state == SlotState::Newer && !self.options.broken.has(Mistake::TierNoCopies) {
+            if state.slots.entry(slot).state == SlotState::Newer && !self.makes(Mistake::TierNoCopies) {
                 moves.push(self.begin_move(&mut state, slot, true));
             } else {
                 state.evict(slot, now);

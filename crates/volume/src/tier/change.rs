@@ -11,10 +11,10 @@ use super::map::MapFile;
 use super::slots::{Slot, SlotState};
 use super::{Maintenance, Tier};
 use crate::admin::Stamp;
-use crate::{Mistake, VolumeError, page};
+use crate::{VolumeError, page};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{AlignedBuf, Device, DeviceError, read_at};
+use varve_device::{AlignedBuf, Device, DeviceError, Mistake, read_at};
 
 /// Pages taken out of slots at a time.
 const BATCH: usize = 64;
@@ -86,7 +86,7 @@ impl Tier {
     fn leave(&self, part: &Arc<Part>) -> Result<u64, VolumeError> {
         let mut gone = 0;
         loop {
-            if !self.options.broken.has(Mistake::TierNoCopies) {
+            if !self.makes(Mistake::TierNoCopies) {
                 self.all_home()?;
             }
             let used = self.used_slots(0);
@@ -183,7 +183,7 @@ impl Tier {
         let mut evicted = 0;
         for &slot in slots {
             let entry = *state.slots.entry(slot);
-            let newer = entry.state == SlotState::Newer && !self.options.broken.has(Mistake::TierNoCopies);
+            let newer = entry.state == SlotState::Newer && !self.makes(Mistake::TierNoCopies);
             if entry.state != SlotState::Free && !newer && !entry.moving && entry.io == 0 {
                 state.evict(slot, now);
                 evicted += 1;
@@ -214,7 +214,7 @@ impl Tier {
 
     /// Copies home what is newer there in these slots; it stays, equal to home.
     fn copy_home(&self, part: &Part, slots: &[Slot]) -> Result<(), VolumeError> {
-        if self.options.broken.has(Mistake::TierNoCopies) {
+        if self.makes(Mistake::TierNoCopies) {
             return Ok(());
         }
         let _one = self.movers.lock();

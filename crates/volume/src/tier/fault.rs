@@ -16,9 +16,9 @@ use super::Tier;
 use super::admit::{FAILURES, TierState};
 use super::manager::DirtyWrites;
 use super::slots::SlotState;
-use crate::{Mistake, VolumeError};
+use crate::VolumeError;
 use std::sync::Arc;
-use varve_device::DeviceError;
+use varve_device::{DeviceError, Mistake};
 use varve_rt::Mutex;
 
 /// Who answers for the database that the tier is part of.
@@ -86,7 +86,7 @@ impl Tier {
 
     /// Makes what the slow store completed survive a power cut.
     pub(super) fn sync_home(&self) -> Result<(), VolumeError> {
-        let believed = self.options.broken.has(Mistake::TierFailedSyncBelieved);
+        let believed = self.makes(Mistake::TierFailedSyncBelieved);
         let sync = || self.slow.sync().or_else(|e| if believed { Ok(()) } else { Err(e) });
         self.promises.home.keep(sync, |e| self.broken(e))
     }

@@ -45,13 +45,13 @@ pub use volume::TierVolume;
 pub(crate) use volume::is_record;
 
 use crate::admin::Stamp;
-use crate::{Mistake, PageId, PageStore, VolumeError};
+use crate::{PageId, PageStore, VolumeError};
 use admit::{Part, TierState};
 use fault::{Promises, Standing};
 use manager::DirtyWrites;
 use map::MapFile;
 use std::sync::Arc;
-use varve_device::{Device, Health};
+use varve_device::{Device, Health, Mistake};
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::{Event, Instant, JoinHandle, Mutex};
 
@@ -183,6 +183,11 @@ impl Tier {
         *self.health.lock() = health.clone();
     }
 
+    /// Whether this mistake is to be made.
+    fn makes(&self, mistake: Mistake) -> bool {
+        self.health.lock().faults().has(mistake)
+    }
+
     /// What it poisons.
     pub fn health(&self) -> Arc<Health> {
         self.health.lock().clone()
@@ -266,7 +271,7 @@ impl Tier {
             (snapshot.resized(slots), state.slots.begin_flush(), state.life())
         };
         let sequence = at.sequence + 1;
-        let written = match self.options.broken.has(Mistake::TierNoMaps) {
+        let written = match self.makes(Mistake::TierNoMaps) {
             true => Ok(0),
             false => self.on_fast(|| part.file.write_map(&part.geometry, sequence, &snapshot, (life, at.stamp))),
         };
@@ -322,7 +327,7 @@ impl Tier {
         };
         assert!(at.journal_used <= part.geometry.journal_blocks(), "a journal is within its blocks");
         let room = part.geometry.journal_blocks() - at.journal_used;
-        if self.options.broken.has(Mistake::TierNoJournal) {
+        if self.makes(Mistake::TierNoJournal) {
             self.flush_fast(part)?;
         } else if at.renew || unsaid || MapFile::journal_need(records.len()) > room {
             self.write_map_at(at)?;
@@ -354,7 +359,7 @@ impl Tier {
     /// To be called within [`Tier::on_fast`].
     fn flush_part(&self, part: &Part) -> Result<(), VolumeError> {
         match varve_device::flush(&*part.device) {
-            Err(_) if self.options.broken.has(Mistake::TierFailedFlushBelieved) => Ok(()),
+            Err(_) if self.makes(Mistake::TierFailedFlushBelieved) => Ok(()),
             flushed => Ok(flushed?),
         }
     }

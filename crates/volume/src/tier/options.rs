@@ -1,8 +1,8 @@
 //! How a tier is configured. [`OPTIONS`] has a line for each option.
 
 use super::manager::{self, Alpha, Costs, ManagerOptions};
+use crate::VolumeError;
 use crate::setting::{Accepts, Plain, Setting, Table};
-use crate::{Broken, VolumeError};
 use std::fmt;
 
 /// How the map is found again after a crash (CAC paper, section 6).
@@ -65,9 +65,6 @@ pub struct TierOptions {
     pub dirty_ceiling: f64,
     /// Bytes a day that may be written to the fast device for admissions; `None`: any number.
     pub daily_budget: Option<u64>,
-    /// A mistake to build in, for tests.
-    #[doc(hidden)]
-    pub broken: Broken,
 }
 
 impl Default for TierOptions {
@@ -83,7 +80,6 @@ impl Default for TierOptions {
             reserve: None,
             dirty_ceiling: 0.95,
             daily_budget: None,
-            broken: Broken::default(),
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{AlignedBuf, Device};
+use varve_device::{AlignedBuf, Device, Faults, Health};
 use varve_models::{FaultPlan, Faulty, Latency, MemDevice, MemOptions, PowerSupply};
 use varve_rt::sim::{Config, Domain, run};
 use varve_rt::{Mutex, Rng};
@@ -323,6 +323,11 @@ pub fn verify(store: &dyn PageStore, model: &Model, seen: &mut Seen) -> Result<(
 
 /// Rounds of work and power cuts; with `changes` somebody attaches, detaches and resizes the fast device meanwhile.
 pub fn crashes(seed: u64, options: TierOptions, changes: bool) -> Result<Seen, String> {
+    crashes_with(Faults::default(), seed, options, changes)
+}
+
+/// The same with something that goes wrong in each life after the first.
+pub fn crashes_with(faults: Faults, seed: u64, options: TierOptions, changes: bool) -> Result<Seen, String> {
     let outcome = run(Config { seed, chaos: true, ..Config::default() }, move || {
         let slow = device(CLIENTS * OWN, "slow", seed, 4);
         let fast = device(SLOTS + 140, "fast", seed + 1, 1);
@@ -347,7 +352,7 @@ pub fn crashes(seed: u64, options: TierOptions, changes: bool) -> Result<Seen, S
             let (theirs, ready, mut forked, sums) = (result.clone(), done.clone(), rng.fork(), totals.clone());
             let (arm, note) = (supply.clone(), note.clone());
             let over = Arc::new(varve_rt::Event::new());
-            let end = over.clone();
+            let (end, faults) = (over.clone(), faults.clone());
             let thread = domain.spawn("round", move || {
                 let opened = reopen(home, fast.clone(), &note, options);
                 let tier = match opened {
@@ -357,6 +362,7 @@ pub fn crashes(seed: u64, options: TierOptions, changes: bool) -> Result<Seen, S
                         return ready.set();
                     }
                 };
+                tier.belongs_to(&Health::with(faults));
                 tier.start().unwrap();
                 let store: Arc<dyn PageStore> = Arc::new(tier.clone());
                 sums.lock().recovered += tier.tier_stats().occupied;

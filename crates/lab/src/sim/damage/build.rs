@@ -10,7 +10,7 @@ use crate::sim::book::Trace;
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{
-    Broken, Db, Durability, Keyspace, Layout, MapRecovery, Options, PoolOptions, TierOptions, TraceHandle, TxOptions,
+    Db, Durability, Keyspace, Layout, MapRecovery, Mistake, Options, PoolOptions, TierOptions, TraceHandle, TxOptions,
 };
 use varve_models::PowerSupply;
 use varve_rt::sim::{Config, Domain};
@@ -37,11 +37,11 @@ pub(super) struct Shape {
     tier: Option<TierOptions>,
     /// With `detect_lost_writes`.
     detect: bool,
-    broken: Broken,
+    broken: Option<Mistake>,
 }
 
 impl Shape {
-    pub(super) fn draw(seed: u64, tier: Option<&str>, large: bool, broken: Broken) -> Shape {
+    pub(super) fn draw(seed: u64, tier: Option<&str>, large: bool, broken: Option<Mistake>) -> Shape {
         let mut rng = Rng::from_seed(seed ^ 0xda_3a9e);
         let page_size = [4096, 4096, 4096, 8192][rng.below(4) as usize];
         let keys = if large { 12_000 } else { rng.between(500, 900) };
@@ -82,7 +82,7 @@ impl Shape {
             pool_frames: self.frames,
             pool: PoolOptions { instances: Some(1), ..PoolOptions::default() },
             tier: self.tier.clone().unwrap_or_default(),
-            broken: self.broken,
+            faults: self.broken.into(),
             detect_lost_writes: self.detect.then_some(true),
             ..Options::default()
         }

@@ -99,7 +99,7 @@ impl DamageOptions {
     fn shape(&self, place: &Place) -> Shape {
         let which = place.number << 8 | (place.state as u64) << 1 | u64::from(place.large);
         let seed = Rng::from_seed(self.seed ^ which << 20).next_u64();
-        Shape::draw(seed, self.tier.as_deref(), place.large, self.breakage.into()).detecting(self.detect)
+        Shape::draw(seed, self.tier.as_deref(), place.large, self.breakage).detecting(self.detect)
     }
 
     fn replay(&self, state: State, number: u64) -> String {

@@ -274,7 +274,7 @@ fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
         if !well {
             continue;
         }
-        pool.gate().health().pass(Place::Cleaner);
+        pool.faults().pass(Place::Cleaner);
         pool.counters.cleaner_passes.inc();
         if woken {
             pool.counters.cleaner_wakes.inc();

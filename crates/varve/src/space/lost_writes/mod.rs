@@ -30,10 +30,11 @@ use crate::wal::{LOST_WRITES, Log};
 use places::MarkPages;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use varve_device::Mistake;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{HashMap, Mutex};
 use varve_volume::page::{self, HEADER};
-use varve_volume::{Broken, Lsn, Mistake, PageDamage, PageId, PageStore, PageWatch, VolumeError};
+use varve_volume::{Lsn, PageDamage, PageId, PageStore, PageWatch, VolumeError};
 
 /// Parts that are locked apart.
 const SHARDS: u64 = 4;
@@ -95,7 +96,6 @@ pub(crate) struct LostWrites {
     syncing: Mutex<()>,
     adding: Mutex<()>,
     found: AtomicU64,
-    broken: Broken,
 }
 
 /// What is known of lost writes.
@@ -111,7 +111,7 @@ pub struct LostWriteStats {
 
 impl LostWrites {
     /// The marks of the pages in `store`, with a share of `cache` bytes. Reads nothing.
-    pub(crate) fn new(store: Arc<dyn PageStore>, log: Arc<Log>, cache: u64, broken: Broken) -> Arc<LostWrites> {
+    pub(crate) fn new(store: Arc<dyn PageStore>, log: Arc<Log>, cache: u64) -> Arc<LostWrites> {
         let (span, per_block) = (crate::space::span(&*store), places::marks_per_page(&*store));
         let most = (cache as usize / PART / store.page_size() / SHARDS as usize).max(1);
         Arc::new(LostWrites {
@@ -126,7 +126,6 @@ impl LostWrites {
             syncing: Mutex::new(()),
             adding: Mutex::new(()),
             found: AtomicU64::new(0),
-            broken,
             store,
         })
     }
@@ -284,7 +283,7 @@ impl PageWatch for LostWrites {
     }
 
     fn written(&self, page: PageId, lsn: Lsn) {
-        if !self.broken.has(Mistake::MarksNotKept) {
+        if !self.log.faults().has(Mistake::MarksNotKept) {
             self.set(page, mark(lsn), false);
         }
     }

@@ -14,11 +14,11 @@ use crate::space::Core;
 use crate::space::{KIND_SPACE, Reserved, SPACE_KEYSPACE, SpaceWalk};
 use crate::wal::GroupKind;
 use std::collections::{BTreeMap, BTreeSet};
-use varve_device::AlignedBuf;
+use varve_device::{AlignedBuf, Mistake};
 use varve_rt::atomic::Ordering;
 use varve_volume::page::{self, HEADER};
 use varve_volume::{
-    Lsn, Mistake, PageId, PageStore, PageUse, PageWatch, ReadWhy, VolumeError, WriteWhy, read_pages, write_pages,
+    Lsn, PageId, PageStore, PageUse, PageWatch, ReadWhy, VolumeError, WriteWhy, read_pages, write_pages,
 };
 
 /// Page type of an index page.
@@ -222,7 +222,7 @@ impl LostWrites {
             let shard = &mut *shard.lock();
             shard.located = true;
             let early: BTreeMap<PageId, u16> = std::mem::take(&mut shard.early).into_iter().collect();
-            for (page, mark) in early.into_iter().filter(|_| !self.broken.has(Mistake::MarksOfRecoveryLost)) {
+            for (page, mark) in early.into_iter().filter(|_| !self.log.faults().has(Mistake::MarksOfRecoveryLost)) {
                 let (n, at) = self.block_of(page);
                 let block = self.block(shard, n);
                 (block.marks[at], block.dirty) = (mark, true);

@@ -227,12 +227,12 @@ struct Shape {
     /// Bytes of each key's first value; 0 begins with an empty database.
     preload: usize,
     cache: u64,
-    broken: crate::Broken,
+    broken: Option<crate::Mistake>,
 }
 
 /// Runs clients and checks them; returns the database's counters.
 fn check(seed: u64, devices: Devices, shape: &Shape) -> crate::TxnStats {
-    let options = Options { broken: shape.broken, cache_bytes: shape.cache, ..options() };
+    let options = Options { faults: shape.broken.into(), cache_bytes: shape.cache, ..options() };
     let db = Db::create_on(devices, &layout(), options).unwrap();
     let spaces = ["one", "two"].map(|name| db.create_keyspace(name).unwrap());
     let mut state = State::default();
@@ -291,15 +291,7 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 }
 
 fn shape(keys: u64, transactions: u64) -> Shape {
-    Shape {
-        clients: 4,
-        transactions,
-        keys,
-        longest: 7000,
-        preload: 0,
-        cache: 8 << 20,
-        broken: crate::Broken::default(),
-    }
+    Shape { clients: 4, transactions, keys, longest: 7000, preload: 0, cache: 8 << 20, broken: None }
 }
 
 fn simulate(seed: u64, shape: Shape) -> sim::Outcome<crate::TxnStats> {
@@ -348,7 +340,7 @@ fn what_transactions_read_is_what_a_serial_run_reads_on_threads() {
 
 #[test]
 fn without_interval_locks_phantoms_are_noticed() {
-    let broken = crate::Mistake::SkipIntervalLock.into();
+    let broken = Some(crate::Mistake::SkipIntervalLock);
     let caught = (0..100).find(|&seed| simulate(seed, Shape { broken, ..shape(40, 60) }).result.is_err());
     assert!(caught.is_some(), "100 seeds without interval locks, and nothing was noticed");
 }

@@ -6,11 +6,10 @@
 use super::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use varve_device::OpKind;
+use varve_device::{Faults, Health, Mistake, OpKind, Watched};
 use varve_models::{Fault, FaultPlan, Faulty, MemOptions, PowerSupply};
 use varve_rt::sim::{self, Domain};
 use varve_rt::{Mutex, Rng, now, sleep, spawn};
-use varve_volume::Mistake;
 
 const WRITERS: u64 = 4;
 const ROUNDS: u64 = 5;
@@ -92,7 +91,7 @@ fn read_u64(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).map_or(u64::MAX, |b| u64::from_le_bytes(b.try_into().unwrap()))
 }
 
-fn round(seed: u64, dev: Arc<dyn Device>, cfg: LogConfig, history: &Arc<Mutex<History>>) -> Result<()> {
+fn round(seed: u64, dev: Watched, cfg: LogConfig, history: &Arc<Mutex<History>>) -> Result<()> {
     let (log, state) = Log::open(dev, cfg, false)?;
     let (groups, end) = read_all(&log, state.redo)?;
     check(seed, &mut history.lock(), state.redo, &groups, end);
@@ -172,7 +171,8 @@ struct Totals {
     violations: Vec<String>,
 }
 
-fn simulate(seed: u64, cfg: LogConfig) -> Totals {
+fn simulate(seed: u64, faults: Faults) -> Totals {
+    let cfg = small();
     let outcome = sim::run(sim::Config { seed, chaos: seed.is_multiple_of(2), ..Default::default() }, move || {
         let mut rng = Rng::from_seed(seed);
         let mem = MemDevice::with(0, MemOptions { seed, ..MemOptions::default() });
@@ -192,7 +192,8 @@ fn simulate(seed: u64, cfg: LogConfig) -> Totals {
             supply.cut_at(supply.ops() + ops, rng.next_u64());
             let domain = Domain::new("machine");
             let job = {
-                let (dev, cfg, history) = (dev.clone(), cfg.clone(), history.clone());
+                let dev = Watched::new(dev.clone(), &Health::with(faults.clone()));
+                let (cfg, history) = (cfg.clone(), history.clone());
                 domain.spawn("database", move || round(seed, dev, cfg, &history))
             };
             if rng.below(2) == 0 {
@@ -226,7 +227,7 @@ fn simulate(seed: u64, cfg: LogConfig) -> Totals {
 fn what_was_acknowledged_survives_every_cut_and_nothing_is_invented() {
     let (mut recovered, mut opened, mut orphans) = (0, 0, 0);
     for seed in 0..seeds(250) {
-        let totals = simulate(seed, small());
+        let totals = simulate(seed, Faults::default());
         assert!(totals.violations.is_empty(), "seed {seed}: {:#?}", totals.violations);
         recovered += totals.recovered;
         opened += totals.opened;
@@ -240,12 +241,10 @@ fn what_was_acknowledged_survives_every_cut_and_nothing_is_invented() {
 
 #[test]
 fn a_log_that_skips_its_flushes_is_caught() {
-    let broken = LogConfig { broken: Mistake::SkipLogFlush.into(), ..small() };
-    assert!((0..100).any(|seed| !simulate(seed, broken.clone()).violations.is_empty()));
+    assert!((0..100).any(|seed| !simulate(seed, Mistake::SkipLogFlush.into()).violations.is_empty()));
 }
 
 #[test]
 fn a_log_that_skips_the_flush_of_its_superblock_is_caught() {
-    let broken = LogConfig { broken: Mistake::SkipSuperblockFlush.into(), ..small() };
-    assert!((0..100).any(|seed| !simulate(seed, broken.clone()).violations.is_empty()));
+    assert!((0..100).any(|seed| !simulate(seed, Mistake::SkipSuperblockFlush.into()).violations.is_empty()));
 }

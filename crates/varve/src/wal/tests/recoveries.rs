@@ -7,8 +7,9 @@ use super::recovery::{self, RecoveryOptions, RecoveryReport};
 use super::*;
 use crate::error::Damage;
 use crate::redo;
+use varve_device::{Faults, Health, Mistake, Watched};
 use varve_rt::Rng;
-use varve_volume::{KeyspaceId, Mistake, PageId};
+use varve_volume::{KeyspaceId, PageId};
 
 fn recovered(dev: &Arc<dyn Device>, pages: &Pages) -> Result<(Arc<Log>, RecoveryReport)> {
     let (log, state) = Log::open(dev.clone(), small(), false)?;
@@ -260,7 +261,7 @@ fn opening_read_only_writes_nothing() {
 
 #[test]
 fn a_group_applied_in_part_is_what_the_broken_switch_does() {
-    for broken in [Broken::default(), Mistake::PartialGroup.into()] {
+    for faults in [Faults::default(), Mistake::PartialGroup.into()] {
         let mem = MemDevice::new(0);
         let log = Log::create(mem.clone(), small(), header()).unwrap();
         let pages = Pages::new(4096);
@@ -270,9 +271,9 @@ fn a_group_applied_in_part_is_what_the_broken_switch_does() {
         drop(log);
         pages.crash();
         mem.flip_bit(offset, 0);
-        let (log, state) = Log::open(mem, small(), false).unwrap();
-        let mut options = RecoveryOptions { broken, ..RecoveryOptions::default() };
-        let report = recovery::run(&log, &state, &pages, &mut options).unwrap();
-        assert_eq!(report.groups, u64::from(broken != Broken::default()));
+        let dev = Watched::new(mem, &Health::with(faults.clone()));
+        let (log, state) = Log::open(dev, small(), false).unwrap();
+        let report = recovery::run(&log, &state, &pages, &mut RecoveryOptions::default()).unwrap();
+        assert_eq!(report.groups, u64::from(faults != Faults::default()));
     }
 }

@@ -5,10 +5,10 @@ mod operation;
 use super::manager::Place;
 use super::slots::{SlotState, Slots};
 use super::*;
-use crate::{Broken, KeyspaceId, PageId, PageIo, PageUse, ReadWhy, Single, TestStore, WriteWhy, page};
+use crate::{KeyspaceId, PageId, PageIo, PageUse, ReadWhy, Single, TestStore, WriteWhy, page};
 use proptest::prelude::*;
 use std::time::Duration;
-use varve_device::AlignedBuf;
+use varve_device::{AlignedBuf, Faults, Mistake};
 use varve_models::{MemDevice, Powered};
 use varve_rt::sim::{Config, run};
 
@@ -72,10 +72,11 @@ fn in_simulation(f: impl FnOnce() + Send + 'static) {
 
 /// A clean copy is dropped because its page changed; the new version goes home. After a crash the old copy must not
 /// come back.
-fn resurrected(broken: Broken) -> u64 {
+fn resurrected(faults: Faults) -> u64 {
     run(Config::default(), move || {
-        let options = TierOptions { broken, ..named("cw") };
+        let options = named("cw");
         let Rig { fast, slow, tier } = rig(options.clone());
+        tier.belongs_to(&Health::with(faults));
         let old = sealed(7, 10);
         write(&tier, &old);
         assert!(evict(&tier, &old));
@@ -97,7 +98,7 @@ fn resurrected(broken: Broken) -> u64 {
 
 #[test]
 fn a_dropped_copy_does_not_come_back() {
-    assert_eq!(resurrected(Broken::default()), 20);
+    assert_eq!(resurrected(Faults::default()), 20);
     assert_eq!(resurrected(Mistake::TierNoJournal.into()), 10, "the journal is what prevents it");
 }
 

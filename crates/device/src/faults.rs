@@ -1,8 +1,76 @@
-//! Mistakes that can be built into the engine on purpose, one at a time. The crash simulation turns them on to prove
-//! that it would notice: a checker that cannot fail shows nothing.
+//! What is to go wrong on purpose: mistakes that are built in, and panics at named places. The crash simulation turns
+//! them on to prove that it would notice: a checker that cannot fail shows nothing.
 //!
-//! One table for all crates from here up. A place that can go wrong asks [`Broken::has`]: one comparison, and always
-//! false but in such tests.
+//! One value for all crates, handed to a database once; its [`Health`](crate::Health) carries it to every part. A place
+//! that can go wrong asks [`Faults::has`]. Only builds with the feature `faults` can be told to do wrong: in others the
+//! value has no size, and what would be done wrong is not compiled.
+//!
+//! Invariant: a trap springs once each time that it was armed, and never while its thread unwinds.
+
+#[cfg(feature = "faults")]
+use std::panic::resume_unwind;
+#[cfg(feature = "faults")]
+use std::sync::Arc;
+#[cfg(feature = "faults")]
+use varve_rt::atomic::{AtomicU64, Ordering};
+
+/// What is to go wrong; by default nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Faults {
+    #[cfg(feature = "faults")]
+    mistake: Option<Mistake>,
+    #[cfg(feature = "faults")]
+    trap: Option<Arc<Trap>>,
+}
+
+#[cfg(not(feature = "faults"))]
+impl Faults {
+    /// Whether this mistake is to be made: never.
+    #[inline(always)]
+    pub fn has(&self, _mistake: Mistake) -> bool {
+        false
+    }
+
+    /// The caller is at a place that can be made to panic: not in this build.
+    #[inline(always)]
+    pub fn pass(&self, _place: Place) {}
+}
+
+#[cfg(feature = "faults")]
+impl Faults {
+    /// Whether this mistake is to be made.
+    #[inline]
+    pub fn has(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    /// The caller is at a place that can be made to panic.
+    #[inline]
+    pub fn pass(&self, place: Place) {
+        if let Some(trap) = &self.trap {
+            trap.pass(place);
+        }
+    }
+
+    /// These, and a trap.
+    pub fn with_trap(self, trap: Option<Arc<Trap>>) -> Faults {
+        Faults { trap, ..self }
+    }
+}
+
+#[cfg(feature = "faults")]
+impl From<Mistake> for Faults {
+    fn from(mistake: Mistake) -> Faults {
+        Some(mistake).into()
+    }
+}
+
+#[cfg(feature = "faults")]
+impl From<Option<Mistake>> for Faults {
+    fn from(mistake: Option<Mistake>) -> Faults {
+        Faults { mistake, trap: None }
+    }
+}
 
 /// Makes the enum, the list of all and their descriptions from one table.
 macro_rules! mistakes {
@@ -14,6 +82,7 @@ macro_rules! mistakes {
             $(#[doc = $what] $name,)*
         }
 
+        #[cfg(feature = "faults")]
         impl Mistake {
             /// All of them, in the order of the table.
             pub const ALL: &[Mistake] = &[$(Mistake::$name),*];
@@ -83,6 +152,7 @@ mistakes! {
     OlderSuperblockBelieved "older-superblock-believed" "log" "Superblocks are written in turn, and a clean one is believed whatever the log holds."
 }
 
+#[cfg(feature = "faults")]
 impl Mistake {
     /// Whether only damage at rest shows it (`varve sim --damage`), and no crash.
     pub fn is_about_damage(self) -> bool {
@@ -96,35 +166,7 @@ impl Mistake {
     }
 }
 
-/// The mistake that is built in, if any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Broken(Option<Mistake>);
-
-impl Broken {
-    /// Whether this mistake is to be made.
-    #[inline]
-    pub fn has(self, mistake: Mistake) -> bool {
-        self.0 == Some(mistake)
-    }
-
-    /// The mistake, if there is one.
-    pub fn mistake(self) -> Option<Mistake> {
-        self.0
-    }
-}
-
-impl From<Mistake> for Broken {
-    fn from(mistake: Mistake) -> Broken {
-        Broken(Some(mistake))
-    }
-}
-
-impl From<Option<Mistake>> for Broken {
-    fn from(mistake: Option<Mistake>) -> Broken {
-        Broken(mistake)
-    }
-}
-
+#[cfg(feature = "faults")]
 impl std::str::FromStr for Mistake {
     type Err = String;
 
@@ -135,18 +177,103 @@ impl std::str::FromStr for Mistake {
     }
 }
 
-#[cfg(test)]
+/// A place that can be made to panic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// Pages were changed, and their log group has no place in the log yet.
+    Group,
+    /// Whoever writes the log for all who wait has claimed what he writes.
+    LogLeader,
+    /// The log's flusher looks what is due.
+    Flusher,
+    /// A checkpoint of the checkpointer has written most pages.
+    Checkpointer,
+    /// A cleaner begins a round.
+    Cleaner,
+}
+
+#[cfg(feature = "faults")]
+impl Place {
+    /// All of them.
+    pub const ALL: [Place; 5] = [Place::Group, Place::LogLeader, Place::Flusher, Place::Checkpointer, Place::Cleaner];
+}
+
+/// Panics once, when a place is passed for the n-th time after it was armed.
+#[cfg(feature = "faults")]
+#[derive(Debug)]
+pub struct Trap {
+    place: Place,
+    /// Passages until then, that one included; 0: not armed.
+    left: AtomicU64,
+    sprung: AtomicU64,
+}
+
+#[cfg(feature = "faults")]
+impl Trap {
+    /// How the message of such a panic begins.
+    pub const MESSAGE: &str = "a panic on purpose";
+
+    /// A trap that is not armed.
+    pub fn new(place: Place) -> Trap {
+        Trap { place, left: AtomicU64::new(0), sprung: AtomicU64::new(0) }
+    }
+
+    /// Panics when the place is passed for the `nth` time from now on; 0: not at all.
+    pub fn arm(&self, nth: u64) {
+        self.left.store(nth, Ordering::SeqCst);
+    }
+
+    /// Whether it has panicked.
+    pub fn has_sprung(&self) -> bool {
+        self.sprung.load(Ordering::SeqCst) > 0
+    }
+
+    /// Somebody is at `place`.
+    fn pass(&self, place: Place) {
+        if place != self.place || varve_rt::dying() || varve_rt::panicking() {
+            return;
+        }
+        let less = |left: u64| left.checked_sub(1);
+        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) == Ok(1) {
+            self.sprung.store(1, Ordering::SeqCst);
+            // Without a word on stderr: it is no news.
+            resume_unwind(Box::new(format!("{}: {place:?}", Trap::MESSAGE)));
+        }
+    }
+}
+
+/// The same trap.
+#[cfg(feature = "faults")]
+impl PartialEq for Trap {
+    fn eq(&self, other: &Trap) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+#[cfg(all(test, feature = "faults"))]
 mod tests {
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
     fn each_name_leads_back_to_its_mistake_alone() {
         for &mistake in Mistake::ALL {
             assert_eq!(mistake.name().parse(), Ok(mistake));
-            let has: Vec<_> = Mistake::ALL.iter().filter(|m| Broken::from(mistake).has(**m)).collect();
+            let has: Vec<_> = Mistake::ALL.iter().filter(|m| Faults::from(mistake).has(**m)).collect();
             assert_eq!(has, [&mistake]);
-            assert!(!Broken::default().has(mistake));
+            assert!(!Faults::default().has(mistake));
         }
         assert!("none-such".parse::<Mistake>().unwrap_err().contains("partial-group"));
+    }
+
+    #[test]
+    fn it_springs_once_at_its_place_when_armed() {
+        let trap = Trap::new(Place::Group);
+        let panics = |place| catch_unwind(AssertUnwindSafe(|| trap.pass(place))).is_err();
+        assert!(!panics(Place::Group));
+        trap.arm(2);
+        let seen = [Place::Flusher, Place::Group, Place::LogLeader, Place::Group, Place::Group].map(panics);
+        assert_eq!(seen, [false, false, false, true, false]);
+        assert!(trap.has_sprung());
     }
 }
