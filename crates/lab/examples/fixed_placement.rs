@@ -101,7 +101,7 @@ struct Pool<'a> {
 
 impl<'a> Pool<'a> {
     fn new(name: &str, frames: usize, fast: &'a [bool]) -> Pool<'a> {
-        let gd2l = Gd2lOptions { cost: [READ, READ_FAST], ..Gd2lOptions::default() };
+        let gd2l = Gd2lOptions { cost: [READ, READ_FAST].into(), ..Gd2lOptions::default() };
         let options = PolicyOptions { gd2l, ..PolicyOptions::default() };
         let policy = (policy::find(name).expect("a policy of the engine").make)(frames, &options);
         let (at, pages) = (vec![(0, false); fast.len()], Vec::new());

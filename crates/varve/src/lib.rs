@@ -39,7 +39,7 @@ pub mod wal;
 pub use btree::harness as tree_harness;
 #[cfg(feature = "baselines")]
 pub use buffer::Baselines;
-pub use buffer::policy::{Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};
+pub use buffer::policy::{ClassCosts, Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};
 pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
     BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Db, Devices, Durability, Figure, Keyspace,

@@ -173,7 +173,7 @@ fn a_close_that_fails_lets_go() {
         for nth in 1..60 {
             let machine = Machine::new();
             let data = Faulty::new(machine.data.clone(), FaultPlan::default());
-            let devices = Devices { data: data.clone(), ..machine.devices() };
+            let devices = machine.devices().with("data", data.clone());
             let db = Db::create_on(devices, &layout(), options()).unwrap();
             let rows = db.create_keyspace("rows").unwrap();
             put(&rows, 0..300, Durability::Sync);
@@ -213,7 +213,7 @@ fn an_opening_that_fails_leaves_no_thread_behind() {
                 let plan = FaultPlan::new(1).nth(nth, op, Fault::Eio);
                 let faulty = Faulty::new(if on_data { machine.data.clone() } else { machine.log.clone() }, plan);
                 let devices = match on_data {
-                    true => Devices { data: faulty.clone(), ..machine.devices() },
+                    true => machine.devices().with("data", faulty.clone()),
                     false => Devices { log: faulty.clone(), ..machine.devices() },
                 };
                 let opened = Db::open_on(devices, options());

@@ -81,7 +81,10 @@ fn what_is_deleted_gives_its_space_back() {
             }
             let report = db.compact().unwrap();
             assert!(report.pages < 2 * minimum, "{page_size}: {report:?}, {minimum} pages at first");
-            assert_eq!((report.pages, report.pages * page_size as u64), (db.stats().pages, devices.data.len()));
+            assert_eq!(
+                (report.pages, report.pages * page_size as u64),
+                (db.stats().pages, devices.part("data").unwrap().len())
+            );
             sound(&db);
             let rows: Vec<usize> = keyspaces.iter().map(|k| contents(k, &db).len()).collect();
             assert_eq!(rows, [rest; 3]);
@@ -411,7 +414,7 @@ fn a_value_larger_than_memory_moves_too() {
     for n in 0..4 {
         rows.put_from(&key(n), &mut &long(n)[..]).unwrap();
     }
-    let bytes = devices.data.len();
+    let bytes = devices.part("data").unwrap().len();
     let (log, before) = (db.stats().log.group_bytes, db.check().unwrap().allocated_pages);
     // The gap of the second is as long as the fourth, and more is set aside while that is written: a gap must be
     // larger.
@@ -421,7 +424,11 @@ fn a_value_larger_than_memory_moves_too() {
     let report = db.compact().unwrap();
     assert_eq!(report.values_left, 0);
     assert!(report.moved >= 12_000_000 / 4096, "{report:?}");
-    assert!(devices.data.len() < bytes * 6 / 10, "{} of {bytes} bytes are left", devices.data.len());
+    assert!(
+        devices.part("data").unwrap().len() < bytes * 6 / 10,
+        "{} of {bytes} bytes are left",
+        devices.part("data").unwrap().len()
+    );
     assert!(db.stats().log.group_bytes - log < 1 << 20, "it went past the log");
     for n in 2..4 {
         assert!(rows.get(&key(n)).unwrap() == Some(long(n)), "value {n}");
@@ -441,10 +448,14 @@ fn long_values_fill_gaps_of_their_own_length() {
         rows.put(&key(n), &long(n)).unwrap();
     }
     db.compact().unwrap();
-    let bytes = devices.data.len();
+    let bytes = devices.part("data").unwrap().len();
     remove(&rows, 1);
     assert_eq!(db.compact().unwrap().values_left, 0);
-    assert!(devices.data.len() + 1_000_000 < bytes, "{} of {bytes} bytes are left", devices.data.len());
+    assert!(
+        devices.part("data").unwrap().len() + 1_000_000 < bytes,
+        "{} of {bytes} bytes are left",
+        devices.part("data").unwrap().len()
+    );
     for n in (0..6).filter(|n| *n != 1) {
         assert!(rows.get(&key(n)).unwrap() == Some(long(n)), "value {n}");
     }

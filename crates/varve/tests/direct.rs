@@ -342,7 +342,7 @@ fn values_in_scattered_pages_are_read_and_freed_whole() {
     // Through the log, too.
     lengths.insert(1004, 900_000);
     films.put(&u64::to_be_bytes(1004), &value(1004, 900_000)).unwrap();
-    let pages = devices.data.len() / 4096;
+    let pages = devices.part("data").unwrap().len() / 4096;
     let bytes: usize = lengths.values().sum();
     assert!(pages < bytes as u64 / 3900 * 2, "the free pages were used: {pages} for {bytes} bytes");
     drop(films);

@@ -4,15 +4,26 @@
 mod gd2l_model;
 
 use gd2l_model::Model;
-use varve::buffer::policy::{self, Ask, Gd2lOptions, Load, PolicyOptions, Slot, Unlink};
+use varve::buffer::policy::{self, Ask, ClassCosts, Gd2lOptions, Load, MAX_CLASSES, PolicyOptions, Slot, Unlink};
 use varve_rt::Rng;
 use varve_volume::{CostClass, PageId, WriteWhy};
+
+/// What classes of pages cost: as in the paper, alike, more of them.
+fn costs(rng: &mut Rng) -> ClassCosts {
+    let few = [[70.0, 1.0], [3.0, 2.0], [1.0, 1.0]];
+    match rng.below(6) {
+        0 => [70.0, 20.0, 1.0].into(),
+        1 => ClassCosts::new((0..MAX_CLASSES).map(|class| (1 << (MAX_CLASSES - class)) as f64)),
+        2 => [5.0].into(),
+        n => few[n as usize - 3].into(),
+    }
+}
 
 fn run(seed: u64) {
     let mut rng = Rng::from_seed(seed);
     let slots = [1, 2, 3, 7, 40][rng.below(5) as usize];
     let gd2l = Gd2lOptions {
-        cost: [[70.0, 1.0], [3.0, 2.0], [1.0, 1.0]][rng.below(3) as usize],
+        cost: costs(&mut rng),
         invalidated_at_midpoint: rng.below(2) == 0,
         stay_part: [0, 1, 4][rng.below(3) as usize],
         ..Gd2lOptions::default()
@@ -22,7 +33,7 @@ fn run(seed: u64) {
     let mut present: Vec<Slot> = Vec::new();
     let mut empty: Vec<Slot> = (0..slots as Slot).collect();
     for now in 0..2000 {
-        let class = rng.below(2) as u8;
+        let class = rng.below(gd2l.cost.len() as u64) as u8;
         match rng.below(10) {
             0..3 if !empty.is_empty() => {
                 let slot = empty.swap_remove(rng.below(empty.len() as u64) as usize);
@@ -106,7 +117,7 @@ fn gd2l_follows_the_rules() {
 /// The dear class stays longer: with equal use, the cheap page leaves first until it was passed over often enough.
 #[test]
 fn a_dear_page_outlives_cheap_ones() {
-    let gd2l = Gd2lOptions { cost: [5.0, 1.0], ..Gd2lOptions::default() };
+    let gd2l = Gd2lOptions { cost: [5.0, 1.0].into(), ..Gd2lOptions::default() };
     let mut policy = (policy::find("gd2l").unwrap().make)(4, &PolicyOptions { gd2l, ..PolicyOptions::default() });
     policy.load(0, PageId(0), Load::Demand, CostClass(0), 0);
     (1..4).for_each(|s| policy.load(s, PageId(s as u64), Load::Demand, CostClass(1), 0));

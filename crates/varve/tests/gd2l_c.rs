@@ -3,7 +3,7 @@
 
 mod gd2l_model;
 
-use gd2l_model::Model;
+use gd2l_model::{Model, coldest};
 use varve::buffer::policy::{self, Ask, Gd2lOptions, Load, PolicyOptions, Replacement, Slot, Unlink};
 use varve_rt::Rng;
 use varve_volume::{CostClass, PageId, WriteWhy};
@@ -18,9 +18,9 @@ enum At {
 /// GD2L's lists, and pointers into them.
 struct Pointed {
     model: Model,
-    write: [f64; 2],
-    at: [At; 2],
-    ended: [u64; 2],
+    write: Vec<f64>,
+    at: Vec<At>,
+    ended: Vec<u64>,
     evictions: u64,
 }
 
@@ -41,7 +41,7 @@ impl Pointed {
     }
     fn bound(&self) -> f64 {
         let end = |c: usize| self.model.lists[c].first().map_or(f64::INFINITY, |e| e.1 + self.write[c]);
-        end(0).min(end(1))
+        (0..self.at.len()).map(end).fold(f64::INFINITY, f64::min)
     }
     fn index(&self, class: usize, at: At) -> usize {
         let list = &self.model.lists[class];
@@ -53,10 +53,11 @@ impl Pointed {
     }
     fn clean(&mut self, resume: bool, accept: &dyn Fn(Slot) -> bool) -> Option<Slot> {
         let bound = self.bound();
-        let mut at = [0, 1].map(|c| self.index(c, if resume { self.at[c] } else { At::Cold }));
+        let from = |c: usize| if resume { self.at[c] } else { At::Cold };
+        let mut at: Vec<usize> = (0..self.at.len()).map(|c| self.index(c, from(c))).collect();
         let mut found = None;
         while found.is_none() {
-            let mut candidates: [Option<(Slot, f64)>; 2] = [None; 2];
+            let mut candidates: Vec<Option<(Slot, f64)>> = vec![None; at.len()];
             for (c, list) in self.model.lists.iter().enumerate() {
                 let cold = if 3 * list.len() / 8 == 0 { list.len() } else { 3 * list.len() / 8 };
                 while at[c] < cold && list[at[c]].1 <= bound && self.model.dirty[list[at[c]].0 as usize] {
@@ -68,11 +69,7 @@ impl Pointed {
                     Some(_) => {}
                 }
             }
-            let c = match candidates {
-                [None, None] => break,
-                [Some(slow), Some(fast)] => usize::from(slow.1 >= fast.1),
-                [slow, _] => usize::from(slow.is_none()),
-            };
+            let Some(c) = coldest(candidates.iter().map(|candidate| candidate.map(|e| e.1))) else { break };
             let slot = candidates[c].unwrap().0;
             at[c] += 1;
             found = accept(slot).then_some(slot);
@@ -88,7 +85,7 @@ impl Pointed {
             }
         }
         if found.is_none() {
-            self.at = [At::Cold; 2];
+            self.at.fill(At::Cold);
             found = self.model.order().into_iter().find(|slot| accept(*slot));
         }
         found
@@ -97,7 +94,7 @@ impl Pointed {
     fn by_cost(&self) -> Vec<Slot> {
         let mut all = Vec::new();
         for dirty in [false, true] {
-            for class in [1, 0] {
+            for class in (0..self.at.len()).rev() {
                 let write = if dirty { self.write[class] } else { 0.0 };
                 let list = self.model.lists[class].iter().filter(|e| self.model.dirty[e.0 as usize] == dirty);
                 all.extend(list.map(|e| (e.0, e.1 + write)));
@@ -110,7 +107,7 @@ impl Pointed {
         self.leaving(slot);
         self.model.unlink(slot, how);
         self.evictions += u64::from(how == Unlink::Evicted);
-        for c in 0..2 {
+        for c in 0..self.at.len() {
             if self.evictions - self.ended[c] > 3 * self.model.lists[c].len() as u64 / 8 {
                 self.reopen(c);
             }
@@ -139,10 +136,12 @@ struct World {
 impl World {
     fn new(slots: usize, gd2l: Gd2lOptions) -> World {
         let options = PolicyOptions { gd2l, ..PolicyOptions::default() };
-        let model = Model { grant: gd2l.write_cost, ..Model::new(slots, gd2l) };
+        let classes = gd2l.cost.len();
+        let write: Vec<f64> = gd2l.write_cost.to_vec();
+        let model = Model { grant: write.clone(), ..Model::new(slots, gd2l) };
         World {
             policy: (policy::find("gd2l-c").unwrap().make)(slots, &options),
-            pointed: Pointed { model, write: gd2l.write_cost, at: [At::Cold; 2], ended: [0; 2], evictions: 0 },
+            pointed: Pointed { model, write, at: vec![At::Cold; classes], ended: vec![0; classes], evictions: 0 },
             present: Vec::new(),
             empty: (0..slots as Slot).collect(),
         }
@@ -206,7 +205,8 @@ impl World {
                 self.policy.cleaned(slot, why, now);
             }
             6 | 7 => {
-                let (class, wrote) = (rng.below(2) as u8, (rng.below(2) == 0).then_some(why));
+                let (class, wrote) =
+                    (rng.below(self.pointed.at.len() as u64) as u8, (rng.below(2) == 0).then_some(why));
                 self.pointed.change(slot, class.into(), wrote);
                 self.policy.class_changed(slot, CostClass(class), wrote, now);
             }
@@ -218,15 +218,21 @@ impl World {
 fn run(seed: u64) -> u64 {
     let mut rng = Rng::from_seed(seed);
     let slots = [1, 2, 3, 7, 40][rng.below(5) as usize];
+    let few = [[70.0, 1.0], [3.0, 2.0], [1.0, 1.0]][rng.below(3) as usize];
+    let writes = [[50.0, 3.0], [0.5, 0.25], [0.0, 0.0]][rng.below(3) as usize];
+    let (cost, write_cost) = match rng.below(3) {
+        0 => ([70.0, 20.0, 1.0].into(), [50.0, 9.0, 3.0].into()),
+        _ => (few.into(), writes.into()),
+    };
     let gd2l = Gd2lOptions {
-        cost: [[70.0, 1.0], [3.0, 2.0], [1.0, 1.0]][rng.below(3) as usize],
+        cost,
         invalidated_at_midpoint: rng.below(2) == 0,
         stay_part: [0, 1, 4][rng.below(3) as usize],
-        write_cost: [[50.0, 3.0], [0.5, 0.25], [0.0, 0.0]][rng.below(3) as usize],
+        write_cost,
     };
     let mut world = World::new(slots, gd2l);
     for now in 0..2000 {
-        let class = rng.below(2) as u8;
+        let class = rng.below(gd2l.cost.len() as u64) as u8;
         match rng.below(10) {
             0..4 if !world.empty.is_empty() => world.load(&mut rng, class, now),
             4..7 if !world.present.is_empty() => world.search(&mut rng, now),
@@ -322,7 +328,7 @@ fn the_next_clean_page_is_near_however_many_are_dirty() {
 /// waits for a write while there is a clean page.
 #[test]
 fn a_miss_finds_a_clean_page_if_there_is_one() {
-    let gd2l = Gd2lOptions { cost: [70.0, 1.0], write_cost: [50.0, 3.0], ..Gd2lOptions::default() };
+    let gd2l = Gd2lOptions { cost: [70.0, 1.0].into(), write_cost: [50.0, 3.0].into(), ..Gd2lOptions::default() };
     let make = policy::find("gd2l-c").unwrap().make;
     let mut policy = make(24, &PolicyOptions { gd2l, ..PolicyOptions::default() });
     (0..4).for_each(|slot| policy.load(slot, PageId(slot.into()), Load::Demand, CostClass(0), 0));

@@ -38,7 +38,7 @@ impl Machine {
     }
 
     fn devices(&self) -> Devices {
-        Devices { fast: Some(self.fast.clone()), ..Devices::new(self.data.clone(), self.log.clone()) }
+        Devices::new(self.data.clone(), self.log.clone()).with("fast", self.fast.clone())
     }
 
     /// So few frames that pages come to the fast device.
@@ -259,8 +259,7 @@ fn cut_at(whole: &Machine, n: u64, earlier: u64) -> bool {
         supply.attach(device.clone());
         Faulty::powered(device.clone(), FaultPlan::new(n), supply.clone())
     };
-    let devices =
-        Devices { fast: Some(powered(&machine.fast)), ..Devices::new(powered(&machine.data), powered(&machine.log)) };
+    let devices = Devices::new(powered(&machine.data), powered(&machine.log)).with("fast", powered(&machine.fast));
     let done = work_until_cut(&devices, machine.options(), &supply, n);
     if (1..n).contains(&earlier) {
         work_until_cut(&devices, machine.options(), &supply, n - earlier);

@@ -61,7 +61,8 @@ impl Machine {
             supply.attach(device.clone());
             Faulty::powered(device.clone(), FaultPlan::new(0), supply.clone())
         };
-        Devices { fast: self.fast.as_ref().map(&powered), ..Devices::new(powered(&self.data), powered(&self.log)) }
+        let devices = Devices::new(powered(&self.data), powered(&self.log));
+        self.fast.iter().fold(devices, |devices, fast| devices.with("fast", powered(fast)))
     }
 
     fn open(&self) -> varve::Result<Db> {

@@ -10,7 +10,7 @@ use varve_volume::tier::manager::REGISTRY;
 const FAST: u64 = 2 << 20;
 
 fn devices() -> Devices {
-    Devices { fast: Some(MemDevice::new(FAST)), ..Devices::new(MemDevice::new(0), MemDevice::new(0)) }
+    Devices::new(MemDevice::new(0), MemDevice::new(0)).with("fast", MemDevice::new(FAST))
 }
 
 fn options(manager: &str) -> Options {
@@ -94,7 +94,7 @@ fn a_missing_fast_device_is_named_with_what_it_holds() {
     load(&db);
     work(&db, 3, 3000);
     db.close().unwrap();
-    let without = Devices { fast: None, ..devices.clone() };
+    let without = devices.clone().without("fast");
     for without_tier in [false, true] {
         let options = Options { without_tier, ..options("lru2") };
         let Err(error) = Db::open_on(without.clone(), options) else { panic!("opened without newest versions") };
@@ -115,7 +115,7 @@ fn a_tier_that_writes_through_can_be_lost() {
         work(&db, 4, 3000);
         // As after a crash: nothing is closed. What the database wrote is on the devices.
         drop(db);
-        let without = Devices { fast: None, ..devices.clone() };
+        let without = devices.clone().without("fast");
         let Err(error) = Db::open_on(without.clone(), options(manager)) else { panic!("opened without being told to") };
         assert!(error.to_string().contains("--without-tier"), "{error}");
         let db = Db::open_on(without.clone(), Options { without_tier: true, ..options(manager) }).unwrap();
@@ -138,7 +138,7 @@ fn the_fast_device_of_another_database_is_refused() {
     for devices in [&one, &two] {
         Db::create_on(devices.clone(), &layout(), options("cac")).unwrap().close().unwrap();
     }
-    let mixed = Devices { fast: two.fast.clone(), ..one };
+    let mixed = one.with("fast", two.part("fast").unwrap().clone());
     assert!(matches!(Db::open_on(mixed, options("cac")), Err(Error::Volume(_))));
 }
 
@@ -176,7 +176,7 @@ fn directories_attach_flush_and_detach() {
 #[test]
 fn a_fast_device_may_be_any_that_has_room() {
     let tiny: Arc<dyn Device> = MemDevice::new(64 << 10);
-    let devices = Devices { fast: Some(tiny), ..Devices::new(MemDevice::new(0), MemDevice::new(0)) };
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0)).with("fast", tiny);
     let Err(error) = Db::create_on(devices, &layout(), options("cac")) else { panic!("made a tier of nothing") };
     assert!(error.to_string().contains("too few"), "{error}");
 }

@@ -82,7 +82,7 @@ struct Rig {
 impl Rig {
     fn new(manager: &str, seed: u64) -> Rig {
         let (fast, data, log) = (Fast::new(), MemDevice::new(0), MemDevice::new(0));
-        let devices = Devices { fast: Some(fast.clone()), ..Devices::new(data.clone(), log.clone()) };
+        let devices = Devices::new(data.clone(), log.clone()).with("fast", fast.clone());
         let layout = Layout { page_size: 4096, log_bytes: 2 << 20, ..Layout::default() };
         let db = Db::create_on(devices, &layout, options(manager)).unwrap();
         let rows = db.create_keyspace("rows").unwrap();
@@ -115,7 +115,7 @@ impl Rig {
         drop((db, rows));
         [&data, &log, &fast.inner].iter().for_each(|device| device.restore_power());
         let devices = Devices::new(data.clone_image(), log.clone_image());
-        let devices = Devices { fast: Some(fast.inner.clone_image()), ..devices };
+        let devices = devices.with("fast", fast.inner.clone_image());
         let db = Db::open_on(devices, options(manager)).unwrap();
         assert!(db.check().unwrap().is_clean());
         let rows = db.keyspace("rows").unwrap();

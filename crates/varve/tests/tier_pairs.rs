@@ -68,8 +68,8 @@ impl Pool {
         let tier = Tier::create(home, fast.clone(), [1; 16], options.clone()).unwrap();
         tier.start().unwrap();
         let gd2l = Gd2lOptions {
-            cost: [costs.read_slow, costs.read_fast],
-            write_cost: [costs.write_slow, costs.write_fast],
+            cost: [costs.read_slow, costs.read_fast].into(),
+            write_cost: [costs.write_slow, costs.write_fast].into(),
             ..Gd2lOptions::default()
         };
         let policy_options = PolicyOptions { gd2l, ..PolicyOptions::default() };

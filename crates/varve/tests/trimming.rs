@@ -165,7 +165,7 @@ fn power_cuts_between_checkpoints_and_trims_lose_nothing() {
             assert!(report.damages.is_empty(), "seed {seed}: {:?}", report.damages);
             db.checkpoint().unwrap();
             drop(rows);
-            let trimmed = devices.data.stats().trim.count;
+            let trimmed = devices.part("data").unwrap().stats().trim.count;
             db.close().unwrap();
             trimmed
         })

@@ -32,12 +32,24 @@ impl Parts {
         self
     }
 
+    /// The same without one part.
+    pub fn without(mut self, name: &str) -> Parts {
+        self.0.remove(name);
+        self
+    }
+
+    /// Each part by its name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Arc<dyn Device>)> {
+        self.0.iter().map(|(name, device)| (*name, device))
+    }
+
     /// The part of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Device>> {
         self.0.get(name)
     }
 
-    fn data(&self) -> Result<&Arc<dyn Device>, VolumeError> {
+    /// The device that holds the pages.
+    pub fn data(&self) -> Result<&Arc<dyn Device>, VolumeError> {
         self.get(DATA).ok_or_else(|| VolumeError::Missing("the device that holds the pages is not given".into()))
     }
 }

@@ -81,8 +81,8 @@ impl Machine {
             attach_tier: attach,
             ..varve::Options::default()
         };
-        let mut on = varve::Devices::new(self.data.clone(), self.log.clone());
-        on.fast = self.fast.clone().map(|fast| fast as Arc<dyn Device>);
+        let on = varve::Devices::new(self.data.clone(), self.log.clone());
+        let on = self.fast.iter().fold(on, |on, fast| on.with("fast", fast.clone()));
         Ok(Db::open_on(on, options)?)
     }
 

@@ -71,7 +71,7 @@ impl Machine {
         let fast = self.fast.as_ref().map(|fast| traced(fast, "fast"));
         let devices = [Some(traced(&self.data, "data")), Some(traced(&self.log, "log")), fast];
         let [Some(data), Some(log), fast] = self.fences.around(devices) else { unreachable!("as many as before") };
-        varve::Devices { fast, ..varve::Devices::new(data, log) }
+        fast.into_iter().fold(varve::Devices::new(data, log), |devices, fast| devices.with("fast", fast))
     }
 
     /// Arranges for faults from now on, in place of those before.

@@ -14,28 +14,45 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_device::{Device, DeviceError, DirLock, FileDevice, Options as FileOptions};
+use varve_volume::plan::{DATA, FAST, Parts};
 
 /// What a database is stored on.
 #[derive(Clone)]
 pub struct Devices {
-    /// Pages.
-    pub data: Arc<dyn Device>,
     /// Superblocks and log.
     pub log: Arc<dyn Device>,
-    /// Slots of a tier: copies and newest versions of pages that deserve a faster device (`docs/tier.md`).
-    pub fast: Option<Arc<dyn Device>>,
+    /// What the volume of its pages is made of: [`DATA`], and what else it has by name, [`FAST`] for a tier.
+    pub parts: Parts,
 }
 
 impl Devices {
-    /// A database without a tier.
+    /// A database whose pages are on one device.
     pub fn new(data: Arc<dyn Device>, log: Arc<dyn Device>) -> Devices {
-        Devices { data, log, fast: None }
+        Devices { log, parts: Parts::new(data) }
+    }
+
+    /// The same with this device for a part: one that is new, or instead of the one that it had.
+    pub fn with(self, name: &'static str, device: Arc<dyn Device>) -> Devices {
+        Devices { parts: self.parts.with(name, Some(device)), ..self }
+    }
+
+    /// The same without a part.
+    pub fn without(self, name: &str) -> Devices {
+        Devices { parts: self.parts.without(name), ..self }
+    }
+
+    /// The device of a part, if there is one.
+    pub fn part(&self, name: &str) -> Option<&Arc<dyn Device>> {
+        self.parts.get(name)
+    }
+
+    /// The device that holds the pages.
+    pub(crate) fn data(&self) -> Result<&Arc<dyn Device>> {
+        Ok(self.parts.data()?)
     }
 }
 
-const DATA: &str = "data";
 const LOG: &str = "log";
-const FAST: &str = "fast";
 
 /// Whether a directory holds a database (its log and data files). What is left of a creation that was cut short is
 /// none.
@@ -128,12 +145,11 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
 
 /// Fails when a device holds something of a database.
 fn refuse_owned(devices: &Devices) -> Result<()> {
-    let fast = devices.fast.as_ref();
     let owned = |device: &Arc<dyn Device>| -> Result<bool> {
         let tier = varve_volume::tier::owner(&**device)?.is_some();
         Ok(tier || identity::holds_pages(&**device)? || wal::read_header(&**device).is_ok())
     };
-    for device in [Some(&devices.data), fast].into_iter().flatten() {
+    for (_, device) in devices.parts.iter() {
         if owned(device)? {
             return Err(Error::AlreadyExists(device.info().name.to_string()));
         }
@@ -246,7 +262,7 @@ fn attach_files(dir: &Path, bytes: u64, options: &Options) -> Result<Devices> {
         device.set_len(bytes)?;
     }
     let devices = open_files(dir, options, false, false)?;
-    Ok(Devices { fast: Some(device), ..devices })
+    Ok(devices.with(FAST, device))
 }
 
 fn open_files(dir: &Path, options: &Options, create: bool, fast: bool) -> Result<Devices> {
@@ -256,8 +272,8 @@ fn open_files(dir: &Path, options: &Options, create: bool, fast: bool) -> Result
         let how = FileOptions { create, read_only, direct, prewrite, punch_holes, ..FileOptions::default() };
         Ok(FileDevice::open(dir.join(name), how)?)
     };
-    let fast = if fast { Some(open(FAST, false)?) } else { None };
-    Ok(Devices { data: open(DATA, false)?, log: open(LOG, true)?, fast })
+    let devices = Devices::new(open(DATA, false)?, open(LOG, true)?);
+    if fast { Ok(devices.with(FAST, open(FAST, false)?)) } else { Ok(devices) }
 }
 
 /// The name of a part in a directory that several databases may share.

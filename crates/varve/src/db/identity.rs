@@ -418,14 +418,14 @@ pub(super) fn settle(
     if new {
         let reserved = core.space.reserve(core, 2)?;
         let pages = [reserved.ids()[0], reserved.ids()[1]];
-        if devices.fast.is_some() {
+        if devices.parts.iter().count() > 1 {
             // Nothing of theirs may come home any more.
             core.store.discard(&pages)?;
             core.store.sync()?;
         }
         core.log.wait_durable(core.log.end_lsn())?;
         let first = (Generation::default(), 0);
-        let made = Identity::create(&devices.data, core.page_size(), pages, state.header.uuid, first)?;
+        let made = Identity::create(devices.data()?, core.page_size(), pages, state.header.uuid, first)?;
         core.log.adopt(pages, made.clone())?;
         core.space.set_fixed(&pages);
         reserved.keep();

@@ -20,7 +20,7 @@ use super::{Db, Inner};
 use crate::budget::{Budget, Class};
 #[cfg(feature = "baselines")]
 use crate::buffer::DOUBLEWRITE_PAGES;
-use crate::buffer::policy::{self, Gd2lOptions};
+use crate::buffer::policy::{self, ClassCosts, Gd2lOptions};
 use crate::buffer::{Pool, PoolConfig};
 use crate::error::{Error, Result};
 use crate::index::{Index, Indexes, KeyspaceKind};
@@ -35,10 +35,10 @@ use crate::wal::recovery::{self, RecoveryOptions, RecoveryReport};
 use crate::wal::{Birth, DbHeader, FIRST_LSN, Log, LogConfig, LogState, MAP_COUNT};
 use std::path::Path;
 use std::sync::Arc;
-use varve_device::{Device, DeviceKind, DirLock, Health};
+use varve_device::{Device, DeviceKind, DirLock, Health, Watched};
 use varve_rt::Mutex;
 use varve_volume::Lsn;
-use varve_volume::plan::Volume;
+use varve_volume::plan::{DATA, Volume};
 use varve_volume::tier::TierOptions;
 use varve_volume::{Admin, PageStore, WatchedStore};
 
@@ -101,7 +101,7 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     let mut header = new_header(layout.page_size);
     Log::begin_creation(&*devices.log, &header)?;
     let (watched, log_device) = watch(&devices, &options, lock);
-    let (identity, birth) = identity::prepare(&watched.data, &header, identity::PAGES, log_device.health().faults())?;
+    let (identity, birth) = identity::prepare(watched.data()?, &header, identity::PAGES, log_device.health().faults())?;
     let (volume, record) = volume::create(&watched, layout, &options, (header.uuid, birth.generation))?;
     header.options = record;
     let config = log_config(&options, Some(layout.log_bytes), &plan);
@@ -116,9 +116,10 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
     // The log buffer's size does not depend on the page size; the rest of the plan is made once the page size is known.
     let sketch = memory::plan(options.cache_bytes, Layout::default().page_size);
     let (watched, log_device) = watch(&devices, &options, lock);
+    let data = watched.data()?;
     let (log, state) = Log::open(log_device, log_config(&options, None, &sketch), options.read_only)
-        .map_err(|e| identity::explain(e, &*devices.data))?;
-    let identity = identity::find(&watched.data, &log, &state)?;
+        .map_err(|e| identity::explain(e, &**data))?;
+    let identity = identity::find(data, &log, &state)?;
     let page_size = state.header.page_size as usize;
     let plan = memory::plan(options.cache_bytes, page_size);
     let admits = |fast| {
@@ -135,13 +136,15 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
 
 /// The devices as one database has them: for pages, and for its log. The directory's lock goes when nobody can write to
 /// them any more.
-fn watch(devices: &Devices, options: &Options, lock: Option<DirLock>) -> (Devices, varve_device::Watched) {
+fn watch(devices: &Devices, options: &Options, lock: Option<DirLock>) -> (Devices, Watched) {
     let health = Health::with(options.faults());
     lock.into_iter().for_each(|lock| health.keep(lock));
-    let data: Arc<dyn Device> = Arc::new(varve_device::Watched::new(devices.data.clone(), &health));
-    let fast =
-        devices.fast.clone().map(|fast| Arc::new(varve_device::Watched::until_end(fast, &health)) as Arc<dyn Device>);
-    (Devices { data, fast, ..devices.clone() }, varve_device::Watched::new(devices.log.clone(), &health))
+    let watched = devices.parts.iter().fold(devices.clone(), |watched, (name, device)| {
+        // What fails on the other parts the volume judges itself.
+        let watch = if name == DATA { Watched::new } else { Watched::until_end };
+        watched.with(name, Arc::new(watch(device.clone(), &health)))
+    });
+    (watched, Watched::new(devices.log.clone(), &health))
 }
 
 struct Parts {
@@ -246,7 +249,8 @@ impl Parts {
         // Before the first checkpoint, which asks the indexes.
         let indexes = Arc::new(Indexes::default());
         let registry = Registry::load(&core, locks.clone(), indexes.clone())?;
-        let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, indexes, &options, &*devices.data));
+        let data = &**devices.data()?;
+        let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, indexes, &options, data));
         if let Some(checkpointer) = &checkpointer {
             services.add(checkpointer);
             checkpointer.start()?;
@@ -316,11 +320,9 @@ fn pool_config(options: &Options, plan: &Plan, volume: &dyn Admin) -> Result<Poo
     let default = (by_class && options.pool.preset.is_none()).then_some("gd2l");
     let wanted = options.pool.replacement.as_deref().or(default);
     let mut policy = options.pool.policy(&config, options.policy);
-    if let [slow, fast] = costs[..]
-        && policy.gd2l == Gd2lOptions::default()
-    {
-        policy.gd2l.cost = [slow.read, fast.read];
-        policy.gd2l.write_cost = [slow.write, fast.write];
+    if by_class && policy.gd2l == Gd2lOptions::default() {
+        policy.gd2l.cost = ClassCosts::new(costs.iter().map(|cost| cost.read));
+        policy.gd2l.write_cost = ClassCosts::new(costs.iter().map(|cost| cost.write));
         // So little that nothing is lost (InnoDB's 4 cost TPC-C on a disk 3 % of its throughput), but while no page is
         // evicted, no hit moves one.
         policy.gd2l.stay_part = 64;

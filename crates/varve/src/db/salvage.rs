@@ -132,7 +132,7 @@ impl View {
             Ok(opened) => opened,
             Err(e) => {
                 report.notes.push(format!("the log cannot be used, what only it held is lost: {e}"));
-                let store = Single::new(devices.data.clone(), guess_page_size(devices)?)?;
+                let store = Single::new(devices.data()?.clone(), guess_page_size(devices)?)?;
                 return Ok(View { store, redone: HashMap::default() });
             }
         };
@@ -145,7 +145,7 @@ impl View {
                 report
                     .notes
                     .push(format!("the fast device cannot be used, pages that were newer there are old ones: {e}"));
-                Single::new(devices.data.clone(), page_size)?
+                Single::new(devices.data()?.clone(), page_size)?
             }
         };
         let mut view = View { store, redone: HashMap::default() };
@@ -370,7 +370,7 @@ impl Rows<'_> {
 fn guess_page_size(devices: &Devices) -> Result<usize> {
     let sizes = [4096, 8192, 16384, 32768];
     let whole = |size: usize| -> Result<usize> {
-        let store = Single::new(devices.data.clone(), size)?;
+        let store = Single::new(devices.data()?.clone(), size)?;
         let mut whole = 0;
         for id in 0..store.pages().min(256) {
             whole += usize::from(read_page(&*store, PageId(id))?.is_some());

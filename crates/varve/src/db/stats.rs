@@ -10,6 +10,7 @@ use crate::txn::TxnStats;
 use crate::wal::LogStats;
 use crate::wal::checkpoint::CheckpointStats;
 use varve_device::{DeviceStats, OpStats};
+use varve_volume::plan::{DATA, FAST};
 use varve_volume::tier::{REFUSALS, TierStats};
 
 /// Counters since the database was opened, and sizes as they are now.
@@ -92,18 +93,14 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         changes: core.counters.get(),
         txn: inner.txns.stats(),
         budget: core.budget.report(),
-        data_device: inner.devices.data.stats(),
+        data_device: inner.devices.part(DATA).map(|data| data.stats()).unwrap_or_default(),
         log_device: inner.devices.log.stats(),
         tier: inner.volume.tier.as_ref().map(|tier| tier.tier_stats()),
         lost_writes: core.lost_writes.as_ref().map(|marks| marks.stats()),
-        access: [
-            ("data", Some(&inner.devices.data)),
-            ("log", Some(&inner.devices.log)),
-            ("fast", inner.devices.fast.as_ref()),
-        ]
-        .into_iter()
-        .filter_map(|(name, device)| Some(access(name, &**device?)))
-        .collect(),
+        access: [(DATA, inner.devices.part(DATA)), ("log", Some(&inner.devices.log)), (FAST, inner.devices.part(FAST))]
+            .into_iter()
+            .filter_map(|(name, device)| Some(access(name, &**device?)))
+            .collect(),
     }
 }
 

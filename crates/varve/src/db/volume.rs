@@ -9,7 +9,7 @@ use crate::wal::recovery::ReplayPages;
 use crate::wal::{Companion, Generation, Log, LogState};
 use std::sync::{Arc, Weak};
 use varve_device::{AlignedBuf, DeviceError};
-use varve_volume::plan::{self, FAST, Parts, Volume, VolumeOptions};
+use varve_volume::plan::{self, FAST, Volume, VolumeOptions};
 use varve_volume::{Admin, Lsn, Opening, Owner, PageStore, ReadWhy, Stamp, VolumeError, read_pages};
 
 /// Names of the tier managers there are.
@@ -42,10 +42,6 @@ fn of_volume(Generation { number, tie }: Generation) -> Stamp {
     Stamp { number, tie }
 }
 
-fn parts(devices: &Devices) -> Parts {
-    Parts::new(devices.data.clone()).with(FAST, devices.fast.clone())
-}
-
 fn volume_options(options: &Options, page_size: usize, of: ([u8; 16], Generation), stamps: bool) -> VolumeOptions {
     let opening = Opening {
         page_size,
@@ -71,10 +67,10 @@ pub(super) fn create(
     options: &Options,
     of: ([u8; 16], Generation),
 ) -> Result<(Volume, Vec<u8>)> {
-    if let Some(fast) = devices.fast.as_ref().filter(|fast| fast.len() < layout.fast_bytes) {
+    if let Some(fast) = devices.part(FAST).filter(|fast| fast.len() < layout.fast_bytes) {
         fast.set_len(layout.fast_bytes)?;
     }
-    Ok(plan::create(&parts(devices), &volume_options(options, layout.page_size, of, true))?)
+    Ok(plan::create(&devices.parts, &volume_options(options, layout.page_size, of, true))?)
 }
 
 /// Opens the volume of a database whose superblock was read. `admits` says of which generations its other parts may be.
@@ -88,7 +84,7 @@ pub(super) fn open(
     let options = volume_options(options, state.header.page_size as usize, of, state.identity.is_some());
     let admits = |stamp: Stamp| admits(Generation { number: stamp.number, tie: stamp.tie });
     let owner = Arc::new(AsOwner(log.clone()));
-    Ok(plan::open(&parts(devices), (&state.header.options, owner), &admits, &options)?)
+    Ok(plan::open(&devices.parts, (&state.header.options, owner), &admits, &options)?)
 }
 
 /// Ties the volume to its log: the log answers for what cannot be promised any more, and has the devices bear its

@@ -1,42 +1,44 @@
-//! The rules of GD2L over plain vectors.
+//! The rules of GD2L over plain vectors, for any number of classes.
 
 use varve::buffer::policy::{Gd2lOptions, Slot, Unlink};
 use varve_volume::WriteWhy;
 
-/// Lists of (slot, H), coldest first; 0 = slow, 1 = fast.
+/// Lists of (slot, H), coldest first, from the slowest class on.
 pub struct Model {
-    pub cost: [f64; 2],
+    pub cost: Vec<f64>,
     pub at_midpoint: bool,
     pub inflation: f64,
-    pub lists: [Vec<(Slot, f64)>; 2],
+    pub lists: Vec<Vec<(Slot, f64)>>,
     pub dirty: Vec<bool>,
     /// Pages evicted from each list, and how many must have been until each page is moved by a use.
-    pub evicted: [u64; 2],
+    pub evicted: Vec<u64>,
     pub stays: Vec<u64>,
     pub stay_part: u32,
     /// How far beyond the H of the cold ends L may rise.
-    pub grant: [f64; 2],
+    pub grant: Vec<f64>,
 }
 
 impl Model {
     pub fn new(slots: usize, options: Gd2lOptions) -> Model {
+        let classes = options.cost.len();
         Model {
-            cost: options.cost,
+            cost: options.cost.to_vec(),
             at_midpoint: options.invalidated_at_midpoint,
             inflation: 0.0,
-            lists: [Vec::new(), Vec::new()],
+            lists: vec![Vec::new(); classes],
             dirty: vec![false; slots],
-            evicted: [0; 2],
+            evicted: vec![0; classes],
             stays: vec![0; slots],
             stay_part: options.stay_part,
-            grant: [0.0; 2],
+            grant: vec![0.0; classes],
         }
     }
     pub fn class(&self, slot: Slot) -> usize {
-        usize::from(self.lists[1].iter().any(|e| e.0 == slot))
+        self.lists.iter().position(|list| list.iter().any(|e| e.0 == slot)).unwrap_or(0)
     }
     pub fn remove(&mut self, slot: Slot) -> f64 {
-        let list = &mut self.lists[usize::from(self.lists[1].iter().any(|e| e.0 == slot))];
+        let class = self.class(slot);
+        let list = &mut self.lists[class];
         let at = list.iter().position(|e| e.0 == slot).expect("the slot holds a page");
         list.remove(at).1
     }
@@ -74,35 +76,39 @@ impl Model {
         self.lists[class].insert(0, (slot, h));
     }
     pub fn change(&mut self, slot: Slot, class: usize, wrote: Option<WriteWhy>) {
-        if self.class(slot) == class {
+        let before = self.class(slot);
+        if before == class {
             return;
         }
         self.remove(slot);
-        match (class, wrote) {
-            (1, Some(WriteWhy::Replacement)) => self.back(slot, 1),
-            (1, _) => self.middle(slot, 1),
-            _ if (wrote.is_some() || self.dirty[slot as usize]) && !self.at_midpoint => self.front(slot, 0),
-            _ => self.middle(slot, 0),
+        let invalidated = wrote.is_some() || self.dirty[slot as usize];
+        match (class > before, wrote) {
+            (true, Some(WriteWhy::Replacement)) => self.back(slot, class),
+            (false, _) if invalidated && !self.at_midpoint => self.front(slot, class),
+            _ => self.middle(slot, class),
         }
     }
     pub fn unlink(&mut self, slot: Slot, how: Unlink) {
-        self.evicted[self.class(slot)] += u64::from(how == Unlink::Evicted);
+        let class = self.class(slot);
+        self.evicted[class] += u64::from(how == Unlink::Evicted);
         let h = self.remove(slot);
         if how == Unlink::Evicted {
-            let ends = self.lists.iter().zip(self.grant).filter_map(|(l, grant)| l.first().map(|e| e.1 + grant));
+            let ends = self.lists.iter().zip(&self.grant).filter_map(|(l, grant)| l.first().map(|e| e.1 + grant));
             self.inflation = self.inflation.max(ends.fold(h, f64::min));
         }
     }
     pub fn order(&self) -> Vec<Slot> {
         let mut lists = self.lists.clone();
         let mut order = Vec::new();
-        while !lists[0].is_empty() || !lists[1].is_empty() {
-            let from = match (lists[0].first(), lists[1].first()) {
-                (Some(slow), Some(fast)) => usize::from(slow.1 >= fast.1),
-                (slow, _) => usize::from(slow.is_none()),
-            };
+        while let Some(from) = coldest(lists.iter().map(|list| list.first().map(|e| e.1))) {
             order.push(lists[from].remove(0).0);
         }
         order
     }
+}
+
+/// The class whose page has the least H; of equal ones the fastest.
+pub fn coldest(ends: impl Iterator<Item = Option<f64>>) -> Option<usize> {
+    let ends = ends.enumerate().filter_map(|(class, h)| Some((class, h?)));
+    ends.reduce(|least, end| if end.1 <= least.1 { end } else { least }).map(|(class, _)| class)
 }

@@ -1,10 +1,9 @@
-//! `gd2l`: Liu, Salem, "Hybrid Storage Management for Database Systems", VLDB 2013: GreedyDual for two classes of
-//! reload cost.
+//! `gd2l`: Liu, Salem, "Hybrid Storage Management for Database Systems", VLDB 2013: GreedyDual for classes of reload
+//! cost. The paper has two; here there are as many as the volume has ([`MAX_CLASSES`] at most), from the slowest on.
 //!
-//! Pages that are on a fast device too are in one list, the others in a second. A page that is used gets H = L + cost
-//! of its class and goes to the hot end; of the two cold ends the one with the smaller H leaves, and L becomes its H.
-//! Both lists stay sorted by H, so every step is O(1). Ties leave from the fast list: such a page is cheaper to fetch
-//! again. Where another page than that leaves (colder ones are being written, or it was used after it was chosen), L
+//! Pages of a class are in a list of their own. A page that is used gets H = L + cost of its class and goes to the hot
+//! end; of the cold ends the one with the smallest H leaves, and L becomes its H. The lists stay sorted by H, so every
+//! step is O(1). Ties leave from the fastest list: such a page is cheaper to fetch again. Where another page than that leaves (colder ones are being written, or it was used after it was chosen), L
 //! becomes the least H that is left: it stays at most the H of any page, as in GreedyDual.
 //!
 //! With `stay_part`, a page that was put at the hot end lately stays where it is when it is used: until as many pages
@@ -13,8 +12,8 @@
 //! rule of the kind; the paper's figure 2 moves the page at each use.
 //!
 //! What else moves a page: read-ahead puts it at the midpoint of its list (3/8 from the cold end). A page that gets
-//! onto the fast device by a replacement write goes to the cold end of the fast list, as it is about to leave; by
-//! another write, or without one, to its midpoint. One whose fast copy was evicted goes to the midpoint of the slow
+//! onto a faster device by a replacement write goes to the cold end of its new list, as it is about to leave; by
+//! another write, or without one, to the midpoint. One whose fast copy was evicted goes to the midpoint of the slower
 //! list; one whose fast copy was invalidated by a change (it was just used) to the hot end, or if so configured to the
 //! midpoint. At midpoint and cold end a page takes the H of the page that was there; in an empty list H = L + cost, at
 //! the cold end H = L.
@@ -26,25 +25,68 @@ use super::list::{Cursor, List, NIL};
 use super::{Ask, Load, Replacement, Slot, Unlink};
 use varve_volume::{CostClass, PageId, WriteWhy};
 
+/// Most classes of reload cost that are told apart; what is faster still counts as the last of them.
+pub const MAX_CLASSES: usize = 8;
+
+/// A cost for each class of pages, from the slowest device (class 0) on, in any unit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClassCosts {
+    of: [f64; MAX_CLASSES],
+    classes: usize,
+}
+
+impl ClassCosts {
+    /// The first [`MAX_CLASSES`] of `costs`, of which there is one at least.
+    pub fn new(costs: impl IntoIterator<Item = f64>) -> ClassCosts {
+        let (mut of, mut classes) = ([0.0; MAX_CLASSES], 0);
+        for (place, cost) in of.iter_mut().zip(costs) {
+            assert!(!cost.is_nan(), "a cost is a number");
+            *place = cost;
+            classes += 1;
+        }
+        assert!(classes > 0, "there is a class");
+        ClassCosts { of, classes }
+    }
+
+    /// Classes.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+}
+
+impl<const N: usize> From<[f64; N]> for ClassCosts {
+    fn from(costs: [f64; N]) -> ClassCosts {
+        ClassCosts::new(costs)
+    }
+}
+
+impl std::ops::Deref for ClassCosts {
+    type Target = [f64];
+
+    fn deref(&self) -> &[f64] {
+        &self.of[..self.classes]
+    }
+}
+
 /// Options of `gd2l`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gd2lOptions {
-    /// Cost of reading a page again by class: 0 = slow device, 1 (and above) = fast. Any unit; the default is the
-    /// paper's, normalised.
-    pub cost: [f64; 2],
-    /// A page whose fast copy was invalidated by a change goes to the midpoint of the slow list, not to its hot end.
+    /// Cost of reading a page again by class. The default is the paper's, normalised.
+    pub cost: ClassCosts,
+    /// A page whose fast copy was invalidated by a change goes to the midpoint of the slower list, not to its hot end.
     pub invalidated_at_midpoint: bool,
     /// A page stays where it is while fewer pages were evicted from its list, since it was put at the hot end, than one
     /// so-many-th of the part ahead of the middle; 0: each use moves it.
     pub stay_part: u32,
     /// Cost of the write that a miss would wait for if it chose a dirty page, by class, in the unit of `cost`: `gd2l-c`
     /// alone.
-    pub write_cost: [f64; 2],
+    pub write_cost: ClassCosts,
 }
 
 impl Default for Gd2lOptions {
     fn default() -> Gd2lOptions {
-        Gd2lOptions { cost: [70.0, 1.0], invalidated_at_midpoint: false, stay_part: 0, write_cost: [50.0, 3.0] }
+        let (cost, write_cost) = ([70.0, 1.0].into(), [50.0, 3.0].into());
+        Gd2lOptions { cost, invalidated_at_midpoint: false, stay_part: 0, write_cost }
     }
 }
 
@@ -156,22 +198,23 @@ impl Class {
     }
 }
 
-pub(super) const SLOW: usize = 0;
-pub(super) const FAST: usize = 1;
+/// A place in each list; [`NIL`]: past its end, or there is no such class.
+pub(super) type Places = [Slot; MAX_CLASSES];
 
 #[derive(Clone, Copy, Default)]
 struct Page {
     h: f64,
     /// The page stays where it is until as many were evicted from its list.
     stays: u64,
-    fast: bool,
+    class: u8,
     dirty: bool,
 }
 
 pub(super) struct Gd2l {
     pub(super) options: Gd2lOptions,
     inflation: f64,
-    pub(super) classes: [Class; 2],
+    /// From the slowest on.
+    pub(super) classes: Vec<Class>,
     pages: Vec<Page>,
 }
 
@@ -180,13 +223,32 @@ impl Gd2l {
         Gd2l {
             options,
             inflation: 0.0,
-            classes: [Class::new(slots), Class::new(slots)],
+            classes: options.cost.iter().map(|_| Class::new(slots)).collect(),
             pages: vec![Page::default(); slots],
         }
     }
 
     pub(super) fn class(&self, slot: Slot) -> usize {
-        usize::from(self.pages[slot as usize].fast)
+        self.pages[slot as usize].class.into()
+    }
+
+    /// The class of pages whose reading costs this.
+    pub(super) fn class_of(&self, cost: CostClass) -> usize {
+        usize::from(cost.0).min(self.classes.len() - 1)
+    }
+
+    /// A place for each class.
+    pub(super) fn places(&self, place: impl Fn(usize, &Class) -> Slot) -> Places {
+        let mut places = [NIL; MAX_CLASSES];
+        for (class, list) in self.classes.iter().enumerate() {
+            places[class] = place(class, list);
+        }
+        places
+    }
+
+    /// The cold ends.
+    pub(super) fn ends(&self) -> Places {
+        self.places(|_, class| class.list.back())
     }
 
     pub(super) fn dirty(&self, slot: Slot) -> bool {
@@ -240,33 +302,33 @@ impl Gd2l {
     /// The page leaves. L becomes its H, but not more than the H at a cold end and what the policy grants the pages of
     /// that list besides: a page that leaves before those (they were in use, or are being written) says nothing of what
     /// they are worth.
-    pub(super) fn leave(&mut self, slot: Slot, how: Unlink, grant: [f64; 2]) {
+    pub(super) fn leave(&mut self, slot: Slot, how: Unlink, grant: Option<ClassCosts>) {
         let (class, h) = (self.class(slot), self.h(slot));
         self.classes[class].remove(slot);
         if how == Unlink::Evicted {
             self.classes[class].evicted += 1;
-            let most = |class: usize| match self.classes[class].list.back() {
-                NIL => h,
-                end => self.h(end) + grant[class],
-            };
+            let granted = |class: usize| grant.map_or(0.0, |grant| grant[class.min(grant.classes() - 1)]);
+            let ends = self.classes.iter().map(|class| class.list.back()).enumerate().filter(|(_, end)| *end != NIL);
+            let most = ends.map(|(class, end)| self.h(end) + granted(class)).fold(h, f64::min);
             assert!(!h.is_nan(), "H is a number");
-            self.inflation = self.inflation.max(h.min(most(SLOW)).min(most(FAST)));
+            self.inflation = self.inflation.max(most);
         }
     }
 
-    /// Of two places in the lists, the one that leaves first.
-    pub(super) fn first(&self, at: [Slot; 2]) -> Slot {
-        match at {
-            [slot, NIL] | [NIL, slot] => slot,
-            [slow, fast] if self.h(slow) < self.h(fast) => slow,
-            [_, fast] => fast,
-        }
+    /// Of places in the lists, the page that leaves first.
+    pub(super) fn first(&self, at: &Places) -> Slot {
+        let sooner = |first: Slot, slot: Slot| match slot {
+            NIL => first,
+            slot if first == NIL || self.h(slot) <= self.h(first) => slot,
+            _ => first,
+        };
+        at[..self.classes.len()].iter().copied().fold(NIL, sooner)
     }
 
-    /// Both lists from the given places on, merged by H.
-    pub(super) fn merged(&self, mut at: [Slot; 2]) -> impl Iterator<Item = Slot> + '_ {
+    /// All lists from the given places on, merged by H.
+    pub(super) fn merged(&self, mut at: Places) -> impl Iterator<Item = Slot> + '_ {
         std::iter::from_fn(move || {
-            let slot = self.first(at);
+            let slot = self.first(&at);
             if slot == NIL {
                 return None;
             }
@@ -279,7 +341,7 @@ impl Gd2l {
 
 impl Replacement for Gd2l {
     fn load(&mut self, slot: Slot, _page: PageId, how: Load, class: CostClass, _now: u64) {
-        self.pages[slot as usize] = Page { fast: class.0 > 0, ..Page::default() };
+        self.pages[slot as usize] = Page { class: self.class_of(class) as u8, ..Page::default() };
         match how {
             Load::Demand => self.put_front(slot),
             Load::Prefetch => self.put_middle(slot),
@@ -304,31 +366,31 @@ impl Replacement for Gd2l {
     }
 
     fn class_changed(&mut self, slot: Slot, class: CostClass, wrote: Option<WriteWhy>, _now: u64) {
-        let (before, after) = (self.class(slot), if class.0 > 0 { FAST } else { SLOW });
+        let (before, after) = (self.class(slot), self.class_of(class));
         if before == after {
             return;
         }
         self.classes[before].remove(slot);
-        self.pages[slot as usize].fast = after == FAST;
+        self.pages[slot as usize].class = after as u8;
         // A fast copy that goes while the page has changes, or by the write of them, was invalidated, not evicted.
         let invalidated = self.pages[slot as usize].dirty || wrote.is_some();
-        match (after, wrote) {
-            (FAST, Some(WriteWhy::Replacement)) => self.put_back(slot),
-            (SLOW, _) if invalidated && !self.options.invalidated_at_midpoint => self.put_front(slot),
+        match wrote {
+            Some(WriteWhy::Replacement) if after > before => self.put_back(slot),
+            _ if after < before && invalidated && !self.options.invalidated_at_midpoint => self.put_front(slot),
             _ => self.put_middle(slot),
         }
     }
 
     fn unlink(&mut self, slot: Slot, how: Unlink) {
         debug_assert!(self.inflation <= self.h(slot), "L is at most the H of any page");
-        self.leave(slot, how, [0.0; 2]);
+        self.leave(slot, how, None);
     }
 
     fn victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
-        let mut at = [SLOW, FAST].map(|c| self.classes[c].cursor.start(&self.classes[c].list, ask.resume));
+        let mut at = self.places(|_, class| class.cursor.start(&class.list, ask.resume));
         let mut found = None;
         for _ in 0..ask.depth {
-            let slot = self.first(at);
+            let slot = self.first(&at);
             if slot == NIL {
                 break;
             }
@@ -346,7 +408,7 @@ impl Replacement for Gd2l {
     }
 
     fn coldest(&self, depth: usize, visit: &mut dyn FnMut(Slot) -> bool) {
-        self.merged([SLOW, FAST].map(|c| self.classes[c].list.back())).take(depth).all(visit);
+        self.merged(self.ends()).take(depth).all(visit);
     }
 
     fn rewind(&mut self) {

@@ -14,9 +14,10 @@
 //! The cleaner sees the pages by H: cheap ones that only their changes protect come first. With all pages clean, one
 //! class empty and `stay_part` 0 the victims are those of LRU.
 
-use super::gd2l::{FAST, Gd2l, Gd2lOptions, SLOW};
+use super::gd2l::{Gd2l, Gd2lOptions, MAX_CLASSES, Places};
 use super::list::{List, NIL};
 use super::{Ask, Load, Replacement, Slot, Unlink};
+use std::iter::repeat;
 use varve_volume::{CostClass, PageId, WriteWhy};
 
 /// Where a walk stands in one list.
@@ -62,24 +63,35 @@ impl Pointer {
 
 pub(super) struct Gd2lC {
     base: Gd2l,
-    pointers: [Pointer; 2],
+    pointers: [Pointer; MAX_CLASSES],
     /// Evictions when the pointer reached the middle.
-    ended: [u64; 2],
+    ended: [u64; MAX_CLASSES],
     evictions: u64,
 }
 
 impl Gd2lC {
     pub(super) fn new(slots: usize, options: Gd2lOptions) -> Gd2lC {
-        Gd2lC { base: Gd2l::new(slots, options), pointers: [Pointer::Cold; 2], ended: [0; 2], evictions: 0 }
+        let (pointers, ended) = ([Pointer::Cold; MAX_CLASSES], [0; MAX_CLASSES]);
+        Gd2lC { base: Gd2l::new(slots, options), pointers, ended, evictions: 0 }
     }
 
     fn hotter(&self, slot: Slot) -> Slot {
         self.base.classes[self.base.class(slot)].list.hotter(slot)
     }
 
+    fn classes(&self) -> std::ops::Range<usize> {
+        0..self.base.classes.len()
+    }
+
+    /// What writing a page of the class costs.
+    fn write_cost(&self, class: usize) -> f64 {
+        let costs = &self.base.options.write_cost;
+        costs[class.min(costs.classes() - 1)]
+    }
+
     /// What evicting the page costs as it is.
     fn cost(&self, slot: Slot) -> f64 {
-        let write = if self.base.dirty(slot) { self.base.options.write_cost[self.base.class(slot)] } else { 0.0 };
+        let write = if self.base.dirty(slot) { self.write_cost(self.base.class(slot)) } else { 0.0 };
         self.base.h(slot) + write
     }
 
@@ -94,9 +106,9 @@ impl Gd2lC {
     fn bound(&self) -> f64 {
         let end = |class: usize| match self.base.classes[class].list.back() {
             NIL => f64::INFINITY,
-            slot => self.base.h(slot) + self.base.options.write_cost[class],
+            slot => self.base.h(slot) + self.write_cost(class),
         };
-        end(SLOW).min(end(FAST))
+        self.classes().map(end).fold(f64::INFINITY, f64::min)
     }
 
     /// The page leaves its place.
@@ -106,13 +118,13 @@ impl Gd2lC {
         self.pointers[class].leaving(list, slot);
     }
 
-    /// The pages at two places, by class.
-    fn at(&self, places: [Pointer; 2]) -> [Slot; 2] {
-        [SLOW, FAST].map(|class| places[class].slot(&self.base.classes[class].list))
+    /// The pages at these places, by class.
+    fn at(&self, pointers: &[Pointer; MAX_CLASSES]) -> Places {
+        self.base.places(|class, list| pointers[class].slot(&list.list))
     }
 
-    fn point(&mut self, at: [Slot; 2]) {
-        for (class, at) in at.into_iter().enumerate() {
+    fn point(&mut self, at: Places) {
+        for (class, at) in self.classes().zip(at) {
             let before = self.pointers[class];
             self.pointers[class] = Pointer::of(&self.base.classes[class].list, at);
             if self.pointers[class] == Pointer::Ended && before != Pointer::Ended {
@@ -142,12 +154,12 @@ impl Gd2lC {
 
     /// The next clean page by the pointers.
     fn clean_victim(&mut self, ask: Ask, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
-        let mut at = self.at(if ask.resume { self.pointers } else { [Pointer::Cold; 2] });
+        let mut at = if ask.resume { self.at(&self.pointers) } else { self.base.ends() };
         let (bound, mut left) = (self.bound(), ask.depth);
         let mut found = None;
         while found.is_none() {
-            let mut clean = [NIL; 2];
-            for class in [SLOW, FAST] {
+            let mut clean = [NIL; MAX_CLASSES];
+            for class in self.classes() {
                 // Dirty pages are offered on the way, too: who asks counts them, or knows of one that it is clean by
                 // now.
                 let mut good = |slot: Slot| {
@@ -160,7 +172,7 @@ impl Gd2lC {
                 at[class] = slot;
                 clean[class] = if there { slot } else { NIL };
             }
-            let slot = found.unwrap_or_else(|| self.base.first(clean));
+            let slot = found.unwrap_or_else(|| self.base.first(&clean));
             if slot == NIL || left == 0 && found.is_none() {
                 break;
             }
@@ -172,12 +184,8 @@ impl Gd2lC {
         }
         self.point(at);
         if found.is_none() && left > 0 {
-            self.pointers = [Pointer::Cold; 2];
-            found = self
-                .base
-                .merged([SLOW, FAST].map(|c| self.base.classes[c].list.back()))
-                .take(left)
-                .find(|slot| take(*slot));
+            self.pointers = [Pointer::Cold; MAX_CLASSES];
+            found = self.base.merged(self.base.ends()).take(left).find(|slot| take(*slot));
         }
         found
     }
@@ -191,9 +199,13 @@ impl Gd2lC {
             }
             at
         };
-        let back = [FAST, SLOW].map(|class| self.base.classes[class].list.back());
-        let mut at = [(back[0], false), (back[1], false), (back[0], true), (back[1], true)];
-        at.iter_mut().for_each(|(slot, dirty)| *slot = next(*slot, *dirty));
+        let ends = self.base.ends();
+        let mut at = [(NIL, false); 2 * MAX_CLASSES];
+        let fastest_first =
+            [false, true].iter().flat_map(|dirty| ends[self.classes()].iter().rev().zip(repeat(*dirty)));
+        for (place, (end, dirty)) in at.iter_mut().zip(fastest_first) {
+            *place = (next(*end, dirty), dirty);
+        }
         loop {
             let least = at.iter_mut().filter(|(slot, _)| *slot != NIL).min_by(|a, b| {
                 // Of equal ones the first is taken.
@@ -231,7 +243,7 @@ impl Replacement for Gd2lC {
     }
 
     fn class_changed(&mut self, slot: Slot, class: CostClass, wrote: Option<WriteWhy>, now: u64) {
-        let (before, after) = (self.base.class(slot), if class.0 > 0 { FAST } else { SLOW });
+        let (before, after) = (self.base.class(slot), self.base.class_of(class));
         if before == after {
             return;
         }
@@ -247,9 +259,9 @@ impl Replacement for Gd2lC {
     fn unlink(&mut self, slot: Slot, how: Unlink) {
         self.leaving(slot);
         // A dirty page may be passed over for as much as its write costs.
-        self.base.leave(slot, how, self.base.options.write_cost);
+        self.base.leave(slot, how, Some(self.base.options.write_cost));
         self.evictions += u64::from(how == Unlink::Evicted);
-        for class in [SLOW, FAST] {
+        for class in self.classes() {
             // As many steps as there were evictions: still one step each.
             if self.evictions - self.ended[class] > self.base.classes[class].behind() as u64 {
                 self.reopen(class);
@@ -281,18 +293,18 @@ impl Replacement for Gd2lC {
     }
 
     fn cursor(&self) -> Option<Slot> {
-        let slot = self.base.first(self.at(self.pointers));
-        (self.pointers != [Pointer::Cold; 2] && slot != NIL).then_some(slot)
+        let slot = self.base.first(&self.at(&self.pointers));
+        (self.pointers != [Pointer::Cold; MAX_CLASSES] && slot != NIL).then_some(slot)
     }
 
     fn rewind(&mut self) {
-        self.pointers = [Pointer::Cold; 2];
+        self.pointers = [Pointer::Cold; MAX_CLASSES];
     }
 
     fn advance(&mut self, depth: usize, good: &mut dyn FnMut(Slot) -> bool) {
         let (bound, mut left) = (self.bound(), depth);
-        let mut at = self.at(self.pointers);
-        for class in [SLOW, FAST] {
+        let mut at = self.at(&self.pointers);
+        for class in self.classes() {
             if matches!(self.pointers[class], Pointer::At(_)) {
                 at[class] = self.next(at[class], bound, &mut left, good).0;
             }
@@ -306,7 +318,7 @@ impl Replacement for Gd2lC {
 
     fn check(&self) {
         self.base.check();
-        for (class, pointer) in self.pointers.iter().enumerate() {
+        for (class, pointer) in self.classes().zip(&self.pointers) {
             if let Pointer::At(slot) = *pointer {
                 assert!(self.base.classes[class].list.contains(slot), "pointer of the list");
             }

@@ -24,7 +24,7 @@ mod s3_fifo;
 mod sieve;
 mod two_q;
 
-pub use gd2l::Gd2lOptions;
+pub use gd2l::{ClassCosts, Gd2lOptions, MAX_CLASSES};
 pub use lirs::LirsOptions;
 pub use lru_2::{History, Lru2Options};
 pub use midpoint::MidpointOptions;

@@ -118,7 +118,7 @@ impl Restoration {
         // Another identity than the original's: both may live on.
         let header = open::new_header(page_size);
         Log::begin_creation(&*devices.log, &header)?;
-        let device = devices.data.clone();
+        let device = devices.data()?.clone();
         identity::blank(&device, page_size)?;
         let store = Single::new(device.clone(), page_size)?;
         let (identity, unfit) = (BTreeSet::new(), HashMap::default());
