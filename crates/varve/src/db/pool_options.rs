@@ -343,7 +343,7 @@ mod tests {
             ("cleaner=me", "fixed, fixed56, dynamic, off"),
             ("depth=3", "scan_depth"),
             ("victim", "lru-c-batch"),
-            ("scan_depth=many", "number"),
+            ("scan_depth=many", "pages from 1 to"),
             ("scan_depth=0", "from 1 to"),
         ] {
             let error = text.parse::<PoolOptions>().unwrap_err().to_string();
