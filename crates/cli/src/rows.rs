@@ -263,8 +263,7 @@ mod tests {
 
     type Outcome = (Vec<(Vec<u8>, Vec<u8>)>, Option<String>);
 
-    /// What comes of the input when so many bytes of it are to be had at a time: the rows before the end or the
-    /// failure, and that.
+    /// Reads the input `at_a_time` bytes at a time. Returns the rows before its end or its failure, and the failure.
     fn read(text: &[u8], at_a_time: usize, header: bool) -> Outcome {
         let mut rows = Vec::new();
         let input = BufReader::with_capacity(at_a_time, text);

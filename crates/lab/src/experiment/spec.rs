@@ -37,7 +37,7 @@ pub struct Spec {
     pub run: Run,
 }
 
-/// `[host]`: a profile, or the same values inline; what stands here goes before the profile's.
+/// `[host]`: a profile, or the same values inline. Values given here override the profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Host {
@@ -115,8 +115,9 @@ pub struct Devices {
     pub fast: Device,
 }
 
-/// `[devices.ROLE]`: `profile = "NAME"`, the keys of a device profile, or both; what stands here goes before the
-/// profile's. Besides: `share`, the part of the device's bytes that is modelled, and `aged`, see [`Device::aged`].
+/// `[devices.ROLE]`: `profile = "NAME"`, the keys of a device profile, or both. Values given
+/// here override the profile. Besides: `share`, the part of the device's bytes that is modelled, and `aged`, see
+/// [`Device::aged`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Device(pub Table);

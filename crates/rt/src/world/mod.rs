@@ -102,7 +102,7 @@ pub struct Outcome<T> {
     pub time: Duration,
     /// Switches between threads.
     pub switches: u64,
-    /// What processor time went to, as far as it was charged by the host's table.
+    /// Processor time by what it was spent on, for all that the host's cost table charges.
     pub cpu: CpuUse,
 }
 

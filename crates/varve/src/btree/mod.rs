@@ -8,7 +8,7 @@
 //!
 //! Fences make each node self-describing: a leaf that was found without a latch (pinned) is validated by `leaf::covers`
 //! once latched. A page that leaves the tree is wiped in the group that frees it, so that it no longer passes while it
-//! is pinned; one that was not pinned may come back as it was of old, which `Core::nodes_left` tells.
+//! is pinned. A page that was not pinned may come back in an old version; `Core::nodes_left` tells.
 //!
 //! Invariants: every change leaves a sound tree (`check`): nodes are sound by themselves (`node`), a child's fences are
 //! the separators beside it in its parent, its level is one less. The address of the root changes under the latches of
@@ -212,7 +212,7 @@ impl Tree {
         self.core.nodes_left()
     }
 
-    /// Whether a leaf is as it was seen, `moves` before.
+    /// Whether a leaf is unchanged since it was seen, when `moves` nodes had left their trees.
     #[inline]
     pub(crate) fn is_unchanged(&self, seen: Seen, moves: u64) -> bool {
         let page = self.core.pool.read_resident(seen.page);

@@ -45,7 +45,7 @@ pub struct PoolConfig {
     /// A miss that found no frame for this long fails: the pool is too small for what is pinned. While the store
     /// refuses all writes it fails after a second.
     pub frame_timeout: Duration,
-    /// Who is told of every access and flush; none: nobody.
+    /// Listener that is told of every access and flush.
     pub trace: Option<TraceHandle>,
     /// What makes a pool like a published one.
     #[cfg(feature = "baselines")]

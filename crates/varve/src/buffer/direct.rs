@@ -35,7 +35,7 @@ impl Pool {
     /// Begins to write free pages that the caller has set aside, sealed one behind the other at the beginning of `buf`.
     /// No latch may be held.
     ///
-    /// Errors: there is no frame to be had.
+    /// Errors: the pool has no free frame.
     pub(crate) fn write_direct(
         &self,
         keyspace: KeyspaceId,

@@ -419,7 +419,7 @@ pub(super) fn settle(
         let reserved = core.space.reserve(core, 2)?;
         let pages = [reserved.ids()[0], reserved.ids()[1]];
         if devices.parts.iter().count() > 1 {
-            // Nothing of theirs may come home any more.
+            // An old copy of these pages must not come home later.
             core.store.discard(&pages)?;
             core.store.sync()?;
         }

@@ -72,7 +72,7 @@ pub struct Options {
     pub log_max_bytes: u64,
     /// Options of the replacement policies; each takes what concerns it.
     pub policy: PolicyOptions,
-    /// Who is told of every page access and flush; none: nobody.
+    /// Listener that is told of every page access and flush.
     pub trace: Option<TraceHandle>,
     /// Background page writers.
     pub cleaners: bool,

@@ -3,8 +3,8 @@
 //! Each opening for writing and each checkpoint begins one. It is durable on the other devices before the log's
 //! superblock says so, and confirmed there after: `docs/wal.md`, "Identity and generation".
 //!
-//! Invariants: the number rises by one with each superblock that says so, under the lock `disk`; nothing is told of as
-//! whole that is not durable; the data device is told first.
+//! Invariants: the number rises by one with each superblock that says so, under the lock `disk`; a generation is
+//! confirmed only when it is durable; the data device is told first.
 
 use super::features::IDENTITY;
 use super::log::{Disk, Log};

@@ -75,8 +75,8 @@ pub struct Gd2lOptions {
     pub cost: ClassCosts,
     /// A page whose fast copy was invalidated by a change goes to the midpoint of the slower list, not to its hot end.
     pub invalidated_at_midpoint: bool,
-    /// A page stays where it is while fewer pages were evicted from its list, since it was put at the hot end, than one
-    /// so-many-th of the part ahead of the middle; 0: each use moves it.
+    /// After it was put at the hot end, a page stays in place until (pages ahead of the middle) / `stay_part` pages were
+    /// evicted from its list. 0: each use moves it.
     pub stay_part: u32,
     /// Cost of the write that a miss would wait for if it chose a dirty page, by class, in the unit of `cost`: `gd2l-c`
     /// alone.

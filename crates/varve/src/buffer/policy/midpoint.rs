@@ -24,7 +24,7 @@ pub struct MidpointOptions {
     pub old_percent: f64,
     /// Nanoseconds between a page's first access and the access that makes it young.
     pub old_time: u64,
-    /// That time is at most one so-many-th of the last turn of the old part; 0: it is fixed, as in InnoDB.
+    /// `old_time` is at most the last turn of the old part divided by this. 0: it is fixed, as in InnoDB.
     pub turn_part: u32,
     /// Pages that a demand load puts at the midpoint (true) or at the hot end (false). Read-ahead always enters at the
     /// midpoint.
