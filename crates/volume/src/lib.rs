@@ -5,13 +5,14 @@
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
 //!
-//! Modules, from below: `ids setting` · `error` · `admin page store` · `blocking single tier watched`
+//! Modules, from below: `ids setting` · `error` · `admin page store` · `array blocking single tier watched`
 //! · `plan test_store`.
 //!
 //! A kind of volume is a folder such as the tier's, which has its stores and implements [`Admin`]; [`plan`] knows all
 //! kinds.
 
 mod admin;
+pub mod array;
 mod blocking;
 mod error;
 mod ids;

@@ -150,7 +150,9 @@ impl PageCompletion for Pending {
         if let Err(source) = done {
             self.totals.errors.fetch_add(1, Relaxed);
             return Err(match source {
-                DeviceError::OutOfRange { .. } => VolumeError::OutOfRange { page: id, pages: self.pages },
+                DeviceError::OutOfRange { .. } if id.0 >= self.pages => {
+                    VolumeError::OutOfRange { page: id, pages: self.pages }
+                }
                 source => VolumeError::Page { page: id, source },
             });
         }

@@ -1,0 +1,245 @@
+//! Requests of an array on their way: each is split into pieces for the drives, and completes with its last piece.
+//!
+//! A flush goes to the drives that were written since their last one. A write counts as soon as anybody can know that
+//! it completed, and a flush stands for the writes that were counted before it was submitted; so a flush that is under
+//! way on behalf of somebody else is never taken for one's own.
+//!
+//! Invariants: a piece lies on one drive; all pieces of a request are waited for before its result is given, whatever
+//! the first of them came to; a drive's `flushed` never passes its `written`.
+
+use super::map::Map;
+use std::ops::Range;
+use std::sync::Arc;
+use varve_device::{Busy, Completion, Counters, Device, DeviceError, Io, Op, OpKind, Ticket};
+use varve_rt::Instant;
+use varve_rt::atomic::{AtomicU64, Ordering};
+
+/// One drive of an array.
+pub(super) struct Member {
+    pub device: Arc<dyn Device>,
+    /// Writes that completed, durable ones not counted. What an earlier opening left is the first.
+    written: AtomicU64,
+    /// Of those, how many a flush stands for.
+    flushed: AtomicU64,
+}
+
+impl Member {
+    pub fn new(device: Arc<dyn Device>) -> Arc<Member> {
+        Arc::new(Member { device, written: AtomicU64::new(1), flushed: AtomicU64::new(0) })
+    }
+
+    /// A write completed.
+    pub fn wrote(&self) {
+        self.written.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Writes that a flush of now must stand for; none if one did already.
+    fn unflushed(&self) -> Option<u64> {
+        let written = self.written.load(Ordering::Acquire);
+        (self.flushed.load(Ordering::Acquire) < written).then_some(written)
+    }
+
+    fn was_flushed(&self, written: u64) {
+        let before = self.flushed.fetch_max(written, Ordering::AcqRel);
+        debug_assert!(before.max(written) <= self.written.load(Ordering::Acquire), "what was flushed was written");
+    }
+
+    /// Makes what was written durable, and waits.
+    pub fn flush(&self) -> Result<(), DeviceError> {
+        if let Some(written) = self.unflushed() {
+            self.device.run(Io::flush())?;
+            self.was_flushed(written);
+        }
+        Ok(())
+    }
+}
+
+/// An array as a request finds it. Places are not used for anything else as long as somebody has a view with them.
+pub(super) struct View {
+    pub map: Map,
+    pub members: Vec<Arc<Member>>,
+}
+
+/// What is counted.
+#[derive(Default)]
+pub(super) struct Totals {
+    pub counters: Counters,
+    pub busy: Busy,
+}
+
+impl Totals {
+    fn finished(&self, op: Op, bytes: u64, started: Instant, ok: bool) {
+        if op == (Op::Write { durable: true }) {
+            self.counters.durable_write();
+        }
+        self.counters.finished(op.kind(), bytes, (varve_rt::now() - started).as_nanos() as u64, ok);
+        self.busy.ended();
+    }
+}
+
+/// One piece of a request: request `index` of what drive `drive` was given.
+struct Part {
+    drive: usize,
+    index: usize,
+    /// Of a flush: the writes that it stands for.
+    stands_for: u64,
+}
+
+struct Request {
+    op: Op,
+    bytes: u64,
+    parts: Range<usize>,
+    /// Why nothing was done.
+    refused: Option<DeviceError>,
+}
+
+/// A batch under way.
+struct Flight {
+    // Dropped first: who has a ticket waits for it.
+    tickets: Vec<Option<Ticket>>,
+    requests: Vec<Request>,
+    parts: Vec<Part>,
+    view: Arc<View>,
+    totals: Arc<Totals>,
+    started: Instant,
+}
+
+/// What the drives are given of a batch.
+struct Split<'v> {
+    view: &'v View,
+    queues: Vec<Vec<Io>>,
+    parts: Vec<Part>,
+}
+
+impl Split<'_> {
+    fn push(&mut self, drive: usize, io: Io, stands_for: u64) {
+        self.parts.push(Part { drive, index: self.queues[drive].len(), stands_for });
+        self.queues[drive].push(io);
+    }
+
+    fn request(&mut self, io: Io) -> Request {
+        let (op, bytes, first) = (io.op, io.len() as u64, self.parts.len());
+        match op {
+            Op::Flush => {
+                for (drive, member) in self.view.members.iter().enumerate() {
+                    if let Some(written) = member.unflushed() {
+                        self.push(drive, Io::flush(), written);
+                    }
+                }
+            }
+            Op::Read | Op::Write { .. } | Op::Trim => self.cut(io),
+        }
+        Request { op, bytes, parts: first..self.parts.len(), refused: None }
+    }
+
+    fn refused(&self, io: &Io, why: DeviceError) -> Request {
+        let at = self.parts.len();
+        Request { op: io.op, bytes: io.len() as u64, parts: at..at, refused: Some(why) }
+    }
+
+    fn cut(&mut self, io: Io) {
+        let view = self.view;
+        let mut rest = io;
+        for piece in view.map.pieces(rest.offset, rest.len() as u64) {
+            let (mut first, after) = rest.split_at(piece.len as usize);
+            first.offset = piece.at;
+            self.push(piece.drive, first, 0);
+            rest = after;
+        }
+        assert_eq!(rest.len(), 0, "the pieces are the whole request");
+    }
+}
+
+/// Begins a batch; `check` says which of its requests cannot be done.
+pub(super) fn submit(
+    view: Arc<View>,
+    totals: &Arc<Totals>,
+    batch: Vec<Io>,
+    check: impl Fn(&Io) -> Result<(), DeviceError>,
+) -> Ticket {
+    let started = varve_rt::now();
+    totals.busy.begun(batch.len() as u64, started);
+    let queues = view.members.iter().map(|_| Vec::new()).collect();
+    let mut split = Split { view: &view, queues, parts: Vec::with_capacity(batch.len()) };
+    let begin = |io: Io| match check(&io) {
+        Ok(()) => split.request(io),
+        Err(why) => split.refused(&io, why),
+    };
+    let requests: Vec<Request> = batch.into_iter().map(begin).collect();
+    let Split { queues, parts, .. } = split;
+    let each = queues.into_iter().zip(&view.members);
+    let tickets = each.map(|(queue, member)| (!queue.is_empty()).then(|| member.device.submit(queue))).collect();
+    let count = requests.len();
+    let flight = Flight { tickets, requests, parts, view, totals: totals.clone(), started };
+    Ticket::pending(count, Box::new(flight))
+}
+
+/// Executes one request that was checked, and waits.
+pub(super) fn run(view: Arc<View>, totals: &Arc<Totals>, mut io: Io) -> Result<(), DeviceError> {
+    let (op, bytes) = (io.op, io.len() as u64);
+    let mut pieces = match op {
+        Op::Flush => return submit(view, totals, vec![io], |_| Ok(())).wait_all(),
+        _ => view.map.pieces(io.offset, bytes),
+    };
+    let (Some(piece), None) = (pieces.next(), pieces.next()) else {
+        return submit(view, totals, vec![io], |_| Ok(())).wait_all();
+    };
+    let started = varve_rt::now();
+    totals.busy.begun(1, started);
+    let member = &view.members[piece.drive];
+    io.offset = piece.at;
+    let result = member.device.run(io);
+    if op == (Op::Write { durable: false }) {
+        member.wrote();
+    }
+    totals.finished(op, bytes, started, result.is_ok());
+    result
+}
+
+impl Flight {
+    /// Waits for one piece.
+    fn part(&mut self, at: usize, op: Op) -> Result<(), DeviceError> {
+        let Part { drive, index, stands_for } = self.parts[at];
+        let ticket = self.tickets[drive].as_mut().expect("a drive with a piece has a ticket");
+        let result = ticket.wait(index);
+        let member = &self.view.members[drive];
+        match op {
+            // One that failed may have happened all the same.
+            Op::Write { durable: false } => member.wrote(),
+            Op::Flush if result.is_ok() => member.was_flushed(stands_for),
+            _ => {}
+        }
+        result
+    }
+}
+
+impl Completion for Flight {
+    fn wait(&mut self, i: usize) -> Result<(), DeviceError> {
+        let Request { op, bytes, parts: ref range, ref refused } = self.requests[i];
+        let mut result = refused.clone().map_or(Ok(()), Err);
+        for at in range.clone() {
+            let part = self.part(at, op);
+            result = result.and(part);
+        }
+        self.totals.finished(op, bytes, self.started, result.is_ok());
+        result
+    }
+
+    fn try_done(&mut self, i: usize) -> bool {
+        let Request { op, parts: ref range, .. } = self.requests[i];
+        let done = range.clone().all(|at| {
+            let Part { drive, index, .. } = self.parts[at];
+            self.tickets[drive].as_mut().expect("a drive with a piece has a ticket").try_done(index)
+        });
+        if done && op.kind() == OpKind::Write {
+            // Who sees that may flush before he waits.
+            self.parts[range.clone()].iter().for_each(|part| self.view.members[part.drive].wrote());
+        }
+        done
+    }
+
+    fn abandon(&mut self) {
+        // The tickets of the drives, dropped right after this, do it. What was under way may have happened.
+        self.view.members.iter().for_each(|member| member.wrote());
+    }
+}

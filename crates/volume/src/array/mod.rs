@@ -1,0 +1,365 @@
+//! Several drives as one device.
+//!
+//! An array cuts its bytes into extents and has a table that says on which drive each lies ([`map`]). A [`Layout`] says
+//! where new extents go: `stripe` is RAID 0, `proportional` gives the drives extents by their speed, `rodi` has an
+//! explicit map (Yang, Wan, Fan 2017, "Throughput Enhancement for Heterogeneous Solid-state Drives"). No byte is kept
+//! twice: with any of its drives the array is lost.
+//!
+//! Invariants: no slot of a drive has two extents; the table that requests go by changes as a whole; a slot that an
+//! extent left is used again only after every request that may go there has ended; what lies behind the array's end in
+//! its extents, from `zero_from` on, reads as zeros.
+//!
+//! Lock order: `state` (changes of the table), then `view`, a leaf that is never held while a drive works.
+
+mod flight;
+mod map;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+pub use map::{Entry, Map, Piece, Pieces, Place};
+pub use slots::Layout;
+
+use crate::VolumeError;
+use flight::{Member, Totals, View};
+use slots::{Slots, Taken};
+use std::sync::Arc;
+use varve_device::{AlignedBuf, Capabilities, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, OpKind};
+use varve_device::{Ticket, check, write_at};
+use varve_rt::Mutex;
+
+/// Bytes of an extent unless told otherwise.
+pub const EXTENT: u64 = 8 << 20;
+/// Bytes of a stripe unit unless told otherwise (assumed; the common default of software RAID is 512 KiB, of Windows
+/// 64 KiB).
+pub const UNIT: u64 = 1 << 20;
+
+/// Least and most bytes of an extent, and what it is a multiple of.
+const EXTENTS: (u64, u64, u64) = (2 << 20, 64 << 20, 1 << 20);
+/// The same of a stripe unit.
+const UNITS: (u64, u64, u64) = (64 << 10, 8 << 20, 64 << 10);
+/// Most drives of an array.
+const MOST_DRIVES: usize = 64;
+/// Bytes of a write of zeros.
+const ZEROS: usize = 1 << 20;
+
+/// Several drives as one device.
+pub struct Array {
+    name: Arc<str>,
+    block: u32,
+    layout: Layout,
+    totals: Arc<Totals>,
+    view: Mutex<Arc<View>>,
+    state: Mutex<State>,
+}
+
+/// What changes with the table.
+struct State {
+    slots: Slots,
+    /// Bytes of the extents from here on read as zeros.
+    zero_from: u64,
+    /// Slots that extents left, with the last view that has them.
+    left: Vec<(Arc<View>, Vec<Place>)>,
+}
+
+fn invalid(what: String) -> VolumeError {
+    VolumeError::Options(what)
+}
+
+/// Whether a size is within bounds and a multiple; `what` names it.
+fn check_size(what: &str, bytes: u64, (least, most, multiple): (u64, u64, u64)) -> Result<(), VolumeError> {
+    if bytes < least || bytes > most || !bytes.is_multiple_of(multiple) {
+        let (least, most, multiple) = (least >> 10, most >> 10, multiple >> 10);
+        return Err(invalid(format!(
+            "{what} of an array cannot be {bytes} bytes: choose a multiple of {multiple} KiB from {least} KiB to {most} KiB"
+        )));
+    }
+    Ok(())
+}
+
+/// What is wrong with a layout for so many drives, if anything.
+fn check_layout(extent: u64, layout: &Layout, drives: usize) -> Result<(), VolumeError> {
+    check_size("the extent", extent, EXTENTS)?;
+    match layout {
+        Layout::Stripe { unit } => {
+            check_size("the stripe unit", *unit, UNITS)?;
+            if !extent.is_multiple_of(*unit) {
+                return Err(invalid(format!(
+                    "an extent of {extent} bytes is no multiple of the stripe unit of {unit} bytes: choose a unit that divides it"
+                )));
+            }
+        }
+        Layout::Proportional { shares } | Layout::Rodi { shares } => {
+            let good = shares.iter().all(|s| s.is_finite() && *s >= 0.0) && shares.iter().any(|s| *s > 0.0);
+            if shares.len() != drives || !good {
+                return Err(invalid(format!(
+                    "an array of {drives} drives needs {drives} shares, numbers from 0 up and not all of them 0, instead of {shares:?}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_drives(drives: &[Arc<dyn Device>], extent: u64, data_at: u64) -> Result<Vec<u32>, VolumeError> {
+    if drives.is_empty() || drives.len() > MOST_DRIVES {
+        return Err(invalid(format!("an array has 1 to {MOST_DRIVES} drives, not {}", drives.len())));
+    }
+    let slots = |(i, drive): (usize, &Arc<dyn Device>)| {
+        let name = drive.info().name;
+        if drives[..i].iter().any(|other| Arc::ptr_eq(other, drive)) {
+            return Err(invalid(format!("{name} is given twice: an array has each drive once")));
+        }
+        let slots = drive.len().saturating_sub(data_at) / extent;
+        match u32::try_from(slots) {
+            Ok(0) => Err(invalid(format!(
+                "{name} has {} bytes, too few for an extent of {extent} bytes: give it more, or choose smaller extents",
+                drive.len()
+            ))),
+            Ok(slots) => Ok(slots),
+            Err(_) => Err(invalid(format!("{name} would have {slots} extents: choose larger ones"))),
+        }
+    };
+    drives.iter().enumerate().map(slots).collect()
+}
+
+impl Array {
+    /// An array of `len` bytes without anything on disk, with the drives' bytes as they are. `extent` in bytes: 2 to
+    /// 64 MiB, a multiple of 1 MiB; the drives have room for whole extents. For models and experiments: nobody finds it
+    /// again.
+    ///
+    /// # Errors
+    /// [`VolumeError::Options`] says what cannot be used, and what can.
+    pub fn volatile(
+        drives: Vec<Arc<dyn Device>>,
+        (extent, layout): (u64, Layout),
+        len: u64,
+    ) -> Result<Arc<Array>, VolumeError> {
+        let counts = Array::checked(&drives, extent, &layout)?;
+        let mut slots = Slots::new(&counts);
+        let extents = len.div_ceil(extent);
+        let room: u64 = counts.iter().map(|(count, _)| u64::from(*count)).sum();
+        if len == 0 || extents > room {
+            let most = room * extent;
+            return Err(invalid(format!("an array of these drives cannot have {len} bytes: choose 1 to {most} bytes")));
+        }
+        let taken = slots.place(extents as usize, &layout).expect("there is a slot for each");
+        let entries = taken.iter().map(|taken| taken.entry).collect();
+        Ok(Array::over(drives, (extent, layout), slots, (entries, len)))
+    }
+
+    /// As [`Array::volatile`], as long as `places`, which say where each extent lies, in one piece.
+    ///
+    /// # Errors
+    /// As [`Array::volatile`]; also if a place is not there, or has two extents.
+    pub fn volatile_at(
+        drives: Vec<Arc<dyn Device>>,
+        (extent, layout): (u64, Layout),
+        places: &[Place],
+    ) -> Result<Arc<Array>, VolumeError> {
+        let counts = Array::checked(&drives, extent, &layout)?;
+        let mut slots = Slots::new(&counts);
+        for Place { drive, slot } in places {
+            let there = usize::from(*drive) < drives.len();
+            if !there || !slots.take(Place { drive: *drive, slot: *slot }) {
+                let what =
+                    if there { "is not there or has an extent already" } else { "is of a drive that is not there" };
+                return Err(invalid(format!(
+                    "slot {slot} of drive {drive} {what}: give each extent a place of its own"
+                )));
+            }
+        }
+        let entries = places.iter().copied().map(Entry::whole).collect();
+        Ok(Array::over(drives, (extent, layout), slots, (entries, places.len() as u64 * extent)))
+    }
+
+    /// For each drive the slots, and from which on they are blank: nobody knows what is there.
+    fn checked(drives: &[Arc<dyn Device>], extent: u64, layout: &Layout) -> Result<Vec<(u32, u32)>, VolumeError> {
+        check_layout(extent, layout, drives.len())?;
+        let counts = check_drives(drives, extent, 0)?;
+        Ok(counts.into_iter().map(|count| (count, count)).collect())
+    }
+
+    fn over(
+        drives: Vec<Arc<dyn Device>>,
+        (extent, layout): (u64, Layout),
+        slots: Slots,
+        (entries, len): (Vec<Entry>, u64),
+    ) -> Arc<Array> {
+        let unit = match layout {
+            Layout::Stripe { unit } => unit,
+            _ => extent,
+        };
+        let names: Vec<String> = drives.iter().map(|drive| drive.info().name.to_string()).collect();
+        let block = drives.iter().map(|drive| drive.info().block).max().expect("there is a drive");
+        let len = len.next_multiple_of(block.into());
+        let map = Map { extent, unit, data_at: 0, len, entries };
+        assert_eq!(map.fault(&slots.counts()), None);
+        let zero_from = map.room();
+        let members = drives.into_iter().map(Member::new).collect();
+        Arc::new(Array {
+            name: format!("array of {}", names.join(", ")).into(),
+            block,
+            layout,
+            totals: Arc::default(),
+            view: Mutex::new(Arc::new(View { map, members })),
+            state: Mutex::new(State { slots, zero_from, left: Vec::new() }),
+        })
+    }
+
+    fn view(&self) -> Arc<View> {
+        self.view.lock().clone()
+    }
+
+    /// The drives, in order.
+    pub fn drives(&self) -> Vec<Arc<dyn Device>> {
+        self.view().members.iter().map(|member| member.device.clone()).collect()
+    }
+
+    /// The table as it is now.
+    pub fn map(&self) -> Map {
+        self.view().map.clone()
+    }
+
+    /// Slots of each drive that extents have, and slots that there are.
+    pub fn usage(&self) -> Vec<(u32, u32)> {
+        let state = self.state.lock();
+        state.slots.used().into_iter().zip(state.slots.counts()).collect()
+    }
+
+    /// How new extents are laid over the drives.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn grow(&self, state: &mut State, view: &View, len: u64) -> Result<(), DeviceError> {
+        let mut map = view.map.clone();
+        let needed = (len.div_ceil(map.extent) as usize).saturating_sub(map.entries.len());
+        state.reuse();
+        let full = DeviceError::NoSpace { op: OpKind::SetLen, device: self.name.clone(), offset: map.len, len };
+        let taken = state.slots.place(needed, &self.layout).ok_or(full)?;
+        let give_back = |state: &mut State| taken.iter().for_each(|taken| state.slots.give_back(taken.entry.place));
+        make_blank(state, view, &taken, len).inspect_err(|_| give_back(state))?;
+        map.entries.extend(taken.iter().map(|taken| taken.entry));
+        map.len = len;
+        state.zero_from = state.zero_from.max(len);
+        self.use_map(map, view, state);
+        Ok(())
+    }
+
+    fn shrink(&self, state: &mut State, view: &Arc<View>, len: u64) {
+        let mut map = view.map.clone();
+        let extents = len.div_ceil(map.extent) as usize;
+        // A set stays or goes as a whole.
+        let keep = if extents == 0 { 0 } else { map.set_of(extents - 1).end };
+        let gone: Vec<Place> = map.entries.drain(keep..).map(|entry| entry.place).collect();
+        map.len = len;
+        state.zero_from = state.zero_from.min(map.room());
+        self.use_map(map, view, state);
+        state.left.push((view.clone(), gone));
+    }
+
+    /// Requests go by this table from now on.
+    fn use_map(&self, map: Map, before: &View, state: &State) {
+        debug_assert_eq!(map.fault(&state.slots.counts()), None);
+        assert!(state.zero_from >= map.len, "what is in use is not said to be blank");
+        *self.view.lock() = Arc::new(View { map, members: before.members.clone() });
+    }
+}
+
+impl State {
+    /// Slots that were left can be taken again once nobody has a view with them.
+    fn reuse(&mut self) {
+        let slots = &mut self.slots;
+        self.left.retain(|(view, places)| {
+            let idle = Arc::strong_count(view) == 1;
+            if idle {
+                places.iter().for_each(|place| slots.give_back(*place));
+            }
+            !idle
+        });
+    }
+}
+
+/// Writes zeros where new bytes of the array would show old ones, and makes them durable.
+fn make_blank(state: &State, view: &View, taken: &[Taken], len: u64) -> Result<(), DeviceError> {
+    let map = &view.map;
+    let end = len.min(state.zero_from).min(map.room()).max(map.len);
+    let mut old: Vec<Piece> = map.pieces(map.len, end - map.len).collect();
+    let used = taken.iter().filter(|taken| !taken.blank).map(|taken| taken.entry.place);
+    old.extend(used.map(|place| Piece { drive: place.drive.into(), at: map.slot_at(place.slot), len: map.extent }));
+    let zeros = AlignedBuf::new(if old.is_empty() { 0 } else { ZEROS });
+    for piece in &old {
+        let member = &view.members[piece.drive];
+        for from in (0..piece.len).step_by(ZEROS) {
+            let bytes = &zeros[..(piece.len - from).min(ZEROS as u64) as usize];
+            write_at(&*member.device, piece.at + from, bytes, false)?;
+            member.wrote();
+        }
+    }
+    old.iter().try_for_each(|piece| view.members[piece.drive].flush())
+}
+
+/// Every note that there is, with the name of its drive.
+fn merged_fallback(infos: &[DeviceInfo]) -> Option<String> {
+    let notes: Vec<String> =
+        infos.iter().filter_map(|i| Some(format!("{}: {}", i.name, i.fallback.as_ref()?))).collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
+
+impl Device for Array {
+    fn info(&self) -> DeviceInfo {
+        let infos: Vec<DeviceInfo> = self.view().members.iter().map(|member| member.device.info()).collect();
+        let mut access: Vec<&str> = infos.iter().map(|info| &*info.access).collect();
+        access.dedup();
+        DeviceInfo {
+            name: self.name.clone(),
+            kind: DeviceKind::Array,
+            block: self.block,
+            atomic_write_unit: infos.iter().map(|info| info.atomic_write_unit).min().expect("there is a drive"),
+            queue_depth: infos.iter().map(|info| info.queue_depth).sum(),
+            direct: infos.iter().all(|info| info.direct),
+            access: format!("{} over {} drives: {}", self.layout.name(), infos.len(), access.join(" | ")),
+            fallback: merged_fallback(&infos),
+            // On the drives that cannot it does nothing.
+            capabilities: Capabilities { trim: infos.iter().any(|info| info.capabilities.trim) },
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.view.lock().map.len
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        let len = len.next_multiple_of(self.block.into());
+        let mut state = self.state.lock();
+        let view = self.view();
+        if len > view.map.len {
+            self.grow(&mut state, &view, len)?;
+        } else if len < view.map.len {
+            self.shrink(&mut state, &view, len);
+        }
+        Ok(())
+    }
+
+    fn submit(&self, batch: Vec<Io>) -> Ticket {
+        let view = self.view();
+        let len = view.map.len;
+        flight::submit(view, &self.totals, batch, |io| check(io, &self.name, self.block, len))
+    }
+
+    fn run(&self, io: Io) -> Result<(), DeviceError> {
+        let view = self.view();
+        check(&io, &self.name, self.block, view.map.len)?;
+        flight::run(view, &self.totals, io)
+    }
+
+    fn stats(&self) -> DeviceStats {
+        DeviceStats { busy: Some(self.totals.busy.snapshot()), ..self.totals.counters.snapshot() }
+    }
+
+    fn life_used(&self) -> Option<f64> {
+        let used = self.view().members.iter().filter_map(|member| member.device.life_used()).collect::<Vec<_>>();
+        used.into_iter().reduce(f64::max)
+    }
+}
