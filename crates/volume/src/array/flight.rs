@@ -60,6 +60,12 @@ pub(super) struct View {
     pub members: Vec<Arc<Member>>,
 }
 
+impl View {
+    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
+        self.members.iter().map(|member| member.device.clone()).collect()
+    }
+}
+
 /// What is counted.
 #[derive(Default)]
 pub(super) struct Totals {

@@ -12,17 +12,23 @@
 //! Lock order: `state` (changes of the table), then `view`, a leaf that is never held while a drive works.
 
 mod flight;
+mod format;
 mod map;
+mod open;
+mod records;
 mod slots;
 #[cfg(test)]
 mod tests;
 
 pub use map::{Entry, Map, Piece, Pieces, Place};
+pub use open::{Given, Membership, NewDrive, membership};
 pub use slots::Layout;
 
 use crate::VolumeError;
 use flight::{Member, Totals, View};
+use records::Records;
 use slots::{Slots, Taken};
+use std::ops::Range;
 use std::sync::Arc;
 use varve_device::{AlignedBuf, Capabilities, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, OpKind};
 use varve_device::{Ticket, check, write_at};
@@ -58,6 +64,8 @@ struct State {
     slots: Slots,
     /// Bytes of the extents from here on read as zeros.
     zero_from: u64,
+    /// What is noted on the drives; none: nothing, or it may not be.
+    records: Option<Records>,
     /// Slots that extents left, with the last view that has them.
     left: Vec<(Arc<View>, Vec<Place>)>,
 }
@@ -186,16 +194,22 @@ impl Array {
         slots: Slots,
         (entries, len): (Vec<Entry>, u64),
     ) -> Arc<Array> {
-        let unit = match layout {
-            Layout::Stripe { unit } => unit,
-            _ => extent,
-        };
+        let map = Map { extent, unit: layout.unit(extent), data_at: 0, len, entries };
+        let zero_from = map.room();
+        Array::assembled(drives, layout, (map, zero_from), slots, None)
+    }
+
+    fn assembled(
+        drives: Vec<Arc<dyn Device>>,
+        layout: Layout,
+        (mut map, zero_from): (Map, u64),
+        slots: Slots,
+        records: Option<Records>,
+    ) -> Arc<Array> {
         let names: Vec<String> = drives.iter().map(|drive| drive.info().name.to_string()).collect();
         let block = drives.iter().map(|drive| drive.info().block).max().expect("there is a drive");
-        let len = len.next_multiple_of(block.into());
-        let map = Map { extent, unit, data_at: 0, len, entries };
+        map.len = map.len.next_multiple_of(block.into());
         assert_eq!(map.fault(&slots.counts()), None);
-        let zero_from = map.room();
         let members = drives.into_iter().map(Member::new).collect();
         Arc::new(Array {
             name: format!("array of {}", names.join(", ")).into(),
@@ -203,7 +217,7 @@ impl Array {
             layout,
             totals: Arc::default(),
             view: Mutex::new(Arc::new(View { map, members })),
-            state: Mutex::new(State { slots, zero_from, left: Vec::new() }),
+            state: Mutex::new(State { slots, zero_from, records, left: Vec::new() }),
         })
     }
 
@@ -213,7 +227,7 @@ impl Array {
 
     /// The drives, in order.
     pub fn drives(&self) -> Vec<Arc<dyn Device>> {
-        self.view().members.iter().map(|member| member.device.clone()).collect()
+        self.view().devices()
     }
 
     /// The table as it is now.
@@ -232,6 +246,23 @@ impl Array {
         &self.layout
     }
 
+    /// Begins a generation: from now on a drive as it was before is told apart from the others. For moments after which
+    /// the drives must not be exchanged for older copies of themselves: the database's checkpoints.
+    ///
+    /// # Errors
+    /// A drive's own.
+    pub fn begin_generation(&self) -> Result<(), DeviceError> {
+        let mut state = self.state.lock();
+        let (view, zero_from) = (self.view(), state.zero_from);
+        state.note(&view, &view.map, zero_from, 0..0)
+    }
+
+    /// The array's identity, and the number of its generation; none of one that has nothing on its drives.
+    pub fn identity(&self) -> Option<([u8; 16], u64)> {
+        let state = self.state.lock();
+        state.records.as_ref().map(|records| (records.shape.array, records.generation.number))
+    }
+
     fn grow(&self, state: &mut State, view: &View, len: u64) -> Result<(), DeviceError> {
         let mut map = view.map.clone();
         let needed = (len.div_ceil(map.extent) as usize).saturating_sub(map.entries.len());
@@ -240,23 +271,27 @@ impl Array {
         let taken = state.slots.place(needed, &self.layout).ok_or(full)?;
         let give_back = |state: &mut State| taken.iter().for_each(|taken| state.slots.give_back(taken.entry.place));
         make_blank(state, view, &taken, len).inspect_err(|_| give_back(state))?;
+        let first = map.entries.len();
         map.entries.extend(taken.iter().map(|taken| taken.entry));
         map.len = len;
-        state.zero_from = state.zero_from.max(len);
+        let (zero_from, changed) = (state.zero_from.max(len), first..map.entries.len());
+        state.note(view, &map, zero_from, changed)?;
         self.use_map(map, view, state);
         Ok(())
     }
 
-    fn shrink(&self, state: &mut State, view: &Arc<View>, len: u64) {
+    fn shrink(&self, state: &mut State, view: &Arc<View>, len: u64) -> Result<(), DeviceError> {
         let mut map = view.map.clone();
         let extents = len.div_ceil(map.extent) as usize;
         // A set stays or goes as a whole.
         let keep = if extents == 0 { 0 } else { map.set_of(extents - 1).end };
         let gone: Vec<Place> = map.entries.drain(keep..).map(|entry| entry.place).collect();
         map.len = len;
-        state.zero_from = state.zero_from.min(map.room());
+        let (zero_from, end) = (state.zero_from.min(map.room()), map.entries.len());
+        state.note(view, &map, zero_from, end..end)?;
         self.use_map(map, view, state);
         state.left.push((view.clone(), gone));
+        Ok(())
     }
 
     /// Requests go by this table from now on.
@@ -268,6 +303,15 @@ impl Array {
 }
 
 impl State {
+    /// Notes the table on the drives before it counts.
+    fn note(&mut self, view: &View, map: &Map, zero_from: u64, changed: Range<usize>) -> Result<(), DeviceError> {
+        if let Some(records) = &mut self.records {
+            records.commit(&view.devices(), map, zero_from, changed)?;
+        }
+        self.zero_from = zero_from;
+        Ok(())
+    }
+
     /// Slots that were left can be taken again once nobody has a view with them.
     fn reuse(&mut self) {
         let slots = &mut self.slots;
@@ -337,7 +381,7 @@ impl Device for Array {
         if len > view.map.len {
             self.grow(&mut state, &view, len)?;
         } else if len < view.map.len {
-            self.shrink(&mut state, &view, len);
+            self.shrink(&mut state, &view, len)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a slot is taken or free, never both; a slot that is `blank` was never taken.
 
-use super::map::{Entry, Place};
+use super::map::{Entry, Map, Place};
 use std::collections::BTreeSet;
 
 /// How new extents are laid over the drives.
@@ -32,6 +32,22 @@ impl Layout {
             Layout::Stripe { .. } => "stripe",
             Layout::Proportional { .. } => "proportional",
             Layout::Rodi { .. } => "rodi",
+        }
+    }
+
+    /// Bytes that go to one drive before the next has its turn: of an extent in one piece, all.
+    pub fn unit(&self, extent: u64) -> u64 {
+        match self {
+            Layout::Stripe { unit } => *unit,
+            Layout::Proportional { .. } | Layout::Rodi { .. } => extent,
+        }
+    }
+
+    /// The shares of so many drives; of a stripe, equal ones.
+    pub(super) fn shares(&self, drives: usize) -> Vec<f64> {
+        match self {
+            Layout::Stripe { .. } => vec![1.0; drives],
+            Layout::Proportional { shares } | Layout::Rodi { shares } => shares.clone(),
         }
     }
 }
@@ -99,6 +115,14 @@ impl Slots {
             DriveSlots { count, next: 0, free: BTreeSet::new(), blank_from }
         };
         Slots(drives.iter().map(drive).collect())
+    }
+
+    /// Those that a map uses are taken. Panics if the map has one twice.
+    pub fn with(mut self, map: &Map) -> Slots {
+        for entry in &map.entries {
+            assert!(self.take(entry.place), "a map that was checked has each slot once");
+        }
+        self
     }
 
     /// How many each drive has.
