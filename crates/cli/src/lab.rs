@@ -71,7 +71,7 @@ fn run_all(out: Out, a: &Run) -> Result<(), Failure> {
 
 fn misses(e: &Experiment, judged: &[Judged]) -> Vec<String> {
     let missed = |j: &Judged| match j {
-        Judged::Verdict(v) if !v.holds => Some(format!("{}: {}", e.name, v.check)),
+        Judged::Verdict(v) if v.holds == Some(false) => Some(format!("{}: {}", e.name, v.check)),
         _ => None,
     };
     judged.iter().filter_map(missed).collect()

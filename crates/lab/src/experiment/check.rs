@@ -3,7 +3,9 @@
 use super::document::Point;
 use super::figure::{Figure, FigureError, Values};
 use super::point::PointResult;
+use super::sweep::shown;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// `[[check]]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +30,12 @@ pub struct Check {
     /// Axes: one check for each combination of their values; `{axis}` in the other keys stands for the value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub each: Vec<String>,
+    /// One check for each row; `{name}` in the other keys stands for the row's value of that name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<BTreeMap<String, toml::Value>>,
+    /// The figure is shown beside the published one and not judged: it has no range.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reported: bool,
     /// Whether it is also made with `--quick`.
     #[serde(default = "yes")]
     pub quick: bool,
@@ -62,9 +70,9 @@ impl Bound {
         }
     }
 
-    fn replace(&mut self, from: &str, to: &str) {
+    fn fill(&mut self, name: &str, value: &str) {
         if let Bound::Figure(text) = self {
-            *text = text.replace(from, to);
+            *text = fill(text, name, value);
         }
     }
 }
@@ -84,8 +92,8 @@ pub struct Verdict {
     pub low: Option<f64>,
     /// Largest value accepted.
     pub high: Option<f64>,
-    /// Whether the figure lies within.
-    pub holds: bool,
+    /// Whether the figure lies within; none if it is only reported.
+    pub holds: Option<bool>,
 }
 
 /// What came of a check.
@@ -107,61 +115,111 @@ fn percent(value: &str) -> String {
     value.parse::<f64>().map_or_else(|_| value.to_string(), |v| format!("{:03.0}", v * 100.0))
 }
 
-/// One check for each combination of `each`, those of the quick run only if `quick`; refuses what cannot be computed.
-/// The error has the check's position in the file.
+/// Every axis that some point has.
+pub(super) fn axes(points: &[Point]) -> Vec<&str> {
+    let mut all: Vec<&str> = Vec::new();
+    for (name, _) in points.iter().flat_map(|p| &p.axes) {
+        if !all.contains(&name.as_str()) {
+            all.push(name);
+        }
+    }
+    all
+}
+
+/// The combinations of values of `each` that points have, in their order; refuses an axis that there is not.
+pub(super) fn combinations<'a>(each: &[String], points: &'a [Point]) -> Result<Vec<Vec<&'a str>>, String> {
+    let known = axes(points);
+    if let Some(axis) = each.iter().find(|axis| !known.contains(&axis.as_str())) {
+        return Err(format!("there is no axis {axis:?}; there are {}", known.join(", ")));
+    }
+    let value = |p: &'a Point, axis: &String| p.axes.iter().find(|(name, _)| name == axis).map(|(_, v)| v.as_str());
+    let mut found: Vec<Vec<&str>> = Vec::new();
+    for values in points.iter().filter_map(|p| each.iter().map(|axis| value(p, axis)).collect()) {
+        if !found.contains(&values) {
+            found.push(values);
+        }
+    }
+    match found.is_empty() {
+        true => Err(format!("no point has all of {}", each.join(", "))),
+        false => Ok(found),
+    }
+}
+
+/// Puts a value for `{name}`, and its percent for `{name:%}`.
+pub(super) fn fill(text: &str, name: &str, value: &str) -> String {
+    text.replace(&format!("{{{name}}}"), value).replace(&format!("{{{name}:%}}"), &percent(value))
+}
+
+/// One check for each row and each combination of `each`, those of the quick run only if `quick`; refuses what cannot
+/// be computed. The error has the check's position in the file.
 pub(super) fn expand(checks: Vec<Check>, points: &[Point], quick: bool) -> Result<Vec<Check>, (usize, String)> {
-    let axes: Vec<&str> = points[0].axes.iter().map(|(name, _)| name.as_str()).collect();
+    let axes = axes(points);
     let mut all: Vec<Check> = Vec::new();
     for (n, check) in checks.into_iter().enumerate() {
         if quick && !check.quick {
             continue;
         }
-        let mut some = vec![check];
-        for axis in some[0].each.clone() {
-            let Some(at) = axes.iter().position(|a| *a == axis) else {
-                return Err((n, format!("each: there is no axis {axis:?}; there are {}", axes.join(", "))));
-            };
-            let mut values: Vec<&str> = points.iter().map(|p| p.axes[at].1.as_str()).collect();
-            values.sort_unstable();
-            values.dedup();
-            some = some.iter().flat_map(|c| values.iter().map(|v| instance(c, &axis, v))).collect();
-        }
-        for check in &some {
-            validate(check, &axes).map_err(|what| (n, what))?;
-            if all.iter().any(|c| c.id == check.id) {
-                return Err((n, format!("there is another check with the id {:?}", check.id)));
+        let combinations = match check.each.is_empty() {
+            true => vec![Vec::new()],
+            false => combinations(&check.each, points).map_err(|what| (n, format!("each: {what}")))?,
+        };
+        for row in in_rows(&check) {
+            for values in &combinations {
+                let named = row.each.iter().map(String::as_str).zip(values.iter().copied());
+                let one = instance(&row, named);
+                validate(&one, &axes).map_err(|what| (n, what))?;
+                if all.iter().any(|c| c.id == one.id) {
+                    return Err((n, format!("there is another check with the id {:?}", one.id)));
+                }
+                all.push(one);
             }
         }
-        all.extend(some);
     }
     Ok(all)
 }
 
-fn instance(check: &Check, axis: &str, value: &str) -> Check {
-    let mut check = check.clone();
-    for (name, text) in [(format!("{{{axis}}}"), value.to_string()), (format!("{{{axis}:%}}"), percent(value))] {
-        check.id = check.id.replace(&name, &text);
-        check.figure = check.figure.replace(&name, &text);
+/// The check with each of its rows put in.
+fn in_rows(check: &Check) -> Vec<Check> {
+    let of = |row: &BTreeMap<String, toml::Value>| {
+        let values: Vec<(&str, String)> = row.iter().map(|(name, value)| (name.as_str(), shown(value))).collect();
+        instance(check, values.iter().map(|(name, value)| (*name, value.as_str())))
+    };
+    if check.rows.is_empty() { vec![check.clone()] } else { check.rows.iter().map(of).collect() }
+}
+
+fn instance<'a>(check: &Check, values: impl Iterator<Item = (&'a str, &'a str)>) -> Check {
+    let mut check = Check { rows: Vec::new(), ..check.clone() };
+    for (name, value) in values {
+        check.id = fill(&check.id, name, value);
+        check.figure = fill(&check.figure, name, value);
         for bound in [&mut check.published, &mut check.low, &mut check.high].into_iter().flatten() {
-            bound.replace(&name, &text);
+            bound.fill(name, value);
         }
     }
     check
 }
 
 fn validate(check: &Check, axes: &[&str]) -> Result<(), String> {
-    if check.low.is_none() && check.high.is_none() {
-        return Err(format!("check {:?} accepts everything: give low, high or both", check.id));
+    match (check.reported, check.low.is_none() && check.high.is_none()) {
+        (false, true) => {
+            return Err(format!("check {:?} accepts everything: give low, high or both, or reported", check.id));
+        }
+        (true, false) => return Err(format!("check {:?} is only reported: it has no low and no high", check.id)),
+        _ => {}
     }
     let figure = Figure::parse(&check.figure).map_err(|e| match e {
         FigureError::Syntax(what) | FigureError::NotMeasured(what) => what,
     })?;
-    for axis in figure.axes() {
-        if !axes.contains(&axis.as_str()) {
-            return Err(format!("figure: there is no axis {axis:?}; there are {}", axes.join(", ")));
-        }
-    }
+    known_axes(&figure, axes)?;
     [&check.published, &check.low, &check.high].into_iter().flatten().try_for_each(Bound::parse)
+}
+
+/// Refuses a figure that names an axis which no point has.
+pub(super) fn known_axes(figure: &Figure, axes: &[&str]) -> Result<(), String> {
+    match figure.axes().into_iter().find(|axis| !axes.contains(&axis.as_str())) {
+        Some(axis) => Err(format!("figure: there is no axis {axis:?}; there are {}", axes.join(", "))),
+        None => Ok(()),
+    }
 }
 
 /// Judges a check by the results. The error is a mistake in the check.
@@ -174,7 +232,9 @@ pub(super) fn judge(experiment: &str, check: &Check, results: &[PointResult]) ->
     };
     match numbers() {
         Ok((measured, published, low, high)) => {
-            let holds = measured.is_finite() && low.is_none_or(|l| measured >= l) && high.is_none_or(|h| measured <= h);
+            let within =
+                measured.is_finite() && low.is_none_or(|l| measured >= l) && high.is_none_or(|h| measured <= h);
+            let holds = (!check.reported).then_some(within);
             let measured = measured.is_finite().then_some(measured);
             let (experiment, check) = (experiment.to_string(), check.id.clone());
             Ok(Judged::Verdict(Verdict { experiment, check, measured, published, low, high, holds }))

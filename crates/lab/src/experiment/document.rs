@@ -6,14 +6,17 @@
 
 use super::ExperimentError;
 use super::check::Check;
+use super::drawing::{Chart, Drawing};
+use super::source::{Source, split};
 use super::spec::{Spec, merge};
+use super::sweep::Swept;
 use super::units::Bytes;
 use crate::place;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 /// Keys of the file that are not part of a point.
-const OUTER: [&str; 9] = ["title", "about", "source", "seeds", "scale", "sweep", "variant", "quick", "check"];
+const OUTER: [&str; 10] = ["title", "about", "source", "seeds", "scale", "sweep", "variant", "quick", "check", "chart"];
 
 /// The part of the file that is not a point's.
 #[derive(Debug, Default, Deserialize)]
@@ -28,6 +31,7 @@ struct Outer {
     variant: Vec<Table>,
     quick: Table,
     check: Vec<Check>,
+    chart: Vec<Chart>,
 }
 
 /// `[scale]`: by how much the source's sizes are divided.
@@ -106,38 +110,12 @@ pub struct Experiment {
     pub text: String,
     /// How it was asked for.
     pub request: Request,
-    /// Names of variant and axes.
-    pub axes: Vec<String>,
     /// All points.
     pub points: Vec<Point>,
     /// All checks that apply.
     pub checks: Vec<Check>,
-}
-
-/// The text being read, for errors.
-struct Source<'a> {
-    file: &'a str,
-    text: &'a str,
-}
-
-impl Source<'_> {
-    fn error(&self, path: &[&str], what: impl Into<String>) -> ExperimentError {
-        let line = place::find(self.text, path).map_or(1, |span| place::line(self.text, span.start));
-        ExperimentError::File { file: self.file.into(), line, key: path.join("."), what: what.into() }
-    }
-
-    fn parse(&self) -> Result<Table, ExperimentError> {
-        self.text.parse().map_err(|e: toml::de::Error| {
-            let at = e.span().map_or(0, |s| s.start);
-            let key = self.text.lines().nth(place::line(self.text, at) - 1).unwrap_or_default().trim().to_string();
-            ExperimentError::File {
-                file: self.file.into(),
-                line: place::line(self.text, at),
-                key,
-                what: e.message().to_string(),
-            }
-        })
-    }
+    /// Charts of its own for the report.
+    pub charts: Vec<Drawing>,
 }
 
 /// Reads an experiment and expands it.
@@ -158,38 +136,29 @@ pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Expe
         }
     }
     let mut outer: Outer = understand(&source, &outer_table, &[])?;
-    let written = axes(&source, &outer.sweep)?;
+    let written = outer.sweep.clone();
     let sets = settle_sets(&whole, &mut outer, &request.sets)?;
-    let axes = axes(&source, &outer.sweep)?;
+    let common = Swept::read(&source, &written, &outer.sweep)?;
     let mut points = Vec::new();
     let mut variants: Vec<Option<(usize, Table)>> = outer.variant.into_iter().enumerate().map(Some).collect();
     if variants.is_empty() {
         variants.push(None);
     }
-    let named = names(&axes);
     let seeds = if outer.seeds.is_empty() { vec![1] } else { outer.seeds };
-    let builder = Builder { source: &source, base: &whole, axes: &axes, sets: &sets, factor: outer.scale.factor };
     for variant in &variants {
-        let only = variant
-            .as_ref()
-            .map_or(Ok(Vec::new()), |(n, table)| only(&source, *n, table, (&named, &axes), &written))?;
-        for choice in choices(&axes) {
-            let runs = |(axis, values): &(usize, Vec<String>)| {
-                let given =
-                    written.iter().find(|w| w.path == axes[*axis].path).is_none_or(|w| w.values != axes[*axis].values);
-                given || values.contains(&shown(&axes[*axis].values[choice[*axis]]))
-            };
-            if !only.iter().all(runs) {
-                continue;
-            }
+        let swept = match variant {
+            None => common.clone(),
+            Some((n, table)) => common.of_variant(&source, *n, table, &sets)?,
+        };
+        let sets: Vec<_> = sets.iter().filter(|(path, _)| !swept.has(path)).cloned().collect();
+        let builder = Builder { source: &source, base: &whole, swept: &swept, sets: &sets, factor: outer.scale.factor };
+        for choice in swept.choices() {
             let (spec, scaled) = builder.point(variant.as_ref(), &choice)?;
             let mut values = Vec::new();
             if let Some((n, table)) = variant {
                 values.push(("variant".to_string(), variant_name(&source, *n, table)?));
             }
-            for (name, (axis, at)) in named.iter().zip(axes.iter().zip(&choice)) {
-                values.push((name.clone(), shown(&axis.values[*at])));
-            }
+            values.extend(swept.values(&choice));
             for seed in &seeds {
                 points.push(Point { axes: values.clone(), seed: *seed, spec: spec.clone(), scaled: scaled.clone() });
             }
@@ -198,9 +167,10 @@ pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Expe
     if points.is_empty() {
         return Err(source.error(&["variant"], "the variants' only keys leave no point"));
     }
-    let axis_names = points[0].axes.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     let checks = super::check::expand(outer.check, &points, request.quick)
         .map_err(|(n, what)| source.error(&["check", &n.to_string()], what))?;
+    let charts = super::drawing::expand(outer.chart, &points)
+        .map_err(|(n, what)| source.error(&["chart", &n.to_string()], what))?;
     Ok(Experiment {
         name: name.to_string(),
         title: outer.title,
@@ -208,9 +178,9 @@ pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Expe
         source: outer.source,
         text: text.to_string(),
         request,
-        axes: axis_names,
         points,
         checks,
+        charts,
     })
 }
 
@@ -227,112 +197,11 @@ fn put(table: &mut Table, path: &[String], value: Value) {
     table.insert(last.clone(), value);
 }
 
-/// A swept key.
-struct Axis {
-    path: Vec<String>,
-    values: Vec<Value>,
-}
-
-fn split(path: &str) -> Vec<String> {
-    path.split('.').map(|part| part.trim().to_string()).collect()
-}
-
-fn axes(source: &Source<'_>, sweep: &Table) -> Result<Vec<Axis>, ExperimentError> {
-    let mut found = Vec::new();
-    collect_axes(source, sweep, &mut Vec::new(), &mut found)?;
-    Ok(found)
-}
-
-fn collect_axes(
-    source: &Source<'_>,
-    table: &Table,
-    path: &mut Vec<String>,
-    found: &mut Vec<Axis>,
-) -> Result<(), ExperimentError> {
-    for (key, value) in table {
-        let depth = path.len();
-        path.extend(split(key));
-        match value {
-            Value::Table(inner) => collect_axes(source, inner, path, found)?,
-            Value::Array(values) if !values.is_empty() => {
-                found.push(Axis { path: path.clone(), values: values.clone() });
-            }
-            _ => {
-                let full: Vec<&str> = std::iter::once("sweep").chain(path.iter().map(String::as_str)).collect();
-                return Err(source.error(&full, "an axis is a list of at least one value"));
-            }
-        }
-        path.truncate(depth);
-    }
-    Ok(())
-}
-
-/// Short names of axes: the last part of the path, or as much of it as tells them apart.
-fn names(axes: &[Axis]) -> Vec<String> {
-    let short = |axis: &Axis, n: usize| axis.path[axis.path.len().saturating_sub(n)..].join(".");
-    let alone =
-        |i: usize, n: usize| axes.iter().enumerate().all(|(j, other)| i == j || short(other, n) != short(&axes[i], n));
-    axes.iter()
-        .enumerate()
-        .map(|(i, axis)| {
-            let n = (1..=axis.path.len()).find(|n| alone(i, *n)).unwrap_or(axis.path.len());
-            short(axis, n)
-        })
-        .collect()
-}
-
-/// Every combination, as indices; the last axis varies fastest.
-fn choices(axes: &[Axis]) -> Vec<Vec<usize>> {
-    axes.iter().fold(vec![Vec::new()], |all, axis| {
-        let longer = |head: &Vec<usize>, i| head.iter().copied().chain([i]).collect::<Vec<_>>();
-        all.iter().flat_map(|head| (0..axis.values.len()).map(move |i| longer(head, i))).collect()
-    })
-}
-
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
 fn variant_name(source: &Source<'_>, n: usize, table: &Table) -> Result<String, ExperimentError> {
     match table.get("name") {
         Some(Value::String(name)) if !name.is_empty() => Ok(name.clone()),
         _ => Err(source.error(&["variant", &n.to_string()], "a variant needs a name = \"..\"")),
     }
-}
-
-/// A variant's `only = { axis = [values] }`: which of an axis's values, as the file has them, the variant runs with; by
-/// the axis's place. An axis given by `--set` is run whole.
-fn only(
-    source: &Source<'_>,
-    n: usize,
-    variant: &Table,
-    (named, axes): (&[String], &[Axis]),
-    written: &[Axis],
-) -> Result<Vec<(usize, Vec<String>)>, ExperimentError> {
-    let number = n.to_string();
-    let Some(only) = variant.get("only") else { return Ok(Vec::new()) };
-    let refuse = |what: String| source.error(&["variant", &number, "only"], what);
-    let table =
-        only.as_table().ok_or_else(|| refuse("a table of axes and lists of their values is accepted".into()))?;
-    let of = |(axis, values): (&String, &Value)| {
-        let at = named.iter().position(|name| name == axis);
-        let at = at.ok_or_else(|| refuse(format!("there is no axis {axis:?}; there are {}", named.join(", "))))?;
-        let values: Vec<String> = match values {
-            Value::Array(all) => all.iter().map(shown).collect(),
-            one => vec![shown(one)],
-        };
-        let as_written = written.iter().find(|w| w.path == axes[at].path);
-        let there: Vec<String> = as_written.map_or_else(Vec::new, |w| w.values.iter().map(shown).collect());
-        // Some may have been left out by `[quick]`.
-        match values.iter().any(|v| there.contains(v)) {
-            true => Ok((at, values)),
-            false => Err(refuse(format!("{axis} has none of these values; it has {}", there.join(", ")))),
-        }
-    };
-    table.iter().map(of).collect()
 }
 
 /// Where `--set` puts its values: full paths; a bare name is looked for among the keys there are.
@@ -344,7 +213,12 @@ fn settle_sets(
     let mut known = Vec::new();
     paths(base, &mut Vec::new(), &mut known);
     for variant in &outer.variant {
-        paths(variant, &mut Vec::new(), &mut known);
+        let mut keys = variant.clone();
+        keys.remove("only");
+        if let Some(Value::Table(own)) = keys.remove("sweep") {
+            paths(&own, &mut Vec::new(), &mut known);
+        }
+        paths(&keys, &mut Vec::new(), &mut known);
     }
     let mut swept = Vec::new();
     paths(&outer.sweep, &mut Vec::new(), &mut swept);
@@ -450,7 +324,7 @@ fn literal(text: &str) -> Value {
 struct Builder<'a> {
     source: &'a Source<'a>,
     base: &'a Table,
-    axes: &'a [Axis],
+    swept: &'a Swept,
     sets: &'a [(Vec<String>, Value)],
     factor: f64,
 }
@@ -466,10 +340,11 @@ impl Builder<'_> {
             let mut changes = variant.clone();
             changes.remove("name");
             changes.remove("only");
+            changes.remove("sweep");
             merge(&mut table, &changes);
         }
-        for (axis, at) in self.axes.iter().zip(choice) {
-            put(&mut table, &axis.path, axis.values[*at].clone());
+        for (path, value) in self.swept.chosen(choice) {
+            put(&mut table, path, value.clone());
         }
         for (path, value) in self.sets {
             put(&mut table, path, value.clone());
@@ -491,8 +366,8 @@ impl Builder<'_> {
         }
         let parts: Vec<&str> = path.iter().map(String::as_str).collect();
         let mut prefix: Vec<String> = Vec::new();
-        if self.axes.iter().any(|axis| path.starts_with(&axis.path)) {
-            prefix.push("sweep".into());
+        if let Some(place) = self.swept.place_of(path) {
+            prefix.extend(place);
         } else if let Some((n, table)) = variant
             && place_in(table, &parts)
         {

@@ -3,11 +3,14 @@
 //!
 //! A metric with a selector stands for the values of all points that match it; by itself for their median. `median`,
 //! `mean`, `min`, `max`, `count`, `spread` (largest less smallest, over the largest) and `sum` take such sets, or
-//! several numbers. Comparisons give 1 or 0 and may be chained; `and` joins them. Pure.
+//! several numbers. `along(axis, figure)` is the set of a figure's values at each value of an axis, in its order;
+//! `at_min`, `at_max` say where on the axis, `rise` how far a later value exceeds an earlier one. Comparisons give 1 or 0
+//! and may be chained; `and` joins them. Pure.
 
 use std::collections::BTreeMap;
 
 /// What a figure is computed from: one point's axes and metrics.
+#[derive(Clone, Copy)]
 pub(super) struct Values<'a> {
     pub axes: &'a [(String, String)],
     pub metrics: &'a BTreeMap<String, f64>,
@@ -27,6 +30,7 @@ enum Node {
     Number(f64),
     Metric(String, Vec<(String, String)>),
     Call(String, Vec<Node>),
+    Along(String, Box<Node>),
     Binary(char, Box<Node>, Box<Node>),
     Chain(Vec<Node>, Vec<&'static str>),
     Negative(Box<Node>),
@@ -36,7 +40,8 @@ enum Node {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure(Node);
 
-const FUNCTIONS: [&str; 8] = ["median", "mean", "min", "max", "sum", "count", "spread", "abs"];
+const FUNCTIONS: [&str; 12] =
+    ["median", "mean", "min", "max", "sum", "count", "spread", "abs", "along", "at_min", "at_max", "rise"];
 
 struct Parser<'a> {
     rest: &'a str,
@@ -132,11 +137,25 @@ impl<'a> Parser<'a> {
         if !FUNCTIONS.contains(&name.as_str()) {
             return self.fail(&format!("there is no function {name}; there are {}", FUNCTIONS.join(", ")));
         }
+        if name == "along" {
+            return self.along();
+        }
         let mut arguments = vec![self.all()?];
         while self.eat(",") {
             arguments.push(self.all()?);
         }
         if self.eat(")") { Ok(Node::Call(name, arguments)) } else { self.fail("a closing parenthesis is missing") }
+    }
+
+    /// What follows `along(`.
+    fn along(&mut self) -> Result<Node, FigureError> {
+        self.skip();
+        let axis = self.take(|c| !",()".contains(c)).trim().to_string();
+        if axis.is_empty() || !self.eat(",") {
+            return self.fail("along reads along(axis, figure)");
+        }
+        let node = Node::Along(axis, Box::new(self.all()?));
+        if self.eat(")") { Ok(node) } else { self.fail("a closing parenthesis is missing") }
     }
 
     fn selector(&mut self) -> Result<Vec<(String, String)>, FigureError> {
@@ -164,8 +183,29 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn same(a: &str, b: &str) -> bool {
-    a == b || matches!((a.parse::<f64>(), b.parse::<f64>()), (Ok(a), Ok(b)) if a == b)
+/// Whether a point's value is the one wanted, or lies in the range wanted: `0.05..0.95`, ends included.
+fn same(has: &str, wanted: &str) -> bool {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    if has == wanted {
+        return true;
+    }
+    let Some(value) = number(has) else { return false };
+    match wanted.split_once("..").map(|(low, high)| (number(low), number(high))) {
+        Some((Some(low), Some(high))) => (low..=high).contains(&value),
+        _ => number(wanted) == Some(value),
+    }
+}
+
+/// The values of an axis that points have, numbers in their order; others after them, with no place.
+fn places<'a>(axis: &str, points: &[Values<'a>]) -> Vec<(f64, &'a str)> {
+    let mut all: Vec<(f64, &str)> = Vec::new();
+    for (_, value) in points.iter().flat_map(|p| p.axes).filter(|(name, _)| name == axis) {
+        if !all.iter().any(|(_, known)| known == value) {
+            all.push((value.parse().unwrap_or(f64::NAN), value));
+        }
+    }
+    all.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(b.1)));
+    all
 }
 
 /// The median; of an even number the mean of the two in the middle.
@@ -198,6 +238,11 @@ impl Figure {
         found
     }
 
+    /// Of a figure that is a set along an axis: the places and values.
+    pub(super) fn along(&self, points: &[Values<'_>]) -> Result<Vec<(f64, f64)>, FigureError> {
+        self.0.along(points)
+    }
+
     /// Its value over the points.
     pub(super) fn value(&self, points: &[Values<'_>]) -> Result<f64, FigureError> {
         self.0.value(points)
@@ -209,6 +254,10 @@ impl Node {
         match self {
             Node::Number(_) => {}
             Node::Metric(_, selector) => found.extend(selector.iter().map(|(axis, _)| axis.clone())),
+            Node::Along(axis, node) => {
+                found.push(axis.clone());
+                node.axes(found);
+            }
             Node::Call(_, nodes) | Node::Chain(nodes, _) => nodes.iter().for_each(|n| n.axes(found)),
             Node::Binary(_, a, b) => {
                 a.axes(found);
@@ -219,7 +268,11 @@ impl Node {
     }
 
     fn set(&self, points: &[Values<'_>]) -> Result<Vec<f64>, FigureError> {
-        let Node::Metric(name, selector) = self else { return Ok(vec![self.value(points)?]) };
+        let (name, selector) = match self {
+            Node::Metric(name, selector) => (name, selector),
+            Node::Along(..) => return Ok(self.along(points)?.into_iter().map(|(_, value)| value).collect()),
+            _ => return Ok(vec![self.value(points)?]),
+        };
         let wanted = |p: &&Values<'_>| {
             selector.iter().all(|(axis, value)| p.axes.iter().any(|(a, v)| a == axis && same(v, value)))
         };
@@ -236,9 +289,29 @@ impl Node {
         Ok(found)
     }
 
+    /// Places and values along an axis, where they were measured.
+    fn along(&self, points: &[Values<'_>]) -> Result<Vec<(f64, f64)>, FigureError> {
+        let Node::Along(axis, node) = self else {
+            return Err(FigureError::Syntax("along(axis, figure) is expected".into()));
+        };
+        let mut found = Vec::new();
+        let mut missing = FigureError::NotMeasured(format!("no point with an axis {axis}"));
+        for (place, value) in places(axis, points) {
+            let there = |p: &&Values<'_>| p.axes.iter().any(|(name, v)| name == axis && v == value);
+            let there: Vec<Values<'_>> = points.iter().filter(there).copied().collect();
+            match node.value(&there) {
+                Ok(value) => found.push((place, value)),
+                Err(why @ FigureError::NotMeasured(_)) => missing = why,
+                Err(wrong) => return Err(wrong),
+            }
+        }
+        if found.is_empty() { Err(missing) } else { Ok(found) }
+    }
+
     fn value(&self, points: &[Values<'_>]) -> Result<f64, FigureError> {
         match self {
             Node::Number(n) => Ok(*n),
+            Node::Along(..) => Ok(median(&mut self.set(points)?)),
             Node::Metric(..) => Ok(median(&mut self.set(points)?)),
             Node::Negative(a) => Ok(-a.value(points)?),
             Node::Binary(sign, a, b) => {
@@ -261,6 +334,11 @@ impl Node {
                 };
                 Ok(bit(values.windows(2).zip(signs).all(holds)))
             }
+            Node::Call(name, nodes) if ["at_min", "at_max"].contains(&name.as_str()) => {
+                let sign = if name == "at_min" { 1.0 } else { -1.0 };
+                let found = nodes[0].along(points)?;
+                Ok(found.into_iter().min_by(|a, b| (sign * a.1).total_cmp(&(sign * b.1))).map_or(f64::NAN, |f| f.0))
+            }
             Node::Call(name, nodes) => {
                 let mut all = Vec::new();
                 for node in nodes {
@@ -270,6 +348,12 @@ impl Node {
             }
         }
     }
+}
+
+/// The most that a value exceeds one before it, as a share of that one; 0 if none does.
+fn rise(all: &[f64]) -> f64 {
+    let least = |n: usize| all[..n].iter().copied().fold(f64::INFINITY, f64::min);
+    (1..all.len()).map(|n| all[n] / least(n) - 1.0).fold(0.0, f64::max)
 }
 
 fn call(name: &str, all: &mut [f64]) -> f64 {
@@ -284,6 +368,7 @@ fn call(name: &str, all: &mut [f64]) -> f64 {
         "sum" => sum,
         "count" => n,
         "spread" => (most - least) / most,
+        "rise" => rise(all),
         _ => all[0].abs(),
     }
 }
@@ -293,7 +378,10 @@ mod tests {
     use super::*;
 
     fn eval(text: &str) -> Result<f64, FigureError> {
-        let axes = |v: &str, c: &str| vec![("variant".to_string(), v.to_string()), ("cache".into(), c.into())];
+        let axes = |v: &str, c: &str| {
+            let n = if c == "5 %" { "1" } else { "2.0" };
+            vec![("variant".to_string(), v.to_string()), ("cache".into(), c.into()), ("n".into(), n.into())]
+        };
         let points = [
             (axes("a", "5 %"), BTreeMap::from([("tpmc".to_string(), 10.0), ("data.reads".into(), 3.0)])),
             (axes("a", "10 %"), BTreeMap::from([("tpmc".to_string(), 30.0)])),
@@ -320,6 +408,14 @@ mod tests {
             ("1 < 2 and 2 < 1", 0.0),
             ("data.reads[variant=a]", 3.0),
             ("abs(1 - 3) >= 2", 1.0),
+            ("mean(tpmc[n=1..2])", 12.75),
+            ("tpmc[n=2..9, variant=b]", 6.0),
+            ("at_min(along(n, tpmc[variant=b]))", 1.0),
+            ("at_max(along(n, tpmc[variant=b] / tpmc[variant=a]))", 1.0),
+            ("rise(along(n, tpmc[variant=a]))", 2.0),
+            ("rise(along(n, tpmc[variant=b] / tpmc[variant=a]))", 0.0),
+            ("max(along(variant, spread(along(n, tpmc))))", 2.0 / 3.0),
+            ("count(along(n, tpmc[n=2..9]))", 1.0),
         ] {
             assert_eq!(eval(text), Ok(value), "{text}");
         }
@@ -334,6 +430,8 @@ mod tests {
             ("tpmc[variant]", "selector"),
             ("1 2", "left over"),
             ("tpm", "tpmc"),
+            ("along(n tpmc)", "along(axis"),
+            ("at_min(tpmc)", "along(axis"),
         ] {
             match eval(text) {
                 Err(FigureError::Syntax(what)) => assert!(what.contains(part), "{text}: {what}"),

@@ -2,11 +2,11 @@
 //! point, run in virtual time on modelled devices; results are JSON lines, a table beside the published figures, and a
 //! report. `docs/lab.md` is the page for those who write such files.
 //!
-//! - `document` reads a file and expands it into points (`crate::place` finds keys for errors); `spec`, `units`: its
-//!   shape;
+//! - `document` reads a file and expands it into points (`source` finds lines for errors, `sweep` axes); `spec`,
+//!   `units`: its shape;
 //! - `layout` loads a database once; `devices` models; `machine` processor time and lock waits; `point` runs one point,
 //!   `plain` one without a database; `metrics` names what it measured;
-//! - `figure`, `check`: what is demanded; `results`: files; `report`, `table`: for people; `run`: all points in
+//! - `figure`, `check`: what is demanded; `drawing`: what is charted; `results`: files; `report`, `table`: for people; `run`: all points in
 //!   parallel.
 //!
 //! Invariants: a result of the virtual clock is a function of configuration, seed and program. Result files hold no
@@ -16,6 +16,7 @@ mod check;
 mod database;
 mod devices;
 mod document;
+mod drawing;
 mod figure;
 mod iomix;
 mod layout;
@@ -28,7 +29,9 @@ mod point;
 mod report;
 mod results;
 mod run;
+mod source;
 pub mod spec;
+mod sweep;
 mod table;
 mod tier;
 mod units;
@@ -36,6 +39,7 @@ mod ycsb;
 
 pub use check::{Bound, Check, Judged, Verdict};
 pub use document::{Experiment, Point, Request, Scale, Scaled, read};
+pub use drawing::{Chart, Drawing};
 pub use figure::{Figure, FigureError};
 pub use machine::LockPlace;
 pub use point::PointResult;
@@ -116,6 +120,7 @@ fn fnv64(bytes: &[u8]) -> u64 {
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("flash-wa", include_str!("../../../../experiments/flash-wa.toml")),
     ("fidelity", include_str!("../../../../experiments/fidelity.toml")),
+    ("rodi", include_str!("../../../../experiments/rodi.toml")),
     ("iomix-ssd", include_str!("../../../../experiments/iomix-ssd.toml")),
     ("gd2l-cac", include_str!("../../../../experiments/gd2l-cac.toml")),
     ("tier-location", include_str!("../../../../experiments/tier-location.toml")),

@@ -157,7 +157,12 @@ pub(super) fn check_rows(judged: &[Judged]) -> Vec<[String; 5]> {
             number(v.measured),
             number(v.published),
             range(v.low, v.high),
-            if v.holds { "holds" } else { "DOES NOT HOLD" }.to_string(),
+            match v.holds {
+                Some(true) => "holds",
+                Some(false) => "DOES NOT HOLD",
+                None => "reported",
+            }
+            .to_string(),
         ],
         Judged::Skipped { check, why } => {
             [check.clone(), "-".into(), String::new(), String::new(), format!("not measured: {why}")]

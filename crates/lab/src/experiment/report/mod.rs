@@ -119,6 +119,25 @@ fn points(out: &mut String, results: &[PointResult], seeds: bool) {
     }
 }
 
+/// The charts that the experiment's file asks for.
+fn drawings(out: &mut String, e: &Experiment, results: &[PointResult]) {
+    if e.charts.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Figures</h2><div class=\"charts\">");
+    for drawing in &e.charts {
+        let lines: Vec<Line> = drawing.drawn(results).into_iter().map(|(name, points)| Line { name, points }).collect();
+        if !lines.is_empty() {
+            let axes = Axes { x: &drawing.labels.0, y: &drawing.labels.1, log_x: false, from_zero: drawing.from_zero };
+            out.push_str(&chart::lines(&drawing.title, &axes, &lines));
+        }
+    }
+    out.push_str("</div>");
+}
+
+/// Most points that each have a bar; what has more is told by charts of its own.
+const BARS: usize = 300;
+
 fn charts(out: &mut String, results: &[PointResult], seeds: bool) {
     let Some(first) = results.first() else { return };
     let bar = |metric: &str, factor: f64| -> Vec<(String, f64)> {
@@ -289,7 +308,10 @@ pub(super) fn page(e: &Experiment, header: &Header, results: &[PointResult], jud
         }
     }
     points(&mut out, results, seeds);
-    charts(&mut out, results, seeds);
+    drawings(&mut out, e, results);
+    if e.charts.is_empty() || results.len() <= BARS {
+        charts(&mut out, results, seeds);
+    }
     locations(&mut out, results, seeds);
     kinds(&mut out, results, seeds);
     lock_waits(&mut out, results, seeds);
