@@ -6,6 +6,8 @@
 //! this gives T(r) = 1 / (r/R + (1-r)/W + c r (1-r)): each request pays s c/2 times the share that the other kind had
 //! among the last requests, so the mean penalty per byte is r (1-r) c/2 twice.
 //!
+//! A request is sequential if it goes on where two before it did.
+//!
 //! Between the sizes of a table the time of a request is interpolated linearly (and so is c, over the logarithm of the
 //! size); below the smallest size a request takes as long as one of the smallest, above the largest the rate stays.
 //!
@@ -216,7 +218,7 @@ impl Timing for Mix {
     fn arrive(&mut self, r: Arrival, out: &mut Schedule) {
         let (takes, least) = match r.op {
             OpKind::Read | OpKind::Write => {
-                let (write, sequential) = (r.op == OpKind::Write, self.streams.continues(r.offset, r.len));
+                let (write, sequential) = (r.op == OpKind::Write, self.streams.goes_on(r.offset, r.len));
                 let mixing = self.mixing(&r, sequential);
                 self.penalties += mixing;
                 let least = if write { self.config.write_latency_us } else { self.config.read_latency_us };
