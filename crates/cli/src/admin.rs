@@ -17,6 +17,12 @@ pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
         say!("{}", json!({ "created": a.dir.display().to_string(), "keyspaces": a.keyspaces }))?;
     } else {
         out.note(format!("created {}", a.dir.display()));
+        if let drives @ 2.. = a.layout.array.drives.len() {
+            out.note(format!(
+                "every drive is needed and nothing is kept twice: on {drives} drives it is {drives} times as likely to be \
+                 lost as on one; make backups"
+            ));
+        }
     }
     Ok(())
 }

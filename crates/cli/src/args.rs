@@ -1,5 +1,6 @@
 //! The command line, whole: one struct per command.
 
+pub mod array;
 pub mod lab;
 pub mod replay;
 pub mod rescue;
@@ -67,6 +68,8 @@ pub enum Command {
     Top(top::Top),
     /// The tier, a fast device over a slow one: watch it, change it, take it away, add one.
     Tier(tier::Tier),
+    /// The array, several drives as one: watch it.
+    Array(array::Array),
     /// Run a workload and print its figures.
     Bench(Box<Bench>),
     /// Measure a device: a directory's, or a device profile's model.
@@ -197,6 +200,8 @@ pub struct LayoutArgs {
     pub log_dir: Option<PathBuf>,
     #[command(flatten)]
     pub devices: tier::TierDevices,
+    #[command(flatten)]
+    pub array: array::ArrayArgs,
 }
 
 impl LayoutArgs {

@@ -1,13 +1,14 @@
 //! The `varve` command.
 //!
 //! Modules, from below: `output rows` · `metrics probe_cpu table_args text` · `probe top` · `args` · `damage manual
-//! replay settings` · `crash lab open` · `admin bench data load rescue stat tier` · `traces`.
+//! replay settings` · `crash lab open` · `admin array bench data load rescue stat tier` · `traces`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod admin;
 mod args;
+mod array;
 mod bench;
 mod crash;
 mod damage;
@@ -71,6 +72,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Stat(a) => stat::run(out, a),
         Command::Top(a) => top::run(out, a),
         Command::Tier(a) => tier::run(out, &a.command),
+        Command::Array(a) => array::run(out, &a.command),
         Command::Bench(a) => bench::run(out, a),
         Command::Probe(a) => probe::probe(out, a),
         Command::Torture(a) => crash::torture(out, a),

@@ -1,5 +1,6 @@
 //! How commands make and open databases: with the settings of their tier, and saying what an opening changed.
 
+use crate::args::array::{ArrayArgs, ArrayLayout};
 use crate::args::tier::FastPart;
 use crate::args::{LayoutArgs, Place};
 use crate::output::{Failure, Out, about, complain};
@@ -9,7 +10,8 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use varve::{Db, Layout, Options};
+use varve::array::{EXTENT, Layout, UNIT};
+use varve::{Db, DriveLayout, DrivePart, Layout as DbLayout, Options};
 
 /// How much of a device is looked at to see whether it holds something.
 const LOOK: u64 = 1 << 20;
@@ -62,10 +64,9 @@ pub fn fast_bytes(fast: &FastPart, overwrite: bool) -> Result<u64, Failure> {
     match (fast.bytes, there) {
         (Some(bytes), _) => Ok(bytes),
         (None, Some(m)) if m.file_type().is_block_device() || m.len() > 0 => Ok(0),
-        (None, _) => Err(Failure::Usage(format!(
-            "how large shall the fast part be? Give {0}:SIZE, as in {0}:10G",
-            fast.path.display()
-        ))),
+        (None, _) => {
+            Err(Failure::Usage(format!("how large shall it be? Give {0}:SIZE, as in {0}:10G", fast.path.display())))
+        }
     }
 }
 
@@ -77,12 +78,47 @@ pub fn limit(db: &Db, fast: &FastPart) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The drives and layout of an array, if one is asked for.
+fn drives(a: &LayoutArgs) -> Result<Option<DriveLayout>, Failure> {
+    let ArrayArgs { drives, array, extent, unit, shares } = &a.array;
+    if drives.is_empty() {
+        return Ok(None);
+    }
+    let part = |drive: &FastPart| {
+        let bytes = fast_bytes(drive, a.devices.overwrite)?;
+        Ok(DrivePart { path: drive.path.clone(), bytes })
+    };
+    let parts = drives.iter().map(part).collect::<Result<_, Failure>>()?;
+    let by_shares = || match shares.len() {
+        n if n == drives.len() => Ok(shares.clone()),
+        n => Err(Failure::Usage(format!(
+            "{} drives need as many shares, not {n}: give --shares, such as the MB/s that `varve probe DIR` measures of each",
+            drives.len()
+        ))),
+    };
+    let layout = match array.unwrap_or(ArrayLayout::Stripe) {
+        ArrayLayout::Stripe if !shares.is_empty() => {
+            return Err(Failure::Usage(
+                "a stripe gives all drives the same: leave --shares out, or say --array proportional".into(),
+            ));
+        }
+        ArrayLayout::Stripe => Layout::Stripe { unit: unit.unwrap_or(UNIT) },
+        _ if unit.is_some() => {
+            return Err(Failure::Usage("only a stripe has a unit: leave --unit out".into()));
+        }
+        ArrayLayout::Proportional => Layout::Proportional { shares: by_shares()? },
+        ArrayLayout::Rodi => Layout::Rodi { shares: by_shares()? },
+    };
+    Ok(Some(DriveLayout { drives: parts, extent: extent.unwrap_or(EXTENT), layout }))
+}
+
 /// Makes a database, on a tier if a fast device is given.
 pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -> Result<Db, Failure> {
-    let mut layout = Layout { data: a.devices.slow.clone(), overwrite: a.devices.overwrite, ..a.layout() };
+    let mut layout = DbLayout { data: a.devices.slow.clone(), overwrite: a.devices.overwrite, ..a.layout() };
     if let Some(slow) = &a.devices.slow {
         refuse_used(slow, a.devices.overwrite)?;
     }
+    layout.array = drives(a)?;
     let Some(fast) = &a.devices.fast else {
         if !tier.is_empty() {
             return Err(Failure::Usage("a tier needs a fast device: give --fast PATH:SIZE".into()));

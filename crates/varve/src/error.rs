@@ -164,6 +164,9 @@ pub enum Error {
     /// The fast device of a tier is not there.
     #[error("the fast device of the database's tier is missing: {0}")]
     TierMissing(String),
+    /// A drive of the array that holds the pages is not there.
+    #[error("a drive of the database's array is missing: {0}")]
+    DriveMissing(String),
     /// A backup cannot be made or restored.
     #[error("backup: {0}")]
     Backup(String),
@@ -261,6 +264,7 @@ impl From<VolumeError> for Error {
             VolumeError::Device(source) => source.into(),
             VolumeError::Invalid(what) => Error::Invalid(what),
             VolumeError::Missing(what) => Error::TierMissing(what),
+            VolumeError::DriveMissing(what) => Error::DriveMissing(what),
             VolumeError::Mismatch(what) => Error::Mismatch(what),
             other => Error::Volume(other),
         }

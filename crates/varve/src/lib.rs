@@ -42,10 +42,10 @@ pub use buffer::Baselines;
 pub use buffer::policy::{ClassCosts, Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};
 pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
-    BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Db, Devices, Durability, Figure, Keyspace,
-    KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, OPTIONS, Options, POOL_OPTIONS, PoolOptions,
-    RestoreOptions, RestoreReport, SalvageReport, SalvagedRow, Scan, Snapshot, Stats, Transaction, exists, has_tier,
-    is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
+    BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Db, Devices, DriveLayout, DrivePart, Durability,
+    Figure, Keyspace, KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, OPTIONS, Options, POOL_OPTIONS,
+    PoolOptions, RestoreOptions, RestoreReport, SalvageReport, SalvagedRow, Scan, Snapshot, Stats, Transaction, exists,
+    has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, Result};
 pub use page::PageChangeStats;
@@ -56,6 +56,7 @@ pub use txn::{KeyRange, MAX_VALUE, Savepoint, TxOptions, TxnStats};
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub use varve_device::{Faults, Mistake, Place, Trap};
+pub use varve_volume::array::{self, ArrayStats};
 pub use varve_volume::setting;
 pub use varve_volume::tier::OPTIONS as TIER_OPTIONS;
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};

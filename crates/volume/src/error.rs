@@ -140,6 +140,9 @@ pub enum VolumeError {
     /// A part of the volume is not there.
     #[error("a part of the volume is missing: {0}")]
     Missing(String),
+    /// A drive of an array is not there.
+    #[error("a drive of the database's array is missing: {0}")]
+    DriveMissing(String),
     /// Parts of the volume are of different times or databases.
     #[error("the parts of the volume do not belong together: {0}")]
     Mismatch(String),

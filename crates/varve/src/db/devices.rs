@@ -1,19 +1,20 @@
 //! The files of a database directory, and the devices a database runs on.
 //!
 //! A directory holds `lock`, `data`, `log` and, with a tier, `fast`; the last three may be links to files or block
-//! devices elsewhere. Nothing is created, renamed or removed after creation, but for `fast` when a tier is attached or
-//! detached.
+//! devices elsewhere. With an array there are `drive.0`, `drive.1` and so on instead of `data`. Nothing is created,
+//! renamed or removed after creation, but for `fast` when a tier is attached or detached.
 
 use super::options::{Layout, Options};
-use super::{identity, volume};
+use super::{drives, identity, volume};
 use crate::error::{Error, Result};
-use crate::wal::{self, DbHeader};
+use crate::wal::{self, DbHeader, Log};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_device::{Device, DeviceError, DirLock, FileDevice, Options as FileOptions};
+use varve_volume::array::{self, Array};
 use varve_volume::plan::{DATA, FAST, Parts};
 
 /// What a database is stored on.
@@ -23,12 +24,19 @@ pub struct Devices {
     pub log: Arc<dyn Device>,
     /// What the volume of its pages is made of: [`DATA`], and what else it has by name, [`FAST`] for a tier.
     pub parts: Parts,
+    /// What [`DATA`] is, if it is an array: it takes part in the database's generations.
+    pub array: Option<Arc<Array>>,
 }
 
 impl Devices {
     /// A database whose pages are on one device.
     pub fn new(data: Arc<dyn Device>, log: Arc<dyn Device>) -> Devices {
-        Devices { log, parts: Parts::new(data) }
+        Devices { log, parts: Parts::new(data), array: None }
+    }
+
+    /// A database whose pages lie on an array.
+    pub fn on_array(array: Arc<Array>, log: Arc<dyn Device>) -> Devices {
+        Devices { array: Some(array.clone()), ..Devices::new(array, log) }
     }
 
     /// The same with this device for a part: one that is new, or instead of the one that it had.
@@ -57,7 +65,7 @@ const LOG: &str = "log";
 /// Whether a directory holds a database (its log and data files). What is left of a creation that was cut short is
 /// none.
 pub fn exists(dir: &Path) -> bool {
-    dir.join(DATA).exists() && dir.join(LOG).exists() && !is_unfinished(dir)
+    (dir.join(DATA).exists() || drives::count(dir) > 0) && dir.join(LOG).exists() && !is_unfinished(dir)
 }
 
 /// Whether the database in a directory has a tier: what its superblock says, wherever the fast device is.
@@ -82,7 +90,7 @@ fn header(dir: &Path) -> Option<DbHeader> {
 }
 
 /// Whether a file is not there, or has nothing but zeros where a database begins.
-fn is_blank(path: &Path) -> bool {
+pub(super) fn is_blank(path: &Path) -> bool {
     const LOOK: u64 = 64 << 10;
     let Ok(meta) = std::fs::metadata(path) else { return true };
     if !meta.is_file() && !meta.file_type().is_block_device() {
@@ -98,7 +106,7 @@ fn is_unfinished(dir: &Path) -> bool {
     match peek(&dir.join(LOG)).map(|log| wal::read_header(&*log)) {
         Some(Err(Error::Unfinished(_))) => true,
         Some(Ok(_)) => false,
-        _ => is_blank(&dir.join(LOG)) && is_blank(&dir.join(DATA)),
+        _ => is_blank(&dir.join(LOG)) && is_blank(&dir.join(DATA)) && drives::are_blank(dir),
     }
 }
 
@@ -112,7 +120,7 @@ pub(crate) struct OpenDir {
 pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<OpenDir> {
     make_dir(dir)?;
     let lock = lock(dir, false)?;
-    if [DATA, LOG, FAST].iter().any(|part| dir.join(part).symlink_metadata().is_ok()) {
+    if drives::count(dir) > 0 || [DATA, LOG, FAST].iter().any(|part| dir.join(part).symlink_metadata().is_ok()) {
         if !is_unfinished(dir) {
             return Err(Error::AlreadyExists(dir.display().to_string()));
         }
@@ -133,33 +141,48 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
     if let Some(fast) = &layout.fast {
         link(dir, FAST, fast)?;
     }
-    let devices = open_files(dir, options, true, layout.fast.is_some())?;
-    for part in [LOG, DATA, FAST] {
+    if let Some(array) = &layout.array {
+        drives::link(dir, &array.drives)?;
+    }
+    let devices = match &layout.array {
+        None => open_files(dir, options, true, layout.fast.is_some())?,
+        Some(array) => {
+            let (log, fast) = (open_file(dir, LOG, options, true)?, layout.fast.as_ref());
+            let fast = fast.map(|_| open_file(dir, FAST, options, true)).transpose()?;
+            if !layout.overwrite {
+                fast.iter().try_for_each(refuse_owned)?;
+            }
+            // What is found on the drives after a crash is of a creation that was cut short.
+            let page_size = layout.page_size as u32;
+            Log::begin_creation(&*log, &DbHeader { uuid: [0; 16], page_size, created: 0, options: Vec::new() })?;
+            let array = drives::create(dir, array, options, layout.overwrite)?;
+            fast.into_iter().fold(Devices::on_array(array, log), |devices, fast| devices.with(FAST, fast))
+        }
+    };
+    let parts = [LOG, DATA, FAST].map(String::from).into_iter().chain(drives::names(dir));
+    for part in parts.filter(|part| dir.join(part).symlink_metadata().is_ok()) {
         sync_parent(&dir.join(part))?;
     }
-    if !layout.overwrite {
-        refuse_owned(&devices)?;
+    if !layout.overwrite && layout.array.is_none() {
+        devices.parts.iter().try_for_each(|(_, device)| refuse_owned(device))?;
     }
     Ok(devices)
 }
 
 /// Fails when a device holds something of a database.
-fn refuse_owned(devices: &Devices) -> Result<()> {
-    let owned = |device: &Arc<dyn Device>| -> Result<bool> {
-        let tier = varve_volume::tier::owner(&**device)?.is_some();
-        Ok(tier || identity::holds_pages(&**device)? || wal::read_header(&**device).is_ok())
-    };
-    for (_, device) in devices.parts.iter() {
-        if owned(device)? {
-            return Err(Error::AlreadyExists(device.info().name.to_string()));
-        }
+pub(super) fn refuse_owned(device: &Arc<dyn Device>) -> Result<()> {
+    let device = &**device;
+    let tier = varve_volume::tier::owner(device)?.is_some();
+    let owned = tier || array::membership(device)?.is_some() || identity::holds_pages(device)?;
+    if owned || wal::read_header(device).is_ok() {
+        return Err(Error::AlreadyExists(device.info().name.to_string()));
     }
     Ok(())
 }
 
 /// Leaves a link to a part of the database elsewhere: to a block device or file, or to a file of the database's name in
 /// a directory.
-fn link(dir: &Path, part: &str, to: &Path) -> Result<()> {
+pub(super) fn link(dir: &Path, part: &str, to: &Path) -> Result<()> {
     let absolute = |path: &Path| std::path::absolute(path).map_err(|e| path_error("find", path, &e));
     let target = match to.is_dir() {
         true => {
@@ -199,8 +222,8 @@ pub(crate) fn unlink_fast(dir: &Path) -> Result<()> {
 /// link to it. The log goes last: as long as it is there it says that this is no database.
 pub(crate) fn remove(dir: &Path) {
     let ours = peek(&dir.join(LOG)).and_then(|log| wal::creation(&*log));
-    for part in [DATA, FAST, LOG] {
-        let link = dir.join(part);
+    for part in drives::names(dir).chain([DATA, FAST, LOG].map(String::from)) {
+        let link = dir.join(&part);
         let inside = link.symlink_metadata().is_ok_and(|meta| meta.is_file());
         if let Ok(target) = std::fs::canonicalize(&link)
             && target.is_file()
@@ -222,7 +245,7 @@ fn owner(path: &Path) -> Option<[u8; 16]> {
 /// Fails when there are no files of a database to be opened.
 fn expect(dir: &Path) -> Result<()> {
     let missing = |part: &str| std::fs::metadata(dir.join(part)).is_err();
-    match (missing(DATA), missing(LOG)) {
+    match (missing(DATA) && drives::count(dir) == 0, missing(LOG)) {
         (false, false) => Ok(()),
         _ if is_unfinished(dir) && !missing(LOG) => Err(Error::Unfinished(dir.display().to_string())),
         (true, true) => Err(Error::NoDatabase(dir.display().to_string())),
@@ -265,15 +288,21 @@ fn attach_files(dir: &Path, bytes: u64, options: &Options) -> Result<Devices> {
     Ok(devices.with(FAST, device))
 }
 
+fn open_file(dir: &Path, name: &str, options: &Options, create: bool) -> Result<Arc<dyn Device>> {
+    let (read_only, direct, prewrite) = (options.read_only, options.direct_io, name == LOG);
+    let punch_holes = name == DATA && options.trim == Some(true);
+    let how = FileOptions { create, read_only, direct, prewrite, punch_holes, ..FileOptions::default() };
+    Ok(FileDevice::open(dir.join(name), how)?)
+}
+
 fn open_files(dir: &Path, options: &Options, create: bool, fast: bool) -> Result<Devices> {
-    let open = |name: &str, prewrite: bool| -> Result<Arc<dyn Device>> {
-        let (read_only, direct) = (options.read_only, options.direct_io);
-        let punch_holes = name == DATA && options.trim == Some(true);
-        let how = FileOptions { create, read_only, direct, prewrite, punch_holes, ..FileOptions::default() };
-        Ok(FileDevice::open(dir.join(name), how)?)
+    let open = |name: &str| open_file(dir, name, options, create);
+    let log = open(LOG)?;
+    let devices = match !create && drives::count(dir) > 0 {
+        true => Devices::on_array(drives::open(dir, options)?, log),
+        false => Devices::new(open(DATA)?, log),
     };
-    let devices = Devices::new(open(DATA, false)?, open(LOG, true)?);
-    if fast { Ok(devices.with(FAST, open(FAST, false)?)) } else { Ok(devices) }
+    if fast { Ok(devices.with(FAST, open(FAST)?)) } else { Ok(devices) }
 }
 
 /// The name of a part in a directory that several databases may share.

@@ -8,6 +8,7 @@ mod catalog;
 mod check;
 mod compact;
 mod devices;
+mod drives;
 mod identity;
 mod keyspace;
 mod keyspaces;
@@ -34,7 +35,7 @@ pub use compact::CompactReport;
 pub use devices::{Devices, exists, has_tier, is_left_over};
 pub use keyspace::Keyspace;
 pub use keyspaces::KeyspaceInfo;
-pub use options::{Layout, MIN_CACHE_BYTES, OPTIONS, Options};
+pub use options::{DriveLayout, DrivePart, Layout, MIN_CACHE_BYTES, OPTIONS, Options};
 pub use pool_options::{OPTIONS as POOL_OPTIONS, PoolOptions};
 pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
 pub use scan::Scan;
@@ -137,6 +138,11 @@ impl Db {
     /// more.
     pub fn detach_tier(path: impl AsRef<Path>, options: Options) -> Result<()> {
         open::detach_dir(path.as_ref(), options)
+    }
+
+    /// The array that the pages lie on, drive by drive; none: they lie on one device.
+    pub fn array_stats(&self) -> Option<varve_volume::array::ArrayStats> {
+        self.inner.devices.array.as_ref().map(|array| array.array_stats())
     }
 
     /// Copies home what only the fast device has; the pages keep their places there. Work that goes on may leave newer

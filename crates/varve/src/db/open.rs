@@ -171,6 +171,9 @@ impl Parts {
         let pool = Pool::new(config, store.clone(), log.clone())?;
         let pages = PoolPages::new(pool.clone(), store, marks.found());
         volume::belongs(&volume.admin, &log, self.options.read_only);
+        if let Some(array) = self.devices.array.as_ref().filter(|_| !self.options.read_only) {
+            volume::ages(array, &log);
+        }
         // What was started ends with it when the opening fails.
         let services = Services::new(log.clone(), pool, volume.admin.clone());
         self.bring_up(services, log, pages, volume, marks, found)

@@ -9,11 +9,12 @@ use crate::txn::Durability;
 use std::path::PathBuf;
 use std::time::Duration;
 use varve_device::Faults;
+use varve_volume::array::Layout as ArrayLayout;
 use varve_volume::setting::{Accepts, Setting, Table};
 use varve_volume::tier::{self, TierOptions};
 
 /// What is fixed when a database is created.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
     /// Bytes of a page: 4096, 8192 or 16384.
     pub page_size: usize,
@@ -27,15 +28,37 @@ pub struct Layout {
     pub fast: Option<PathBuf>,
     /// Bytes of the fast device, if it is a file; ignored when it is longer already.
     pub fast_bytes: u64,
-    /// Take `data` and `fast` even if a database owns them; what they hold is lost.
+    /// Several drives for the pages instead of `data`.
+    pub array: Option<DriveLayout>,
+    /// Take `data`, `fast` and drives even if a database owns them; what they hold is lost.
     pub overwrite: bool,
 }
 
 impl Default for Layout {
     fn default() -> Layout {
-        let (log_dir, data, fast) = (None, None, None);
-        Layout { page_size: 8192, log_bytes: 64 << 20, log_dir, data, fast, fast_bytes: 0, overwrite: false }
+        let (log_dir, data, fast, array) = (None, None, None, None);
+        Layout { page_size: 8192, log_bytes: 64 << 20, log_dir, data, fast, fast_bytes: 0, array, overwrite: false }
     }
+}
+
+/// Drives that hold the pages together (`docs/array.md`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct DriveLayout {
+    /// The drives, two or more.
+    pub drives: Vec<DrivePart>,
+    /// Bytes of an extent, 2 to 64 MiB.
+    pub extent: u64,
+    /// How extents are laid over the drives.
+    pub layout: ArrayLayout,
+}
+
+/// A drive of an array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrivePart {
+    /// A directory, a file, or a block device.
+    pub path: PathBuf,
+    /// Bytes of it, if it is a file; ignored when it is longer already. 0: what it has.
+    pub bytes: u64,
 }
 
 impl Layout {

@@ -9,6 +9,7 @@ use crate::wal::recovery::ReplayPages;
 use crate::wal::{Companion, Generation, Log, LogState};
 use std::sync::{Arc, Weak};
 use varve_device::{AlignedBuf, DeviceError};
+use varve_volume::array::Array;
 use varve_volume::plan::{self, FAST, Volume, VolumeOptions};
 use varve_volume::{Admin, Lsn, Opening, Owner, PageStore, ReadWhy, Stamp, VolumeError, read_pages};
 
@@ -96,6 +97,24 @@ pub(super) fn belongs(admin: &Arc<dyn Admin>, log: &Arc<Log>, read_only: bool) {
         if admin.is_stamped() {
             log.accompany(Arc::new(Bearer(Arc::downgrade(admin))));
         }
+    }
+}
+
+/// Has the drives of an array begin a generation whenever the database does: a drive that is put back as it was before
+/// is told from the others.
+pub(super) fn ages(array: &Arc<Array>, log: &Arc<Log>) {
+    log.accompany(Arc::new(Ages(array.clone())));
+}
+
+struct Ages(Arc<Array>);
+
+impl Companion for Ages {
+    fn intend(&self, _: Generation, _: Generation, _: Lsn) -> Result<()> {
+        Ok(self.0.begin_generation()?)
+    }
+
+    fn confirm(&self) -> Result<()> {
+        Ok(())
     }
 }
 

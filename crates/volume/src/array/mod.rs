@@ -17,12 +17,14 @@ mod map;
 mod open;
 mod records;
 mod slots;
+mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use map::{Entry, Map, Piece, Pieces, Place};
 pub use open::{Given, Membership, NewDrive, membership};
 pub use slots::Layout;
+pub use stats::{ArrayStats, DriveStats};
 
 use crate::VolumeError;
 use flight::{Member, Totals, View};
@@ -45,7 +47,7 @@ const EXTENTS: (u64, u64, u64) = (2 << 20, 64 << 20, 1 << 20);
 /// The same of a stripe unit.
 const UNITS: (u64, u64, u64) = (64 << 10, 8 << 20, 64 << 10);
 /// Most drives of an array.
-const MOST_DRIVES: usize = 64;
+pub const MOST_DRIVES: usize = 64;
 /// Bytes of a write of zeros.
 const ZEROS: usize = 1 << 20;
 

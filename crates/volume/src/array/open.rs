@@ -128,7 +128,7 @@ impl Array {
     /// between two of them is put right.
     ///
     /// # Errors
-    /// [`VolumeError::Missing`] and [`VolumeError::Mismatch`] name the drives that are missing, foreign, swapped, cut
+    /// [`VolumeError::DriveMissing`] and [`VolumeError::Mismatch`] name the drives that are missing, foreign, swapped, cut
     /// or of another time, and say what to do.
     pub fn open(drives: Vec<Given>, read_only: bool) -> Result<Arc<Array>, VolumeError> {
         let (names, devices) = all_there(drives)?;
@@ -183,9 +183,9 @@ fn all_there(drives: Vec<Given>) -> Result<Named, VolumeError> {
     };
     let missing: Vec<String> = drives.iter().enumerate().filter_map(missing).collect();
     if !missing.is_empty() {
-        return Err(VolumeError::Missing(format!(
-            "the array cannot do without {}: bring it back, or restore the database from a backup",
-            missing.join(", or ")
+        return Err(VolumeError::DriveMissing(format!(
+            "{}: bring it back, or restore the database from a backup",
+            missing.join("; ")
         )));
     }
     let there = |drive: Given| (drive.name, drive.device.unwrap_or_else(|_| unreachable!("none is missing")));
@@ -228,7 +228,7 @@ fn same_array(names: &[String], found: &[Found]) -> Result<(), VolumeError> {
     let drives = found.iter().map(|found| found.sup.shape.drives.len()).max().expect("there is a drive");
     if drives != names.len() {
         let (given, last) = (names.len(), drives - 1);
-        return Err(VolumeError::Missing(format!(
+        return Err(VolumeError::DriveMissing(format!(
             "the array has {drives} drives, and {given} are given: bring back what is missing, up to drive {last}"
         )));
     }

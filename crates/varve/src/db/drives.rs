@@ -1,0 +1,91 @@
+//! The drives of a database whose pages lie on an array: `drive.0`, `drive.1` and so on in its directory, links to
+//! files or block devices elsewhere.
+//!
+//! Invariant: the number in a link's name is the drive's number in the array.
+
+use super::devices;
+use super::options::{DriveLayout, DrivePart, Options};
+use crate::error::{Error, Result};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+use varve_device::{Device, FileDevice, Options as FileOptions};
+use varve_volume::array::{Array, Given, MOST_DRIVES, NewDrive};
+
+fn name(drive: usize) -> String {
+    format!("drive.{drive}")
+}
+
+/// How many drives a directory has names for; one that is gone in between counts.
+pub(super) fn count(dir: &Path) -> usize {
+    let there = |drive: &usize| dir.join(name(*drive)).symlink_metadata().is_ok();
+    (0..MOST_DRIVES).rev().find(there).map_or(0, |last| last + 1)
+}
+
+/// Their names.
+pub(super) fn names(dir: &Path) -> impl Iterator<Item = String> {
+    (0..count(dir)).map(name)
+}
+
+/// Whether none of them holds anything.
+pub(super) fn are_blank(dir: &Path) -> bool {
+    names(dir).all(|name| devices::is_blank(&dir.join(name)))
+}
+
+/// Leaves links to the drives of a new database.
+pub(super) fn link(dir: &Path, drives: &[DrivePart]) -> Result<()> {
+    drives.iter().enumerate().try_for_each(|(i, drive)| devices::link(dir, &name(i), &drive.path))
+}
+
+fn how(options: &Options, create: bool) -> FileOptions {
+    let (read_only, direct, punch_holes) = (options.read_only, options.direct_io, options.trim == Some(true));
+    FileOptions { create, read_only, direct, punch_holes, ..FileOptions::default() }
+}
+
+/// Makes the array of a new database on its drives, which are linked.
+pub(super) fn create(dir: &Path, array: &DriveLayout, options: &Options, overwrite: bool) -> Result<Arc<Array>> {
+    let mut drives = Vec::new();
+    for (i, part) in array.drives.iter().enumerate() {
+        let device = FileDevice::open(dir.join(name(i)), how(options, true))?;
+        let device: Arc<dyn Device> = device;
+        if !overwrite {
+            devices::refuse_owned(&device)?;
+        }
+        // What a file gets now is zeros.
+        let blank = device.len() == 0;
+        if device.len() < part.bytes {
+            device.set_len(part.bytes)?;
+        }
+        drives.push(NewDrive { device, blank });
+    }
+    refuse_twice(dir, &array.drives)?;
+    Ok(Array::create(drives, array.extent, array.layout.clone())?)
+}
+
+/// Fails when two names lead to one drive.
+fn refuse_twice(dir: &Path, drives: &[DrivePart]) -> Result<()> {
+    let mut seen = Vec::new();
+    for (i, part) in drives.iter().enumerate() {
+        let Ok(meta) = std::fs::metadata(dir.join(name(i))) else { continue };
+        let block = meta.file_type().is_block_device();
+        let which = if block { (0, meta.rdev()) } else { (meta.dev(), meta.ino()) };
+        if let Some(first) = seen.iter().position(|other| *other == (block, which)) {
+            let (one, other) = (drives[first].path.display(), part.path.display());
+            return Err(Error::Invalid(format!("{one} and {other} are the same drive: give each drive once")));
+        }
+        seen.push((block, which));
+    }
+    Ok(())
+}
+
+/// Opens the array of a database from its drives.
+pub(super) fn open(dir: &Path, options: &Options) -> Result<Arc<Array>> {
+    let given = |name: String| {
+        let path = dir.join(&name);
+        let device = FileDevice::open(&path, how(options, false));
+        let target = std::fs::read_link(&path).unwrap_or(path);
+        let device = device.map(|device| device as Arc<dyn Device>).map_err(|e| e.to_string());
+        Given { name: format!("`{name}` ({})", target.display()), device }
+    };
+    Ok(Array::open(names(dir).map(given).collect(), options.read_only)?)
+}
