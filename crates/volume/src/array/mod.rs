@@ -11,10 +11,13 @@
 //!
 //! Lock order: `state` (changes of the table), then `view`, a leaf that is never held while a drive works.
 
+pub mod classify;
+pub mod curve;
 mod flight;
 mod format;
 mod map;
 mod open;
+pub mod planner;
 mod records;
 mod slots;
 mod stats;
