@@ -18,6 +18,7 @@ const LAYOUT: Layout = Layout {
     fast: None,
     fast_bytes: 0,
     overwrite: false,
+    array: None,
 };
 
 fn options(trim: Option<bool>) -> Options {

@@ -55,7 +55,7 @@ pub fn trace(
 ) -> Option<Finding> {
     let sink: book::Sink = Arc::new(sink);
     sink(&format!("{:#?}", plan::Plan::draw(seed)));
-    let result = seed::run(seed, pool, breakage.into(), book::Trace::to(sink));
+    let result = seed::run(seed, pool, breakage, book::Trace::to(sink));
     result.wrong.map(|what| Finding::new(seed, what, pool, breakage))
 }
 

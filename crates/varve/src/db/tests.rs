@@ -86,7 +86,7 @@ fn a_read_only_open_writes_nothing_and_needs_a_clean_close() {
     db.create_keyspace("k").unwrap();
     let read_only = Options { read_only: true, ..options() };
     db.close().unwrap();
-    let writes = |d: &Devices| (d.data.stats().write.count, d.log.stats().write.count);
+    let writes = |d: &Devices| (d.part("data").unwrap().stats().write.count, d.log.stats().write.count);
     let before = writes(&devices);
     let db = Db::open_on(devices.clone(), read_only.clone()).unwrap();
     assert_eq!(names(&db), ["k"]);

@@ -212,14 +212,14 @@ fn same_array(names: &[String], found: &[Found]) -> Result<(), VolumeError> {
     let array = |found: &Found| found.sup.shape.array;
     let votes = |id: Id| found.iter().filter(|f| array(f) == id).count();
     let most = found.iter().map(array).max_by_key(|id| votes(*id)).expect("there is a drive");
-    for (name, found) in names.iter().zip(found).filter(|(_, found)| array(found) != most) {
+    if let Some((name, found)) = names.iter().zip(found).find(|(_, found)| array(found) != most) {
         return Err(VolumeError::Mismatch(format!(
             "{name} is of another array ({}) than the other drives ({}): bring the array's own drive back",
             show(&found.sup.shape.array),
             show(&most)
         )));
     }
-    for (i, found) in found.iter().enumerate().filter(|(i, found)| found.sup.index != *i) {
+    if let Some((i, found)) = found.iter().enumerate().find(|(i, found)| found.sup.index != *i) {
         return Err(VolumeError::Mismatch(format!(
             "{} is drive {} of the array, and was given as drive {i}: swap the drives back, or their links",
             names[i], found.sup.index
