@@ -1,6 +1,6 @@
 //! `[workload.iomix]` of an experiment. Plain data, the shape of the file.
 
-use super::spec::Layout;
+use super::spec::{Layout, ReadOnly};
 use super::units::Bytes;
 use serde::{Deserialize, Serialize};
 use varve_models::Profile;
@@ -22,6 +22,12 @@ pub struct Iomix {
     /// Requests go through a volume: pages of `layout.page_size`, sealed and verified; with `devices.fast` a tier.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub volume: bool,
+    /// Of an array: each drive has its own part of the requests in flight, at the extents that lie on it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub per_drive: bool,
+    /// The part of load and range that is only read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readonly: Option<ReadOnly>,
 }
 
 impl Default for Iomix {
@@ -33,13 +39,15 @@ impl Default for Iomix {
             depth: 1,
             range: Bytes(1 << 30),
             volume: false,
+            per_drive: false,
+            readonly: None,
         }
     }
 }
 
 impl Iomix {
     /// What is wrong: the key, and what is accepted.
-    pub(super) fn validate(&self, profile: &Profile, layout: &Layout) -> Result<(), (String, String)> {
+    pub(super) fn validate(&self, profile: &Profile, capacity: u64, layout: &Layout) -> Result<(), (String, String)> {
         let refuse = |key: &str, what: String| Err((format!("workload.iomix.{key}"), what));
         let flash_page = profile.flash.as_ref().map_or(0, |f| f.geometry.page_bytes.into());
         let unit = match self.volume {
@@ -59,8 +67,8 @@ impl Iomix {
                 refuse("volume", "true is needed to use devices.fast: a tier is a volume".into())
             }
             () if self.depth == 0 || self.depth > 1024 => refuse("depth", "1 to 1024 are possible".into()),
-            () if self.range.0 < 4 * self.request.0 || self.range.0 > profile.capacity() => {
-                refuse("range", format!("four requests to {} bytes, the device's, are possible", profile.capacity()))
+            () if self.range.0 < 4 * self.request.0 || self.range.0 > capacity => {
+                refuse("range", format!("four requests to {capacity} bytes, the device's, are possible"))
             }
             () => Ok(()),
         }

@@ -22,7 +22,7 @@ use varve_volume::tier::Tier;
 use varve_volume::{PageStore, Single};
 
 /// The result of a point with these figures alone.
-fn result(experiment: &str, commit: &str, point: &Point, mut metrics: BTreeMap<String, f64>) -> PointResult {
+pub(super) fn result(experiment: &str, commit: &str, point: &Point, mut metrics: BTreeMap<String, f64>) -> PointResult {
     metrics.retain(|_, value| value.is_finite());
     PointResult {
         experiment: experiment.to_string(),
@@ -58,13 +58,16 @@ pub(super) fn run_flash_wa(
 /// Shares of requests at which the distribution of response times is drawn.
 const SHARES: [f64; 16] = [0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 1.0];
 
-/// Runs a point of `[workload.iomix]`: requests to the data device, or to a volume on it.
+/// Runs a point of `[workload.iomix]`: requests to the data device, to a volume on it, or to an array.
 pub(super) fn run_iomix(
     experiment: &str,
     commit: &str,
     (point, mix): (&Point, &Iomix),
     drives: &Drives,
 ) -> Result<PointResult, ExperimentError> {
+    if !point.spec.devices.drives.is_empty() {
+        return super::array::run(experiment, commit, (point, mix));
+    }
     let failed = |what: String| ExperimentError::Point { point: point.name(), what };
     let named = |(key, what): (String, String)| failed(format!("{key}: {what}"));
     let (spec, seed) = (&point.spec, point.seed);

@@ -2,6 +2,8 @@
 //!
 //! Every structure refuses keys it does not know. The defaults are those of the engine and of the workloads.
 
+use super::array;
+pub use super::array::{ArraySpec, LayoutName, ReadOnly};
 pub use super::iomix::Iomix;
 use super::named::{Named, PoolNames};
 pub use super::tier::Tier;
@@ -113,6 +115,12 @@ pub struct Devices {
     /// The fast device of a tier; without it there is no tier.
     #[serde(skip_serializing_if = "Device::is_empty")]
     pub fast: Device,
+    /// Drives of an array, in place of `data`: device profiles.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drives: Vec<String>,
+    /// What goes before the profile of each of the drives.
+    #[serde(skip_serializing_if = "Device::is_empty")]
+    pub each: Device,
 }
 
 /// `[devices.ROLE]`: `profile = "NAME"`, the keys of a device profile, or both. Values given
@@ -251,6 +259,9 @@ pub struct Engine {
     /// The tier, where there is a fast device.
     #[serde(skip_serializing_if = "Tier::is_default")]
     pub tier: Tier,
+    /// The array, where there are several drives.
+    #[serde(skip_serializing_if = "ArraySpec::is_default")]
+    pub array: ArraySpec,
     /// How the pool works: the engine's options by name, `pool` for the preset.
     #[serde(flatten)]
     pub pool: Named<PoolOptions, PoolNames>,
@@ -268,6 +279,7 @@ impl Default for Engine {
             recovery_bound_s: o.recovery_bound.as_secs_f64(),
             log_max: Bytes(o.log_max_bytes),
             tier: Tier::default(),
+            array: ArraySpec::default(),
             pool: Named::default(),
         }
     }
@@ -431,10 +443,12 @@ impl Spec {
         let workloads = given.into_iter().filter(|g| *g).count();
         match &w.flash_wa {
             Some(point) => point.validate().map_err(|(key, what)| (format!("workload.flash-wa.{key}"), what))?,
-            None => drop((self.devices.profiles()?, self.devices.fast()?)),
+            None if self.devices.drives.is_empty() => drop((self.devices.profiles()?, self.devices.fast()?)),
+            None => array::validate(self)?,
         }
-        if let Some(iomix) = &w.iomix {
-            iomix.validate(&self.devices.profiles()?.0, &self.layout)?;
+        if let Some(iomix) = w.iomix.as_ref().filter(|_| self.devices.drives.is_empty()) {
+            let profile = self.devices.profiles()?.0;
+            iomix.validate(&profile, profile.capacity(), &self.layout)?;
         }
         let refuse = |key: &str, why: &str| Err((key.to_string(), why.to_string()));
         match () {

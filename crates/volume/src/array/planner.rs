@@ -195,7 +195,7 @@ fn check(question: &Question) -> Result<(), PlanError> {
     for drive in drives {
         for load in loads.iter().filter(|l| l.bytes() > 0.0) {
             let refuse = |why| PlanError::Curve { drive: drive.name.clone(), why };
-            drive.curve.covers(load.request() as u64).map_err(refuse)?;
+            drive.curve.covers(load.request().round() as u64).map_err(refuse)?;
         }
     }
     let room: usize = drives.iter().map(|d| d.extents as usize).sum();
