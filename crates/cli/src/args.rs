@@ -474,6 +474,8 @@ pub enum LayoutKind {
     Single,
     /// A fast device over a slow one.
     Tier,
+    /// Several drives as one device.
+    Array,
 }
 
 /// The layout of databases that are made to crash.

@@ -22,19 +22,19 @@ fn breakage(a: &args::Sim) -> Result<Option<Mistake>, Failure> {
 
 /// What the arguments say of the pool; the rest is drawn from the seed.
 fn pool_choice(a: &Given<Pool>) -> Result<PoolChoice, Failure> {
-    Ok(PoolChoice { pool: a.options()?, tier: String::new() })
+    Ok(PoolChoice { pool: a.options()?, ..PoolChoice::default() })
 }
 
 /// The same, with the layout.
 fn choice(pool: &Given<Pool>, layout: &LayoutChoice) -> Result<PoolChoice, Failure> {
     let tier = match layout.layout {
-        LayoutKind::Single if layout.manager.is_some() => {
+        LayoutKind::Single | LayoutKind::Array if layout.manager.is_some() => {
             return Err(Failure::Usage("--manager is for --layout tier".into()));
         }
-        LayoutKind::Single => String::new(),
+        LayoutKind::Single | LayoutKind::Array => String::new(),
         LayoutKind::Tier => layout.manager.clone().unwrap_or_else(|| "all".into()),
     };
-    Ok(PoolChoice { tier, ..pool_choice(pool)? })
+    Ok(PoolChoice { tier, array: layout.layout == LayoutKind::Array, ..pool_choice(pool)? })
 }
 
 /// The same, and what a mistake that is built in needs besides.

@@ -63,6 +63,16 @@ fn tiers_of_all_managers_find_nothing() {
     }
 }
 
+#[test]
+fn crashes_on_an_array_lose_nothing() {
+    let pool = PoolChoice { array: true, ..PoolChoice::default() };
+    let report = sim::run(&SimOptions { pool, ..SimOptions::new(seeds()) }, |_| {});
+    for finding in &report.findings {
+        eprintln!("{finding}");
+    }
+    assert!(report.findings.is_empty(), "{} findings", report.findings.len());
+}
+
 /// Mistakes that a few seeds find. `varve sim --broken all` tries all there are; `docs/testing.md` says how many seeds
 /// each takes.
 const SOON: &[&str] = &[
@@ -86,6 +96,7 @@ const SOON: &[&str] = &[
     "long-value-leaks",
     "free-not-logged",
     "alloc-not-logged",
+    "array-no-map",
     "tier-no-maps",
     "tier-no-journal",
 ];

@@ -43,9 +43,10 @@ pub fn catch(mistake: Mistake, seeds: u64, jobs: usize) -> Caught {
 
 /// The layout on which a mistake is made, if it is not made on any.
 pub fn layout_for(mistake: Mistake, pool: PoolChoice) -> PoolChoice {
-    match mistake.place() == "tier" && pool.tier.is_empty() {
-        true => PoolChoice { tier: tier::ALL.to_string(), ..pool },
-        false => pool,
+    match mistake.place() {
+        "tier" if pool.tier.is_empty() => PoolChoice { tier: tier::ALL.to_string(), ..pool },
+        "array" => PoolChoice { array: true, ..pool },
+        _ => pool,
     }
 }
 

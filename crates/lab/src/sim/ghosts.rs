@@ -46,13 +46,13 @@ impl Fences {
     }
 
     /// Puts a fence of its own around each opening's devices.
-    pub(crate) fn around<const N: usize>(&self, devices: [Option<Arc<dyn Device>>; N]) -> [Option<Arc<dyn Device>>; N] {
+    pub(crate) fn around(&self, devices: Vec<Option<Arc<dyn Device>>>) -> Vec<Option<Arc<dyn Device>>> {
         let fence = Arc::new(Fence { closed: hardware_mutex(None) });
         *self.newest.lock() = Arc::downgrade(&fence);
-        devices.map(|device| {
-            let inner = device?;
-            Some(Arc::new(Fenced { inner, fence: fence.clone(), written: self.written.clone() }) as Arc<dyn Device>)
-        })
+        let around = |inner: Arc<dyn Device>| {
+            Arc::new(Fenced { inner, fence: fence.clone(), written: self.written.clone() }) as Arc<dyn Device>
+        };
+        devices.into_iter().map(|device| device.map(around)).collect()
     }
 
     /// For those that have handles of the newest opening.

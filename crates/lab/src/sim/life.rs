@@ -158,9 +158,12 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
 /// Opens the database, or makes it; puts a new one's history, which is empty, in place of what there was before.
 fn open(orders: &Orders, shared: &Shared, left: &Mutex<Left>, pending: &Mutex<Option<Pending>>) -> varve::Result<Db> {
     let (machine, options) = (&orders.machine, &orders.options);
-    let create = || Db::create_on(machine.devices(), &orders.layout, options.clone()).map(|db| (db, true));
+    let create = || {
+        let devices = machine.devices(true, &options.faults)?;
+        Db::create_on(devices, &orders.layout, options.clone()).map(|db| (db, true))
+    };
     let open = || {
-        let db = Db::open_on(machine.devices(), options.clone())?;
+        let db = Db::open_on(machine.devices(false, &options.faults)?, options.clone())?;
         // One that was made over another one, and then lost its power, has nothing at all.
         let new = orders.half_made && db.keyspaces()?.is_empty();
         Ok((db, new))
@@ -174,6 +177,8 @@ fn open(orders: &Orders, shared: &Shared, left: &Mutex<Left>, pending: &Mutex<Op
             {
                 create()
             }
+            // An array is there when all drives have it.
+            Err(Error::Mismatch(_)) if orders.create && machine.has_array() => create(),
             opened => opened,
         },
     };

@@ -1,6 +1,7 @@
 //! The simulated machine: a data and a log device, and a fast one for a tier, in memory on one power supply, with
-//! faults.
+//! faults. Several drives may stand for the data device, as an array.
 
+use super::array::ArrayPlan;
 use super::book::Trace;
 use super::faults::{Fault, Struck, Target};
 use super::ghosts::Fences;
@@ -12,15 +13,17 @@ use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket}
 use varve_models::{FaultPlan, Faulty, Latency, MemDevice, MemOptions, PowerSupply};
 use varve_rt::{Mutex, hardware_mutex};
 
-/// Two or three devices and their power.
+/// The devices and their power.
 pub(crate) struct Machine {
     pub(crate) supply: Arc<PowerSupply>,
-    data: Arc<Faulty>,
+    /// The data device, or the drives of an array.
+    data: Vec<Arc<Faulty>>,
     log: Arc<Faulty>,
     /// Of a tier.
     fast: Option<Arc<Faulty>>,
-    /// What the data device is made of.
-    memory: Arc<MemDevice>,
+    /// What the data device is made of, or the drives.
+    memory: Vec<Arc<MemDevice>>,
+    array: Option<ArrayPlan>,
     injected: Mutex<Injected>,
     /// Around the devices of each opening.
     pub(crate) fences: Fences,
@@ -45,38 +48,54 @@ fn latency(l: plan::Latency) -> Latency {
 }
 
 impl Machine {
-    pub(crate) fn new(plan: &Plan, tier: Option<&TierPlan>, trace: Trace) -> Machine {
+    pub(crate) fn new(plan: &Plan, (tier, array): (Option<&TierPlan>, Option<ArrayPlan>), trace: Trace) -> Machine {
         let supply = PowerSupply::new();
-        let device = |name: &str, l, seed| {
+        let device = |name: &str, len, l, seed| {
             let options = MemOptions { name: name.into(), latency: latency(l), seed, ..MemOptions::default() };
-            let mem = MemDevice::with(0, options);
+            let mem = MemDevice::with(len, options);
             supply.attach(mem.clone());
             (Faulty::forgetful(mem.clone(), FaultPlan::new(seed), supply.clone()), mem)
         };
-        let (data, memory) = device("data", plan.data_latency, plan.seed ^ 0xda7a);
-        let (log, _) = device("log", plan.log_latency, plan.seed ^ 0x106);
-        let fast = tier.map(|tier| device("fast", tier.latency, plan.seed ^ 0xfa57).0);
+        let drives = array.as_ref().map_or(vec![("data".to_string(), 0)], ArrayPlan::drives);
+        let drive = |(i, (name, len)): (u64, &(String, u64))| {
+            device(name, *len, plan.data_latency, plan.seed ^ 0xda7a ^ (i << 32))
+        };
+        let (data, memory) = (0..).zip(&drives).map(drive).unzip();
+        let (log, _) = device("log", 0, plan.log_latency, plan.seed ^ 0x106);
+        let fast = tier.map(|tier| device("fast", 0, tier.latency, plan.seed ^ 0xfa57).0);
         let (injected, fences) = (hardware_mutex(Injected::default()), Fences::new());
-        Machine { supply, data, log, fast, memory, injected, fences, trace }
+        Machine { supply, data, log, fast, memory, array, injected, fences, trace }
     }
 
-    /// The devices, as the engine gets them.
-    pub(crate) fn devices(&self) -> varve::Devices {
+    /// Whether an array holds the pages.
+    pub(crate) fn has_array(&self) -> bool {
+        self.array.is_some()
+    }
+
+    /// The devices, as the engine gets them. An array is made, or found on its drives.
+    pub(crate) fn devices(&self, create: bool, faults: &varve::Faults) -> varve::Result<varve::Devices> {
         let traced = |device: &Arc<Faulty>, name: &'static str| -> Arc<dyn Device> {
             match self.trace.is_on() {
                 true => Arc::new(Traced { inner: device.clone(), name, trace: self.trace.clone() }),
                 false => device.clone(),
             }
         };
-        let fast = self.fast.as_ref().map(|fast| traced(fast, "fast"));
-        let devices = [Some(traced(&self.data, "data")), Some(traced(&self.log, "log")), fast];
-        let [Some(data), Some(log), fast] = self.fences.around(devices) else { unreachable!("as many as before") };
-        fast.into_iter().fold(varve::Devices::new(data, log), |devices, fast| devices.with("fast", fast))
+        let data = self.data.iter().map(|drive| traced(drive, "data"));
+        let rest = [Some(traced(&self.log, "log")), self.fast.as_ref().map(|fast| traced(fast, "fast"))];
+        let mut devices = self.fences.around(data.map(Some).chain(rest).collect());
+        let fast = devices.pop().expect("as many as before");
+        let log = devices.pop().flatten().expect("there is a log");
+        let mut drives: Vec<Arc<dyn Device>> = devices.into_iter().flatten().collect();
+        let devices = match &self.array {
+            None => varve::Devices::new(drives.remove(0), log),
+            Some(array) => varve::Devices::on_array(array.array(drives, create, faults)?, log),
+        };
+        Ok(fast.into_iter().fold(devices, |devices, fast| devices.with("fast", fast)))
     }
 
     /// Arranges for faults from now on, in place of those before.
     pub(crate) fn inject(&self, faults: Vec<Fault>, seed: u64) {
-        self.memory.verify();
+        self.memory.iter().for_each(|memory| memory.verify());
         let mut injected = self.injected.lock();
         for (target, device) in self.all() {
             let of_it = |f: &&Fault| f.cell.target == target;
@@ -101,15 +120,17 @@ impl Machine {
 
     fn all(&self) -> impl Iterator<Item = (Target, &Arc<Faulty>)> {
         let fast = self.fast.iter().map(|fast| (Target::Fast, fast));
-        [(Target::Data, &self.data), (Target::Log, &self.log)].into_iter().chain(fast)
+        let data = self.data.iter().map(|drive| (Target::Data, drive));
+        data.chain([(Target::Log, &self.log)]).chain(fast)
     }
 
-    /// Pages of the data device that a power cut left torn: their checksum is wrong.
+    /// Pages of the data device that a power cut left torn: their checksum is wrong. On an array nobody counts them.
     pub(crate) fn torn_pages(&self, page_size: usize) -> u64 {
+        let [memory] = &self.memory[..] else { return 0 };
         let mut page = vec![0; page_size];
         let mut torn = 0;
-        for number in 0..self.memory.len() / page_size as u64 {
-            self.memory.peek(number * page_size as u64, &mut page);
+        for number in 0..memory.len() / page_size as u64 {
+            memory.peek(number * page_size as u64, &mut page);
             let found = varve_volume::page::verify(&page, varve_volume::PageId(number));
             torn += u64::from(matches!(found, Err(varve_volume::PageDamage::Checksum { .. })));
         }
@@ -118,7 +139,7 @@ impl Machine {
 
     /// Writes so far that were not done as asked.
     pub(crate) fn falsified(&self) -> u64 {
-        self.data.counts().false_writes
+        self.data.iter().map(|drive| drive.counts().false_writes).sum()
     }
 
     /// Requests that failed on purpose so far.

@@ -6,6 +6,7 @@
 //! clients write down). `ghosts` and `panics` are what may happen to an open database besides. `plan`, `script`,
 //! `rows`, `faults`, `tables` and `model` are pure. `docs/testing.md` says what is simulated and what is not.
 
+mod array;
 mod backups;
 mod book;
 mod broken;

@@ -13,6 +13,8 @@ pub struct PoolChoice {
     pub pool: PoolOptions,
     /// Layout tier: its manager, or `all` for one drawn from the seed; empty: a single device.
     pub tier: String,
+    /// Layout array: pages on several drives.
+    pub array: bool,
 }
 
 /// The same as text, for the second process.
@@ -21,17 +23,24 @@ pub(crate) struct PoolText {
     pool: String,
     #[serde(default)]
     tier: String,
+    #[serde(default)]
+    array: bool,
 }
 
 impl From<&PoolChoice> for PoolText {
     fn from(c: &PoolChoice) -> PoolText {
-        PoolText { pool: c.pool.to_string(), tier: c.tier.clone() }
+        PoolText { pool: c.pool.to_string(), tier: c.tier.clone(), array: c.array }
     }
 }
 
 impl PoolText {
+    /// Whether an array holds the pages.
+    pub(crate) fn has_array(&self) -> bool {
+        self.array
+    }
+
     pub(crate) fn choice(self) -> Result<PoolChoice, varve::Error> {
-        Ok(PoolChoice { pool: self.pool.parse()?, tier: self.tier })
+        Ok(PoolChoice { pool: self.pool.parse()?, tier: self.tier, array: self.array })
     }
 }
 
@@ -41,6 +50,9 @@ impl PoolChoice {
         let mut text = String::new();
         if !self.tier.is_empty() {
             text += &format!(" --layout tier --manager {}", self.tier);
+        }
+        if self.array {
+            text += " --layout array";
         }
         for setting in POOL_OPTIONS.settings {
             if let (Some(name), Some(value)) = (setting.cli, setting.chosen(&self.pool)) {
@@ -64,7 +76,8 @@ impl PoolChoice {
         let mut rng = Rng::from_seed(plan.seed ^ 0x0706_f01c);
         let mut pool = self.pool.clone();
         let mut cleaners = options.cleaners;
-        if *self == PoolChoice::default() && rng.one_in(2) {
+        let free = *self == PoolChoice { array: self.array, ..PoolChoice::default() };
+        if free && rng.one_in(2) {
             let presets: Vec<&str> = PRESETS.iter().map(|p| p.name).filter(|name| !name.starts_with("gd2l")).collect();
             pool.preset = Some(presets[rng.below(presets.len() as u64) as usize].to_string());
         }

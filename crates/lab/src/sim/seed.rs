@@ -5,6 +5,7 @@
 //! of recovery), by a clean close, or because the database poisoned itself after an injected fault; the power is cut
 //! afterwards in every case. What the clients of a life wrote down is settled when the next life has opened.
 
+use super::array::ArrayPlan;
 use super::backups::Backups;
 use super::book::{Ending, Goal, Shared, Trace};
 use super::epilogue::Outcome;
@@ -126,9 +127,12 @@ impl Wish {
 }
 
 impl Driver {
-    fn new(plan: Plan, pool: PoolChoice, broken: Option<varve::Mistake>, trace: Trace) -> Driver {
+    fn new(mut plan: Plan, pool: PoolChoice, broken: Option<varve::Mistake>, trace: Trace) -> Driver {
         let tier = (!pool.tier.is_empty()).then(|| TierPlan::draw(&pool.tier, &plan));
-        let machine = Arc::new(Machine::new(&plan, tier.as_ref(), trace.clone()));
+        let array = pool.array.then(|| ArrayPlan::draw(&plan));
+        // A write that goes astray may hit what the array has noted, which refuses the drive then.
+        plan.false_write &= array.is_none();
+        let machine = Arc::new(Machine::new(&plan, (tier.as_ref(), array), trace.clone()));
         let rng = Rng::from_seed(plan.seed ^ 0xd21e_0000);
         let pending = Arc::new(Mutex::new(None));
         Driver {
@@ -213,7 +217,8 @@ impl Driver {
         let mut wish = Wish { goal: Some(goal), cut_open, faults, ..Wish::verify() };
         if self.created && !self.half_made && wish.cut_open.is_none() && wish.faults.is_empty() {
             match rng.below(40) {
-                0..=1 => {
+                // (In a directory the log says first that the array is made anew.)
+                0..=1 if !self.pool.array => {
                     wish.recreate = true;
                     wish.cut_open = rng.one_in(2).then(|| rng.between(1, 60));
                 }

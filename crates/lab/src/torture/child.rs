@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use varve::{Db, Durability, Error, Layout, Options, TierOptions, TxOptions};
+use varve::{Db, DriveLayout, DrivePart, Durability, Error, Layout, Options, TierOptions, TxOptions};
 use varve_rt::Rng;
 
 /// What the child is to do.
@@ -37,13 +37,17 @@ const TOOL: &str = "torture";
 /// An empty keyspace of the databases that are ours.
 const MARK: &str = "varve-torture";
 
+/// Drives of an array, and bytes of each: more than the ledger grows to.
+const DRIVES: usize = 3;
+const DRIVE_BYTES: u64 = 512 << 20;
+
 /// Bytes of a tier's fast device: less than the ledger grows to.
 const FAST_BYTES: u64 = 12 << 20;
 
 impl Orders {
     pub(super) fn options(&self) -> varve::Result<Options> {
         let (cache_bytes, log_max_bytes) = (self.cache_bytes, self.log_max_bytes);
-        let PoolChoice { pool, tier } = self.pool.clone().choice()?;
+        let PoolChoice { pool, tier, .. } = self.pool.clone().choice()?;
         // However slow the machine is, a wait for a lock is no finding.
         let lock_timeout = None;
         let options = Options { cache_bytes, log_max_bytes, pool, lock_timeout, ..Options::default() };
@@ -63,6 +67,14 @@ impl Orders {
         refused
     }
 
+    /// Drives of an array in a directory beside the database's.
+    fn drives(&self) -> varve::Result<DriveLayout> {
+        let beside = PathBuf::from(format!("{}.drives", self.dir.display()));
+        std::fs::create_dir_all(&beside).map_err(|e| Error::Invalid(format!("{}: {e}", beside.display())))?;
+        let drives = vec![DrivePart { path: beside, bytes: DRIVE_BYTES }; DRIVES];
+        Ok(DriveLayout { drives, extent: 2 << 20, layout: varve::array::Layout::Stripe { unit: 256 << 10 } })
+    }
+
     /// Opens the database, or makes it where there is none. For the parent: a child finds it made.
     pub(super) fn open(&self) -> varve::Result<Db> {
         match Db::open(&self.dir, self.options()?) {
@@ -71,7 +83,8 @@ impl Orders {
                     std::fs::create_dir_all(fast).map_err(|e| Error::Invalid(format!("{}: {e}", fast.display())))?;
                 }
                 let (log_bytes, fast) = (self.log_bytes, self.fast.clone());
-                let layout = Layout { log_bytes, fast, fast_bytes: FAST_BYTES, ..Layout::default() };
+                let array = self.pool.has_array().then(|| self.drives()).transpose()?;
+                let layout = Layout { log_bytes, fast, fast_bytes: FAST_BYTES, array, ..Layout::default() };
                 Db::create(&self.dir, &layout, self.options()?)
             }
             opened => opened,

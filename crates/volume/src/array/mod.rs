@@ -36,7 +36,7 @@ use slots::{Slots, Taken};
 use std::ops::Range;
 use std::sync::Arc;
 use varve_device::{AlignedBuf, Capabilities, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, OpKind};
-use varve_device::{Ticket, check, write_at};
+use varve_device::{Faults, Mistake, Ticket, check, write_at};
 use varve_rt::Mutex;
 
 /// Bytes of an extent unless told otherwise.
@@ -71,6 +71,7 @@ struct State {
     zero_from: u64,
     /// What is noted on the drives; none: nothing, or it may not be.
     records: Option<Records>,
+    faults: Faults,
     /// Slots that extents left, with the last view that has them.
     left: Vec<(Arc<View>, Vec<Place>)>,
 }
@@ -222,7 +223,7 @@ impl Array {
             layout,
             totals: Arc::default(),
             view: Mutex::new(Arc::new(View { map, members })),
-            state: Mutex::new(State { slots, zero_from, records, left: Vec::new() }),
+            state: Mutex::new(State { slots, zero_from, records, faults: Faults::default(), left: Vec::new() }),
         })
     }
 
@@ -268,6 +269,12 @@ impl Array {
         state.records.as_ref().map(|records| (records.shape.array, records.generation.number))
     }
 
+    /// Builds mistakes in, for the crash simulation's own tests.
+    #[doc(hidden)]
+    pub fn set_faults(&self, faults: Faults) {
+        self.state.lock().faults = faults;
+    }
+
     fn grow(&self, state: &mut State, view: &View, len: u64) -> Result<(), DeviceError> {
         let mut map = view.map.clone();
         let needed = (len.div_ceil(map.extent) as usize).saturating_sub(map.entries.len());
@@ -310,7 +317,7 @@ impl Array {
 impl State {
     /// Notes the table on the drives before it counts.
     fn note(&mut self, view: &View, map: &Map, zero_from: u64, changed: Range<usize>) -> Result<(), DeviceError> {
-        if let Some(records) = &mut self.records {
+        if let Some(records) = self.records.as_mut().filter(|_| !self.faults.has(Mistake::ArrayNoMap)) {
             records.commit(&view.devices(), map, zero_from, changed)?;
         }
         self.zero_from = zero_from;
