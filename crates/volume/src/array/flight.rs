@@ -7,12 +7,12 @@
 //! Invariants: a piece lies on one drive; all pieces of a request are waited for before its result is given, whatever
 //! the first of them came to; a drive's `flushed` never passes its `written`.
 
-use super::map::Map;
+use super::map::{Map, Piece, Place};
 use std::ops::Range;
 use std::sync::Arc;
 use varve_device::{Busy, Completion, Counters, Device, DeviceError, Io, Op, OpKind, Ticket};
 use varve_rt::Instant;
-use varve_rt::atomic::{AtomicU64, Ordering};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// One drive of an array.
 pub(super) struct Member {
@@ -58,6 +58,37 @@ impl Member {
 pub(super) struct View {
     pub map: Map,
     pub members: Vec<Arc<Member>>,
+    /// An extent that is on its way to another slot.
+    pub moving: Option<Moving>,
+}
+
+/// An extent that is on its way; `mover` says how.
+#[derive(Clone)]
+pub(super) struct Moving {
+    pub from: Place,
+    pub to: Place,
+    /// Writes go to both slots; else they set `written`.
+    pub mirrored: bool,
+    /// What was copied has changed: the copy is worth nothing.
+    pub written: Arc<AtomicBool>,
+}
+
+impl Moving {
+    /// The part of a piece that lies in the slot that is left: where, relative to the piece, and where its twin goes.
+    fn twin(&self, map: &Map, piece: &Piece) -> Option<(u64, Piece)> {
+        let (start, drive) = (map.slot_at(self.from.slot), usize::from(self.from.drive));
+        let (from, end) = (piece.at.max(start), (piece.at + piece.len).min(start + map.extent));
+        let at = map.slot_at(self.to.slot) + from.saturating_sub(start);
+        let twin = Piece { drive: self.to.drive.into(), at, len: end.saturating_sub(from) };
+        (piece.drive == drive && twin.len > 0).then(|| (from - piece.at, twin))
+    }
+
+    /// Somebody writes these bytes.
+    pub fn wrote(&self, map: &Map, piece: &Piece) {
+        if self.twin(map, piece).is_some() {
+            self.written.store(true, Ordering::Release);
+        }
+    }
 }
 
 impl View {
@@ -143,13 +174,31 @@ impl Split<'_> {
         Request { op: io.op, bytes: io.len() as u64, parts: at..at, refused: Some(why) }
     }
 
+    /// What is written to a second slot along with a piece.
+    fn twin(&self, io: &Io, piece: &Piece) -> Option<(usize, Io)> {
+        let (Op::Write { durable }, Some(moving)) = (io.op, &self.view.moving) else { return None };
+        if !moving.mirrored {
+            moving.wrote(&self.view.map, piece);
+            return None;
+        }
+        let (skip, twin) = moving.twin(&self.view.map, piece)?;
+        let bytes = io.buf.as_ptr().wrapping_add(skip as usize);
+        // SAFETY: a part of the memory of `io`, which is read by both, and both are waited for before the request's
+        // result is given.
+        Some((twin.drive, unsafe { Io::write(twin.at, bytes, twin.len as usize, durable) }))
+    }
+
     fn cut(&mut self, io: Io) {
         let view = self.view;
         let mut rest = io;
         for piece in view.map.pieces(rest.offset, rest.len() as u64) {
             let (mut first, after) = rest.split_at(piece.len as usize);
             first.offset = piece.at;
+            let twin = self.twin(&first, &piece);
             self.push(piece.drive, first, 0);
+            if let Some((drive, io)) = twin {
+                self.push(drive, io, 0);
+            }
             rest = after;
         }
         assert_eq!(rest.len(), 0, "the pieces are the whole request");
@@ -184,6 +233,7 @@ pub(super) fn submit(
 pub(super) fn run(view: Arc<View>, totals: &Arc<Totals>, mut io: Io) -> Result<(), DeviceError> {
     let (op, bytes) = (io.op, io.len() as u64);
     let mut pieces = match op {
+        Op::Write { .. } if view.moving.is_some() => return submit(view, totals, vec![io], |_| Ok(())).wait_all(),
         Op::Flush => return submit(view, totals, vec![io], |_| Ok(())).wait_all(),
         _ => view.map.pieces(io.offset, bytes),
     };

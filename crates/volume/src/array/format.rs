@@ -25,10 +25,13 @@ pub(super) const CHANGES: usize = (BLOCK - CHANGED) / ENTRY;
 /// Where the superblock has its drives, and bytes of each.
 const DRIVES: usize = 152;
 const DRIVE: usize = 40;
+/// Where a change has the slot that is touched.
+const TOUCHED: usize = CHANGED + CHANGES * ENTRY;
 /// No second place.
 const NOWHERE: u16 = u16::MAX;
 
 const _: () = assert!(DRIVES + super::MOST_DRIVES * DRIVE <= BLOCK && HEADER + ENTRIES * ENTRY <= BLOCK);
+const _: () = assert!(TOUCHED + 8 <= BLOCK);
 
 /// What a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +105,8 @@ pub(super) struct Change {
     pub sizes: Sizes,
     pub first: u32,
     pub entries: Vec<Entry>,
+    /// A slot that is about to be written though no extent has it: from now on it is not blank.
+    pub touched: Option<Place>,
 }
 
 fn put(block: &mut [u8], at: usize, bytes: &[u8]) {
@@ -201,6 +206,8 @@ impl Change {
         put_longs(&mut block, 56, &[self.sizes.len, self.sizes.zero_from]);
         put(&mut block, 72, &self.sizes.extents.to_le_bytes());
         put(&mut block, 76, &self.first.to_le_bytes());
+        put(&mut block, TOUCHED, &self.touched.map_or(NOWHERE, |place| place.drive).to_le_bytes());
+        put(&mut block, TOUCHED + 4, &self.touched.map_or(0, |place| place.slot).to_le_bytes());
         self.entries.iter().enumerate().for_each(|(i, entry)| put_entry(&mut block, CHANGED + i * ENTRY, entry));
         seal(&mut block, Kind::Change, (sequence, index), self.entries.len() as u32, array);
         block
@@ -210,7 +217,9 @@ impl Change {
         let count = open(block, Kind::Change, (sequence, index), array, CHANGES)?;
         let sizes = Sizes { len: long(block, 56), zero_from: long(block, 64), extents: word(block, 72) };
         let entries = (0..count).map(|i| entry_at(block, CHANGED + i * ENTRY)).collect::<Option<_>>()?;
-        Some(Change { generation: generation_at(block, 40), sizes, first: word(block, 76), entries })
+        let touched = Place { drive: half(block, TOUCHED), slot: word(block, TOUCHED + 4) };
+        let touched = (touched.drive != NOWHERE).then_some(touched);
+        Some(Change { generation: generation_at(block, 40), sizes, first: word(block, 76), entries, touched })
     }
 }
 

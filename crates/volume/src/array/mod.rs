@@ -9,13 +9,14 @@
 //! extent left is used again only after every request that may go there has ended; what lies behind the array's end in
 //! its extents, from `zero_from` on, reads as zeros.
 //!
-//! Lock order: `state` (changes of the table), then `view`, a leaf that is never held while a drive works.
+//! Lock order: `mover` (an extent that moves), `state` (changes of the table), then `view`, a leaf that is never held while a drive works.
 
 pub mod classify;
 pub mod curve;
 mod flight;
 mod format;
 mod map;
+mod mover;
 mod open;
 pub mod planner;
 mod records;
@@ -25,19 +26,23 @@ mod stats;
 mod tests;
 
 pub use map::{Entry, Map, Piece, Pieces, Place};
+pub use mover::{Moved, Pace};
 pub use open::{Given, Membership, NewDrive, membership};
 pub use slots::Layout;
 pub use stats::{ArrayStats, DriveStats};
 
 use crate::VolumeError;
-use flight::{Member, Totals, View};
+use flight::{Member, Moving, Totals, View};
 use records::Records;
 use slots::{Slots, Taken};
 use std::ops::Range;
-use std::sync::Arc;
-use varve_device::{AlignedBuf, Capabilities, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, OpKind};
+use std::sync::{Arc, Weak};
+use varve_device::{
+    AlignedBuf, Capabilities, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, Op, OpKind,
+};
 use varve_device::{Faults, Mistake, Ticket, check, write_at};
 use varve_rt::Mutex;
+use varve_rt::atomic::{AtomicBool, Ordering, fence};
 
 /// Bytes of an extent unless told otherwise.
 pub const EXTENT: u64 = 8 << 20;
@@ -62,6 +67,10 @@ pub struct Array {
     totals: Arc<Totals>,
     view: Mutex<Arc<View>>,
     state: Mutex<State>,
+    /// Held while an extent moves.
+    mover: Mutex<()>,
+    /// A change of the table failed: nobody knows which table the next opening finds.
+    failed: AtomicBool,
 }
 
 /// What changes with the table.
@@ -72,8 +81,10 @@ struct State {
     /// What is noted on the drives; none: nothing, or it may not be.
     records: Option<Records>,
     faults: Faults,
-    /// Slots that extents left, with the last view that has them.
-    left: Vec<(Arc<View>, Vec<Place>)>,
+    /// Views that were replaced and that somebody may still have.
+    old: Vec<Weak<View>>,
+    /// Slots that extents left, with the views that have them.
+    left: Vec<(Vec<Weak<View>>, Vec<Place>)>,
 }
 
 fn invalid(what: String) -> VolumeError {
@@ -222,9 +233,46 @@ impl Array {
             block,
             layout,
             totals: Arc::default(),
-            view: Mutex::new(Arc::new(View { map, members })),
-            state: Mutex::new(State { slots, zero_from, records, faults: Faults::default(), left: Vec::new() }),
+            view: Mutex::new(Arc::new(View { map, members, moving: None })),
+            state: Mutex::new(State {
+                slots,
+                zero_from,
+                records,
+                faults: Faults::default(),
+                old: Vec::new(),
+                left: Vec::new(),
+            }),
+            mover: Mutex::new(()),
+            failed: AtomicBool::new(false),
         })
+    }
+
+    /// Whether a request can be done.
+    fn check(&self, io: &Io, len: u64) -> Result<(), DeviceError> {
+        check(io, &self.name, self.block, len)?;
+        let promises = matches!(io.op, Op::Flush | Op::Write { durable: true });
+        if promises && self.failed.load(Ordering::Acquire) {
+            let why = "a change of the array's map failed; open the database again".into();
+            return Err(DeviceError::Refused { device: self.name.clone(), why });
+        }
+        Ok(())
+    }
+
+    /// Notes a table before it counts.
+    fn note(
+        &self,
+        state: &mut State,
+        view: &View,
+        (map, zero_from): (&Map, u64),
+        changed: Range<usize>,
+        touched: Option<Place>,
+    ) -> Result<(), DeviceError> {
+        if let Some(records) = state.records.as_mut().filter(|_| !state.broken.has(Mistake::ArrayNoMap)) {
+            let done = records.commit(&view.devices(), (map, zero_from), changed, touched);
+            done.inspect_err(|_| self.failed.store(true, Ordering::Release))?;
+        }
+        state.zero_from = zero_from;
+        Ok(())
     }
 
     fn view(&self) -> Arc<View> {
@@ -260,7 +308,7 @@ impl Array {
     pub fn begin_generation(&self) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
         let (view, zero_from) = (self.view(), state.zero_from);
-        state.note(&view, &view.map, zero_from, 0..0)
+        self.note(&mut state, &view, (&view.map, zero_from), 0..0, None)
     }
 
     /// The array's identity, and the number of its generation; none of one that has nothing on its drives.
@@ -287,8 +335,8 @@ impl Array {
         map.entries.extend(taken.iter().map(|taken| taken.entry));
         map.len = len;
         let (zero_from, changed) = (state.zero_from.max(len), first..map.entries.len());
-        state.note(view, &map, zero_from, changed)?;
-        self.use_map(map, view, state);
+        self.note(state, view, (&map, zero_from), changed, None)?;
+        self.use_map(map, view.moving.clone(), state);
         Ok(())
     }
 
@@ -300,35 +348,30 @@ impl Array {
         let gone: Vec<Place> = map.entries.drain(keep..).map(|entry| entry.place).collect();
         map.len = len;
         let (zero_from, end) = (state.zero_from.min(map.room()), map.entries.len());
-        state.note(view, &map, zero_from, end..end)?;
-        self.use_map(map, view, state);
-        state.left.push((view.clone(), gone));
+        self.note(state, view, (&map, zero_from), end..end, None)?;
+        let moving = view.moving.clone().filter(|moving| !gone.contains(&moving.from));
+        self.use_map(map, moving, state);
+        state.left.push((state.old.clone(), gone));
         Ok(())
     }
 
     /// Requests go by this table from now on.
-    fn use_map(&self, map: Map, before: &View, state: &State) {
+    fn use_map(&self, map: Map, moving: Option<Moving>, state: &mut State) {
         debug_assert_eq!(map.fault(&state.slots.counts()), None);
         assert!(state.zero_from >= map.len, "what is in use is not said to be blank");
-        *self.view.lock() = Arc::new(View { map, members: before.members.clone() });
+        let mut view = self.view.lock();
+        state.old.retain(|old| old.strong_count() > 0);
+        state.old.push(Arc::downgrade(&view));
+        *view = Arc::new(View { map, members: view.members.clone(), moving });
     }
 }
 
 impl State {
-    /// Notes the table on the drives before it counts.
-    fn note(&mut self, view: &View, map: &Map, zero_from: u64, changed: Range<usize>) -> Result<(), DeviceError> {
-        if let Some(records) = self.records.as_mut().filter(|_| !self.faults.has(Mistake::ArrayNoMap)) {
-            records.commit(&view.devices(), map, zero_from, changed)?;
-        }
-        self.zero_from = zero_from;
-        Ok(())
-    }
-
     /// Slots that were left can be taken again once nobody has a view with them.
     fn reuse(&mut self) {
         let slots = &mut self.slots;
-        self.left.retain(|(view, places)| {
-            let idle = Arc::strong_count(view) == 1;
+        self.left.retain(|(views, places)| {
+            let idle = are_gone(views);
             if idle {
                 places.iter().for_each(|place| slots.give_back(*place));
             }
@@ -337,12 +380,23 @@ impl State {
     }
 }
 
+/// Whether every request that went by these views has ended.
+fn are_gone(views: &[Weak<View>]) -> bool {
+    let gone = views.iter().all(|view| view.strong_count() == 0);
+    // What those requests did comes before what their end allows.
+    fence(Ordering::Acquire);
+    gone
+}
+
 /// Writes zeros where new bytes of the array would show old ones, and makes them durable.
 fn make_blank(state: &State, view: &View, taken: &[Taken], len: u64) -> Result<(), DeviceError> {
     let map = &view.map;
     let end = len.min(state.zero_from).min(map.room()).max(map.len);
     let mut old: Vec<Piece> = map.pieces(map.len, end - map.len).collect();
     let used = taken.iter().filter(|taken| !taken.blank).map(|taken| taken.entry.place);
+    if let Some(moving) = &view.moving {
+        old.iter().for_each(|piece| moving.wrote(map, piece));
+    }
     old.extend(used.map(|place| Piece { drive: place.drive.into(), at: map.slot_at(place.slot), len: map.extent }));
     let zeros = AlignedBuf::new(if old.is_empty() { 0 } else { ZEROS });
     for piece in &old {
@@ -390,23 +444,22 @@ impl Device for Array {
         let len = len.next_multiple_of(self.block.into());
         let mut state = self.state.lock();
         let view = self.view();
-        if len > view.map.len {
-            self.grow(&mut state, &view, len)?;
-        } else if len < view.map.len {
-            self.shrink(&mut state, &view, len)?;
+        match len.cmp(&view.map.len) {
+            std::cmp::Ordering::Greater => self.grow(&mut state, &view, len),
+            std::cmp::Ordering::Less => self.shrink(&mut state, &view, len),
+            std::cmp::Ordering::Equal => Ok(()),
         }
-        Ok(())
     }
 
     fn submit(&self, batch: Vec<Io>) -> Ticket {
         let view = self.view();
         let len = view.map.len;
-        flight::submit(view, &self.totals, batch, |io| check(io, &self.name, self.block, len))
+        flight::submit(view, &self.totals, batch, |io| self.check(io, len))
     }
 
     fn run(&self, io: Io) -> Result<(), DeviceError> {
         let view = self.view();
-        check(&io, &self.name, self.block, view.map.len)?;
+        self.check(&io, view.map.len)?;
         flight::run(view, &self.totals, io)
     }
 

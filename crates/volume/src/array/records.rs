@@ -9,7 +9,7 @@
 //! take turns, so the newest whole one is never written over; after a change that failed there is no other.
 
 use super::format::{self, BLOCK, CHANGES, Change, ENTRIES, Generation, Shape, Sizes, Super};
-use super::map::{Entry, Map};
+use super::map::{Entry, Map, Place};
 use std::ops::Range;
 use std::sync::Arc;
 use varve_device::{AlignedBuf, Device, DeviceError, Io, read_at};
@@ -69,7 +69,7 @@ impl Records {
         let at = vec![(0, shape.journal_blocks); drives.len()];
         let mut records = Records { shape, generation: Generation { number: 0, tie: 0 }, at, failed: None };
         let none = Sizes { len: 0, zero_from: 0, extents: 0 };
-        records.change(drives, none, (&[], 0..0))?;
+        records.change(drives, none, (&[], 0..0), None)?;
         Ok(records)
     }
 
@@ -86,24 +86,25 @@ impl Records {
         records.confirm(drives, &(0..drives.len()).filter(unconfirmed).collect::<Vec<_>>())?;
         // A fresh map each: what an opening finds is not long.
         records.at.iter_mut().for_each(|(_, used)| *used = newest.sup.shape.journal_blocks);
-        records.change(drives, newest.sizes, (entries, 0..0))?;
+        records.change(drives, newest.sizes, (entries, 0..0), None)?;
         Ok(records)
     }
 
-    /// Notes that the entries of a range were changed and that these are the sizes; it counts when this returns.
+    /// Notes that the entries of a range were changed and that these are the sizes, and that a slot is blank no longer;
+    /// it counts when this returns.
     pub fn commit(
         &mut self,
         drives: &[Arc<dyn Device>],
-        map: &Map,
-        zero_from: u64,
+        (map, zero_from): (&Map, u64),
         changed: Range<usize>,
+        touched: Option<Place>,
     ) -> Result<(), DeviceError> {
         if let Some(e) = &self.failed {
             return Err(e.clone());
         }
         let sizes = Sizes { len: map.len, zero_from, extents: map.entries.len() as u32 };
         assert!(changed.end <= map.entries.len(), "what changed is there");
-        let done = self.change(drives, sizes, (&map.entries, changed));
+        let done = self.change(drives, sizes, (&map.entries, changed), touched);
         // Some drives may have it: another change could contradict it.
         done.inspect_err(|e| self.failed = Some(e.clone()))
     }
@@ -113,18 +114,20 @@ impl Records {
         drives: &[Arc<dyn Device>],
         sizes: Sizes,
         (entries, changed): (&[Entry], Range<usize>),
+        touched: Option<Place>,
     ) -> Result<(), DeviceError> {
         self.generation = next(self.generation);
-        for entry in &entries[changed.clone()] {
-            let blank_from = &mut self.shape.drives[usize::from(entry.place.drive)].blank_from;
-            *blank_from = (*blank_from).max(entry.place.slot + 1);
+        for place in entries[changed.clone()].iter().map(|entry| entry.place).chain(touched) {
+            let blank_from = &mut self.shape.drives[usize::from(place.drive)].blank_from;
+            *blank_from = (*blank_from).max(place.slot + 1);
         }
         let all: Vec<usize> = (0..drives.len()).collect();
         // Room for the confirmation too.
         let room = self.at.iter().all(|(_, used)| used + 2 <= self.shape.journal_blocks);
         if room && changed.len() <= CHANGES {
             let first = changed.start as u32;
-            let change = Change { generation: self.generation, sizes, first, entries: entries[changed].to_vec() };
+            let (generation, entries) = (self.generation, entries[changed].to_vec());
+            let change = Change { generation, sizes, first, entries, touched };
             self.append(drives, &all, |sequence, index, array| change.encode(sequence, index, array))?;
         } else {
             self.write_maps(drives, &all, sizes, entries)?;
@@ -257,9 +260,9 @@ fn replay(drive: &dyn Device, found: &mut Found) -> Result<(), DeviceError> {
 impl Found {
     fn apply(&mut self, change: Change) {
         (self.generation, self.sizes, self.confirmed) = (change.generation, change.sizes, false);
-        for entry in &change.entries {
-            if let Some(drive) = self.sup.shape.drives.get_mut(usize::from(entry.place.drive)) {
-                drive.blank_from = drive.blank_from.max(entry.place.slot + 1).min(drive.slots);
+        for place in change.entries.iter().map(|entry| entry.place).chain(change.touched) {
+            if let Some(drive) = self.sup.shape.drives.get_mut(usize::from(place.drive)) {
+                drive.blank_from = drive.blank_from.max(place.slot + 1).min(drive.slots);
             }
         }
         let Some(entries) = &mut self.entries else { return };

@@ -157,6 +157,14 @@ impl Slots {
         assert!(place.slot < drive.next && drive.free.insert(place.slot), "a slot that is given back was taken");
     }
 
+    /// A free slot of this drive, taken.
+    pub fn take_on(&mut self, drive: u16) -> Option<Place> {
+        let slots = &mut self.0[usize::from(drive)];
+        let slot = slots.take_lowest()?;
+        slots.blank_from = slots.blank_from.max(slot + 1);
+        Some(Place { drive, slot })
+    }
+
     /// Slots for at least `extents` new extents; `None`, and nothing taken, if there is no room.
     pub fn place(&mut self, extents: usize, layout: &Layout) -> Option<Vec<Taken>> {
         let (before, mut taken) = (self.clone(), Vec::new());

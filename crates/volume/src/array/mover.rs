@@ -1,0 +1,225 @@
+//! An extent moves to another slot while work goes on.
+//!
+//! 1. A slot is taken, and noted as blank no longer. From now on a write to the extent is done in place, and makes the
+//!    copy worthless: the move is given up, to be tried again later. No write waits for a copy.
+//! 2. The copy, piece by piece at a limited rate, then a flush of its drive.
+//! 3. Writes go to both slots. When those that began before have ended, and none of them was to the extent, the copy is
+//!    whole and stays so.
+//! 4. The map changes: durable on all drives, then for requests. At whatever moment the power fails, the slot that the
+//!    map names has everything that was ever made durable.
+//! 5. When the last request that may read there has ended, the old slot is trimmed, and free.
+//!
+//! Invariants: one extent moves at a time; what is copied was not written since the copy began; `state` is not held
+//! while anything but the change of the map is written.
+
+use super::flight::{Moving, View};
+use super::map::{Map, Place};
+use super::{Array, are_gone};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use varve_device::{AlignedBuf, DeviceError, Io, read_at, write_at};
+use varve_rt::atomic::{AtomicBool, Ordering};
+
+/// Bytes copied at a time.
+const PIECE: u64 = 1 << 20;
+/// How long to wait for requests that are under way.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How fast extents are copied, and whether at all. Shared with whoever moves them.
+#[derive(Debug)]
+pub struct Pace {
+    bytes_s: u64,
+    paused: AtomicBool,
+    stopped: AtomicBool,
+}
+
+impl Pace {
+    /// So many bytes per second at most.
+    pub fn new(bytes_s: u64) -> Arc<Pace> {
+        assert!(bytes_s > 0, "a move that copies nothing never ends");
+        Arc::new(Pace { bytes_s, paused: AtomicBool::new(false), stopped: AtomicBool::new(false) })
+    }
+
+    /// Nothing is copied from now on until [`Pace::resume`].
+    pub fn pause(&self) {
+        self.paused.store(true, Ordering::Release);
+    }
+
+    /// Goes on.
+    pub fn resume(&self) {
+        self.paused.store(false, Ordering::Release);
+    }
+
+    /// Moves that are under way are given up, and none begins any more.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Waits as long as so many bytes take, and while it is paused.
+    fn wait(&self, bytes: u64) {
+        varve_rt::sleep(Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_s)) as u64));
+        while self.paused.load(Ordering::Acquire) && !self.is_stopped() {
+            varve_rt::sleep(PAUSE);
+        }
+    }
+}
+
+/// What became of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The extent is on the other drive.
+    Done,
+    /// It was on that drive already.
+    There,
+    /// It was written while it was copied, and stays where it was.
+    Written,
+    /// The drive has no free slot.
+    Full,
+    /// The array became shorter: there is no such extent.
+    Gone,
+    /// The moves were stopped.
+    Stopped,
+}
+
+impl Array {
+    /// Moves an extent, or a column of a stripe set, to a slot of another drive, while work goes on. Returns when it is
+    /// there, or stays.
+    ///
+    /// # Errors
+    /// Those of the drives; the extent stays where it was. If the change of the map failed, nobody knows which drives have
+    /// it: nothing is promised durable any more until the array is opened again.
+    pub fn move_extent(&self, index: usize, drive: usize, pace: &Pace) -> Result<Moved, DeviceError> {
+        let _one = self.mover.lock();
+        if pace.is_stopped() {
+            return Ok(Moved::Stopped);
+        }
+        let (moving, before) = match self.begin_move(index, drive)? {
+            Ok(begun) => begun,
+            Err(why) => return Ok(why),
+        };
+        let done = self.carry(index, &moving, before, pace);
+        if !matches!(done, Ok(Moved::Done)) {
+            self.give_up(&moving);
+        }
+        done
+    }
+
+    /// Takes a slot, and has writes tell of themselves; also returns the views of before, which do not.
+    fn begin_move(&self, index: usize, drive: usize) -> Result<Result<(Moving, Vec<Weak<View>>), Moved>, DeviceError> {
+        let mut state = self.state.lock();
+        let view = self.view();
+        assert!(drive < view.members.len(), "the drive is one of the array");
+        let Some(from) = view.map.entries.get(index).map(|entry| entry.place) else { return Ok(Err(Moved::Gone)) };
+        if usize::from(from.drive) == drive {
+            return Ok(Err(Moved::There));
+        }
+        state.reuse();
+        let Some(to) = state.slots.take_on(drive as u16) else { return Ok(Err(Moved::Full)) };
+        let zero_from = state.zero_from;
+        if let Err(e) = self.note(&mut state, &view, (&view.map, zero_from), 0..0, Some(to)) {
+            state.slots.give_back(to);
+            return Err(e);
+        }
+        let moving = Moving { from, to, mirrored: false, written: Arc::new(AtomicBool::new(false)) };
+        self.use_map(view.map.clone(), Some(moving.clone()), &mut state);
+        Ok(Ok((moving, state.old.clone())))
+    }
+
+    fn carry(&self, index: usize, moving: &Moving, before: Vec<Weak<View>>, pace: &Pace) -> Result<Moved, DeviceError> {
+        let stays = |pace: &Pace| if pace.is_stopped() { Moved::Stopped } else { Moved::Written };
+        if !wait_for(&before, pace) || !self.copy(moving, pace)? {
+            return Ok(stays(pace));
+        }
+        let before = {
+            let mut state = self.state.lock();
+            let view = self.view();
+            let Some(now) = &view.moving else { return Ok(Moved::Gone) };
+            let mirrored = Moving { mirrored: true, ..now.clone() };
+            self.use_map(view.map.clone(), Some(mirrored), &mut state);
+            state.old.clone()
+        };
+        if !wait_for(&before, pace) || moving.written.load(Ordering::Acquire) {
+            return Ok(stays(pace));
+        }
+        self.switch(index, moving)
+    }
+
+    /// Copies the slot and makes the copy durable; false: it was written meanwhile, or the moves were stopped.
+    fn copy(&self, moving: &Moving, pace: &Pace) -> Result<bool, DeviceError> {
+        let (view, mut buf) = (self.view(), AlignedBuf::new(PIECE as usize));
+        let (map, members) = (view.map.clone(), view.members.clone());
+        // Nobody shall wait for this view.
+        drop(view);
+        let (from, to) = (&members[usize::from(moving.from.drive)], &members[usize::from(moving.to.drive)]);
+        for at in (0..map.extent).step_by(PIECE as usize) {
+            if pace.is_stopped() || moving.written.load(Ordering::Acquire) {
+                return Ok(false);
+            }
+            let bytes = &mut buf[..(map.extent - at).min(PIECE) as usize];
+            read_at(&*from.device, map.slot_at(moving.from.slot) + at, bytes)?;
+            write_at(&*to.device, map.slot_at(moving.to.slot) + at, bytes, false)?;
+            to.wrote();
+            pace.wait(bytes.len() as u64);
+        }
+        to.flush()?;
+        Ok(true)
+    }
+
+    /// Makes the other slot the extent's, if the copy is whole; the old one is free when nobody reads there any more.
+    fn switch(&self, index: usize, moving: &Moving) -> Result<Moved, DeviceError> {
+        let gone = {
+            let mut state = self.state.lock();
+            let view = self.view();
+            let Some(now) = &view.moving else { return Ok(Moved::Gone) };
+            // A growth writes zeros past the requests' way, and tells whichever it finds.
+            if moving.written.load(Ordering::Acquire) {
+                return Ok(Moved::Written);
+            }
+            assert!(now.mirrored && view.map.entries[index].place == moving.from, "nobody else moves extents");
+            let mut map: Map = view.map.clone();
+            map.entries[index].place = moving.to;
+            let zero_from = state.zero_from;
+            self.note(&mut state, &view, (&map, zero_from), index..index + 1, None)?;
+            self.use_map(map, None, &mut state);
+            state.old.clone()
+        };
+        self.leave(moving.from, gone);
+        Ok(Moved::Done)
+    }
+
+    /// Trims a slot that an extent left, and frees it.
+    fn leave(&self, place: Place, views: Vec<Weak<View>>) {
+        while !are_gone(&views) && !varve_rt::dying() {
+            varve_rt::sleep(PAUSE);
+        }
+        let view = self.view();
+        let trim = Io::trim(view.map.slot_at(place.slot), view.map.extent as usize);
+        // A drive that cannot, or fails at it, keeps bytes that nobody will read.
+        let _ = view.members[usize::from(place.drive)].device.run(trim);
+        self.state.lock().slots.give_back(place);
+    }
+
+    /// The extent stays; its new slot is free when nobody writes there any more.
+    fn give_up(&self, moving: &Moving) {
+        let mut state = self.state.lock();
+        let map = self.view().map.clone();
+        self.use_map(map, None, &mut state);
+        let views = state.old.clone();
+        state.left.push((views, vec![moving.to]));
+    }
+}
+
+/// Waits until the requests of these views have ended; false: the moves were stopped.
+fn wait_for(views: &[Weak<View>], pace: &Pace) -> bool {
+    while !are_gone(views) {
+        if pace.is_stopped() {
+            return false;
+        }
+        varve_rt::sleep(PAUSE);
+    }
+    true
+}
