@@ -18,7 +18,8 @@ fn stat(out: Out, place: &Place) -> Result<(), Failure> {
     let db = open_to_look(out, place)?;
     let stats = db.array_stats().ok_or_else(|| {
         Failure::Failed(format!(
-            "the pages of {} lie on one device: `varve create DB --drive PATH:SIZE --drive ..` makes a database on an array",
+            "the pages of {} lie on one device: `varve create DB --drive PATH:SIZE --drive ..` makes a database on \
+            an array",
             place.dir.display()
         ))
     })?;

@@ -81,6 +81,8 @@ const UNSAFE: &[&str] = &[
     "crates/varve/src/wal/reader.rs",
     "crates/varve/src/wal/tail.rs",
     "crates/varve/src/wal/writer.rs",
+    "crates/volume/src/array/flight.rs",
+    "crates/volume/src/array/records.rs",
     "crates/volume/src/blocking.rs",
     "crates/volume/src/single.rs",
     "crates/volume/src/store.rs",

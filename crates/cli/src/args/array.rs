@@ -19,8 +19,8 @@ pub enum ArrayLayout {
 /// The drives of a new database.
 #[derive(Debug, Args, Clone)]
 pub struct ArrayArgs {
-    /// A drive of an array for the pages; give two or more. A file, a folder for one, or a block device. Only of a block
-    /// device, or a file that is there, may the size be left out.
+    /// A drive of an array for the pages; give two or more. A file, a folder for one, or a block device. Only of a
+    /// block device, or a file that is there, may the size be left out.
     #[arg(long = "drive", value_name = "PATH[:SIZE]", help_heading = "Array", conflicts_with = "slow")]
     pub drives: Vec<FastPart>,
     /// How the drives share the pages [default: stripe].

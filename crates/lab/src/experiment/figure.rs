@@ -4,8 +4,8 @@
 //! A metric with a selector stands for the values of all points that match it; by itself for their median. `median`,
 //! `mean`, `min`, `max`, `count`, `spread` (largest less smallest, over the largest) and `sum` take such sets, or
 //! several numbers. `along(axis, figure)` is the set of a figure's values at each value of an axis, in its order;
-//! `at_min`, `at_max` say where on the axis, `rise` how far a later value exceeds an earlier one. Comparisons give 1 or 0
-//! and may be chained; `and` joins them. Pure.
+//! `at_min`, `at_max` say where on the axis, `rise` how far a later value exceeds an earlier one. Comparisons give 1 or
+//! 0 and may be chained; `and` joins them. Pure.
 
 use std::collections::BTreeMap;
 

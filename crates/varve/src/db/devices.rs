@@ -46,6 +46,7 @@ impl Devices {
 
     /// The same without a part.
     pub fn without(self, name: &str) -> Devices {
+        assert!(name != DATA, "pages lie somewhere");
         Devices { parts: self.parts.without(name), ..self }
     }
 

@@ -58,6 +58,7 @@ pub(super) fn create(dir: &Path, array: &DriveLayout, options: &Options, overwri
         }
         drives.push(NewDrive { device, blank });
     }
+    assert_eq!(drives.len(), count(dir), "each drive has its name in the directory");
     refuse_twice(dir, &array.drives)?;
     Ok(Array::create(drives, array.extent, array.layout.clone())?)
 }

@@ -1,8 +1,8 @@
 //! What a drive gives at a share of reads and a request size: T(r, s) between measured points.
 //!
 //! Between two shares the time per byte is interpolated, between two sizes the time of a request: a drive whose reads
-//! and writes do not disturb each other is exact in between (T(r) = 1 / (r/R + (1-r)/W)). Nothing is guessed beyond what
-//! was measured, nor across a gap: such a curve, or such a question, is refused.
+//! and writes do not disturb each other is exact in between (T(r) = 1 / (r/R + (1-r)/W)). Nothing is guessed beyond
+//! what was measured, nor across a gap: such a curve, or such a question, is refused.
 
 use std::fmt;
 
@@ -77,7 +77,8 @@ impl fmt::Display for CurveError {
             }
             CurveError::ShareGap { bytes, from, to } => write!(
                 f,
-                "the curve has a gap: with requests of {bytes} bytes nothing was measured between read shares of {from} \
+                "the curve has a gap: with requests of {bytes} bytes nothing was measured between read shares of \
+                {from} \
                  and {to}; measure at 0 and 1, and in between at most {SHARE_GAP} apart"
             ),
             CurveError::SizeGap { from, to } => write!(

@@ -9,7 +9,8 @@
 //! extent left is used again only after every request that may go there has ended; what lies behind the array's end in
 //! its extents, from `zero_from` on, reads as zeros.
 //!
-//! Lock order: `mover` (an extent that moves), `state` (changes of the table), then `view`, a leaf that is never held while a drive works.
+//! Lock order: `mover` (an extent that moves), `state` (changes of the table), then `view`, a leaf that is never held
+//! while a drive works.
 
 pub mod classify;
 pub mod curve;
@@ -96,7 +97,8 @@ fn check_size(what: &str, bytes: u64, (least, most, multiple): (u64, u64, u64)) 
     if bytes < least || bytes > most || !bytes.is_multiple_of(multiple) {
         let (least, most, multiple) = (least >> 10, most >> 10, multiple >> 10);
         return Err(invalid(format!(
-            "{what} of an array cannot be {bytes} bytes: choose a multiple of {multiple} KiB from {least} KiB to {most} KiB"
+            "{what} of an array cannot be {bytes} bytes: choose a multiple of {multiple} KiB from {least} KiB to \
+            {most} KiB"
         )));
     }
     Ok(())
@@ -110,7 +112,8 @@ fn check_layout(extent: u64, layout: &Layout, drives: usize) -> Result<(), Volum
             check_size("the stripe unit", *unit, UNITS)?;
             if !extent.is_multiple_of(*unit) {
                 return Err(invalid(format!(
-                    "an extent of {extent} bytes is no multiple of the stripe unit of {unit} bytes: choose a unit that divides it"
+                    "an extent of {extent} bytes is no multiple of the stripe unit of {unit} bytes: choose a unit \
+                    that divides it"
                 )));
             }
         }
@@ -118,7 +121,8 @@ fn check_layout(extent: u64, layout: &Layout, drives: usize) -> Result<(), Volum
             let good = shares.iter().all(|s| s.is_finite() && *s >= 0.0) && shares.iter().any(|s| *s > 0.0);
             if shares.len() != drives || !good {
                 return Err(invalid(format!(
-                    "an array of {drives} drives needs {drives} shares, numbers from 0 up and not all of them 0, instead of {shares:?}"
+                    "an array of {drives} drives needs {drives} shares, numbers from 0 up and not all of them 0, \
+                    instead of {shares:?}"
                 )));
             }
         }
@@ -267,7 +271,7 @@ impl Array {
         changed: Range<usize>,
         touched: Option<Place>,
     ) -> Result<(), DeviceError> {
-        if let Some(records) = state.records.as_mut().filter(|_| !state.broken.has(Mistake::ArrayNoMap)) {
+        if let Some(records) = state.records.as_mut().filter(|_| !state.faults.has(Mistake::ArrayNoMap)) {
             let done = records.commit(&view.devices(), (map, zero_from), changed, touched);
             done.inspect_err(|_| self.failed.store(true, Ordering::Release))?;
         }

@@ -90,8 +90,8 @@ impl Array {
     /// there, or stays.
     ///
     /// # Errors
-    /// Those of the drives; the extent stays where it was. If the change of the map failed, nobody knows which drives have
-    /// it: nothing is promised durable any more until the array is opened again.
+    /// Those of the drives; the extent stays where it was. If the change of the map failed, nobody knows which drives
+    /// have it: nothing is promised durable any more until the array is opened again.
     pub fn move_extent(&self, index: usize, drive: usize, pace: &Pace) -> Result<Moved, DeviceError> {
         let _one = self.mover.lock();
         if pace.is_stopped() {

@@ -102,7 +102,8 @@ impl Array {
             if device.len() < LEAST_EXTENTS * extent {
                 let (name, len, least) = (device.info().name, device.len(), LEAST_EXTENTS * extent);
                 return Err(invalid(format!(
-                    "{name} has {len} bytes, less than four extents: give it {least} bytes or more, or choose smaller extents"
+                    "{name} has {len} bytes, less than four extents: give it {least} bytes or more, or choose \
+                    smaller extents"
                 )));
             }
         }
@@ -128,8 +129,8 @@ impl Array {
     /// between two of them is put right.
     ///
     /// # Errors
-    /// [`VolumeError::DriveMissing`] and [`VolumeError::Mismatch`] name the drives that are missing, foreign, swapped, cut
-    /// or of another time, and say what to do.
+    /// [`VolumeError::DriveMissing`] and [`VolumeError::Mismatch`] name the drives that are missing, foreign, swapped,
+    /// cut or of another time, and say what to do.
     pub fn open(drives: Vec<Given>, read_only: bool) -> Result<Arc<Array>, VolumeError> {
         let (names, devices) = all_there(drives)?;
         let found = find_all(&names, &devices)?;
@@ -140,7 +141,8 @@ impl Array {
             let needed = newest.sup.shape.data_at + u64::from(drive.slots) * newest.sup.shape.extent;
             if devices[i].len() < needed {
                 return Err(VolumeError::Mismatch(format!(
-                    "{} has {} bytes, and {needed} are in use: it was cut; bring it back as it was, or restore a backup",
+                    "{} has {} bytes, and {needed} are in use: it was cut; bring it back as it was, or restore a \
+                    backup",
                     names[i],
                     devices[i].len()
                 )));
@@ -252,7 +254,8 @@ fn same_time(names: &[String], found: &[Found]) -> Result<(), VolumeError> {
         }
         if theirs.number == number && theirs.tie != tie {
             return Err(VolumeError::Mismatch(format!(
-                "{name} and the other drives are of copies of the array that went different ways (generation {number}): \
+                "{name} and the other drives are of copies of the array that went different ways (generation \
+                {number}): \
                  bring back drives of one copy"
             )));
         }

@@ -1,12 +1,13 @@
 //! Where the extents of an array should lie: which layout, which drives only read, a place for each extent, and what
 //! that brings. Pure: curves and loads in, a plan out.
 //!
-//! **What it believes.** The load keeps its proportions, so the drive that needs longest for its part holds up the rest:
-//! throughput = load / max over drives of (part of the load / T_i(its share of reads, its request size)). When all need
-//! equally long this is the sum of what the drives give, k TP1 + (m+n-k) TP2 of Yang, Wan, Fan 2017 with unequal drives.
-//! A stripe gives every drive the same part of the same mix: n times the slowest, their (m+n) TP0. Proportional deals the extents
-//! in order by T_i at the whole load's mix. RODI has a set of drives with extents that are only read, and puts each
-//! extent where the longest time gets least; drives that only read may be any that are not all.
+//! **What it believes.** The load keeps its proportions, so the drive that needs longest for its part holds up the
+//! rest: throughput = load / max over drives of (part of the load / T_i(its share of reads, its request size)). When
+//! all need equally long this is the sum of what the drives give, k TP1 + (m+n-k) TP2 of Yang, Wan, Fan 2017 with
+//! unequal drives. A stripe gives every drive the same part of the same mix: n times the slowest, their (m+n) TP0.
+//! Proportional deals the extents in order by T_i at the whole load's mix. RODI has a set of drives with extents that
+//! are only read, and puts each extent where the longest time gets least; drives that only read may be any that are not
+//! all.
 //!
 //! **How it searches.** Up to eight drives every set of read-only drives is tried; of more, the first by read-only gain
 //! and by T(1) / T(0), up to any number. Sets are ranked by the load taken as a fluid, the best are filled: the

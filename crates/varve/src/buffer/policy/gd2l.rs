@@ -237,7 +237,7 @@ impl Gd2l {
         usize::from(cost.0).min(self.classes.len() - 1)
     }
 
-    /// A place for each class.
+    /// The place that `place` gives for each class.
     pub(super) fn places(&self, place: impl Fn(usize, &Class) -> Slot) -> Places {
         let mut places = [NIL; MAX_CLASSES];
         for (class, list) in self.classes.iter().enumerate() {
@@ -295,6 +295,7 @@ impl Gd2l {
 
     /// The page gets this H, in a place that the next use shall change.
     fn put(&mut self, slot: Slot, h: f64) {
+        assert!(h >= self.inflation, "L is at most the H of any page");
         let page = &mut self.pages[slot as usize];
         (page.h, page.stays) = (h, 0);
     }
