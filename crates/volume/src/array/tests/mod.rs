@@ -1,6 +1,7 @@
 //! An array against a plain vector of bytes, its drives' faults, and its speed on modelled drives.
 
 mod found;
+mod moving;
 mod speed;
 
 use super::*;
