@@ -74,7 +74,8 @@ impl Compaction<'_> {
         // A backup under way reads pages that would be gone, and the maps that name them.
         let Some(_hold) = core.log.hold() else {
             return Err(Error::Invalid(
-                "a backup is being made: pages were moved, but the file can be cut only after its end; compact again then"
+                "a backup is being made: pages were moved, but the file can be cut only after its end; compact again \
+                then"
                     .into(),
             ));
         };

@@ -153,7 +153,8 @@ impl Identity {
                 pages[0],
                 None,
                 format!(
-                    "neither this nor page {} says which database `data` is of: it was emptied, cut or overwritten; put it back",
+                    "neither this nor page {} says which database `data` is of: it was emptied, cut or overwritten; \
+                    put it back",
                     pages[1]
                 ),
             ));
@@ -446,7 +447,9 @@ pub(super) fn place_holder(page_size: usize) -> Vec<u8> {
 pub(super) fn explain(error: Error, data: &dyn Device) -> Error {
     match (&error, holds_pages(data)) {
         (Error::NoDatabase(_), Ok(true)) => Error::Corrupt(Damage::Superblock(
-            "S9: both are blank or gone, but `data` holds pages of a database: the log was emptied or cut, or is another file".into(),
+            "S9: both are blank or gone, but `data` holds pages of a database: the log was emptied or cut, or is \
+            another file"
+                .into(),
         )),
         _ => error,
     }

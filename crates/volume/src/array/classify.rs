@@ -63,6 +63,7 @@ struct Counts {
 impl Counts {
     fn decay(&mut self, now: f64, half_life: f64) {
         let passed = now - self.at;
+        assert!(passed.is_finite(), "events have times");
         if passed > 0.0 {
             let left = (-passed / half_life).exp2();
             for count in [&mut self.reads, &mut self.writes, &mut self.read_bytes, &mut self.write_bytes] {
@@ -85,6 +86,7 @@ impl Classifier {
     /// For `extents` extents, none of which was ever touched; watching begins at `now`.
     pub fn new(rules: Rules, extents: usize, now: f64) -> Classifier {
         assert!(rules.half_life > 0.0 && rules.quiet >= 0.0, "a window has a length");
+        assert!(rules.reads_per_s >= 0.0, "a rate is no debt");
         Classifier { rules, began: now, extents: vec![Counts { at: now, ..Counts::default() }; extents] }
     }
 

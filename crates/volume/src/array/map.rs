@@ -78,6 +78,7 @@ impl Map {
     /// The extents of the set that extent `index` is of.
     pub fn set_of(&self, index: usize) -> Range<usize> {
         let entry = self.entries[index];
+        assert!(entry.column < entry.width, "a column is one of its set");
         let first = index - usize::from(entry.column);
         first..first + usize::from(entry.width)
     }
@@ -172,6 +173,7 @@ impl Iterator for Pieces<'_> {
             piece.len += next.len;
             self.at += next.len;
         }
+        assert!(piece.len > 0 && self.at <= self.end, "pieces are parts of the range");
         Some(piece)
     }
 }

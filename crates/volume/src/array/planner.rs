@@ -171,6 +171,9 @@ pub fn plan(question: &Question) -> Result<Plan, PlanError> {
         }
     }
     best.predicted = predicted;
+    assert!(best.places.is_empty() || best.places.len() == question.loads.len(), "every extent has a place");
+    let gains = best.after > before || !problem.fits(&question.now);
+    assert!(best.moved == 0 || gains, "no byte moves without gain");
     Ok(best)
 }
 
@@ -228,6 +231,8 @@ fn candidates(question: &Question, problem: &Problem<'_>) -> Vec<Plan> {
     let planned = |layout, places: Vec<usize>, after| {
         let read_only = problem.read_only(layout, &places);
         let moved = moved(question, layout, &places);
+        let fits = places.is_empty() || problem.fits(&Now::Placed(layout, places.clone()));
+        assert!(fits, "what is planned has room");
         Plan { layout, read_only, places, before, after, predicted: Vec::new(), moved }
     };
     let mut all = Vec::new();

@@ -116,6 +116,8 @@ impl Records {
         (entries, changed): (&[Entry], Range<usize>),
         touched: Option<Place>,
     ) -> Result<(), DeviceError> {
+        assert!(changed.end <= entries.len(), "what changed is in the table");
+        assert!(sizes.extents as usize == entries.len(), "the table has every extent");
         self.generation = next(self.generation);
         for place in entries[changed.clone()].iter().map(|entry| entry.place).chain(touched) {
             let blank_from = &mut self.shape.drives[usize::from(place.drive)].blank_from;
@@ -254,6 +256,7 @@ fn replay(drive: &dyn Device, found: &mut Found) -> Result<(), DeviceError> {
         }
         found.used += 1;
     }
+    assert!(found.used <= found.sup.shape.journal_blocks, "a journal ends where its room does");
     Ok(())
 }
 

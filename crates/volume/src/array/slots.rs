@@ -67,6 +67,7 @@ pub(super) struct DriveSlots {
 
 impl DriveSlots {
     fn free(&self) -> u32 {
+        assert!(self.next <= self.count, "what was taken is a slot");
         self.count - self.next + self.free.len() as u32
     }
 
@@ -76,6 +77,7 @@ impl DriveSlots {
 
     fn take_lowest(&mut self) -> Option<u32> {
         if let Some(slot) = self.free.pop_first() {
+            assert!(slot < self.next, "what is free again was taken once");
             return Some(slot);
         }
         let slot = (self.next < self.count).then_some(self.next)?;
@@ -201,6 +203,7 @@ impl Slots {
     fn by_shares(&mut self, shares: &[f64]) -> Option<Place> {
         assert_eq!(shares.len(), self.0.len(), "every drive has a share");
         let load = |i: usize| (f64::from(self.0[i].used()) + 1.0) / shares[i];
+        assert!(shares.iter().all(|share| *share >= 0.0), "a share is a part");
         let least = (0..shares.len()).filter(|i| self.0[*i].free() > 0).min_by(|a, b| load(*a).total_cmp(&load(*b)))?;
         let slot = self.0[least].take_lowest()?;
         Some(Place { drive: least as u16, slot })

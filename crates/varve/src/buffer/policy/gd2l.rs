@@ -3,8 +3,9 @@
 //!
 //! Pages of a class are in a list of their own. A page that is used gets H = L + cost of its class and goes to the hot
 //! end; of the cold ends the one with the smallest H leaves, and L becomes its H. The lists stay sorted by H, so every
-//! step is O(1). Ties leave from the fastest list: such a page is cheaper to fetch again. Where another page than that leaves (colder ones are being written, or it was used after it was chosen), L
-//! becomes the least H that is left: it stays at most the H of any page, as in GreedyDual.
+//! step is O(1). Ties leave from the fastest list: such a page is cheaper to fetch again. Where another page than that
+//! leaves (colder ones are being written, or it was used after it was chosen), L becomes the least H that is left: it
+//! stays at most the H of any page, as in GreedyDual.
 //!
 //! With `stay_part`, a page that was put at the hot end lately stays where it is when it is used: until as many pages
 //! were evicted from its list as that part of those that were ahead of the middle then, or until it is behind the
@@ -75,8 +76,8 @@ pub struct Gd2lOptions {
     pub cost: ClassCosts,
     /// A page whose fast copy was invalidated by a change goes to the midpoint of the slower list, not to its hot end.
     pub invalidated_at_midpoint: bool,
-    /// After it was put at the hot end, a page stays in place until (pages ahead of the middle) / `stay_part` pages were
-    /// evicted from its list. 0: each use moves it.
+    /// After it was put at the hot end, a page stays in place until (pages ahead of the middle) / `stay_part` pages
+    /// were evicted from its list. 0: each use moves it.
     pub stay_part: u32,
     /// Cost of the write that a miss would wait for if it chose a dirty page, by class, in the unit of `cost`: `gd2l-c`
     /// alone.

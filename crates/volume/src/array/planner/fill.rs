@@ -182,6 +182,7 @@ impl<'p> Search<'p> {
     /// Nothing is placed yet.
     fn empty(problem: &'p Problem<'p>, set: &[bool]) -> Search<'p> {
         let n = problem.drives.len();
+        assert_eq!(set.len(), n, "a set tells of every drive");
         let (places, parts) = (vec![0; problem.loads.len()], vec![Part::default(); n]);
         Search { problem, set: set.to_vec(), places, parts, times: vec![0.0; n] }
     }
@@ -234,6 +235,7 @@ impl<'p> Search<'p> {
 
     fn put(&mut self, extent: usize, drive: usize) {
         let (from, load) = (self.places[extent], &self.problem.loads[extent]);
+        assert!(from != drive && self.allowed(load, drive), "an extent moves to a drive that may have it");
         self.parts[from] = self.parts[from].without(load);
         self.parts[drive] = self.parts[drive].with(load);
         self.places[extent] = drive;
@@ -315,6 +317,7 @@ impl<'p> Search<'p> {
 
 /// Takes back every move from `now` that brings nothing, one at a time.
 pub(super) fn take_back(problem: &Problem<'_>, set: Vec<bool>, places: &mut Vec<usize>, now: &[usize]) {
+    assert_eq!(places.len(), now.len(), "the same extents, now and later");
     let mut search = Search::at(problem, set, std::mem::take(places));
     let longest = search.longest().1 * (1.0 + 1e-9);
     let mut changed = true;

@@ -46,6 +46,7 @@ impl Part {
     }
 
     pub fn without(mut self, load: &Load) -> Part {
+        assert!(self.extents > 0, "what leaves a part was in it");
         self.read = (self.read - load.read_bytes).max(0.0);
         self.write = (self.write - load.write_bytes).max(0.0);
         self.requests = (self.requests - load.requests).max(0.0);
@@ -64,6 +65,7 @@ impl Part {
             return 0.0;
         }
         let share = self.read / self.bytes();
+        assert!((0.0..=1.0).contains(&share), "reads are a share of the bytes");
         self.bytes() / 1e6 * drive.curve.per_mb(share, self.bytes() / self.requests)
     }
 }
@@ -83,6 +85,7 @@ impl<'a> Problem<'a> {
 
     /// The part of each drive.
     pub fn parts(&self, places: &[usize]) -> Vec<Part> {
+        assert_eq!(places.len(), self.loads.len(), "every extent has a place");
         let mut parts = vec![Part::default(); self.drives.len()];
         for (load, drive) in self.loads.iter().zip(places) {
             parts[*drive] = parts[*drive].with(load);
@@ -123,6 +126,7 @@ impl<'a> Problem<'a> {
     /// A place for each extent, dealt in order by the drives' speeds while they have room.
     pub fn proportional(&self) -> Vec<usize> {
         let speeds = self.speeds();
+        assert!(speeds.iter().all(|speed| *speed > 0.0), "every drive has a speed");
         let mut dealt = vec![0u32; self.drives.len()];
         let mut next = || {
             let has_room = |d: &usize| dealt[*d] < self.drives[*d].extents;
@@ -138,6 +142,7 @@ impl<'a> Problem<'a> {
 
 /// Throughput of the whole load when the longest part takes `time`, MB/s; 0 without a load.
 pub(super) fn mb_s(problem: &Problem<'_>, time: f64) -> f64 {
+    assert!(time >= 0.0 && time.is_finite(), "a load takes a time");
     if time > 0.0 { problem.whole.bytes() / 1e6 / time } else { 0.0 }
 }
 
