@@ -107,7 +107,6 @@ fn drives(a: &LayoutArgs) -> Result<Option<DriveLayout>, Failure> {
             return Err(Failure::Usage("only a stripe has a unit: leave --unit out".into()));
         }
         ArrayLayout::Proportional => Layout::Proportional { shares: by_shares()? },
-        ArrayLayout::Rodi => Layout::Rodi { shares: by_shares()? },
     };
     Ok(Some(DriveLayout { drives: parts, extent: extent.unwrap_or(EXTENT), layout }))
 }

@@ -119,8 +119,8 @@ fn what_creation_cannot_use_it_says() {
     assert!(with(&["--extent", "1M"], 1).contains("2048 KiB to 65536 KiB"));
     assert!(with(&["--extent", "2M", "--unit", "4K"], 1).contains("64 KiB to 8192 KiB"));
     assert!(with(&["--extent", "3M", "--unit", "2M"], 1).contains("divides"));
-    assert!(with(&["--array", "rodi"], 2).contains("varve probe"));
-    assert!(with(&["--array", "rodi", "--shares", "1,2", "--unit", "1M"], 2).contains("only a stripe"));
+    assert!(with(&["--array", "proportional"], 2).contains("varve probe"));
+    assert!(with(&["--array", "proportional", "--shares", "1,2", "--unit", "1M"], 2).contains("only a stripe"));
     assert!(with(&["--shares", "1,2"], 2).contains("--array proportional"));
     assert!(refused(&["--drive", &dir.at("c"), "--drive", &b], 2).contains("how large"));
     assert!(!Path::new(&db).join("drive.0").exists(), "nothing is left of what did not come to be");

@@ -12,8 +12,6 @@ pub enum ArrayLayout {
     Stripe,
     /// Whole extents, to each drive by its share.
     Proportional,
-    /// Whole extents where a map has them, at first by the drives' shares.
-    Rodi,
 }
 
 /// The drives of a new database.
