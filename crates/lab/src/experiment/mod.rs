@@ -7,7 +7,7 @@
 //! - `layout` loads a database once; `devices` models; `machine` processor time and lock waits; `point` runs one point,
 //!   `plain` and `array` one without a database; `metrics` names what it measured;
 //! - `figure`, `check`: what is demanded; `drawing`: what is charted; `results`: files; `report`, `table`: for people;
-//! `run`: all points in   parallel.
+//!   `run`: all points in parallel.
 //!
 //! Invariants: a result of the virtual clock is a function of configuration, seed and program. Result files hold no
 //! value of the real clock and stand in the order of the points.

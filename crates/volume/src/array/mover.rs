@@ -85,6 +85,9 @@ pub enum Moved {
     Stopped,
 }
 
+/// A move that began, with the views that requests may still have; or why there is none.
+type Begun = Result<(Moving, Vec<Weak<View>>), Moved>;
+
 impl Array {
     /// Moves an extent, or a column of a stripe set, to a slot of another drive, while work goes on. Returns when it is
     /// there, or stays.
@@ -109,7 +112,7 @@ impl Array {
     }
 
     /// Takes a slot, and has writes tell of themselves; also returns the views of before, which do not.
-    fn begin_move(&self, index: usize, drive: usize) -> Result<Result<(Moving, Vec<Weak<View>>), Moved>, DeviceError> {
+    fn begin_move(&self, index: usize, drive: usize) -> Result<Begun, DeviceError> {
         let mut state = self.state.lock();
         let view = self.view();
         assert!(drive < view.members.len(), "the drive is one of the array");

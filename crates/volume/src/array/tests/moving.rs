@@ -71,7 +71,7 @@ fn drives(seed: u64, supply: &Arc<PowerSupply>) -> Vec<Arc<dyn Device>> {
     let latency = Latency { read: us(20, 200), write: us(20, 300), durable: us(30, 400), flush: us(50, 900) };
     let drive = |i| {
         let options = MemOptions {
-            name: format!("d{i}").into(),
+            name: format!("d{i}"),
             latency: latency.clone(),
             seed: seed + i,
             ..MemOptions::default()
