@@ -70,12 +70,8 @@ fn drives(seed: u64, supply: &Arc<PowerSupply>) -> Vec<Arc<dyn Device>> {
     let us = |low, high| (Duration::from_micros(low), Duration::from_micros(high));
     let latency = Latency { read: us(20, 200), write: us(20, 300), durable: us(30, 400), flush: us(50, 900) };
     let drive = |i| {
-        let options = MemOptions {
-            name: format!("d{i}"),
-            latency: latency.clone(),
-            seed: seed + i,
-            ..MemOptions::default()
-        };
+        let options =
+            MemOptions { name: format!("d{i}"), latency: latency.clone(), seed: seed + i, ..MemOptions::default() };
         let drive = MemDevice::with(12 * MIB, options);
         supply.attach(drive.clone());
         Faulty::powered(drive, FaultPlan::new(seed + i), supply.clone()) as Arc<dyn Device>
