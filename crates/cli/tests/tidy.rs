@@ -107,25 +107,30 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
 }
 
-/// Every Rust file of the workspace's crates, by path from the root.
-fn sources() -> BTreeMap<String, String> {
+/// Every file below a folder whose name ends so, by path from the root.
+fn files(below: &str, extension: &str) -> BTreeMap<String, String> {
     let root = root();
     let mut found = BTreeMap::new();
-    let mut dirs = vec![root.join("crates")];
+    let mut dirs = vec![root.join(below)];
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(&dir).expect("a directory").map(|e| e.expect("an entry").path()) {
             if entry.is_dir() {
                 if entry.file_name().is_some_and(|n| n != "target") {
                     dirs.push(entry);
                 }
-            } else if entry.extension().is_some_and(|e| e == "rs") {
+            } else if entry.extension().is_some_and(|e| e == extension) {
                 let name = entry.strip_prefix(&root).expect("below the root").to_string_lossy().replace('\\', "/");
-                if name != "crates/cli/tests/tidy.rs" {
-                    found.insert(name, std::fs::read_to_string(&entry).expect("utf-8 text"));
-                }
+                found.insert(name, std::fs::read_to_string(&entry).expect("utf-8 text"));
             }
         }
     }
+    found
+}
+
+/// Every Rust file of the workspace's crates but this one.
+fn sources() -> BTreeMap<String, String> {
+    let mut found = files("crates", "rs");
+    found.remove("crates/cli/tests/tidy.rs").expect("this file");
     assert!(found.len() > 20, "found only {} source files", found.len());
     found
 }
@@ -458,6 +463,31 @@ fn lines_fit_on_a_page() {
     assert!(others <= LONG_LINES, "{others} lines of code have more than {LINE_WIDTH} columns, {LONG_LINES} before");
 }
 
+/// The lines of a page of documentation that are prose: no table, no code, no line without a blank (an address).
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    text.lines().enumerate().filter(move |(_, line)| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        !fenced && !fence && !line.starts_with("    ") && !line.trim_start().starts_with('|')
+    })
+}
+
+#[test]
+fn prose_fits_on_a_page() {
+    let mut pages = files("docs", "md");
+    pages.extend(
+        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"]
+            .map(|name| (name.to_string(), std::fs::read_to_string(root().join(name)).expect("utf-8 text"))),
+    );
+    let mut problems = Vec::new();
+    for (page, text) in &pages {
+        let long = prose(text).filter(|(_, line)| line.chars().count() > LINE_WIDTH);
+        problems.extend(long.map(|(n, _)| format!("{page}:{}", n + 1)));
+    }
+    none(problems, "prose has at most 120 columns");
+}
+
 #[test]
 fn functions_are_short() {
     let mut sizes = Vec::new();
@@ -499,4 +529,6 @@ fn the_checks_can_fail() {
     assert_eq!(lines, [6]);
     assert!(!code(text).any(|(_, l)| l.contains("todo!")));
     assert!(!has_word("deny(unsafe_code)", "unsafe"));
+    let page = "prose\n```\ncode\n```\n| table |\nmore";
+    assert_eq!(prose(page).map(|(n, _)| n).collect::<Vec<_>>(), [0, 5]);
 }

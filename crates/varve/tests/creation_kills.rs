@@ -4,10 +4,11 @@
 mod directories;
 
 use directories::{Dir, create, layout, options, sound};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use varve::{BackupOptions, Db, Options, RestoreOptions};
+use varve::array::Layout as ArrayLayout;
+use varve::{BackupOptions, Db, DriveLayout, DrivePart, Layout, Options, RestoreOptions};
 
 #[test]
 fn what_is_neither_file_nor_block_device_is_refused_at_once() {
@@ -30,6 +31,10 @@ fn what_is_neither_file_nor_block_device_is_refused_at_once() {
 fn child() {
     let Some(dir) = std::env::var_os("VARVE_TEST_CREATE") else { return };
     let dir = PathBuf::from(dir);
+    if let Some(drives) = std::env::var_os("VARVE_TEST_DRIVES") {
+        drop(Db::create(&dir, &on_drives(&PathBuf::from(drives)), options()).unwrap());
+        return;
+    }
     match std::env::var_os("VARVE_TEST_BACKUP") {
         None => drop(Db::open_or_create(&dir, options()).unwrap()),
         Some(backup) => {
@@ -37,6 +42,47 @@ fn child() {
             varve::restore(&dir, &mut [&mut file], &RestoreOptions { layout: layout() }).unwrap();
         }
     }
+}
+
+/// A layout on two files elsewhere.
+fn on_drives(place: &Path) -> Layout {
+    let drive = |name| DrivePart { path: place.join(name), bytes: 64 << 20 };
+    let drives = vec![drive("one"), drive("two")];
+    let array = DriveLayout { drives, extent: 4 << 20, layout: ArrayLayout::Stripe { unit: 1 << 20 } };
+    Layout { array: Some(array), ..layout() }
+}
+
+/// A process that makes a database, killed a while after its directory has a file.
+fn killed(child: &mut Command, made: &Path, micros: u64) {
+    child.args(["--exact", "child"]).env("VARVE_TEST_CREATE", made).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = child.spawn().unwrap();
+    while std::fs::read_dir(made).map_or(0, |files| files.count()) == 0 && child.try_wait().unwrap().is_none() {
+        varve_rt::yield_now();
+    }
+    varve_rt::sleep(Duration::from_micros(micros));
+    let _ = child.kill();
+    child.wait().unwrap();
+}
+
+#[test]
+fn an_array_is_made_again_after_a_kill_at_any_moment() {
+    let dir = Dir::new("kills-array");
+    let mut left = 0;
+    for round in 0..24u64 {
+        let (made, drives) = (dir.join(&format!("made {round}")), dir.join(&format!("drives {round}")));
+        std::fs::create_dir(&drives).unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        killed(child.env("VARVE_TEST_DRIVES", &drives), &made, round * round * 60);
+        if !varve::exists(&made) {
+            left += u32::from(drives.join("two").exists());
+            let db = Db::create(&made, &on_drives(&drives), options()).unwrap_or_else(|e| panic!("round {round}: {e}"));
+            db.close().unwrap();
+        }
+        let db = Db::open(&made, options()).unwrap();
+        assert!(db.check().unwrap().is_clean());
+        db.close().unwrap();
+    }
+    assert!(left > 3, "only {left} creations were cut short with something on the drives");
 }
 
 #[test]
@@ -51,18 +97,10 @@ fn one_command_goes_on_after_a_kill_at_any_moment() {
     for round in 0..24u64 {
         let made = dir.join(&format!("made {round}"));
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "child"]).env("VARVE_TEST_CREATE", &made).stdout(Stdio::null()).stderr(Stdio::null());
         if round % 2 == 1 {
             child.env("VARVE_TEST_BACKUP", &backup);
         }
-        let mut child = child.spawn().unwrap();
-        // From when the first file is there, a little longer each time.
-        while std::fs::read_dir(&made).map_or(0, |files| files.count()) == 0 && child.try_wait().unwrap().is_none() {
-            varve_rt::yield_now();
-        }
-        varve_rt::sleep(Duration::from_micros(round * round * 40));
-        let _ = child.kill();
-        child.wait().unwrap();
+        killed(&mut child, &made, round * round * 40);
         left += u32::from(!varve::exists(&made));
         if round % 2 == 1 && !varve::exists(&made) {
             let mut file = std::fs::File::open(&backup).unwrap();

@@ -47,7 +47,9 @@ impl ArrayPlan {
     ) -> varve::Result<Arc<Array>> {
         let array = if create {
             let new = |device| NewDrive { device, blank: false };
-            Array::create(drives.into_iter().map(new).collect(), self.extent, self.layout.clone())?
+            let mut id = [0; 16];
+            varve_rt::rng().fill_bytes(&mut id);
+            Array::create(id, drives.into_iter().map(new).collect(), self.extent, self.layout.clone())?
         } else {
             let given = |device: Arc<dyn Device>| Given { name: device.info().name.to_string(), device: Ok(device) };
             Array::open(drives.into_iter().map(given).collect(), false)?

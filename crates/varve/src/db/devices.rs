@@ -111,6 +111,17 @@ fn is_unfinished(dir: &Path) -> bool {
     }
 }
 
+/// The header of a database that is made. On an array that holds nothing yet it has the array's identity: what is left
+/// on the drives is then known by the log when creation is cut short.
+pub(super) fn new_header(page_size: usize, array: Option<&Array>) -> DbHeader {
+    let mut uuid = [0; 16];
+    match array.filter(|array| array.len() == 0).and_then(Array::identity) {
+        Some((id, _)) => uuid = id,
+        None => varve_rt::rng().fill_bytes(&mut uuid),
+    }
+    DbHeader { uuid, page_size: page_size as u32, created: varve_rt::unix_time(), options: Vec::new() }
+}
+
 pub(crate) struct OpenDir {
     pub devices: Devices,
     pub lock: DirLock,
@@ -153,10 +164,10 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
             if !layout.overwrite {
                 fast.iter().try_for_each(refuse_owned)?;
             }
-            // What is found on the drives after a crash is of a creation that was cut short.
-            let page_size = layout.page_size as u32;
-            Log::begin_creation(&*log, &DbHeader { uuid: [0; 16], page_size, created: 0, options: Vec::new() })?;
-            let array = drives::create(dir, array, options, layout.overwrite)?;
+            // What bears the identity after a crash is of a creation that was cut short.
+            let header = new_header(layout.page_size, None);
+            Log::begin_creation(&*log, &header)?;
+            let array = drives::create((dir, header.uuid), array, options, layout.overwrite)?;
             fast.into_iter().fold(Devices::on_array(array, log), |devices, fast| devices.with(FAST, fast))
         }
     };
@@ -237,10 +248,11 @@ pub(crate) fn remove(dir: &Path) {
     }
 }
 
-/// The identity that a data or fast device bears.
+/// The identity that a data device, a fast device or a drive bears.
 fn owner(path: &Path) -> Option<[u8; 16]> {
     let device: Arc<dyn Device> = peek(path)?;
-    identity::owner(&*device).or_else(|| varve_volume::tier::owner(&*device).ok().flatten())
+    let drive = || Some(array::membership(&*device).ok()??.array);
+    identity::owner(&*device).or_else(|| varve_volume::tier::owner(&*device).ok().flatten()).or_else(drive)
 }
 
 /// Fails when there are no files of a database to be opened.

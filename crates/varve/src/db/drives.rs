@@ -42,8 +42,13 @@ fn how(options: &Options, create: bool) -> FileOptions {
     FileOptions { create, read_only, direct, punch_holes, ..FileOptions::default() }
 }
 
-/// Makes the array of a new database on its drives, which are linked.
-pub(super) fn create(dir: &Path, array: &DriveLayout, options: &Options, overwrite: bool) -> Result<Arc<Array>> {
+/// Makes the array of a new database, with its identity, on its drives, which are linked.
+pub(super) fn create(
+    (dir, id): (&Path, [u8; 16]),
+    array: &DriveLayout,
+    options: &Options,
+    overwrite: bool,
+) -> Result<Arc<Array>> {
     let mut drives = Vec::new();
     for (i, part) in array.drives.iter().enumerate() {
         let device = FileDevice::open(dir.join(name(i)), how(options, true))?;
@@ -60,7 +65,7 @@ pub(super) fn create(dir: &Path, array: &DriveLayout, options: &Options, overwri
     }
     assert_eq!(drives.len(), count(dir), "each drive has its name in the directory");
     refuse_twice(dir, &array.drives)?;
-    Ok(Array::create(drives, array.extent, array.layout.clone())?)
+    Ok(Array::create(id, drives, array.extent, array.layout.clone())?)
 }
 
 /// Fails when two names lead to one drive.

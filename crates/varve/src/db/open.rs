@@ -32,7 +32,7 @@ use crate::txn::Manager;
 use crate::txn::lock::LockTable;
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
 use crate::wal::recovery::{self, RecoveryOptions, RecoveryReport};
-use crate::wal::{Birth, DbHeader, FIRST_LSN, Log, LogConfig, LogState, MAP_COUNT};
+use crate::wal::{Birth, FIRST_LSN, Log, LogConfig, LogState, MAP_COUNT};
 use std::path::Path;
 use std::sync::Arc;
 use varve_device::{Device, DeviceKind, DirLock, Health, Watched};
@@ -98,7 +98,7 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     options.validate()?;
     refuse_read_only(&options)?;
     let plan = memory::plan(options.cache_bytes, layout.page_size);
-    let mut header = new_header(layout.page_size);
+    let mut header = devices::new_header(layout.page_size, devices.array.as_deref());
     Log::begin_creation(&*devices.log, &header)?;
     let (watched, log_device) = watch(&devices, &options, lock);
     let (identity, birth) = identity::prepare(watched.data()?, &header, identity::PAGES, log_device.health().faults())?;
@@ -382,11 +382,4 @@ fn write_all(inner: &Inner) -> Result<()> {
     let Some(checkpointer) = &inner.checkpointer else { return Ok(()) };
     inner.registry.finish_drops(&inner.core)?;
     checkpointer.close()
-}
-
-/// The header of a database that is made.
-pub(super) fn new_header(page_size: usize) -> DbHeader {
-    let mut uuid = [0; 16];
-    varve_rt::rng().fill_bytes(&mut uuid);
-    DbHeader { uuid, page_size: page_size as u32, created: varve_rt::unix_time(), options: Vec::new() }
 }

@@ -87,11 +87,12 @@ fn tables(drives: &[NewDrive], extent: u64) -> (u64, u32) {
 }
 
 impl Array {
-    /// Makes an array without a byte yet on these drives, whatever they hold; it grows by `set_len`.
+    /// Makes an array without a byte yet on these drives, whatever they hold; it grows by `set_len`. Its drives bear
+    /// the identity `id` from here on.
     ///
     /// # Errors
     /// [`VolumeError::Options`] says what cannot be used, and what can; or a drive's own.
-    pub fn create(drives: Vec<NewDrive>, extent: u64, layout: Layout) -> Result<Arc<Array>, VolumeError> {
+    pub fn create(id: [u8; 16], drives: Vec<NewDrive>, extent: u64, layout: Layout) -> Result<Arc<Array>, VolumeError> {
         if drives.len() < 2 {
             return Err(invalid(
                 "an array has at least two drives: give another one, or use the drive by itself".into(),
@@ -117,7 +118,7 @@ impl Array {
             DriveRecord { id: new_id(), slots, blank_from, share }
         });
         let (drives, journal_blocks) = (drives.collect(), JOURNAL_BLOCKS);
-        let shape = Shape { array: new_id(), layout, extent, data_at, map_blocks, journal_blocks, drives };
+        let shape = Shape { array: id, layout, extent, data_at, map_blocks, journal_blocks, drives };
         let records = Records::create(&devices, shape)?;
         distinct(&devices, &records)?;
         let map = super::Map { extent, unit: records.shape.layout.unit(extent), data_at, len: 0, entries: Vec::new() };
@@ -141,8 +142,7 @@ impl Array {
             let needed = newest.sup.shape.data_at + u64::from(drive.slots) * newest.sup.shape.extent;
             if devices[i].len() < needed {
                 return Err(VolumeError::Mismatch(format!(
-                    "{} has {} bytes, and {needed} are in use: it was cut; bring it back as it was, or restore a \
-                    backup",
+                    "{} has {} bytes, and {needed} are in use: it was cut",
                     names[i],
                     devices[i].len()
                 )));
@@ -201,9 +201,7 @@ fn find_all(names: &[String], devices: &[Arc<dyn Device>]) -> Result<Vec<Found>,
         Err(NotFound::Version(version)) => Err(newer(name, version)),
         Err(NotFound::None { blank }) => {
             let what = if blank { "is empty" } else { "holds something else, or its superblocks are damaged" };
-            Err(VolumeError::Mismatch(format!(
-                "{name} is not of the array: it {what}; bring the array's own drive back, or restore a backup"
-            )))
+            Err(VolumeError::Mismatch(format!("{name} is not of the array: it {what}")))
         }
     };
     names.iter().zip(devices).map(find).collect()
@@ -216,7 +214,7 @@ fn same_array(names: &[String], found: &[Found]) -> Result<(), VolumeError> {
     let most = found.iter().map(array).max_by_key(|id| votes(*id)).expect("there is a drive");
     if let Some((name, found)) = names.iter().zip(found).find(|(_, found)| array(found) != most) {
         return Err(VolumeError::Mismatch(format!(
-            "{name} is of another array ({}) than the other drives ({}): bring the array's own drive back",
+            "{name} is of another array ({}) than the other drives ({})",
             show(&found.sup.shape.array),
             show(&most)
         )));
@@ -247,16 +245,14 @@ fn same_time(names: &[String], found: &[Found]) -> Result<(), VolumeError> {
         if theirs.number < oldest {
             let damaged = if found.damaged { " (or its newest superblock is damaged)" } else { "" };
             return Err(VolumeError::Mismatch(format!(
-                "{name} is older (generation {}) than the other drives ({number}){damaged}: bring back the drive as it \
-                 was, or restore a backup",
+                "{name} is older (generation {}) than the other drives ({number}){damaged}",
                 theirs.number
             )));
         }
         if theirs.number == number && theirs.tie != tie {
             return Err(VolumeError::Mismatch(format!(
                 "{name} and the other drives are of copies of the array that went different ways (generation \
-                {number}): \
-                 bring back drives of one copy"
+                 {number})"
             )));
         }
     }
@@ -269,7 +265,7 @@ fn newest(names: &[String], found: &[Found]) -> Result<Found, VolumeError> {
     let newest = found.iter().filter(|found| found.generation.number == number);
     newest.clone().find(|found| found.map().is_some()).cloned().ok_or_else(|| {
         VolumeError::Mismatch(format!(
-            "the table of the array is damaged on every drive that has the newest ({}): restore a backup",
+            "the table of the array is damaged on every drive that has the newest ({})",
             names.join(", ")
         ))
     })

@@ -116,7 +116,7 @@ struct Restoration {
 impl Restoration {
     fn begin(devices: &Devices, page_size: usize) -> Result<Restoration> {
         // Another identity than the original's: both may live on.
-        let header = open::new_header(page_size);
+        let header = devices::new_header(page_size, devices.array.as_deref());
         Log::begin_creation(&*devices.log, &header)?;
         let device = devices.data()?.clone();
         identity::blank(&device, page_size)?;

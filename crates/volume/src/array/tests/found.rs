@@ -28,7 +28,7 @@ impl Rig {
 
     fn create(&self, layout: Layout) -> Result<Arc<Array>, VolumeError> {
         let new = |device: &Arc<dyn Device>| NewDrive { device: device.clone(), blank: true };
-        Array::create(self.devices.iter().map(new).collect(), 2 * MIB, layout)
+        Array::create([7; 16], self.devices.iter().map(new).collect(), 2 * MIB, layout)
     }
 
     fn open(&self) -> Result<Arc<Array>, VolumeError> {
@@ -252,7 +252,7 @@ fn creation_says_what_it_cannot_use() {
     let rig = Rig::new(true);
     let refused = |devices: &[Arc<dyn Device>], extent| {
         let new = |device: &Arc<dyn Device>| NewDrive { device: device.clone(), blank: false };
-        Array::create(devices.iter().map(new).collect(), extent, Layout::Stripe { unit: MIB })
+        Array::create([7; 16], devices.iter().map(new).collect(), extent, Layout::Stripe { unit: MIB })
             .err()
             .unwrap()
             .to_string()

@@ -105,7 +105,7 @@ fn lives(seed: u64, layout: Layout) -> (u64, u64) {
         let (supply, mut rng) = (PowerSupply::new(), Rng::from_seed(seed));
         let drives = drives(seed, &supply);
         let new = drives.iter().map(|drive| NewDrive { device: drive.clone(), blank: true });
-        let array = Array::create(new.collect(), 2 * MIB, layout).unwrap();
+        let array = Array::create([7; 16], new.collect(), 2 * MIB, layout).unwrap();
         array.set_len(LEN).unwrap();
         drop(array);
         let model: Model = Arc::new(Mutex::new(vec![Known::default(); (CLIENTS * OWN) as usize]));
