@@ -1,5 +1,6 @@
 //! What a volume and the database that it belongs to ask of each other besides pages.
 
+use crate::report::{Counted, Resized, TierStats};
 use crate::{PageId, VolumeError};
 use std::sync::Arc;
 use varve_device::Health;
@@ -49,6 +50,17 @@ pub struct PageCost {
     pub read: f64,
     /// Writing it.
     pub write: f64,
+}
+
+/// What a volume counted, by the parts that it has.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Of a tier.
+    pub tier: Option<TierStats>,
+}
+
+fn no_tier() -> VolumeError {
+    VolumeError::Invalid("the database has no tier".into())
 }
 
 /// What a database does with its volume as a whole. What a volume has no use for does nothing.
@@ -118,5 +130,25 @@ pub trait Admin: Send + Sync {
     /// Why its last pages cannot be given back, if they cannot.
     fn why_uncut(&self) -> Option<&'static str> {
         None
+    }
+
+    /// What it did since it was opened, and what it holds.
+    fn report(&self) -> Report {
+        Report::default()
+    }
+
+    /// What was counted by group and page; for experiments.
+    fn counted(&self) -> Counted {
+        Counted::default()
+    }
+
+    /// Copies home what only a fast device has; the pages keep their places there.
+    fn all_home(&self) -> Result<(), VolumeError> {
+        Err(no_tier())
+    }
+
+    /// Makes the fast part as large as fits `bytes`, while work goes on.
+    fn resize(&self, _bytes: u64) -> Result<Resized, VolumeError> {
+        Err(no_tier())
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
 //!
-//! Modules, from below: `ids setting` · `error` · `admin page store` · `array blocking single tier watched`
+//! Modules, from below: `ids setting` · `error` · `page store` · `report` · `admin` · `array blocking single tier watched`
 //! · `plan test_store`.
 //!
 //! A kind of volume is a folder such as the tier's, which has its stores and implements [`Admin`]; [`plan`] knows all
@@ -18,6 +18,7 @@ mod error;
 mod ids;
 pub mod page;
 pub mod plan;
+mod report;
 pub mod setting;
 mod single;
 mod store;
@@ -26,11 +27,12 @@ mod test_store;
 pub mod tier;
 mod watched;
 
-pub use admin::{Admin, Opening, Owner, PageCost, Stamp};
+pub use admin::{Admin, Opening, Owner, PageCost, Report, Stamp};
 pub use blocking::{read_pages, write_pages};
 #[doc(hidden)]
 pub use error::{PageDamage, VolumeError};
 pub use ids::{KeyspaceId, Lsn, PageId};
+pub use report::{Counted, GroupUse, PageSides};
 pub use single::Single;
 pub use store::{
     CostClass, PageCompletion, PageIo, PageRead, PageStore, PageTicket, PageUse, PageWrite, ReadWhy, VolumeStats,

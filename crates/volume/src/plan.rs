@@ -5,7 +5,7 @@
 //! the stores on each other. The engine has a [`PageStore`] and an [`Admin`] then, and knows no more of what is below.
 
 use crate::admin::{Admin, Opening, Owner, Stamp};
-use crate::tier::{Tier, TierOptions, TierVolume};
+use crate::tier::{TierOptions, TierVolume};
 use crate::{PageStore, Single, VolumeError, tier};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,20 +60,17 @@ pub struct Volume {
     pub store: Arc<dyn PageStore>,
     /// The rest.
     pub admin: Arc<dyn Admin>,
-    /// The tier, for what only a tier can do.
-    pub tier: Option<Arc<Tier>>,
     /// A part began empty, because it was of another time: which.
     pub emptied: Option<String>,
 }
 
 impl Volume {
     fn single(store: Arc<Single>) -> Volume {
-        Volume { store: store.clone(), admin: store, tier: None, emptied: None }
+        Volume { store: store.clone(), admin: store, emptied: None }
     }
 
     fn over(volume: TierVolume, emptied: Option<String>) -> Volume {
-        let tier = volume.tier().clone();
-        Volume { store: Arc::new(tier.clone()), admin: Arc::new(volume), tier: Some(tier), emptied }
+        Volume { store: Arc::new(volume.tier().clone()), admin: Arc::new(volume), emptied }
     }
 }
 

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use varve::Db;
-use varve_volume::tier::manager::{Counted, PageSides};
+use varve_volume::{Counted, PageSides};
 
 /// Logical reads on either side from which a page is shown: fewer say nothing of its rates.
 const ENOUGH: f64 = 20.0;

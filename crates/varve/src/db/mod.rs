@@ -60,7 +60,6 @@ use std::path::Path;
 use std::sync::Arc;
 use varve_rt::Mutex;
 use varve_volume::plan::Volume;
-use varve_volume::tier::Tier;
 
 /// An open database. Cheap to clone; all clones are the same database. Close it with [`Db::close`].
 ///
@@ -149,23 +148,19 @@ impl Db {
     /// ones.
     pub fn flush_tier(&self) -> Result<()> {
         self.inner.txns.live_for_write()?;
-        Ok(self.tier()?.all_home()?)
-    }
-
-    fn tier(&self) -> Result<&Arc<Tier>> {
-        self.inner.volume.tier.as_ref().ok_or_else(|| Error::Invalid("the database has no tier".into()))
+        Ok(self.inner.volume.admin.all_home()?)
     }
 
     /// What the tier's manager counted by group and page; nothing without a tier.
-    pub fn tier_counted(&self) -> varve_volume::tier::manager::Counted {
-        self.inner.volume.tier.as_ref().map(|tier| tier.counted()).unwrap_or_default()
+    pub fn tier_counted(&self) -> varve_volume::Counted {
+        self.inner.volume.admin.counted()
     }
 
     /// Makes the tier's fast part as large as fits `bytes`, while work goes on; a file grows or is cut. Returns slots
     /// before and after.
     pub fn resize_tier(&self, bytes: u64) -> Result<(u64, u64)> {
         self.inner.txns.live_for_write()?;
-        let resized = self.tier()?.resize(bytes)?;
+        let resized = self.inner.volume.admin.resize(bytes)?;
         Ok((resized.before, resized.after))
     }
 

@@ -77,9 +77,7 @@ pub(super) fn attach_dir(dir: &Path, fast: &Path, bytes: u64, options: Options) 
 pub(super) fn detach_dir(dir: &Path, options: Options) -> Result<()> {
     let tier = TierOptions { manager: "none".into(), ..options.tier.clone() };
     let home = open_dir(dir, Options { tier, without_tier: false, ..options.clone() })?;
-    if home.inner.volume.tier.is_none() {
-        return Err(Error::Invalid("the database has no tier".into()));
-    }
+    home.flush_tier()?;
     home.close()?;
     open_dir(dir, Options { without_tier: true, ..options })?.close()
 }

@@ -95,7 +95,7 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         budget: core.budget.report(),
         data_device: inner.devices.part(DATA).map(|data| data.stats()).unwrap_or_default(),
         log_device: inner.devices.log.stats(),
-        tier: inner.volume.tier.as_ref().map(|tier| tier.tier_stats()),
+        tier: inner.volume.admin.report().tier,
         lost_writes: core.lost_writes.as_ref().map(|marks| marks.stats()),
         access: [(DATA, inner.devices.part(DATA)), ("log", Some(&inner.devices.log)), (FAST, inner.devices.part(FAST))]
             .into_iter()

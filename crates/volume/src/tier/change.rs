@@ -9,7 +9,7 @@ use super::admit::{Admission, Part, Staged, TierState, unix_seconds};
 use super::layout::{Geometry, Life};
 use super::map::MapFile;
 use super::slots::{Slot, SlotState};
-use super::{Maintenance, Tier};
+use super::{Maintenance, Resized, Tier};
 use crate::admin::Stamp;
 use crate::{VolumeError, page};
 use std::sync::Arc;
@@ -21,19 +21,6 @@ const BATCH: usize = 64;
 
 /// How long to wait for requests that are under way.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// What a change of the size came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resized {
-    /// Slots before.
-    pub before: u64,
-    /// Slots now.
-    pub after: u64,
-    /// Pages that moved to other slots.
-    pub relocated: u64,
-    /// Pages that lost their slots.
-    pub evicted: u64,
-}
 
 impl Tier {
     /// Puts `fast` to use, whatever was there before: the tier begins empty, and admissions begin if it is started.

@@ -35,17 +35,17 @@ mod stats;
 mod tests;
 mod volume;
 
-pub use change::Resized;
+pub use crate::report::{Counters, Recovery, Resized, TierStats};
 pub use fault::Keeper;
 pub use manager::{Alpha, Costs, ManagerOptions, Place, Refusal};
 pub use map::owner;
 pub use options::{MapRecovery, OPTIONS, TierOptions};
-pub use stats::{Counters, REFUSALS, Recovery, TierStats};
+pub use stats::REFUSALS;
 pub use volume::TierVolume;
 pub(crate) use volume::is_record;
 
 use crate::admin::Stamp;
-use crate::{PageId, PageStore, VolumeError};
+use crate::{Counted, PageId, PageStore, VolumeError};
 use admit::{Part, TierState};
 use fault::{Promises, Standing};
 use manager::DirtyWrites;
@@ -215,7 +215,7 @@ impl Tier {
     }
 
     /// What the manager counted by group and page.
-    pub fn counted(&self) -> manager::Counted {
+    pub fn counted(&self) -> Counted {
         self.state.lock().manager.counted()
     }
 
@@ -385,7 +385,7 @@ impl Tier {
 
     /// What the tier did since it was opened, and what it holds.
     pub fn tier_stats(&self) -> TierStats {
-        let stats = TierStats::new(&self.state.lock(), &self.options);
+        let stats = stats::stats(&self.state.lock(), &self.options);
         TierStats { slow: self.slow.stats(), life_used: self.life_used(), ..stats }
     }
 

@@ -7,13 +7,13 @@
 //! home is older: then the page is damaged until the engine writes it again from the log, and reading it is an error,
 //! never an old version.
 
+use super::Recovery;
 use super::admit::TierState;
 use super::layout::Geometry;
 use super::manager::Memory;
 use super::map::Loaded;
 use super::records::{Found, MapEntry, Record, Snapshot};
 use super::slots::Slot;
-use super::stats::Recovery;
 use super::{MapRecovery, TierOptions};
 use crate::{Lsn, PageId, PageIo, PageStore, ReadWhy, VolumeError, page};
 use std::cell::Cell;

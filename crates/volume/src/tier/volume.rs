@@ -11,7 +11,8 @@
 use super::manager::{self, DirtyWrites};
 use super::record::Record;
 use super::{Keeper, Tier, TierOptions};
-use crate::admin::{Admin, Opening, Owner, PageCost, Stamp};
+use crate::admin::{Admin, Opening, Owner, PageCost, Report, Stamp};
+use crate::report::{Counted, Resized};
 use crate::{PageId, Single, VolumeError};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -274,6 +275,22 @@ impl Admin for TierVolume {
 
     fn why_uncut(&self) -> Option<&'static str> {
         Some("a database on a tier cannot be compacted: take the tier away first (`varve tier detach`)")
+    }
+
+    fn report(&self) -> Report {
+        Report { tier: Some(self.tier.tier_stats()) }
+    }
+
+    fn counted(&self) -> Counted {
+        self.tier.counted()
+    }
+
+    fn all_home(&self) -> Result<(), VolumeError> {
+        self.tier.all_home()
+    }
+
+    fn resize(&self, bytes: u64) -> Result<Resized, VolumeError> {
+        self.tier.resize(bytes)
     }
 }
 

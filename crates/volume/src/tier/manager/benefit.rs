@@ -6,8 +6,8 @@
 //! device.
 
 use super::usage::Usage;
-use super::{Costs, Counted, Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};
-use crate::{KeyspaceId, PageId, ReadWhy};
+use super::{Costs, Manager, ManagerOptions, Memory, Offer, Place, Refusal, Style};
+use crate::{Counted, KeyspaceId, PageId, ReadWhy};
 
 pub(super) struct Benefit {
     costs: Costs,

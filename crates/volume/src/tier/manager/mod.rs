@@ -18,7 +18,7 @@ mod usage;
 
 pub use usage::Alpha;
 
-use crate::{CostClass, KeyspaceId, PageId, ReadWhy};
+use crate::{CostClass, Counted, KeyspaceId, PageId, ReadWhy};
 use std::fmt;
 
 /// Service times of one random page request, milliseconds: what the manager believes of the two devices.
@@ -209,42 +209,6 @@ pub struct Memory {
     pub keyspace: KeyspaceId,
     /// What is remembered.
     pub words: [u32; 5],
-}
-
-/// How pages of a group were read. The miss rate on the fast device over that off it is CAC's expansion factor of the
-/// group.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GroupUse {
-    /// The keyspace.
-    pub keyspace: KeyspaceId,
-    /// Logical reads a minute from which pages belong to the group.
-    pub rate: f64,
-    /// Logical reads while on the fast device, and while not on it.
-    pub logical: [f64; 2],
-    /// The same of physical reads.
-    pub physical: [f64; 2],
-}
-
-/// What is remembered of a page, on the fast device and not on it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PageSides {
-    /// The page.
-    pub page: PageId,
-    /// Logical reads.
-    pub logical: [f64; 2],
-    /// Physical reads.
-    pub physical: [f64; 2],
-    /// Writes.
-    pub writes: [f64; 2],
-}
-
-/// What a manager counted, for reports.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Counted {
-    /// By group.
-    pub groups: Vec<GroupUse>,
-    /// By page.
-    pub pages: Vec<PageSides>,
 }
 
 /// Milliseconds from `then` to `now` as a word of a [`Memory`].

@@ -7,7 +7,8 @@
 //! Invariants: a group's sums are the sums of what its pages have counted there; the out-queue has no more pages than
 //! it may, and `queued` counts them.
 
-use super::{Counted, GroupUse, ManagerOptions, Memory, PageSides, Place};
+use super::{ManagerOptions, Memory, Place};
+use crate::report::{Counted, GroupUse, PageSides};
 use crate::{KeyspaceId, PageId, ReadWhy};
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
