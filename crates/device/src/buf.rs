@@ -77,7 +77,7 @@ const HUGE_FROM: usize = 4 << 20;
 /// address cache less often. Call it before the memory is first touched. A hint: refused or unknown, it changes
 /// nothing.
 pub fn prefer_huge_pages<T>(start: *const T, bytes: usize) {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     if bytes >= HUGE_FROM {
         let from = (start as usize).next_multiple_of(ALIGN);
         let to = (start as usize + bytes) / ALIGN * ALIGN;
@@ -85,7 +85,7 @@ pub fn prefer_huge_pages<T>(start: *const T, bytes: usize) {
         // mapped are an error, which is ignored.
         unsafe { libc::madvise(from as *mut libc::c_void, to - from, libc::MADV_HUGEPAGE) };
     }
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(miri, not(target_os = "linux")))]
     let _ = (start, bytes, HUGE_FROM);
 }
 

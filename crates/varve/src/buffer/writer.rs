@@ -143,7 +143,7 @@ impl Outcome {
         self.retryable &= retryable;
     }
 
-    fn plus(&mut self, other: Outcome) {
+    pub(super) fn plus(&mut self, other: Outcome) {
         self.written += other.written;
         self.failed += other.failed;
         self.uncovered += other.uncovered;

@@ -6,7 +6,7 @@
 //! page that it has written stays, and is freed by the next pass over the cold end.
 
 use crate::buffer::Pool;
-use crate::buffer::cleaner::{Cleaner, Entry, Needs, Pass, evict};
+use crate::buffer::cleaner::{Cleaner, Entry, Needs, Pass, evict, in_turn};
 use crate::buffer::instance::Instance;
 use crate::buffer::policy::Slot;
 use crate::buffer::writer::{IfLatched, Outcome, Writer};
@@ -24,26 +24,31 @@ pub(in crate::buffer) const ENTRY: Entry =
 struct Fixed56;
 
 impl Cleaner for Fixed56 {
-    fn pass(&self, pool: &Pool, inst: &Instance) -> Pass {
-        let depth = pool.config().cleaner.scan_depth;
-        let (mut written, mut well) = (0, true);
-        for _ in 0..depth.div_ceil(CHUNK) {
-            let (clean, dirty) = coldest(pool, inst, depth);
-            for slot in clean {
-                evict(pool, inst, slot);
-            }
-            if dirty.is_empty() {
-                break;
-            }
-            let outcome = chunk(pool, inst, &dirty);
-            written += outcome.written;
-            well &= outcome.failed == 0;
-            if outcome.written == 0 {
-                break;
-            }
-        }
-        Pass { written, well }
+    fn pass(&self, pool: &Pool, mine: &[Instance]) -> Pass {
+        in_turn(mine, |inst| chunks(pool, inst))
     }
+}
+
+/// Chunk after chunk of an instance.
+fn chunks(pool: &Pool, inst: &Instance) -> Pass {
+    let depth = pool.config().cleaner.scan_depth;
+    let mut sum = Outcome::default();
+    for _ in 0..depth.div_ceil(CHUNK) {
+        let (clean, dirty) = coldest(pool, inst, depth);
+        for slot in clean {
+            evict(pool, inst, slot);
+        }
+        if dirty.is_empty() {
+            break;
+        }
+        let outcome = chunk(pool, inst, &dirty);
+        let nothing = outcome.written == 0;
+        sum.plus(outcome);
+        if nothing {
+            break;
+        }
+    }
+    Pass::of(&sum, pool, inst)
 }
 
 impl Instance {

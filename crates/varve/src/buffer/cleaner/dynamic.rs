@@ -2,7 +2,8 @@
 //!
 //! From the cold end to the first of the clean-first pointer, the midpoint, or an eighth of the list: every dirty page
 //! on the way is written in one asynchronous batch. So the batch is the dirty backlog behind the pointer, and grows
-//! when the cleaner lags. Written pages stay in the list, clean; the pointer finds them in its next sweep.
+//! when the cleaner lags. Written pages stay in the list, clean; the pointer finds them in its next sweep. A thread that has
+//! several instances submits the batches of all before it waits for any.
 
 use super::{Cleaner, Entry, Needs, Pass};
 use crate::buffer::Pool;
@@ -22,16 +23,20 @@ pub(super) const ENTRY: Entry = Entry {
 struct Dynamic;
 
 impl Cleaner for Dynamic {
-    fn pass(&self, pool: &Pool, inst: &Instance) -> Pass {
+    fn pass(&self, pool: &Pool, mine: &[Instance]) -> Pass {
         let mut writer = Writer::keeping(pool);
-        for slot in backlog(pool, inst) {
-            writer.add(inst, slot, IfLatched::Skip);
+        let mut sent = Vec::new();
+        for inst in mine {
+            // Every slot is tried: `any` would stop at the first.
+            let added = backlog(pool, inst).into_iter().filter(|slot| writer.add(inst, *slot, IfLatched::Skip)).count();
+            writer.submit();
+            sent.extend((added > 0).then_some(inst));
         }
         let outcome = writer.finish();
         if outcome.written > 0 && pool.config().cleaner.reset_on_clean {
-            inst.lock().policy.rewind();
+            sent.iter().for_each(|inst| inst.lock().policy.rewind());
         }
-        Pass { written: outcome.written, well: outcome.failed == 0 }
+        Pass { written: outcome.written, well: outcome.failed == 0, low: false }
     }
 }
 

@@ -32,7 +32,13 @@ struct Fixed {
 }
 
 impl Cleaner for Fixed {
-    fn pass(&self, pool: &Pool, inst: &Instance) -> Pass {
+    fn pass(&self, pool: &Pool, mine: &[Instance]) -> Pass {
+        super::in_turn(mine, |inst| self.refill(pool, inst))
+    }
+}
+
+impl Fixed {
+    fn refill(&self, pool: &Pool, inst: &Instance) -> Pass {
         let (clean, dirty) = self.coldest(pool, inst);
         for slot in clean {
             super::evict(pool, inst, slot);
@@ -41,12 +47,9 @@ impl Cleaner for Fixed {
         for slot in dirty {
             writer.add(inst, slot, IfLatched::Skip);
         }
-        let outcome = writer.finish();
-        Pass { written: outcome.written, well: outcome.failed == 0 }
+        Pass::of(&writer.finish(), pool, inst)
     }
-}
 
-impl Fixed {
     /// Of the coldest pages that together would fill the free list: clean ones, dirty ones. Those that another cleaner
     /// writes are passed over by who does not write them, and count for who does nothing else.
     fn coldest(&self, pool: &Pool, inst: &Instance) -> (Vec<Slot>, Vec<Slot>) {

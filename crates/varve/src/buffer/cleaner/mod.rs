@@ -28,6 +28,7 @@ use super::baselines;
 use super::config::CleanerConfig;
 use super::instance::Instance;
 use super::policy::Slot;
+use super::writer::Outcome;
 use crate::error::Result;
 use crate::role::{self, Role};
 use std::ops::Range;
@@ -43,12 +44,36 @@ pub(super) struct Pass {
     pub(super) written: usize,
     /// No write failed.
     pub(super) well: bool,
+    /// It wrote, and its instance still has fewer free frames than it should.
+    pub(super) low: bool,
 }
 
-/// Replacement writes of one instance.
+impl Pass {
+    /// One that wrote nothing yet.
+    const NONE: Pass = Pass { written: 0, well: true, low: false };
+
+    /// What a writer's work for an instance came to.
+    pub(super) fn of(outcome: &Outcome, pool: &Pool, inst: &Instance) -> Pass {
+        let low = outcome.written > 0 && inst.lock().free.len() < pool.config().cleaner.free_low;
+        Pass { written: outcome.written, well: outcome.failed == 0, low }
+    }
+
+    fn and(self, other: Pass) -> Pass {
+        let (written, well) = (self.written + other.written, self.well && other.well);
+        Pass { written, well, low: self.low || other.low }
+    }
+}
+
+/// Replacement writes.
 pub(super) trait Cleaner: Send + Sync {
-    /// One pass; it may wait for the log and for writes, and holds no instance lock meanwhile.
-    fn pass(&self, pool: &Pool, inst: &Instance) -> Pass;
+    /// One pass over the instances of a thread; it may wait for the log and for writes, and holds no instance lock
+    /// meanwhile.
+    fn pass(&self, pool: &Pool, mine: &[Instance]) -> Pass;
+}
+
+/// One pass over each instance in turn.
+pub(super) fn in_turn(mine: &[Instance], pass: impl FnMut(&Instance) -> Pass) -> Pass {
+    mine.iter().map(pass).fold(Pass::NONE, Pass::and)
 }
 
 /// What a cleaner needs of the pool. The pool reads it when it is made and when its threads start.
@@ -284,14 +309,13 @@ fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
         if mine.start == 0 {
             pool.drain_class_changes();
         }
-        let mut again = false;
-        for inst in &pool.instances()[mine.clone()] {
-            let aside = pool.drain_aside(inst, Lsn::MAX, WriteWhy::Replacement);
-            let pass = cleaner.pass(&pool, inst);
-            well &= pass.well && aside.failed == 0;
-            again |= pass.written > 0 && refill && inst.lock().free.len() < config.free_low;
+        let mine = &pool.instances()[mine.clone()];
+        for inst in mine {
+            well &= pool.drain_aside(inst, Lsn::MAX, WriteWhy::Replacement).failed == 0;
         }
-        if well && again {
+        let pass = cleaner.pass(&pool, mine);
+        well &= pass.well;
+        if well && refill && pass.low {
             wake.set();
         }
     }
