@@ -1,11 +1,11 @@
 //! Checks: a figure of an experiment, what was published, and the range that is accepted.
 
 use super::document::Point;
-use super::figure::{Figure, FigureError, Values};
+use super::figure::{Figure, FigureError, Values, median};
 use super::point::PointResult;
 use super::sweep::shown;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// `[[check]]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,8 +84,11 @@ pub struct Verdict {
     pub experiment: String,
     /// Id of the check.
     pub check: String,
-    /// The figure.
+    /// The figure; of several seeds the median.
     pub measured: Option<f64>,
+    /// Least and largest of the seeds, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seeds: Option<(f64, f64)>,
     /// The published value.
     pub published: Option<f64>,
     /// Least value accepted.
@@ -94,6 +97,12 @@ pub struct Verdict {
     pub high: Option<f64>,
     /// Whether the figure lies within; none if it is only reported.
     pub holds: Option<bool>,
+    /// The seeds do not agree on that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub narrowly: bool,
+    /// The figure is a comparison: 1 for yes, 0 for no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub order: bool,
 }
 
 /// What came of a check.
@@ -222,24 +231,80 @@ pub(super) fn known_axes(figure: &Figure, axes: &[&str]) -> Result<(), String> {
     }
 }
 
+/// A figure by seed, if there are several and each has all that it needs: the median, the least and the largest. Else
+/// of all points at once.
+fn measure(figure: &Figure, results: &[PointResult]) -> Result<(f64, Option<(f64, f64)>), FigureError> {
+    let value = |seed: Option<u64>| {
+        let points = results.iter().filter(|r| seed.is_none_or(|seed| r.seed == seed));
+        let values: Vec<Values<'_>> = points.map(|r| Values { axes: &r.axes, metrics: &r.metrics }).collect();
+        figure.value(&values)
+    };
+    let seeds: BTreeSet<u64> = results.iter().map(|r| r.seed).collect();
+    let of = |seed: &u64| value(Some(*seed));
+    match seeds.iter().map(of).collect::<Result<Vec<f64>, _>>() {
+        Ok(mut each) if each.len() > 1 && each.iter().all(|x| x.is_finite()) => {
+            let middle = median(&mut each);
+            Ok((middle, Some((each[0], each[each.len() - 1]))))
+        }
+        _ => Ok((value(None)?, None)),
+    }
+}
+
 /// Judges a check by the results. The error is a mistake in the check.
 pub(super) fn judge(experiment: &str, check: &Check, results: &[PointResult]) -> Result<Judged, String> {
     let values: Vec<Values<'_>> = results.iter().map(|r| Values { axes: &r.axes, metrics: &r.metrics }).collect();
     let numbers = || {
         let bound = |b: &Option<Bound>| b.as_ref().map(|b| b.value(&values)).transpose();
-        let measured = Figure::parse(&check.figure)?.value(&values)?;
-        Ok((measured, bound(&check.published)?, bound(&check.low)?, bound(&check.high)?))
+        let figure = Figure::parse(&check.figure)?;
+        let measured = measure(&figure, results)?;
+        Ok((figure.is_order(), measured, bound(&check.published)?, bound(&check.low)?, bound(&check.high)?))
     };
     match numbers() {
-        Ok((measured, published, low, high)) => {
-            let within =
-                measured.is_finite() && low.is_none_or(|l| measured >= l) && high.is_none_or(|h| measured <= h);
-            let holds = (!check.reported).then_some(within);
+        Ok((order, (measured, seeds), published, low, high)) => {
+            let within = |x: f64| x.is_finite() && low.is_none_or(|l| x >= l) && high.is_none_or(|h| x <= h);
+            let holds = (!check.reported).then_some(within(measured));
+            let split = |(least, most)| within(least) != within(measured) || within(most) != within(measured);
+            let narrowly = holds.is_some() && seeds.is_some_and(split);
             let measured = measured.is_finite().then_some(measured);
             let (experiment, check) = (experiment.to_string(), check.id.clone());
-            Ok(Judged::Verdict(Verdict { experiment, check, measured, published, low, high, holds }))
+            let verdict = Verdict { experiment, check, measured, seeds, published, low, high, holds, narrowly, order };
+            Ok(Judged::Verdict(verdict))
         }
         Err(FigureError::NotMeasured(why)) => Ok(Judged::Skipped { check: check.id.clone(), why }),
         Err(FigureError::Syntax(what)) => Err(format!("check {:?}: {what}", check.id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(seed: u64, pool: &str, ops: f64) -> PointResult {
+        let axes = format!(r#""axes":{{"pool":"{pool}"}},"metrics":{{"ops":{ops}}}"#);
+        let rest = r#""config":"","commit":"","clock":"virtual","scaled":[],"kinds":{},"latency":[],"series":{}"#;
+        serde_json::from_str(&format!(r#"{{"experiment":"e","point":"p","seed":{seed},{axes},{rest}}}"#)).unwrap()
+    }
+
+    fn verdict(figure: &str, low: f64, results: &[PointResult]) -> Verdict {
+        let check = format!("id = \"c\"\nfigure = \"{figure}\"\nlow = {low}");
+        match judge("e", &toml::from_str(&check).unwrap(), results).unwrap() {
+            Judged::Verdict(verdict) => verdict,
+            Judged::Skipped { why, .. } => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn of_several_seeds_the_median_counts_and_the_spread_is_told() {
+        let seed = |n, a, b| [result(n, "a", a), result(n, "b", b)];
+        let results = [seed(1, 30.0, 10.0), seed(2, 26.0, 10.0), seed(3, 44.0, 11.0)].concat();
+        let of = |low| verdict("ops[pool=a] / ops[pool=b]", low, &results);
+        assert_eq!((of(2.0).measured, of(2.0).seeds), (Some(3.0), Some((2.6, 4.0))));
+        assert_eq!(
+            [2.0, 2.8, 3.5, 5.0].map(|low| (of(low).holds, of(low).narrowly)),
+            [(Some(true), false), (Some(true), true), (Some(false), true), (Some(false), false)]
+        );
+        let one = verdict("ops[pool=a] > ops[pool=b] and ops[pool=a] > 1", 1.0, &results[..2]);
+        assert_eq!((one.measured, one.seeds, one.order, one.narrowly), (Some(1.0), None, true, false));
+        assert!(!of(2.0).order);
     }
 }

@@ -219,7 +219,23 @@ fn bit(b: bool) -> f64 {
     f64::from(u8::from(b))
 }
 
+impl Node {
+    /// Whether its value is 1 or 0: it holds or it does not.
+    fn is_order(&self) -> bool {
+        match self {
+            Node::Chain(..) => true,
+            Node::Call(name, parts) => name == "min" && parts.iter().all(Node::is_order),
+            _ => false,
+        }
+    }
+}
+
 impl Figure {
+    /// Whether it is a comparison, or several joined: 1 for yes, 0 for no.
+    pub(super) fn is_order(&self) -> bool {
+        self.0.is_order()
+    }
+
     /// Parses a figure.
     pub fn parse(text: &str) -> Result<Figure, FigureError> {
         let mut parser = Parser { rest: text, whole: text };

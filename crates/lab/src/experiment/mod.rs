@@ -131,7 +131,6 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("tier-paced", include_str!("../../../../experiments/tier-paced.toml")),
     ("lru-c", include_str!("../../../../experiments/lru-c.toml")),
     ("lru-c-sweep", include_str!("../../../../experiments/lru-c-sweep.toml")),
-    ("lru-c-threads", include_str!("../../../../experiments/lru-c-threads.toml")),
     ("lru-c-paced", include_str!("../../../../experiments/lru-c-paced.toml")),
     ("lru-c-locks", include_str!("../../../../experiments/lru-c-locks.toml")),
     ("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml")),

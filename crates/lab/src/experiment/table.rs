@@ -2,7 +2,7 @@
 
 use super::ExperimentError;
 use super::check::judge;
-use super::{Check, Judged, PointResult};
+use super::{Check, Judged, PointResult, Verdict};
 use std::fmt::Write as _;
 
 /// From this share of the clients' time on, waiting for locks is no longer negligible.
@@ -18,13 +18,25 @@ pub const SHARED: f64 = 0.05;
 pub(super) fn short(x: f64) -> String {
     let a = x.abs();
     match () {
-        () if x == x.trunc() && a < 1e9 => format!("{x:.0}"),
-        () if a >= 1000.0 => format!("{x:.0}"),
+        () if x == x.trunc() && a < 1e12 || a >= 1000.0 => separated(x),
         () if a >= 100.0 => format!("{x:.1}"),
         () if a >= 10.0 => format!("{x:.2}"),
         () if a >= 0.001 => format!("{x:.3}"),
         () => format!("{x:.2e}"),
     }
+}
+
+/// A whole number with a comma at every third digit.
+fn separated(x: f64) -> String {
+    let digits = format!("{:.0}", x.abs());
+    let mut out = String::from(if x < 0.0 { "-" } else { "" });
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// Lays out rows under a head; the first column to the left, the others to the right.
@@ -148,22 +160,31 @@ fn range(low: Option<f64>, high: Option<f64>) -> String {
     }
 }
 
+fn yes_or_no(x: f64) -> String {
+    if x == 1.0 { "yes".into() } else { "no".into() }
+}
+
+fn verdict(v: &Verdict) -> &'static str {
+    match (v.holds, v.narrowly) {
+        (None, _) => "reported",
+        (Some(true), false) => "holds",
+        (Some(true), true) => "holds narrowly",
+        (Some(false), false) => "DOES NOT HOLD",
+        (Some(false), true) => "DOES NOT HOLD, narrowly",
+    }
+}
+
 /// Cells of the table of checks.
 pub(super) fn check_rows(judged: &[Judged]) -> Vec<[String; 5]> {
-    let number = |x: Option<f64>| x.map_or("-".to_string(), short);
     let row = |j: &Judged| match j {
-        Judged::Verdict(v) => [
-            v.check.clone(),
-            number(v.measured),
-            number(v.published),
-            range(v.low, v.high),
-            match v.holds {
-                Some(true) => "holds",
-                Some(false) => "DOES NOT HOLD",
-                None => "reported",
-            }
-            .to_string(),
-        ],
+        Judged::Verdict(v) => {
+            let shown = if v.order { yes_or_no } else { short };
+            let number = |x: Option<f64>| x.map_or("-".to_string(), shown);
+            let seeds =
+                v.seeds.map_or(String::new(), |(least, most)| format!(" ({} to {})", shown(least), shown(most)));
+            let accepted = if v.order { number(v.low.or(v.high)) } else { range(v.low, v.high) };
+            [v.check.clone(), number(v.measured) + &seeds, number(v.published), accepted, verdict(v).to_string()]
+        }
         Judged::Skipped { check, why } => {
             [check.clone(), "-".into(), String::new(), String::new(), format!("not measured: {why}")]
         }

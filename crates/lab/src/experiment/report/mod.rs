@@ -66,8 +66,8 @@ fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
         out.push_str("<tr>");
         for cell in row {
             let class = match cell.as_str() {
-                "holds" => " class=\"good\"",
-                "DOES NOT HOLD" => " class=\"bad\"",
+                "holds" | "holds narrowly" => " class=\"good\"",
+                "DOES NOT HOLD" | "DOES NOT HOLD, narrowly" => " class=\"bad\"",
                 _ => "",
             };
             let _ = write!(out, "<td{class}>{}</td>", escape(cell));
