@@ -85,7 +85,7 @@ fn a_page_that_is_being_changed_is_not_believed() {
 
 #[test]
 fn keys_that_stay_are_found_while_leaves_come_and_go() {
-    let (kept, others, times) = if cfg!(miri) { (60, 150, 1) } else { (2000, 8000, 6) };
+    let (kept, others, times) = if cfg!(miri) { (20, 60, 1) } else { (2000, 8000, 6) };
     let h = Arc::new(fresh(4096));
     let stays = |i: u64| format!("stays{i:05}").into_bytes();
     for i in 0..kept {
