@@ -205,7 +205,7 @@ impl Pools {
 }
 
 /// Sums of a window.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Window {
     writes: f64,
     programs: f64,
@@ -232,6 +232,13 @@ impl Window {
 
     fn wa(&self) -> f64 {
         self.programs / self.writes.max(1.0)
+    }
+
+    /// What must be so in a steady state, whoever chooses victims: each valid page of one was copied, and what was
+    /// erased was programmed. Blocks that are half collected or half written at the ends of the window are `blocks`.
+    fn balances(&self, blocks: f64, pages_per_block: f64) -> bool {
+        let near = |a: f64, b: f64| (a - b).abs() <= 0.01 * b + blocks * pages_per_block;
+        near(self.valid, self.programs - self.writes) && near(self.erases * pages_per_block, self.programs)
     }
 
     fn plus(&self, o: &Window) -> Window {
@@ -394,6 +401,9 @@ impl FlashWaPoint {
                 }
             }
         };
+        // With appends a block may be erased that was not full.
+        let plain = self.append_slots == 0 && difference <= 0.01;
+        assert!(!plain || window.balances(64.0, f64::from(self.pages_per_block)), "{window:?} of {self:?}");
         let alpha = pools.effective() / logical as f64;
         let updates = window.writes + window.appends;
         Ok(FlashWaResult {

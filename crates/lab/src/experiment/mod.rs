@@ -130,6 +130,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("tier-overhead", include_str!("../../../../experiments/tier-overhead.toml")),
     ("tier-paced", include_str!("../../../../experiments/tier-paced.toml")),
     ("lru-c", include_str!("../../../../experiments/lru-c.toml")),
+    ("lru-c-10g", include_str!("../../../../experiments/lru-c-10g.toml")),
     ("lru-c-sweep", include_str!("../../../../experiments/lru-c-sweep.toml")),
     ("lru-c-paced", include_str!("../../../../experiments/lru-c-paced.toml")),
     ("lru-c-locks", include_str!("../../../../experiments/lru-c-locks.toml")),
