@@ -33,6 +33,7 @@ pub(super) fn result(experiment: &str, commit: &str, point: &Point, mut metrics:
         commit: commit.to_string(),
         clock: point.spec.run.clock.name().to_string(),
         scaled: point.scaled.clone(),
+        settings: BTreeMap::new(),
         metrics,
         kinds: BTreeMap::new(),
         latency: Vec::new(),

@@ -44,6 +44,9 @@ pub struct PointResult {
     pub clock: String,
     /// Sizes that were scaled.
     pub scaled: Vec<Scaled>,
+    /// What the buffer pool was made with.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
     /// Figures by name.
     pub metrics: BTreeMap<String, f64>,
     /// By transaction type: its figures.
@@ -156,6 +159,7 @@ struct Measured {
     before: Moment,
     after: Moment,
     location: Option<Location>,
+    settings: BTreeMap<String, String>,
     /// What opening the database again took.
     reopened: BTreeMap<String, f64>,
     series: BTreeMap<String, Vec<f64>>,
@@ -205,6 +209,7 @@ pub(super) fn run(
         commit: commit.to_string(),
         clock: point.spec.run.clock.name().to_string(),
         scaled: point.scaled.clone(),
+        settings: measured.settings,
         metrics,
         kinds: super::metrics::kinds(&measured.run),
         latency: measured.run.quantiles.iter().map(|(q, us)| (*q, us / 1e3)).collect(),
@@ -297,7 +302,8 @@ fn drive<W: Workload<VarveStore>>(
         last = now;
     })?;
     let location = if spec.engine.tier.counted { Some(Location::of(&probe.db)?) } else { None };
-    Ok(Measured { run: result, before, after: last, location, reopened: BTreeMap::new(), series })
+    let settings = probe.db.pool_settings().into_iter().map(|(name, text)| (name.to_string(), text)).collect();
+    Ok(Measured { run: result, before, after: last, location, settings, reopened: BTreeMap::new(), series })
 }
 
 /// One more value of each series; rounded, since nobody reads more digits off a chart.

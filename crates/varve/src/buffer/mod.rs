@@ -38,6 +38,7 @@ pub mod policy;
 mod pool;
 mod prefetch;
 mod sequence;
+mod settings;
 mod staging;
 mod stats;
 mod table;

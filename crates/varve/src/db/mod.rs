@@ -353,6 +353,11 @@ impl Db {
         check::run(&self.inner)
     }
 
+    /// What the buffer pool was made with, name by name: what preset, cache size and options came to.
+    pub fn pool_settings(&self) -> Vec<(&'static str, String)> {
+        self.inner.core.pool.config().settings()
+    }
+
     /// Counters and sizes since the database was opened.
     pub fn stats(&self) -> Stats {
         stats::collect(&self.inner)

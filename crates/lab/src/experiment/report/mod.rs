@@ -254,6 +254,23 @@ fn lock_waits(out: &mut String, results: &[PointResult], seeds: bool) {
     }
 }
 
+/// What the pools were made with: what all points have in common, and what they do not.
+fn settings(out: &mut String, results: &[PointResult], seeds: bool) {
+    let Some(first) = results.first().filter(|r| !r.settings.is_empty()) else { return };
+    let same = |name: &String| results.iter().all(|r| r.settings.get(name) == first.settings.get(name));
+    let (common, other): (Vec<&String>, Vec<&String>) = first.settings.keys().partition(|name| same(name));
+    out.push_str("<h2>Settings of the buffer pool</h2><details open><summary>In common</summary>");
+    let rows: Vec<_> = common.iter().map(|name| vec![name.to_string(), first.settings[*name].clone()]).collect();
+    table(out, &["setting", "value"], &rows);
+    out.push_str("</details>");
+    if !other.is_empty() {
+        let head: Vec<&str> = ["point"].into_iter().chain(other.iter().map(|name| name.as_str())).collect();
+        let cell = |r: &PointResult, name: &String| r.settings.get(name).cloned().unwrap_or_default();
+        let row = |r: &PointResult| [label(r, seeds)].into_iter().chain(other.iter().map(|n| cell(r, n))).collect();
+        table(out, &head, &results.iter().map(row).collect::<Vec<_>>());
+    }
+}
+
 fn configuration(out: &mut String, e: &Experiment, header: &Header) {
     out.push_str("<h2>Configuration</h2>");
     if let Some(first) = e.points.first() {
@@ -267,6 +284,22 @@ fn configuration(out: &mut String, e: &Experiment, header: &Header) {
         }
     }
     let _ = write!(out, "<h3>The experiment file</h3><pre>{}</pre>", escape(&header.text));
+}
+
+/// How long the points were measured: "Quick: 0.3 s measured after 0.3 s, ".
+fn lengths(e: &Experiment, quick: bool) -> String {
+    let of = |p: &super::document::Point| (p.spec.run.seconds, p.spec.run.warmup_s);
+    let all: Vec<(f64, f64)> = e.points.iter().map(of).collect();
+    let ends = |values: &mut dyn Iterator<Item = f64>| {
+        let (least, most) = values.fold((f64::INFINITY, 0.0f64), |(a, b), x| (a.min(x), b.max(x)));
+        if least == most { format!("{} s", short(least)) } else { format!("{} to {} s", short(least), short(most)) }
+    };
+    let runs = e.points.iter().any(|p| p.spec.workload.tpcc.is_some() || p.spec.workload.ycsb.is_some());
+    if all.is_empty() || !runs {
+        return if quick { "Quick; ".into() } else { String::new() };
+    }
+    let (measured, before) = (ends(&mut all.iter().map(|x| x.0)), ends(&mut all.iter().map(|x| x.1)));
+    format!("{}: {measured} measured after {before}; ", if quick { "Quick" } else { "Full" })
 }
 
 /// The whole page.
@@ -288,9 +321,10 @@ pub(super) fn page(e: &Experiment, header: &Header, results: &[PointResult], jud
         ["virtual", "paced"].into_iter().filter(|c| results.iter().any(|r| r.clock == *c)).collect();
     let _ = write!(
         out,
-        "<p class=\"note\">Commit {}; {} clock. Repeat with:</p><pre>{}</pre>",
-        escape(&header.commit),
+        "<p class=\"note\">{}{} clock, commit {}. Repeat with:</p><pre>{}</pre>",
+        lengths(e, header.quick),
         clocks.join(" and "),
+        escape(&header.commit),
         escape(&command(header))
     );
     if !judged.is_empty() {
@@ -315,6 +349,7 @@ pub(super) fn page(e: &Experiment, header: &Header, results: &[PointResult], jud
     locations(&mut out, results, seeds);
     kinds(&mut out, results, seeds);
     lock_waits(&mut out, results, seeds);
+    settings(&mut out, results, seeds);
     configuration(&mut out, e, header);
     out.push_str("</main></body></html>\n");
     out
