@@ -144,6 +144,11 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The code without a module of tests at its end; one in a file of its own may be declared before what imports.
+fn shipped(code: &str) -> &str {
+    code.split("#[cfg(test)]\nmod tests {").next().expect("the file")
+}
+
 fn order(root: &str) -> Vec<String> {
     let lines = root.lines().map(|line| line.trim_start_matches("//!").trim());
     let stated: Vec<&str> =
@@ -176,8 +181,7 @@ fn read(name: &str, root: &str) -> Crate {
         let first = place.components().next().expect("a name").as_os_str().to_string_lossy();
         let importer = first.trim_end_matches(".rs").to_string();
         let text = code(&std::fs::read_to_string(&file).expect("utf-8 text"));
-        let shipped = text.split("#[cfg(test)]").next().expect("the file");
-        for path in mentioned(shipped) {
+        for path in mentioned(shipped(&text)) {
             let Some(name) = from_root(&path, place) else { continue };
             let target = if modules.contains(name) { Some(name) } else { shown.get(name).map(String::as_str) };
             if let Some(target) = target.filter(|target| *target != importer) {
@@ -227,6 +231,8 @@ fn modules_import_only_from_below() {
 fn the_parts_see_what_they_should() {
     assert_eq!(paths("a::{b, c::{d, self}, e as f}"), ["a::b", "a::c::d", "a::c::self", "a::e as f"]);
     assert!(code("use a; // use b;\nlet s = \"use c; \\\" use d;\";").matches("use").count() == 1);
+    let declared = "#[cfg(test)]\nmod tests;\nuse crate::x;\n#[cfg(test)]\nmod tests {\n    use crate::y;\n}\n";
+    assert!(shipped(declared).contains("x;") && !shipped(declared).contains("y;"));
     let mentioned = mentioned("use super::{x, y::Z}; fn f() { crate::w::g() }");
     let places = |place: &str| -> Vec<String> {
         mentioned.iter().filter_map(|path| from_root(path, Path::new(place))).map(str::to_string).collect()

@@ -17,6 +17,7 @@ use super::Core;
 use super::allocation::Allocation;
 use super::{FIRST_PAGES, Reserved, Space};
 use crate::error::Result;
+use varve_rt::atomic::Ordering;
 use varve_volume::PageId;
 
 impl Allocation {
@@ -108,6 +109,7 @@ impl Space {
         state.count_taken(free as usize);
         state.pages = end;
         state.made.truncate(end.div_ceil(self.span) as usize);
+        self.maps.store(state.maps(), Ordering::Release);
         state.taken.truncate(end.div_ceil(64) as usize);
         if !end.is_multiple_of(64) {
             *state.taken.last_mut().expect("pages are left") |= u64::MAX << (end % 64);

@@ -13,6 +13,7 @@ use super::Core;
 use super::Space;
 use crate::runs::Runs;
 use std::sync::Arc;
+use varve_rt::atomic::Ordering::*;
 use varve_volume::PageId;
 
 /// Pages that are kept from use; dropped, they will be free.
@@ -38,7 +39,9 @@ impl Drop for HeldPages {
     fn drop(&mut self) {
         if !varve_rt::dying() {
             let pages = std::mem::take(&mut self.pages);
-            self.core.space.state.lock().let_go.push(pages);
+            let mut state = self.core.space.state.lock();
+            state.let_go.push(pages);
+            self.core.space.has_let_go.store(true, Release);
         }
     }
 }
@@ -46,9 +49,17 @@ impl Drop for HeldPages {
 impl Space {
     /// Makes the pages free that nobody holds any more. No latch may be held.
     pub(crate) fn free_let_go(&self) {
-        let let_go = std::mem::take(&mut self.state.lock().let_go);
+        // What is let go after this look finds the next one.
+        if !self.has_let_go.load(Acquire) {
+            return;
+        }
+        let let_go = {
+            let mut state = self.state.lock();
+            self.has_let_go.store(false, Release);
+            std::mem::take(&mut state.let_go)
+        };
         for pages in let_go {
-            self.unused(&pages.iter().collect::<Vec<_>>());
+            self.unused(&pages.iter().collect::<Vec<_>>(), false);
         }
     }
 }

@@ -44,7 +44,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve_device::Mistake;
 use varve_rt::Mutex;
-use varve_rt::atomic::{AtomicU64, Ordering};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_volume::page::{self, HEADER};
 use varve_volume::{Lsn, PageDamage, PageId, PageStore};
 
@@ -70,6 +70,10 @@ pub(crate) struct Space {
     store: Arc<dyn PageStore>,
     span: u64,
     state: Mutex<Allocation>,
+    /// Map pages that exist. Written under the lock of `state`, read by every commit without it.
+    maps: AtomicU64,
+    /// Some of `state.let_go` is waiting. The same.
+    has_let_go: AtomicBool,
     growing: Mutex<()>,
     /// Held while free pages are held back from use because the store is told of them.
     trimming: Mutex<()>,
@@ -118,6 +122,8 @@ impl Space {
             store,
             span,
             state: Mutex::new(Allocation::new(unripe)),
+            maps: AtomicU64::new(0),
+            has_let_go: AtomicBool::new(false),
             growing: Mutex::new(()),
             trimming: Mutex::new(()),
             trims: trim::Counters::default(),
@@ -166,7 +172,7 @@ impl Space {
             let mut state = self.state.lock();
             let end = pages.min(id.0 + self.span);
             state.extend(end, bit);
-            state.add_map(map, 0, pin.clone().keep(&self.pool));
+            self.add_map(&mut state, map, 0, pin.clone().keep(&self.pool));
             state.beyond = (end..id.0 + self.span).rfind(|&p| bit(p)).map(PageId).or(state.beyond);
         }
         Ok(true)
@@ -237,7 +243,7 @@ impl Space {
         };
         let mut state = self.state.lock();
         state.extend(self.store.pages().min(self.span), |id| taken.contains(&PageId(id)));
-        state.add_map(0, end, kept);
+        self.add_map(&mut state, 0, end, kept);
         Ok(end)
     }
 
@@ -295,7 +301,7 @@ impl Space {
             let (end, kept) = self.create_map(core, map)?;
             let mut state = self.state.lock();
             state.extend(pages.min((map + 1) * self.span), |id| id == map * self.span);
-            state.add_map(map, end, kept);
+            self.add_map(&mut state, map, end, kept);
             map += 1;
         }
         Ok(())
@@ -365,18 +371,21 @@ impl Space {
 
     /// The pages were freed by a group that is in the log: they may be given out again. No latch may be held.
     pub(crate) fn freed(&self, ids: &[PageId]) {
-        self.state.lock().unripe.freed(ids);
-        self.unused(ids);
+        self.unused(ids, true);
     }
 
-    /// Pages that were freed, and have counted as taken so far, may be given out again.
+    /// Pages that were freed, and have counted as taken so far, may be given out again; `unripe`: they were freed just
+    /// now.
     ///
     /// Not as long as they are pinned, though: a commit pins its leaves before it latches them in key order. If one of
     /// them were freed and used again meanwhile for other keys, it would wait for a latch out of order, and two commits
     /// could wait for each other for ever.
-    fn unused(&self, ids: &[PageId]) {
+    fn unused(&self, ids: &[PageId], unripe: bool) {
         let (pinned, free): (Vec<_>, Vec<_>) = ids.iter().partition(|id| self.pool.discard(**id));
         let mut state = self.state.lock();
+        if unripe {
+            state.unripe.freed(ids);
+        }
         state.release(&free);
         Space::note_untrimmed(&mut state, &free);
         state.pinned.extend(pinned);
@@ -412,7 +421,13 @@ impl Space {
 
     /// Map pages there are.
     pub(crate) fn maps(&self) -> u64 {
-        self.state.lock().maps()
+        self.maps.load(Ordering::Acquire)
+    }
+
+    /// Map page number `map` is there.
+    fn add_map(&self, state: &mut Allocation, map: u64, made: Lsn, page: KeptPage) {
+        state.add_map(map, made, page);
+        self.maps.store(state.maps(), Ordering::Release);
     }
 
     /// Those of them that the log made before `lsn`.
