@@ -3,6 +3,7 @@
 use crate::args::array::{ArrayArgs, ArrayLayout};
 use crate::args::tier::FastPart;
 use crate::args::{LayoutArgs, Place};
+use crate::array_settings;
 use crate::output::{Failure, Out, about, complain};
 use crate::settings::{keep, settings};
 use crate::table_args::{Given, Tier};
@@ -20,7 +21,9 @@ const LOOK: u64 = 1 << 20;
 pub fn options(place: &Place) -> Result<Options, Failure> {
     let args = Given::one("manager", place.tier.manager.clone());
     let options = options_with(&place.dir, place.open.options(), &args)?;
-    Ok(place.open.over(Options { without_tier: place.tier.without_tier, ..options }))
+    let without_drive = place.tier.without_drive;
+    let options = Options { without_tier: place.tier.without_tier, without_drive, ..options };
+    Ok(place.open.over(array_settings::settings(&place.dir)?.over(options)?))
 }
 
 /// `options` for the database in `dir`, its tier as set, and as chosen for this time.
@@ -107,6 +110,8 @@ fn drives(a: &LayoutArgs) -> Result<Option<DriveLayout>, Failure> {
             return Err(Failure::Usage("only a stripe has a unit: leave --unit out".into()));
         }
         ArrayLayout::Proportional => Layout::Proportional { shares: by_shares()? },
+        ArrayLayout::Rodi if shares.is_empty() => Layout::Rodi { shares: vec![1.0; drives.len()] },
+        ArrayLayout::Rodi => Layout::Rodi { shares: by_shares()? },
     };
     Ok(Some(DriveLayout { drives: parts, extent: extent.unwrap_or(EXTENT), layout }))
 }

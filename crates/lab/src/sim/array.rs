@@ -3,7 +3,7 @@
 use super::plan::Plan;
 use std::sync::Arc;
 use varve::Faults;
-use varve::array::{Array, Given, Layout, NewDrive};
+use varve::array::{Array, Given, Layout, NewDrive, OpenHow};
 use varve_device::Device;
 use varve_rt::Rng;
 
@@ -52,7 +52,7 @@ impl ArrayPlan {
             Array::create(id, drives.into_iter().map(new).collect(), self.extent, self.layout.clone())?
         } else {
             let given = |device: Arc<dyn Device>| Given { name: device.info().name.to_string(), device: Ok(device) };
-            Array::open(drives.into_iter().map(given).collect(), false)?
+            Array::open(drives.into_iter().map(given).collect(), OpenHow::Writing)?
         };
         array.set_faults(faults.clone());
         Ok(array)

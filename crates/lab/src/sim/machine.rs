@@ -9,7 +9,7 @@ use super::plan::{self, Plan};
 use super::tier::TierPlan;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Hint, Io, Op, Ticket};
 use varve_models::{FaultPlan, Faulty, Latency, MemDevice, MemOptions, PowerSupply};
 use varve_rt::{Mutex, hardware_mutex};
 
@@ -196,5 +196,9 @@ impl Device for Traced {
 
     fn stats(&self) -> DeviceStats {
         self.inner.stats()
+    }
+
+    fn hint(&self, range: std::ops::Range<u64>, hint: Hint) {
+        self.inner.hint(range, hint);
     }
 }

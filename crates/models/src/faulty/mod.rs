@@ -272,6 +272,10 @@ impl Device for Faulty {
         self.inner.life_used()
     }
 
+    fn hint(&self, range: std::ops::Range<u64>, hint: varve_device::Hint) {
+        self.inner.hint(range, hint);
+    }
+
     fn info(&self) -> DeviceInfo {
         self.inner.info()
     }

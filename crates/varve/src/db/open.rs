@@ -7,6 +7,7 @@
 //! Invariant: a step that fails undoes the ones before it: nothing works in the background of a database that was not
 //! opened.
 
+use super::arrays::ArrayService;
 use super::catalog::{CATALOG, CATALOG_ROOT};
 use super::devices::{self, Devices};
 use super::identity::{self, Identity};
@@ -14,6 +15,7 @@ use super::keyspaces::Registry;
 use super::lost_writes::Marks;
 use super::memory::{self, Plan};
 use super::options::{Layout, Options};
+use super::read_only::Sealer;
 use super::services::Services;
 use super::volume;
 use super::{Db, Inner};
@@ -251,7 +253,7 @@ impl Parts {
         locks.set_timeout(options.lock_timeout);
         // Before the first checkpoint, which asks the indexes.
         let indexes = Arc::new(Indexes::default());
-        let registry = Registry::load(&core, locks.clone(), indexes.clone())?;
+        let registry = Arc::new(Registry::load(&core, locks.clone(), indexes.clone())?);
         let data = &**devices.data()?;
         let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, indexes, &options, data));
         if let Some(checkpointer) = &checkpointer {
@@ -259,6 +261,14 @@ impl Parts {
             checkpointer.start()?;
         }
         registry.finish_drops(&core)?;
+        let walking = Arc::new(Mutex::new(()));
+        let array = ArrayService::new(&devices, &options, &core.log);
+        if let (Some(array), Some(checkpointer)) = (&array, &checkpointer) {
+            services.add_array(array);
+            let (core, registry, walking) = (core.clone(), registry.clone(), walking.clone());
+            let checkpointer = (!recovery.clean).then(|| checkpointer.clone());
+            array.start(Sealer { core, registry, walking, checkpointer })?;
+        }
         let txns = Arc::new(Manager::new(core.clone(), locks, options.durability, options.read_only));
         let inner = Inner {
             services,
@@ -272,7 +282,8 @@ impl Parts {
             identity,
             recovery,
             opened: varve_rt::now(),
-            walking: Mutex::new(()),
+            walking,
+            array,
         };
         Ok(Db { inner: Arc::new(inner) })
     }

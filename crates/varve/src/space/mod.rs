@@ -17,6 +17,7 @@ mod allocation;
 mod core;
 mod cut;
 pub(crate) mod direct;
+pub(crate) mod extents;
 mod held;
 pub(crate) mod lost_writes;
 mod naming;
@@ -270,7 +271,11 @@ impl Space {
 
     /// Grows the store so that `n` pages are free, and gives what is new mark pages.
     fn grow(&self, core: &Core, n: u64) -> Result<()> {
-        self.grow_store(core, n)?;
+        match self.grow_store(core, n) {
+            // Better used than nothing.
+            Err(Error::NoSpace(_)) if self.state.lock().let_use() => return Ok(()),
+            grown => grown?,
+        }
         core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.cover(core, self.store.pages()))
     }
 

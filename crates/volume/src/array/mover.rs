@@ -148,7 +148,7 @@ impl Array {
         if !wait_for(&before, pace) || moving.written.load(Ordering::Acquire) {
             return Ok(stays(pace));
         }
-        self.switch(index, moving)
+        self.switch(index, moving, pace)
     }
 
     /// Copies the slot and makes the copy durable; false: it was written meanwhile, or the moves were stopped.
@@ -173,7 +173,7 @@ impl Array {
     }
 
     /// Makes the other slot the extent's, if the copy is whole; the old one is free when nobody reads there any more.
-    fn switch(&self, index: usize, moving: &Moving) -> Result<Moved, DeviceError> {
+    fn switch(&self, index: usize, moving: &Moving, pace: &Pace) -> Result<Moved, DeviceError> {
         let gone = {
             let mut state = self.state.lock();
             let view = self.view();
@@ -181,6 +181,10 @@ impl Array {
             // A growth writes zeros past the requests' way, and tells whichever it finds.
             if moving.written.load(Ordering::Acquire) {
                 return Ok(Moved::Written);
+            }
+            // Who stopped it may have let go of the drives.
+            if pace.is_stopped() {
+                return Ok(Moved::Stopped);
             }
             assert!(now.mirrored && view.map.entries[index].place == moving.from, "nobody else moves extents");
             let mut map: Map = view.map.clone();
