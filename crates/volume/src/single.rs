@@ -250,6 +250,7 @@ impl PageStore for Single {
     }
 
     fn hint(&self, pages: (PageId, PageId), hint: Hint) {
+        debug_assert!(pages.0 <= pages.1, "a range ends where it begins, or later");
         self.device.hint(self.offset(pages.0)..self.offset(pages.1), hint);
     }
 

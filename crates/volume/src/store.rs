@@ -342,8 +342,8 @@ pub trait PageStore: Send + Sync {
         CostClass::default()
     }
 
-    /// Pages of the stretches, from page 0 on, that lie on one drive each and that hints are about; none if there are no
-    /// such stretches.
+    /// Pages of the stretches, from page 0 on, that lie on one drive each and that hints are about; none if there are
+    /// no such stretches.
     fn extent(&self) -> Option<u64> {
         None
     }

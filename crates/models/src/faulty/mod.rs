@@ -273,6 +273,7 @@ impl Device for Faulty {
     }
 
     fn hint(&self, range: std::ops::Range<u64>, hint: varve_device::Hint) {
+        debug_assert!(range.start <= range.end, "a range ends where it begins, or later");
         self.inner.hint(range, hint);
     }
 

@@ -13,6 +13,7 @@ use super::devices::Devices;
 use super::drives;
 use super::options::{DrivePart, Options};
 use super::read_only::Sealer;
+use super::services::Services;
 use super::{Db, Inner};
 use crate::error::{Error, Result};
 use crate::wal::Log;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use varve_device::Health;
 use varve_rt::{JoinHandle, Mutex};
+use varve_volume::VolumeError;
 use varve_volume::array::curve::Curve;
 use varve_volume::array::{Array, ArrayPlan, Keeper, Moves, NewDrive, Watch};
 
@@ -52,8 +54,9 @@ impl ArrayService {
         Some(Arc::new(ArrayService { keeper, log: log.clone(), dir, links, thread }))
     }
 
-    /// Starts the thread; `sealer` tells the array what nothing changes.
-    pub fn start(self: &Arc<Self>, sealer: Sealer) -> Result<()> {
+    /// Starts the thread, one of `services`; `sealer` tells the array what nothing changes.
+    pub fn start(self: &Arc<Self>, services: &Services, sealer: Sealer) -> Result<()> {
+        services.add_array(self);
         let this = self.clone();
         let life = move || this.run(&sealer);
         let before = self.thread.lock().replace(self.log.health().spawn("array", life)?);
@@ -110,6 +113,7 @@ impl ArrayService {
         let Some(dir) = &self.dir else { return Ok(()) };
         let _links = self.links.lock();
         let live: Vec<usize> = self.array().array_stats().drives.iter().map(|drive| drive.number).collect();
+        assert!(live.len() >= 2, "an array has at least two drives");
         (0..drives::count(dir)).filter(|number| !live.contains(number)).try_for_each(|n| drives::unlink(dir, n))
     }
 
@@ -127,7 +131,7 @@ impl ArrayService {
             }
             Err(e) => {
                 drives::unlink(dir, number)?;
-                Err(e.into())
+                Err(refused(e))
             }
         }
     }
@@ -137,7 +141,16 @@ impl ArrayService {
         let drives = self.array().array_stats().drives;
         let shares = drives.iter().map(|drive| drive.share).filter(|share| *share > 0.0);
         let (sum, count) = shares.fold((0.0, 0), |(sum, count), share| (sum + share, count + 1));
+        assert!(sum >= 0.0, "a share is a part");
         if count > 0 { sum / f64::from(count) } else { 1.0 }
+    }
+}
+
+/// What the array cannot do as asked is the caller's to put right.
+fn refused(e: VolumeError) -> Error {
+    match e {
+        VolumeError::Options(what) => Error::Invalid(what),
+        e => e.into(),
     }
 }
 
@@ -162,7 +175,7 @@ impl Db {
     /// [`Error::Invalid`] names a drive of which nobody said what it gives, or a request size that was not measured.
     pub fn array_plan(&self, curves: &[Option<Curve>]) -> Result<ArrayPlan> {
         self.inner.txns.live()?;
-        Ok(self.inner.array()?.keeper.plan(curves)?)
+        self.inner.array()?.keeper.plan(curves).map_err(refused)
     }
 
     /// Says what the drives give, for plans that are made unasked (`array_replan` of the options).
@@ -178,7 +191,7 @@ impl Db {
     /// [`Error::Invalid`] while other extents move.
     pub fn array_apply(&self, plan: &ArrayPlan) -> Result<usize> {
         self.inner.txns.live_for_write()?;
-        Ok(self.inner.array()?.keeper.apply(plan)?)
+        self.inner.array()?.keeper.apply(plan).map_err(refused)
     }
 
     /// Moves nothing any more, or goes on. The database forgets it when it is closed.
@@ -210,8 +223,8 @@ impl Db {
     /// the MB/s that it gives (`None`: as much as the others on average); old ones stay until a plan moves them.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] if it holds something of a database, unless that is overwritten; [`Error::Invalid`] says
-    /// why it cannot be used.
+    /// [`Error::AlreadyExists`] if it holds something of a database, unless that is overwritten; [`Error::Invalid`]
+    /// says why it cannot be used.
     pub fn array_add(&self, part: &DrivePart, share: Option<f64>, overwrite: bool) -> Result<usize> {
         self.inner.txns.live_for_write()?;
         self.inner.array()?.add(part, share, (&self.inner.options, overwrite))
@@ -221,7 +234,7 @@ impl Db {
     pub fn array_add_on(&self, drive: NewDrive, share: Option<f64>) -> Result<usize> {
         self.inner.txns.live_for_write()?;
         let service = self.inner.array()?;
-        Ok(service.array().add_drive(drive, share.unwrap_or_else(|| service.mean_share()))?)
+        service.array().add_drive(drive, share.unwrap_or_else(|| service.mean_share())).map_err(refused)
     }
 
     /// Moves all extents of a drive to the others, in the background, while work goes on; then the array goes without
@@ -231,7 +244,7 @@ impl Db {
     /// [`Error::Invalid`] while other extents move, if there is no such drive, or says how much room is missing.
     pub fn array_drain(&self, drive: usize) -> Result<usize> {
         self.inner.txns.live_for_write()?;
-        Ok(self.inner.array()?.keeper.drain(drive, None)?)
+        self.inner.array()?.keeper.drain(drive, None).map_err(refused)
     }
 
     /// Takes a drive in and moves all extents of another one there. Returns the number of the new one.
@@ -250,7 +263,7 @@ impl Db {
             service.array().retire_drive(new)?;
             service.tidy()?;
         }
-        begun.map(|_| new).map_err(Error::from)
+        begun.map(|_| new).map_err(refused)
     }
 
     /// Drives that the database was opened without, by their numbers.

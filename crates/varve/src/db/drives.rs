@@ -108,6 +108,7 @@ pub(super) fn link_new(
     part: &DrivePart,
     (options, overwrite): (&Options, bool),
 ) -> Result<NewDrive> {
+    assert!(number < MOST_DRIVES, "an array has so many drives at most");
     unlink(dir, number)?;
     refuse_same(dir, &part.path)?;
     devices::link(dir, &name(number), &part.path)?;

@@ -58,6 +58,7 @@ impl Inner {
 
     /// Writes what is dirty, and notes whether there are long values.
     fn settle_sealed(&self, shared: &Arc<OpenKeyspace>) -> Result<()> {
+        assert!(shared.sealed().is_some(), "nothing changes what is settled");
         self.checkpointer.as_ref().map_or(Ok(()), |checkpointer| checkpointer.checkpoint())?;
         let long_values = shared.index().each_page(true, &mut |_| ())?;
         self.registry.seal(&self.core, shared, Some(Sealed { long_values }))
@@ -66,14 +67,23 @@ impl Inner {
 
 /// Who tells the volume what nothing changes, once a database is open.
 pub(super) struct Sealer {
-    pub core: Arc<Core>,
-    pub registry: Arc<Registry>,
-    pub walking: Arc<Mutex<()>>,
+    core: Arc<Core>,
+    registry: Arc<Registry>,
+    walking: Arc<Mutex<()>>,
     /// There are pages that recovery made anew: they are written first.
-    pub checkpointer: Option<Arc<Checkpointer>>,
+    checkpointer: Option<Arc<Checkpointer>>,
 }
 
 impl Sealer {
+    /// For a database that is being opened; the checkpointer is given if there are pages that recovery made anew.
+    pub fn new(
+        (core, registry, walking): (&Arc<Core>, &Arc<Registry>, &Arc<Mutex<()>>),
+        checkpointer: Option<&Arc<Checkpointer>>,
+    ) -> Sealer {
+        let (core, registry, walking) = (core.clone(), registry.clone(), walking.clone());
+        Sealer { core, registry, walking, checkpointer: checkpointer.cloned() }
+    }
+
     /// Seals the extents.
     pub fn seal(&self) -> Result<SealReport> {
         let _alone = self.walking.lock();

@@ -25,6 +25,7 @@ impl Allocation {
         let from = (self.hint as u64 * 64).next_multiple_of(extent);
         let mut firsts = (from..self.pages).step_by(extent as usize);
         let first = firsts.find(|first| self.is_all_ripe(*first, first + extent))?;
+        assert!(first.is_multiple_of(extent) && first + extent <= self.pages, "an extent is whole");
         let ids: Vec<PageId> = (first..first + extent).map(PageId).collect();
         ids.iter().for_each(|id| self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64));
         self.count_taken(ids.len());
@@ -33,7 +34,7 @@ impl Allocation {
 
     /// The free pages of a range, taken.
     fn take_free_of(&mut self, first: u64, end: u64) -> Vec<PageId> {
-        let ids: Vec<PageId> = (first..end.min(self.pages)).filter(|id| !self.is_taken(*id)).map(PageId).collect();
+        let ids: Vec<PageId> = (first..end).filter(|id| !self.is_taken(*id)).map(PageId).collect();
         ids.iter().for_each(|id| self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64));
         self.count_taken(ids.len());
         ids
@@ -42,6 +43,7 @@ impl Allocation {
     /// What was kept from use is free again; whether there was anything.
     pub(super) fn let_use(&mut self) -> bool {
         let kept = std::mem::take(&mut self.kept_free);
+        debug_assert!(kept.iter().all(|id| self.is_taken(id.0)), "what is kept from use counts as taken");
         self.release(&kept);
         !kept.is_empty()
     }
@@ -96,8 +98,9 @@ impl Space {
         {
             let mut state = self.state.lock();
             state.let_use();
-            for first in (0..state.pages).step_by(extent as usize) {
-                let end = (first + extent).min(state.pages);
+            // (What the store grows by later is for everybody.)
+            for first in (0..state.pages / extent).map(|n| n * extent) {
+                let end = first + extent;
                 let theirs = (first..end).filter(|id| pages.has(*id)).count() as u64;
                 let others = (first..end).any(|id| state.is_taken(id) && !pages.has(id));
                 if theirs > 0 && !others {
@@ -109,7 +112,6 @@ impl Space {
             }
         }
         self.store.hint((PageId(0), PageId(self.store.pages())), Hint::Changing);
-        // The last extent may have room for more pages than there are yet.
         sealed.iter().for_each(|first| self.store.hint((PageId(*first), PageId(first + extent)), Hint::Sealed));
         (sealed.len() as u64, inside)
     }

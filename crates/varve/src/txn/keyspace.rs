@@ -79,6 +79,7 @@ impl OpenKeyspace {
     /// From here on nothing may change it, or everybody.
     pub fn seal(&self, sealed: Option<Sealed>) {
         let bits = sealed.map_or(0, |sealed| 1 | u8::from(sealed.long_values) << 1);
+        debug_assert_eq!(bits & 1 == 1, sealed.is_some(), "long values are those of a keyspace that is read-only");
         self.sealed.store(bits, Ordering::Release);
     }
 

@@ -14,6 +14,7 @@ pub(super) struct Absent {
 impl Absent {
     /// In the place of the drive of this name.
     pub fn in_place_of(name: &str) -> Arc<dyn Device> {
+        assert!(!name.is_empty(), "a message names the drive");
         Arc::new(Absent { name: format!("{name}, which is missing").into() })
     }
 

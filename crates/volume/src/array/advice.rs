@@ -70,6 +70,7 @@ fn part(drive: &PlanDrive, own: &[&Load], whole: f64) -> Part {
     if bytes <= 0.0 || requests <= 0.0 {
         return Part { extents: own.len(), reads: 1.0, ..Part::default() };
     }
+    debug_assert!(read <= bytes && bytes <= whole * (1.0 + 1e-9), "a part of the load is no more than all of it");
     let mb_s = drive.curve.throughput(read / bytes, (bytes / requests) as u64).unwrap_or(0.0);
     Part { extents: own.len(), load: bytes / whole, reads: read / bytes, mb_s }
 }
@@ -92,6 +93,7 @@ impl ArrayPlan {
     /// What a plan means for the drives of these numbers.
     pub fn of(question: &Question, plan: Plan, numbers: &[usize], classes: &[Class]) -> ArrayPlan {
         assert_eq!(numbers.len(), question.drives.len(), "each drive has its number");
+        assert!(classes.is_empty() || classes.len() == question.loads.len(), "each extent has its class");
         let (choice, placed): (Choice, &[usize]) = match &question.now {
             Now::Stripe => (Choice::Stripe, &[]),
             Now::Placed(choice, places) => (*choice, places),
@@ -135,6 +137,7 @@ impl ArrayPlan {
 
     /// What is gained, as a share of the throughput now.
     pub fn gain(&self) -> f64 {
+        debug_assert!(self.before >= 0.0 && self.after >= 0.0, "throughput is no debt");
         if self.before > 0.0 { self.after / self.before - 1.0 } else { 0.0 }
     }
 
@@ -154,6 +157,7 @@ impl ArrayPlan {
     pub(super) fn shares(&self, drives: usize) -> Vec<f64> {
         let mut shares = vec![0.0; drives];
         for drive in self.drives.iter().filter(|drive| !drive.reads_only) {
+            assert!(drive.number < drives, "a plan is for the drives that there are");
             shares[drive.number] = drive.curve[1].max(1e-3);
         }
         shares

@@ -97,6 +97,7 @@ impl Array {
                 backup into a new database with larger extents"
             )));
         }
+        assert!(has as u64 + u64::from(slots.min(left)) <= room as u64, "an array does not outgrow its map");
         Ok(slots.min(left))
     }
 
@@ -123,7 +124,9 @@ impl Array {
 
     /// From now on no extent gets a slot of a drive, or may again. Not durable: who drains says it at each opening.
     pub fn close_drive(&self, drive: usize, closed: bool) {
-        self.state.lock().slots.close(drive, closed);
+        let mut state = self.state.lock();
+        assert!(drive < state.slots.counts().len(), "the drive is one of the array");
+        state.slots.close(drive, closed);
     }
 
     /// The extents that lie on a drive.
@@ -140,6 +143,7 @@ impl Array {
     pub fn retire_drive(&self, drive: usize) -> Result<bool, VolumeError> {
         let mut state = self.state.lock();
         let view = self.view();
+        assert!(drive < view.members.len(), "the drive is one of the array");
         let live = state.slots.counts().iter().filter(|count| **count > 0).count();
         if live <= 2 {
             return Err(invalid("an array has at least two drives: add another one first".into()));
@@ -184,6 +188,7 @@ impl Array {
         shape.layout = (*next.layout).clone();
         let shares = shape.layout.shares(shape.drives.len());
         shape.drives.iter_mut().zip(shares).for_each(|(drive, share)| drive.share = share);
+        assert_eq!(shape.drives.len(), next.members.len(), "every drive has its record");
         let noted = records.reshape(&next.devices(), shape, (&next.map, zero_from), new);
         if records.has_failed() {
             self.failed.store(true, varve_rt::atomic::Ordering::Release);

@@ -138,6 +138,7 @@ impl Classifier {
     /// What was counted of an extent since it was told last, with its seal.
     pub fn add(&mut self, extent: usize, news: &Used, now: f64) {
         let half_life = self.rules.half_life;
+        debug_assert!(news.writes == 0 || news.last_write.is_some(), "a write has its time");
         let c = &mut self.extents[extent];
         c.decay(now, half_life);
         c.reads += news.reads as f64;
@@ -169,6 +170,7 @@ impl Classifier {
 
     /// Goes on from what was known at an earlier time, after `watched` seconds of watching; it counts as now.
     pub fn remember(&mut self, watched: f64, known: &[Known], now: f64) {
+        assert!(watched.is_finite(), "who watched did so for some time");
         self.began = self.began.min(now - watched);
         for (c, known) in self.extents.iter_mut().zip(known) {
             let [reads, writes, read_bytes, write_bytes] = known.counts;

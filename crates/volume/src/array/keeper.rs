@@ -6,7 +6,7 @@
 //!
 //! Invariants: a plan moves no extent twice within the window; a drive is retired only by who emptied it.
 //!
-//! Lock order: `state` is a leaf; it is not held while the array is asked.
+//! Lock order: `state`, then those of the array; `state` is not held while an extent moves, or the shape changes.
 
 use super::advice::ArrayPlan;
 use super::classify::Rules;
@@ -57,6 +57,8 @@ impl Default for KeeperOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Nothing,
+    /// Not yet: the array is being told how new extents are laid.
+    Starting,
     Plan,
     /// This drive is emptied, onto one other or onto all.
     Drain(usize, Option<usize>),
@@ -108,6 +110,7 @@ pub struct Keeper {
 impl Keeper {
     /// Keeps an array; nothing happens before [`Keeper::serve`].
     pub fn new(array: Arc<Array>, options: KeeperOptions, watch: Watch) -> Arc<Keeper> {
+        assert!(options.least_gain >= 0.0, "nothing moves for a loss");
         let (pace, planned) = (Pace::new(options.rate), varve_rt::now());
         let idle = Event::new();
         idle.set();
@@ -181,7 +184,7 @@ impl Keeper {
     /// [`VolumeError::Invalid`] while other extents move, and for a plan that moves cannot fulfil; a drive's own.
     pub fn apply(&self, plan: &ArrayPlan) -> Result<usize, VolumeError> {
         plan.can_apply().map_err(VolumeError::Invalid)?;
-        let mut state = self.begin(Work::Plan)?;
+        let mut state = self.begin(Work::Starting)?;
         let (now, window) = (varve_rt::now(), self.options.window);
         state.moved_at.retain(|_, at| now - *at < window);
         let due = plan.moves.iter().filter(|(extent, _)| !state.moved_at.contains_key(extent));
@@ -189,7 +192,11 @@ impl Keeper {
         let moves = state.queue.len();
         state.moves.left = moves;
         drop(state);
-        self.array.set_shares(plan.shares(self.array.usage().len())).inspect_err(|e| self.end_work(Some(e)))?;
+        if plan.now != Choice::Stripe {
+            let shares = plan.shares(self.array.usage().len());
+            self.array.set_shares(shares).inspect_err(|e| self.end_work(Some(e)))?;
+        }
+        self.state.lock().work = Work::Plan;
         self.woken.set();
         Ok(moves)
     }
@@ -233,6 +240,7 @@ impl Keeper {
                 "extents of the array are moving: wait for the end, or give it up with `varve array pause`".into(),
             ));
         }
+        assert!(state.queue.is_empty() && work != Work::Nothing, "work that ended left nothing");
         (state.work, state.moves.error, state.moves.running) = (work, None, true);
         self.idle.reset();
         Ok(state)
@@ -328,7 +336,7 @@ impl Keeper {
     fn step(&self) -> bool {
         let (work, next) = {
             let mut state = self.state.lock();
-            if state.work == Work::Nothing || state.moves.paused {
+            if matches!(state.work, Work::Nothing | Work::Starting) || state.moves.paused {
                 return false;
             }
             (state.work, state.queue.pop_front())
@@ -351,6 +359,7 @@ impl Keeper {
     /// The drive with the largest share of its slots free, of those that may take extents of one that is emptied.
     fn roomiest(&self, from: usize, onto: Option<usize>) -> Option<usize> {
         let usage = self.array.usage();
+        assert!(from < usage.len(), "a drive that is emptied is one of the array");
         let free = |n: usize| f64::from(usage[n].1 - usage[n].0) / f64::from(usage[n].1.max(1));
         let others = (0..usage.len()).filter(|n| *n != from && onto.is_none_or(|onto| onto == *n) && free(*n) > 0.0);
         others.max_by(|a, b| free(*a).total_cmp(&free(*b)))
@@ -359,6 +368,7 @@ impl Keeper {
     /// What became of a move; false: nothing more can be done now.
     fn note(&self, work: Work, (extent, drive, tries): (usize, usize, u32), moved: Moved) -> bool {
         let mut state = self.state.lock();
+        assert!(work != Work::Nothing, "a move is a part of some work");
         let drains = matches!(work, Work::Drain(..));
         match moved {
             Moved::Done => {
@@ -410,6 +420,7 @@ impl Keeper {
 
     fn end_work(&self, error: Option<&VolumeError>) {
         let mut state = self.state.lock();
+        assert!(state.moves.running, "work that ends was begun");
         state.queue.clear();
         (state.work, state.moves.running) = (Work::Nothing, false);
         state.moves.error = error.map(ToString::to_string);

@@ -17,13 +17,16 @@ use super::map::{Map, Place};
 use super::{Array, are_gone};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use varve_device::{AlignedBuf, DeviceError, Io, read_at, write_at};
+use varve_device::{AlignedBuf, DeviceError, Io, Mistake, read_at, write_at};
 use varve_rt::atomic::{AtomicBool, Ordering};
 
 /// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
 /// How long to wait for requests that are under way.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Longest sleep without a look whether the moves were stopped.
+const NAP: Duration = Duration::from_millis(50);
 
 /// How fast extents are copied, and whether at all. Shared with whoever moves them.
 #[derive(Debug)]
@@ -61,7 +64,12 @@ impl Pace {
 
     /// Waits as long as so many bytes take, and while it is paused.
     fn wait(&self, bytes: u64) {
-        varve_rt::sleep(Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_s)) as u64));
+        let mut left = Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_s)) as u64);
+        while !left.is_zero() && !self.is_stopped() {
+            let nap = left.min(NAP);
+            varve_rt::sleep(nap);
+            left -= nap;
+        }
         while self.paused.load(Ordering::Acquire) && !self.is_stopped() {
             varve_rt::sleep(PAUSE);
         }
@@ -168,7 +176,9 @@ impl Array {
             to.wrote();
             pace.wait(bytes.len() as u64);
         }
-        to.flush()?;
+        if !self.state.lock().faults.has(Mistake::ArrayCopyNotSynced) {
+            to.flush()?;
+        }
         Ok(true)
     }
 

@@ -129,8 +129,9 @@ impl Array {
         Ok(Array::assembled(members, records.shape.layout.clone(), (map, 0), slots, Some(records)))
     }
 
-    /// Opens the array that is on these drives, in their order. What a crash left between two of them is put right. What
-    /// is given in a vacant place, or past the last drive, is left of a change that was cut short, and not looked at.
+    /// Opens the array that is on these drives, in their order. What a crash left between two of them is put right.
+    /// What is given in a vacant place, or past the last drive, is left of a change that was cut short, and not looked
+    /// at.
     ///
     /// # Errors
     /// [`VolumeError::DriveMissing`] and [`VolumeError::Mismatch`] name the drives that are missing, foreign, swapped,
@@ -273,6 +274,7 @@ fn members(looked: Vec<Looked>, how: OpenHow) -> Result<(Vec<Present>, Vec<usize
         told.push(format!("the array has {count} drives, and {given} are given, up to drive {last} is missing"));
         missing.extend(beyond);
     }
+    assert_eq!(present.len() + missing.len(), count, "a drive is there, or it is missing");
     if missing.is_empty() || (how == OpenHow::Without && !present.is_empty()) {
         return Ok((present, missing));
     }

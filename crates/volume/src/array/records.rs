@@ -172,6 +172,7 @@ impl Records {
         if let Some(e) = &self.failed {
             return Err(e.clone());
         }
+        assert!(new.is_none_or(|new| shape.drives[new].slots > 0), "a drive that comes has slots");
         let sizes = Sizes { len: map.len, zero_from, extents: map.entries.len() as u32 };
         let before = (std::mem::replace(&mut self.shape, shape), self.generation, self.at.clone());
         self.generation = next(self.generation);

@@ -164,6 +164,7 @@ impl Slots {
             self.0.push(slots);
             return;
         }
+        assert!(number < self.0.len(), "numbers of drives have no gaps");
         assert_eq!(self.0[number].used(), 0, "a drive that goes has no extents");
         self.0[number] = slots;
     }

@@ -91,6 +91,7 @@ impl Uses {
 
     /// A request for bytes `from` to `to` of the array, of which an extent has `extent`.
     pub fn count(&self, op: Op, (from, to): (u64, u64), extent: u64, now: Instant) {
+        debug_assert!(from <= to && extent > 0, "a request has a beginning and an end");
         let mut at = from;
         while at < to {
             let index = at / extent;
@@ -107,6 +108,7 @@ impl Uses {
 
     /// Takes a hint for a range of bytes; sealed are the extents that lie in it as a whole.
     pub fn hint(&self, range: &Range<u64>, extent: u64, hint: Hint) {
+        assert!(range.start <= range.end, "a range ends where it begins, or later");
         let (first, end) = match hint {
             Hint::Sealed => (range.start.div_ceil(extent), range.end / extent),
             Hint::Changing => (range.start / extent, range.end.div_ceil(extent)),

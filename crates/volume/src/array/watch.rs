@@ -47,6 +47,7 @@ impl Watch {
             };
             self.classifier.add(extent, &news, now);
         }
+        assert!(self.seen.len() == used.len() && now >= self.now, "clocks do not go back");
         (self.seen, self.now) = (used, now);
     }
 
