@@ -100,7 +100,11 @@ pub fn set(out: Out, a: &Set) -> Result<(), Failure> {
     }
     let mut now = settings(dir)?;
     let given = [("array_rate", &a.rate), ("array_window", &a.window), ("array_least_gain", &a.least_gain)];
-    let given = given.into_iter().chain([("array_quiet", &a.quiet), ("array_half_life", &a.half_life)]);
+    let given = given.into_iter().chain([
+        ("array_quiet", &a.quiet),
+        ("array_half_life", &a.half_life),
+        ("array_replan", &a.replan),
+    ]);
     let mut any = !a.curves.is_empty();
     for (name, value) in given.filter_map(|(name, value)| Some((name, value.as_ref()?))) {
         varve::Options::default().set(name, value)?;

@@ -3,10 +3,10 @@
 use crate::args::array::{ArrayArgs, ArrayLayout};
 use crate::args::tier::FastPart;
 use crate::args::{LayoutArgs, Place};
-use crate::array_settings;
 use crate::output::{Failure, Out, about, complain};
 use crate::settings::{keep, settings};
 use crate::table_args::{Given, Tier};
+use crate::{array_settings, curves};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
@@ -141,6 +141,15 @@ pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) 
 /// Opens a database, and says what the opening changed that nobody asked for.
 pub fn open_db(dir: &Path, options: Options) -> Result<Db, varve::Error> {
     let db = Db::open(dir, options)?;
+    if let Some(stats) = db.array_stats() {
+        let numbers: Vec<usize> = stats.drives.iter().map(|drive| drive.number).collect();
+        // What is missing, or cannot be read, is said by who plans.
+        if let Ok(curves) = curves::for_drives(dir, &numbers, &[])
+            && numbers.iter().all(|number| curves[*number].is_some())
+        {
+            db.set_array_curves(curves)?;
+        }
+    }
     let report = db.recovery_report();
     if report.identified {
         complain("identity was given to this database (of an older release); older releases refuse it from now on");

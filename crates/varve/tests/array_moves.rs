@@ -95,7 +95,7 @@ fn what_is_only_read_goes_to_the_drives_that_gain_most_from_it() {
     // Clients go on meanwhile.
     let (other, stop) = (db.clone(), Arc::new(AtomicBool::new(false)));
     let stopped = stop.clone();
-    let client = std::thread::spawn(move || {
+    let client = varve_rt::spawn("client", move || {
         while !stopped.load(Ordering::Relaxed) {
             work(&other, 50);
         }
@@ -133,7 +133,7 @@ fn what_is_only_read_goes_to_the_drives_that_gain_most_from_it() {
         if sealed(&array) > 0 {
             break;
         }
-        std::thread::sleep(Duration::from_millis(50));
+        varve_rt::sleep(Duration::from_millis(50));
     }
     assert!(sealed(&array) >= 4);
     whole(&db);
@@ -152,7 +152,7 @@ fn unasked_too_once_the_curves_are_known() {
         if apart(&array) {
             break;
         }
-        std::thread::sleep(Duration::from_millis(200));
+        varve_rt::sleep(Duration::from_millis(200));
     }
     assert!(apart(&array), "{:?}", db.array_moves());
     whole(&db);
@@ -194,7 +194,7 @@ fn drives_come_and_go_while_work_goes_on() {
         rig.drives.push(new);
         let (other, stop) = (db.clone(), Arc::new(AtomicBool::new(false)));
         let stopped = stop.clone();
-        let client = std::thread::spawn(move || {
+        let client = varve_rt::spawn("client", move || {
             while !stopped.load(Ordering::Relaxed) {
                 work(&other, 50);
             }

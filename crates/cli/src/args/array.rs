@@ -141,6 +141,9 @@ pub struct Set {
     /// Within this time no plan moves an extent twice, such as 10min.
     #[arg(long, value_name = "TIME")]
     pub window: Option<String>,
+    /// How often a plan is made and applied unasked while a command has the database open, such as 10min, or none.
+    #[arg(long, value_name = "TIME")]
+    pub replan: Option<String>,
     /// The least gain for which extents move, as a share of the throughput.
     #[arg(long, value_name = "N")]
     pub least_gain: Option<String>,

@@ -10,6 +10,7 @@ use varve::array::{ArrayPlan, NewDrive};
 use varve::{Db, Error};
 use varve_device::Device;
 use varve_rt::Rng;
+use varve_rt::atomic::{AtomicBool, Ordering};
 
 /// Counts of its work.
 pub(crate) const COUNTS: [&str; 5] =
@@ -21,6 +22,8 @@ pub(crate) struct Operator {
     /// By their numbers; one of them is to spare.
     pub(crate) drives: Vec<Arc<dyn Device>>,
     pub(crate) shared: Arc<Shared>,
+    /// The clients have ended.
+    pub(crate) done: Arc<AtomicBool>,
     pub(crate) rng: Rng,
 }
 
@@ -28,7 +31,7 @@ impl Operator {
     /// Works until the life ends.
     pub(crate) fn run(mut self) {
         let before = self.db.array_moves().unwrap_or_default();
-        while !self.shared.is_stopping() && self.shared.supply.is_on() {
+        while !self.is_over() {
             varve_rt::sleep(Duration::from_micros(self.rng.between(500, 30_000)));
             let done = match self.rng.below(10) {
                 0..=4 => self.plan(),
@@ -44,6 +47,10 @@ impl Operator {
         let after = self.db.array_moves().unwrap_or_default();
         self.shared.count("array: extents moved", after.done.saturating_sub(before.done));
         self.shared.count("array: moves undone", after.undone.saturating_sub(before.undone));
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.is_stopping() || self.done.load(Ordering::SeqCst) || !self.shared.supply.is_on()
     }
 
     /// What the array refuses, because something moves already or there is no room, is its right.
@@ -107,7 +114,7 @@ impl Operator {
         self.db.array_drain(drive)?;
         for _ in 0..self.rng.between(1, 200) {
             varve_rt::sleep(Duration::from_millis(2));
-            if !self.db.array_moves()?.running || self.shared.is_stopping() {
+            if !self.db.array_moves()?.running || self.is_over() {
                 break;
             }
         }

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{Damage, Db, Error, Keyspace, Layout, Options, RecoveryReport};
-use varve_rt::{Mutex, Rng};
+use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_rt::{JoinHandle, Mutex, Panicked, Rng};
 
 /// A history that the next opening has to agree with.
 pub(crate) struct Pending {
@@ -357,18 +358,16 @@ fn run(
                 varve_rt::spawn(format!("client {number}"), move || client.run())
             })
             .collect();
+        let done = Arc::new(AtomicBool::new(false));
         let operator = (!drives.is_empty()).then(|| {
-            let (db, shared, rng) = (db.clone(), shared.clone(), rng.fork());
-            let operator = Operator { db, drives, shared, rng };
+            let (db, shared, done, rng) = (db.clone(), shared.clone(), done.clone(), rng.fork());
+            let operator = Operator { db, drives, shared, done, rng };
             varve_rt::spawn("operator", move || operator.run())
         });
-        for client in clients.into_iter().chain(operator) {
-            match client.join() {
-                Err(panicked) if !panicked.power_cut && !panics::is_ordered(&panicked) => {
-                    return shared.wrong(panicked.to_string());
-                }
-                _ => {}
-            }
+        let fine = joined(clients, shared);
+        done.store(true, Ordering::SeqCst);
+        if !joined(operator, shared) || !fine {
+            return;
         }
     }
     shared.trap.iter().for_each(|trap| trap.arm(0));
@@ -403,6 +402,14 @@ fn run(
             }
         }
     }
+}
+
+/// Waits for threads; false, and told, if one panicked that was not to.
+fn joined(threads: impl IntoIterator<Item = JoinHandle<()>>, shared: &Shared) -> bool {
+    let unordered = |panicked: &Panicked| !panicked.power_cut && !panics::is_ordered(panicked);
+    let panicked = threads.into_iter().filter_map(|thread| thread.join().err()).find(unordered);
+    panicked.iter().for_each(|panicked| shared.wrong(panicked.to_string()));
+    panicked.is_none()
 }
 
 /// Gives up the database's handles without a close; now and then the last one is a transaction.

@@ -175,7 +175,11 @@ impl Db {
     /// [`Error::Invalid`] names a drive of which nobody said what it gives, or a request size that was not measured.
     pub fn array_plan(&self, curves: &[Option<Curve>]) -> Result<ArrayPlan> {
         self.inner.txns.live()?;
-        self.inner.array()?.keeper.plan(curves).map_err(refused)
+        let Inner { core, registry, walking, checkpointer, .. } = &*self.inner;
+        let service = self.inner.array()?;
+        // The thread may not have come to it yet; opened for reading there is none.
+        Sealer::new((core, registry, walking), checkpointer.as_ref()).seal()?;
+        service.keeper.plan(curves).map_err(refused)
     }
 
     /// Says what the drives give, for plans that are made unasked (`array_replan` of the options).

@@ -8,11 +8,12 @@
 
 use super::absent::Absent;
 use super::flight::Member;
-use super::format::{DriveRecord, Shape};
+use super::format::{DriveRecord, Shape, Super};
 use super::map::Place;
 use super::open::{NewDrive, new_id};
+use super::records::find;
 use super::slots::Layout;
-use super::{Array, MOST_DRIVES, State, View, check_drives, check_layout, invalid, membership};
+use super::{Array, MOST_DRIVES, State, View, check_drives, check_layout, invalid};
 use crate::VolumeError;
 use std::sync::Arc;
 use varve_device::{Device, DeviceError};
@@ -83,10 +84,16 @@ impl Array {
         let Some(records) = &state.records else {
             return Ok(check_drives(std::slice::from_ref(device), map.extent, map.data_at)?[0]);
         };
-        if let Some(found) = membership(&**device)?.filter(|found| found.array == records.shape.array)
-            && records.shape.drives.get(found.index).is_some_and(|drive| drive.slots > 0)
+        // (One that was drained has another identity than who has its place now.)
+        if let Ok(Super { index, shape, .. }) = find(&**device).map(|found| found.sup)
+            && shape.array == records.shape.array
+            && records
+                .shape
+                .drives
+                .get(index)
+                .is_some_and(|drive| drive.slots > 0 && drive.id == shape.drives[index].id)
         {
-            return Err(invalid(format!("{name} is drive {} of the array already: give another one", found.index)));
+            return Err(invalid(format!("{name} is drive {index} of the array already: give another one")));
         }
         let slots = check_drives(std::slice::from_ref(device), map.extent, map.data_at)?[0];
         let (has, room) = (state.slots.counts().iter().sum::<u32>() as usize, records.shape.map_room());
