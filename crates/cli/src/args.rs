@@ -56,6 +56,8 @@ pub enum Command {
     Check(Place),
     /// Move what lies at the end of the data file to free places before it, and give the end back.
     Compact(Place),
+    /// Make a keyspace read-only: writes, range deletes and its drop are refused from then on.
+    ReadOnly(array::ReadOnly),
     /// Write a backup of a database to a file, whole or of what changed since another.
     Backup(rescue::Backup),
     /// Make a database from a backup.

@@ -1,16 +1,22 @@
 //! The `varve` command.
 //!
-//! Modules, from below: `output rows` · `metrics probe_cpu table_args text` · `probe top` · `args` · `damage manual
-//! replay settings` · `crash lab open` · `admin array bench data load rescue stat tier` · `traces`.
+//! Modules, from below: `output rows` · `advice metrics probe_cpu table_args text` · `probe top` · `args` ·
+//! `array_settings curves damage manual replay settings` · `crash lab open` · `admin array_plan bench data load rescue
+//! stat tier` · `array_change traces` · `array`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod admin;
+mod advice;
 mod args;
 mod array;
+mod array_change;
+mod array_plan;
+mod array_settings;
 mod bench;
 mod crash;
+mod curves;
 mod damage;
 mod data;
 mod lab;
@@ -64,6 +70,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Dump(a) => data::dump(out, a),
         Command::Check(a) => admin::check(out, a),
         Command::Compact(a) => admin::compact(out, a),
+        Command::ReadOnly(a) => array::read_only(out, a),
         Command::Backup(a) => rescue::backup(out, a),
         Command::Restore(a) => rescue::restore(out, a),
         Command::Salvage(a) => rescue::salvage(out, a),

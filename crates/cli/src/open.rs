@@ -6,6 +6,7 @@ use crate::args::{LayoutArgs, Place};
 use crate::output::{Failure, Out, about, complain};
 use crate::settings::{keep, settings};
 use crate::table_args::{Given, Tier};
+use crate::{array_settings, curves};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
@@ -20,7 +21,9 @@ const LOOK: u64 = 1 << 20;
 pub fn options(place: &Place) -> Result<Options, Failure> {
     let args = Given::one("manager", place.tier.manager.clone());
     let options = options_with(&place.dir, place.open.options(), &args)?;
-    Ok(place.open.over(Options { without_tier: place.tier.without_tier, ..options }))
+    let without_drive = place.tier.without_drive;
+    let options = Options { without_tier: place.tier.without_tier, without_drive, ..options };
+    Ok(place.open.over(array_settings::settings(&place.dir)?.over(options)?))
 }
 
 /// `options` for the database in `dir`, its tier as set, and as chosen for this time.
@@ -107,6 +110,8 @@ fn drives(a: &LayoutArgs) -> Result<Option<DriveLayout>, Failure> {
             return Err(Failure::Usage("only a stripe has a unit: leave --unit out".into()));
         }
         ArrayLayout::Proportional => Layout::Proportional { shares: by_shares()? },
+        ArrayLayout::Rodi if shares.is_empty() => Layout::Rodi { shares: vec![1.0; drives.len()] },
+        ArrayLayout::Rodi => Layout::Rodi { shares: by_shares()? },
     };
     Ok(Some(DriveLayout { drives: parts, extent: extent.unwrap_or(EXTENT), layout }))
 }
@@ -136,6 +141,15 @@ pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) 
 /// Opens a database, and says what the opening changed that nobody asked for.
 pub fn open_db(dir: &Path, options: Options) -> Result<Db, varve::Error> {
     let db = Db::open(dir, options)?;
+    if let Some(stats) = db.array_stats() {
+        let numbers: Vec<usize> = stats.drives.iter().map(|drive| drive.number).collect();
+        // What is missing, or cannot be read, is said by who plans.
+        if let Ok(curves) = curves::for_drives(dir, &numbers, &[])
+            && numbers.iter().all(|number| curves[*number].is_some())
+        {
+            db.set_array_curves(curves)?;
+        }
+    }
     let report = db.recovery_report();
     if report.identified {
         complain("identity was given to this database (of an older release); older releases refuse it from now on");

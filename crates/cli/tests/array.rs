@@ -126,3 +126,152 @@ fn what_creation_cannot_use_it_says() {
     assert!(!Path::new(&db).join("drive.0").exists(), "nothing is left of what did not come to be");
     ok(&["create", &db, "--drive", &a, "--drive", &b, "--extent", "2M"], "");
 }
+
+const CURVES: &str = "samsung-850,intel-530,ocz-vector-150";
+
+fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&ok(&[&["--json"], args].concat(), "")).expect("one JSON object")
+}
+
+/// A database of which one keyspace is only read, with some work done on it.
+fn worked(name: &str) -> (Scratch, String) {
+    let dir = place(name);
+    let (db, _) = create(&dir, &["--array", "rodi"]);
+    ok(&["load", &db, "--keyspace", "rows", "--cache-mb", "2"], rows());
+    let told = json(&["read-only", &db, "rows", "--cache-mb", "2"]);
+    assert!(told["sealed_extents"].as_u64().unwrap() >= 3, "{told}");
+    ok(&["scan", &db, "rows", "--count", "--cache-mb", "2"], "");
+    (dir, db)
+}
+
+#[test]
+fn a_plan_is_made_applied_and_kept() {
+    let (dir, db) = worked("plan");
+    let told = tell(&["put", &db, "rows", "row 000001", "x"], 1);
+    assert!(told.contains("\"rows\" is read-only") && told.contains("--undo"), "{told}");
+    let told = tell(&["array", "plan", &db], 1);
+    assert!(told.contains("what drive 0") && told.contains("varve probe --save"), "{told}");
+    let told = tell(&["array", "plan", &db, "--curves", "samsung-850"], 2);
+    assert!(told.contains("one for each"), "{told}");
+    let told = tell(&["array", "set", &db, "--curves", "samsung-850,intel-530,disk-7k2"], 2);
+    assert!(told.contains("does not say what the drive gives"), "{told}");
+    ok(&["array", "set", &db, "--curves", CURVES, "--rate", "1G", "--window", "0s"], "");
+    // The looks at a closed database leave what is known of its extents as it was.
+    let plan = json(&["array", "plan", &db]);
+    assert!(plan["extents"]["sealed"].as_u64().unwrap() + plan["extents"]["cold"].as_u64().unwrap() > 3, "{plan}");
+    let text = ok(&["array", "plan", &db], "");
+    assert!(text.contains("drive  class") && text.contains("to move: ") && text.contains("predicted"), "{text}");
+    let applied = json(&["array", "apply", &db]);
+    assert_eq!(applied["done"]["given_up"], 0, "{applied}");
+    whole(&db);
+    ok(&["array", "pause", &db], "");
+    ok(&["array", "pause", &db, "--resume"], "");
+    drop(dir);
+}
+
+#[test]
+fn a_trace_is_planned_without_a_database() {
+    let dir = Scratch::new("trace");
+    let trace = dir.at("trace.csv");
+    let mut text = "time,id,op,size\n".to_string();
+    // Two extents that are only read, one that is written.
+    for n in 0..3000u64 {
+        let (extent, op) = [(0, "r"), (1, "r"), (2, "w")][(n % 3) as usize];
+        text += &format!("{n},{},{op},262144\n", (extent * (8 << 20) + n % 16 * (256 << 10)) / 512);
+    }
+    std::fs::write(&trace, text).unwrap();
+    let args = ["array", "plan", "--drives", CURVES, "--trace", &trace];
+    let out = varve(&args);
+    // Formats without sizes of requests say so; block traces give a plan.
+    assert!(out.contains("predicted") || out.contains("no requests to a block device"), "{out}");
+}
+
+/// What a command prints, however it ends.
+fn varve(args: &[&str]) -> String {
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_varve")).args(args).output().unwrap();
+    String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
+}
+
+#[test]
+fn drives_are_added_drained_and_replaced() {
+    let dir = place("days");
+    let (db, _) = create(&dir, &[]);
+    ok(&["load", &db, "--keyspace", "rows"], rows());
+    ok(&["array", "set", &db, "--rate", "1G"], "");
+    let new = format!("{}:64M", dir.at("new"));
+    assert_eq!(json(&["array", "add", &db, &new])["added"], 3);
+    let told = tell(&["array", "add", &db, &dir.at("new")], 1);
+    assert!(told.contains("holds something"), "{told}");
+    let told = tell(&["array", "add", &db, &dir.at("new"), "--overwrite"], 1);
+    assert!(told.contains("is drive 3 of the array already"), "{told}");
+    let told = tell(&["array", "add", &db, &format!("{}:3M", dir.at("small"))], 1);
+    assert!(told.contains("less than four extents"), "{told}");
+    let told = tell(&["array", "drain", &db, "9"], 1);
+    assert!(told.contains("no drive 9"), "{told}");
+    assert_eq!(json(&["array", "drain", &db, "1"])["drained"], 1);
+    assert!(Path::new(&db).join("drive.1").symlink_metadata().is_err());
+    whole(&db);
+    let told = tell(&["array", "replace", &db, "0", &format!("{}:9M", dir.at("tiny"))], 1);
+    assert!(told.contains("bytes are missing"), "{told}");
+    let replaced = json(&["array", "replace", &db, "0", &format!("{}:64M", dir.at("by"))]);
+    assert_eq!(replaced["by"], 1, "the vacant place is taken");
+    whole(&db);
+    std::fs::remove_file(file(&dir, 0)).unwrap();
+    std::fs::remove_file(file(&dir, 1)).unwrap();
+    whole(&db);
+    let stat = stat(&db);
+    let numbers: Vec<u64> = stat["drives"].as_array().unwrap().iter().map(|d| d["number"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, [1, 2, 3]);
+}
+
+#[test]
+fn with_a_drive_missing_the_rest_can_be_read() {
+    let dir = place("rest");
+    let (db, _) = create(&dir, &["--array", "proportional", "--shares", "1,1,1"]);
+    ok(&["put", &db, "small", "a", "b"], "");
+    ok(&["load", &db, "--keyspace", "rows"], rows());
+    // The first extent, with the catalog, is on drive 0.
+    let (gone, aside) = (file(&dir, 1), dir.at("aside"));
+    std::fs::rename(&gone, &aside).unwrap();
+    let told = tell(&["info", &db], 1);
+    assert!(told.contains("drive.1") && told.contains("keyspaces with pages on it: rows; whole: small"), "{told}");
+    assert!(told.contains("--without-drive"), "{told}");
+    assert_eq!(ok(&["get", &db, "small", "a", "--without-drive"], ""), "b\n");
+    let told = tell(&["scan", &db, "rows", "--count", "--without-drive"], 1);
+    assert!(told.contains("drive 1 of the array, which is missing"), "{told}");
+    let told = tell(&["put", &db, "small", "a", "c", "--without-drive"], 1);
+    assert!(told.contains("for reading only"), "{told}");
+    std::fs::rename(&aside, &gone).unwrap();
+    whole(&db);
+}
+
+/// SIGKILL in the middle of moves: nothing is lost, and the same command goes on.
+#[test]
+fn a_kill_in_the_middle_of_moves_loses_nothing() {
+    let dir = place("kill");
+    let (db, _) = create(&dir, &[]);
+    ok(&["load", &db, "--keyspace", "rows"], rows());
+    ok(&["array", "set", &db, "--rate", "20M"], "");
+    for round in 0..6u64 {
+        let new = format!("{}:64M", dir.at(&format!("new{round}")));
+        let number = json(&["array", "add", &db, &new])["added"].as_u64().unwrap();
+        let now = stat(&db);
+        let numbers = now["drives"].as_array().unwrap().iter().map(|d| d["number"].as_u64().unwrap());
+        let goes = numbers.filter(|n| *n != number).min().unwrap().to_string();
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_varve"))
+            .args(["array", "drain", &db, &goes])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        varve_rt::sleep(std::time::Duration::from_millis(90 + 130 * round));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        whole(&db);
+        if stat(&db)["drives"].as_array().unwrap().iter().any(|d| d["number"].as_u64().unwrap().to_string() == goes) {
+            ok(&["array", "set", &db, "--rate", "1G"], "");
+            ok(&["array", "drain", &db, &goes], "");
+            ok(&["array", "set", &db, "--rate", "20M"], "");
+        }
+        whole(&db);
+    }
+}

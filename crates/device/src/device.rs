@@ -1,6 +1,7 @@
 //! The device trait, what a device says about itself, and safe helpers for one request at a time.
 
 use crate::{AlignedBuf, DeviceError, DeviceStats, Io, Op, Ticket};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The block of files and of the memory device, bytes: offsets, lengths and memory are multiples of it.
@@ -30,6 +31,17 @@ pub enum DeviceKind {
 pub struct Capabilities {
     /// A trim frees space; where false it does nothing.
     pub trim: bool,
+    /// Bytes of the stretches, from byte 0 on, that lie on one drive each and that hints are about; 0: there are none.
+    pub extent: u64,
+}
+
+/// What somebody knows of bytes that a device holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// Nothing will change them.
+    Sealed,
+    /// Anybody may change them: what holds of bytes that nobody has said anything of.
+    Changing,
 }
 
 /// What a device says about itself.
@@ -85,6 +97,10 @@ pub trait Device: Send + Sync {
     fn life_used(&self) -> Option<f64> {
         None
     }
+
+    /// What is known of a range of its bytes. Costs nothing and promises nothing: a device may forget it, and it is not
+    /// there when the device is opened again.
+    fn hint(&self, _range: Range<u64>, _hint: Hint) {}
 }
 
 /// Checks that `io` is aligned to `block` and lies within `len`; every device calls this first.

@@ -141,6 +141,7 @@ mistakes! {
     MarksNotKept "marks-not-kept" "lost writes" "Nobody remembers which version of a page was written last."
     MarksOfRecoveryLost "marks-of-recovery-lost" "lost writes" "What recovery wrote is forgotten when the marks are found."
     ArrayNoMap "array-no-map" "array" "Changes of an array's map are not written on its drives."
+    ArrayCopyNotSynced "array-copy-not-synced" "array" "An extent moves before its copy is durable."
     TierNoMaps "tier-no-maps" "tier" "A tier writes its first map only."
     TierNoJournal "tier-no-journal" "tier" "A tier's sync writes no journal."
     TierFailedSyncBelieved "tier-failed-sync-believed" "tier" "A tier goes on after a failed sync of the slow device."

@@ -13,7 +13,7 @@
 //!
 //! Lock order: every lock here is a leaf, and none is held while a device or a listener is called.
 
-use crate::{Completion, Device, DeviceError, DeviceInfo, DeviceStats, DirLock, Faults, Io, Op, OpKind, Ticket};
+use crate::{Completion, Device, DeviceError, DeviceInfo, DeviceStats, DirLock, Faults, Hint, Io, Op, OpKind, Ticket};
 use std::sync::{Arc, Weak};
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::{JoinHandle, Mutex};
@@ -287,6 +287,10 @@ impl Device for Watched {
 
     fn life_used(&self) -> Option<f64> {
         self.inner.life_used()
+    }
+
+    fn hint(&self, range: std::ops::Range<u64>, hint: Hint) {
+        self.inner.hint(range, hint);
     }
 }
 

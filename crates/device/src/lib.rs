@@ -20,7 +20,7 @@ mod ticket;
 mod words;
 
 pub use buf::{AlignedBuf, physical_memory, prefer_huge_pages};
-pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, check, flush, read_at, write_at};
+pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, Hint, check, flush, read_at, write_at};
 pub use error::{DeviceError, OpKind};
 #[cfg(feature = "faults")]
 pub use faults::Trap;

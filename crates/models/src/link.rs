@@ -12,7 +12,7 @@ use crate::fixed::{millis, within};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{Completion, Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
+use varve_device::{Completion, Device, DeviceError, DeviceInfo, DeviceStats, Hint, Io, Op, Ticket};
 use varve_rt::atomic::{AtomicU64, Ordering::Relaxed};
 use varve_rt::channel::{Receiver, Sender, bounded};
 use varve_rt::{Instant, Mutex, hardware_mutex};
@@ -190,6 +190,10 @@ impl Device for Linked {
 
     fn stats(&self) -> DeviceStats {
         self.inner.stats()
+    }
+
+    fn hint(&self, range: std::ops::Range<u64>, hint: Hint) {
+        self.inner.hint(range, hint);
     }
 }
 

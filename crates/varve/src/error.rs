@@ -122,6 +122,11 @@ pub enum Error {
     /// A write was asked of something opened for reading only.
     #[error("read-only: {0}")]
     ReadOnly(String),
+    /// The keyspace was made read-only.
+    #[error(
+        "keyspace {0:?} is read-only; `varve read-only DB {0} --undo`, or `Keyspace::set_read_only(false)`, lets it be changed again"
+    )]
+    KeyspaceReadOnly(String),
     /// The database was closed.
     #[error("the database is closed; open it again")]
     Closed,

@@ -43,9 +43,9 @@ pub use buffer::policy::{ClassCosts, Gd2lOptions, History, LirsOptions, Lru2Opti
 pub use buffer::{TraceEvent, TraceHandle, TraceSink};
 pub use db::{
     BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Db, Devices, DriveLayout, DrivePart, Durability,
-    Figure, Keyspace, KeyspaceInfo, KeyspaceKind, Layout, MAX_NAME, MIN_CACHE_BYTES, OPTIONS, Options, POOL_OPTIONS,
-    PoolOptions, RestoreOptions, RestoreReport, SalvageReport, SalvagedRow, Scan, Snapshot, Stats, Transaction, exists,
-    has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
+    Figure, Keyspace, KeyspaceInfo, KeyspaceKind, KeyspaceLeft, Layout, MAX_NAME, MIN_CACHE_BYTES, OPTIONS, Options,
+    POOL_OPTIONS, PoolOptions, RestoreOptions, RestoreReport, SalvageReport, SalvagedRow, Scan, SealReport, Snapshot,
+    Stats, Transaction, exists, has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, Result};
 pub use page::PageChangeStats;

@@ -9,7 +9,7 @@ use crate::{
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use varve_device::{Device, DeviceError, Io, Op, Ticket};
+use varve_device::{Device, DeviceError, Hint, Io, Op, Ticket};
 use varve_rt::Mutex;
 
 /// Totals; they order nothing, so plain relaxed atomics are right.
@@ -242,6 +242,16 @@ impl PageStore for Single {
         let runs = sorted.chunk_by(|a, b| a + 1 == *b);
         let trim = |run: &[u64]| Io::trim(self.offset(PageId(run[0])), run.len() * self.page_size);
         Ok(self.device.submit(runs.map(trim).collect()).wait_all()?)
+    }
+
+    fn extent(&self) -> Option<u64> {
+        let (extent, page) = (self.device.info().capabilities.extent, self.page_size as u64);
+        (extent >= page && extent.is_multiple_of(page)).then(|| extent / page)
+    }
+
+    fn hint(&self, pages: (PageId, PageId), hint: Hint) {
+        debug_assert!(pages.0 <= pages.1, "a range ends where it begins, or later");
+        self.device.hint(self.offset(pages.0)..self.offset(pages.1), hint);
     }
 
     fn drain_class_changes(&self, _into: &mut Vec<(PageId, CostClass)>) {}

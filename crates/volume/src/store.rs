@@ -7,7 +7,7 @@
 use crate::VolumeError;
 use crate::ids::{KeyspaceId, PageId};
 use std::ops::Range;
-use varve_device::Words;
+use varve_device::{Hint, Words};
 
 /// Why a page is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -341,6 +341,15 @@ pub trait PageStore: Send + Sync {
     fn class_of_new(&self) -> CostClass {
         CostClass::default()
     }
+
+    /// Pages of the stretches, from page 0 on, that lie on one drive each and that hints are about; none if there are
+    /// no such stretches.
+    fn extent(&self) -> Option<u64> {
+        None
+    }
+
+    /// What is known of the pages from the first up to the second. See [`Device::hint`](varve_device::Device::hint).
+    fn hint(&self, _pages: (PageId, PageId), _hint: Hint) {}
 
     /// Adds the pages whose cost class changed since the last call; may be stale, which costs speed only.
     fn drain_class_changes(&self, into: &mut Vec<(PageId, CostClass)>);

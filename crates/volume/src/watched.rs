@@ -5,6 +5,7 @@ use crate::{
     VolumeStats, page,
 };
 use std::sync::Arc;
+use varve_device::Hint;
 
 /// Who is told. Called by whoever waits for the request, before its wait returns.
 pub trait PageWatch: Send + Sync {
@@ -120,6 +121,14 @@ impl PageStore for WatchedStore {
 
     fn class_of_new(&self) -> CostClass {
         self.store.class_of_new()
+    }
+
+    fn extent(&self) -> Option<u64> {
+        self.store.extent()
+    }
+
+    fn hint(&self, pages: (PageId, PageId), hint: Hint) {
+        self.store.hint(pages, hint);
     }
 
     fn drain_class_changes(&self, into: &mut Vec<(PageId, CostClass)>) {

@@ -58,6 +58,9 @@ pub struct TierOpen {
     /// Open without the tier's fast device, where nothing is lost with it. Commands that write end the tier by that.
     #[arg(long, help_heading = "Tier", conflicts_with = "manager")]
     pub without_tier: bool,
+    /// Read what does not lie on drives of the array that are missing. Nothing can be written.
+    #[arg(long, help_heading = "Array")]
+    pub without_drive: bool,
 }
 
 /// `tier`

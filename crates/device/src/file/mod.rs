@@ -262,7 +262,7 @@ impl Device for FileDevice {
             direct: d.direct.load(Relaxed),
             access: format!("{cache}, {batches}"),
             fallback: (!notes.is_empty()).then(|| notes.join("; ")),
-            capabilities: Capabilities { trim: d.trim.load(Relaxed) },
+            capabilities: Capabilities { trim: d.trim.load(Relaxed), extent: 0 },
         }
     }
 

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Hint, Io, Op, Ticket};
 use varve_models::flash::Drive;
 use varve_models::{Build, ModelStats, Modelled, Profile, ProfileError};
 use varve_rt::{Local, Mutex};
@@ -118,5 +118,9 @@ impl Device for Counted {
 
     fn stats(&self) -> DeviceStats {
         self.inner.stats()
+    }
+
+    fn hint(&self, range: std::ops::Range<u64>, hint: Hint) {
+        self.inner.hint(range, hint);
     }
 }

@@ -3,7 +3,7 @@
 use super::plan::Plan;
 use std::sync::Arc;
 use varve::Faults;
-use varve::array::{Array, Given, Layout, NewDrive};
+use varve::array::{Array, Given, Layout, NewDrive, OpenHow};
 use varve_device::Device;
 use varve_rt::Rng;
 
@@ -33,9 +33,11 @@ impl ArrayPlan {
         ArrayPlan { sizes, extent: 2 * MIB, layout }
     }
 
-    /// Name and bytes of each drive.
+    /// Name and bytes of each drive, the last one to spare.
     pub(crate) fn drives(&self) -> Vec<(String, u64)> {
-        self.sizes.iter().enumerate().map(|(i, bytes)| (format!("drive.{i}"), *bytes)).collect()
+        let spare = self.sizes.iter().max().expect("there are drives");
+        let sizes = self.sizes.iter().chain([spare]);
+        sizes.enumerate().map(|(i, bytes)| (format!("drive.{i}"), *bytes)).collect()
     }
 
     /// Makes the array on its drives, or finds it there.
@@ -47,12 +49,13 @@ impl ArrayPlan {
     ) -> varve::Result<Arc<Array>> {
         let array = if create {
             let new = |device| NewDrive { device, blank: false };
+            let drives = drives.into_iter().take(self.sizes.len());
             let mut id = [0; 16];
             varve_rt::rng().fill_bytes(&mut id);
-            Array::create(id, drives.into_iter().map(new).collect(), self.extent, self.layout.clone())?
+            Array::create(id, drives.map(new).collect(), self.extent, self.layout.clone())?
         } else {
             let given = |device: Arc<dyn Device>| Given { name: device.info().name.to_string(), device: Ok(device) };
-            Array::open(drives.into_iter().map(given).collect(), false)?
+            Array::open(drives.into_iter().map(given).collect(), OpenHow::Writing)?
         };
         array.set_faults(faults.clone());
         Ok(array)

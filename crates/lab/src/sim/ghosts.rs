@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Hint, Io, Op, Ticket};
 use varve_rt::{Instant, Mutex, hardware_mutex};
 
 /// Virtual time within which a dropped database lets its devices go.
@@ -134,5 +134,9 @@ impl Device for Fenced {
 
     fn stats(&self) -> DeviceStats {
         self.inner.stats()
+    }
+
+    fn hint(&self, range: std::ops::Range<u64>, hint: Hint) {
+        self.inner.hint(range, hint);
     }
 }

@@ -2,10 +2,11 @@
 
 use super::book::{Ending, Goal, Must, Own, Shared};
 use super::client::Client;
+use super::drives::Operator;
 use super::faults::Fault;
 use super::ghosts::Holder;
 use super::judge::{Verdict, judge};
-use super::machine::Machine;
+use super::machine::{Drives, Machine};
 use super::model::{History, Kept, Restored, Row, Settled, State, Tx};
 use super::panics::{self, Panic};
 use super::rows::{self, Digest, MARKS, NAMES};
@@ -14,7 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{Damage, Db, Error, Keyspace, Layout, Options, RecoveryReport};
-use varve_rt::{Mutex, Rng};
+use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_rt::{JoinHandle, Mutex, Panicked, Rng};
 
 /// A history that the next opening has to agree with.
 pub(crate) struct Pending {
@@ -119,8 +121,8 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
     }
     let ops = shared.supply.ops();
     orders.inject(shared, true);
-    let db = match open(&orders, shared, left, pending) {
-        Ok(db) => db,
+    let (db, drives) = match open(&orders, shared, left, pending) {
+        Ok(opened) => opened,
         Err(e) => {
             shared.trace.event(|| format!("open failed: {e}"));
             left.lock().open_error = Some(e);
@@ -152,21 +154,27 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
         Err(_) if !shared.supply.is_on() || left.lock().open_error.is_some() => return,
         Err(what) => return shared.wrong(what),
     };
-    run(orders, shared, left, &db, &spaces);
+    run(orders, shared, left, (&db, drives), &spaces);
 }
 
 /// Opens the database, or makes it; puts a new one's history, which is empty, in place of what there was before.
-fn open(orders: &Orders, shared: &Shared, left: &Mutex<Left>, pending: &Mutex<Option<Pending>>) -> varve::Result<Db> {
+fn open(
+    orders: &Orders,
+    shared: &Shared,
+    left: &Mutex<Left>,
+    pending: &Mutex<Option<Pending>>,
+) -> varve::Result<(Db, Drives)> {
     let (machine, options) = (&orders.machine, &orders.options);
     let create = || {
-        let devices = machine.devices(true, &options.faults)?;
-        Db::create_on(devices, &orders.layout, options.clone()).map(|db| (db, true))
+        let (devices, drives) = machine.devices(true, &options.faults)?;
+        Db::create_on(devices, &orders.layout, options.clone()).map(|db| (db, drives, true))
     };
     let open = || {
-        let db = Db::open_on(machine.devices(false, &options.faults)?, options.clone())?;
+        let (devices, drives) = machine.devices(false, &options.faults)?;
+        let db = Db::open_on(devices, options.clone())?;
         // One that was made over another one, and then lost its power, has nothing at all.
         let new = orders.half_made && db.keyspaces()?.is_empty();
-        Ok((db, new))
+        Ok((db, drives, new))
     };
     let opened = match orders.recreate {
         true => create(),
@@ -182,7 +190,7 @@ fn open(orders: &Orders, shared: &Shared, left: &Mutex<Left>, pending: &Mutex<Op
             opened => opened,
         },
     };
-    let (db, new) = opened?;
+    let (db, drives, new) = opened?;
     if new && !orders.create {
         shared.trace.event(|| "a new database in place of the one before".to_string());
         left.lock().remade = true;
@@ -191,7 +199,7 @@ fn open(orders: &Orders, shared: &Shared, left: &Mutex<Left>, pending: &Mutex<Op
         *pending.lock() =
             Some(Pending { base, own, first_id, txs: Vec::new(), kept: Kept::Sync, restored: Vec::new() });
     }
-    Ok(db)
+    Ok((db, drives))
 }
 
 fn keyspaces(db: &Db) -> varve::Result<[Keyspace; 3]> {
@@ -309,7 +317,13 @@ pub(super) fn read_all(db: &Db, spaces: &[Keyspace; 3]) -> varve::Result<BTreeMa
     Ok(found)
 }
 
-fn run(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, db: &Db, spaces: &[Keyspace; 3]) {
+fn run(
+    mut orders: Orders,
+    shared: &Arc<Shared>,
+    left: &Mutex<Left>,
+    (db, drives): (&Db, Drives),
+    spaces: &[Keyspace; 3],
+) {
     let Orders { load, goal, .. } = orders;
     let mut rng = orders.rng.fork();
     let client = |number: u32, rng: &mut Rng| Client {
@@ -344,13 +358,16 @@ fn run(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, db: &Db, sp
                 varve_rt::spawn(format!("client {number}"), move || client.run())
             })
             .collect();
-        for client in clients {
-            match client.join() {
-                Err(panicked) if !panicked.power_cut && !panics::is_ordered(&panicked) => {
-                    return shared.wrong(panicked.to_string());
-                }
-                _ => {}
-            }
+        let done = Arc::new(AtomicBool::new(false));
+        let operator = (!drives.is_empty()).then(|| {
+            let (db, shared, done, rng) = (db.clone(), shared.clone(), done.clone(), rng.fork());
+            let operator = Operator { db, drives, shared, done, rng };
+            varve_rt::spawn("operator", move || operator.run())
+        });
+        let fine = joined(clients, shared);
+        done.store(true, Ordering::SeqCst);
+        if !joined(operator, shared) || !fine {
+            return;
         }
     }
     shared.trap.iter().for_each(|trap| trap.arm(0));
@@ -385,6 +402,14 @@ fn run(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>, db: &Db, sp
             }
         }
     }
+}
+
+/// Waits for threads; false, and told, if one panicked that was not to.
+fn joined(threads: impl IntoIterator<Item = JoinHandle<()>>, shared: &Shared) -> bool {
+    let unordered = |panicked: &Panicked| !panicked.power_cut && !panics::is_ordered(panicked);
+    let panicked = threads.into_iter().filter_map(|thread| thread.join().err()).find(unordered);
+    panicked.iter().for_each(|panicked| shared.wrong(panicked.to_string()));
+    panicked.is_none()
 }
 
 /// Gives up the database's handles without a close; now and then the last one is a transaction.

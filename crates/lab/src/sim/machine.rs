@@ -9,9 +9,12 @@ use super::plan::{self, Plan};
 use super::tier::TierPlan;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Hint, Io, Op, Ticket};
 use varve_models::{FaultPlan, Faulty, Latency, MemDevice, MemOptions, PowerSupply};
 use varve_rt::{Mutex, hardware_mutex};
+
+/// The drives of an array, as an opening gets them; of none, nothing.
+pub(crate) type Drives = Vec<Arc<dyn Device>>;
 
 /// The devices and their power.
 pub(crate) struct Machine {
@@ -73,7 +76,7 @@ impl Machine {
     }
 
     /// The devices, as the engine gets them. An array is made, or found on its drives.
-    pub(crate) fn devices(&self, create: bool, faults: &varve::Faults) -> varve::Result<varve::Devices> {
+    pub(crate) fn devices(&self, create: bool, faults: &varve::Faults) -> varve::Result<(varve::Devices, Drives)> {
         let traced = |device: &Arc<Faulty>, name: &'static str| -> Arc<dyn Device> {
             match self.trace.is_on() {
                 true => Arc::new(Traced { inner: device.clone(), name, trace: self.trace.clone() }),
@@ -88,9 +91,9 @@ impl Machine {
         let mut drives: Vec<Arc<dyn Device>> = devices.into_iter().flatten().collect();
         let devices = match &self.array {
             None => varve::Devices::new(drives.remove(0), log),
-            Some(array) => varve::Devices::on_array(array.array(drives, create, faults)?, log),
+            Some(array) => varve::Devices::on_array(array.array(drives.clone(), create, faults)?, log),
         };
-        Ok(fast.into_iter().fold(devices, |devices, fast| devices.with("fast", fast)))
+        Ok((fast.into_iter().fold(devices, |devices, fast| devices.with("fast", fast)), drives))
     }
 
     /// Arranges for faults from now on, in place of those before.
@@ -196,5 +199,9 @@ impl Device for Traced {
 
     fn stats(&self) -> DeviceStats {
         self.inner.stats()
+    }
+
+    fn hint(&self, range: std::ops::Range<u64>, hint: Hint) {
+        self.inner.hint(range, hint);
     }
 }

@@ -13,6 +13,7 @@ mod broken;
 mod client;
 mod count;
 mod damage;
+mod drives;
 mod epilogue;
 mod every_write;
 mod faults;

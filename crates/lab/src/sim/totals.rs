@@ -1,5 +1,6 @@
 //! What happened over all seeds: counts that must not stay zero, or the simulation tests less than it claims.
 
+use super::drives;
 use super::epilogue::PageFaults;
 use super::faults::Struck;
 use super::tables::Table;
@@ -93,7 +94,7 @@ impl Totals {
     /// Adds `n` to a count.
     pub(crate) fn add(&mut self, name: &'static str, n: u64) {
         debug_assert!(
-            NAMES.contains(&name) || SINGLE.contains(&name) || TIER.contains(&name),
+            NAMES.contains(&name) || SINGLE.contains(&name) || TIER.contains(&name) || drives::COUNTS.contains(&name),
             "{name} is not a count of the report"
         );
         *self.counts.entry(name).or_default() += n;
@@ -131,7 +132,9 @@ impl Totals {
     pub fn all(&self) -> Vec<(&'static str, u64)> {
         let on_tier = self.on_tier();
         let (single, tier): (&[_], &[_]) = if on_tier { (&[], &TIER) } else { (&SINGLE, &[]) };
-        NAMES.into_iter().chain(single.iter().chain(tier).copied()).map(|name| (name, self.get(name))).collect()
+        let array: &[_] = if self.counts.contains_key(drives::COUNTS[0]) { &drives::COUNTS } else { &[] };
+        let more = single.iter().chain(tier).chain(array).copied();
+        NAMES.into_iter().chain(more).map(|name| (name, self.get(name))).collect()
     }
 
     /// Counts that are zero and must not be; `excused` may be besides.

@@ -272,6 +272,11 @@ impl Device for Faulty {
         self.inner.life_used()
     }
 
+    fn hint(&self, range: std::ops::Range<u64>, hint: varve_device::Hint) {
+        debug_assert!(range.start <= range.end, "a range ends where it begins, or later");
+        self.inner.hint(range, hint);
+    }
+
     fn info(&self) -> DeviceInfo {
         self.inner.info()
     }

@@ -274,7 +274,7 @@ impl Device for FlashModel {
             direct: true,
             access: "flash model".into(),
             fallback: None,
-            capabilities: Capabilities { trim: true },
+            capabilities: Capabilities { trim: true, extent: 0 },
         }
     }
 

@@ -265,7 +265,7 @@ impl Device for MemDevice {
             direct: true,
             access: "memory".into(),
             fallback: None,
-            capabilities: Capabilities { trim: true },
+            capabilities: Capabilities { trim: true, extent: 0 },
         }
     }
 

@@ -355,7 +355,7 @@ impl<T: Timing> Device for Model<T> {
             direct: true,
             access: "model".into(),
             fallback: None,
-            capabilities: Capabilities { trim: self.kind != DeviceKind::Disk },
+            capabilities: Capabilities { trim: self.kind != DeviceKind::Disk, extent: 0 },
         }
     }
 

@@ -94,7 +94,7 @@ impl Tree {
             open: Cells::default(),
             bytes: 0,
             low: Vec::new(),
-            pages: DirectPages::new(&self.core, self.keyspace),
+            pages: DirectPages::new(&self.core, self.keyspace).in_extents(),
             ready: Vec::new(),
             ready_pages: 0,
             begun: false,

@@ -90,7 +90,7 @@ impl Harness {
         recover(&log, &pages)?;
         log.start()?;
         pool.start()?;
-        let space = Space::open(pool.clone(), store.clone(), false, 0)?;
+        let space = Space::open(pool.clone(), store.clone(), false, (0, false))?;
         let core = Kernel::new(pool, log.clone(), store, Arc::new(Budget::unlimited()));
         let core = Arc::new(Core::new(core, space, None));
         let after = Arc::new(Ripening::new(core.clone(), Some(1)));

@@ -27,6 +27,7 @@ pub mod harness;
 pub(crate) mod leaf;
 mod merge;
 pub(crate) mod node;
+mod pages;
 mod peek;
 mod read;
 mod relocate;

@@ -1,11 +1,13 @@
 //! The catalog: which keyspaces exist. A B+-tree of its own, rooted at page 1, keyspace 0.
 //!
-//! Key: the keyspace's number, u32 big endian. Value, little endian: version u8, kind u8, state u8, reserved u8, u32
+//! Key: the keyspace's number, u32 big endian. Value, little endian: version u8, kind u8, state u8, marks u8, u32
 //! reserved, root page u64, then the name in UTF-8. State 1 marks a keyspace whose pages are being freed; the next open
-//! goes on with that. Every change of the catalog is one entry in one log group.
+//! goes on with that. Of the marks, bit 0 says that the keyspace is read-only, bit 1 that it had long values when it
+//! became so. Every change of the catalog is one entry in one log group.
 
 use crate::error::{Error, Result};
 use crate::index::KeyspaceKind;
+use crate::txn::Sealed;
 use varve_volume::{KeyspaceId, PageId};
 
 /// Keyspace of the catalog tree itself.
@@ -18,6 +20,8 @@ pub const MAX_NAME: usize = 255;
 const VERSION: u8 = 1;
 const KIND_TREE: u8 = 0;
 const FIXED: usize = 16;
+const READ_ONLY: u8 = 1;
+const LONG_VALUES: u8 = 2;
 
 /// A catalog entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub(crate) struct Entry {
     pub name: String,
     /// Its pages are being freed.
     pub dropping: bool,
+    /// Nothing changes it.
+    pub read_only: Option<Sealed>,
 }
 
 /// Catalog key of a keyspace.
@@ -43,6 +49,7 @@ impl Entry {
             KeyspaceKind::Tree => KIND_TREE,
         };
         out[2] = u8::from(self.dropping);
+        out[3] = self.read_only.map_or(0, |sealed| READ_ONLY | if sealed.long_values { LONG_VALUES } else { 0 });
         out[8..16].copy_from_slice(&self.root.0.to_le_bytes());
         out.extend_from_slice(self.name.as_bytes());
         out
@@ -65,7 +72,9 @@ impl Entry {
         };
         let root = u64::from_le_bytes(value[8..16].try_into().expect("eight bytes"));
         let name = std::str::from_utf8(&value[FIXED..]).map_err(|_| bad("its name is not UTF-8".into()))?.to_string();
-        Ok(Entry { kind, id: KeyspaceId(id), root: PageId(root), name, dropping: value[2] == 1 })
+        let sealed = Sealed { long_values: value[3] & LONG_VALUES != 0 };
+        let read_only = (value[3] & READ_ONLY != 0).then_some(sealed);
+        Ok(Entry { kind, id: KeyspaceId(id), root: PageId(root), name, dropping: value[2] == 1, read_only })
     }
 }
 
@@ -91,9 +100,14 @@ mod tests {
             root: PageId(1 << 40),
             name: "größe".into(),
             dropping: true,
+            read_only: None,
         };
         let bytes = entry.encode();
-        assert_eq!(Entry::decode(&key(entry.id), &bytes).unwrap(), entry);
+        assert_eq!(bytes[3], 0, "as releases wrote it that knew of no marks");
+        for read_only in [None, Some(Sealed { long_values: false }), Some(Sealed { long_values: true })] {
+            let entry = Entry { read_only, ..entry.clone() };
+            assert_eq!(Entry::decode(&key(entry.id), &entry.encode()).unwrap(), entry);
+        }
         assert!(Entry::decode(&key(entry.id), &bytes[..15]).is_err());
         assert!(Entry::decode(b"longer", &bytes).is_err());
         assert!(Entry::decode(&key(entry.id), &[9; 16]).is_err());

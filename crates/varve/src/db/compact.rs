@@ -92,14 +92,15 @@ impl Compaction<'_> {
         let inner = &*self.db.inner;
         inner.core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.leave(&inner.core, limit))?;
         self.report.moved += inner.registry.catalog().move_nodes(limit)?;
-        for shared in inner.registry.live() {
+        // What nothing changes stays where it is: hints rest on that.
+        for shared in inner.registry.live().into_iter().filter(|shared| shared.sealed().is_none()) {
             if shared.index().root() >= limit {
                 self.report.moved += u64::from(inner.registry.move_root(&inner.core, &shared, limit)?);
             }
             self.report.moved += shared.index().move_pages(limit)?;
             match self.move_values(&shared, limit) {
                 // Dropped meanwhile.
-                Err(Error::NoSuchKeyspace(_)) => {}
+                Err(Error::NoSuchKeyspace(_) | Error::KeyspaceReadOnly(_)) => {}
                 result => result?,
             }
         }

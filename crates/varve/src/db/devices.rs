@@ -26,12 +26,16 @@ pub struct Devices {
     pub parts: Parts,
     /// What [`DATA`] is, if it is an array: it takes part in the database's generations.
     pub array: Option<Arc<Array>>,
+    /// The database's directory, if it has one.
+    pub dir: Option<PathBuf>,
+    /// Drives of the array that it is opened without.
+    pub missing: Vec<usize>,
 }
 
 impl Devices {
     /// A database whose pages are on one device.
     pub fn new(data: Arc<dyn Device>, log: Arc<dyn Device>) -> Devices {
-        Devices { log, parts: Parts::new(data), array: None }
+        Devices { log, parts: Parts::new(data), array: None, dir: None, missing: Vec::new() }
     }
 
     /// A database whose pages lie on an array.
@@ -168,7 +172,8 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
             let header = new_header(layout.page_size, None);
             Log::begin_creation(&*log, &header)?;
             let array = drives::create((dir, header.uuid), array, options, layout.overwrite)?;
-            fast.into_iter().fold(Devices::on_array(array, log), |devices, fast| devices.with(FAST, fast))
+            let devices = Devices { dir: Some(dir.into()), ..Devices::on_array(array, log) };
+            fast.into_iter().fold(devices, |devices, fast| devices.with(FAST, fast))
         }
     };
     let parts = [LOG, DATA, FAST].map(String::from).into_iter().chain(drives::names(dir));
@@ -312,7 +317,10 @@ fn open_files(dir: &Path, options: &Options, create: bool, fast: bool) -> Result
     let open = |name: &str| open_file(dir, name, options, create);
     let log = open(LOG)?;
     let devices = match !create && drives::count(dir) > 0 {
-        true => Devices::on_array(drives::open(dir, options)?, log),
+        true => {
+            let (array, missing) = drives::open(dir, options)?;
+            Devices { dir: Some(dir.into()), missing, ..Devices::on_array(array, log) }
+        }
         false => Devices::new(open(DATA)?, log),
     };
     if fast { Ok(devices.with(FAST, open(FAST)?)) } else { Ok(devices) }
@@ -330,7 +338,7 @@ fn make_dir(dir: &Path) -> Result<()> {
 }
 
 /// Makes the name of a file durable, and of what it is a link to.
-fn sync_parent(path: &Path) -> Result<()> {
+pub(super) fn sync_parent(path: &Path) -> Result<()> {
     let target = std::fs::canonicalize(path).ok();
     for path in [Some(path), target.as_deref()].into_iter().flatten() {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -351,6 +359,6 @@ fn lock(dir: &Path, read_only: bool) -> Result<DirLock> {
     })
 }
 
-fn path_error(what: &str, path: &Path, e: &std::io::Error) -> Error {
+pub(super) fn path_error(what: &str, path: &Path, e: &std::io::Error) -> Error {
     Error::Invalid(format!("cannot {what} {}: {e}", path.display()))
 }

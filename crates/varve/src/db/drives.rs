@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use varve_device::{Device, FileDevice, Options as FileOptions};
-use varve_volume::array::{Array, Given, MOST_DRIVES, NewDrive};
+use varve_volume::array::{Array, Given, MOST_DRIVES, NewDrive, OpenHow};
 
 fn name(drive: usize) -> String {
     format!("drive.{drive}")
@@ -72,20 +72,19 @@ pub(super) fn create(
 fn refuse_twice(dir: &Path, drives: &[DrivePart]) -> Result<()> {
     let mut seen = Vec::new();
     for (i, part) in drives.iter().enumerate() {
-        let Ok(meta) = std::fs::metadata(dir.join(name(i))) else { continue };
-        let block = meta.file_type().is_block_device();
-        let which = if block { (0, meta.rdev()) } else { (meta.dev(), meta.ino()) };
-        if let Some(first) = seen.iter().position(|other| *other == (block, which)) {
+        let Some(this) = which(&dir.join(name(i))) else { continue };
+        if let Some(first) = seen.iter().position(|other| *other == this) {
             let (one, other) = (drives[first].path.display(), part.path.display());
             return Err(Error::Invalid(format!("{one} and {other} are the same drive: give each drive once")));
         }
-        seen.push((block, which));
+        seen.push(this);
     }
     Ok(())
 }
 
-/// Opens the array of a database from its drives.
-pub(super) fn open(dir: &Path, options: &Options) -> Result<Arc<Array>> {
+/// Opens the array of a database from its drives; also returns the numbers of those that are missing, if it may be
+/// opened without them.
+pub(super) fn open(dir: &Path, options: &Options) -> Result<(Arc<Array>, Vec<usize>)> {
     let given = |name: String| {
         let path = dir.join(&name);
         let device = FileDevice::open(&path, how(options, false));
@@ -93,5 +92,67 @@ pub(super) fn open(dir: &Path, options: &Options) -> Result<Arc<Array>> {
         let device = device.map(|device| device as Arc<dyn Device>).map_err(|e| e.to_string());
         Given { name: format!("`{name}` ({})", target.display()), device }
     };
-    Ok(Array::open(names(dir).map(given).collect(), options.read_only)?)
+    let drives = names(dir).map(given).collect();
+    if options.without_drive {
+        return Ok(Array::open_without(drives)?);
+    }
+    let how = if options.read_only { OpenHow::Reading } else { OpenHow::Writing };
+    Ok((Array::open(drives, how)?, Vec::new()))
+}
+
+/// Leaves a link to a drive that is new to the database, and opens it. What has its name was left by a change that was
+/// cut short.
+pub(super) fn link_new(
+    dir: &Path,
+    number: usize,
+    part: &DrivePart,
+    (options, overwrite): (&Options, bool),
+) -> Result<NewDrive> {
+    assert!(number < MOST_DRIVES, "an array has so many drives at most");
+    unlink(dir, number)?;
+    refuse_same(dir, &part.path)?;
+    devices::link(dir, &name(number), &part.path)?;
+    let opened = open_new(&dir.join(name(number)), part, (options, overwrite));
+    opened.inspect_err(|_| drop(unlink(dir, number)))
+}
+
+fn open_new(path: &Path, part: &DrivePart, (options, overwrite): (&Options, bool)) -> Result<NewDrive> {
+    let device: Arc<dyn Device> = FileDevice::open(path, how(options, true))?;
+    if !overwrite {
+        devices::refuse_owned(&device)?;
+    }
+    let blank = device.len() == 0;
+    if device.len() < part.bytes {
+        device.set_len(part.bytes)?;
+    }
+    devices::sync_parent(path)?;
+    Ok(NewDrive { device, blank })
+}
+
+/// Removes the name of a drive; what the drive holds stays.
+pub(super) fn unlink(dir: &Path, number: usize) -> Result<()> {
+    let link = dir.join(name(number));
+    if link.symlink_metadata().is_ok() {
+        std::fs::remove_file(&link).map_err(|e| devices::path_error("remove", &link, &e))?;
+        devices::sync_parent(&link)?;
+    }
+    Ok(())
+}
+
+/// Which file or block device a path leads to.
+fn which(path: &Path) -> Option<(bool, (u64, u64))> {
+    let meta = std::fs::metadata(path).ok()?;
+    let block = meta.file_type().is_block_device();
+    Some((block, if block { (0, meta.rdev()) } else { (meta.dev(), meta.ino()) }))
+}
+
+/// Fails when a path leads to a drive that the database has.
+fn refuse_same(dir: &Path, path: &Path) -> Result<()> {
+    let Some(new) = which(path) else { return Ok(()) };
+    match (0..count(dir)).find(|number| which(&dir.join(name(*number))) == Some(new)) {
+        None => Ok(()),
+        Some(number) => {
+            Err(Error::Invalid(format!("{} is drive {number} of the array already: give another one", path.display())))
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Keyspaces, as users have them.
 
-use super::{Durability, Inner};
+use super::{Durability, Inner, SealReport};
 use crate::error::Result;
 use crate::txn::{KeyRange, OpenKeyspace};
 use std::io::{Read, Write};
@@ -91,6 +91,26 @@ impl Keyspace {
         tell: &AtomicU64,
     ) -> Result<bool> {
         self.db.txns.write_telling(&self.shared, key, value, durability, tell)
+    }
+
+    /// Makes the keyspace read-only, or lets it be changed again; durable when it returns. Waits for transactions that
+    /// write to it. While it is read-only, writes, range deletes and its drop fail with
+    /// [`Error::KeyspaceReadOnly`](crate::Error::KeyspaceReadOnly).
+    ///
+    /// On an array, the extents that it shares with no keyspace that changes are sealed: they may lie on drives that
+    /// only read. What was loaded by [`Db::bulk_load`](crate::Db::bulk_load) has extents of its own, but for its last
+    /// ones and a few inner nodes; what was written row by row shares them with what was written at that time. To mark
+    /// costs reading all rows once.
+    ///
+    /// # Errors
+    /// `LockTimeout` when a transaction that wrote to it stays open; device errors.
+    pub fn set_read_only(&self, on: bool) -> Result<SealReport> {
+        self.db.set_read_only(&self.shared, on)
+    }
+
+    /// Whether it was made read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.shared.sealed().is_some()
     }
 
     /// Removes a key, in a transaction of its own with the database's default durability; whether it was there.

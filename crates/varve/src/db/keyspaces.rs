@@ -21,9 +21,9 @@ use crate::index::{Index, Indexes, KeyspaceKind};
 use crate::page::Group;
 use crate::rows::{self, Direction, ValueRef};
 use crate::space::Core;
-use crate::txn::OpenKeyspace;
 use crate::txn::lock::LockTable;
-use crate::wal::GroupKind;
+use crate::txn::{OpenKeyspace, Sealed};
+use crate::wal::{GroupKind, READ_ONLY_KEYSPACES};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -41,16 +41,21 @@ pub struct KeyspaceInfo {
     pub kind: KeyspaceKind,
     /// Root page of its tree.
     pub root: PageId,
+    /// Nothing may change it.
+    pub read_only: bool,
 }
 
 fn entry(shared: &OpenKeyspace, dropping: bool) -> Entry {
     let (index, name) = (shared.index(), shared.name().to_string());
-    Entry { kind: index.kind(), id: index.keyspace(), root: index.root(), name, dropping }
+    let read_only = shared.sealed();
+    Entry { kind: index.kind(), id: index.keyspace(), root: index.root(), name, dropping, read_only }
 }
 
 fn opened(core: &Arc<Core>, locks: &Arc<LockTable>, entry: &Entry) -> Arc<OpenKeyspace> {
     let index = Index::open(core, entry.kind, entry.id, entry.root);
-    Arc::new(OpenKeyspace::new(&entry.name, index, locks, entry.dropping))
+    let shared = OpenKeyspace::new(&entry.name, index, locks, entry.dropping);
+    shared.seal(entry.read_only);
+    Arc::new(shared)
 }
 
 impl Inner {
@@ -154,7 +159,7 @@ impl Registry {
         let id = KeyspaceId(state.highest + 1);
         let reserved = core.space.reserve(core, 1)?;
         let root = reserved.ids()[0];
-        let entry = Entry { kind: KeyspaceKind::Tree, id, root, name: name.to_string(), dropping };
+        let entry = Entry { kind: KeyspaceKind::Tree, id, root, name: name.to_string(), dropping, read_only: None };
         state.highest = id.0;
         let end = self.set(core, &entry, Some(root))?;
         reserved.keep();
@@ -175,6 +180,7 @@ impl Registry {
             id: s.id(),
             kind: s.index().kind(),
             root: s.index().root(),
+            read_only: s.sealed().is_some(),
         };
         self.state.lock().live.values().map(info).collect()
     }
@@ -185,6 +191,7 @@ impl Registry {
         let Some(shared) = state.live.get(name).cloned() else {
             return Err(Error::NoSuchKeyspace(name.to_string()));
         };
+        shared.check_changing()?;
         let end = self.set(core, &entry(&shared, true), None)?;
         // Whoever asks meanwhile waits: nobody is told what a power cut could take back.
         core.log.wait_durable(end)?;
@@ -193,6 +200,21 @@ impl Registry {
         state.dropped.push(shared);
         drop(state);
         self.finish_drops(core)
+    }
+
+    /// Marks a keyspace as one that nothing changes, or takes the mark away; durably.
+    pub(super) fn seal(&self, core: &Core, shared: &OpenKeyspace, sealed: Option<Sealed>) -> Result<()> {
+        let _state = self.state.lock();
+        if shared.is_dropped() {
+            return Err(Error::NoSuchKeyspace(shared.name().to_string()));
+        }
+        if sealed.is_some() {
+            core.log.set_feature(&READ_ONLY_KEYSPACES, true)?;
+        }
+        let end = self.set(core, &Entry { read_only: sealed, ..entry(shared, false) }, None)?;
+        core.log.wait_durable(end)?;
+        shared.seal(sealed);
+        Ok(())
     }
 
     /// The keyspaces that can be used.

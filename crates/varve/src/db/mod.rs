@@ -2,6 +2,7 @@
 //!
 //! Invariant: one walk over the whole database at a time (check, compaction); backups have their own rules (`backup`).
 
+mod arrays;
 mod backup;
 mod bulk_load;
 mod catalog;
@@ -14,11 +15,13 @@ mod keyspace;
 mod keyspaces;
 mod lost_writes;
 mod memory;
+mod missing;
 mod offline;
 mod open;
 mod options;
 mod patch;
 mod pool_options;
+mod read_only;
 mod salvage;
 mod scan;
 mod services;
@@ -35,8 +38,10 @@ pub use compact::CompactReport;
 pub use devices::{Devices, exists, has_tier, is_left_over};
 pub use keyspace::Keyspace;
 pub use keyspaces::KeyspaceInfo;
+pub use missing::KeyspaceLeft;
 pub use options::{DriveLayout, DrivePart, Layout, MIN_CACHE_BYTES, OPTIONS, Options};
 pub use pool_options::{OPTIONS as POOL_OPTIONS, PoolOptions};
+pub use read_only::SealReport;
 pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
 pub use scan::Scan;
 pub use snapshot::Snapshot;
@@ -52,6 +57,7 @@ use crate::space::Core;
 use crate::txn::{self, Manager, OpenKeyspace, TxOptions};
 use crate::wal::checkpoint::Checkpointer;
 use crate::wal::recovery::RecoveryReport;
+use arrays::ArrayService;
 use identity::Identity;
 use keyspaces::Registry;
 use services::Services;
@@ -98,7 +104,7 @@ pub(crate) struct Inner {
     services: Services,
     pub core: Arc<Core>,
     pub txns: Arc<Manager>,
-    pub registry: Registry,
+    pub registry: Arc<Registry>,
     pub options: Options,
     checkpointer: Option<Arc<Checkpointer>>,
     devices: Devices,
@@ -108,7 +114,8 @@ pub(crate) struct Inner {
     recovery: RecoveryReport,
     opened: varve_rt::Instant,
     /// Held by who walks everything and must not have it move: a check, a compaction.
-    walking: Mutex<()>,
+    walking: Arc<Mutex<()>>,
+    array: Option<Arc<ArrayService>>,
 }
 
 impl Db {

@@ -7,13 +7,16 @@
 //! Invariant: a step that fails undoes the ones before it: nothing works in the background of a database that was not
 //! opened.
 
+use super::arrays::ArrayService;
 use super::catalog::{CATALOG, CATALOG_ROOT};
 use super::devices::{self, Devices};
 use super::identity::{self, Identity};
 use super::keyspaces::Registry;
 use super::lost_writes::Marks;
 use super::memory::{self, Plan};
+use super::missing;
 use super::options::{Layout, Options};
+use super::read_only::Sealer;
 use super::services::Services;
 use super::volume;
 use super::{Db, Inner};
@@ -55,7 +58,7 @@ pub(super) fn create_dir(dir: &Path, layout: &Layout, options: Options) -> Resul
 
 pub(super) fn open_dir(dir: &Path, options: Options) -> Result<Db> {
     options.validate()?;
-    let open = devices::open(dir, &options)?;
+    let open = devices::open(dir, &options).map_err(|e| missing::explain(dir, &options, e))?;
     let ends_tier = options.without_tier && !options.read_only;
     let db = open_on(open.devices, options, Some(open.lock))?;
     if ends_tier {
@@ -205,7 +208,8 @@ impl Parts {
             log.start()?;
         }
         let maps = identity.as_ref().map_or(0, |identity| identity.maps());
-        let space = Space::open(pages.pool.clone(), pages.store.clone(), recovery.clean, maps)?;
+        let space =
+            Space::open(pages.pool.clone(), pages.store.clone(), recovery.clean, (maps, options.without_drive))?;
         identity.iter().for_each(|identity| space.set_fixed(&identity.pages()));
         if !options.read_only {
             // Nothing is moved before: a torn page that is free by now would be in the way.
@@ -239,17 +243,12 @@ impl Parts {
             }
         }
         #[cfg(feature = "baselines")]
-        if options.pool.baselines.doublewrite && !options.read_only {
-            // Taken in memory alone: after the next open they are free again.
-            let area = core.space.reserve(&core, DOUBLEWRITE_PAGES)?;
-            pages.pool.set_doublewrite_area(area.ids().to_vec());
-            area.keep();
-        }
+        reserve_doublewrite(&core, &pages, &options)?;
         let locks = LockTable::new(core.budget.clone());
         locks.set_timeout(options.lock_timeout);
         // Before the first checkpoint, which asks the indexes.
         let indexes = Arc::new(Indexes::default());
-        let registry = Registry::load(&core, locks.clone(), indexes.clone())?;
+        let registry = Arc::new(Registry::load(&core, locks.clone(), indexes.clone())?);
         let data = &**devices.data()?;
         let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, indexes, &options, data));
         if let Some(checkpointer) = &checkpointer {
@@ -257,6 +256,12 @@ impl Parts {
             checkpointer.start()?;
         }
         registry.finish_drops(&core)?;
+        let walking = Arc::new(Mutex::new(()));
+        let array = ArrayService::new(&devices, &options, &core.log);
+        if let (Some(array), Some(checkpointer)) = (&array, &checkpointer) {
+            let sealer = Sealer::new((&core, &registry, &walking), (!recovery.clean).then_some(checkpointer));
+            array.start(&services, sealer)?;
+        }
         let txns = Arc::new(Manager::new(core.clone(), locks, options.durability, options.read_only));
         let inner = Inner {
             services,
@@ -270,10 +275,22 @@ impl Parts {
             identity,
             recovery,
             opened: varve_rt::now(),
-            walking: Mutex::new(()),
+            walking,
+            array,
         };
         Ok(Db { inner: Arc::new(inner) })
     }
+}
+
+/// Sets pages aside for double writes. Taken in memory alone: after the next open they are free again.
+#[cfg(feature = "baselines")]
+fn reserve_doublewrite(core: &Core, pages: &PoolPages, options: &Options) -> Result<()> {
+    if options.pool.baselines.doublewrite && !options.read_only {
+        let area = core.space.reserve(core, DOUBLEWRITE_PAGES)?;
+        pages.pool.set_doublewrite_area(area.ids().to_vec());
+        area.keep();
+    }
+    Ok(())
 }
 
 /// The first group of a database: the space map's first page and the catalog's empty root. Then it is there.
@@ -365,6 +382,8 @@ fn checkpointer(
 
 pub(super) fn close(inner: &Inner) -> Result<()> {
     inner.txns.close()?;
+    // It asks for checkpoints: none comes after the last one.
+    inner.array.iter().for_each(|array| array.stop());
     let result = write_all(inner);
     inner.services.stop();
     let result = result.and_then(|()| match inner.checkpointer {

@@ -9,7 +9,7 @@ use crate::txn::Durability;
 use std::path::PathBuf;
 use std::time::Duration;
 use varve_device::Faults;
-use varve_volume::array::Layout as ArrayLayout;
+use varve_volume::array::{KeeperOptions, Layout as ArrayLayout};
 use varve_volume::setting::{Accepts, Setting, Table};
 use varve_volume::tier::{self, TierOptions};
 
@@ -105,6 +105,10 @@ pub struct Options {
     pub tier: TierOptions,
     /// Go on without the tier's fast device if nothing is lost with it; the database has no tier from then on.
     pub without_tier: bool,
+    /// How the array's extents are watched and moved, where the database has an array.
+    pub array: KeeperOptions,
+    /// Open for reading though drives of the array are missing: what lies on them cannot be read.
+    pub without_drive: bool,
     /// Make a tier on the fast device of a database that has none.
     pub attach_tier: bool,
     /// Bypass the operating system's cache where the file system allows.
@@ -141,6 +145,8 @@ impl Default for Options {
             pool: PoolOptions::default(),
             tier: TierOptions::default(),
             without_tier: false,
+            array: KeeperOptions::default(),
+            without_drive: false,
             attach_tier: false,
             direct_io: true,
             trim: None,
@@ -223,6 +229,49 @@ pub const OPTIONS: Table<Options> = Table {
             |o| &mut o.detect_lost_writes,
         )
         .or_none("as it was before; a new database does not"),
+        Line::new(
+            "array_rate",
+            Accepts::Bytes(64 << 10..=1 << 40),
+            "Most bytes that are copied in a second when extents of an array move.",
+            |o| &mut o.array.rate,
+        ),
+        Line::new(
+            "array_window",
+            Accepts::Time(Duration::ZERO..=LONGEST),
+            "Within this time no plan moves an extent twice.",
+            |o| &mut o.array.window,
+        ),
+        Line::new(
+            "array_replan",
+            Accepts::Time(Duration::from_secs(1)..=LONGEST),
+            "How often an array is planned and its extents moved unasked, once it is known what the drives give.",
+            |o| &mut o.array.replan,
+        )
+        .or_none("never"),
+        Line::new(
+            "array_least_gain",
+            Accepts::Real(0.0..=10.0, "a share of the throughput"),
+            "The least gain for which extents move.",
+            |o| &mut o.array.least_gain,
+        ),
+        Line::new(
+            "array_quiet",
+            Accepts::Real(0.0..=1e9, "seconds"),
+            "An extent without a write for so long may count as only read.",
+            |o| &mut o.array.rules.quiet,
+        ),
+        Line::new(
+            "array_half_life",
+            Accepts::Real(1e-3..=1e9, "seconds"),
+            "Counts of an extent's requests halve in this time.",
+            |o| &mut o.array.rules.half_life,
+        ),
+        Line::new(
+            "array_reads",
+            Accepts::Real(0.0..=1e9, "reads in a second"),
+            "From so many on, an extent without writes counts as only read.",
+            |o| &mut o.array.rules.reads_per_s,
+        ),
     ],
 };
 
@@ -305,6 +354,9 @@ impl Options {
         super::memory::check(self.cache_bytes)?;
         self.pool.validate()?;
         self.tier.validate()?;
+        if self.without_drive && !self.read_only {
+            return Err(Error::Invalid("without a drive a database is opened for reading only: set read_only".into()));
+        }
         Ok(())
     }
 }

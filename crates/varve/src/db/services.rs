@@ -4,6 +4,7 @@
 //!
 //! Invariant: once `ended` is set, nothing is written any more, and the directory may be another's.
 
+use super::arrays::ArrayService;
 use crate::buffer::Pool;
 use crate::wal::Log;
 use crate::wal::checkpoint::Checkpointer;
@@ -19,18 +20,31 @@ pub(super) struct Services {
     pool: Arc<Pool>,
     volume: Arc<dyn Admin>,
     checkpointer: Mutex<Option<Arc<Checkpointer>>>,
+    array: Mutex<Option<Arc<ArrayService>>>,
     ended: AtomicBool,
 }
 
 impl Services {
     /// Over layers of which none has a thread yet.
     pub fn new(log: Arc<Log>, pool: Arc<Pool>, volume: Arc<dyn Admin>) -> Services {
-        Services { log, pool, volume, checkpointer: Mutex::new(None), ended: AtomicBool::new(false) }
+        Services {
+            log,
+            pool,
+            volume,
+            checkpointer: Mutex::new(None),
+            array: Mutex::new(None),
+            ended: AtomicBool::new(false),
+        }
     }
 
     /// Takes the checkpointer in, before it is started.
     pub fn add(&self, checkpointer: &Arc<Checkpointer>) {
         *self.checkpointer.lock() = Some(checkpointer.clone());
+    }
+
+    /// Takes the array's thread in, before it is started.
+    pub fn add_array(&self, array: &Arc<ArrayService>) {
+        *self.array.lock() = Some(array.clone());
     }
 
     fn health(&self) -> &Arc<Health> {
@@ -39,6 +53,7 @@ impl Services {
 
     /// Tells every thread to end; waits for none.
     fn end(&self) {
+        self.array.lock().as_ref().inspect(|array| array.end());
         self.checkpointer.lock().as_ref().inspect(|checkpointer| checkpointer.end());
         self.pool.end();
         self.log.end();
@@ -48,6 +63,9 @@ impl Services {
     /// Ends every thread and waits for it. What they were writing is written.
     pub fn stop(&self) {
         self.end();
+        // It asks for checkpoints.
+        let array = self.array.lock().take();
+        array.inspect(|array| array.stop());
         let checkpointer = self.checkpointer.lock().take();
         checkpointer.inspect(|checkpointer| checkpointer.stop());
         self.pool.stop();

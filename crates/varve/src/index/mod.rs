@@ -388,6 +388,14 @@ impl Index {
         }
     }
 
+    /// Gives each page of an index that nothing changes to `each`; those of long values only with `values`, which costs
+    /// reading all rows. True if it met long values.
+    pub fn each_page(&self, values: bool, each: &mut dyn FnMut(PageId)) -> Result<bool> {
+        match self {
+            Index::Tree(tree) => tree.each_page(values, each),
+        }
+    }
+
     /// Moves the pages at or past `limit`, but for the root and long values, to free ones before it, as long as there
     /// are any. Returns how many were moved.
     pub fn move_pages(&self, limit: PageId) -> Result<u64> {

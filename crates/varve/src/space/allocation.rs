@@ -34,6 +34,8 @@ pub(super) struct Allocation {
     pub(super) unripe: Unripe,
     /// Pages that are allocated though no tree uses them: the data device's identity.
     pub(super) fixed: Vec<PageId>,
+    /// Free pages that are kept from use (`extents.rs`); they count as taken.
+    pub(super) kept_free: Vec<PageId>,
     /// The last page that is in use and past the end of the store, when the map was read.
     pub(super) beyond: Option<PageId>,
 }
@@ -52,6 +54,7 @@ impl Allocation {
             let_go: Vec::new(),
             untrimmed: Vec::new(),
             fixed: Vec::new(),
+            kept_free: Vec::new(),
             beyond: None,
             unripe,
         }

@@ -113,6 +113,8 @@ pub(crate) struct DirectPages {
     worker: Option<Worker>,
     /// Backups begun before the first of the pages was filled.
     backups: u64,
+    /// Pages come in whole extents.
+    whole_extents: bool,
 }
 
 impl DirectPages {
@@ -127,7 +129,14 @@ impl DirectPages {
             buf: None,
             worker: None,
             backups: 0,
+            whole_extents: false,
         }
+    }
+
+    /// The same, for so many pages that they have extents of their own, where the volume has extents.
+    pub(crate) fn in_extents(mut self) -> DirectPages {
+        self.whole_extents = true;
+        self
     }
 
     /// Pages that a batch has.
@@ -153,6 +162,12 @@ impl DirectPages {
     /// The page that will be filled after `n` others.
     pub(crate) fn next(&mut self, n: usize) -> Result<PageId> {
         while self.pages.len() <= self.filled + n {
+            if self.whole_extents
+                && let Some(pages) = self.core.space.reserve_extent(&self.core)?
+            {
+                self.pages.extend(pages);
+                continue;
+            }
             let more = self.batch().max(n + 1);
             self.pages.extend(self.core.space.reserve_ripe(&self.core, more)?);
         }

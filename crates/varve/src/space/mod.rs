@@ -17,6 +17,7 @@ mod allocation;
 mod core;
 mod cut;
 pub(crate) mod direct;
+pub(crate) mod extents;
 mod held;
 pub(crate) mod lost_writes;
 mod naming;
@@ -113,8 +114,14 @@ impl Drop for Reserved<'_> {
 impl Space {
     /// Reads the space map. A store without one (`is_empty`) is new, and is to be bootstrapped, or damaged. The log
     /// was replayed into the pool before. `clean`: there was nothing to replay. `made`: so many map pages were made
-    /// at least; an error names the first of them that is blank.
-    pub(crate) fn open(pool: Arc<Pool>, store: Arc<dyn PageStore>, clean: bool, made: u64) -> Result<Space> {
+    /// at least; an error names the first of them that is blank. `partly`: nothing is written, and what cannot be read
+    /// of the map but for its first page is left out.
+    pub(crate) fn open(
+        pool: Arc<Pool>,
+        store: Arc<dyn PageStore>,
+        clean: bool,
+        (made, partly): (u64, bool),
+    ) -> Result<Space> {
         let span = span(&*store);
         let unripe = if clean { Unripe::default() } else { Unripe::all_below(store.pages()) };
         let space = Space {
@@ -131,8 +138,15 @@ impl Space {
         };
         let pages = space.store.pages();
         let mut map = 0;
-        while map * span < pages && space.load_map(map, pages)? {
-            map += 1;
+        while map * span < pages {
+            match space.load_map(map, pages) {
+                Ok(true) => map += 1,
+                Err(_) if partly && map > 0 => return Ok(space),
+                ended => {
+                    ended?;
+                    break;
+                }
+            }
         }
         // A first one that is blank is the caller's.
         if (1..made).contains(&map) && map * span < pages {
@@ -276,7 +290,11 @@ impl Space {
 
     /// Grows the store so that `n` pages are free, and gives what is new mark pages.
     fn grow(&self, core: &Core, n: u64) -> Result<()> {
-        self.grow_store(core, n)?;
+        match self.grow_store(core, n) {
+            // Better used than nothing.
+            Err(Error::NoSpace(_)) if self.state.lock().let_use() => return Ok(()),
+            grown => grown?,
+        }
         core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.cover(core, self.store.pages()))
     }
 

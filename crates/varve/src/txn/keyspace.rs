@@ -7,8 +7,15 @@ use super::{MAX_VALUE, Manager};
 use crate::error::{Error, Result};
 use crate::index::Index;
 use std::sync::Arc;
-use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use varve_rt::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use varve_volume::{KeyspaceId, Lsn};
+
+/// What is known of a keyspace that nothing changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    /// Some of its values have pages of their own, which its leaves name.
+    pub long_values: bool,
+}
 
 /// What all handles of a keyspace share.
 pub(crate) struct OpenKeyspace {
@@ -16,6 +23,8 @@ pub(crate) struct OpenKeyspace {
     index: Index,
     locks: Arc<KeyspaceLocks>,
     dropped: AtomicBool,
+    /// Nothing may change it: 1, and 2 more if it has long values.
+    sealed: AtomicU8,
     /// Snapshots older than this do not know it: it appeared then, with rows in it.
     since: AtomicU64,
 }
@@ -24,7 +33,7 @@ impl OpenKeyspace {
     /// The keyspace of this name, whose rows are in `index`.
     pub fn new(name: &str, index: Index, locks: &Arc<LockTable>, dropped: bool) -> OpenKeyspace {
         let (locks, dropped, since) = (locks.keyspace(name), AtomicBool::new(dropped), AtomicU64::new(0));
-        OpenKeyspace { name: name.to_string(), index, locks, dropped, since }
+        OpenKeyspace { name: name.to_string(), index, locks, dropped, sealed: AtomicU8::new(0), since }
     }
 
     /// Its name.
@@ -58,6 +67,26 @@ impl OpenKeyspace {
     /// It is dropped from here on.
     pub fn drop_it(&self) {
         self.dropped.store(true, Ordering::Release);
+    }
+
+    /// What is known of it, if nothing may change it.
+    #[inline]
+    pub fn sealed(&self) -> Option<Sealed> {
+        let sealed = self.sealed.load(Ordering::Acquire);
+        (sealed > 0).then_some(Sealed { long_values: sealed & 2 != 0 })
+    }
+
+    /// From here on nothing may change it, or everybody.
+    pub fn seal(&self, sealed: Option<Sealed>) {
+        let bits = sealed.map_or(0, |sealed| 1 | u8::from(sealed.long_values) << 1);
+        debug_assert_eq!(bits & 1 == 1, sealed.is_some(), "long values are those of a keyspace that is read-only");
+        self.sealed.store(bits, Ordering::Release);
+    }
+
+    /// Fails when nothing may change it.
+    #[inline]
+    pub fn check_changing(&self) -> Result<()> {
+        if self.sealed().is_some() { Err(Error::KeyspaceReadOnly(self.name.clone())) } else { Ok(()) }
     }
 
     /// It is one like any other from here on; to snapshots older than `since` it does not exist.

@@ -41,7 +41,7 @@ mod write_set;
 mod tests;
 
 pub use durability::Durability;
-pub(crate) use keyspace::{OpenKeyspace, check_value};
+pub(crate) use keyspace::{OpenKeyspace, Sealed, check_value};
 pub use range::KeyRange;
 pub use retry::TxOptions;
 pub(crate) use scan::Scan;

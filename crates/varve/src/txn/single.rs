@@ -71,6 +71,7 @@ impl Manager {
         charge(Cost::TxnCommit, 1);
         self.live_for_write()?;
         self.live_in(keyspace)?;
+        keyspace.check_changing()?;
         if value.is_none() && keyspace.is_too_long(key) {
             return Ok(false);
         }
@@ -87,6 +88,8 @@ impl Manager {
                 lock => break lock?,
             }
         };
+        // It may have become read-only meanwhile: who makes it so holds a lock on all of it.
+        keyspace.check_changing()?;
         let stripe = lock.id();
         let write = Write { key, value: value.map(NewValue::Bytes), hint: None };
         let short = Short { manager: self, index, write: &write, durability, stripe, tell };

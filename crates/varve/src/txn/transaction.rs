@@ -125,7 +125,13 @@ impl Transaction {
         if self.snapshot.is_some() {
             return Err(Error::ReadOnly("the transaction was begun with read_only".into()));
         }
-        Ok(())
+        keyspace.check_changing()
+    }
+
+    /// Waits until nobody else writes to the keyspace; nobody does until the transaction ends.
+    pub fn lock_all(&mut self, keyspace: &Arc<OpenKeyspace>) -> Result<()> {
+        self.check(keyspace)?;
+        self.lock_range(keyspace, (Bound::Unbounded, Bound::Unbounded), Mode::Exclusive)
     }
 
     /// Passes a result on; after a conflict, lets go of everything first.
@@ -466,6 +472,7 @@ impl Transaction {
         let mut targets: Vec<Target<'_>> = Vec::with_capacity(spaces.len());
         for space in spaces {
             self.manager.live_in(&space.keyspace)?;
+            space.keyspace.check_changing()?;
             let (first, mut stored) = (writes.len(), Vec::new());
             for (key, pending) in &space.map {
                 debug_assert!(

@@ -52,8 +52,12 @@ pub const MAP_COUNT: Feature = Feature { name: "map-count", bit: 0, class: Featu
 pub const LOST_WRITES: Feature =
     Feature { name: "detect-lost-writes", bit: 0, class: FeatureClass::ReadOnlyCompatible };
 
+/// Some keyspace was made read-only: releases that do not know of it would change it.
+pub const READ_ONLY_KEYSPACES: Feature =
+    Feature { name: "read-only-keyspaces", bit: 1, class: FeatureClass::ReadOnlyCompatible };
+
 /// All features that this release knows. A bit is never used again for something else.
-pub const FEATURES: [&Feature; 3] = [&IDENTITY, &MAP_COUNT, &LOST_WRITES];
+pub const FEATURES: [&Feature; 4] = [&IDENTITY, &MAP_COUNT, &LOST_WRITES, &READ_ONLY_KEYSPACES];
 
 /// Longest name, bytes.
 pub const LONGEST_NAME: usize = 24;

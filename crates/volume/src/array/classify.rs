@@ -9,6 +9,7 @@
 //! Invariants: counts are of the moment `at` of their extent; `at` never goes back.
 
 use super::planner::Load;
+use super::uses::Used;
 
 /// What counts as read-only.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,6 +75,25 @@ impl Counts {
     }
 }
 
+/// What is known of an extent at some time: counts, and how long ago it was written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Known {
+    counts: [f64; 4],
+    /// Seconds; none: never.
+    written: Option<f64>,
+}
+
+impl Known {
+    /// Reads a line of [`Classifier::line`].
+    pub fn parse(line: &str) -> Option<Known> {
+        let fields: Vec<f64> = line.split(' ').map(|field| field.parse().ok()).collect::<Option<_>>()?;
+        let [reads, writes, read_bytes, write_bytes, written] = fields[..] else { return None };
+        let good = fields[..4].iter().all(|n| n.is_finite() && *n >= 0.0) && written.is_finite();
+        let written = (written >= 0.0).then_some(written);
+        good.then_some(Known { counts: [reads, writes, read_bytes, write_bytes], written })
+    }
+}
+
 /// The extents of an array and what they are.
 #[derive(Debug, Clone)]
 pub struct Classifier {
@@ -115,9 +135,48 @@ impl Classifier {
         c.sealed = false;
     }
 
+    /// What was counted of an extent since it was told last, with its seal.
+    pub fn add(&mut self, extent: usize, news: &Used, now: f64) {
+        let half_life = self.rules.half_life;
+        debug_assert!(news.writes == 0 || news.last_write.is_some(), "a write has its time");
+        let c = &mut self.extents[extent];
+        c.decay(now, half_life);
+        c.reads += news.reads as f64;
+        c.read_bytes += news.read_bytes as f64;
+        c.writes += news.writes as f64;
+        c.write_bytes += news.write_bytes as f64;
+        if let Some(at) = news.last_write.filter(|_| news.writes > 0) {
+            c.last_write = Some((at as f64 / 1e9).max(c.last_write.unwrap_or(0.0)));
+        }
+        c.sealed = news.sealed;
+    }
+
     /// Nothing will change an extent, or something may again.
     pub fn seal(&mut self, extent: usize, sealed: bool) {
         self.extents[extent].sealed = sealed;
+    }
+
+    /// How long it has been watching, seconds.
+    pub fn watched(&self, now: f64) -> f64 {
+        now - self.began
+    }
+
+    /// An extent as a line of text: what [`Known::parse`] reads.
+    pub fn line(&self, extent: usize, now: f64) -> String {
+        let c = self.decayed(extent, now);
+        let written = c.last_write.map_or(-1.0, |at| now - at);
+        format!("{:.3} {:.3} {:.0} {:.0} {written:.3}\n", c.reads, c.writes, c.read_bytes, c.write_bytes)
+    }
+
+    /// Goes on from what was known at an earlier time, after `watched` seconds of watching; it counts as now.
+    pub fn remember(&mut self, watched: f64, known: &[Known], now: f64) {
+        assert!(watched.is_finite(), "who watched did so for some time");
+        self.began = self.began.min(now - watched);
+        for (c, known) in self.extents.iter_mut().zip(known) {
+            let [reads, writes, read_bytes, write_bytes] = known.counts;
+            let last_write = known.written.map(|age| now - age);
+            *c = Counts { at: now, reads, writes, read_bytes, write_bytes, last_write, sealed: c.sealed };
+        }
     }
 
     /// What an extent is at `now`.

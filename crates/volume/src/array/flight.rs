@@ -8,6 +8,8 @@
 //! the first of them came to; a drive's `flushed` never passes its `written`.
 
 use super::map::{Map, Piece, Place};
+use super::slots::Layout;
+use super::uses::Uses;
 use std::ops::Range;
 use std::sync::Arc;
 use varve_device::{Busy, Completion, Counters, Device, DeviceError, Io, Op, OpKind, Ticket};
@@ -17,6 +19,8 @@ use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 /// One drive of an array.
 pub(super) struct Member {
     pub device: Arc<dyn Device>,
+    /// It is not a mere place.
+    pub is_there: bool,
     /// Writes that completed, durable ones not counted. What an earlier opening left is the first.
     written: AtomicU64,
     /// Of those, how many a flush stands for.
@@ -25,7 +29,12 @@ pub(super) struct Member {
 
 impl Member {
     pub fn new(device: Arc<dyn Device>) -> Arc<Member> {
-        Arc::new(Member { device, written: AtomicU64::new(1), flushed: AtomicU64::new(0) })
+        Arc::new(Member { device, is_there: true, written: AtomicU64::new(1), flushed: AtomicU64::new(0) })
+    }
+
+    /// In the place of a drive that is not there: there is nothing to flush.
+    pub fn absent(device: Arc<dyn Device>) -> Arc<Member> {
+        Arc::new(Member { device, is_there: false, written: AtomicU64::new(0), flushed: AtomicU64::new(0) })
     }
 
     /// A write completed.
@@ -55,11 +64,16 @@ impl Member {
 }
 
 /// An array as a request finds it. Places are not used for anything else as long as somebody has a view with them.
+#[derive(Clone)]
 pub(super) struct View {
     pub map: Map,
     pub members: Vec<Arc<Member>>,
+    /// How new extents are laid over the drives.
+    pub layout: Arc<Layout>,
     /// An extent that is on its way to another slot.
     pub moving: Option<Moving>,
+    /// What the extents are used for.
+    pub uses: Uses,
 }
 
 /// An extent that is on its way; `mover` says how.
@@ -92,6 +106,11 @@ impl Moving {
 }
 
 impl View {
+    /// A request that is going to be done.
+    fn count(&self, op: Op, offset: u64, bytes: u64, now: Instant) {
+        self.uses.count(op, (offset, offset + bytes), self.map.extent, now);
+    }
+
     pub fn devices(&self) -> Vec<Arc<dyn Device>> {
         self.members.iter().map(|member| member.device.clone()).collect()
     }
@@ -146,6 +165,7 @@ struct Split<'v> {
     view: &'v View,
     queues: Vec<Vec<Io>>,
     parts: Vec<Part>,
+    now: Instant,
 }
 
 impl Split<'_> {
@@ -164,7 +184,10 @@ impl Split<'_> {
                     }
                 }
             }
-            Op::Read | Op::Write { .. } | Op::Trim => self.cut(io),
+            Op::Read | Op::Write { .. } | Op::Trim => {
+                self.view.count(op, io.offset, bytes, self.now);
+                self.cut(io);
+            }
         }
         Request { op, bytes, parts: first..self.parts.len(), refused: None }
     }
@@ -215,7 +238,7 @@ pub(super) fn submit(
     let started = varve_rt::now();
     totals.busy.begun(batch.len() as u64, started);
     let queues = view.members.iter().map(|_| Vec::new()).collect();
-    let mut split = Split { view: &view, queues, parts: Vec::with_capacity(batch.len()) };
+    let mut split = Split { view: &view, queues, parts: Vec::with_capacity(batch.len()), now: started };
     let begin = |io: Io| match check(&io) {
         Ok(()) => split.request(io),
         Err(why) => split.refused(&io, why),
@@ -243,6 +266,7 @@ pub(super) fn run(view: Arc<View>, totals: &Arc<Totals>, mut io: Io) -> Result<(
     let started = varve_rt::now();
     totals.busy.begun(1, started);
     let member = &view.members[piece.drive];
+    view.count(op, io.offset, bytes, started);
     io.offset = piece.at;
     let result = member.device.run(io);
     if op == (Op::Write { durable: false }) {

@@ -12,10 +12,14 @@
 //! Lock order: `mover` (an extent that moves), `state` (changes of the table), then `view`, a leaf that is never held
 //! while a drive works.
 
+mod absent;
+mod advice;
+mod change;
 pub mod classify;
 pub mod curve;
 mod flight;
 mod format;
+mod keeper;
 mod map;
 mod mover;
 mod open;
@@ -25,12 +29,18 @@ mod slots;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod uses;
+mod watch;
 
+pub use advice::{ArrayPlan, DrivePlan, Part};
+pub use keeper::{Keeper, KeeperOptions, Moves};
 pub use map::{Entry, Map, Piece, Pieces, Place};
 pub use mover::{Moved, Pace};
-pub use open::{Given, Membership, NewDrive, membership};
+pub use open::{Given, Membership, NewDrive, OpenHow, membership};
 pub use slots::Layout;
 pub use stats::{ArrayStats, DriveStats};
+pub use uses::Used;
+pub use watch::Watch;
 
 use crate::VolumeError;
 use flight::{Member, Moving, Totals, View};
@@ -38,8 +48,9 @@ use records::Records;
 use slots::{Slots, Taken};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use uses::Uses;
 use varve_device::{
-    AlignedBuf, Capabilities, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, Op, OpKind,
+    AlignedBuf, Capabilities, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Hint, Io, Op, OpKind,
 };
 use varve_device::{Faults, Mistake, Ticket, check, write_at};
 use varve_rt::Mutex;
@@ -64,7 +75,6 @@ const ZEROS: usize = 1 << 20;
 pub struct Array {
     name: Arc<str>,
     block: u32,
-    layout: Layout,
     totals: Arc<Totals>,
     view: Mutex<Arc<View>>,
     state: Mutex<State>,
@@ -217,27 +227,29 @@ impl Array {
     ) -> Arc<Array> {
         let map = Map { extent, unit: layout.unit(extent), data_at: 0, len, entries };
         let zero_from = map.room();
-        Array::assembled(drives, layout, (map, zero_from), slots, None)
+        let members = drives.into_iter().map(Member::new).collect();
+        Array::assembled(members, layout, (map, zero_from), slots, None)
     }
 
     fn assembled(
-        drives: Vec<Arc<dyn Device>>,
+        members: Vec<Arc<Member>>,
         layout: Layout,
         (mut map, zero_from): (Map, u64),
         slots: Slots,
         records: Option<Records>,
     ) -> Arc<Array> {
-        let names: Vec<String> = drives.iter().map(|drive| drive.info().name.to_string()).collect();
-        let block = drives.iter().map(|drive| drive.info().block).max().expect("there is a drive");
+        let there = members.iter().filter(|member| member.is_there);
+        let live: Vec<DeviceInfo> = there.map(|member| member.device.info()).collect();
+        let names: Vec<String> = live.iter().map(|info| info.name.to_string()).collect();
+        let block = live.iter().map(|info| info.block).max().expect("there is a drive");
         map.len = map.len.next_multiple_of(block.into());
         assert_eq!(map.fault(&slots.counts()), None);
-        let members = drives.into_iter().map(Member::new).collect();
+        let uses = Uses::default().with_room(map.entries.len());
         Arc::new(Array {
             name: format!("array of {}", names.join(", ")).into(),
             block,
-            layout,
             totals: Arc::default(),
-            view: Mutex::new(Arc::new(View { map, members, moving: None })),
+            view: Mutex::new(Arc::new(View { map, members, layout: Arc::new(layout), moving: None, uses })),
             state: Mutex::new(State {
                 slots,
                 zero_from,
@@ -283,6 +295,17 @@ impl Array {
         self.view.lock().clone()
     }
 
+    /// Bytes of an extent.
+    pub fn extent(&self) -> u64 {
+        self.view().map.extent
+    }
+
+    /// What was asked of each extent since the array was opened. Of a stripe, of each stretch as long as an extent.
+    pub fn used(&self) -> Vec<Used> {
+        let view = self.view();
+        view.uses.read_out(view.map.entries.len())
+    }
+
     /// The drives, in order.
     pub fn drives(&self) -> Vec<Arc<dyn Device>> {
         self.view().devices()
@@ -300,8 +323,8 @@ impl Array {
     }
 
     /// How new extents are laid over the drives.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
+    pub fn layout(&self) -> Arc<Layout> {
+        self.view().layout.clone()
     }
 
     /// Begins a generation: from now on a drive as it was before is told apart from the others. For moments after which
@@ -332,7 +355,7 @@ impl Array {
         let needed = (len.div_ceil(map.extent) as usize).saturating_sub(map.entries.len());
         state.reuse();
         let full = DeviceError::NoSpace { op: OpKind::SetLen, device: self.name.clone(), offset: map.len, len };
-        let taken = state.slots.place(needed, &self.layout).ok_or(full)?;
+        let taken = state.slots.place(needed, &view.layout).ok_or(full)?;
         let give_back = |state: &mut State| taken.iter().for_each(|taken| state.slots.give_back(taken.entry.place));
         make_blank(state, view, &taken, len).inspect_err(|_| give_back(state))?;
         let first = map.entries.len();
@@ -361,12 +384,19 @@ impl Array {
 
     /// Requests go by this table from now on.
     fn use_map(&self, map: Map, moving: Option<Moving>, state: &mut State) {
-        debug_assert_eq!(map.fault(&state.slots.counts()), None);
-        assert!(state.zero_from >= map.len, "what is in use is not said to be blank");
+        let view = self.view();
+        self.use_view(View { map, moving, ..(*view).clone() }, state);
+    }
+
+    /// Requests go by this view from now on.
+    fn use_view(&self, next: View, state: &mut State) {
+        debug_assert_eq!(next.map.fault(&state.slots.counts()), None);
+        assert!(state.zero_from >= next.map.len, "what is in use is not said to be blank");
+        let uses = next.uses.clone().with_room(next.map.entries.len());
         let mut view = self.view.lock();
         state.old.retain(|old| old.strong_count() > 0);
         state.old.push(Arc::downgrade(&view));
-        *view = Arc::new(View { map, members: view.members.clone(), moving });
+        *view = Arc::new(View { uses, ..next });
     }
 }
 
@@ -423,7 +453,9 @@ fn merged_fallback(infos: &[DeviceInfo]) -> Option<String> {
 
 impl Device for Array {
     fn info(&self) -> DeviceInfo {
-        let infos: Vec<DeviceInfo> = self.view().members.iter().map(|member| member.device.info()).collect();
+        let view = self.view();
+        let there = view.members.iter().filter(|member| member.is_there);
+        let infos: Vec<DeviceInfo> = there.map(|member| member.device.info()).collect();
         let mut access: Vec<&str> = infos.iter().map(|info| &*info.access).collect();
         access.dedup();
         DeviceInfo {
@@ -433,10 +465,13 @@ impl Device for Array {
             atomic_write_unit: infos.iter().map(|info| info.atomic_write_unit).min().expect("there is a drive"),
             queue_depth: infos.iter().map(|info| info.queue_depth).sum(),
             direct: infos.iter().all(|info| info.direct),
-            access: format!("{} over {} drives: {}", self.layout.name(), infos.len(), access.join(" | ")),
+            access: format!("{} over {} drives: {}", view.layout.name(), infos.len(), access.join(" | ")),
             fallback: merged_fallback(&infos),
             // On the drives that cannot it does nothing.
-            capabilities: Capabilities { trim: infos.iter().any(|info| info.capabilities.trim) },
+            capabilities: Capabilities {
+                trim: infos.iter().any(|info| info.capabilities.trim),
+                extent: if view.layout.unit(view.map.extent) == view.map.extent { view.map.extent } else { 0 },
+            },
         }
     }
 
@@ -474,5 +509,10 @@ impl Device for Array {
     fn life_used(&self) -> Option<f64> {
         let used = self.view().members.iter().filter_map(|member| member.device.life_used()).collect::<Vec<_>>();
         used.into_iter().reduce(f64::max)
+    }
+
+    fn hint(&self, range: Range<u64>, hint: Hint) {
+        let view = self.view();
+        view.uses.hint(&range, view.map.extent, hint);
     }
 }

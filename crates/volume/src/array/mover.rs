@@ -17,13 +17,16 @@ use super::map::{Map, Place};
 use super::{Array, are_gone};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use varve_device::{AlignedBuf, DeviceError, Io, read_at, write_at};
+use varve_device::{AlignedBuf, DeviceError, Io, Mistake, read_at, write_at};
 use varve_rt::atomic::{AtomicBool, Ordering};
 
 /// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
 /// How long to wait for requests that are under way.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Longest sleep without a look whether the moves were stopped.
+const NAP: Duration = Duration::from_millis(50);
 
 /// How fast extents are copied, and whether at all. Shared with whoever moves them.
 #[derive(Debug)]
@@ -61,7 +64,12 @@ impl Pace {
 
     /// Waits as long as so many bytes take, and while it is paused.
     fn wait(&self, bytes: u64) {
-        varve_rt::sleep(Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_s)) as u64));
+        let mut left = Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_s)) as u64);
+        while !left.is_zero() && !self.is_stopped() {
+            let nap = left.min(NAP);
+            varve_rt::sleep(nap);
+            left -= nap;
+        }
         while self.paused.load(Ordering::Acquire) && !self.is_stopped() {
             varve_rt::sleep(PAUSE);
         }
@@ -148,7 +156,7 @@ impl Array {
         if !wait_for(&before, pace) || moving.written.load(Ordering::Acquire) {
             return Ok(stays(pace));
         }
-        self.switch(index, moving)
+        self.switch(index, moving, pace)
     }
 
     /// Copies the slot and makes the copy durable; false: it was written meanwhile, or the moves were stopped.
@@ -168,12 +176,14 @@ impl Array {
             to.wrote();
             pace.wait(bytes.len() as u64);
         }
-        to.flush()?;
+        if !self.state.lock().faults.has(Mistake::ArrayCopyNotSynced) {
+            to.flush()?;
+        }
         Ok(true)
     }
 
     /// Makes the other slot the extent's, if the copy is whole; the old one is free when nobody reads there any more.
-    fn switch(&self, index: usize, moving: &Moving) -> Result<Moved, DeviceError> {
+    fn switch(&self, index: usize, moving: &Moving, pace: &Pace) -> Result<Moved, DeviceError> {
         let gone = {
             let mut state = self.state.lock();
             let view = self.view();
@@ -181,6 +191,10 @@ impl Array {
             // A growth writes zeros past the requests' way, and tells whichever it finds.
             if moving.written.load(Ordering::Acquire) {
                 return Ok(Moved::Written);
+            }
+            // Who stopped it may have let go of the drives.
+            if pace.is_stopped() {
+                return Ok(Moved::Stopped);
             }
             assert!(now.mirrored && view.map.entries[index].place == moving.from, "nobody else moves extents");
             let mut map: Map = view.map.clone();

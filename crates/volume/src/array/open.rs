@@ -2,6 +2,8 @@
 //!
 //! Invariant: an array is opened only from all of its drives, each in its place and of the same moment.
 
+use super::absent::Absent;
+use super::flight::Member;
 use super::format::{DriveRecord, ENTRIES, Id, Shape};
 use super::records::{self, Found, JOURNAL_BLOCKS, NotFound, Records};
 use super::slots::{Layout, Slots};
@@ -16,7 +18,7 @@ const ALIGN: u64 = 1 << 20;
 const LEAST_ROOM: u64 = 1024;
 const ROOM: u64 = 4;
 /// Fewest extents that a drive has room for, its tables included.
-const LEAST_EXTENTS: u64 = 4;
+pub(super) const LEAST_EXTENTS: u64 = 4;
 
 /// A drive that an array is made on.
 pub struct NewDrive {
@@ -68,7 +70,7 @@ fn newer(name: &str, version: u32) -> VolumeError {
     ))
 }
 
-fn new_id() -> Id {
+pub(super) fn new_id() -> Id {
     let mut id = [0; 16];
     varve_rt::rng().fill_bytes(&mut id);
     id
@@ -123,37 +125,170 @@ impl Array {
         distinct(&devices, &records)?;
         let map = super::Map { extent, unit: records.shape.layout.unit(extent), data_at, len: 0, entries: Vec::new() };
         let slots = slots_of(&records.shape);
-        Ok(Array::assembled(devices, records.shape.layout.clone(), (map, 0), slots, Some(records)))
+        let members = devices.into_iter().map(Member::new).collect();
+        Ok(Array::assembled(members, records.shape.layout.clone(), (map, 0), slots, Some(records)))
     }
 
-    /// Opens the array that is on these drives, in their order; for reading, nothing is written. What a crash left
-    /// between two of them is put right.
+    /// Opens the array that is on these drives, in their order. What a crash left between two of them is put right.
+    /// What is given in a vacant place, or past the last drive, is left of a change that was cut short, and not looked
+    /// at.
     ///
     /// # Errors
     /// [`VolumeError::DriveMissing`] and [`VolumeError::Mismatch`] name the drives that are missing, foreign, swapped,
     /// cut or of another time, and say what to do.
-    pub fn open(drives: Vec<Given>, read_only: bool) -> Result<Arc<Array>, VolumeError> {
-        let (names, devices) = all_there(drives)?;
-        let found = find_all(&names, &devices)?;
-        same_array(&names, &found)?;
-        same_time(&names, &found)?;
-        let newest = newest(&names, &found)?;
-        for (i, drive) in newest.sup.shape.drives.iter().enumerate() {
-            let needed = newest.sup.shape.data_at + u64::from(drive.slots) * newest.sup.shape.extent;
-            if devices[i].len() < needed {
-                return Err(VolumeError::Mismatch(format!(
-                    "{} has {} bytes, and {needed} are in use: it was cut",
-                    names[i],
-                    devices[i].len()
-                )));
+    pub fn open(drives: Vec<Given>, how: OpenHow) -> Result<Arc<Array>, VolumeError> {
+        assert!(how != OpenHow::Without, "who goes without a drive says so to `open_without`");
+        Ok(Array::open_as(drives, how)?.0)
+    }
+
+    /// Opens the array for reading though drives are missing: requests to those fail. Returns their numbers too.
+    ///
+    /// # Errors
+    /// As for [`Array::open`], but for drives that are missing, unless all are.
+    pub fn open_without(drives: Vec<Given>) -> Result<(Arc<Array>, Vec<usize>), VolumeError> {
+        Array::open_as(drives, OpenHow::Without)
+    }
+
+    fn open_as(drives: Vec<Given>, how: OpenHow) -> Result<(Arc<Array>, Vec<usize>), VolumeError> {
+        let looked = drives.into_iter().map(Looked::at).collect::<Result<Vec<_>, _>>()?;
+        let (members, missing) = members(looked, how)?;
+        same_array(&members)?;
+        same_time(&members)?;
+        let newest = newest(&members)?;
+        let shape = newest.sup.shape.clone();
+        members.iter().try_for_each(|member| is_whole(member, &shape))?;
+        let map = newest.map().expect("the newest is sound");
+        let zero_from = newest.sizes.zero_from;
+        let slots = slots_of(&shape).with(&map);
+        let absent = |number: usize| Absent::in_place_of(&format!("drive {number} of the array"));
+        let mut devices: Vec<Arc<dyn Device>> = (0..shape.drives.len()).map(absent).collect();
+        let mut found: Vec<Option<Found>> = vec![None; devices.len()];
+        for member in members {
+            devices[member.number] = member.device;
+            found[member.number] = Some(member.found);
+        }
+        let records = match how {
+            OpenHow::Writing => Some(Records::go_on(&devices, &found, &newest)?),
+            OpenHow::Reading | OpenHow::Without => None,
+        };
+        let member = |(device, found): (_, &Option<Found>)| match found {
+            Some(_) => Member::new(device),
+            None => Member::absent(device),
+        };
+        let members = devices.into_iter().zip(&found).map(member).collect();
+        Ok((Array::assembled(members, shape.layout.clone(), (map, zero_from), slots, records), missing))
+    }
+}
+
+/// How an array is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenHow {
+    /// Its drives bear a new generation.
+    Writing,
+    /// Nothing is written.
+    Reading,
+    /// Nothing is written, and drives may be missing.
+    Without,
+}
+
+/// A drive, and what is on it, or what is wrong with that.
+type Bears = (Arc<dyn Device>, Result<Found, VolumeError>);
+
+/// A drive that was given, and what is on it.
+struct Looked {
+    name: String,
+    device: Result<Bears, String>,
+}
+
+impl Looked {
+    fn at(Given { name, device }: Given) -> Result<Looked, VolumeError> {
+        let device = match device {
+            Err(why) => Err(why),
+            Ok(device) => {
+                let found = find(&name, &*device);
+                if let Err(e @ VolumeError::Device(_)) = found {
+                    return Err(e);
+                }
+                Ok((device, found))
+            }
+        };
+        Ok(Looked { name, device })
+    }
+
+    fn found(&self) -> Option<&Found> {
+        self.device.as_ref().ok()?.1.as_ref().ok()
+    }
+}
+
+/// A drive in its place.
+struct Present {
+    number: usize,
+    name: String,
+    device: Arc<dyn Device>,
+    found: Found,
+}
+
+/// What is on a drive, or what is wrong with it.
+fn find(name: &str, device: &dyn Device) -> Result<Found, VolumeError> {
+    records::find(device).map_err(|why| match why {
+        NotFound::Failed(e) => e.into(),
+        NotFound::Version(version) => newer(name, version),
+        NotFound::None { blank } => {
+            let what = if blank { "is empty" } else { "holds something else, or its superblocks are damaged" };
+            VolumeError::Mismatch(format!("{name} is not of the array: it {what}"))
+        }
+    })
+}
+
+/// The places that are not vacant, by what most of the drives say that is newest; all, if none says anything.
+fn places(looked: &[Looked]) -> Vec<usize> {
+    let found = || looked.iter().filter_map(Looked::found);
+    let votes = |id: &Id| found().filter(|f| f.sup.shape.array == *id).count();
+    let most = found().map(|f| f.sup.shape.array).max_by_key(votes);
+    let of_it = found().filter(|f| Some(f.sup.shape.array) == most);
+    match of_it.max_by_key(|f| (f.generation.number, f.confirmed)) {
+        None => (0..looked.len()).collect(),
+        Some(lead) => {
+            let slots = lead.sup.shape.drives.iter().map(|drive| drive.slots);
+            slots.enumerate().filter(|(_, slots)| *slots > 0).map(|(number, _)| number).collect()
+        }
+    }
+}
+
+/// The drives of the array, each in its place, and the places of those that are missing.
+fn members(looked: Vec<Looked>, how: OpenHow) -> Result<(Vec<Present>, Vec<usize>), VolumeError> {
+    let (places, given) = (places(&looked), looked.len());
+    let count = places.len();
+    let (mut present, mut missing, mut told) = (Vec::new(), Vec::new(), Vec::new());
+    let beyond: Vec<usize> = places.iter().copied().filter(|number| *number >= given).collect();
+    for (number, Looked { name, device }) in looked.into_iter().enumerate().filter(|(n, _)| places.contains(n)) {
+        match device {
+            Ok((device, found)) => present.push(Present { number, name, device, found: found? }),
+            Err(why) => {
+                told.push(format!("{name} (drive {number} of {count}): {why}"));
+                missing.push(number);
             }
         }
-        let map = newest.map().expect("the newest is sound");
-        let (layout, zero_from) = (newest.sup.shape.layout.clone(), newest.sizes.zero_from);
-        let slots = slots_of(&newest.sup.shape).with(&map);
-        let records = if read_only { None } else { Some(Records::go_on(&devices, &found, &newest)?) };
-        Ok(Array::assembled(devices, layout, (map, zero_from), slots, records))
     }
+    if let Some(last) = beyond.last() {
+        told.push(format!("the array has {count} drives, and {given} are given, up to drive {last} is missing"));
+        missing.extend(beyond);
+    }
+    assert_eq!(present.len() + missing.len(), count, "a drive is there, or it is missing");
+    if missing.is_empty() || (how == OpenHow::Without && !present.is_empty()) {
+        return Ok((present, missing));
+    }
+    Err(VolumeError::DriveMissing(format!("{}: bring it back, or restore the database from a backup", told.join("; "))))
+}
+
+/// Fails if a drive has fewer bytes than are in use.
+fn is_whole(member: &Present, shape: &Shape) -> Result<(), VolumeError> {
+    let needed = shape.data_at + u64::from(shape.drives[member.number].slots) * shape.extent;
+    let (name, len) = (&member.name, member.device.len());
+    if len >= needed {
+        return Ok(());
+    }
+    Err(VolumeError::Mismatch(format!("{name} has {len} bytes, and {needed} are in use: it was cut")))
 }
 
 fn slots_of(shape: &Shape) -> Slots {
@@ -176,71 +311,35 @@ fn distinct(devices: &[Arc<dyn Device>], records: &Records) -> Result<(), Volume
     Ok(())
 }
 
-type Named = (Vec<String>, Vec<Arc<dyn Device>>);
-
-fn all_there(drives: Vec<Given>) -> Result<Named, VolumeError> {
-    let count = drives.len();
-    let missing = |(i, drive): (usize, &Given)| {
-        drive.device.as_ref().err().map(|why| format!("{} (drive {i} of {count}): {why}", drive.name))
-    };
-    let missing: Vec<String> = drives.iter().enumerate().filter_map(missing).collect();
-    if !missing.is_empty() {
-        return Err(VolumeError::DriveMissing(format!(
-            "{}: bring it back, or restore the database from a backup",
-            missing.join("; ")
-        )));
-    }
-    let there = |drive: Given| (drive.name, drive.device.unwrap_or_else(|_| unreachable!("none is missing")));
-    Ok(drives.into_iter().map(there).unzip())
-}
-
-fn find_all(names: &[String], devices: &[Arc<dyn Device>]) -> Result<Vec<Found>, VolumeError> {
-    let find = |(name, device): (&String, &Arc<dyn Device>)| match records::find(&**device) {
-        Ok(found) => Ok(found),
-        Err(NotFound::Failed(e)) => Err(e.into()),
-        Err(NotFound::Version(version)) => Err(newer(name, version)),
-        Err(NotFound::None { blank }) => {
-            let what = if blank { "is empty" } else { "holds something else, or its superblocks are damaged" };
-            Err(VolumeError::Mismatch(format!("{name} is not of the array: it {what}")))
-        }
-    };
-    names.iter().zip(devices).map(find).collect()
-}
-
 /// All are of one array, in their places.
-fn same_array(names: &[String], found: &[Found]) -> Result<(), VolumeError> {
-    let array = |found: &Found| found.sup.shape.array;
-    let votes = |id: Id| found.iter().filter(|f| array(f) == id).count();
-    let most = found.iter().map(array).max_by_key(|id| votes(*id)).expect("there is a drive");
-    if let Some((name, found)) = names.iter().zip(found).find(|(_, found)| array(found) != most) {
+fn same_array(members: &[Present]) -> Result<(), VolumeError> {
+    let array = |member: &Present| member.found.sup.shape.array;
+    let votes = |id: Id| members.iter().filter(|member| array(member) == id).count();
+    let most = members.iter().map(array).max_by_key(|id| votes(*id)).expect("there is a drive");
+    if let Some(member) = members.iter().find(|member| array(member) != most) {
         return Err(VolumeError::Mismatch(format!(
-            "{name} is of another array ({}) than the other drives ({})",
-            show(&found.sup.shape.array),
+            "{} is of another array ({}) than the other drives ({})",
+            member.name,
+            show(&array(member)),
             show(&most)
         )));
     }
-    if let Some((i, found)) = found.iter().enumerate().find(|(i, found)| found.sup.index != *i) {
-        return Err(VolumeError::Mismatch(format!(
-            "{} is drive {} of the array, and was given as drive {i}: swap the drives back, or their links",
-            names[i], found.sup.index
-        )));
+    match members.iter().find(|member| member.found.sup.index != member.number) {
+        None => Ok(()),
+        Some(Present { number, name, found, .. }) => Err(VolumeError::Mismatch(format!(
+            "{name} is drive {} of the array, and was given as drive {number}: swap the drives back, or their links",
+            found.sup.index
+        ))),
     }
-    let drives = found.iter().map(|found| found.sup.shape.drives.len()).max().expect("there is a drive");
-    if drives != names.len() {
-        let (given, last) = (names.len(), drives - 1);
-        return Err(VolumeError::DriveMissing(format!(
-            "the array has {drives} drives, and {given} are given: bring back what is missing, up to drive {last}"
-        )));
-    }
-    Ok(())
 }
 
 /// All are of one generation, or of the last two if the newest is confirmed nowhere.
-fn same_time(names: &[String], found: &[Found]) -> Result<(), VolumeError> {
-    let newest = found.iter().max_by_key(|f| (f.generation.number, f.confirmed)).expect("there is a drive");
+fn same_time(members: &[Present]) -> Result<(), VolumeError> {
+    let found = members.iter().map(|member| &member.found);
+    let newest = found.max_by_key(|f| (f.generation.number, f.confirmed)).expect("there is a drive");
     let (number, tie) = (newest.generation.number, newest.generation.tie);
     let oldest = if newest.confirmed { number } else { number.saturating_sub(1) };
-    for (name, found) in names.iter().zip(found) {
+    for Present { name, found, .. } in members {
         let theirs = found.generation;
         if theirs.number < oldest {
             let damaged = if found.damaged { " (or its newest superblock is damaged)" } else { "" };
@@ -260,10 +359,11 @@ fn same_time(names: &[String], found: &[Found]) -> Result<(), VolumeError> {
 }
 
 /// The newest whole table.
-fn newest(names: &[String], found: &[Found]) -> Result<Found, VolumeError> {
-    let number = found.iter().map(|found| found.generation.number).max().expect("there is a drive");
-    let newest = found.iter().filter(|found| found.generation.number == number);
-    newest.clone().find(|found| found.map().is_some()).cloned().ok_or_else(|| {
+fn newest(members: &[Present]) -> Result<Found, VolumeError> {
+    let number = members.iter().map(|m| m.found.generation.number).max().expect("there is a drive");
+    let mut newest = members.iter().map(|m| &m.found).filter(|found| found.generation.number == number);
+    newest.find(|found| found.map().is_some()).cloned().ok_or_else(|| {
+        let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
         VolumeError::Mismatch(format!(
             "the table of the array is damaged on every drive that has the newest ({})",
             names.join(", ")

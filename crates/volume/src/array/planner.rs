@@ -156,6 +156,18 @@ impl std::error::Error for PlanError {}
 /// # Errors
 /// See [`PlanError`].
 pub fn plan(question: &Question) -> Result<Plan, PlanError> {
+    plan_among(question, &[Choice::Stripe, Choice::Proportional, Choice::Rodi])
+}
+
+/// As [`plan`], but a stripe is told of only: for extents that can be moved, and not be cut anew.
+///
+/// # Errors
+/// See [`PlanError`].
+pub fn plan_places(question: &Question) -> Result<Plan, PlanError> {
+    plan_among(question, &[Choice::Proportional, Choice::Rodi])
+}
+
+fn plan_among(question: &Question, choices: &[Choice]) -> Result<Plan, PlanError> {
     check(question)?;
     let problem = Problem::of(question);
     let before = before(question, &problem);
@@ -164,7 +176,7 @@ pub fn plan(question: &Question) -> Result<Plan, PlanError> {
     let mut best = staying(question, &problem, before);
     // What cannot stay, because a drive has too many, is worth any move.
     let mut bar = if problem.fits(&question.now) { before * (1.0 + question.least_gain) } else { -1.0 };
-    for candidate in candidates {
+    for candidate in candidates.into_iter().filter(|candidate| choices.contains(&candidate.layout)) {
         if candidate.after > bar * (1.0 + 1e-9) {
             bar = candidate.after;
             best = candidate;

@@ -73,16 +73,18 @@ impl Records {
         Ok(records)
     }
 
-    /// What goes on from what was found on all drives, which belong together. The drives are brought to one generation,
-    /// then to the next one.
-    pub fn go_on(drives: &[Arc<dyn Device>], found: &[Found], newest: &Found) -> Result<Records, DeviceError> {
-        let at = found.iter().map(|found| (found.sup.sequence, found.used)).collect();
-        let mut records = Records { shape: newest.sup.shape.clone(), generation: newest.generation, at, failed: None };
+    /// What goes on from what was found on all drives, which belong together; none where a place is vacant. The drives
+    /// are brought to one generation, then to the next one.
+    pub fn go_on(drives: &[Arc<dyn Device>], found: &[Option<Found>], newest: &Found) -> Result<Records, DeviceError> {
+        let at = found.iter().map(|found| found.as_ref().map_or((0, 0), |found| (found.sup.sequence, found.used)));
+        let (shape, generation, at) = (newest.sup.shape.clone(), newest.generation, at.collect());
+        let mut records = Records { shape, generation, at, failed: None };
         let entries = newest.entries.as_deref().expect("the newest has its table");
-        let behind = |i: &usize| found[*i].generation != newest.generation;
+        let there = |drive: &usize| found[*drive].as_ref();
+        let behind = |drive: &usize| there(drive).is_some_and(|found| found.generation != newest.generation);
         let behind: Vec<usize> = (0..drives.len()).filter(behind).collect();
         records.write_maps(drives, &behind, newest.sizes, entries)?;
-        let unconfirmed = |i: &usize| behind.contains(i) || !found[*i].confirmed;
+        let unconfirmed = |i: &usize| there(i).is_some_and(|found| behind.contains(i) || !found.confirmed);
         records.confirm(drives, &(0..drives.len()).filter(unconfirmed).collect::<Vec<_>>())?;
         // A fresh map each: what an opening finds is not long.
         records.at.iter_mut().for_each(|(_, used)| *used = newest.sup.shape.journal_blocks);
@@ -123,9 +125,10 @@ impl Records {
             let blank_from = &mut self.shape.drives[usize::from(place.drive)].blank_from;
             *blank_from = (*blank_from).max(place.slot + 1);
         }
-        let all: Vec<usize> = (0..drives.len()).collect();
+        let all = self.live();
+        assert_eq!(drives.len(), self.shape.drives.len(), "every drive has its place");
         // Room for the confirmation too.
-        let room = self.at.iter().all(|(_, used)| used + 2 <= self.shape.journal_blocks);
+        let room = all.iter().all(|drive| self.at[*drive].1 + 2 <= self.shape.journal_blocks);
         if room && changed.len() <= CHANGES {
             let first = changed.start as u32;
             let (generation, entries) = (self.generation, entries[changed].to_vec());
@@ -135,6 +138,57 @@ impl Records {
             self.write_maps(drives, &all, sizes, entries)?;
         }
         self.confirm(drives, &all)
+    }
+
+    /// A drive that was of this array before has blocks that could be taken for those to come.
+    fn blank_journals(&self, drives: &[Arc<dyn Device>], drive: usize) -> Result<(), DeviceError> {
+        let blank = |sequence| {
+            let bytes = self.shape.journal_blocks as usize * BLOCK;
+            (drive, self.shape.journal_at(sequence), AlignedBuf::new(bytes))
+        };
+        write_all(drives, &[blank(0), blank(1)])
+    }
+
+    /// The drives that there are: places may be vacant.
+    fn live(&self) -> Vec<usize> {
+        let slots = self.shape.drives.iter().map(|drive| drive.slots);
+        slots.enumerate().filter(|(_, slots)| *slots > 0).map(|(drive, _)| drive).collect()
+    }
+
+    /// Nothing can be noted any more.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Notes that the array is made of something else, its table as it is. A drive that is new knows all before any of
+    /// the others hears of it; if it fails, nothing has changed.
+    pub fn reshape(
+        &mut self,
+        drives: &[Arc<dyn Device>],
+        shape: Shape,
+        (map, zero_from): (&Map, u64),
+        new: Option<usize>,
+    ) -> Result<(), DeviceError> {
+        if let Some(e) = &self.failed {
+            return Err(e.clone());
+        }
+        assert!(new.is_none_or(|new| shape.drives[new].slots > 0), "a drive that comes has slots");
+        let sizes = Sizes { len: map.len, zero_from, extents: map.entries.len() as u32 };
+        let before = (std::mem::replace(&mut self.shape, shape), self.generation, self.at.clone());
+        self.generation = next(self.generation);
+        self.at.resize(self.shape.drives.len(), (0, 0));
+        if let Some(new) = new {
+            self.at[new] = (0, 0);
+            let blank = blank_supers(&drives[new..=new]).and_then(|()| self.blank_journals(drives, new));
+            if let Err(e) = blank.and_then(|()| self.write_maps(drives, &[new], sizes, &map.entries)) {
+                (self.shape, self.generation, self.at) = before;
+                return Err(e);
+            }
+        }
+        let all = self.live();
+        let others: Vec<usize> = all.iter().copied().filter(|drive| Some(*drive) != new).collect();
+        let done = self.write_maps(drives, &others, sizes, &map.entries).and_then(|()| self.confirm(drives, &all));
+        done.inspect_err(|e| self.failed = Some(e.clone()))
     }
 
     fn confirm(&mut self, drives: &[Arc<dyn Device>], which: &[usize]) -> Result<(), DeviceError> {

@@ -43,6 +43,15 @@ impl Layout {
         }
     }
 
+    /// The same with other shares; a stripe has none.
+    pub(super) fn with_shares(&self, shares: Vec<f64>) -> Layout {
+        match self {
+            Layout::Stripe { unit } => Layout::Stripe { unit: *unit },
+            Layout::Proportional { .. } => Layout::Proportional { shares },
+            Layout::Rodi { .. } => Layout::Rodi { shares },
+        }
+    }
+
     /// The shares of so many drives; of a stripe, equal ones.
     pub(super) fn shares(&self, drives: usize) -> Vec<f64> {
         match self {
@@ -63,6 +72,8 @@ pub(super) struct DriveSlots {
     free: BTreeSet<u32>,
     /// Slots from here on read as zeros unless taken.
     pub blank_from: u32,
+    /// None of them is given out.
+    closed: bool,
 }
 
 impl DriveSlots {
@@ -76,6 +87,9 @@ impl DriveSlots {
     }
 
     fn take_lowest(&mut self) -> Option<u32> {
+        if self.closed {
+            return None;
+        }
         if let Some(slot) = self.free.pop_first() {
             assert!(slot < self.next, "what is free again was taken once");
             return Some(slot);
@@ -114,7 +128,7 @@ impl Slots {
     pub fn new(drives: &[(u32, u32)]) -> Slots {
         let drive = |&(count, blank_from): &(u32, u32)| {
             assert!(blank_from <= count, "blank slots are slots");
-            DriveSlots { count, next: 0, free: BTreeSet::new(), blank_from }
+            DriveSlots { count, next: 0, free: BTreeSet::new(), blank_from, closed: false }
         };
         Slots(drives.iter().map(drive).collect())
     }
@@ -141,6 +155,23 @@ impl Slots {
     #[cfg(test)]
     pub fn blank_from(&self) -> Vec<u32> {
         self.0.iter().map(|drive| drive.blank_from).collect()
+    }
+
+    /// A drive comes, with so many slots of which those from `blank_from` on read as zeros, or goes, and has none.
+    pub fn set_drive(&mut self, number: usize, count: u32, blank_from: u32) {
+        let slots = DriveSlots { count, next: 0, free: BTreeSet::new(), blank_from, closed: false };
+        if number == self.0.len() {
+            self.0.push(slots);
+            return;
+        }
+        assert!(number < self.0.len(), "numbers of drives have no gaps");
+        assert_eq!(self.0[number].used(), 0, "a drive that goes has no extents");
+        self.0[number] = slots;
+    }
+
+    /// No slot of a drive is given out, or they are again.
+    pub fn close(&mut self, drive: usize, closed: bool) {
+        self.0[drive].closed = closed;
     }
 
     /// Takes this slot; false if it is not free.
@@ -204,7 +235,9 @@ impl Slots {
         assert_eq!(shares.len(), self.0.len(), "every drive has a share");
         let load = |i: usize| (f64::from(self.0[i].used()) + 1.0) / shares[i];
         assert!(shares.iter().all(|share| *share >= 0.0), "a share is a part");
-        let least = (0..shares.len()).filter(|i| self.0[*i].free() > 0).min_by(|a, b| load(*a).total_cmp(&load(*b)))?;
+        let least = (0..shares.len())
+            .filter(|i| self.0[*i].free() > 0 && !self.0[*i].closed)
+            .min_by(|a, b| load(*a).total_cmp(&load(*b)))?;
         let slot = self.0[least].take_lowest()?;
         Some(Place { drive: least as u16, slot })
     }

@@ -7,6 +7,8 @@ use varve_device::{Device, DeviceStats};
 /// One drive.
 #[derive(Clone, Debug)]
 pub struct DriveStats {
+    /// Its number. Those of drives that were taken away are left out.
+    pub number: usize,
     /// Its name.
     pub name: String,
     /// Bytes of it.
@@ -46,16 +48,16 @@ impl Array {
     /// The figures of now.
     pub fn array_stats(&self) -> ArrayStats {
         let (view, usage) = (self.view(), self.usage());
-        let shares = self.layout().shares(view.members.len());
-        let each = view.devices().into_iter().zip(usage).zip(shares);
-        let drive = |((device, (used, slots)), share): ((Arc<dyn Device>, _), _)| {
+        let shares = view.layout.shares(view.members.len());
+        let each = view.devices().into_iter().zip(usage).zip(shares).enumerate();
+        let drive = |(number, ((device, (used, slots)), share)): (usize, ((Arc<dyn Device>, _), _))| {
             let info = device.info();
             let (name, bytes, device) = (info.name.to_string(), device.len(), device.stats());
-            DriveStats { name, bytes, slots, used, share, device, access: info.access }
+            DriveStats { number, name, bytes, slots, used, share, device, access: info.access }
         };
-        let drives: Vec<DriveStats> = each.map(drive).collect();
+        let drives: Vec<DriveStats> = each.map(drive).filter(|drive| drive.slots > 0).collect();
         ArrayStats {
-            layout: self.layout().name(),
+            layout: view.layout.name(),
             extent: view.map.extent,
             unit: view.map.unit,
             bytes: view.map.len,

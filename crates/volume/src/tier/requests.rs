@@ -12,7 +12,7 @@ use crate::{
     ReadWhy, VolumeError, VolumeStats, page,
 };
 use std::sync::Arc;
-use varve_device::{DeviceError, Io, Ticket};
+use varve_device::{DeviceError, Hint, Io, Ticket};
 
 /// Where one request of a batch went.
 enum Route {
@@ -564,6 +564,14 @@ impl PageStore for Arc<Tier> {
     fn class_of_new(&self) -> CostClass {
         let place = if self.state.lock().room_for_any() { Place::Fast } else { Place::Slow };
         place.class()
+    }
+
+    fn extent(&self) -> Option<u64> {
+        self.slow.extent()
+    }
+
+    fn hint(&self, pages: (PageId, PageId), hint: Hint) {
+        self.slow.hint(pages, hint);
     }
 
     fn drain_class_changes(&self, into: &mut Vec<(PageId, CostClass)>) {

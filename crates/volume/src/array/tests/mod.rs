@@ -1,5 +1,6 @@
 //! An array against a plain vector of bytes, its drives' faults, and its speed on modelled drives.
 
+mod change;
 mod found;
 mod moving;
 mod speed;

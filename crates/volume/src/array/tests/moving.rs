@@ -81,7 +81,7 @@ fn drives(seed: u64, supply: &Arc<PowerSupply>) -> Vec<Arc<dyn Device>> {
 
 fn open(drives: &[Arc<dyn Device>]) -> Arc<Array> {
     let given = |drive: &Arc<dyn Device>| Given { name: drive.info().name.to_string(), device: Ok(drive.clone()) };
-    Array::open(drives.iter().map(given).collect(), false).unwrap()
+    Array::open(drives.iter().map(given).collect(), OpenHow::Writing).unwrap()
 }
 
 /// Moves extents about until the power is gone or somebody says stop; how many moves were done, and given up.

@@ -1,0 +1,88 @@
+//! What the drives of an array give: curves from profiles, given or kept in the database's directory.
+//!
+//! `curve.N.toml` is the profile of drive N, as `varve probe --save` writes it.
+
+use crate::output::{Failure, about, complain};
+use std::path::{Path, PathBuf};
+use varve::array::curve::Curve;
+use varve_models::Profile;
+
+/// Sizes at which a curve is taken from a profile, bytes: all that the engine asks for.
+const SIZES: [u64; 8] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
+/// No drive of one box is faster, MB/s (assumed: sixteen lanes of PCI Express 5).
+const MOST: f64 = 64_000.0;
+
+fn kept(dir: &Path, number: usize) -> PathBuf {
+    dir.join(format!("curve.{number}.toml"))
+}
+
+fn profile(name: &str) -> Result<Profile, Failure> {
+    Profile::load(name).map_err(|e| Failure::Usage(e.to_string()))
+}
+
+/// The curve of a profile: of random requests, since what clients ask for is.
+pub fn of(profile: &Profile) -> Result<Curve, Failure> {
+    let Some(mix) = &profile.mix else {
+        return Err(Failure::Usage(format!(
+            "{} does not say what the drive gives at each share of reads: `varve probe DIR --save FILE` measures that",
+            profile.name
+        )));
+    };
+    let rate = |share, bytes| mix.throughput(share, false, bytes);
+    for bytes in SIZES {
+        if let Some(share) = [0.0, 0.5, 1.0].into_iter().find(|share| rate(*share, bytes) > MOST) {
+            let mb_s = rate(share, bytes);
+            return Err(Failure::Usage(format!(
+                "{} says {mb_s:.0} MB/s for requests of {bytes} bytes: no drive gives that; probe it again",
+                profile.name
+            )));
+        }
+    }
+    Curve::by(&SIZES, rate).map_err(|e| Failure::Usage(format!("{}: {e}", profile.name)))
+}
+
+/// Name and curve of a profile that is given by its name or file, with the bytes of the drive.
+pub fn load(name: &str) -> Result<(String, Curve, u64), Failure> {
+    let profile = profile(name)?;
+    Ok((profile.name.clone(), of(&profile)?, profile.capacity()))
+}
+
+/// Those given for the drives of these numbers, in order, or else those that are kept.
+pub fn for_drives(dir: &Path, numbers: &[usize], given: &[String]) -> Result<Vec<Option<Curve>>, Failure> {
+    let mut curves = vec![None; numbers.last().map_or(0, |last| last + 1)];
+    if !given.is_empty() && given.len() != numbers.len() {
+        return Err(Failure::Usage(format!(
+            "the array has {} drives, and {} curves are given: give one for each, in their order",
+            numbers.len(),
+            given.len()
+        )));
+    }
+    for (i, number) in numbers.iter().enumerate() {
+        let file = kept(dir, *number);
+        let name = match given.get(i) {
+            Some(name) => name.clone(),
+            None if file.exists() => file.display().to_string(),
+            None => continue,
+        };
+        curves[*number] = Some(load(&name)?.1);
+    }
+    Ok(curves)
+}
+
+/// Keeps a profile for a drive, durably.
+pub fn keep(dir: &Path, number: usize, name: &str) -> Result<(), Failure> {
+    let profile = profile(name)?;
+    of(&profile)?;
+    let file = kept(dir, number);
+    if let Ok(before) = std::fs::read_to_string(&file)
+        && before != profile.to_toml()
+    {
+        complain(format_args!("drive {number} had another curve, which is replaced"));
+    }
+    std::fs::write(&file, profile.to_toml()).map_err(|e| about(&file, &e))
+}
+
+/// A drive is gone, and its curve with it.
+pub fn forget(dir: &Path, number: usize) {
+    let _ = std::fs::remove_file(kept(dir, number));
+}

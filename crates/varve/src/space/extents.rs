@@ -1,0 +1,141 @@
+//! Extents: stretches of pages that lie on one drive each, where the volume is an array.
+//!
+//! What is loaded in bulk gets extents of which it has all pages. Of an extent whose pages are all of keyspaces that
+//! nothing changes, the free pages are kept from use, so that nobody writes there, and the volume is told that it is
+//! sealed. All of that is in memory alone: who opens the database says it again.
+//!
+//! Invariants: a page that is kept from use counts as taken, and the map says that it is free; when the store can grow
+//! no more, they are given out like others.
+
+use super::allocation::Allocation;
+use super::{Core, Space};
+use crate::error::{Error, Result};
+use varve_device::Hint;
+use varve_volume::PageId;
+
+impl Allocation {
+    /// Whether all pages of a range are there, free and ripe.
+    fn is_all_ripe(&self, first: u64, end: u64) -> bool {
+        let is_ripe = |id: u64| self.unripe.word(id as usize / 64) >> (id % 64) & 1 == 0;
+        end <= self.pages && (first..end).all(|id| !self.is_taken(id) && is_ripe(id))
+    }
+
+    /// Takes the first extent of which all pages are free and ripe.
+    fn take_extent(&mut self, extent: u64) -> Option<Vec<PageId>> {
+        let from = (self.hint as u64 * 64).next_multiple_of(extent);
+        let mut firsts = (from..self.pages).step_by(extent as usize);
+        let first = firsts.find(|first| self.is_all_ripe(*first, first + extent))?;
+        assert!(first.is_multiple_of(extent) && first + extent <= self.pages, "an extent is whole");
+        let ids: Vec<PageId> = (first..first + extent).map(PageId).collect();
+        ids.iter().for_each(|id| self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64));
+        self.count_taken(ids.len());
+        Some(ids)
+    }
+
+    /// The free pages of a range, taken.
+    fn take_free_of(&mut self, first: u64, end: u64) -> Vec<PageId> {
+        let ids: Vec<PageId> = (first..end).filter(|id| !self.is_taken(*id)).map(PageId).collect();
+        ids.iter().for_each(|id| self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64));
+        self.count_taken(ids.len());
+        ids
+    }
+
+    /// What was kept from use is free again; whether there was anything.
+    pub(super) fn let_use(&mut self) -> bool {
+        let kept = std::mem::take(&mut self.kept_free);
+        debug_assert!(kept.iter().all(|id| self.is_taken(id.0)), "what is kept from use counts as taken");
+        self.release(&kept);
+        !kept.is_empty()
+    }
+}
+
+/// Pages, as a set.
+#[derive(Default)]
+pub(crate) struct PageSet(Vec<u64>);
+
+impl PageSet {
+    pub(crate) fn add(&mut self, id: PageId) {
+        let at = id.0 as usize / 64;
+        if at >= self.0.len() {
+            self.0.resize(at + 1, 0);
+        }
+        self.0[at] |= 1 << (id.0 % 64);
+    }
+
+    fn has(&self, id: u64) -> bool {
+        self.0.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
+    }
+}
+
+impl Space {
+    /// Sets the pages of a whole extent aside, ripe ones, in ascending order; none if the volume has no extents, or has
+    /// no room for another.
+    pub(crate) fn reserve_extent(&self, core: &Core) -> Result<Option<Vec<PageId>>> {
+        let Some(extent) = self.store.extent() else { return Ok(None) };
+        self.free_let_go();
+        loop {
+            let free = {
+                let mut state = self.state.lock();
+                self.release_unpinned(&mut state);
+                if let Some(ids) = state.take_extent(extent) {
+                    return Ok(Some(ids));
+                }
+                state.free
+            };
+            // Of so many new pages one extent at least is whole.
+            match self.grow(core, free + 2 * extent) {
+                Err(Error::NoSpace(_)) => return Ok(None),
+                grown => grown?,
+            }
+        }
+    }
+
+    /// Seals the extents of which every page that is in use is one of these, and keeps their free pages from use; says
+    /// of all others that they change. Returns how many are sealed, and how many of the pages lie in them.
+    pub(crate) fn seal_extents(&self, pages: &PageSet) -> (u64, u64) {
+        let Some(extent) = self.store.extent() else { return (0, 0) };
+        let (mut sealed, mut inside) = (Vec::new(), 0);
+        {
+            let mut state = self.state.lock();
+            state.let_use();
+            // (What the store grows by later is for everybody.)
+            for first in (0..state.pages / extent).map(|n| n * extent) {
+                let end = first + extent;
+                let theirs = (first..end).filter(|id| pages.has(*id)).count() as u64;
+                let others = (first..end).any(|id| state.is_taken(id) && !pages.has(id));
+                if theirs > 0 && !others {
+                    let free = state.take_free_of(first, end);
+                    state.kept_free.extend(free);
+                    sealed.push(first);
+                    inside += theirs;
+                }
+            }
+        }
+        self.store.hint((PageId(0), PageId(self.store.pages())), Hint::Changing);
+        sealed.iter().for_each(|first| self.store.hint((PageId(*first), PageId(first + extent)), Hint::Sealed));
+        (sealed.len() as u64, inside)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ripe::Unripe;
+    use super::*;
+
+    #[test]
+    fn whole_extents_are_given_out_and_what_is_kept_comes_back() {
+        let mut allocation = Allocation::new(Unripe::default());
+        allocation.extend(40, |id| id == 0 || id == 9);
+        let ids = allocation.take_extent(8).expect("pages 16 to 23 are free");
+        assert_eq!((ids[0], ids.len(), allocation.free), (PageId(16), 8, 30));
+        assert_eq!(allocation.take_extent(8).map(|ids| ids[0]), Some(PageId(24)));
+        assert_eq!(allocation.take_extent(8).map(|ids| ids[0]), Some(PageId(32)));
+        assert_eq!(allocation.take_extent(8), None);
+        allocation.release(&ids[2..]);
+        allocation.kept_free = allocation.take_free_of(16, 24);
+        assert_eq!((allocation.free, allocation.kept_free.len()), (14, 6));
+        assert_eq!(allocation.take(20).len(), 14, "what is kept is nobody's");
+        assert!(allocation.let_use() && !allocation.let_use());
+        assert_eq!(allocation.free, 6);
+    }
+}
