@@ -331,9 +331,12 @@ impl LogReader {
             let mut done = 0;
             while done < len {
                 let n = part.min(len - done);
-                let to = self.window[(lsn + done - at) as usize..].as_mut_ptr();
-                // SAFETY: `n` bytes of the window from there on, used by nobody else until `wait_all` below has
-                // returned.
+                let begin = (lsn + done - at) as usize;
+                assert!(begin + n as usize <= self.window.len(), "what is read fits the window");
+                // From the buffer's own pointer: a reference to its bytes would end what was requested before.
+                let to = self.window.as_mut_ptr().wrapping_add(begin);
+                // SAFETY: `n` bytes of the window from there on (asserted), used by nobody else until `wait_all` below
+                // has returned.
                 batch.push(unsafe { Io::read(offset + done, to, n as usize) });
                 done += n;
             }
