@@ -70,7 +70,8 @@ fn stat(out: Out, place: &Place) -> Result<(), Failure> {
 fn as_json(stats: &ArrayStats) -> Value {
     let drive = |drive: &DriveStats| {
         json!({
-            "number": drive.number, "name": drive.name, "bytes": drive.bytes, "extents": drive.used, "slots": drive.slots, "share": drive.share,
+            "number": drive.number, "name": drive.name, "bytes": drive.bytes, "extents": drive.used,
+            "slots": drive.slots, "share": drive.share,
             "reads": drive.device.read.count, "read_bytes": drive.device.read.bytes,
             "writes": drive.device.write.count, "write_bytes": drive.device.write.bytes,
             "flushes": drive.device.flush.count, "access": drive.access,

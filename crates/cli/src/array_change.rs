@@ -101,7 +101,7 @@ pub fn set(out: Out, a: &Set) -> Result<(), Failure> {
     let mut now = settings(dir)?;
     let given = [("array_rate", &a.rate), ("array_window", &a.window), ("array_least_gain", &a.least_gain)];
     let given = given.into_iter().chain([
-        ("array_quiet", &a.quiet),
+        ("array_quiet", &a.quiet_for),
         ("array_half_life", &a.half_life),
         ("array_replan", &a.replan),
     ]);
@@ -148,8 +148,8 @@ pub fn add(out: Out, a: &Add) -> Result<(), Failure> {
     out.note("nothing is kept twice: the database is lost with any of its drives");
     if a.curve.is_none() {
         out.note(format!(
-            "for plans, measure it: `varve probe DIR --save FILE`, then give the curves of all drives to `varve array set \
-            {} --curves ..`",
+            "for plans, measure it: `varve probe DIR --save FILE`, then give the curves of all drives to `varve array \
+            set {} --curves ..`",
             dir.display()
         ));
     }

@@ -124,7 +124,8 @@ pub enum Error {
     ReadOnly(String),
     /// The keyspace was made read-only.
     #[error(
-        "keyspace {0:?} is read-only; `varve read-only DB {0} --undo`, or `Keyspace::set_read_only(false)`, lets it be changed again"
+        "keyspace {0:?} is read-only; `varve read-only DB {0} --undo`, or `Keyspace::set_read_only(false)`, lets it be \
+         changed again"
     )]
     KeyspaceReadOnly(String),
     /// The database was closed.

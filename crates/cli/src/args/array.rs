@@ -149,7 +149,7 @@ pub struct Set {
     pub least_gain: Option<String>,
     /// Seconds without a write after which an extent may count as only read.
     #[arg(long, value_name = "N")]
-    pub quiet: Option<String>,
+    pub quiet_for: Option<String>,
     /// Seconds in which counts of requests halve.
     #[arg(long, value_name = "N")]
     pub half_life: Option<String>,
