@@ -20,6 +20,7 @@ use super::tier::TierPlan;
 use super::totals::Totals;
 use std::sync::Arc;
 use std::time::Duration;
+use varve::array::KeeperOptions;
 use varve::{Faults, Layout, Options, TierOptions};
 use varve_rt::sim::{Config, Domain};
 use varve_rt::{JoinHandle, Mutex, Rng};
@@ -240,6 +241,8 @@ impl Driver {
             log_max_bytes: self.plan.log_max_bytes,
             detect_lost_writes: self.plan.detect_lost_writes(self.lives),
             tier: self.tier.as_ref().map_or(TierOptions::default(), |t| t.options(&self.plan, self.lives)),
+            // Extents move between two writes of the clients.
+            array: KeeperOptions { rate: 4 << 30, window: Duration::ZERO, ..KeeperOptions::default() },
             ..Options::default()
         };
         self.pool.settle(&self.plan, options)
