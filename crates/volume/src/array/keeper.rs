@@ -156,7 +156,8 @@ impl Keeper {
         for drive in &stats.drives {
             let curve = curves.get(drive.number).cloned().flatten().ok_or_else(|| {
                 invalid(format!(
-                    "nobody said what drive {} ({}) gives: `varve probe --save FILE` measures it",
+                    "nobody said what drive {} ({}) gives: `varve probe DIR --save FILE` measures it, `varve array set \
+                     DB --curves FILE,..` keeps it",
                     drive.number, drive.name
                 ))
             })?;
