@@ -85,7 +85,7 @@ fn what_is_only_read_goes_to_the_drives_that_gain_most_from_it() {
     let rig = Rig::new(&[64, 64, 64]);
     let (db, array) = made(&rig, quick());
     let told = db.array_plan(&curves()[..2]).unwrap_err().to_string();
-    assert!(told.contains("drive 2") && told.contains("varve probe --save"), "{told}");
+    assert!(told.contains("drive 2") && told.contains("varve array set"), "{told}");
     let plan = db.array_plan(&curves()).unwrap();
     assert!(plan.k >= 1 && plan.after > plan.before * 1.05, "{plan:?}");
     let only: Vec<u16> = plan.drives.iter().filter(|d| d.reads_only).map(|d| d.number as u16).collect();
