@@ -150,7 +150,7 @@ fn a_plan_is_made_applied_and_kept() {
     let told = tell(&["put", &db, "rows", "row 000001", "x"], 1);
     assert!(told.contains("\"rows\" is read-only") && told.contains("--undo"), "{told}");
     let told = tell(&["array", "plan", &db], 1);
-    assert!(told.contains("what drive 0") && told.contains("varve probe --save"), "{told}");
+    assert!(told.contains("what drive 0") && told.contains("varve array set"), "{told}");
     let told = tell(&["array", "plan", &db, "--curves", "samsung-850"], 2);
     assert!(told.contains("one for each"), "{told}");
     let told = tell(&["array", "set", &db, "--curves", "samsung-850,intel-530,disk-7k2"], 2);
