@@ -5,8 +5,8 @@
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
 //!
-//! Modules, from below: `ids setting` · `error` · `page store` · `report` · `admin` · `array blocking single tier watched`
-//! · `plan test_store`.
+//! Modules, from below: `ids setting` · `error` · `page store` · `report` · `admin` · `array blocking single tier
+//! watched` · `plan test_store`.
 //!
 //! A kind of volume is a folder such as the tier's, which has its stores and implements [`Admin`]; [`plan`] knows all
 //! kinds.

@@ -1,5 +1,5 @@
-//! What a pool was made with, name by name: for results and reports, which must not leave anybody guessing what a preset
-//! or the size of the pool came to.
+//! What a pool was made with, name by name: for results and reports, which must not leave anybody guessing what a
+//! preset or the size of the pool came to.
 
 use super::config::PoolConfig;
 use std::time::Duration;

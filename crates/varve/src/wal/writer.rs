@@ -103,8 +103,8 @@ impl Log {
         at < self.durable_lsn() + self.tail.capacity()
     }
 
-    /// Everything below `end` is on media: who sees that may fill the buffer again. The writer's lock is held, so nobody
-    /// else raises it. (A store, since ThreadSanitizer does not know what `fetch_max` orders.)
+    /// Everything below `end` is on media: who sees that may fill the buffer again. The writer's lock is held, so
+    /// nobody else raises it. (A store, since ThreadSanitizer does not know what `fetch_max` orders.)
     fn raise_durable(&self, _: &Writer, end: Lsn) {
         if end > self.durable.load(Ordering::Relaxed) {
             self.durable.store(end, Ordering::Release);

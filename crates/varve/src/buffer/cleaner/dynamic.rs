@@ -2,8 +2,8 @@
 //!
 //! From the cold end to the first of the clean-first pointer, the midpoint, or an eighth of the list: every dirty page
 //! on the way is written in one asynchronous batch. So the batch is the dirty backlog behind the pointer, and grows
-//! when the cleaner lags. Written pages stay in the list, clean; the pointer finds them in its next sweep. A thread that has
-//! several instances submits the batches of all before it waits for any.
+//! when the cleaner lags. Written pages stay in the list, clean; the pointer finds them in its next sweep. A thread
+//! that has several instances submits the batches of all before it waits for any.
 
 use super::{Cleaner, Entry, Needs, Pass};
 use crate::buffer::Pool;
