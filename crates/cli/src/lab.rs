@@ -40,7 +40,7 @@ fn request(a: &Run) -> Result<Request, Failure> {
         Ok((key.trim().to_string(), value.trim().to_string()))
     };
     let sets = a.set.iter().map(split).collect::<Result<_, Failure>>()?;
-    Ok(Request { quick: a.quick, sets })
+    Ok(Request { quick: a.quick || a.sensitivity, sets })
 }
 
 /// All files are read before the first is run, so that a mistake in the last is told at once.
@@ -52,6 +52,9 @@ fn run_all(out: Out, a: &Run) -> Result<(), Failure> {
         experiments.push(experiment::read(&name, &file, &text, request.clone())?);
     }
     let how = RunHow { dir: a.out.clone(), jobs: a.jobs, fresh: a.fresh, commit: commit().to_string() };
+    if a.sensitivity {
+        return experiments.iter().zip(&a.files).try_for_each(|(e, file)| crate::sensitivity::run(out, e, file, &how));
+    }
     let mut missed = Vec::new();
     let mut checks = 0;
     for e in &experiments {

@@ -1,6 +1,6 @@
 //! The `varve` command.
 //!
-//! Modules, from below: `output rows` · `advice metrics probe_cpu table_args text` · `probe` · `args` ·
+//! Modules, from below: `output rows` · `advice metrics probe_cpu sensitivity table_args text` · `probe` · `args` ·
 //! `array_settings curves damage manual replay settings top` · `crash lab open` · `admin array_plan bench data load
 //! rescue stat tier` · `array_change traces` · `array`.
 
@@ -30,6 +30,7 @@ mod probe_cpu;
 mod replay;
 mod rescue;
 mod rows;
+mod sensitivity;
 mod settings;
 mod stat;
 mod table_args;

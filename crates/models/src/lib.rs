@@ -8,7 +8,7 @@
 //! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt` and `varve-device`. The engine
 //! does not depend on it.
 //!
-//! Modules, from below: `due power sparse` · `flash mem` · `faulty model` · `fixed` · `disk link mix` · `profile`.
+//! Modules, from below: `due power sources sparse` · `flash mem` · `faulty model` · `fixed` · `disk link mix` · `profile`.
 
 mod disk;
 mod due;
@@ -21,6 +21,7 @@ mod mix;
 mod model;
 mod power;
 mod profile;
+pub mod sources;
 mod sparse;
 
 pub use disk::{DiskConfig, Scheduling, Seek};

@@ -309,12 +309,36 @@ fn a_read_suspends_an_erase_or_a_program_and_later_operations_wait_for_it() {
     let two = read(&mut n, start + 101_000);
     assert_eq!(two.start, one.end + 50_000, "reads follow each other, and suspend anew");
     let three = read(&mut n, start + 102_000);
-    assert_eq!(three.start, erase.end, "suspended twice, the erase is waited for");
+    let put_off = (one.end - one.start) + (two.end - two.start) + 100_000;
+    assert_eq!(three.start, erase.end + put_off, "suspended twice, the erase is waited for");
     assert_eq!((n.counts().suspended_erases, n.counts().suspended_programs), (2, 0));
-    // What the erase was promised stands; what comes next pays for the reads.
     let next = n.program(start, at(0, 1), b"", b"").unwrap();
-    let took = (one.end - one.start) + (two.end - two.start) + (three.end - three.start);
-    assert_eq!(next.start, erase.end + took + 100_000);
+    assert_eq!(next.start, three.end, "what comes next follows all of them");
+}
+
+/// A read ends 25 us after it came to the die, and 100 us on the channel after that.
+#[test]
+fn reads_of_the_units_of_a_die_queue_and_programs_do_not() {
+    let ends = |units_per_die: u32| {
+        let mut c = config(CellMode::Slc);
+        (c.geometry.chips_per_channel, c.geometry.planes) = (4, 1);
+        (c.units_per_die, c.timing.channel_mb_s) = (units_per_die, 1e6);
+        let mut n = Nand::new(&c, Contents::Full).unwrap();
+        // Chips 0 and 2 are on channel 0, next to each other on it.
+        let blocks = [0, 8];
+        let programs = blocks.map(|b| n.program(0, at(b, 0), b"x", b"").unwrap().end);
+        let begin = 10_000_000;
+        n.advance(begin);
+        let reads = blocks.map(|b| n.read(begin, at(b, 0), &mut [0; 1], &mut []).unwrap().end - begin);
+        (programs.map(|end| end / 1000), reads.map(|ns| ns / 1000), n.die_usage().len())
+    };
+    assert_eq!(ends(1), ([200, 200], [25, 25], 0), "each chip is a die");
+    assert_eq!(ends(2), ([200, 200], [25, 50], 4), "two units of one die");
+    assert_eq!(ends(4).1, [25, 50]);
+    let mut c = config(CellMode::Slc);
+    c.units_per_die = 3;
+    let Err(FlashError::Config { field, .. }) = Nand::new(&c, Contents::Full) else { panic!("3 does not divide 2") };
+    assert_eq!(field, "units_per_die");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn bytes(lpn: u64, version: u64) -> Vec<u8> {
 
 /// Writes a page, waits for it; gives the time that it took and when it was done.
 fn write(d: &mut Drive, at: u64, lpn: u64, version: u64) -> (u64, u64) {
-    let end = d.write(at, lpn * PAGE, &bytes(lpn, version), false).unwrap();
+    let end = d.write(at, lpn * PAGE, &bytes(lpn, version), false).unwrap().at;
     (us(end - at), end)
 }
 
@@ -175,7 +175,7 @@ fn reads_wait_for_suspending_and_no_longer() {
         let mut d = Drive::new(&c, Contents::Spare).unwrap();
         let mut rng = Rng::from_seed(9);
         let page = vec![0; PAGE as usize];
-        let mut now = d.write(0, 0, &page, true).unwrap() + MS;
+        let mut now = d.write(0, 0, &page, true).unwrap().at + MS;
         let (mut waited, reads) = (0, 4_000);
         for i in 0..reads {
             // A program of 1 ms (and 100 us on the channel) in each 4 ms, and a read at any moment of them.

@@ -37,18 +37,18 @@ fn single_requests_take_their_times() {
     let page = vec![1; PAGE as usize];
     for (kind, write) in [(BufferKind::None, 240), (BufferKind::Volatile, 20), (BufferKind::Capacitor, 20)] {
         let mut d = drive(kind);
-        assert_eq!(us(d.write(0, 0, &page, false).unwrap()), write, "{kind:?}");
+        assert_eq!(us(d.write(0, 0, &page, false).unwrap().at), write, "{kind:?}");
         let durable = if kind == BufferKind::Capacitor { 20 } else { 240 };
-        assert_eq!(us(d.write(1_000_000, PAGE, &page, true).unwrap()), 1000 + durable, "{kind:?}");
+        assert_eq!(us(d.write(1_000_000, PAGE, &page, true).unwrap().at), 1000 + durable, "{kind:?}");
         assert_eq!(us(d.read(2_000_000, 0, PAGE).unwrap()), 2000 + 10 + 25 + 20 + 10);
         assert_eq!(us(d.read(3_000_000, 900 * PAGE, PAGE).unwrap()), 3000 + 20, "never written: no page is sensed");
-        assert_eq!(us(d.flush(4_000_000).unwrap()), 4010);
+        assert_eq!(us(d.flush(4_000_000).unwrap().at), 4010);
     }
     // A flush waits for what a volatile buffer holds; a read finds it there.
     let mut d = drive(BufferKind::Volatile);
     d.write(0, 0, &page, false).unwrap();
     assert_eq!(us(d.read(20_000, 0, PAGE).unwrap()), 40);
-    assert_eq!(us(d.flush(20_000).unwrap()), 240);
+    assert_eq!(us(d.flush(20_000).unwrap().at), 240);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn chips_work_in_parallel_and_a_full_buffer_makes_writers_wait() {
     // Four requests outstanding.
     let mut ends = vec![0; 4];
     for i in 0..pages {
-        let end = d.write(ends[i as usize], i * PAGE, &page, false).unwrap();
+        let end = d.write(ends[i as usize], i * PAGE, &page, false).unwrap().at;
         ends.push(end.max(ends[i as usize + 3]));
     }
     let end = ends.pop().unwrap();
@@ -87,7 +87,7 @@ fn a_read_waits_for_the_program_that_it_meets() {
     let page = vec![1; PAGE as usize];
     let mut now = 0;
     for i in 0..pages {
-        now = d.write(now + 30_000, i * PAGE, &page, false).unwrap();
+        now = d.write(now + 30_000, i * PAGE, &page, false).unwrap().at;
     }
     let (mut waited, mut reads, mut busy, mut time) = (0, 0, 0, 0);
     for seed in 0..12 {
@@ -234,7 +234,7 @@ fn overwritten_pages_take_no_memory() {
     let mut d = Drive::new(&config(BufferKind::Volatile), Contents::Full).unwrap();
     let mut at = 0;
     for i in 0..200u64 {
-        at = d.write(at, i % 4 * PAGE, &vec![i as u8; PAGE as usize], true).unwrap();
+        at = d.write(at, i % 4 * PAGE, &vec![i as u8; PAGE as usize], true).unwrap().at;
     }
     d.advance(at);
     let kept = d.stats().resident_bytes;
@@ -345,4 +345,50 @@ fn client(dev: &dyn Device, safe: &Mutex<Vec<(u64, u64)>>, t: u64, seed: u64) {
         let mut safe = safe.lock();
         covered.into_iter().for_each(|(p, v)| safe[p as usize].0 = safe[p as usize].0.max(v));
     }
+}
+
+/// A durable write is told when its program has ended, however often that was suspended; so is a flush.
+#[test]
+fn what_rests_on_a_suspended_program_is_told_when_it_has_ended() {
+    let wait = |reads: u32, flush: bool| {
+        run(Config::default(), move || {
+            let mut c = config(BufferKind::Volatile);
+            (c.geometry.channels, c.geometry.chips_per_channel) = (1, 1);
+            c.timing.program_us = vec![2000.0];
+            c.suspend = Some(varve_models::flash::Suspend { program_us: 50.0, erase_us: 50.0, most: 10 });
+            let device = FlashModel::new(&c, Contents::Spare).unwrap();
+            let (page, mut into) = (filled(0, 1), filled(1, 1));
+            write_at(&*device, PAGE, &page, true).unwrap();
+            let began = varve_rt::now();
+            // SAFETY: `page` outlives the tickets.
+            let write = unsafe { Io::write(0, page.as_ptr(), PAGE as usize, !flush) };
+            let mut tickets = vec![device.submit(vec![write])];
+            if flush {
+                tickets.push(device.submit(vec![Io::flush()]));
+            }
+            varve_rt::sleep(Duration::from_micros(200));
+            for _ in 0..reads {
+                read_at(&*device, PAGE, &mut into).unwrap();
+            }
+            tickets.iter_mut().for_each(|t| t.wait(0).unwrap());
+            us((varve_rt::now() - began).as_nanos() as u64)
+        })
+        .result
+        .unwrap()
+    };
+    for flush in [false, true] {
+        let alone = wait(0, flush);
+        // 50 us until it is suspended, 25 us sensing, 20 us on the channel; three times.
+        assert_eq!(wait(3, flush), alone + 3 * 95, "flush: {flush}");
+    }
+}
+
+/// What the link takes for each request bounds how many there are.
+#[test]
+fn commands_bound_the_requests_per_second() {
+    let mut c = config(BufferKind::Volatile);
+    c.link.command_us = 3.5;
+    let mut d = Drive::new(&c, Contents::Spare).unwrap();
+    let last = (0..1000).map(|i| d.read(0, i * PAGE, PAGE).unwrap()).max().unwrap();
+    assert_eq!(us(last + 1000) / 10, (10 + 13_500) / 10, "13.5 us each: pages never written need no sensing");
 }

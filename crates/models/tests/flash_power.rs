@@ -75,7 +75,7 @@ impl Test {
         self.next += 1;
         let data: Vec<u8> = (first..first + count).flat_map(|s| self.bytes(s, number)).collect();
         let durable = self.rng.one_in(8);
-        let done = self.drive.write(self.now, first * self.sector, &data, durable).unwrap();
+        let done = self.drive.write(self.now, first * self.sector, &data, durable).unwrap().at;
         let promised = durable || self.kind != BufferKind::Volatile;
         let safe = if promised { done } else { u64::MAX };
         (first..first + count).for_each(|s| self.versions[s as usize].push(Version { number, done, safe }));
@@ -92,7 +92,7 @@ impl Test {
     }
 
     fn flush(&mut self) {
-        let done = self.drive.flush(self.now).unwrap();
+        let done = self.drive.flush(self.now).unwrap().at;
         for v in self.versions.iter_mut().flatten().filter(|v| v.done <= self.now) {
             v.safe = v.safe.min(done);
         }
@@ -348,14 +348,14 @@ fn recovery_after_a_checkpoint_reads_only_what_came_later() {
     let pages = drive.capacity() / 512;
     let mut now = 0;
     for lpn in 0..pages {
-        now = drive.write(now, lpn * 512, &[1; 512], false).unwrap();
+        now = drive.write(now, lpn * 512, &[1; 512], false).unwrap().at;
     }
     drive.power_cut(now, 1, false);
     let all = drive.restore_power(now).unwrap();
     assert!(all.scanned_blocks >= pages / 16 && all.mapped == pages, "{all:?}");
     let mut now = all.ready_at;
     for lpn in 0..20 {
-        now = drive.write(now, lpn * 512, &[2; 512], false).unwrap();
+        now = drive.write(now, lpn * 512, &[2; 512], false).unwrap().at;
     }
     drive.power_cut(now, 1, false);
     let some = drive.restore_power(now).unwrap();

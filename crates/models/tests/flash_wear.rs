@@ -40,7 +40,7 @@ fn blocks_that_are_read_often_are_refreshed() {
     let pages = drive.capacity() / 4096;
     let mut now = 0;
     for lpn in 0..pages {
-        now = drive.write(now, lpn * 4096, &[lpn as u8; 4096], false).unwrap();
+        now = drive.write(now, lpn * 4096, &[lpn as u8; 4096], false).unwrap().at;
     }
     for i in 0..20_000 {
         now = drive.read(now, i % 16 * 4096, 4096).unwrap();
@@ -75,7 +75,7 @@ fn a_worn_drive_can_be_read() {
             let lpn = rng.below(pages);
             let version = newest[lpn as usize].wrapping_add(1).max(1);
             match drive.write(now, lpn * 4096, &[version; 4096], false) {
-                Ok(done) => now = done,
+                Ok(done) => now = done.at,
                 Err(e) => break e,
             }
             newest[lpn as usize] = version;

@@ -46,6 +46,10 @@ pub struct Run {
     /// Run points again that have a result.
     #[arg(long)]
     pub fresh: bool,
+    /// Instead: halve and double each number that is assumed, on the scaled-down set, and name those that move a check
+    /// by more than 5 %.
+    #[arg(long)]
+    pub sensitivity: bool,
 }
 
 /// `lab list`

@@ -7,16 +7,20 @@
 use super::ExperimentError;
 use super::check::Check;
 use super::drawing::{Chart, Drawing};
+use super::parameters;
 use super::source::{Source, split};
 use super::spec::{Spec, merge};
 use super::sweep::Swept;
 use super::units::Bytes;
 use crate::place;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use toml::{Table, Value};
+use varve_models::sources::Parameter;
 
 /// Keys of the file that are not part of a point.
-const OUTER: [&str; 10] = ["title", "about", "source", "seeds", "scale", "sweep", "variant", "quick", "check", "chart"];
+const OUTER: [&str; 11] =
+    ["title", "about", "source", "sources", "seeds", "scale", "sweep", "variant", "quick", "check", "chart"];
 
 /// The part of the file that is not a point's.
 #[derive(Debug, Default, Deserialize)]
@@ -25,6 +29,7 @@ struct Outer {
     title: String,
     about: String,
     source: String,
+    sources: BTreeMap<String, String>,
     seeds: Vec<u64>,
     scale: Scale,
     sweep: Table,
@@ -108,6 +113,8 @@ pub struct Experiment {
     pub source: String,
     /// The file's text.
     pub text: String,
+    /// The numbers that the file states for all points, and what they rest on.
+    pub stated: Vec<Parameter>,
     /// How it was asked for.
     pub request: Request,
     /// All points.
@@ -138,6 +145,7 @@ pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Expe
     let mut outer: Outer = understand(&source, &outer_table, &[])?;
     let written = outer.sweep.clone();
     let sets = settle_sets(&whole, &mut outer, &request.sets)?;
+    let stated = parameters::stated(&source, &whole, &outer.sources, &written)?;
     let common = Swept::read(&source, &written, &outer.sweep)?;
     let mut points = Vec::new();
     let mut variants: Vec<Option<(usize, Table)>> = outer.variant.into_iter().enumerate().map(Some).collect();
@@ -177,6 +185,7 @@ pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Expe
         about: outer.about,
         source: outer.source,
         text: text.to_string(),
+        stated,
         request,
         points,
         checks,

@@ -6,6 +6,7 @@
 //!   `units`: its shape;
 //! - `layout` loads a database once; `devices` models; `machine` processor time and lock waits; `point` runs one point,
 //!   `plain` and `array` one without a database; `metrics` names what it measured;
+//! - `parameters`: what the figures rest on, `sensitivity`: what those decide that are assumed;
 //! - `figure`, `check`: what is demanded; `drawing`: what is charted; `results`: files; `report`, `table`: for people;
 //!   `run`: all points in parallel.
 //!
@@ -25,11 +26,13 @@ mod location;
 mod machine;
 mod metrics;
 mod named;
+mod parameters;
 mod plain;
 mod point;
 mod report;
 mod results;
 mod run;
+mod sensitivity;
 mod source;
 pub mod spec;
 mod sweep;
@@ -43,10 +46,12 @@ pub use document::{Experiment, Point, Request, Scale, Scaled, read};
 pub use drawing::{Chart, Drawing};
 pub use figure::{Figure, FigureError};
 pub use machine::LockPlace;
+pub use parameters::{Basis, parameters};
 pub use point::PointResult;
 pub use report::write_report;
 pub use results::{Header, Results};
 pub use run::{Progress, RunHow, run};
+pub use sensitivity::{MOVES, Moved, Trial, assumed, sensitivity};
 pub use table::{CPU_BOUND, LOCK_BOUND, SHARED, checks_table, judge_all, points_table};
 pub use units::{Bytes, Cache};
 

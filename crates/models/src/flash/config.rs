@@ -26,6 +26,10 @@ pub struct FlashConfig {
     /// Whether the planes of a chip work at the same time; if not, the chip does one thing at a time.
     #[serde(default)]
     pub multi_plane: bool,
+    /// Chips of the geometry that are units of one die: their reads queue at it, while each is programmed and erased by
+    /// itself. 1: each chip is a die. Divides `chips_per_channel`.
+    #[serde(default = "one")]
+    pub units_per_die: u32,
     /// Whether a page can be copied inside its plane without crossing the bus.
     #[serde(default)]
     pub copyback: bool,
@@ -241,12 +245,15 @@ pub struct Link {
     pub mb_s: f64,
     /// Time that the controller adds to each request, microseconds. Requests overlap in it.
     pub overhead_us: f64,
+    /// Time that each request takes of the link beside that of its bytes, microseconds: what bounds the requests per
+    /// second.
+    pub command_us: f64,
 }
 
 impl Default for Link {
     /// SATA at 6 Gbit/s.
     fn default() -> Link {
-        Link { mb_s: 550.0, overhead_us: 10.0 }
+        Link { mb_s: 550.0, overhead_us: 10.0, command_us: 0.0 }
     }
 }
 
@@ -264,6 +271,10 @@ pub struct FaultsEvery {
 
 fn default_name() -> String {
     "flash".into()
+}
+
+fn one() -> u32 {
+    1
 }
 
 fn default_most() -> u32 {
@@ -312,6 +323,7 @@ impl FlashConfig {
                 command_us: 0.0,
             },
             multi_plane: false,
+            units_per_die: 1,
             copyback: false,
             ftl: FtlConfig::default(),
             buffer: Buffer::default(),
@@ -334,6 +346,11 @@ impl FlashConfig {
         }
         if self.endurance == 0 {
             return err("endurance", &self.endurance, "at least 1 erase");
+        }
+        let per_channel = self.geometry.chips_per_channel;
+        if self.units_per_die == 0 || !per_channel.is_multiple_of(self.units_per_die) {
+            let accepted = format!("a divisor of geometry.chips_per_channel = {per_channel}");
+            return err("units_per_die", &self.units_per_die, &accepted);
         }
         self.validate_timing()?;
         if self.buffer.kind != BufferKind::None && self.buffer.pages == 0 {
@@ -388,6 +405,7 @@ impl FlashConfig {
             ("timing.erase_us", t.erase_us),
             ("timing.command_us", t.command_us),
             ("link.overhead_us", self.link.overhead_us),
+            ("link.command_us", self.link.command_us),
         ];
         if let Some(s) = &self.suspend {
             times.extend([("suspend.program_us", s.program_us), ("suspend.erase_us", s.erase_us)]);

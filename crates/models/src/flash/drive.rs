@@ -27,6 +27,8 @@ pub struct FlashStats {
     pub gates: Vec<Usage>,
     /// Of each channel.
     pub channels: Vec<Usage>,
+    /// Of each die that senses the pages of several units; else empty.
+    pub dies: Vec<Usage>,
     /// Of the host's link.
     pub link: Usage,
     /// Blocks by number of erases: `wear[n]` blocks were erased n times.
@@ -59,6 +61,31 @@ impl FlashStats {
     }
 }
 
+/// A program that the host waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Promise {
+    /// When it ends, as it was known last.
+    end: u64,
+    block: u32,
+    /// The end that was told when it was given.
+    promised: u64,
+}
+
+/// When a request completes: at `at`, or later if a program that it rests on was suspended meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// The end as it is known when the request is given.
+    pub at: u64,
+    rests_on: Vec<Promise>,
+}
+
+impl Done {
+    /// At a time that nothing puts off.
+    pub fn at(at: u64) -> Done {
+        Done { at, rests_on: Vec::new() }
+    }
+}
+
 /// A drive; see the module.
 #[derive(Clone)]
 pub struct Drive {
@@ -67,12 +94,13 @@ pub struct Drive {
     link: Bus,
     link_byte_ps: u64,
     overhead: u64,
+    command: u64,
     page: u64,
     /// The latest time seen.
     now: u64,
     /// Not ready before this: recovering.
     ready_at: u64,
-    buffer: BinaryHeap<Reverse<u64>>,
+    buffer: BinaryHeap<Reverse<Promise>>,
     /// When the last page of the host is programmed.
     programmed: u64,
     buffer_waits: u64,
@@ -107,6 +135,7 @@ impl Drive {
             link: Bus::default(),
             link_byte_ps: (1e6 / config.link.mb_s).round() as u64,
             overhead: nanos(config.link.overhead_us),
+            command: nanos(config.link.command_us),
             page: config.geometry.page_bytes.into(),
             now: 0,
             ready_at: 0,
@@ -163,6 +192,7 @@ impl Drive {
             nand: nand.counts(),
             gates: nand.gate_usage(),
             channels: nand.bus_usage(),
+            dies: nand.die_usage(),
             link: self.link.usage,
             wear,
             bad_blocks: self.ftl.bad_blocks(),
@@ -199,6 +229,19 @@ impl Drive {
         self.ftl.fold_all(self.now)
     }
 
+    /// When a request completes that was given, as it is known now.
+    pub fn settles(&self, done: &Done) -> u64 {
+        done.rests_on.iter().map(|p| self.ftl.nand().settles(p.block, p.promised)).fold(done.at, u64::max)
+    }
+
+    /// The programs among `all` that could still end later than promised.
+    fn rests_on(&self, all: impl Iterator<Item = Promise>) -> Vec<Promise> {
+        if self.config.suspend.is_none() {
+            return Vec::new();
+        }
+        all.filter(|p| self.ftl.nand().settles(p.block, p.promised) > self.now).collect()
+    }
+
     /// When a request submitted at `at` begins to be worked on.
     fn start(&mut self, at: u64) -> u64 {
         self.advance(at);
@@ -209,6 +252,12 @@ impl Drive {
     fn answered(&mut self, kind: usize, at: u64, end: u64) {
         assert!(end >= at + self.overhead, "a request ends after it came");
         self.times[kind].record(end - at);
+    }
+
+    /// The command of a request that moves data crosses the link.
+    fn begin(&mut self, at: u64) -> u64 {
+        let start = self.start(at);
+        if self.command == 0 { start } else { self.link.reserve(self.now, start, self.command).end }
     }
 
     fn send(&mut self, ready: u64, bytes: u64) -> u64 {
@@ -230,7 +279,7 @@ impl Drive {
 
     /// Spends the time of a read; [`Drive::peek`] gives the bytes.
     pub fn read(&mut self, at: u64, offset: u64, len: u64) -> Result<u64, FlashError> {
-        let start = self.start(at);
+        let start = self.begin(at);
         let mut end = start;
         for (lpn, _, part) in self.parts(offset, len) {
             let buffered = self.config.buffer.kind != BufferKind::None && self.ftl.is_pending(lpn);
@@ -261,9 +310,10 @@ impl Drive {
     }
 
     /// Writes; gives the time of completion. A durable write completes when a power cut cannot take it back any more.
-    pub fn write(&mut self, at: u64, offset: u64, data: &[u8], durable: bool) -> Result<u64, FlashError> {
-        let start = self.start(at);
+    pub fn write(&mut self, at: u64, offset: u64, data: &[u8], durable: bool) -> Result<Done, FlashError> {
+        let start = self.begin(at);
         let (mut end, mut done) = (start, 0);
+        let mut promises = Vec::new();
         let mut whole = Vec::new();
         for (lpn, first, part) in self.parts(offset, data.len() as u64) {
             let mut bytes = &data[done..done + part as usize];
@@ -286,18 +336,23 @@ impl Drive {
             let span = self.ftl.write(ready, lpn, Some(bytes))?;
             assert!(span.end >= ready, "a page is programmed when it is there");
             self.programmed = self.programmed.max(span.end);
-            let completed = match self.config.buffer.kind {
-                BufferKind::None => span.end,
+            let block = self.ftl.locate(lpn).expect("a page that was written has a place").block;
+            let promise = Promise { end: span.end, block, promised: span.end };
+            let waits = match self.config.buffer.kind {
+                BufferKind::None => true,
                 kind => {
-                    self.buffer.push(Reverse(span.end));
+                    self.buffer.push(Reverse(promise));
                     assert!(self.buffer.len() <= self.config.buffer.pages as usize, "a page has a place in the buffer");
-                    if durable && kind == BufferKind::Volatile { span.end } else { entered }
+                    durable && kind == BufferKind::Volatile
                 }
             };
-            end = end.max(completed);
+            if waits {
+                promises.push(promise);
+            }
+            end = end.max(if waits { span.end } else { entered });
         }
         self.answered(1, at, end);
-        Ok(end)
+        Ok(Done { at: end, rests_on: self.rests_on(promises.into_iter()) })
     }
 
     /// When a page that arrived has a place in the buffer.
@@ -307,8 +362,14 @@ impl Drive {
         }
         let mut entered = arrived;
         while self.buffer.len() >= self.config.buffer.pages as usize {
-            let Reverse(free) = self.buffer.pop().expect("a full buffer has pages");
-            entered = entered.max(free);
+            let Reverse(first) = self.buffer.pop().expect("a full buffer has pages");
+            let end = self.ftl.nand().settles(first.block, first.promised);
+            // Suspended meanwhile: another may be free before it.
+            if self.buffer.peek().is_some_and(|Reverse(next)| next.end < end) && end > first.end {
+                self.buffer.push(Reverse(Promise { end, ..first }));
+                continue;
+            }
+            entered = entered.max(end);
         }
         self.buffer_waits += u64::from(entered > arrived);
         self.buffer_waited += entered - arrived;
@@ -326,7 +387,7 @@ impl Drive {
     }
 
     /// Makes every completed write, and every trim, safe from power cuts.
-    pub fn flush(&mut self, at: u64) -> Result<u64, FlashError> {
+    pub fn flush(&mut self, at: u64) -> Result<Done, FlashError> {
         let start = self.start(at);
         let end = match self.config.buffer.kind {
             BufferKind::Capacitor => start,
@@ -334,7 +395,9 @@ impl Drive {
             BufferKind::Volatile => start.max(self.programmed).max(self.ftl.settle(start)?),
         };
         self.answered(2, at, end);
-        Ok(end)
+        let volatile = self.config.buffer.kind == BufferKind::Volatile;
+        let buffered = self.buffer.iter().filter(|_| volatile).map(|Reverse(p)| *p);
+        Ok(Done { at: end, rests_on: self.rests_on(buffered) })
     }
 
     /// Cuts the power. With `held`, requests have been given that were to be caught half done: the cut falls at a

@@ -21,7 +21,7 @@ pub use config::{
     Allocation, Buffer, BufferKind, CacheFull, FaultsEvery, FlashConfig, FtlConfig, GcPolicy, Link, SlcCache, Streams,
     Suspend, Timing,
 };
-pub use drive::{Drive, FlashStats};
+pub use drive::{Done, Drive, FlashStats};
 pub use error::FlashError;
 pub use ftl::{Capacity, Ftl, FtlStats, Recovery};
 pub use geometry::{CellMode, Geometry};

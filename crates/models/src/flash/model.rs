@@ -9,7 +9,7 @@
 //!
 //! Lock order: `state` only; nothing waits while holding it.
 
-use super::drive::{Drive, FlashStats};
+use super::drive::{Done, Drive, FlashStats};
 use super::nand::Contents;
 use super::store::PageContents;
 use super::{FlashConfig, FlashError, Recovery};
@@ -147,14 +147,14 @@ impl FlashModel {
     }
 
     /// Gives one request to the drive.
-    fn start(&self, state: &mut State, io: &Io, now: u64) -> Result<u64, DeviceError> {
+    fn start(&self, state: &mut State, io: &Io, now: u64) -> Result<Done, DeviceError> {
         assert!(state.power, "a drive without power takes no requests");
         assert!(state.len.is_multiple_of(self.block.into()) && state.len <= state.drive.capacity());
         varve_device::check(io, &self.name, self.block, state.len)?;
         let (op, len) = (io.op.kind(), io.len() as u64);
         let drive = &mut state.drive;
-        let end = match io.op {
-            Op::Read => drive.read(now, io.offset, len),
+        let done = match io.op {
+            Op::Read => drive.read(now, io.offset, len).map(Done::at),
             Op::Write { durable } => {
                 // SAFETY: the caller of `Io::write` promised valid, unchanging memory until the request was waited for.
                 let data = unsafe { std::slice::from_raw_parts(io.buf.as_ptr(), io.len()) };
@@ -166,15 +166,15 @@ impl FlashModel {
                 }
                 drive.write(now, io.offset, data, durable)
             }
-            Op::Trim => drive.trim(now, io.offset, len),
+            Op::Trim => drive.trim(now, io.offset, len).map(Done::at),
             Op::Flush => drive.flush(now),
         };
-        let end = end.map_err(|e| self.error(e, op, io.offset, len))?;
-        assert!(end >= now, "a request completes after its submission");
+        let done = done.map_err(|e| self.error(e, op, io.offset, len))?;
+        assert!(done.at >= now, "a request completes after its submission");
         if varve_rt::in_simulation() {
-            varve_rt::sim::note(io.offset.rotate_left(32) ^ len ^ end ^ (op as u64) << 56);
+            varve_rt::sim::note(io.offset.rotate_left(32) ^ len ^ done.at ^ (op as u64) << 56);
         }
-        Ok(end)
+        Ok(done)
     }
 
     fn error(&self, error: FlashError, op: OpKind, offset: u64, len: u64) -> DeviceError {
@@ -218,7 +218,10 @@ fn digest(data: &[u8]) -> u64 {
 /// One request of a ticket.
 struct Slot {
     io: Io,
+    /// When it completes, as it was known when it was given.
     at: Instant,
+    /// What it rests on; that may end later than it was to.
+    done: Done,
     refused: Option<DeviceError>,
 }
 
@@ -240,18 +243,29 @@ impl Batch {
 impl Completion for Batch {
     fn wait(&mut self, i: usize) -> Result<(), DeviceError> {
         let device = self.device.clone();
-        let due = due::wait(&device.state, &device.changed, self.slots[i].at, |state| self.lost(state));
-        let slot = &mut self.slots[i];
-        let Ok(state) = due else {
-            device.counters.finished(slot.io.op.kind(), slot.io.len() as u64, 0, false);
-            return Err(DeviceError::PowerLost);
+        let mut at = self.slots[i].at;
+        let state = loop {
+            let due = due::wait(&device.state, &device.changed, at, |state| self.lost(state));
+            let io = &self.slots[i].io;
+            let Ok(state) = due else {
+                device.counters.finished(io.op.kind(), io.len() as u64, 0, false);
+                return Err(DeviceError::PowerLost);
+            };
+            let settles = Instant::from_nanos(state.drive.settles(&self.slots[i].done));
+            if settles <= at {
+                break state;
+            }
+            at = settles;
         };
+        let slot = &mut self.slots[i];
         device.collect(&state, &slot.io, self.started, slot.refused.take())
     }
 
     fn try_done(&mut self, i: usize) -> bool {
         let state = self.device.state.lock();
-        self.lost(&state) || self.slots[i].at <= varve_rt::now()
+        let slot = &self.slots[i];
+        let settles = || Instant::from_nanos(state.drive.settles(&slot.done));
+        self.lost(&state) || slot.at <= varve_rt::now() && settles() <= varve_rt::now()
     }
 
     fn abandon(&mut self) {
@@ -308,7 +322,7 @@ impl Device for FlashModel {
                 }
                 drive.flush(now)
             };
-            let done = cut(&mut state.drive).map_err(|e| self.error(e, OpKind::SetLen, 0, len))?;
+            let done = cut(&mut state.drive).map_err(|e| self.error(e, OpKind::SetLen, 0, len))?.at;
             state.len = len;
             (Instant::from_nanos(done), state.epoch)
         };
@@ -330,9 +344,9 @@ impl Device for FlashModel {
         let slots: Vec<Slot> = batch
             .into_iter()
             .map(|io| match self.start(&mut state, &io, started.as_nanos()) {
-                Err(e) => Slot { io, at: started, refused: Some(e) },
-                Ok(_) if state.hold => Slot { io, at: NEVER, refused: None },
-                Ok(end) => Slot { io, at: Instant::from_nanos(end), refused: None },
+                Err(e) => Slot { io, at: started, done: Done::default(), refused: Some(e) },
+                Ok(done) if state.hold => Slot { io, at: NEVER, done, refused: None },
+                Ok(done) => Slot { io, at: Instant::from_nanos(done.at), done, refused: None },
             })
             .collect();
         let device = self.this.upgrade().expect("a device that is used is alive");

@@ -11,6 +11,7 @@
 
 mod append;
 mod slc;
+mod spend;
 
 use super::journal::{Journal, Undo};
 use super::store::{MemPages, PageBytes, PageContents};
@@ -96,6 +97,9 @@ pub struct Nand {
     pub(super) store: Store,
     gates: Vec<Gate>,
     buses: Vec<Bus>,
+    /// What senses the pages of several units; empty where each unit senses its own.
+    dies: Vec<Bus>,
+    units_per_die: u32,
     pub(super) journal: Journal,
     counts: NandCounts,
 }
@@ -127,6 +131,7 @@ impl Nand {
         config.validate()?;
         let g = config.geometry;
         let gates = if config.multi_plane { g.all_planes() } else { g.chips() };
+        let dies = if config.units_per_die > 1 { g.chips() / config.units_per_die } else { 0 };
         Ok(Nand {
             geometry: g,
             modes: vec![config.cell; g.chips() as usize],
@@ -143,6 +148,8 @@ impl Nand {
             store: Store(store),
             gates: vec![Gate::default(); gates as usize],
             buses: vec![Bus::default(); g.channels as usize],
+            dies: vec![Bus::default(); dies as usize],
+            units_per_die: config.units_per_die,
             journal: Journal::default(),
             counts: NandCounts::default(),
         })
@@ -188,6 +195,11 @@ impl Nand {
     /// Usage of each channel.
     pub fn bus_usage(&self) -> Vec<Usage> {
         self.buses.iter().map(|b| b.usage).collect()
+    }
+
+    /// Usage of what senses the pages of a die's units; empty where each unit senses its own.
+    pub fn die_usage(&self) -> Vec<Usage> {
+        self.dies.iter().map(|d| d.usage).collect()
     }
 
     /// Memory that the contents take, bytes.
@@ -258,14 +270,6 @@ impl Nand {
         self.contents != Contents::Nothing
     }
 
-    fn gate(&self, block: u32) -> usize {
-        (if self.multi_plane { self.geometry.plane_of(block) } else { self.geometry.chip_of(block) }) as usize
-    }
-
-    fn bus(&self, block: u32) -> usize {
-        self.geometry.channel_of(self.geometry.chip_of(block)) as usize
-    }
-
     fn exists(&self, at: Page) -> Result<(), FlashError> {
         let (blocks, pages) = (self.blocks.len() as u32, self.geometry.pages_per_block);
         if at.block >= blocks || at.page >= pages {
@@ -324,42 +328,6 @@ impl Nand {
         }
         copy_padded(&bytes.spare, spare);
         Ok(())
-    }
-
-    /// A read for the host (`ahead`) may suspend what the array is doing, unless that is the program of the very page.
-    fn spend_read(&mut self, at: u64, page: Page, bytes: usize, ahead: bool) -> Span {
-        self.counts.reads += 1;
-        let state = &mut self.blocks[page.block as usize];
-        state.reads = state.reads.saturating_add(1);
-        if !self.timed() {
-            return Span::default();
-        }
-        self.counts.bus_bytes += bytes as u64;
-        let takes = self.table.command + self.read_time(page);
-        let (gate, bus) = (self.gate(page.block), self.bus(page.block));
-        let suspend = self.table.suspend.filter(|_| ahead && !self.journal.is_pending(page));
-        let Some(suspend) = suspend else {
-            let start = self.gates[gate].enter(at);
-            let moved = self.buses[bus].reserve(self.journal.now, start + takes, self.table.transfer(bytes));
-            self.leave(gate, start, moved.end, Work::Read);
-            return Span { start, end: moved.end };
-        };
-        let turn = self.gates[gate].enter_ahead(self.journal.now, at, &suspend);
-        match turn.suspended {
-            Some(Work::Program) => self.counts.suspended_programs += 1,
-            Some(Work::Erase) => self.counts.suspended_erases += 1,
-            Some(Work::Read) | None => {}
-        }
-        let moved = self.buses[bus].reserve(self.journal.now, turn.start + takes, self.table.transfer(bytes));
-        self.gates[gate].leave_ahead(turn, moved.end);
-        Span { start: turn.start, end: moved.end }
-    }
-
-    fn leave(&mut self, gate: usize, start: u64, end: u64, work: Work) {
-        self.gates[gate].leave(start, end);
-        if self.table.suspend.is_some() {
-            self.gates[gate].remember(self.journal.now, Span { start, end }, work);
-        }
     }
 
     fn page_type(&self, page: Page) -> usize {
@@ -435,26 +403,6 @@ impl Nand {
         if let Some(bytes) = self.store.0.get(number).filter(|b| b.data.is_some()) {
             self.store.0.set(number, Some(PageBytes { data: None, ..bytes }));
         }
-    }
-
-    fn spend_program(&mut self, at: u64, page: Page, bytes: usize) -> Span {
-        self.counts.programs += 1;
-        self.counts.slc_programs += u64::from(self.is_slc(page.block));
-        self.spend_array(at, page, bytes)
-    }
-
-    fn spend_array(&mut self, at: u64, page: Page, bytes: usize) -> Span {
-        if !self.timed() {
-            return Span::default();
-        }
-        self.counts.bus_bytes += bytes as u64;
-        let (gate, bus) = (self.gate(page.block), self.bus(page.block));
-        let start = self.gates[gate].enter(at);
-        let moved = self.buses[bus].reserve(self.journal.now, start, self.table.transfer(bytes));
-        assert!(at <= start && start <= moved.start, "the array takes what the bus brings");
-        let end = moved.end + self.program_time(page);
-        self.leave(gate, start, end, Work::Program);
-        Span { start: moved.end, end }
     }
 
     fn finish_program(&mut self, page: Page, bytes: Option<PageBytes>, span: Span) -> Result<Span, FlashError> {
@@ -536,7 +484,7 @@ impl Nand {
     /// Starts the totals anew.
     pub fn reset_counts(&mut self) {
         self.gates.iter_mut().for_each(|g| g.usage = Usage::default());
-        self.buses.iter_mut().for_each(|b| b.usage = Usage::default());
+        self.buses.iter_mut().chain(&mut self.dies).for_each(|b| b.usage = Usage::default());
         self.counts = NandCounts::default();
     }
 
@@ -556,7 +504,7 @@ impl Nand {
     /// After a power cut: nothing is under way at `now`.
     pub(super) fn stop_all(&mut self, now: u64) {
         self.gates.iter_mut().for_each(|g| g.stop(now));
-        self.buses.iter_mut().for_each(|b| b.busy.clear());
+        self.buses.iter_mut().chain(&mut self.dies).for_each(|b| b.busy.clear());
     }
 }
 

@@ -6,12 +6,16 @@
 //! up data that is ready now.
 //!
 //! Where programs and erases can be suspended, a read goes ahead of what the gate has not begun and interrupts what it
-//! has. What was promised when those operations were given is not taken back: they end when they were to, and the
-//! operations given later wait for what the reads took. So the gate's work is conserved and a power cut finds the ends
-//! that the host was told.
+//! has. Whatever had not ended then ends later by as long as the read took, and what is given afterwards waits for it:
+//! the gate's work is conserved. The end that an operation was promised is the key by which its real end is found
+//! ([`Gate::settles`]); whoever waits for it asks again. A power cut goes by the promised ends. They are the earlier
+//! ones, so nothing that the host was told is lost, and what one operation promised to another stays in order.
+//!
+//! The reads of a die queue at it: of its units (chips of the geometry) one is sensed at a time.
 //!
 //! Invariants: the intervals of a bus are in order and do not overlap; what a gate was given is in order and does not
-//! overlap, and neither do the reads that went ahead; nothing begins before it has arrived.
+//! overlap, and neither do the reads that went ahead; nothing begins before it has arrived; an operation never ends
+//! before it was promised to.
 
 use std::collections::VecDeque;
 
@@ -83,7 +87,10 @@ pub(crate) enum Work {
 /// An operation that a gate was given.
 #[derive(Clone, Copy, Debug)]
 struct Given {
+    /// When it is worked on, suspensions so far included.
     span: Span,
+    /// The end that was told when it was given.
+    promised: u64,
     work: Work,
     suspended: u32,
 }
@@ -129,7 +136,7 @@ impl Gate {
         self.forget(now);
         let before = self.given.back().map_or(0, |g| g.span.end);
         assert!(before <= span.start && span.start <= span.end, "a gate's operations are in order");
-        self.given.push_back(Given { span, work, suspended: 0 });
+        self.given.push_back(Given { span, promised: span.end, work, suspended: 0 });
     }
 
     fn forget(&mut self, now: u64) {
@@ -168,11 +175,25 @@ impl Gate {
         turn
     }
 
-    /// The read of `turn` leaves at `end`; what is given from now on waits for as long as it took.
+    /// When the operation really ends that was promised to end at `promised`.
+    pub(crate) fn settles(&self, promised: u64) -> u64 {
+        let at = self.given.partition_point(|g| g.promised < promised);
+        self.given.get(at).filter(|g| g.promised == promised).map_or(promised, |g| g.span.end)
+    }
+
+    /// The read of `turn` leaves at `end`; what has not ended, and what is given from now on, waits for as long as it
+    /// took.
     pub(crate) fn leave_ahead(&mut self, turn: Turn, end: u64) {
         assert!(turn.start >= self.reading_until && end >= turn.start, "reads follow each other");
         let took = end - turn.start + turn.cost;
         self.usage.busy += took;
+        for g in self.given.iter_mut().filter(|g| g.span.end > turn.start) {
+            if g.span.start >= turn.start {
+                g.span.start += took;
+            }
+            g.span.end += took;
+            assert!(g.span.end >= g.promised, "an operation ends no earlier than it was promised to");
+        }
         self.free_at = if turn.start >= self.free_at { end } else { (self.free_at + took).max(end) };
         self.reading_until = end;
     }
@@ -185,7 +206,7 @@ impl Gate {
     }
 }
 
-/// A bus (or the host's link): transfers fill the gaps between those reserved before.
+/// A bus, the host's link, or the sensing of a die: transfers fill the gaps between those reserved before.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bus {
     pub(crate) busy: VecDeque<Span>,

@@ -42,7 +42,7 @@ pub(super) fn drive(config: &FlashConfig, name: String, how: &Build) -> Result<D
         let part = (how.len - at).min(PIECE as u64) as usize;
         if !how.contents.is_hole(at, part) {
             how.contents.read(at, &mut piece[..part]);
-            let now = drive.flush(0).map_err(unfit)?;
+            let now = drive.flush(0).map_err(unfit)?.at;
             drive.write(now, at, &piece[..part], true).map_err(unfit)?;
         }
         at += part as u64;
@@ -64,7 +64,7 @@ fn age(drive: &mut Drive, times: f64, seed: u64) -> Result<(), FlashError> {
     let in_order = 0..pages;
     for lpn in in_order.chain((0..overwrites).map(|_| rng.below(pages))) {
         drive.peek(lpn * bytes, &mut page)?;
-        let now = drive.flush(0)?;
+        let now = drive.flush(0)?.at;
         drive.write(now, lpn * bytes, &page, true)?;
     }
     Ok(())

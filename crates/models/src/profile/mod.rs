@@ -7,6 +7,8 @@
 //! [disk]                       # or [fixed], [mix], [flash]
 //! tracks = 100_000
 //! # ...
+//! [sources]                    # see [`crate::sources`]
+//! "disk.tracks" = "product manual, table 3"
 //! ```
 //!
 //! Profiles of the published systems' hardware and of present-day drives come with the program ([`Profile::names`]).
@@ -22,7 +24,10 @@ use crate::fixed::{Fixed, FixedConfig};
 use crate::flash::{Drive, FlashConfig};
 use crate::mix::{Mix, MixConfig};
 use crate::model::{Model, ModelOptions, Modelled};
+use crate::sources::{self, Parameter};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use varve_device::Device;
@@ -62,6 +67,9 @@ pub struct Profile {
     /// Flash with a translation layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashConfig>,
+    /// What each number rests on, by key path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sources: BTreeMap<String, String>,
 }
 
 fn block() -> u32 {
@@ -74,6 +82,19 @@ fn sector() -> u32 {
 
 /// The capacity of a profile that does not say, bytes.
 const DEFAULT_CAPACITY: u64 = 1 << 40;
+
+/// Text of a profile, and its file's name for messages.
+fn text_of(name_or_path: &str) -> Result<(Cow<'static, str>, String), ProfileError> {
+    if name_or_path.contains('/') || name_or_path.ends_with(".toml") {
+        let read = std::fs::read_to_string(Path::new(name_or_path));
+        let text = read.map_err(|e| ProfileError::Unreadable { file: name_or_path.into(), why: e.to_string() })?;
+        return Ok((text.into(), name_or_path.into()));
+    }
+    match builtin::DEVICES.iter().find(|(name, _)| *name == name_or_path) {
+        Some((name, text)) => Ok(((*text).into(), format!("{name} (built in)"))),
+        None => Err(ProfileError::Unknown { name: name_or_path.into(), names: Profile::names().join(", ") }),
+    }
+}
 
 /// How to build a profile's device.
 #[derive(Clone, Debug)]
@@ -105,16 +126,20 @@ impl Default for Build {
 impl Profile {
     /// Loads a profile by its name, or from a file if `name_or_path` has a slash or ends in `.toml`.
     pub fn load(name_or_path: &str) -> Result<Profile, ProfileError> {
-        let is_path = name_or_path.contains('/') || name_or_path.ends_with(".toml");
-        if is_path {
-            let read = std::fs::read_to_string(Path::new(name_or_path));
-            let text = read.map_err(|e| ProfileError::Unreadable { file: name_or_path.into(), why: e.to_string() })?;
-            return Profile::parse(&text, name_or_path);
+        let (text, file) = text_of(name_or_path)?;
+        Profile::parse(&text, &file)
+    }
+
+    /// The numbers of a profile as its file states them, with what they rest on; `name_or_path` as for
+    /// [`Profile::load`].
+    pub fn parameters(name_or_path: &str) -> Result<Vec<Parameter>, ProfileError> {
+        let (text, file) = text_of(name_or_path)?;
+        let profile = Profile::parse(&text, &file)?;
+        let mut table: toml::Table = text.parse().expect("a profile was read from it");
+        for words in ["name", "title", "source", "sources"] {
+            table.remove(words);
         }
-        match builtin::DEVICES.iter().find(|(name, _)| *name == name_or_path) {
-            Some((name, text)) => Profile::parse(text, &format!("{name} (built in)")),
-            None => Err(ProfileError::Unknown { name: name_or_path.into(), names: Profile::names().join(", ") }),
-        }
+        Ok(sources::parameters(&table, &profile.sources))
     }
 
     /// Names of the profiles that come with the program.
@@ -126,6 +151,11 @@ impl Profile {
     pub fn parse(text: &str, file: &str) -> Result<Profile, ProfileError> {
         let profile: Profile = toml::from_str(text).map_err(|e| ProfileError::of_toml(file, text, &e))?;
         profile.check().map_err(|(key, message)| ProfileError::of_key(file, text, &key, message))?;
+        let table: toml::Table = text.parse().expect("it was read just now");
+        if let Some(key) = sources::stray(&table, &profile.sources) {
+            let message = format!("{key:?} has a source, but is no key of the profile");
+            return Err(ProfileError::of_key(file, text, "sources", message));
+        }
         Ok(profile)
     }
 

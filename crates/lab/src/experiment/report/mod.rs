@@ -3,6 +3,7 @@
 mod chart;
 
 use super::document::Experiment;
+use super::parameters::{Basis, parameters};
 use super::results::Header;
 use super::table::{check_rows, remarks, short, throughput};
 use super::{ExperimentError, Judged, PointResult};
@@ -271,6 +272,29 @@ fn settings(out: &mut String, results: &[PointResult], seeds: bool) {
     }
 }
 
+/// What the figures rest on, what is assumed first.
+fn basis(out: &mut String, e: &Experiment) {
+    let Ok(mut all) = parameters(e) else { return };
+    if all.is_empty() {
+        return;
+    }
+    all.sort_by_key(|b| !b.parameter.is_assumed());
+    let count = all.iter().filter(|b| b.parameter.is_assumed()).count();
+    let _ = write!(
+        out,
+        "<h2>What the figures rest on</h2><p class=\"note\">{count} of {} numbers are assumed; \
+         <code>varve lab run --sensitivity</code> tells which of them decide a check.</p>\
+         <details><summary>Every number with its source</summary>",
+        all.len()
+    );
+    let row = |b: &Basis| {
+        let source = b.parameter.source.clone().unwrap_or_else(|| "assumed".into());
+        vec![b.of.clone(), b.parameter.key.clone(), b.parameter.value.to_string(), source]
+    };
+    table(out, &["of", "number", "value", "source"], &all.iter().map(row).collect::<Vec<_>>());
+    out.push_str("</details>");
+}
+
 fn configuration(out: &mut String, e: &Experiment, header: &Header) {
     out.push_str("<h2>Configuration</h2>");
     if let Some(first) = e.points.first() {
@@ -350,6 +374,7 @@ pub(super) fn page(e: &Experiment, header: &Header, results: &[PointResult], jud
     kinds(&mut out, results, seeds);
     lock_waits(&mut out, results, seeds);
     settings(&mut out, results, seeds);
+    basis(&mut out, e);
     configuration(&mut out, e, header);
     out.push_str("</main></body></html>\n");
     out

@@ -466,7 +466,12 @@ impl Ftl {
 
     /// Whether the newest version of a logical page is still on its way to the array.
     pub fn is_pending(&self, lpn: u64) -> bool {
-        self.map.get(lpn as usize).is_some_and(|p| *p != NONE && self.nand.is_pending(self.address(*p)))
+        self.locate(lpn).is_some_and(|page| self.nand.is_pending(page))
+    }
+
+    /// Where the newest version of a logical page lies; `None` if it has none.
+    pub fn locate(&self, lpn: u64) -> Option<Page> {
+        self.map.get(lpn as usize).filter(|ppn| **ppn != NONE).map(|ppn| self.address(*ppn))
     }
 
     /// Forgets `count` logical pages from `lpn` on: they read as zeros.
