@@ -6,7 +6,7 @@
 //!
 //! Invariants: a server does one thing at a time; the ends of at most so many streams are remembered.
 
-use crate::model::{Arrival, ModelStats, Schedule, Timing, WriteCache};
+use crate::model::{Arrival, ModelStats, Schedule, Section, Timing, WriteCache};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -77,6 +77,20 @@ impl FixedConfig {
         };
         let units = len.div_ceil(u64::from(self.unit_kib) << 10).max(1);
         millis(if sequential { further } else { first } + further * (units - 1) as f64)
+    }
+}
+
+impl Section for FixedConfig {
+    fn name(&self) -> &'static str {
+        "fixed"
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        FixedConfig::check(self)
+    }
+
+    fn timing(&self, _: u64) -> Box<dyn Timing> {
+        Box::new(Fixed::new(self.clone()))
     }
 }
 

@@ -14,7 +14,7 @@
 //! Invariants: the drive serves one request after the other; the share of reads is a share.
 
 use crate::fixed::{Streams, millis, within};
-use crate::model::{Arrival, ModelStats, Schedule, Timing, WriteCache};
+use crate::model::{Arrival, ModelStats, Schedule, Section, Timing, WriteCache};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use varve_device::{DeviceKind, OpKind};
@@ -140,6 +140,20 @@ impl MixConfig {
         let per_mb = |write| self.service(write, sequential, bytes).as_secs_f64() / mb;
         let mix = self.penalty(sequential, bytes) * read * (1.0 - read);
         1.0 / (read * per_mb(false) + (1.0 - read) * per_mb(true) + mix)
+    }
+}
+
+impl Section for MixConfig {
+    fn name(&self) -> &'static str {
+        "mix"
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        MixConfig::check(self)
+    }
+
+    fn timing(&self, seed: u64) -> Box<dyn Timing> {
+        Box::new(Mix::new(self.clone(), seed))
     }
 }
 

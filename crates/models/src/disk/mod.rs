@@ -9,6 +9,7 @@ mod queue;
 mod write_cache;
 
 use crate::fixed::{millis, within};
+use crate::model::{Section, Timing};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -119,6 +120,28 @@ impl DiskConfig {
     pub fn expected_random_ms(&self, write: bool, len: u64) -> f64 {
         let seek = if write { self.write_seek } else { self.read_seek };
         self.overhead_ms + seek.average_ms + self.rotation_ms / 2.0 + len as f64 / self.media_mb_s / 1e3
+    }
+}
+
+impl Section for DiskConfig {
+    fn name(&self) -> &'static str {
+        "disk"
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        DiskConfig::check(self)
+    }
+
+    fn timing(&self, _: u64) -> Box<dyn Timing> {
+        Box::new(Disk::new(self.clone()))
+    }
+
+    fn capacity(&self) -> Option<u64> {
+        Some(DiskConfig::capacity(self))
+    }
+
+    fn queue_depth(&self) -> u32 {
+        self.queue_depth
     }
 }
 

@@ -103,6 +103,58 @@ pub trait Timing: Send + 'static {
     fn stats(&self) -> ModelStats;
 }
 
+impl Timing for Box<dyn Timing> {
+    fn kind(&self) -> DeviceKind {
+        (**self).kind()
+    }
+
+    fn arrive(&mut self, request: Arrival, out: &mut Schedule) {
+        (**self).arrive(request, out);
+    }
+
+    fn advance(&mut self, now: Instant, out: &mut Schedule) {
+        (**self).advance(now, out);
+    }
+
+    fn next(&self) -> Option<Instant> {
+        (**self).next()
+    }
+
+    fn volatile_cache(&self) -> bool {
+        (**self).volatile_cache()
+    }
+
+    fn cut(&mut self) {
+        (**self).cut();
+    }
+
+    fn stats(&self) -> ModelStats {
+        (**self).stats()
+    }
+}
+
+/// The table of a profile that describes a device by its times.
+pub(crate) trait Section {
+    /// Name of the table.
+    fn name(&self) -> &'static str;
+
+    /// Refuses values that describe nothing: the key, and what is accepted.
+    fn check(&self) -> Result<(), (&'static str, String)>;
+
+    /// The device; everything random about it follows from `seed`.
+    fn timing(&self, seed: u64) -> Box<dyn Timing>;
+
+    /// Bytes, where they follow from the table.
+    fn capacity(&self) -> Option<u64> {
+        None
+    }
+
+    /// Requests that it takes at a time.
+    fn queue_depth(&self) -> u32 {
+        64
+    }
+}
+
 /// What a model knows of itself and its real twin would hide.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelStats {

@@ -19,11 +19,11 @@ mod error;
 mod flash;
 
 use crate::Sparse;
-use crate::disk::{Disk, DiskConfig};
-use crate::fixed::{Fixed, FixedConfig};
+use crate::disk::DiskConfig;
+use crate::fixed::FixedConfig;
 use crate::flash::{Drive, FlashConfig};
-use crate::mix::{Mix, MixConfig};
-use crate::model::{Model, ModelOptions, Modelled};
+use crate::mix::MixConfig;
+use crate::model::{Model, ModelOptions, Modelled, Section};
 use crate::sources::{self, Parameter};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -174,20 +174,26 @@ impl Profile {
         if self.sector > self.block {
             return err("sector", "must not be larger than the block".into());
         }
-        let sections = [self.disk.is_some(), self.fixed.is_some(), self.mix.is_some(), self.flash.is_some()];
-        if sections.iter().filter(|s| **s).count() != 1 {
+        if self.sections().count() + usize::from(self.flash.is_some()) != 1 {
             return err("name", "a profile has exactly one of the sections [disk], [fixed], [mix], [flash]".into());
         }
-        let own = |result: Result<(), (&'static str, String)>| result.map_err(|(key, why)| (key.to_string(), why));
-        own(self.disk.as_ref().map_or(Ok(()), DiskConfig::check))?;
-        own(self.fixed.as_ref().map_or(Ok(()), FixedConfig::check))?;
-        own(self.mix.as_ref().map_or(Ok(()), MixConfig::check))?;
-        self.flash.as_ref().map_or(Ok(()), flash::check)
+        match self.sections().next() {
+            Some(section) => section.check().map_err(|(key, why)| (key.to_string(), why)),
+            None => self.flash.as_ref().map_or(Ok(()), flash::check),
+        }
+    }
+
+    /// The models that are described by their times alone: of a checked profile, one or none.
+    fn sections(&self) -> impl Iterator<Item = &dyn Section> {
+        let disk = self.disk.as_ref().map(|s| s as &dyn Section);
+        let fixed = self.fixed.as_ref().map(|s| s as &dyn Section);
+        let mix = self.mix.as_ref().map(|s| s as &dyn Section);
+        [disk, fixed, mix].into_iter().flatten()
     }
 
     /// Bytes of the device.
     pub fn capacity(&self) -> u64 {
-        let own = self.disk.as_ref().map(DiskConfig::capacity).or(self.flash.as_ref().map(flash::capacity));
+        let own = self.sections().find_map(|s| s.capacity()).or(self.flash.as_ref().map(flash::capacity));
         own.or(self.capacity).unwrap_or(DEFAULT_CAPACITY)
     }
 
@@ -199,12 +205,7 @@ impl Profile {
 
     /// The section that describes it: `disk`, `fixed`, `mix` or `flash`.
     pub fn kind(&self) -> &'static str {
-        match (&self.disk, &self.fixed, &self.mix) {
-            (Some(_), ..) => "disk",
-            (_, Some(_), _) => "fixed",
-            (_, _, Some(_)) => "mix",
-            _ => "flash",
-        }
+        self.sections().next().map_or("flash", |section| section.name())
     }
 
     /// Whether reads of places never written take another time than of others.
@@ -260,21 +261,15 @@ impl Profile {
             let name = how.name.clone().unwrap_or_else(|| self.name.clone());
             return flash::build(config, name, &how);
         }
+        let section = self.sections().next().expect("a checked profile has one section");
         let options = ModelOptions {
             name: how.name.unwrap_or_else(|| self.name.clone()),
             block: self.block,
             sector: self.sector,
             capacity,
-            queue_depth: self.disk.as_ref().map_or(64, |d| d.queue_depth),
+            queue_depth: section.queue_depth(),
             keep: how.keep,
         };
-        if let Some(disk) = &self.disk {
-            return Ok(Model::new(Disk::new(disk.clone()), how.len, how.contents, options));
-        }
-        if let Some(mix) = &self.mix {
-            return Ok(Model::new(Mix::new(mix.clone(), how.seed), how.len, how.contents, options));
-        }
-        let fixed = self.fixed.clone().expect("a checked profile has one section");
-        Ok(Model::new(Fixed::new(fixed), how.len, how.contents, options))
+        Ok(Model::new(section.timing(how.seed), how.len, how.contents, options))
     }
 }
