@@ -8,7 +8,8 @@
 //! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt` and `varve-device`. The engine
 //! does not depend on it.
 //!
-//! Modules, from below: `due power sources sparse` · `flash mem` · `faulty model` · `fixed` · `disk link mix` · `profile`.
+//! Modules, from below: `due power sources sparse` · `flash mem` · `faulty model` · `fixed` · `disk link mix` ·
+//! `profile`.
 
 mod disk;
 mod due;

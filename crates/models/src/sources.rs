@@ -28,6 +28,7 @@ impl Parameter {
 pub fn parameters(table: &Table, sources: &BTreeMap<String, String>) -> Vec<Parameter> {
     let mut found = Vec::new();
     leaves(table, "", &mut found);
+    assert!(found.iter().all(|p| !p.value.is_table()), "a table is no value");
     for parameter in &mut found {
         parameter.source = source_of(&parameter.key, sources).cloned();
     }

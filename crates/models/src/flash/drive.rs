@@ -231,7 +231,9 @@ impl Drive {
 
     /// When a request completes that was given, as it is known now.
     pub fn settles(&self, done: &Done) -> u64 {
-        done.rests_on.iter().map(|p| self.ftl.nand().settles(p.block, p.promised)).fold(done.at, u64::max)
+        let end = done.rests_on.iter().map(|p| self.ftl.nand().settles(p.block, p.promised)).fold(done.at, u64::max);
+        assert!(done.rests_on.is_empty() || self.config.suspend.is_some(), "only what can be suspended is put off");
+        end
     }
 
     /// The programs among `all` that could still end later than promised.
@@ -239,7 +241,11 @@ impl Drive {
         if self.config.suspend.is_none() {
             return Vec::new();
         }
-        all.filter(|p| self.ftl.nand().settles(p.block, p.promised) > self.now).collect()
+        let open = |p: &Promise| {
+            assert!(p.end >= p.promised, "an end is put off, never brought forward");
+            self.ftl.nand().settles(p.block, p.promised) > self.now
+        };
+        all.filter(open).collect()
     }
 
     /// When a request submitted at `at` begins to be worked on.
@@ -257,7 +263,9 @@ impl Drive {
     /// The command of a request that moves data crosses the link.
     fn begin(&mut self, at: u64) -> u64 {
         let start = self.start(at);
-        if self.command == 0 { start } else { self.link.reserve(self.now, start, self.command).end }
+        let sent = if self.command == 0 { start } else { self.link.reserve(self.now, start, self.command).end };
+        assert!(sent >= start + self.command, "a command is sent before the data move");
+        sent
     }
 
     fn send(&mut self, ready: u64, bytes: u64) -> u64 {
@@ -364,6 +372,7 @@ impl Drive {
         while self.buffer.len() >= self.config.buffer.pages as usize {
             let Reverse(first) = self.buffer.pop().expect("a full buffer has pages");
             let end = self.ftl.nand().settles(first.block, first.promised);
+            assert!(end >= first.end, "a program that is suspended ends later");
             // Suspended meanwhile: another may be free before it.
             if self.buffer.peek().is_some_and(|Reverse(next)| next.end < end) && end > first.end {
                 self.buffer.push(Reverse(Promise { end, ..first }));

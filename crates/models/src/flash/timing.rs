@@ -177,6 +177,7 @@ impl Gate {
 
     /// When the operation really ends that was promised to end at `promised`.
     pub(crate) fn settles(&self, promised: u64) -> u64 {
+        debug_assert!(self.given.iter().is_sorted_by_key(|g| g.promised), "promises are given in order");
         let at = self.given.partition_point(|g| g.promised < promised);
         self.given.get(at).filter(|g| g.promised == promised).map_or(promised, |g| g.span.end)
     }

@@ -103,36 +103,6 @@ pub trait Timing: Send + 'static {
     fn stats(&self) -> ModelStats;
 }
 
-impl Timing for Box<dyn Timing> {
-    fn kind(&self) -> DeviceKind {
-        (**self).kind()
-    }
-
-    fn arrive(&mut self, request: Arrival, out: &mut Schedule) {
-        (**self).arrive(request, out);
-    }
-
-    fn advance(&mut self, now: Instant, out: &mut Schedule) {
-        (**self).advance(now, out);
-    }
-
-    fn next(&self) -> Option<Instant> {
-        (**self).next()
-    }
-
-    fn volatile_cache(&self) -> bool {
-        (**self).volatile_cache()
-    }
-
-    fn cut(&mut self) {
-        (**self).cut();
-    }
-
-    fn stats(&self) -> ModelStats {
-        (**self).stats()
-    }
-}
-
 /// The table of a profile that describes a device by its times.
 pub(crate) trait Section {
     /// Name of the table.
@@ -210,15 +180,15 @@ pub struct ModelOptions {
 }
 
 /// A modelled device: bytes, and a [`Timing`] that says when.
-pub struct Model<T: Timing> {
+pub struct Model {
     name: Arc<str>,
     options: ModelOptions,
     kind: DeviceKind,
-    state: Mutex<State<T>>,
+    state: Mutex<State>,
     /// Signalled by power cuts.
     changed: Condvar,
     counters: Counters,
-    this: Weak<Model<T>>,
+    this: Weak<Model>,
 }
 
 struct Flight {
@@ -233,8 +203,8 @@ struct Flight {
     at: Option<Instant>,
 }
 
-struct State<T> {
-    timing: T,
+struct State {
+    timing: Box<dyn Timing>,
     image: Image,
     out: Schedule,
     power: bool,
@@ -259,9 +229,9 @@ struct State<T> {
     leader: Option<u64>,
 }
 
-impl<T: Timing> Model<T> {
+impl Model {
     /// A device of `len` bytes, rounded up to whole blocks, that holds `contents` (durably).
-    pub fn new(timing: T, len: u64, contents: Sparse, options: ModelOptions) -> Arc<Model<T>> {
+    pub fn new(timing: Box<dyn Timing>, len: u64, contents: Sparse, options: ModelOptions) -> Arc<Model> {
         let (block, sector) = (options.block, options.sector);
         assert!(block.is_power_of_two() && sector.is_power_of_two() && sector <= block, "block {block}, unit {sector}");
         let len = len.next_multiple_of(block.into());
@@ -289,7 +259,7 @@ impl<T: Timing> Model<T> {
     }
 
     /// Starts one request: refuses it, or hands it to the timing model.
-    fn start(&self, state: &mut State<T>, io: &Io, now: Instant) -> Slot {
+    fn start(&self, state: &mut State, io: &Io, now: Instant) -> Slot {
         debug_assert!(state.power, "requests come to a model that has power");
         if let Err(e) = check(io, &self.name, self.options.block, state.image.len()) {
             return Slot { id: u64::MAX, refused: Some(e) };
@@ -324,7 +294,7 @@ impl<T: Timing> Model<T> {
     }
 
     /// Brings the model up to `now`.
-    fn settle(&self, state: &mut State<T>, now: Instant) {
+    fn settle(&self, state: &mut State, now: Instant) {
         if !state.power {
             assert!(state.flights.is_empty() && state.held.is_empty() && state.due.is_empty());
             return;
@@ -353,7 +323,7 @@ impl<T: Timing> Model<T> {
         }
     }
 
-    fn apply(&self, state: &mut State<T>, at: Instant, decision: Decision) {
+    fn apply(&self, state: &mut State, at: Instant, decision: Decision) {
         let id = match decision {
             Decision::Done(id) => id,
             Decision::Stored(id) => {
@@ -396,7 +366,7 @@ impl Flight {
     }
 }
 
-impl<T: Timing> Device for Model<T> {
+impl Device for Model {
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
             name: self.name.clone(),
@@ -464,7 +434,7 @@ impl<T: Timing> Device for Model<T> {
     }
 }
 
-impl<T: Timing> Modelled for Model<T> {
+impl Modelled for Model {
     fn contents(&self) -> Sparse {
         let mut state = self.state.lock();
         self.settle(&mut state, varve_rt::now());
@@ -478,7 +448,7 @@ impl<T: Timing> Modelled for Model<T> {
     }
 }
 
-impl<T: Timing> Powered for Model<T> {
+impl Powered for Model {
     fn hold(&self) {
         let mut state = self.state.lock();
         self.settle(&mut state, varve_rt::now());

@@ -10,7 +10,7 @@
 //! Bytes of a read are copied by the waiter, those of a write at submission: no buffer is touched by anybody but the
 //! thread that submits or waits, so a ticket can be abandoned without waiting.
 
-use super::{Model, State, Timing};
+use super::{Model, State};
 use std::sync::Arc;
 use varve_device::{Completion, DeviceError, Io, Op};
 use varve_rt::{Event, MutexGuard};
@@ -22,8 +22,8 @@ pub(super) struct Slot {
 }
 
 /// A ticket's side of a batch in flight.
-pub(super) struct Batch<T: Timing> {
-    device: Arc<Model<T>>,
+pub(super) struct Batch {
+    device: Arc<Model>,
     epoch: u64,
     slots: Vec<(Io, Slot)>,
     woken: Arc<Event>,
@@ -31,17 +31,17 @@ pub(super) struct Batch<T: Timing> {
     registered: Option<u64>,
 }
 
-impl<T: Timing> Batch<T> {
-    pub(super) fn new(device: Arc<Model<T>>, epoch: u64, slots: Vec<(Io, Slot)>) -> Batch<T> {
+impl Batch {
+    pub(super) fn new(device: Arc<Model>, epoch: u64, slots: Vec<(Io, Slot)>) -> Batch {
         Batch { device, epoch, slots, woken: Arc::new(Event::new()), registered: None }
     }
 
-    fn lost(&self, state: &MutexGuard<'_, State<T>>) -> bool {
+    fn lost(&self, state: &MutexGuard<'_, State>) -> bool {
         state.epoch != self.epoch || varve_rt::dying()
     }
 
     /// Registers as a waiter for request `id`, and looks when to wake if nobody sets the event.
-    fn register(&mut self, state: &mut State<T>, id: u64) -> Option<varve_rt::Instant> {
+    fn register(&mut self, state: &mut State, id: u64) -> Option<varve_rt::Instant> {
         assert!(self.registered.is_none_or(|before| before == id), "a ticket waits for one request at a time");
         self.registered = Some(id);
         state.waiters.insert(id, self.woken.clone());
@@ -59,7 +59,7 @@ impl<T: Timing> Batch<T> {
     }
 
     /// Takes the registration back, and hands the lead on.
-    fn unregister(&mut self, state: &mut State<T>) {
+    fn unregister(&mut self, state: &mut State) {
         let Some(id) = self.registered.take() else { return };
         state.waiters.remove(&id);
         state.undecided.remove(&id);
@@ -69,7 +69,7 @@ impl<T: Timing> Batch<T> {
 }
 
 /// Makes somebody else the leader if `id`, which does not wait for a decision any more, is it.
-fn hand_on<T>(state: &mut State<T>, id: u64) {
+fn hand_on(state: &mut State, id: u64) {
     if state.leader == Some(id) {
         state.leader = state.undecided.first().copied();
         if let Some(next) = state.leader {
@@ -78,7 +78,7 @@ fn hand_on<T>(state: &mut State<T>, id: u64) {
     }
 }
 
-impl<T: Timing> Completion for Batch<T> {
+impl Completion for Batch {
     fn wait(&mut self, i: usize) -> Result<(), DeviceError> {
         let device = self.device.clone();
         let mut state = device.state.lock();

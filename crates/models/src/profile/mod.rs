@@ -261,7 +261,8 @@ impl Profile {
             let name = how.name.clone().unwrap_or_else(|| self.name.clone());
             return flash::build(config, name, &how);
         }
-        let section = self.sections().next().expect("a checked profile has one section");
+        assert_eq!(self.sections().count(), 1, "a checked profile has one section");
+        let section = self.sections().next().expect("counted just now");
         let options = ModelOptions {
             name: how.name.unwrap_or_else(|| self.name.clone()),
             block: self.block,

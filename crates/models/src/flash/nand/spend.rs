@@ -17,6 +17,7 @@ impl Nand {
         let g = &self.geometry;
         let (chip, channels) = (g.chip_of(block), g.channels);
         let die = (chip / channels / self.units_per_die) * channels + g.channel_of(chip);
+        assert!(self.dies.is_empty() || (die as usize) < self.dies.len(), "a chip is on a die");
         match self.dies.get_mut(die as usize) {
             Some(die) => die.reserve(self.journal.now, start, takes).end,
             None => start + takes,
