@@ -1,7 +1,7 @@
 //! Commands on the database as a whole: create, info, check, compact.
 
 use crate::args;
-use crate::open::{self, open_db, open_to_look};
+use crate::open::{self, to_look, to_write};
 use crate::output::{Failure, Out, Stdout, bytes, say, table};
 use serde_json::json;
 use varve::Options;
@@ -28,7 +28,7 @@ pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
 }
 
 pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
-    let db = open_to_look(out, place)?;
+    let db = to_look(out, place)?;
     let keyspaces = db.keyspaces()?;
     let stats = db.stats();
     if out.json {
@@ -61,7 +61,7 @@ pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
 
 pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
     let progress = out.progress("checking", 0);
-    let db = open_to_look(out, place)?;
+    let db = to_look(out, place)?;
     let report = db.check()?;
     progress.finish_and_clear();
     let damages: Vec<String> = report.damages.iter().map(ToString::to_string).collect();
@@ -102,7 +102,7 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
 }
 
 pub fn compact(out: Out, place: &args::Place) -> Result<(), Failure> {
-    let db = open_db(&place.dir, open::options(place)?)?;
+    let db = to_write(place)?;
     let page_size = db.stats().page_size as u64;
     let progress = out.progress("compacting", 0);
     let report = db.compact()?;

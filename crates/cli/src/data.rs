@@ -9,7 +9,7 @@ use std::ops::Bound;
 use varve::Keyspace;
 
 pub fn get(out: Out, a: &args::Get) -> Result<(), Failure> {
-    let db = crate::open::open_to_look(out, &a.place)?;
+    let db = crate::open::to_look(out, &a.place)?;
     let (keyspace, key) = (db.keyspace(&a.keyspace)?, text::parse(&a.key, a.hex.hex)?);
     let mut stdout = Rows;
     let found = if out.json || a.hex.hex {
@@ -48,7 +48,7 @@ pub fn put(out: Out, a: &args::Put) -> Result<(), Failure> {
         }
         None => None,
     };
-    let db = crate::open::open_db(&a.place.dir, crate::open::options(&a.place)?)?;
+    let db = crate::open::to_write(&a.place)?;
     let keyspace = db.keyspace_or_create(&a.keyspace)?;
     match value {
         Some(value) => keyspace.put(&key, &value)?,
@@ -62,7 +62,7 @@ pub fn put(out: Out, a: &args::Put) -> Result<(), Failure> {
 
 pub fn delete(out: Out, a: &args::Delete) -> Result<(), Failure> {
     let key = text::parse(&a.key, a.hex.hex)?;
-    let db = crate::open::open_db(&a.place.dir, crate::open::options(&a.place)?)?;
+    let db = crate::open::to_write(&a.place)?;
     let was_there = db.keyspace(&a.keyspace)?.delete(&key)?;
     db.close()?;
     if was_there { done(out, "deleted") } else { Err(Failure::NoKey) }
@@ -94,7 +94,7 @@ pub fn scan(out: Out, a: &args::Scan) -> Result<(), Failure> {
     let to = to.map_or(Bound::Unbounded, Bound::Excluded);
     let range = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
 
-    let db = crate::open::open_to_look(out, &a.place)?;
+    let db = crate::open::to_look(out, &a.place)?;
     let keyspace = db.keyspace(&a.keyspace)?;
     let snapshot = db.snapshot()?;
     let limit = usize::try_from(a.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
@@ -134,7 +134,7 @@ fn print_entries(
 }
 
 pub fn dump(out: Out, a: &args::Dump) -> Result<(), Failure> {
-    let db = crate::open::open_to_look(out, &a.place)?;
+    let db = crate::open::to_look(out, &a.place)?;
     let names: Vec<String> = if a.keyspaces.is_empty() {
         db.keyspaces()?.into_iter().map(|k| k.name).collect()
     } else {

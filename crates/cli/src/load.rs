@@ -32,12 +32,10 @@ struct Loader<'a> {
 }
 
 pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
-    let options = crate::open::options(&a.place)?;
-    let db = if varve::exists(&a.place.dir) {
-        crate::open::open_db(&a.place.dir, options)?
-    } else {
-        Db::create(&a.place.dir, &Layout::default(), options)?
-    };
+    if !varve::exists(&a.place.dir) {
+        Db::create(&a.place.dir, &Layout::default(), crate::open::options(&a.place)?)?.close()?;
+    }
+    let db = crate::open::to_write(&a.place)?;
     let progress = out.progress("rows", 0);
     let mut loader = Loader {
         db: &db,

@@ -138,6 +138,35 @@ pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) 
     Ok(db)
 }
 
+/// A database that is closed however its command ends, so that the next one finds nothing to recover. Who wants to know
+/// how the closing went calls `close`.
+pub struct Closing(Db);
+
+impl std::ops::Deref for Closing {
+    type Target = Db;
+
+    fn deref(&self) -> &Db {
+        &self.0
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        // The command has failed, and its own error is told; or it closed the database, and this does nothing.
+        let _ = self.0.close();
+    }
+}
+
+/// For a command: see [`Closing`].
+pub fn to_write(place: &Place) -> Result<Closing, Failure> {
+    Ok(Closing(open_db(&place.dir, options(place)?)?))
+}
+
+/// As [`open_to_look`], for a command: see [`Closing`].
+pub fn to_look(out: Out, place: &Place) -> Result<Closing, Failure> {
+    open_to_look(out, place).map(Closing)
+}
+
 /// Opens a database, and says what the opening changed that nobody asked for.
 pub fn open_db(dir: &Path, options: Options) -> Result<Db, varve::Error> {
     let db = Db::open(dir, options)?;

@@ -57,6 +57,21 @@ fn reading_changes_nothing_and_readers_share() {
 }
 
 #[test]
+fn a_command_that_is_refused_leaves_nothing_to_recover() {
+    let place = Scratch::new("refused");
+    let dir = place.at("db");
+    ok(&["create", &dir, "--keyspace", "fruit"], "");
+    ok(&["put", &dir, "fruit", "apple", "red"], "");
+    ok(&["read-only", &dir, "fruit"], "");
+    for refused in [["put", &dir, "fruit", "apple", "green"].as_slice(), &["delete", &dir, "vegetables", "leek"]] {
+        fails(refused, "", 1);
+        let next = varve(&["get", &dir, "fruit", "apple"], "");
+        let told = String::from_utf8_lossy(&next.stderr);
+        assert!(next.status.success() && !told.contains("recovering"), "after {refused:?}: {told}");
+    }
+}
+
+#[test]
 fn compaction_gives_the_space_of_what_was_deleted_back() {
     let place = Scratch::new("compact");
     let (dir, data) = (place.at("db"), place.at("db/data"));

@@ -198,3 +198,32 @@ fn a_point_is_opened_again_as_after_a_crash() {
     assert!(read("log") * 10.0 < read("scan"), "the log alone: {}, all: {}", read("log"), read("scan"));
     assert!(figure("1 %", "reopen.tier_s") < figure("scan", "reopen.tier_s"));
 }
+
+/// What has no source is assumed, and is halved and doubled; what decides a check is named.
+#[test]
+fn assumed_numbers_that_decide_a_check_are_named() {
+    let dir = scratch("lab-sensitivity");
+    let (file, out) = (dir.join("e.toml"), dir.join("out"));
+    let text = "[devices]\ndata.profile = \"nvme-fixed\"\n[workload.iomix]\ndepth = 32\nread_share = 1.0\n[run]\n\
+                warmup_s = 0.1\nseconds = 0.2\n[sources]\n\"workload.iomix.depth\" = \"the test\"\n[[check]]\n\
+                id = \"reads\"\nfigure = \"data.reads_per_s\"\nlow = 300_000\n";
+    std::fs::write(&file, text).expect("writes");
+    let [file, out] = [&file, &out].map(|path| path.to_str().expect("utf-8"));
+    let output = varve(&["lab", "run", file, "--sensitivity", "--json", "--out", out]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let trials: Vec<serde_json::Value> =
+        String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |key: &str| trials.iter().filter(|t| t["key"] == key).collect::<Vec<_>>();
+    let servers = of("fixed.servers");
+    assert_eq!((servers[0]["of"].as_str(), servers[0]["tried"].as_str()), (Some("nvme-fixed"), Some("16")));
+    assert_eq!(servers[0]["moved"][0]["check"], "reads", "16 servers serve half as many: {}", servers[0]);
+    assert_eq!(servers[0]["moved"][0]["verdict"], true);
+    assert_eq!(servers[1]["moved"].as_array().map(Vec::len), Some(0), "32 requests need no 64 servers");
+    assert_eq!(of("run.seconds").len(), 2);
+    assert!(of("workload.iomix.depth").is_empty() && of("fixed.read_random_ms").is_empty(), "these have a source");
+    // A source of nothing is a slip of the pen.
+    std::fs::write(file, text.replace("iomix.depth\"", "iomix.dept\"")).expect("writes");
+    let output = varve(&["lab", "run", file, "--out", out]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && told.contains("\"workload.iomix.dept\" has a source"), "{told}");
+}
