@@ -100,7 +100,7 @@ families! {
     ARRAY_ERRORS Counter "varve_array_errors_total" ["drive", "op"] "Requests that failed.";
     ARRAY_BUSY Counter "varve_array_busy_seconds_total" ["drive"] "Time during which at least one request was under way, where it is measured.";
     ARRAY_MOVED Counter "varve_array_moved_extents_total" [] "Extents that moved to another drive.";
-    ARRAY_UNDONE Counter "varve_array_undone_moves_total" [] "Moves that a write undid.";
+    ARRAY_UNDONE Counter "varve_array_undone_moves_total" [] "Moves that were tried again, because the same pieces were written over and over.";
     ARRAY_LEFT Gauge "varve_array_moves_left" [] "Extents that are still to move.";
 
     TIER_SLOTS Gauge "varve_tier_slots" [] "Slots of the fast device, a page each.";
