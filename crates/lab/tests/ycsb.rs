@@ -6,9 +6,7 @@ use varve_lab::adapter::mem::MemStore;
 use varve_lab::adapter::{Durability, End, Store, TxMode, Txn, transact};
 use varve_lab::driver::{RunOptions, RunResult, Until, run};
 use varve_lab::ycsb::distribution::{Chooser, Zipf, zeta};
-use varve_lab::ycsb::{
-    Beside, Distribution, Fixed, KeyForm, Letter, Options, Shape, Ycsb, check, fixed_name, load,
-};
+use varve_lab::ycsb::{Beside, Distribution, Fixed, KeyForm, Letter, Options, Shape, Ycsb, check, fixed_name, load};
 
 fn loaded(shape: Shape) -> Arc<MemStore> {
     let store = Arc::new(MemStore::default());
