@@ -136,19 +136,21 @@ pub fn add(out: Out, a: &Add) -> Result<(), Failure> {
         curves::load(curve)?;
     }
     let (db, part) = (open(&a.place)?, part(&a.drive, a.overwrite)?);
+    let measured = a.measure.then(|| curves::measured(&part.path)).transpose()?;
     let number = db.array_add(&part, a.share, a.overwrite)?;
     db.close()?;
     curves::forget(dir, number);
     a.curve.as_ref().map_or(Ok(()), |curve| curves::keep(dir, number, curve))?;
+    measured.as_ref().map_or(Ok(()), |profile| curves::keep_profile(dir, number, profile))?;
     if out.json {
         say!("{}", json!({ "added": number, "path": part.path }))?;
         return Ok(());
     }
     out.note(format!("{} is drive {number}; new extents go there", part.path.display()));
     out.note("nothing is kept twice: the database is lost with any of its drives");
-    if a.curve.is_none() {
+    if a.curve.is_none() && !a.measure {
         out.note(format!(
-            "for plans, measure it: `varve probe DIR --save FILE`, then give the curves of all drives to `varve array \
+            "for plans, measure it (`--measure` does that here): `varve probe DIR --save FILE`, then give the curves of all drives to `varve array \
             set {} --curves ..`",
             dir.display()
         ));

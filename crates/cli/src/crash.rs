@@ -208,7 +208,8 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
             "{}",
             json!({ "rounds": report.rounds, "kills": report.kills, "kills_in_open": report.kills_in_open,
                 "acknowledged": report.acknowledged, "transfers": report.transfers, "recoveries": report.recoveries,
-                "groups_redone": report.groups_redone, "slowest_open_s": report.slowest_open_s, "seconds": report.seconds })
+                "groups_redone": report.groups_redone, "array": report.array, "slowest_open_s": report.slowest_open_s,
+                "seconds": report.seconds })
         )?;
     } else {
         say!(
@@ -222,6 +223,10 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
             report.slowest_open_s,
             report.seconds
         )?;
+        let drives: Vec<String> = report.array.iter().map(|(what, n)| format!("{n} {what}")).collect();
+        if !drives.is_empty() {
+            say!("extents and drives: {}", drives.join(", "))?;
+        }
     }
     Ok(())
 }

@@ -5,6 +5,8 @@
 use crate::output::{Failure, about, complain};
 use std::path::{Path, PathBuf};
 use varve::array::curve::Curve;
+use varve_device::drive_identity;
+use varve_lab::probe;
 use varve_models::Profile;
 
 /// Sizes at which a curve is taken from a profile, bytes: all that the engine asks for.
@@ -64,15 +66,58 @@ pub fn for_drives(dir: &Path, numbers: &[usize], given: &[String]) -> Result<Vec
             None if file.exists() => file.display().to_string(),
             None => continue,
         };
-        curves[*number] = Some(load(&name)?.1);
+        let profile = profile(&name)?;
+        if i < given.len() {
+            warn_if_other(dir, *number, &profile);
+        }
+        curves[*number] = Some(of(&profile)?);
     }
     Ok(curves)
 }
 
+/// Says so if a profile was measured on another drive than the one that it is given for.
+fn warn_if_other(dir: &Path, number: usize, profile: &Profile) {
+    let there = drive_identity(&dir.join(format!("drive.{number}")));
+    if let Some(what) = differs(number, profile, there.as_deref()) {
+        complain(what);
+    }
+}
+
+fn differs(number: usize, profile: &Profile, there: Option<&str>) -> Option<String> {
+    let (measured, there) = (profile.drive.as_deref()?, there?);
+    (measured != there).then(|| {
+        format!(
+            "the curve {} was measured on {measured}, and drive {number} is {there}: measure that one, `varve probe DIR \
+             --save FILE`",
+            profile.name
+        )
+    })
+}
+
+/// Measures what a drive gives, in the directory that its file is in, or will be.
+pub fn measured(path: &Path) -> Result<Profile, Failure> {
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = if path.is_dir() { path } else { above };
+    if dir.starts_with("/dev") {
+        return Err(Failure::Usage(format!(
+            "{} has no directory to measure in: measure it before it is part of anything, and give the curve",
+            path.display()
+        )));
+    }
+    let report = probe::on_path(dir, &probe::Options::quick(), |_, _, _| {})?;
+    let profile = probe::fit(&report, &path.file_name().map_or("drive".into(), |name| name.to_string_lossy()))?;
+    of(&profile).map(|_| profile)
+}
+
 /// Keeps a profile for a drive, durably.
 pub fn keep(dir: &Path, number: usize, name: &str) -> Result<(), Failure> {
-    let profile = profile(name)?;
-    of(&profile)?;
+    keep_profile(dir, number, &profile(name)?)
+}
+
+/// The same of a profile that was measured or read.
+pub fn keep_profile(dir: &Path, number: usize, profile: &Profile) -> Result<(), Failure> {
+    of(profile)?;
+    warn_if_other(dir, number, profile);
     let file = kept(dir, number);
     if let Ok(before) = std::fs::read_to_string(&file)
         && before != profile.to_toml()
@@ -85,4 +130,19 @@ pub fn keep(dir: &Path, number: usize, name: &str) -> Result<(), Failure> {
 /// A drive is gone, and its curve with it.
 pub fn forget(dir: &Path, number: usize) {
     let _ = std::fs::remove_file(kept(dir, number));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_of_another_drive_is_told() {
+        let profile = |drive: Option<&str>| Profile { drive: drive.map(String::from), ..Profile::default() };
+        let said = |measured, there| differs(2, &profile(measured), there);
+        assert_eq!(said(Some("A, 1"), Some("A, 1")), None);
+        assert_eq!((said(None, Some("A, 1")), said(Some("A, 1"), None)), (None, None), "nobody knows");
+        let what = said(Some("A, 1"), Some("A, 2")).expect("another one");
+        assert!(what.contains("measured on A, 1") && what.contains("drive 2 is A, 2"), "{what}");
+    }
 }

@@ -120,6 +120,28 @@ fn paced_points_run_beside_virtual_ones() {
     }
 }
 
+/// A database on modelled drives, small: what the engine found out of its extents is told.
+#[test]
+fn a_database_on_an_array_is_planned_by_the_engine() {
+    let dir = scratch("lab-array");
+    let mut arguments = vec!["lab", "run", "rodi-engine", "--quick", "--out", dir.to_str().expect("utf-8")];
+    for set in ["scale.factor=1000", "run.clients=4"] {
+        arguments.extend(["--set", set]);
+    }
+    let output = varve(&arguments);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&output.stderr));
+    let results = std::fs::read_to_string(dir.join("rodi-engine-quick.jsonl")).expect("a file");
+    for line in results.lines().skip(1) {
+        let point: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let figure = |name: &str| point["metrics"][name].as_f64().unwrap_or_else(|| panic!("{name}: {point}"));
+        assert!(figure("plan.predicted") > 0.0 && figure("plan.best") >= figure("plan.predicted") * 0.999, "{point}");
+        assert!(figure("fixed_read.per_s") > 0.0 && figure("array.mb_per_s") > 0.0, "{point}");
+        assert!((0.3..=1.0).contains(&figure("array.read_share")), "{point}");
+        assert_eq!(figure("array.moved_again"), 0.0, "{point}");
+    }
+    assert_eq!(results.lines().count(), 9, "a header and eight points");
+}
+
 #[test]
 fn every_shipped_experiment_can_be_read() {
     let output = varve(&["lab", "list"]);

@@ -173,7 +173,23 @@ fn a_database_with_a_tier_tells_of_it() {
     let families: BTreeSet<&str> = told.keys().map(|name| name.split('{').next().unwrap()).collect();
     // What a file does not report of itself is left out.
     let missing: Vec<_> = FAMILIES.iter().map(|f| f.name).filter(|name| !families.contains(name)).collect();
+    let missing: Vec<_> = missing.into_iter().filter(|name| !name.starts_with("varve_array_")).collect();
     assert_eq!(missing, ["varve_tier_life_used_ratio"]);
+}
+
+#[test]
+fn a_database_on_an_array_tells_of_each_drive() {
+    let place = Scratch::new("drives");
+    let drives = [format!("{}:64M", place.at("a")), format!("{}:64M", place.at("b"))];
+    let working = Working::new(&place.at("db"), &["--drive", &drives[0], "--drive", &drives[1]]);
+    let told = working.scrape();
+    let families: BTreeSet<&str> = told.keys().map(|name| name.split('{').next().unwrap()).collect();
+    let missing: Vec<_> = FAMILIES.iter().map(|f| f.name).filter(|name| !families.contains(name)).collect();
+    assert!(missing.iter().all(|name| name.starts_with("varve_tier_")), "{missing:?}");
+    for drive in ["0", "1"] {
+        assert!(told[&format!("varve_array_operations_total{{drive=\"{drive}\",op=\"write\"}}")] > 0.0);
+        assert_eq!(told[&format!("varve_array_errors_total{{drive=\"{drive}\",op=\"write\"}}")], 0.0);
+    }
 }
 
 #[test]

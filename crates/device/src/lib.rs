@@ -25,7 +25,7 @@ pub use error::{DeviceError, OpKind};
 #[cfg(feature = "faults")]
 pub use faults::Trap;
 pub use faults::{Faults, Mistake, Place};
-pub use file::{DirLock, FileDevice, Options, sys};
+pub use file::{DirLock, FileDevice, Options, drive_identity, sys};
 pub use health::{Health, PoisonListener, PoisonOnPanic, Watched};
 pub use io::{Io, IoBuf, Op};
 pub use stats::{Busy, BusyStats, Counters, DeviceStats, OpStats};

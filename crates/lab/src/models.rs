@@ -23,6 +23,8 @@ pub struct Loaded {
     pub data: Part,
     /// Of the log device.
     pub log: Part,
+    /// Of the drives of an array, in place of the data device.
+    pub drives: Vec<Part>,
 }
 
 /// What one device holds.
@@ -78,14 +80,25 @@ impl ModelledDevices {
         Ok(device)
     }
 
+    /// A drive of an array beside them that holds `part`.
+    pub fn drive(&self, profile: &Profile, (name, part): (&str, &Part), seed: u64) -> Result<Arc<dyn Modelled>> {
+        let same = |d: &Arc<Drive>| profile.flash.as_ref().is_some_and(|f| f.geometry == d.config().geometry);
+        let (contents, drive) = (part.contents.clone(), part.drive.clone().filter(same));
+        let name = Some(format!("{name} ({})", profile.name));
+        let how = Build { seed, len: part.len, contents, name, drive, ..Build::default() };
+        let device = profile.build_model(how).map_err(|e| Error::Profile(e.to_string()))?;
+        self.supply.attach(device.clone());
+        Ok(device)
+    }
+
     /// What the engine opens.
     pub fn devices(&self) -> varve::Devices {
         varve::Devices::new(self.data.clone(), self.log.clone())
     }
 
-    /// What the devices hold now. Close the database first, or power cuts are part of the picture.
+    /// What data and log device hold now. Close the database first, or power cuts are part of the picture.
     pub fn loaded(&self) -> Loaded {
-        Loaded { data: Part::of(&*self.data), log: Part::of(&*self.log) }
+        Loaded { data: Part::of(&*self.data), log: Part::of(&*self.log), drives: Vec::new() }
     }
 }
 

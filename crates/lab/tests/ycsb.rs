@@ -6,7 +6,7 @@ use varve_lab::adapter::mem::MemStore;
 use varve_lab::adapter::{Durability, End, Store, TxMode, Txn, transact};
 use varve_lab::driver::{RunOptions, RunResult, Until, run};
 use varve_lab::ycsb::distribution::{Chooser, Zipf, zeta};
-use varve_lab::ycsb::{Distribution, KeyForm, Letter, Options, Shape, Ycsb, check, load};
+use varve_lab::ycsb::{Beside, Distribution, Fixed, KeyForm, Letter, Options, Shape, Ycsb, check, fixed_name, load};
 
 fn loaded(shape: Shape) -> Arc<MemStore> {
     let store = Arc::new(MemStore::default());
@@ -139,4 +139,32 @@ fn wrong_records_are_noticed() {
     assert!(put(&key, None).contains("999 of the 1000"));
     let refused = load(&loaded(small()), Shape::default(), 1, 1, |_, _| {}).unwrap_err();
     assert!(refused.to_string().contains("not loaded"), "{refused}");
+}
+
+#[test]
+fn a_share_of_the_requests_goes_to_what_nothing_changes() {
+    let store = loaded(small());
+    let fixed = Fixed { records: 100, sets: 2, share: 0.4, scans: 0.25, max_scan: 10, turn: None };
+    let beside = |fixed| Beside::new(&*store, Ycsb::new(&*store, Options::of(Letter::A)).unwrap(), fixed);
+    assert!(matches!(beside(fixed), Err(varve_lab::Error::NotLoaded(_))), "there are no such keyspaces");
+    for set in 0..2 {
+        let keyspace = store.keyspace(&fixed_name(set)).unwrap();
+        transact(&*store, TxMode::ReadWrite, Durability::None, |tx| {
+            let (mut rng, mut record) = (varve_rt::Rng::from_seed(1), Vec::new());
+            for n in 0..100 {
+                small().fill(n, &mut rng, &mut record);
+                tx.put(&keyspace, &small().key(n), &record)?;
+            }
+            Ok(((), End::Commit))
+        })
+        .unwrap();
+    }
+    assert!(beside(Fixed { share: 1.5, ..fixed }).is_err() && beside(Fixed { records: 0, ..fixed }).is_err());
+    let options = RunOptions { threads: 3, until: Until::Transactions(6000), ..RunOptions::default() };
+    let result = run(&store, &Arc::new(beside(fixed).unwrap()), &options, |_| {}).unwrap();
+    let count = |name: &str| result.kinds.iter().find(|kind| kind.name == name).unwrap().count as f64;
+    let (reads, scans) = (count("fixed_read"), count("fixed_scan"));
+    assert!(((reads + scans) / 6000.0 - 0.4).abs() < 0.03, "{reads} reads, {scans} scans");
+    assert!((scans / (reads + scans) - 0.25).abs() < 0.04, "{reads} reads, {scans} scans");
+    assert!((count("update") / (count("read") + count("update")) - 0.5).abs() < 0.05, "the rest is YCSB A");
 }

@@ -169,6 +169,9 @@ pub struct Add {
     /// What it gives: a file of `varve probe --save`, or the name of a profile.
     #[arg(long, value_name = "FILE")]
     pub curve: Option<String>,
+    /// Measure what it gives, for half a minute or so, in the folder where it is.
+    #[arg(long, conflicts_with = "curve")]
+    pub measure: bool,
     /// Take it even if it holds something already: that is lost.
     #[arg(long)]
     pub overwrite: bool,

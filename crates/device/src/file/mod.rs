@@ -12,10 +12,12 @@
 
 mod batch;
 mod exec;
+mod identity;
 mod lock;
 pub mod sys;
 mod wear;
 
+pub use identity::drive_identity;
 pub use lock::DirLock;
 
 use crate::{

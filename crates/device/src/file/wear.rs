@@ -43,7 +43,7 @@ pub(super) fn life_used(fd: RawFd) -> Option<f64> {
 }
 
 /// The directory in sysfs of the drive (not of a partition) under the file.
-fn drive(fd: RawFd) -> Option<PathBuf> {
+pub(super) fn drive(fd: RawFd) -> Option<PathBuf> {
     // SAFETY: `stat` is plain data, filled by fstat.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: `stat` is valid for writes.

@@ -3,10 +3,13 @@
 //!
 //! With `per_drive` every drive has its own part of the requests in flight, as in Yang, Wan, Fan 2017: a lane for each
 //! drive, over the extents that lie on it. Without, all requests go to the array as a whole.
+//!
+//! An array under a database is in `rack`.
 
 use super::ExperimentError;
 use super::document::Point;
 use super::point::{PointResult, seconds};
+use super::rack;
 use super::spec::{Clock, Iomix, Spec};
 use super::units::Bytes;
 use crate::iomix::{self, Load, Sample, Target};
@@ -19,7 +22,7 @@ use varve_models::{Build, Profile};
 use varve_rt::{sim, spawn};
 use varve_volume::array::curve::Curve;
 use varve_volume::array::planner::{self, Choice, Now, PlanDrive, Question};
-use varve_volume::array::{Array, EXTENT, Layout, Place, UNIT};
+use varve_volume::array::{Array, EXTENT, KeeperOptions, Layout, Place, UNIT};
 
 /// `[engine.array]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +37,67 @@ pub struct ArraySpec {
     /// Of `rodi`: the drives that only read, by name; those with the highest read-only gain if left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read_only: Vec<String>,
+    /// Of a database: bytes of each drive; all that it has if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub room: Option<Bytes>,
+    /// Of a database: the share of reads at which the drives' speeds are taken for what `proportional` gives each; that of
+    /// the load, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed_at: Option<f64>,
+    /// Of a database: seconds between two plans that the engine makes and applies by itself; never if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replan_s: Option<f64>,
+    /// How extents are watched and moved: the engine's defaults where nothing is said.
+    #[serde(skip_serializing_if = "Keeping::is_default")]
+    pub keep: Keeping,
+}
+
+/// `[engine.array.keep]`: the engine's `array_rate`, `array_window` and so on. Times in seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Keeping {
+    /// Most bytes that are copied in a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Bytes>,
+    /// Within this time no plan moves an extent twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_s: Option<f64>,
+    /// The least gain for which extents move, as a share of the throughput.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub least_gain: Option<f64>,
+    /// Without a write for so long, an extent may count as only read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quiet_s: Option<f64>,
+    /// Counts of an extent's requests halve in this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub half_life_s: Option<f64>,
+    /// Reads per second from which an extent without writes counts as only read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads_per_s: Option<f64>,
+}
+
+impl Keeping {
+    fn is_default(&self) -> bool {
+        *self == Keeping::default()
+    }
+
+    fn check(&self) -> std::result::Result<(), (String, String)> {
+        let wrong = |value: Option<f64>, least: f64| value.is_some_and(|v| !(least..=1e9).contains(&v));
+        let all = [
+            ("window_s", self.window_s, 0.0),
+            ("least_gain", self.least_gain, 0.0),
+            ("quiet_s", self.quiet_s, 0.0),
+            ("half_life_s", self.half_life_s, 1e-3),
+            ("reads_per_s", self.reads_per_s, 0.0),
+        ];
+        if let Some((key, _, least)) = all.into_iter().find(|(_, value, least)| wrong(*value, *least)) {
+            return Err((format!("engine.array.keep.{key}"), format!("{least} to 1e9 are possible")));
+        }
+        if self.rate.is_some_and(|rate| rate.0 < 64 << 10) {
+            return Err(("engine.array.keep.rate".into(), "64 KiB and more are possible".into()));
+        }
+        Ok(())
+    }
 }
 
 /// `engine.array.layout`
@@ -50,13 +114,35 @@ pub enum LayoutName {
 
 impl Default for ArraySpec {
     fn default() -> ArraySpec {
-        ArraySpec { layout: LayoutName::Stripe, extent: Bytes(EXTENT), unit: Bytes(UNIT), read_only: Vec::new() }
+        ArraySpec {
+            layout: LayoutName::Stripe,
+            extent: Bytes(EXTENT),
+            unit: Bytes(UNIT),
+            read_only: Vec::new(),
+            room: None,
+            speed_at: None,
+            replan_s: None,
+            keep: Keeping::default(),
+        }
     }
 }
 
 impl ArraySpec {
     pub(super) fn is_default(&self) -> bool {
         *self == ArraySpec::default()
+    }
+
+    /// How the engine keeps the extents.
+    pub(super) fn keeper(&self) -> KeeperOptions {
+        let (mut options, k) = (KeeperOptions::default(), &self.keep);
+        options.replan = self.replan_s.map(seconds);
+        options.rate = k.rate.map_or(options.rate, |rate| rate.0);
+        options.window = k.window_s.map_or(options.window, seconds);
+        options.least_gain = k.least_gain.unwrap_or(options.least_gain);
+        options.rules.quiet = k.quiet_s.unwrap_or(options.rules.quiet);
+        options.rules.half_life = k.half_life_s.unwrap_or(options.rules.half_life);
+        options.rules.reads_per_s = k.reads_per_s.unwrap_or(options.rules.reads_per_s);
+        options
     }
 }
 
@@ -71,7 +157,7 @@ pub struct ReadOnly {
 }
 
 /// Profiles of the drives, with what `devices.each` puts over them.
-fn profiles(spec: &Spec) -> std::result::Result<Vec<Profile>, (String, String)> {
+pub(super) fn profiles(spec: &Spec) -> std::result::Result<Vec<Profile>, (String, String)> {
     let of = |name: &String| {
         let mut device = spec.devices.each.clone();
         device.0.insert("profile".into(), toml::Value::String(name.clone()));
@@ -83,9 +169,11 @@ fn profiles(spec: &Spec) -> std::result::Result<Vec<Profile>, (String, String)> 
 /// Refuses what cannot be run; names the key.
 pub(super) fn validate(spec: &Spec) -> std::result::Result<(), (String, String)> {
     let refuse = |key: &str, what: String| Err((key.to_string(), what));
-    let Some(mix) = &spec.workload.iomix else {
-        return refuse("devices.drives", "an array of drives is for workload.iomix".into());
-    };
+    spec.engine.array.keep.check()?;
+    if spec.engine.array.replan_s.is_some_and(|s| !(1e-3..=1e9).contains(&s)) {
+        return refuse("engine.array.replan_s", "0.001 to 1e9 are possible".into());
+    }
+    let Some(mix) = &spec.workload.iomix else { return rack::validate(spec) };
     let profiles = profiles(spec)?;
     let n = profiles.len();
     if profiles.iter().any(|p| p.mix.is_none()) {
@@ -110,6 +198,13 @@ pub(super) fn validate(spec: &Spec) -> std::result::Result<(), (String, String)>
         }
         () if load > mix.read_share + 1e-9 => {
             refuse("workload.iomix.read_share", format!("at least readonly.load, {load}, is possible"))
+        }
+        () if array.room.is_some()
+            || array.speed_at.is_some()
+            || array.replan_s.is_some()
+            || !array.keep.is_default() =>
+        {
+            refuse("engine.array", "room, speed_at, replan_s and keep are for databases".into())
         }
         () if !array.read_only.iter().all(known) => {
             refuse("engine.array.read_only", "names of devices.drives are possible".into())

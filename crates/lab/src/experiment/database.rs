@@ -3,6 +3,7 @@
 use super::devices::Counted;
 use super::machine::HostTime;
 use super::point::{Moment, OneDevice, seconds};
+use super::rack;
 use super::spec::Spec;
 use crate::models::{Loaded, ModelledDevices, Part};
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use varve::Db;
 use varve_device::Device;
 use varve_models::Modelled;
 use varve_rt::sim;
+use varve_volume::array::Array;
 
 /// Bytes of memory, and frames if the buffer was given by itself.
 #[derive(Clone, Copy)]
@@ -46,7 +48,11 @@ fn named((key, what): (String, String)) -> crate::Error {
 pub(super) struct Machine {
     models: ModelledDevices,
     fast_model: Option<Arc<dyn Modelled>>,
-    data: Arc<Counted>,
+    /// The data device, or the drives of an array.
+    data: Vec<(&'static str, Arc<Counted>)>,
+    /// What the drives are made of.
+    drives: Vec<Arc<dyn Modelled>>,
+    array: Option<Arc<Array>>,
     log: Arc<Counted>,
     fast: Option<Arc<Counted>>,
 }
@@ -56,13 +62,25 @@ impl Machine {
     pub fn new(spec: &Spec, bytes: &Loaded, fast: &Part, seed: u64) -> crate::Result<Machine> {
         let (data, log) = spec.devices.profiles().map_err(named)?;
         let models = ModelledDevices::new(&data, &log, bytes, seed)?;
-        let (data, log) = (Counted::new(models.data.clone()), Counted::new(models.log.clone()));
+        let mut parts = bytes.drives.clone();
+        let mut drives = Vec::new();
+        for (n, (name, profile, part)) in rack::parts(spec, parts.iter_mut()).map_err(named)?.into_iter().enumerate() {
+            drives.push(models.drive(&profile, (name, part), rack::seed(seed, n))?);
+        }
+        let counted = |(name, model): (_, &Arc<dyn Modelled>)| (name, Counted::new(model.clone()));
+        let data: Vec<_> = match drives.is_empty() {
+            true => vec![counted(("data", &models.data))],
+            false => rack::NAMES.into_iter().zip(&drives).map(counted).collect(),
+        };
+        let on = data.iter().map(|(_, drive)| -> Arc<dyn Device> { drive.clone() });
+        let array = if drives.is_empty() { None } else { Some(rack::open(on.collect())?) };
+        let log = Counted::new(models.log.clone());
         let fast_model = match spec.devices.fast().map_err(named)? {
             Some(profile) => Some(models.fast(&profile, fast, seed)?),
             None => None,
         };
         let fast = fast_model.clone().map(Counted::new);
-        Ok(Machine { models, fast_model, data, log, fast })
+        Ok(Machine { models, fast_model, data, drives, array, log, fast })
     }
 
     /// Opens the database. `attach`: make a tier on the fast device.
@@ -79,9 +97,13 @@ impl Machine {
             log_max_bytes: e.log_max.0,
             tier: e.tier.options.0.clone(),
             attach_tier: attach,
+            array: e.array.keeper(),
             ..varve::Options::default()
         };
-        let on = varve::Devices::new(self.data.clone(), self.log.clone());
+        let on = match &self.array {
+            None => varve::Devices::new(self.data[0].1.clone(), self.log.clone()),
+            Some(array) => varve::Devices::on_array(array.clone(), self.log.clone()),
+        };
         let on = self.fast.iter().fold(on, |on, fast| on.with("fast", fast.clone()));
         Ok(Db::open_on(on, options)?)
     }
@@ -90,10 +112,16 @@ impl Machine {
         Probe { db, data: self.data.clone(), log: self.log.clone(), cores, fast: self.fast.clone() }
     }
 
+    /// The array that its pages lie on, if they do.
+    pub fn array(&self) -> Option<&Arc<Array>> {
+        self.array.as_ref()
+    }
+
     /// What a crash now would leave on the devices, were nothing lost of what they have completed.
     pub fn left(&self) -> (Loaded, Part) {
         let fast = self.fast_model.as_ref().map_or_else(Part::default, |fast| Part::of(&**fast));
-        (self.models.loaded(), fast)
+        let drives = self.drives.iter().map(|drive| Part::of(&**drive)).collect();
+        (Loaded { drives, ..self.models.loaded() }, fast)
     }
 
     /// Opens the database that a crash left and closes it; what the opening took.
@@ -122,7 +150,7 @@ impl Machine {
 /// Looks at everything that counts.
 pub(super) struct Probe {
     pub db: Db,
-    data: Arc<Counted>,
+    data: Vec<(&'static str, Arc<Counted>)>,
     log: Arc<Counted>,
     cores: usize,
     fast: Option<Arc<Counted>>,
@@ -133,12 +161,12 @@ impl Probe {
         Moment {
             at: varve_rt::now().as_nanos() as f64 / 1e9,
             engine: self.db.stats(),
-            devices: [("data", Some(&self.data)), ("log", Some(&self.log)), ("fast", self.fast.as_ref())]
-                .into_iter()
-                .filter_map(|(name, device)| Some((name, device?)))
+            devices: (self.data.iter().map(|(name, device)| (*name, device)))
+                .chain([("log", &self.log)])
+                .chain(self.fast.iter().map(|fast| ("fast", fast)))
                 .map(|(name, device)| OneDevice { name, stats: device.stats(), model: device.model() })
                 .collect(),
-            client_writes: self.data.client_writes(),
+            client_writes: self.data.iter().map(|(_, device)| device.client_writes()).sum(),
             host: HostTime::now(self.cores),
             locks: sim::lock_waits(),
         }

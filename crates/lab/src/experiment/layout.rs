@@ -1,32 +1,44 @@
-//! Loaded databases: each is made once, in a simulation of its own without costs, and copied per point.
+//! Loaded databases: each is made once, in a simulation of its own without costs, and copied per point. One on an array
+//! lies on the drives as their layout has it.
 //!
 //! The copy is copy-on-write. A loaded database is kept as long as a point that needs it is still to come.
 
 use super::ExperimentError;
 use super::devices::{self, Drives};
+use super::rack::{self, Curves};
 use super::spec::Spec;
 use crate::adapter::varve::VarveStore;
-use crate::models::{Loaded, ModelledDevices, seeds};
+use crate::models::{Loaded, ModelledDevices, Part, seeds};
 use crate::{tpcc, ycsb};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::Db;
-use varve_models::{Build, Sparse};
+use varve_models::{Build, Profile, Sparse};
 use varve_rt::{Mutex, sim};
+use varve_volume::array::curve::Curve;
 
 /// A closed database at rest.
 pub(super) struct Image {
     pub bytes: Loaded,
     /// Bytes of pages that hold something.
     pub used: u64,
+    /// What the drives of an array give, as measured.
+    pub curves: Vec<Curve>,
 }
 
 /// Scale and seed of TPC-C data, or shape and seed of YCSB's.
 #[derive(Clone, Serialize)]
 enum Load {
     Tpcc(tpcc::Scale, u64),
-    Ycsb(ycsb::Shape, u64),
+    Ycsb(ycsb::Shape, u64, Option<Fixed>),
+}
+
+/// Keyspaces that nothing changes: how many, and records of each.
+#[derive(Clone, Copy, Serialize)]
+struct Fixed {
+    sets: u32,
+    records: u64,
 }
 
 fn load_of(spec: &Spec) -> Load {
@@ -48,36 +60,67 @@ fn load_of(spec: &Spec) -> Load {
                 field_length: y.field_bytes,
                 ..ycsb::Shape::default()
             };
-            Load::Ycsb(shape, y.load_seed)
+            let fixed = y.fixed.as_ref().map(|f| Fixed { sets: f.sets, records: f.records });
+            Load::Ycsb(shape, y.load_seed, fixed)
         }
         _ => unreachable!("a validated point has a workload"),
     }
 }
 
 fn key(spec: &Spec) -> String {
-    serde_json::to_string(&(load_of(spec), spec.layout.page_size, spec.layout.log)).expect("plain data")
+    let plain = (load_of(spec), spec.layout.page_size, spec.layout.log);
+    let array = (!spec.devices.drives.is_empty()).then(|| rack::key(spec));
+    let text = serde_json::to_string(&plain).expect("plain data");
+    text + &array.map_or(String::new(), |key| serde_json::to_string(&key).expect("plain data"))
 }
 
 /// The cache that the load itself runs with.
 const LOAD_CACHE: u64 = 64 << 20;
 
-fn load(spec: &Spec) -> Result<Image, ExperimentError> {
+/// Loads keyspaces in bulk, in the order of their keys, and makes them read-only.
+fn load_fixed(db: &Db, shape: &ycsb::Shape, seed: u64, fixed: Fixed) -> crate::Result<()> {
+    let mut keys: Vec<_> = (0..fixed.records).map(|n| (shape.key(n), n)).collect();
+    keys.sort_unstable();
+    for set in 0..fixed.sets {
+        let mut rng = varve_rt::Rng::from_seed(seed ^ u64::from(set + 1).wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let (mut load, mut record) = (db.bulk_load(&ycsb::fixed_name(set))?, Vec::new());
+        for (key, n) in &keys {
+            shape.fill(*n, &mut rng, &mut record);
+            load.push(key, &record)?;
+        }
+        load.finish()?.set_read_only(true)?;
+    }
+    Ok(())
+}
+
+fn load(spec: &Spec, curves: Vec<Curve>) -> Result<Image, ExperimentError> {
     let (page_size, log_bytes) = (spec.layout.page_size.0 as usize, spec.layout.log.0);
     let layout = varve::Layout { page_size, log_bytes, ..varve::Layout::default() };
     let what = load_of(spec);
-    let main = move || -> crate::Result<Image> {
+    let main = || -> crate::Result<Image> {
         let instant = devices::instant();
         let machine = ModelledDevices::new(&instant, &instant, &Loaded::default(), 1)?;
         let options = varve::Options { cache_bytes: LOAD_CACHE, lock_timeout: None, ..varve::Options::default() };
-        let store = Arc::new(VarveStore::new(Db::create_on(machine.devices(), &layout, options)?));
+        let (on, drives) = match spec.devices.drives.is_empty() {
+            true => (machine.devices(), Vec::new()),
+            false => {
+                let (array, drives) = rack::create(spec, &curves, &instant)?;
+                (varve::Devices::on_array(array, machine.log.clone()), drives)
+            }
+        };
+        let store = Arc::new(VarveStore::new(Db::create_on(on, &layout, options)?));
         match what {
             Load::Tpcc(scale, seed) => drop(tpcc::load(&store, scale, seed, 1, |_| {})?),
-            Load::Ycsb(shape, seed) => drop(ycsb::load(&store, shape, seed, 1, |_, _| {})?),
+            Load::Ycsb(shape, seed, fixed) => {
+                ycsb::load(&store, shape, seed, 1, |_, _| {})?;
+                fixed.map_or(Ok(()), |fixed| load_fixed(store.db(), &shape, seed, fixed))?;
+            }
         }
         let stats = store.db().stats();
         store.db().clone().close()?;
         let used = (stats.pages - stats.free_pages) * stats.page_size as u64;
-        Ok(Image { bytes: machine.loaded(), used })
+        let drives = drives.iter().map(|drive| Part::of(&**drive)).collect();
+        Ok(Image { bytes: Loaded { drives, ..machine.loaded() }, used, curves: curves.clone() })
     };
     let outcome = sim::run(sim::Config { seed: 1, ..sim::Config::default() }, main);
     match outcome.result {
@@ -104,6 +147,7 @@ fn drives_key(spec: &Spec, seed: u64) -> String {
 /// The loaded databases of a run. Used on OS threads only.
 pub(super) struct Layouts {
     slots: Mutex<BTreeMap<String, Slot>>,
+    curves: Curves,
 }
 
 /// The loaded database, with the flash drives that a point of this seed begins with.
@@ -112,17 +156,32 @@ pub(super) fn on_drives(image: &Image, spec: &Spec, seed: u64, drives: &Drives) 
     let mut loaded = image.bytes.clone();
     let contents = key(spec);
     let aged = [&spec.devices.data, spec.devices.log_device()].map(|d| d.aged().unwrap_or(0.0));
+    for (n, (role, profile, part)) in rack::parts(spec, loaded.drives.iter_mut())?.into_iter().enumerate() {
+        let aged = spec.devices.each.aged().unwrap_or(0.0);
+        fill(part, (role, &profile), (rack::seed(seed, n), aged), drives, &contents)?;
+    }
     let parts = [("data", &data, &mut loaded.data), ("log", &log, &mut loaded.log)];
     for ((role, profile, part), (seed, aged)) in parts.into_iter().zip(seeds(seed).into_iter().zip(aged)) {
-        if part.drive.is_some() {
-            continue;
-        }
+        fill(part, (role, profile), (seed, aged), drives, &contents)?;
+    }
+    Ok(loaded)
+}
+
+/// Of a flash drive: begins it with what the part holds, unless it did already.
+fn fill(
+    part: &mut Part,
+    (role, profile): (&str, &Profile),
+    (seed, aged): (u64, f64),
+    drives: &Drives,
+    contents: &str,
+) -> Result<(), (String, String)> {
+    if part.drive.is_none() && part.len > 0 {
         let name = Some(format!("{role} ({})", profile.name));
         let how = Build { seed, len: part.len, contents: part.contents.clone(), name, aged, ..Build::default() };
         let drive = drives.get(profile, &format!("{role} {contents}"), &how);
         part.drive = drive.map_err(|e| (format!("devices.{role}"), e.to_string()))?;
     }
-    Ok(loaded)
+    Ok(())
 }
 
 impl Layouts {
@@ -136,7 +195,7 @@ impl Layouts {
             slot.left += 1;
             slot.alike &= slot.drives == drives;
         }
-        Layouts { slots: Mutex::new(slots) }
+        Layouts { slots: Mutex::new(slots), curves: Curves::default() }
     }
 
     /// The database of a point, loaded now if it is the first to ask; others that want the same wait. If all that want
@@ -152,12 +211,13 @@ impl Layouts {
         if let Some(image) = &*cell {
             return Ok(image.clone());
         }
-        let mut image = load(spec)?;
+        let mut image = load(spec, self.curves.of(spec)?)?;
         if alike {
             let failed =
                 |(key, what)| ExperimentError::Point { point: "loading".into(), what: format!("{key}: {what}") };
             image.bytes = on_drives(&image, spec, seed, drives).map_err(failed)?;
-            for part in [&mut image.bytes.data, &mut image.bytes.log].into_iter().filter(|part| part.drive.is_some()) {
+            let Loaded { data, log, drives } = &mut image.bytes;
+            for part in [data, log].into_iter().chain(drives).filter(|part| part.drive.is_some()) {
                 part.contents = Sparse::new();
             }
         }

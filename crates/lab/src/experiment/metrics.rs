@@ -41,6 +41,23 @@ pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<S
     for (then, now) in before.devices.iter().zip(&after.devices) {
         device(&mut put, then, now, seconds);
     }
+    let drives = before.devices.iter().zip(&after.devices).filter(|(_, now)| now.name.starts_with("drive"));
+    let bytes = |(read, all): (f64, f64), (then, now): (&OneDevice, &OneDevice)| {
+        let (a, b) = (&then.stats, &now.stats);
+        let reads = (b.read.bytes - a.read.bytes) as f64;
+        (read + reads, all + reads + (b.write.bytes - a.write.bytes) as f64)
+    };
+    let (read, all) = drives.fold((0.0, 0.0), bytes);
+    if all > 0.0 {
+        put("array.mb_per_s", all / 1e6 / seconds);
+        put("array.read_share", read / all);
+    }
+    let fixed: Vec<_> = run.kinds.iter().filter(|k| k.name.starts_with("fixed_") && k.count > 0).collect();
+    for kind in fixed {
+        put(&format!("{}.per_s", kind.name), kind.count as f64 / run.seconds);
+        put(&format!("{}.mean_ms", kind.name), kind.latency.mean_us / 1e3);
+        put(&format!("{}.p99_ms", kind.name), kind.latency.p99_us / 1e3);
+    }
     if let Some(tpmc) = run.tpmc {
         put("tpmc", tpmc);
         let orders = tpmc * run.seconds / 60.0;

@@ -5,7 +5,8 @@
 //! - `document` reads a file and expands it into points (`source` finds lines for errors, `sweep` axes); `spec`,
 //!   `units`: its shape;
 //! - `layout` loads a database once; `devices` models; `machine` processor time and lock waits; `point` runs one point,
-//!   `plain` and `array` one without a database; `metrics` names what it measured;
+//!   `plain` and `array` one without a database; `rack` is an array under one, `moves` who watches its extents move;
+//!   `metrics` names what it measured;
 //! - `parameters`: what the figures rest on, `sensitivity`: what those decide that are assumed;
 //! - `figure`, `check`: what is demanded; `drawing`: what is charted; `results`: files; `report`, `table`: for people;
 //!   `run`: all points in parallel.
@@ -25,10 +26,12 @@ mod layout;
 mod location;
 mod machine;
 mod metrics;
+mod moves;
 mod named;
 mod parameters;
 mod plain;
 mod point;
+mod rack;
 mod report;
 mod results;
 mod run;
@@ -127,6 +130,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("flash-wa", include_str!("../../../../experiments/flash-wa.toml")),
     ("fidelity", include_str!("../../../../experiments/fidelity.toml")),
     ("rodi", include_str!("../../../../experiments/rodi.toml")),
+    ("rodi-engine", include_str!("../../../../experiments/rodi-engine.toml")),
     ("iomix-ssd", include_str!("../../../../experiments/iomix-ssd.toml")),
     ("gd2l-cac", include_str!("../../../../experiments/gd2l-cac.toml")),
     ("tier-location", include_str!("../../../../experiments/tier-location.toml")),

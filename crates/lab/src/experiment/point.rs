@@ -10,6 +10,7 @@ use super::document::{Point, Scaled};
 use super::layout::{self, Image};
 use super::location::Location;
 use super::machine::{self, HostTime, LockPlace};
+use super::moves::Moves;
 use super::spec::{Clock, Spec, Spread};
 use crate::adapter::varve::VarveStore;
 use crate::driver::{self, Client, Draw, Interval, Outcome, RunOptions, RunResult, Until, Workload};
@@ -23,6 +24,7 @@ use std::time::Duration;
 use varve_device::{DeviceStats, OpStats};
 use varve_models::ModelStats;
 use varve_rt::sim;
+use varve_volume::array::curve::Curve;
 
 /// The result of a point: one line of the result file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -160,8 +162,8 @@ struct Measured {
     after: Moment,
     location: Option<Location>,
     settings: BTreeMap<String, String>,
-    /// What opening the database again took.
-    reopened: BTreeMap<String, f64>,
+    /// What opening the database again took; how extents of an array moved.
+    more: BTreeMap<String, f64>,
     series: BTreeMap<String, Vec<f64>>,
 }
 
@@ -182,7 +184,8 @@ pub(super) fn run(
     let config = spec.host.config(seed).map_err(|(key, what)| failed(format!("{key}: {what}")))?;
     let clock = spec.run.clock;
     let cores = if clock == Clock::Virtual { config.cores } else { machine::real_cores() };
-    let main = move || measure(&spec, seed, memory, (&bytes, cores), &progress);
+    let curves = image.curves.clone();
+    let main = move || measure(&spec, seed, memory, (&bytes, &curves, cores), &progress);
     let outcome = match clock {
         Clock::Virtual => sim::run(config, main).result.map_err(|failure| failed(failure.to_string()))?,
         Clock::Paced => main(),
@@ -198,7 +201,7 @@ pub(super) fn run(
     if let Some(location) = &measured.location {
         metrics.extend(location.figures().map(|(name, value)| (name.to_string(), value)));
     }
-    metrics.extend(measured.reopened);
+    metrics.extend(measured.more);
     metrics.retain(|_, value| value.is_finite());
     Ok(PointResult {
         experiment: experiment.to_string(),
@@ -227,20 +230,21 @@ fn measure(
     spec: &Spec,
     seed: u64,
     memory: Memory,
-    (bytes, cores): (&Loaded, usize),
+    (bytes, curves, cores): (&Loaded, &[Curve], usize),
     progress: &AtomicU64,
 ) -> crate::Result<Measured> {
     let machine = Machine::new(spec, bytes, &Part { len: memory.fast, ..Part::default() }, seed)?;
     let db = machine.open(spec, memory, memory.fast > 0)?;
     let store = Arc::new(VarveStore::new(db.clone()));
     let probe = machine.probe(db.clone(), cores);
+    let mut moves = machine.array().map(|array| Moves::begin(spec, &db, array, curves)).transpose()?;
     let durability = spec.engine.durability.into();
     let mut measured = match (&spec.workload.tpcc, &spec.workload.ycsb) {
         (Some(t), _) => {
             let (think_times, read_only) = (t.think_times, t.read_only);
             let mix = tpcc::Mix::Weighted(t.mix);
             let inner = tpcc::Tpcc::new(&*store, tpcc::Options { mix, think_times, read_only, durability, seed })?;
-            drive(spec, &store, Arc::new(Marked { inner }), &probe, progress)?
+            drive(spec, &store, Arc::new(Marked { inner }), (&probe, moves.as_mut()), progress)?
         }
         (_, Some(y)) => {
             let mut options =
@@ -252,10 +256,20 @@ fn measure(
                 None => {}
             }
             let inner = ycsb::Ycsb::new(&*store, options)?;
-            drive(spec, &store, Arc::new(Marked { inner }), &probe, progress)?
+            let seen = (&probe, moves.as_mut());
+            match &y.fixed {
+                None => drive(spec, &store, Arc::new(Marked { inner }), seen, progress)?,
+                Some(fixed) => {
+                    let inner = ycsb::Beside::new(&*store, inner, fixed.load())?;
+                    drive(spec, &store, Arc::new(Marked { inner }), seen, progress)?
+                }
+            }
         }
         _ => unreachable!("a validated point has a workload"),
     };
+    if let Some(moves) = &moves {
+        measured.more.extend(moves.figures(&db)?);
+    }
     let left = spec.run.reopen.then(|| machine.left());
     if spec.run.check && spec.workload.tpcc.is_some() {
         let report = tpcc::check(&*store, |_, _| {})?;
@@ -263,10 +277,10 @@ fn measure(
             return Err(crate::Error::store(format!("the data is not consistent after the run:\n{report}")));
         }
     }
-    drop((store, probe, machine));
+    drop((store, probe, moves, machine));
     db.close()?;
     if let Some((loaded, fast)) = left {
-        measured.reopened = Machine::new(spec, &loaded, &fast, seed)?.reopen(spec, memory)?;
+        measured.more.extend(Machine::new(spec, &loaded, &fast, seed)?.reopen(spec, memory)?);
     }
     Ok(measured)
 }
@@ -275,7 +289,7 @@ fn drive<W: Workload<VarveStore>>(
     spec: &Spec,
     store: &Arc<VarveStore>,
     workload: Arc<W>,
-    probe: &Probe,
+    (probe, mut moves): (&Probe, Option<&mut Moves>),
     progress: &AtomicU64,
 ) -> crate::Result<Measured> {
     let run = &spec.run;
@@ -292,6 +306,9 @@ fn drive<W: Workload<VarveStore>>(
     let result = driver::run(store, &workload, &options, |i: &Interval| {
         progress.store((i.at.as_secs_f64() / whole * 1000.0) as u64, Relaxed);
         let now = probe.moment();
+        if let Some(moves) = &mut moves {
+            moves.look(i, &probe.db);
+        }
         if i.warming_up {
             before = now.clone();
         }
@@ -303,7 +320,7 @@ fn drive<W: Workload<VarveStore>>(
     })?;
     let location = if spec.engine.tier.counted { Some(Location::of(&probe.db)?) } else { None };
     let settings = probe.db.pool_settings().into_iter().map(|(name, text)| (name.to_string(), text)).collect();
-    Ok(Measured { run: result, before, after: last, location, settings, reopened: BTreeMap::new(), series })
+    Ok(Measured { run: result, before, after: last, location, settings, more: BTreeMap::new(), series })
 }
 
 /// One more value of each series; rounded, since nobody reads more digits off a chart.

@@ -3,12 +3,12 @@
 //! Every structure refuses keys it does not know. The defaults are those of the engine and of the workloads.
 
 use super::array;
-pub use super::array::{ArraySpec, LayoutName, ReadOnly};
+pub use super::array::{ArraySpec, Keeping, LayoutName, ReadOnly};
 pub use super::iomix::Iomix;
 use super::named::{Named, PoolNames};
 pub use super::tier::Tier;
 use super::units::{Bytes, Cache};
-pub use super::ycsb::{Spread, Ycsb};
+pub use super::ycsb::{FixedSets, Spread, Ycsb};
 use crate::adapter::Durability;
 use crate::flash_wa::FlashWaPoint;
 use crate::host::HostProfile;
@@ -197,8 +197,13 @@ impl Devices {
         if self.log.is_empty() { &self.data } else { &self.log }
     }
 
-    /// Profiles of data and log device; the error names the role.
+    /// Profiles of data and log device; the error names the role. Of an array the log's stands for both: there is no
+    /// data device.
     pub fn profiles(&self) -> Result<(Profile, Profile), (String, String)> {
+        if !self.drives.is_empty() {
+            let log = self.log.profile().map_err(|what| ("devices.log".to_string(), what))?;
+            return Ok((log.clone(), log));
+        }
         let data = self.data.profile().map_err(|what| ("devices.data".to_string(), what))?;
         let log = match self.log.is_empty() {
             true => data.clone(),
@@ -444,8 +449,9 @@ impl Spec {
         match &w.flash_wa {
             Some(point) => point.validate().map_err(|(key, what)| (format!("workload.flash-wa.{key}"), what))?,
             None if self.devices.drives.is_empty() => drop((self.devices.profiles()?, self.devices.fast()?)),
-            None => array::validate(self)?,
+            None => drop((array::validate(self)?, self.devices.fast()?)),
         }
+        w.ycsb.as_ref().and_then(|y| y.fixed.as_ref()).map_or(Ok(()), FixedSets::validate)?;
         if let Some(iomix) = w.iomix.as_ref().filter(|_| self.devices.drives.is_empty()) {
             let profile = self.devices.profiles()?.0;
             iomix.validate(&profile, profile.capacity(), &self.layout)?;

@@ -23,6 +23,9 @@ pub struct Ycsb {
     pub distribution: Option<Spread>,
     /// Seed of the loaded records.
     pub load_seed: u64,
+    /// Keyspaces beside it that nothing changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<FixedSets>,
 }
 
 impl Default for Ycsb {
@@ -37,7 +40,58 @@ impl Default for Ycsb {
             max_scan: options.max_scan,
             distribution: None,
             load_seed: 1,
+            fixed: None,
         }
+    }
+}
+
+/// `[workload.ycsb.fixed]`: keyspaces loaded in bulk and made read-only, records as those of YCSB.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FixedSets {
+    /// Records of each.
+    pub records: u64,
+    /// How many there are.
+    pub sets: u32,
+    /// Their share of all requests.
+    pub share: f64,
+    /// Of those, the share that scans; the others look one record up.
+    pub scans: f64,
+    /// Longest scan, records.
+    pub max_scan: u32,
+    /// Seconds after which requests go to the next set; never if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_s: Option<f64>,
+}
+
+impl Default for FixedSets {
+    fn default() -> FixedSets {
+        FixedSets { records: 100_000, sets: 1, share: 0.5, scans: 0.05, max_scan: 100, turn_s: None }
+    }
+}
+
+impl FixedSets {
+    /// What is wrong: the key, and what is accepted.
+    pub(super) fn validate(&self) -> Result<(), (String, String)> {
+        let refuse = |key: &str, what: &str| Err((format!("workload.ycsb.fixed.{key}"), what.to_string()));
+        match () {
+            () if self.records == 0 || self.records > 1 << 40 => refuse("records", "1 to 2^40 are possible"),
+            () if !(1..=16).contains(&self.sets) => refuse("sets", "1 to 16 are possible"),
+            () if !(0.0..=1.0).contains(&self.share) => refuse("share", "0 to 1 are possible"),
+            () if !(0.0..=1.0).contains(&self.scans) => refuse("scans", "0 to 1 are possible"),
+            () if self.max_scan == 0 => refuse("max_scan", "1 and more are possible"),
+            () if self.turn_s.is_some_and(|s| !(1e-3..=1e9).contains(&s)) => {
+                refuse("turn_s", "0.001 to 1e9 are possible")
+            }
+            () => Ok(()),
+        }
+    }
+
+    /// As the workload takes it.
+    pub(super) fn load(&self) -> ycsb::Fixed {
+        let turn = self.turn_s.map(std::time::Duration::from_secs_f64);
+        let FixedSets { records, sets, share, scans, max_scan, .. } = *self;
+        ycsb::Fixed { records, sets, share, scans, max_scan, turn }
     }
 }
 

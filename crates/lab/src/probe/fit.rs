@@ -47,6 +47,7 @@ pub fn fit(report: &Report, name: &str) -> Result<Profile> {
             report.range >> 20,
             report.access
         ),
+        drive: report.drive.clone(),
         capacity: Some(report.capacity),
         block: report.block,
         sector: report.sector,

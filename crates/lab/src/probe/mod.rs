@@ -88,6 +88,8 @@ pub struct Reread {
 pub struct Report {
     /// Name of the device.
     pub device: String,
+    /// Model and serial number of the drive, where the system tells them.
+    pub drive: Option<String>,
     /// How requests got there.
     pub access: String,
     /// Whether they passed the operating system's cache by.
@@ -142,7 +144,7 @@ impl Report {
             })
         };
         serde_json::json!({
-            "device": self.device, "access": self.access, "direct": self.direct, "clock": self.clock,
+            "device": self.device, "drive": self.drive, "access": self.access, "direct": self.direct, "clock": self.clock,
             "range": self.range, "capacity": self.capacity,
             "points": self.points.iter().map(point).collect::<Vec<_>>(),
             "parameters": self.parameters.iter().map(parameter).collect::<Vec<_>>(),
@@ -194,6 +196,7 @@ pub fn run(
     let info = device.info();
     let mut report = Report {
         device: info.name.to_string(),
+        drive: None,
         access: info.access.clone(),
         direct: info.direct,
         clock: if varve_rt::in_simulation() { "virtual" } else { "real" },

@@ -45,7 +45,8 @@ fn scratch(dir: &Path, len: u64) -> Result<(Scratch, Arc<dyn Device>)> {
 pub fn on_path(dir: &Path, options: &Options, progress: impl FnMut(usize, usize, &Point)) -> Result<Report> {
     let len = options.range.unwrap_or(SCRATCH);
     let (_scratch, device) = scratch(dir, len)?;
-    run(&device, &options.plan(), len, progress)
+    let report = run(&device, &options.plan(), len, progress)?;
+    Ok(Report { drive: varve_device::drive_identity(dir), ..report })
 }
 
 /// Probes a profile's model, in virtual time.

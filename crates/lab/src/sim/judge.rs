@@ -2,7 +2,6 @@
 
 use super::book::Shared;
 use varve::Error;
-use varve_device::DeviceError;
 
 /// What an error means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +51,7 @@ pub(crate) fn is_damage(error: &Error) -> bool {
 /// Whether the error says that the power is gone.
 pub(crate) fn is_power_loss(error: &Error) -> bool {
     match error {
-        Error::Io(DeviceError::PowerLost) => true,
-        Error::Poisoned(_) | Error::Volume(_) => error.to_string().contains("lost power"),
+        Error::Io(_) | Error::Poisoned(_) | Error::Volume(_) => error.to_string().contains("lost power"),
         _ => false,
     }
 }

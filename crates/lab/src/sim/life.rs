@@ -361,7 +361,8 @@ fn run(
         let done = Arc::new(AtomicBool::new(false));
         let operator = (!drives.is_empty()).then(|| {
             let (db, shared, done, rng) = (db.clone(), shared.clone(), done.clone(), rng.fork());
-            let operator = Operator { db, drives, shared, done, rng };
+            let cuts = matches!(goal.ending, Ending::Cut { .. } | Ending::CutAtRead { .. });
+            let operator = Operator::new((db, drives), shared, done, (rng, cuts));
             varve_rt::spawn("operator", move || operator.run())
         });
         let fine = joined(clients, shared);

@@ -10,7 +10,7 @@ use super::tier::TierPlan;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Hint, Io, Op, Ticket};
-use varve_models::{FaultPlan, Faulty, Latency, MemDevice, MemOptions, PowerSupply};
+use varve_models::{FaultPlan, Faulty, Latency, MemDevice, MemOptions, PowerSupply, Powered};
 use varve_rt::{Mutex, hardware_mutex};
 
 /// The drives of an array, as an opening gets them; of none, nothing.
@@ -94,6 +94,11 @@ impl Machine {
             Some(array) => varve::Devices::on_array(array.array(drives.clone(), create, faults)?, log),
         };
         Ok((fast.into_iter().fold(devices, |devices, fast| devices.with("fast", fast)), drives))
+    }
+
+    /// The power of one drive fails, before that of the others.
+    pub(crate) fn cut_drive(&self, drive: usize, seed: u64) {
+        self.memory[drive].power_cut(seed);
     }
 
     /// Arranges for faults from now on, in place of those before.

@@ -242,7 +242,12 @@ impl Driver {
             detect_lost_writes: self.plan.detect_lost_writes(self.lives),
             tier: self.tier.as_ref().map_or(TierOptions::default(), |t| t.options(&self.plan, self.lives)),
             // Extents move between two writes of the clients.
-            array: KeeperOptions { rate: 4 << 30, window: Duration::ZERO, ..KeeperOptions::default() },
+            array: KeeperOptions {
+                rate: 1 << 40,
+                window: Duration::ZERO,
+                again: Duration::from_micros(200),
+                ..KeeperOptions::default()
+            },
             ..Options::default()
         };
         self.pool.settle(&self.plan, options)

@@ -1,10 +1,12 @@
 //! The process that gets killed: concurrent transfers, each acknowledged commit told on standard output.
 //!
 //! A line per event, written with one system call: `@open` when the database is open, `@ack THREAD NUMBER` after a
-//! commit returned, `@log BYTES` now and then (log written since opening), `@error TEXT` before giving up. Other lines
-//! (a test harness prints some) are ignored by the parent.
+//! commit returned, `@log BYTES` now and then (log written since opening), `@array WHAT N` when something
+//! has become of its drives, `@error TEXT` before giving up. Other lines (a test harness prints some) are ignored by the
+//! parent.
 
 use super::TortureError;
+use super::drives;
 use super::ledger::{ACCOUNTS, Ledger, Transfer};
 use crate::own;
 use crate::sim::{PoolChoice, PoolText, tier_manager};
@@ -12,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
+use varve::array::KeeperOptions;
 use varve::{Db, DriveLayout, DrivePart, Durability, Error, Layout, Options, TierOptions, TxOptions};
 use varve_rt::Rng;
 
@@ -39,7 +42,7 @@ const MARK: &str = "varve-torture";
 
 /// Drives of an array, and bytes of each: more than the ledger grows to.
 const DRIVES: usize = 3;
-const DRIVE_BYTES: u64 = 512 << 20;
+pub(super) const DRIVE_BYTES: u64 = 512 << 20;
 
 /// Bytes of a tier's fast device: less than the ledger grows to.
 const FAST_BYTES: u64 = 12 << 20;
@@ -50,7 +53,9 @@ impl Orders {
         let PoolChoice { pool, tier, .. } = self.pool.clone().choice()?;
         // However slow the machine is, a wait for a lock is no finding.
         let lock_timeout = None;
-        let options = Options { cache_bytes, log_max_bytes, pool, lock_timeout, ..Options::default() };
+        // Extents move as fast as they can, and again and again.
+        let array = KeeperOptions { rate: 1 << 40, window: Duration::ZERO, ..KeeperOptions::default() };
+        let options = Options { cache_bytes, log_max_bytes, pool, lock_timeout, array, ..Options::default() };
         let manager = if tier.is_empty() { "none" } else { tier_manager(&tier, self.seed) };
         Ok(Options { tier: TierOptions { manager: manager.into(), ..TierOptions::default() }, ..options })
     }
@@ -67,12 +72,17 @@ impl Orders {
         refused
     }
 
+    /// The directory of an array's drives.
+    pub(super) fn beside(&self) -> PathBuf {
+        PathBuf::from(format!("{}.drives", self.dir.display()))
+    }
+
     /// Drives of an array in a directory beside the database's.
     fn drives(&self) -> varve::Result<DriveLayout> {
-        let beside = PathBuf::from(format!("{}.drives", self.dir.display()));
+        let beside = self.beside();
         std::fs::create_dir_all(&beside).map_err(|e| Error::Invalid(format!("{}: {e}", beside.display())))?;
         let drives = vec![DrivePart { path: beside, bytes: DRIVE_BYTES }; DRIVES];
-        Ok(DriveLayout { drives, extent: 2 << 20, layout: varve::array::Layout::Stripe { unit: 256 << 10 } })
+        Ok(DriveLayout { drives, extent: 2 << 20, layout: varve::array::Layout::Rodi { shares: vec![1.0; DRIVES] } })
     }
 
     /// Opens the database, or makes it where there is none. For the parent: a child finds it made.
@@ -113,7 +123,7 @@ fn fail(what: &str) -> i32 {
 }
 
 /// One line, one system call; a parent that is gone ends the child.
-fn say(line: &str) {
+pub(super) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     if out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush()).is_err() {
         std::process::exit(4);
@@ -128,6 +138,10 @@ fn work(orders: &Orders) -> Result<(), TortureError> {
     for thread in 0..orders.threads {
         let (db, ledger, orders) = (db.clone(), ledger.clone(), orders.clone());
         threads.push(varve_rt::spawn(format!("transfers {thread}"), move || transfers(&db, &ledger, &orders, thread)));
+    }
+    if orders.pool.has_array() {
+        let (db, orders) = (db.clone(), orders.clone());
+        threads.push(varve_rt::spawn("drives", move || drives::run(&db, &orders)));
     }
     loop {
         varve_rt::sleep(Duration::from_millis(100));

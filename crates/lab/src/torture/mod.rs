@@ -10,6 +10,7 @@
 
 mod big_log;
 mod child;
+mod drives;
 mod ledger;
 mod parent;
 

@@ -73,6 +73,8 @@ pub struct TortureReport {
     pub recoveries: u32,
     /// Log groups redone.
     pub groups_redone: u64,
+    /// Of an array: extents that moved, drives that were added, emptied, and replaced, by these names.
+    pub array: BTreeMap<String, u64>,
     /// Longest time to open, seconds.
     pub slowest_open_s: f64,
     /// Whole run, seconds.
@@ -146,6 +148,9 @@ fn kill_one(
     report.kills += 1;
     report.kills_in_open += u32::from(!told.open);
     report.acknowledged += told.count;
+    for (what, n) in told.array {
+        *report.array.entry(what).or_default() += n;
+    }
     for (thread, number) in told.acknowledged {
         let last = acknowledged.entry(thread).or_insert(0);
         *last = (*last).max(number);
@@ -179,6 +184,8 @@ pub(super) struct Told {
     pub(super) acknowledged: BTreeMap<u32, u64>,
     pub(super) count: u64,
     pub(super) log_bytes: u64,
+    /// What became of an array's drives, and how often.
+    array: BTreeMap<String, u64>,
     pub(super) error: Option<String>,
     /// The pipe is closed.
     ended: bool,
@@ -198,6 +205,11 @@ impl Told {
                 }
             }
             Some("@log") => self.log_bytes = words.next().and_then(|w| w.parse().ok()).unwrap_or(self.log_bytes),
+            Some("@array") => {
+                if let (Some(what), Some(Ok(n))) = (words.next(), words.next().map(str::parse::<u64>)) {
+                    *self.array.entry(what.to_string()).or_default() += n;
+                }
+            }
             Some("@error") => self.error = Some(line.to_string()),
             _ => {}
         }

@@ -5,6 +5,7 @@
 //! one field, which takes a read first. Each request is a transaction of its own; reads, and writes of whole records,
 //! go the store's shortest way for one key.
 
+mod beside;
 mod client;
 pub mod distribution;
 mod load;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicU64, Ordering};
 
+pub use beside::{Beside, BesideClient, Fixed, KINDS as BESIDE_KINDS, fixed_name};
 pub use client::YcsbClient;
 pub use distribution::Distribution;
 pub use load::{CheckReport, Loaded, check, load, loaded};

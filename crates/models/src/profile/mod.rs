@@ -46,6 +46,9 @@ pub struct Profile {
     /// Where the numbers come from.
     #[serde(default)]
     pub source: String,
+    /// Of a profile that was measured: model and serial number of the drive, where the system tells them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drive: Option<String>,
     /// Bytes of the device; a disk's and a flash drive's follow from their geometry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u64>,

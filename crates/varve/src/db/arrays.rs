@@ -23,7 +23,7 @@ use varve_device::Health;
 use varve_rt::{JoinHandle, Mutex};
 use varve_volume::VolumeError;
 use varve_volume::array::curve::Curve;
-use varve_volume::array::{Array, ArrayPlan, Keeper, Moves, NewDrive, Watch};
+use varve_volume::array::{Array, ArrayPlan, Keeper, Moves, NewDrive, Promise, Watch};
 
 /// The file of what is known of the extents.
 const LOADS: &str = "array.loads";
@@ -108,6 +108,11 @@ impl ArrayService {
         self.keeper.array()
     }
 
+    /// How far the moves are.
+    pub fn moves(&self) -> Moves {
+        self.keeper.moves()
+    }
+
     /// Removes the names of drives that the array does not have any more, or never had.
     fn tidy(&self) -> Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
@@ -134,6 +139,24 @@ impl ArrayService {
                 Err(refused(e))
             }
         }
+    }
+
+    /// Takes a drive in by `add`, with the share of another one, and begins to empty that one onto it.
+    fn replace(&self, drive: usize, add: impl FnOnce(Option<f64>) -> Result<usize>) -> Result<usize> {
+        self.keeper.refuse_while_moving().map_err(refused)?;
+        let old = self.array().array_stats().drives.into_iter().find(|old| old.number == drive);
+        let new = add(old.map(|old| old.share))?;
+        assert_ne!(new, drive, "a drive that comes has a number of its own");
+        let begun = self.keeper.drain(drive, Some(new));
+        if begun.is_err() {
+            self.array().close_drive(new, true);
+            // New extents, or others that move, may lie there by now: then it stays.
+            match self.array().retire_drive(new) {
+                Ok(true) => self.tidy()?,
+                _ => self.array().close_drive(new, false),
+            }
+        }
+        begun.map(|_| new).map_err(refused)
     }
 
     /// What the drives have on average.
@@ -212,7 +235,13 @@ impl Db {
 
     /// How far the moves are.
     pub fn array_moves(&self) -> Result<Moves> {
-        Ok(self.inner.array()?.keeper.moves())
+        Ok(self.inner.array()?.moves())
+    }
+
+    /// What the plans promised that were applied since the database was opened, asked for or not, in
+    /// order.
+    pub fn array_promises(&self) -> Result<Vec<Promise>> {
+        Ok(self.inner.array()?.keeper.promises())
     }
 
     /// Waits until nothing is left to move. False: it is paused, or failed.
@@ -254,20 +283,22 @@ impl Db {
     /// Takes a drive in and moves all extents of another one there. Returns the number of the new one.
     ///
     /// # Errors
-    /// As for [`Db::array_add`] and [`Db::array_drain`]: the array is as before then.
+    /// As for [`Db::array_add`] and [`Db::array_drain`]: the array is as before then, unless something lies on the new
+    /// drive by that time, which stays in the array.
     pub fn array_replace(&self, drive: usize, part: &DrivePart, overwrite: bool) -> Result<usize> {
         self.inner.txns.live_for_write()?;
         let service = self.inner.array()?;
-        let old = service.array().array_stats().drives.into_iter().find(|old| old.number == drive);
-        let share = old.map(|old| old.share);
-        let new = service.add(part, share, (&self.inner.options, overwrite))?;
-        let begun = service.keeper.drain(drive, Some(new));
-        if begun.is_err() {
-            service.array().close_drive(new, true);
-            service.array().retire_drive(new)?;
-            service.tidy()?;
-        }
-        begun.map(|_| new).map_err(refused)
+        service.replace(drive, |share| service.add(part, share, (&self.inner.options, overwrite)))
+    }
+
+    /// As [`Db::array_replace`], for a database on devices.
+    pub fn array_replace_on(&self, drive: usize, new: NewDrive) -> Result<usize> {
+        self.inner.txns.live_for_write()?;
+        let service = self.inner.array()?;
+        service.replace(drive, |share| {
+            let share = share.unwrap_or_else(|| service.mean_share());
+            service.array().add_drive(new, share).map_err(refused)
+        })
     }
 
     /// Drives that the database was opened without, by their numbers.

@@ -10,6 +10,7 @@ use crate::txn::TxnStats;
 use crate::wal::LogStats;
 use crate::wal::checkpoint::CheckpointStats;
 use varve_device::{DeviceStats, OpStats};
+use varve_volume::array::{ArrayStats, Moves};
 use varve_volume::plan::{DATA, FAST};
 use varve_volume::tier::{REFUSALS, TierStats};
 
@@ -44,6 +45,10 @@ pub struct Stats {
     pub data_device: DeviceStats,
     /// The log device.
     pub log_device: DeviceStats,
+    /// The drives of the array, where there is one.
+    pub array: Option<ArrayStats>,
+    /// How far the moves of its extents are; not while the database is open for reading alone.
+    pub array_moves: Option<Moves>,
     /// The tier, where there is one.
     pub tier: Option<TierStats>,
     /// Marks of the versions written last, with `detect_lost_writes`.
@@ -95,6 +100,8 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         budget: core.budget.report(),
         data_device: inner.devices.part(DATA).map(|data| data.stats()).unwrap_or_default(),
         log_device: inner.devices.log.stats(),
+        array: inner.devices.array.as_ref().map(|array| array.array_stats()),
+        array_moves: inner.array.as_ref().map(|service| service.moves()),
         tier: inner.volume.admin.report().tier,
         lost_writes: core.lost_writes.as_ref().map(|marks| marks.stats()),
         access: [(DATA, inner.devices.part(DATA)), ("log", Some(&inner.devices.log)), (FAST, inner.devices.part(FAST))]

@@ -5,6 +5,7 @@ use super::{Family, MetricSink};
 use crate::buffer::KindStats;
 use crate::db::Stats;
 use varve_device::DeviceStats;
+use varve_volume::array::{ArrayStats, DriveStats};
 use varve_volume::tier::{REFUSALS, TierStats};
 
 /// Names of the page types, by their byte; the rest is `other`.
@@ -20,6 +21,20 @@ impl To<'_> {
 
     fn seconds(&mut self, family: &'static Family, nanos: u64) {
         self.0.sample(family, &[], nanos as f64 / 1e9);
+    }
+
+    /// Count, bytes, time and errors of requests, by device and kind.
+    fn requests(&mut self, families: [&'static Family; 4], devices: &[(&str, &DeviceStats)]) {
+        type Read = fn(&varve_device::OpStats) -> f64;
+        let figures: [Read; 4] =
+            [|s| s.count as f64, |s| s.bytes as f64, |s| s.nanos as f64 / 1e9, |s| s.errors as f64];
+        for (family, read) in families.into_iter().zip(figures) {
+            for (name, d) in devices {
+                for (op, s) in [("read", &d.read), ("write", &d.write), ("trim", &d.trim), ("flush", &d.flush)] {
+                    self.0.sample(family, &[name, op], read(s));
+                }
+            }
+        }
     }
 
     fn each(&mut self, family: &'static Family, values: &[(&str, u64)]) {
@@ -53,6 +68,14 @@ impl Stats {
         to.one(&TRIMMED, self.trims.pages);
         to.one(&TRIMS_FAILED, self.trims.failed);
         self.tell_devices(to);
+        if let Some(array) = &self.array {
+            tell_array(array, to);
+        }
+        if let Some(moves) = &self.array_moves {
+            to.one(&ARRAY_MOVED, moves.done);
+            to.one(&ARRAY_UNDONE, moves.undone);
+            to.one(&ARRAY_LEFT, moves.left as u64);
+        }
         if let Some(tier) = &self.tier {
             tell_tier(tier, to);
         }
@@ -146,24 +169,22 @@ impl Stats {
         let fast = self.tier.as_ref().map(|tier| &tier.fast);
         let devices = [("data", Some(&self.data_device)), ("log", Some(&self.log_device)), ("fast", fast)];
         let devices: Vec<(&str, &DeviceStats)> = devices.into_iter().filter_map(|(n, d)| Some((n, d?))).collect();
-        type Read = fn(&varve_device::OpStats) -> f64;
-        let figures: [(&'static Family, Read); 4] = [
-            (&OPS, |s| s.count as f64),
-            (&OP_BYTES, |s| s.bytes as f64),
-            (&OP_TIME, |s| s.nanos as f64 / 1e9),
-            (&OP_ERRORS, |s| s.errors as f64),
-        ];
-        for (family, read) in figures {
-            for (name, d) in &devices {
-                for (op, s) in [("read", &d.read), ("write", &d.write), ("trim", &d.trim), ("flush", &d.flush)] {
-                    to.0.sample(family, &[name, op], read(s));
-                }
-            }
-        }
+        to.requests([&OPS, &OP_BYTES, &OP_TIME, &OP_ERRORS], &devices);
         let busy = || devices.iter().filter_map(|(name, d)| Some((*name, d.busy?)));
         busy().for_each(|(name, b)| to.0.sample(&BUSY, &[name], b.nanos as f64 / 1e9));
         busy().for_each(|(name, b)| to.0.sample(&IN_FLIGHT, &[name], b.in_flight as f64));
     }
+}
+
+fn tell_array(a: &ArrayStats, to: &mut To<'_>) {
+    let named: Vec<(String, &DriveStats)> = a.drives.iter().map(|drive| (drive.number.to_string(), drive)).collect();
+    let each = || named.iter().map(|(number, drive)| (number.as_str(), *drive));
+    to.each(&ARRAY_SLOTS, &each().map(|(n, d)| (n, d.slots.into())).collect::<Vec<_>>());
+    to.each(&ARRAY_USED, &each().map(|(n, d)| (n, d.used.into())).collect::<Vec<_>>());
+    let devices: Vec<(&str, &DeviceStats)> = each().map(|(n, d)| (n, &d.device)).collect();
+    to.requests([&ARRAY_OPS, &ARRAY_BYTES, &ARRAY_TIME, &ARRAY_ERRORS], &devices);
+    let busy = devices.iter().filter_map(|(n, d)| Some((*n, d.busy?)));
+    busy.for_each(|(n, b)| to.0.sample(&ARRAY_BUSY, &[n], b.nanos as f64 / 1e9));
 }
 
 fn tell_tier(t: &TierStats, to: &mut To<'_>) {

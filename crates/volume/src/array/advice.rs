@@ -3,7 +3,7 @@
 //! Pure. Invariant: shares of the load are between 0 and 1, and add up to 1 if there is a load.
 
 use super::classify::Class;
-use super::planner::{Choice, Load, Now, Plan, PlanDrive, Question};
+use super::planner::{Choice, Load, Now, Plan, PlanDrive, Question, order};
 
 /// What a drive has of the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -56,7 +56,7 @@ pub struct ArrayPlan {
     pub after: f64,
     /// What each layout would give that can be had, MB/s.
     pub predicted: Vec<(Choice, f64)>,
-    /// Extents that move, and the drives that they move to, those first that are used most.
+    /// Extents that move, and the drives that they move to, in an order in which no drive is overloaded on the way.
     pub moves: Vec<(usize, usize)>,
     /// Bytes to move.
     pub moved: u64,
@@ -117,9 +117,13 @@ impl ArrayPlan {
             }
         };
         let drives = question.drives.iter().enumerate().map(drive).collect();
-        let moving = placed.iter().zip(&plan.places).enumerate().filter(|(_, (a, b))| a != b);
-        let mut moves: Vec<(usize, usize)> = moving.map(|(extent, (_, to))| (extent, numbers[*to])).collect();
-        moves.sort_by(|(a, _), (b, _)| question.loads[*b].bytes().total_cmp(&question.loads[*a].bytes()));
+        let extents = question.loads.len();
+        let ordered = match placed.len() == extents && plan.places.len() == extents {
+            true => order(question, placed, &plan.places),
+            // Of a stripe there are no moves.
+            false => Vec::new(),
+        };
+        let moves = ordered.into_iter().map(|extent| (extent, numbers[plan.places[extent]])).collect();
         let count = |class| classes.iter().filter(|c| **c == class).count();
         ArrayPlan {
             now: choice,

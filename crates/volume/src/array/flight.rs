@@ -16,6 +16,10 @@ use varve_device::{Busy, Completion, Counters, Device, DeviceError, Io, Op, OpKi
 use varve_rt::Instant;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// Bytes of an extent that is moved of which it is known whether they were written meanwhile (assumed: small beside what
+/// is copied in the time that a request takes).
+pub(super) const CHUNK: u64 = 64 << 10;
+
 /// One drive of an array.
 pub(super) struct Member {
     pub device: Arc<dyn Device>,
@@ -76,18 +80,49 @@ pub(super) struct View {
     pub uses: Uses,
 }
 
+/// Which chunks of an extent were written.
+pub(super) struct Marks(Box<[AtomicBool]>);
+
+impl Marks {
+    /// Of an extent of so many bytes: none yet.
+    pub fn new(extent: u64) -> Arc<Marks> {
+        assert!(extent.is_multiple_of(CHUNK), "an extent has whole chunks");
+        Arc::new(Marks((0..extent / CHUNK).map(|_| AtomicBool::new(false)).collect()))
+    }
+
+    /// Bytes from `from` on are written.
+    fn mark(&self, from: u64, len: u64) {
+        let chunks = from / CHUNK..(from + len).div_ceil(CHUNK);
+        self.0[chunks.start as usize..chunks.end as usize]
+            .iter()
+            .for_each(|chunk| chunk.store(true, Ordering::Release));
+    }
+
+    /// The chunks that are marked, rising.
+    pub fn chunks(&self) -> Vec<u64> {
+        (0..).zip(&self.0).filter(|(_, chunk)| chunk.load(Ordering::Acquire)).map(|(chunk, _)| chunk).collect()
+    }
+}
+
 /// An extent that is on its way; `mover` says how.
 #[derive(Clone)]
 pub(super) struct Moving {
     pub from: Place,
     pub to: Place,
-    /// Writes go to both slots; else they set `written`.
+    /// Writes go to both slots.
     pub mirrored: bool,
-    /// What was copied has changed: the copy is worth nothing.
-    pub written: Arc<AtomicBool>,
+    /// Chunks that are written by requests of the views that have this.
+    pub written: Arc<Marks>,
+    /// Something was written past the requests' way: the copy is worth nothing.
+    pub spoiled: Arc<AtomicBool>,
 }
 
 impl Moving {
+    /// Of writes that go to one slot still.
+    pub fn new(from: Place, to: Place, extent: u64) -> Moving {
+        Moving { from, to, mirrored: false, written: Marks::new(extent), spoiled: Arc::default() }
+    }
+
     /// The part of a piece that lies in the slot that is left: where, relative to the piece, and where its twin goes.
     fn twin(&self, map: &Map, piece: &Piece) -> Option<(u64, Piece)> {
         let (start, drive) = (map.slot_at(self.from.slot), usize::from(self.from.drive));
@@ -97,10 +132,10 @@ impl Moving {
         (piece.drive == drive && twin.len > 0).then(|| (from - piece.at, twin))
     }
 
-    /// Somebody writes these bytes.
-    pub fn wrote(&self, map: &Map, piece: &Piece) {
+    /// Somebody writes these bytes to the old slot alone, and is no request.
+    pub fn spoil(&self, map: &Map, piece: &Piece) {
         if self.twin(map, piece).is_some() {
-            self.written.store(true, Ordering::Release);
+            self.spoiled.store(true, Ordering::Release);
         }
     }
 }
@@ -200,11 +235,11 @@ impl Split<'_> {
     /// What is written to a second slot along with a piece.
     fn twin(&self, io: &Io, piece: &Piece) -> Option<(usize, Io)> {
         let (Op::Write { durable }, Some(moving)) = (io.op, &self.view.moving) else { return None };
+        let (skip, twin) = moving.twin(&self.view.map, piece)?;
+        moving.written.mark(twin.at - self.view.map.slot_at(moving.to.slot), twin.len);
         if !moving.mirrored {
-            moving.wrote(&self.view.map, piece);
             return None;
         }
-        let (skip, twin) = moving.twin(&self.view.map, piece)?;
         let bytes = io.buf.as_ptr().wrapping_add(skip as usize);
         // SAFETY: a part of the memory of `io`, which is read by both, and both are waited for before the request's
         // result is given.

@@ -27,8 +27,6 @@ use varve_rt::{Event, HashMap, Instant, Mutex};
 const TICK: Duration = Duration::from_secs(1);
 /// How often a move of a plan is tried that writes undo.
 const TRIES: u32 = 8;
-/// Before a move that was undone is tried again.
-const AGAIN: Duration = Duration::from_millis(20);
 
 /// How an array is kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,13 +41,15 @@ pub struct KeeperOptions {
     pub least_gain: f64,
     /// What counts as read-only.
     pub rules: Rules,
+    /// Before a move that was undone is tried again.
+    pub again: Duration,
 }
 
 impl Default for KeeperOptions {
-    /// Assumed: 64 MiB/s, ten minutes, five hundredths.
+    /// Assumed: 64 MiB/s, ten minutes, five hundredths, twenty milliseconds.
     fn default() -> KeeperOptions {
-        let (rate, window) = (64 << 20, Duration::from_secs(600));
-        KeeperOptions { rate, window, replan: None, least_gain: 0.05, rules: Rules::default() }
+        let (rate, window, again) = (64 << 20, Duration::from_secs(600), Duration::from_millis(20));
+        KeeperOptions { rate, window, replan: None, least_gain: 0.05, rules: Rules::default(), again }
     }
 }
 
@@ -83,6 +83,24 @@ pub struct Moves {
     pub error: Option<String>,
 }
 
+/// What a plan promised whose moves were begun.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Promise {
+    /// The layout that it leads to.
+    pub layout: Choice,
+    /// Drives that only read then.
+    pub k: usize,
+    /// Predicted throughput as things were, MB/s.
+    pub before: f64,
+    /// And as planned.
+    pub after: f64,
+    /// Extents that were to move.
+    pub moves: usize,
+}
+
+/// Promises that are remembered.
+const PROMISES: usize = 64;
+
 struct State {
     watch: Watch,
     curves: Vec<Option<Curve>>,
@@ -92,6 +110,8 @@ struct State {
     moved_at: HashMap<usize, Instant>,
     planned: Instant,
     moves: Moves,
+    /// In order.
+    promises: VecDeque<Promise>,
 }
 
 /// See the module.
@@ -122,6 +142,7 @@ impl Keeper {
             moved_at: HashMap::default(),
             planned,
             moves: Moves::default(),
+            promises: VecDeque::new(),
         };
         let state = Mutex::new(state);
         Arc::new(Keeper { array, options, pace, state, woken: Event::new(), idle, stop: AtomicBool::new(false) })
@@ -192,6 +213,11 @@ impl Keeper {
         state.queue = due.map(|(extent, drive)| (*extent, *drive, 0)).collect();
         let moves = state.queue.len();
         state.moves.left = moves;
+        if moves > 0 {
+            state.promises.truncate(PROMISES - 1);
+            let (layout, k, before, after) = (plan.layout, plan.k, plan.before, plan.after);
+            state.promises.push_back(Promise { layout, k, before, after, moves });
+        }
         drop(state);
         if plan.now != Choice::Stripe {
             let shares = plan.shares(self.array.usage().len());
@@ -234,13 +260,26 @@ impl Keeper {
         Ok(extents.len())
     }
 
-    fn begin(&self, work: Work) -> Result<varve_rt::MutexGuard<'_, State>, VolumeError> {
-        let mut state = self.state.lock();
+    /// Refuses what needs the moves for itself.
+    ///
+    /// # Errors
+    /// [`VolumeError::Invalid`] while extents move.
+    pub fn refuse_while_moving(&self) -> Result<(), VolumeError> {
+        self.refuse_second(&self.state.lock())
+    }
+
+    fn refuse_second(&self, state: &State) -> Result<(), VolumeError> {
         if state.work != Work::Nothing {
             return Err(VolumeError::Invalid(
                 "extents of the array are moving: wait for the end, or give it up with `varve array pause`".into(),
             ));
         }
+        Ok(())
+    }
+
+    fn begin(&self, work: Work) -> Result<varve_rt::MutexGuard<'_, State>, VolumeError> {
+        let mut state = self.state.lock();
+        self.refuse_second(&state)?;
         assert!(state.queue.is_empty() && work != Work::Nothing, "work that ended left nothing");
         (state.work, state.moves.error, state.moves.running) = (work, None, true);
         self.idle.reset();
@@ -274,6 +313,12 @@ impl Keeper {
     pub fn moves(&self) -> Moves {
         let state = self.state.lock();
         Moves { left: state.queue.len(), ..state.moves.clone() }
+    }
+
+    /// What the plans promised that were applied since the array was opened, in order; of many the first ones and the
+    /// newest.
+    pub fn promises(&self) -> Vec<Promise> {
+        self.state.lock().promises.iter().copied().collect()
     }
 
     /// Waits until nothing is left to move; false: it is paused, was stopped, or failed.
@@ -388,7 +433,7 @@ impl Keeper {
                     self.end_work(Some(&invalid(why)));
                     return false;
                 }
-                varve_rt::sleep(AGAIN);
+                varve_rt::sleep(self.options.again);
             }
             Moved::Written | Moved::Full => state.moves.given_up += 1,
         }
@@ -406,7 +451,7 @@ impl Keeper {
             match self.array.retire_drive(drive) {
                 Ok(true) => {}
                 Ok(false) => {
-                    varve_rt::sleep(AGAIN);
+                    varve_rt::sleep(self.options.again);
                     return true;
                 }
                 Err(e) => {

@@ -33,7 +33,7 @@ mod uses;
 mod watch;
 
 pub use advice::{ArrayPlan, DrivePlan, Part};
-pub use keeper::{Keeper, KeeperOptions, Moves};
+pub use keeper::{Keeper, KeeperOptions, Moves, Promise};
 pub use map::{Entry, Map, Piece, Pieces, Place};
 pub use mover::{Moved, Pace};
 pub use open::{Given, Membership, NewDrive, OpenHow, membership};
@@ -429,7 +429,7 @@ fn make_blank(state: &State, view: &View, taken: &[Taken], len: u64) -> Result<(
     let mut old: Vec<Piece> = map.pieces(map.len, end - map.len).collect();
     let used = taken.iter().filter(|taken| !taken.blank).map(|taken| taken.entry.place);
     if let Some(moving) = &view.moving {
-        old.iter().for_each(|piece| moving.wrote(map, piece));
+        old.iter().for_each(|piece| moving.spoil(map, piece));
     }
     old.extend(used.map(|place| Piece { drive: place.drive.into(), at: map.slot_at(place.slot), len: map.extent }));
     let zeros = AlignedBuf::new(if old.is_empty() { 0 } else { ZEROS });

@@ -1,18 +1,20 @@
 //! An extent moves to another slot while work goes on.
 //!
-//! 1. A slot is taken, and noted as blank no longer. From now on a write to the extent is done in place, and makes the
-//!    copy worthless: the move is given up, to be tried again later. No write waits for a copy.
-//! 2. The copy, piece by piece at a limited rate, then a flush of its drive.
-//! 3. Writes go to both slots. When those that began before have ended, and none of them was to the extent, the copy is
-//!    whole and stays so.
-//! 4. The map changes: durable on all drives, then for requests. At whatever moment the power fails, the slot that the
+//! 1. A slot is taken, and noted as blank no longer. From now on a write to the extent is done in place, and marks its
+//!    chunks. No write waits for a copy.
+//! 2. The copy, piece by piece at a limited rate.
+//! 3. Writes go to both slots. When those that began before have ended, the chunks that they marked are copied again. A
+//!    write to both may meet that copy, in either order; so writes have marks of their own in each such round, and what
+//!    was copied and written in the same round is copied in the next. After few rounds nothing is left.
+//! 4. A flush of the new slot's drive.
+//! 5. The map changes: durable on all drives, then for requests. At whatever moment the power fails, the slot that the
 //!    map names has everything that was ever made durable.
-//! 5. When the last request that may read there has ended, the old slot is trimmed, and free.
+//! 6. When the last request that may read there has ended, the old slot is trimmed, and free.
 //!
-//! Invariants: one extent moves at a time; what is copied was not written since the copy began; `state` is not held
-//! while anything but the change of the map is written.
+//! Invariants: one extent moves at a time; a chunk that is left out of a round is the same in both slots, but for
+//! writes that go to both; `state` is not held while anything but the change of the map is written.
 
-use super::flight::{Moving, View};
+use super::flight::{CHUNK, Marks, Moving, View};
 use super::map::{Map, Place};
 use super::{Array, are_gone};
 use std::sync::{Arc, Weak};
@@ -22,6 +24,8 @@ use varve_rt::atomic::{AtomicBool, Ordering};
 
 /// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
+/// Rounds of copying what was written meanwhile, at most.
+const ROUNDS: u32 = 32;
 /// How long to wait for requests that are under way.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -83,7 +87,7 @@ pub enum Moved {
     Done,
     /// It was on that drive already.
     There,
-    /// It was written while it was copied, and stays where it was.
+    /// It was written too often while it was copied, and stays where it was.
     Written,
     /// The drive has no free slot.
     Full,
@@ -135,49 +139,77 @@ impl Array {
             state.slots.give_back(to);
             return Err(e);
         }
-        let moving = Moving { from, to, mirrored: false, written: Arc::new(AtomicBool::new(false)) };
+        let moving = Moving::new(from, to, view.map.extent);
         self.use_map(view.map.clone(), Some(moving.clone()), &mut state);
         Ok(Ok((moving, state.old.clone())))
     }
 
     fn carry(&self, index: usize, moving: &Moving, before: Vec<Weak<View>>, pace: &Pace) -> Result<Moved, DeviceError> {
-        let stays = |pace: &Pace| if pace.is_stopped() { Moved::Stopped } else { Moved::Written };
-        if !wait_for(&before, pace) || !self.copy(moving, pace)? {
-            return Ok(stays(pace));
+        let all: Vec<u64> = (0..self.extent() / CHUNK).collect();
+        if !wait_for(&before, pace) || !self.copy(moving, &all, pace, Some(pace))? {
+            return Ok(Moved::Stopped);
         }
-        let before = {
-            let mut state = self.state.lock();
-            let view = self.view();
-            let Some(now) = &view.moving else { return Ok(Moved::Gone) };
-            let mirrored = Moving { mirrored: true, ..now.clone() };
-            self.use_map(view.map.clone(), Some(mirrored), &mut state);
-            state.old.clone()
-        };
-        if !wait_for(&before, pace) || moving.written.load(Ordering::Acquire) {
-            return Ok(stays(pace));
+        let Some((mut marks, before)) = self.mark_anew() else { return Ok(Moved::Gone) };
+        if !wait_for(&before, pace) {
+            return Ok(Moved::Stopped);
         }
-        self.switch(index, moving, pace)
+        let (mut left, mut rounds, mut again) = (moving.written.chunks(), 0, 0);
+        while !left.is_empty() {
+            rounds += 1;
+            if rounds > ROUNDS || moving.spoiled.load(Ordering::Acquire) {
+                return Ok(Moved::Written);
+            }
+            // At once: the shorter a round, the less is written in it. It is waited for later.
+            if !self.copy(moving, &left, pace, None)? {
+                return Ok(Moved::Stopped);
+            }
+            again += left.len() as u64 * CHUNK;
+            let Some((next, before)) = self.mark_anew() else { return Ok(Moved::Gone) };
+            if !wait_for(&before, pace) {
+                return Ok(Moved::Stopped);
+            }
+            let written = std::mem::replace(&mut marks, next).chunks();
+            left.retain(|chunk| written.binary_search(chunk).is_ok());
+        }
+        let members = self.view().members.clone();
+        if !self.state.lock().faults.has(Mistake::ArrayCopyNotSynced) {
+            members[usize::from(moving.to.drive)].flush()?;
+        }
+        let moved = self.switch(index, moving, pace)?;
+        pace.wait(again);
+        Ok(moved)
     }
 
-    /// Copies the slot and makes the copy durable; false: it was written meanwhile, or the moves were stopped.
-    fn copy(&self, moving: &Moving, pace: &Pace) -> Result<bool, DeviceError> {
+    /// From now on writes go to both slots, and have marks that are new; also returns the views of before. None: there
+    /// is no such extent any more.
+    fn mark_anew(&self) -> Option<(Arc<Marks>, Vec<Weak<View>>)> {
+        let mut state = self.state.lock();
+        let view = self.view();
+        let marks = Marks::new(view.map.extent);
+        let moving = Moving { mirrored: true, written: marks.clone(), ..view.moving.clone()? };
+        self.use_map(view.map.clone(), Some(moving), &mut state);
+        Some((marks, state.old.clone()))
+    }
+
+    /// Copies chunks of the slot, rising, at a rate if there is one; false: the moves were stopped.
+    fn copy(&self, moving: &Moving, chunks: &[u64], pace: &Pace, rate: Option<&Pace>) -> Result<bool, DeviceError> {
         let (view, mut buf) = (self.view(), AlignedBuf::new(PIECE as usize));
         let (map, members) = (view.map.clone(), view.members.clone());
         // Nobody shall wait for this view.
         drop(view);
         let (from, to) = (&members[usize::from(moving.from.drive)], &members[usize::from(moving.to.drive)]);
-        for at in (0..map.extent).step_by(PIECE as usize) {
-            if pace.is_stopped() || moving.written.load(Ordering::Acquire) {
+        let runs = chunks.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks((PIECE / CHUNK) as usize));
+        for run in runs {
+            if pace.is_stopped() {
                 return Ok(false);
             }
-            let bytes = &mut buf[..(map.extent - at).min(PIECE) as usize];
+            let (at, bytes) = (run[0] * CHUNK, &mut buf[..run.len() * CHUNK as usize]);
             read_at(&*from.device, map.slot_at(moving.from.slot) + at, bytes)?;
             write_at(&*to.device, map.slot_at(moving.to.slot) + at, bytes, false)?;
             to.wrote();
-            pace.wait(bytes.len() as u64);
-        }
-        if !self.state.lock().faults.has(Mistake::ArrayCopyNotSynced) {
-            to.flush()?;
+            if let Some(rate) = rate {
+                rate.wait(bytes.len() as u64);
+            }
         }
         Ok(true)
     }
@@ -188,8 +220,8 @@ impl Array {
             let mut state = self.state.lock();
             let view = self.view();
             let Some(now) = &view.moving else { return Ok(Moved::Gone) };
-            // A growth writes zeros past the requests' way, and tells whichever it finds.
-            if moving.written.load(Ordering::Acquire) {
+            // A growth writes zeros past the requests' way.
+            if moving.spoiled.load(Ordering::Acquire) {
                 return Ok(Moved::Written);
             }
             // Who stopped it may have let go of the drives.

@@ -17,6 +17,7 @@
 
 mod fill;
 mod model;
+mod order;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use super::curve::{Curve, CurveError};
 use fill::{Filled, fill, take_back};
 pub use model::Load;
 use model::{Problem, mb_s_of, stripe_mb_s};
+pub use order::order;
 use std::fmt;
 
 /// A drive of an array.

@@ -206,3 +206,50 @@ fn bad_questions_are_refused() {
     let small = refused(&|q| q.loads[1].requests *= 512.0);
     assert!(matches!(&small, PlanError::Curve { drive, .. } if drive == "850"), "{small}");
 }
+
+#[test]
+fn every_extent_that_moves_is_in_the_order_once() {
+    let mut rng = Rng::from_seed(9);
+    for _ in 0..300 {
+        let q = question(&mut rng, 5, 40);
+        let mut draw = || (0..q.loads.len()).map(|_| rng.below(q.drives.len() as u64) as usize).collect::<Vec<_>>();
+        let (from, to) = (draw(), draw());
+        let mut moved = order(&q, &from, &to);
+        moved.sort_unstable();
+        assert_eq!(moved, (0..from.len()).filter(|e| from[*e] != to[*e]).collect::<Vec<_>>());
+    }
+}
+
+/// Forty extents that are only read and forty that are written change places: no drive has much more to do on the way
+/// than before, though what is only read weighs most.
+#[test]
+fn no_drive_is_overloaded_on_the_way() {
+    let loads: Vec<Load> =
+        (0..80).map(|e| if e < 40 { of_bytes(3e6, 0.0, true) } else { of_bytes(1e6, 1e6, false) }).collect();
+    let from: Vec<usize> = (0..80).map(|e| if e < 40 { e % 2 } else { 2 }).collect();
+    let to: Vec<usize> = (0..80).map(|e| if e < 40 { 2 } else { e % 2 }).collect();
+    let drives = paper();
+    let q = Question {
+        drives,
+        loads,
+        now: Now::Placed(Choice::Proportional, from.clone()),
+        extent: 8 * MIB,
+        least_gain: 0.0,
+    };
+    let problem = Problem::of(&q);
+    let longest = |places: &[usize]| {
+        let parts = problem.parts(places);
+        parts.iter().zip(&q.drives).map(|(part, drive)| part.time(drive)).fold(0.0, f64::max)
+    };
+    let worst = |order: &[usize]| {
+        let mut places = from.clone();
+        let along = order.iter().map(|extent| {
+            places[*extent] = to[*extent];
+            longest(&places)
+        });
+        along.fold(0.0, f64::max) / longest(&from).max(longest(&to))
+    };
+    let heaviest_first: Vec<usize> = (0..80).collect();
+    let (planned, plain) = (worst(&order(&q, &from, &to)), worst(&heaviest_first));
+    assert!(planned < 1.05 && plain > 1.3, "{planned}, and heaviest first {plain}");
+}
