@@ -8,9 +8,9 @@
 //!   those there, of which the one with the farthest next use leaves (Belady 1966). A page is in one place only.
 //!
 //! Prints the disk's milliseconds per new order; `data.io_ms_per_new_order` of the experiment is what the managers
-//! need. None of the columns is a bound: each chooses pages by a rule of its own, and the pool's policy knows nothing of
-//! the future. They show how much is there to be had by knowing more: a manager that needs less than a fixed set of the
-//! past learns from change.
+//! need. None of the columns is a bound: each chooses pages by a rule of its own, and the pool's policy knows nothing
+//! of the future. They show how much is there to be had by knowing more: a manager that needs less than a fixed set of
+//! the past learns from change.
 //!
 //! `cargo run --release -p varve-lab --example fixed_placement [DIRECTORY]` takes some minutes, 2 GiB in the directory
 //! (the system's for temporary files) and 3 GiB of memory.
