@@ -95,11 +95,11 @@ families! {
 
     ARRAY_SLOTS Gauge "varve_array_slots" ["drive"] "Extents that a drive of the array has room for.";
     ARRAY_USED Gauge "varve_array_used_slots" ["drive"] "Extents that lie on it.";
-    ARRAY_OPS Counter "varve_array_operations_total" ["drive", "op"] "Requests finished, also those for tables and moves.";
+    ARRAY_OPS Counter "varve_array_operations_total" ["drive", "op"] "Requests finished, for tables and moves too.";
     ARRAY_BYTES Counter "varve_array_bytes_total" ["drive", "op"] "Bytes of those requests.";
     ARRAY_TIME Counter "varve_array_seconds_total" ["drive", "op"] "Time from submission to completion, summed.";
     ARRAY_ERRORS Counter "varve_array_errors_total" ["drive", "op"] "Requests that failed.";
-    ARRAY_BUSY Counter "varve_array_busy_seconds_total" ["drive"] "Time with a request under way, where it is measured.";
+    ARRAY_BUSY Counter "varve_array_busy_seconds_total" ["drive"] "Time with a request under way, if measured.";
     ARRAY_MOVED Counter "varve_array_moved_extents_total" [] "Extents that moved to another drive.";
     ARRAY_UNDONE Counter "varve_array_undone_moves_total" [] "Moves tried again, for what was written too often.";
     ARRAY_LEFT Gauge "varve_array_moves_left" [] "Extents that are still to move.";
