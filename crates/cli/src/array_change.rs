@@ -150,8 +150,8 @@ pub fn add(out: Out, a: &Add) -> Result<(), Failure> {
     out.note("nothing is kept twice: the database is lost with any of its drives");
     if a.curve.is_none() && !a.measure {
         out.note(format!(
-            "for plans, measure it (`--measure` does that here): `varve probe DIR --save FILE`, then give the curves of all drives to `varve array \
-            set {} --curves ..`",
+            "for plans, measure it (`--measure` does that here): `varve probe DIR --save FILE`, then give the \
+            curves of all drives to `varve array set {} --curves ..`",
             dir.display()
         ));
     }

@@ -87,8 +87,8 @@ fn differs(number: usize, profile: &Profile, there: Option<&str>) -> Option<Stri
     let (measured, there) = (profile.drive.as_deref()?, there?);
     (measured != there).then(|| {
         format!(
-            "the curve {} was measured on {measured}, and drive {number} is {there}: measure that one, `varve probe DIR \
-             --save FILE`",
+            "the curve {} was measured on {measured}, and drive {number} is {there}: measure that one, `varve probe \
+             DIR --save FILE`",
             profile.name
         )
     })

@@ -40,8 +40,8 @@ pub struct ArraySpec {
     /// Of a database: bytes of each drive; all that it has if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room: Option<Bytes>,
-    /// Of a database: the share of reads at which the drives' speeds are taken for what `proportional` gives each; that of
-    /// the load, if it is known.
+    /// Of a database: the share of reads at which the drives' speeds are taken for what `proportional` gives each; that
+    /// of the load, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed_at: Option<f64>,
     /// Of a database: seconds between two plans that the engine makes and applies by itself; never if left out.

@@ -144,7 +144,8 @@ impl Report {
             })
         };
         serde_json::json!({
-            "device": self.device, "drive": self.drive, "access": self.access, "direct": self.direct, "clock": self.clock,
+            "device": self.device, "drive": self.drive, "access": self.access,
+            "direct": self.direct, "clock": self.clock,
             "range": self.range, "capacity": self.capacity,
             "points": self.points.iter().map(point).collect::<Vec<_>>(),
             "parameters": self.parameters.iter().map(parameter).collect::<Vec<_>>(),

@@ -2,8 +2,8 @@
 //!
 //! A line per event, written with one system call: `@open` when the database is open, `@ack THREAD NUMBER` after a
 //! commit returned, `@log BYTES` now and then (log written since opening), `@array WHAT N` when something
-//! has become of its drives, `@error TEXT` before giving up. Other lines (a test harness prints some) are ignored by the
-//! parent.
+//! has become of its drives, `@error TEXT` before giving up. Other lines (a test harness prints some) are ignored by
+//! the parent.
 
 use super::TortureError;
 use super::drives;

@@ -6,7 +6,8 @@ macro_rules! families {
     ($($id:ident $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
         $(pub(super) static $id: Family = Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };)*
 
-        /// Every metric there is, in the order in which they are told. Those of the array and of the tier are told where there is one.
+        /// Every metric there is, in the order in which they are told. Those of the array and of the tier are told
+        /// where there is one.
         pub static FAMILIES: &[&Family] = &[$(&$id),*];
     };
 }
@@ -94,13 +95,13 @@ families! {
 
     ARRAY_SLOTS Gauge "varve_array_slots" ["drive"] "Extents that a drive of the array has room for.";
     ARRAY_USED Gauge "varve_array_used_slots" ["drive"] "Extents that lie on it.";
-    ARRAY_OPS Counter "varve_array_operations_total" ["drive", "op"] "Requests that it finished, failed ones too, those for tables and moves included.";
+    ARRAY_OPS Counter "varve_array_operations_total" ["drive", "op"] "Requests finished, for tables and moves too.";
     ARRAY_BYTES Counter "varve_array_bytes_total" ["drive", "op"] "Bytes of those requests.";
-    ARRAY_TIME Counter "varve_array_seconds_total" ["drive", "op"] "Time from submission to completion, summed over requests; its rate is the mean number under way.";
+    ARRAY_TIME Counter "varve_array_seconds_total" ["drive", "op"] "Time from submission to completion, summed.";
     ARRAY_ERRORS Counter "varve_array_errors_total" ["drive", "op"] "Requests that failed.";
-    ARRAY_BUSY Counter "varve_array_busy_seconds_total" ["drive"] "Time during which at least one request was under way, where it is measured.";
+    ARRAY_BUSY Counter "varve_array_busy_seconds_total" ["drive"] "Time with a request under way, if measured.";
     ARRAY_MOVED Counter "varve_array_moved_extents_total" [] "Extents that moved to another drive.";
-    ARRAY_UNDONE Counter "varve_array_undone_moves_total" [] "Moves that were tried again, because the same pieces were written over and over.";
+    ARRAY_UNDONE Counter "varve_array_undone_moves_total" [] "Moves tried again, for what was written too often.";
     ARRAY_LEFT Gauge "varve_array_moves_left" [] "Extents that are still to move.";
 
     TIER_SLOTS Gauge "varve_tier_slots" [] "Slots of the fast device, a page each.";

@@ -16,8 +16,8 @@ use varve_device::{Busy, Completion, Counters, Device, DeviceError, Io, Op, OpKi
 use varve_rt::Instant;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes of an extent that is moved of which it is known whether they were written meanwhile (assumed: small beside what
-/// is copied in the time that a request takes).
+/// Bytes of an extent that is moved of which it is known whether they were written meanwhile (assumed: small beside
+/// what is copied in the time that a request takes).
 pub(super) const CHUNK: u64 = 64 << 10;
 
 /// One drive of an array.

@@ -1,8 +1,8 @@
 //! In which order extents move to where a plan has them.
 //!
 //! On the way the drives have parts of the old places and parts of the new ones; were one of them given all that it
-//! shall have before it is rid of what it had, it would hold up the rest. So the next move is always the one after which
-//! the drive that needs longest needs least; of equal ones that of the heaviest extent.
+//! shall have before it is rid of what it had, it would hold up the rest. So the next move is always the one after
+//! which the drive that needs longest needs least; of equal ones that of the heaviest extent.
 
 use super::Question;
 use super::model::{Part, Problem};
