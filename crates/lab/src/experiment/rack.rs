@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::Device;
-use varve_models::{Build, Profile};
+use varve_models::{Build, Modelled, Profile};
 use varve_rt::{Mutex, sim};
 use varve_volume::array::curve::{Curve, CurvePoint};
 use varve_volume::array::{Array, Given, Layout, NewDrive, OpenHow};
@@ -122,12 +122,13 @@ fn measured(profile: &Profile, room: u64, page: u64) -> Result<Curve> {
     Curve::new(points).map_err(|e| Error::Profile(e.to_string()))
 }
 
+/// An array that was made, and its drives.
+type Made = (Arc<Array>, Vec<Arc<dyn Modelled>>);
+/// Name and profile of a drive, and what it holds.
+type Drive<'a> = (&'static str, Profile, &'a mut Part);
+
 /// Makes the array of a database that is to be loaded, on blank drives of `instant`; returns these too.
-pub(super) fn create(
-    spec: &Spec,
-    curves: &[Curve],
-    instant: &Profile,
-) -> Result<(Arc<Array>, Vec<Arc<dyn varve_models::Modelled>>)> {
+pub(super) fn create(spec: &Spec, curves: &[Curve], instant: &Profile) -> Result<Made> {
     let mut models = Vec::new();
     for (n, profile) in profiles(spec).map_err(named)?.iter().enumerate() {
         let how = Build { len: room(spec, profile), name: Some(NAMES[n].into()), ..Build::default() };
@@ -174,6 +175,6 @@ pub(super) fn seed(seed: u64, drive: usize) -> u64 {
 pub(super) fn parts<'a>(
     spec: &Spec,
     parts: impl Iterator<Item = &'a mut Part>,
-) -> std::result::Result<Vec<(&'static str, Profile, &'a mut Part)>, (String, String)> {
+) -> std::result::Result<Vec<Drive<'a>>, (String, String)> {
     Ok(NAMES.into_iter().zip(profiles(spec)?).zip(parts).map(|((name, profile), part)| (name, profile, part)).collect())
 }
