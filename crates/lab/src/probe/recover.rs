@@ -137,7 +137,7 @@ impl<'a> Finder<'a> {
                 (false, BufferKind::None) => part / flash.link.mb_s + (moved + programming) * pages,
                 (false, _) => bytes / flash.link.mb_s,
             };
-            let given = flash.link.overhead_us + given;
+            let given = flash.link.overhead_us + flash.link.command_us + given;
             let measured = if read == 1.0 { p.mean_us() } else { p.mean(|s| s.percentile_us(0.5)) };
             self.add(format!("{name} {} KB", p.load.bytes >> 10), "us", given, measured);
         }
