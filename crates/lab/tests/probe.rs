@@ -99,7 +99,8 @@ fn recovers_mix(profile: &Profile, mix: &MixConfig) {
     round_trip(&report, &o);
 }
 
-/// A lone read of a page: controller, sensing, channel, link. A lone write to a buffer: controller and link.
+/// A lone read of a page: controller, command, sensing, channel, link. A lone write to a buffer: controller, command,
+/// link.
 fn recovers_flash(profile: &Profile, flash: &flash::FlashConfig) {
     let small = profile.scaled(0.05);
     let page = u64::from(flash.geometry.page_bytes).max(4 * KIB);
@@ -113,10 +114,11 @@ fn recovers_flash(profile: &Profile, flash: &flash::FlashConfig) {
     // The pages of a request on one chip: sensed and moved one after the other, the last then crosses the link.
     let each = f64::from(flash.geometry.page_bytes) / t.channel_mb_s + t.command_us + sensing;
     let link = f64::from(flash.geometry.page_bytes) / flash.link.mb_s;
-    let read = flash.link.overhead_us + each * pages + link;
+    let told = flash.link.overhead_us + flash.link.command_us;
+    let read = told + each * pages + link;
     close(&format!("{} read", profile.name), point(&report, 1.0, true, page, 1).mean_us(), read, 0.03);
     if flash.buffer.kind != flash::BufferKind::None {
-        let write = flash.link.overhead_us + page as f64 / flash.link.mb_s;
+        let write = told + page as f64 / flash.link.mb_s;
         close(
             &format!("{} write", profile.name),
             point(&report, 0.0, true, page, 1).samples[0].percentile_us(0.1),
