@@ -2,7 +2,7 @@
 
 use crate::args::Place;
 use crate::args::array::{ArrayCommand, ReadOnly};
-use crate::open::{open_db, open_to_look, options};
+use crate::open::{to_look, to_write};
 use crate::output::{Failure, Out, Stdout, bytes, say, table};
 use crate::{array_change, array_plan};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub fn run(out: Out, command: &ArrayCommand) -> Result<(), Failure> {
 
 /// Marks a keyspace, and says what an array makes of that.
 pub fn read_only(out: Out, a: &ReadOnly) -> Result<(), Failure> {
-    let db = open_db(&a.place.dir, options(&a.place)?)?;
+    let db = to_write(&a.place)?;
     let report = db.keyspace(&a.keyspace)?.set_read_only(!a.undo)?;
     let on_array = db.array_stats().is_some();
     db.close()?;
@@ -51,7 +51,7 @@ pub fn read_only(out: Out, a: &ReadOnly) -> Result<(), Failure> {
 }
 
 fn stat(out: Out, place: &Place) -> Result<(), Failure> {
-    let db = open_to_look(out, place)?;
+    let db = to_look(out, place)?;
     let stats = db.array_stats().ok_or_else(|| {
         Failure::Failed(format!(
             "the pages of {} lie on one device: `varve create DB --drive PATH:SIZE --drive ..` makes a database on \

@@ -8,7 +8,7 @@ use crate::args::{Place, tier::FastPart};
 use crate::array_plan::{advice, as_json, numbers, of_db, print};
 use crate::array_settings::{ArraySettings, keep, settings};
 use crate::curves;
-use crate::open::{fast_bytes, open_db, options};
+use crate::open::{Closing, fast_bytes, to_write};
 use crate::output::{Failure, Out, bytes, say};
 use serde_json::json;
 use std::path::Path;
@@ -18,8 +18,8 @@ use varve::{Db, DrivePart};
 /// How often whoever moves extents looks whether he shall pause.
 const LOOK: Duration = Duration::from_millis(500);
 
-fn open(place: &Place) -> Result<Db, Failure> {
-    let db = open_db(&place.dir, options(place)?)?;
+fn open(place: &Place) -> Result<Closing, Failure> {
+    let db = to_write(place)?;
     numbers(&db, &place.dir)?;
     Ok(db)
 }
@@ -89,7 +89,7 @@ pub fn pause(out: Out, a: &Pause) -> Result<(), Failure> {
 
 pub fn set(out: Out, a: &Set) -> Result<(), Failure> {
     let dir = &a.place.dir;
-    let db = crate::open::open_to_look(out, &a.place)?;
+    let db = crate::open::to_look(out, &a.place)?;
     let numbers = numbers(&db, dir)?;
     db.close()?;
     if !a.curves.is_empty() && a.curves.len() != numbers.len() {

@@ -3,7 +3,7 @@
 use crate::advice::Advice;
 use crate::args::array::Plan;
 use crate::curves;
-use crate::open::open_to_look;
+use crate::open::to_look;
 use crate::output::{Failure, Out, bytes, say};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -41,7 +41,7 @@ pub fn run(out: Out, a: &Plan) -> Result<(), Failure> {
     let (plan, command) = match (&a.dir, &a.trace) {
         (Some(dir), None) => {
             let place = crate::args::Place { dir: dir.clone(), open: a.open.clone(), tier: a.tier.clone() };
-            let db = open_to_look(out, &place)?;
+            let db = to_look(out, &place)?;
             let plan = of_db(&db, dir, &a.curves)?;
             db.close()?;
             (plan, format!("varve array apply {}", dir.display()))

@@ -2,6 +2,7 @@
 
 use crate::args::{self, Workload};
 use crate::metrics::endpoint::Endpoint;
+use crate::open::Closing;
 use crate::output::{Failure, Out, say};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub fn run_traced(out: Out, workload: &Workload, trace: Option<&Path>) -> Result
 
 /// A store, and the recorder of its page references; it records nothing before it is started.
 struct Opened {
+    db: Closing,
     store: Arc<VarveStore>,
     recording: Option<(Arc<Recorder>, PathBuf)>,
     endpoint: Option<Endpoint>,
@@ -57,15 +59,16 @@ fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failu
     if let Some(endpoint) = &endpoint {
         out.note(format!("metrics at {}", endpoint.url()));
     }
-    Ok(Opened { store: Arc::new(VarveStore::new(db)), recording, endpoint })
+    let store = Arc::new(VarveStore::new(db.clone()));
+    Ok(Opened { db, store, recording, endpoint })
 }
 
 fn close(out: Out, opened: Opened) -> Result<(), Failure> {
-    let Opened { store, endpoint, .. } = opened;
+    let Opened { db, endpoint, .. } = opened;
     if let Some(endpoint) = endpoint {
         endpoint.stop();
     }
-    if let Some(t) = store.db().stats().tier {
+    if let Some(t) = db.stats().tier {
         out.note(format!(
             "tier ({}): {:.1} % of the reads served by the fast device, {:.1} % of its slots newer than home, {} pages copied back",
             t.manager,
@@ -74,7 +77,7 @@ fn close(out: Out, opened: Opened) -> Result<(), Failure> {
             t.counters.slow_copies
         ));
     }
-    Ok(store.db().clone().close()?)
+    Ok(db.close()?)
 }
 
 fn durability(d: varve::Durability) -> adapter::Durability {

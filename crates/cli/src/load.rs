@@ -5,6 +5,7 @@
 //! batches, each of which is one transaction. The input is read and taken apart in a thread of its own.
 
 use crate::args::{self, LoadFormat};
+use crate::open;
 use crate::output::{Failure, Out, say};
 use crate::rows::{self, Bad, Row};
 use std::collections::BTreeMap;
@@ -32,10 +33,11 @@ struct Loader<'a> {
 }
 
 pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
-    if !varve::exists(&a.place.dir) {
-        Db::create(&a.place.dir, &Layout::default(), crate::open::options(&a.place)?)?.close()?;
-    }
-    let db = crate::open::to_write(&a.place)?;
+    let db = if varve::exists(&a.place.dir) {
+        open::to_write(&a.place)?
+    } else {
+        open::new_db(&a.place.dir, &Layout::default(), open::options(&a.place)?)?
+    };
     let progress = out.progress("rows", 0);
     let mut loader = Loader {
         db: &db,

@@ -116,8 +116,13 @@ fn drives(a: &LayoutArgs) -> Result<Option<DriveLayout>, Failure> {
     Ok(Some(DriveLayout { drives: parts, extent: extent.unwrap_or(EXTENT), layout }))
 }
 
+/// Makes a database that lies as `layout` says.
+pub fn new_db(dir: &Path, layout: &DbLayout, options: Options) -> Result<Closing, Failure> {
+    Ok(Closing(Db::create(dir, layout, options)?))
+}
+
 /// Makes a database, on a tier if a fast device is given.
-pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -> Result<Db, Failure> {
+pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -> Result<Closing, Failure> {
     let mut layout = DbLayout { data: a.devices.slow.clone(), overwrite: a.devices.overwrite, ..a.layout() };
     if let Some(slow) = &a.devices.slow {
         refuse_used(slow, a.devices.overwrite)?;
@@ -127,12 +132,12 @@ pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) 
         if !tier.is_empty() {
             return Err(Failure::Usage("a tier needs a fast device: give --fast PATH:SIZE".into()));
         }
-        return Ok(Db::create(dir, &layout, options)?);
+        return new_db(dir, &layout, options);
     };
     (layout.fast, layout.fast_bytes) = (Some(fast.path.clone()), fast_bytes(fast, a.devices.overwrite)?);
     let options = Options { tier: tier.over(options.tier.clone())?, ..options };
     let settings = options.tier.clone();
-    let db = Db::create(dir, &layout, options)?;
+    let db = new_db(dir, &layout, options)?;
     keep(dir, &settings)?;
     limit(&db, fast)?;
     Ok(db)
@@ -157,19 +162,14 @@ impl Drop for Closing {
     }
 }
 
-/// For a command: see [`Closing`].
+/// To write to the database of a command.
 pub fn to_write(place: &Place) -> Result<Closing, Failure> {
-    Ok(Closing(open_db(&place.dir, options(place)?)?))
-}
-
-/// As [`open_to_look`], for a command: see [`Closing`].
-pub fn to_look(out: Out, place: &Place) -> Result<Closing, Failure> {
-    open_to_look(out, place).map(Closing)
+    Ok(open_db(&place.dir, options(place)?)?)
 }
 
 /// Opens a database, and says what the opening changed that nobody asked for.
-pub fn open_db(dir: &Path, options: Options) -> Result<Db, varve::Error> {
-    let db = Db::open(dir, options)?;
+pub fn open_db(dir: &Path, options: Options) -> Result<Closing, varve::Error> {
+    let db = Closing(Db::open(dir, options)?);
     if let Some(stats) = db.array_stats() {
         let numbers: Vec<usize> = stats.drives.iter().map(|drive| drive.number).collect();
         // What is missing, or cannot be read, is said by who plans.
@@ -195,15 +195,15 @@ pub fn open_db(dir: &Path, options: Options) -> Result<Db, varve::Error> {
 
 /// Opens for reading only where that is possible, so that looking changes nothing; else recovers, or switches what is
 /// asked for.
-pub fn open_to_look(out: Out, place: &Place) -> Result<Db, Failure> {
+pub fn to_look(out: Out, place: &Place) -> Result<Closing, Failure> {
     if place.open.detect_lost_writes.is_some() {
-        return Ok(open_db(&place.dir, options(place)?)?);
+        return to_write(place);
     }
     let read_only = Options { read_only: true, ..options(place)? };
     match open_db(&place.dir, read_only) {
         Err(varve::Error::ReadOnly(_)) => {
             out.note("the database was not closed: recovering it first");
-            Ok(open_db(&place.dir, options(place)?)?)
+            to_write(place)
         }
         // Readers create nothing: where the lock file is missing, a writer makes it.
         Err(varve::Error::Io(e)) => Ok(open_db(&place.dir, options(place)?).map_err(|_| varve::Error::Io(e))?),

@@ -55,7 +55,7 @@ pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
         Some(path) => Some(BackupInfo::read(&mut open_file(path)?)?),
         None => None,
     };
-    let db = crate::open::open_db(&a.place.dir, crate::open::options(&a.place)?)?;
+    let db = crate::open::to_write(&a.place)?;
     let bar = out.progress("pages", 1);
     let mut progress = |done, all| {
         bar.set_length(all);

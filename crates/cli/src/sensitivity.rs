@@ -22,7 +22,7 @@ pub fn run(out: Out, e: &Experiment, file: &str, how: &RunHow) -> Result<(), Fai
 }
 
 fn print(e: &Experiment, trials: &[Trial]) -> Result<(), Failure> {
-    say!("{}: {} assumed numbers, each halved and doubled, on the scaled-down set\n", e.name, trials.len() / 2)?;
+    say!("{}: assumed numbers, halved and doubled in {} trials, on the scaled-down set\n", e.name, trials.len())?;
     let figure = |x: Option<f64>| x.map_or("none".into(), |x| format!("{x:.3}"));
     for trial in trials {
         let name = format!("{} {} = {} instead of {}", trial.of, trial.key, trial.tried, trial.value);

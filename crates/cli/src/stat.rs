@@ -4,7 +4,7 @@ use crate::args::Place;
 use crate::args::stat::Stat;
 use crate::metrics::Source;
 use crate::metrics::interval::Interval;
-use crate::open::open_to_look;
+use crate::open::to_look;
 use crate::output::{Failure, Out, Rows, bytes, json_figure, table};
 use serde_json::{Map, Value, json};
 use std::io::Write;
@@ -34,7 +34,7 @@ fn source(out: Out, a: &Stat) -> Result<Source, Failure> {
         return Ok(Source::Remote(a.place.parse().map_err(Failure::Usage)?));
     }
     let place = Place { dir: a.place.clone().into(), open: a.open.clone(), tier: a.tier.clone() };
-    let db = open_to_look(out, &place).inspect_err(|e| {
+    let db = to_look(out, &place).inspect_err(|e| {
         if let Failure::Engine(varve::Error::InUse(_)) = e {
             out.note("where its process serves metrics, `varve stat http://HOST:PORT` shows them");
         }

@@ -2,7 +2,7 @@
 
 use crate::args::Place;
 use crate::args::tier::{Attach, Detach, Resize, Set, TierCommand};
-use crate::open::{fast_bytes, limit, open_db, open_to_look, options, options_with};
+use crate::open::{Closing, fast_bytes, limit, open_db, options_with, to_look, to_write};
 use crate::output::{Failure, Out, Stdout, bytes, json_figure, say, table};
 use crate::settings::{SETTINGS, as_json, keep, settings};
 use serde_json::{Value, json};
@@ -34,12 +34,12 @@ pub fn run(out: Out, command: &TierCommand) -> Result<(), Failure> {
 }
 
 /// Opens a database for a change of its tier.
-fn open(place: &Place) -> Result<Db, Failure> {
+fn open(place: &Place) -> Result<Closing, Failure> {
     need_tier(&place.dir)?;
     if place.tier.without_tier {
         return Err(Failure::Usage("--without-tier leaves no tier that this command could work on".into()));
     }
-    Ok(open_db(&place.dir, options(place)?)?)
+    to_write(place)
 }
 
 fn tell(out: Out, json: &Value, text: impl AsRef<str>) -> Result<(), Failure> {
@@ -56,7 +56,7 @@ fn stat(out: Out, place: &Place) -> Result<(), Failure> {
     if place.tier.without_tier {
         return Err(Failure::Usage("--without-tier leaves no tier to show".into()));
     }
-    let db = open_to_look(out, place)?;
+    let db = to_look(out, place)?;
     let stats = db.stats();
     let rows = stats
         .rows()

@@ -34,7 +34,9 @@ impl fmt::Display for OpKind {
 }
 
 /// Why a device request failed. Cheap to clone, so that one failure can be told to every waiter.
+// (The tag takes a word, as that of `varve::Error`.)
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[repr(u64)]
 pub enum DeviceError {
     /// The operating system or the drive reported an error.
     #[error("{op} of {len} bytes at offset {offset} of {device} failed: {} (errno {errno}); {}",

@@ -3,7 +3,9 @@
 //! for whoever reads the message.
 
 /// What can go wrong while a workload runs over a store.
+// (The tag takes a word, as that of `varve::Error`.)
 #[derive(Debug, thiserror::Error)]
+#[repr(u64)]
 pub enum Error {
     /// The store gave up this transaction in favour of another. Nothing was changed.
     #[error("conflict with another transaction: {0}; nothing was changed, run the transaction again")]

@@ -8,8 +8,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What can go wrong in the engine. [`Error::is_retryable`] tells whether the same transaction may succeed when run
 /// again.
-// The tag takes a word: with a byte, results are copied in words that overlap, and each such copy waits for the stores
-// before it (a tenth of a point read).
+// The tag takes a word, here and in the errors within: with a byte, results are copied in words that overlap, and each
+// such copy waits for the stores before it (about 6 % of a point read's time).
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 #[repr(u64)]
@@ -201,6 +201,7 @@ pub(crate) fn owner(keyspace: KeyspaceId) -> String {
 /// Where damage was found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[repr(u64)]
 pub enum Damage {
     /// A page.
     #[error("page {} ({}): {what}", page.0, keyspace.map_or("keyspace unknown".to_string(), owner))]

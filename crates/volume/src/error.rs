@@ -5,6 +5,7 @@ use varve_device::DeviceError;
 
 /// What is wrong with the bytes of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[repr(u64)]
 pub enum PageDamage {
     /// All zeros: the page was never written, or was discarded.
     #[error("it was never written")]
@@ -77,7 +78,9 @@ fn loss_advice(pages: u64) -> &'static str {
 }
 
 /// Why a page request failed.
+// (The tag takes a word, as that of `varve::Error`.)
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[repr(u64)]
 pub enum VolumeError {
     /// The device under the page failed.
     #[error("page {page}: {source}")]

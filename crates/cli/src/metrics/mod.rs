@@ -5,11 +5,11 @@ pub mod interval;
 pub mod remote;
 pub mod scrape;
 
+use crate::open::Closing;
 use crate::output::Failure;
 use scrape::Scrape;
 use std::fmt;
 use std::str::FromStr;
-use varve::Db;
 
 /// Where metrics are served: a host and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl fmt::Display for Address {
 
 /// Where metrics come from: a database of this process, or another process.
 pub enum Source {
-    Own(Box<Db>),
+    Own(Box<Closing>),
     Remote(Address),
 }
 

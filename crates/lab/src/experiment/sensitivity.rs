@@ -72,6 +72,10 @@ pub fn sensitivity(
     for basis in &numbers {
         for factor in [0.5, 2.0] {
             let value = times(&basis.parameter.value, factor).expect("only such numbers are tried");
+            // Half of one is one again.
+            if value == basis.parameter.value {
+                continue;
+            }
             let tried = shown(&value);
             told(trials.len() + 1, all, &format!("{} = {tried}", basis.parameter.key));
             let mut sets = e.request.sets.clone();

@@ -3,15 +3,14 @@
 //! Each client draws from all kinds of requests, so that the load keeps its proportions whatever is slow. There may be
 //! several such keyspaces of which one is asked for at a time; after a while it is the next one's turn.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use varve_rt::{Instant, Rng};
 
-use super::client::YcsbClient;
+use super::client::{YcsbClient, scan};
 use super::{Shape, Ycsb};
-use crate::adapter::{Direction, Durability, KeyRange, Store, TxMode, Txn, bad_option};
+use crate::adapter::{Durability, Store, bad_option};
 use crate::driver::{Client, Draw, Outcome, Workload};
 use crate::error::{Error, Result};
 
@@ -137,16 +136,9 @@ impl<S: Store> BesideClient<S> {
     }
 
     fn scan(&mut self, store: &S) -> Result<()> {
-        let mut tx = store.begin(TxMode::ReadOnly, Durability::None)?;
-        let (mut left, mut bytes) = (self.length, 0);
         let from = self.shape.key(self.n);
-        tx.scan(self.set(), KeyRange::starting_at(&from), Direction::Forward, |_, value| {
-            bytes += value.len() as u64;
-            left -= 1;
-            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        self.seen += bytes;
-        tx.commit()
+        self.seen += scan(store, self.set(), &from, self.length, Durability::None)?;
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use varve_rt::Rng;
 
 use super::distribution::Chooser;
 use super::{Inserts, Options, Shape};
-use crate::adapter::{Direction, KeyRange, Store, TxMode, Txn};
+use crate::adapter::{Direction, Durability, KeyRange, Store, TxMode, Txn};
 use crate::driver::{Client, Draw, Outcome};
 use crate::error::{Error, Result};
 
@@ -104,17 +104,29 @@ impl<S: Store> YcsbClient<S> {
     }
 
     fn scan(&mut self, store: &S) -> Result<()> {
-        let mut tx = store.begin(TxMode::ReadOnly, self.options.durability)?;
-        let (mut left, mut bytes) = (self.length, 0);
         let from = self.shape.key(self.n);
-        tx.scan(&self.records, KeyRange::starting_at(&from), Direction::Forward, |_, value| {
-            bytes += value.len() as u64;
-            left -= 1;
-            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        self.seen += bytes;
-        tx.commit()
+        self.seen += scan(store, &self.records, &from, self.length, self.options.durability)?;
+        Ok(())
     }
+}
+
+/// Scans up to `length` records from `from` on, one at least, in a transaction; returns the bytes of their values.
+pub(super) fn scan<S: Store>(
+    store: &S,
+    records: &S::Keyspace,
+    from: &[u8],
+    length: u32,
+    durability: Durability,
+) -> Result<u64> {
+    let mut tx = store.begin(TxMode::ReadOnly, durability)?;
+    let (mut left, mut bytes) = (length, 0);
+    tx.scan(records, KeyRange::starting_at(from), Direction::Forward, |_, value| {
+        bytes += value.len() as u64;
+        left -= 1;
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    tx.commit()?;
+    Ok(bytes)
 }
 
 impl<S: Store> Client<S> for YcsbClient<S> {

@@ -12,6 +12,7 @@
 
 use super::node::*;
 use crate::page::PageEdit;
+use std::ops::Range;
 
 /// What a node is before it has cells.
 #[derive(Clone, Copy, Debug)]
@@ -326,6 +327,19 @@ pub(crate) fn remove(page: &mut impl PageEdit, pos: usize) -> Result<(), Damage>
     Ok(())
 }
 
+/// From the first byte in which `a` and `b` differ to the last; both have the same length. Looks at words.
+pub(super) fn differing(a: &[u8], b: &[u8]) -> Range<usize> {
+    assert_eq!(a.len(), b.len(), "the bytes are compared one to one");
+    let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+    let same = 8 * words.take_while(|(a, b)| a == b).count();
+    let Some(first) = a[same..].iter().zip(&b[same..]).position(|(a, b)| a != b) else { return 0..0 };
+    let start = same + first;
+    let words = a[start..].as_rchunks::<8>().1.iter().zip(b[start..].as_rchunks::<8>().1);
+    let end = a.len() - 8 * words.rev().take_while(|(a, b)| a == b).count();
+    let last = a[start..end].iter().zip(&b[start..end]).rposition(|(a, b)| a != b).expect("they differ at the start");
+    start..start + last + 1
+}
+
 /// Replaces the length field and value of leaf slot `pos`; the node must have room for a new cell when the value grows.
 pub(crate) fn replace(
     page: &mut impl PageEdit,
@@ -340,9 +354,9 @@ pub(crate) fn replace(
     let (at, old) = (cell.at, cell.value);
     let same_kind = cell.overflow == (field & OVERFLOW != 0);
     if same_kind && old.len() == value.len() {
-        if let Some(first) = old.iter().zip(value).position(|(a, b)| a != b) {
-            let last = old.iter().zip(value).rposition(|(a, b)| a != b).unwrap_or(first);
-            page.write(at + first, &value[first..=last]);
+        let changed = differing(old, value);
+        if !changed.is_empty() {
+            page.write(at + changed.start, &value[changed]);
         }
         return Ok(());
     }

@@ -110,8 +110,8 @@ pub(crate) struct Intake<'a> {
     room: usize,
     /// Bytes of gap that they use while nothing is rebuilt.
     gap: usize,
-    /// A key breaks the prefix.
-    rebuild: bool,
+    /// Writes whose keys break the prefix: with any, the leaf is rebuilt.
+    unprefixed: usize,
     /// Room for keys that have the prefix.
     whole: usize,
 }
@@ -120,7 +120,7 @@ impl<'a> Intake<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Intake<'a>, Damage> {
         let node = Node::parse(bytes)?;
         let whole = node.gap() + node.garbage();
-        Ok(Intake { node, need: 0, room: usize::MAX, gap: 0, rebuild: false, whole })
+        Ok(Intake { node, need: 0, room: usize::MAX, gap: 0, unprefixed: 0, whole })
     }
 
     /// Whether the leaf covers `key`, which lies beyond one that it covers.
@@ -150,7 +150,7 @@ impl<'a> Intake<'a> {
             self.gap += cell;
             let prefixed = self.node.suffix_covered(key).is_some();
             self.room = self.room.min(if prefixed { self.whole } else { self.node.room() });
-            self.rebuild |= !prefixed;
+            self.unprefixed += usize::from(!prefixed);
         }
         Ok(old)
     }
@@ -165,7 +165,7 @@ impl<'a> Intake<'a> {
     /// full.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Damage> {
-        if self.rebuild || self.gap > self.node.gap() { self.node.validate() } else { Ok(()) }
+        if self.unprefixed > 0 || self.gap > self.node.gap() { self.node.validate() } else { Ok(()) }
     }
 }
 

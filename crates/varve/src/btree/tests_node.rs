@@ -404,3 +404,19 @@ fn each_broken_invariant_is_named() {
         assert_eq!(found, Err(Damage(what)), "{bytes:?} at {at}");
     }
 }
+
+proptest! {
+    #[test]
+    fn bytes_that_differ_are_found_as_byte_by_byte(
+        a in proptest::collection::vec(0u8..3, 0..60),
+        flips in proptest::collection::vec(any::<prop::sample::Index>(), 0..4),
+    ) {
+        let mut b = a.clone();
+        for flip in flips.iter().filter(|_| !a.is_empty()) {
+            b[flip.index(a.len())] ^= 1;
+        }
+        let differ = |i: &usize| a[*i] != b[*i];
+        let slow = (0..a.len()).find(differ).map_or(0..0, |first| first..(0..a.len()).rfind(differ).unwrap() + 1);
+        prop_assert_eq!(edit::differing(&a, &b), slow);
+    }
+}

@@ -274,10 +274,15 @@ fn settings(out: &mut String, results: &[PointResult], seeds: bool) {
 
 /// What the figures rest on, what is assumed first.
 fn basis(out: &mut String, e: &Experiment) {
-    let Ok(mut all) = parameters(e) else { return };
-    if all.is_empty() {
-        return;
-    }
+    let mut all = match parameters(e) {
+        Ok(all) if all.is_empty() => return,
+        Ok(all) => all,
+        Err(why) => {
+            let why = escape(&why.to_string());
+            let _ = write!(out, "<h2>What the figures rest on</h2><p class=\"note\">Cannot be told: {why}</p>");
+            return;
+        }
+    };
     all.sort_by_key(|b| !b.parameter.is_assumed());
     let count = all.iter().filter(|b| b.parameter.is_assumed()).count();
     let _ = write!(

@@ -79,6 +79,10 @@ fn run(threads: u64, each: u64, checkpoint_every: Duration) {
         assert_eq!(g.floor, *newest, "a checkpoint slipped between floor and place of {g:?}");
     }
     drop(log);
+    // Miri looks at the threads' accesses, which are over; the whole log read back takes it a quarter of an hour.
+    if cfg!(miri) {
+        return;
+    }
     let (_, groups, _) = recover(&dev, cfg).unwrap();
     assert_eq!(groups.len(), all.len());
     for (g, (end, bytes)) in all.iter().zip(&groups) {
