@@ -143,8 +143,8 @@ pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) 
     Ok(db)
 }
 
-/// A database that is closed however its command ends, so that the next one finds nothing to recover. Who wants to know
-/// how the closing went calls `close`.
+/// A database that is closed however its command ends, so that the next one finds nothing to recover. A command
+/// that wants to know how the closing went calls `close`.
 pub struct Closing(Db);
 
 impl std::ops::Deref for Closing {

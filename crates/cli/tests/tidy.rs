@@ -260,6 +260,8 @@ fn nothing_unfinished() {
 /// Files whose public error enums `docs/errors.md` explains.
 const ERRORS: &[&str] = &[
     "crates/varve/src/error.rs",
+    "crates/volume/src/array/curve.rs",
+    "crates/volume/src/array/planner.rs",
     "crates/volume/src/error.rs",
     "crates/device/src/error.rs",
     "crates/lab/src/error.rs",
@@ -287,7 +289,7 @@ fn every_error_is_explained() {
                 }
             }
         }
-        assert!(variants > 5, "{file}: {variants} errors found");
+        assert!(variants > 3, "{file}: {variants} errors found");
     }
     none(problems, "explain the error in docs/errors.md");
 }

@@ -184,7 +184,7 @@ impl std::str::FromStr for Mistake {
 pub enum Place {
     /// Pages were changed, and their log group has no place in the log yet.
     Group,
-    /// Whoever writes the log for all who wait has claimed what he writes.
+    /// The thread that writes the log for all that wait has claimed what it writes.
     LogLeader,
     /// The log's flusher looks what is due.
     Flusher,

@@ -5,7 +5,7 @@
 //! hence whole aligned words here, and a part of a word is stored by storing the word. What is seen may be torn between
 //! words and out of order: the reader finds out afterwards whether to believe it.
 //!
-//! Who stores is the only one who does (it holds a latch, or the request that a buffer belongs to), so that its two
+//! There is only one thread that stores (it holds a latch, or the request that a buffer belongs to), so its two
 //! steps, load and store, are one. It and others whom the latch keeps apart from it may also read the memory plainly.
 //! What the operating system reads into a buffer counts as such stores.
 

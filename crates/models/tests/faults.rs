@@ -193,7 +193,7 @@ fn a_set_len_cut_short_happens_or_not() {
     assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [1 << 20, 2 << 20]);
 }
 
-/// Whoever orders a cut "two operations from here" may be overtaken: a cut ordered too late is late, not lost.
+/// A thread that orders a cut "two operations from here" may be overtaken: a cut ordered too late is late, not lost.
 #[test]
 fn a_cut_ordered_for_an_operation_already_begun_comes_with_the_next() {
     let mem = device();

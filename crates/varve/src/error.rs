@@ -190,7 +190,7 @@ pub enum Error {
 /// Keyspace in the header of the engine's own pages: space maps, marks, identity.
 pub(crate) const SPACE_KEYSPACE: KeyspaceId = KeyspaceId(u32::MAX);
 
-/// Who a page belongs to, in words: the engine's own pages bear the highest number.
+/// The owner of a page, in words: the engine's own pages bear the highest number.
 pub(crate) fn owner(keyspace: KeyspaceId) -> String {
     match keyspace {
         SPACE_KEYSPACE => "of the engine itself".to_string(),

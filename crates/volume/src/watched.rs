@@ -7,7 +7,7 @@ use crate::{
 use std::sync::Arc;
 use varve_device::Hint;
 
-/// Who is told. Called by whoever waits for the request, before its wait returns.
+/// Is told. Called by the thread that waits for the request, before its wait returns.
 pub trait PageWatch: Send + Sync {
     /// A page was read, whole, as it was changed last at `lsn`; an error takes the place of the result.
     fn read(&self, page: PageId, lsn: Lsn) -> Result<(), VolumeError>;

@@ -61,7 +61,7 @@ impl Endpoint {
         if at.ip().is_unspecified() {
             at.set_ip(if at.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
         }
-        // Whoever waits for a connection gets this one.
+        // The thread that waits for a connection gets this one.
         if TcpStream::connect_timeout(&at, PATIENCE).is_ok() {
             let _ = self.thread.join();
         }

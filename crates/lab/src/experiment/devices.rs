@@ -36,7 +36,7 @@ pub(super) struct Drives(Mutex<Vec<(String, Slot)>>);
 
 impl Drives {
     /// The drive of a device that begins as `how` says with the contents that `contents` names; `None` if it is no
-    /// flash drive. Who wants one that is being made waits.
+    /// flash drive. A point that wants one that is being made waits.
     pub fn get(&self, profile: &Profile, contents: &str, how: &Build) -> Result<Option<Arc<Drive>>, ProfileError> {
         if profile.flash.is_none() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Who runs the array of a simulated database: extents move as a plan drawn from the seed has it, drives come and go,
+//! Operates the array of a simulated database: extents move as a plan drawn from the seed has it, drives come and go,
 //! while clients work and the power fails.
 
 use super::book::Shared;

@@ -74,7 +74,7 @@ impl Fences {
         }
     }
 
-    /// Whoever had the devices has lost its power.
+    /// The former owner of the devices has lost its power.
     pub(crate) fn forget(&self) {
         *self.newest.lock() = Weak::new();
     }

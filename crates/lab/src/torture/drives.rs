@@ -1,4 +1,4 @@
-//! Who runs the array of a child that is to be killed: extents move, drives come, are emptied and replaced.
+//! Operates the array of a child that is to be killed: extents move, drives come, are emptied and replaced.
 //!
 //! Drives that came are files `spare.N` in the directory of the first ones. A file that no name of the database leads
 //! to is left of a drive that went, or of a change that was cut short: it is removed when the next child starts.

@@ -1,7 +1,7 @@
 //! What all modelled devices share: bytes, requests in flight, tickets, power. How long a request takes is the matter
 //! of a [`Timing`], which is pure; one is made for each kind of storage.
 //!
-//! The device is computed *lazily*: nothing runs while nobody looks. Whoever submits or waits first brings the model up
+//! The device is computed *lazily*: nothing runs while nobody looks. The first to submit or wait brings the model up
 //! to the present, which decides what the storage did in between. That gives the same results as a thread that works
 //! all along, in virtual time and (paced by the waiters' sleep) in real time, since what a device decides at one moment
 //! depends on requests that arrived before it.

@@ -223,7 +223,7 @@ impl World {
             state.cores.queue.push_back(me.id);
         }
         self.switch();
-        // Whoever left it has set our core.
+        // The thread that left it has set our core.
         !me.dying.get()
     }
 

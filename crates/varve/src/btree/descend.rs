@@ -81,7 +81,7 @@ impl Tree {
     #[inline]
     pub(super) fn child_at(&self, id: PageId, node: &Node<'_>, i: usize) -> Result<PageId> {
         let child = PageId(node.child(i).map_err(|d| self.corrupt(id, d))?);
-        // Whoever latched the one would wait for himself.
+        // A thread that latched it twice would wait for itself.
         if child == id { Err(self.corrupt(id, Damage("refers to itself"))) } else { Ok(child) }
     }
 

@@ -137,8 +137,8 @@ impl Tree {
     }
 
     /// The leaf that covers `key`, pinned but not latched, after it was made to have room for `room` bytes of cells
-    /// ([`leaf::cell_size`]) of keys like `key`. Whoever latches it validates with [`leaf::covers`] and
-    /// [`leaf::room_for`]. Divisions are groups of their own; no latch may be held.
+    /// ([`leaf::cell_size`]) of keys like `key`. The caller latches it, then validates with [`leaf::covers`]
+    /// and [`leaf::room_for`]. Divisions are groups of their own; no latch may be held.
     ///
     /// Errors: [`Error::Invalid`] when no leaf can have that much room.
     pub(crate) fn leaf_for_write(&self, key: &[u8], room: usize) -> Result<PagePin<'_>> {

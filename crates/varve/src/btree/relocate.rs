@@ -105,7 +105,7 @@ impl Tree {
         name(&mut group);
         let (root, new) = (group.add(root), group.add_new(fresh));
         copy_node(&self.core, &mut group, root, new);
-        // Whoever waits for the old page's latch looks again, and waits for the new one's.
+        // A thread that waits for the old page's latch looks again, and waits for the new one's.
         self.set_root(id);
         self.finish_move(group, reserved, old)
     }

@@ -7,8 +7,8 @@
 //!   it has asked the latch; because of it they are written as [`Words`] only.
 //! - `page` changes under the exclusive latch *and* the instance's lock. While a frame is latched or pinned by anybody
 //!   else it does not change.
-//! - `pins` rises under the latch (or by cloning a pin) and falls at any time. Who holds the exclusive latch and sees
-//!   no pins may take the frame away.
+//! - `pins` rises under the latch (or by cloning a pin) and falls at any time. A thread that holds the exclusive latch
+//!   and sees no pins may take the frame away.
 //! - `DIRTY` is set under the exclusive latch; `WRITING` under the shared one; both fall under the instance's lock.
 
 use super::sequence::Sequence;
@@ -229,8 +229,8 @@ impl Frame {
     #[inline]
     pub(super) fn words(&self, page_size: usize) -> Words<'_> {
         // SAFETY: the arena has initialised bytes there for as long as the pool lives, aligned, of whole words
-        // (`PoolConfig::validate`). Whoever holds the exclusive latch changes them through `Words`; plain reads happen
-        // under a latch, when nobody changes anything.
+        // (`PoolConfig::validate`). The holder of the exclusive latch changes them through `Words`; plain reads
+        // happen under a latch, when nobody changes anything.
         unsafe { Words::new(self.data, page_size) }
     }
 

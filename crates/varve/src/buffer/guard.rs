@@ -150,8 +150,8 @@ impl<'a> Exclusive<'a> {
     }
 }
 
-/// Whoever works with a latched frame unlatches it or hands it on. Only a panic drops it, in the middle of the work (it
-/// can strike in the log, which is forced here): then nobody may wait for the latch for ever.
+/// Code with a latched frame unlatches it or hands it on. Only a panic drops it, in the middle of the work (it can
+/// happen in the log, which is forced here): then nobody may wait for the latch for ever.
 impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
         let frame = self.frame();
@@ -274,8 +274,8 @@ impl<'a> PageWrite<'a> {
         unsafe { self.at.bytes() }
     }
 
-    /// The whole page for changing. Whoever changes it calls [`PageWrite::set_dirty`] before, or at the latest while
-    /// still holding the latch. Only log groups and recovery do that.
+    /// The whole page for changing. The caller calls [`PageWrite::set_dirty`] before it changes the page, or at the
+    /// latest while it still holds the latch. Only log groups and recovery do that.
     #[inline]
     pub fn bytes_mut(&mut self) -> PageBytes<'_> {
         if let Some(tracer) = &self.at.pool.tracer

@@ -15,8 +15,8 @@
 //! - No instance lock is held while a device or the log is waited for.
 //!
 //! Lock order: a page's latch, then an instance's lock; under that lock latches are only tried. The staging pool's lock
-//! and the log gate are taken with neither held. Who loads a page holds its exclusive latch meanwhile, and no other
-//! lock.
+//! and the log gate are taken with neither held. A thread that loads a page holds its exclusive latch meanwhile, and
+//! no other lock.
 
 #[cfg_attr(not(feature = "baselines"), expect(dead_code, reason = "needed by baselines alone"))]
 mod aside;

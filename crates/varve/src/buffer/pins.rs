@@ -5,8 +5,8 @@
 //! need, all or none. At most half of the frames are given out, so that misses find one. Room is given in the order of
 //! arrival: a large commit is not passed by small ones for ever.
 //!
-//! Who waits here holds locks on keys and pages set aside, but no latch and no pin. Who has room waits for latches,
-//! frames and the log, never for a lock on a key, and gives it back with the last pin.
+//! A transaction that waits here holds locks on keys and pages set aside, but no latch and no pin. One that has room
+//! waits for latches, frames and the log, never for a lock on a key, and gives the room back with its last pin.
 //!
 //! Invariants: what is free and what is given out make `total`; [`AWAITED`] is set as long as the queue has anybody.
 

@@ -208,7 +208,7 @@ impl Pool {
                     self.finish_load(&held, Load::Prefetch, class);
                     held.unlatch();
                 }
-                // Whoever needs the page will meet the error.
+                // The thread that needs the page meets the error.
                 Err(_) => self.abandon_load(held),
             }
         }

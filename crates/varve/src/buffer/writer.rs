@@ -409,7 +409,7 @@ impl Pool {
     /// Writes every page whose first change that is not stored lies below `t`; all of them are stored (not yet synced)
     /// when it returns well. No latch may be held. Fails when a page cannot be written; what failed stays dirty.
     pub fn flush_older_than(&self, t: Lsn, why: WriteWhy) -> Result<()> {
-        // Whoever asks for it: these are not the writes of a miss.
+        // Whichever thread asks: these are not the writes of a miss.
         role::with(Role::Checkpointer, || self.flush_all_below(t, why))
     }
 

@@ -193,7 +193,7 @@ impl Registry {
         };
         shared.check_changing()?;
         let end = self.set(core, &entry(&shared, true), None)?;
-        // Whoever asks meanwhile waits: nobody is told what a power cut could take back.
+        // Callers that ask meanwhile wait: none is told what a power cut could take back.
         core.log.wait_durable(end)?;
         shared.drop_it();
         state.live.remove(name);

@@ -1,8 +1,8 @@
 //! Keyspaces that nothing changes: the mark in the catalog, and what the volume is told of their pages.
 //!
-//! Who marks a keyspace holds a lock on all of it, so every write is before the mark or refused. Then what is dirty is
-//! written, and the extents that hold nothing but pages of such keyspaces are sealed (`space/extents.rs`). The volume
-//! forgets that; each opening for writing says it again.
+//! Marking takes a lock on the whole keyspace, so every write is before the mark or refused. Then dirty pages are
+//! written, and the extents that hold only pages of such keyspaces are sealed (`space/extents.rs`). The volume forgets
+//! that; each opening for writing says it again.
 //!
 //! Invariant: a page is not sealed before it was written as it is; `walking` is held while pages are looked for.
 
@@ -65,7 +65,7 @@ impl Inner {
     }
 }
 
-/// Who tells the volume what nothing changes, once a database is open.
+/// Tells the volume of an open database which pages nothing changes.
 pub(super) struct Sealer {
     core: Arc<Core>,
     registry: Arc<Registry>,

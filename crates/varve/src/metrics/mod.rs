@@ -56,7 +56,7 @@ pub struct Family {
     pub help: &'static str,
 }
 
-/// Who gathers metrics: the text format here, or a bridge to a metrics library of the embedding program.
+/// A gatherer of metrics: the text format here, or a bridge to a metrics library of the embedding program.
 pub trait MetricSink {
     /// A value; `labels` are the values of the family's labels, in its order. The samples of a family come one after
     /// the other.

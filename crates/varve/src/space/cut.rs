@@ -97,7 +97,7 @@ impl Space {
         Ok(self.store.pages())
     }
 
-    /// Takes the pages past the last one in use out; gives the first of them. Whoever grows the store finds them again.
+    /// Takes out the pages past the last one in use; gives the first of them. When the store grows they are free again.
     fn take_out(&self) -> u64 {
         let mut state = self.state.lock();
         self.release_unpinned(&mut state);

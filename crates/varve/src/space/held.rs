@@ -4,8 +4,8 @@
 //! they are. Until the last snapshot that needs them is gone they count as taken in memory, so nobody is given them and
 //! the store is not told.
 //!
-//! Who lets go of them may hold latches, or be a destructor: that they are no longer needed is only noted then. Their
-//! frames are dropped, and the pages free, when somebody next sets pages aside.
+//! The code that lets go of them may hold latches, or be a destructor, so it only notes that they are not needed any
+//! more. Their frames are dropped, and the pages are free, when pages are next set aside.
 //!
 //! Invariant: a page that is held, or was let go and is not free yet, counts as taken.
 

@@ -160,8 +160,8 @@ impl Space {
         Ok(space)
     }
 
-    /// Fails when a page is in use that the store has no room for: its device was cut. Whoever wrote all the same would
-    /// give pages of others out again.
+    /// Fails when a page is in use that the store has no room for: its device was cut. Writing all the same would give
+    /// out pages that others have.
     pub(crate) fn refuse_cut(&self) -> Result<()> {
         let Some(page) = self.state.lock().beyond else { return Ok(()) };
         Err(Error::Mismatch(format!(

@@ -189,8 +189,7 @@ impl Manager {
         Ok(())
     }
 
-    /// One more piece of work for which the database must stay open. Whoever enters asks afterwards whether it still
-    /// is.
+    /// One more piece of work for which the database must stay open. The caller checks afterwards that it still is.
     pub fn enter(&self) {
         self.open.fetch_add(1, Ordering::SeqCst);
     }
@@ -215,7 +214,7 @@ impl Manager {
         if self.closed.swap(true, Ordering::SeqCst) {
             return Err(Error::Closed);
         }
-        // Whoever began before that was seen has to be waited for by the caller.
+        // The caller waits for the work that began before this was seen.
         self.none_open().inspect_err(|_| self.closed.store(false, Ordering::SeqCst))
     }
 

@@ -47,7 +47,7 @@ pub trait CheckpointPages: Send + Sync {
     fn sync(&self) -> Result<()>;
 }
 
-/// Who has changes that are in the log and in memory alone, other than dirty pages: the indexes.
+/// A part of the engine, such as an index, with changes that only the log and memory hold, other than dirty pages.
 pub trait LogNeeds: Send + Sync {
     /// Where the oldest of them begins in the log; `None`: there is none. Asked by each checkpoint after T was taken
     /// and the pages were synced: a change counts from before its group has its place in the log until it is durable

@@ -6,7 +6,7 @@
 //!
 //! Each block of the buffer counts the bytes filled in it (low half of the count) and the groups that begin in it (high
 //! half). A block with [`BLOCK`] bytes is complete and immutable: it may be written out, straight from the buffer.
-//! Whoever reserved bytes fills them exactly once; padding is reserved like a group.
+//! The thread that reserved bytes fills them exactly once; padding is reserved like a group.
 //!
 //! Invariants: byte `x` is in the buffer at `x mod capacity`, and is filled only when `x < reclaimed + capacity`;
 //! `reclaimed` (the durable LSN) moves only after the counts of the blocks below it were set back to zero, and never

@@ -1,8 +1,8 @@
 //! Writing the log out: leader and follower group commit.
 //!
-//! Whoever waits for durability writes himself when fewer than `max_in_flight` writes are under way, and takes
-//! everything appended so far with him; the others wait and find their groups durable, or are woken to lead the next
-//! write. Writes may complete out of order: the durable LSN is the end of the gapless prefix of completed ones.
+//! A thread that waits for durability leads a write if fewer than `max_in_flight` are under way: it writes everything
+//! appended so far. The others wait until their groups are durable, or are woken to lead the next write. Writes may
+//! complete out of order: the durable LSN is the end of the gapless prefix of completed ones.
 //!
 //! Invariants: a write's range is claimed under the writer lock, in order, and ends at a block boundary at most one
 //! buffer past the durable LSN, so that whoever has to fill it can do so without waiting; a waiter sleeps only while a

@@ -4,8 +4,6 @@
 //! and writes do not disturb each other is exact in between (T(r) = 1 / (r/R + (1-r)/W)). Nothing is guessed beyond
 //! what was measured, nor across a gap: such a curve, or such a question, is refused.
 
-use std::fmt;
-
 /// Most of the share of reads that may lie between two measurements.
 pub const SHARE_GAP: f64 = 0.25;
 /// Most that a request size may be above the one measured before it, as a factor.
@@ -27,15 +25,25 @@ pub struct CurvePoint {
 }
 
 /// What is wrong with a curve, or with what it is asked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CurveError {
     /// There are no measurements.
+    #[error("the curve has no measurements: measure the drive with mixes of reads")]
     Empty,
     /// A share, a size or a rate that cannot be.
+    #[error(
+        "the curve has {} MB/s at a read share of {} with requests of {} bytes: shares are 0 to 1, sizes above 0, \
+         rates from {LEAST_MB_S} to {MOST_MB_S}", .0.mb_s, .0.read_share, .0.bytes
+    )]
     Value(CurvePoint),
     /// The same was measured twice.
+    #[error("the curve has a read share of {} with requests of {} bytes twice", .0.read_share, .0.bytes)]
     Twice(CurvePoint),
     /// Nothing was measured between two shares of reads, at a request size.
+    #[error(
+        "the curve has a gap: with requests of {bytes} bytes nothing was measured between read shares of {from} and of \
+         {to}; measure at 0 and 1, and in between at most {SHARE_GAP} apart"
+    )]
     ShareGap {
         /// Bytes of the requests.
         bytes: u64,
@@ -45,6 +53,10 @@ pub enum CurveError {
         to: f64,
     },
     /// Nothing was measured between two request sizes.
+    #[error(
+        "the curve has a gap: nothing was measured between requests of {from} and of {to} bytes; measure sizes at most \
+         a factor of {SIZE_GAP} apart"
+    )]
     SizeGap {
         /// Bytes measured before the gap.
         from: u64,
@@ -52,6 +64,9 @@ pub enum CurveError {
         to: u64,
     },
     /// A request size outside of what was measured.
+    #[error(
+        "the load has requests of {bytes} bytes, and the curve was measured with {from} to {to}: measure that size too"
+    )]
     Beyond {
         /// Bytes asked for.
         bytes: u64,
@@ -61,41 +76,6 @@ pub enum CurveError {
         to: u64,
     },
 }
-
-impl fmt::Display for CurveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CurveError::Empty => f.write_str("the curve has no measurements: measure the drive with mixes of reads"),
-            CurveError::Value(p) => write!(
-                f,
-                "the curve has {} MB/s at a read share of {} with requests of {} bytes: shares are 0 to 1, sizes above \
-                 0, rates from {LEAST_MB_S} to {MOST_MB_S}",
-                p.mb_s, p.read_share, p.bytes
-            ),
-            CurveError::Twice(p) => {
-                write!(f, "the curve has a read share of {} with requests of {} bytes twice", p.read_share, p.bytes)
-            }
-            CurveError::ShareGap { bytes, from, to } => write!(
-                f,
-                "the curve has a gap: with requests of {bytes} bytes nothing was measured between read shares of \
-                {from} \
-                 and {to}; measure at 0 and 1, and in between at most {SHARE_GAP} apart"
-            ),
-            CurveError::SizeGap { from, to } => write!(
-                f,
-                "the curve has a gap: nothing was measured between requests of {from} and of {to} bytes; measure sizes \
-                 at most a factor of {SIZE_GAP} apart"
-            ),
-            CurveError::Beyond { bytes, from, to } => write!(
-                f,
-                "the load has requests of {bytes} bytes, and the curve was measured with {from} to {to}: measure that \
-                 size too"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for CurveError {}
 
 /// One size: bytes, and rising shares of reads with seconds per MB.
 type Row = (u64, Vec<(f64, f64)>);

@@ -347,7 +347,7 @@ impl Completion for Flight {
             self.tickets[drive].as_mut().expect("a drive with a piece has a ticket").try_done(index)
         });
         if done && op.kind() == OpKind::Write {
-            // Who sees that may flush before he waits.
+            // A caller that sees this may flush before it waits.
             self.parts[range.clone()].iter().for_each(|part| self.view.members[part.drive].wrote());
         }
         done

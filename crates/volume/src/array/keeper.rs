@@ -1,4 +1,4 @@
-//! Who keeps the extents of an array where they should lie: watches them, plans, and moves them in the background.
+//! Keeps the extents of an array where they should lie: watches them, plans, and moves them in the background.
 //!
 //! One piece of work at a time: a plan that is applied, or a drive that is emptied. It is a queue of moves, done one
 //! after the other at a limited rate ([`Pace`]). An extent that is written while it is copied stays, and has its turn

@@ -224,7 +224,7 @@ impl Array {
             if moving.spoiled.load(Ordering::Acquire) {
                 return Ok(Moved::Written);
             }
-            // Who stopped it may have let go of the drives.
+            // The drives may be gone: the thread that stopped it may have let go of them.
             if pace.is_stopped() {
                 return Ok(Moved::Stopped);
             }

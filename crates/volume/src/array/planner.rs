@@ -12,8 +12,8 @@
 //! **How it searches.** Up to eight drives every set of read-only drives is tried; of more, the first by read-only gain
 //! and by T(1) / T(0), up to any number. Sets are ranked by the load taken as a fluid, the best are filled: the
 //! heaviest extent first onto the drive that ends first, then moves and swaps away from the drive that needs longest,
-//! until none helps. Of eight extents on four
-//! drives, and less, every place is tried. At last every move that brings nothing is taken back.
+//! until none helps. Of eight extents on four drives, and less, every place is tried. At last every move that brings
+//! nothing is taken back.
 
 mod fill;
 mod model;
@@ -26,7 +26,6 @@ use fill::{Filled, fill, take_back};
 pub use model::Load;
 use model::{Problem, mb_s_of, stripe_mb_s};
 pub use order::order;
-use std::fmt;
 
 /// A drive of an array.
 #[derive(Debug, Clone)]
@@ -112,45 +111,33 @@ impl Plan {
 }
 
 /// Why there is no plan.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// Fewer than two drives.
+    #[error("an array has at least two drives: give another one")]
     FewDrives,
     /// A drive's curve does not answer for the load.
+    #[error("{drive}: {why}")]
     Curve {
         /// Name of the drive.
         drive: String,
         /// What is wrong.
+        #[source]
         why: CurveError,
     },
     /// The extents do not fit.
+    #[error("the drives have room for {missing} extents too few: give more or larger drives")]
     NoRoom {
         /// Extents that are too many.
         missing: usize,
     },
     /// A number that cannot be, or a place of a drive that is not there.
+    #[error("extent {extent} has a load or a place that cannot be: measure the load again")]
     Load {
         /// The extent.
         extent: usize,
     },
 }
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlanError::FewDrives => f.write_str("an array has at least two drives: give another one"),
-            PlanError::Curve { drive, why } => write!(f, "{drive}: {why}"),
-            PlanError::NoRoom { missing } => {
-                write!(f, "the drives have room for {missing} extents too few: give more or larger drives")
-            }
-            PlanError::Load { extent } => {
-                write!(f, "extent {extent} has a load or a place that cannot be: measure the load again")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PlanError {}
 
 /// Decides where the extents should lie. Staying as it is wins over everything that is not better by more than
 /// `least_gain`; a stripe over what is not better than it, and proportional over RODI.

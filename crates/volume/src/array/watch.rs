@@ -1,4 +1,4 @@
-//! Who looks at the counters of an array's extents now and then, and knows what each extent is.
+//! Looks at the counters of an array's extents now and then, and knows what each extent is.
 //!
 //! What happened between two looks counts as of the second, so somebody should look a few times in a half-life.
 //!

@@ -90,7 +90,7 @@ impl Tier {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(_) => {
-                        // Whoever needs what failed meets the error himself; nothing is gained by trying at once.
+                        // The thread that needs what failed meets the error itself; trying at once gains nothing.
                         self.state.lock().counters.errors += 1;
                         varve_rt::sleep(NAP);
                         break;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use varve_device::{DeviceError, Mistake};
 use varve_rt::Mutex;
 
-/// Who answers for the database that the tier is part of.
+/// Answers for the database that the tier is part of.
 pub trait Keeper: Send + Sync {
     /// A write or flush failed that durability rests on: nothing may be promised any more.
     fn broken(&self, cause: &VolumeError);

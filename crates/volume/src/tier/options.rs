@@ -51,8 +51,8 @@ pub struct TierOptions {
     pub zone: f64,
     /// How the map is found again.
     pub map_recovery: MapRecovery,
-    /// Whoever evicts a clean page waits until it is written to the fast device, as in the CAC paper; else it is
-    /// written in the background.
+    /// The thread that evicts a clean page waits until it is written to the fast device, as in the CAC paper; else it
+    /// is written in the background.
     pub sync_admit: bool,
     /// Seconds between two savings of what the manager knows of pages, besides the one at the end; `None`: only then.
     pub memory_interval: Option<f64>,

@@ -276,7 +276,8 @@ pub(super) fn evict(pool: &Pool, inst: &Instance, slot: Slot) {
 fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
     let Service { pool, wake, stop, config } = service;
     role::set(Role::Cleaner);
-    // Who does not refill is called for what searches pass, and by who finds no clean page.
+    // A cleaner that does not refill is woken by the dirty pages that searches pass, or by a search that finds no clean
+    // page.
     let refill = config.wake_low && config.entry().needs.refill;
     let mut well = true;
     let mut next = varve_rt::now() + config.interval;

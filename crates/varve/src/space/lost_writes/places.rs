@@ -244,7 +244,7 @@ impl LostWrites {
 
     /// Gives mark pages to every block of the first `pages` pages that has none. No latch may be held.
     pub(crate) fn cover(&self, core: &Core, pages: u64) -> Result<()> {
-        // Whoever is at it comes to what was added meanwhile, or the next one does.
+        // The thread that is adding, or the next one, comes to what was added meanwhile.
         let Some(_adding) = self.adding.try_lock() else { return Ok(()) };
         let Some(last) = pages.checked_sub(1) else { return Ok(()) };
         let missing: Vec<u64> =
@@ -253,7 +253,7 @@ impl LostWrites {
             return Ok(());
         }
         let additions = missing.into_iter().map(|n| self.prepare(core, n)).collect::<Result<Vec<_>>>()?;
-        // Whoever finds them named finds them whole.
+        // They are whole before anything names them.
         self.store.sync()?;
         additions.into_iter().try_for_each(|addition| self.add(core, addition))
     }

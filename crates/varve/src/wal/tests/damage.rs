@@ -366,8 +366,7 @@ fn checking_an_open_log_finds_what_recovery_would_need() {
     assert_eq!(log.stats().superblocks_mended, 1);
 }
 
-/// Who reads a log that is being written meets groups that are half there, beside later ones that were written when
-/// they were whole.
+/// A reader of a log that is being written finds groups that are half there, beside later ones that are whole.
 #[test]
 fn what_lies_past_the_durable_end_of_a_log_in_use_is_no_damage() {
     let (dev, log) = fresh(small());
