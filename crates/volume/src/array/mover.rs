@@ -20,7 +20,7 @@ use super::{Array, are_gone};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use varve_device::{AlignedBuf, DeviceError, Io, Mistake, read_at, write_at};
-use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
@@ -31,11 +31,15 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Longest sleep without a look whether the moves were stopped.
 const NAP: Duration = Duration::from_millis(50);
+/// How late a copy may be and still count as in time: what the drives take is part of the time at the rate.
+const LATE: Duration = Duration::from_millis(100);
 
 /// How fast extents are copied, and whether at all. Shared with whoever moves them.
 #[derive(Debug)]
 pub struct Pace {
     bytes_s: u64,
+    /// When the bytes so far are due at this rate, nanoseconds of the clock.
+    due: AtomicU64,
     paused: AtomicBool,
     stopped: AtomicBool,
 }
@@ -44,7 +48,8 @@ impl Pace {
     /// So many bytes per second at most.
     pub fn new(bytes_s: u64) -> Arc<Pace> {
         assert!(bytes_s > 0, "a move that copies nothing never ends");
-        Arc::new(Pace { bytes_s, paused: AtomicBool::new(false), stopped: AtomicBool::new(false) })
+        let due = AtomicU64::new(varve_rt::now().as_nanos());
+        Arc::new(Pace { bytes_s, due, paused: AtomicBool::new(false), stopped: AtomicBool::new(false) })
     }
 
     /// Nothing is copied from now on until [`Pace::resume`].
@@ -66,9 +71,13 @@ impl Pace {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Waits as long as so many bytes take, and while it is paused.
+    /// Waits until so many more bytes are due, and while it is paused.
     fn wait(&self, bytes: u64) {
-        let mut left = Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_s)) as u64);
+        let cost = (u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_s)) as u64;
+        let now = varve_rt::now().as_nanos();
+        self.due.fetch_max(now.saturating_sub(LATE.as_nanos() as u64), Ordering::AcqRel);
+        let due = self.due.fetch_add(cost, Ordering::AcqRel) + cost;
+        let mut left = Duration::from_nanos(due.saturating_sub(now));
         while !left.is_zero() && !self.is_stopped() {
             let nap = left.min(NAP);
             varve_rt::sleep(nap);
@@ -271,4 +280,34 @@ fn wait_for(views: &[Weak<View>], pace: &Pace) -> bool {
         varve_rt::sleep(PAUSE);
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_rt::sim;
+
+    /// Seconds that 40 pieces take at 40 MiB/s when copying each takes so long.
+    fn seconds(copying: Duration) -> f64 {
+        let outcome = sim::run(sim::Config::default(), move || {
+            let (pace, began) = (Pace::new(40 << 20), varve_rt::now());
+            for _ in 0..40 {
+                varve_rt::sleep(copying);
+                pace.wait(PIECE);
+            }
+            began.elapsed().as_secs_f64()
+        });
+        outcome.result.expect("the simulation ends")
+    }
+
+    #[test]
+    fn the_time_that_copying_takes_is_part_of_the_time_at_the_rate() {
+        for copying in [0, 5, 20] {
+            let seconds = seconds(Duration::from_millis(copying));
+            assert!((0.99..1.1).contains(&seconds), "{copying} ms a piece: {seconds} s");
+        }
+        // Slower than the rate: nothing is waited for.
+        let slow = seconds(Duration::from_millis(60));
+        assert!((2.39..2.45).contains(&slow), "{slow} s");
+    }
 }

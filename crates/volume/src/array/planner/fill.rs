@@ -15,6 +15,8 @@ const EXACT: usize = 8;
 const EXACT_DRIVES: usize = 4;
 /// Extents of a drive that are tried in swaps, the heaviest first.
 const SWAPS: usize = 48;
+/// Extents of a drive that are tried in moves, heavy and light ones alike: of more, many are much the same.
+const MOVES: usize = 2048;
 
 /// What a move or a swap must bring at least, as a share of the longest time.
 const WORTH: f64 = 1e-5;
@@ -166,6 +168,8 @@ fn starts(problem: &Problem<'_>, set: &[bool]) -> Vec<Filled> {
 /// Places under way.
 struct Search<'p> {
     problem: &'p Problem<'p>,
+    /// The extents, the heaviest first.
+    heaviest: Vec<usize>,
     set: Vec<bool>,
     places: Vec<usize>,
     parts: Vec<Part>,
@@ -176,7 +180,7 @@ impl<'p> Search<'p> {
     fn at(problem: &'p Problem<'p>, set: Vec<bool>, places: Vec<usize>) -> Search<'p> {
         let parts = problem.parts(&places);
         let times = parts.iter().zip(problem.drives).map(|(part, drive)| part.time(drive)).collect();
-        Search { problem, set, places, parts, times }
+        Search { problem, heaviest: by_load(problem), set, places, parts, times }
     }
 
     /// Nothing is placed yet.
@@ -184,7 +188,7 @@ impl<'p> Search<'p> {
         let n = problem.drives.len();
         assert_eq!(set.len(), n, "a set tells of every drive");
         let (places, parts) = (vec![0; problem.loads.len()], vec![Part::default(); n]);
-        Search { problem, set: set.to_vec(), places, parts, times: vec![0.0; n] }
+        Search { problem, heaviest: by_load(problem), set: set.to_vec(), places, parts, times: vec![0.0; n] }
     }
 
     /// One extent after the other onto the drive that ends first with it; none if there is no room.
@@ -246,10 +250,7 @@ impl<'p> Search<'p> {
 
     /// The extents of a drive, the heaviest first.
     fn of(&self, drive: usize) -> Vec<usize> {
-        let mut own: Vec<usize> = (0..self.places.len()).filter(|e| self.places[*e] == drive).collect();
-        let bytes = |e: usize| self.problem.loads[e].bytes();
-        own.sort_by(|a, b| bytes(*b).total_cmp(&bytes(*a)));
-        own
+        self.heaviest.iter().copied().filter(|e| self.places[*e] == drive).collect()
     }
 
     /// Some drive reads, and nothing else: one of the set, or one that has nothing else by now.
@@ -279,7 +280,7 @@ impl<'p> Search<'p> {
     /// The move that leaves the longer of the two shortest, if that is shorter than the longest now.
     fn best_move(&self, own: &[usize], longest: f64) -> Option<(usize, usize, Option<usize>)> {
         let mut best = (longest * (1.0 - WORTH), None);
-        for &extent in own {
+        for &extent in own.iter().step_by(own.len().div_ceil(MOVES).max(1)) {
             let (from, load) = (self.places[extent], &self.problem.loads[extent]);
             let left = self.time_of(from, self.parts[from].without(load));
             let others = (0..self.parts.len()).filter(|d| *d != from && self.has_room(*d) && self.allowed(load, *d));
