@@ -8,10 +8,9 @@
 
 use super::config::nanos;
 use super::histogram::Histogram;
-use super::nand::Contents;
 use super::store::PageContents;
 use super::timing::{Bus, Usage};
-use super::{BufferKind, FlashConfig, FlashError, Ftl, FtlStats, NandCounts, NandCut, Recovery};
+use super::{BufferKind, Contents, FlashConfig, FlashError, Ftl, FtlStats, NandCounts, NandCut, Recovery};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use varve_rt::Rng;

@@ -7,9 +7,9 @@
 //! Invariants: `now` never goes back; a page has an end in `programs` only while its program is among the `entries`;
 //! what is taken back was the last that was done to its block.
 
-use super::nand::{BlockState, Nand, Page};
+use super::nand::{BlockState, Nand};
 use super::store::PageBytes;
-use super::timing::Span;
+use super::{Page, Span};
 use std::collections::VecDeque;
 use varve_rt::{HashMap, Rng};
 

@@ -10,9 +10,8 @@
 //! Lock order: `state` only; nothing waits while holding it.
 
 use super::drive::{Done, Drive, FlashStats};
-use super::nand::Contents;
 use super::store::PageContents;
-use super::{FlashConfig, FlashError, Recovery};
+use super::{Contents, FlashConfig, FlashError, Recovery};
 use crate::CutReport;
 use crate::due::{self, NEVER};
 use crate::power::Powered;

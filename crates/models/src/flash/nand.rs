@@ -15,28 +15,8 @@ mod spend;
 
 use super::journal::{Journal, Undo};
 use super::store::{MemPages, PageBytes, PageContents};
-use super::timing::{Bus, Gate, Span, Table, Usage, Work};
-use super::{CellMode, FaultsEvery, FlashConfig, FlashError, Geometry};
-
-/// A page: block of the device, and page in the block (unused ones are counted too).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Page {
-    /// Block of the device.
-    pub block: u32,
-    /// Page of the block.
-    pub page: u32,
-}
-
-/// What the array keeps of its pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contents {
-    /// Data and spare areas.
-    Full,
-    /// Spare areas; data read as zeros. Power cuts work, and memory is small.
-    Spare,
-    /// Nothing, and no times either: rules and counts only, for studies of write amplification.
-    Nothing,
-}
+use super::timing::{Bus, Gate, Table, Usage, Work};
+use super::{CellMode, Contents, FaultsEvery, FlashConfig, FlashError, Geometry, Page, Span};
 
 /// What an operation is for, for the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -250,6 +230,16 @@ impl Nand {
 
     fn is_reliable(&self, block: u32) -> bool {
         self.reliable.binary_search(&block).is_ok()
+    }
+
+    /// The latest time seen.
+    pub fn now(&self) -> u64 {
+        self.journal.now
+    }
+
+    /// When the last operation that is under way ends.
+    pub fn last_end(&self) -> u64 {
+        self.journal.last_end()
     }
 
     /// The time at which everything given so far will be done.

@@ -1,11 +1,10 @@
 //! Open blocks, placing pages, and garbage collection.
 
 use super::{Block, Ftl, NONE, Source, spare_of};
-use crate::flash::nand::{Contents, Page};
-use crate::flash::timing::Span;
-use crate::flash::{FlashError, GcPolicy};
+use crate::GcPolicy;
+use varve_device::flash::{Contents, FlashArray, FlashError, Page, Span};
 
-impl Ftl {
+impl<A: FlashArray> Ftl<A> {
     #[inline]
     pub(super) fn has_room(&self, block: u32) -> bool {
         block != NONE && self.blocks[block as usize].fill < self.limit(block)
@@ -53,7 +52,7 @@ impl Ftl {
             None => match p.take(lane) {
                 Some(block) => {
                     p.cache_blocks += u32::from(cache);
-                    assert_eq!(self.nand.next_page(block), 0, "free block {block} is erased");
+                    assert_eq!(self.array.next_page(block), 0, "free block {block} is erased");
                     block
                 }
                 None => return Err(self.out_of_space()),
@@ -63,7 +62,7 @@ impl Ftl {
             let p = &self.pools[pool];
             let failed = p.cached.iter().filter(|b| self.blocks[**b as usize].retire).count() as u32;
             assert!(p.cache_blocks <= self.cache_limit() + failed, "the cache takes no more blocks than it may");
-            self.nand.set_slc(block, true)?;
+            self.array.set_slc(block, true)?;
         }
         assert!(self.has_room(block), "block {block} is opened with room");
         self.pools[pool].fronts[front] = block;
@@ -71,7 +70,7 @@ impl Ftl {
     }
 
     pub(super) fn close(&mut self, pool: usize, block: u32) {
-        if self.cache.is_some() && self.nand.is_slc(block) {
+        if self.cache.is_some() && self.array.is_slc(block) {
             self.pools[pool].cached.push_back(block);
             return;
         }
@@ -131,16 +130,16 @@ impl Ftl {
     }
 
     fn program(&mut self, at: u64, page: Page, lpn: u32, source: Source<'_>) -> Result<Span, FlashError> {
-        if self.nand.contents == Contents::Nothing {
+        if self.array.contents() == Contents::Nothing {
             return match source {
-                Source::Host(_) => self.nand.program_blank(page).map(|()| Span::default()),
-                Source::Copy(from) => self.nand.copy(at, self.address(from), page, &[]),
+                Source::Host(_) => self.array.program(at, page, &[], &[]),
+                Source::Copy(from) => self.array.copy(at, self.address(from), page, &[]),
             };
         }
         let spare = spare_of(lpn, self.seq);
         match source {
-            Source::Host(data) => self.nand.program(at, page, data.unwrap_or_default(), &spare),
-            Source::Copy(from) => self.nand.copy(at, self.address(from), page, &spare),
+            Source::Host(data) => self.array.program(at, page, data.unwrap_or_default(), &spare),
+            Source::Copy(from) => self.array.copy(at, self.address(from), page, &spare),
         }
     }
 
@@ -206,15 +205,16 @@ impl Ftl {
         let b = self.blocks[block as usize];
         let at = at.max(b.settled).max(self.settle_trims(at)?);
         self.blocks[block as usize] = Default::default();
-        if self.cache.is_some() && self.nand.is_slc(block) {
+        if self.cache.is_some() && self.array.is_slc(block) {
             self.pools[pool].cache_blocks -= 1;
         }
         let (home, lane) = self.home(block);
         assert_eq!(home, pool, "a block stays in its pool");
         if b.retire {
-            self.nand.mark_bad(block);
+            self.array.mark_bad(block);
         } else {
-            match self.nand.erase(at, block) {
+            self.stats.erases += 1;
+            match self.array.erase(at, block) {
                 Ok(_) => {
                     self.pools[pool].give(lane, block);
                     return Ok(());

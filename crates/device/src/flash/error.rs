@@ -1,8 +1,8 @@
-//! Errors of the flash model: what the array refuses, what wears out, and configurations that cannot work.
+//! Errors of flash: what the array refuses, what wears out, and configurations that cannot work.
 
 use super::CellMode;
 
-/// Why the flash model refused or failed an operation.
+/// Why flash, or what drives it, refused or failed an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlashError {
     /// A value of the configuration cannot be used.

@@ -4,12 +4,11 @@
 //! Chip c sits on channel c mod channels, so that neighbouring chips do not share a bus.
 
 use super::FlashError;
-use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Channels x chips per channel x planes x blocks x pages x (page bytes + spare bytes).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Geometry {
     /// Buses.
     pub channels: u32,
@@ -28,7 +27,7 @@ pub struct Geometry {
 }
 
 /// Least bytes of a page's spare area: what the translation layer writes there.
-pub(super) const LEAST_SPARE: u32 = 16;
+pub const LEAST_SPARE: u32 = 16;
 
 impl Geometry {
     /// Chips of the device.
@@ -103,8 +102,8 @@ impl Geometry {
 }
 
 /// How the cells are used: which pages exist, how fast they are, and which take appends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum CellMode {
     /// One bit per cell: all pages, appends on all.
     Slc,
