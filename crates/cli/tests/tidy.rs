@@ -84,6 +84,7 @@ const UNSAFE: &[&str] = &[
     "crates/volume/src/array/flight.rs",
     "crates/volume/src/array/records.rs",
     "crates/volume/src/blocking.rs",
+    "crates/volume/src/flash/flight.rs",
     "crates/volume/src/single.rs",
     "crates/volume/src/store.rs",
     "crates/volume/src/test_store.rs",
@@ -384,7 +385,7 @@ fn without_tests(text: &str) -> &str {
 /// Assertions per function that each crate has at least. Raised when there are more; never lowered, but where code
 /// moves to a crate of its own with its assertions (`ftl`, out of `models`).
 const ASSERTIONS: &[(&str, f64)] =
-    &[("device", 0.148), ("ftl", 0.57), ("models", 0.182), ("rt", 0.049), ("varve", 0.178), ("volume", 0.195)];
+    &[("device", 0.148), ("ftl", 0.467), ("models", 0.183), ("rt", 0.049), ("varve", 0.178), ("volume", 0.195)];
 
 #[test]
 fn boundaries_have_assertions() {

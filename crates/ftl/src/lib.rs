@@ -7,10 +7,12 @@
 //!
 //! Layering: knows of pages, blocks and times only; imports nothing of Varve but `varve-rt` and `varve-device`.
 //!
-//! Modules, from below: `config` · `ftl`.
+//! Modules, from below: `chips config` · `ftl`.
 
+mod chips;
 mod config;
 mod ftl;
 
+pub use chips::Chips;
 pub use config::{Allocation, CacheConfig, CacheFull, FtlConfig, GcPolicy, Streams};
 pub use ftl::{Capacity, Ftl, FtlStats, Recovery};

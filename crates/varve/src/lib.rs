@@ -57,6 +57,7 @@ pub use txn::{KeyRange, MAX_VALUE, Savepoint, TxOptions, TxnStats};
 #[doc(hidden)]
 pub use varve_device::{Faults, Mistake, Place, Trap};
 pub use varve_volume::array::{self, ArrayStats};
+pub use varve_volume::flash;
 pub use varve_volume::setting;
 pub use varve_volume::tier::OPTIONS as TIER_OPTIONS;
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};

@@ -64,6 +64,7 @@ impl Geometry {
 
     /// The channel that a chip is on.
     pub fn channel_of(&self, chip: u32) -> u32 {
+        debug_assert!(chip < self.chips());
         chip % self.channels
     }
 
@@ -147,6 +148,7 @@ impl CellMode {
     /// an MSB page's LSB partner comes three pages before it: pages 0, 1, 3, 5, .. are LSB, 2, 4, 6, .. and the last
     /// are MSB.
     pub fn page_type(self, page: u32, pages: u32) -> usize {
+        debug_assert!(page < pages, "a page of the block");
         match self {
             CellMode::Slc => 0,
             CellMode::Mlc | CellMode::OddMlc | CellMode::Pslc => {

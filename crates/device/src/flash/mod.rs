@@ -1,15 +1,18 @@
 //! Raw flash, as those who drive it and those who model it speak of it: shape, cell modes, addresses, errors, and the
-//! seam between them ([`FlashArray`]).
+//! seams between them: an array that is driven ([`FlashArray`]), and flash whose operations are waited for
+//! ([`RawFlash`]).
 //!
 //! Times are nanoseconds, or whatever else an array counts in: they only order its operations.
 
 mod array;
 mod error;
 mod geometry;
+mod raw;
 
 pub use array::FlashArray;
 pub use error::FlashError;
 pub use geometry::{CellMode, Geometry, LEAST_SPARE};
+pub use raw::{BlockInfo, RawCompletion, RawFlash, RawIo, RawOp, RawTicket};
 
 /// A page: block of the device, and page in the block (unused ones are counted too).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

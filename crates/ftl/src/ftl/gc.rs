@@ -2,6 +2,7 @@
 
 use super::{Block, Ftl, NONE, Source, spare_of};
 use crate::GcPolicy;
+use varve_device::Mistake;
 use varve_device::flash::{Contents, FlashArray, FlashError, Page, Span};
 
 impl<A: FlashArray> Ftl<A> {
@@ -33,11 +34,11 @@ impl<A: FlashArray> Ftl<A> {
             }
             self.level(at, pool)?;
         }
-        self.open(pool, front)
+        self.open_block(pool, front)
     }
 
     /// Makes sure that the place holds a block with room.
-    fn open(&mut self, pool: usize, front: usize) -> Result<(), FlashError> {
+    fn open_block(&mut self, pool: usize, front: usize) -> Result<(), FlashError> {
         let old = self.pools[pool].fronts[front];
         if self.has_room(old) {
             return Ok(());
@@ -121,7 +122,7 @@ impl<A: FlashArray> Ftl<A> {
                 }
                 Err(FlashError::ProgramFailed { .. }) => {
                     self.retire_open(pool, front);
-                    self.open(pool, front)?;
+                    self.open_block(pool, front)?;
                 }
                 Err(e) => return Err(e),
             }
@@ -185,7 +186,7 @@ impl<A: FlashArray> Ftl<A> {
             let stream = self.stream(lpn.into(), true);
             let front = self.pools[pool].turn(stream);
             if !self.has_room(self.pools[pool].fronts[front]) {
-                self.open(pool, front)?;
+                self.open_block(pool, front)?;
             }
             let deltas = self.deltas.get(from as usize).copied();
             copies += self.place(at, pool, front, lpn, Source::Copy(from))?.1;
@@ -203,7 +204,8 @@ impl<A: FlashArray> Ftl<A> {
         debug_assert!(!self.is_meta(block), "the map's blocks are erased by checkpoints alone");
         debug_assert!(self.owner[(block * self.slots) as usize..][..self.slots as usize].iter().all(|o| *o == NONE));
         let b = self.blocks[block as usize];
-        let at = at.max(b.settled).max(self.settle_trims(at)?);
+        let settled = if self.faults.has(Mistake::FlashErasedEarly) { 0 } else { b.settled };
+        let at = at.max(settled).max(self.settle_trims(at)?);
         self.blocks[block as usize] = Default::default();
         if self.cache.is_some() && self.array.is_slc(block) {
             self.pools[pool].cache_blocks -= 1;

@@ -240,7 +240,11 @@ impl<A: FlashArray> Ftl<A> {
                 }
                 *reads += 1;
                 // Interrupted pages cannot be read: whatever they held was not complete.
-                if self.array.read(at, address, &mut page, &mut []).is_err() || u32_at(&page, 0) != MAGIC {
+                match self.array.read(at, address, &mut page, &mut []) {
+                    Err(FlashError::Uncorrectable { .. }) => continue,
+                    read => read.map(drop)?,
+                }
+                if u32_at(&page, 0) != MAGIC {
                     continue;
                 }
                 generation = u64_at(&page, 8);

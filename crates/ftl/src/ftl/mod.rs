@@ -25,6 +25,7 @@ use meta::Meta;
 use pool::Pool;
 use slc::Cache;
 use std::collections::VecDeque;
+use varve_device::Faults;
 use varve_device::flash::{Contents, FlashArray, FlashError, LEAST_SPARE, Page, Span};
 use varve_rt::Rng;
 use victims::Victims;
@@ -84,6 +85,8 @@ pub struct Ftl<A> {
     asked: u64,
     /// Writes are refused: too many blocks are bad.
     worn_out: bool,
+    /// What is to go wrong on purpose.
+    faults: Faults,
     stats: FtlStats,
 }
 
@@ -124,6 +127,29 @@ impl<A: FlashArray> Ftl<A> {
     /// An empty drive on an array that is erased, but for bad blocks. Refuses a configuration that cannot work, with
     /// the reason. `cache`: host writes go to blocks with one bit per cell first.
     pub fn new(array: A, f: &FtlConfig, cache: Option<&CacheConfig>) -> Result<Ftl<A>, FlashError> {
+        let mut ftl = Ftl::unsized_on(array, f, cache)?;
+        ftl.size()?;
+        Ok(ftl)
+    }
+
+    /// The drive that an array holds, which was made with the same configuration and a number of logical pages. Where
+    /// too many of its blocks went bad since, it can be read only.
+    pub fn open(array: A, f: &FtlConfig, faults: &Faults, at: u64) -> Result<(Ftl<A>, Recovery), FlashError> {
+        let mut ftl = Ftl::unsized_on(array, f, None)?;
+        ftl.faults = faults.clone();
+        ftl.logical = f.logical_pages.expect("a drive that is there has a number of pages");
+        let pools = ftl.pools.len() as u64;
+        assert!(ftl.logical.is_multiple_of(pools), "the pools have shares of one size");
+        ftl.pools.iter_mut().for_each(|pool| pool.logical = ftl.logical / pools);
+        ftl.map = vec![NONE; ftl.logical as usize];
+        let found = match ftl.recover(at) {
+            Err(FlashError::EndOfLife { .. }) => Recovery::default(),
+            found => found?,
+        };
+        Ok((ftl, found))
+    }
+
+    fn unsized_on(array: A, f: &FtlConfig, cache: Option<&CacheConfig>) -> Result<Ftl<A>, FlashError> {
         let (g, contents) = (array.geometry(), array.contents());
         let used = array.mode(0).used_pages(g.pages_per_block);
         let slots = used.len() as u32;
@@ -174,6 +200,7 @@ impl<A: FlashArray> Ftl<A> {
             superseded: VecDeque::new(),
             asked: 0,
             worn_out: false,
+            faults: Faults::default(),
             stats: FtlStats::default(),
             config: f.clone(),
             array,
@@ -190,7 +217,6 @@ impl<A: FlashArray> Ftl<A> {
                 ftl.pools[pool].give(lane, block);
             }
         }
-        ftl.size()?;
         Ok(ftl)
     }
 

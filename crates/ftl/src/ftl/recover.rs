@@ -4,6 +4,7 @@
 use super::meta::Found;
 use super::victims::Victims;
 use super::{Block, Ftl, MAGIC, NONE, SPARE};
+use varve_device::Mistake;
 use varve_device::flash::{Contents, FlashArray, FlashError, Page};
 
 /// What a recovery found and did.
@@ -28,7 +29,7 @@ impl<A: FlashArray> Ftl<A> {
         self.forget_pending_trims();
         let found = self.read_map(at)?;
         let mut report = Recovery { reads: found.reads, ..Recovery::default() };
-        self.rebuild_map(at, found, &mut report);
+        self.rebuild_map(at, found, &mut report)?;
         self.rebuild_blocks();
         report.mapped = self.map.iter().filter(|p| **p != NONE).count() as u64;
         self.rebuild_pools(at)?;
@@ -41,7 +42,7 @@ impl<A: FlashArray> Ftl<A> {
     }
 
     /// Replays what happened after the checkpoint: of all versions of a page and its trims, the last one counts.
-    fn rebuild_map(&mut self, at: u64, found: Found, report: &mut Recovery) {
+    fn rebuild_map(&mut self, at: u64, found: Found, report: &mut Recovery) -> Result<(), FlashError> {
         let mut newest = vec![found.seq; found.map.len()];
         self.map = found.map;
         self.seq = found.seq;
@@ -54,17 +55,18 @@ impl<A: FlashArray> Ftl<A> {
             if fill == 0 {
                 continue;
             }
-            let first = self.read_spare(at, block, 0, report);
+            let first = self.read_spare(at, block, 0, report)?;
             let known = found.blocks.get(block as usize).copied().unwrap_or_default();
             let opened = first.map_or(0, |(_, seq)| seq);
             self.blocks[block as usize].opened = opened;
+            let known = if self.faults.has(Mistake::FlashNoScan) && found.seq > 0 { (opened, fill) } else { known };
             let start = if opened != 0 && opened == known.0 { known.1 } else { 0 };
             report.scanned_blocks += u64::from(start < fill);
             for slot in start..fill {
-                let spare = if slot == 0 { first } else { self.read_spare(at, block, slot, report) };
+                let spare = if slot == 0 { first } else { self.read_spare(at, block, slot, report)? };
                 let Some((lpn, seq)) = spare else { continue };
                 self.seq = self.seq.max(seq);
-                if seq > newest[lpn as usize] {
+                if seq > newest[lpn as usize] || self.faults.has(Mistake::FlashNoNumbers) {
                     newest[lpn as usize] = seq;
                     self.map[lpn as usize] = block * self.slots + slot;
                 }
@@ -79,22 +81,34 @@ impl<A: FlashArray> Ftl<A> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Logical page and number of a programmed page; `None` if it cannot be read.
-    fn read_spare(&mut self, at: u64, block: u32, slot: u32, report: &mut Recovery) -> Option<(u32, u64)> {
+    fn read_spare(
+        &mut self,
+        at: u64,
+        block: u32,
+        slot: u32,
+        report: &mut Recovery,
+    ) -> Result<Option<(u32, u64)>, FlashError> {
         let mut spare = [0; SPARE];
         report.reads += 1;
         let page = Page { block, page: self.page(slot) };
-        if self.array.read(at, page, &mut [], &mut spare).is_err() {
-            report.torn_pages += 1;
-            return None;
+        match self.array.read(at, page, &mut [], &mut spare) {
+            Err(FlashError::Uncorrectable { .. }) => {
+                report.torn_pages += 1;
+                return Ok(None);
+            }
+            read => read.map(drop)?,
         }
         let word = |i: usize| u32::from_le_bytes(spare[i..i + 4].try_into().expect("four bytes"));
         let seq = u64::from_le_bytes(spare[8..].try_into().expect("eight bytes"));
-        assert_eq!(word(0), MAGIC, "a data block holds data pages");
-        assert!(u64::from(word(4)) < self.logical, "a page of this drive");
-        Some((word(4), seq))
+        if word(0) != MAGIC || u64::from(word(4)) >= self.logical {
+            let accepted = "the one with which the array was written: a block holds pages that are none of its";
+            return Err(FlashError::config("layout", format!("block {block}"), accepted));
+        }
+        Ok(Some((word(4), seq)))
     }
 
     /// Used pages of a block that are programmed.

@@ -419,14 +419,7 @@ impl Drive {
             return NandCut::default();
         }
         let mut rng = Rng::from_seed(seed);
-        let last = self.ftl.last_end().max(self.now);
-        let at = match rng.below(8) {
-            _ if !held => self.now,
-            0 => self.now,
-            1 => last,
-            _ => rng.between(self.now, last),
-        };
-        assert!((self.now..=last).contains(&at), "the power fails while something is under way");
+        let at = self.ftl.nand().moment_of_cut(held, &mut rng);
         self.ftl.power_cut(at, rng.next_u64())
     }
 

@@ -1,15 +1,17 @@
 //! A model of flash: the raw array ([`Nand`]) with the rules of its cells and its times, the translation layer
-//! ([`Ftl`]) over it, the drive ([`Drive`]) with buffer and link, and the drive as a device ([`FlashModel`]). See
-//! `docs/flash.md`.
+//! ([`Ftl`]) over it, the drive ([`Drive`]) with buffer and link, and the drive as a device ([`FlashModel`]).
+//! [`RawModel`] is the raw array as a device. See `docs/flash.md`.
 //!
-//! All but the last are pure: no clock, no lock; time comes in with each operation.
+//! All but these two are pure: no clock, no lock; time comes in with each operation.
 
 mod config;
+mod current;
 mod drive;
 mod histogram;
 mod journal;
 mod model;
 mod nand;
+mod raw;
 mod store;
 pub mod theory;
 mod timing;
@@ -21,6 +23,7 @@ pub use histogram::Histogram;
 pub use journal::NandCut;
 pub use model::FlashModel;
 pub use nand::{Nand, NandCounts};
+pub use raw::RawModel;
 pub use store::{MemPages, PageBytes, PageContents, SparsePages};
 pub use timing::{SuspendTable, Table, Usage};
 pub use translated::Ftl;

@@ -66,11 +66,6 @@ impl Ftl {
         Ok(())
     }
 
-    /// When the last operation of the array that is under way ends.
-    pub fn last_end(&self) -> u64 {
-        self.nand().last_end()
-    }
-
     /// Whether the newest version of a logical page is still on its way to the array.
     pub fn is_pending(&self, lpn: u64) -> bool {
         self.locate(lpn).is_some_and(|page| self.nand().is_pending(page))
