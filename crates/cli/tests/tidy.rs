@@ -263,6 +263,7 @@ const ERRORS: &[&str] = &[
     "crates/varve/src/error.rs",
     "crates/volume/src/error.rs",
     "crates/device/src/error.rs",
+    "crates/device/src/flash/error.rs",
     "crates/lab/src/error.rs",
 ];
 

@@ -63,3 +63,8 @@ pub use varve_volume::tier::OPTIONS as TIER_OPTIONS;
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};
 pub use wal::recovery::RecoveryReport;
+
+/// The example of the page is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/native-flash.md")]
+struct NativeFlashPage;

@@ -368,6 +368,11 @@ impl<A: FlashArray> Ftl<A> {
         if self.pools.len() == 1 { 0 } else { (lpn % self.pools.len() as u64) as usize }
     }
 
+    /// Logical pages up to the last one that has been written, and not trimmed since.
+    pub fn end(&self) -> u64 {
+        self.map.iter().rposition(|ppn| *ppn != NONE).map_or(0, |last| last as u64 + 1)
+    }
+
     /// The array's address of a physical page.
     #[inline]
     fn address(&self, ppn: u32) -> Page {

@@ -24,7 +24,8 @@ use region::Region;
 use std::sync::Arc;
 use varve_device::flash::{FlashError, Geometry, RawFlash};
 use varve_device::{
-    Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Faults, Io, Op, OpKind, Ticket,
+    AlignedBuf, Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Faults, Io, Op,
+    OpKind, Ticket,
 };
 use varve_ftl::FtlStats;
 use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
@@ -61,7 +62,10 @@ impl NativeFlash {
         layout: &FlashLayout,
         faults: &Faults,
     ) -> Result<Arc<NativeFlash>, VolumeError> {
-        NativeFlash::with(raw, layout, |raw, of, first| Region::open(raw, of, first, faults))
+        let flash = NativeFlash::with(raw, layout, |raw, of, first| Region::open(raw, of, first, faults))?;
+        let end = flash.regions.iter().rev().find_map(Region::end).unwrap_or(0);
+        flash.len.store(end * flash.page, SeqCst);
+        Ok(flash)
     }
 
     fn with(
@@ -144,6 +148,15 @@ impl NativeFlash {
         Ok(())
     }
 
+    /// Makes an opening find this length.
+    fn note_end(&self, len: u64) -> Result<(), DeviceError> {
+        let Some(last) = (len / self.page).checked_sub(1) else { return Ok(()) };
+        if self.region(last).is_written(last) {
+            return Ok(());
+        }
+        varve_device::write_at(self, last * self.page, &AlignedBuf::new(self.page as usize), true)
+    }
+
     fn start(&self, io: Io) -> Slot {
         let started = varve_rt::now();
         let checked = varve_device::check(&io, &self.name, self.page as u32, self.len());
@@ -176,7 +189,8 @@ impl Device for NativeFlash {
         self.len.load(SeqCst)
     }
 
-    /// Anything up to the capacity, which is the length after each opening. What is cut off is forgotten.
+    /// Anything up to the capacity, which is the length of flash that is new. What is cut off is forgotten. An opening
+    /// finds the length by the last page that was written, so the last page there is is written, as zeros.
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
         let len = len.next_multiple_of(self.page);
         if len > self.capacity() {
@@ -184,10 +198,11 @@ impl Device for NativeFlash {
         }
         let old = self.len.swap(len, SeqCst);
         if len >= old {
-            return Ok(());
+            return self.note_end(len).inspect_err(|_| self.len.store(old, SeqCst));
         }
         let err = |e: FlashError| e.of_request(OpKind::SetLen, &self.name, (len, old - len));
         self.trim(len / self.page, old / self.page).map_err(err)?;
+        self.note_end(len)?;
         varve_device::flush(self)
     }
 

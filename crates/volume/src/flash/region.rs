@@ -101,6 +101,16 @@ impl Region {
         self.ftl.lock().trim(page - self.first, count)
     }
 
+    /// The page of the flash after the last one that has been written; none: none has.
+    pub(super) fn end(&self) -> Option<u64> {
+        Some(self.ftl.lock().end()).filter(|end| *end > 0).map(|end| self.first + end)
+    }
+
+    /// Whether a page of the flash has been written.
+    pub(super) fn is_written(&self, page: u64) -> bool {
+        self.ftl.lock().is_mapped(page - self.first)
+    }
+
     /// The mark at which what was forgotten stays so after a power cut.
     pub(super) fn settle(&self) -> Result<u64, FlashError> {
         self.ftl.lock().settle(0)

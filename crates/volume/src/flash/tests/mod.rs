@@ -108,7 +108,8 @@ fn chips_in_two_modes_are_no_region_and_the_mode_must_be_the_chips() {
 #[test]
 fn more_than_the_capacity_is_no_space() {
     in_sim(4, || {
-        let flash = NativeFlash::create(RawModel::new(&config()).unwrap(), &two()).unwrap();
+        let raw = RawModel::new(&config()).unwrap();
+        let flash = NativeFlash::create(raw.clone(), &two()).unwrap();
         flash.set_len(0).unwrap();
         flash.set_len(flash.capacity()).unwrap();
         assert!(matches!(flash.set_len(flash.capacity() + 1), Err(DeviceError::NoSpace { .. })));
@@ -116,6 +117,12 @@ fn more_than_the_capacity_is_no_space() {
         flash.set_len(499 * PAGE as u64).unwrap();
         flash.set_len(flash.capacity()).unwrap();
         assert_eq!(get(&*flash, 499), 0, "what was cut off is gone");
+        flash.set_len(350 * PAGE as u64).unwrap();
+        let again = NativeFlash::open(raw.fork(), flash.layout(), &Faults::default()).unwrap();
+        assert_eq!(again.len(), 350 * PAGE as u64, "an opening finds the length");
+        flash.set_len(flash.capacity()).unwrap();
+        let again = NativeFlash::open(raw.fork(), flash.layout(), &Faults::default()).unwrap();
+        assert_eq!(again.len(), flash.capacity(), "also where nothing was written");
         assert!(matches!(put(&*flash, 500, 1), Err(DeviceError::OutOfRange { .. })));
     });
 }
@@ -163,7 +170,7 @@ fn cuts(seed: u64, faults: Option<Mistake>) -> Result<u64, String> {
                     supply.cut_at(supply.ops() + rng.between(1, 1500), rng.next_u64());
                 }
                 match NativeFlash::open(raw.clone(), &layout, &faults) {
-                    Ok(open) if supply.is_on() => {
+                    Ok(open) if supply.is_on() && open.set_len(open.capacity()).is_ok() => {
                         flash = open;
                         break;
                     }
