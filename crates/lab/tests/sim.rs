@@ -107,6 +107,8 @@ const SOON: &[&str] = &[
     "free-not-logged",
     "alloc-not-logged",
     "array-no-map",
+    "flash-no-scan",
+    "flash-no-numbers",
     "tier-no-maps",
     "tier-no-journal",
 ];

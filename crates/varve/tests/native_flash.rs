@@ -141,7 +141,7 @@ fn what_does_not_belong_together_is_refused() {
         let (raw, log) = (raw(), MemDevice::new(0));
         let flash = NativeFlash::create(raw.clone(), &regions()).unwrap();
         let on_flash = Devices::on_flash(flash.clone(), log.clone());
-        Db::create_on(on_flash.clone(), &layout(4096), options()).unwrap().close().unwrap();
+        Db::create_on(on_flash, &layout(4096), options()).unwrap().close().unwrap();
         let why = |devices: Devices| Db::open_on(devices, options()).err().expect("refused").to_string();
         // Its bytes on a device of another kind.
         let copy = MemDevice::new(flash.len());
@@ -152,7 +152,8 @@ fn what_does_not_belong_together_is_refused() {
         let one = FlashLayout { regions: vec![flash.layout().regions[0].clone()] };
         let part = NativeFlash::open(raw, &one, &Faults::default()).unwrap();
         assert!(why(Devices::on_flash(part, log)).contains("other regions"));
-        let tiered = on_flash.with("fast", MemDevice::new(1 << 20));
+        let new = NativeFlash::create(self::raw(), &regions()).unwrap();
+        let tiered = Devices::on_flash(new, MemDevice::new(0)).with("fast", MemDevice::new(1 << 20));
         let refused = Db::create_on(tiered, &layout(4096), options()).err().expect("refused").to_string();
         assert!(refused.contains("a tier over native flash"), "{refused}");
     });

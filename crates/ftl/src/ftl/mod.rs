@@ -370,6 +370,7 @@ impl<A: FlashArray> Ftl<A> {
 
     /// Logical pages up to the last one that has been written, and not trimmed since.
     pub fn end(&self) -> u64 {
+        assert_eq!(self.map.len() as u64, self.logical, "every logical page has its place in the map");
         self.map.iter().rposition(|ppn| *ppn != NONE).map_or(0, |last| last as u64 + 1)
     }
 

@@ -48,7 +48,8 @@ impl<A: FlashArray> Ftl<A> {
         self.seq = found.seq;
         for block in 0..self.blocks.len() as u32 {
             self.blocks[block as usize].opened = 0;
-            if self.is_meta(block) || self.array.is_bad(block) || self.array.is_torn(block) {
+            // (Bad ones too: what moved out of a block whose program failed may not have arrived.)
+            if self.is_meta(block) || self.array.is_torn(block) {
                 continue;
             }
             let fill = self.programmed(block);
@@ -149,12 +150,14 @@ impl<A: FlashArray> Ftl<A> {
             let streams = pool.streams();
             *pool = super::Pool::new(pool.first_plane, pool.lanes, streams, pool.logical, victims);
         }
-        for block in order {
-            if self.array.is_bad(block) {
-                continue;
-            }
-            let (pool, lane) = self.home(block);
+        // All of them first: a block that fails to be erased is taken off, and there must be enough without it.
+        order.retain(|block| !self.array.is_bad(*block));
+        for block in &order {
+            let (pool, _) = self.home(*block);
             self.pools[pool].good += 1;
+        }
+        for block in order {
+            let (pool, lane) = self.home(block);
             let Block { valid, fill, .. } = self.blocks[block as usize];
             let slc = self.cache.is_some() && self.array.is_slc(block);
             if slc && fill == 0 {

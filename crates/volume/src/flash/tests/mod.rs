@@ -133,7 +133,7 @@ fn cuts(seed: u64, faults: Option<Mistake>) -> Result<u64, String> {
     let work = move || {
         let supply = PowerSupply::new();
         let mut config = config();
-        (config.faults.program, config.faults.erase) = ([0, 701][seed as usize % 2], [0, 211][seed as usize / 2 % 2]);
+        (config.faults.program, config.faults.erase) = ([0, 701][seed as usize % 2], [0, 61][seed as usize / 2 % 2]);
         let raw = RawModel::fed(&config, &supply).unwrap();
         let mut flash = NativeFlash::create(raw.clone(), &two()).unwrap();
         let (layout, mut rng) = (flash.layout().clone(), Rng::from_seed(seed));
