@@ -112,7 +112,7 @@ fn a_full_flash_is_told_by_the_commit_and_harms_nothing() {
         let rows = db.create_keyspace("rows").unwrap();
         let mut filled = 0;
         let full = loop {
-            match rows.put(&(filled as u64).to_be_bytes(), &row(filled, 0)) {
+            match rows.put(&u64::to_be_bytes(filled), &row(filled, 0)) {
                 Ok(()) => filled += 1,
                 Err(e) => break e,
             }
