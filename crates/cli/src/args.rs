@@ -478,6 +478,8 @@ pub enum LayoutKind {
     Tier,
     /// Several drives as one device.
     Array,
+    /// Native flash: modelled chips that the volume drives itself.
+    Flash,
 }
 
 /// The layout of databases that are made to crash.

@@ -28,13 +28,14 @@ fn pool_choice(a: &Given<Pool>) -> Result<PoolChoice, Failure> {
 /// The same, with the layout.
 fn choice(pool: &Given<Pool>, layout: &LayoutChoice) -> Result<PoolChoice, Failure> {
     let tier = match layout.layout {
-        LayoutKind::Single | LayoutKind::Array if layout.manager.is_some() => {
+        LayoutKind::Single | LayoutKind::Array | LayoutKind::Flash if layout.manager.is_some() => {
             return Err(Failure::Usage("--manager is for --layout tier".into()));
         }
-        LayoutKind::Single | LayoutKind::Array => String::new(),
+        LayoutKind::Single | LayoutKind::Array | LayoutKind::Flash => String::new(),
         LayoutKind::Tier => layout.manager.clone().unwrap_or_else(|| "all".into()),
     };
-    Ok(PoolChoice { tier, array: layout.layout == LayoutKind::Array, ..pool_choice(pool)? })
+    let (array, flash) = (layout.layout == LayoutKind::Array, layout.layout == LayoutKind::Flash);
+    Ok(PoolChoice { tier, array, flash, ..pool_choice(pool)? })
 }
 
 /// The same, and what a mistake that is built in needs besides.
@@ -193,6 +194,9 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
     options.seed = a.seed;
     options.cache_bytes = a.open.cache_mb << 20;
     options.pool = choice(&a.pool, &a.layout)?;
+    if a.layout.layout == LayoutKind::Flash {
+        return Err(Failure::Usage("torture works on files: leave --layout flash out, which is for sim".into()));
+    }
     if a.layout.layout == LayoutKind::Tier {
         let beside = || std::path::PathBuf::from(format!("{}.fast", a.dir.display()));
         options.fast = Some(a.fast_dir.clone().unwrap_or_else(beside));

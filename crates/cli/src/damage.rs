@@ -19,6 +19,9 @@ pub fn run(out: Out, a: &args::Sim, damages: u64, jobs: usize, breakage: Option<
             return Err(Failure::Usage("--manager is for --layout tier".into()));
         }
         LayoutKind::Single => None,
+        LayoutKind::Flash => {
+            return Err(Failure::Usage("--damage works on a single device or a tier: leave --layout flash out".into()));
+        }
         LayoutKind::Array => {
             return Err(Failure::Usage("--damage works on a single device or a tier: leave --layout array out".into()));
         }

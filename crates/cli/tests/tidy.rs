@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// The crates from the bottom up; each may use those before it.
 const LAYERS: &[&str] =
-    &["varve-rt", "varve-device", "varve-models", "varve-volume", "varve", "varve-lab", "varve-cli"];
+    &["varve-rt", "varve-device", "varve-ftl", "varve-models", "varve-volume", "varve", "varve-lab", "varve-cli"];
 
 /// What the crates below the command may use from outside, and why it is harmless there: no threads, no blocking, no
 /// clocks, no thread locals, no random hashing of its own.
@@ -84,6 +84,7 @@ const UNSAFE: &[&str] = &[
     "crates/volume/src/array/flight.rs",
     "crates/volume/src/array/records.rs",
     "crates/volume/src/blocking.rs",
+    "crates/volume/src/flash/flight.rs",
     "crates/volume/src/single.rs",
     "crates/volume/src/store.rs",
     "crates/volume/src/test_store.rs",
@@ -208,7 +209,7 @@ fn crates_use_only_lower_ones() {
         let bad = !own && level(&d.used).is_some_and(|used| used >= user);
         bad.then(|| format!("{} uses {}", d.user, d.used))
     });
-    none(problems.collect(), "imports point down: rt < device < models < volume < varve < lab < cli");
+    none(problems.collect(), "imports point down: rt < device < ftl < models < volume < varve < lab < cli");
 }
 
 #[test]
@@ -264,6 +265,7 @@ const ERRORS: &[&str] = &[
     "crates/volume/src/array/planner.rs",
     "crates/volume/src/error.rs",
     "crates/device/src/error.rs",
+    "crates/device/src/flash/error.rs",
     "crates/lab/src/error.rs",
 ];
 
@@ -383,9 +385,10 @@ fn without_tests(text: &str) -> &str {
     text.split_once("#[cfg(test)]\nmod tests {").map_or(text, |(code, _)| code)
 }
 
-/// Assertions per function that each crate has at least. Raised when there are more; never lowered.
+/// Assertions per function that each crate has at least. Raised when there are more; never lowered, but where code
+/// moves to a crate of its own with its assertions (`ftl`, out of `models`).
 const ASSERTIONS: &[(&str, f64)] =
-    &[("device", 0.148), ("models", 0.258), ("rt", 0.049), ("varve", 0.178), ("volume", 0.195)];
+    &[("device", 0.148), ("ftl", 0.467), ("models", 0.183), ("rt", 0.049), ("varve", 0.178), ("volume", 0.195)];
 
 #[test]
 fn boundaries_have_assertions() {
@@ -426,7 +429,8 @@ const SHARED: &[&str] = &["Mutex<", "RwLock<", "Atomic", "Condvar", "Event"];
 fn stateful_files_state_their_rules() {
     let mut problems = Vec::new();
     for (file, text) in sources() {
-        let engine = ["crates/rt/", "crates/device/", "crates/models/", "crates/volume/", "crates/varve/"];
+        let engine =
+            ["crates/rt/", "crates/device/", "crates/ftl/", "crates/models/", "crates/volume/", "crates/varve/"];
         if is_test_code(&file) || !engine.iter().any(|part| file.starts_with(part)) {
             continue;
         }

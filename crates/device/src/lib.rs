@@ -6,13 +6,14 @@
 //!
 //! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt`.
 //!
-//! Modules, from below: `error faults words` · `buf io stats ticket` · `device` · `file` · `health`.
+//! Modules, from below: `error faults flash words` · `buf io stats ticket` · `device` · `file` · `health`.
 
 mod buf;
 mod device;
 mod error;
 mod faults;
 mod file;
+pub mod flash;
 mod health;
 mod io;
 mod stats;

@@ -196,7 +196,7 @@ impl Pools {
     }
 
     fn stats(&self) -> Vec<FtlStats> {
-        self.ftls.iter().map(Ftl::stats).collect()
+        self.ftls.iter().map(|ftl| ftl.stats()).collect()
     }
 
     fn effective(&self) -> f64 {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use varve_device::*;
 use varve_lab::iomix;
 use varve_lab::probe::{self, Finding, Options, Report};
+use varve_models::flash;
 use varve_models::*;
 use varve_rt::sim::{Config, run};
 use varve_rt::{Mutex, now};

@@ -73,6 +73,16 @@ fn crashes_on_an_array_lose_nothing() {
     assert!(report.findings.is_empty(), "{} findings", report.findings.len());
 }
 
+#[test]
+fn crashes_on_native_flash_lose_nothing() {
+    let pool = PoolChoice { flash: true, ..PoolChoice::default() };
+    let report = sim::run(&SimOptions { pool, ..SimOptions::new(seeds()) }, |_| {});
+    for finding in &report.findings {
+        eprintln!("{finding}");
+    }
+    assert!(report.findings.is_empty(), "{} findings", report.findings.len());
+}
+
 /// Mistakes that a few seeds find. `varve sim --broken all` tries all there are; `docs/testing.md` says how many seeds
 /// each takes.
 const SOON: &[&str] = &[
@@ -97,6 +107,8 @@ const SOON: &[&str] = &[
     "free-not-logged",
     "alloc-not-logged",
     "array-no-map",
+    "flash-no-scan",
+    "flash-no-numbers",
     "tier-no-maps",
     "tier-no-journal",
 ];

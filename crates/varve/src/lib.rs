@@ -57,8 +57,14 @@ pub use txn::{KeyRange, MAX_VALUE, Savepoint, TxOptions, TxnStats};
 #[doc(hidden)]
 pub use varve_device::{Faults, Mistake, Place, Trap};
 pub use varve_volume::array::{self, ArrayStats};
+pub use varve_volume::flash;
 pub use varve_volume::setting;
 pub use varve_volume::tier::OPTIONS as TIER_OPTIONS;
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};
 pub use wal::recovery::RecoveryReport;
+
+/// The example of the page is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/native-flash.md")]
+struct NativeFlashPage;

@@ -1,10 +1,12 @@
 //! What a volume is made of: the one place that knows every kind.
 //!
 //! A database's superblock has a record that says what its volume is: nothing for one device, a tier's record for a
-//! fast device over a slow one. [`create`] makes the volume and its first record, [`open`] reads the record and puts
-//! the stores on each other. The engine has a [`PageStore`] and an [`Admin`] then, and knows no more of what is below.
+//! fast device over a slow one, the regions of native flash. [`create`] makes the volume and its first record, [`open`]
+//! reads the record and puts the stores on each other. The engine has a [`PageStore`] and an [`Admin`] then, and knows
+//! no more of what is below.
 
 use crate::admin::{Admin, Opening, Owner, Stamp};
+use crate::flash::{FlashLayout, NativeFlash};
 use crate::tier::{TierOptions, TierVolume};
 use crate::{PageStore, Single, VolumeError, tier};
 use std::collections::BTreeMap;
@@ -18,7 +20,11 @@ pub const FAST: &str = "fast";
 
 /// Devices by what they are for.
 #[derive(Clone, Default)]
-pub struct Parts(BTreeMap<&'static str, Arc<dyn Device>>);
+pub struct Parts {
+    devices: BTreeMap<&'static str, Arc<dyn Device>>,
+    /// What [`DATA`] is, if it is native flash.
+    flash: Option<Arc<NativeFlash>>,
+}
 
 impl Parts {
     /// One device for all pages.
@@ -26,26 +32,40 @@ impl Parts {
         Parts::default().with(DATA, Some(data))
     }
 
+    /// Native flash for all pages.
+    pub fn on_flash(flash: Arc<NativeFlash>) -> Parts {
+        Parts { flash: Some(flash.clone()), ..Parts::new(flash) }
+    }
+
     /// The same with one part more, if there is one.
     pub fn with(mut self, name: &'static str, device: Option<Arc<dyn Device>>) -> Parts {
-        self.0.extend(device.map(|device| (name, device)));
+        self.devices.extend(device.map(|device| (name, device)));
         self
     }
 
     /// The same without one part.
     pub fn without(mut self, name: &str) -> Parts {
-        self.0.remove(name);
+        self.devices.remove(name);
         self
     }
 
     /// Each part by its name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Arc<dyn Device>)> {
-        self.0.iter().map(|(name, device)| (*name, device))
+        self.devices.iter().map(|(name, device)| (*name, device))
     }
 
     /// The part of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Device>> {
-        self.0.get(name)
+        self.devices.get(name)
+    }
+
+    /// What a superblock says of the native flash that holds the pages; nothing, if none does.
+    pub fn record(&self) -> Result<Vec<u8>, VolumeError> {
+        let Some(flash) = &self.flash else { return Ok(Vec::new()) };
+        if self.get(FAST).is_some() {
+            return Err(VolumeError::Options("a tier over native flash cannot be made: give one of the two".into()));
+        }
+        flash.layout().encode(&flash.geometry())
     }
 
     /// The device that holds the pages.
@@ -86,7 +106,8 @@ pub struct VolumeOptions {
 /// Makes the volume of a new database; returns the superblock's record too.
 pub fn create(parts: &Parts, options: &VolumeOptions) -> Result<(Volume, Vec<u8>), VolumeError> {
     let single = Single::new(parts.data()?.clone(), options.opening.page_size)?;
-    let Some(fast) = parts.get(FAST) else { return Ok((Volume::single(single), Vec::new())) };
+    let record = parts.record()?;
+    let Some(fast) = parts.get(FAST) else { return Ok((Volume::single(single), record)) };
     let (tier, record) = TierVolume::create(single, fast, options.tier.clone(), &options.opening)?;
     Ok((Volume::over(tier, None), record))
 }
@@ -99,11 +120,32 @@ pub fn open(
     options: &VolumeOptions,
 ) -> Result<Volume, VolumeError> {
     let single = Single::new(parts.data()?.clone(), options.opening.page_size)?;
+    if record != parts.record()? && (parts.flash.is_some() || FlashLayout::is_record(record)) {
+        return Err(other_flash(record, parts));
+    }
+    if parts.flash.is_some() {
+        return Ok(Volume::single(single));
+    }
     let fast = parts.get(FAST).filter(|_| !options.opening.without);
     match TierVolume::open(single.clone(), fast, record, owner, admits, options.tier.clone(), &options.opening)? {
         None => Ok(Volume::single(single)),
         Some((tier, emptied)) => Ok(Volume::over(tier, emptied)),
     }
+}
+
+/// Why the parts are not what the superblock's record names, one of the two being native flash.
+fn other_flash(record: &[u8], parts: &Parts) -> VolumeError {
+    VolumeError::Mismatch(match (FlashLayout::is_record(record), &parts.flash) {
+        (true, None) => "the pages lie on native flash: open the database on that, not on a file".into(),
+        (false, _) => "the pages lie on a file or drive, not on native flash: open the database on that".into(),
+        (true, Some(flash)) => match FlashLayout::decode(record) {
+            Ok((_, made)) if made != flash.geometry() => {
+                format!("the database was made on flash of another shape: {made:?}, not {:?}", flash.geometry())
+            }
+            Ok((made, _)) => format!("the database was made with other regions: {made:?}"),
+            Err(e) => e.to_string(),
+        },
+    })
 }
 
 /// Whether a superblock's record names a fast device.

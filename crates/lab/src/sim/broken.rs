@@ -46,6 +46,7 @@ pub fn layout_for(mistake: Mistake, pool: PoolChoice) -> PoolChoice {
     match mistake.place() {
         "tier" if pool.tier.is_empty() => PoolChoice { tier: tier::ALL.to_string(), ..pool },
         "array" => PoolChoice { array: true, ..pool },
+        "flash" => PoolChoice { flash: true, ..pool },
         _ => pool,
     }
 }

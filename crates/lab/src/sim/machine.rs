@@ -1,9 +1,10 @@
 //! The simulated machine: a data and a log device, and a fast one for a tier, in memory on one power supply, with
-//! faults. Several drives may stand for the data device, as an array.
+//! faults. Several drives may stand for the data device, as an array, or native flash.
 
 use super::array::ArrayPlan;
 use super::book::Trace;
 use super::faults::{Fault, Struck, Target};
+use super::flash::{FlashPart, FlashPlan};
 use super::ghosts::Fences;
 use super::plan::{self, Plan};
 use super::tier::TierPlan;
@@ -27,6 +28,8 @@ pub(crate) struct Machine {
     /// What the data device is made of, or the drives.
     memory: Vec<Arc<MemDevice>>,
     array: Option<ArrayPlan>,
+    /// In place of the data device.
+    flash: Option<FlashPart>,
     injected: Mutex<Injected>,
     /// Around the devices of each opening.
     pub(crate) fences: Fences,
@@ -51,7 +54,11 @@ fn latency(l: plan::Latency) -> Latency {
 }
 
 impl Machine {
-    pub(crate) fn new(plan: &Plan, (tier, array): (Option<&TierPlan>, Option<ArrayPlan>), trace: Trace) -> Machine {
+    pub(crate) fn new(
+        plan: &Plan,
+        (tier, array, flash): (Option<&TierPlan>, Option<ArrayPlan>, Option<FlashPlan>),
+        trace: Trace,
+    ) -> Machine {
         let supply = PowerSupply::new();
         let device = |name: &str, len, l, seed| {
             let options = MemOptions { name: name.into(), latency: latency(l), seed, ..MemOptions::default() };
@@ -59,7 +66,11 @@ impl Machine {
             supply.attach(mem.clone());
             (Faulty::forgetful(mem.clone(), FaultPlan::new(seed), supply.clone()), mem)
         };
-        let drives = array.as_ref().map_or(vec![("data".to_string(), 0)], ArrayPlan::drives);
+        let mut drives = array.as_ref().map_or(vec![("data".to_string(), 0)], ArrayPlan::drives);
+        let flash = flash.map(|flash| {
+            drives.clear();
+            FlashPart::new(flash, &supply)
+        });
         let drive = |(i, (name, len)): (u64, &(String, u64))| {
             device(name, *len, plan.data_latency, plan.seed ^ 0xda7a ^ (i << 32))
         };
@@ -67,7 +78,7 @@ impl Machine {
         let (log, _) = device("log", 0, plan.log_latency, plan.seed ^ 0x106);
         let fast = tier.map(|tier| device("fast", 0, tier.latency, plan.seed ^ 0xfa57).0);
         let (injected, fences) = (hardware_mutex(Injected::default()), Fences::new());
-        Machine { supply, data, log, fast, memory, array, injected, fences, trace }
+        Machine { supply, data, log, fast, memory, array, flash, injected, fences, trace }
     }
 
     /// Whether an array holds the pages.
@@ -83,14 +94,19 @@ impl Machine {
                 false => device.clone(),
             }
         };
-        let data = self.data.iter().map(|drive| traced(drive, "data"));
+        let flash = self.flash.as_ref().map(|flash| flash.open(create, faults)).transpose()?;
+        let pages = flash.iter().map(|flash| flash.clone() as Arc<dyn Device>);
+        let data = self.data.iter().map(|drive| traced(drive, "data")).chain(pages);
         let rest = [Some(traced(&self.log, "log")), self.fast.as_ref().map(|fast| traced(fast, "fast"))];
         let mut devices = self.fences.around(data.map(Some).chain(rest).collect());
         let fast = devices.pop().expect("as many as before");
         let log = devices.pop().flatten().expect("there is a log");
         let mut drives: Vec<Arc<dyn Device>> = devices.into_iter().flatten().collect();
         let devices = match &self.array {
-            None => varve::Devices::new(drives.remove(0), log),
+            None => match flash {
+                None => varve::Devices::new(drives.remove(0), log),
+                Some(flash) => varve::Devices::on_flash(flash, log).with("data", drives.remove(0)),
+            },
             Some(array) => varve::Devices::on_array(array.array(drives.clone(), create, faults)?, log),
         };
         Ok((fast.into_iter().fold(devices, |devices, fast| devices.with("fast", fast)), drives))

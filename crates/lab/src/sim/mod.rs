@@ -17,6 +17,7 @@ mod drives;
 mod epilogue;
 mod every_write;
 mod faults;
+mod flash;
 mod ghosts;
 mod judge;
 mod life;

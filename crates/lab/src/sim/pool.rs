@@ -15,6 +15,8 @@ pub struct PoolChoice {
     pub tier: String,
     /// Layout array: pages on several drives.
     pub array: bool,
+    /// Layout flash: pages on native flash.
+    pub flash: bool,
 }
 
 /// The same as text, for the second process.
@@ -25,11 +27,13 @@ pub(crate) struct PoolText {
     tier: String,
     #[serde(default)]
     array: bool,
+    #[serde(default)]
+    flash: bool,
 }
 
 impl From<&PoolChoice> for PoolText {
     fn from(c: &PoolChoice) -> PoolText {
-        PoolText { pool: c.pool.to_string(), tier: c.tier.clone(), array: c.array }
+        PoolText { pool: c.pool.to_string(), tier: c.tier.clone(), array: c.array, flash: c.flash }
     }
 }
 
@@ -40,7 +44,7 @@ impl PoolText {
     }
 
     pub(crate) fn choice(self) -> Result<PoolChoice, varve::Error> {
-        Ok(PoolChoice { pool: self.pool.parse()?, tier: self.tier, array: self.array })
+        Ok(PoolChoice { pool: self.pool.parse()?, tier: self.tier, array: self.array, flash: self.flash })
     }
 }
 
@@ -53,6 +57,9 @@ impl PoolChoice {
         }
         if self.array {
             text += " --layout array";
+        }
+        if self.flash {
+            text += " --layout flash";
         }
         for setting in POOL_OPTIONS.settings {
             if let (Some(name), Some(value)) = (setting.cli, setting.chosen(&self.pool)) {
@@ -76,7 +83,7 @@ impl PoolChoice {
         let mut rng = Rng::from_seed(plan.seed ^ 0x0706_f01c);
         let mut pool = self.pool.clone();
         let mut cleaners = options.cleaners;
-        let free = *self == PoolChoice { array: self.array, ..PoolChoice::default() };
+        let free = *self == PoolChoice { array: self.array, flash: self.flash, ..PoolChoice::default() };
         if free && rng.one_in(2) {
             let presets: Vec<&str> = PRESETS.iter().map(|p| p.name).filter(|name| !name.starts_with("gd2l")).collect();
             pool.preset = Some(presets[rng.below(presets.len() as u64) as usize].to_string());

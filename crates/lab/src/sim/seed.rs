@@ -10,6 +10,7 @@ use super::backups::Backups;
 use super::book::{Ending, Goal, Shared, Trace};
 use super::epilogue::Outcome;
 use super::faults::Fault;
+use super::flash::FlashPlan;
 use super::life::{self, Left, Orders, Pending, Phase};
 use super::machine::Machine;
 use super::model::{Kept, State};
@@ -131,9 +132,10 @@ impl Driver {
     fn new(mut plan: Plan, pool: PoolChoice, broken: Option<varve::Mistake>, trace: Trace) -> Driver {
         let tier = (!pool.tier.is_empty()).then(|| TierPlan::draw(&pool.tier, &plan));
         let array = pool.array.then(|| ArrayPlan::draw(&plan));
+        let flash = pool.flash.then(|| FlashPlan::draw(&plan));
         // A write that goes astray may hit what the array has noted, which refuses the drive then.
-        plan.false_write &= array.is_none();
-        let machine = Arc::new(Machine::new(&plan, (tier.as_ref(), array), trace.clone()));
+        plan.false_write &= array.is_none() && flash.is_none();
+        let machine = Arc::new(Machine::new(&plan, (tier.as_ref(), array, flash), trace.clone()));
         let rng = Rng::from_seed(plan.seed ^ 0xd21e_0000);
         let pending = Arc::new(Mutex::new(None));
         Driver {
@@ -218,8 +220,8 @@ impl Driver {
         let mut wish = Wish { goal: Some(goal), cut_open, faults, ..Wish::verify() };
         if self.created && !self.half_made && wish.cut_open.is_none() && wish.faults.is_empty() {
             match rng.below(40) {
-                // (In a directory the log says first that the array is made anew.)
-                0..=1 if !self.pool.array => {
+                // (In a directory the log says first that the array is made anew; flash is erased before it does.)
+                0..=1 if !self.pool.array && !self.pool.flash => {
                     wish.recreate = true;
                     wish.cut_open = rng.one_in(2).then(|| rng.between(1, 60));
                 }

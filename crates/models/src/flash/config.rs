@@ -1,7 +1,7 @@
 //! What a flash device is like: plain data, read from profiles, with errors that say what is accepted.
 
 use super::timing::{SuspendTable, Table};
-use super::{CellMode, FlashError, Geometry};
+use super::{CacheConfig, CacheFull, CellMode, FlashError, FtlConfig, Geometry};
 use serde::{Deserialize, Serialize};
 
 /// A flash device: array, translation layer, write buffer, host link, faults.
@@ -83,17 +83,6 @@ pub struct Suspend {
     pub most: u32,
 }
 
-/// What happens to host writes while the SLC cache is full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CacheFull {
-    /// They go past it, to blocks with all bits per cell.
-    #[default]
-    Direct,
-    /// They wait until its oldest block is folded.
-    Fold,
-}
-
 /// A write cache of blocks used with one bit per cell. What is in it is moved to blocks with all bits ("folded") while
 /// the drive idles, oldest block first.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -111,106 +100,6 @@ pub struct SlcCache {
     /// Folding begins when the drive has had nothing to do for so long, milliseconds.
     #[serde(default = "default_idle")]
     pub idle_ms: f64,
-}
-
-/// How victims of garbage collection are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum GcPolicy {
-    /// The block with the fewest valid pages.
-    Greedy,
-    /// The block closed first (a circular log).
-    Fifo,
-    /// The most (1-u) age / (1+u), u = share of valid pages, age = host writes since the block was full (Rosenblum and
-    /// Ousterhout 1992).
-    CostBenefit,
-    /// The best of `d` random blocks (Van Houdt 2013).
-    DChoices,
-    /// A random block.
-    Random,
-}
-
-/// Which pages share a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Streams {
-    /// All together.
-    Mixed,
-    /// Host writes apart from pages that garbage collection moves.
-    HostGc,
-    /// The first `hot_share` of the logical pages apart from the others (what a host that knows would tell).
-    HotRange,
-    /// Pages written again within a quarter of the logical space's worth of writes apart from the others.
-    Recency,
-}
-
-/// Where a logical page may be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Allocation {
-    /// On its own chip (page number modulo chips); each chip collects its own garbage.
-    PerChip,
-    /// Anywhere; planes take turns, victims are chosen among all blocks.
-    Global,
-}
-
-/// The translation layer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FtlConfig {
-    /// Logical pages; if absent, all but `spare_factor` of the effective physical pages.
-    pub logical_pages: Option<u64>,
-    /// Share of the effective physical pages that the host does not see, when `logical_pages` is absent.
-    pub spare_factor: f64,
-    /// Where pages go.
-    pub allocation: Allocation,
-    /// Victims of garbage collection.
-    pub gc: GcPolicy,
-    /// Candidates of `d-choices`.
-    pub d: u32,
-    /// Free blocks of a pool at which collection starts; if absent, open blocks + 1.
-    pub low_watermark: Option<u32>,
-    /// Free blocks of a pool at which it stops; if absent, the low watermark + 1.
-    pub high_watermark: Option<u32>,
-    /// Which pages share a block.
-    pub streams: Streams,
-    /// Share of the logical pages that `hot-range` takes as hot.
-    pub hot_share: f64,
-    /// Difference of erase counts within a pool at which the least worn block is moved; 0 = never.
-    pub wear_delta: u32,
-    /// Reads of a block since its erase after which its pages are moved; 0 = never.
-    pub read_disturb: u32,
-    /// Page programs between checkpoints of the map; if absent, half the physical pages.
-    pub checkpoint_every: Option<u64>,
-    /// Appends that a page takes before it must be written anew.
-    pub append_slots: u8,
-    /// Whether collection merges a page's appends into it, so that all slots are free again, or copies them as they
-    /// are.
-    pub merge_appends: bool,
-    /// Seed of the random policies.
-    pub seed: u64,
-}
-
-impl Default for FtlConfig {
-    fn default() -> FtlConfig {
-        FtlConfig {
-            logical_pages: None,
-            spare_factor: 0.1,
-            allocation: Allocation::Global,
-            gc: GcPolicy::Greedy,
-            d: 2,
-            low_watermark: None,
-            high_watermark: None,
-            streams: Streams::Mixed,
-            hot_share: 0.2,
-            wear_delta: 0,
-            read_disturb: 0,
-            checkpoint_every: None,
-            append_slots: 0,
-            merge_appends: false,
-            seed: 1,
-        }
-    }
 }
 
 /// What happens to buffered writes when the power fails.
@@ -360,15 +249,7 @@ impl FlashConfig {
             return err("buffer.pages", &self.buffer.pages, "0, since buffer.kind is \"none\"");
         }
         let f = &self.ftl;
-        if f.logical_pages.is_none() && !(f.spare_factor > 0.0 && f.spare_factor < 1.0) {
-            return err("ftl.spare_factor", &f.spare_factor, "more than 0 and less than 1");
-        }
-        if f.d == 0 {
-            return err("ftl.d", &f.d, "at least 1 candidate");
-        }
-        if f.streams == Streams::HotRange && !(f.hot_share > 0.0 && f.hot_share < 1.0) {
-            return err("ftl.hot_share", &f.hot_share, "more than 0 and less than 1");
-        }
+        f.validate()?;
         if self.slc_cache.is_some() && !matches!(self.cell, CellMode::Mlc | CellMode::Tlc | CellMode::Qlc) {
             return err("slc_cache", &self.cell, "cells of two bits or more: mlc, tlc or qlc");
         }
@@ -382,9 +263,6 @@ impl FlashConfig {
         if f.append_slots > 0 && !(0..2).any(|p| self.cell.appends(p, self.geometry.pages_per_block)) {
             let accepted = format!("0: {} mode allows no appends", self.cell);
             return err("ftl.append_slots", &f.append_slots, &accepted);
-        }
-        if f.checkpoint_every == Some(0) {
-            return err("ftl.checkpoint_every", &0, "at least 1 page program");
         }
         Ok(())
     }
@@ -425,6 +303,12 @@ impl FlashConfig {
             }
         }
         Ok(())
+    }
+
+    /// The write cache as the translation layer knows it.
+    pub(super) fn cache(&self) -> Option<CacheConfig> {
+        let nanos = |ms: f64| (ms * 1e6) as u64;
+        self.slc_cache.map(|c| CacheConfig { blocks: c.blocks, full: c.full, idle: nanos(c.idle_ms) })
     }
 
     /// The times in nanoseconds.

@@ -8,10 +8,9 @@
 
 use super::config::nanos;
 use super::histogram::Histogram;
-use super::nand::Contents;
 use super::store::PageContents;
 use super::timing::{Bus, Usage};
-use super::{BufferKind, FlashConfig, FlashError, Ftl, FtlStats, NandCounts, NandCut, Recovery};
+use super::{BufferKind, Contents, FlashConfig, FlashError, Ftl, FtlStats, NandCounts, NandCut, Recovery};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use varve_rt::Rng;
@@ -420,14 +419,7 @@ impl Drive {
             return NandCut::default();
         }
         let mut rng = Rng::from_seed(seed);
-        let last = self.ftl.last_end().max(self.now);
-        let at = match rng.below(8) {
-            _ if !held => self.now,
-            0 => self.now,
-            1 => last,
-            _ => rng.between(self.now, last),
-        };
-        assert!((self.now..=last).contains(&at), "the power fails while something is under way");
+        let at = self.ftl.nand().moment_of_cut(held, &mut rng);
         self.ftl.power_cut(at, rng.next_u64())
     }
 

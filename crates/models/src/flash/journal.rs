@@ -7,9 +7,10 @@
 //! Invariants: `now` never goes back; a page has an end in `programs` only while its program is among the `entries`;
 //! what is taken back was the last that was done to its block.
 
-use super::nand::{BlockState, Nand, Page};
+use super::nand::{BlockState, Nand};
 use super::store::PageBytes;
-use super::timing::Span;
+use super::{Page, Span};
+use crate::CutReport;
 use std::collections::VecDeque;
 use varve_rt::{HashMap, Rng};
 
@@ -84,6 +85,13 @@ pub struct NandCut {
     pub torn_blocks: u64,
 }
 
+impl From<NandCut> for CutReport {
+    fn from(cut: NandCut) -> CutReport {
+        let units = cut.undone + cut.torn_pages;
+        CutReport { units, lost: cut.undone, reordered: 0, torn_writes: cut.torn_pages }
+    }
+}
+
 impl Nand {
     /// Cuts the power at `at`, which may lie ahead of the clock: what had ended stays, what had not begun is undone,
     /// what was under way is torn. A torn program leaves a page that cannot be read, a torn append a random part of its
@@ -147,6 +155,20 @@ impl Nand {
         self.journal.now = now;
         self.stop_all(now);
         cut
+    }
+
+    /// When the power fails that is cut now. With `held`, operations were given that were to be caught half done: at a
+    /// random moment of their execution.
+    pub(super) fn moment_of_cut(&self, held: bool, rng: &mut Rng) -> u64 {
+        let (now, last) = (self.journal.now, self.last_end().max(self.journal.now));
+        let at = match rng.below(8) {
+            _ if !held => now,
+            0 => now,
+            1 => last,
+            _ => rng.between(now, last),
+        };
+        assert!((now..=last).contains(&at), "the power fails while something is under way");
+        at
     }
 
     /// Whether an interrupted erase left the block unreadable.

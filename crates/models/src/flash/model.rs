@@ -9,12 +9,12 @@
 //!
 //! Lock order: `state` only; nothing waits while holding it.
 
+use super::current::{self, Current, Unsettled};
 use super::drive::{Done, Drive, FlashStats};
-use super::nand::Contents;
 use super::store::PageContents;
-use super::{FlashConfig, FlashError, Recovery};
+use super::{Contents, FlashConfig, FlashError, Recovery};
 use crate::CutReport;
-use crate::due::{self, NEVER};
+use crate::due::NEVER;
 use crate::power::Powered;
 use std::sync::{Arc, Weak};
 use varve_device::{
@@ -39,11 +39,7 @@ pub struct FlashModel {
 struct State {
     drive: Drive,
     len: u64,
-    power: bool,
-    /// Counts power cuts; a request of an earlier epoch is lost.
-    epoch: u64,
-    /// New requests stay in flight until the power is cut.
-    hold: bool,
+    current: Current,
     recovery: Option<Recovery>,
 }
 
@@ -89,7 +85,7 @@ impl FlashModel {
         let (name, block) = (config.name.as_str().into(), config.geometry.page_bytes.min(varve_device::BLOCK as u32));
         let gates = config.geometry.chips() * if config.multi_plane { config.geometry.planes } else { 1 };
         let len = drive.capacity();
-        let state = State { drive, len, power: true, epoch: 0, hold: false, recovery: None };
+        let state = State { drive, len, current: Current::default(), recovery: None };
         Arc::new_cyclic(|this| FlashModel {
             name,
             block,
@@ -112,7 +108,7 @@ impl FlashModel {
     /// The drive inside, as [`FlashModel::fork`] copies it.
     pub(crate) fn fork_drive(&self) -> Drive {
         let state = self.state.lock();
-        assert!(state.power, "a drive without power is not forked");
+        assert!(state.current.is_on(), "a drive without power is not forked");
         state.drive.fork()
     }
 
@@ -148,7 +144,7 @@ impl FlashModel {
 
     /// Gives one request to the drive.
     fn start(&self, state: &mut State, io: &Io, now: u64) -> Result<Done, DeviceError> {
-        assert!(state.power, "a drive without power takes no requests");
+        assert!(state.current.is_on(), "a drive without power takes no requests");
         assert!(state.len.is_multiple_of(self.block.into()) && state.len <= state.drive.capacity());
         varve_device::check(io, &self.name, self.block, state.len)?;
         let (op, len) = (io.op.kind(), io.len() as u64);
@@ -178,12 +174,7 @@ impl FlashModel {
     }
 
     fn error(&self, error: FlashError, op: OpKind, offset: u64, len: u64) -> DeviceError {
-        let (errno, retryable) = match error {
-            FlashError::Uncorrectable { .. } => (libc::EIO, true),
-            FlashError::EndOfLife { .. } => (libc::EROFS, false),
-            _ => (libc::EIO, false),
-        };
-        DeviceError::Io { op, device: self.name.clone(), offset, len, errno, retryable }
+        error.of_request(op, &self.name, (offset, len))
     }
 
     /// The result of a request whose time has come.
@@ -234,28 +225,27 @@ struct Batch {
 }
 
 impl Batch {
-    /// Whether the requests were lost with the power.
-    fn lost(&self, state: &State) -> bool {
-        state.epoch != self.epoch || varve_rt::dying()
+    /// When a request ends, as it is known now.
+    fn settles(&self, state: &State, i: usize) -> Instant {
+        Instant::from_nanos(state.drive.settles(&self.slots[i].done))
+    }
+}
+
+impl Unsettled for State {
+    fn is_lost(&self, epoch: u64) -> bool {
+        self.current.is_lost(epoch)
     }
 }
 
 impl Completion for Batch {
     fn wait(&mut self, i: usize) -> Result<(), DeviceError> {
         let device = self.device.clone();
-        let mut at = self.slots[i].at;
-        let state = loop {
-            let due = due::wait(&device.state, &device.changed, at, |state| self.lost(state));
+        let lock = (&device.state, &device.changed);
+        let due = current::wait(lock, self.epoch, self.slots[i].at, |state| self.settles(state, i));
+        let Ok(state) = due else {
             let io = &self.slots[i].io;
-            let Ok(state) = due else {
-                device.counters.finished(io.op.kind(), io.len() as u64, 0, false);
-                return Err(DeviceError::PowerLost);
-            };
-            let settles = Instant::from_nanos(state.drive.settles(&self.slots[i].done));
-            if settles <= at {
-                break state;
-            }
-            at = settles;
+            device.counters.finished(io.op.kind(), io.len() as u64, 0, false);
+            return Err(DeviceError::PowerLost);
         };
         let slot = &mut self.slots[i];
         device.collect(&state, &slot.io, self.started, slot.refused.take())
@@ -263,9 +253,8 @@ impl Completion for Batch {
 
     fn try_done(&mut self, i: usize) -> bool {
         let state = self.device.state.lock();
-        let slot = &self.slots[i];
-        let settles = || Instant::from_nanos(state.drive.settles(&slot.done));
-        self.lost(&state) || slot.at <= varve_rt::now() && settles() <= varve_rt::now()
+        let (now, slot) = (varve_rt::now(), &self.slots[i]);
+        state.is_lost(self.epoch) || slot.at <= now && self.settles(&state, i) <= now
     }
 
     fn abandon(&mut self) {
@@ -302,7 +291,7 @@ impl Device for FlashModel {
         varve_rt::sim::settle();
         let (done, epoch) = {
             let mut state = self.state.lock();
-            if !state.power {
+            if !state.current.is_on() {
                 return Err(DeviceError::PowerLost);
             }
             let (old, capacity) = (state.len, state.drive.capacity());
@@ -324,10 +313,10 @@ impl Device for FlashModel {
             };
             let done = cut(&mut state.drive).map_err(|e| self.error(e, OpKind::SetLen, 0, len))?.at;
             state.len = len;
-            (Instant::from_nanos(done), state.epoch)
+            (Instant::from_nanos(done), state.current.epoch())
         };
         varve_rt::sleep(done - varve_rt::now());
-        if self.state.lock().epoch != epoch || varve_rt::dying() {
+        if self.state.lock().current.is_lost(epoch) {
             return Err(DeviceError::PowerLost);
         }
         Ok(())
@@ -336,16 +325,16 @@ impl Device for FlashModel {
     fn submit(&self, batch: Vec<Io>) -> Ticket {
         varve_rt::sim::settle();
         let mut state = self.state.lock();
-        if !state.power {
+        if !state.current.is_on() {
             return Ticket::ready(batch.iter().map(|_| Err(DeviceError::PowerLost)).collect());
         }
-        let (started, epoch) = (varve_rt::now(), state.epoch);
+        let (started, epoch) = (varve_rt::now(), state.current.epoch());
         state.drive.advance(started.as_nanos());
         let slots: Vec<Slot> = batch
             .into_iter()
             .map(|io| match self.start(&mut state, &io, started.as_nanos()) {
                 Err(e) => Slot { io, at: started, done: Done::default(), refused: Some(e) },
-                Ok(done) if state.hold => Slot { io, at: NEVER, done, refused: None },
+                Ok(done) if state.current.holds() => Slot { io, at: NEVER, done, refused: None },
                 Ok(done) => Slot { io, at: Instant::from_nanos(done.at), done, refused: None },
             })
             .collect();
@@ -361,27 +350,26 @@ impl Device for FlashModel {
 impl Powered for FlashModel {
     fn hold(&self) {
         let mut state = self.state.lock();
-        state.hold = state.power;
+        state.current.hold();
     }
 
     fn power_cut(&self, seed: u64) -> CutReport {
         let mut state = self.state.lock();
-        if !state.power {
+        if !state.current.is_on() {
             return CutReport::default();
         }
-        let held = state.hold;
+        let held = state.current.holds();
         let cut = state.drive.power_cut(varve_rt::now().as_nanos(), seed, held);
-        (state.power, state.hold) = (false, false);
-        state.epoch += 1;
+        state.current.cut();
         drop(state);
         self.changed.notify_all();
-        CutReport { units: cut.undone + cut.torn_pages, lost: cut.undone, reordered: 0, torn_writes: cut.torn_pages }
+        cut.into()
     }
 
     /// Turns the power on: the map is found again from spare areas, checkpoint and journal, which takes its time.
     fn restore_power(&self) {
         let mut state = self.state.lock();
-        if state.power {
+        if state.current.is_on() {
             return;
         }
         match state.drive.restore_power(varve_rt::now().as_nanos()) {
@@ -390,6 +378,6 @@ impl Powered for FlashModel {
             Err(FlashError::EndOfLife { .. }) => state.recovery = None,
             Err(e) => panic!("recovery of a modelled drive failed: {e}"),
         }
-        state.power = true;
+        state.current.restore();
     }
 }

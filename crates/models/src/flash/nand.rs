@@ -15,28 +15,8 @@ mod spend;
 
 use super::journal::{Journal, Undo};
 use super::store::{MemPages, PageBytes, PageContents};
-use super::timing::{Bus, Gate, Span, Table, Usage, Work};
-use super::{CellMode, FaultsEvery, FlashConfig, FlashError, Geometry};
-
-/// A page: block of the device, and page in the block (unused ones are counted too).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Page {
-    /// Block of the device.
-    pub block: u32,
-    /// Page of the block.
-    pub page: u32,
-}
-
-/// What the array keeps of its pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contents {
-    /// Data and spare areas.
-    Full,
-    /// Spare areas; data read as zeros. Power cuts work, and memory is small.
-    Spare,
-    /// Nothing, and no times either: rules and counts only, for studies of write amplification.
-    Nothing,
-}
+use super::timing::{Bus, Gate, Table, Usage, Work};
+use super::{CellMode, Contents, FaultsEvery, FlashConfig, FlashError, Geometry, Page, Span};
 
 /// What an operation is for, for the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -240,16 +220,26 @@ impl Nand {
         1 + self.appended.get(self.number(at) as usize).map_or(0, |n| u32::from(*n))
     }
 
-    /// These blocks neither wear out nor fail, and their data are kept whatever the contents.
-    pub(super) fn set_reliable(&mut self, mut blocks: Vec<u32>) {
-        blocks.sort_unstable();
-        assert!(blocks.windows(2).all(|b| b[0] < b[1]), "a reliable block is named once");
-        assert!(blocks.last().is_none_or(|b| *b < self.geometry.blocks()));
-        self.reliable = blocks;
+    /// These blocks too neither wear out nor fail, and their data are kept whatever the contents.
+    pub(super) fn set_reliable(&mut self, blocks: Vec<u32>) {
+        self.reliable.extend(blocks);
+        self.reliable.sort_unstable();
+        self.reliable.dedup();
+        assert!(self.reliable.last().is_none_or(|b| *b < self.geometry.blocks()), "a reliable block is there");
     }
 
     fn is_reliable(&self, block: u32) -> bool {
         self.reliable.binary_search(&block).is_ok()
+    }
+
+    /// The latest time seen.
+    pub fn now(&self) -> u64 {
+        self.journal.now
+    }
+
+    /// When the last operation that is under way ends.
+    pub fn last_end(&self) -> u64 {
+        self.journal.last_end()
     }
 
     /// The time at which everything given so far will be done.
@@ -291,9 +281,7 @@ impl Nand {
     /// Reads a page: `data` and `spare` receive its first bytes (erased pages read as ones). Only what is asked for
     /// crosses the bus. Fails if the page's program, or its block's erase, was interrupted.
     pub fn read(&mut self, at: u64, page: Page, data: &mut [u8], spare: &mut [u8]) -> Result<Span, FlashError> {
-        self.exists(page)?;
-        self.fits((0, data.len()), (0, spare.len()))?;
-        let span = self.sense(at, page, data.len() + spare.len())?;
+        let span = self.sense_checked(at, page, (data.len(), spare.len()))?;
         self.look(page, data, spare)?;
         Ok(span)
     }
@@ -308,8 +296,15 @@ impl Nand {
         Ok(span)
     }
 
-    /// The bytes of a page, without an operation of the array.
-    pub(super) fn look(&self, page: Page, data: &mut [u8], spare: &mut [u8]) -> Result<(), FlashError> {
+    /// Spends the time of a read of so many bytes of a page's data and spare area, if there are such.
+    pub(super) fn sense_checked(&mut self, at: u64, page: Page, bytes: (usize, usize)) -> Result<Span, FlashError> {
+        self.exists(page)?;
+        self.fits((0, bytes.0), (0, bytes.1))?;
+        self.sense(at, page, bytes.0 + bytes.1)
+    }
+
+    /// What a page holds, without an operation of the array; none: it is erased.
+    pub(super) fn image(&self, page: Page) -> Result<Option<PageBytes>, FlashError> {
         let state = &self.blocks[page.block as usize];
         let torn = FlashError::Uncorrectable { block: page.block, page: page.page };
         if state.torn {
@@ -317,16 +312,14 @@ impl Nand {
         }
         let programmed = page.page < u32::from(state.next) && self.uses(page);
         if !programmed || self.contents == Contents::Nothing {
-            data.fill(0xff);
-            spare.fill(0xff);
-            return Ok(());
+            return Ok(None);
         }
-        let bytes = self.store.0.get(self.number(page)).ok_or(torn)?;
-        match &bytes.data {
-            Some(stored) => copy_padded(stored, data),
-            None => data.fill(0),
-        }
-        copy_padded(&bytes.spare, spare);
+        self.store.0.get(self.number(page)).ok_or(torn).map(Some)
+    }
+
+    /// The bytes of a page, without an operation of the array.
+    pub(super) fn look(&self, page: Page, data: &mut [u8], spare: &mut [u8]) -> Result<(), FlashError> {
+        show(self.image(page)?.as_ref(), data, spare);
         Ok(())
     }
 
@@ -506,6 +499,20 @@ impl Nand {
         self.gates.iter_mut().for_each(|g| g.stop(now));
         self.buses.iter_mut().chain(&mut self.dies).for_each(|b| b.busy.clear());
     }
+}
+
+/// The first bytes of what a page holds; data that were not kept read as zeros.
+pub(super) fn show(page: Option<&PageBytes>, data: &mut [u8], spare: &mut [u8]) {
+    let Some(bytes) = page else {
+        data.fill(0xff);
+        spare.fill(0xff);
+        return;
+    };
+    match &bytes.data {
+        Some(stored) => copy_padded(stored, data),
+        None => data.fill(0),
+    }
+    copy_padded(&bytes.spare, spare);
 }
 
 /// Copies what is there, and ones for the rest.

@@ -18,15 +18,7 @@
 //! before it was promised to.
 
 use std::collections::VecDeque;
-
-/// Start and end of an operation, nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
-    /// When the array (or bus) begins to work on it.
-    pub start: u64,
-    /// When it is done.
-    pub end: u64,
-}
+use varve_device::flash::Span;
 
 /// Times of a device, nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_device::{Device, DeviceError, DirLock, FileDevice, Options as FileOptions};
 use varve_volume::array::{self, Array};
+use varve_volume::flash::NativeFlash;
 use varve_volume::plan::{DATA, FAST, Parts};
 
 /// What a database is stored on.
@@ -41,6 +42,11 @@ impl Devices {
     /// A database whose pages lie on an array.
     pub fn on_array(array: Arc<Array>, log: Arc<dyn Device>) -> Devices {
         Devices { array: Some(array.clone()), ..Devices::new(array, log) }
+    }
+
+    /// A database whose pages lie on native flash.
+    pub fn on_flash(flash: Arc<NativeFlash>, log: Arc<dyn Device>) -> Devices {
+        Devices { log, parts: Parts::on_flash(flash), array: None, dir: None, missing: Vec::new() }
     }
 
     /// The same with this device for a part: one that is new, or instead of the one that it had.

@@ -308,9 +308,15 @@ impl Space {
             return Ok(());
         }
         let most = (GROW_BYTES / self.store.page_size() as u64).max(1);
-        let wanted = covered + (n - free) + (n / (self.span - 1) + 1) + (covered / 8).clamp(16, most);
+        let least = covered + (n - free) + (n / (self.span - 1) + 1);
+        let wanted = least + (covered / 8).clamp(16, most);
         if self.store.pages() < wanted {
-            self.store.grow(wanted)?;
+            match self.store.grow(wanted).map_err(Error::from) {
+                // Room of a fixed size is used to its end.
+                Err(Error::NoSpace(_)) if self.store.pages() < least => self.store.grow(least)?,
+                Err(Error::NoSpace(_)) => {}
+                grown => grown?,
+            }
         }
         let pages = self.store.pages();
         let mut map = maps;

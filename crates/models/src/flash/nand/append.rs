@@ -1,10 +1,9 @@
 //! In-place appends: more bits of a page that was programmed before.
 
-use super::{Contents, Nand, Page};
-use crate::flash::FlashError;
+use super::Nand;
 use crate::flash::journal::Undo;
 use crate::flash::store::PageBytes;
-use crate::flash::timing::Span;
+use crate::flash::{Contents, FlashError, Page, Span};
 use std::sync::Arc;
 
 impl Nand {

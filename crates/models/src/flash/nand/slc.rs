@@ -3,8 +3,8 @@
 //! A block is switched while it is erased, and is back to its chip's mode after its next erase. With one bit it has one
 //! page for each row of cells: pages 0, 1, .. up to its pages divided by the bits of a cell; the others are not used.
 
-use super::{Nand, Page};
-use crate::flash::{CellMode, FlashError};
+use super::Nand;
+use crate::flash::{CellMode, FlashError, Page};
 
 impl Nand {
     /// Whether the block is used with one bit per cell.

@@ -1,7 +1,8 @@
 //! The time that operations take: the unit's gate, the die's sensing, the channel's bus, in that order.
 
-use super::{Nand, Page};
-use crate::flash::timing::{Span, Work};
+use super::Nand;
+use crate::flash::timing::Work;
+use crate::flash::{Page, Span};
 
 impl Nand {
     pub(super) fn gate(&self, block: u32) -> usize {

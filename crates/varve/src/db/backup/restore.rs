@@ -116,7 +116,8 @@ struct Restoration {
 impl Restoration {
     fn begin(devices: &Devices, page_size: usize) -> Result<Restoration> {
         // Another identity than the original's: both may live on.
-        let header = devices::new_header(page_size, devices.array.as_deref());
+        let mut header = devices::new_header(page_size, devices.array.as_deref());
+        header.options = devices.parts.record()?;
         Log::begin_creation(&*devices.log, &header)?;
         let device = devices.data()?.clone();
         identity::blank(&device, page_size)?;

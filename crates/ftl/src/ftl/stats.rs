@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlStats {
     /// Host writes and appends since the drive was made; the clock of ages.
-    pub(super) clock: u64,
+    pub(crate) clock: u64,
     /// Read by the host.
     pub host_reads: u64,
     /// Written by the host, out of place.

@@ -1,9 +1,9 @@
 //! Static wear levelling, and refreshing of blocks that were read often.
 
 use super::{Ftl, Source};
-use crate::flash::FlashError;
+use varve_device::flash::{FlashArray, FlashError};
 
-impl Ftl {
+impl<A: FlashArray> Ftl<A> {
     /// Moves a block that has been erased `wear_delta` times less than the most worn one, if there is such: its pages
     /// are cold, so they go to the most worn free block. Looks for such blocks once in a while, then takes one at a
     /// time.
@@ -15,10 +15,10 @@ impl Ftl {
         if self.pools[pool].cold.is_empty() && self.pools[pool].since_levelled > self.pools[pool].good / 8 {
             self.pools[pool].since_levelled = 0;
             let closed = self.pools[pool].victims.closed();
-            let most = closed.iter().map(|b| self.nand.erases(*b)).max().unwrap_or(0);
-            let lags = |b: &u32| self.nand.erases(*b) + self.config.wear_delta < most;
+            let most = closed.iter().map(|b| self.array.erases(*b)).max().unwrap_or(0);
+            let lags = |b: &u32| self.array.erases(*b) + self.config.wear_delta < most;
             let mut cold: Vec<u32> = closed.iter().copied().filter(lags).collect();
-            cold.sort_unstable_by_key(|b| (std::cmp::Reverse(self.nand.erases(*b)), *b));
+            cold.sort_unstable_by_key(|b| (std::cmp::Reverse(self.array.erases(*b)), *b));
             self.pools[pool].cold = cold;
         }
         while let Some(block) = self.pools[pool].cold.pop() {
@@ -31,9 +31,9 @@ impl Ftl {
 
     /// Moves the pages of `block` to the most worn free block, as a whole.
     fn rest(&mut self, at: u64, pool: usize, block: u32) -> Result<(), FlashError> {
-        let nand = &self.nand;
-        let Some(target) = self.pools[pool].take_most_worn(|b| nand.erases(b)) else { return Ok(()) };
-        if self.nand.erases(target) <= self.nand.erases(block) {
+        let array = &self.array;
+        let Some(target) = self.pools[pool].take_most_worn(|b| array.erases(b)) else { return Ok(()) };
+        if self.array.erases(target) <= self.array.erases(block) {
             let (_, lane) = self.home(target);
             self.pools[pool].give(lane, target);
             return Ok(());
@@ -67,7 +67,7 @@ impl Ftl {
     /// Moves the pages of a full block that was read too often since its erase.
     pub(super) fn refresh(&mut self, at: u64, block: u32) -> Result<(), FlashError> {
         let limit = self.config.read_disturb;
-        if limit == 0 || self.nand.reads_since_erase(block) < limit || self.worn_out {
+        if limit == 0 || self.array.reads_since_erase(block) < limit || self.worn_out {
             return Ok(());
         }
         let (pool, _) = self.home(block);

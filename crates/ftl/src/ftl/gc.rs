@@ -1,11 +1,11 @@
 //! Open blocks, placing pages, and garbage collection.
 
 use super::{Block, Ftl, NONE, Source, spare_of};
-use crate::flash::nand::{Contents, Page};
-use crate::flash::timing::Span;
-use crate::flash::{FlashError, GcPolicy};
+use crate::GcPolicy;
+use varve_device::Mistake;
+use varve_device::flash::{Contents, FlashArray, FlashError, Page, Span};
 
-impl Ftl {
+impl<A: FlashArray> Ftl<A> {
     #[inline]
     pub(super) fn has_room(&self, block: u32) -> bool {
         block != NONE && self.blocks[block as usize].fill < self.limit(block)
@@ -34,11 +34,11 @@ impl Ftl {
             }
             self.level(at, pool)?;
         }
-        self.open(pool, front)
+        self.open_block(pool, front)
     }
 
     /// Makes sure that the place holds a block with room.
-    fn open(&mut self, pool: usize, front: usize) -> Result<(), FlashError> {
+    fn open_block(&mut self, pool: usize, front: usize) -> Result<(), FlashError> {
         let old = self.pools[pool].fronts[front];
         if self.has_room(old) {
             return Ok(());
@@ -53,7 +53,7 @@ impl Ftl {
             None => match p.take(lane) {
                 Some(block) => {
                     p.cache_blocks += u32::from(cache);
-                    assert_eq!(self.nand.next_page(block), 0, "free block {block} is erased");
+                    assert_eq!(self.array.next_page(block), 0, "free block {block} is erased");
                     block
                 }
                 None => return Err(self.out_of_space()),
@@ -63,7 +63,7 @@ impl Ftl {
             let p = &self.pools[pool];
             let failed = p.cached.iter().filter(|b| self.blocks[**b as usize].retire).count() as u32;
             assert!(p.cache_blocks <= self.cache_limit() + failed, "the cache takes no more blocks than it may");
-            self.nand.set_slc(block, true)?;
+            self.array.set_slc(block, true)?;
         }
         assert!(self.has_room(block), "block {block} is opened with room");
         self.pools[pool].fronts[front] = block;
@@ -71,7 +71,7 @@ impl Ftl {
     }
 
     pub(super) fn close(&mut self, pool: usize, block: u32) {
-        if self.cache.is_some() && self.nand.is_slc(block) {
+        if self.cache.is_some() && self.array.is_slc(block) {
             self.pools[pool].cached.push_back(block);
             return;
         }
@@ -122,7 +122,7 @@ impl Ftl {
                 }
                 Err(FlashError::ProgramFailed { .. }) => {
                     self.retire_open(pool, front);
-                    self.open(pool, front)?;
+                    self.open_block(pool, front)?;
                 }
                 Err(e) => return Err(e),
             }
@@ -131,16 +131,16 @@ impl Ftl {
     }
 
     fn program(&mut self, at: u64, page: Page, lpn: u32, source: Source<'_>) -> Result<Span, FlashError> {
-        if self.nand.contents == Contents::Nothing {
+        if self.array.contents() == Contents::Nothing {
             return match source {
-                Source::Host(_) => self.nand.program_blank(page).map(|()| Span::default()),
-                Source::Copy(from) => self.nand.copy(at, self.address(from), page, &[]),
+                Source::Host(_) => self.array.program(at, page, &[], &[]),
+                Source::Copy(from) => self.array.copy(at, self.address(from), page, &[]),
             };
         }
         let spare = spare_of(lpn, self.seq);
         match source {
-            Source::Host(data) => self.nand.program(at, page, data.unwrap_or_default(), &spare),
-            Source::Copy(from) => self.nand.copy(at, self.address(from), page, &spare),
+            Source::Host(data) => self.array.program(at, page, data.unwrap_or_default(), &spare),
+            Source::Copy(from) => self.array.copy(at, self.address(from), page, &spare),
         }
     }
 
@@ -186,7 +186,7 @@ impl Ftl {
             let stream = self.stream(lpn.into(), true);
             let front = self.pools[pool].turn(stream);
             if !self.has_room(self.pools[pool].fronts[front]) {
-                self.open(pool, front)?;
+                self.open_block(pool, front)?;
             }
             let deltas = self.deltas.get(from as usize).copied();
             copies += self.place(at, pool, front, lpn, Source::Copy(from))?.1;
@@ -204,17 +204,19 @@ impl Ftl {
         debug_assert!(!self.is_meta(block), "the map's blocks are erased by checkpoints alone");
         debug_assert!(self.owner[(block * self.slots) as usize..][..self.slots as usize].iter().all(|o| *o == NONE));
         let b = self.blocks[block as usize];
-        let at = at.max(b.settled).max(self.settle_trims(at)?);
+        let settled = if self.faults.has(Mistake::FlashErasedEarly) { 0 } else { b.settled };
+        let at = at.max(settled).max(self.settle_trims(at)?);
         self.blocks[block as usize] = Default::default();
-        if self.cache.is_some() && self.nand.is_slc(block) {
+        if self.cache.is_some() && self.array.is_slc(block) {
             self.pools[pool].cache_blocks -= 1;
         }
         let (home, lane) = self.home(block);
         assert_eq!(home, pool, "a block stays in its pool");
         if b.retire {
-            self.nand.mark_bad(block);
+            self.array.mark_bad(block);
         } else {
-            match self.nand.erase(at, block) {
+            self.stats.erases += 1;
+            match self.array.erase(at, block) {
                 Ok(_) => {
                     self.pools[pool].give(lane, block);
                     return Ok(());

@@ -4,12 +4,11 @@
 //! Chip c sits on channel c mod channels, so that neighbouring chips do not share a bus.
 
 use super::FlashError;
-use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Channels x chips per channel x planes x blocks x pages x (page bytes + spare bytes).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Geometry {
     /// Buses.
     pub channels: u32,
@@ -28,7 +27,7 @@ pub struct Geometry {
 }
 
 /// Least bytes of a page's spare area: what the translation layer writes there.
-pub(super) const LEAST_SPARE: u32 = 16;
+pub const LEAST_SPARE: u32 = 16;
 
 impl Geometry {
     /// Chips of the device.
@@ -65,6 +64,7 @@ impl Geometry {
 
     /// The channel that a chip is on.
     pub fn channel_of(&self, chip: u32) -> u32 {
+        debug_assert!(chip < self.chips());
         chip % self.channels
     }
 
@@ -103,8 +103,8 @@ impl Geometry {
 }
 
 /// How the cells are used: which pages exist, how fast they are, and which take appends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum CellMode {
     /// One bit per cell: all pages, appends on all.
     Slc,
@@ -148,6 +148,7 @@ impl CellMode {
     /// an MSB page's LSB partner comes three pages before it: pages 0, 1, 3, 5, .. are LSB, 2, 4, 6, .. and the last
     /// are MSB.
     pub fn page_type(self, page: u32, pages: u32) -> usize {
+        debug_assert!(page < pages, "a page of the block");
         match self {
             CellMode::Slc => 0,
             CellMode::Mlc | CellMode::OddMlc | CellMode::Pslc => {

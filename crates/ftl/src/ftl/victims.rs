@@ -8,8 +8,8 @@
 //! Invariants: a closed block is in the table once, `place` says where; it is in one list, with Greedy that of its
 //! number of valid pages; `lowest` is not above the first list that has a block; time does not go back.
 
-use super::super::GcPolicy;
 use super::NONE;
+use crate::GcPolicy;
 use varve_rt::Rng;
 
 #[derive(Clone)]

@@ -14,7 +14,8 @@
 //! failed; each of them is used with one bit per cell from the time at which it is opened until its erase.
 
 use super::{Ftl, NONE, Source};
-use crate::flash::{CacheFull, FlashError, SlcCache};
+use crate::{CacheConfig, CacheFull};
+use varve_device::flash::{FlashArray, FlashError};
 
 /// What the translation layer knows of its cache.
 #[derive(Clone, Debug)]
@@ -30,23 +31,23 @@ pub(super) struct Cache {
 
 impl Cache {
     /// Refuses a cache that has fewer blocks than it needs.
-    pub(super) fn plan(config: &SlcCache, slots: u32, pools: u32, lanes: u32) -> Result<Cache, FlashError> {
+    pub(super) fn plan(config: &CacheConfig, slots: u32, pools: u32, lanes: u32) -> Result<Cache, FlashError> {
         let limit = config.blocks / pools;
         if slots == 0 || limit <= lanes {
             let accepted = format!("at least {}: one open block for each plane, and one to fold", (lanes + 1) * pools);
             return Err(FlashError::config("slc_cache.blocks", config.blocks, accepted));
         }
         assert!(limit * pools <= config.blocks);
-        Ok(Cache { slots, limit, full: config.full, idle: (config.idle_ms * 1e6) as u64 })
+        Ok(Cache { slots, limit, full: config.full, idle: config.idle })
     }
 }
 
-impl Ftl {
+impl<A: FlashArray> Ftl<A> {
     /// Pages that a block takes, as it is used now.
     #[inline]
     pub(super) fn limit(&self, block: u32) -> u32 {
         match &self.cache {
-            Some(c) if self.nand.is_slc(block) => c.slots,
+            Some(c) if self.array.is_slc(block) => c.slots,
             _ => self.slots,
         }
     }
@@ -83,7 +84,7 @@ impl Ftl {
     /// Moves the pages of the cache's oldest full block to blocks with all bits, and erases it.
     fn fold(&mut self, at: u64, pool: usize) -> Result<(), FlashError> {
         let block = self.pools[pool].cached.pop_front().expect("a cache that is full, or folded, has a full block");
-        assert!(self.nand.is_slc(block), "what is folded is the cache's");
+        assert!(self.array.is_slc(block), "what is folded is the cache's");
         let base = block * self.slots;
         for slot in 0..self.limit(block) {
             let lpn = self.owner[(base + slot) as usize];
@@ -117,7 +118,7 @@ impl Ftl {
         if at <= last.saturating_add(idle) || self.worn_out {
             return Ok(());
         }
-        let mut from = self.nand.idle_at().max(last).saturating_add(idle);
+        let mut from = self.array.idle_at().max(last).saturating_add(idle);
         while from < at && self.pools.iter().any(|p| !p.cached.is_empty()) {
             // A block for each plane at once, then what comes next when these are done.
             for pool in 0..self.pools.len() {
@@ -126,7 +127,7 @@ impl Ftl {
                     self.fold(from, pool)?;
                 }
             }
-            from = from.max(self.nand.idle_at());
+            from = from.max(self.array.idle_at());
         }
         Ok(())
     }

@@ -20,16 +20,13 @@ mod wear;
 pub use recover::Recovery;
 pub use stats::FtlStats;
 
-use super::geometry::LEAST_SPARE;
-use super::journal::NandCut;
-use super::nand::{Contents, Nand, Page};
-use super::store::PageContents;
-use super::timing::Span;
-use super::{Allocation, FlashConfig, FlashError, FtlConfig, Streams};
+use crate::{Allocation, CacheConfig, FtlConfig, Streams};
 use meta::Meta;
 use pool::Pool;
 use slc::Cache;
 use std::collections::VecDeque;
+use varve_device::Faults;
+use varve_device::flash::{Contents, FlashArray, FlashError, LEAST_SPARE, Page, Span};
 use varve_rt::Rng;
 use victims::Victims;
 
@@ -57,8 +54,8 @@ struct Block {
 
 /// The translation layer over its array.
 #[derive(Clone)]
-pub struct Ftl {
-    nand: Nand,
+pub struct Ftl<A> {
+    array: A,
     config: FtlConfig,
     /// Used pages of a block.
     slots: u32,
@@ -88,6 +85,8 @@ pub struct Ftl {
     asked: u64,
     /// Writes are refused: too many blocks are bad.
     worn_out: bool,
+    /// What is to go wrong on purpose.
+    faults: Faults,
     stats: FtlStats,
 }
 
@@ -124,26 +123,37 @@ impl Capacity {
     }
 }
 
-impl Ftl {
-    /// An empty drive kept in memory. Refuses a configuration that cannot work, with the reason.
-    pub fn new(config: &FlashConfig, contents: Contents) -> Result<Ftl, FlashError> {
-        Ftl::over(config, Nand::new(config, contents)?)
+impl<A: FlashArray> Ftl<A> {
+    /// An empty drive on an array that is erased, but for bad blocks. Refuses a configuration that cannot work, with
+    /// the reason. `cache`: host writes go to blocks with one bit per cell first.
+    pub fn new(array: A, f: &FtlConfig, cache: Option<&CacheConfig>) -> Result<Ftl<A>, FlashError> {
+        let mut ftl = Ftl::unsized_on(array, f, cache)?;
+        ftl.size()?;
+        Ok(ftl)
     }
 
-    /// An empty drive whose pages are kept in `store`, which must be empty.
-    pub fn with_store(
-        config: &FlashConfig,
-        contents: Contents,
-        store: Box<dyn PageContents>,
-    ) -> Result<Ftl, FlashError> {
-        Ftl::over(config, Nand::with_store(config, contents, store)?)
+    /// The drive that an array holds, which was made with the same configuration and a number of logical pages. Where
+    /// too many of its blocks went bad since, it can be read only.
+    pub fn open(array: A, f: &FtlConfig, faults: &Faults, at: u64) -> Result<(Ftl<A>, Recovery), FlashError> {
+        let mut ftl = Ftl::unsized_on(array, f, None)?;
+        ftl.faults = faults.clone();
+        ftl.logical = f.logical_pages.expect("a drive that is there has a number of pages");
+        let pools = ftl.pools.len() as u64;
+        assert!(ftl.logical.is_multiple_of(pools), "the pools have shares of one size");
+        ftl.pools.iter_mut().for_each(|pool| pool.logical = ftl.logical / pools);
+        ftl.map = vec![NONE; ftl.logical as usize];
+        let found = match ftl.recover(at) {
+            Err(FlashError::EndOfLife { .. }) => Recovery::default(),
+            found => found?,
+        };
+        Ok((ftl, found))
     }
 
-    fn over(config: &FlashConfig, nand: Nand) -> Result<Ftl, FlashError> {
-        let (f, g) = (&config.ftl, &config.geometry);
-        let used = config.cell.used_pages(g.pages_per_block);
+    fn unsized_on(array: A, f: &FtlConfig, cache: Option<&CacheConfig>) -> Result<Ftl<A>, FlashError> {
+        let (g, contents) = (array.geometry(), array.contents());
+        let used = array.mode(0).used_pages(g.pages_per_block);
         let slots = used.len() as u32;
-        if f.merge_appends && nand.contents != Contents::Nothing {
+        if f.merge_appends && contents != Contents::Nothing {
             let accepted = "false with contents: the translation layer does not know how the host lays out its appends";
             return Err(FlashError::config("ftl.merge_appends", true, accepted));
         }
@@ -151,7 +161,7 @@ impl Ftl {
         let lanes = g.all_planes() / pools;
         let streams = if f.streams == Streams::Mixed { 1 } else { 2 };
         let fronts = lanes * streams;
-        let least = if fronts == 1 && nand.contents == Contents::Nothing { 1 } else { fronts + 1 };
+        let least = if fronts == 1 && contents == Contents::Nothing { 1 } else { fronts + 1 };
         let low = f.low_watermark.unwrap_or(least);
         if low < least {
             let accepted = format!("at least {least}: {fronts} open block(s) of a pool may need another one at once");
@@ -162,8 +172,8 @@ impl Ftl {
             let accepted = format!("more than the low watermark, {low}");
             return Err(FlashError::config("ftl.high_watermark", high, accepted));
         }
-        let cached = |c| Cache::plan(c, g.pages_per_block / config.cell.page_types() as u32, pools, lanes);
-        let cache = config.slc_cache.as_ref().map(cached).transpose()?;
+        let cached = |c| Cache::plan(c, g.pages_per_block / array.mode(0).page_types() as u32, pools, lanes);
+        let cache = cache.map(cached).transpose()?;
         let all_streams = streams + u32::from(cache.is_some());
         let data_blocks = g.blocks() / pools;
         let mut ftl = Ftl {
@@ -190,23 +200,23 @@ impl Ftl {
             superseded: VecDeque::new(),
             asked: 0,
             worn_out: false,
+            faults: Faults::default(),
             stats: FtlStats::default(),
             config: f.clone(),
-            nand,
+            array,
         };
-        if ftl.nand.contents != Contents::Nothing {
-            let meta = Meta::plan(&ftl.nand, &ftl.config, slots)?;
-            ftl.nand.set_reliable(meta.blocks().collect());
+        if contents != Contents::Nothing {
+            let meta = Meta::plan(&g, &ftl.config, slots)?;
+            ftl.array.set_reliable(meta.blocks().collect());
             ftl.meta = Some(meta);
         }
         for block in 0..g.blocks() {
-            if !ftl.is_meta(block) && !ftl.nand.is_bad(block) {
+            if !ftl.is_meta(block) && !ftl.array.is_bad(block) {
                 let (pool, lane) = ftl.home(block);
                 ftl.pools[pool].good += 1;
                 ftl.pools[pool].give(lane, block);
             }
         }
-        ftl.size()?;
         Ok(ftl)
     }
 
@@ -275,27 +285,26 @@ impl Ftl {
     }
 
     /// The array.
-    pub fn nand(&self) -> &Nand {
-        &self.nand
+    pub fn array(&self) -> &A {
+        &self.array
     }
 
-    /// Tells the array the time, as [`Nand::advance`].
-    pub fn advance(&mut self, now: u64) {
-        self.nand.advance(now);
-        self.release(self.nand.journal.now);
+    /// The array, for what is not the translation layer's: its clock, its power, its counts.
+    pub fn array_mut(&mut self) -> &mut A {
+        &mut self.array
     }
 
     /// Gives up the data of pages whose successors were programmed by `now`: no power cut brings them back. Spare areas
     /// stay, for the recovery.
-    fn release(&mut self, now: u64) {
+    pub fn release(&mut self, now: u64) {
         while let Some(old) = self.superseded.front().copied()
             && old.settled <= now
         {
             self.superseded.pop_front();
             let page = self.address(old.ppn);
-            if self.nand.erases(page.block) == old.erases {
+            if self.array.erases(page.block) == old.erases {
                 assert_eq!(self.owner[old.ppn as usize], NONE, "data that are given up are nobody's");
-                self.nand.forget_data(page);
+                self.array.forget_data(page);
             }
         }
     }
@@ -305,49 +314,33 @@ impl Ftl {
         self.settle_trims(at)
     }
 
-    /// When the last operation of the array that is under way ends.
-    pub fn last_end(&self) -> u64 {
-        self.nand.journal.last_end()
-    }
-
-    /// A power cut that a capacitor bridges: everything given so far is done, trims are in the journal.
-    /// [`Ftl::recover`] must follow.
-    pub fn power_cut_bridged(&mut self, at: u64) -> Result<(), FlashError> {
-        let settled = self.settle_trims(at);
-        self.nand.finish_all();
+    /// The power was cut: what waited for programs to end waits no more. [`Ftl::recover`] must follow before anything
+    /// else.
+    pub fn forget_waiting(&mut self) {
         self.superseded.clear();
-        settled.map(drop)
-    }
-
-    /// Cuts the power of the array, as [`Nand::power_cut`]; [`Ftl::recover`] must follow before anything else.
-    pub fn power_cut(&mut self, at: u64, seed: u64) -> NandCut {
-        self.superseded.clear();
-        self.nand.power_cut(at, seed)
     }
 
     /// Totals.
     pub fn stats(&self) -> FtlStats {
-        FtlStats { erases: self.nand.counts().erases, ..self.stats }
+        self.stats
     }
 
     /// Starts the totals anew.
     pub fn reset_stats(&mut self) {
         self.stats = FtlStats { clock: self.stats.clock, ..FtlStats::default() };
-        self.nand.reset_counts();
     }
 
     /// For a fork that starts a new clock: everything is done, nothing waits for anything.
-    pub(super) fn restart_clock(&mut self) {
+    pub fn restart_clock(&mut self) {
         self.release(u64::MAX);
         self.blocks.iter_mut().for_each(|b| b.settled = 0);
         self.asked = 0;
-        self.nand.restart_clock();
         self.restart_map_clock();
     }
 
     /// Erases of every block.
     pub fn wear(&self) -> Vec<u32> {
-        (0..self.blocks.len() as u32).map(|b| self.nand.erases(b)).collect()
+        (0..self.blocks.len() as u32).map(|b| self.array.erases(b)).collect()
     }
 
     /// Whether the logical page has been written, and not trimmed since.
@@ -365,7 +358,7 @@ impl Ftl {
         if self.pools.len() == 1 && self.pools[0].lanes == 1 {
             return (0, 0);
         }
-        let plane = self.nand.geometry.plane_of(block);
+        let plane = self.array.geometry().plane_of(block);
         let lanes = self.pools[0].lanes;
         ((plane / lanes) as usize, plane % lanes)
     }
@@ -373,6 +366,12 @@ impl Ftl {
     #[inline]
     fn pool_of(&self, lpn: u64) -> usize {
         if self.pools.len() == 1 { 0 } else { (lpn % self.pools.len() as u64) as usize }
+    }
+
+    /// Logical pages up to the last one that has been written, and not trimmed since.
+    pub fn end(&self) -> u64 {
+        assert_eq!(self.map.len() as u64, self.logical, "every logical page has its place in the map");
+        self.map.iter().rposition(|ppn| *ppn != NONE).map_or(0, |last| last as u64 + 1)
     }
 
     /// The array's address of a physical page.
@@ -387,7 +386,8 @@ impl Ftl {
         self.pages.as_ref().map_or(slot, |p| p[slot as usize])
     }
 
-    fn check(&self, lpn: u64) -> Result<(), FlashError> {
+    /// Refuses a logical page that does not exist.
+    pub fn check(&self, lpn: u64) -> Result<(), FlashError> {
         if lpn >= self.logical {
             return Err(FlashError::OutOfRange { page: lpn, pages: self.logical });
         }
@@ -438,7 +438,7 @@ impl Ftl {
         Ok(span)
     }
 
-    /// Spends the time of reading `bytes` bytes of a logical page, whose contents [`Ftl::peek`] gives; `None` if it has
+    /// Spends the time of reading `bytes` bytes of a logical page, which [`Ftl::locate`] finds; `None` if it has
     /// never been written (or was trimmed): it reads as zeros.
     pub fn read(&mut self, at: u64, lpn: u64, bytes: usize) -> Result<Option<Span>, FlashError> {
         self.check(lpn)?;
@@ -449,24 +449,9 @@ impl Ftl {
             return Ok(None);
         }
         let page = self.address(ppn);
-        let span = self.nand.sense(at, page, bytes)?;
+        let span = self.array.sense(at, page, bytes)?;
         self.refresh(at, page.block)?;
         Ok(Some(span))
-    }
-
-    /// The bytes of a logical page without an operation of the array.
-    pub fn peek(&self, lpn: u64, data: &mut [u8]) -> Result<(), FlashError> {
-        self.check(lpn)?;
-        match self.map[lpn as usize] {
-            NONE => data.fill(0),
-            ppn => self.nand.look(self.address(ppn), data, &mut [])?,
-        }
-        Ok(())
-    }
-
-    /// Whether the newest version of a logical page is still on its way to the array.
-    pub fn is_pending(&self, lpn: u64) -> bool {
-        self.locate(lpn).is_some_and(|page| self.nand.is_pending(page))
     }
 
     /// Where the newest version of a logical page lies; `None` if it has none.
@@ -510,7 +495,7 @@ impl Ftl {
         if used >= self.config.append_slots {
             return Err(FlashError::TooManyPrograms { block: page.block, page: page.page, nop: used });
         }
-        let span = self.nand.append(at, page, data, (0, &[]))?;
+        let span = self.array.append(at, page, data, (0, &[]))?;
         self.deltas[ppn as usize] += 1;
         self.stats.clock += 1;
         self.stats.host_appends += 1;
@@ -530,8 +515,8 @@ impl Ftl {
         b.settled = b.settled.max(settled);
         let valid = b.valid;
         // Not what was trimmed: the trim may be lost.
-        if settled > 0 && self.nand.contents == Contents::Full {
-            let erases = self.nand.erases(block);
+        if settled > 0 && self.array.forgets() {
+            let erases = self.array.erases(block);
             self.superseded.push_back(Superseded { ppn, erases, settled });
         }
         let (pool, _) = self.home(block);
@@ -540,7 +525,7 @@ impl Ftl {
 
     /// Bad blocks of the array.
     pub fn bad_blocks(&self) -> u32 {
-        (0..self.blocks.len() as u32).filter(|b| self.nand.is_bad(*b)).count() as u32
+        (0..self.blocks.len() as u32).filter(|b| self.array.is_bad(*b)).count() as u32
     }
 }
 

@@ -12,8 +12,8 @@
 //! their numbers.
 
 use super::{Ftl, NONE};
-use crate::flash::nand::{Nand, Page};
-use crate::flash::{FlashError, FtlConfig};
+use crate::FtlConfig;
+use varve_device::flash::{FlashArray, FlashError, Geometry, Page};
 
 /// Bytes of a map page's header: magic, kind, generation, number of the last program, index, total.
 const HEADER: usize = 32;
@@ -66,8 +66,7 @@ pub(super) struct Found {
 
 impl Meta {
     /// Reserves blocks of an empty array.
-    pub(super) fn plan(nand: &Nand, config: &FtlConfig, slots: u32) -> Result<Meta, FlashError> {
-        let g = nand.geometry();
+    pub(super) fn plan(g: &Geometry, config: &FtlConfig, slots: u32) -> Result<Meta, FlashError> {
         let pages = u64::from(g.blocks()) * u64::from(slots);
         let bytes = pages * 4 + u64::from(g.blocks()) * BLOCK_ENTRY as u64;
         let checkpoint = bytes.div_ceil(u64::from(g.page_bytes) - HEADER as u64);
@@ -114,7 +113,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-impl Ftl {
+impl<A: FlashArray> Ftl<A> {
     /// Writes a checkpoint if one is due. Called before the programs of a host request.
     #[inline]
     pub(super) fn before_programs(&mut self, at: u64) -> Result<(), FlashError> {
@@ -138,7 +137,7 @@ impl Ftl {
         if m.trims.is_empty() {
             return Ok(m.settled);
         }
-        let per_page = (self.nand.geometry.page_bytes as usize - HEADER) / TRIM_ENTRY;
+        let per_page = (self.array.geometry().page_bytes as usize - HEADER) / TRIM_ENTRY;
         let needed = m.trims.len().div_ceil(per_page) as u32;
         if m.used + needed > m.halves[0].len() as u32 * self.slots {
             self.checkpoint(at)?;
@@ -161,7 +160,7 @@ impl Ftl {
 
     /// Writes the whole map to the half that is not in use, when everything before is done.
     pub(super) fn checkpoint(&mut self, at: u64) -> Result<(), FlashError> {
-        let at = at.max(self.nand.idle_at());
+        let at = at.max(self.array.idle_at());
         let Some(m) = &mut self.meta else { return Ok(()) };
         m.active = 1 - m.active;
         m.used = 0;
@@ -169,8 +168,9 @@ impl Ftl {
         m.trims.clear();
         m.last = self.seq;
         for block in m.halves[m.active].clone() {
-            self.nand.erase(at, block)?;
+            self.stats.erases += 1;
             self.stats.map_erases += 1;
+            self.array.erase(at, block)?;
         }
         let mut bytes = Vec::with_capacity(self.map.len() * 4 + self.blocks.len() * BLOCK_ENTRY);
         self.map.iter().for_each(|ppn| bytes.extend(ppn.to_le_bytes()));
@@ -178,7 +178,7 @@ impl Ftl {
             bytes.extend(b.opened.to_le_bytes());
             bytes.extend(b.fill.to_le_bytes());
         }
-        let payload = self.nand.geometry.page_bytes as usize - HEADER;
+        let payload = self.array.geometry().page_bytes as usize - HEADER;
         let total = bytes.len().div_ceil(payload) as u32;
         for (i, part) in bytes.chunks(payload).enumerate() {
             let m = self.meta.as_ref().expect("looked at above");
@@ -196,7 +196,7 @@ impl Ftl {
         // The blocks of a half are filled in parallel, so that the planes share the work.
         let (block, slot) = (half[m.used as usize % half.len()], m.used / half.len() as u32);
         let page = Page { block, page: self.page(slot) };
-        let span = self.nand.program(at, page, data, &MAGIC.to_le_bytes())?;
+        let span = self.array.program(at, page, data, &MAGIC.to_le_bytes())?;
         let m = self.meta.as_mut().expect("looked at above");
         m.used += 1;
         m.settled = m.settled.max(span.end);
@@ -228,19 +228,23 @@ impl Ftl {
     /// The checkpoint and journal of one half, if the checkpoint is complete, and its generation.
     fn read_half(&mut self, at: u64, half: usize, reads: &mut u64) -> Result<(Option<Found>, u64), FlashError> {
         let blocks = self.meta.as_ref().map_or_else(Vec::new, |m| m.halves[half].clone());
-        let mut page = vec![0; self.nand.geometry.page_bytes as usize];
+        let mut page = vec![0; self.array.geometry().page_bytes as usize];
         let (mut generation, mut seq, mut total) = (0, 0, None);
         let mut parts: Vec<Option<Vec<u8>>> = Vec::new();
         let mut trims = Vec::new();
         for slot in 0..self.slots {
             for block in &blocks {
                 let address = Page { block: *block, page: self.page(slot) };
-                if address.page >= self.nand.next_page(*block) || self.nand.is_torn(*block) {
+                if address.page >= self.array.next_page(*block) || self.array.is_torn(*block) {
                     continue;
                 }
                 *reads += 1;
                 // Interrupted pages cannot be read: whatever they held was not complete.
-                if self.nand.read(at, address, &mut page, &mut []).is_err() || u32_at(&page, 0) != MAGIC {
+                match self.array.read(at, address, &mut page, &mut []) {
+                    Err(FlashError::Uncorrectable { .. }) => continue,
+                    read => read.map(drop)?,
+                }
+                if u32_at(&page, 0) != MAGIC {
                     continue;
                 }
                 generation = u64_at(&page, 8);

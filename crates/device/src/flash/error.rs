@@ -1,8 +1,10 @@
-//! Errors of the flash model: what the array refuses, what wears out, and configurations that cannot work.
+//! Errors of flash: what the array refuses, what wears out, and configurations that cannot work.
 
 use super::CellMode;
+use crate::{DeviceError, OpKind};
+use std::sync::Arc;
 
-/// Why the flash model refused or failed an operation.
+/// Why flash, or what drives it, refused or failed an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlashError {
     /// A value of the configuration cannot be used.
@@ -147,6 +149,9 @@ pub enum FlashError {
         /// Logical pages.
         pages: u64,
     },
+    /// The power is off.
+    #[error("the flash has lost power: restore it, then find the map again")]
+    PowerLost,
     /// So many blocks are bad that the drive takes no more writes.
     #[error(
         "the drive is worn out: {bad} bad blocks leave too little space for its logical pages; it can be read only"
@@ -158,6 +163,17 @@ pub enum FlashError {
 }
 
 impl FlashError {
+    /// The same as the error of a request to a device.
+    pub fn of_request(&self, op: OpKind, device: &Arc<str>, (offset, len): (u64, u64)) -> DeviceError {
+        let (errno, retryable) = match self {
+            FlashError::PowerLost => return DeviceError::PowerLost,
+            FlashError::Uncorrectable { .. } => (libc::EIO, true),
+            FlashError::EndOfLife { .. } => (libc::EROFS, false),
+            _ => (libc::EIO, false),
+        };
+        DeviceError::Io { op, device: device.clone(), offset, len, errno, retryable }
+    }
+
     /// The error for a configuration value that cannot be used.
     pub fn config(field: &str, value: impl std::fmt::Display, accepted: impl Into<String>) -> FlashError {
         FlashError::Config { field: field.into(), value: value.to_string(), accepted: accepted.into() }

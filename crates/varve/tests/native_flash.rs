@@ -1,0 +1,160 @@
+//! A database on native flash: it lives, is checked, backed up, compacted and restored there; a full one says so where
+//! it does no harm; what does not belong together is refused.
+
+use std::sync::Arc;
+use varve::flash::{FlashLayout, NativeFlash, RegionConfig};
+use varve::{BackupOptions, Db, Devices, Durability, Error, Faults, Layout, Options, RestoreOptions};
+use varve_device::Device;
+use varve_device::flash::Geometry;
+use varve_models::MemDevice;
+use varve_models::flash::{FlashConfig, RawModel};
+use varve_rt::Rng;
+use varve_rt::sim::{Config, run};
+
+/// Four chips, 24 MB in all.
+fn raw() -> Arc<RawModel> {
+    let one = FlashConfig::one_plane(48, 32);
+    RawModel::new(&FlashConfig { geometry: Geometry { channels: 4, ..one.geometry }, ..one }).unwrap()
+}
+
+fn regions() -> FlashLayout {
+    let region = |chips: [u32; 2]| RegionConfig { spare_factor: 0.25, ..RegionConfig::of(chips) };
+    FlashLayout { regions: vec![region([0, 1]), region([2, 3])] }
+}
+
+fn options() -> Options {
+    Options { durability: Durability::None, pool_frames: 256, ..Options::default() }
+}
+
+fn layout(page_size: usize) -> Layout {
+    Layout { page_size, log_bytes: 2 << 20, ..Layout::default() }
+}
+
+fn in_sim(f: impl FnOnce() + Send + 'static) {
+    run(Config::default(), f).result.unwrap();
+}
+
+fn row(n: u64, version: u64) -> Vec<u8> {
+    (n * 1000 + version).to_le_bytes().repeat(50)
+}
+
+fn sound(db: &Db) {
+    let report = db.check().unwrap();
+    assert!(report.damages.is_empty() && report.unreadable.is_empty(), "{report:?}");
+}
+
+fn all_at(db: &Db, rows: u64, version: u64) {
+    let space = db.keyspace("rows").unwrap();
+    (0..rows).for_each(|n| assert_eq!(space.get(&n.to_be_bytes()).unwrap().unwrap(), row(n, version), "row {n}"));
+    sound(db);
+}
+
+fn life(page_size: usize) {
+    const ROWS: u64 = 9000;
+    let (raw, log) = (raw(), MemDevice::new(0));
+    let flash = NativeFlash::create(raw.clone(), &regions()).unwrap();
+    let made = flash.layout().clone();
+    let db = Db::create_on(Devices::on_flash(flash.clone(), log.clone()), &layout(page_size), options()).unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
+    let mut rng = Rng::from_seed(1);
+    for version in 0..8 {
+        let mut order: Vec<u64> = (0..ROWS).collect();
+        (1..order.len()).for_each(|i| order.swap(i, rng.below(i as u64 + 1) as usize));
+        order.iter().for_each(|n| rows.put(&n.to_be_bytes(), &row(*n, version)).unwrap());
+    }
+    all_at(&db, ROWS, 7);
+    let mut backup = Vec::new();
+    db.backup(&mut backup, BackupOptions::default()).unwrap();
+    (2000..ROWS).for_each(|n| assert!(rows.delete(&n.to_be_bytes()).unwrap()));
+    drop(rows);
+    db.compact().unwrap();
+    all_at(&db, 2000, 7);
+    db.close().unwrap();
+    flash.verify();
+    assert!(flash.region_stats()[0].gc_copies > 0, "garbage was collected: {:?}", flash.region_stats());
+
+    let again = NativeFlash::open(raw, &made, &Faults::default()).unwrap();
+    let db = Db::open_on(Devices::on_flash(again, log), options()).unwrap();
+    all_at(&db, 2000, 7);
+    db.close().unwrap();
+
+    let (flash, log) =
+        (NativeFlash::create(self::raw(), &FlashLayout::one(&self::raw_shape())).unwrap(), MemDevice::new(0));
+    let devices = Devices::on_flash(flash, log);
+    varve::restore_on(&devices, &mut [&mut &backup[..]], &RestoreOptions { layout: layout(page_size) }).unwrap();
+    let db = Db::open_on(devices, options()).unwrap();
+    all_at(&db, ROWS, 7);
+    db.close().unwrap();
+}
+
+fn raw_shape() -> Geometry {
+    use varve_device::flash::RawFlash;
+    raw().geometry()
+}
+
+#[test]
+fn a_database_lives_on_native_flash() {
+    in_sim(|| life(4096));
+}
+
+#[test]
+fn so_does_one_with_larger_pages() {
+    in_sim(|| life(16384));
+}
+
+#[test]
+fn a_full_flash_is_told_by_the_commit_and_harms_nothing() {
+    in_sim(|| {
+        let (raw, log) = (raw(), MemDevice::new(0));
+        let flash = NativeFlash::create(raw, &regions()).unwrap();
+        let devices = Devices::on_flash(flash.clone(), log);
+        let db = Db::create_on(devices.clone(), &layout(4096), options()).unwrap();
+        let rows = db.create_keyspace("rows").unwrap();
+        let mut filled = 0;
+        let full = loop {
+            match rows.put(&u64::to_be_bytes(filled), &row(filled, 0)) {
+                Ok(()) => filled += 1,
+                Err(e) => break e,
+            }
+        };
+        assert!(matches!(full, Error::NoSpace(_)), "{full}");
+        // An inner node and a leaf at a time are taken, so nearly all is used.
+        let used = filled * 400;
+        assert!(used > flash.capacity() / 3, "{used} bytes of rows on {} of flash", flash.capacity());
+        db.checkpoint().unwrap();
+        all_at(&db, filled, 0);
+        // What is there can still be changed, and what is deleted makes room.
+        (0..200_u64).for_each(|n| rows.put(&n.to_be_bytes(), &row(n, 0)).unwrap());
+        (0..filled / 2).for_each(|n| assert!(rows.delete(&n.to_be_bytes()).unwrap()));
+        db.checkpoint().unwrap();
+        (0..filled / 4).for_each(|n| rows.put(&n.to_be_bytes(), &row(n, 0)).unwrap());
+        sound(&db);
+        drop(rows);
+        db.close().unwrap();
+        Db::open_on(devices, options()).unwrap().close().unwrap();
+    });
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    in_sim(|| {
+        let (raw, log) = (raw(), MemDevice::new(0));
+        let flash = NativeFlash::create(raw.clone(), &regions()).unwrap();
+        let on_flash = Devices::on_flash(flash.clone(), log.clone());
+        Db::create_on(on_flash, &layout(4096), options()).unwrap().close().unwrap();
+        let why = |devices: Devices| Db::open_on(devices, options()).err().expect("refused").to_string();
+        // Its bytes on a device of another kind.
+        let copy = MemDevice::new(flash.len());
+        let mut bytes = vec![0; 64 * 4096];
+        varve_device::read_at(&*flash, 0, &mut bytes).unwrap();
+        varve_device::write_at(&*copy, 0, &bytes, false).unwrap();
+        assert!(why(Devices::new(copy, log.clone())).contains("lie on native flash"));
+        let one = FlashLayout { regions: vec![flash.layout().regions[0].clone()] };
+        let part = NativeFlash::open(raw, &one, &Faults::default()).unwrap();
+        assert!(why(Devices::on_flash(part, log)).contains("other regions"));
+        let new = NativeFlash::create(self::raw(), &regions()).unwrap();
+        let tiered = Devices::on_flash(new, MemDevice::new(0)).with("fast", MemDevice::new(1 << 20));
+        let refused = Db::create_on(tiered, &layout(4096), options()).err().expect("refused").to_string();
+        assert!(refused.contains("a tier over native flash"), "{refused}");
+    });
+}

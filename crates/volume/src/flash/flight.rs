@@ -1,0 +1,91 @@
+//! Requests under way on native flash.
+
+use std::sync::Arc;
+use varve_device::flash::RawTicket;
+use varve_device::{Completion, Counters, DeviceError, Io, Op};
+use varve_rt::Instant;
+
+/// What one page of a request waits for.
+pub(super) enum Part {
+    /// An operation of the flash.
+    Ticket(RawTicket),
+    /// Nothing: a page that was never written.
+    Blank,
+}
+
+impl From<RawTicket> for Part {
+    fn from(ticket: RawTicket) -> Part {
+        Part::Ticket(ticket)
+    }
+}
+
+impl From<Option<RawTicket>> for Part {
+    fn from(ticket: Option<RawTicket>) -> Part {
+        ticket.map_or(Part::Blank, Part::Ticket)
+    }
+}
+
+/// One request.
+pub(super) struct Slot {
+    pub(super) io: Io,
+    pub(super) begun: Result<Vec<Part>, DeviceError>,
+    pub(super) started: Instant,
+}
+
+/// A batch.
+pub(super) struct Flight {
+    pub(super) name: Arc<str>,
+    pub(super) counters: Arc<Counters>,
+    /// Bytes of a page of the flash.
+    pub(super) page: usize,
+    pub(super) slots: Vec<Slot>,
+}
+
+/// The bytes of a write that is being submitted.
+pub(super) fn written(io: &Io) -> &[u8] {
+    debug_assert!(matches!(io.op, Op::Write { .. }), "only a write has bytes to be read");
+    // SAFETY: the caller of `Io::write` promised valid, unchanging memory until the request was waited for.
+    unsafe { std::slice::from_raw_parts(io.buf.as_ptr(), io.len()) }
+}
+
+impl Slot {
+    fn finish(&mut self, page: usize, name: &Arc<str>) -> Result<(), DeviceError> {
+        let (io, len) = (&self.io, self.io.len());
+        let is_read = io.op == Op::Read;
+        let mut bytes = vec![0; if is_read { len } else { 0 }];
+        let mut places = bytes.chunks_mut(page);
+        for part in self.begun.as_mut().map_err(|e| e.clone())? {
+            let place = places.next().unwrap_or_default();
+            if let Part::Ticket(ticket) = part {
+                let done = ticket.read(0, place, &mut []);
+                done.map_err(|e| e.of_request(io.op.kind(), name, (io.offset, len as u64)))?;
+            }
+        }
+        if is_read {
+            // SAFETY: the request is waited for just now.
+            unsafe { io.buf.fill(&bytes) };
+        }
+        Ok(())
+    }
+}
+
+impl Completion for Flight {
+    fn wait(&mut self, i: usize) -> Result<(), DeviceError> {
+        let slot = &mut self.slots[i];
+        let done = slot.finish(self.page, &self.name);
+        let nanos = slot.started.elapsed().as_nanos() as u64;
+        self.counters.finished(slot.io.op.kind(), slot.io.len() as u64, nanos, done.is_ok());
+        done
+    }
+
+    fn try_done(&mut self, i: usize) -> bool {
+        let parts = self.slots[i].begun.as_ref().map_or(&[][..], Vec::as_slice);
+        parts
+            .iter()
+            .all(|part| matches!(part, Part::Ticket(ticket) if ticket.try_done(0)) || matches!(part, Part::Blank))
+    }
+
+    fn abandon(&mut self) {
+        // Requests took effect when they were submitted; only a waiter copies a read's bytes.
+    }
+}

@@ -1,0 +1,215 @@
+//! How raw flash is divided: regions, each with chips of its own and a translation layer that is set up for what it
+//! holds. What a database's superblock says of it.
+//!
+//! The record of a superblock, little endian: kind (1), version (1), geometry (7 x 4), number of regions (1); for each
+//! region: logical pages (8), victims (1), candidates (4), cell mode (1), number of runs of chips (1), and of each run
+//! its first chip (2) and their number (2).
+
+use crate::VolumeError;
+use varve_device::flash::{CellMode, Geometry};
+use varve_ftl::GcPolicy;
+
+/// First byte of a record; those of a tier begin with others.
+const FLASH: u8 = 3;
+const VERSION: u8 = 1;
+/// Most bytes of a record: what a superblock has for it.
+const MOST: usize = 512;
+
+const MODES: [CellMode; 6] =
+    [CellMode::Slc, CellMode::Mlc, CellMode::OddMlc, CellMode::Pslc, CellMode::Tlc, CellMode::Qlc];
+const POLICIES: [GcPolicy; 5] =
+    [GcPolicy::Greedy, GcPolicy::Fifo, GcPolicy::CostBenefit, GcPolicy::DChoices, GcPolicy::Random];
+
+/// A part of the flash that is mapped and collected by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegionConfig {
+    /// The chips that it owns.
+    pub chips: Vec<u32>,
+    /// How their cells are used.
+    pub mode: CellMode,
+    /// Victims of garbage collection.
+    pub gc: GcPolicy,
+    /// Candidates of [`GcPolicy::DChoices`].
+    pub d: u32,
+    /// Over-provisioning: the share of the pages of its chips that hold no data, more than 0 and less than 1. What
+    /// `pages` says goes before it.
+    pub spare_factor: f64,
+    /// Logical pages of the flash; none: as the spare factor has it. A region that was made has some.
+    pub pages: Option<u64>,
+}
+
+impl RegionConfig {
+    /// These chips with single-level cells, greedy collection, and a tenth of the pages to spare.
+    pub fn of(chips: impl IntoIterator<Item = u32>) -> RegionConfig {
+        let chips = chips.into_iter().collect();
+        RegionConfig { chips, mode: CellMode::Slc, gc: GcPolicy::Greedy, d: 2, spare_factor: 0.1, pages: None }
+    }
+}
+
+/// The regions of an array of flash. Their pages follow each other: those of the first come first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlashLayout {
+    /// The regions.
+    pub regions: Vec<RegionConfig>,
+}
+
+fn refuse(key: &str, value: impl std::fmt::Display, accepted: &str) -> VolumeError {
+    VolumeError::Options(format!("regions.{key} = {value} cannot be used: {accepted}"))
+}
+
+impl FlashLayout {
+    /// All chips of an array in one region.
+    pub fn one(geometry: &Geometry) -> FlashLayout {
+        FlashLayout { regions: vec![RegionConfig::of(0..geometry.chips())] }
+    }
+
+    /// Refuses regions that share a chip, that name one that there is not, and an array on which pages do not fit.
+    pub fn validate(&self, geometry: &Geometry) -> Result<(), VolumeError> {
+        if self.regions.is_empty() {
+            return Err(refuse("len", 0, "at least one region"));
+        }
+        if !(512..=4096).contains(&geometry.page_bytes) {
+            return Err(refuse("page_bytes", geometry.page_bytes, "an array with pages of 512 to 4096 bytes"));
+        }
+        let mut owners = vec![None; geometry.chips() as usize];
+        for (number, region) in self.regions.iter().enumerate() {
+            if region.chips.is_empty() {
+                return Err(refuse(&format!("{number}.chips"), "[]", "at least one chip"));
+            }
+            for chip in &region.chips {
+                let chips = format!("chips 0 to {}", geometry.chips() - 1);
+                let key = format!("{number}.chips");
+                let owner = owners.get_mut(*chip as usize).ok_or_else(|| refuse(&key, chip, &chips))?;
+                if let Some(owner) = owner.replace(number) {
+                    return Err(refuse(&key, chip, &format!("a chip that no other has: region {owner} has it")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a superblock's record names regions of flash.
+    pub fn is_record(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&FLASH)
+    }
+
+    /// What a superblock says of regions that were made on an array of this shape.
+    pub fn encode(&self, geometry: &Geometry) -> Result<Vec<u8>, VolumeError> {
+        let mut bytes = vec![FLASH, VERSION];
+        shape(geometry).iter().for_each(|n| bytes.extend(n.to_le_bytes()));
+        bytes.push(self.regions.len() as u8);
+        for region in &self.regions {
+            let pages = region.pages.expect("a region that was made has a number of pages");
+            let place = |at: Option<usize>| at.expect("each has a number") as u8;
+            bytes.extend(pages.to_le_bytes());
+            bytes.push(place(POLICIES.iter().position(|p| *p == region.gc)));
+            bytes.extend(region.d.to_le_bytes());
+            bytes.push(place(MODES.iter().position(|m| *m == region.mode)));
+            let runs: Vec<&[u32]> = region.chips.chunk_by(|a, b| a + 1 == *b).collect();
+            bytes.push(runs.len().min(usize::from(u8::MAX)) as u8);
+            for run in runs {
+                bytes.extend((run[0] as u16).to_le_bytes());
+                bytes.extend((run.len() as u16).to_le_bytes());
+            }
+        }
+        if bytes.len() > MOST {
+            return Err(refuse("len", self.regions.len(), "fewer regions, or chips that follow each other"));
+        }
+        Ok(bytes)
+    }
+
+    /// The regions that a superblock's record names, and the shape of the array that they were made on.
+    pub fn decode(bytes: &[u8]) -> Result<(FlashLayout, Geometry), VolumeError> {
+        let mut at = Reader(bytes);
+        let mut read = || -> Option<(FlashLayout, Geometry)> {
+            let [FLASH, VERSION] = at.take::<2>()? else { return None };
+            let mut shape = [0; 7];
+            for n in &mut shape {
+                *n = u32::from_le_bytes(at.take()?);
+            }
+            let [regions] = at.take::<1>()?;
+            let regions = (0..regions).map(|_| at.region()).collect::<Option<Vec<_>>>()?;
+            Some((FlashLayout { regions }, of_shape(shape)))
+        };
+        let unknown = "the superblock's record of its flash is of another release: use that one";
+        read().ok_or_else(|| VolumeError::Invalid(unknown.into()))
+    }
+}
+
+fn shape(g: &Geometry) -> [u32; 7] {
+    let Geometry { channels, chips_per_channel, planes, blocks_per_plane, pages_per_block, page_bytes, spare_bytes } =
+        *g;
+    [channels, chips_per_channel, planes, blocks_per_plane, pages_per_block, page_bytes, spare_bytes]
+}
+
+fn of_shape(shape: [u32; 7]) -> Geometry {
+    let [channels, chips_per_channel, planes, blocks_per_plane, pages_per_block, page_bytes, spare_bytes] = shape;
+    Geometry { channels, chips_per_channel, planes, blocks_per_plane, pages_per_block, page_bytes, spare_bytes }
+}
+
+/// What is left of a record.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_at_checked(N)?;
+        self.0 = rest;
+        taken.try_into().ok()
+    }
+
+    fn region(&mut self) -> Option<RegionConfig> {
+        let pages = Some(u64::from_le_bytes(self.take()?));
+        let gc = *POLICIES.get(usize::from(self.take::<1>()?[0]))?;
+        let d = u32::from_le_bytes(self.take()?);
+        let mode = *MODES.get(usize::from(self.take::<1>()?[0]))?;
+        let [runs] = self.take::<1>()?;
+        let mut chips = Vec::new();
+        for _ in 0..runs {
+            let first = u32::from(u16::from_le_bytes(self.take()?));
+            let number = u32::from(u16::from_le_bytes(self.take()?));
+            chips.extend(first..first + number);
+        }
+        Some(RegionConfig { chips, mode, gc, d, pages, ..RegionConfig::of([]) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Geometry = Geometry {
+        channels: 2,
+        chips_per_channel: 4,
+        planes: 1,
+        blocks_per_plane: 64,
+        pages_per_block: 32,
+        page_bytes: 4096,
+        spare_bytes: 128,
+    };
+
+    #[test]
+    fn a_record_says_what_was_made() {
+        let slc = RegionConfig { pages: Some(5000), ..RegionConfig::of([0, 1, 2, 7]) };
+        let mlc = RegionConfig { mode: CellMode::OddMlc, gc: GcPolicy::DChoices, d: 9, ..RegionConfig::of([4, 3]) };
+        let layout = FlashLayout { regions: vec![slc, RegionConfig { pages: Some(70), ..mlc }] };
+        let record = layout.encode(&SHAPE).unwrap();
+        assert!(FlashLayout::is_record(&record));
+        assert_eq!(FlashLayout::decode(&record).unwrap(), (layout, SHAPE));
+        for len in 0..record.len() {
+            assert!(FlashLayout::decode(&record[..len]).is_err(), "{len} bytes are no record");
+        }
+    }
+
+    #[test]
+    fn a_layout_that_cannot_be_says_why() {
+        let layout = |regions: &[&[u32]]| FlashLayout {
+            regions: regions.iter().map(|chips| RegionConfig::of(chips.iter().copied())).collect(),
+        };
+        let why = |layout: &FlashLayout| layout.validate(&SHAPE).unwrap_err().to_string();
+        assert!(layout(&[&[0, 1], &[2, 5]]).validate(&SHAPE).is_ok());
+        assert!(why(&layout(&[&[0, 1], &[2, 1]])).contains("regions.1.chips = 1"), "a shared chip");
+        assert!(why(&layout(&[&[0, 8]])).contains("chips 0 to 7"));
+        assert!(why(&layout(&[&[0], &[]])).contains("regions.1.chips = []"));
+        assert!(why(&layout(&[])).contains("at least one region"));
+    }
+}

@@ -1,0 +1,223 @@
+//! Native flash: the pages of a database on raw flash, which it maps, collects and wears itself. See
+//! `docs/native-flash.md`.
+//!
+//! [`NativeFlash`] is a [`Device`] over [`RawFlash`]: its bytes are the logical pages of its regions, one region after
+//! the other. A write goes to a new place, so it happens as a whole or not at all for each page of the flash.
+//!
+//! Invariants: the length is at most the capacity, and a multiple of the flash's page; a request completes when its
+//! pages are programmed, so what is complete survives a power cut; the map follows the order of submission.
+//!
+//! Lock order: a region's lock, under which nothing waits; two regions are never locked at once.
+
+mod driver;
+mod flight;
+mod layout;
+mod region;
+#[cfg(test)]
+mod tests;
+
+pub use layout::{FlashLayout, RegionConfig};
+
+use crate::VolumeError;
+use flight::{Flight, Part, Slot};
+use region::Region;
+use std::sync::Arc;
+use varve_device::flash::{FlashError, Geometry, RawFlash};
+use varve_device::{
+    AlignedBuf, Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Faults, Io, Op,
+    OpKind, Ticket,
+};
+use varve_ftl::FtlStats;
+use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Raw flash with regions.
+pub struct NativeFlash {
+    name: Arc<str>,
+    raw: Arc<dyn RawFlash>,
+    /// Bytes of a page of the flash.
+    page: u64,
+    regions: Vec<Region>,
+    layout: FlashLayout,
+    /// Bytes in use: what the database's space manager made of it.
+    len: AtomicU64,
+    counters: Arc<Counters>,
+}
+
+fn of_flash(e: FlashError) -> VolumeError {
+    match e {
+        FlashError::PowerLost => DeviceError::PowerLost.into(),
+        e => VolumeError::Options(e.to_string()),
+    }
+}
+
+impl NativeFlash {
+    /// Regions on flash that nothing is kept of.
+    pub fn create(raw: Arc<dyn RawFlash>, layout: &FlashLayout) -> Result<Arc<NativeFlash>, VolumeError> {
+        NativeFlash::with(raw, layout, Region::create)
+    }
+
+    /// The regions that are on the flash; the layout is the one that was made ([`NativeFlash::layout`]).
+    pub fn open(
+        raw: Arc<dyn RawFlash>,
+        layout: &FlashLayout,
+        faults: &Faults,
+    ) -> Result<Arc<NativeFlash>, VolumeError> {
+        let flash = NativeFlash::with(raw, layout, |raw, of, first| Region::open(raw, of, first, faults))?;
+        let end = flash.regions.iter().rev().find_map(Region::end).unwrap_or(0);
+        flash.len.store(end * flash.page, SeqCst);
+        Ok(flash)
+    }
+
+    fn with(
+        raw: Arc<dyn RawFlash>,
+        layout: &FlashLayout,
+        region: impl Fn(&Arc<dyn RawFlash>, &RegionConfig, u64) -> Result<Region, FlashError>,
+    ) -> Result<Arc<NativeFlash>, VolumeError> {
+        layout.validate(&raw.geometry())?;
+        let (mut regions, mut layout, mut first) = (Vec::new(), layout.clone(), 0);
+        for of in &mut layout.regions {
+            let made = region(&raw, of, first).map_err(of_flash)?;
+            of.pages = Some(made.pages);
+            first += made.pages;
+            regions.push(made);
+        }
+        let page = u64::from(raw.geometry().page_bytes);
+        let (name, len, counters) = (raw.name(), AtomicU64::new(first * page), Arc::default());
+        Ok(Arc::new(NativeFlash { name, raw, page, regions, layout, len, counters }))
+    }
+
+    /// The regions, as they were made.
+    pub fn layout(&self) -> &FlashLayout {
+        &self.layout
+    }
+
+    /// The shape of the flash.
+    pub fn geometry(&self) -> Geometry {
+        self.raw.geometry()
+    }
+
+    /// Bytes that it can hold.
+    pub fn capacity(&self) -> u64 {
+        self.regions.last().map_or(0, |last| last.first + last.pages) * self.page
+    }
+
+    /// What each region did since it was opened.
+    pub fn region_stats(&self) -> Vec<FtlStats> {
+        self.regions.iter().map(Region::stats).collect()
+    }
+
+    /// Checks the map of each region and what hangs on it, for tests; panics where it does not hold together.
+    pub fn verify(&self) {
+        self.regions.iter().for_each(Region::verify);
+    }
+
+    /// The region of a page of the flash.
+    fn region(&self, page: u64) -> &Region {
+        let after = self.regions.partition_point(|region| region.first <= page);
+        let region = &self.regions[after - 1];
+        assert!(page < region.first + region.pages, "a page that there is is a region's");
+        region
+    }
+
+    /// Begins one request; what has to be waited for.
+    fn begin(&self, io: &Io) -> Result<Vec<Part>, FlashError> {
+        let pages = io.offset / self.page..(io.offset + io.len() as u64) / self.page;
+        match io.op {
+            Op::Read => pages.map(|page| Ok(self.region(page).read(page, self.page as usize)?.into())).collect(),
+            Op::Write { .. } => {
+                let part = |(page, data): (u64, &[u8])| Ok(self.region(page).write(page, data)?.into());
+                pages.zip(flight::written(io).chunks(self.page as usize)).map(part).collect()
+            }
+            Op::Trim => self.trim(pages.start, pages.end).map(|()| Vec::new()),
+            Op::Flush => {
+                // What was written is programmed; only what was forgotten has to be noted.
+                let marks = self.regions.iter().map(Region::settle).collect::<Result<Vec<_>, _>>()?;
+                let last = marks.into_iter().max().unwrap_or(0);
+                Ok(vec![Part::from(self.raw.fence(last))])
+            }
+        }
+    }
+
+    fn trim(&self, mut page: u64, end: u64) -> Result<(), FlashError> {
+        while page < end {
+            let region = self.region(page);
+            let stop = end.min(region.first + region.pages);
+            region.trim(page, stop - page)?;
+            page = stop;
+        }
+        Ok(())
+    }
+
+    /// Makes an opening find this length.
+    fn note_end(&self, len: u64) -> Result<(), DeviceError> {
+        let Some(last) = (len / self.page).checked_sub(1) else { return Ok(()) };
+        if self.region(last).is_written(last) {
+            return Ok(());
+        }
+        varve_device::write_at(self, last * self.page, &AlignedBuf::new(self.page as usize), true)
+    }
+
+    fn start(&self, io: Io) -> Slot {
+        let started = varve_rt::now();
+        let checked = varve_device::check(&io, &self.name, self.page as u32, self.len());
+        let begun = checked.and_then(|()| {
+            if matches!(io.op, Op::Write { durable: true }) {
+                self.counters.durable_write();
+            }
+            self.begin(&io).map_err(|e| e.of_request(io.op.kind(), &self.name, (io.offset, io.len() as u64)))
+        });
+        Slot { io, begun, started }
+    }
+}
+
+impl Device for NativeFlash {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            name: self.name.clone(),
+            kind: DeviceKind::Flash,
+            block: self.page as u32,
+            atomic_write_unit: self.page as u32,
+            queue_depth: (4 * self.geometry().chips()).clamp(32, 1024),
+            direct: true,
+            access: "native flash".into(),
+            fallback: None,
+            capabilities: Capabilities { trim: true, extent: 0 },
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.len.load(SeqCst)
+    }
+
+    /// Anything up to the capacity, which is the length of flash that is new. What is cut off is forgotten. An opening
+    /// finds the length by the last page that was written, so the last page there is is written, as zeros.
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        let len = len.next_multiple_of(self.page);
+        if len > self.capacity() {
+            return Err(DeviceError::NoSpace { op: OpKind::SetLen, device: self.name.clone(), offset: 0, len });
+        }
+        let old = self.len.swap(len, SeqCst);
+        if len >= old {
+            return self.note_end(len).inspect_err(|_| self.len.store(old, SeqCst));
+        }
+        let err = |e: FlashError| e.of_request(OpKind::SetLen, &self.name, (len, old - len));
+        self.trim(len / self.page, old / self.page).map_err(err)?;
+        self.note_end(len)?;
+        varve_device::flush(self)
+    }
+
+    fn submit(&self, batch: Vec<Io>) -> Ticket {
+        assert!(self.len() <= self.capacity(), "what is in use fits");
+        let slots: Vec<Slot> = batch.into_iter().map(|io| self.start(io)).collect();
+        let (name, counters, page) = (self.name.clone(), self.counters.clone(), self.page as usize);
+        Ticket::pending(slots.len(), Box::new(Flight { name, counters, page, slots }))
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.counters.snapshot()
+    }
+
+    fn life_used(&self) -> Option<f64> {
+        self.raw.life_used()
+    }
+}
