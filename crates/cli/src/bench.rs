@@ -1,8 +1,8 @@
 //! `bench`: loads a workload if need be, runs it, checks it, prints its figures.
 
 use crate::args::{self, Workload};
+use crate::closing::Closing;
 use crate::metrics::endpoint::Endpoint;
-use crate::open::Closing;
 use crate::output::{Failure, Out, say};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The `varve` command.
 //!
-//! Modules, from below: `output rows` · `advice metrics probe_cpu sensitivity table_args text` · `probe` · `args` ·
-//! `array_settings curves damage manual replay settings top` · `crash lab open` · `admin array_plan bench data load
-//! rescue stat tier` · `array_change traces` · `array`.
+//! Modules, from below: `closing output rows` · `advice metrics probe_cpu sensitivity table_args text` · `probe` ·
+//! `args` · `array_settings curves damage manual replay settings top` · `crash lab open` · `admin array_plan bench data
+//! load rescue stat tier` · `array_change traces` · `array`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -15,6 +15,7 @@ mod array_change;
 mod array_plan;
 mod array_settings;
 mod bench;
+mod closing;
 mod crash;
 mod curves;
 mod damage;

@@ -3,6 +3,7 @@
 use crate::args::array::{ArrayArgs, ArrayLayout};
 use crate::args::tier::FastPart;
 use crate::args::{LayoutArgs, Place};
+use crate::closing::Closing;
 use crate::output::{Failure, Out, about, complain};
 use crate::settings::{keep, settings};
 use crate::table_args::{Given, Tier};
@@ -141,25 +142,6 @@ pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) 
     keep(dir, &settings)?;
     limit(&db, fast)?;
     Ok(db)
-}
-
-/// A database that is closed however its command ends, so that the next one finds nothing to recover. A command
-/// that wants to know how the closing went calls `close`.
-pub struct Closing(Db);
-
-impl std::ops::Deref for Closing {
-    type Target = Db;
-
-    fn deref(&self) -> &Db {
-        &self.0
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        // The command has failed, and its own error is told; or it closed the database, and this does nothing.
-        let _ = self.0.close();
-    }
 }
 
 /// To write to the database of a command.

@@ -2,7 +2,8 @@
 
 use crate::args::Place;
 use crate::args::tier::{Attach, Detach, Resize, Set, TierCommand};
-use crate::open::{Closing, fast_bytes, limit, open_db, options_with, to_look, to_write};
+use crate::closing::Closing;
+use crate::open::{fast_bytes, limit, open_db, options_with, to_look, to_write};
 use crate::output::{Failure, Out, Stdout, bytes, json_figure, say, table};
 use crate::settings::{SETTINGS, as_json, keep, settings};
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ pub mod interval;
 pub mod remote;
 pub mod scrape;
 
-use crate::open::Closing;
+use crate::closing::Closing;
 use crate::output::Failure;
 use scrape::Scrape;
 use std::fmt;
