@@ -15,4 +15,4 @@ mod ftl;
 
 pub use chips::Chips;
 pub use config::{Allocation, CacheConfig, CacheFull, FtlConfig, GcPolicy, Streams};
-pub use ftl::{Capacity, Ftl, FtlStats, Recovery};
+pub use ftl::{Appends, Capacity, Ftl, FtlStats, Recovery};

@@ -455,7 +455,10 @@ impl FlashWaPoint {
                 live.add(lpn);
             }
             let (ftl, lpn) = pools.of(lpn);
-            if self.append_slots > 0 && rng.f64() < self.append_eligible && ftl.append(0, lpn, (0, &[])).is_ok() {
+            if self.append_slots > 0
+                && rng.f64() < self.append_eligible
+                && ftl.append(0, lpn, (0, &[]), (0, &[])).is_ok()
+            {
                 continue;
             }
             ftl.write(0, lpn, None)?;

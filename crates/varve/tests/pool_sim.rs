@@ -35,6 +35,7 @@ fn simulate<T>(seed: u64, main: impl FnOnce() -> T) -> (T, u64) {
 /// A small pool of random shape.
 fn config(rng: &mut Rng) -> PoolConfig {
     let mut config = PoolConfig::new(4096, 24 + rng.below(40) as usize);
+    config.noted_changes = [0, 4, 16, 52][rng.below(4) as usize];
     config.instances = 1 + rng.below(3) as usize;
     config.replacement = policy::REGISTRY[rng.below(policy::REGISTRY.len() as u64) as usize].name;
     config.policy.midpoint.old_min = 8;

@@ -93,6 +93,12 @@ pub fn seal(page: &mut [u8], id: PageId) {
     page[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
+/// Whether [`seal`] would change nothing of the page but its checksum.
+pub fn is_sealed_for(page: &[u8], id: PageId) -> bool {
+    let (magic, version) = (u16::from_le_bytes(get(page, MAGIC_AT)), page[VERSION_AT]);
+    magic == MAGIC && version == VERSION && self::id(page) == id && page[RESERVED..RESERVED + 4] == [0; 4]
+}
+
 /// Whether `page` is page `id` as it was sealed.
 pub fn verify(page: &[u8], id: PageId) -> Result<(), PageDamage> {
     let found = u32::from_le_bytes(get(page, CHECKSUM));

@@ -6,7 +6,7 @@
 //! no more of what is below.
 
 use crate::admin::{Admin, Opening, Owner, Stamp};
-use crate::flash::{FlashLayout, NativeFlash};
+use crate::flash::{FlashLayout, FlashStore, NativeFlash};
 use crate::tier::{TierOptions, TierVolume};
 use crate::{PageStore, Single, VolumeError, tier};
 use std::collections::BTreeMap;
@@ -89,6 +89,11 @@ impl Volume {
         Volume { store: store.clone(), admin: store, emptied: None }
     }
 
+    fn on_flash(flash: &Arc<NativeFlash>, single: Arc<Single>) -> Result<Volume, VolumeError> {
+        let store = FlashStore::new(flash.clone(), single)?;
+        Ok(Volume { store: store.clone(), admin: store, emptied: None })
+    }
+
     fn over(volume: TierVolume, emptied: Option<String>) -> Volume {
         Volume { store: Arc::new(volume.tier().clone()), admin: Arc::new(volume), emptied }
     }
@@ -107,6 +112,9 @@ pub struct VolumeOptions {
 pub fn create(parts: &Parts, options: &VolumeOptions) -> Result<(Volume, Vec<u8>), VolumeError> {
     let single = Single::new(parts.data()?.clone(), options.opening.page_size)?;
     let record = parts.record()?;
+    if let Some(flash) = &parts.flash {
+        return Ok((Volume::on_flash(flash, single)?, record));
+    }
     let Some(fast) = parts.get(FAST) else { return Ok((Volume::single(single), record)) };
     let (tier, record) = TierVolume::create(single, fast, options.tier.clone(), &options.opening)?;
     Ok((Volume::over(tier, None), record))
@@ -120,11 +128,13 @@ pub fn open(
     options: &VolumeOptions,
 ) -> Result<Volume, VolumeError> {
     let single = Single::new(parts.data()?.clone(), options.opening.page_size)?;
-    if record != parts.record()? && (parts.flash.is_some() || FlashLayout::is_record(record)) {
-        return Err(other_flash(record, parts));
+    if let Some(flash) = &parts.flash {
+        let known =
+            FlashLayout::decode(record).is_ok_and(|of| Ok(of) == parts.record().and_then(|r| FlashLayout::decode(&r)));
+        return if known { Volume::on_flash(flash, single) } else { Err(other_flash(record, parts)) };
     }
-    if parts.flash.is_some() {
-        return Ok(Volume::single(single));
+    if FlashLayout::is_record(record) {
+        return Err(other_flash(record, parts));
     }
     let fast = parts.get(FAST).filter(|_| !options.opening.without);
     match TierVolume::open(single.clone(), fast, record, owner, admits, options.tier.clone(), &options.opening)? {

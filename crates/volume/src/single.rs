@@ -63,6 +63,11 @@ impl Single {
         page.0.checked_mul(self.page_size as u64).unwrap_or(NOWHERE)
     }
 
+    /// Counts a page that is written past the device's own writes.
+    pub(crate) fn count_write(&self, why: WriteWhy) {
+        self.totals.writes[why as usize].fetch_add(1, Relaxed);
+    }
+
     fn device_io(&self, io: &PageIo) -> Io {
         match io {
             PageIo::Read(read) => {
@@ -71,7 +76,7 @@ impl Single {
                 unsafe { Io::read(self.offset(read.page), read.buf(), self.page_size) }
             }
             PageIo::Write(write) => {
-                self.totals.writes[write.why as usize].fetch_add(1, Relaxed);
+                self.count_write(write.why);
                 // SAFETY: the request was just submitted, for pages of this size.
                 let bytes = unsafe { write.bytes(self.page_size) };
                 assert_eq!(page::id(bytes), write.page, "a page is sealed under its own id before it is written");

@@ -6,7 +6,6 @@
 
 use crate::VolumeError;
 use crate::ids::{KeyspaceId, PageId};
-use std::ops::Range;
 use varve_device::{Hint, Words};
 
 /// Why a page is read.
@@ -73,8 +72,9 @@ pub struct PageWrite {
     pub why: WriteWhy,
     /// How it was used since the last report.
     pub usage: PageUse,
-    /// Byte ranges changed since the page was last stored, if known.
-    pub changed: Option<Vec<Range<u16>>>,
+    /// Offsets of the bytes that changed since the page was last stored, in any order, if they are known and not more
+    /// than [`PageStore::noted_changes`]. The page's checksum is not among them.
+    pub changed: Option<Vec<u16>>,
     buf: *const u8,
 }
 
@@ -176,7 +176,7 @@ impl PageIo {
         why: WriteWhy,
         usage: PageUse,
         buf: *const u8,
-        changed: Option<Vec<Range<u16>>>,
+        changed: Option<Vec<u16>>,
     ) -> PageIo {
         PageIo::Write(PageWrite { page, keyspace, why, usage, changed, buf })
     }
@@ -318,6 +318,12 @@ pub trait PageStore: Send + Sync {
 
     /// Bytes after the header that the engine may use in a page of `keyspace`; fixed at creation.
     fn usable_bytes(&self, keyspace: KeyspaceId) -> usize;
+
+    /// How many changed bytes of a page the store wants to know of when it is written ([`PageWrite::changed`]); 0: it
+    /// writes pages whole.
+    fn noted_changes(&self) -> usize {
+        0
+    }
 
     /// Begins every request; they complete in any order. See the contract at the top of this file. A batch of one
     /// demand read may be executed before this returns.

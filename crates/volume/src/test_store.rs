@@ -12,7 +12,6 @@ use crate::{
     VolumeStats, page,
 };
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use varve_models::MemDevice;
 use varve_rt::Mutex;
@@ -89,9 +88,9 @@ impl TestStore {
                 // SAFETY: the caller of `PageIo::write` promised `page_size` valid, unchanging bytes.
                 let bytes = unsafe { std::slice::from_raw_parts(write.buf(), size) };
                 self.check_sealed(page, bytes);
-                let ranges = write.changed.as_deref();
-                ranges.iter().for_each(|ranges| check_ranges(page, ranges, size));
-                (write.buf() as usize, Some((bytes, ranges)))
+                let changed = write.changed.as_deref();
+                changed.iter().for_each(|changed| check_offsets(page, changed, size));
+                (write.buf() as usize, Some((bytes, changed)))
             }
         };
         assert!(address.is_multiple_of(4096), "page {page}: the buffer at {address:#x} is not aligned to 4096 bytes");
@@ -104,9 +103,9 @@ impl TestStore {
                 assert!(!known.discarded, "page {page} is read after it was discarded and before it was written");
                 known.reading += 1;
             }
-            Some((bytes, ranges)) => {
+            Some((bytes, changed)) => {
                 assert_eq!(known.reading, 0, "page {page} is written while a read of it is in flight");
-                known.check_write(page, bytes, ranges);
+                known.check_write(page, bytes, changed);
                 known.writing = true;
             }
         }
@@ -123,22 +122,25 @@ impl TestStore {
     }
 }
 
-fn check_ranges(page: PageId, ranges: &[Range<u16>], size: usize) {
-    for r in ranges {
-        assert!(r.start < r.end && usize::from(r.end) <= size, "page {page}: changed range {r:?} is empty or outside");
+fn check_offsets(page: PageId, changed: &[u16], size: usize) {
+    for at in changed {
+        assert!((4..size).contains(&usize::from(*at)), "page {page}: changed byte {at} is the checksum's, or outside");
     }
-    let apart = ranges.windows(2).all(|w| w[0].end <= w[1].start);
-    assert!(apart, "page {page}: changed ranges {ranges:?} overlap or are not in order");
+    let mut sorted = changed.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), changed.len(), "page {page}: a changed byte is told of twice, in {changed:?}");
 }
 
 impl Known {
-    fn check_write(&self, page: PageId, bytes: &[u8], changed: Option<&[Range<u16>]>) {
+    fn check_write(&self, page: PageId, bytes: &[u8], changed: Option<&[u16]>) {
         let lsn = page::lsn(bytes);
         assert!(lsn >= self.lsn, "page {page} goes back from LSN {} to {lsn}", self.lsn);
-        let (Some(old), Some(changed)) = (&self.bytes, changed) else { return };
-        for (i, (a, b)) in old.iter().zip(bytes).enumerate().skip(page::HEADER) {
-            let told = a == b || changed.iter().any(|r| (usize::from(r.start)..usize::from(r.end)).contains(&i));
-            assert!(told, "page {page}: byte {i} changed but is in none of the ranges {changed:?}");
+        let Some(changed) = changed else { return };
+        let old = self.bytes.as_ref().unwrap_or_else(|| panic!("page {page} was never stored, so all of it changed"));
+        for (i, (a, b)) in old.iter().zip(bytes).enumerate().skip(4) {
+            let told = a == b || changed.contains(&(i as u16));
+            assert!(told, "page {page}: byte {i} changed but is not among {changed:?}");
         }
     }
 }

@@ -90,6 +90,10 @@ impl PageStore for WatchedStore {
         self.store.usable_bytes(keyspace)
     }
 
+    fn noted_changes(&self) -> usize {
+        self.store.noted_changes()
+    }
+
     fn submit(&self, batch: Vec<PageIo>) -> PageTicket {
         let seen: Vec<Seen> = batch
             .iter()

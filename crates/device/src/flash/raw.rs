@@ -137,6 +137,9 @@ pub trait RawFlash: Send + Sync {
     /// How the cells of a chip are used.
     fn mode(&self, chip: u32) -> CellMode;
 
+    /// How often a page may be programmed between erases of its block: once, and the rest are appends.
+    fn nop(&self) -> u8;
+
     /// What is known of a block.
     fn block(&self, block: u32) -> BlockInfo;
 

@@ -134,13 +134,17 @@ impl<A: FlashArray> Ftl<A> {
         if self.array.contents() == Contents::Nothing {
             return match source {
                 Source::Host(_) => self.array.program(at, page, &[], &[]),
-                Source::Copy(from) => self.array.copy(at, self.address(from), page, &[]),
+                Source::Copy(from, _) => self.array.copy(at, self.address(from), page, &[]),
             };
         }
         let spare = spare_of(lpn, self.seq);
         match source {
             Source::Host(data) => self.array.program(at, page, data.unwrap_or_default(), &spare),
-            Source::Copy(from) => self.array.copy(at, self.address(from), page, &spare),
+            Source::Copy(from, []) => self.array.copy(at, self.address(from), page, &spare),
+            Source::Copy(from, tail) => {
+                let spare = [&spare[..], tail].concat();
+                self.array.copy(at, self.address(from), page, &spare)
+            }
         }
     }
 
@@ -188,11 +192,7 @@ impl<A: FlashArray> Ftl<A> {
             if !self.has_room(self.pools[pool].fronts[front]) {
                 self.open_block(pool, front)?;
             }
-            let deltas = self.deltas.get(from as usize).copied();
-            copies += self.place(at, pool, front, lpn, Source::Copy(from))?.1;
-            if let (Some(deltas), false) = (deltas, self.config.merge_appends) {
-                self.deltas[self.map[lpn as usize] as usize] = deltas;
-            }
+            copies += self.move_page(at, pool, front, from)?;
         }
         Ok(copies)
     }

@@ -10,6 +10,7 @@
 
 mod gc;
 mod meta;
+mod moves;
 mod pool;
 mod recover;
 mod slc;
@@ -25,6 +26,7 @@ use meta::Meta;
 use pool::Pool;
 use slc::Cache;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use varve_device::Faults;
 use varve_device::flash::{Contents, FlashArray, FlashError, LEAST_SPARE, Page, Span};
 use varve_rt::Rng;
@@ -36,6 +38,9 @@ pub(super) const NONE: u32 = u32::MAX;
 const MAGIC: u32 = 0x5641_5250;
 /// Bytes of the spare area that the translation layer uses.
 pub(super) const SPARE: usize = 16;
+
+/// The appends of a page that nobody has read since a recovery.
+const UNKNOWN: u8 = u8::MAX;
 
 const _: () = assert!(SPARE == 4 + 4 + 8 && SPARE as u32 <= LEAST_SPARE);
 
@@ -50,6 +55,16 @@ struct Block {
     settled: u64,
     /// To be marked bad instead of erased.
     retire: bool,
+}
+
+/// How a host lays out the appends of its pages: what collection must know to keep them.
+pub trait Appends: Send + Sync {
+    /// Bytes of the spare area that are in use, those of the translation layer included.
+    fn spare_bytes(&self) -> usize;
+
+    /// Makes of a page as it was read, and its spare area, what it is with its appends; gives how many of its bytes are
+    /// to be programmed, so that the rest takes appends again.
+    fn merge(&self, page: &mut [u8], spare: &[u8]) -> usize;
 }
 
 /// The translation layer over its array.
@@ -68,8 +83,10 @@ pub struct Ftl<A> {
     map: Vec<u32>,
     /// Which logical page is there.
     owner: Vec<u32>,
-    /// Appends of each physical page; empty without appends.
+    /// Appends of each physical page, or [`UNKNOWN`]; empty without appends.
     deltas: Vec<u8>,
+    /// How the host lays out its appends; needed where contents are kept.
+    appends: Option<Arc<dyn Appends>>,
     /// Host writes at the last write of each logical page; empty unless streams go by recency.
     written: Vec<u64>,
     blocks: Vec<Block>,
@@ -132,10 +149,17 @@ impl<A: FlashArray> Ftl<A> {
         Ok(ftl)
     }
 
-    /// The drive that an array holds, which was made with the same configuration and a number of logical pages. Where
-    /// too many of its blocks went bad since, it can be read only.
-    pub fn open(array: A, f: &FtlConfig, faults: &Faults, at: u64) -> Result<(Ftl<A>, Recovery), FlashError> {
+    /// The drive that an array holds, which was made with the same configuration and a number of logical pages, and
+    /// whose host lays out its appends so. Where too many of its blocks went bad since, it can be read only.
+    pub fn open(
+        array: A,
+        f: &FtlConfig,
+        appends: Option<Arc<dyn Appends>>,
+        faults: &Faults,
+        at: u64,
+    ) -> Result<(Ftl<A>, Recovery), FlashError> {
         let mut ftl = Ftl::unsized_on(array, f, None)?;
+        ftl.appends = appends;
         ftl.faults = faults.clone();
         ftl.logical = f.logical_pages.expect("a drive that is there has a number of pages");
         let pools = ftl.pools.len() as u64;
@@ -153,10 +177,6 @@ impl<A: FlashArray> Ftl<A> {
         let (g, contents) = (array.geometry(), array.contents());
         let used = array.mode(0).used_pages(g.pages_per_block);
         let slots = used.len() as u32;
-        if f.merge_appends && contents != Contents::Nothing {
-            let accepted = "false with contents: the translation layer does not know how the host lays out its appends";
-            return Err(FlashError::config("ftl.merge_appends", true, accepted));
-        }
         let pools = if f.allocation == Allocation::PerChip { g.chips() } else { 1 };
         let lanes = g.all_planes() / pools;
         let streams = if f.streams == Streams::Mixed { 1 } else { 2 };
@@ -184,6 +204,7 @@ impl<A: FlashArray> Ftl<A> {
             high,
             map: Vec::new(),
             owner: vec![NONE; g.blocks() as usize * slots as usize],
+            appends: None,
             deltas: vec![0; if f.append_slots > 0 { g.blocks() as usize * slots as usize } else { 0 }],
             written: Vec::new(),
             blocks: vec![Block::default(); g.blocks() as usize],
@@ -482,9 +503,32 @@ impl<A: FlashArray> Ftl<A> {
         Ok(())
     }
 
-    /// Appends to a logical page in place; an error if it must be written anew (never written, all slots used, or the
-    /// physical page takes no appends). The time is that of the program.
-    pub fn append(&mut self, at: u64, lpn: u64, data: (usize, &[u8])) -> Result<Span, FlashError> {
+    /// Says how the host lays out its appends, so that collection can keep them. To be called before anything is
+    /// written where contents are kept and appends are on.
+    pub fn lays_out(&mut self, appends: Arc<dyn Appends>) {
+        assert!(self.config.append_slots > 0, "a host that appends has slots for it");
+        self.appends = Some(appends);
+    }
+
+    /// How many appends the page has that a logical page is on, if it takes another one; `None`: it must be written
+    /// anew (never written, all slots used, not known since a recovery, or the physical page takes no appends).
+    pub fn takes_append(&self, lpn: u64) -> Option<u8> {
+        let ppn = *self.map.get(lpn as usize)?;
+        let used = *self.deltas.get(ppn as usize)?;
+        let has_slot = used < self.config.append_slots && !self.worn_out;
+        (has_slot && self.array.may_append(self.address(ppn)).is_ok()).then_some(used)
+    }
+
+    /// Appends to a logical page in place: bytes at an offset of its data, and of its spare area, behind the first
+    /// [`LEAST_SPARE`](varve_device::flash::LEAST_SPARE). An error if it must be written anew, or the array refuses. The
+    /// time is that of the program.
+    pub fn append(
+        &mut self,
+        at: u64,
+        lpn: u64,
+        data: (usize, &[u8]),
+        spare: (usize, &[u8]),
+    ) -> Result<Span, FlashError> {
         self.check(lpn)?;
         let ppn = self.map[lpn as usize];
         if ppn == NONE {
@@ -495,12 +539,28 @@ impl<A: FlashArray> Ftl<A> {
         if used >= self.config.append_slots {
             return Err(FlashError::TooManyPrograms { block: page.block, page: page.page, nop: used });
         }
-        let span = self.array.append(at, page, data, (0, &[]))?;
-        self.deltas[ppn as usize] += 1;
+        debug_assert!(spare.1.is_empty() || spare.0 >= SPARE, "the translation layer's own bytes are programmed");
+        let appended = self.array.append(at, page, data, spare);
+        // What was refused is not tried in place again: nobody knows what is there.
+        self.deltas[ppn as usize] = if appended.is_ok() { used + 1 } else { self.config.append_slots };
+        let span = appended?;
         self.stats.clock += 1;
         self.stats.host_appends += 1;
         self.blocks[page.block as usize].settled = self.blocks[page.block as usize].settled.max(span.end);
         Ok(span)
+    }
+
+    /// Whether nobody has counted the appends of a logical page since a recovery.
+    pub fn appends_unknown(&self, lpn: u64) -> bool {
+        self.map.get(lpn as usize).and_then(|ppn| self.deltas.get(*ppn as usize)) == Some(&UNKNOWN)
+    }
+
+    /// Somebody read the page at `from`, where a logical page was: it had so many appends. What became known or moved
+    /// meanwhile stays as it is.
+    pub fn found_appends(&mut self, lpn: u64, from: Page, appends: u8) {
+        if self.appends_unknown(lpn) && self.locate(lpn) == Some(from) {
+            self.deltas[self.map[lpn as usize] as usize] = appends.min(self.config.append_slots);
+        }
     }
 
     /// A physical page is no longer its owner's; what replaced it is programmed at `settled`.
@@ -533,8 +593,8 @@ impl<A: FlashArray> Ftl<A> {
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Host(Option<&'a [u8]>),
-    /// A copy of this physical page.
-    Copy(u32),
+    /// A copy of this physical page, and what follows the translation layer's bytes in its spare area.
+    Copy(u32, &'a [u8]),
 }
 
 /// The spare area of a data page.

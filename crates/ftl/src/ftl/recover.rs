@@ -136,8 +136,8 @@ impl<A: FlashArray> Ftl<A> {
                 self.blocks[block as usize].valid += 1;
             }
         }
-        // How many appends a page holds is not kept: it takes no more before it is written anew.
-        self.deltas.fill(self.config.append_slots);
+        // How many appends a page holds is found when it is read.
+        self.deltas.fill(super::UNKNOWN);
     }
 
     fn rebuild_pools(&mut self, at: u64) -> Result<(), FlashError> {

@@ -94,7 +94,7 @@ impl<A: FlashArray> Ftl<A> {
             let stream = self.stream(lpn.into(), true);
             let placed = self.data_room(at, pool, stream).and_then(|front| {
                 // Collecting garbage to make room does not touch this block.
-                self.place(at, pool, front, lpn, Source::Copy(base + slot))
+                self.place(at, pool, front, lpn, Source::Copy(base + slot, &[]))
             });
             match placed {
                 Ok((_, programs)) => self.stats.fold_copies += programs,

@@ -17,6 +17,8 @@ pub struct FtlStats {
     pub host_programs: u64,
     /// Programs for garbage collection ("migrations").
     pub gc_copies: u64,
+    /// Of the pages that were moved, those whose appends were merged into them.
+    pub merged: u64,
     /// Programs for wear levelling.
     pub wear_copies: u64,
     /// Programs because a block was read often.
@@ -67,6 +69,7 @@ impl FtlStats {
             trimmed: self.trimmed - earlier.trimmed,
             host_programs: self.host_programs - earlier.host_programs,
             gc_copies: self.gc_copies - earlier.gc_copies,
+            merged: self.merged - earlier.merged,
             wear_copies: self.wear_copies - earlier.wear_copies,
             disturb_copies: self.disturb_copies - earlier.disturb_copies,
             fold_copies: self.fold_copies - earlier.fold_copies,

@@ -1,6 +1,6 @@
 //! Static wear levelling, and refreshing of blocks that were read often.
 
-use super::{Ftl, Source};
+use super::Ftl;
 use varve_device::flash::{FlashArray, FlashError};
 
 impl<A: FlashArray> Ftl<A> {
@@ -45,10 +45,9 @@ impl<A: FlashArray> Ftl<A> {
         let mut result = Ok(());
         for slot in 0..self.blocks[block as usize].fill {
             let from = block * self.slots + slot;
-            let lpn = self.owner[from as usize];
-            if lpn != super::NONE {
-                match self.place(at, pool, front, lpn, Source::Copy(from)) {
-                    Ok((_, programs)) => self.stats.wear_copies += programs,
+            if self.owner[from as usize] != super::NONE {
+                match self.move_page(at, pool, front, from) {
+                    Ok(programs) => self.stats.wear_copies += programs,
                     Err(e) => {
                         result = Err(e);
                         break;

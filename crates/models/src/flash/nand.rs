@@ -197,6 +197,11 @@ impl Nand {
         self.blocks[block as usize].reads
     }
 
+    /// Programs that a page takes between erases of its block.
+    pub fn nop(&self) -> u8 {
+        self.nop
+    }
+
     /// Whether the block is bad.
     pub fn is_bad(&self, block: u32) -> bool {
         self.blocks[block as usize].bad

@@ -202,6 +202,10 @@ impl RawFlash for RawModel {
         self.state.lock().nand.mode(chip)
     }
 
+    fn nop(&self) -> u8 {
+        self.state.lock().nand.nop()
+    }
+
     fn block(&self, block: u32) -> BlockInfo {
         let state = self.state.lock();
         let nand = &state.nand;

@@ -274,6 +274,7 @@ impl Instance {
         if fresh {
             return false;
         }
+        self.changes.is_new(frame_slot);
         let aside = &lists.asides.slots[slot as usize];
         frame.words(aside.buf.len()).store(0, &aside.buf);
         charge(Cost::CopyByte, aside.buf.len() as u64);

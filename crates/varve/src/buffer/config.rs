@@ -2,6 +2,7 @@
 
 #[cfg(feature = "baselines")]
 use super::baselines::{self, Baselines};
+use super::changes::Changes;
 use super::cleaner;
 use super::frame::Frame;
 use super::policy::{self, PolicyOptions};
@@ -19,6 +20,10 @@ pub struct PoolConfig {
     pub page_size: usize,
     /// Frames of the whole pool.
     pub frames: usize,
+    /// Changed bytes that are noted for each page, since the store can append them: see [`PageStore::noted_changes`].
+    ///
+    /// [`PageStore::noted_changes`]: varve_volume::PageStore::noted_changes
+    pub noted_changes: usize,
     /// Independent instances; pages are spread over them by their id.
     pub instances: usize,
     /// Replacement policy, by its name in [`policy::REGISTRY`].
@@ -204,6 +209,7 @@ impl PoolConfig {
         PoolConfig {
             page_size,
             frames,
+            noted_changes: 0,
             instances,
             replacement: "lru-midpoint",
             policy: PolicyOptions::default(),
@@ -327,6 +333,14 @@ impl PoolConfig {
     pub fn with_less_memory(self, bytes: usize) -> PoolConfig {
         let frames = self.frames.saturating_sub(bytes.div_ceil(self.frame_bytes())).max(self.frames.div_ceil(2));
         PoolConfig { frames, ..self }.with_instances_of_frames()
+    }
+
+    /// The same pool, which notes so many changed bytes of each page, in no more memory; or, where frames are counted,
+    /// in as many of them.
+    pub(crate) fn noting(mut self, changes: usize, counted: bool) -> PoolConfig {
+        let bytes = Changes::bytes_per_frame(changes) * self.frames;
+        self.noted_changes = changes;
+        if changes == 0 || counted { self } else { self.with_less_memory(bytes) }
     }
 
     /// What is per instance never exceeds what the instance has.

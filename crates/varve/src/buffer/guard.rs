@@ -285,7 +285,9 @@ impl<'a> PageWrite<'a> {
             tracer.changing(self.id(), self.bytes());
         }
         // SAFETY: self holds the exclusive latch and is borrowed mutably.
-        unsafe { PageBytes::new(self.at.frame().words(self.at.pool.page_size())) }
+        unsafe {
+            PageBytes::new(self.at.frame().words(self.at.pool.page_size()), self.at.inst.changes.of(self.at.slot))
+        }
     }
 
     /// The page's id.
@@ -327,6 +329,11 @@ impl<'a> PageWrite<'a> {
 
     pub(super) fn frame(&self) -> &'a Frame {
         self.at.frame()
+    }
+
+    /// The page is made anew: the store may have another one in its place, or none.
+    pub(super) fn is_new(&self) {
+        self.at.inst.changes.is_new(self.at.slot);
     }
 
     /// A page made anew that the store holds now, as `bytes`: it leaves the pool, or stays clean where somebody looks

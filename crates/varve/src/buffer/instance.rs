@@ -12,6 +12,7 @@
 
 use super::Pool;
 use super::aside::Asides;
+use super::changes::Changes;
 use super::config::{HIT_STRIPES, PoolConfig};
 use super::frame::{DIRTY, FREE, Frame, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, UNCOMPARED, WRITING};
 use super::guard::Exclusive;
@@ -74,6 +75,8 @@ pub(super) struct Instance {
     scan_per_write: bool,
     /// See [`PoolConfig::lists_passed`].
     pub(super) lists_passed: bool,
+    /// What changed of each frame's page since it was stored.
+    pub(super) changes: Changes,
 }
 
 impl Instance {
@@ -121,6 +124,7 @@ impl Instance {
             counters,
             scan_per_write: config.victim_needs().scan_per_write,
             lists_passed: config.lists_passed(),
+            changes: Changes::new(count, config.noted_changes),
         }
     }
 

@@ -170,6 +170,7 @@ impl Pool {
     pub(super) fn finish_load(&self, held: &Exclusive<'_>, how: Load, class: CostClass) {
         let FrameRef { inst, slot, .. } = held.at();
         assert!(!held.frame().is(DIRTY | WRITING), "a page that was just read is clean");
+        inst.changes.is_stored(slot);
         let kind = page::kind(held.bytes());
         held.frame().kind.store(kind, Relaxed);
         let counters = self.counters.kind(kind);

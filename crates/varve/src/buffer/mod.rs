@@ -23,6 +23,7 @@ mod aside;
 #[cfg(feature = "baselines")]
 mod baselines;
 mod bytes;
+mod changes;
 pub mod cleaner;
 mod config;
 mod direct;

@@ -381,6 +381,7 @@ impl Pool {
 
     pub(super) fn latch_for_create(&self, id: PageId) -> Result<PageWrite<'_>> {
         let page = self.latch_frame_for_create(id)?;
+        page.is_new();
         page.frame().state.fetch_and(!UNCOMPARED, AcqRel);
         Ok(page)
     }

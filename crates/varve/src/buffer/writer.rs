@@ -45,6 +45,8 @@ pub(super) struct Staged<'a> {
     lsn: Lsn,
     keyspace: KeyspaceId,
     usage: PageUse,
+    /// Offsets of the bytes that changed since the page was stored, if they are known and few.
+    changed: Option<Vec<u16>>,
 }
 
 /// A frame that bears `WRITING`, and the copy of its page.
@@ -61,6 +63,7 @@ impl<'a> Copied<'a> {
     }
 
     fn unmark(at: FrameRef<'a>) {
+        at.inst.changes.is_lost(at.slot);
         {
             let _lists = at.inst.lock();
             at.frame().unmark_writing();
@@ -193,6 +196,9 @@ impl<'a> Writer<'a> {
                 return false;
             }
         };
+        if !page::is_sealed_for(&staged.copy.buf, staged.id) {
+            staged.changed = None;
+        }
         page::seal(&mut staged.copy.buf, staged.id);
         self.staged.push(staged);
         if self.staged.len() >= self.pool.config().batch_pages() {
@@ -233,7 +239,8 @@ impl<'a> Writer<'a> {
         }
         frame.count_write();
         let (lsn, keyspace, usage) = (page::lsn(&buf), page::keyspace(&buf), frame.take_usage());
-        Ok(Staged { copy: Copied { at, buf }, id: at.id(), lsn, keyspace, usage })
+        let changed = at.inst.changes.take(at.slot);
+        Ok(Staged { copy: Copied { at, buf }, id: at.id(), lsn, keyspace, usage, changed })
     }
 
     /// Forces the log as far as the staged pages need it, then begins their writes.
@@ -267,7 +274,7 @@ impl<'a> Writer<'a> {
         let request = |p: &Staged<'_>| {
             // SAFETY: the staging buffer is the writer's alone, page_size long and aligned; it is not touched before
             // the request was waited for in `complete_oldest`.
-            unsafe { PageIo::write(p.id, p.keyspace, why, p.usage, p.copy.buf.as_ptr(), None) }
+            unsafe { PageIo::write(p.id, p.keyspace, why, p.usage, p.copy.buf.as_ptr(), p.changed.clone()) }
         };
         charge(Cost::IoSubmit, pages.len() as u64);
         let ticket = self.pool.store().submit(pages.iter().map(request).collect());

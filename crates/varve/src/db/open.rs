@@ -169,6 +169,7 @@ impl Parts {
                 (watched, config.with_less_memory(less))
             }
         };
+        let config = config.noting(store.noted_changes(), self.options.pool_frames > 0);
         let pool = Pool::new(config, store.clone(), log.clone())?;
         let pages = PoolPages::new(pool.clone(), store, marks.found());
         volume::belongs(&volume.admin, &log, self.options.read_only);

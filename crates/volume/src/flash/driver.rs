@@ -15,14 +15,17 @@ pub(super) struct Driver {
     raw: Arc<dyn RawFlash>,
     geometry: Geometry,
     idle: u64,
+    /// Bytes of the spare area that the host wants with what it reads.
+    spare: usize,
     /// Of the last program, or read for the host.
     last: Option<RawTicket>,
 }
 
 impl Driver {
-    pub(super) fn new(raw: Arc<dyn RawFlash>) -> Driver {
+    /// `spare`: bytes of the spare area that the host wants with what it reads.
+    pub(super) fn new(raw: Arc<dyn RawFlash>, spare: usize) -> Driver {
         let geometry = raw.geometry();
-        Driver { raw, geometry, idle: 0, last: None }
+        Driver { raw, geometry, idle: 0, spare, last: None }
     }
 
     /// The ticket of the last program, or read for the host.
@@ -99,7 +102,7 @@ impl FlashArray for Driver {
     }
 
     fn sense(&mut self, at: u64, page: Page, bytes: usize) -> Result<Span, FlashError> {
-        let given = self.give(at, RawOp::Read { page, data: bytes, spare: 0 })?;
+        let given = self.give(at, RawOp::Read { page, data: bytes, spare: self.spare })?;
         Ok(self.keep(given))
     }
 

@@ -2,16 +2,20 @@
 //! holds. What a database's superblock says of it.
 //!
 //! The record of a superblock, little endian: kind (1), version (1), geometry (7 x 4), number of regions (1); for each
-//! region: logical pages (8), victims (1), candidates (4), cell mode (1), number of runs of chips (1), and of each run
-//! its first chip (2) and their number (2).
+//! region: logical pages (8), victims (1), candidates (4), cell mode (1), delta records of a page (1), their bytes (2),
+//! whether collection merges them (1), number of runs of chips (1), and of each run its first chip (2) and their number
+//! (2). Version 1 has nothing of delta records.
 
+use super::delta::Scheme;
 use crate::VolumeError;
 use varve_device::flash::{CellMode, Geometry};
 use varve_ftl::GcPolicy;
 
 /// First byte of a record; those of a tier begin with others.
 const FLASH: u8 = 3;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Before there were delta records.
+const WITHOUT_RECORDS: u8 = 1;
 /// Most bytes of a record: what a superblock has for it.
 const MOST: usize = 512;
 
@@ -36,13 +40,24 @@ pub struct RegionConfig {
     pub spare_factor: f64,
     /// Logical pages of the flash; none: as the spare factor has it. A region that was made has some.
     pub pages: Option<u64>,
+    /// Delta records that a page takes, N; 0: none, pages are written whole.
+    pub n: u8,
+    /// Bytes of a delta record, M: three for each byte that it changes.
+    pub m: u16,
+    /// Whether collection merges a page's records into it, so that it takes N again, or moves them along as they are.
+    pub merge: bool,
 }
 
 impl RegionConfig {
-    /// These chips with single-level cells, greedy collection, and a tenth of the pages to spare.
+    /// These chips with single-level cells, greedy collection, a tenth of the pages to spare, and no delta records.
     pub fn of(chips: impl IntoIterator<Item = u32>) -> RegionConfig {
-        let chips = chips.into_iter().collect();
-        RegionConfig { chips, mode: CellMode::Slc, gc: GcPolicy::Greedy, d: 2, spare_factor: 0.1, pages: None }
+        let (chips, mode, gc) = (chips.into_iter().collect(), CellMode::Slc, GcPolicy::Greedy);
+        RegionConfig { chips, mode, gc, d: 2, spare_factor: 0.1, pages: None, n: 0, m: 0, merge: true }
+    }
+
+    /// Where its pages have their delta records.
+    pub fn scheme(&self) -> Scheme {
+        Scheme { n: self.n, m: self.m }
     }
 }
 
@@ -57,14 +72,42 @@ fn refuse(key: &str, value: impl std::fmt::Display, accepted: &str) -> VolumeErr
     VolumeError::Options(format!("regions.{key} = {value} cannot be used: {accepted}"))
 }
 
+/// Refuses delta records that the pages of a region cannot take.
+fn validate_records(number: usize, region: &RegionConfig, geometry: &Geometry, nop: u8) -> Result<(), VolumeError> {
+    let (n, m) = (region.n, region.m);
+    if n == 0 {
+        return Ok(());
+    }
+    if matches!(region.mode, CellMode::Mlc | CellMode::Tlc | CellMode::Qlc) {
+        let accepted = format!("0 in {} mode: pages take appends in SLC, pSLC and odd-MLC mode", region.mode);
+        return Err(refuse(&format!("{number}.n"), n, &accepted));
+    }
+    if n >= nop {
+        let accepted = format!("at most {}: a page of this flash is programmed {nop} times", nop.saturating_sub(1));
+        return Err(refuse(&format!("{number}.n"), n, &accepted));
+    }
+    let scheme = region.scheme();
+    if scheme.spare_bytes() > geometry.spare_bytes as usize {
+        let accepted = format!("fewer records: the spare area of a page has {} bytes", geometry.spare_bytes);
+        return Err(refuse(&format!("{number}.n"), n, &accepted));
+    }
+    let most = geometry.page_bytes / 4;
+    if m == 0 || !m.is_multiple_of(3) || u32::from(n) * u32::from(m) > most {
+        let accepted = format!("a multiple of 3, and n x m at most a quarter of a page, {most} bytes");
+        return Err(refuse(&format!("{number}.m"), m, &accepted));
+    }
+    Ok(())
+}
+
 impl FlashLayout {
     /// All chips of an array in one region.
     pub fn one(geometry: &Geometry) -> FlashLayout {
         FlashLayout { regions: vec![RegionConfig::of(0..geometry.chips())] }
     }
 
-    /// Refuses regions that share a chip, that name one that there is not, and an array on which pages do not fit.
-    pub fn validate(&self, geometry: &Geometry) -> Result<(), VolumeError> {
+    /// Refuses regions that share a chip, that name one that there is not, records that their pages cannot take, and an
+    /// array on which pages do not fit. `nop`: how often a page may be programmed between erases.
+    pub fn validate(&self, geometry: &Geometry, nop: u8) -> Result<(), VolumeError> {
         if self.regions.is_empty() {
             return Err(refuse("len", 0, "at least one region"));
         }
@@ -84,6 +127,7 @@ impl FlashLayout {
                     return Err(refuse(&key, chip, &format!("a chip that no other has: region {owner} has it")));
                 }
             }
+            validate_records(number, region, geometry, nop)?;
         }
         Ok(())
     }
@@ -105,6 +149,9 @@ impl FlashLayout {
             bytes.push(place(POLICIES.iter().position(|p| *p == region.gc)));
             bytes.extend(region.d.to_le_bytes());
             bytes.push(place(MODES.iter().position(|m| *m == region.mode)));
+            bytes.push(region.n);
+            bytes.extend(region.m.to_le_bytes());
+            bytes.push(u8::from(region.merge));
             let runs: Vec<&[u32]> = region.chips.chunk_by(|a, b| a + 1 == *b).collect();
             bytes.push(runs.len().min(usize::from(u8::MAX)) as u8);
             for run in runs {
@@ -122,13 +169,13 @@ impl FlashLayout {
     pub fn decode(bytes: &[u8]) -> Result<(FlashLayout, Geometry), VolumeError> {
         let mut at = Reader(bytes);
         let mut read = || -> Option<(FlashLayout, Geometry)> {
-            let [FLASH, VERSION] = at.take::<2>()? else { return None };
+            let [FLASH, version @ WITHOUT_RECORDS..=VERSION] = at.take::<2>()? else { return None };
             let mut shape = [0; 7];
             for n in &mut shape {
                 *n = u32::from_le_bytes(at.take()?);
             }
             let [regions] = at.take::<1>()?;
-            let regions = (0..regions).map(|_| at.region()).collect::<Option<Vec<_>>>()?;
+            let regions = (0..regions).map(|_| at.region(version)).collect::<Option<Vec<_>>>()?;
             Some((FlashLayout { regions }, of_shape(shape)))
         };
         let unknown = "the superblock's record of its flash is of another release: use that one";
@@ -157,11 +204,17 @@ impl Reader<'_> {
         taken.try_into().ok()
     }
 
-    fn region(&mut self) -> Option<RegionConfig> {
+    fn region(&mut self, version: u8) -> Option<RegionConfig> {
         let pages = Some(u64::from_le_bytes(self.take()?));
         let gc = *POLICIES.get(usize::from(self.take::<1>()?[0]))?;
         let d = u32::from_le_bytes(self.take()?);
         let mode = *MODES.get(usize::from(self.take::<1>()?[0]))?;
+        let (mut n, mut m, mut merge) = (0, 0, true);
+        if version > WITHOUT_RECORDS {
+            [n] = self.take::<1>()?;
+            m = u16::from_le_bytes(self.take()?);
+            merge = self.take::<1>()? != [0];
+        }
         let [runs] = self.take::<1>()?;
         let mut chips = Vec::new();
         for _ in 0..runs {
@@ -169,7 +222,7 @@ impl Reader<'_> {
             let number = u32::from(u16::from_le_bytes(self.take()?));
             chips.extend(first..first + number);
         }
-        Some(RegionConfig { chips, mode, gc, d, pages, ..RegionConfig::of([]) })
+        Some(RegionConfig { chips, mode, gc, d, pages, n, m, merge, ..RegionConfig::of([]) })
     }
 }
 
@@ -189,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_record_says_what_was_made() {
-        let slc = RegionConfig { pages: Some(5000), ..RegionConfig::of([0, 1, 2, 7]) };
+        let slc = RegionConfig { pages: Some(5000), n: 2, m: 48, merge: false, ..RegionConfig::of([0, 1, 2, 7]) };
         let mlc = RegionConfig { mode: CellMode::OddMlc, gc: GcPolicy::DChoices, d: 9, ..RegionConfig::of([4, 3]) };
         let layout = FlashLayout { regions: vec![slc, RegionConfig { pages: Some(70), ..mlc }] };
         let record = layout.encode(&SHAPE).unwrap();
@@ -201,12 +254,36 @@ mod tests {
     }
 
     #[test]
+    fn a_record_of_before_delta_records_is_read() {
+        let layout = FlashLayout { regions: vec![RegionConfig { pages: Some(9), ..RegionConfig::of([3]) }] };
+        let mut record = layout.encode(&SHAPE).unwrap();
+        record[1] = WITHOUT_RECORDS;
+        let at = 2 + 7 * 4 + 1 + 8 + 1 + 4 + 1;
+        record.drain(at..at + 4);
+        assert_eq!(FlashLayout::decode(&record).unwrap(), (layout, SHAPE));
+    }
+
+    #[test]
+    fn records_that_pages_cannot_take_say_why() {
+        let why = |n, m, mode| {
+            let region = RegionConfig { n, m, mode, ..RegionConfig::of([0]) };
+            FlashLayout { regions: vec![region] }.validate(&SHAPE, 4).map_err(|e| e.to_string())
+        };
+        assert!(why(3, 48, CellMode::Slc).is_ok() && why(2, 510, CellMode::OddMlc).is_ok());
+        assert!(why(4, 48, CellMode::Slc).unwrap_err().contains("regions.0.n = 4 cannot be used: at most 3"));
+        assert!(why(2, 50, CellMode::Slc).unwrap_err().contains("regions.0.m = 50"));
+        assert!(why(2, 513, CellMode::Slc).unwrap_err().contains("at most a quarter of a page, 1024 bytes"));
+        assert!(why(2, 0, CellMode::Slc).unwrap_err().contains("regions.0.m = 0"));
+        assert!(why(1, 48, CellMode::Tlc).unwrap_err().contains("TLC mode"));
+    }
+
+    #[test]
     fn a_layout_that_cannot_be_says_why() {
         let layout = |regions: &[&[u32]]| FlashLayout {
             regions: regions.iter().map(|chips| RegionConfig::of(chips.iter().copied())).collect(),
         };
-        let why = |layout: &FlashLayout| layout.validate(&SHAPE).unwrap_err().to_string();
-        assert!(layout(&[&[0, 1], &[2, 5]]).validate(&SHAPE).is_ok());
+        let why = |layout: &FlashLayout| layout.validate(&SHAPE, 4).unwrap_err().to_string();
+        assert!(layout(&[&[0, 1], &[2, 5]]).validate(&SHAPE, 4).is_ok());
         assert!(why(&layout(&[&[0, 1], &[2, 1]])).contains("regions.1.chips = 1"), "a shared chip");
         assert!(why(&layout(&[&[0, 8]])).contains("chips 0 to 7"));
         assert!(why(&layout(&[&[0], &[]])).contains("regions.1.chips = []"));

@@ -9,26 +9,30 @@
 //!
 //! Lock order: a region's lock, under which nothing waits; two regions are never locked at once.
 
+mod delta;
 mod driver;
 mod flight;
 mod layout;
 mod region;
+mod store;
 #[cfg(test)]
 mod tests;
 
+pub use delta::Scheme;
 pub use layout::{FlashLayout, RegionConfig};
+pub(crate) use store::FlashStore;
 
 use crate::VolumeError;
 use flight::{Flight, Part, Slot};
 use region::Region;
 use std::sync::Arc;
-use varve_device::flash::{FlashError, Geometry, RawFlash};
+use varve_device::flash::{FlashError, Geometry, RawFlash, RawTicket};
 use varve_device::{
     AlignedBuf, Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Faults, Io, Op,
     OpKind, Ticket,
 };
 use varve_ftl::FtlStats;
-use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 /// Raw flash with regions.
 pub struct NativeFlash {
@@ -36,11 +40,21 @@ pub struct NativeFlash {
     raw: Arc<dyn RawFlash>,
     /// Bytes of a page of the flash.
     page: u64,
-    regions: Vec<Region>,
+    regions: Arc<[Region]>,
     layout: FlashLayout,
     /// Bytes in use: what the database's space manager made of it.
     len: AtomicU64,
+    /// Whether what a power cut interrupted has been made good: from then on no delta record may be torn.
+    whole: Arc<AtomicBool>,
     counters: Arc<Counters>,
+}
+
+/// The region of a page of the flash.
+fn region_of(regions: &[Region], page: u64) -> &Region {
+    let after = regions.partition_point(|region| region.first <= page);
+    let region = &regions[after - 1];
+    assert!(page < region.first + region.pages, "a page that there is is a region's");
+    region
 }
 
 fn of_flash(e: FlashError) -> VolumeError {
@@ -73,7 +87,7 @@ impl NativeFlash {
         layout: &FlashLayout,
         region: impl Fn(&Arc<dyn RawFlash>, &RegionConfig, u64) -> Result<Region, FlashError>,
     ) -> Result<Arc<NativeFlash>, VolumeError> {
-        layout.validate(&raw.geometry())?;
+        layout.validate(&raw.geometry(), raw.nop())?;
         let (mut regions, mut layout, mut first) = (Vec::new(), layout.clone(), 0);
         for of in &mut layout.regions {
             let made = region(&raw, of, first).map_err(of_flash)?;
@@ -82,8 +96,9 @@ impl NativeFlash {
             regions.push(made);
         }
         let page = u64::from(raw.geometry().page_bytes);
-        let (name, len, counters) = (raw.name(), AtomicU64::new(first * page), Arc::default());
-        Ok(Arc::new(NativeFlash { name, raw, page, regions, layout, len, counters }))
+        let (name, len, regions) = (raw.name(), AtomicU64::new(first * page), regions.into());
+        let (whole, counters) = (Arc::default(), Arc::default());
+        Ok(Arc::new(NativeFlash { name, raw, page, regions, layout, len, whole, counters }))
     }
 
     /// The regions, as they were made.
@@ -111,12 +126,20 @@ impl NativeFlash {
         self.regions.iter().for_each(Region::verify);
     }
 
+    /// The database has redone what a power cut interrupted.
+    pub(crate) fn is_whole(&self) {
+        self.whole.store(true, SeqCst);
+    }
+
+    /// Begins to append the bytes at `changed` of a page of the flash to it; none: it must be written whole.
+    fn append(&self, page: u64, data: &[u8], changed: &[u16]) -> Option<RawTicket> {
+        assert_eq!(data.len() as u64, self.page, "a page of the flash");
+        self.region(page).append(page, data, changed)
+    }
+
     /// The region of a page of the flash.
     fn region(&self, page: u64) -> &Region {
-        let after = self.regions.partition_point(|region| region.first <= page);
-        let region = &self.regions[after - 1];
-        assert!(page < region.first + region.pages, "a page that there is is a region's");
-        region
+        region_of(&self.regions, page)
     }
 
     /// Begins one request; what has to be waited for.
@@ -210,7 +233,8 @@ impl Device for NativeFlash {
         assert!(self.len() <= self.capacity(), "what is in use fits");
         let slots: Vec<Slot> = batch.into_iter().map(|io| self.start(io)).collect();
         let (name, counters, page) = (self.name.clone(), self.counters.clone(), self.page as usize);
-        Ticket::pending(slots.len(), Box::new(Flight { name, counters, page, slots }))
+        let (regions, whole) = (self.regions.clone(), self.whole.clone());
+        Ticket::pending(slots.len(), Box::new(Flight { name, counters, page, regions, whole, slots }))
     }
 
     fn stats(&self) -> DeviceStats {

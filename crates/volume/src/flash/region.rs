@@ -2,30 +2,73 @@
 //!
 //! Invariant: the pages of a region are `first` and the `pages` that follow it, in pages of the flash.
 
+use super::delta::{Found, Scheme};
 use super::driver::Driver;
 use super::layout::RegionConfig;
 use std::sync::Arc;
 use varve_device::Faults;
-use varve_device::flash::{Contents, FlashArray, FlashError, RawFlash, RawIo, RawOp, RawTicket};
-use varve_ftl::{Chips, Ftl, FtlConfig, FtlStats};
+use varve_device::flash::{Contents, FlashArray, FlashError, Page, RawFlash, RawIo, RawOp, RawTicket};
+use varve_ftl::{Appends, Chips, Ftl, FtlConfig, FtlStats};
 use varve_rt::Mutex;
 
 /// A region, open.
 pub(super) struct Region {
     pub(super) first: u64,
     pub(super) pages: u64,
+    pub(super) scheme: Scheme,
     ftl: Mutex<Ftl<Chips<Driver>>>,
 }
 
 fn config(region: &RegionConfig) -> FtlConfig {
     let (gc, d, spare_factor, logical_pages) = (region.gc, region.d, region.spare_factor, region.pages);
-    FtlConfig { gc, d, spare_factor, logical_pages, ..FtlConfig::default() }
+    let (append_slots, merge_appends) = (region.n, region.merge);
+    FtlConfig { gc, d, spare_factor, logical_pages, append_slots, merge_appends, ..FtlConfig::default() }
+}
+
+/// A page that is being read.
+pub(super) struct Reading {
+    pub(super) ticket: RawTicket,
+    /// Of the flash.
+    pub(super) page: u64,
+    scheme: Scheme,
+    /// Where it is read from, if nobody knows how many delta records are there.
+    pub(super) uncounted: Option<Page>,
+}
+
+impl Reading {
+    /// Waits for the page, as it is with its delta records, and says what they are.
+    pub(super) fn finish(&mut self, page: &mut [u8]) -> Result<Found, FlashError> {
+        if self.scheme.n == 0 {
+            self.ticket.read(0, page, &mut [])?;
+            return Ok(Found::default());
+        }
+        let mut spare = vec![0; self.scheme.spare_bytes()];
+        self.ticket.read(0, page, &mut spare)?;
+        Ok(self.scheme.apply(page, &spare))
+    }
+}
+
+impl Appends for Scheme {
+    fn spare_bytes(&self) -> usize {
+        Scheme::spare_bytes(self)
+    }
+
+    fn merge(&self, page: &mut [u8], spare: &[u8]) -> usize {
+        self.apply(page, spare);
+        self.without_room(page).len()
+    }
+}
+
+/// How a region lays out delta records, if its pages take some.
+fn layout_of(of: &RegionConfig) -> Option<Arc<dyn Appends>> {
+    (of.n > 0).then(|| Arc::new(of.scheme()) as Arc<dyn Appends>)
 }
 
 /// The region's chips as an array.
 fn chips(raw: &Arc<dyn RawFlash>, region: &RegionConfig) -> Result<Chips<Driver>, FlashError> {
     config(region).validate()?;
-    let chips = Chips::new(Driver::new(raw.clone()), &region.chips)?;
+    let spare = if region.n == 0 { 0 } else { region.scheme().spare_bytes() };
+    let chips = Chips::new(Driver::new(raw.clone(), spare), &region.chips)?;
     let mode = chips.mode(0);
     if mode != region.mode {
         let accepted = format!("{mode}: so the chips {:?} are used", region.chips);
@@ -57,8 +100,9 @@ impl Region {
     pub(super) fn create(raw: &Arc<dyn RawFlash>, of: &RegionConfig, first: u64) -> Result<Region, FlashError> {
         let chips = chips(raw, of)?;
         erase(raw, of)?;
-        let ftl = Ftl::new(chips, &config(of), None)?;
-        Ok(Region::over(ftl, first))
+        let mut ftl = Ftl::new(chips, &config(of), None)?;
+        layout_of(of).into_iter().for_each(|appends| ftl.lays_out(appends));
+        Ok(Region::over(ftl, of, first))
     }
 
     /// The region that its chips hold.
@@ -68,29 +112,51 @@ impl Region {
         first: u64,
         faults: &Faults,
     ) -> Result<Region, FlashError> {
-        let (ftl, _) = Ftl::open(chips(raw, of)?, &config(of), faults, 0)?;
-        Ok(Region::over(ftl, first))
+        let (ftl, _) = Ftl::open(chips(raw, of)?, &config(of), layout_of(of), faults, 0)?;
+        Ok(Region::over(ftl, of, first))
     }
 
-    fn over(ftl: Ftl<Chips<Driver>>, first: u64) -> Region {
+    fn over(ftl: Ftl<Chips<Driver>>, of: &RegionConfig, first: u64) -> Region {
         assert_eq!(ftl.array().contents(), Contents::Full, "a region keeps what it is given");
-        Region { first, pages: ftl.capacity().logical, ftl: Mutex::new(ftl) }
+        Region { first, pages: ftl.capacity().logical, scheme: of.scheme(), ftl: Mutex::new(ftl) }
     }
 
     /// Begins to read a page of the flash; none: it was never written, and is all zeros.
-    pub(super) fn read(&self, page: u64, bytes: usize) -> Result<Option<RawTicket>, FlashError> {
+    pub(super) fn read(&self, page: u64, bytes: usize) -> Result<Option<Reading>, FlashError> {
         assert!((self.first..self.first + self.pages).contains(&page), "a page of the region");
         let mut ftl = self.ftl.lock();
-        let there = ftl.read(0, page - self.first, bytes)?;
+        let lpn = page - self.first;
+        let from = ftl.locate(lpn).filter(|_| ftl.appends_unknown(lpn));
+        let there = ftl.read(0, lpn, bytes)?;
         let ticket = ftl.array_mut().array_mut().take_ticket();
-        Ok(there.and(ticket))
+        Ok(there.and(ticket).map(|ticket| Reading { ticket, page, scheme: self.scheme, uncounted: from }))
+    }
+
+    /// What the delta records of a page turned out to be that was read from where nobody knew of them.
+    pub(super) fn counted(&self, page: u64, from: Page, found: Found) {
+        let used = if found.torn { self.scheme.n } else { found.used };
+        self.ftl.lock().found_appends(page - self.first, from, used);
+    }
+
+    /// Begins to append the bytes at `changed` of a page of the flash to it; none: it must be written.
+    pub(super) fn append(&self, page: u64, data: &[u8], changed: &[u16]) -> Option<RawTicket> {
+        assert!((self.first..self.first + self.pages).contains(&page), "a page of the region");
+        if self.scheme.n == 0 || changed.len() > self.scheme.most_changes() {
+            return None;
+        }
+        let (mut ftl, lpn) = (self.ftl.lock(), page - self.first);
+        let i = ftl.takes_append(lpn)?;
+        let record = self.scheme.record(i, data, changed)?;
+        let (bytes, spare) = (&record.data.1[..], &record.spare.1[..]);
+        ftl.append(0, lpn, (record.data.0, bytes), (record.spare.0, spare)).ok()?;
+        ftl.array_mut().array_mut().take_ticket()
     }
 
     /// Begins to write a page of the flash; done when it is programmed, with all that had to move for it on its way.
     pub(super) fn write(&self, page: u64, data: &[u8]) -> Result<RawTicket, FlashError> {
         assert!((self.first..self.first + self.pages).contains(&page), "a page of the region");
         let mut ftl = self.ftl.lock();
-        ftl.write(0, page - self.first, Some(data))?;
+        ftl.write(0, page - self.first, Some(self.scheme.without_room(data)))?;
         let ticket = ftl.array_mut().array_mut().take_ticket();
         Ok(ticket.expect("a page that is written is programmed last"))
     }
