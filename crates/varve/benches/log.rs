@@ -15,7 +15,7 @@ use varve_rt::{now, sleep, spawn};
 const BODY: usize = 100;
 
 fn header() -> DbHeader {
-    DbHeader { uuid: [7; 16], page_size: 4096, created: 0, options: Vec::new() }
+    DbHeader { uuid: [7; 16], page_size: 4096, room: 0, created: 0, options: Vec::new() }
 }
 
 fn main() {

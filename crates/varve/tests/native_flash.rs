@@ -158,3 +158,115 @@ fn what_does_not_belong_together_is_refused() {
         assert!(refused.contains("a tier over native flash"), "{refused}");
     });
 }
+
+/// The same regions, whose pages take delta records.
+fn appending(merge: bool) -> FlashLayout {
+    let mut layout = regions();
+    layout.regions.iter_mut().for_each(|region| (region.n, region.m, region.merge) = (2, 48, merge));
+    layout
+}
+
+/// Small changes of rows: pages are appended to, moved by collection, found again by an opening.
+fn small_changes(merge: bool) {
+    const ROWS: u64 = 9000;
+    let (raw, log) = (raw(), MemDevice::new(0));
+    let flash = NativeFlash::create(raw.clone(), &appending(merge)).unwrap();
+    let made = flash.layout().clone();
+    let db = Db::create_on(Devices::on_flash(flash.clone(), log.clone()), &layout(4096), options()).unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
+    let mut model: Vec<u64> = vec![0; ROWS as usize];
+    (0..ROWS).for_each(|n| rows.put(&n.to_be_bytes(), &row(n, 0)).unwrap());
+    let mut rng = Rng::from_seed(7);
+    let small = |n: u64, version: u64| [&version.to_le_bytes()[..], &row(n, 0)[8..]].concat();
+    for version in 1..30_000 {
+        let n = rng.below(ROWS);
+        model[n as usize] = version;
+        rows.put(&n.to_be_bytes(), &small(n, version)).unwrap();
+    }
+    drop(rows);
+    let same = |db: &Db| {
+        let space = db.keyspace("rows").unwrap();
+        for (n, version) in (0..ROWS).zip(&model) {
+            let wanted = if *version == 0 { row(n, 0) } else { small(n, *version) };
+            assert_eq!(space.get(&n.to_be_bytes()).unwrap().unwrap(), wanted, "row {n}");
+        }
+        sound(db);
+    };
+    same(&db);
+    db.close().unwrap();
+    flash.verify();
+    let stats = flash.region_stats()[0];
+    assert!(stats.host_appends > stats.host_writes / 4 && stats.gc_copies > 0, "{stats:?}");
+    assert_eq!(stats.merged > 0, merge, "{stats:?}");
+
+    let again = NativeFlash::open(raw, &made, &Faults::default()).unwrap();
+    let db = Db::open_on(Devices::on_flash(again.clone(), log), options()).unwrap();
+    same(&db);
+    let rows = db.keyspace("rows").unwrap();
+    (0..200_u64).for_each(|n| rows.put(&(n * 41).to_be_bytes(), &small(n * 41, n)).unwrap());
+    drop(rows);
+    db.close().unwrap();
+    assert!(again.region_stats()[0].host_appends > 0, "counts of records are found again: {:?}", again.region_stats());
+}
+
+#[test]
+fn small_changes_are_appended_and_merged() {
+    in_sim(|| small_changes(true));
+}
+
+#[test]
+fn small_changes_are_appended_and_moved_along() {
+    in_sim(|| small_changes(false));
+}
+
+fn restored(onto: Devices, backup: &[u8], page_size: usize) -> varve::Result<Db> {
+    varve::restore_on(&onto, &mut [&mut &backup[..]], &RestoreOptions { layout: layout(page_size) })?;
+    Db::open_on(onto, options())
+}
+
+/// A database keeps the room that its pages have for delta records, wherever it is restored; one without room is not
+/// restored onto regions that need some.
+#[test]
+fn the_room_for_records_goes_along_with_backups() {
+    in_sim(|| {
+        let filled = |regions: &FlashLayout| {
+            let flash = NativeFlash::create(raw(), regions).unwrap();
+            let devices = Devices::on_flash(flash, MemDevice::new(0));
+            let db = Db::create_on(devices, &layout(4096), options()).unwrap();
+            let rows = db.create_keyspace("rows").unwrap();
+            (0..5000_u64).for_each(|n| rows.put(&n.to_be_bytes(), &row(n, 3)).unwrap());
+            drop(rows);
+            let mut backup = Vec::new();
+            db.backup(&mut backup, BackupOptions::default()).unwrap();
+            db.close().unwrap();
+            backup
+        };
+        let flash =
+            |regions: &FlashLayout| Devices::on_flash(NativeFlash::create(raw(), regions).unwrap(), MemDevice::new(0));
+        let with_room = filled(&appending(true));
+        let fewer =
+            FlashLayout { regions: regions().regions.into_iter().map(|r| RegionConfig { n: 1, m: 48, ..r }).collect() };
+        let plain = Devices::new(MemDevice::new(0), MemDevice::new(0));
+        for onto in [plain, flash(&appending(false)), flash(&fewer), flash(&regions())] {
+            let db = restored(onto, &with_room, 4096).unwrap();
+            all_at(&db, 5000, 3);
+            let rows = db.keyspace("rows").unwrap();
+            (5000..9000_u64).for_each(|n| rows.put(&n.to_be_bytes(), &row(n, 3)).unwrap());
+            drop(rows);
+            all_at(&db, 9000, 3);
+            let mut again = Vec::new();
+            db.backup(&mut again, BackupOptions::default()).unwrap();
+            db.close().unwrap();
+            let db = restored(flash(&appending(true)), &again, 4096).unwrap();
+            all_at(&db, 9000, 3);
+            db.close().unwrap();
+        }
+        let Err(refused) = restored(flash(&appending(true)), &filled(&regions()), 4096) else { panic!("no room") };
+        assert!(refused.to_string().contains("keep 96 bytes of each page for delta records"), "{refused}");
+        let made = NativeFlash::create(raw(), &appending(true)).unwrap();
+        let Err(refused) = Db::create_on(Devices::on_flash(made, MemDevice::new(0)), &layout(8192), options()) else {
+            panic!("a page of the database is two of the flash")
+        };
+        assert!(refused.to_string().contains("regions.n = 2"), "{refused}");
+    });
+}

@@ -68,6 +68,11 @@ impl Parts {
         flash.layout().encode(&flash.geometry())
     }
 
+    /// Bytes at the end of each page that a database which is made here leaves alone.
+    pub fn room(&self) -> usize {
+        self.flash.as_ref().map_or(0, |flash| flash.room())
+    }
+
     /// The device that holds the pages.
     pub fn data(&self) -> Result<&Arc<dyn Device>, VolumeError> {
         self.get(DATA).ok_or_else(|| VolumeError::Missing("the device that holds the pages is not given".into()))
@@ -110,7 +115,7 @@ pub struct VolumeOptions {
 
 /// Makes the volume of a new database; returns the superblock's record too.
 pub fn create(parts: &Parts, options: &VolumeOptions) -> Result<(Volume, Vec<u8>), VolumeError> {
-    let single = Single::new(parts.data()?.clone(), options.opening.page_size)?;
+    let single = Single::with_room(parts.data()?.clone(), options.opening.page_size, options.opening.room)?;
     let record = parts.record()?;
     if let Some(flash) = &parts.flash {
         return Ok((Volume::on_flash(flash, single)?, record));
@@ -127,7 +132,7 @@ pub fn open(
     admits: &dyn Fn(Stamp) -> bool,
     options: &VolumeOptions,
 ) -> Result<Volume, VolumeError> {
-    let single = Single::new(parts.data()?.clone(), options.opening.page_size)?;
+    let single = Single::with_room(parts.data()?.clone(), options.opening.page_size, options.opening.room)?;
     if let Some(flash) = &parts.flash {
         let known =
             FlashLayout::decode(record).is_ok_and(|of| Ok(of) == parts.record().and_then(|r| FlashLayout::decode(&r)));

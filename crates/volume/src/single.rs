@@ -31,6 +31,8 @@ struct Totals {
 pub struct Single {
     device: Arc<dyn Device>,
     page_size: usize,
+    /// Bytes at the end of a page that the engine leaves alone.
+    room: usize,
     /// Held while the device grows, so that two growers do not shrink each other's work.
     growing: Mutex<()>,
     totals: Arc<Totals>,
@@ -45,12 +47,20 @@ const NOWHERE: u64 = 1 << 62;
 impl Single {
     /// Pages of `page_size` bytes over `device`, as many as it has room for.
     pub fn new(device: Arc<dyn Device>, page_size: usize) -> Result<Arc<Single>, VolumeError> {
+        Single::with_room(device, page_size, 0)
+    }
+
+    /// The same, where the engine leaves the last `room` bytes of each page alone.
+    pub fn with_room(device: Arc<dyn Device>, page_size: usize, room: usize) -> Result<Arc<Single>, VolumeError> {
         let block = device.info().block as usize;
         let supported = matches!(page_size, 4096 | 8192 | 16384 | 32768) && page_size.is_multiple_of(block);
         if !supported {
             return Err(VolumeError::PageSize { size: page_size });
         }
-        Ok(Arc::new(Single { device, page_size, growing: Mutex::new(()), totals: Arc::default() }))
+        if room > page_size / 4 {
+            return Err(VolumeError::Options(format!("a page keeps {room} bytes free: at most a quarter of it")));
+        }
+        Ok(Arc::new(Single { device, page_size, room, growing: Mutex::new(()), totals: Arc::default() }))
     }
 
     /// The device under the pages.
@@ -211,7 +221,7 @@ impl PageStore for Single {
     }
 
     fn usable_bytes(&self, _keyspace: KeyspaceId) -> usize {
-        self.page_size - page::HEADER
+        self.page_size - page::HEADER - self.room
     }
 
     fn submit(&self, batch: Vec<PageIo>) -> PageTicket {

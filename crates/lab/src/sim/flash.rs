@@ -45,7 +45,10 @@ impl FlashPlan {
         if rng.one_in(3) {
             config.faults = FaultsEvery { read: 0, program: rng.between(8000, 30_000), erase: rng.between(400, 2000) };
         }
-        let layout = FlashLayout { regions: regions(chips as u32, (cell, spare_factor), &mut rng) };
+        let mut layout = FlashLayout { regions: regions(chips as u32, (cell, spare_factor), &mut rng) };
+        if plan.page_size == page_bytes as usize {
+            layout.regions.iter_mut().for_each(|region| draw_records(region, config.nop, &mut rng));
+        }
         FlashPlan { config, layout }
     }
 }
@@ -62,6 +65,16 @@ fn regions(chips: u32, (mode, spare_factor): (CellMode, f64), rng: &mut Rng) -> 
         ..RegionConfig::of(chips)
     };
     parts.into_iter().filter(|chips| !chips.is_empty()).map(region).collect()
+}
+
+/// Draws delta records for the pages of a region, where its mode allows some.
+fn draw_records(region: &mut RegionConfig, nop: u8, rng: &mut Rng) {
+    if region.mode == CellMode::Mlc || rng.one_in(4) {
+        return;
+    }
+    region.n = rng.between(1, u64::from(nop) - 1) as u8;
+    region.m = [12, 48, 66, 156][rng.below(4) as usize];
+    region.merge = rng.one_in(2);
 }
 
 /// The flash of a machine.

@@ -58,7 +58,8 @@ pub struct Harness {
 impl Harness {
     /// Makes an empty tree on empty devices.
     pub fn create(data: Arc<dyn Device>, log: Arc<dyn Device>, setup: &Setup) -> Result<Harness> {
-        let header = DbHeader { uuid: [7; 16], page_size: setup.page_size as u32, created: 0, options: Vec::new() };
+        let header =
+            DbHeader { uuid: [7; 16], page_size: setup.page_size as u32, room: 0, created: 0, options: Vec::new() };
         let log = Log::create(log, setup.log.clone(), header)?;
         Harness::assemble(data, log, setup, |_, _| Ok(()))
     }

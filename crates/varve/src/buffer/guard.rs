@@ -8,12 +8,14 @@
 
 use super::Pool;
 use super::bytes::PageBytes;
+use super::changes::Noted;
 use super::frame::{DIRTY, Frame, KNOWN, NO_PAGE, REDIRTIED, STALE, UNCOMPARED, WRITING};
 use super::instance::Instance;
 use super::policy::Slot;
 use super::trace::TraceEvent;
 use crate::error::Result;
 use std::sync::Arc;
+use varve_device::Mistake;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
 use varve_volume::{CostClass, Lsn, PageId, PageUse, WriteWhy, page};
@@ -285,9 +287,7 @@ impl<'a> PageWrite<'a> {
             tracer.changing(self.id(), self.bytes());
         }
         // SAFETY: self holds the exclusive latch and is borrowed mutably.
-        unsafe {
-            PageBytes::new(self.at.frame().words(self.at.pool.page_size()), self.at.inst.changes.of(self.at.slot))
-        }
+        unsafe { PageBytes::new(self.at.frame().words(self.at.pool.page_size()), self.noted()) }
     }
 
     /// The page's id.
@@ -329,6 +329,13 @@ impl<'a> PageWrite<'a> {
 
     pub(super) fn frame(&self) -> &'a Frame {
         self.at.frame()
+    }
+
+    /// Where changes of the page are noted, if the store has a use for them.
+    #[inline]
+    fn noted(&self) -> Option<Noted<'_>> {
+        let noted = self.at.inst.changes.of(self.at.slot);
+        noted.filter(|_| !self.at.pool.faults().has(Mistake::ChangesNotNoted))
     }
 
     /// The page is made anew: the store may have another one in its place, or none.

@@ -121,15 +121,16 @@ fn is_unfinished(dir: &Path) -> bool {
     }
 }
 
-/// The header of a database that is made. On an array that holds nothing yet it has the array's identity: what is left
+/// The header of a database that is made, whose pages leave `room` bytes alone. On an array that holds nothing yet it has the array's identity: what is left
 /// on the drives is then known by the log when creation is cut short.
-pub(super) fn new_header(page_size: usize, array: Option<&Array>) -> DbHeader {
+pub(super) fn new_header(page_size: usize, room: usize, array: Option<&Array>) -> DbHeader {
     let mut uuid = [0; 16];
     match array.filter(|array| array.len() == 0).and_then(Array::identity) {
         Some((id, _)) => uuid = id,
         None => varve_rt::rng().fill_bytes(&mut uuid),
     }
-    DbHeader { uuid, page_size: page_size as u32, created: varve_rt::unix_time(), options: Vec::new() }
+    let room = u16::try_from(room).expect("less than a page is left alone");
+    DbHeader { uuid, page_size: page_size as u32, room, created: varve_rt::unix_time(), options: Vec::new() }
 }
 
 pub(crate) struct OpenDir {
@@ -175,7 +176,7 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
                 fast.iter().try_for_each(refuse_owned)?;
             }
             // What bears the identity after a crash is of a creation that was cut short.
-            let header = new_header(layout.page_size, None);
+            let header = new_header(layout.page_size, 0, None);
             Log::begin_creation(&*log, &header)?;
             let array = drives::create((dir, header.uuid), array, options, layout.overwrite)?;
             let devices = Devices { dir: Some(dir.into()), ..Devices::on_array(array, log) };

@@ -369,7 +369,7 @@ pub(super) fn prepare(
 ) -> Result<(Arc<Identity>, Birth)> {
     let page_size = header.page_size as usize;
     if !faults.has(Mistake::UsedDeviceKept) {
-        blank(device, page_size)?;
+        blank(device, (page_size, header.room.into()))?;
     }
     let generation = Generation::first();
     let identity = Identity::create(device, page_size, pages, header.uuid, (generation, 0))?;
@@ -377,11 +377,11 @@ pub(super) fn prepare(
 }
 
 /// What can be cut is cut; elsewhere the first pages become zeros, and the places of the space map.
-pub(super) fn blank(device: &Arc<dyn Device>, page_size: usize) -> Result<()> {
+pub(super) fn blank(device: &Arc<dyn Device>, (page_size, room): (usize, usize)) -> Result<()> {
     if device.info().kind != DeviceKind::Block && device.set_len(0).is_ok() {
         return Ok(());
     }
-    let store = Single::new(device.clone(), page_size)?;
+    let store = Single::with_room(device.clone(), page_size, room)?;
     let (span, pages, zeros) = (space::span(&*store), store.pages(), AlignedBuf::new(page_size));
     for page in (0..FIRST_BLANK.min(pages)).chain((span..pages).step_by(span as usize)) {
         write_at(&**device, page * page_size as u64, &zeros, false)?;

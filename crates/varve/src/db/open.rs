@@ -99,7 +99,7 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     options.validate()?;
     refuse_read_only(&options)?;
     let plan = memory::plan(options.cache_bytes, layout.page_size);
-    let mut header = devices::new_header(layout.page_size, devices.array.as_deref());
+    let mut header = devices::new_header(layout.page_size, devices.parts.room(), devices.array.as_deref());
     Log::begin_creation(&*devices.log, &header)?;
     let (watched, log_device) = watch(&devices, &options, lock);
     let (identity, birth) = identity::prepare(watched.data()?, &header, identity::PAGES, log_device.health().faults())?;

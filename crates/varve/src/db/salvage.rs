@@ -145,7 +145,7 @@ impl View {
                 report
                     .notes
                     .push(format!("the fast device cannot be used, pages that were newer there are old ones: {e}"));
-                Single::new(devices.data()?.clone(), page_size)?
+                Single::with_room(devices.data()?.clone(), page_size, state.header.room.into())?
             }
         };
         let mut view = View { store, redone: HashMap::default() };

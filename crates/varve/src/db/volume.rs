@@ -43,9 +43,15 @@ fn of_volume(Generation { number, tie }: Generation) -> Stamp {
     Stamp { number, tie }
 }
 
-fn volume_options(options: &Options, page_size: usize, of: ([u8; 16], Generation), stamps: bool) -> VolumeOptions {
+fn volume_options(
+    options: &Options,
+    (page_size, room): (usize, usize),
+    of: ([u8; 16], Generation),
+    stamps: bool,
+) -> VolumeOptions {
     let opening = Opening {
         page_size,
+        room,
         identity: of.0,
         generation: of_volume(of.1),
         read_only: options.read_only,
@@ -71,7 +77,7 @@ pub(super) fn create(
     if let Some(fast) = devices.part(FAST).filter(|fast| fast.len() < layout.fast_bytes) {
         fast.set_len(layout.fast_bytes)?;
     }
-    Ok(plan::create(&devices.parts, &volume_options(options, layout.page_size, of, true))?)
+    Ok(plan::create(&devices.parts, &volume_options(options, (layout.page_size, devices.parts.room()), of, true))?)
 }
 
 /// Opens the volume of a database whose superblock was read. `admits` says of which generations its other parts may be.
@@ -82,7 +88,12 @@ pub(super) fn open(
     options: &Options,
 ) -> Result<Volume> {
     let of = (state.header.uuid, state.generation);
-    let options = volume_options(options, state.header.page_size as usize, of, state.identity.is_some());
+    let options = volume_options(
+        options,
+        (state.header.page_size as usize, state.header.room.into()),
+        of,
+        state.identity.is_some(),
+    );
     let admits = |stamp: Stamp| admits(Generation { number: stamp.number, tie: stamp.tie });
     let owner = Arc::new(AsOwner(log.clone()));
     Ok(plan::open(&devices.parts, (&state.header.options, owner), &admits, &options)?)

@@ -56,8 +56,12 @@ pub const LOST_WRITES: Feature =
 pub const READ_ONLY_KEYSPACES: Feature =
     Feature { name: "read-only-keyspaces", bit: 1, class: FeatureClass::ReadOnlyCompatible };
 
+/// Pages leave bytes at their end alone, for delta records of native flash: releases that do not know of it would count
+/// the pages of the space map differently.
+pub const ROOM: Feature = Feature { name: "room-for-delta-records", bit: 1, class: FeatureClass::Incompatible };
+
 /// All features that this release knows. A bit is never used again for something else.
-pub const FEATURES: [&Feature; 4] = [&IDENTITY, &MAP_COUNT, &LOST_WRITES, &READ_ONLY_KEYSPACES];
+pub const FEATURES: [&Feature; 5] = [&IDENTITY, &MAP_COUNT, &LOST_WRITES, &READ_ONLY_KEYSPACES, &ROOM];
 
 /// Longest name, bytes.
 pub const LONGEST_NAME: usize = 24;

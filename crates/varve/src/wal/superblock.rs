@@ -6,7 +6,7 @@
 //! a reader takes for sound. Layout: `docs/format.md`, "Superblocks". The rows of the decision table in `docs/wal.md`
 //! appear here as `S1`..`S8`.
 
-use super::features::{Features, IDENTITY, MAP_COUNT, NAMES};
+use super::features::{Features, IDENTITY, MAP_COUNT, NAMES, ROOM};
 use super::format::{BLOCK, GROUP_HEADER, GroupHeader, block_ceil, block_floor, salt};
 use super::generation::Generation;
 use super::ring::{MAX_SEGMENTS, RING_START, Ring};
@@ -38,6 +38,8 @@ pub struct DbHeader {
     pub uuid: [u8; 16],
     /// Bytes of a page.
     pub page_size: u32,
+    /// Bytes at the end of each page that are left alone.
+    pub room: u16,
     /// When it was created, nanoseconds since 1970-01-01 UTC.
     pub created: u64,
     /// Options of the upper layers, not looked into; see [`crate::wal::Log::set_options`]. At most [`MAX_OPTIONS`]
@@ -49,7 +51,7 @@ impl DbHeader {
     /// Whether both are of one database; a crash may come between a change of the options in one superblock and in the
     /// other.
     fn is_of(&self, other: &DbHeader) -> bool {
-        (self.uuid, self.page_size, self.created) == (other.uuid, other.page_size, other.created)
+        self.page_size == other.page_size && self.uuid == other.uuid && self.created == other.created
     }
 }
 
@@ -146,6 +148,7 @@ impl Superblock {
         let mut features = Features::default();
         features.set(&IDENTITY, birth.identity.is_some());
         features.set(&MAP_COUNT, birth.identity.is_some());
+        features.set(&ROOM, header.room > 0);
         Superblock {
             sequence: 1,
             header,
@@ -172,7 +175,7 @@ impl Superblock {
         out.extend_from_slice(&flags.to_le_bytes());
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&self.header.uuid);
-        out.extend_from_slice(&self.header.page_size.to_le_bytes());
+        out.extend_from_slice(&(self.header.page_size | u32::from(self.header.room) << 16).to_le_bytes());
         out.extend_from_slice(&(self.header.options.len() as u32).to_le_bytes());
         for n in [self.header.created, self.redo, self.end, self.replay_rate, self.ring.segment, self.ring.base] {
             out.extend_from_slice(&n.to_le_bytes());
@@ -228,7 +231,7 @@ impl Superblock {
         let flags = at.u32()?;
         let sequence = at.u64()?;
         let uuid = at.take(16)?.try_into().ok()?;
-        let page_size = at.u32()?;
+        let (page_size, room) = (at.u16()?.into(), at.u16()?);
         let options = at.u32()? as usize;
         let (created, redo, end, replay_rate) = (at.u64()?, at.u64()?, at.u64()?, at.u64()?);
         let (segment, base) = (at.u64()?, at.u64()?);
@@ -253,7 +256,7 @@ impl Superblock {
         })?;
         Some(Superblock {
             sequence,
-            header: DbHeader { uuid, page_size, created, options },
+            header: DbHeader { uuid, page_size, room, created, options },
             features,
             generation: Generation { number, tie },
             identity: (second != 0).then_some([PageId(first), PageId(second)]),
@@ -430,7 +433,7 @@ mod tests {
     use super::*;
 
     fn sound() -> Superblock {
-        let header = DbHeader { uuid: [7; 16], page_size: 8192, created: 0, options: vec![1, 2, 3] };
+        let header = DbHeader { uuid: [7; 16], page_size: 8192, room: 96, created: 0, options: vec![1, 2, 3] };
         let generation = Generation { number: 9, tie: 10 };
         let birth = Birth { creating: false, generation, identity: Some([PageId(2), PageId(3)]) };
         Superblock { mended: 1, ..Superblock::new(header, Ring::new(1 << 20, 4), 0, birth) }

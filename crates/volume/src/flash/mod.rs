@@ -111,6 +111,11 @@ impl NativeFlash {
         self.raw.geometry()
     }
 
+    /// Bytes at the end of a page that its regions keep for delta records.
+    pub fn room(&self) -> usize {
+        self.layout.regions.iter().map(|region| region.scheme().area()).max().unwrap_or(0)
+    }
+
     /// Bytes that it can hold.
     pub fn capacity(&self) -> u64 {
         self.regions.last().map_or(0, |last| last.first + last.pages) * self.page

@@ -6,8 +6,8 @@ use super::delta::{Found, Scheme};
 use super::driver::Driver;
 use super::layout::RegionConfig;
 use std::sync::Arc;
-use varve_device::Faults;
 use varve_device::flash::{Contents, FlashArray, FlashError, Page, RawFlash, RawIo, RawOp, RawTicket};
+use varve_device::{Faults, Mistake};
 use varve_ftl::{Appends, Chips, Ftl, FtlConfig, FtlStats};
 use varve_rt::Mutex;
 
@@ -16,6 +16,8 @@ pub(super) struct Region {
     pub(super) first: u64,
     pub(super) pages: u64,
     pub(super) scheme: Scheme,
+    /// What is to go wrong on purpose.
+    faults: Faults,
     ftl: Mutex<Ftl<Chips<Driver>>>,
 }
 
@@ -31,6 +33,8 @@ pub(super) struct Reading {
     /// Of the flash.
     pub(super) page: u64,
     scheme: Scheme,
+    /// Torn records are applied too, which is wrong.
+    believe: bool,
     /// Where it is read from, if nobody knows how many delta records are there.
     pub(super) uncounted: Option<Page>,
 }
@@ -44,7 +48,7 @@ impl Reading {
         }
         let mut spare = vec![0; self.scheme.spare_bytes()];
         self.ticket.read(0, page, &mut spare)?;
-        Ok(self.scheme.apply(page, &spare))
+        Ok(self.scheme.apply(page, &spare, self.believe))
     }
 }
 
@@ -54,7 +58,7 @@ impl Appends for Scheme {
     }
 
     fn merge(&self, page: &mut [u8], spare: &[u8]) -> usize {
-        self.apply(page, spare);
+        self.apply(page, spare, false);
         self.without_room(page).len()
     }
 }
@@ -113,12 +117,18 @@ impl Region {
         faults: &Faults,
     ) -> Result<Region, FlashError> {
         let (ftl, _) = Ftl::open(chips(raw, of)?, &config(of), layout_of(of), faults, 0)?;
-        Ok(Region::over(ftl, of, first))
+        Ok(Region { faults: faults.clone(), ..Region::over(ftl, of, first) })
     }
 
     fn over(ftl: Ftl<Chips<Driver>>, of: &RegionConfig, first: u64) -> Region {
         assert_eq!(ftl.array().contents(), Contents::Full, "a region keeps what it is given");
-        Region { first, pages: ftl.capacity().logical, scheme: of.scheme(), ftl: Mutex::new(ftl) }
+        Region {
+            first,
+            pages: ftl.capacity().logical,
+            scheme: of.scheme(),
+            faults: Faults::default(),
+            ftl: Mutex::new(ftl),
+        }
     }
 
     /// Begins to read a page of the flash; none: it was never written, and is all zeros.
@@ -129,7 +139,8 @@ impl Region {
         let from = ftl.locate(lpn).filter(|_| ftl.appends_unknown(lpn));
         let there = ftl.read(0, lpn, bytes)?;
         let ticket = ftl.array_mut().array_mut().take_ticket();
-        Ok(there.and(ticket).map(|ticket| Reading { ticket, page, scheme: self.scheme, uncounted: from }))
+        let (scheme, believe) = (self.scheme, self.faults.has(Mistake::FlashTornRecords));
+        Ok(there.and(ticket).map(|ticket| Reading { ticket, page, scheme, believe, uncounted: from }))
     }
 
     /// What the delta records of a page turned out to be that was read from where nobody knew of them.
@@ -155,6 +166,11 @@ impl Region {
     /// Begins to write a page of the flash; done when it is programmed, with all that had to move for it on its way.
     pub(super) fn write(&self, page: u64, data: &[u8]) -> Result<RawTicket, FlashError> {
         assert!((self.first..self.first + self.pages).contains(&page), "a page of the region");
+        let room = &data[self.scheme.without_room(data).len()..];
+        if room.iter().any(|byte| *byte != 0) {
+            let accepted = "0, for pages that use all of their bytes";
+            return Err(FlashError::config("regions.n", self.scheme.n, accepted));
+        }
         let mut ftl = self.ftl.lock();
         ftl.write(0, page - self.first, Some(self.scheme.without_room(data)))?;
         let ticket = ftl.array_mut().array_mut().take_ticket();

@@ -1,7 +1,6 @@
 //! Pages of a database on native flash: written whole, or appended to where few of their bytes changed.
 //!
-//! Invariants: a page is appended to only with all of its changes since it was stored; a page with bytes in the room of
-//! delta records is not written.
+//! Invariant: a page is appended to only with all of its changes since it was stored.
 
 use super::NativeFlash;
 use crate::{
@@ -16,8 +15,6 @@ use varve_device::{Hint, OpKind};
 pub struct FlashStore {
     flash: Arc<NativeFlash>,
     single: Arc<Single>,
-    /// Bytes at the end of a page that are kept for delta records.
-    room: usize,
     /// Most changed bytes that a record takes.
     changes: usize,
 }
@@ -30,20 +27,21 @@ impl Admin for FlashStore {
 }
 
 impl FlashStore {
-    /// The pages of `single`, which lie on `flash`. Refuses delta records on pages that are several of the flash's.
+    /// The pages of `single`, which lie on `flash`. Refuses delta records on pages that are several of the flash's, or
+    /// that leave too little room for them.
     pub fn new(flash: Arc<NativeFlash>, single: Arc<Single>) -> Result<Arc<FlashStore>, VolumeError> {
         let schemes = || flash.layout().regions.iter().map(|region| region.scheme());
-        let (room, changes) = (schemes().map(|s| s.area()).max(), schemes().map(|s| s.most_changes()).max());
-        let (room, changes) = (room.unwrap_or(0), changes.unwrap_or(0));
-        if room > 0 && single.page_size() as u64 != flash.page {
-            let n = schemes().map(|s| s.n).max().unwrap_or(0);
-            return Err(VolumeError::Options(format!(
-                "regions.n = {n} cannot be used: a database with pages of {} bytes, as the flash has them, or 0",
-                flash.page
-            )));
+        let (n, changes) = (schemes().map(|s| s.n).max(), schemes().map(|s| s.most_changes()).max());
+        let (n, changes) = (n.unwrap_or(0), changes.unwrap_or(0));
+        let refuse = |what: String| Err(VolumeError::Options(format!("regions.n = {n} cannot be used: {what}")));
+        if n > 0 && single.page_size() as u64 != flash.page {
+            return refuse(format!("a database with pages of {} bytes, as the flash has them, or 0", flash.page));
         }
-        assert!(room < single.page_size() - page::HEADER, "a page has room for more than delta records");
-        Ok(Arc::new(FlashStore { flash, single, room, changes }))
+        let left = single.page_size() - page::HEADER - single.usable_bytes(KeyspaceId(0));
+        if flash.room() > left {
+            return refuse(format!("the pages of this database leave {left} bytes free for records: fewer, or 0"));
+        }
+        Ok(Arc::new(FlashStore { flash, single, changes }))
     }
 
     /// Begins to append a page's changes; none: it must be written whole.
@@ -54,21 +52,6 @@ impl FlashStore {
         debug_assert!(page::is_sealed_for(bytes, write.page), "a page is sealed before it is written");
         self.flash.append(write.page.0, bytes, changed).inspect(|_| self.single.count_write(write.why))
     }
-
-    /// Why a page cannot be written here: it comes from a database whose pages have no room for delta records.
-    fn refusal(&self, io: &PageIo) -> Option<VolumeError> {
-        let PageIo::Write(write) = io else { return None };
-        let size = self.single.page_size();
-        // SAFETY: as above.
-        let bytes = unsafe { write.bytes(size) };
-        let full = bytes[size - self.room..].iter().any(|byte| *byte != 0);
-        full.then(|| {
-            VolumeError::Options(format!(
-                "page {} uses all of its bytes: it was made without room for delta records (regions.n = 0)",
-                write.page.0
-            ))
-        })
-    }
 }
 
 /// How a request is being served.
@@ -76,7 +59,6 @@ enum Way {
     Append(PageId, RawTicket),
     /// The request of this number among those that are written or read whole.
     Whole(usize),
-    Refused(VolumeError),
 }
 
 struct Flight {
@@ -94,7 +76,6 @@ impl PageCompletion for Flight {
                 done.map(|()| CostClass(0)).map_err(|source| VolumeError::Page { page: *page, source })
             }
             Way::Whole(i) => self.whole.wait(*i),
-            Way::Refused(e) => Err(e.clone()),
         }
     }
 
@@ -102,7 +83,6 @@ impl PageCompletion for Flight {
         match &self.ways[i] {
             Way::Append(_, ticket) => ticket.try_done(0),
             Way::Whole(i) => self.whole.try_done(*i),
-            Way::Refused(_) => true,
         }
     }
 
@@ -129,7 +109,7 @@ impl PageStore for FlashStore {
     }
 
     fn usable_bytes(&self, keyspace: KeyspaceId) -> usize {
-        self.single.usable_bytes(keyspace) - self.room
+        self.single.usable_bytes(keyspace)
     }
 
     fn noted_changes(&self) -> usize {
@@ -137,16 +117,15 @@ impl PageStore for FlashStore {
     }
 
     fn submit(&self, batch: Vec<PageIo>) -> PageTicket {
-        if self.room == 0 {
+        if self.changes == 0 {
             return self.single.submit(batch);
         }
         let (mut ways, mut whole) = (Vec::with_capacity(batch.len()), Vec::new());
         for io in batch {
             let appended = if let PageIo::Write(write) = &io { self.append(write) } else { None };
-            ways.push(match (appended, self.refusal(&io)) {
-                (Some(ticket), _) => Way::Append(io.page(), ticket),
-                (None, Some(e)) => Way::Refused(e),
-                (None, None) => {
+            ways.push(match appended {
+                Some(ticket) => Way::Append(io.page(), ticket),
+                None => {
                     whole.push(io);
                     Way::Whole(whole.len() - 1)
                 }

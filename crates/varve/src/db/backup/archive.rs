@@ -38,6 +38,8 @@ pub struct BackupInfo {
     pub base: Option<[u8; 16]>,
     /// Bytes of a page.
     pub page_size: usize,
+    /// Bytes at the end of each page that are left alone: room for delta records of native flash.
+    pub room: usize,
     /// Position in the log at which the backup began.
     pub start: Lsn,
     /// When it began, nanoseconds since 1970-01-01 UTC.
@@ -81,13 +83,14 @@ impl BackupInfo {
         if version > VERSION {
             return Err(Error::Version { what: "backup", found: version, supported: VERSION });
         }
-        let page_size = u32_at(&b, 12) as usize;
+        let (page_size, room) = (u32_at(&b, 12) as usize & 0xffff, u32_at(&b, 12) as usize >> 16);
         if !matches!(page_size, 4096 | 8192 | 16384 | 32768) {
             return Err(bad(format!("its pages have {page_size} bytes: its header is damaged; use another copy")));
         }
         let base: [u8; 16] = array(&b, 48);
         Ok(BackupInfo {
             page_size,
+            room,
             database: array(&b, 16),
             id: array(&b, 32),
             base: (base != [0; 16]).then_some(base),
@@ -101,7 +104,7 @@ impl BackupInfo {
         let mut b = [0; HEADER];
         b[..8].copy_from_slice(MAGIC);
         b[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        b[12..16].copy_from_slice(&(self.page_size as u32).to_le_bytes());
+        b[12..16].copy_from_slice(&(self.page_size as u32 | (self.room as u32) << 16).to_le_bytes());
         b[16..32].copy_from_slice(&self.database);
         b[32..48].copy_from_slice(&self.id);
         b[48..64].copy_from_slice(&self.base.unwrap_or_default());

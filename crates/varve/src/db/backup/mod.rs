@@ -76,6 +76,7 @@ pub(super) fn make(inner: &Inner, to: &mut dyn Write, options: BackupOptions<'_>
         id,
         base: options.since.as_ref().map(|base| base.id),
         page_size: core.page_size(),
+        room: header.room.into(),
         start: hold.position(),
         time: varve_rt::unix_time(),
         pages: used + free,

@@ -13,7 +13,7 @@ use super::super::open;
 use super::super::options::{Layout, Options};
 use super::super::patch::{Outcome, Window};
 use super::archive::{BackupInfo, Kind, Reader, bad, parts, u64_at};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::space;
 use crate::wal::{Birth, DbHeader, Generation, Log};
 use std::collections::BTreeSet;
@@ -81,7 +81,7 @@ pub fn restore_on(devices: &Devices, backups: &mut [&mut dyn Read], options: &Re
             None if info.base.is_some() => {
                 return Err(bad("the first one is incremental; begin with the whole backup that it goes on from"));
             }
-            None => Restoration::begin(devices, info.page_size)?,
+            None => Restoration::begin(devices, (info.page_size, info.room))?,
             Some((before, work)) if info.base == Some(before.id) && info.database == before.database => work,
             Some(_) => {
                 return Err(bad(format!(
@@ -99,6 +99,14 @@ pub fn restore_on(devices: &Devices, backups: &mut [&mut dyn Read], options: &Re
     work.finish(devices, options)
 }
 
+/// The pages of a backup have too little room for the delta records of what it is restored onto.
+fn no_room(needed: usize, room: usize) -> Error {
+    Error::Invalid(format!(
+        "regions of this flash keep {needed} bytes of each page for delta records, the pages of the backup leave {room}: \
+         restore it onto regions with n = 0, or dump the database and load it here"
+    ))
+}
+
 struct Restoration {
     store: Arc<Single>,
     page_size: usize,
@@ -114,14 +122,17 @@ struct Restoration {
 }
 
 impl Restoration {
-    fn begin(devices: &Devices, page_size: usize) -> Result<Restoration> {
+    fn begin(devices: &Devices, (page_size, room): (usize, usize)) -> Result<Restoration> {
+        if devices.parts.room() > room {
+            return Err(no_room(devices.parts.room(), room));
+        }
         // Another identity than the original's: both may live on.
-        let mut header = devices::new_header(page_size, devices.array.as_deref());
+        let mut header = devices::new_header(page_size, room, devices.array.as_deref());
         header.options = devices.parts.record()?;
         Log::begin_creation(&*devices.log, &header)?;
         let device = devices.data()?.clone();
-        identity::blank(&device, page_size)?;
-        let store = Single::new(device.clone(), page_size)?;
+        identity::blank(&device, (page_size, room))?;
+        let store = Single::with_room(device.clone(), page_size, room)?;
         let (identity, unfit) = (BTreeSet::new(), HashMap::default());
         Ok(Restoration { store, page_size, pages: 0, groups: 0, end: 0, device, header, identity, unfit })
     }

@@ -26,7 +26,7 @@ pub(super) fn small() -> LogConfig {
 }
 
 pub(super) fn header() -> DbHeader {
-    DbHeader { uuid: *b"0123456789abcdef", page_size: 4096, created: 7, options: b"opts".to_vec() }
+    DbHeader { uuid: *b"0123456789abcdef", page_size: 4096, room: 0, created: 7, options: b"opts".to_vec() }
 }
 
 pub(super) fn fresh(cfg: LogConfig) -> (Arc<dyn Device>, Arc<Log>) {
