@@ -156,7 +156,14 @@ impl NativeFlash {
                 let part = |(page, data): (u64, &[u8])| Ok(self.region(page).write(page, data)?.into());
                 pages.zip(flight::written(io).chunks(self.page as usize)).map(part).collect()
             }
-            Op::Trim => self.trim(pages.start, pages.end).map(|()| Vec::new()),
+            Op::Trim => {
+                // An opening finds the length by the last page: that one becomes zeros, at no moment forgotten.
+                let last = (self.len() / self.page).saturating_sub(1);
+                let end = if pages.end > last { last.max(pages.start) } else { pages.end };
+                self.trim(pages.start, end)?;
+                let zeros = vec![0; self.page as usize];
+                (end..pages.end).map(|page| Ok(self.region(page).write(page, &zeros)?.into())).collect()
+            }
             Op::Flush => {
                 // What was written is programmed; only what was forgotten has to be noted.
                 let marks = self.regions.iter().map(Region::settle).collect::<Result<Vec<_>, _>>()?;

@@ -212,3 +212,20 @@ fn mistakes_of_the_map_are_seen() {
         assert!(found.is_some(), "{} is not seen", mistake.name());
     }
 }
+
+/// A database that forgets its last pages still has as many when it is opened again.
+#[test]
+fn forgetting_the_last_page_leaves_the_length() {
+    in_sim(9, || {
+        let raw = RawModel::new(&config()).unwrap();
+        let flash = NativeFlash::create(raw.clone(), &two()).unwrap();
+        flash.set_len(40 * PAGE as u64).unwrap();
+        (0..40).for_each(|at| put(&*flash, at, at + 1).unwrap());
+        flash.submit(vec![Io::trim(30 * PAGE as u64, 10 * PAGE)]).wait_all().unwrap();
+        flush(&*flash).unwrap();
+        assert_eq!((get(&*flash, 29), get(&*flash, 30), get(&*flash, 39)), (30, 0, 0));
+        let again = NativeFlash::open(raw.fork(), flash.layout(), &Faults::default()).unwrap();
+        assert_eq!(again.len(), 40 * PAGE as u64);
+        assert_eq!((get(&*again, 29), get(&*again, 39)), (30, 0));
+    });
+}
