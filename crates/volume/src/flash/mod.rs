@@ -232,12 +232,12 @@ impl Device for NativeFlash {
             return Err(DeviceError::NoSpace { op: OpKind::SetLen, device: self.name.clone(), offset: 0, len });
         }
         let old = self.len.swap(len, SeqCst);
+        self.note_end(len).inspect_err(|_| self.len.store(old, SeqCst))?;
         if len >= old {
-            return self.note_end(len).inspect_err(|_| self.len.store(old, SeqCst));
+            return Ok(());
         }
         let err = |e: FlashError| e.of_request(OpKind::SetLen, &self.name, (len, old - len));
         self.trim(len / self.page, old / self.page).map_err(err)?;
-        self.note_end(len)?;
         varve_device::flush(self)
     }
 
