@@ -81,6 +81,10 @@ impl<A: FlashArray> FlashArray for Chips<A> {
         self.array.set_reliable(blocks);
     }
 
+    fn is_alive(&self) -> bool {
+        self.array.is_alive()
+    }
+
     fn is_bad(&self, block: u32) -> bool {
         self.array.is_bad(self.block(block))
     }

@@ -26,6 +26,11 @@ pub trait FlashArray {
     /// [`FlashArray::contents`] says.
     fn set_reliable(&mut self, blocks: Vec<u32>);
 
+    /// Whether operations are still done. After a power cut what was given last may be undone, though nobody was told.
+    fn is_alive(&self) -> bool {
+        true
+    }
+
     /// Whether the block is bad.
     fn is_bad(&self, block: u32) -> bool;
 

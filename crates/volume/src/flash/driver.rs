@@ -70,6 +70,10 @@ impl FlashArray for Driver {
         self.raw.add_reliable(blocks);
     }
 
+    fn is_alive(&self) -> bool {
+        self.raw.fence(0).given(0).is_ok()
+    }
+
     fn is_bad(&self, block: u32) -> bool {
         self.info(block).bad
     }

@@ -1,5 +1,7 @@
 //! Native flash over the modelled array: bytes, power cuts, full regions, regions side by side.
 
+mod appends;
+
 use super::{FlashLayout, NativeFlash, RegionConfig};
 use crate::VolumeError;
 use varve_device::flash::{CellMode, Geometry};
