@@ -85,6 +85,7 @@ const UNSAFE: &[&str] = &[
     "crates/volume/src/array/records.rs",
     "crates/volume/src/blocking.rs",
     "crates/volume/src/flash/flight.rs",
+    "crates/volume/src/flash/store.rs",
     "crates/volume/src/single.rs",
     "crates/volume/src/store.rs",
     "crates/volume/src/test_store.rs",

@@ -5,7 +5,7 @@
 //!
 //! Lock order: `devices` before a device's own lock; the callback runs with no lock held.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use varve_rt::{Event, Mutex};
 
@@ -46,7 +46,8 @@ pub trait Powered: Send + Sync {
 /// The power supply of a set of devices. Counts the operations of the [`crate::Faulty`] devices that it feeds, and cuts
 /// the power of all at once, at the n-th operation or when told to.
 pub struct PowerSupply {
-    devices: Mutex<Vec<Arc<dyn Powered>>>,
+    /// Not kept alive: a device that counts its own operations keeps its supply.
+    devices: Mutex<Vec<Weak<dyn Powered>>>,
     ops: AtomicU64,
     /// Number of the operation that cuts the power; 0 = none.
     cut_at: AtomicU64,
@@ -76,9 +77,9 @@ impl PowerSupply {
         })
     }
 
-    /// Feeds `device` from now on.
+    /// Feeds `device` from now on, for as long as it is there.
     pub fn attach(&self, device: Arc<dyn Powered>) {
-        self.devices.lock().push(device);
+        self.devices.lock().push(Arc::downgrade(&device));
     }
 
     /// Operations so far: requests of each kind, and changes of length.
@@ -129,7 +130,8 @@ impl PowerSupply {
             }
             self.cuts.fetch_add(1, SeqCst);
             for (i, device) in devices.iter().enumerate() {
-                sum.add(device.power_cut(seed.wrapping_add(i as u64)));
+                let cut = device.upgrade().map(|device| device.power_cut(seed.wrapping_add(i as u64)));
+                cut.into_iter().for_each(|cut| sum.add(cut));
             }
         }
         assert!(sum.lost + sum.reordered <= sum.units, "what is lost was there: {sum:?}");
@@ -145,7 +147,7 @@ impl PowerSupply {
     /// Turns the power on again. Operations go on being counted from where they were.
     pub fn restore(&self) {
         let devices = self.devices.lock();
-        devices.iter().for_each(|d| d.restore_power());
+        devices.iter().filter_map(Weak::upgrade).for_each(|device| device.restore_power());
         self.off.reset();
         self.on.store(true, SeqCst);
     }
@@ -162,6 +164,6 @@ impl PowerSupply {
 
     /// Makes the devices keep in flight what is submitted from now on, until the cut that must follow.
     pub(crate) fn hold(&self) {
-        self.devices.lock().iter().for_each(|d| d.hold());
+        self.devices.lock().iter().filter_map(Weak::upgrade).for_each(|device| device.hold());
     }
 }

@@ -29,8 +29,7 @@ pub trait Owner: Send + Sync {
 pub struct Opening {
     /// Bytes of a page.
     pub page_size: usize,
-    /// Bytes at the end of each page that are left alone: for delta records of native flash, where the database was made
-    /// on that.
+    /// Bytes at the end of each page that are left alone, for delta records of native flash.
     pub room: usize,
     /// The database's identity, by which the parts know each other.
     pub identity: [u8; 16],

@@ -5,7 +5,7 @@
 //!
 //! Layering: knows of devices; knows nothing of keys, transactions or the log beyond the LSN that a page carries.
 //!
-//! Modules, from below: `ids setting` · `error` · `page store` · `report` · `admin` · `array blocking flash single tier
+//! Modules, from below: `ids setting` · `error` · `page store` · `report` · `admin` · `array blocking single flash tier
 //! watched` · `plan test_store`.
 //!
 //! A kind of volume is a folder such as the tier's, which has its stores and implements [`Admin`]; [`plan`] knows all

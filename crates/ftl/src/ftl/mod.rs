@@ -8,9 +8,9 @@
 //! when everything that replaced its pages is programmed (`settled`), so a power cut at any moment finds every page; a
 //! block that is not bad and not the map's is in one place of its pool ([`pool`]). [`Ftl::verify`] looks at them all.
 
+mod appends;
 mod gc;
 mod meta;
-mod moves;
 mod pool;
 mod recover;
 mod slc;
@@ -18,6 +18,7 @@ mod stats;
 mod victims;
 mod wear;
 
+pub use appends::Appends;
 pub use recover::Recovery;
 pub use stats::FtlStats;
 
@@ -39,9 +40,6 @@ const MAGIC: u32 = 0x5641_5250;
 /// Bytes of the spare area that the translation layer uses.
 pub(super) const SPARE: usize = 16;
 
-/// The appends of a page that nobody has read since a recovery.
-const UNKNOWN: u8 = u8::MAX;
-
 const _: () = assert!(SPARE == 4 + 4 + 8 && SPARE as u32 <= LEAST_SPARE);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,16 +53,6 @@ struct Block {
     settled: u64,
     /// To be marked bad instead of erased.
     retire: bool,
-}
-
-/// How a host lays out the appends of its pages: what collection must know to keep them.
-pub trait Appends: Send + Sync {
-    /// Bytes of the spare area that are in use, those of the translation layer included.
-    fn spare_bytes(&self) -> usize;
-
-    /// Makes of a page as it was read, and its spare area, what it is with its appends; gives how many of its bytes are
-    /// to be programmed, so that the rest takes appends again.
-    fn merge(&self, page: &mut [u8], spare: &[u8]) -> usize;
 }
 
 /// The translation layer over its array.
@@ -501,66 +489,6 @@ impl<A: FlashArray> Ftl<A> {
             self.note_trim(lpn as u32, count as u32);
         }
         Ok(())
-    }
-
-    /// Says how the host lays out its appends, so that collection can keep them. To be called before anything is
-    /// written where contents are kept and appends are on.
-    pub fn lays_out(&mut self, appends: Arc<dyn Appends>) {
-        assert!(self.config.append_slots > 0, "a host that appends has slots for it");
-        self.appends = Some(appends);
-    }
-
-    /// How many appends the page has that a logical page is on, if it takes another one; `None`: it must be written
-    /// anew (never written, all slots used, not known since a recovery, or the physical page takes no appends).
-    pub fn takes_append(&self, lpn: u64) -> Option<u8> {
-        let ppn = *self.map.get(lpn as usize)?;
-        let used = *self.deltas.get(ppn as usize)?;
-        let has_slot = used < self.config.append_slots && !self.worn_out;
-        (has_slot && self.array.may_append(self.address(ppn)).is_ok()).then_some(used)
-    }
-
-    /// Appends to a logical page in place: bytes at an offset of its data, and of its spare area, behind the first
-    /// [`LEAST_SPARE`](varve_device::flash::LEAST_SPARE). An error if it must be written anew, or the array refuses. The
-    /// time is that of the program.
-    pub fn append(
-        &mut self,
-        at: u64,
-        lpn: u64,
-        data: (usize, &[u8]),
-        spare: (usize, &[u8]),
-    ) -> Result<Span, FlashError> {
-        self.check(lpn)?;
-        let ppn = self.map[lpn as usize];
-        if ppn == NONE {
-            return Err(FlashError::NotProgrammed { block: NONE, page: NONE });
-        }
-        let page = self.address(ppn);
-        let used = self.deltas.get(ppn as usize).copied().unwrap_or(self.config.append_slots);
-        if used >= self.config.append_slots {
-            return Err(FlashError::TooManyPrograms { block: page.block, page: page.page, nop: used });
-        }
-        debug_assert!(spare.1.is_empty() || spare.0 >= SPARE, "the translation layer's own bytes are programmed");
-        let appended = self.array.append(at, page, data, spare);
-        // What was refused is not tried in place again: nobody knows what is there.
-        self.deltas[ppn as usize] = if appended.is_ok() { used + 1 } else { self.config.append_slots };
-        let span = appended?;
-        self.stats.clock += 1;
-        self.stats.host_appends += 1;
-        self.blocks[page.block as usize].settled = self.blocks[page.block as usize].settled.max(span.end);
-        Ok(span)
-    }
-
-    /// Whether nobody has counted the appends of a logical page since a recovery.
-    pub fn appends_unknown(&self, lpn: u64) -> bool {
-        self.map.get(lpn as usize).and_then(|ppn| self.deltas.get(*ppn as usize)) == Some(&UNKNOWN)
-    }
-
-    /// Somebody read the page at `from`, where a logical page was: it had so many appends. What became known or moved
-    /// meanwhile stays as it is.
-    pub fn found_appends(&mut self, lpn: u64, from: Page, appends: u8) {
-        if self.appends_unknown(lpn) && self.locate(lpn) == Some(from) {
-            self.deltas[self.map[lpn as usize] as usize] = appends.min(self.config.append_slots);
-        }
     }
 
     /// A physical page is no longer its owner's; what replaced it is programmed at `settled`.

@@ -137,7 +137,7 @@ impl<A: FlashArray> Ftl<A> {
             }
         }
         // How many appends a page holds is found when it is read.
-        self.deltas.fill(super::UNKNOWN);
+        self.deltas.fill(super::appends::UNKNOWN);
     }
 
     fn rebuild_pools(&mut self, at: u64) -> Result<(), FlashError> {

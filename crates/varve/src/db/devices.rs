@@ -121,8 +121,8 @@ fn is_unfinished(dir: &Path) -> bool {
     }
 }
 
-/// The header of a database that is made, whose pages leave `room` bytes alone. On an array that holds nothing yet it has the array's identity: what is left
-/// on the drives is then known by the log when creation is cut short.
+/// The header of a database that is made, whose pages leave `room` bytes alone. On an array that holds nothing yet it
+/// has the array's identity: what is left on the drives is then known by the log when creation is cut short.
 pub(super) fn new_header(page_size: usize, room: usize, array: Option<&Array>) -> DbHeader {
     let mut uuid = [0; 16];
     match array.filter(|array| array.len() == 0).and_then(Array::identity) {

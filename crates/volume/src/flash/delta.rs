@@ -78,6 +78,7 @@ impl Scheme {
         page - usize::from(self.n - i) * usize::from(self.m)
     }
 
+    /// Where a record's part of the spare area begins.
     fn slot(i: u8) -> usize {
         SLOTS + usize::from(i) * SLOT
     }
@@ -107,6 +108,7 @@ impl Scheme {
     /// Applies the records of a page that was read to it, in their order, and clears their room. `believe`: whatever
     /// their checksums say, which is wrong.
     pub(super) fn apply(&self, page: &mut [u8], spare: &[u8], believe: bool) -> Found {
+        assert!(self.n > 0 && spare.len() >= self.spare_bytes(), "a page that takes records was read with their slots");
         let mut found = Found { used: 0, torn: false };
         let (body, area) = page.split_at_mut(page.len() - self.area());
         for (i, bytes) in area.chunks_exact(usize::from(self.m).max(1)).enumerate().take(usize::from(self.n)) {

@@ -132,6 +132,8 @@ impl PageStore for FlashStore {
             });
         }
         let whole = self.single.submit(whole);
+        let appended = ways.iter().filter(|way| matches!(way, Way::Append(..))).count();
+        assert_eq!(appended + whole.len(), ways.len(), "every request goes one way");
         PageTicket::pending(ways.len(), Box::new(Flight { flash: self.flash.clone(), ways, whole }))
     }
 

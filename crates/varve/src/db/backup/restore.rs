@@ -102,8 +102,8 @@ pub fn restore_on(devices: &Devices, backups: &mut [&mut dyn Read], options: &Re
 /// The pages of a backup have too little room for the delta records of what it is restored onto.
 fn no_room(needed: usize, room: usize) -> Error {
     Error::Invalid(format!(
-        "regions of this flash keep {needed} bytes of each page for delta records, the pages of the backup leave {room}: \
-         restore it onto regions with n = 0, or dump the database and load it here"
+        "regions of this flash keep {needed} bytes of each page for delta records, the pages of the backup leave \
+         {room}: restore it onto regions with n = 0, or dump the database and load it here"
     ))
 }
 
