@@ -31,7 +31,7 @@ use varve_device::{
     AlignedBuf, Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Faults, Io, Op,
     OpKind, Ticket,
 };
-use varve_ftl::FtlStats;
+use varve_ftl::{Capacity, FtlStats};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 /// Raw flash with regions.
@@ -124,6 +124,11 @@ impl NativeFlash {
     /// What each region did since it was opened.
     pub fn region_stats(&self) -> Vec<FtlStats> {
         self.regions.iter().map(Region::stats).collect()
+    }
+
+    /// Of each region: its logical pages, and the physical ones that it can use for them.
+    pub fn region_capacity(&self) -> Vec<Capacity> {
+        self.regions.iter().map(Region::capacity).collect()
     }
 
     /// Checks the map of each region and what hangs on it, for tests; panics where it does not hold together.

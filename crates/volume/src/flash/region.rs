@@ -8,7 +8,7 @@ use super::layout::RegionConfig;
 use std::sync::Arc;
 use varve_device::flash::{Contents, FlashArray, FlashError, Page, RawFlash, RawIo, RawOp, RawTicket};
 use varve_device::{Faults, Mistake};
-use varve_ftl::{Appends, Chips, Ftl, FtlConfig, FtlStats};
+use varve_ftl::{Appends, Capacity, Chips, Ftl, FtlConfig, FtlStats};
 use varve_rt::Mutex;
 
 /// A region, open.
@@ -196,6 +196,11 @@ impl Region {
     /// The mark at which what was forgotten stays so after a power cut.
     pub(super) fn settle(&self) -> Result<u64, FlashError> {
         self.ftl.lock().settle(0)
+    }
+
+    /// Its sizes, as they are now.
+    pub(super) fn capacity(&self) -> Capacity {
+        self.ftl.lock().capacity()
     }
 
     /// What it did since it was opened.
