@@ -113,6 +113,11 @@ impl<A: FlashArray> FlashArray for Chips<A> {
         self.array.read(at, self.page(page), data, spare)
     }
 
+    fn read_spares(&mut self, at: u64, pages: &[Page], spares: &mut [u8]) -> Vec<Result<Span, FlashError>> {
+        let pages: Vec<Page> = pages.iter().map(|page| self.page(*page)).collect();
+        self.array.read_spares(at, &pages, spares)
+    }
+
     fn sense(&mut self, at: u64, page: Page, bytes: usize) -> Result<Span, FlashError> {
         self.array.sense(at, self.page(page), bytes)
     }

@@ -65,6 +65,13 @@ pub trait FlashArray {
     /// or its block's erase, was interrupted.
     fn read(&mut self, at: u64, page: Page, data: &mut [u8], spare: &mut [u8]) -> Result<Span, FlashError>;
 
+    /// Reads the first bytes of the spare areas of several pages: as many bytes of each as fit `spares`.
+    fn read_spares(&mut self, at: u64, pages: &[Page], spares: &mut [u8]) -> Vec<Result<Span, FlashError>> {
+        let bytes = spares.len() / pages.len().max(1);
+        let each = pages.iter().zip(spares.chunks_mut(bytes.max(1)));
+        each.map(|(page, spare)| self.read(at, *page, &mut [], spare)).collect()
+    }
+
     /// Begins a read for the host of the first `bytes` bytes of a page. How the host gets them is the array's
     /// business.
     fn sense(&mut self, at: u64, page: Page, bytes: usize) -> Result<Span, FlashError>;

@@ -7,6 +7,9 @@ use super::{Block, Ftl, MAGIC, NONE, SPARE};
 use varve_device::Mistake;
 use varve_device::flash::{Contents, FlashArray, FlashError, Page};
 
+/// Spare areas that are read at once.
+const AT_ONCE: usize = 4096;
+
 /// What a recovery found and did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
@@ -42,34 +45,18 @@ impl<A: FlashArray> Ftl<A> {
     }
 
     /// Replays what happened after the checkpoint: of all versions of a page and its trims, the last one counts.
-    fn rebuild_map(&mut self, at: u64, found: Found, report: &mut Recovery) -> Result<(), FlashError> {
+    fn rebuild_map(&mut self, at: u64, mut found: Found, report: &mut Recovery) -> Result<(), FlashError> {
         let mut newest = vec![found.seq; found.map.len()];
-        self.map = found.map;
+        self.map = std::mem::take(&mut found.map);
         self.seq = found.seq;
-        for block in 0..self.blocks.len() as u32 {
-            self.blocks[block as usize].opened = 0;
-            // (Bad ones too: what moved out of a block whose program failed may not have arrived.)
-            if self.is_meta(block) || self.array.is_torn(block) {
-                continue;
-            }
-            let fill = self.programmed(block);
-            if fill == 0 {
-                continue;
-            }
-            let first = self.read_spare(at, block, 0, report)?;
-            let known = found.blocks.get(block as usize).copied().unwrap_or_default();
-            let opened = first.map_or(0, |(_, seq)| seq);
-            self.blocks[block as usize].opened = opened;
-            let known = if self.faults.has(Mistake::FlashNoScan) && found.seq > 0 { (opened, fill) } else { known };
-            let start = if opened != 0 && opened == known.0 { known.1 } else { 0 };
-            report.scanned_blocks += u64::from(start < fill);
-            for slot in start..fill {
-                let spare = if slot == 0 { first } else { self.read_spare(at, block, slot, report)? };
+        let scan = self.blocks_to_scan(at, &found, report)?;
+        for places in scan.chunks(AT_ONCE) {
+            for (place, spare) in places.iter().zip(self.read_spares(at, places, report)?) {
                 let Some((lpn, seq)) = spare else { continue };
                 self.seq = self.seq.max(seq);
                 if seq > newest[lpn as usize] || self.faults.has(Mistake::FlashNoNumbers) {
                     newest[lpn as usize] = seq;
-                    self.map[lpn as usize] = block * self.slots + slot;
+                    self.map[lpn as usize] = place.0 * self.slots + place.1;
                 }
             }
         }
@@ -85,31 +72,65 @@ impl<A: FlashArray> Ftl<A> {
         Ok(())
     }
 
-    /// Logical page and number of a programmed page; `None` if it cannot be read.
-    fn read_spare(
+    /// Finds which blocks were programmed since the checkpoint, by their first pages; gives their pages, block and slot,
+    /// those of different chips by turns.
+    fn blocks_to_scan(&mut self, at: u64, found: &Found, report: &mut Recovery) -> Result<Vec<(u32, u32)>, FlashError> {
+        self.blocks.iter_mut().for_each(|block| block.opened = 0);
+        // (Bad ones too: what moved out of a block whose program failed may not have arrived.)
+        let all = 0..self.blocks.len() as u32;
+        let of_use = all.filter(|b| !self.is_meta(*b) && !self.array.is_torn(*b) && self.programmed(*b) > 0);
+        let mut blocks: Vec<(u32, u32)> = of_use.map(|block| (block, 0)).collect();
+        let per_chip = self.array.geometry().blocks_per_chip();
+        blocks.sort_by_key(|(block, _)| (block % per_chip, *block));
+        let mut scan = Vec::new();
+        for firsts in blocks.chunks(AT_ONCE) {
+            for ((block, _), first) in firsts.iter().zip(self.read_spares(at, firsts, report)?) {
+                let fill = self.programmed(*block);
+                let known = found.blocks.get(*block as usize).copied().unwrap_or_default();
+                let opened = first.map_or(0, |(_, seq)| seq);
+                self.blocks[*block as usize].opened = opened;
+                let believed = self.faults.has(Mistake::FlashNoScan) && found.seq > 0;
+                let known = if believed { (opened, fill) } else { known };
+                let start = if opened != 0 && opened == known.0 { known.1 } else { 0 };
+                report.scanned_blocks += u64::from(start < fill);
+                scan.extend((start..fill).map(|slot| (*block, slot)));
+            }
+        }
+        Ok(scan)
+    }
+
+    /// Logical page and number of programmed pages, by block and slot; `None` for what cannot be read.
+    fn read_spares(
         &mut self,
         at: u64,
-        block: u32,
-        slot: u32,
+        places: &[(u32, u32)],
         report: &mut Recovery,
-    ) -> Result<Option<(u32, u64)>, FlashError> {
-        let mut spare = [0; SPARE];
-        report.reads += 1;
-        let page = Page { block, page: self.page(slot) };
-        match self.array.read(at, page, &mut [], &mut spare) {
+    ) -> Result<Vec<Option<(u32, u64)>>, FlashError> {
+        let pages: Vec<Page> =
+            places.iter().map(|(block, slot)| Page { block: *block, page: self.page(*slot) }).collect();
+        let mut spares = vec![0; SPARE * pages.len()];
+        report.reads += pages.len() as u64;
+        let read = self.array.read_spares(at, &pages, &mut spares);
+        assert_eq!(read.len(), pages.len(), "every read is answered");
+        let parse = |((page, read), spare): ((&Page, Result<_, _>), &[u8])| match read {
             Err(FlashError::Uncorrectable { .. }) => {
                 report.torn_pages += 1;
-                return Ok(None);
+                Ok(None)
             }
-            read => read.map(drop)?,
-        }
+            read => read.and_then(|_| self.parse_spare(page.block, spare)).map(Some),
+        };
+        pages.iter().zip(read).zip(spares.chunks(SPARE)).map(parse).collect()
+    }
+
+    /// What the spare area of a data page says: its logical page, and its number.
+    fn parse_spare(&self, block: u32, spare: &[u8]) -> Result<(u32, u64), FlashError> {
         let word = |i: usize| u32::from_le_bytes(spare[i..i + 4].try_into().expect("four bytes"));
         let seq = u64::from_le_bytes(spare[8..].try_into().expect("eight bytes"));
         if word(0) != MAGIC || u64::from(word(4)) >= self.logical {
             let accepted = "the one with which the array was written: a block holds pages that are none of its";
             return Err(FlashError::config("layout", format!("block {block}"), accepted));
         }
-        Ok(Some((word(4), seq)))
+        Ok((word(4), seq))
     }
 
     /// Used pages of a block that are programmed.

@@ -105,6 +105,17 @@ impl FlashArray for Driver {
         Ok(span)
     }
 
+    /// All of them are given before the first is waited for, so the chips work side by side.
+    fn read_spares(&mut self, at: u64, pages: &[Page], spares: &mut [u8]) -> Vec<Result<Span, FlashError>> {
+        let bytes = spares.len() / pages.len().max(1);
+        let read = |page: &Page| RawIo { op: RawOp::Read { page: *page, data: 0, spare: bytes }, after: at };
+        let mut ticket = self.raw.submit(&pages.iter().map(read).collect::<Vec<_>>());
+        let ends = (0..pages.len()).filter_map(|i| Some(ticket.given(i).ok()?.end));
+        self.idle = ends.fold(self.idle, u64::max);
+        let each = spares.chunks_mut(bytes.max(1)).enumerate();
+        each.map(|(i, spare)| ticket.given(i).and_then(|span| ticket.read(i, &mut [], spare).map(|()| span))).collect()
+    }
+
     fn sense(&mut self, at: u64, page: Page, bytes: usize) -> Result<Span, FlashError> {
         let given = self.give(at, RawOp::Read { page, data: bytes, spare: self.spare })?;
         Ok(self.keep(given))
