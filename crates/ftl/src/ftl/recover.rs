@@ -72,8 +72,8 @@ impl<A: FlashArray> Ftl<A> {
         Ok(())
     }
 
-    /// Finds which blocks were programmed since the checkpoint, by their first pages; gives their pages, block and slot,
-    /// those of different chips by turns.
+    /// Finds which blocks were programmed since the checkpoint, by their first pages; gives their pages, block and
+    /// slot, those of different chips by turns.
     fn blocks_to_scan(&mut self, at: u64, found: &Found, report: &mut Recovery) -> Result<Vec<(u32, u32)>, FlashError> {
         self.blocks.iter_mut().for_each(|block| block.opened = 0);
         // (Bad ones too: what moved out of a block whose program failed may not have arrived.)

@@ -107,6 +107,7 @@ impl FlashArray for Driver {
 
     /// All of them are given before the first is waited for, so the chips work side by side.
     fn read_spares(&mut self, at: u64, pages: &[Page], spares: &mut [u8]) -> Vec<Result<Span, FlashError>> {
+        assert!(spares.len().is_multiple_of(pages.len().max(1)), "as many bytes of each page");
         let bytes = spares.len() / pages.len().max(1);
         let read = |page: &Page| RawIo { op: RawOp::Read { page: *page, data: 0, spare: bytes }, after: at };
         let mut ticket = self.raw.submit(&pages.iter().map(read).collect::<Vec<_>>());

@@ -69,6 +69,7 @@ pub(super) fn written(io: &Io) -> &[u8] {
 /// Waits for a page that is read, and takes note of what was found of its delta records.
 fn finish_page(reading: &mut Reading, place: &mut [u8], regions: &[Region], whole: bool) -> Result<(), FlashError> {
     let found = reading.finish(place)?;
+    assert!(found.used > 0 || !found.torn, "what is torn is there");
     if let Some(from) = reading.uncounted {
         region_of(regions, reading.page).counted(reading.page, from, found);
     }
