@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use varve_models::flash::Drive;
+use varve::flash::FlashLayout;
+use varve_models::flash::{Drive, RawModel};
 use varve_models::{Build, Modelled, PowerSupply, Profile, Sparse};
 
 /// The data device and the log device of a database, modelled, on one power supply. Make them in the world that uses
@@ -25,6 +26,23 @@ pub struct Loaded {
     pub log: Part,
     /// Of the drives of an array, in place of the data device.
     pub drives: Vec<Part>,
+    /// Native flash, in place of the data device.
+    pub flash: Option<RawPart>,
+}
+
+/// Raw flash that holds the pages of a database, at rest.
+#[derive(Clone)]
+pub struct RawPart {
+    /// The chips; who uses them takes a copy.
+    pub raw: Arc<RawModel>,
+    /// The regions that were made on them.
+    pub layout: FlashLayout,
+}
+
+impl std::fmt::Debug for RawPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawPart").field("layout", &self.layout).finish_non_exhaustive()
+    }
 }
 
 /// What one device holds.
@@ -98,7 +116,7 @@ impl ModelledDevices {
 
     /// What data and log device hold now. Close the database first, or power cuts are part of the picture.
     pub fn loaded(&self) -> Loaded {
-        Loaded { data: Part::of(&*self.data), log: Part::of(&*self.log), drives: Vec::new() }
+        Loaded { data: Part::of(&*self.data), log: Part::of(&*self.log), ..Loaded::default() }
     }
 }
 

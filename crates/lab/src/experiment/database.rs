@@ -4,10 +4,12 @@ use super::devices::Counted;
 use super::machine::HostTime;
 use super::point::{Moment, OneDevice, seconds};
 use super::rack;
+use super::regions::Flash;
 use super::spec::Spec;
 use crate::models::{Loaded, ModelledDevices, Part};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use varve::Db;
 use varve_device::Device;
 use varve_models::Modelled;
@@ -53,6 +55,8 @@ pub(super) struct Machine {
     /// What the drives are made of.
     drives: Vec<Arc<dyn Modelled>>,
     array: Option<Arc<Array>>,
+    /// Native flash, in place of data devices.
+    flash: Option<Arc<Flash>>,
     log: Arc<Counted>,
     fast: Option<Arc<Counted>>,
 }
@@ -68,9 +72,11 @@ impl Machine {
             drives.push(models.drive(&profile, (name, part), rack::seed(seed, n))?);
         }
         let counted = |(name, model): (_, &Arc<dyn Modelled>)| (name, Counted::new(model.clone()));
-        let data: Vec<_> = match drives.is_empty() {
-            true => vec![counted(("data", &models.data))],
-            false => rack::NAMES.into_iter().zip(&drives).map(counted).collect(),
+        let flash = bytes.flash.as_ref().map(Flash::open).transpose()?.map(Arc::new);
+        let data: Vec<_> = match (&flash, drives.is_empty()) {
+            (Some(_), _) => Vec::new(),
+            (None, true) => vec![counted(("data", &models.data))],
+            (None, false) => rack::NAMES.into_iter().zip(&drives).map(counted).collect(),
         };
         let on = data.iter().map(|(_, drive)| -> Arc<dyn Device> { drive.clone() });
         let array = if drives.is_empty() { None } else { Some(rack::open(on.collect())?) };
@@ -80,7 +86,7 @@ impl Machine {
             None => None,
         };
         let fast = fast_model.clone().map(Counted::new);
-        Ok(Machine { models, fast_model, data, drives, array, log, fast })
+        Ok(Machine { models, fast_model, data, drives, array, flash, log, fast })
     }
 
     /// Opens the database. `attach`: make a tier on the fast device.
@@ -100,16 +106,18 @@ impl Machine {
             array: e.array.keeper(),
             ..varve::Options::default()
         };
-        let on = match &self.array {
-            None => varve::Devices::new(self.data[0].1.clone(), self.log.clone()),
-            Some(array) => varve::Devices::on_array(array.clone(), self.log.clone()),
+        let on = match (&self.flash, &self.array) {
+            (Some(flash), _) => varve::Devices::on_flash(flash.native.clone(), self.log.clone()),
+            (None, None) => varve::Devices::new(self.data[0].1.clone(), self.log.clone()),
+            (None, Some(array)) => varve::Devices::on_array(array.clone(), self.log.clone()),
         };
         let on = self.fast.iter().fold(on, |on, fast| on.with("fast", fast.clone()));
         Ok(Db::open_on(on, options)?)
     }
 
     pub fn probe(&self, db: Db, cores: usize) -> Probe {
-        Probe { db, data: self.data.clone(), log: self.log.clone(), cores, fast: self.fast.clone() }
+        let (data, flash, fast) = (self.data.clone(), self.flash.clone(), self.fast.clone());
+        Probe { db, data, flash, log: self.log.clone(), cores, fast }
     }
 
     /// The array that its pages lie on, if they do.
@@ -121,17 +129,22 @@ impl Machine {
     pub fn left(&self) -> (Loaded, Part) {
         let fast = self.fast_model.as_ref().map_or_else(Part::default, |fast| Part::of(&**fast));
         let drives = self.drives.iter().map(|drive| Part::of(&**drive)).collect();
-        (Loaded { drives, ..self.models.loaded() }, fast)
+        let flash = self.flash.as_ref().map(|flash| flash.part());
+        (Loaded { drives, flash, ..self.models.loaded() }, fast)
     }
 
     /// Opens the database that a crash left and closes it; what the opening took.
     pub fn reopen(&self, spec: &Spec, memory: Memory) -> crate::Result<BTreeMap<String, f64>> {
+        let map = self.flash.as_ref().map_or(Duration::ZERO, |flash| flash.opening);
         let began = varve_rt::now();
         let db = self.open(spec, memory, false)?;
         let mut figures = BTreeMap::from([
-            ("reopen.open_s".to_string(), began.elapsed().as_secs_f64()),
+            ("reopen.open_s".to_string(), (began.elapsed() + map).as_secs_f64()),
             ("reopen.redo_mib".to_string(), db.recovery_report().bytes as f64 / f64::from(1 << 20)),
         ]);
+        if self.flash.is_some() {
+            figures.insert("reopen.map_s".into(), map.as_secs_f64());
+        }
         if let Some(tier) = db.stats().tier {
             let r = tier.recovery;
             figures.extend([
@@ -151,21 +164,28 @@ impl Machine {
 pub(super) struct Probe {
     pub db: Db,
     data: Vec<(&'static str, Arc<Counted>)>,
+    flash: Option<Arc<Flash>>,
     log: Arc<Counted>,
     cores: usize,
     fast: Option<Arc<Counted>>,
 }
 
 impl Probe {
+    /// Sizes of native flash, if the pages lie there.
+    pub fn sizes(&self) -> BTreeMap<String, f64> {
+        self.flash.as_ref().map_or_else(BTreeMap::new, |flash| flash.sizes())
+    }
+
     pub fn moment(&self) -> Moment {
+        let counted = (self.data.iter().map(|(name, device)| (*name, device)))
+            .chain([("log", &self.log)])
+            .chain(self.fast.iter().map(|fast| ("fast", fast)))
+            .map(|(name, device)| OneDevice { name, stats: device.stats(), model: device.model() });
         Moment {
             at: varve_rt::now().as_nanos() as f64 / 1e9,
             engine: self.db.stats(),
-            devices: (self.data.iter().map(|(name, device)| (*name, device)))
-                .chain([("log", &self.log)])
-                .chain(self.fast.iter().map(|fast| ("fast", fast)))
-                .map(|(name, device)| OneDevice { name, stats: device.stats(), model: device.model() })
-                .collect(),
+            devices: self.flash.iter().map(|flash| flash.device()).chain(counted).collect(),
+            regions: self.flash.as_ref().map_or_else(Vec::new, |flash| flash.native.region_stats()),
             client_writes: self.data.iter().map(|(_, device)| device.client_writes()).sum(),
             host: HostTime::now(self.cores),
             locks: sim::lock_waits(),

@@ -6,9 +6,10 @@
 use super::ExperimentError;
 use super::devices::{self, Drives};
 use super::rack::{self, Curves};
+use super::regions::{self, Flash};
 use super::spec::Spec;
 use crate::adapter::varve::VarveStore;
-use crate::models::{Loaded, ModelledDevices, Part, seeds};
+use crate::models::{Loaded, ModelledDevices, Part, RawPart, seeds};
 use crate::{tpcc, ycsb};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -71,7 +72,9 @@ fn key(spec: &Spec) -> String {
     let plain = (load_of(spec), spec.layout.page_size, spec.layout.log);
     let array = (!spec.devices.drives.is_empty()).then(|| rack::key(spec));
     let text = serde_json::to_string(&plain).expect("plain data");
+    let flash = (!spec.devices.flash.is_empty()).then(|| regions::key(spec));
     text + &array.map_or(String::new(), |key| serde_json::to_string(&key).expect("plain data"))
+        + &flash.map_or(String::new(), |key| serde_json::to_string(&key).expect("plain data"))
 }
 
 /// The cache that the load itself runs with.
@@ -93,6 +96,12 @@ fn load_fixed(db: &Db, shape: &ycsb::Shape, seed: u64, fixed: Fixed) -> crate::R
     Ok(())
 }
 
+/// Loaded flash, aged if asked for.
+fn at_rest(spec: &Spec, flash: &Flash) -> crate::Result<RawPart> {
+    flash.age(spec.devices.flash.aged().map_err(crate::Error::Profile)?)?;
+    Ok(flash.part())
+}
+
 fn load(spec: &Spec, curves: Vec<Curve>) -> Result<Image, ExperimentError> {
     let (page_size, log_bytes) = (spec.layout.page_size.0 as usize, spec.layout.log.0);
     let layout = varve::Layout { page_size, log_bytes, ..varve::Layout::default() };
@@ -101,9 +110,11 @@ fn load(spec: &Spec, curves: Vec<Curve>) -> Result<Image, ExperimentError> {
         let instant = devices::instant();
         let machine = ModelledDevices::new(&instant, &instant, &Loaded::default(), 1)?;
         let options = varve::Options { cache_bytes: LOAD_CACHE, lock_timeout: None, ..varve::Options::default() };
-        let (on, drives) = match spec.devices.drives.is_empty() {
-            true => (machine.devices(), Vec::new()),
-            false => {
+        let flash = Flash::create(spec)?;
+        let (on, drives) = match (&flash, spec.devices.drives.is_empty()) {
+            (Some(flash), _) => (varve::Devices::on_flash(flash.native.clone(), machine.log.clone()), Vec::new()),
+            (None, true) => (machine.devices(), Vec::new()),
+            (None, false) => {
                 let (array, drives) = rack::create(spec, &curves, &instant)?;
                 (varve::Devices::on_array(array, machine.log.clone()), drives)
             }
@@ -120,7 +131,8 @@ fn load(spec: &Spec, curves: Vec<Curve>) -> Result<Image, ExperimentError> {
         store.db().clone().close()?;
         let used = (stats.pages - stats.free_pages) * stats.page_size as u64;
         let drives = drives.iter().map(|drive| Part::of(&**drive)).collect();
-        Ok(Image { bytes: Loaded { drives, ..machine.loaded() }, used, curves: curves.clone() })
+        let flash = flash.map(|flash| at_rest(spec, &flash)).transpose()?;
+        Ok(Image { bytes: Loaded { drives, flash, ..machine.loaded() }, used, curves: curves.clone() })
     };
     let outcome = sim::run(sim::Config { seed: 1, ..sim::Config::default() }, main);
     match outcome.result {
@@ -216,7 +228,7 @@ impl Layouts {
             let failed =
                 |(key, what)| ExperimentError::Point { point: "loading".into(), what: format!("{key}: {what}") };
             image.bytes = on_drives(&image, spec, seed, drives).map_err(failed)?;
-            let Loaded { data, log, drives } = &mut image.bytes;
+            let Loaded { data, log, drives, flash: _ } = &mut image.bytes;
             for part in [data, log].into_iter().chain(drives).filter(|part| part.drive.is_some()) {
                 part.contents = Sparse::new();
             }

@@ -72,6 +72,7 @@ pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<S
     if let (Some(then), Some(now)) = (&before.engine.tier, &after.engine.tier) {
         tier(&mut put, then, now, seconds);
     }
+    super::regions::figures(&mut put, &before.regions, &after.regions);
     if let (Some(then), Some(now)) = (&before.host, &after.host) {
         let used = (now.used - then.used) / seconds;
         put("host.busy", used / now.cores);

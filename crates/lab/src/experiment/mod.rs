@@ -5,7 +5,8 @@
 //! - `document` reads a file and expands it into points (`source` finds lines for errors, `sweep` axes); `spec`,
 //!   `units`: its shape;
 //! - `layout` loads a database once; `devices` models; `machine` processor time and lock waits; `point` runs one point,
-//!   `plain` and `array` one without a database; `rack` is an array under one, `moves` who watches its extents move;
+//!   `plain` and `array` one without a database; `rack` is an array under one, `regions` native
+//!   flash, `moves` who watches its extents move;
 //!   `metrics` names what it measured;
 //! - `parameters`: what the figures rest on, `sensitivity`: what those decide that are assumed;
 //! - `figure`, `check`: what is demanded; `drawing`: what is charted; `results`: files; `report`, `table`: for people;
@@ -32,6 +33,7 @@ mod parameters;
 mod plain;
 mod point;
 mod rack;
+mod regions;
 mod report;
 mod results;
 mod run;
@@ -134,6 +136,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("iomix-ssd", include_str!("../../../../experiments/iomix-ssd.toml")),
     ("gd2l-cac", include_str!("../../../../experiments/gd2l-cac.toml")),
     ("tier-location", include_str!("../../../../experiments/tier-location.toml")),
+    ("ipa-emulator", include_str!("../../../../experiments/ipa-emulator.toml")),
     ("tier-zones", include_str!("../../../../experiments/tier-zones.toml")),
     ("tier-pools", include_str!("../../../../experiments/tier-pools.toml")),
     ("tier-overhead", include_str!("../../../../experiments/tier-overhead.toml")),

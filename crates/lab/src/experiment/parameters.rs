@@ -78,7 +78,13 @@ fn profiles(e: &Experiment) -> BTreeMap<String, Vec<String>> {
     let mut roles: BTreeMap<&str, Vec<Option<String>>> = BTreeMap::new();
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for d in e.points.iter().map(|p| &p.spec.devices) {
-        for (role, device) in [("devices.data", &d.data), ("devices.log", &d.log), ("devices.fast", &d.fast)] {
+        let roles_of = [
+            ("devices.data", &d.data),
+            ("devices.log", &d.log),
+            ("devices.fast", &d.fast),
+            ("devices.flash", &d.flash),
+        ];
+        for (role, device) in roles_of {
             let name = name(device);
             found.entry(name.clone().unwrap_or_default()).or_default();
             let names = roles.entry(role).or_default();

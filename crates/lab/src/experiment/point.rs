@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use varve_device::{DeviceStats, OpStats};
 use varve_models::ModelStats;
+use varve_models::flash::FtlStats;
 use varve_rt::sim;
 use varve_volume::array::curve::Curve;
 
@@ -142,6 +143,8 @@ pub(super) struct Moment {
     pub engine: varve::Stats,
     /// Data, log, and the fast device of a tier.
     pub devices: Vec<OneDevice>,
+    /// What regions of native flash did since they were opened.
+    pub regions: Vec<FtlStats>,
     pub client_writes: u64,
     pub host: Option<HostTime>,
     pub locks: Vec<sim::LockWaits>,
@@ -320,7 +323,7 @@ fn drive<W: Workload<VarveStore>>(
     })?;
     let location = if spec.engine.tier.counted { Some(Location::of(&probe.db)?) } else { None };
     let settings = probe.db.pool_settings().into_iter().map(|(name, text)| (name.to_string(), text)).collect();
-    Ok(Measured { run: result, before, after: last, location, settings, more: BTreeMap::new(), series })
+    Ok(Measured { run: result, before, after: last, location, settings, more: probe.sizes(), series })
 }
 
 /// One more value of each series; rounded, since nobody reads more digits off a chart.

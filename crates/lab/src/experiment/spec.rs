@@ -2,13 +2,14 @@
 //!
 //! Every structure refuses keys it does not know. The defaults are those of the engine and of the workloads.
 
-use super::array;
 pub use super::array::{ArraySpec, Keeping, LayoutName, ReadOnly};
 pub use super::iomix::Iomix;
 use super::named::{Named, PoolNames};
+pub use super::regions::RegionSpec;
 pub use super::tier::Tier;
 use super::units::{Bytes, Cache};
 pub use super::ycsb::{FixedSets, Spread, Ycsb};
+use super::{array, regions};
 use crate::adapter::Durability;
 use crate::flash_wa::FlashWaPoint;
 use crate::host::HostProfile;
@@ -115,6 +116,9 @@ pub struct Devices {
     /// The fast device of a tier; without it there is no tier.
     #[serde(skip_serializing_if = "Device::is_empty")]
     pub fast: Device,
+    /// Native flash, in place of `data`: the profile of a flash drive, of which only the array and its times count.
+    #[serde(skip_serializing_if = "Device::is_empty")]
+    pub flash: Device,
     /// Drives of an array, in place of `data`: device profiles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drives: Vec<String>,
@@ -197,10 +201,10 @@ impl Devices {
         if self.log.is_empty() { &self.data } else { &self.log }
     }
 
-    /// Profiles of data and log device; the error names the role. Of an array the log's stands for both: there is no
-    /// data device.
+    /// Profiles of data and log device; the error names the role. Of an array, and of native flash, the log's stands
+    /// for both: there is no data device.
     pub fn profiles(&self) -> Result<(Profile, Profile), (String, String)> {
-        if !self.drives.is_empty() {
+        if !self.drives.is_empty() || !self.flash.is_empty() {
             let log = self.log.profile().map_err(|what| ("devices.log".to_string(), what))?;
             return Ok((log.clone(), log));
         }
@@ -233,12 +237,24 @@ pub struct Layout {
     /// point, empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast: Option<Cache>,
+    /// Regions of native flash; none: one over all chips.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<RegionSpec>,
+    /// Delta records of the regions that state none themselves, such as `2x48`; left out: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<String>,
 }
 
 impl Default for Layout {
     fn default() -> Layout {
         let layout = varve::Layout::default();
-        Layout { page_size: Bytes(layout.page_size as u64), log: Bytes(layout.log_bytes), fast: None }
+        Layout {
+            page_size: Bytes(layout.page_size as u64),
+            log: Bytes(layout.log_bytes),
+            fast: None,
+            regions: Vec::new(),
+            scheme: None,
+        }
     }
 }
 
@@ -443,6 +459,7 @@ impl Spec {
         self.host.config(0)?;
         self.engine.pool.validate("engine", "engine.pool")?;
         self.engine.tier.options.validate("engine.tier", "engine.tier")?;
+        regions::validate(self)?;
         let w = &self.workload;
         let given = [w.tpcc.is_some(), w.ycsb.is_some(), w.flash_wa.is_some(), w.iomix.is_some()];
         let workloads = given.into_iter().filter(|g| *g).count();

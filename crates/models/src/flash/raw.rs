@@ -10,7 +10,7 @@
 
 use super::current::{self, Current, Unsettled};
 use super::store::PageBytes;
-use super::{CellMode, Contents, FlashConfig, FlashError, Geometry, Nand, NandCounts, Page, Span};
+use super::{CellMode, Contents, FlashConfig, FlashError, Geometry, Nand, NandCounts, Page, Span, Usage};
 use crate::CutReport;
 use crate::due::NEVER;
 use crate::power::{PowerSupply, Powered};
@@ -75,6 +75,11 @@ impl RawModel {
     /// Totals of the operations.
     pub fn counts(&self) -> NandCounts {
         self.state.lock().nand.counts()
+    }
+
+    /// How busy each of its chips was, or each plane where they work by themselves.
+    pub fn gate_usage(&self) -> Vec<Usage> {
+        self.state.lock().nand.gate_usage()
     }
 
     /// Sets how the cells of a chip are used; its blocks must all be erased.

@@ -99,6 +99,12 @@ impl CleanerConfig {
         self.by_class && self.entry().needs.by_class
     }
 
+    /// The same with the cleaner of this name in [`cleaner::REGISTRY`].
+    pub(crate) fn of_kind(self, name: &'static str) -> CleanerConfig {
+        let every = cleaner::find(name).and_then(|entry| entry.needs.every);
+        CleanerConfig { kind: name, interval: every.unwrap_or(self.interval), ..self }
+    }
+
     /// The cleaner of that name. The configuration was validated.
     pub(super) fn entry(&self) -> &'static cleaner::Entry {
         cleaner::find(self.kind).expect("the configuration was validated")
@@ -171,6 +177,26 @@ pub const PRESETS: &[Preset] = &[
         replacement: "gd2l-c",
         victim: "clean-first",
         cleaner: "dynamic",
+        parallel: false,
+        turn_part: 0,
+        lone_timer: false,
+    },
+    Preset {
+        name: "shore-eager",
+        about: "Shore-MT: dirty pages are written from an eighth of the frames on, and from a quarter of the log on",
+        replacement: "lru-midpoint",
+        victim: "spf",
+        cleaner: "eager",
+        parallel: false,
+        turn_part: 0,
+        lone_timer: false,
+    },
+    Preset {
+        name: "shore-lazy",
+        about: "Shore-MT without cleaners: dirty pages are written when they are evicted",
+        replacement: "lru-midpoint",
+        victim: "spf",
+        cleaner: "off",
         parallel: false,
         turn_part: 0,
         lone_timer: false,
@@ -254,7 +280,8 @@ impl PoolConfig {
     pub fn with_preset(mut self, name: &str) -> Option<PoolConfig> {
         let preset = PRESETS.iter().find(|p| p.name == name)?;
         (self.replacement, self.victim) = (preset.replacement, preset.victim);
-        (self.cleaner.kind, self.cleaner.parallel) = (preset.cleaner, preset.parallel);
+        self.cleaner = self.cleaner.of_kind(preset.cleaner);
+        self.cleaner.parallel = preset.parallel;
         self.policy.midpoint.turn_part = preset.turn_part;
         self.cleaner.wake_low = !preset.lone_timer;
         self.cleaner.threads = if preset.lone_timer { 1 } else { usize::MAX };

@@ -246,7 +246,7 @@ impl PoolOptions {
         }
         if let Some(name) = &self.cleaner {
             let cleaner = cleaner::find(name).expect("a name that was checked");
-            config.cleaner.kind = cleaner.name;
+            config.cleaner = config.cleaner.of_kind(cleaner.name);
             if !cleaner.writes() && self.preset.is_none() && self.victim.is_none() {
                 config = config.without_cleaner();
             }

@@ -10,6 +10,7 @@ use crate::{
 use std::sync::Arc;
 use varve_device::flash::RawTicket;
 use varve_device::{Hint, OpKind};
+use varve_rt::Instant;
 
 /// See the module.
 pub struct FlashStore {
@@ -56,7 +57,7 @@ impl FlashStore {
 
 /// How a request is being served.
 enum Way {
-    Append(PageId, RawTicket),
+    Append(PageId, RawTicket, Instant),
     /// The request of this number among those that are written or read whole.
     Whole(usize),
 }
@@ -70,9 +71,12 @@ struct Flight {
 impl PageCompletion for Flight {
     fn wait(&mut self, i: usize) -> Result<CostClass, VolumeError> {
         match &mut self.ways[i] {
-            Way::Append(page, ticket) => {
+            Way::Append(page, ticket, started) => {
                 let request = (page.0 * self.flash.page, self.flash.page);
                 let done = ticket.wait(0).map_err(|e| e.of_request(OpKind::Write, &self.flash.name, request));
+                // The device below does not see it: it is counted here, as the write of a record.
+                let (bytes, nanos) = (self.flash.region(page.0).scheme.m, started.elapsed().as_nanos() as u64);
+                self.flash.counters.finished(OpKind::Write, u64::from(bytes), nanos, done.is_ok());
                 done.map(|()| CostClass(0)).map_err(|source| VolumeError::Page { page: *page, source })
             }
             Way::Whole(i) => self.whole.wait(*i),
@@ -81,7 +85,7 @@ impl PageCompletion for Flight {
 
     fn try_done(&mut self, i: usize) -> bool {
         match &self.ways[i] {
-            Way::Append(_, ticket) => ticket.try_done(0),
+            Way::Append(_, ticket, _) => ticket.try_done(0),
             Way::Whole(i) => self.whole.try_done(*i),
         }
     }
@@ -124,7 +128,7 @@ impl PageStore for FlashStore {
         for io in batch {
             let appended = if let PageIo::Write(write) = &io { self.append(write) } else { None };
             ways.push(match appended {
-                Some(ticket) => Way::Append(io.page(), ticket),
+                Some(ticket) => Way::Append(io.page(), ticket, varve_rt::now()),
                 None => {
                     whole.push(io);
                     Way::Whole(whole.len() - 1)

@@ -2,7 +2,7 @@
 //!
 //! *Replacement writes* make coming victims clean: so many threads as configured, over which the instances are spread,
 //! woken when free frames run low and at each interval; what they do is the configured [`Cleaner`]. *Recoverability
-//! writes* let the oldest log go: one thread for the pool, at each interval (`adaptive`). Pages that were set aside are
+//! writes* let the oldest log go: one thread for the pool, at each interval (`adaptive`), unless the cleaner does it. Pages that were set aside are
 //! written by as many `drainer` threads, if the victim strategy needs them, and, where their writes failed, by each
 //! pass.
 //!
@@ -17,6 +17,7 @@
 mod adaptive;
 mod drainer;
 mod dynamic;
+mod eager;
 mod fixed;
 mod reaper;
 
@@ -33,6 +34,7 @@ use crate::error::Result;
 use crate::role::{self, Role};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use varve_device::{Health, Place};
 use varve_rt::atomic::{AtomicBool, Ordering::*};
 use varve_rt::{Event, JoinHandle, Mutex};
@@ -86,11 +88,15 @@ pub struct Needs {
     pub refill: bool,
     /// Over two devices, threads of its own for the pages that the slow one is to get.
     pub by_class: bool,
+    /// Recoverability writes by a thread of their own; else the cleaner sees to the age of the log itself.
+    pub paced: bool,
+    /// Time between passes; none: what is configured.
+    pub every: Option<Duration>,
 }
 
 impl Needs {
     /// What most need: passes one after the other until enough frames are free.
-    pub const LEAST: Needs = Needs { passed: false, refill: true, by_class: false };
+    pub const LEAST: Needs = Needs { passed: false, refill: true, by_class: false, paced: true, every: None };
 }
 
 /// Which pages the threads of a cleaner write.
@@ -131,6 +137,7 @@ pub const REGISTRY: &[Entry] = &[
     #[cfg(feature = "baselines")]
     baselines::fixed56::ENTRY,
     dynamic::ENTRY,
+    eager::ENTRY,
     OFF,
 ];
 
@@ -217,6 +224,8 @@ impl Pool {
                     lives.push((format!("cleaner-slow-{i}"), Box::new(move || run(mine, &service, &*cleaner))));
                 }
             }
+        }
+        if self.config().cleaner.entry().writes() && self.config().cleaner.entry().needs.paced {
             let service = service(&self.cleaners.recoverability);
             lives.push(("recoverability".into(), Box::new(move || adaptive::run(&service))));
         }
