@@ -1,5 +1,5 @@
-//! Native flash under a database: `[devices.flash]` with `layout.regions`. It is made and loaded once, as raw flash, and
-//! each point begins with a copy of it.
+//! Native flash under a database: `[devices.flash]` with `layout.regions`. It is made and loaded once, as raw flash,
+//! and each point begins with a copy of it.
 
 use super::point::OneDevice;
 use super::spec::Spec;

@@ -76,6 +76,7 @@ impl PageCompletion for Flight {
                 let done = ticket.wait(0).map_err(|e| e.of_request(OpKind::Write, &self.flash.name, request));
                 // The device below does not see it: it is counted here, as the write of a record.
                 let (bytes, nanos) = (self.flash.region(page.0).scheme.m, started.elapsed().as_nanos() as u64);
+                debug_assert!(bytes > 0, "a record is of a region that takes some");
                 self.flash.counters.finished(OpKind::Write, u64::from(bytes), nanos, done.is_ok());
                 done.map(|()| CostClass(0)).map_err(|source| VolumeError::Page { page: *page, source })
             }

@@ -1,9 +1,9 @@
 //! `eager`: Shore-MT's cleaner, as the papers on in-place appends run it (Hardock et al., SIGMOD 2017).
 //!
-//! As soon as more than an eighth of an instance's frames are dirty, the pages with the oldest changes are written until
-//! that is so no longer. As soon as the oldest change reaches back over a quarter of the log, the pages whose first
-//! change lies in the oldest eighth of it are written. Written pages stay in memory, clean. A quarter of the log is one
-//! of what it may hold before a checkpoint is due.
+//! As soon as more than an eighth of an instance's frames are dirty, the pages with the oldest changes are written
+//! until that is so no longer. As soon as the oldest change reaches back over a quarter of the log, the pages whose
+//! first change lies in the oldest eighth of it are written. Written pages stay in memory, clean. A quarter of the log
+//! is one of what it may hold before a checkpoint is due.
 
 use super::{Cleaner, Entry, Needs, Pass};
 use crate::buffer::Pool;

@@ -2,9 +2,9 @@
 //!
 //! *Replacement writes* make coming victims clean: so many threads as configured, over which the instances are spread,
 //! woken when free frames run low and at each interval; what they do is the configured [`Cleaner`]. *Recoverability
-//! writes* let the oldest log go: one thread for the pool, at each interval (`adaptive`), unless the cleaner does it. Pages that were set aside are
-//! written by as many `drainer` threads, if the victim strategy needs them, and, where their writes failed, by each
-//! pass.
+//! writes* let the oldest log go: one thread for the pool, at each interval (`adaptive`), unless the cleaner does
+//! it. Pages that were set aside are written by as many `drainer` threads, if the victim strategy needs them, and,
+//! where their writes failed, by each pass.
 //!
 //! What a cleaner needs of the pool it declares ([`Needs`]): the pool reads needs, never names. A new cleaner is one
 //! file here, one line in `mod` and one in [`REGISTRY`].
