@@ -257,16 +257,17 @@ mod tests {
 
     #[test]
     fn figures_are_differences_and_add_up() {
-        let of = |host_writes, host_appends, gc_copies, erases| FtlStats {
-            host_writes,
-            host_appends,
-            gc_copies,
-            erases,
-            ..FtlStats::default()
+        let of = |host_writes, host_appends, gc_copies, erases| {
+            let mut stats = FtlStats::default();
+            (stats.host_writes, stats.host_appends) = (host_writes, host_appends);
+            (stats.gc_copies, stats.erases) = (gc_copies, erases);
+            stats
         };
         let mut found = BTreeMap::new();
         let (before, after) = ([of(10, 0, 1, 1), of(0, 5, 0, 0)], [of(40, 10, 31, 3), of(10, 55, 10, 3)]);
-        figures(&mut |name, value| drop(found.insert(name.to_string(), value)), &before, &after);
+        let mut put =
+            |name: &str, value| assert!(found.insert(name.to_string(), value).is_none(), "{name} is told once");
+        figures(&mut put, &before, &after);
         assert_eq!(found["flash.host_writes"], 100.0);
         assert_eq!((found["flash.append_share"], found["flash.migrations_per_write"]), (0.6, 0.4));
         assert_eq!((found["region0.appends"], found["region1.erases_per_write"]), (10.0, 0.05));
