@@ -141,11 +141,8 @@ impl Flash {
         let flash = |e: varve_device::flash::FlashError| Error::Profile(format!("devices.flash: {e}"));
         let raw = RawModel::new(&config).map_err(flash)?;
         for region in &layout.regions {
-            let chips = region.chips.iter().filter(|_| region.mode != config.cell);
-            chips
-                .map(|chip| raw.set_mode(*chip, region.mode))
-                .collect::<std::result::Result<(), _>>()
-                .map_err(flash)?;
+            let mut chips = region.chips.iter().filter(|_| region.mode != config.cell);
+            chips.try_for_each(|chip| raw.set_mode(*chip, region.mode)).map_err(flash)?;
         }
         let native = NativeFlash::create(raw.clone(), &layout).map_err(Error::store)?;
         Ok(Some(Flash { raw, native, opening: Duration::ZERO }))
