@@ -340,7 +340,7 @@ mod tests {
         for (text, listed) in [
             ("preset=best", "vanilla57, vanilla, war, rw"),
             ("victim=nobody", "spf, spf56, war, rw, clean-first"),
-            ("cleaner=me", "fixed, fixed56, dynamic, off"),
+            ("cleaner=me", "fixed, fixed56, dynamic, eager, off"),
             ("depth=3", "scan_depth"),
             ("victim", "lru-c-batch"),
             ("scan_depth=many", "pages from 1 to"),
