@@ -52,8 +52,8 @@ pub use db::{
 pub use error::{Damage, Error, Result};
 pub use page::PageChangeStats;
 pub use report::{CheckReport, Unreadable};
-pub use space::TrimStats;
 pub use space::lost_writes::LostWriteStats;
+pub use space::{ScratchStats, TrimStats};
 pub use txn::{KeyRange, MAX_VALUE, Savepoint, TxOptions, TxnStats};
 #[cfg(feature = "faults")]
 #[doc(hidden)]

@@ -31,6 +31,16 @@ impl Runs {
         self.runs.iter().flat_map(|&(first, n)| first..first + n).map(PageId)
     }
 
+    /// The pages from the `n`-th on.
+    pub(crate) fn iter_from(&self, n: usize) -> impl Iterator<Item = PageId> + '_ {
+        let (mut at, mut skipped) = (0, 0);
+        while let Some((_, run)) = self.runs.get(at).filter(|(_, run)| skipped + *run <= n as u64) {
+            (at, skipped) = (at + 1, skipped + run);
+        }
+        let rest = (n as u64 - skipped) as usize;
+        self.runs.range(at..).flat_map(|&(first, n)| first..first + n).skip(rest).map(PageId)
+    }
+
     /// Takes the first `n` pages out.
     pub(crate) fn take_first(&mut self, n: usize) -> Vec<PageId> {
         let mut ids = Vec::with_capacity(n.min(self.pages));
@@ -81,6 +91,8 @@ mod tests {
             assert_eq!(runs.take_first(n), taken);
             assert!(runs.len() == list.len() && runs.iter().eq(list.iter().copied()));
             assert_eq!(runs, list.iter().copied().collect());
+            let from = rng.below(list.len() as u64 + 1) as usize;
+            assert!(runs.iter_from(from).eq(list.iter().skip(from).copied()));
         }
         let neighbours: Runs = (10..100_000).map(PageId).collect();
         assert_eq!((neighbours.len(), neighbours.memory()), (99_990, 16));

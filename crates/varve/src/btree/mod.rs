@@ -42,6 +42,8 @@ mod tests_node;
 #[cfg(test)]
 mod tests_peek;
 #[cfg(test)]
+mod tests_scratch;
+#[cfg(test)]
 mod tests_tree;
 
 pub(crate) use bulk::BulkLoad;

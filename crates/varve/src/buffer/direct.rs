@@ -15,7 +15,7 @@ use super::load::volume_error;
 use crate::error::Result;
 use varve_device::AlignedBuf;
 use varve_rt::{Cost, charge};
-use varve_volume::{CostClass, KeyspaceId, PageId, PageIo, PageTicket, PageUse, VolumeError, WriteWhy, page};
+use varve_volume::{CostClass, KeyspaceId, PageId, PageIo, PageTicket, PageUse, ReadWhy, VolumeError, WriteWhy, page};
 
 /// Writes of new pages under way.
 pub(crate) struct DirectWrite<'a> {
@@ -61,6 +61,23 @@ impl Pool {
         let ticket = self.store().submit(pages.iter().enumerate().map(request).collect());
         self.counters.batch(pages.len());
         Ok(DirectWrite { ticket, frames, buf, pool: self })
+    }
+}
+
+impl Pool {
+    /// Reads pages that no frame holds, one behind the other into the beginning of `buf`, past the pool. The caller
+    /// wrote them the same way, and nobody else knows them. No latch may be held.
+    pub(crate) fn read_direct(&self, pages: &[PageId], buf: &mut AlignedBuf) -> Result<()> {
+        let size = self.page_size();
+        assert!(pages.len() * size <= buf.len(), "the pages lie in the buffer");
+        let at = buf.as_mut_ptr();
+        // SAFETY: each request has a page of the buffer to itself, aligned; the buffer is borrowed until all of them
+        // were waited for, below.
+        let request = |(i, id): (usize, &PageId)| unsafe { PageIo::read(*id, ReadWhy::Demand, at.add(i * size)) };
+        charge(Cost::IoSubmit, 1);
+        let read = self.store().submit(pages.iter().enumerate().map(request).collect()).wait_all();
+        charge(Cost::IoComplete, 1);
+        read.map_err(volume_error)
     }
 }
 

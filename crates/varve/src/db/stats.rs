@@ -4,8 +4,8 @@ use super::Inner;
 use crate::budget::ClassUse;
 use crate::buffer::PoolStats;
 use crate::page::PageChangeStats;
-use crate::space::TrimStats;
 use crate::space::lost_writes::LostWriteStats;
+use crate::space::{ScratchStats, TrimStats};
 use crate::txn::TxnStats;
 use crate::wal::LogStats;
 use crate::wal::checkpoint::CheckpointStats;
@@ -35,6 +35,8 @@ pub struct Stats {
     pub checkpoints: CheckpointStats,
     /// Free pages that the data device was told of.
     pub trims: TrimStats,
+    /// Pages of what was too much for memory.
+    pub scratch: ScratchStats,
     /// Page changes: images logged, nodes divided and joined.
     pub changes: PageChangeStats,
     /// Transactions.
@@ -95,6 +97,7 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         log: core.log.stats(),
         checkpoints: inner.checkpointer.as_ref().map(|c| c.stats()).unwrap_or_default(),
         trims: core.space.trim_stats(),
+        scratch: core.space.scratch_stats(),
         changes: core.counters.get(),
         txn: inner.txns.stats(),
         budget: core.budget.report(),
@@ -219,6 +222,10 @@ impl Stats {
             ("trim.pages", self.trims.pages),
             ("trim.extents", self.trims.extents),
             ("trim.failed", self.trims.failed),
+            ("scratch.pages", self.scratch.pages),
+            ("scratch.peak", self.scratch.peak),
+            ("scratch.written", self.scratch.written),
+            ("scratch.read", self.scratch.read),
             ("checkpoint.last_ns", c.last_ns),
             ("checkpoint.redo_budget", c.redo_budget),
         ] {

@@ -115,6 +115,8 @@ pub(crate) struct DirectPages {
     backups: u64,
     /// Pages come in whole extents.
     whole_extents: bool,
+    /// Most pages of a batch; the caller writes it himself.
+    inline: Option<usize>,
 }
 
 impl DirectPages {
@@ -130,7 +132,15 @@ impl DirectPages {
             worker: None,
             backups: 0,
             whole_extents: false,
+            inline: None,
         }
+    }
+
+    /// The same, in batches of at most `bytes`, which are written by whoever fills them: no thread is begun, and what
+    /// failed is known at once.
+    pub(crate) fn written_inline(mut self, bytes: usize) -> DirectPages {
+        self.inline = Some((bytes / self.core.page_size()).max(1));
+        self
     }
 
     /// The same, for so many pages that they have extents of their own, where the volume has extents.
@@ -141,7 +151,8 @@ impl DirectPages {
 
     /// Pages that a batch has.
     fn batch(&self) -> usize {
-        self.core.pool.direct_pages()
+        let most = self.core.pool.direct_pages();
+        self.inline.map_or(most, |pages| pages.min(most))
     }
 
     /// Pages that were filled and not linked, in the order in which they were filled.
@@ -233,6 +244,11 @@ impl DirectPages {
         let pages: Vec<PageId> = self.pages.drain(..self.filled).collect();
         pages.iter().for_each(|id| self.sent.push(*id));
         self.filled = 0;
+        if self.inline.is_some() {
+            let (buf, done) = self.core.pool.write_direct(self.keyspace, &pages, buf)?.finish();
+            self.buf = Some(buf);
+            return done;
+        }
         let worker = match &mut self.worker {
             Some(worker) => worker,
             None => {
@@ -264,6 +280,21 @@ impl DirectPages {
             self.send()?;
         }
         self.end_worker()
+    }
+
+    /// No more pages will be filled: all are written, and what was set aside beyond them is free again.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.flush()?;
+        self.buf = None;
+        let rest: Vec<PageId> = self.pages.drain(..).collect();
+        self.core.space.give_back(&self.core.log, &rest);
+        Ok(())
+    }
+
+    /// The pages that were written, from the `n`-th on. All that were filled are written.
+    pub(crate) fn written_from(&self, n: usize) -> impl Iterator<Item = PageId> + '_ {
+        debug_assert!(self.filled == 0 && n <= self.sent.len(), "pages are looked for that were written");
+        self.sent.iter_from(n)
     }
 
     /// Gives the pages that were written an LSN that no backup that has begun takes for older than itself.

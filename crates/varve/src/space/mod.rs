@@ -23,6 +23,8 @@ pub(crate) mod lost_writes;
 mod naming;
 mod pool_pages;
 mod ripe;
+#[allow(dead_code)] // Write sets and old values will use it.
+pub(crate) mod scratch;
 mod trim;
 mod walk;
 
@@ -30,6 +32,7 @@ pub(crate) use core::Core;
 pub(crate) use held::HeldPages;
 pub(crate) use pool_pages::PoolPages;
 pub(crate) use ripe::Ripening;
+pub use scratch::ScratchStats;
 pub use trim::TrimStats;
 pub(crate) use walk::SpaceWalk;
 
@@ -79,6 +82,7 @@ pub(crate) struct Space {
     /// Held while free pages are held back from use because the store is told of them.
     trimming: Mutex<()>,
     trims: trim::Counters,
+    scratch: scratch::Counters,
     /// Counts groups that changed the map: tells a check whether it ran undisturbed.
     changes: AtomicU64,
 }
@@ -134,6 +138,7 @@ impl Space {
             growing: Mutex::new(()),
             trimming: Mutex::new(()),
             trims: trim::Counters::default(),
+            scratch: scratch::Counters::default(),
             changes: AtomicU64::new(0),
         };
         let pages = space.store.pages();
