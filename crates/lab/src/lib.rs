@@ -4,6 +4,7 @@
 //! - [`adapter`]: the view that workloads have of a store; the in-memory reference store;
 //! - [`driver`]: threads, warm-up, response times, results;
 //! - [`experiment`]: experiments from files, on modelled devices, with checks and reports;
+//! - [`flash_layout`]: how native flash is divided, as a file;
 //! - [`flash_wa`]: write amplification of the flash model beside theory;
 //! - [`history`]: histories of concurrent transactions and the serializability checker;
 //! - [`host`]: host profiles, the costs of processor time on a modelled machine;
@@ -18,8 +19,8 @@
 //! - [`trace`]: trace formats, and recording;
 //! - [`ycsb`]: YCSB, workloads A to F.
 //!
-//! Modules, from below: `child error flash_wa own place trace` · `adapter iomix models replay sim` · `batch driver
-//! history probe torture` · `tpcc ycsb` · `host` · `experiment`.
+//! Modules, from below: `child error flash_wa own place trace` · `adapter flash_layout iomix models replay sim` ·
+//! `batch driver history probe torture` · `tpcc ycsb` · `host` · `experiment`.
 
 pub mod adapter;
 mod batch;
@@ -27,6 +28,7 @@ mod child;
 pub mod driver;
 mod error;
 pub mod experiment;
+pub mod flash_layout;
 pub mod flash_wa;
 pub mod history;
 pub mod host;

@@ -4,72 +4,23 @@
 use super::point::OneDevice;
 use super::spec::Spec;
 use crate::error::{Error, Result};
+use crate::flash_layout::{self, RegionSpec};
 use crate::models::RawPart;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use varve::flash::{FlashLayout, NativeFlash, RegionConfig};
-use varve_device::flash::{CellMode, Geometry};
+use varve::flash::{FlashLayout, NativeFlash};
+use varve_device::flash::Geometry;
 use varve_device::{AlignedBuf, Device, Faults};
 use varve_models::ModelStats;
-use varve_models::flash::{FlashConfig, FtlStats, GcPolicy, RawModel};
+use varve_models::flash::{FlashConfig, FtlStats, RawModel};
 use varve_rt::Rng;
-
-/// One of `layout.regions`. What is left out is as in [`RegionConfig::of`].
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RegionSpec {
-    /// The chips that it owns; left out: all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub chips: Option<Vec<u32>>,
-    /// How their cells are used; left out: as the profile has it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<CellMode>,
-    /// Delta records of a page; left out: as `layout.scheme` has it, or none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub n: Option<u8>,
-    /// Bytes of a delta record, three for each that it changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub m: Option<u16>,
-    /// Whether collection merges a page's records into it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub merge: Option<bool>,
-    /// Victims of garbage collection.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gc: Option<GcPolicy>,
-    /// Candidates of `d-choices`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub d: Option<u32>,
-    /// The share of its pages that hold no data.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub spare_factor: Option<f64>,
-    /// Logical pages, in place of the spare factor.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pages: Option<u64>,
-}
 
 /// `2x48`, in brackets or not: delta records of a page, and bytes of each.
 fn scheme(text: &str) -> Option<(u8, u16)> {
     let (n, m) = text.trim().trim_start_matches('[').trim_end_matches(']').split_once('x')?;
     Some((n.trim().parse().ok()?, m.trim().parse().ok()?))
-}
-
-impl RegionSpec {
-    fn config(&self, flash: &FlashConfig, (n, m): (u8, u16)) -> RegionConfig {
-        let of = RegionConfig::of(self.chips.clone().unwrap_or_else(|| (0..flash.geometry.chips()).collect()));
-        RegionConfig {
-            mode: self.mode.unwrap_or(flash.cell),
-            n: self.n.unwrap_or(n),
-            m: self.m.unwrap_or(m),
-            merge: self.merge.unwrap_or(of.merge),
-            gc: self.gc.unwrap_or(of.gc),
-            d: self.d.unwrap_or(of.d),
-            spare_factor: self.spare_factor.unwrap_or(of.spare_factor),
-            pages: self.pages,
-            ..of
-        }
-    }
 }
 
 type Named<T> = std::result::Result<T, (String, String)>;
@@ -87,7 +38,7 @@ fn flash_of(spec: &Spec) -> Named<Option<(FlashConfig, FlashLayout)>> {
     let scheme = scheme(given).ok_or_else(|| refuse("layout.scheme", format!("{given:?}: {accepted}")))?;
     let one = [RegionSpec::default()];
     let regions = if spec.layout.regions.is_empty() { &one[..] } else { &spec.layout.regions };
-    let layout = FlashLayout { regions: regions.iter().map(|region| region.config(&flash, scheme)).collect() };
+    let layout = flash_layout::layout(regions, &flash, scheme);
     Ok(Some((flash, layout)))
 }
 

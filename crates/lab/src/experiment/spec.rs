@@ -5,12 +5,12 @@
 pub use super::array::{ArraySpec, Keeping, LayoutName, ReadOnly};
 pub use super::iomix::Iomix;
 use super::named::{Named, PoolNames};
-pub use super::regions::RegionSpec;
 pub use super::tier::Tier;
 use super::units::{Bytes, Cache};
 pub use super::ycsb::{FixedSets, Spread, Ycsb};
 use super::{array, regions};
 use crate::adapter::Durability;
+pub use crate::flash_layout::RegionSpec;
 use crate::flash_wa::FlashWaPoint;
 use crate::host::HostProfile;
 use crate::tpcc;

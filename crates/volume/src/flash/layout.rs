@@ -4,20 +4,26 @@
 //! The record of a superblock, little endian: kind (1), version (1), geometry (7 x 4), number of regions (1); for each
 //! region: logical pages (8), victims (1), candidates (4), cell mode (1), delta records of a page (1), their bytes (2),
 //! whether collection merges them (1), number of runs of chips (1), and of each run its first chip (2) and their number
-//! (2). Version 1 has nothing of delta records.
+//! (2); its name and the names of its keyspaces, how many (1) and of each its length (1) and bytes. Version 1 has
+//! nothing of delta records, version 2 nothing of names.
 
 use super::delta::Scheme;
 use crate::VolumeError;
+use std::collections::BTreeMap;
 use varve_device::flash::{CellMode, Geometry};
 use varve_ftl::GcPolicy;
 
 /// First byte of a record; those of a tier begin with others.
 const FLASH: u8 = 3;
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// Before regions had names, and keyspaces of their own.
+const WITHOUT_NAMES: u8 = 2;
 /// Before there were delta records.
 const WITHOUT_RECORDS: u8 = 1;
 /// Most bytes of a record: what a superblock has for it.
 const MOST: usize = 512;
+/// Longest name of a region, bytes.
+const LONGEST: usize = 32;
 
 const MODES: [CellMode; 6] =
     [CellMode::Slc, CellMode::Mlc, CellMode::OddMlc, CellMode::Pslc, CellMode::Tlc, CellMode::Qlc];
@@ -46,13 +52,18 @@ pub struct RegionConfig {
     pub m: u16,
     /// Whether collection merges a page's records into it, so that it takes N again, or moves them along as they are.
     pub merge: bool,
+    /// Its name, for messages and figures; may be empty.
+    pub name: String,
+    /// The keyspaces that live in it. None: all that no region names, and what the database needs besides.
+    pub keyspaces: Vec<String>,
 }
 
 impl RegionConfig {
     /// These chips with single-level cells, greedy collection, a tenth of the pages to spare, and no delta records.
     pub fn of(chips: impl IntoIterator<Item = u32>) -> RegionConfig {
         let (chips, mode, gc) = (chips.into_iter().collect(), CellMode::Slc, GcPolicy::Greedy);
-        RegionConfig { chips, mode, gc, d: 2, spare_factor: 0.1, pages: None, n: 0, m: 0, merge: true }
+        let (name, keyspaces) = (String::new(), Vec::new());
+        RegionConfig { chips, mode, gc, d: 2, spare_factor: 0.1, pages: None, n: 0, m: 0, merge: true, name, keyspaces }
     }
 
     /// Where its pages have their delta records.
@@ -70,6 +81,35 @@ pub struct FlashLayout {
 
 fn refuse(key: &str, value: impl std::fmt::Display, accepted: &str) -> VolumeError {
     VolumeError::Options(format!("regions.{key} = {value} cannot be used: {accepted}"))
+}
+
+/// Refuses names that are too long or stand twice, and regions that leave no place for what nobody names.
+fn validate_names(regions: &[RegionConfig]) -> Result<(), VolumeError> {
+    let mut owners = BTreeMap::new();
+    for (number, region) in regions.iter().enumerate() {
+        let (key, name) = (format!("{number}.name"), &region.name);
+        if name.len() > LONGEST || name.chars().any(char::is_control) {
+            return Err(refuse(&key, format!("{name:?}"), &format!("at most {LONGEST} bytes of text")));
+        }
+        if let Some(other) = regions[..number].iter().position(|other| !name.is_empty() && other.name == *name) {
+            return Err(refuse(&key, format!("{name:?}"), &format!("another name: region {other} has this one")));
+        }
+        for keyspace in &region.keyspaces {
+            let (key, value) = (format!("{number}.keyspaces"), format!("{keyspace:?}"));
+            if keyspace.is_empty() || keyspace.len() > usize::from(u8::MAX) {
+                return Err(refuse(&key, value, "the name of a keyspace"));
+            }
+            if let Some(other) = owners.insert(keyspace, number) {
+                return Err(refuse(&key, value, &format!("a keyspace of one region: region {other} has it")));
+            }
+        }
+    }
+    if regions.iter().all(|region| !region.keyspaces.is_empty()) {
+        let named: Vec<_> = regions.iter().flat_map(|region| &region.keyspaces).collect();
+        let accepted = "one region without `keyspaces`, for those that no region names, and for the catalog";
+        return Err(refuse("keyspaces", format!("{named:?}"), accepted));
+    }
+    Ok(())
 }
 
 /// Refuses delta records that the pages of a region cannot take.
@@ -105,8 +145,9 @@ impl FlashLayout {
         FlashLayout { regions: vec![RegionConfig::of(0..geometry.chips())] }
     }
 
-    /// Refuses regions that share a chip, that name one that there is not, records that their pages cannot take, and an
-    /// array on which pages do not fit. `nop`: how often a page may be programmed between erases.
+    /// Refuses regions that share a chip, that name one that there is not, records that their pages cannot take, names
+    /// that stand twice, keyspaces without a region, and an array on which pages do not fit.
+    /// `nop`: how often a page may be programmed between erases.
     pub fn validate(&self, geometry: &Geometry, nop: u8) -> Result<(), VolumeError> {
         if self.regions.is_empty() {
             return Err(refuse("len", 0, "at least one region"));
@@ -129,7 +170,7 @@ impl FlashLayout {
             }
             validate_records(number, region, geometry, nop)?;
         }
-        Ok(())
+        validate_names(&self.regions)
     }
 
     /// Whether a superblock's record names regions of flash.
@@ -158,9 +199,13 @@ impl FlashLayout {
                 bytes.extend((run[0] as u16).to_le_bytes());
                 bytes.extend((run.len() as u16).to_le_bytes());
             }
+            put_text(&mut bytes, &region.name);
+            bytes.push(region.keyspaces.len().min(usize::from(u8::MAX)) as u8);
+            region.keyspaces.iter().for_each(|name| put_text(&mut bytes, name));
         }
         if bytes.len() > MOST {
-            return Err(refuse("len", self.regions.len(), "fewer regions, or chips that follow each other"));
+            let accepted = "fewer regions, chips that follow each other, or fewer names of keyspaces";
+            return Err(refuse("len", self.regions.len(), accepted));
         }
         Ok(bytes)
     }
@@ -181,6 +226,12 @@ impl FlashLayout {
         let unknown = "the superblock's record of its flash is of another release: use that one";
         read().ok_or_else(|| VolumeError::Invalid(unknown.into()))
     }
+}
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    let len = u8::try_from(text.len()).expect("names were checked");
+    bytes.push(len);
+    bytes.extend(text.as_bytes());
 }
 
 fn shape(g: &Geometry) -> [u32; 7] {
@@ -204,6 +255,13 @@ impl Reader<'_> {
         taken.try_into().ok()
     }
 
+    fn text(&mut self) -> Option<String> {
+        let [len] = self.take::<1>()?;
+        let (text, rest) = self.0.split_at_checked(len.into())?;
+        self.0 = rest;
+        String::from_utf8(text.to_vec()).ok()
+    }
+
     fn region(&mut self, version: u8) -> Option<RegionConfig> {
         let pages = Some(u64::from_le_bytes(self.take()?));
         let gc = *POLICIES.get(usize::from(self.take::<1>()?[0]))?;
@@ -222,7 +280,13 @@ impl Reader<'_> {
             let number = u32::from(u16::from_le_bytes(self.take()?));
             chips.extend(first..first + number);
         }
-        Some(RegionConfig { chips, mode, gc, d, pages, n, m, merge, ..RegionConfig::of([]) })
+        let (mut name, mut keyspaces) = (String::new(), Vec::new());
+        if version > WITHOUT_NAMES {
+            name = self.text()?;
+            let [names] = self.take::<1>()?;
+            keyspaces = (0..names).map(|_| self.text()).collect::<Option<_>>()?;
+        }
+        Some(RegionConfig { chips, mode, gc, d, pages, n, m, merge, name, keyspaces, ..RegionConfig::of([]) })
     }
 }
 
@@ -244,7 +308,8 @@ mod tests {
     fn a_record_says_what_was_made() {
         let slc = RegionConfig { pages: Some(5000), n: 2, m: 48, merge: false, ..RegionConfig::of([0, 1, 2, 7]) };
         let mlc = RegionConfig { mode: CellMode::OddMlc, gc: GcPolicy::DChoices, d: 9, ..RegionConfig::of([4, 3]) };
-        let layout = FlashLayout { regions: vec![slc, RegionConfig { pages: Some(70), ..mlc }] };
+        let (name, keyspaces) = ("hot".into(), vec!["stock".into(), "größe".into()]);
+        let layout = FlashLayout { regions: vec![slc, RegionConfig { pages: Some(70), name, keyspaces, ..mlc }] };
         let record = layout.encode(&SHAPE).unwrap();
         assert!(FlashLayout::is_record(&record));
         assert_eq!(FlashLayout::decode(&record).unwrap(), (layout, SHAPE));
@@ -254,9 +319,12 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_before_delta_records_is_read() {
+    fn a_record_of_before_names_or_delta_records_is_read() {
         let layout = FlashLayout { regions: vec![RegionConfig { pages: Some(9), ..RegionConfig::of([3]) }] };
         let mut record = layout.encode(&SHAPE).unwrap();
+        record.truncate(record.len() - 2);
+        record[1] = WITHOUT_NAMES;
+        assert_eq!(FlashLayout::decode(&record).unwrap(), (layout.clone(), SHAPE));
         record[1] = WITHOUT_RECORDS;
         let at = 2 + 7 * 4 + 1 + 8 + 1 + 4 + 1;
         record.drain(at..at + 4);
@@ -288,5 +356,25 @@ mod tests {
         assert!(why(&layout(&[&[0, 8]])).contains("chips 0 to 7"));
         assert!(why(&layout(&[&[0], &[]])).contains("regions.1.chips = []"));
         assert!(why(&layout(&[])).contains("at least one region"));
+    }
+
+    #[test]
+    fn names_that_cannot_be_say_why() {
+        let region = |chip: u32, name: &str, keyspaces: &[&str]| RegionConfig {
+            name: name.into(),
+            keyspaces: keyspaces.iter().map(|k| k.to_string()).collect(),
+            ..RegionConfig::of([chip])
+        };
+        let check = |regions: [RegionConfig; 2]| {
+            FlashLayout { regions: regions.into() }.validate(&SHAPE, 4).map_err(|e| e.to_string())
+        };
+        assert!(check([region(0, "hot", &["a", "b"]), region(1, "rest", &[])]).is_ok());
+        assert!(check([region(0, "", &[]), region(1, "", &[])]).is_ok());
+        let why = check([region(0, "hot", &["a"]), region(1, "cold", &["b"])]).unwrap_err();
+        assert!(why.contains(r#"regions.keyspaces = ["a", "b"]"#) && why.contains("one region without"), "{why}");
+        let why = check([region(0, "hot", &["a", "a"]), region(1, "", &[])]).unwrap_err();
+        assert!(why.contains(r#"regions.0.keyspaces = "a""#), "{why}");
+        let why = check([region(0, "hot", &["a"]), region(1, "hot", &[])]).unwrap_err();
+        assert!(why.contains(r#"regions.1.name = "hot""#), "{why}");
     }
 }
