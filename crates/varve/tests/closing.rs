@@ -45,7 +45,7 @@ impl Machine {
 
     /// Asserts that nobody holds the devices, who could write to them.
     fn assert_alone(&self, what: &str) {
-        let held = (Arc::strong_count(&self.data) - 2, Arc::strong_count(&self.log) - 2);
+        let held = (Arc::strong_count(&self.data) - 1, Arc::strong_count(&self.log) - 1);
         assert_eq!(held, (0, 0), "{what}: somebody still holds the devices of data and log");
     }
 
