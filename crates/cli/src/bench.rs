@@ -232,6 +232,7 @@ fn drive<W: driver::Workload<VarveStore>>(
     }
     let result = driver::run(&opened.store, workload, &options, each);
     if let Some((recorder, path)) = &opened.recording {
+        recorder.about(opened.store.db());
         let events = recorder.finish().map_err(|e| io(path, e))?;
         out.note(format!("{events} events recorded in {}", path.display()));
     }

@@ -1,7 +1,7 @@
 //! The `varve` command.
 //!
 //! Modules, from below: `closing output rows` · `advice metrics probe_cpu sensitivity table_args text` · `probe` ·
-//! `args` · `array_settings curves damage manual replay settings top` · `crash lab open` · `admin array_plan bench data
+//! `args` · `array_settings curves damage manual replay settings top updates` · `crash lab open` · `admin array_plan bench data
 //! load rescue stat tier` · `array_change traces` · `array`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
@@ -39,6 +39,7 @@ mod text;
 mod tier;
 mod top;
 mod traces;
+mod updates;
 
 use args::{Cli, Command};
 use clap::Parser;

@@ -6,6 +6,7 @@ use crate::metrics::Source;
 use crate::metrics::interval::Interval;
 use crate::open::to_look;
 use crate::output::{Failure, Out, Rows, bytes, json_figure, table};
+use crate::updates;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub fn run(out: Out, a: &Stat) -> Result<(), Failure> {
     }
     let source = source(out, a)?;
     let result = match a.watch {
+        _ if a.updates => updates(out, &source),
         Some(every) => watch(out, &source, every, a.count.unwrap_or(u64::MAX)),
         None => once(out, &source, a.prometheus),
     };
@@ -62,6 +64,20 @@ fn once(out: Out, source: &Source, prometheus: bool) -> Result<(), Failure> {
         table(&mut stdout, &rows)?;
     }
     Ok(())
+}
+
+/// The distributions of update sizes.
+fn updates(out: Out, source: &Source) -> Result<(), Failure> {
+    let rows = updates::of_scrape(&source.scrape()?);
+    if rows.is_empty() {
+        return Err(Failure::Failed(
+            "nothing is counted of update sizes: a process that works with the database counts them with \
+             --set update_sizes=true, and `varve stat http://HOST:PORT --updates` shows them; `varve trace info` shows \
+             those of a trace"
+                .into(),
+        ));
+    }
+    updates::print(out, &rows)
 }
 
 fn text(figure: Figure) -> String {

@@ -3,11 +3,12 @@
 use crate::args::replay::Input;
 use crate::args::trace::{Command, Convert, Record};
 use crate::output::{Failure, Out, Stdout, bytes, say, table};
+use crate::updates::{self, Row};
 use crate::{bench, replay};
 use serde_json::json;
 use std::fs::File;
 use std::io::BufWriter;
-use varve::{PageId, TraceEvent};
+use varve::{KeyspaceId, PageId, TraceEvent};
 use varve_lab::replay::{Objects, Shape};
 use varve_lab::trace::compact::Writer;
 use varve_lab::trace::{Format, Reader};
@@ -29,12 +30,15 @@ fn info(out: Out, a: &Input) -> Result<(), Failure> {
     let (refs, format) = replay::read(out, a)?;
     let seconds = refs.span.map(|(first, last)| (last - first) as f64 / 1e9);
     let (flushes, known, changed) = refs.flushes;
+    let name = |id: &KeyspaceId| refs.about.keyspaces.get(id).cloned().unwrap_or_else(|| format!("({})", id.0));
+    let updates: Vec<Row> = refs.updates.iter().map(|(id, sizes)| Row::of(&name(id), sizes)).collect();
     if out.json {
         let changed = (known > 0).then(|| changed as f64 / known as f64);
         say!(
             "{}",
             json!({ "format": format, "records": refs.records, "writes": refs.writes, "references": refs.len(),
-                "pages": refs.pages(), "seconds": seconds, "flushes": flushes, "changed_bytes_per_flush": changed })
+                "pages": refs.pages(), "seconds": seconds, "flushes": flushes, "changed_bytes_per_flush": changed,
+                "updates": updates::as_json(&updates) })
         )?;
         return Ok(());
     }
@@ -51,7 +55,11 @@ fn info(out: Out, a: &Input) -> Result<(), Failure> {
         let mean = changed.checked_div(known).map_or("not known".into(), bytes);
         rows.push(("changed by a flush".into(), format!("{mean} (mean of {known})")));
     }
-    Ok(table(&mut Stdout, &rows)?)
+    if refs.about.pages > 0 {
+        rows.push(("pages of the database".into(), refs.about.pages.to_string()));
+    }
+    table(&mut Stdout, &rows)?;
+    if updates.is_empty() { Ok(()) } else { updates::print(out, &updates) }
 }
 
 fn convert(out: Out, a: &Convert) -> Result<(), Failure> {
@@ -77,6 +85,7 @@ fn convert(out: Out, a: &Convert) -> Result<(), Failure> {
         events(&record, &shape, start, &mut |time, event| writer.push(time, event)).map_err(io)?;
     }
     bar.finish_and_clear();
+    writer.about(&reader.about()).map_err(io)?;
     let total = writer.total();
     writer
         .finish()

@@ -173,7 +173,9 @@ fn a_database_with_a_tier_tells_of_it() {
     let families: BTreeSet<&str> = told.keys().map(|name| name.split('{').next().unwrap()).collect();
     // What a file does not report of itself is left out.
     let missing: Vec<_> = FAMILIES.iter().map(|f| f.name).filter(|name| !families.contains(name)).collect();
-    let missing: Vec<_> = missing.into_iter().filter(|name| !name.starts_with("varve_array_")).collect();
+    let elsewhere = ["varve_array_", "varve_page_updates_", "varve_new_pages_"];
+    let elsewhere = |name: &&str| elsewhere.iter().any(|start| name.starts_with(start));
+    let missing: Vec<_> = missing.into_iter().filter(|name| !elsewhere(name)).collect();
     assert_eq!(missing, ["varve_tier_life_used_ratio"]);
 }
 
@@ -185,11 +187,38 @@ fn a_database_on_an_array_tells_of_each_drive() {
     let told = working.scrape();
     let families: BTreeSet<&str> = told.keys().map(|name| name.split('{').next().unwrap()).collect();
     let missing: Vec<_> = FAMILIES.iter().map(|f| f.name).filter(|name| !families.contains(name)).collect();
-    assert!(missing.iter().all(|name| name.starts_with("varve_tier_")), "{missing:?}");
+    let elsewhere = ["varve_tier_", "varve_page_updates_", "varve_new_pages_"];
+    assert!(missing.iter().all(|name| elsewhere.iter().any(|start| name.starts_with(start))), "{missing:?}");
     for drive in ["0", "1"] {
         assert!(told[&format!("varve_array_operations_total{{drive=\"{drive}\",op=\"write\"}}")] > 0.0);
         assert_eq!(told[&format!("varve_array_errors_total{{drive=\"{drive}\",op=\"write\"}}")], 0.0);
     }
+}
+
+/// With a pool smaller than its data a database writes pages all the time, and says how much they changed.
+#[test]
+fn sizes_of_updates_are_told_by_keyspace() {
+    let place = Scratch::new("updates");
+    let working = Working::new(&place.at("db"), &["--fields", "20", "--set", "update_sizes=true"]);
+    let url = format!("http://{}", working.at);
+    let rows = (0..600)
+        .find_map(|_| {
+            varve_rt::sleep(std::time::Duration::from_millis(50));
+            let told = working.scrape();
+            let done = told.get("varve_page_updates_total{keyspace=\"ycsb\",le=\"+Inf\"}").is_some_and(|n| *n > 50.0);
+            done.then(|| serde_json::from_str::<serde_json::Value>(&ok(&["--json", "stat", &url, "--updates"], "")))
+        })
+        .expect("updates are written");
+    let rows = rows.expect("JSON");
+    let table = rows.as_array().unwrap().iter().find(|row| row["keyspace"] == "ycsb").expect("of the workload");
+    let share = |which: &str, at: usize| table[which][at][1].as_f64().unwrap();
+    // An update changes a field of 100 bytes.
+    assert!(table["updates"].as_f64().unwrap() > 50.0 && share("gross", 3) < 0.3, "{table}");
+    assert!(share("net", 13) >= share("gross", 13), "{table}");
+    assert!(ok(&["stat", &url, "--updates"], "").contains("ycsb"));
+    drop(working);
+    let said = fails(&["stat", &place.at("db"), "--updates"], "", 1);
+    assert!(said.contains("--set update_sizes=true"), "{said}");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //! error with a place, and no bytes whatever make a reader panic.
 
 use std::path::{Path, PathBuf};
-use varve::{PageId, TraceEvent};
+use varve::{Changed, Flush, KeyspaceId, PageId, TraceEvent};
 use varve_lab::replay::{Objects, References, Shape};
-use varve_lab::trace::compact::Writer;
+use varve_lab::trace::compact::{About, Writer};
 use varve_lab::trace::{CsvColumns, Format, ReadOptions, Reader, Record, Source, TraceError};
 use varve_rt::Rng;
 use varve_volume::WriteWhy;
@@ -146,8 +146,12 @@ fn random_events(rng: &mut Rng, n: u64) -> Vec<(u64, TraceEvent)> {
             3 => {
                 let why =
                     [WriteWhy::Replacement, WriteWhy::Recoverability, WriteWhy::Checkpoint][rng.below(3) as usize];
-                let changed = (rng.below(2) == 0).then(|| rng.below(8192) as u32);
-                TraceEvent::Flush { page, why, changed }
+                let net = rng.below(8192) as u32;
+                let gross = (rng.below(4) > 0).then(|| net + rng.below(28) as u32);
+                let changed = (rng.below(2) == 0).then_some(Changed { net, gross });
+                let keyspace = (rng.below(4) > 0).then(|| KeyspaceId(rng.next_u64() as u32 >> 1));
+                let (new, whole) = (rng.below(2) == 0, rng.below(2) == 0);
+                TraceEvent::Flush(Flush { page, why, keyspace, new, whole, changed })
             }
             4 => TraceEvent::Write(page),
             _ => TraceEvent::Read(page),
@@ -179,6 +183,59 @@ fn our_format_gives_back_what_was_put_in() {
         let reader = Reader::of(Source::bytes("t", bytes).unwrap(), &ReadOptions::default()).unwrap();
         assert_eq!(reader.page_size(), Some(8192));
     }
+}
+
+/// A trace of the first version of our format, with these record bytes.
+fn first_version(records: &[u8], count: u32) -> Vec<u8> {
+    let sealed = |mut bytes: Vec<u8>| {
+        let crc = crc32c::crc32c(&bytes).to_le_bytes();
+        bytes.extend(crc);
+        bytes
+    };
+    let header = [&b"VRVTRACE"[..], &[1, 0, 0, 0], &4096_u32.to_le_bytes(), &[0; 12]].concat();
+    let block = |raw: &[u8], records: u32| {
+        let body = if raw.is_empty() { Vec::new() } else { zstd::bulk::compress(raw, 3).unwrap() };
+        let sizes = [body.len() as u32, raw.len() as u32, records].map(u32::to_le_bytes).concat();
+        let sums = [&u64::from(count).to_le_bytes()[..], &crc32c::crc32c(&body).to_le_bytes()].concat();
+        [sealed([&b"blk1"[..], &sizes, &sums].concat()), body].concat()
+    };
+    [sealed(header), block(records, count), block(&[], 0)].concat()
+}
+
+#[test]
+fn the_first_version_of_our_format_is_read_and_has_no_keyspaces() {
+    // A read of page 3, a flush of page 4 of which 200 bytes changed, and one of page 4 with no base.
+    let records = [&[0, 6, 2][..], &[5 | 2 << 3 | 0x20, 2, 0, 200, 1], &[5, 0, 0]].concat();
+    let bytes = first_version(&records, 3);
+    let flush = |new, net: Option<u32>, why| {
+        let changed = net.map(|net| Changed { net, gross: None });
+        TraceEvent::Flush(Flush { page: PageId(4), why, keyspace: None, new, whole: false, changed })
+    };
+    let events = [
+        TraceEvent::Read(PageId(3)),
+        flush(false, Some(200), WriteWhy::Checkpoint),
+        flush(true, None, WriteWhy::Replacement),
+    ];
+    let found: Vec<Record> = read(&bytes).unwrap();
+    assert_eq!(found, events.map(|event| Record::Pool { time: 1000, event }));
+    let reader = Reader::of(Source::bytes("t", bytes).unwrap(), &ReadOptions::default()).unwrap();
+    assert_eq!((reader.version(), reader.page_size()), (Some(1), Some(4096)));
+    // What only the second version has is no record of the first.
+    assert!(read(&first_version(&[5 | 0x40, 0, 0], 1)).is_err());
+}
+
+#[test]
+fn a_trace_tells_of_its_database() {
+    let keyspaces = [(KeyspaceId(1), "stock".to_string()), (KeyspaceId(u32::MAX), String::new())];
+    let about = About { pages: 70_000, keyspaces: keyspaces.into() };
+    let mut writer = Writer::new(Vec::new(), 4096).unwrap();
+    writer.push(5000, TraceEvent::Read(PageId(9))).unwrap();
+    writer.about(&about).unwrap();
+    let bytes = writer.finish().unwrap();
+    let mut reader = Reader::of(Source::bytes("t", bytes.clone()).unwrap(), &ReadOptions::default()).unwrap();
+    while reader.next_record().unwrap().is_some() {}
+    assert_eq!(reader.about(), about);
+    assert_eq!(read(&bytes).unwrap().len(), 1, "what it tells is no event");
 }
 
 /// A byte changed, lost or added anywhere is noticed: everything lies under a checksum.

@@ -1,7 +1,7 @@
 //! A trace of a running database: replayed, it misses what the pool missed, and its flushes are the pool's writes.
 
 use std::path::{Path, PathBuf};
-use varve::{Db, Durability, Layout, Options};
+use varve::{Db, Durability, Layout, Options, TraceEvent};
 use varve_lab::replay::{self, References, Shape};
 use varve_lab::trace::{Format, ReadOptions, Reader, Record, Recorder};
 use varve_rt::Rng;
@@ -113,12 +113,26 @@ fn flushes_are_the_pools_writes_with_their_changed_bytes() {
         rows.put(&key(rng.below(ROWS)), &[rng.below(256) as u8; 150]).unwrap();
     }
     db.checkpoint().unwrap();
-    let pool = db.stats().pool;
+    let (pool, counted, id) = (db.stats().pool, db.stats().updates, rows.id());
+    recorder.about(&db);
     recorder.finish().unwrap();
     drop(rows);
     db.close().unwrap();
-    let (_, refs) = read(&dir.trace());
+    let (records, refs) = read(&dir.trace());
     let (flushes, known, changed) = refs.flushes;
+    assert_eq!(refs.about.keyspaces.get(&id).map(String::as_str), Some("rows"));
+    assert!(refs.about.pages > 1000, "{:?}", refs.about);
+    for of in &counted {
+        assert_eq!(refs.updates[&of.keyspace], of.sizes, "the statistics count what is in the trace");
+    }
+    let sizes = refs.updates[&id];
+    assert!(sizes.updates > 1000 && sizes.more == 0, "{sizes:?}");
+    for record in &records {
+        let Record::Pool { event: TraceEvent::Flush(flush), .. } = record else { continue };
+        let Some(changed) = flush.changed.filter(|_| !flush.new) else { continue };
+        let header = changed.gross.unwrap() - changed.net;
+        assert!((1..=8).contains(&header), "of the header the LSN changes: {flush:?}");
+    }
     assert_eq!(flushes, pool.replacement_writes + pool.recoverability_writes + pool.checkpoint_writes);
     assert!(flushes > 1000 && known * 10 > flushes * 9, "{known} of {flushes} flushes with changed bytes");
     // A flush covers one new value of 150 bytes, or a few.

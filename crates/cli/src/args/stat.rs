@@ -20,6 +20,10 @@ pub struct Stat {
     /// Print the metrics in the text format of Prometheus, once.
     #[arg(long)]
     pub prometheus: bool,
+    /// Print how much updates of pages change, by keyspace: what a process that works with the database counted
+    /// (with --set update_sizes=true, or on native flash).
+    #[arg(long, conflicts_with_all = ["watch", "prometheus"])]
+    pub updates: bool,
     #[command(flatten)]
     pub open: Open,
     #[command(flatten)]

@@ -101,6 +101,7 @@ impl Machine {
             lock_timeout: None,
             recovery_bound: seconds(e.recovery_bound_s),
             log_max_bytes: e.log_max.0,
+            update_sizes: e.update_sizes,
             tier: e.tier.options.0.clone(),
             attach_tier: attach,
             array: e.array.keeper(),

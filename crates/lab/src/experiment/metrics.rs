@@ -2,8 +2,7 @@
 
 use crate::driver::RunResult;
 use std::collections::BTreeMap;
-use varve::Stats;
-use varve::TierStats;
+use varve::{KeyspaceUpdates, Stats, TierStats, UpdateSizes};
 use varve_models::ModelStats;
 use varve_volume::tier::REFUSALS;
 
@@ -72,6 +71,7 @@ pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<S
     if let (Some(then), Some(now)) = (&before.engine.tier, &after.engine.tier) {
         tier(&mut put, then, now, seconds);
     }
+    updates(&mut put, &before.engine.updates, &after.engine.updates);
     super::regions::figures(&mut put, &before.regions, &after.regions);
     if let (Some(then), Some(now)) = (&before.host, &after.host) {
         let used = (now.used - then.used) / seconds;
@@ -87,6 +87,28 @@ pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<S
     }
     pool(&mut put, &before.engine, &after.engine);
     m
+}
+
+/// How much updates of pages changed between two moments, of all keyspaces.
+fn updates(put: &mut impl FnMut(&str, f64), then: &[KeyspaceUpdates], now: &[KeyspaceUpdates]) {
+    let all = |of: &[KeyspaceUpdates]| of.iter().fold(UpdateSizes::default(), |sum, of| sum.plus(&of.sizes));
+    let (a, b) = (all(then), all(now));
+    let (count, sized) = ((b.updates - a.updates) as f64, (b.updates - b.more - (a.updates - a.more)) as f64);
+    if count == 0.0 {
+        return;
+    }
+    put("updates.count", count);
+    put("updates.new_share", (b.new - a.new) as f64 / (count + (b.new - a.new) as f64));
+    for ((bound, net, gross), (_, net_before, gross_before)) in b.within().into_iter().zip(a.within()) {
+        let Some(bound) = bound else { continue };
+        put(&format!("updates.gross_within_{bound}"), (gross - gross_before) as f64 / count);
+        put(&format!("updates.net_within_{bound}"), (net - net_before) as f64 / count);
+    }
+    if sized > 0.0 {
+        put("updates.gross_bytes", (b.bytes.1 - a.bytes.1) as f64 / sized);
+        put("updates.net_bytes", (b.bytes.0 - a.bytes.0) as f64 / sized);
+        put("updates.meta_bytes", ((b.bytes.1 - b.bytes.0) - (a.bytes.1 - a.bytes.0)) as f64 / sized);
+    }
 }
 
 /// What a tier did between two moments.

@@ -277,6 +277,9 @@ pub struct Engine {
     pub recovery_bound_s: f64,
     /// Size to which the log may grow.
     pub log_max: Bytes,
+    /// Sizes of page updates are counted (`updates.*`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub update_sizes: bool,
     /// The tier, where there is a fast device.
     #[serde(skip_serializing_if = "Tier::is_default")]
     pub tier: Tier,
@@ -299,6 +302,7 @@ impl Default for Engine {
             async_delay_ms: o.async_delay.as_secs_f64() * 1e3,
             recovery_bound_s: o.recovery_bound.as_secs_f64(),
             log_max: Bytes(o.log_max_bytes),
+            update_sizes: false,
             tier: Tier::default(),
             array: ArraySpec::default(),
             pool: Named::default(),

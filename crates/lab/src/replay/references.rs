@@ -1,8 +1,11 @@
 //! A trace as page references: requests cut into pages, pages numbered densely in order of appearance.
 
+use crate::trace::compact::About;
 use crate::trace::{Reader, Record, TraceError};
-use varve::buffer::TraceEvent;
+use std::collections::BTreeMap;
+use varve::buffer::{TraceEvent, UpdateSizes};
 use varve_rt::HashMap;
+use varve_volume::KeyspaceId;
 
 /// What of a block trace counts as an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -88,6 +91,10 @@ pub struct References {
     pub writes: u64,
     /// Flushes of a pool's trace, and of these the ones whose changed bytes are known, and their sum.
     pub flushes: (u64, u64, u64),
+    /// Sizes of updates by keyspace, where the trace tells.
+    pub updates: BTreeMap<KeyspaceId, UpdateSizes>,
+    /// What the trace says of its database.
+    pub about: About,
     /// First and last time, nanoseconds.
     pub span: Option<(u64, u64)>,
 }
@@ -105,6 +112,7 @@ impl References {
             refs.records += 1;
             refs.add(&record, shape, start)?;
         }
+        refs.about = reader.about();
         Ok(refs)
     }
 
@@ -158,10 +166,13 @@ impl References {
                     self.step(number | DISCARD, Some(time))?;
                 }
             }
-            TraceEvent::Flush { changed, .. } => {
+            TraceEvent::Flush(flush) => {
                 self.flushes.0 += 1;
-                self.flushes.1 += u64::from(changed.is_some());
-                self.flushes.2 += u64::from(changed.unwrap_or(0));
+                self.flushes.1 += u64::from(flush.changed.is_some());
+                self.flushes.2 += u64::from(flush.changed.map_or(0, |changed| changed.net));
+                if let Some(keyspace) = flush.keyspace {
+                    self.updates.entry(keyspace).or_default().add(&flush);
+                }
             }
             // Nobody asked for the page yet.
             TraceEvent::Prefetch(_) => {}

@@ -6,14 +6,17 @@
 use super::binary::{u16_at, u32_at, u64_at};
 use super::error::{Position, TraceError};
 use super::{Record, Source};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use varve::buffer::TraceEvent;
-use varve_volume::{PageId, WriteWhy};
+use varve::buffer::{Changed, Flush, TraceEvent};
+use varve_volume::{KeyspaceId, PageId, WriteWhy};
 
 /// First bytes of a trace.
 pub const MAGIC: [u8; 8] = *b"VRVTRACE";
 /// Version written, and the newest that is read.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+/// The first one: flushes have neither keyspace nor gross bytes.
+const WITHOUT_KEYSPACES: u16 = 1;
 
 const HEADER: usize = 32;
 const BLOCK_HEADER: usize = 32;
@@ -24,7 +27,24 @@ const BLOCK_MOST: u32 = 4 << 20;
 /// zstd's default level.
 const LEVEL: i32 = 3;
 
+/// Tags of records, and bits of a flush's.
+const FLUSH: u8 = 5;
+const KEYSPACE: u8 = 6;
+const PAGES: u8 = 7;
 const CHANGED: u8 = 0x20;
+const NEW: u8 = 0x40;
+const WHOLE: u8 = 0x80;
+/// Longest name of a keyspace that is read, bytes.
+const NAME: u64 = 1 << 16;
+
+/// What a trace says of the database that it is of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// Pages of the database; 0: not known.
+    pub pages: u64,
+    /// Names of keyspaces.
+    pub keyspaces: BTreeMap<KeyspaceId, String>,
+}
 
 fn put_varint(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
@@ -65,31 +85,53 @@ struct Last {
     time: u64,
 }
 
-fn encode(out: &mut Vec<u8>, last: &mut Last, time: u64, event: TraceEvent) {
-    let (tag, page, changed) = match event {
-        TraceEvent::Read(page) => (0, page, None),
-        TraceEvent::Write(page) => (1, page, None),
-        TraceEvent::Create(page) => (2, page, None),
-        TraceEvent::Prefetch(page) => (3, page, None),
-        TraceEvent::Discard(page) => (4, page, None),
-        TraceEvent::Flush { page, why, changed } => {
-            let why = why as u8;
-            (5 | why << 3 | if changed.is_some() { CHANGED } else { 0 }, page, changed)
-        }
-    };
+/// Page and time of an event, as differences.
+fn put_place(out: &mut Vec<u8>, last: &mut Last, page: PageId, time: u64) {
     let micros = time / 1000;
-    out.push(tag);
     put_varint(out, zigzag(page.0.wrapping_sub(last.page) as i64));
     put_varint(out, zigzag(micros.wrapping_sub(last.time) as i64));
-    if let Some(changed) = changed {
-        put_varint(out, changed.into());
-    }
     *last = Last { page: page.0, time: micros };
 }
 
-fn decode(bytes: &mut &[u8], last: &mut Last) -> Option<Record> {
+fn encode(out: &mut Vec<u8>, last: &mut Last, time: u64, event: TraceEvent) {
+    let (tag, page) = match event {
+        TraceEvent::Read(page) => (0, page),
+        TraceEvent::Write(page) => (1, page),
+        TraceEvent::Create(page) => (2, page),
+        TraceEvent::Prefetch(page) => (3, page),
+        TraceEvent::Discard(page) => (4, page),
+        TraceEvent::Flush(flush) => return encode_flush(out, last, time, &flush),
+    };
+    out.push(tag);
+    put_place(out, last, page, time);
+}
+
+fn encode_flush(out: &mut Vec<u8>, last: &mut Last, time: u64, flush: &Flush) {
+    let bit = |on: bool, bit: u8| if on { bit } else { 0 };
+    let bits = bit(flush.changed.is_some(), CHANGED) | bit(flush.new, NEW) | bit(flush.whole, WHOLE);
+    out.push(FLUSH | (flush.why as u8) << 3 | bits);
+    put_place(out, last, flush.page, time);
+    put_varint(out, flush.keyspace.map_or(0, |id| u64::from(id.0) + 1));
+    if let Some(Changed { net, gross }) = flush.changed {
+        put_varint(out, net.into());
+        put_varint(out, gross.map_or(0, |gross| u64::from(gross.saturating_sub(net)) + 1));
+    }
+}
+
+/// What a record says.
+enum Said {
+    Event(Record),
+    /// Of the database.
+    Of,
+}
+
+fn decode(bytes: &mut &[u8], version: u16, last: &mut Last, about: &mut About) -> Option<Said> {
     let (&tag, rest) = bytes.split_first()?;
     *bytes = rest;
+    if version > WITHOUT_KEYSPACES && matches!(tag, KEYSPACE | PAGES) {
+        decode_about(bytes, tag, about)?;
+        return Some(Said::Of);
+    }
     let page = PageId(last.page.wrapping_add(unzigzag(take_varint(bytes)?) as u64));
     let micros = last.time.wrapping_add(unzigzag(take_varint(bytes)?) as u64);
     *last = Last { page: page.0, time: micros };
@@ -99,14 +141,44 @@ fn decode(bytes: &mut &[u8], last: &mut Last) -> Option<Record> {
         2 => TraceEvent::Create(page),
         3 => TraceEvent::Prefetch(page),
         4 => TraceEvent::Discard(page),
-        _ if tag & 7 == 5 && tag < 0x40 => {
-            let why = *WriteWhy::ALL.get(usize::from(tag >> 3 & 3))?;
-            let changed = if tag & CHANGED != 0 { Some(u32::try_from(take_varint(bytes)?).ok()?) } else { None };
-            TraceEvent::Flush { page, why, changed }
-        }
-        _ => return None,
+        _ => TraceEvent::Flush(decode_flush(bytes, version, tag, page)?),
     };
-    Some(Record::Pool { time: micros.saturating_mul(1000), event })
+    Some(Said::Event(Record::Pool { time: micros.saturating_mul(1000), event }))
+}
+
+fn decode_flush(bytes: &mut &[u8], version: u16, tag: u8, page: PageId) -> Option<Flush> {
+    let old = version == WITHOUT_KEYSPACES;
+    if tag & 7 != FLUSH || old && tag & (NEW | WHOLE) != 0 {
+        return None;
+    }
+    let why = *WriteWhy::ALL.get(usize::from(tag >> 3 & 3))?;
+    let mut number = || u32::try_from(take_varint(bytes)?).ok();
+    let keyspace = if old { None } else { number()?.checked_sub(1).map(KeyspaceId) };
+    let changed = match tag & CHANGED {
+        0 => None,
+        _ => {
+            let net = number()?;
+            let more = if old { None } else { number()?.checked_sub(1) };
+            let gross = more.map_or(Some(None), |more| net.checked_add(more).map(Some))?;
+            Some(Changed { net, gross })
+        }
+    };
+    // Without a base the page was new to the pool: so it was understood before traces said it.
+    let new = if old { changed.is_none() } else { tag & NEW != 0 };
+    Some(Flush { page, why, keyspace, new, whole: tag & WHOLE != 0, changed })
+}
+
+fn decode_about(bytes: &mut &[u8], tag: u8, about: &mut About) -> Option<()> {
+    let first = take_varint(bytes)?;
+    if tag == PAGES {
+        about.pages = first;
+        return Some(());
+    }
+    let len = take_varint(bytes).filter(|len| *len <= NAME)? as usize;
+    let (name, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    about.keyspaces.insert(KeyspaceId(u32::try_from(first).ok()?), std::str::from_utf8(name).ok()?.to_string());
+    Some(())
 }
 
 /// Writes a trace.
@@ -133,12 +205,34 @@ impl<W: Write> Writer<W> {
         Ok(Writer { out, block: Vec::new(), in_block: 0, last: Last::default(), total: 0 })
     }
 
-    /// Adds an event at a time (nanoseconds; kept to the microsecond).
-    pub fn push(&mut self, time: u64, event: TraceEvent) -> io::Result<()> {
-        encode(&mut self.block, &mut self.last, time, event);
+    /// Adds what the trace is to say of its database: names, and pages if there are any.
+    pub fn about(&mut self, about: &About) -> io::Result<()> {
+        for (id, name) in &about.keyspaces {
+            assert!(name.len() as u64 <= NAME, "names of keyspaces are short");
+            self.block.push(KEYSPACE);
+            put_varint(&mut self.block, id.0.into());
+            put_varint(&mut self.block, name.len() as u64);
+            self.block.extend_from_slice(name.as_bytes());
+            self.record()?;
+        }
+        if about.pages > 0 {
+            self.block.push(PAGES);
+            put_varint(&mut self.block, about.pages);
+            self.record()?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self) -> io::Result<()> {
         self.in_block += 1;
         self.total += 1;
         if self.in_block >= BLOCK_RECORDS { self.end_block() } else { Ok(()) }
+    }
+
+    /// Adds an event at a time (nanoseconds; kept to the microsecond).
+    pub fn push(&mut self, time: u64, event: TraceEvent) -> io::Result<()> {
+        encode(&mut self.block, &mut self.last, time, event);
+        self.record()
     }
 
     /// Records so far.
@@ -176,7 +270,9 @@ impl<W: Write> Writer<W> {
 
 /// State of reading.
 pub(super) struct Blocks {
+    version: u16,
     page_size: u32,
+    about: About,
     raw: Vec<u8>,
     at: usize,
     left: u32,
@@ -201,7 +297,9 @@ impl Blocks {
             return Err(TraceError::Newer { name: source.name.clone(), found, known: VERSION });
         }
         Ok(Blocks {
+            version: found,
             page_size: u32_at(&header, 12),
+            about: About::default(),
             raw: Vec::new(),
             at: 0,
             left: 0,
@@ -216,22 +314,34 @@ impl Blocks {
         self.page_size
     }
 
+    /// What was said of the database so far.
+    pub(super) fn about(&self) -> &About {
+        &self.about
+    }
+
+    pub(super) fn version(&self) -> u16 {
+        self.version
+    }
+
     pub(super) fn next(&mut self, source: &mut Source) -> Result<Option<Record>, TraceError> {
-        while self.left == 0 {
-            if self.at < self.raw.len() {
-                return Err(self.damaged(source, "bytes after the last record of a block"));
+        loop {
+            while self.left == 0 {
+                if self.at < self.raw.len() {
+                    return Err(self.damaged(source, "bytes after the last record of a block"));
+                }
+                if self.ended || !self.next_block(source)? {
+                    return Ok(None);
+                }
             }
-            if self.ended || !self.next_block(source)? {
-                return Ok(None);
+            self.left -= 1;
+            let mut rest = &self.raw[self.at..];
+            let said = decode(&mut rest, self.version, &mut self.last, &mut self.about);
+            self.at = self.raw.len() - rest.len();
+            match said {
+                Some(Said::Event(record)) => return Ok(Some(record)),
+                Some(Said::Of) => {}
+                None => return Err(self.damaged(source, "a record that cannot be decoded")),
             }
-        }
-        self.left -= 1;
-        let mut rest = &self.raw[self.at..];
-        let record = decode(&mut rest, &mut self.last);
-        self.at = self.raw.len() - rest.len();
-        match record {
-            Some(record) => Ok(Some(record)),
-            None => Err(self.damaged(source, "a record that cannot be decoded")),
         }
     }
 

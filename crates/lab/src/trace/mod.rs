@@ -174,6 +174,22 @@ impl Reader {
         }
     }
 
+    /// What the trace says of its database; complete at the end.
+    pub fn about(&self) -> compact::About {
+        match &self.parser {
+            Parser::Varve(blocks) => blocks.about().clone(),
+            _ => compact::About::default(),
+        }
+    }
+
+    /// Version of our own format.
+    pub fn version(&self) -> Option<u16> {
+        match &self.parser {
+            Parser::Varve(blocks) => Some(blocks.version()),
+            _ => None,
+        }
+    }
+
     /// The next record; none at the end.
     pub fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         match &mut self.parser {

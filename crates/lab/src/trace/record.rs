@@ -3,11 +3,12 @@
 //! Events come from any thread, with a page's latch held; they are taken down in memory under a lock and handed to a
 //! writer thread in chunks, so nobody waits for the file unless it falls far behind. Lock order: the lock is a leaf.
 
-use super::compact::Writer;
+use super::compact::{About, Writer};
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
 use std::sync::Arc;
+use varve::Db;
 use varve::buffer::{TraceEvent, TraceHandle, TraceSink};
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::channel::{self, Sender};
@@ -24,6 +25,7 @@ struct Open {
     chunk: Chunk,
     /// There while recording.
     to_writer: Option<Sender<Chunk>>,
+    about: Arc<Mutex<About>>,
     began: Option<Instant>,
 }
 
@@ -53,6 +55,8 @@ impl Recorder {
         assert!(thread.is_none(), "the recorder is in use");
         let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, File::create(path)?), page_size)?;
         let (to_writer, chunks) = channel::bounded::<Chunk>(WAITING);
+        let about = Arc::new(Mutex::new(About::default()));
+        let of_database = about.clone();
         *thread = Some(varve_rt::spawn("trace-writer", move || {
             while let Ok(chunk) = chunks.recv() {
                 for (time, event) in chunk {
@@ -60,13 +64,20 @@ impl Recorder {
                 }
             }
             let total = writer.total();
+            writer.about(&of_database.lock())?;
             writer.finish()?.into_inner()?.sync_all()?;
             Ok(total)
         }));
-        *self.open.lock() =
-            Open { chunk: Vec::with_capacity(CHUNK), to_writer: Some(to_writer), began: Some(varve_rt::now()) };
+        let (chunk, to_writer, began) = (Vec::with_capacity(CHUNK), Some(to_writer), Some(varve_rt::now()));
+        *self.open.lock() = Open { chunk, to_writer, about, began };
         self.on.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// What the trace says of its database: its pages, the names of its keyspaces. To be told before it is finished.
+    pub fn about(&self, db: &Db) {
+        let about = About { pages: db.stats().pages, keyspaces: db.keyspace_names() };
+        *self.open.lock().about.lock() = about;
     }
 
     /// Ends recording and completes the file; the number of events in it, 0 when nothing was recorded.

@@ -73,11 +73,7 @@ impl AsideWrite {
     /// The request for the store.
     pub(super) fn request(&self, pool: &Pool, why: WriteWhy) -> PageIo {
         assert!(pool.covers(page::lsn(&self.buf)), "a page is written only when the log is durable to it");
-        if let Some(tracer) = &pool.tracer {
-            tracer.flush(self.id, why, &self.buf);
-            // The page is in no frame; what it will be compared with is what is read again.
-            tracer.forget(self.id);
-        }
+        pool.note_flush_aside(self.id, why, &self.buf);
         // SAFETY: the buffer is page_size long and aligned; it lives as long as `self`, which its owner keeps until the
         // request was waited for, and does not change while it is shared.
         unsafe { PageIo::write(self.id, self.keyspace, why, self.usage, self.buf.as_ptr(), None) }

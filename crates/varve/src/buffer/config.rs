@@ -6,7 +6,7 @@ use super::changes::Changes;
 use super::cleaner;
 use super::frame::Frame;
 use super::policy::{self, PolicyOptions};
-use super::trace::TraceHandle;
+use super::trace::{Flush, TraceHandle};
 use super::victim;
 use std::ops::Range;
 use std::time::Duration;
@@ -24,6 +24,8 @@ pub struct PoolConfig {
     ///
     /// [`PageStore::noted_changes`]: varve_volume::PageStore::noted_changes
     pub noted_changes: usize,
+    /// Latest flushes that are kept for the flash advisor.
+    pub kept_flushes: usize,
     /// Independent instances; pages are spread over them by their id.
     pub instances: usize,
     /// Replacement policy, by its name in [`policy::REGISTRY`].
@@ -236,6 +238,7 @@ impl PoolConfig {
             page_size,
             frames,
             noted_changes: 0,
+            kept_flushes: 0,
             instances,
             replacement: "lru-midpoint",
             policy: PolicyOptions::default(),
@@ -368,6 +371,17 @@ impl PoolConfig {
         let bytes = Changes::bytes_per_frame(changes) * self.frames;
         self.noted_changes = changes;
         if changes == 0 || counted { self } else { self.with_less_memory(bytes) }
+    }
+
+    /// The same pool, which keeps so many flushes, in no more memory (see [`PoolConfig::noting`]).
+    pub(crate) fn keeping_flushes(mut self, flushes: usize, counted: bool) -> PoolConfig {
+        self.kept_flushes = flushes;
+        if flushes == 0 || counted { self } else { self.with_less_memory(flushes * size_of::<Flush>()) }
+    }
+
+    /// Whether somebody asks how much the updates of pages change.
+    pub(super) fn counts_updates(&self) -> bool {
+        self.trace.is_some() || self.noted_changes > 0 || self.kept_flushes > 0
     }
 
     /// What is per instance never exceeds what the instance has.

@@ -44,6 +44,7 @@ mod staging;
 mod stats;
 mod table;
 mod trace;
+mod updates;
 pub mod victim;
 mod writer;
 
@@ -59,7 +60,8 @@ pub(crate) use load::READ_RETRIES;
 pub use peek::PagePeek;
 pub use pool::{LogAge, LogGate, Pool};
 pub use stats::{BATCH_SIZES, KINDS, KindStats, PoolStats};
-pub use trace::{TraceEvent, TraceHandle, TraceSink};
+pub use trace::{Changed, Flush, TraceEvent, TraceHandle, TraceSink};
+pub use updates::{UPDATE_BOUNDS, UpdateSizes};
 
 use varve_rt::atomic;
 #[allow(unused_imports)] // for the documentation above

@@ -18,6 +18,7 @@ use super::staging::Staging;
 use super::stats::{Counters, PoolStats};
 use super::table;
 use super::trace::{TraceEvent, Tracer};
+use super::updates::Updates;
 use super::victim::{self, VictimStrategy};
 use crate::error::{Error, Result};
 use std::ops::Range;
@@ -77,6 +78,8 @@ pub struct Pool {
     pub(super) pin_room: PinRoom,
     /// Boxed: it is there only in pools that are traced.
     pub(super) tracer: Option<Box<Tracer>>,
+    /// The same.
+    pub(super) updates: Option<Box<Updates>>,
     /// The page write error that poisoned the pool.
     failed: Mutex<Option<Error>>,
     /// The newest page write error that may pass, and since when all writes fail, until one succeeds.
@@ -137,6 +140,7 @@ impl Pool {
             prefetcher: Prefetcher::new(&config.read_ahead),
             pin_room: PinRoom::new(pinnable(config.frames)),
             tracer: config.trace.as_ref().map(|handle| Box::new(Tracer::new(handle))),
+            updates: config.counts_updates().then(|| Box::new(Updates::new(config.kept_flushes))),
             failed: Mutex::new(None),
             passing: Mutex::new(None),
             has_passing: AtomicBool::new(false),

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 use varve_rt::{HashMap, Mutex};
-use varve_volume::{PageId, WriteWhy, page};
+use varve_volume::{KeyspaceId, PageId, WriteWhy, page};
 
 /// Something that happened to a page of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,14 +28,33 @@ pub enum TraceEvent {
     /// It was freed and left the pool.
     Discard(PageId),
     /// It is being written to the store.
-    Flush {
-        /// The page.
-        page: PageId,
-        /// Why.
-        why: WriteWhy,
-        /// Bytes behind the page header that differ from what was stored last, if that is known.
-        changed: Option<u32>,
-    },
+    Flush(Flush),
+}
+
+/// A write of a page to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flush {
+    /// The page.
+    pub page: PageId,
+    /// Why.
+    pub why: WriteWhy,
+    /// Whose it is; none: an old trace does not say.
+    pub keyspace: Option<KeyspaceId>,
+    /// The page was made here and not read back since: no update of what is stored.
+    pub new: bool,
+    /// Nobody keeps a list of what changed, whatever it is: the page can be written whole only.
+    pub whole: bool,
+    /// What differs from what was stored last, if that is known.
+    pub changed: Option<Changed>,
+}
+
+/// Bytes of a page that differ from what was stored last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Changed {
+    /// Behind the page header.
+    pub net: u32,
+    /// Of the header too, but for the checksum; none: an old trace does not say.
+    pub gross: Option<u32>,
 }
 
 /// Takes events. Called from any thread, with page latches held: must not use the pool, and should not wait.
@@ -60,6 +79,15 @@ impl std::fmt::Debug for TraceHandle {
     }
 }
 
+/// Bytes of the page's checksum, which comes first and is no changed byte.
+const CHECKSUM: usize = 4;
+
+fn changed(before: &[u8], now: &[u8]) -> Changed {
+    assert_eq!(before.len(), now.len(), "pages are of one size");
+    let differ = |from: usize| before[from..].iter().zip(&now[from..]).filter(|(a, b)| a != b).count() as u32;
+    Changed { net: differ(page::HEADER), gross: Some(differ(CHECKSUM)) }
+}
+
 /// The pool's side.
 pub(super) struct Tracer {
     sink: Arc<dyn TraceSink>,
@@ -82,15 +110,14 @@ impl Tracer {
         self.stored.lock().entry(id.0).or_insert_with(|| bytes.into());
     }
 
-    /// A page is copied for writing. Under its shared latch.
-    pub(super) fn flush(&self, id: PageId, why: WriteWhy, bytes: &[u8]) {
+    /// A page is copied for writing. Under its shared latch. `new`: see [`Flush`].
+    pub(super) fn flush(&self, id: PageId, why: WriteWhy, bytes: &[u8], (new, whole): (bool, bool)) -> Flush {
         let before = self.stored.lock().insert(id.0, bytes.into());
-        let changed = before.map(|before| {
-            assert_eq!(before.len(), bytes.len(), "pages are of one size");
-            let differ = |at: usize| before[at] != bytes[at];
-            (page::HEADER..bytes.len()).filter(|at| differ(*at)).count() as u32
-        });
-        self.event(TraceEvent::Flush { page: id, why, changed });
+        let new = new || before.is_none();
+        let changed = before.map(|before| changed(&before, bytes));
+        let flush = Flush { page: id, why, keyspace: Some(page::keyspace(bytes)), new, whole, changed };
+        self.event(TraceEvent::Flush(flush));
+        flush
     }
 
     /// What is in the pool of a page is of no interest any more: it is clean, or was given up.

@@ -234,12 +234,11 @@ impl<'a> Writer<'a> {
         }
         charge(Cost::CopyByte, bytes.len() as u64);
         buf.copy_from_slice(bytes);
-        if let Some(tracer) = &self.pool.tracer {
-            tracer.flush(at.id(), self.why, &buf);
-        }
         frame.count_write();
         let (lsn, keyspace, usage) = (page::lsn(&buf), page::keyspace(&buf), frame.take_usage());
         let changed = at.inst.changes.take(at.slot);
+        self.pool.note_flush(at.id(), self.why, &buf, changed.as_deref());
+        let changed = changed.filter(|changed| changed.len() <= self.pool.store().noted_changes());
         Ok(Staged { copy: Copied { at, buf }, id: at.id(), lsn, keyspace, usage, changed })
     }
 

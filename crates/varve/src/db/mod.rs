@@ -45,13 +45,14 @@ pub use read_only::SealReport;
 pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
 pub use scan::Scan;
 pub use snapshot::Snapshot;
-pub use stats::{Figure, Stats};
+pub use stats::{Figure, KeyspaceUpdates, Stats};
 pub use transaction::Transaction;
 pub use volume::tier_managers;
 
 pub use crate::index::KeyspaceKind;
 pub use crate::txn::Durability;
 
+use crate::buffer::Flush;
 use crate::error::{Error, Result};
 use crate::space::Core;
 use crate::txn::{self, Manager, OpenKeyspace, TxOptions};
@@ -61,10 +62,12 @@ use arrays::ArrayService;
 use identity::Identity;
 use keyspaces::Registry;
 use services::Services;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use varve_rt::Mutex;
+use varve_volume::KeyspaceId;
 use varve_volume::plan::Volume;
 
 /// An open database. Cheap to clone; all clones are the same database. Close it with [`Db::close`].
@@ -368,6 +371,16 @@ impl Db {
     /// Counters and sizes since the database was opened.
     pub fn stats(&self) -> Stats {
         stats::collect(&self.inner)
+    }
+
+    /// Names of keyspaces by number: those in use, and what the engine keeps for itself, in parentheses.
+    pub fn keyspace_names(&self) -> BTreeMap<KeyspaceId, String> {
+        stats::names(&self.inner)
+    }
+
+    /// The latest page writes, with `update_sizes`: what the flash advisor goes by.
+    pub fn latest_flushes(&self) -> Vec<Flush> {
+        self.inner.core.pool.latest_flushes()
     }
 
     /// What the last open had to recover.

@@ -169,7 +169,9 @@ impl Parts {
                 (watched, config.with_less_memory(less))
             }
         };
-        let config = config.noting(store.noted_changes(), self.options.pool_frames > 0);
+        let counted = self.options.pool_frames > 0;
+        let (noted, kept) = self.options.update_notes();
+        let config = config.noting(noted.max(store.noted_changes()), counted).keeping_flushes(kept, counted);
         let pool = Pool::new(config, store.clone(), log.clone())?;
         let pages = PoolPages::new(pool.clone(), store, marks.found());
         volume::belongs(&volume.admin, &log, self.options.read_only);

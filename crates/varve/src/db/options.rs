@@ -2,8 +2,8 @@
 //! a line for each option that text can set.
 
 use super::pool_options::{self, PoolOptions};
-use crate::buffer::TraceHandle;
 use crate::buffer::policy::PolicyOptions;
+use crate::buffer::{Flush, TraceHandle};
 use crate::error::{Error, Result};
 use crate::txn::Durability;
 use std::path::PathBuf;
@@ -120,6 +120,10 @@ pub struct Options {
     /// Whether the database remembers the version of each page that was written last, so that a lost or misplaced write
     /// is found even where the old version fits (`docs/lost-writes.md`). `None`: as it was before; a new one does not.
     pub detect_lost_writes: Option<bool>,
+    /// Sizes of page updates are counted for each keyspace, and the latest flushes kept, for the flash advisor
+    /// (`docs/advise.md`). Costs 275 bytes for each frame, a sixty-fourth of the cache, and a little work when a page
+    /// changes.
+    pub update_sizes: bool,
     /// Frames of the pool, for simulations that want fewer than any cache has; 0: what the cache holds.
     #[doc(hidden)]
     pub pool_frames: usize,
@@ -151,6 +155,7 @@ impl Default for Options {
             direct_io: true,
             trim: None,
             detect_lost_writes: None,
+            update_sizes: false,
             pool_frames: 0,
             #[cfg(feature = "faults")]
             faults: Faults::default(),
@@ -160,6 +165,10 @@ impl Default for Options {
 
 /// Least memory a database can be opened with, bytes.
 pub const MIN_CACHE_BYTES: u64 = 1 << 20;
+
+/// Changed bytes noted of each page with `update_sizes`: those of the largest delta record that the advisor considers,
+/// a tenth of 4 KB.
+const NOTED_BYTES: usize = 136;
 
 /// The longest time that an option takes.
 const LONGEST: Duration = Duration::from_secs(1 << 32);
@@ -229,6 +238,12 @@ pub const OPTIONS: Table<Options> = Table {
             |o| &mut o.detect_lost_writes,
         )
         .or_none("as it was before; a new database does not"),
+        Line::new(
+            "update_sizes",
+            Accepts::Flag,
+            "Count how much page updates change, and keep the latest flushes, for the flash advisor (docs/advise.md).",
+            |o| &mut o.update_sizes,
+        ),
         Line::new(
             "array_rate",
             Accepts::Bytes(64 << 10..=1 << 40),
@@ -347,6 +362,15 @@ impl Options {
     #[cfg(not(feature = "faults"))]
     pub(crate) fn faults(&self) -> Faults {
         Faults::default()
+    }
+
+    /// Changed bytes that are noted of each page, and latest flushes that are kept, if the flash advisor is to know.
+    pub(crate) fn update_notes(&self) -> (usize, usize) {
+        if !self.update_sizes {
+            return (0, 0);
+        }
+        let kept = self.cache_bytes / 64 / size_of::<Flush>() as u64;
+        (NOTED_BYTES, kept.clamp(4096, 1 << 20) as usize)
     }
 
     pub(crate) fn validate(&self) -> Result<()> {

@@ -2,14 +2,16 @@
 
 use super::Inner;
 use crate::budget::ClassUse;
-use crate::buffer::PoolStats;
+use crate::buffer::{PoolStats, UpdateSizes};
 use crate::page::PageChangeStats;
 use crate::space::lost_writes::LostWriteStats;
-use crate::space::{ScratchStats, TrimStats};
+use crate::space::{SPACE_KEYSPACE, ScratchStats, TrimStats};
 use crate::txn::TxnStats;
 use crate::wal::LogStats;
 use crate::wal::checkpoint::CheckpointStats;
+use std::collections::BTreeMap;
 use varve_device::{DeviceStats, OpStats};
+use varve_volume::KeyspaceId;
 use varve_volume::array::{ArrayStats, Moves};
 use varve_volume::plan::{DATA, FAST};
 use varve_volume::tier::{REFUSALS, TierStats};
@@ -39,6 +41,9 @@ pub struct Stats {
     pub scratch: ScratchStats,
     /// Page changes: images logged, nodes divided and joined.
     pub changes: PageChangeStats,
+    /// How much updates of pages change, by keyspace; where that is counted (a trace, native flash with delta records,
+    /// `update_sizes`).
+    pub updates: Vec<KeyspaceUpdates>,
     /// Transactions.
     pub txn: TxnStats,
     /// Memory by class.
@@ -57,6 +62,17 @@ pub struct Stats {
     pub lost_writes: Option<LostWriteStats>,
     /// How the data and log devices are accessed, and why not in a better way if so.
     pub access: Vec<String>,
+}
+
+/// How much updates of a keyspace's pages change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyspaceUpdates {
+    /// Its number in page headers.
+    pub keyspace: KeyspaceId,
+    /// Its name; what the engine keeps for itself is in parentheses.
+    pub name: String,
+    /// Writes of its pages.
+    pub sizes: UpdateSizes,
 }
 
 /// A figure of [`Stats::rows`].
@@ -80,6 +96,23 @@ impl std::fmt::Display for Figure {
     }
 }
 
+/// Names of keyspaces by number.
+pub(super) fn names(inner: &Inner) -> BTreeMap<KeyspaceId, String> {
+    let own = [(SPACE_KEYSPACE, "(space map)"), (inner.registry.catalog().keyspace(), "(catalog)")];
+    let own = own.into_iter().map(|(id, name)| (id, name.to_string()));
+    own.chain(inner.registry.live().iter().map(|shared| (shared.id(), shared.name().to_string()))).collect()
+}
+
+fn updates(inner: &Inner) -> Vec<KeyspaceUpdates> {
+    let sizes = inner.core.pool.update_sizes();
+    let names = if sizes.is_empty() { BTreeMap::new() } else { names(inner) };
+    let named = |(keyspace, sizes): (KeyspaceId, UpdateSizes)| {
+        let name = names.get(&keyspace).cloned().unwrap_or_else(|| format!("(dropped {})", keyspace.0));
+        KeyspaceUpdates { keyspace, name, sizes }
+    };
+    sizes.into_iter().map(named).collect()
+}
+
 pub(super) fn collect(inner: &Inner) -> Stats {
     let core = &inner.core;
     let access = |name: &str, device: &dyn varve_device::Device| {
@@ -99,6 +132,7 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         trims: core.space.trim_stats(),
         scratch: core.space.scratch_stats(),
         changes: core.counters.get(),
+        updates: updates(inner),
         txn: inner.txns.stats(),
         budget: core.budget.report(),
         data_device: inner.devices.part(DATA).map(|data| data.stats()).unwrap_or_default(),
@@ -144,6 +178,14 @@ impl Stats {
                 let under_way = nanos as f64 / 1e9 / tier.seconds.max(1e-9);
                 rows.0.push((format!("device.{name}.under_way"), Figure::Ratio(under_way)));
             }
+        }
+        for of in &self.updates {
+            let (name, s) = (&of.name, &of.sizes);
+            rows.number(&format!("updates.{name}.new"), s.new);
+            rows.number(&format!("updates.{name}.updates"), s.updates);
+            let sized = s.updates - s.more;
+            rows.number(&format!("updates.{name}.net_bytes"), s.bytes.0.checked_div(sized).unwrap_or(0));
+            rows.number(&format!("updates.{name}.gross_bytes"), s.bytes.1.checked_div(sized).unwrap_or(0));
         }
         for class in &self.budget {
             let name = class.class.name().replace(' ', "_");

@@ -6,7 +6,7 @@ macro_rules! families {
     ($($id:ident $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
         $(pub(super) static $id: Family = Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };)*
 
-        /// Every metric there is, in the order in which they are told. Those of the array and of the tier are told
+        /// Every metric there is, in the order in which they are told. Those of update sizes, of the array and of the tier are told
         /// where there is one.
         pub static FAMILIES: &[&Family] = &[$(&$id),*];
     };
@@ -54,6 +54,10 @@ families! {
     LIST_WAIT Counter "varve_pool_list_wait_seconds_total" [] "Time that threads waited for the lock of an instance's lists.";
     POOL_ERRORS Counter "varve_pool_errors_total" ["op"] "Page reads and writes that failed.";
     READ_RETRIES Counter "varve_pool_read_retries_total" [] "Page reads tried again after an error.";
+
+    UPDATES_NEW Counter "varve_new_pages_written_total" ["keyspace"] "Pages written that were made here and not read back since.";
+    UPDATES Counter "varve_page_updates_total" ["keyspace", "le"] "Other page writes by the bytes that changed, header included, checksum not: at most `le`; `+Inf`: all. Cumulative.";
+    UPDATES_NET Counter "varve_page_updates_net_total" ["keyspace", "le"] "The same by the bytes that changed behind the page header.";
 
     IMAGES Counter "varve_page_images_total" [] "Pages logged whole.";
     SPLITS Counter "varve_tree_splits_total" [] "Nodes divided.";

@@ -138,9 +138,23 @@ impl Stats {
         to.seconds(&LIST_WAIT, p.list_wait_ns);
         to.each(&POOL_ERRORS, &[("read", p.read_errors), ("write", p.write_errors)]);
         to.one(&READ_RETRIES, p.read_retries);
+        self.tell_updates(to);
         to.one(&IMAGES, self.changes.images);
         to.one(&SPLITS, self.changes.splits);
         to.one(&MERGES, self.changes.merges);
+    }
+
+    fn tell_updates(&self, to: &mut To<'_>) {
+        self.updates.iter().for_each(|of| to.0.sample(&UPDATES_NEW, &[&of.name], of.sizes.new as f64));
+        for family in [&UPDATES, &UPDATES_NET] {
+            for of in &self.updates {
+                for (bound, net, gross) in of.sizes.within() {
+                    let le = bound.map_or("+Inf".into(), |bound| bound.to_string());
+                    let n = if std::ptr::eq(family, &UPDATES_NET) { net } else { gross };
+                    to.0.sample(family, &[&of.name, &le], n as f64);
+                }
+            }
+        }
     }
 
     fn tell_log(&self, to: &mut To<'_>) {

@@ -10,6 +10,7 @@ use super::{ExperimentError, Judged, PointResult};
 use chart::{Axes, Line};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use varve::UPDATE_BOUNDS;
 
 /// Text in HTML.
 fn escape(text: &str) -> String {
@@ -183,6 +184,7 @@ fn charts(out: &mut String, results: &[PointResult], seeds: bool) {
         };
         out.push_str(&chart::lines("Distribution of response times", &axes, &lines));
     }
+    update_sizes(out, results, seeds);
     for (title, y, series, factor) in [
         ("Throughput over time", "per second", "per_s", 1.0),
         ("Data device busy over time", "percent", "data.utilisation", 100.0),
@@ -202,6 +204,24 @@ fn charts(out: &mut String, results: &[PointResult], seeds: bool) {
         }
     }
     out.push_str("</div>");
+}
+
+/// How much updates of pages change, where that was counted.
+fn update_sizes(out: &mut String, results: &[PointResult], seeds: bool) {
+    for (title, which) in
+        [("Sizes of page updates, header included", "gross"), ("Sizes of page updates, without the header", "net")]
+    {
+        let within = |r: &PointResult, bytes: u32| r.metrics.get(&format!("updates.{which}_within_{bytes}")).copied();
+        let line = |r: &PointResult| Line {
+            name: short_label(r, seeds),
+            points: UPDATE_BOUNDS.iter().filter_map(|b| Some((f64::from(*b), within(r, *b)? * 100.0))).collect(),
+        };
+        let lines: Vec<Line> = results.iter().map(line).filter(|l| !l.points.is_empty()).collect();
+        if !lines.is_empty() {
+            let axes = Axes { x: "changed bytes", y: "percent of updates within", log_x: true, from_zero: true };
+            out.push_str(&chart::lines(title, &axes, &lines));
+        }
+    }
 }
 
 /// What being on the fast device of a tier did to pages.
