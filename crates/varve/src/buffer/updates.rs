@@ -3,6 +3,9 @@
 //! There only where somebody compares or notes what changes: a trace, native flash with delta records, or
 //! `Options::update_sizes`.
 //!
+//! Invariants: an update is in one class of sizes, or among those of which only is known that they were larger; no more
+//! flushes are kept than there is memory for.
+//!
 //! Lock order: the lock is a leaf; taken once for each page that is written.
 
 use super::Pool;
@@ -50,6 +53,7 @@ impl UpdateSizes {
             return;
         };
         let gross = changed.gross.unwrap_or(changed.net);
+        assert!(gross >= changed.net, "what changed behind the header is part of what changed");
         self.net[class(changed.net)] += 1;
         self.gross[class(gross)] += 1;
         self.bytes = (self.bytes.0 + u64::from(changed.net), self.bytes.1 + u64::from(gross));
@@ -58,6 +62,7 @@ impl UpdateSizes {
     /// Updates within each of [`UPDATE_BOUNDS`], net and gross, and then all of them: a cumulative distribution.
     pub fn within(&self) -> Vec<(Option<u32>, u64, u64)> {
         let (mut net, mut gross) = (0, 0);
+        assert!(self.more <= self.updates, "an update of unknown size is one");
         let mut rows: Vec<(Option<u32>, u64, u64)> = Vec::with_capacity(CLASSES);
         for (at, bound) in UPDATE_BOUNDS.iter().enumerate() {
             (net, gross) = (net + self.net[at], gross + self.gross[at]);
@@ -95,6 +100,7 @@ struct Book {
 
 impl Updates {
     pub(super) fn new(keep: usize) -> Updates {
+        assert!(keep <= 1 << 24, "flushes that are kept take memory");
         let latest = VecDeque::with_capacity(keep);
         Updates { keep, book: Mutex::new(Book { sizes: BTreeMap::new(), latest }) }
     }

@@ -6,8 +6,8 @@ macro_rules! families {
     ($($id:ident $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
         $(pub(super) static $id: Family = Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };)*
 
-        /// Every metric there is, in the order in which they are told. Those of update sizes, of the array and of the tier are told
-        /// where there is one.
+        /// Every metric there is, in the order in which they are told. Those of update sizes, of the array and of the
+        /// tier are told where there is one.
         pub static FAMILIES: &[&Family] = &[$(&$id),*];
     };
 }
