@@ -55,9 +55,12 @@ families! {
     POOL_ERRORS Counter "varve_pool_errors_total" ["op"] "Page reads and writes that failed.";
     READ_RETRIES Counter "varve_pool_read_retries_total" [] "Page reads tried again after an error.";
 
-    UPDATES_NEW Counter "varve_new_pages_written_total" ["keyspace"] "Pages written that were made here and not read back since.";
-    UPDATES Counter "varve_page_updates_total" ["keyspace", "le"] "Other page writes by the bytes that changed, header included, checksum not: at most `le`; `+Inf`: all. Cumulative.";
-    UPDATES_NET Counter "varve_page_updates_net_total" ["keyspace", "le"] "The same by the bytes that changed behind the page header.";
+    UPDATES_NEW Counter "varve_new_pages_written_total" ["keyspace"]
+        "Pages written that were made here and not read back since.";
+    UPDATES Counter "varve_page_updates_total" ["keyspace", "le"]
+        "Other page writes by bytes changed, header included: at most `le`; `+Inf`: all. Cumulative.";
+    UPDATES_NET Counter "varve_page_updates_net_total" ["keyspace", "le"]
+        "The same by the bytes that changed behind the page header.";
 
     IMAGES Counter "varve_page_images_total" [] "Pages logged whole.";
     SPLITS Counter "varve_tree_splits_total" [] "Nodes divided.";
