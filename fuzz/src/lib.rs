@@ -42,6 +42,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "trace", run: trace, seeds: trace_seeds },
     Target { name: "profile", run: profile, seeds: profile_seeds },
     Target { name: "experiment", run: experiment, seeds: experiment_seeds },
+    Target { name: "lsm_block", run: lsm_block, seeds: lsm_block_seeds },
+    Target { name: "lsm_index", run: lsm_index, seeds: lsm_index_seeds },
+    Target { name: "lsm_footer", run: lsm_footer, seeds: lsm_footer_seeds },
+    Target { name: "lsm_segment", run: lsm_segment, seeds: lsm_segment_seeds },
     Target { name: "load", run: load, seeds: load_seeds },
 ];
 
@@ -253,6 +257,48 @@ pub fn experiment(data: &[u8], on: bool) {
 
 fn experiment_seeds() -> Vec<Vec<u8>> {
     experiment::BUILT_IN.iter().map(|(_, text)| text.as_bytes().to_vec()).collect()
+}
+
+/// A block of an LSM segment: entries and restarts.
+pub fn lsm_block(data: &[u8], on: bool) {
+    canary(on, varve::parsers::block(data) == varve::parsers::Verdict::Unsound);
+}
+
+fn lsm_block_seeds() -> Vec<Vec<u8>> {
+    varve::parsers::blocks()
+}
+
+/// An entry of a segment's index, and a part after it, as it is stored.
+pub fn lsm_index(data: &[u8], on: bool) {
+    canary(on, varve::parsers::location(data) == varve::parsers::Verdict::Unsound);
+}
+
+fn lsm_index_seeds() -> Vec<Vec<u8>> {
+    varve::parsers::locations()
+}
+
+/// The footer of a segment.
+pub fn lsm_footer(data: &[u8], on: bool) {
+    canary(on, varve::parsers::footer(data) == varve::parsers::Verdict::Unsound);
+}
+
+fn lsm_footer_seeds() -> Vec<Vec<u8>> {
+    varve::parsers::footers()
+}
+
+/// Usable bytes of a page of the segments that are fuzzed.
+const SEGMENT_PAGE: usize = 480;
+
+/// A whole segment: filter, range deletions and all. The checksum of the trailer is put right, and those of the parts
+/// as far as they are found.
+pub fn lsm_segment(data: &[u8], on: bool) {
+    let mut bytes = data.to_vec();
+    varve::parsers::seal_segment(&mut bytes, SEGMENT_PAGE);
+    canary(on, varve::parsers::segment(&bytes, SEGMENT_PAGE) == varve::parsers::Verdict::Unsound);
+}
+
+fn lsm_segment_seeds() -> Vec<Vec<u8>> {
+    varve::parsers::segments(SEGMENT_PAGE)
 }
 
 /// Rows for `varve load`, in both formats.

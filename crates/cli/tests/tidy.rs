@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("toml", "pure text"),
     ("hdrhistogram", "pure counting"),
     ("zstd", "pure compression of bytes in memory or behind a reader; built without its threads"),
+    ("lz4_flex", "pure compression of bytes in memory, the variant without unsafe code"),
     ("libc", "system calls of FileDevice and of the runtime"),
     ("io-uring", "system calls of FileDevice"),
 ];

@@ -2,7 +2,14 @@
 
 use crate::btree::edit::{Builder, Shape};
 use crate::btree::node::Node;
+use crate::error::Result;
+use crate::lsm::block::{Block, BlockBuilder, Place};
+use crate::lsm::part::{self, Codec, Location, Part};
+use crate::lsm::ranges::{Fragments, RangeDelete};
+use crate::lsm::segment::{Footer, SegmentCursor, SegmentOptions, SegmentReader, SegmentWriter};
+use crate::lsm::{Entries, Entry, EntryKind, PageSink, PageSource, filter};
 use crate::redo::{self, Record};
+use std::sync::Arc;
 use varve_volume::{KeyspaceId, PageId, page};
 
 /// What a parser made of bytes.
@@ -88,4 +95,204 @@ pub fn log_bodies(page_size: usize) -> Vec<Vec<u8>> {
     image[..200].fill(3);
     redo::push_image_record(&mut body, PageId(5), &image, redo::zero_hole(&image));
     vec![body]
+}
+
+/// Walks over a block of entries both ways, and looks for keys in it; every one of a sound block must be found.
+pub fn block(bytes: &[u8]) -> Verdict {
+    let Ok(block) = Block::parse(bytes) else { return Verdict::Refused };
+    let mut place = Place::default();
+    let _ = (block.find(b"key", 5), place.seek(&block, b"key", 5), place.last(&block));
+    for steps in 0..bytes.len() {
+        if !place.is_valid() || place.prev(&block).is_err() {
+            break;
+        }
+        assert!(steps + 1 < bytes.len(), "a walk has an end");
+    }
+    if block.validate().is_err() {
+        return Verdict::Unsound;
+    }
+    place.first(&block).expect("sound");
+    while place.is_valid() {
+        let entry = place.entry(&block);
+        let found = block.find(entry.key, entry.commit).expect("sound");
+        assert_eq!(found, crate::lsm::block::Look::Found(entry), "every entry is found");
+        place.next(&block).expect("sound");
+    }
+    Verdict::Sound
+}
+
+/// Blocks to begin with.
+pub fn blocks() -> Vec<Vec<u8>> {
+    let built = |n: u64| {
+        let mut builder = BlockBuilder::default();
+        for i in 0..n {
+            let key = format!("key {:03}", i / 2);
+            let kind = if i % 5 == 0 { EntryKind::Delete } else { EntryKind::Put };
+            let value = if i % 5 == 0 { &b""[..] } else { b"a value" };
+            builder.add(&Entry { key: key.as_bytes(), commit: 1000 - i, kind, value });
+        }
+        builder.finish().to_vec()
+    };
+    vec![built(1), built(40)]
+}
+
+/// The value of an index entry, and the bytes of a part.
+pub fn location(bytes: &[u8]) -> Verdict {
+    let mut at = 0;
+    let Some(location) = Location::read(bytes, &mut at) else { return Verdict::Refused };
+    let mut again = Vec::new();
+    location.push(&mut again);
+    assert_eq!(Location::read(&again, &mut 0), Some(location), "it comes back");
+    let stored = &bytes[at..];
+    let checksum = stored.get(..4).map_or(0, |c| u32::from_le_bytes(c.try_into().expect("four bytes")));
+    match part::open(stored, Part::Index, checksum, false) {
+        Ok(raw) => block(&raw),
+        Err(_) => Verdict::Unsound,
+    }
+}
+
+/// Index entries, each with a part after it.
+pub fn locations() -> Vec<Vec<u8>> {
+    let one = |codec| {
+        let mut bytes = Vec::new();
+        Location { offset: 70_000, len: 4000, checksum: 12 }.push(&mut bytes);
+        part::seal(&mut bytes, Part::Index, codec, &blocks()[1]);
+        bytes
+    };
+    Codec::ALL.map(|(_, codec)| one(codec)).to_vec()
+}
+
+/// A footer.
+pub fn footer(bytes: &[u8]) -> Verdict {
+    match Footer::decode(bytes, 9) {
+        Ok(footer) => {
+            let again = Footer::decode(&footer.encode(), 9);
+            assert!(again.is_ok_and(|again| again == footer), "it comes back");
+            Verdict::Sound
+        }
+        Err(damage) if damage.0.contains("cannot be") => Verdict::Unsound,
+        Err(_) => Verdict::Refused,
+    }
+}
+
+/// Pages of a segment, in memory.
+struct Pages {
+    usable: usize,
+    bytes: Vec<u8>,
+}
+
+impl PageSink for Pages {
+    fn usable(&self) -> usize {
+        self.usable
+    }
+
+    fn page(&mut self, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        let start = self.bytes.len();
+        self.bytes.resize(start + self.usable, 0);
+        fill(&mut self.bytes[start..]);
+        Ok(())
+    }
+}
+
+impl PageSource for Pages {
+    fn usable(&self) -> usize {
+        self.usable
+    }
+
+    fn page(&self, n: u64, see: &mut dyn FnMut(&[u8])) -> Result<()> {
+        see(&self.bytes[n as usize * self.usable..][..self.usable]);
+        Ok(())
+    }
+
+    fn prefetch(&self, _: u64, _: u64) {}
+
+    fn corrupt(&self, n: u64, what: &str) -> crate::Error {
+        crate::Error::corrupt_page(PageId(n), None, what)
+    }
+}
+
+/// A whole segment of pages with so many usable bytes, whose checksums are right: opened, asked, walked, checked.
+pub fn segment(bytes: &[u8], usable: usize) -> Verdict {
+    let pages = Pages { usable, bytes: bytes[..bytes.len() / usable * usable].to_vec() };
+    let source = Arc::new(pages);
+    let reader = match SegmentReader::open(&*source, 5, (bytes.len() / usable) as u64) {
+        Ok(reader) => Arc::new(reader),
+        Err(_) => return Verdict::Refused,
+    };
+    let _ = reader.find(&*source, b"key 004", 900, |entry| entry.commit);
+    let _ = (reader.may_have(&*source, filter::hash(b"key 004")), reader.may_have_prefix(&*source, b"key"));
+    reader.ranges().covering(b"key 004", 900);
+    let mut cursor = SegmentCursor::new(reader.clone(), source.clone());
+    for back in [false, true] {
+        let mut moved = if back { cursor.last() } else { cursor.first() };
+        for steps in 0..=bytes.len() {
+            if moved.is_err() || cursor.entry().is_none() {
+                break;
+            }
+            assert!(steps < bytes.len(), "a walk has an end");
+            moved = if back { cursor.prev() } else { cursor.next() };
+        }
+    }
+    if reader.check(&*source).is_ok() { Verdict::Sound } else { Verdict::Unsound }
+}
+
+/// Segments to begin with.
+pub fn segments(usable: usize) -> Vec<Vec<u8>> {
+    let made = |codec| {
+        let options = SegmentOptions { id: 5, block_bytes: usable, codec, bits_per_key: 10, prefix: 3 };
+        let (mut sink, mut writer) = (Pages { usable, bytes: Vec::new() }, SegmentWriter::new(options, usable));
+        for n in 0..60u64 {
+            let key = format!("key {n:03}");
+            let entry = Entry { key: key.as_bytes(), commit: n, kind: EntryKind::Put, value: b"some value" };
+            writer.add(&entry, &mut sink).expect("memory");
+        }
+        let range = RangeDelete { start: b"key 010".to_vec(), end: b"key 020".to_vec(), commit: 99 };
+        writer.add_ranges(&Fragments::new([range]));
+        writer.finish(&mut sink).expect("memory");
+        sink.bytes
+    };
+    Codec::ALL.map(|(_, codec)| made(codec)).to_vec()
+}
+
+/// Puts the checksums of a segment's trailer and footer right, as far as they are found.
+pub fn seal_segment(bytes: &mut [u8], usable: usize) {
+    let end = bytes.len() / usable * usable;
+    let Some(at) = end.checked_sub(32) else { return };
+    let u32_at = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let (offset, len) = (u32_at(bytes, at + 16) as usize, u32_at(bytes, at + 20) as usize);
+    let footer = offset.checked_add(len).filter(|end| len >= part::HEAD && *end <= at);
+    if let Some(footer) = footer.map(|end| offset..end) {
+        let checksum = crc32c::crc32c(&bytes[footer.start + 4..footer.end]).to_le_bytes();
+        bytes[footer.start..footer.start + 4].copy_from_slice(&checksum);
+        bytes[at + 24..at + 28].copy_from_slice(&checksum);
+    }
+    let checksum = crc32c::crc32c(&bytes[at..at + 28]).to_le_bytes();
+    bytes[at + 28..at + 32].copy_from_slice(&checksum);
+}
+
+/// Footers to begin with.
+pub fn footers() -> Vec<Vec<u8>> {
+    let footer = |open_end| Footer {
+        id: 5,
+        meta: crate::lsm::SegmentMeta {
+            pages: 9,
+            smallest: (*b"key 000").into(),
+            largest: (*b"key 900").into(),
+            open_end,
+            entries: 300,
+            deletions: 30,
+            ranges: 2,
+            bytes: 30_000,
+            commits: (7, 70_000),
+        },
+        data: 30_000,
+        blocks: 8,
+        filter: filter::Shape::new(300, 10),
+        filter_at: 32_000,
+        filter_checksums: vec![77],
+        prefix: 4,
+        top: Location { offset: 31_000, len: 100, checksum: 5 },
+        ranges: Location { offset: 32_400, len: 50, checksum: 6 },
+    };
+    vec![footer(false).encode(), footer(true).encode()]
 }

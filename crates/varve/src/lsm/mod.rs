@@ -22,7 +22,17 @@
 //! `executor`, `debt`. Parts that tie them to the engine: `memtable`, `write`, `read`, `flush`, `install`, `recovery`,
 //! `services`.
 
+pub(crate) mod block;
+pub(crate) mod filter;
+pub(crate) mod part;
+pub(crate) mod ranges;
+#[cfg(test)]
+mod samples;
+pub(crate) mod segment;
+mod varint;
+
 use crate::error::Result;
+use std::cmp::Ordering;
 use std::sync::Arc;
 use varve_volume::{Lsn, PageId};
 
@@ -34,6 +44,11 @@ pub(crate) enum EntryKind {
     Put = 1,
     /// The key is not there.
     Delete = 2,
+    /// The key has a long value, which lies in pages of its own; the entry's value is a reference
+    /// ([`OverflowRef`](crate::rows::OverflowRef)).
+    Stored = 3,
+    /// No key from the entry's key up to (not including) the one in place of its value is there.
+    DeleteRange = 4,
 }
 
 impl EntryKind {
@@ -42,6 +57,8 @@ impl EntryKind {
         match code {
             1 => Some(EntryKind::Put),
             2 => Some(EntryKind::Delete),
+            3 => Some(EntryKind::Stored),
+            4 => Some(EntryKind::DeleteRange),
             _ => None,
         }
     }
@@ -56,6 +73,11 @@ pub(crate) struct Entry<'a> {
     pub kind: EntryKind,
     /// Empty for a deletion.
     pub value: &'a [u8],
+}
+
+/// The internal order, of entries as (key, commit).
+pub(crate) fn order(a: (&[u8], Lsn), b: (&[u8], Lsn)) -> Ordering {
+    a.0.cmp(b.0).then(b.1.cmp(&a.1))
 }
 
 /// A walk over entries in internal order, either way.
@@ -108,15 +130,20 @@ pub(crate) trait PageSource: Send + Sync {
 }
 
 /// What a segment's writer says of it at the end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SegmentMeta {
     /// Pages that went to the sink.
     pub pages: u64,
+    /// First key that it says something of.
     pub smallest: Box<[u8]>,
+    /// Last key, or, with `open_end`, the key after all that it says something of: the end of a range deletion.
     pub largest: Box<[u8]>,
+    pub open_end: bool,
     /// Entries, deletions included.
     pub entries: u64,
     pub deletions: u64,
+    /// Deletions of ranges, which are not entries.
+    pub ranges: u64,
     /// Bytes of keys and values before compression.
     pub bytes: u64,
     /// Smallest and largest commit number.
