@@ -273,6 +273,11 @@ impl<'a> Block<'a> {
             }
             let before = last.as_ref().map_or(&[][..], |(key, _)| key);
             let start = before.get(..cell.shared).ok_or(Damage("block: a key shares more than there is"))?;
+            let more =
+                before.get(cell.shared).is_some_and(|byte| self.bytes[cell.suffix.clone()].first() == Some(byte));
+            if more && n % RESTART_EVERY != 0 {
+                return Err(Damage("block: a key shares more with the one before than it says"));
+            }
             let key = [start, &self.bytes[cell.suffix]].concat();
             if last.as_ref().is_some_and(|(last, commit)| order((last, *commit), (&key, cell.commit)).is_ge()) {
                 return Err(Damage("block: entries do not ascend"));
