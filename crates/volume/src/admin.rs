@@ -1,6 +1,6 @@
 //! What a volume and the database that it belongs to ask of each other besides pages.
 
-use crate::report::{Counted, Resized, TierStats};
+use crate::report::{Counted, RegionReport, Resized, TierStats};
 use crate::{PageId, VolumeError};
 use std::sync::Arc;
 use varve_device::Health;
@@ -59,6 +59,8 @@ pub struct PageCost {
 pub struct Report {
     /// Of a tier.
     pub tier: Option<TierStats>,
+    /// Of the regions of native flash.
+    pub regions: Vec<RegionReport>,
 }
 
 fn no_tier() -> VolumeError {

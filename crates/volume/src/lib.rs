@@ -33,11 +33,11 @@ pub use blocking::{read_pages, write_pages};
 #[doc(hidden)]
 pub use error::{PageDamage, VolumeError};
 pub use ids::{KeyspaceId, Lsn, PageId};
-pub use report::{Counted, GroupUse, PageSides};
+pub use report::{Counted, GroupUse, PageSides, RegionReport};
 pub use single::Single;
 pub use store::{
     CostClass, PageCompletion, PageIo, PageRead, PageStore, PageTicket, PageUse, PageWrite, ReadWhy, VolumeStats,
-    WriteWhy,
+    WriteWhy, Zone,
 };
 #[cfg(any(test, feature = "testing"))]
 pub use test_store::TestStore;

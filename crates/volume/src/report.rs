@@ -226,3 +226,32 @@ pub struct Resized {
     /// Pages that lost their slots.
     pub evicted: u64,
 }
+
+/// A region of native flash: what it did since it was opened, and what is left of it. Pages are those of the flash.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RegionReport {
+    /// Its name; its number if it has none.
+    pub name: String,
+    /// The keyspaces that live in it; none: those that no region names.
+    pub keyspaces: Vec<String>,
+    /// Delta records of a page, and bytes of each.
+    pub scheme: String,
+    /// Pages that it can hold.
+    pub pages: u64,
+    /// Pages written whole.
+    pub writes: u64,
+    /// Pages appended to.
+    pub appends: u64,
+    /// Pages moved by garbage collection.
+    pub migrations: u64,
+    /// Pages programmed, those of its map included.
+    pub programs: u64,
+    /// Blocks erased.
+    pub erases: u64,
+    /// Blocks that are bad.
+    pub bad_blocks: u64,
+    /// Share of the erases that its blocks endure that were done; none: they endure any number.
+    pub life_used: Option<f64>,
+    /// So many blocks are bad that nothing can be written any more, or soon.
+    pub worn_out: bool,
+}

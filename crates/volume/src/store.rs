@@ -269,6 +269,17 @@ impl Drop for PageTicket {
     }
 }
 
+/// Pages that are for some keyspaces alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Zone {
+    /// Its name, for messages.
+    pub name: String,
+    /// The names of its keyspaces.
+    pub keyspaces: Vec<String>,
+    /// Its pages.
+    pub pages: Vec<std::ops::Range<u64>>,
+}
+
 /// Totals of a store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeStats {
@@ -318,6 +329,12 @@ pub trait PageStore: Send + Sync {
 
     /// Bytes after the header that the engine may use in a page of `keyspace`; fixed at creation.
     fn usable_bytes(&self, keyspace: KeyspaceId) -> usize;
+
+    /// Which pages are for which keyspaces. The first zone is for those that none names; the zones follow each other
+    /// from page 0 on, and have all pages that the store can hold. None: all pages are for everything.
+    fn zones(&self) -> Vec<Zone> {
+        Vec::new()
+    }
 
     /// How many changed bytes of a page the store wants to know of when it is written ([`PageWrite::changed`]); 0: it
     /// writes pages whole.

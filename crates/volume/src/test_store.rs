@@ -233,6 +233,10 @@ impl PageStore for TestStore {
         usable
     }
 
+    fn zones(&self) -> Vec<crate::Zone> {
+        self.inner.zones()
+    }
+
     fn submit(&self, batch: Vec<PageIo>) -> PageTicket {
         let seen = batch.iter().map(|io| self.admit(io)).collect();
         let inner = self.inner.submit(batch);

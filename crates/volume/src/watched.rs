@@ -2,7 +2,7 @@
 
 use crate::{
     CostClass, KeyspaceId, Lsn, PageCompletion, PageId, PageIo, PageStore, PageTicket, PageUse, VolumeError,
-    VolumeStats, page,
+    VolumeStats, Zone, page,
 };
 use std::sync::Arc;
 use varve_device::Hint;
@@ -88,6 +88,10 @@ impl PageStore for WatchedStore {
 
     fn usable_bytes(&self, keyspace: KeyspaceId) -> usize {
         self.store.usable_bytes(keyspace)
+    }
+
+    fn zones(&self) -> Vec<Zone> {
+        self.store.zones()
     }
 
     fn noted_changes(&self) -> usize {

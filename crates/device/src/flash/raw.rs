@@ -158,6 +158,11 @@ pub trait RawFlash: Send + Sync {
     /// A ticket of one operation that does nothing and is done when everything is that ends at the mark or before.
     fn fence(&self, mark: u64) -> RawTicket;
 
+    /// Erases after which a block is bad; `None`: blocks endure any number.
+    fn endurance(&self) -> Option<u32> {
+        None
+    }
+
     /// Share of the erases that the blocks endure that were done; `None`: they endure any number.
     fn life_used(&self) -> Option<f64> {
         None

@@ -511,6 +511,14 @@ impl<A: FlashArray> Ftl<A> {
         self.pools[pool].victims.lost(block, valid);
     }
 
+    /// Whether no more is written, or soon: a pool has not even two blocks more than its pages need.
+    pub fn is_worn_out(&self) -> bool {
+        let spare = 2 * u64::from(self.slots);
+        let short = |pool: &Pool| self.most_logical(pool) < pool.logical + spare;
+        // (One that is short from the beginning has what it was given.)
+        self.worn_out || self.pools.iter().any(short) && self.bad_blocks() > 0
+    }
+
     /// Bad blocks of the array.
     pub fn bad_blocks(&self) -> u32 {
         (0..self.blocks.len() as u32).filter(|b| self.array.is_bad(*b)).count() as u32

@@ -2,6 +2,7 @@
 //! when the database is made, so that garbage is collected from the beginning.
 
 use super::plan::Plan;
+use super::rows::NAMES;
 use std::sync::Arc;
 use varve::Faults;
 use varve::flash::{FlashLayout, NativeFlash, RegionConfig};
@@ -36,8 +37,15 @@ impl FlashPlan {
         let pages = (plan.load_bytes * GROWTH + (8 << 20)) / u64::from(page_bytes);
         let spare_factor = [0.1, 0.2, 0.3][rng.below(3) as usize];
         let used = cell.used_pages(pages_per_block).len() as u64;
+        let mut regions = regions(chips as u32, (cell, spare_factor), &mut rng);
+        let assigned = regions.len() > 1 && rng.one_in(2);
+        if assigned {
+            assign(&mut regions, &mut rng);
+        }
+        // Each region has room for all where one has keyspaces of its own.
+        let least = if assigned { regions.iter().map(|r| r.chips.len() as u64).min().unwrap_or(1) } else { chips };
         // Some blocks of each chip hold the map, or are open or kept free.
-        let blocks = (pages as f64 / (1.0 - spare_factor)) as u64 / used / chips * 10 / 9 + 32;
+        let blocks = (pages as f64 / (1.0 - spare_factor)) as u64 / used / least * 10 / 9 + 32;
         let one = FlashConfig::one_plane(blocks as u32, pages_per_block);
         let geometry = Geometry { channels, chips_per_channel, page_bytes, ..one.geometry };
         let mut config = FlashConfig { geometry, cell, ..one };
@@ -45,7 +53,7 @@ impl FlashPlan {
         if rng.one_in(3) {
             config.faults = FaultsEvery { read: 0, program: rng.between(8000, 30_000), erase: rng.between(400, 2000) };
         }
-        let mut layout = FlashLayout { regions: regions(chips as u32, (cell, spare_factor), &mut rng) };
+        let mut layout = FlashLayout { regions };
         if plan.page_size == page_bytes as usize {
             layout.regions.iter_mut().for_each(|region| draw_records(region, config.nop, &mut rng));
         }
@@ -65,6 +73,14 @@ fn regions(chips: u32, (mode, spare_factor): (CellMode, f64), rng: &mut Rng) -> 
         ..RegionConfig::of(chips)
     };
     parts.into_iter().filter(|chips| !chips.is_empty()).map(region).collect()
+}
+
+/// One of the regions is for one or two keyspaces alone, the other for all others.
+fn assign(regions: &mut [RegionConfig], rng: &mut Rng) {
+    let names = NAMES.iter().skip(rng.below(3) as usize).take(1 + rng.below(2) as usize);
+    let region = &mut regions[rng.below(2) as usize];
+    region.name = "own".into();
+    region.keyspaces = names.map(|name| name.to_string()).collect();
 }
 
 /// Draws delta records for the pages of a region, where its mode allows some.

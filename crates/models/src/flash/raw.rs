@@ -258,6 +258,10 @@ impl RawFlash for RawModel {
         self.ticket(vec![Ok(Span { start: 0, end: mark })], epoch, vec![slot])
     }
 
+    fn endurance(&self) -> Option<u32> {
+        Some(self.endurance).filter(|most| *most < u32::MAX)
+    }
+
     fn life_used(&self) -> Option<f64> {
         let state = self.state.lock();
         let blocks = state.nand.geometry().blocks();

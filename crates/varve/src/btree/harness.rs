@@ -91,7 +91,7 @@ impl Harness {
         recover(&log, &pages)?;
         log.start()?;
         pool.start()?;
-        let space = Space::open(pool.clone(), store.clone(), false, (0, false))?;
+        let space = Space::open(pool.clone(), store.clone(), None, (0, false))?;
         let core = Kernel::new(pool, log.clone(), store, Arc::new(Budget::unlimited()));
         let core = Arc::new(Core::new(core, space, None));
         let after = Arc::new(Ripening::new(core.clone(), Some(1)));
@@ -130,7 +130,9 @@ impl Harness {
         }
         let long = value.len() > tree.max_inline(key.len());
         let reserved = match long {
-            true => Some(core.space.reserve(core, overflow::pages_for(core, KEYSPACE, value.len() as u64))?),
+            true => {
+                Some(core.space.reserve(core, KEYSPACE, overflow::pages_for(core, KEYSPACE, value.len() as u64))?)
+            }
             false => None,
         };
         let room = match long {

@@ -28,7 +28,7 @@ impl Tree {
             while let Some(from) = at {
                 let (keys, next) = self.far_children(&from, level, limit)?;
                 for key in keys {
-                    if !self.core.space.has_free_before(limit, 1) {
+                    if !self.core.space.has_free_before(self.keyspace, limit, 1) {
                         return Ok(moved);
                     }
                     moved += u64::from(self.move_node(&key, level, limit)?);
@@ -64,7 +64,7 @@ impl Tree {
     /// Moves the node of `level` that covers `key`, if it lies at or past `limit` and there is a free page before that.
     fn move_node(&self, key: &[u8], level: u8, limit: PageId) -> Result<bool> {
         let core = &*self.core;
-        let Some(reserved) = core.space.reserve_before(core, limit) else { return Ok(false) };
+        let Some(reserved) = core.space.reserve_before(core, self.keyspace, limit) else { return Ok(false) };
         let id = reserved.ids()[0];
         let mut group = Group::begin(core, GroupKind::System, 5 * core.page_size())?;
         let fresh = core.pool.create(id, self.keyspace)?;

@@ -61,7 +61,7 @@ impl Tree {
     /// caller looks again.
     fn divide(&self, key: &[u8], level: u8, want: Want<'_>) -> Result<()> {
         let core = &*self.core;
-        let reserved = core.space.reserve(core, 1)?;
+        let reserved = core.space.reserve(core, self.keyspace, 1)?;
         let id = reserved.ids()[0];
         let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
         let fresh = core.pool.create(id, self.keyspace)?;
@@ -111,7 +111,7 @@ impl Tree {
     /// child.
     pub(super) fn grow_root(&self, level: u8) -> Result<()> {
         let core = &*self.core;
-        let reserved = core.space.reserve(core, 1)?;
+        let reserved = core.space.reserve(core, self.keyspace, 1)?;
         let id = reserved.ids()[0];
         let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
         let fresh = core.pool.create(id, self.keyspace)?;

@@ -4,6 +4,7 @@
 //! values as if they were written again by a transaction, so that locks, snapshots and log see nothing new. Work goes
 //! on meanwhile; what it puts at the end of the store stays there, and the store is cut behind it.
 
+use super::catalog::CATALOG;
 use super::{Db, Durability, Keyspace};
 use crate::error::{Error, Result};
 use crate::rows::{FarValue, overflow};
@@ -60,7 +61,7 @@ impl Compaction<'_> {
         for _ in 0..PASSES {
             let before = self.report.moved;
             self.report.values_left = 0;
-            self.pass(core.space.packed_end())?;
+            self.pass()?;
             if self.report.moved == before {
                 break;
             }
@@ -87,13 +88,16 @@ impl Compaction<'_> {
         Ok(self.report)
     }
 
-    /// Moves what lies at or past `limit`, as far as there is room before it.
-    fn pass(&mut self, limit: PageId) -> Result<()> {
+    /// Moves what lies past the page before which all would fit of its kind, as far as there is room before that.
+    fn pass(&mut self) -> Result<()> {
         let inner = &*self.db.inner;
+        let space = &inner.core.space;
+        let limit = space.packed_end(CATALOG);
         inner.core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.leave(&inner.core, limit))?;
         self.report.moved += inner.registry.catalog().move_nodes(limit)?;
         // What nothing changes stays where it is: hints rest on that.
         for shared in inner.registry.live().into_iter().filter(|shared| shared.sealed().is_none()) {
+            let limit = if space.has_zones() { space.packed_end(shared.id()) } else { limit };
             if shared.index().root() >= limit {
                 self.report.moved += u64::from(inner.registry.move_root(&inner.core, &shared, limit)?);
             }
@@ -115,7 +119,7 @@ impl Compaction<'_> {
             for value in values {
                 // Its new pages are the lowest that are free, and its old ones are free only after: it moves only if
                 // that is to the front.
-                if !self.db.inner.core.space.has_free_before(value.last, value.pages) {
+                if !self.db.inner.core.space.has_free_before(shared.id(), value.last, value.pages) {
                     continue;
                 }
                 if self.db.inner.txns.stats().snapshots > 0 {
@@ -140,7 +144,7 @@ impl Compaction<'_> {
     fn write_again(&self, keyspace: &Keyspace, value: &FarValue) -> Result<Option<u64>> {
         let core = &self.db.inner.core;
         let short = value.pages * core.page_size() as u64 <= LOGGED;
-        let logged = short || !self.ripen(value)?;
+        let logged = short || !self.ripen(keyspace, value)?;
         // Through the log the value must fit in a transaction, for which it is read whole.
         if logged && !short && value.pages > core.pool.capacity_frames() as u64 / 4 {
             return Ok(None);
@@ -156,13 +160,13 @@ impl Compaction<'_> {
     }
 
     /// Whether enough pages before a value are ripe to write it there; what was freed lately ripens by a checkpoint.
-    fn ripen(&self, value: &FarValue) -> Result<bool> {
+    fn ripen(&self, keyspace: &Keyspace, value: &FarValue) -> Result<bool> {
         let inner = &*self.db.inner;
         let wanted = value.pages + overflow::spare_pages(&inner.core) as u64;
-        let space = &inner.core.space;
-        if space.has_free_before(value.last, wanted) && !space.has_ripe_before(value.last, wanted) {
+        let (space, id) = (&inner.core.space, keyspace.shared.id());
+        if space.has_free_before(id, value.last, wanted) && !space.has_ripe_before(id, value.last, wanted) {
             inner.checkpointer.as_ref().expect("a database that is written to has one").checkpoint()?;
         }
-        Ok(space.has_ripe_before(value.last, wanted))
+        Ok(space.has_ripe_before(id, value.last, wanted))
     }
 }

@@ -417,7 +417,7 @@ pub(super) fn settle(
 ) -> Result<bool> {
     let new = identity.is_none();
     if new {
-        let reserved = core.space.reserve(core, 2)?;
+        let reserved = core.space.reserve(core, SPACE_KEYSPACE, 2)?;
         let pages = [reserved.ids()[0], reserved.ids()[1]];
         if devices.parts.iter().count() > 1 {
             // An old copy of these pages must not come home later.

@@ -138,6 +138,7 @@ impl Registry {
             for entry in rows {
                 let entry = entry?;
                 state.highest = state.highest.max(entry.id.0);
+                core.space.place(entry.id, &entry.name);
                 let shared = opened(core, &locks, &entry);
                 indexes.add(shared.index());
                 if entry.dropping {
@@ -157,7 +158,8 @@ impl Registry {
     /// Makes a keyspace's entry and its empty index, durably.
     fn add(&self, core: &Arc<Core>, state: &mut State, name: &str, dropping: bool) -> Result<Arc<OpenKeyspace>> {
         let id = KeyspaceId(state.highest + 1);
-        let reserved = core.space.reserve(core, 1)?;
+        core.space.place(id, name);
+        let reserved = core.space.reserve(core, id, 1)?;
         let root = reserved.ids()[0];
         let entry = Entry { kind: KeyspaceKind::Tree, id, root, name: name.to_string(), dropping, read_only: None };
         state.highest = id.0;
@@ -258,7 +260,7 @@ impl Registry {
         if shared.is_dropped() {
             return Ok(false);
         }
-        let Some(reserved) = core.space.reserve_before(core, limit) else { return Ok(false) };
+        let Some(reserved) = core.space.reserve_before(core, shared.id(), limit) else { return Ok(false) };
         let entry = Entry { root: reserved.ids()[0], ..entry(shared, false) };
         let (key, value) = (catalog::key(entry.id), entry.encode());
         let value = CellValue::Inline(&value);

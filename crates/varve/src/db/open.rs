@@ -211,8 +211,8 @@ impl Parts {
             log.start()?;
         }
         let maps = identity.as_ref().map_or(0, |identity| identity.maps());
-        let space =
-            Space::open(pages.pool.clone(), pages.store.clone(), recovery.clean, (maps, options.without_drive))?;
+        let redone = pages.take_redone();
+        let space = Space::open(pages.pool.clone(), pages.store.clone(), Some(redone), (maps, options.without_drive))?;
         identity.iter().for_each(|identity| space.set_fixed(&identity.pages()));
         if !options.read_only {
             // Nothing is moved before: a torn page that is free by now would be in the way.
@@ -289,7 +289,7 @@ impl Parts {
 #[cfg(feature = "baselines")]
 fn reserve_doublewrite(core: &Core, pages: &PoolPages, options: &Options) -> Result<()> {
     if options.pool.baselines.doublewrite && !options.read_only {
-        let area = core.space.reserve(core, DOUBLEWRITE_PAGES)?;
+        let area = core.space.reserve(core, crate::space::SPACE_KEYSPACE, DOUBLEWRITE_PAGES)?;
         pages.pool.set_doublewrite_area(area.ids().to_vec());
         area.keep();
     }

@@ -11,10 +11,10 @@ use crate::wal::LogStats;
 use crate::wal::checkpoint::CheckpointStats;
 use std::collections::BTreeMap;
 use varve_device::{DeviceStats, OpStats};
-use varve_volume::KeyspaceId;
 use varve_volume::array::{ArrayStats, Moves};
 use varve_volume::plan::{DATA, FAST};
 use varve_volume::tier::{REFUSALS, TierStats};
+use varve_volume::{KeyspaceId, RegionReport};
 
 /// Counters since the database was opened, and sizes as they are now.
 #[derive(Debug, Clone)]
@@ -58,6 +58,11 @@ pub struct Stats {
     pub array_moves: Option<Moves>,
     /// The tier, where there is one.
     pub tier: Option<TierStats>,
+    /// The regions of native flash, where the pages lie on some.
+    pub regions: Vec<RegionReport>,
+    /// Of each region with keyspaces of its own, and of the others together (first): name, pages that it has for them,
+    /// and how many of these are in use. None if no region has keyspaces of its own.
+    pub region_use: Vec<(String, u64, u64)>,
     /// Marks of the versions written last, with `detect_lost_writes`.
     pub lost_writes: Option<LostWriteStats>,
     /// How the data and log devices are accessed, and why not in a better way if so.
@@ -140,6 +145,8 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         array: inner.devices.array.as_ref().map(|array| array.array_stats()),
         array_moves: inner.array.as_ref().map(|service| service.moves()),
         tier: inner.volume.admin.report().tier,
+        regions: inner.volume.admin.report().regions,
+        region_use: core.space.zone_usage(),
         lost_writes: core.lost_writes.as_ref().map(|marks| marks.stats()),
         access: [(DATA, inner.devices.part(DATA)), ("log", Some(&inner.devices.log)), (FAST, inner.devices.part(FAST))]
             .into_iter()
@@ -168,6 +175,7 @@ impl Stats {
         if let Some(tier) = &self.tier {
             rows.tier(tier);
         }
+        self.region_rows(&mut rows);
         let devices = [("data", Some(&self.data_device)), ("log", Some(&self.log_device)), ("fast", fast)];
         for (name, device) in devices.into_iter().filter_map(|(name, device)| Some((name, device?))) {
             for (op, s) in [("reads", &device.read), ("writes", &device.write), ("flushes", &device.flush)] {
@@ -272,6 +280,35 @@ impl Stats {
             ("checkpoint.redo_budget", c.redo_budget),
         ] {
             rows.number(name, n);
+        }
+    }
+
+    fn region_rows(&self, rows: &mut Rows) {
+        let text = |s: &str| Figure::Text(s.into());
+        for region in &self.regions {
+            let of = |what: &str| format!("region.{}.{what}", region.name);
+            let others = text("all that no region names");
+            let names = text(&region.keyspaces.join(", "));
+            rows.0.push((of("keyspaces"), if region.keyspaces.is_empty() { others } else { names }));
+            rows.0.push((of("scheme"), text(&region.scheme)));
+            for (name, n) in [
+                ("pages", region.pages),
+                ("writes", region.writes),
+                ("appends", region.appends),
+                ("migrations", region.migrations),
+                ("programs", region.programs),
+                ("erases", region.erases),
+                ("bad_blocks", region.bad_blocks),
+            ] {
+                rows.number(&of(name), n);
+            }
+            let life = region.life_used.map_or_else(|| text("not limited"), Figure::Ratio);
+            rows.0.push((of("life_used"), life));
+            rows.0.push((of("state"), text(if region.worn_out { "worn out: read-only" } else { "in use" })));
+        }
+        for (name, pages, used) in &self.region_use {
+            rows.number(&format!("room.{name}.pages"), *pages);
+            rows.number(&format!("room.{name}.used"), *used);
         }
     }
 

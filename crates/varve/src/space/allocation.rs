@@ -1,13 +1,15 @@
 //! Which pages are taken, in memory: a bit for each page, and lists of those that are on their way to be free.
 //!
-//! Invariants: `free` counts the clear bits below `pages`, and no bit is clear past them; no clear bit lies in a word
-//! below `hint`; whatever is reserved, still pinned, or needed by old values counts as taken; every map page is kept in
-//! its frame for as long as the space manager lives.
+//! Invariants: `free` counts the clear bits below `pages`, by zone, and no bit is clear past them; no clear bit of a
+//! zone lies in a word below its hint; whatever is reserved, still pinned, or needed by old values counts as taken;
+//! every map page is kept in its frame for as long as the space manager lives.
 
 use super::ripe::Unripe;
+use super::zones::Zones;
 use crate::buffer::KeptPage;
 use crate::runs::Runs;
-use varve_volume::{Lsn, PageId};
+use std::collections::BTreeMap;
+use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// What is taken and what is free, under the space manager's lock.
 pub(super) struct Allocation {
@@ -21,10 +23,14 @@ pub(super) struct Allocation {
     kept: Vec<KeptPage>,
     /// Pages that may be given out: those of the store that a map page covers.
     pub(super) pages: u64,
-    /// Clear bits below `pages`.
-    pub(super) free: u64,
-    /// No clear bit lies in a word below this one.
-    pub(super) hint: usize,
+    /// Which pages are for which keyspaces.
+    pub(super) zones: Zones,
+    /// The zones of keyspaces that are not of the first.
+    placed: BTreeMap<u32, usize>,
+    /// Clear bits below `pages` in each zone.
+    free: Vec<u64>,
+    /// No clear bit of a zone lies in a word below this one.
+    pub(super) hints: Vec<usize>,
     /// Freed pages that somebody still has pinned; they count as taken.
     pub(super) pinned: Vec<PageId>,
     /// Freed pages that old values needed until lately; they count as taken.
@@ -42,14 +48,16 @@ pub(super) struct Allocation {
 
 impl Allocation {
     /// Nothing is there yet.
-    pub(super) fn new(unripe: Unripe) -> Allocation {
+    pub(super) fn new(zones: Zones, unripe: Unripe) -> Allocation {
         Allocation {
+            placed: BTreeMap::new(),
+            free: vec![0; zones.len()],
+            hints: vec![0; zones.len()],
+            zones,
             taken: Vec::new(),
             made: Vec::new(),
             kept: Vec::new(),
             pages: 0,
-            free: 0,
-            hint: 0,
             pinned: Vec::new(),
             let_go: Vec::new(),
             untrimmed: Vec::new(),
@@ -73,10 +81,38 @@ impl Allocation {
         assert!(self.kept.len() >= self.made.len(), "every map page is kept in its frame");
     }
 
-    /// So many pages more are taken.
-    pub(super) fn count_taken(&mut self, pages: usize) {
-        assert!(self.free >= pages as u64, "as many pages are free as are counted");
-        self.free -= pages as u64;
+    /// These pages are taken now.
+    pub(super) fn count_taken(&mut self, ids: &[PageId]) {
+        for id in ids {
+            let free = &mut self.free[self.zones.of_page(id.0)];
+            assert!(*free > 0, "as many pages are free as are counted");
+            *free -= 1;
+        }
+    }
+
+    /// Pages that are free.
+    pub(super) fn free(&self) -> u64 {
+        self.free.iter().sum()
+    }
+
+    /// Those of a zone.
+    pub(super) fn free_in(&self, zone: usize) -> u64 {
+        self.free[zone]
+    }
+
+    /// A keyspace's pages are of the zone that its name says.
+    pub(super) fn place(&mut self, keyspace: KeyspaceId, name: &str) {
+        match self.zones.of_name(name) {
+            0 => self.placed.remove(&keyspace.0),
+            zone => self.placed.insert(keyspace.0, zone),
+        };
+    }
+
+    /// The zone of a keyspace's pages.
+    pub(super) fn zone_of(&self, keyspace: KeyspaceId) -> usize {
+        let zone = self.placed.get(&keyspace.0).copied().unwrap_or(0);
+        debug_assert!(zone < self.zones.len(), "a keyspace is of a zone that there is");
+        zone
     }
 
     pub(super) fn is_taken(&self, id: u64) -> bool {
@@ -96,27 +132,37 @@ impl Allocation {
             let there = id.0 < self.pages;
             if let Some(word) = self.taken.get_mut(at).filter(|word| there && **word & bit != 0) {
                 *word &= !bit;
-                self.hint = self.hint.min(at);
-                self.free += 1;
+                self.note_free(id.0);
             }
         }
-        assert!(self.free <= self.pages, "no more pages are free than there are");
+        assert!(self.free() <= self.pages, "no more pages are free than there are");
     }
 
-    /// Takes the lowest `n` free pages.
-    pub(super) fn take(&mut self, n: usize) -> Vec<PageId> {
+    /// A page's bit was cleared.
+    fn note_free(&mut self, id: u64) {
+        let zone = self.zones.of_page(id);
+        self.hints[zone] = self.hints[zone].min(id as usize / 64);
+        self.free[zone] += 1;
+        debug_assert!(self.free[zone] <= self.zones.pages_before(zone, u64::MAX), "as many are free as there are");
+    }
+
+    /// Takes the lowest `n` free pages of a zone.
+    pub(super) fn take(&mut self, zone: usize, n: usize) -> Vec<PageId> {
         let mut ids = Vec::with_capacity(n);
+        let mut at = self.hints[zone];
         while ids.len() < n {
-            let Some(word) = self.taken.get_mut(self.hint) else { break };
-            if *word == u64::MAX {
-                self.hint += 1;
+            let Some(word) = self.taken.get_mut(at) else { break };
+            let free = !*word & self.zones.mask(zone, at);
+            if free == 0 {
+                at += 1;
                 continue;
             }
-            let bit = word.trailing_ones();
+            let bit = free.trailing_zeros();
             *word |= 1 << bit;
-            ids.push(PageId(self.hint as u64 * 64 + u64::from(bit)));
+            ids.push(PageId(at as u64 * 64 + u64::from(bit)));
         }
-        self.count_taken(ids.len());
+        self.hints[zone] = at;
+        self.count_taken(&ids);
         debug_assert!(ids.last().is_none_or(|id| id.0 < self.pages), "pages are taken that are there");
         ids
     }
@@ -128,8 +174,7 @@ impl Allocation {
         for id in self.pages..pages {
             if !taken(id) {
                 self.taken[id as usize / 64] &= !(1 << (id % 64));
-                self.hint = self.hint.min(id as usize / 64);
-                self.free += 1;
+                self.note_free(id);
             }
         }
         self.pages = pages;
@@ -142,11 +187,11 @@ mod tests {
 
     #[test]
     fn pages_that_are_not_there_are_neither_freed_nor_given_out() {
-        let mut allocation = Allocation::new(Unripe::default());
+        let mut allocation = Allocation::new(Zones::one(), Unripe::default());
         allocation.extend(70, |id| id < 3);
         allocation.release(&[1, 69, 70, 127, 4000].map(PageId));
-        assert_eq!(allocation.free, 68, "page 1 is free, page 69 was");
-        let given = allocation.take(100);
-        assert_eq!((given.len(), given.last(), allocation.free), (68, Some(&PageId(69)), 0));
+        assert_eq!(allocation.free(), 68, "page 1 is free, page 69 was");
+        let given = allocation.take(0, 100);
+        assert_eq!((given.len(), given.last(), allocation.free()), (68, Some(&PageId(69)), 0));
     }
 }

@@ -18,7 +18,7 @@ use super::allocation::Allocation;
 use super::{FIRST_PAGES, Reserved, Space};
 use crate::error::Result;
 use varve_rt::atomic::Ordering;
-use varve_volume::PageId;
+use varve_volume::{KeyspaceId, PageId};
 
 impl Allocation {
     /// Past the last page that is taken and no map.
@@ -27,14 +27,14 @@ impl Allocation {
         (0..self.pages).rev().find(|id| in_use(*id)).unwrap_or(0) + 1
     }
 
-    /// Whether there are `n` pages before `limit` among those that `free` says of each 64.
-    fn has_before(&self, limit: PageId, n: u64, free: impl Fn(usize) -> u64) -> bool {
+    /// Whether there are `n` pages of a zone before `limit` among those that `free` says of each 64.
+    fn has_before(&self, zone: usize, limit: PageId, n: u64, free: impl Fn(usize) -> u64) -> bool {
         let words = limit.0.div_ceil(64).min(self.taken.len() as u64) as usize;
         let mut found = 0;
-        for i in self.hint..words {
+        for i in self.hints[zone]..words {
             let before = limit.0 - i as u64 * 64;
             let mask = if before < 64 { (1 << before) - 1 } else { u64::MAX };
-            found += u64::from((free(i) & mask).count_ones());
+            found += u64::from((free(i) & mask & self.zones.mask(zone, i)).count_ones());
             if found >= n {
                 return true;
             }
@@ -44,35 +44,51 @@ impl Allocation {
 }
 
 impl Space {
-    /// The page before which all that is in use would fit.
-    pub(crate) fn packed_end(&self) -> PageId {
+    /// Whether keyspaces have pages of their own.
+    pub(crate) fn has_zones(&self) -> bool {
+        self.state.lock().zones.len() > 1
+    }
+
+    /// The page before which all that is in use would fit of the zone that a keyspace is of.
+    pub(crate) fn packed_end(&self, keyspace: KeyspaceId) -> PageId {
         let state = self.state.lock();
-        let used = (state.pages - state.free).saturating_sub(state.maps());
+        if state.zones.len() > 1 {
+            let zone = state.zone_of(keyspace);
+            let used = state.zones.pages_before(zone, state.pages) - state.free_in(zone);
+            return PageId(state.zones.reach(zone, 0, used).unwrap_or(state.pages));
+        }
+        let used = (state.pages - state.free()).saturating_sub(state.maps());
         // Of each span, the first page is its map.
         let spans = used / (self.span - 1);
         PageId(spans * self.span + used % (self.span - 1) + 1)
     }
 
-    /// Whether `n` pages before `limit` are free.
-    pub(crate) fn has_free_before(&self, limit: PageId, n: u64) -> bool {
+    /// Whether `n` pages before `limit` are free for a keyspace.
+    pub(crate) fn has_free_before(&self, keyspace: KeyspaceId, limit: PageId, n: u64) -> bool {
         let state = self.state.lock();
-        state.has_before(limit, n, |i| !state.taken[i])
+        state.has_before(state.zone_of(keyspace), limit, n, |i| !state.taken[i])
     }
 
-    /// Whether `n` pages before `limit` are free and ripe.
-    pub(crate) fn has_ripe_before(&self, limit: PageId, n: u64) -> bool {
+    /// Whether `n` pages before `limit` are free and ripe for a keyspace.
+    pub(crate) fn has_ripe_before(&self, keyspace: KeyspaceId, limit: PageId, n: u64) -> bool {
         let state = self.state.lock();
-        state.has_before(limit, n, |i| !(state.taken[i] | state.unripe.word(i)))
+        state.has_before(state.zone_of(keyspace), limit, n, |i| !(state.taken[i] | state.unripe.word(i)))
     }
 
-    /// Sets the lowest free page aside if it lies before `limit`.
-    pub(crate) fn reserve_before<'s>(&'s self, core: &'s Core, limit: PageId) -> Option<Reserved<'s>> {
+    /// Sets the lowest page aside that is free for a keyspace, if it lies before `limit`.
+    pub(crate) fn reserve_before<'s>(
+        &'s self,
+        core: &'s Core,
+        keyspace: KeyspaceId,
+        limit: PageId,
+    ) -> Option<Reserved<'s>> {
         let mut state = self.state.lock();
         self.release_unpinned(&mut state);
-        if state.free == 0 {
+        let zone = state.zone_of(keyspace);
+        if state.free_in(zone) == 0 {
             return None;
         }
-        let ids = state.take(1);
+        let ids = state.take(zone, 1);
         if ids[0] >= limit {
             state.release(&ids);
             return None;
@@ -105,8 +121,8 @@ impl Space {
         if end >= state.pages {
             return state.pages;
         }
-        let free = (end..state.pages).filter(|id| !state.is_taken(*id)).count() as u64;
-        state.count_taken(free as usize);
+        let free: Vec<PageId> = (end..state.pages).filter(|id| !state.is_taken(*id)).map(PageId).collect();
+        state.count_taken(&free);
         state.pages = end;
         state.made.truncate(end.div_ceil(self.span) as usize);
         self.maps.store(state.maps(), Ordering::Release);
@@ -115,8 +131,9 @@ impl Space {
             *state.taken.last_mut().expect("pages are left") |= u64::MAX << (end % 64);
         }
         state.untrimmed.retain(|id| id.0 < end);
-        state.hint = state.hint.min(state.taken.len() - 1);
-        assert!(state.free <= state.pages, "no more pages are free than are left");
+        let last = state.taken.len() - 1;
+        state.hints.iter_mut().for_each(|hint| *hint = last.min(*hint));
+        assert!(state.free() <= state.pages, "no more pages are free than are left");
         end
     }
 }

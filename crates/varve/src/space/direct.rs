@@ -180,7 +180,7 @@ impl DirectPages {
                 continue;
             }
             let more = self.batch().max(n + 1);
-            self.pages.extend(self.core.space.reserve_ripe(&self.core, more)?);
+            self.pages.extend(self.core.space.reserve_ripe(&self.core, self.keyspace, more)?);
         }
         Ok(self.pages[self.filled + n])
     }

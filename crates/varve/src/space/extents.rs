@@ -22,13 +22,13 @@ impl Allocation {
 
     /// Takes the first extent of which all pages are free and ripe.
     fn take_extent(&mut self, extent: u64) -> Option<Vec<PageId>> {
-        let from = (self.hint as u64 * 64).next_multiple_of(extent);
+        let from = (self.hints[0] as u64 * 64).next_multiple_of(extent);
         let mut firsts = (from..self.pages).step_by(extent as usize);
         let first = firsts.find(|first| self.is_all_ripe(*first, first + extent))?;
         assert!(first.is_multiple_of(extent) && first + extent <= self.pages, "an extent is whole");
         let ids: Vec<PageId> = (first..first + extent).map(PageId).collect();
         ids.iter().for_each(|id| self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64));
-        self.count_taken(ids.len());
+        self.count_taken(&ids);
         Some(ids)
     }
 
@@ -36,7 +36,7 @@ impl Allocation {
     fn take_free_of(&mut self, first: u64, end: u64) -> Vec<PageId> {
         let ids: Vec<PageId> = (first..end).filter(|id| !self.is_taken(*id)).map(PageId).collect();
         ids.iter().for_each(|id| self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64));
-        self.count_taken(ids.len());
+        self.count_taken(&ids);
         ids
     }
 
@@ -62,6 +62,11 @@ impl PageSet {
         self.0[at] |= 1 << (id.0 % 64);
     }
 
+    /// A bit for each page, 64 in a word.
+    pub(super) fn into_words(self) -> Vec<u64> {
+        self.0
+    }
+
     fn has(&self, id: u64) -> bool {
         self.0.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
     }
@@ -80,10 +85,10 @@ impl Space {
                 if let Some(ids) = state.take_extent(extent) {
                     return Ok(Some(ids));
                 }
-                state.free
+                state.free()
             };
             // Of so many new pages one extent at least is whole.
-            match self.grow(core, free + 2 * extent) {
+            match self.grow(core, 0, free + 2 * extent) {
                 Err(Error::NoSpace(_)) => return Ok(None),
                 grown => grown?,
             }
@@ -120,22 +125,23 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::super::ripe::Unripe;
+    use super::super::zones::Zones;
     use super::*;
 
     #[test]
     fn whole_extents_are_given_out_and_what_is_kept_comes_back() {
-        let mut allocation = Allocation::new(Unripe::default());
+        let mut allocation = Allocation::new(Zones::one(), Unripe::default());
         allocation.extend(40, |id| id == 0 || id == 9);
         let ids = allocation.take_extent(8).expect("pages 16 to 23 are free");
-        assert_eq!((ids[0], ids.len(), allocation.free), (PageId(16), 8, 30));
+        assert_eq!((ids[0], ids.len(), allocation.free()), (PageId(16), 8, 30));
         assert_eq!(allocation.take_extent(8).map(|ids| ids[0]), Some(PageId(24)));
         assert_eq!(allocation.take_extent(8).map(|ids| ids[0]), Some(PageId(32)));
         assert_eq!(allocation.take_extent(8), None);
         allocation.release(&ids[2..]);
         allocation.kept_free = allocation.take_free_of(16, 24);
-        assert_eq!((allocation.free, allocation.kept_free.len()), (14, 6));
-        assert_eq!(allocation.take(20).len(), 14, "what is kept is nobody's");
+        assert_eq!((allocation.free(), allocation.kept_free.len()), (14, 6));
+        assert_eq!(allocation.take(0, 20).len(), 14, "what is kept is nobody's");
         assert!(allocation.let_use() && !allocation.let_use());
-        assert_eq!(allocation.free, 6);
+        assert_eq!(allocation.free(), 6);
     }
 }

@@ -27,6 +27,7 @@ mod ripe;
 pub(crate) mod scratch;
 mod trim;
 mod walk;
+mod zones;
 
 pub(crate) use core::Core;
 pub(crate) use held::HeldPages;
@@ -50,7 +51,8 @@ use varve_device::Mistake;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_volume::page::{self, HEADER};
-use varve_volume::{Lsn, PageDamage, PageId, PageStore};
+use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, PageStore, Zone};
+use zones::Zones;
 
 /// Page type of a space-map page.
 pub(crate) const KIND_SPACE: u8 = 1;
@@ -95,7 +97,7 @@ pub(crate) struct Reserved<'s> {
 }
 
 impl Reserved<'_> {
-    /// The pages, in ascending order.
+    /// The pages; those of a keyspace in ascending order.
     pub(crate) fn ids(&self) -> &[PageId] {
         &self.ids
     }
@@ -117,22 +119,22 @@ impl Drop for Reserved<'_> {
 
 impl Space {
     /// Reads the space map. A store without one (`is_empty`) is new, and is to be bootstrapped, or damaged. The log
-    /// was replayed into the pool before. `clean`: there was nothing to replay. `made`: so many map pages were made
-    /// at least; an error names the first of them that is blank. `partly`: nothing is written, and what cannot be read
-    /// of the map but for its first page is left out.
+    /// was replayed into the pool before. `redone`: the pages of which it had records; none: nobody knows. `made`: so
+    /// many map pages were made at least; an error names the first of them that is blank. `partly`: nothing is written,
+    /// and what cannot be read of the map but for its first page is left out.
     pub(crate) fn open(
         pool: Arc<Pool>,
         store: Arc<dyn PageStore>,
-        clean: bool,
+        redone: Option<extents::PageSet>,
         (made, partly): (u64, bool),
     ) -> Result<Space> {
         let span = span(&*store);
-        let unripe = if clean { Unripe::default() } else { Unripe::all_below(store.pages()) };
+        let unripe = redone.map_or_else(|| Unripe::all_below(store.pages()), Unripe::redone);
         let space = Space {
             pool,
-            store,
             span,
-            state: Mutex::new(Allocation::new(unripe)),
+            state: Mutex::new(Allocation::new(Zones::of(&*store), unripe)),
+            store,
             maps: AtomicU64::new(0),
             has_let_go: AtomicBool::new(false),
             growing: Mutex::new(()),
@@ -216,10 +218,11 @@ impl Space {
         let mut state = self.state.lock();
         let state = &mut *state;
         state.fixed = ids.to_vec();
-        for id in ids.iter().filter(|id| id.0 < state.pages) {
-            let (word, bit) = (&mut state.taken[id.0 as usize / 64], 1 << (id.0 % 64));
-            state.free -= u64::from(*word & bit == 0);
-            *word |= bit;
+        for id in ids {
+            if id.0 < state.pages && !state.is_taken(id.0) {
+                state.taken[id.0 as usize / 64] |= 1 << (id.0 % 64);
+                state.count_taken(&[*id]);
+            }
         }
     }
 
@@ -266,36 +269,53 @@ impl Space {
         Ok(end)
     }
 
-    /// Sets `n` free pages aside, growing the store when it has not enough. No latch may be held.
+    /// The pages of a keyspace of this name come from the region that names it.
+    pub(crate) fn place(&self, keyspace: KeyspaceId, name: &str) {
+        self.state.lock().place(keyspace, name);
+    }
+
+    /// Sets `n` free pages of a keyspace aside, growing the store when it has not enough. No latch may be held.
     ///
-    /// Errors: the store cannot grow; the log is poisoned.
-    pub(crate) fn reserve<'s>(&'s self, core: &'s Core, n: usize) -> Result<Reserved<'s>> {
+    /// Errors: the store cannot grow, or the keyspace's region is full; the log is poisoned.
+    pub(crate) fn reserve<'s>(&'s self, core: &'s Core, keyspace: KeyspaceId, n: usize) -> Result<Reserved<'s>> {
         self.free_let_go();
         for attempt in 0.. {
-            {
+            let zone = {
                 let mut state = self.state.lock();
                 if !state.pinned.is_empty() {
                     self.release_unpinned(&mut state);
                 }
-                if state.free >= n as u64 {
-                    let ids = state.take(n);
+                let zone = state.zone_of(keyspace);
+                if state.free_in(zone) >= n as u64 {
+                    let ids = state.take(zone, n);
                     assert!(ids.len() == n && ids.is_sorted(), "as many pages are free as are counted");
                     return Ok(Reserved { space: self, log: &core.log, ids });
                 }
-            }
+                zone
+            };
             if attempt == 0 {
                 // Pages that the store is being told of are free in a moment.
                 drop(self.trimming.lock());
             } else {
-                self.grow(core, n as u64)?;
+                self.grow(core, zone, n as u64)?;
             }
         }
         unreachable!("the loop ends by returning")
     }
 
-    /// Grows the store so that `n` pages are free, and gives what is new mark pages.
-    fn grow(&self, core: &Core, n: u64) -> Result<()> {
-        match self.grow_store(core, n) {
+    /// Pages set aside for several keyspaces at once, so many for each; those of the first come first.
+    pub(crate) fn reserve_all<'s>(&'s self, core: &'s Core, wanted: &[(KeyspaceId, usize)]) -> Result<Reserved<'s>> {
+        let mut all = Reserved { space: self, log: &core.log, ids: Vec::new() };
+        for (keyspace, n) in wanted {
+            let mut one = self.reserve(core, *keyspace, *n)?;
+            all.ids.append(&mut one.ids);
+        }
+        Ok(all)
+    }
+
+    /// Grows the store so that `n` pages of a zone are free, and gives what is new mark pages.
+    fn grow(&self, core: &Core, zone: usize, n: u64) -> Result<()> {
+        match self.grow_store(core, zone, n) {
             // Better used than nothing.
             Err(Error::NoSpace(_)) if self.state.lock().let_use() => return Ok(()),
             grown => grown?,
@@ -303,17 +323,23 @@ impl Space {
         core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.cover(core, self.store.pages()))
     }
 
-    fn grow_store(&self, core: &Core, n: u64) -> Result<()> {
+    fn grow_store(&self, core: &Core, zone: usize, n: u64) -> Result<()> {
         let _growing = self.growing.lock();
-        let (free, covered, maps) = {
+        let (covered, maps, least) = {
             let state = self.state.lock();
-            (state.free, state.pages, state.maps())
+            let (free, zones) = (state.free_in(zone), &state.zones);
+            if free >= n {
+                return Ok(());
+            }
+            let more = (n - free) + (n / (self.span - 1) + 1);
+            // A region is used to its end.
+            let least = zones.reach(zone, state.pages, more).unwrap_or_else(|| zones.end_of(zone));
+            if least <= state.pages {
+                return Err(zones.full(zone));
+            }
+            (state.pages, state.maps(), least)
         };
-        if free >= n {
-            return Ok(());
-        }
         let most = (GROW_BYTES / self.store.page_size() as u64).max(1);
-        let least = covered + (n - free) + (n / (self.span - 1) + 1);
         let wanted = least + (covered / 8).clamp(16, most);
         if self.store.pages() < wanted {
             match self.store.grow(wanted).map_err(Error::from) {
@@ -445,7 +471,18 @@ impl Space {
     /// Pages allocated or reserved, and pages free.
     pub(crate) fn usage(&self) -> (u64, u64) {
         let state = self.state.lock();
-        (state.pages - state.free, state.free)
+        (state.pages - state.free(), state.free())
+    }
+
+    /// Of each region that has keyspaces of its own, and of the others together: its name, the pages that it has, and
+    /// how many of them are in use; none if the store has no such regions.
+    pub(crate) fn zone_usage(&self) -> Vec<(String, u64, u64)> {
+        let state = self.state.lock();
+        let usage = |(number, zone): (usize, &Zone)| {
+            let used = state.zones.pages_before(number, state.pages) - state.free_in(number);
+            (zone.name.clone(), state.zones.pages_before(number, u64::MAX), used)
+        };
+        if state.zones.len() == 1 { Vec::new() } else { state.zones.iter().enumerate().map(usage).collect() }
     }
 
     /// Map pages there are.

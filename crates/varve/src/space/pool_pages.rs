@@ -1,11 +1,15 @@
 //! The buffer pool and the page store as checkpoints and recovery see them.
+//!
+//! Invariant: a page is among those that were redone from before its first record is replayed.
 
+use super::extents::PageSet;
 use super::lost_writes::LostWrites;
 use crate::buffer::Pool;
 use crate::error::{Error, Result};
 use crate::wal::checkpoint::CheckpointPages;
 use crate::wal::recovery::{Change, ReplayPages};
 use std::sync::Arc;
+use varve_rt::Mutex;
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, WriteWhy};
 
 /// See the module.
@@ -14,12 +18,21 @@ pub(crate) struct PoolPages {
     pub(crate) store: Arc<dyn PageStore>,
     /// The marks, where the database has had some.
     marks: Option<Arc<LostWrites>>,
+    /// Pages that were replayed.
+    redone: Mutex<PageSet>,
 }
 
 impl PoolPages {
     /// The pages of `pool`, which keeps them in `store`.
     pub(crate) fn new(pool: Arc<Pool>, store: Arc<dyn PageStore>, marks: Option<Arc<LostWrites>>) -> Arc<PoolPages> {
-        Arc::new(PoolPages { pool, store, marks })
+        Arc::new(PoolPages { pool, store, marks, redone: Mutex::default() })
+    }
+}
+
+impl PoolPages {
+    /// The pages of which the log that was replayed has records.
+    pub(crate) fn take_redone(&self) -> PageSet {
+        std::mem::take(&mut self.redone.lock())
     }
 }
 
@@ -47,6 +60,7 @@ impl ReplayPages for PoolPages {
     }
 
     fn change(&self, id: PageId, fresh: Option<KeyspaceId>, first_change: Lsn, change: &mut Change<'_>) -> Result<()> {
+        self.redone.lock().add(id);
         let mut page = match fresh {
             Some(keyspace) => self.pool.create(id, keyspace)?,
             None => self.pool.write(id)?,

@@ -4,20 +4,21 @@
 //! on redo begins later than the group, so nothing ever reads what the page held, a crash cannot bring it back, and
 //! no record of it is replayed. The store may be told that it is free (`trim.rs`), and it may be written without the
 //! log (`direct.rs`, `lost_writes`). A backup that is being made replays from its own beginning, so nothing ripens
-//! for direct writes while there is one.
+//! for direct writes while there is one. After a crash those are ripe of which the log that was replayed has no record.
 //!
 //! Invariants: a page that is freed is unripe from before it may be given out; it ripens only when a checkpoint that
 //! began after that is complete.
 
 use super::Core;
 use super::allocation::Allocation;
-use super::{Reserved, Space};
+use super::extents::PageSet;
+use super::{Reserved, SPACE_KEYSPACE, Space};
 use crate::error::Result;
 use crate::wal::Log;
 use crate::wal::checkpoint::AfterCheckpoint;
 use std::sync::Arc;
 use varve_rt::Mutex;
-use varve_volume::PageId;
+use varve_volume::{KeyspaceId, PageId};
 
 /// Which of the free pages are not ripe.
 #[derive(Default)]
@@ -26,7 +27,7 @@ pub(super) struct Unripe {
     newer: Vec<u64>,
     /// A bit per page: freed before it began, and it is not complete.
     older: Vec<u64>,
-    /// Everything below, because it is not known what the log that was replayed freed; and whether the newest
+    /// Everything below, where it is not known what the log that was replayed has records of; and whether the newest
     /// checkpoint began after that.
     below: u64,
     seen: bool,
@@ -36,6 +37,11 @@ impl Unripe {
     /// No page below `pages` is ripe before the first checkpoint.
     pub(super) fn all_below(pages: u64) -> Unripe {
         Unripe { below: pages, ..Unripe::default() }
+    }
+
+    /// These are not ripe before the first checkpoint: the log that was replayed has records of them.
+    pub(super) fn redone(pages: PageSet) -> Unripe {
+        Unripe { newer: pages.into_words(), ..Unripe::default() }
     }
 
     /// The pages were freed by a group that is in the log.
@@ -80,11 +86,11 @@ impl Unripe {
 }
 
 impl Allocation {
-    /// Takes the lowest `n` pages that are free and ripe; none when there are fewer.
-    fn take_ripe(&mut self, n: usize) -> Option<Vec<PageId>> {
+    /// Takes the lowest `n` pages of a zone that are free and ripe; none when there are fewer.
+    fn take_ripe(&mut self, zone: usize, n: usize) -> Option<Vec<PageId>> {
         let mut ids = Vec::with_capacity(n);
-        for i in self.hint..self.taken.len() {
-            let mut free = !(self.taken[i] | self.unripe.word(i));
+        for i in self.hints[zone]..self.taken.len() {
+            let mut free = !(self.taken[i] | self.unripe.word(i)) & self.zones.mask(zone, i);
             while free != 0 && ids.len() < n {
                 ids.push(PageId(i as u64 * 64 + u64::from(free.trailing_zeros())));
                 free &= free - 1;
@@ -94,7 +100,7 @@ impl Allocation {
                     self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64);
                 }
                 debug_assert!(ids.is_sorted_by(|a, b| a < b), "pages are taken in ascending order");
-                self.count_taken(n);
+                self.count_taken(&ids);
                 return Some(ids);
             }
         }
@@ -103,26 +109,27 @@ impl Allocation {
 }
 
 impl Space {
-    /// Sets `n` free and ripe pages aside, in ascending order, growing the store when there are too few. No latch may
-    /// be held. What is not used is given back with [`Space::give_back`].
+    /// Sets `n` free and ripe pages of a keyspace aside, in ascending order, growing the store when there are too few.
+    /// No latch may be held. What is not used is given back with [`Space::give_back`].
     ///
     /// Errors: the store cannot grow; the log is poisoned.
-    pub(crate) fn reserve_ripe(&self, core: &Core, n: usize) -> Result<Vec<PageId>> {
+    pub(crate) fn reserve_ripe(&self, core: &Core, keyspace: KeyspaceId, n: usize) -> Result<Vec<PageId>> {
         self.free_let_go();
         for attempt in 0.. {
-            let free = {
+            let (zone, free) = {
                 let mut state = self.state.lock();
                 self.release_unpinned(&mut state);
-                if let Some(ids) = state.take_ripe(n) {
+                let zone = state.zone_of(keyspace);
+                if let Some(ids) = state.take_ripe(zone, n) {
                     return Ok(ids);
                 }
-                state.free
+                (zone, state.free_in(zone))
             };
             if attempt == 0 {
                 // Pages that the store is being told of are free in a moment.
                 drop(self.trimming.lock());
             } else {
-                self.grow(core, free + n as u64)?;
+                self.grow(core, zone, free + n as u64)?;
             }
         }
         unreachable!("the loop ends by returning")
@@ -134,7 +141,7 @@ impl Space {
     ///
     /// Errors: as [`Space::reserve_ripe`].
     pub(crate) fn reserve_past_pool<'s>(&'s self, core: &'s Core, n: usize) -> Result<Reserved<'s>> {
-        let ids = self.reserve_ripe(core, n)?;
+        let ids = self.reserve_ripe(core, SPACE_KEYSPACE, n)?;
         for id in &ids {
             self.pool.discard(*id);
         }

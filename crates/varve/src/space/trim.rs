@@ -96,7 +96,7 @@ impl Allocation {
         for id in &ids {
             self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64);
         }
-        self.count_taken(ids.len());
+        self.count_taken(&ids);
         ids
     }
 }

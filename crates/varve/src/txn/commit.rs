@@ -128,7 +128,7 @@ impl<'a> Run<'a> {
         let mut stored: Vec<_> = self.targets.iter().flat_map(|t| &t.stored).map(|s| s.pages.lock()).collect();
         let linking = direct::link(self.core, &mut stored)?;
         self.linked = stored.iter().flat_map(|pages| pages.written()).collect();
-        let reserved = if long > 0 { Some(self.core.space.reserve(self.core, long)?) } else { None };
+        let reserved = if long > 0 { Some(self.reserve_long()?) } else { None };
         let done = loop {
             let mut room = self.core.pool.room_for_pins(self.most_pages(long));
             let mut parts = self.plan(long)?;
@@ -168,13 +168,22 @@ impl<'a> Run<'a> {
         Target::of(self.targets, at).index.keyspace()
     }
 
+    /// Pages that the long values of a target take.
+    fn long_of(&self, target: &Target<'_>) -> usize {
+        let keyspace = target.index.keyspace();
+        let pages = |(_, value): (usize, &[u8])| overflow::pages_for(self.core, keyspace, value.len() as u64);
+        target.long(self.writes).map(pages).sum()
+    }
+
     fn pages_of_long_values(&self) -> usize {
-        let pages = |target: &Target<'_>| {
-            let keyspace = target.index.keyspace();
-            let pages = |(_, value): (usize, &[u8])| overflow::pages_for(self.core, keyspace, value.len() as u64);
-            target.long(self.writes).map(pages).sum::<usize>()
-        };
-        self.targets.iter().map(pages).sum()
+        self.targets.iter().map(|target| self.long_of(target)).sum()
+    }
+
+    /// Sets pages for the long values aside, those of each target in its keyspace.
+    fn reserve_long(&self) -> Result<Reserved<'a>> {
+        let wanted = self.targets.iter().map(|target| (target.index.keyspace(), self.long_of(target)));
+        let wanted: Vec<_> = wanted.filter(|(_, pages)| *pages > 0).collect();
+        self.core.space.reserve_all(self.core, &wanted)
     }
 
     /// All pages of a commit are latched at once: they must leave the pool room to work.

@@ -22,7 +22,7 @@ pub use delta::Scheme;
 pub use layout::{FlashLayout, RegionConfig};
 pub(crate) use store::FlashStore;
 
-use crate::VolumeError;
+use crate::{RegionReport, VolumeError, Zone};
 use flight::{Flight, Part, Slot};
 use region::Region;
 use std::sync::Arc;
@@ -121,9 +121,43 @@ impl NativeFlash {
         self.regions.last().map_or(0, |last| last.first + last.pages) * self.page
     }
 
+    /// The regions that have keyspaces of their own, in pages of `page_size` bytes; before them the others together.
+    /// None if no region has.
+    pub(crate) fn zones(&self, page_size: u64) -> Vec<Zone> {
+        let configs = &self.layout.regions;
+        if configs.iter().all(|config| config.keyspaces.is_empty()) {
+            return Vec::new();
+        }
+        // A page is of the region that has its first byte.
+        let place = |page: u64| (page * self.page).div_ceil(page_size);
+        let pages = |region: &Region| place(region.first)..place(region.first + region.pages);
+        let mut zones = vec![Zone::default()];
+        for (config, region) in configs.iter().zip(&*self.regions) {
+            if config.keyspaces.is_empty() {
+                let both = [&zones[0].name[..], &config.name].map(str::to_string);
+                zones[0].name = both.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ");
+                zones[0].pages.push(pages(region));
+            } else {
+                let (name, keyspaces) = (config.name.clone(), config.keyspaces.clone());
+                zones.push(Zone { name, keyspaces, pages: vec![pages(region)] });
+            }
+        }
+        // The last page may lack its end.
+        let end = self.capacity() / page_size;
+        assert!(!zones[0].pages.is_empty(), "one region at least is for those that none names");
+        zones.iter_mut().flat_map(|zone| &mut zone.pages).for_each(|run| run.end = run.end.min(end));
+        zones
+    }
+
     /// What each region did since it was opened.
     pub fn region_stats(&self) -> Vec<FtlStats> {
         self.regions.iter().map(Region::stats).collect()
+    }
+
+    /// What each region did since it was opened, and what is left of it.
+    pub fn reports(&self) -> Vec<RegionReport> {
+        let regions = self.layout.regions.iter().zip(&*self.regions).enumerate();
+        regions.map(|(number, (of, region))| region.report((number, of), &*self.raw)).collect()
     }
 
     /// Of each region: its logical pages, and the physical ones that it can use for them.

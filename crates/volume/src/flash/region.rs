@@ -5,6 +5,7 @@
 use super::delta::{Found, Scheme};
 use super::driver::Driver;
 use super::layout::RegionConfig;
+use crate::RegionReport;
 use std::sync::Arc;
 use varve_device::flash::{Contents, FlashArray, FlashError, Page, RawFlash, RawIo, RawOp, RawTicket};
 use varve_device::{Faults, Mistake};
@@ -196,6 +197,38 @@ impl Region {
     /// The mark at which what was forgotten stays so after a power cut.
     pub(super) fn settle(&self) -> Result<u64, FlashError> {
         self.ftl.lock().settle(0)
+    }
+
+    /// What it did since it was opened, and what is left of it.
+    pub(super) fn report(&self, (number, of): (usize, &RegionConfig), raw: &dyn RawFlash) -> RegionReport {
+        let (stats, bad) = {
+            let ftl = self.ftl.lock();
+            (ftl.stats(), ftl.bad_blocks())
+        };
+        let moved = stats.gc_copies + stats.wear_copies + stats.disturb_copies;
+        let per = raw.geometry().blocks_per_chip();
+        let blocks = of.chips.iter().flat_map(|chip| chip * per..(chip + 1) * per);
+        let (erases, count) = blocks.fold((0, 0), |(sum, n), b| (sum + u64::from(raw.block(b).erases), n + 1));
+        assert!(count > 0, "a region has blocks");
+        RegionReport {
+            name: if of.name.is_empty() { number.to_string() } else { of.name.clone() },
+            keyspaces: of.keyspaces.clone(),
+            scheme: self.scheme.to_string(),
+            pages: self.pages,
+            writes: stats.host_writes,
+            appends: stats.host_appends,
+            migrations: stats.gc_copies,
+            programs: stats.host_programs + moved + stats.map_programs,
+            erases: stats.erases,
+            bad_blocks: bad.into(),
+            life_used: raw.endurance().map(|most| erases as f64 / (f64::from(count) * f64::from(most))),
+            worn_out: self.worn_out(),
+        }
+    }
+
+    /// Whether so many of its blocks are bad that nothing can be written any more, or after the next ones.
+    pub(super) fn worn_out(&self) -> bool {
+        self.ftl.lock().is_worn_out()
     }
 
     /// Its sizes, as they are now.

@@ -4,8 +4,8 @@
 
 use super::NativeFlash;
 use crate::{
-    Admin, CostClass, KeyspaceId, PageCompletion, PageId, PageIo, PageStore, PageTicket, PageUse, PageWrite, Single,
-    VolumeError, VolumeStats, page,
+    Admin, CostClass, KeyspaceId, PageCompletion, PageId, PageIo, PageStore, PageTicket, PageUse, PageWrite, Report,
+    Single, VolumeError, VolumeStats, Zone, page,
 };
 use std::sync::Arc;
 use varve_device::flash::RawTicket;
@@ -21,6 +21,10 @@ pub struct FlashStore {
 }
 
 impl Admin for FlashStore {
+    fn report(&self) -> Report {
+        Report { regions: self.flash.reports(), ..Report::default() }
+    }
+
     fn start(&self) -> Result<(), VolumeError> {
         self.flash.is_whole();
         Ok(())
@@ -115,6 +119,10 @@ impl PageStore for FlashStore {
 
     fn usable_bytes(&self, keyspace: KeyspaceId) -> usize {
         self.single.usable_bytes(keyspace)
+    }
+
+    fn zones(&self) -> Vec<Zone> {
+        self.flash.zones(self.single.page_size() as u64)
     }
 
     fn noted_changes(&self) -> usize {

@@ -278,7 +278,7 @@ impl Admin for TierVolume {
     }
 
     fn report(&self) -> Report {
-        Report { tier: Some(self.tier.tier_stats()) }
+        Report { tier: Some(self.tier.tier_stats()), ..Report::default() }
     }
 
     fn counted(&self) -> Counted {

@@ -277,7 +277,7 @@ impl LostWrites {
         let (map, at) = self.entry_of(n);
         let space = PageId(map * self.span);
         let named = named_index(&core.pool, space)?;
-        let more = if named.is_none() { Some(core.space.reserve(core, 1)?) } else { None };
+        let more = if named.is_none() { Some(core.space.reserve(core, SPACE_KEYSPACE, 1)?) } else { None };
         let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
         let mut ids = reserved.ids().to_vec();
         let index = match (&more, named) {
