@@ -44,8 +44,14 @@ pub enum Command {
     Get(Get),
     /// Write a key.
     Put(Put),
-    /// Remove a key.
+    /// Remove a key, or all keys of a range.
     Delete(Delete),
+    /// Remove all keys of a keyspace.
+    Clear(OneKeyspace),
+    /// Drop a keyspace and everything in it.
+    Drop(OneKeyspace),
+    /// Give a keyspace another name.
+    Rename(Rename),
     /// Print a range of keys and values.
     Scan(Scan),
     /// Load CSV or JSON lines from standard input.
@@ -270,9 +276,36 @@ pub struct Delete {
     /// Keyspace.
     pub keyspace: String,
     /// Key.
-    pub key: String,
+    #[arg(required_unless_present_any = ["prefix", "range"])]
+    pub key: Option<String>,
+    /// All keys that begin so.
+    #[arg(long, conflicts_with = "key")]
+    pub prefix: Option<String>,
+    /// All keys from the first on, below the second.
+    #[arg(long, num_args = 2, value_names = ["FROM", "TO"], conflicts_with_all = ["key", "prefix"])]
+    pub range: Option<Vec<String>>,
     #[command(flatten)]
     pub hex: Hex,
+}
+
+/// `clear`, `drop`
+#[derive(Debug, Args)]
+pub struct OneKeyspace {
+    #[command(flatten)]
+    pub place: Place,
+    /// Keyspace.
+    pub keyspace: String,
+}
+
+/// `rename`
+#[derive(Debug, Args)]
+pub struct Rename {
+    #[command(flatten)]
+    pub place: Place,
+    /// Keyspace.
+    pub keyspace: String,
+    /// Its new name.
+    pub name: String,
 }
 
 /// `scan`

@@ -1,4 +1,4 @@
-//! Commands on keys and values: get, put, delete, scan, dump.
+//! Commands on keys and values (get, put, delete, scan, dump), and on keyspaces as a whole.
 
 use crate::args;
 use crate::output::{Failure, Out, Rows, say};
@@ -6,7 +6,7 @@ use crate::text;
 use serde_json::{Map, Value};
 use std::io::{BufWriter, Read, Write};
 use std::ops::Bound;
-use varve::Keyspace;
+use varve::{KeyRange, Keyspace};
 
 pub fn get(out: Out, a: &args::Get) -> Result<(), Failure> {
     let db = crate::open::to_look(out, &a.place)?;
@@ -61,11 +61,41 @@ pub fn put(out: Out, a: &args::Put) -> Result<(), Failure> {
 }
 
 pub fn delete(out: Out, a: &args::Delete) -> Result<(), Failure> {
-    let key = text::parse(&a.key, a.hex.hex)?;
+    let parse = |s: &String| text::parse(s, a.hex.hex);
+    let (key, prefix) = (a.key.as_ref().map(parse).transpose()?, a.prefix.as_ref().map(parse).transpose()?);
+    let ends = a.range.iter().flatten().map(parse).collect::<Result<Vec<_>, _>>()?;
     let db = crate::open::to_write(&a.place)?;
-    let was_there = db.keyspace(&a.keyspace)?.delete(&key)?;
+    let keyspace = db.keyspace(&a.keyspace)?;
+    let was_there = match (key, prefix, &ends[..]) {
+        (Some(key), _, _) => keyspace.delete(&key)?,
+        (None, Some(prefix), _) => keyspace.delete_range(KeyRange::prefix(&prefix)).map(|()| true)?,
+        (None, None, [from, to]) => keyspace.delete_range(from..to).map(|()| true)?,
+        _ => unreachable!("one of them is required"),
+    };
+    drop(keyspace);
     db.close()?;
     if was_there { done(out, "deleted") } else { Err(Failure::NoKey) }
+}
+
+pub fn clear(out: Out, a: &args::OneKeyspace) -> Result<(), Failure> {
+    let db = crate::open::to_write(&a.place)?;
+    db.keyspace(&a.keyspace)?.clear()?;
+    db.close()?;
+    done(out, "cleared")
+}
+
+pub fn drop_keyspace(out: Out, a: &args::OneKeyspace) -> Result<(), Failure> {
+    let db = crate::open::to_write(&a.place)?;
+    db.drop_keyspace(&a.keyspace)?;
+    db.close()?;
+    done(out, "dropped")
+}
+
+pub fn rename(out: Out, a: &args::Rename) -> Result<(), Failure> {
+    let db = crate::open::to_write(&a.place)?;
+    db.rename_keyspace(&a.keyspace, &a.name)?;
+    db.close()?;
+    done(out, "renamed")
 }
 
 fn done(out: Out, what: &str) -> Result<(), Failure> {
@@ -148,7 +178,7 @@ pub fn dump(out: Out, a: &args::Dump) -> Result<(), Failure> {
         for entry in snapshot.scan(keyspace, ..)? {
             let (key, value) = entry?;
             let mut object = Map::new();
-            object.insert("keyspace".into(), Value::from(keyspace.name()));
+            object.insert("keyspace".into(), Value::from(&*keyspace.name()));
             text::put(&mut object, "key", &key);
             text::put(&mut object, "value", &value);
             writeln!(stdout, "{}", Value::Object(object))?;

@@ -28,6 +28,19 @@ fn keys_and_values_from_the_shell() {
     fails(&["delete", dir, "fruit", "apple"], "", 4);
     assert!(fails(&["get", dir, "fruits", "apple"], "", 1).contains("no keyspace named \"fruits\""));
     assert!(fails(&["get", "--hex", dir, "fruit", "zz"], "", 2).contains("not hexadecimal"));
+    // Many at once, and keyspaces as a whole.
+    ok(&["put", dir, "fruit", "bilberry", "blue"], "");
+    ok(&["delete", dir, "fruit", "--prefix", "b"], "");
+    ok(&["delete", dir, "fruit", "--range", "cherry", "durian"], "");
+    assert_eq!(ok(&["scan", dir, "fruit"], ""), "durian\tfrom standard input\n");
+    fails(&["delete", dir, "fruit"], "", 2);
+    fails(&["delete", dir, "fruit", "apple", "--prefix", "b"], "", 2);
+    ok(&["rename", dir, "fruit", "fruits"], "");
+    assert!(fails(&["clear", dir, "fruit"], "", 1).contains("no keyspace named \"fruit\""));
+    ok(&["clear", dir, "fruits"], "");
+    assert_eq!(ok(&["scan", dir, "fruits", "--count"], ""), "0\n");
+    ok(&["drop", dir, "fruits"], "");
+    ok(&["put", dir, "fruit", "apple", "red"], "");
     // One that goes through in pieces.
     let long = "0123456789abcdef".repeat(40_000);
     ok(&["put", dir, "fruit", "long"], &long);

@@ -16,6 +16,8 @@ struct Task {
     parent: Option<PageId>,
     low: Vec<u8>,
     high: Option<Vec<u8>>,
+    /// Of a tree that is taken apart: the high fence may lie beyond its rows.
+    edge: bool,
 }
 
 /// What a node led to.
@@ -29,7 +31,16 @@ struct Found {
 impl Tree {
     /// Reads the whole tree: notes every page in `walk`, and every damage in `report`.
     pub(crate) fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
-        let mut tasks = vec![Task { id: self.root(), level: None, parent: None, low: Vec::new(), high: None }];
+        self.check_from_root(false, walk, report);
+    }
+
+    /// The same for a tree that may be dismantled by half.
+    pub(crate) fn check_rest(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
+        self.check_from_root(true, walk, report);
+    }
+
+    fn check_from_root(&self, edge: bool, walk: &mut SpaceWalk, report: &mut CheckReport) {
+        let mut tasks = vec![Task { id: self.root(), level: None, parent: None, low: Vec::new(), high: None, edge }];
         while let Some(task) = tasks.pop() {
             if !walk.visit(task.id) {
                 self.report(report, task.id, "used twice, or not within the store");
@@ -59,14 +70,20 @@ impl Tree {
         let page = self.core.pool.read(task.id)?;
         let node = self.node(task.id, page.bytes(), task.level)?;
         node.validate().map_err(|d| self.corrupt(task.id, d))?;
-        self.compare_fences(task.id, &node, &task.low, task.high.as_deref(), task.parent)?;
+        let (low, high) = match (task.edge, task.parent) {
+            (false, _) => (&*task.low, task.high.as_deref()),
+            // One that was detached has fences of its own.
+            (true, None) => (node.low(), node.high()),
+            (true, Some(_)) => (&*task.low, node.high()),
+        };
+        self.compare_fences(task.id, &node, low, high, task.parent)?;
         if node.end() != self.usable() + varve_volume::page::HEADER {
             return Err(self.corrupt(task.id, rows::Damage("the node's size is not the keyspace's")));
         }
-        self.contents(task.id, &node).map_err(|d| self.corrupt(task.id, d))
+        self.contents((task.id, task.edge), &node).map_err(|d| self.corrupt(task.id, d))
     }
 
-    fn contents(&self, id: PageId, node: &Node<'_>) -> Result<Found, rows::Damage> {
+    fn contents(&self, (id, edge): (PageId, bool), node: &Node<'_>) -> Result<Found, rows::Damage> {
         let mut found = Found::default();
         if node.level() == 0 {
             found.keys = node.count() as u64;
@@ -81,7 +98,8 @@ impl Tree {
             let low = if i == 0 { node.low().to_vec() } else { node.key(i - 1)? };
             let high = if i == node.count() { node.high().map(<[u8]>::to_vec) } else { Some(node.key(i)?) };
             let level = Some(node.level() - 1);
-            found.children.push(Task { id: PageId(node.child(i)?), level, parent: Some(id), low, high });
+            let edge = edge && i == node.count();
+            found.children.push(Task { id: PageId(node.child(i)?), level, parent: Some(id), low, high, edge });
         }
         Ok(found)
     }

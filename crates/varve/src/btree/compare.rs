@@ -41,11 +41,12 @@ impl Tree {
         if node.level() > 0 { node.validate().map_err(|d| self.corrupt(id, d)) } else { Ok(()) }
     }
 
-    /// The root has no bounds, and any level.
+    /// The root has no bounds, unless it was detached, and any level.
     #[cold]
     pub(super) fn compare_root(&self, id: PageId, bytes: &[u8]) -> Result<()> {
         let node = self.node(id, bytes, None)?;
-        self.compare_fences(id, &node, b"", None, None)?;
+        let (low, high) = self.span.as_deref().map_or((&b""[..], None), |(low, high)| (&low[..], high.as_deref()));
+        self.compare_fences(id, &node, low, high, None)?;
         if node.level() > 0 { node.validate().map_err(|d| self.corrupt(id, d)) } else { Ok(()) }
     }
 

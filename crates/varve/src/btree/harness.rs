@@ -254,7 +254,7 @@ impl Harness {
 
     /// Removes everything.
     pub fn clear(&self) -> Result<()> {
-        self.tree.clear()
+        self.tree.dismantle(&|| true).map(|_| ())
     }
 
     /// Checks tree and space map against each other.

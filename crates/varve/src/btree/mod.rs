@@ -16,10 +16,11 @@
 
 mod bulk;
 pub(crate) mod check;
-mod clear;
 mod commit;
 mod compare;
 mod descend;
+mod detach;
+mod dismantle;
 pub(crate) mod edit;
 mod fetch;
 #[cfg(any(test, feature = "testing"))]
@@ -48,6 +49,7 @@ mod tests_tree;
 
 pub(crate) use bulk::BulkLoad;
 pub(crate) use commit::{LeafWrites, SingleLeaf};
+pub(crate) use detach::Span;
 pub(crate) use leaf::{CellValue, KIND_LEAF, LeafView};
 pub(crate) use salvage::salvage_leaf;
 pub(crate) use scan::ReadAhead;
@@ -70,13 +72,15 @@ pub(crate) struct Tree {
     /// Bytes of a page after its header that the tree may use.
     usable: usize,
     root: Arc<AtomicU64>,
+    /// The root's fences, if it was detached from another tree: else it has none.
+    span: Option<Arc<Span>>,
 }
 
 impl Tree {
     /// The tree of `keyspace` whose root is page `root`. Reads nothing.
     pub(crate) fn open(core: Arc<Core>, keyspace: KeyspaceId, root: PageId) -> Tree {
         let usable = core.usable(keyspace);
-        Tree { core, keyspace, usable, root: Arc::new(AtomicU64::new(root.0)) }
+        Tree { core, keyspace, usable, root: Arc::new(AtomicU64::new(root.0)), span: None }
     }
 
     /// Makes a reserved page the root of an empty tree, inside `group`, which also marks the page as allocated.

@@ -39,12 +39,6 @@ impl Tree {
         Ok(moved)
     }
 
-    /// Level of the root.
-    fn height(&self) -> Result<u8> {
-        let root = self.root_for_change()?;
-        Ok(self.node(root.id(), root.bytes(), None)?.level())
-    }
-
     /// For each child at or past `limit` of the node above `level` that covers `at`, a key that the child covers; and
     /// where the next such node begins.
     fn far_children(&self, at: &[u8], level: u8, limit: PageId) -> Result<Found<Vec<u8>>> {

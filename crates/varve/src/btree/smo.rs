@@ -25,6 +25,8 @@ enum Want<'k> {
     /// A cell of so many bytes does not fit, and the ones below the boundary would: they should get a leaf of their
     /// own.
     Boundary(usize, &'k [u8]),
+    /// The right node should begin with this key.
+    Exact(&'k [u8]),
 }
 
 /// What is to be done with a node.
@@ -55,6 +57,12 @@ impl Tree {
     /// room was wanted for `key`.
     pub(super) fn divide_at(&self, key: &[u8], size: usize, boundary: &[u8]) -> Result<()> {
         self.divide(key, 0, Want::Boundary(size, boundary))
+    }
+
+    /// Divides the node of `level` that covers `key` at `key`, or first where that makes it small enough. In an inner
+    /// node `key` is a separator; else nothing is done.
+    pub(super) fn divide_exactly(&self, key: &[u8], level: u8) -> Result<()> {
+        self.divide(key, level, Want::Exact(key))
     }
 
     /// Divides the node of `level` that covers `key`, or prepares that by dividing its parent or growing the root: the
@@ -147,6 +155,7 @@ impl Tree {
 fn decide(node: &Node<'_>, key: &[u8], want: Want<'_>) -> Result<Decision, Damage> {
     let room = match want {
         Want::Room(room) | Want::Boundary(room, _) => room,
+        Want::Exact(key) => return decide_exactly(node, key),
     };
     if matches!(want, Want::Room(_)) && node.room_for(key) >= room {
         return Ok(Decision::Nothing);
@@ -164,6 +173,23 @@ fn decide(node: &Node<'_>, key: &[u8], want: Want<'_>) -> Result<Decision, Damag
     Ok(match (plan, want) {
         (Some(plan), _) => Decision::Divide(plan),
         (None, Want::Room(_)) => Decision::Impossible,
-        (None, Want::Boundary(..)) => Decision::Nothing,
+        (None, Want::Boundary(..) | Want::Exact(_)) => Decision::Nothing,
     })
+}
+
+/// How to divide a node at `key`; in two steps if its halves do not fit with that fence.
+fn decide_exactly(node: &Node<'_>, key: &[u8]) -> Result<Decision, Damage> {
+    node.validate()?;
+    if node.low() == key || !node.covers(key) {
+        return Ok(Decision::Nothing);
+    }
+    if node.level() > 0 && !node.search(key)?.1 {
+        return Ok(Decision::Nothing);
+    }
+    let plan = match split::plan_boundary(node, key)? {
+        None if node.level() == 0 => split::plan_leaf(node, key, 0)?,
+        None => split::plan_inner(node, key)?,
+        exact => exact,
+    };
+    Ok(plan.map_or(Decision::Impossible, Decision::Divide))
 }

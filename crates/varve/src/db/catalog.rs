@@ -4,6 +4,10 @@
 //! reserved, root page u64, then the name in UTF-8. State 1 marks a keyspace whose pages are being freed; the next open
 //! goes on with that. Of the marks, bit 0 says that the keyspace is read-only, bit 1 that it had long values when it
 //! became so. Every change of the catalog is one entry in one log group.
+//!
+//! Rows that left a keyspace all at once have an entry too, until their pages are free: key, the keyspace's number and
+//! the root page of their tree, u64 big endian; value, version u8 and 7 reserved bytes. The next open goes on freeing
+//! them.
 
 use crate::error::{Error, Result};
 use crate::index::KeyspaceKind;
@@ -39,6 +43,45 @@ pub(crate) struct Entry {
 /// Catalog key of a keyspace.
 pub(crate) fn key(id: KeyspaceId) -> [u8; 4] {
     id.0.to_be_bytes()
+}
+
+/// Catalog key of a tree that left a keyspace.
+pub(crate) fn former_key(id: KeyspaceId, root: PageId) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..4].copy_from_slice(&id.0.to_be_bytes());
+    key[4..].copy_from_slice(&root.0.to_be_bytes());
+    key
+}
+
+/// Its value.
+pub(crate) const FORMER: [u8; 8] = [VERSION, 0, 0, 0, 0, 0, 0, 0];
+
+/// What an entry of the catalog tells of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Record {
+    Keyspace(Entry),
+    /// Rows that left a keyspace, by the root of their tree.
+    Former(KeyspaceId, PageId),
+}
+
+impl Record {
+    /// Reads an entry of either kind.
+    pub fn decode(key: &[u8], value: &[u8]) -> Result<Record> {
+        let Ok(former) = <[u8; 12]>::try_from(key) else { return Entry::decode(key, value).map(Record::Keyspace) };
+        let (id, root) = (&former[..4], &former[4..]);
+        let id = KeyspaceId(u32::from_be_bytes(id.try_into().expect("four bytes")));
+        let root = PageId(u64::from_be_bytes(root.try_into().expect("eight bytes")));
+        match value {
+            [version, ..] if *version > VERSION => {
+                Err(Error::Version { what: "catalog entry", found: (*version).into(), supported: VERSION.into() })
+            }
+            value if value == FORMER => Ok(Record::Former(id, root)),
+            _ => {
+                let what = format!("catalog entry {key:02x?}: {} bytes, not those of rows that left", value.len());
+                Err(Error::corrupt_page(CATALOG_ROOT, Some(CATALOG), what))
+            }
+        }
+    }
 }
 
 impl Entry {
@@ -112,6 +155,17 @@ mod tests {
         assert!(Entry::decode(b"longer", &bytes).is_err());
         assert!(Entry::decode(&key(entry.id), &[9; 16]).is_err());
         assert!(Entry::decode(&key(entry.id), &[1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+    }
+
+    #[test]
+    fn entries_of_rows_that_left_survive_encoding_and_damage_is_an_error() {
+        let (id, root) = (KeyspaceId(7), PageId(1 << 40));
+        let key = former_key(id, root);
+        assert_eq!(Record::decode(&key, &FORMER).unwrap(), Record::Former(id, root));
+        assert!(super::key(id)[..] < key[..] && key[..] < super::key(KeyspaceId(8))[..], "behind their keyspace");
+        for damaged in [&FORMER[..7], &[9; 8], &[1, 1, 0, 0, 0, 0, 0, 0], &[]] {
+            assert!(Record::decode(&key, damaged).is_err(), "{damaged:?}");
+        }
     }
 
     #[test]

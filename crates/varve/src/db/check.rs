@@ -32,10 +32,18 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
     let mut walk = core.space.begin_check();
     inner.registry.catalog().check(&mut walk, &mut report);
     report.keys = 0;
+    let (_still, formers) = inner.registry.formers.hold();
     for keyspace in inner.registry.all() {
-        keyspace.index().check(&mut walk, &mut report);
+        if keyspace.is_dropped() {
+            keyspace.index().check_rest(&mut walk, &mut report);
+        } else {
+            keyspace.index().check(&mut walk, &mut report);
+        }
         report.keyspaces += 1;
     }
+    let keys = report.keys;
+    formers.iter().for_each(|former| former.check_rest(&mut walk, &mut report));
+    report.keys = keys;
     for map in (0..core.space.maps()).map(|map| core.space.map_page(map)) {
         match crate::space::lost_writes::visit(&core.pool, &*core.store, map, &mut walk) {
             Ok(pages) => report.pages += pages,

@@ -58,6 +58,7 @@ impl Compaction<'_> {
         let checkpointer = inner.checkpointer.as_ref().expect("a database that is written to has one");
         self.report.pages_before = core.store.pages();
         inner.registry.finish_drops(core)?;
+        inner.registry.free_formers(core, &inner.txns, &|| true)?;
         for _ in 0..PASSES {
             let before = self.report.moved;
             self.report.values_left = 0;

@@ -24,7 +24,7 @@ impl std::fmt::Debug for Keyspace {
 
 impl Keyspace {
     /// Its name.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> Arc<str> {
         self.shared.name()
     }
 
@@ -121,6 +121,26 @@ impl Keyspace {
     /// Removes a key, in a transaction of its own; whether it was there.
     pub fn delete_with(&self, key: &[u8], durability: Durability) -> Result<bool> {
         self.db.txns.delete(&self.shared, key, durability)
+    }
+
+    /// Removes every key of a range, whatever their number, in a transaction of its own with the database's default
+    /// durability. Many rows leave together, without being looked at; their pages become free afterwards, and when the
+    /// last snapshot that sees them has ended. Waits for transactions that have read or written in the range.
+    ///
+    /// # Errors
+    /// `LockTimeout` when such a transaction stays open; device errors.
+    pub fn delete_range<'a>(&self, range: impl Into<KeyRange<'a>>) -> Result<()> {
+        self.delete_range_with(range, self.db.txns.durability())
+    }
+
+    /// As [`Keyspace::delete_range`], with a durability.
+    pub fn delete_range_with<'a>(&self, range: impl Into<KeyRange<'a>>, durability: Durability) -> Result<()> {
+        self.db.delete_range(&self.shared, &range.into(), durability)
+    }
+
+    /// Removes every key: [`Keyspace::delete_range`] of all of them.
+    pub fn clear(&self) -> Result<()> {
+        self.delete_range(..)
     }
 
     /// Lends the rows of a range to `each`, ascending, until it breaks, as of the moment of the call. See

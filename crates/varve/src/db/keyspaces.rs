@@ -13,7 +13,8 @@
 //! found by nobody.
 
 use super::Inner;
-use super::catalog::{self, CATALOG, CATALOG_ROOT, Entry, check_name};
+use super::catalog::{self, CATALOG, CATALOG_ROOT, Entry, Record, check_name};
+use super::formers::Formers;
 use crate::btree::{CellValue, ReadAhead, Tree, leaf};
 use crate::buffer::PageWrite;
 use crate::error::{Error, Result};
@@ -27,7 +28,7 @@ use crate::wal::{GroupKind, READ_ONLY_KEYSPACES};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use varve_rt::Mutex;
+use varve_rt::{Mutex, MutexGuard};
 use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// What `Db::keyspaces` tells of each.
@@ -88,7 +89,7 @@ impl Inner {
     pub(super) fn show(&self, shared: &Arc<OpenKeyspace>) -> Result<()> {
         self.txns.live_for_write()?;
         let mut state = self.registry.state.lock();
-        if state.live.contains_key(shared.name()) {
+        if state.live.contains_key(&*shared.name()) {
             return Err(Error::AlreadyExists(format!("keyspace {:?}: the database", shared.name())));
         }
         let end = self.registry.set(&self.core, &entry(shared, false), None)?;
@@ -108,6 +109,7 @@ pub(crate) struct Registry {
     /// The indexes of all keyspaces that own pages.
     indexes: Arc<Indexes>,
     state: Mutex<State>,
+    pub(super) formers: Formers,
 }
 
 struct State {
@@ -124,19 +126,27 @@ impl Registry {
     pub fn load(core: &Arc<Core>, locks: Arc<LockTable>, indexes: Arc<Indexes>) -> Result<Registry> {
         let catalog = Tree::open(core.clone(), CATALOG, CATALOG_ROOT);
         let mut state = State { live: BTreeMap::new(), dropped: Vec::new(), highest: 0 };
+        let formers = Formers::default();
         let (mut from, mut ahead): (Vec<u8>, _) = (Vec::new(), ReadAhead::default());
         loop {
             let mut rows = Vec::new();
             let range = (Bound::Included(&from[..]), Bound::Unbounded);
             let end = catalog.read_leaf_batch(range.0, range.1, Direction::Forward, &mut ahead, |key, value| {
                 rows.push(match value {
-                    ValueRef::Inline(value) => Entry::decode(key, value),
+                    ValueRef::Inline(value) => Record::decode(key, value),
                     ValueRef::Overflow(_) => Err(bad_catalog("an entry is too long")),
                 });
                 ControlFlow::Continue(())
             })?;
             for entry in rows {
-                let entry = entry?;
+                let entry = match entry? {
+                    Record::Keyspace(entry) => entry,
+                    Record::Former(keyspace, root) => {
+                        state.highest = state.highest.max(keyspace.0);
+                        formers.found(Index::open(core, KeyspaceKind::Tree, keyspace, root));
+                        continue;
+                    }
+                };
                 state.highest = state.highest.max(entry.id.0);
                 core.space.place(entry.id, &entry.name);
                 let shared = opened(core, &locks, &entry);
@@ -152,7 +162,7 @@ impl Registry {
                 None => break,
             }
         }
-        Ok(Registry { catalog, locks, indexes, state: Mutex::new(state) })
+        Ok(Registry { catalog, locks, indexes, state: Mutex::new(state), formers })
     }
 
     /// Makes a keyspace's entry and its empty index, durably.
@@ -187,6 +197,33 @@ impl Registry {
         self.state.lock().live.values().map(info).collect()
     }
 
+    /// Holds up changes of the catalog.
+    pub(super) fn lock(&self) -> MutexGuard<'_, impl Sized> {
+        self.state.lock()
+    }
+
+    /// Gives a keyspace another name, durably.
+    pub(super) fn rename(&self, core: &Core, from: &str, to: &str) -> Result<()> {
+        check_name(to)?;
+        let mut state = self.state.lock();
+        let Some(shared) = state.live.get(from).cloned() else {
+            return Err(Error::NoSuchKeyspace(from.to_string()));
+        };
+        if from == to {
+            return Ok(());
+        }
+        if state.live.contains_key(to) {
+            return Err(Error::AlreadyExists(format!("keyspace {to:?}: the database")));
+        }
+        let end = self.set(core, &Entry { name: to.to_string(), ..entry(&shared, false) }, None)?;
+        // Callers that ask meanwhile wait: none is told what a power cut could take back.
+        core.log.wait_durable(end)?;
+        shared.rename(to);
+        state.live.remove(from);
+        state.live.insert(to.to_string(), shared);
+        Ok(())
+    }
+
     /// Drops a keyspace, durably.
     pub(super) fn drop_keyspace(&self, core: &Arc<Core>, name: &str) -> Result<()> {
         let mut state = self.state.lock();
@@ -197,7 +234,7 @@ impl Registry {
         let end = self.set(core, &entry(&shared, true), None)?;
         // Callers that ask meanwhile wait: none is told what a power cut could take back.
         core.log.wait_durable(end)?;
-        shared.drop_it();
+        shared.drop_it(end);
         state.live.remove(name);
         state.dropped.push(shared);
         drop(state);
@@ -290,7 +327,7 @@ impl Registry {
     }
 
     /// The catalog's leaf for `key`, latched, with room, and found sound.
-    fn leaf(&self, key: &[u8], room: usize) -> Result<PageWrite<'_>> {
+    pub(super) fn leaf(&self, key: &[u8], room: usize) -> Result<PageWrite<'_>> {
         let page = self.catalog.write_leaf(key, room)?;
         let id = page.id();
         leaf::prepare(page.bytes(), key, room).map_err(|damage| rows::corrupt(id, CATALOG, damage))?;
@@ -306,7 +343,7 @@ impl Registry {
         let mut result = Ok(());
         for shared in ready {
             if result.is_ok() {
-                result = shared.index().clear().and_then(|()| self.remove(core, shared.index()));
+                result = shared.index().dismantle(&|| true).and_then(|_| self.remove(core, shared.index()));
                 if result.is_ok() {
                     continue;
                 }

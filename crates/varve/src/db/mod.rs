@@ -10,6 +10,7 @@ mod check;
 mod compact;
 mod devices;
 mod drives;
+mod formers;
 mod identity;
 mod keyspace;
 mod keyspaces;
@@ -59,6 +60,7 @@ use crate::txn::{self, Manager, OpenKeyspace, TxOptions};
 use crate::wal::checkpoint::Checkpointer;
 use crate::wal::recovery::RecoveryReport;
 use arrays::ArrayService;
+use formers::Reclaimer;
 use identity::Identity;
 use keyspaces::Registry;
 use services::Services;
@@ -118,6 +120,7 @@ pub(crate) struct Inner {
     opened: varve_rt::Instant,
     /// Held by who walks everything and must not have it move: a check, a compaction.
     walking: Arc<Mutex<()>>,
+    reclaimer: Arc<Reclaimer>,
     array: Option<Arc<ArrayService>>,
 }
 
@@ -215,12 +218,21 @@ impl Db {
         Ok(self.inner.registry.infos())
     }
 
-    /// Drops a keyspace and everything in it, durably. Handles that are still about fail with [`Error::NoSuchKeyspace`]
-    /// from here on; its pages become free when the last handle is gone (at the latest when the database is opened
-    /// again).
+    /// Drops a keyspace and everything in it, durably. Through handles that are still about, snapshots that were opened
+    /// before go on reading it; everything else fails with [`Error::NoSuchKeyspace`] from here on. Its pages become free
+    /// when the last handle is gone (at the latest when the database is opened again).
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.inner.txns.live_for_write()?;
         self.inner.registry.drop_keyspace(&self.inner.core, name)
+    }
+
+    /// Gives a keyspace another name, durably. Handles of it, transactions and snapshots go on with it.
+    ///
+    /// # Errors
+    /// `NoSuchKeyspace`; `AlreadyExists` if there is a keyspace of the new name; `Invalid` for a name that cannot be one.
+    pub fn rename_keyspace(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.txns.live_for_write()?;
+        self.inner.registry.rename(&self.inner.core, from, to)
     }
 
     fn handle(&self, shared: Arc<OpenKeyspace>) -> Keyspace {

@@ -10,6 +10,7 @@
 use super::arrays::ArrayService;
 use super::catalog::{CATALOG, CATALOG_ROOT};
 use super::devices::{self, Devices};
+use super::formers::Reclaimer;
 use super::identity::{self, Identity};
 use super::keyspaces::Registry;
 use super::lost_writes::Marks;
@@ -266,6 +267,11 @@ impl Parts {
             array.start(&services, sealer)?;
         }
         let txns = Arc::new(Manager::new(core.clone(), locks, options.durability, options.read_only));
+        let reclaimer = Reclaimer::new(&core, &txns, &registry);
+        services.add_reclaimer(&reclaimer);
+        if !options.read_only {
+            reclaimer.work()?;
+        }
         let inner = Inner {
             services,
             core,
@@ -279,6 +285,7 @@ impl Parts {
             recovery,
             opened: varve_rt::now(),
             walking,
+            reclaimer,
             array,
         };
         Ok(Db { inner: Arc::new(inner) })
@@ -385,6 +392,7 @@ fn checkpointer(
 
 pub(super) fn close(inner: &Inner) -> Result<()> {
     inner.txns.close()?;
+    inner.reclaimer.stop();
     // It asks for checkpoints: none comes after the last one.
     inner.array.iter().for_each(|array| array.stop());
     let result = write_all(inner);

@@ -5,7 +5,7 @@
 //! brought back is in. The space map tells leaves from what pages held before they were freed; the catalog gives the
 //! names. Memory: the pages that the log changes.
 
-use super::catalog::{CATALOG, CATALOG_ROOT, Entry};
+use super::catalog::{CATALOG, CATALOG_ROOT, Entry, Record};
 use super::devices::{self, Devices};
 use super::offline::read_page;
 use super::options::Options;
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use varve_device::AlignedBuf;
-use varve_rt::HashMap;
+use varve_rt::{HashMap, HashSet};
 use varve_volume::page::{self, HEADER};
 use varve_volume::{KeyspaceId, PageDamage, PageId, PageStore, ReadWhy, Single, VolumeError};
 
@@ -90,8 +90,10 @@ pub fn salvage_on(devices: &Devices, each: &mut dyn FnMut(SalvagedRow<'_>) -> Re
     report.page_size = view.store.page_size();
     let map = view.space_map(&mut report)?;
     let names = view.names(&map, &mut report)?;
+    let gone = view.former_leaves(&names, &mut report)?;
     let mut rows = Rows { view: &view, names, report: &mut report, each };
     view.scan(&map, &mut |id, found| match found {
+        _ if gone.contains(&id) => Ok(()),
         Ok(bytes) => rows.page(id, bytes),
         Err(why) => {
             rows.report.damaged.push((id, why));
@@ -223,7 +225,7 @@ impl View {
 
     /// The catalog: through its tree, else from whichever of its leaves is whole.
     fn names(&self, map: &SpaceMap, report: &mut SalvageReport) -> Result<Names> {
-        let mut names = Names { known: BTreeMap::new(), complete: true };
+        let mut names = Names { known: BTreeMap::new(), formers: Vec::new(), complete: true };
         let mut todo = vec![CATALOG_ROOT];
         let mut pages = 0;
         while let Some(id) = todo.pop() {
@@ -252,6 +254,34 @@ impl View {
             );
         }
         Ok(names)
+    }
+
+    /// The leaves of trees that left their keyspaces, whose pages are not all free yet.
+    fn former_leaves(&self, names: &Names, report: &mut SalvageReport) -> Result<HashSet<PageId>> {
+        let mut leaves = HashSet::default();
+        for (keyspace, root) in &names.formers {
+            let mut todo = vec![(*root, None)];
+            while let Some((id, level)) = todo.pop() {
+                if level == Some(0) {
+                    leaves.insert(id);
+                    continue;
+                }
+                let bytes = self.page(id)?;
+                let node =
+                    bytes.as_deref().filter(|b| page::keyspace(b) == *keyspace).and_then(|b| Node::parse(b).ok());
+                let node = node.filter(|node| level.is_none_or(|level| level == node.level()));
+                let children =
+                    node.map(|n| (0..=n.count()).map(|i| n.child(i)).collect::<std::result::Result<Vec<_>, _>>());
+                match (node, children) {
+                    (Some(node), _) if node.level() == 0 => drop(leaves.insert(id)),
+                    (Some(node), Some(Ok(children))) => {
+                        todo.extend(children.into_iter().map(|child| (PageId(child), Some(node.level() - 1))));
+                    }
+                    _ => report.notes.push(format!("page {} is damaged: rows that were deleted may come back", id.0)),
+                }
+            }
+        }
+        Ok(leaves)
     }
 
     /// Every page in use, or why it is damaged.
@@ -298,6 +328,8 @@ impl View {
 
 struct Names {
     known: BTreeMap<KeyspaceId, Entry>,
+    /// Rows that left a keyspace: the roots of their trees.
+    formers: Vec<(KeyspaceId, PageId)>,
     complete: bool,
 }
 
@@ -310,7 +342,12 @@ impl Names {
         let leaf = LeafView::new(*node, PageId(0));
         (0..node.count()).all(|i| {
             let (Ok(key), Ok(ValueRef::Inline(value))) = (node.key(i), leaf.value(i)) else { return false };
-            Entry::decode(&key, value).map(|entry| self.known.insert(entry.id, entry)).is_ok()
+            match Record::decode(&key, value) {
+                Ok(Record::Keyspace(entry)) => drop(self.known.insert(entry.id, entry)),
+                Ok(Record::Former(keyspace, root)) => self.formers.push((keyspace, root)),
+                Err(_) => return false,
+            }
+            true
         })
     }
 

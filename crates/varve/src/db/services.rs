@@ -5,6 +5,7 @@
 //! Invariant: once `ended` is set, nothing is written any more, and the directory may be another's.
 
 use super::arrays::ArrayService;
+use super::formers::Reclaimer;
 use crate::buffer::Pool;
 use crate::wal::Log;
 use crate::wal::checkpoint::Checkpointer;
@@ -21,6 +22,7 @@ pub(super) struct Services {
     volume: Arc<dyn Admin>,
     checkpointer: Mutex<Option<Arc<Checkpointer>>>,
     array: Mutex<Option<Arc<ArrayService>>>,
+    reclaimer: Mutex<Option<Arc<Reclaimer>>>,
     ended: AtomicBool,
 }
 
@@ -33,6 +35,7 @@ impl Services {
             volume,
             checkpointer: Mutex::new(None),
             array: Mutex::new(None),
+            reclaimer: Mutex::new(None),
             ended: AtomicBool::new(false),
         }
     }
@@ -47,12 +50,18 @@ impl Services {
         *self.array.lock() = Some(array.clone());
     }
 
+    /// Takes in what takes trees apart, before it is started.
+    pub fn add_reclaimer(&self, reclaimer: &Arc<Reclaimer>) {
+        *self.reclaimer.lock() = Some(reclaimer.clone());
+    }
+
     fn health(&self) -> &Arc<Health> {
         self.log.health()
     }
 
     /// Tells every thread to end; waits for none.
     fn end(&self) {
+        self.reclaimer.lock().as_ref().inspect(|reclaimer| reclaimer.end());
         self.array.lock().as_ref().inspect(|array| array.end());
         self.checkpointer.lock().as_ref().inspect(|checkpointer| checkpointer.end());
         self.pool.end();
@@ -63,6 +72,8 @@ impl Services {
     /// Ends every thread and waits for it. What they were writing is written.
     pub fn stop(&self) {
         self.end();
+        let reclaimer = self.reclaimer.lock().take();
+        reclaimer.inspect(|reclaimer| reclaimer.stop());
         // It asks for checkpoints.
         let array = self.array.lock().take();
         array.inspect(|array| array.stop());

@@ -15,7 +15,7 @@
 
 pub(crate) mod salvage;
 
-use crate::btree::{self, ReadAhead, Tree};
+use crate::btree::{self, ReadAhead, Span, Tree};
 use crate::error::Result;
 use crate::page::Group;
 use crate::report::CheckReport;
@@ -423,14 +423,62 @@ impl Index {
         }
     }
 
-    /// Frees every page but the root, in bounded groups. Nobody uses it any more.
-    pub fn clear(&self) -> Result<()> {
+    /// Whether the rows of a span are so many that they should leave the index together.
+    pub fn is_large(&self, span: &Span) -> Result<bool> {
         match self {
-            Index::Tree(tree) => tree.clear(),
+            Index::Tree(tree) => tree.is_large(span),
         }
     }
 
-    /// Frees the root of an index that was cleared, in the group; returns its page.
+    /// Prepares both ends of a span, in groups of their own. No latch may be held.
+    pub fn align(&self, (low, high): &Span) -> Result<()> {
+        match self {
+            Index::Tree(tree) => tree.align(low).and_then(|()| high.as_ref().map_or(Ok(()), |high| tree.align(high))),
+        }
+    }
+
+    /// Pages that it takes for the rows of a span to leave; none when they cannot.
+    pub fn pages_to_detach(&self, (low, high): &Span) -> Result<Option<usize>> {
+        match self {
+            Index::Tree(tree) => {
+                let level = usize::from(tree.height()?);
+                let all = low.is_empty() && high.is_none();
+                Ok((level > 0).then_some(if all { 1 } else { 1 + level }))
+            }
+        }
+    }
+
+    /// Takes the rows of a span out, in the group, onto a root that is the first of these pages. False when nothing was
+    /// changed, because the index is not prepared (any more).
+    pub fn detach<'c>(&'c self, group: &mut Group<'c>, pages: &[PageId], span: &Span) -> Result<bool> {
+        match self {
+            Index::Tree(tree) => tree.detach(group, pages, span),
+        }
+    }
+
+    /// The rows of a span that were taken out onto this root.
+    pub fn former(&self, core: &Arc<Core>, root: PageId, span: &Span) -> Index {
+        match self {
+            Index::Tree(tree) => Index::Tree(Tree::detached(core.clone(), tree.keyspace(), root, span)),
+        }
+    }
+
+    /// Frees every page but the root, in bounded groups, as long as `on` says so; true when that is done. Nobody uses it
+    /// any more.
+    pub fn dismantle(&self, on: &dyn Fn() -> bool) -> Result<bool> {
+        match self {
+            Index::Tree(tree) => tree.dismantle(on),
+        }
+    }
+
+    /// As [`Index::check`], for one that may be dismantled by half.
+    pub fn check_rest(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
+        match self {
+            Index::Tree(tree) => tree.check_rest(walk, report),
+        }
+    }
+
+    /// Frees the root of an index that was dismantled, in the group; returns its page.
     pub fn free_root<'c>(&'c self, group: &mut Group<'c>) -> Result<PageId> {
         match self {
             Index::Tree(tree) => tree.free_root(group),

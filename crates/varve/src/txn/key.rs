@@ -174,6 +174,21 @@ pub(crate) fn shortened((low, high): Bounds<'_>, max: usize) -> Bounds<'_> {
     )
 }
 
+/// The key that follows `key` among those of at most `max` bytes, which it has itself.
+pub(crate) fn next_key(key: &[u8], max: usize) -> Option<Vec<u8>> {
+    assert!(key.len() <= max, "a key among these");
+    let mut next = key.to_vec();
+    if key.len() < max {
+        next.push(0);
+        return Some(next);
+    }
+    while next.last() == Some(&u8::MAX) {
+        next.pop();
+    }
+    *next.last_mut()? += 1;
+    Some(next)
+}
+
 /// Whether `key` lies in the range.
 pub(crate) fn contains(range: Bounds<'_>, key: &[u8]) -> bool {
     let above = match range.0 {

@@ -1,14 +1,15 @@
 //! What transactions know of a keyspace of an open database.
 //!
-//! Invariants: its name, index and locks stay; it is dropped, or known from one commit on, and never in between.
+//! Invariants: its index and locks stay; it is dropped, or known from one commit on, and never in between.
 
+use super::former::{Former, Formers};
 use super::lock::{KeyspaceLocks, LockTable};
 use super::{MAX_VALUE, Manager};
 use crate::error::{Error, Result};
 use crate::index::Index;
 use std::sync::Arc;
-use varve_rt::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use varve_volume::{KeyspaceId, Lsn};
+use varve_rt::atomic::{AtomicU8, AtomicU64, Ordering};
+use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// What is known of a keyspace that nothing changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,26 +20,55 @@ pub(crate) struct Sealed {
 
 /// What all handles of a keyspace share.
 pub(crate) struct OpenKeyspace {
-    name: String,
     index: Index,
     locks: Arc<KeyspaceLocks>,
-    dropped: AtomicBool,
+    /// End of the group that dropped it; 0 while it is hidden, [`Lsn::MAX`] while it can be used.
+    gone: AtomicU64,
     /// Nothing may change it: 1, and 2 more if it has long values.
     sealed: AtomicU8,
     /// Snapshots older than this do not know it: it appeared then, with rows in it.
     since: AtomicU64,
+    /// Rows that left it at once.
+    formers: Formers,
 }
 
 impl OpenKeyspace {
     /// The keyspace of this name, whose rows are in `index`.
     pub fn new(name: &str, index: Index, locks: &Arc<LockTable>, dropped: bool) -> OpenKeyspace {
-        let (locks, dropped, since) = (locks.keyspace(name), AtomicBool::new(dropped), AtomicU64::new(0));
-        OpenKeyspace { name: name.to_string(), index, locks, dropped, sealed: AtomicU8::new(0), since }
+        let (locks, gone) = (locks.keyspace(name), if dropped { 0 } else { Lsn::MAX });
+        OpenKeyspace {
+            index,
+            locks,
+            gone: AtomicU64::new(gone),
+            sealed: AtomicU8::new(0),
+            since: AtomicU64::new(0),
+            formers: Formers::default(),
+        }
     }
 
     /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
+    pub fn name(&self) -> Arc<str> {
+        self.locks.name()
+    }
+
+    /// It is called something else from here on.
+    pub fn rename(&self, name: &str) {
+        self.locks.rename(name);
+    }
+
+    /// Rows that left it at once.
+    pub(super) fn formers(&self) -> &Formers {
+        &self.formers
+    }
+
+    /// Rows leave it; latched are the nodes that led to them.
+    pub fn leave(&self, former: Arc<Former>) {
+        self.formers.add(former);
+    }
+
+    /// No snapshot needs those any more whose tree has this root.
+    pub fn forget_former(&self, root: PageId) {
+        self.formers.remove(root);
     }
 
     /// Its number in log records, page headers and messages.
@@ -61,12 +91,17 @@ impl OpenKeyspace {
     /// Whether it was dropped.
     #[inline]
     pub fn is_dropped(&self) -> bool {
-        self.dropped.load(Ordering::Acquire)
+        self.gone() != Lsn::MAX
     }
 
-    /// It is dropped from here on.
-    pub fn drop_it(&self) {
-        self.dropped.store(true, Ordering::Release);
+    fn gone(&self) -> Lsn {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// It is dropped from here on, by the group that ends at `end`.
+    pub fn drop_it(&self, end: Lsn) {
+        assert!(end < Lsn::MAX, "a group ends");
+        self.gone.store(end, Ordering::Release);
     }
 
     /// What is known of it, if nothing may change it.
@@ -86,20 +121,20 @@ impl OpenKeyspace {
     /// Fails when nothing may change it.
     #[inline]
     pub fn check_changing(&self) -> Result<()> {
-        if self.sealed().is_some() { Err(Error::KeyspaceReadOnly(self.name.clone())) } else { Ok(()) }
+        if self.sealed().is_some() { Err(Error::KeyspaceReadOnly(self.name().to_string())) } else { Ok(()) }
     }
 
     /// It is one like any other from here on; to snapshots older than `since` it does not exist.
     pub fn appear(&self, since: Lsn) {
         self.since.store(since, Ordering::Release);
-        self.dropped.store(false, Ordering::Release);
+        self.gone.store(Lsn::MAX, Ordering::Release);
     }
 
-    /// Fails when the keyspace was bulk loaded after a snapshot as of `lsn`.
+    /// Fails when the keyspace was bulk loaded after a snapshot as of `lsn`, or dropped before it.
     #[inline]
     pub(super) fn known_at(&self, lsn: Lsn) -> Result<()> {
-        if self.since.load(Ordering::Acquire) > lsn {
-            return Err(Error::NoSuchKeyspace(self.name.clone()));
+        if self.since.load(Ordering::Acquire) > lsn || self.gone() <= lsn {
+            return Err(Error::NoSuchKeyspace(self.name().to_string()));
         }
         Ok(())
     }
@@ -110,7 +145,7 @@ impl OpenKeyspace {
         if self.locks.are_of(&manager.locks) {
             return Ok(());
         }
-        Err(Error::Invalid(format!("keyspace {:?} belongs to another database", self.name)))
+        Err(Error::Invalid(format!("keyspace {:?} belongs to another database", self.name())))
     }
 
     /// Fails for keys that the keyspace cannot hold.

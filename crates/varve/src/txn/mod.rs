@@ -22,6 +22,7 @@
 mod commit;
 mod cursor;
 mod durability;
+mod former;
 pub(crate) mod key;
 mod keyspace;
 pub(crate) mod lock;
@@ -41,6 +42,7 @@ mod write_set;
 mod tests;
 
 pub use durability::Durability;
+pub(crate) use former::Former;
 pub(crate) use keyspace::{OpenKeyspace, Sealed, check_value};
 pub use range::KeyRange;
 pub use retry::TxOptions;
@@ -55,6 +57,7 @@ use lock::LockTable;
 use registry::Snapshots;
 use std::sync::Arc;
 use varve_device::Mistake;
+use varve_rt::Event;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_volume::Lsn;
 
@@ -189,6 +192,16 @@ impl Manager {
         Ok(())
     }
 
+    /// The moment of the oldest open snapshot; without one, past all of them.
+    pub fn oldest_snapshot(&self) -> Lsn {
+        self.snapshots.oldest()
+    }
+
+    /// Set whenever a snapshot ends.
+    pub fn snapshot_ended(&self) -> &Event {
+        &self.snapshots.ended
+    }
+
     /// One more piece of work for which the database must stay open. The caller checks afterwards that it still is.
     pub fn enter(&self) {
         self.open.fetch_add(1, Ordering::SeqCst);
@@ -280,14 +293,14 @@ impl Manager {
 
     /// Called by a commit with its end LSN while its leaves are latched.
     #[inline]
-    fn note_commit(&self, end: Lsn, durability: Durability) {
+    pub(crate) fn note_commit(&self, end: Lsn, durability: Durability) {
         if durability == Durability::Sync && !self.core.faults().has(Mistake::SyncNotNoted) {
             self.last_sync.fetch_max(end, Ordering::Release);
         }
     }
 
     /// What a commit that ended at `end`, and read nothing newer, waits for.
-    fn acknowledge(&self, end: Lsn, durability: Durability, read: Lsn) -> Result<()> {
+    pub(crate) fn acknowledge(&self, end: Lsn, durability: Durability, read: Lsn) -> Result<()> {
         match durability {
             Durability::Sync if self.core.faults().has(Mistake::AckBeforeFlush) => Ok(()),
             Durability::Sync if self.core.faults().has(Mistake::AckABlockEarly) => {

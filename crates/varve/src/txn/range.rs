@@ -1,6 +1,6 @@
 //! Ranges of keys as the public calls take them.
 
-use super::key::Bounds;
+use super::key::{Bounds, next_key, shortened};
 use std::borrow::Cow;
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
@@ -44,6 +44,23 @@ impl<'a> KeyRange<'a> {
             None => Bound::Unbounded,
         };
         KeyRange { from: Bound::Included(Cow::Borrowed(prefix)), to }
+    }
+
+    /// The first of the keys that the range has of those of at most `max` bytes, and the first beyond them (none: there
+    /// is none); `None` when it has no key.
+    pub(crate) fn span(&self, max: usize) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let (low, high) = shortened(self.bounds(), max);
+        let low = match low {
+            Bound::Unbounded => Vec::new(),
+            Bound::Included(key) => key.to_vec(),
+            Bound::Excluded(key) => next_key(key, max)?,
+        };
+        let high = match high {
+            Bound::Unbounded => None,
+            Bound::Excluded(key) => Some(key.to_vec()),
+            Bound::Included(key) => next_key(key, max),
+        };
+        high.as_ref().is_none_or(|high| low < *high).then_some((low, high))
     }
 
     pub(super) fn bounds(&self) -> Bounds<'_> {
@@ -98,6 +115,24 @@ impl<'a, K: AsRef<[u8]> + ?Sized> From<(Bound<&'a K>, Bound<&'a K>)> for KeyRang
 mod tests {
     use super::*;
     use crate::txn::key::contains;
+
+    #[test]
+    fn a_span_has_the_keys_of_its_range() {
+        let mut keys: Vec<Vec<u8>> = vec![vec![]];
+        for len in 1..=2 {
+            let longer: Vec<_> = keys.iter().filter(|k| k.len() + 1 == len).cloned().collect();
+            keys.extend(longer.iter().flat_map(|k| [0, 1, 254, 255].map(|b| [&k[..], &[b]].concat())));
+        }
+        let mut bounds: Vec<Bound<&[u8]>> = vec![Bound::Unbounded, Bound::Included(b"\x01\xff\xff")];
+        bounds.extend(keys.iter().flat_map(|k| [Bound::Included(&k[..]), Bound::Excluded(&k[..])]));
+        for (&low, &high) in bounds.iter().flat_map(|low| bounds.iter().map(move |high| (low, high))) {
+            let span = KeyRange::from((low, high)).span(2);
+            for key in &keys {
+                let inside = span.as_ref().is_some_and(|(l, h)| l <= key && h.as_ref().is_none_or(|h| key < h));
+                assert_eq!(inside, contains((low, high), key), "{key:?} in {low:?}, {high:?}: {span:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_prefix_covers_what_begins_with_it() {

@@ -20,8 +20,8 @@ use crate::budget::{Budget, Class};
 use crate::wal::Log;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use varve_rt::{Event, Mutex};
 use varve_volume::{KeyspaceId, Lsn};
 
 const STRIPES: usize = 8;
@@ -65,6 +65,8 @@ pub(super) struct Snapshots {
     live: Mutex<Live>,
     pub versions: Versions,
     budget: Arc<Budget>,
+    /// Set whenever a snapshot ends or loses its claim.
+    pub ended: Event,
     pub opened: AtomicU64,
     pub evicted: AtomicU64,
     pub kept: AtomicU64,
@@ -95,6 +97,7 @@ impl Snapshots {
             live: Mutex::default(),
             versions: Versions::new(),
             budget,
+            ended: Event::new(),
             opened: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             kept: AtomicU64::new(0),
@@ -104,6 +107,11 @@ impl Snapshots {
     /// Snapshots open now.
     pub fn open(&self) -> usize {
         self.count.load(Ordering::SeqCst)
+    }
+
+    /// The moment of the oldest one; past all moments without one. One that is opened later is as of a later moment.
+    pub fn oldest(&self) -> Lsn {
+        self.live.lock().claims.first_key_value().map_or(Lsn::MAX, |((lsn, _), _)| *lsn)
     }
 
     /// Opens a snapshot as of now.
@@ -135,6 +143,7 @@ impl Snapshots {
         let was_open = self.live.lock().claims.remove(&(claim.lsn, claim.serial)).is_some();
         if was_open {
             self.drop_claim();
+            self.ended.set();
         }
         while self.sweep(&mut self.live.lock()) {}
     }
@@ -187,6 +196,7 @@ impl Snapshots {
     fn evict(&self, claim: &Claim) {
         claim.evicted.store(true, Ordering::Release);
         self.drop_claim();
+        self.ended.set();
         self.evicted.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -3,8 +3,9 @@
 //! Invariants: a snapshot's moment stays; what is read from pages is shown only after it was looked whether old values
 //! take its place, and whether they are all there ([`Snapshot::admit`]).
 
-use super::cursor::{Cursor, Overlay};
-use super::key::KeyBuf;
+use super::cursor::{Cursor, Filled, Overlay};
+use super::former::Piece;
+use super::key::{KeyBuf, bound_ref};
 use super::range::KeyRange;
 use super::registry::Claim;
 use super::scan::Scan;
@@ -60,8 +61,29 @@ impl Snapshot {
     /// Fails when the keyspace cannot be read here.
     pub(super) fn check(&self, keyspace: &OpenKeyspace) -> Result<()> {
         keyspace.belongs_to(&self.manager)?;
-        self.manager.live_in(keyspace)?;
+        self.manager.live()?;
         keyspace.known_at(self.lsn())
+    }
+
+    /// What was read from rows that left: they are kept, unless the snapshot has lost its claim.
+    fn kept<T>(&self, read: Result<T>) -> Result<T> {
+        match read {
+            Err(_) if self.claim.is_evicted() => Err(Error::SnapshotTooOld),
+            read => read,
+        }
+    }
+
+    /// The value of a key, and the LSN of the page that said so; a long one stays where it lies.
+    pub(super) fn find(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Result<(Option<Copied>, Lsn)> {
+        // The index first, then what left it, then the old values: see `former.rs`, `version.rs`.
+        let (mut found, mut lsn) = keyspace.index().find(key)?;
+        let former = keyspace.formers().of(self.as_of(), key);
+        if let Some(former) = &former {
+            (found, lsn) = self.kept(former.index.find(key))?;
+        }
+        let as_of = (self.as_of(), former.map_or(Lsn::MAX, |former| former.end));
+        let old = self.manager.snapshots.versions.get(keyspace.id(), key, as_of, |value| value.map(Copied::from));
+        Ok((old.unwrap_or(found), lsn))
     }
 
     /// What was read from a page with this LSN may be shown: old values were not missing, and `Sync` commits are
@@ -74,19 +96,10 @@ impl Snapshot {
         self.manager.depend(lsn.min(self.lsn()))
     }
 
-    /// The value of a key that was replaced since, as it was; asked after the index was read.
-    pub(super) fn old_value(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Option<Option<Copied>> {
-        let versions = &self.manager.snapshots.versions;
-        versions.get(keyspace.id(), key, self.as_of(), |value| value.map(Copied::from))
-    }
-
     /// A long value as it was. Its pages are kept, unless the snapshot has lost its old values.
     fn read_old(&self, keyspace: &OpenKeyspace, long: &OverflowRef) -> Result<Vec<u8>> {
         let mut value = Vec::new();
-        match overflow::read(self.core(), keyspace.id(), long, 0..long.len, &mut value) {
-            Err(_) if self.claim.is_evicted() => Err(Error::SnapshotTooOld),
-            read => read.map(|()| value),
-        }
+        self.kept(overflow::read(self.core(), keyspace.id(), long, 0..long.len, &mut value)).map(|()| value)
     }
 
     pub(super) fn core(&self) -> &Core {
@@ -95,7 +108,7 @@ impl Snapshot {
 
     /// Whether some row of the keyspace may have an old value. Asked after the index was read.
     pub(super) fn has_old_values(&self, keyspace: &OpenKeyspace) -> bool {
-        self.manager.snapshots.versions.any(keyspace.id())
+        self.manager.snapshots.versions.any(keyspace.id()) || keyspace.formers().any(self.as_of())
     }
 
     /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
@@ -103,9 +116,14 @@ impl Snapshot {
     pub fn get_with<R>(&self, keyspace: &OpenKeyspace, key: &[u8], mut f: impl FnMut(Option<&[u8]>) -> R) -> Result<R> {
         self.check(keyspace)?;
         let manager = &self.manager;
-        // The index first, then the old values: see `version.rs`.
-        let (current, lsn) = keyspace.index().read(key, &mut f)?;
-        let old = manager.snapshots.versions.get(keyspace.id(), key, self.as_of(), |value| match value {
+        // The index first, then what left it, then the old values: see `former.rs`, `version.rs`.
+        let (mut current, mut lsn) = keyspace.index().read(key, &mut f)?;
+        let former = keyspace.formers().of(self.as_of(), key);
+        if let Some(former) = &former {
+            (current, lsn) = self.kept(former.index.read(key, &mut f))?;
+        }
+        let as_of = (self.as_of(), former.map_or(Lsn::MAX, |former| former.end));
+        let old = manager.snapshots.versions.get(keyspace.id(), key, as_of, |value| match value {
             None => Found::Done(f(None)),
             Some(ValueRef::Inline(value)) => Found::Done(f(Some(value))),
             Some(ValueRef::Overflow(long)) => Found::Long(long),
@@ -121,12 +139,9 @@ impl Snapshot {
     /// Whether a key is there.
     pub fn contains(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Result<bool> {
         self.check(keyspace)?;
-        let manager = &self.manager;
-        // The index first, then the old values: see `version.rs`.
-        let (current, lsn) = keyspace.index().contains(key)?;
-        let old = manager.snapshots.versions.get(keyspace.id(), key, self.as_of(), |value| value.is_some());
+        let (found, lsn) = self.find(keyspace, key)?;
         self.admit(lsn)?;
-        Ok(old.unwrap_or(current))
+        Ok(found.is_some())
     }
 
     /// The rows of a range.
@@ -152,21 +167,43 @@ impl Snapshot {
         Ok(n)
     }
 
+    /// Reads rows from where the scan stands, out of what has them; says by when old values of these rows have ended.
+    fn fill(&self, keyspace: &OpenKeyspace, cursor: &mut Cursor) -> Result<(Filled, Lsn)> {
+        let formers = keyspace.formers();
+        loop {
+            let left = formers.left();
+            let filled = match formers.piece(self.as_of(), cursor.bounds(), cursor.is_forward()) {
+                None => (cursor.fill(keyspace.index(), None)?, Lsn::MAX),
+                Some(Piece { former, part, rest }) => {
+                    let index = former.as_ref().map_or(keyspace.index(), |former| &former.index);
+                    let part = Some((bound_ref(&part.0), bound_ref(&part.1)));
+                    let mut filled = self.kept(cursor.fill(index, part))?;
+                    filled.rest = filled.rest.or(rest);
+                    (filled, former.map_or(Lsn::MAX, |former| former.end))
+                }
+            };
+            // What left meanwhile may have been looked for where it was not any more.
+            if formers.left() == left {
+                return Ok(filled);
+            }
+        }
+    }
+
     /// Reads the next batch of a scan.
     pub(super) fn next_batch(&self, keyspace: &OpenKeyspace, cursor: &mut Cursor) -> Result<()> {
         self.check(keyspace)?;
         let manager = &self.manager;
         let mut failed = None;
         loop {
-            let filled = cursor.fill(keyspace.index(), None)?;
+            let (filled, until) = self.fill(keyspace, cursor)?;
             let mut overlay: Vec<Overlay> = Vec::new();
             let versions = &manager.snapshots.versions;
-            versions.range(keyspace.id(), filled.bounds(), self.as_of(), |key, value| {
+            versions.range(keyspace.id(), filled.bounds(), (self.as_of(), until), |key, value| {
                 overlay.push((KeyBuf::new(key), value.map(|value| cursor.copied(value))));
             });
             let seen = filled.seen;
             self.admit(seen.lsn)?;
-            match cursor.finish(&manager.core, keyspace.id(), filled, overlay) {
+            match self.kept(cursor.finish(&manager.core, keyspace.id(), filled, overlay)) {
                 Ok(()) => return Ok(()),
                 // A long value that was replaced between the leaf and its pages fails to read: then the leaf has
                 // changed.

@@ -170,11 +170,9 @@ impl Snapshot {
         let (mut done, mut failed): (u64, Option<(OverflowRef, Error)>) = (0, None);
         loop {
             self.check(keyspace)?;
-            // The index first, then the old values: see `version.rs`.
-            let (found, lsn) = keyspace.index().find(key)?;
-            let old = self.old_value(keyspace, key);
+            let (found, lsn) = self.find(keyspace, key)?;
             self.admit(lsn)?;
-            let reference = match old.unwrap_or(found) {
+            let reference = match found {
                 None => return Ok(None),
                 Some(Copied::Bytes(value)) => {
                     write_all(to, &value)?;

@@ -134,6 +134,14 @@ impl Transaction {
         self.lock_range(keyspace, (Bound::Unbounded, Bound::Unbounded), Mode::Exclusive)
     }
 
+    /// Locks a range as if all of it was written.
+    pub fn lock_to_delete(&mut self, keyspace: &Arc<OpenKeyspace>, range: &KeyRange<'_>) -> Result<()> {
+        self.check_write(keyspace)?;
+        self.lock_range(keyspace, range.bounds(), Mode::Exclusive)?;
+        // It may have become read-only meanwhile: who makes it so holds a lock on all of it.
+        keyspace.check_changing()
+    }
+
     /// Passes a result on; after a conflict, lets go of everything first.
     fn note<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error @ Error::Conflict { .. }) = &result {

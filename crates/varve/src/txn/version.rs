@@ -75,9 +75,9 @@ pub(super) fn bytes_of(key: &[u8], value: &OldValue) -> u64 {
     (fixed + 2 * KeyBuf::heap_bytes_of(key) + value.as_ref().map_or(0, Old::memory)) as u64
 }
 
-fn visible(versions: &[Version], at: Lsn) -> Option<&OldValue> {
+fn visible(versions: &[Version], (at, until): (Lsn, Lsn)) -> Option<&OldValue> {
     let first = versions.partition_point(|v| v.end <= at);
-    versions.get(first).map(|v| &v.value)
+    versions.get(first).filter(|v| v.end <= until).map(|v| &v.value)
 }
 
 impl Versions {
@@ -125,12 +125,13 @@ impl Versions {
         self.shard(keyspace).lock().contains_key(&keyspace)
     }
 
-    /// The value of a key as of `at`: `None` when the tree's is it. Asked after the tree was read.
+    /// The value of a key as of the first LSN, among those that ended by the second: `None` when the tree's is it. Asked
+    /// after the tree was read.
     pub fn get<R>(
         &self,
         keyspace: KeyspaceId,
         key: &[u8],
-        at: Lsn,
+        at: (Lsn, Lsn),
         f: impl FnOnce(Option<ValueRef<'_>>) -> R,
     ) -> Option<R> {
         let shard = self.shard(keyspace).lock();
@@ -138,12 +139,12 @@ impl Versions {
         visible(versions, at).map(|v| f(v.as_ref().map(Old::as_ref)))
     }
 
-    /// Hands the keys of a range that have an entry for `at` to `f`, ascending. Asked after the tree was read.
+    /// Hands the keys of a range that have such an entry to `f`, ascending. Asked after the tree was read.
     pub fn range(
         &self,
         keyspace: KeyspaceId,
         range: Bounds<'_>,
-        at: Lsn,
+        at: (Lsn, Lsn),
         mut f: impl FnMut(&[u8], Option<ValueRef<'_>>),
     ) {
         let shard = self.shard(keyspace).lock();
@@ -171,14 +172,17 @@ mod tests {
         v.add(&place(b"a", 20), Some(Old::Bytes(b"ten"[..].into())));
         v.add(&place(b"b", 15), Some(Old::Bytes(b"old"[..].into())));
         let ten = ValueRef::Inline(b"ten");
-        let get = |key: &[u8], at| v.get(KeyspaceId(3), key, at, |v| v.map(|v| v == ten));
+        let get = |key: &[u8], at| v.get(KeyspaceId(3), key, (at, 20), |v| v.map(|v| v == ten));
         assert_eq!(get(b"a", 9), Some(None));
         assert_eq!(get(b"a", 10), Some(Some(true)));
         assert_eq!(get(b"a", 19), Some(Some(true)));
         assert_eq!(get(b"a", 20), None);
         assert_eq!(get(b"c", 0), None);
+        assert_eq!(v.get(KeyspaceId(3), b"a", (9, 9), |_| ()), None, "it ended later");
         let mut seen = Vec::new();
-        v.range(KeyspaceId(3), (Bound::Unbounded, Bound::Unbounded), 12, |k, v| seen.push((k.to_vec(), v.is_some())));
+        v.range(KeyspaceId(3), (Bound::Unbounded, Bound::Unbounded), (12, Lsn::MAX), |k, v| {
+            seen.push((k.to_vec(), v.is_some()))
+        });
         assert_eq!(seen, [(b"a".to_vec(), true), (b"b".to_vec(), true)]);
         v.remove(&place(b"a", 10));
         v.remove(&place(b"a", 20));

@@ -60,8 +60,12 @@ pub const READ_ONLY_KEYSPACES: Feature =
 /// the pages of the space map differently.
 pub const ROOM: Feature = Feature { name: "room-for-delta-records", bit: 1, class: FeatureClass::Incompatible };
 
+/// Rows left a keyspace all at once, and their tree has an entry in the catalog: releases that do not know of it would
+/// take that for damage.
+pub const FORMER_TREES: Feature = Feature { name: "former-trees", bit: 2, class: FeatureClass::Incompatible };
+
 /// All features that this release knows. A bit is never used again for something else.
-pub const FEATURES: [&Feature; 5] = [&IDENTITY, &MAP_COUNT, &LOST_WRITES, &READ_ONLY_KEYSPACES, &ROOM];
+pub const FEATURES: [&Feature; 6] = [&IDENTITY, &MAP_COUNT, &LOST_WRITES, &READ_ONLY_KEYSPACES, &ROOM, &FORMER_TREES];
 
 /// Longest name, bytes.
 pub const LONGEST_NAME: usize = 24;

@@ -28,7 +28,9 @@ mod writer;
 mod tests;
 
 pub use check::LogCheck;
-pub use features::{FEATURES, Feature, FeatureClass, Features, IDENTITY, LOST_WRITES, MAP_COUNT, READ_ONLY_KEYSPACES};
+pub use features::{
+    FEATURES, FORMER_TREES, Feature, FeatureClass, Features, IDENTITY, LOST_WRITES, MAP_COUNT, READ_ONLY_KEYSPACES,
+};
 pub use format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupKind, group_size};
 pub use generation::{Companion, Generation};
 pub(crate) use hold::LogHold;

@@ -36,8 +36,8 @@ use crate::error::{Error, Result};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_rt::Instant;
 use varve_rt::atomic::{AtomicU64, Ordering};
+use varve_rt::{Instant, Mutex};
 
 pub(crate) use self::wait::OwnerId;
 
@@ -112,7 +112,12 @@ impl LockTable {
     /// The locks of a keyspace: one object per open keyspace. The name is for error messages.
     pub fn keyspace(self: &Arc<LockTable>, name: &str) -> Arc<KeyspaceLocks> {
         let shards = std::array::from_fn(|_| Shard::new());
-        Arc::new(KeyspaceLocks { name: name.into(), table: self.clone(), shards, intervals: Intervals::new() })
+        Arc::new(KeyspaceLocks {
+            name: Mutex::new(name.into()),
+            table: self.clone(),
+            shards,
+            intervals: Intervals::new(),
+        })
     }
 
     /// A fresh identity; smaller is older.
@@ -159,7 +164,7 @@ impl<'k> Asking<'k> {
 
 /// Key and interval locks of one keyspace.
 pub(crate) struct KeyspaceLocks {
-    name: Box<str>,
+    name: Mutex<Arc<str>>,
     table: Arc<LockTable>,
     shards: [Shard; SHARDS],
     intervals: Intervals,
@@ -174,6 +179,16 @@ enum Got {
 }
 
 impl KeyspaceLocks {
+    /// The keyspace's name.
+    pub fn name(&self) -> Arc<str> {
+        self.name.lock().clone()
+    }
+
+    /// The keyspace is called something else from here on.
+    pub fn rename(&self, name: &str) {
+        *self.name.lock() = name.into();
+    }
+
     /// Whether they are of this table.
     #[inline]
     pub fn are_of(&self, table: &Arc<LockTable>) -> bool {
@@ -261,13 +276,13 @@ impl KeyspaceLocks {
 
     fn conflict(&self, key: &[u8]) -> Error {
         Error::Conflict {
-            keyspace: self.name.to_string(),
+            keyspace: self.name().to_string(),
             reason: format!("deadlock with older transactions, met at key {}", show(key)),
         }
     }
 
     fn would_deadlock(&self, asking: &Asking<'_>, holder: OwnerId) -> Error {
-        let (keyspace, key) = (self.name.to_string(), show(asking.key));
+        let (keyspace, key) = (self.name().to_string(), show(asking.key));
         Error::WouldDeadlock { keyspace, key, asker: asking.by.id, holder }
     }
 
@@ -278,7 +293,7 @@ impl KeyspaceLocks {
             Some(other) => format!("transaction {holder}, which waits for transaction {other}"),
             None => format!("transaction {holder}, which waits for no lock"),
         });
-        let (keyspace, key) = (self.name.to_string(), show(asking.key));
+        let (keyspace, key) = (self.name().to_string(), show(asking.key));
         Error::LockTimeout { keyspace, key, holder, waited: since.elapsed() }
     }
 
