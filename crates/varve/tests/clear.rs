@@ -98,7 +98,7 @@ fn deleted_ranges_agree_with_a_map() {
         let mut snapshots: Vec<(Snapshot, Rows)> = Vec::new();
         let name = |rng: &mut Rng| {
             let n = rng.below(4000);
-            let tail = if n % 97 == 0 { 900 } else { n as usize % 40 };
+            let tail = if n.is_multiple_of(97) { 900 } else { n as usize % 40 };
             [key(n), vec![b'x'; tail]].concat()
         };
         for step in 0..50 {
@@ -123,9 +123,7 @@ fn deleted_ranges_agree_with_a_map() {
                     let high = ends[rng.below(3) as usize];
                     rows.delete_range(KeyRange::new(low, high)).unwrap();
                     let (low, high) = (low.cloned(), high.cloned());
-                    let gone: Vec<_> = match model.range((low, high)) {
-                        range => range.map(|(key, _)| key.clone()).collect(),
-                    };
+                    let gone: Vec<_> = model.range((low, high)).map(|(key, _)| key.clone()).collect();
                     gone.iter().for_each(|key| drop(model.remove(key)));
                 }
                 4 => {
