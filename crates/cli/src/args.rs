@@ -1,6 +1,7 @@
 //! The command line, whole: one struct per command.
 
 pub mod array;
+pub mod keyspaces;
 pub mod lab;
 pub mod replay;
 pub mod rescue;
@@ -47,11 +48,11 @@ pub enum Command {
     /// Remove a key, or all keys of a range.
     Delete(Delete),
     /// Remove all keys of a keyspace.
-    Clear(OneKeyspace),
+    Clear(keyspaces::OneKeyspace),
     /// Drop a keyspace and everything in it.
-    Drop(OneKeyspace),
+    Drop(keyspaces::OneKeyspace),
     /// Give a keyspace another name.
-    Rename(Rename),
+    Rename(keyspaces::Rename),
     /// Print a range of keys and values.
     Scan(Scan),
     /// Load CSV or JSON lines from standard input.
@@ -286,26 +287,6 @@ pub struct Delete {
     pub range: Option<Vec<String>>,
     #[command(flatten)]
     pub hex: Hex,
-}
-
-/// `clear`, `drop`
-#[derive(Debug, Args)]
-pub struct OneKeyspace {
-    #[command(flatten)]
-    pub place: Place,
-    /// Keyspace.
-    pub keyspace: String,
-}
-
-/// `rename`
-#[derive(Debug, Args)]
-pub struct Rename {
-    #[command(flatten)]
-    pub place: Place,
-    /// Keyspace.
-    pub keyspace: String,
-    /// Its new name.
-    pub name: String,
 }
 
 /// `scan`

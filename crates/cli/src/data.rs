@@ -77,21 +77,21 @@ pub fn delete(out: Out, a: &args::Delete) -> Result<(), Failure> {
     if was_there { done(out, "deleted") } else { Err(Failure::NoKey) }
 }
 
-pub fn clear(out: Out, a: &args::OneKeyspace) -> Result<(), Failure> {
+pub fn clear(out: Out, a: &args::keyspaces::OneKeyspace) -> Result<(), Failure> {
     let db = crate::open::to_write(&a.place)?;
     db.keyspace(&a.keyspace)?.clear()?;
     db.close()?;
     done(out, "cleared")
 }
 
-pub fn drop_keyspace(out: Out, a: &args::OneKeyspace) -> Result<(), Failure> {
+pub fn drop_keyspace(out: Out, a: &args::keyspaces::OneKeyspace) -> Result<(), Failure> {
     let db = crate::open::to_write(&a.place)?;
     db.drop_keyspace(&a.keyspace)?;
     db.close()?;
     done(out, "dropped")
 }
 
-pub fn rename(out: Out, a: &args::Rename) -> Result<(), Failure> {
+pub fn rename(out: Out, a: &args::keyspaces::Rename) -> Result<(), Failure> {
     let db = crate::open::to_write(&a.place)?;
     db.rename_keyspace(&a.keyspace, &a.name)?;
     db.close()?;

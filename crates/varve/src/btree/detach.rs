@@ -16,13 +16,11 @@ use super::{Tree, split};
 use crate::error::{Error, Result};
 use crate::page::Group;
 use crate::page::PageEdit;
+use crate::rows::Span;
 use crate::space::Core;
 use std::sync::Arc;
 use varve_volume::page;
 use varve_volume::{KeyspaceId, PageId};
-
-/// Keys from the first on, below the second (none: to the end).
-pub(crate) type Span = (Vec<u8>, Option<Vec<u8>>);
 
 /// Divisions and merges that an alignment may be crossed by.
 const ATTEMPTS: usize = 1000;
@@ -102,6 +100,7 @@ impl Tree {
         let Some((from, to)) = children(&node, low, high.as_deref()).map_err(|d| self.corrupt(id, d))? else {
             return Ok(false);
         };
+        assert!(from <= to && to <= node.count(), "children of the node");
         let leftmost = node.child(from).map_err(|d| self.corrupt(id, d))?;
         let shape = Shape { level, low, high: high.as_deref(), leftmost, end };
         core.node_leaves();

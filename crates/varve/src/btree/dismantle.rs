@@ -71,7 +71,8 @@ impl Tree {
             gone = 1;
         }
         // The root's turn: it stays, and nothing is below it any more.
-        freed.pop();
+        let root = freed.pop();
+        assert_eq!(root, Some(self.root()), "the edge begins at the root");
         self.empty_root(freed).map(|()| false)
     }
 
@@ -142,6 +143,7 @@ impl Tree {
     fn shorten(&self, edge: &Edge, gone: usize, freed: &[PageId]) -> Result<()> {
         let mut group = self.begin(freed.len())?;
         let page = self.core.pool.write(edge.id).map_err(|e| self.name_keyspace(e))?;
+        assert!(gone > 0 && gone <= edge.count, "some children go, the leftmost stays");
         let node = self.node(edge.id, page.bytes(), None)?;
         node.validate().map_err(|d| self.corrupt(edge.id, d))?;
         assert_eq!(node.count(), edge.count, "nobody else changes the tree");

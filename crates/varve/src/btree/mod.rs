@@ -49,7 +49,6 @@ mod tests_tree;
 
 pub(crate) use bulk::BulkLoad;
 pub(crate) use commit::{LeafWrites, SingleLeaf};
-pub(crate) use detach::Span;
 pub(crate) use leaf::{CellValue, KIND_LEAF, LeafView};
 pub(crate) use salvage::salvage_leaf;
 pub(crate) use scan::ReadAhead;
@@ -57,7 +56,7 @@ pub(crate) use scan::ReadAhead;
 use crate::buffer::{PagePin, PageWrite};
 use crate::error::{Error, Result};
 use crate::page::{Group, PageEdit, PageMut};
-use crate::rows::{Damage, Seen, corrupt};
+use crate::rows::{Damage, Seen, Span, corrupt};
 use crate::space::Core;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicU64, Ordering};

@@ -12,10 +12,12 @@
 use super::Inner;
 use super::catalog::{FORMER, former_key};
 use super::keyspaces::Registry;
-use crate::btree::{CellValue, Span, leaf};
+use super::services::Services;
+use crate::btree::{CellValue, leaf};
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::page::Group;
+use crate::rows::Span;
 use crate::space::Core;
 use crate::txn::{Durability, Former, KeyRange, Manager, OpenKeyspace, TxOptions};
 use crate::wal::{FORMER_TREES, GroupKind};
@@ -124,6 +126,7 @@ impl Registry {
         }
         shared.check_changing()?;
         let reserved = core.space.reserve(core, pages)?;
+        assert_eq!(reserved.ids().len(), pages, "a root, and what takes its place");
         let root = reserved.ids()[0];
         let (key, value) = (former_key(shared.id(), root), CellValue::Inline(&FORMER));
         let maps = pages.min(core.space.maps() as usize);
@@ -163,7 +166,10 @@ impl Registry {
                 return Ok(());
             }
             self.remove_former(core, &next.index)?;
-            self.formers.waiting.lock().retain(|other| !Arc::ptr_eq(other, &next));
+            let mut waiting = self.formers.waiting.lock();
+            let before = waiting.len();
+            waiting.retain(|other| !Arc::ptr_eq(other, &next));
+            assert_eq!(waiting.len() + 1, before, "a tree is taken apart once");
         }
     }
 
@@ -174,6 +180,7 @@ impl Registry {
         let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
         let page = self.leaf(&key, 0)?;
         let root = index.free_root(&mut group)?;
+        assert_eq!(root, index.root(), "the root of a tree that left stays where it is");
         let n = group.add(page);
         leaf::remove(&mut group.page(n), &key).expect("prepared");
         core.space.apply(core, &mut group, &[], &[root]);
@@ -194,10 +201,17 @@ pub(super) struct Reclaimer {
 }
 
 impl Reclaimer {
-    /// Nothing to do yet.
-    pub fn new(core: &Arc<Core>, txns: &Arc<Manager>, registry: &Arc<Registry>) -> Arc<Reclaimer> {
+    /// Goes on with what an earlier opening left.
+    pub fn begin(
+        services: &Services,
+        (core, txns, registry): (&Arc<Core>, &Arc<Manager>, &Arc<Registry>),
+        read_only: bool,
+    ) -> Result<Arc<Reclaimer>> {
         let (core, txns, registry) = (core.clone(), txns.clone(), registry.clone());
-        Arc::new(Reclaimer { core, txns, registry, ended: AtomicBool::new(false), thread: Mutex::new((None, false)) })
+        let (ended, thread) = (AtomicBool::new(read_only), Mutex::new((None, false)));
+        let reclaimer = Arc::new(Reclaimer { core, txns, registry, ended, thread });
+        services.add_reclaimer(&reclaimer);
+        reclaimer.work().map(|()| reclaimer)
     }
 
     /// There may be something to do.

@@ -218,9 +218,9 @@ impl Db {
         Ok(self.inner.registry.infos())
     }
 
-    /// Drops a keyspace and everything in it, durably. Through handles that are still about, snapshots that were opened
-    /// before go on reading it; everything else fails with [`Error::NoSuchKeyspace`] from here on. Its pages become free
-    /// when the last handle is gone (at the latest when the database is opened again).
+    /// Drops a keyspace and everything in it, durably. Snapshots that were opened before go on reading it, through
+    /// handles that are still about; everything else fails with [`Error::NoSuchKeyspace`] from here on. Its pages
+    /// become free when the last handle is gone (at the latest when the database is opened again).
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.inner.txns.live_for_write()?;
         self.inner.registry.drop_keyspace(&self.inner.core, name)
@@ -229,7 +229,8 @@ impl Db {
     /// Gives a keyspace another name, durably. Handles of it, transactions and snapshots go on with it.
     ///
     /// # Errors
-    /// `NoSuchKeyspace`; `AlreadyExists` if there is a keyspace of the new name; `Invalid` for a name that cannot be one.
+    /// `NoSuchKeyspace`; `AlreadyExists` if there is a keyspace of the new name; `Invalid` for a name that cannot be
+    /// one.
     pub fn rename_keyspace(&self, from: &str, to: &str) -> Result<()> {
         self.inner.txns.live_for_write()?;
         self.inner.registry.rename(&self.inner.core, from, to)

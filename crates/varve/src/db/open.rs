@@ -255,10 +255,7 @@ impl Parts {
         let registry = Arc::new(Registry::load(&core, locks.clone(), indexes.clone())?);
         let data = &**devices.data()?;
         let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, indexes, &options, data));
-        if let Some(checkpointer) = &checkpointer {
-            services.add(checkpointer);
-            checkpointer.start()?;
-        }
+        checkpointer.iter().try_for_each(|checkpointer| services.start_checkpointer(checkpointer))?;
         registry.finish_drops(&core)?;
         let walking = Arc::new(Mutex::new(()));
         let array = ArrayService::new(&devices, &options, &core.log);
@@ -267,11 +264,7 @@ impl Parts {
             array.start(&services, sealer)?;
         }
         let txns = Arc::new(Manager::new(core.clone(), locks, options.durability, options.read_only));
-        let reclaimer = Reclaimer::new(&core, &txns, &registry);
-        services.add_reclaimer(&reclaimer);
-        if !options.read_only {
-            reclaimer.work()?;
-        }
+        let reclaimer = Reclaimer::begin(&services, (&core, &txns, &registry), options.read_only)?;
         let inner = Inner {
             services,
             core,

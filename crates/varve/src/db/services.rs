@@ -7,6 +7,7 @@
 use super::arrays::ArrayService;
 use super::formers::Reclaimer;
 use crate::buffer::Pool;
+use crate::error::Result;
 use crate::wal::Log;
 use crate::wal::checkpoint::Checkpointer;
 use std::sync::Arc;
@@ -40,9 +41,10 @@ impl Services {
         }
     }
 
-    /// Takes the checkpointer in, before it is started.
-    pub fn add(&self, checkpointer: &Arc<Checkpointer>) {
+    /// Takes the checkpointer in, and starts it.
+    pub fn start_checkpointer(&self, checkpointer: &Arc<Checkpointer>) -> Result<()> {
         *self.checkpointer.lock() = Some(checkpointer.clone());
+        checkpointer.start()
     }
 
     /// Takes the array's thread in, before it is started.

@@ -15,12 +15,12 @@
 
 pub(crate) mod salvage;
 
-use crate::btree::{self, ReadAhead, Span, Tree};
+use crate::btree::{self, ReadAhead, Tree};
 use crate::error::Result;
 use crate::page::Group;
 use crate::report::CheckReport;
 use crate::rows::{
-    BatchEnd, Copied, Direction, FarValue, Hint, LongValues, OverflowRef, Seen, Single, ValueRef, Write,
+    BatchEnd, Copied, Direction, FarValue, Hint, LongValues, OverflowRef, Seen, Single, Span, ValueRef, Write,
 };
 use crate::space::{Core, Reserved, SpaceWalk};
 use crate::wal::checkpoint::LogNeeds;
@@ -463,8 +463,8 @@ impl Index {
         }
     }
 
-    /// Frees every page but the root, in bounded groups, as long as `on` says so; true when that is done. Nobody uses it
-    /// any more.
+    /// Frees every page but the root, in bounded groups, as long as `on` says so; true when that is done. Nobody uses
+    /// it any more.
     pub fn dismantle(&self, on: &dyn Fn() -> bool) -> Result<bool> {
         match self {
             Index::Tree(tree) => tree.dismantle(on),

@@ -74,6 +74,9 @@ impl From<ValueRef<'_>> for Copied {
     }
 }
 
+/// Keys from the first on, below the second (none: to the end).
+pub(crate) type Span = (Vec<u8>, Option<Vec<u8>>);
+
 /// The way a scan goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {

@@ -7,8 +7,8 @@
 //! Invariants: the trees of a keyspace are in the order in which they left; one that a snapshot needs stays.
 
 use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned};
-use crate::btree::Span;
 use crate::index::Index;
+use crate::rows::Span;
 use std::ops::Bound;
 use std::sync::Arc;
 use varve_rt::Mutex;
@@ -72,7 +72,10 @@ impl Formers {
 
     /// No snapshot needs it any more.
     pub fn remove(&self, root: PageId) {
-        self.there.lock().retain(|former| former.index.root() != root);
+        let mut there = self.there.lock();
+        let before = there.len();
+        there.retain(|former| former.index.root() != root);
+        assert!(there.len() + 1 >= before, "a root is of one tree");
     }
 
     /// Whether a snapshot as of `at` may have to look at one.

@@ -125,8 +125,8 @@ impl Versions {
         self.shard(keyspace).lock().contains_key(&keyspace)
     }
 
-    /// The value of a key as of the first LSN, among those that ended by the second: `None` when the tree's is it. Asked
-    /// after the tree was read.
+    /// The value of a key as of the first LSN, among those that ended by the second: `None` when the tree's is it.
+    /// Asked after the tree was read.
     pub fn get<R>(
         &self,
         keyspace: KeyspaceId,
