@@ -23,18 +23,25 @@
 //! `services`.
 
 pub(crate) mod block;
+pub(crate) mod debt;
 pub(crate) mod filter;
+pub(crate) mod merge;
 pub(crate) mod part;
+pub(crate) mod picker;
 pub(crate) mod ranges;
 #[cfg(test)]
 mod samples;
 pub(crate) mod segment;
 mod varint;
+pub(crate) mod version;
 
 use crate::error::Result;
 use std::cmp::Ordering;
 use std::sync::Arc;
 use varve_volume::{Lsn, PageId};
+
+/// The last level that segments can be on.
+pub(crate) const LAST_LEVEL: u8 = 6;
 
 /// What an entry does to its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Entries for tests.
 
-use super::{Entry, EntryKind, PageSink, PageSource, order};
+use super::{Entries, Entry, EntryKind, PageSink, PageSource, order};
 use crate::error::{Error, Result};
 use varve_rt::{Mutex, Rng};
 use varve_volume::{KeyspaceId, PageId};
@@ -89,5 +89,58 @@ impl PageSource for Memory {
 
     fn corrupt(&self, n: u64, what: &str) -> Error {
         Error::corrupt_page(PageId(n), Some(KeyspaceId(7)), what)
+    }
+}
+
+/// A walk over a list.
+pub(crate) struct List {
+    rows: Vec<Row>,
+    /// Where it stands, counted from 1; 0 and past the last: nowhere.
+    at: usize,
+}
+
+impl List {
+    pub(crate) fn new(rows: Vec<Row>) -> List {
+        List { rows, at: 0 }
+    }
+
+    fn split(&self, key: &[u8], commit: u64) -> usize {
+        self.rows.partition_point(|row| order((&row.key, row.commit), (key, commit)).is_lt())
+    }
+}
+
+impl Entries for List {
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.rows.get(self.at.checked_sub(1)?).map(Row::entry)
+    }
+
+    fn seek(&mut self, key: &[u8], commit: u64) -> Result<()> {
+        self.at = self.split(key, commit) + 1;
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: &[u8], commit: u64) -> Result<()> {
+        self.at = self.split(key, commit);
+        Ok(())
+    }
+
+    fn first(&mut self) -> Result<()> {
+        self.at = 1;
+        Ok(())
+    }
+
+    fn last(&mut self) -> Result<()> {
+        self.at = self.rows.len();
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.at += 1;
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.at -= 1;
+        Ok(())
     }
 }

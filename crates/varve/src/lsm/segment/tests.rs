@@ -132,7 +132,7 @@ fn a_flipped_bit_is_an_error_that_names_the_part() {
         let options = SegmentOptions { id: 5, block_bytes: 400, codec, bits_per_key: 10, prefix: 4 };
         let (sound, _) = written(&rows, &ranges, &options, 500);
         let bits = sound.pages.len() * 500 * 8;
-        for bit in (0..bits).step_by(3) {
+        for bit in (0..bits).step_by(11) {
             let mut memory = Memory::new(500);
             memory.pages = sound.pages.clone();
             memory.pages[bit / 8 / 500][bit / 8 % 500] ^= 1 << (bit % 8);

@@ -1,0 +1,240 @@
+//! Several sorted sources as one, and what of them somebody can still see.
+
+use super::ranges::Fragments;
+use super::{Entries, Entry, EntryKind, Segment, order};
+use crate::error::Result;
+use std::cmp::Ordering;
+use std::sync::Arc;
+use varve_volume::Lsn;
+
+/// A heap of sources, by number: the one that comes first is on top.
+///
+/// It knows nothing of what the sources hold; each call says which of two comes first.
+#[derive(Default, Debug)]
+pub(crate) struct Heap(Vec<usize>);
+
+impl Heap {
+    /// Of these sources.
+    pub(crate) fn new(sources: impl IntoIterator<Item = usize>, before: impl Fn(usize, usize) -> bool) -> Heap {
+        let mut heap = Heap(sources.into_iter().collect());
+        (0..heap.0.len() / 2).rev().for_each(|at| heap.sift(at, &before));
+        heap
+    }
+
+    /// The source that comes first.
+    pub(crate) fn top(&self) -> Option<usize> {
+        self.0.first().copied()
+    }
+
+    /// The source on top has moved on.
+    pub(crate) fn moved(&mut self, before: impl Fn(usize, usize) -> bool) {
+        self.sift(0, &before);
+    }
+
+    /// The source on top has come to its end.
+    pub(crate) fn pop(&mut self, before: impl Fn(usize, usize) -> bool) {
+        self.0.swap_remove(0);
+        self.sift(0, &before);
+    }
+
+    fn sift(&mut self, mut at: usize, before: &impl Fn(usize, usize) -> bool) {
+        loop {
+            let mut first = at;
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < self.0.len() && before(self.0[child], self.0[first]) {
+                    first = child;
+                }
+            }
+            if first == at {
+                return;
+            }
+            self.0.swap(at, first);
+            at = first;
+        }
+    }
+}
+
+/// A walk over several walks as one, either way. Of equal places (there should be none) the earlier source comes first.
+pub(crate) struct Merging<S> {
+    sources: Vec<S>,
+    heap: Heap,
+    reverse: bool,
+}
+
+fn place<S: Entries>(source: &S) -> Option<(&[u8], Lsn)> {
+    source.entry().map(|entry| (entry.key, entry.commit))
+}
+
+impl<S: Entries> Merging<S> {
+    /// A walk that stands nowhere yet.
+    pub(crate) fn new(sources: Vec<S>) -> Merging<S> {
+        Merging { sources, heap: Heap::default(), reverse: false }
+    }
+
+    fn is_before(sources: &[S], reverse: bool, a: usize, b: usize) -> bool {
+        let (Some(one), Some(other)) = (place(&sources[a]), place(&sources[b])) else { return false };
+        let order = order(one, other).then(a.cmp(&b));
+        if reverse { order.is_gt() } else { order.is_lt() }
+    }
+
+    /// All sources stand where they should: orders them.
+    fn arrange(&mut self, reverse: bool) {
+        self.reverse = reverse;
+        let sources = &self.sources;
+        let standing = (0..sources.len()).filter(|i| sources[*i].entry().is_some());
+        self.heap = Heap::new(standing, |a, b| Self::is_before(sources, reverse, a, b));
+    }
+
+    fn each(&mut self, reverse: bool, go: impl FnMut(&mut S) -> Result<()>) -> Result<()> {
+        self.heap = Heap::default();
+        self.sources.iter_mut().try_for_each(go)?;
+        self.arrange(reverse);
+        Ok(())
+    }
+
+    fn advance(&mut self, reverse: bool) -> Result<()> {
+        let top = self.heap.top().expect("it stands at an entry");
+        if self.reverse != reverse {
+            self.turn(top, reverse)?;
+        }
+        let top = &mut self.sources[top];
+        if reverse { top.prev() } else { top.next() }?;
+        let (sources, at_end) = (&self.sources, self.heap.top().is_none_or(|top| self.sources[top].entry().is_none()));
+        let before = |a, b| Self::is_before(sources, reverse, a, b);
+        if at_end {
+            self.heap.pop(before)
+        } else {
+            self.heap.moved(before)
+        }
+        Ok(())
+    }
+
+    /// The walk turns round: the other sources go to the far side of where it stands.
+    fn turn(&mut self, top: usize, reverse: bool) -> Result<()> {
+        let (key, commit) = place(&self.sources[top]).map(|(key, commit)| (key.to_vec(), commit)).expect("it stands");
+        for (i, source) in self.sources.iter_mut().enumerate().filter(|(i, _)| *i != top) {
+            if reverse { source.seek_before(&key, commit) } else { source.seek(&key, commit) }?;
+            debug_assert!(place(source) != Some((&key, commit)), "source {i} has the same entry as source {top}");
+        }
+        self.arrange(reverse);
+        assert_eq!(self.heap.top(), Some(top), "it still stands where it stood");
+        Ok(())
+    }
+}
+
+impl<S: Entries> Entries for Merging<S> {
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.sources[self.heap.top()?].entry()
+    }
+
+    fn seek(&mut self, key: &[u8], commit: Lsn) -> Result<()> {
+        self.each(false, |source| source.seek(key, commit))
+    }
+
+    fn seek_before(&mut self, key: &[u8], commit: Lsn) -> Result<()> {
+        self.each(true, |source| source.seek_before(key, commit))
+    }
+
+    fn first(&mut self) -> Result<()> {
+        self.each(false, S::first)
+    }
+
+    fn last(&mut self) -> Result<()> {
+        self.each(true, S::last)
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.advance(false)
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.advance(true)
+    }
+}
+
+/// Where older entries of a key may be: segments of the levels below those that are merged.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Below(pub Vec<Vec<Arc<Segment>>>);
+
+impl Below {
+    /// Whether one of them may hold the key.
+    pub(crate) fn may_hold(&self, key: &[u8]) -> bool {
+        self.0.iter().any(|level| {
+            let at = level.partition_point(|segment| segment.meta.compare(key).is_lt());
+            level.get(at).is_some_and(|segment| segment.meta.compare(key).is_eq())
+        })
+    }
+
+    /// Whether they are all empty.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(Vec::is_empty)
+    }
+}
+
+/// Says which entries of a merge are kept; it is asked about each, in internal order.
+///
+/// The open moments cut time into *stripes*: of the entries of a key in one stripe only the newest can be seen, by the
+/// stripe's moment (or now). A deletion in the oldest stripe hides nothing when no older entry of the key is below.
+pub(crate) struct Retention {
+    moments: Vec<Lsn>,
+    below: Below,
+    ranges: Fragments,
+    key: Option<Vec<u8>>,
+    /// Stripe of the entry of the key before.
+    stripe: usize,
+}
+
+impl Retention {
+    /// `moments` ascend; `ranges` are all range deletions of what is merged.
+    pub(crate) fn new(moments: Vec<Lsn>, below: Below, ranges: Fragments) -> Retention {
+        assert!(moments.is_sorted(), "moments ascend");
+        Retention { moments, below, ranges, key: None, stripe: 0 }
+    }
+
+    /// The range deletions that are kept.
+    pub(crate) fn ranges(&self) -> Fragments {
+        self.ranges.kept(&self.moments, self.below.is_empty())
+    }
+
+    /// Whether the next entry is kept.
+    pub(crate) fn keeps(&mut self, entry: &Entry<'_>) -> bool {
+        let stripe = self.moments.partition_point(|moment| *moment < entry.commit);
+        let again = self.key.as_deref() == Some(entry.key);
+        if again && stripe == self.stripe {
+            return false;
+        }
+        if !again {
+            let key = self.key.get_or_insert_default();
+            key.clear();
+            key.extend_from_slice(entry.key);
+        }
+        self.stripe = stripe;
+        let seen_by = self.moments.get(stripe).copied().unwrap_or(Lsn::MAX);
+        if self.ranges.covering(entry.key, seen_by) > entry.commit {
+            return false;
+        }
+        !(entry.kind == EntryKind::Delete && stripe == 0 && !self.below.may_hold(entry.key))
+    }
+}
+
+impl super::SegmentMeta {
+    /// Whether the segment's keys are all below (less), all above (greater), or may be (equal) the key.
+    pub(crate) fn compare(&self, key: &[u8]) -> Ordering {
+        if *key < *self.smallest {
+            Ordering::Greater
+        } else if *key > *self.largest || self.open_end && *key == *self.largest {
+            Ordering::Less
+        } else {
+            Ordering::Equal
+        }
+    }
+
+    /// Whether the segment may have keys from `from` to `to`, both included; none: no bound.
+    pub(crate) fn overlaps(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> bool {
+        from.is_none_or(|from| self.compare(from).is_ge()) && to.is_none_or(|to| self.compare(to).is_le())
+    }
+}
+
+#[cfg(test)]
+#[path = "tests_merge.rs"]
+mod tests;
