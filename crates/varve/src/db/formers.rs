@@ -125,7 +125,7 @@ impl Registry {
             return Err(Error::NoSuchKeyspace(shared.name().to_string()));
         }
         shared.check_changing()?;
-        let reserved = core.space.reserve(core, pages)?;
+        let reserved = core.space.reserve(core, shared.id(), pages)?;
         assert_eq!(reserved.ids().len(), pages, "a root, and what takes its place");
         let root = reserved.ids()[0];
         let (key, value) = (former_key(shared.id(), root), CellValue::Inline(&FORMER));
