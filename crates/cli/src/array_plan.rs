@@ -164,7 +164,14 @@ fn of_trace(trace: &Path, drives: &[String], extent: u64) -> Result<ArrayPlan, F
     });
     let drives = drives.collect::<Result<Vec<_>, Failure>>()?;
     let numbers: Vec<usize> = (0..drives.len()).collect();
-    let question = Question { drives, loads: loads(trace, extent)?, now: Now::Stripe, extent, least_gain: 0.01 };
+    let question = Question {
+        drives,
+        loads: loads(trace, extent)?,
+        now: Now::Stripe,
+        pinned: Vec::new(),
+        extent,
+        least_gain: 0.01,
+    };
     let plan = planner::plan(&question).map_err(|e| Failure::Usage(e.to_string()))?;
     Ok(ArrayPlan::of(&question, plan, &numbers, &[]))
 }

@@ -113,6 +113,10 @@ impl<A: FlashArray> FlashArray for Chips<A> {
         self.array.read(at, self.page(page), data, spare)
     }
 
+    fn read_to_move(&mut self, at: u64, page: Page, data: &mut [u8], spare: &mut [u8]) -> Result<Span, FlashError> {
+        self.array.read_to_move(at, self.page(page), data, spare)
+    }
+
     fn read_spares(&mut self, at: u64, pages: &[Page], spares: &mut [u8]) -> Vec<Result<Span, FlashError>> {
         let pages: Vec<Page> = pages.iter().map(|page| self.page(*page)).collect();
         self.array.read_spares(at, &pages, spares)

@@ -65,6 +65,12 @@ pub trait FlashArray {
     /// or its block's erase, was interrupted.
     fn read(&mut self, at: u64, page: Page, data: &mut [u8], spare: &mut [u8]) -> Result<Span, FlashError>;
 
+    /// As `read`, of a page that is moved: what is programmed with these bytes is given with the read's end, so an array
+    /// that knows them at once does not wait.
+    fn read_to_move(&mut self, at: u64, page: Page, data: &mut [u8], spare: &mut [u8]) -> Result<Span, FlashError> {
+        self.read(at, page, data, spare)
+    }
+
     /// Reads the first bytes of the spare areas of several pages: as many bytes of each as fit `spares`.
     fn read_spares(&mut self, at: u64, pages: &[Page], spares: &mut [u8]) -> Vec<Result<Span, FlashError>> {
         let bytes = spares.len() / pages.len().max(1);

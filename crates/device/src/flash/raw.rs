@@ -80,6 +80,10 @@ pub struct BlockInfo {
 pub trait RawCompletion: Send {
     /// Waits for operation `i`; of a read, copies its first bytes.
     fn wait(&mut self, i: usize, data: &mut [u8], spare: &mut [u8]) -> Result<(), FlashError>;
+    /// As `wait` of a read, but at once where the bytes are known before the read is done.
+    fn early(&mut self, i: usize, data: &mut [u8], spare: &mut [u8]) -> Result<(), FlashError> {
+        self.wait(i, data, spare)
+    }
     /// Whether `wait(i)` would return at once. Never blocks.
     fn try_done(&self, i: usize) -> bool;
 }
@@ -114,6 +118,14 @@ impl RawTicket {
         assert!(i < self.given.len(), "an operation of the batch");
         self.given[i].clone()?;
         self.source.wait(i, data, spare)
+    }
+
+    /// As [`RawTicket::read`], but does not wait where the device knows the bytes before the read is done: for who gives
+    /// the operations that follow from them with the read's mark ([`RawIo::after`]), and tells nobody.
+    pub fn read_early(&mut self, i: usize, data: &mut [u8], spare: &mut [u8]) -> Result<(), FlashError> {
+        assert!(i < self.given.len(), "an operation of the batch");
+        self.given[i].clone()?;
+        self.source.early(i, data, spare)
     }
 
     /// Whether waiting for operation `i` would return at once.

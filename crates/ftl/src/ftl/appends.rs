@@ -98,13 +98,13 @@ impl<A: FlashArray> Ftl<A> {
         let mut spare = vec![0; appends.spare_bytes()];
         assert!(spare.len() >= SPARE, "the translation layer's own bytes come first");
         if !self.config.merge_appends {
-            self.array.read(at, self.address(from), &mut [], &mut spare)?;
-            let programs = self.place(at, pool, front, lpn, Source::Copy(from, &spare[SPARE..]))?.1;
+            let read = self.array.read_to_move(at, self.address(from), &mut [], &mut spare)?;
+            let programs = self.place(read.end, pool, front, lpn, Source::Copy(from, &spare[SPARE..]))?.1;
             self.keep_appends(lpn, deltas);
             return Ok(programs);
         }
         let mut page = vec![0; self.array.geometry().page_bytes as usize];
-        let read = self.array.read(at, self.address(from), &mut page, &mut spare)?;
+        let read = self.array.read_to_move(at, self.address(from), &mut page, &mut spare)?;
         let len = appends.merge(&mut page, &spare);
         assert!(len <= page.len(), "a merged page is no longer than a page");
         self.stats.merged += u64::from(deltas != UNKNOWN);

@@ -71,6 +71,9 @@ pub struct Keeping {
     /// Counts of an extent's requests halve in this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub half_life_s: Option<f64>,
+    /// Between two looks at what extents are used for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub look_s: Option<f64>,
     /// Reads per second from which an extent without writes counts as only read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads_per_s: Option<f64>,
@@ -88,6 +91,7 @@ impl Keeping {
             ("least_gain", self.least_gain, 0.0),
             ("quiet_s", self.quiet_s, 0.0),
             ("half_life_s", self.half_life_s, 1e-3),
+            ("look_s", self.look_s, 1e-3),
             ("reads_per_s", self.reads_per_s, 0.0),
         ];
         if let Some((key, _, least)) = all.into_iter().find(|(_, value, least)| wrong(*value, *least)) {
@@ -139,6 +143,7 @@ impl ArraySpec {
         options.rate = k.rate.map_or(options.rate, |rate| rate.0);
         options.window = k.window_s.map_or(options.window, seconds);
         options.least_gain = k.least_gain.unwrap_or(options.least_gain);
+        options.look = k.look_s.map_or(options.look, seconds);
         options.rules.quiet = k.quiet_s.unwrap_or(options.rules.quiet);
         options.rules.half_life = k.half_life_s.unwrap_or(options.rules.half_life);
         options.rules.reads_per_s = k.reads_per_s.unwrap_or(options.rules.reads_per_s);
@@ -321,7 +326,14 @@ impl<'s> Rig<'s> {
             LayoutName::Proportional => Now::Placed(Choice::Proportional, places()),
             LayoutName::Rodi => Now::Placed(Choice::Rodi, places()),
         };
-        let question = Question { drives: self.drives.clone(), loads, now, extent: map.extent, least_gain: 0.01 };
+        let question = Question {
+            drives: self.drives.clone(),
+            loads,
+            now,
+            pinned: Vec::new(),
+            extent: map.extent,
+            least_gain: 0.01,
+        };
         planner::plan(&question).map_err(|e| Error::Profile(e.to_string()))
     }
 }

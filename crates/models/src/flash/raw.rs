@@ -151,6 +151,15 @@ impl RawCompletion for Batch {
         Ok(())
     }
 
+    fn early(&mut self, i: usize, data: &mut [u8], spare: &mut [u8]) -> Result<(), FlashError> {
+        if self.device.state.lock().current.is_lost(self.epoch) {
+            return Err(FlashError::PowerLost);
+        }
+        let image = self.slots[i].image.as_ref().expect("a read has its bytes");
+        super::nand::show(image.bytes.clone()?.as_ref(), data, spare);
+        Ok(())
+    }
+
     fn try_done(&self, i: usize) -> bool {
         let (state, slot, now) = (self.device.state.lock(), &self.slots[i], varve_rt::now());
         state.is_lost(self.epoch) || slot.at <= now && slot.settles(&state) <= now

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::wal::Log;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use varve_device::Health;
 use varve_rt::{JoinHandle, Mutex};
 use varve_volume::VolumeError;
@@ -27,8 +28,8 @@ use varve_volume::array::{Array, ArrayPlan, Keeper, Moves, NewDrive, Promise, Wa
 
 /// The file of what is known of the extents.
 const LOADS: &str = "array.loads";
-/// Seconds between two savings of it.
-const SAVE_EVERY: u64 = 60;
+/// Between two savings of it.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
 
 /// The array's thread, and what it keeps.
 pub(super) struct ArrayService {
@@ -67,16 +68,16 @@ impl ArrayService {
     fn run(&self, sealer: &Sealer) {
         // What cannot be read now is met by whoever reads it; unsealed extents are placed by what they are used for.
         let _ = sealer.seal();
-        let mut ticks = 0;
+        let mut saved = varve_rt::now();
         self.keeper.serve(|keeper| {
-            ticks += 1;
             if self.log.poisoned().is_some() {
                 keeper.end();
                 return;
             }
             let _ = self.tidy();
-            if ticks % SAVE_EVERY == 0 {
+            if saved.elapsed() >= SAVE_EVERY {
                 self.save();
+                saved = varve_rt::now();
             }
         });
         self.save();

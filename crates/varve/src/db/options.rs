@@ -264,6 +264,12 @@ pub const OPTIONS: Table<Options> = Table {
         )
         .or_none("never"),
         Line::new(
+            "array_look",
+            Accepts::Time(Duration::from_millis(1)..=Duration::from_secs(3600)),
+            "How often what extents are used for is looked at: many times in their half-life.",
+            |o| &mut o.array.look,
+        ),
+        Line::new(
             "array_least_gain",
             Accepts::Real(0.0..=10.0, "a share of the throughput"),
             "The least gain for which extents move.",

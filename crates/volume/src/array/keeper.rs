@@ -23,8 +23,6 @@ use std::time::Duration;
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::{Event, HashMap, Instant, Mutex};
 
-/// Between two looks at what extents are used for.
-const TICK: Duration = Duration::from_secs(1);
 /// How often a move of a plan is tried that writes undo.
 const TRIES: u32 = 8;
 
@@ -43,13 +41,16 @@ pub struct KeeperOptions {
     pub rules: Rules,
     /// Before a move that was undone is tried again.
     pub again: Duration,
+    /// Between two looks at what extents are used for, also while they move.
+    pub look: Duration,
 }
 
 impl Default for KeeperOptions {
-    /// Assumed: 64 MiB/s, ten minutes, five hundredths, twenty milliseconds.
+    /// Assumed: 64 MiB/s, ten minutes, five hundredths, twenty milliseconds, a second.
     fn default() -> KeeperOptions {
         let (rate, window, again) = (64 << 20, Duration::from_secs(600), Duration::from_millis(20));
-        KeeperOptions { rate, window, replan: None, least_gain: 0.05, rules: Rules::default(), again }
+        let (rules, look) = (Rules::default(), Duration::from_secs(1));
+        KeeperOptions { rate, window, replan: None, least_gain: 0.05, rules, again, look }
     }
 }
 
@@ -166,12 +167,19 @@ impl Keeper {
     }
 
     /// Where the extents should lie, by what was asked of them and by what the drives give, and what that brings. Of an
-    /// array that is not striped, only what its extents can be moved to.
+    /// array that is not striped, only what its extents can be moved to: what moved within the window stays.
     ///
     /// # Errors
     /// [`VolumeError::Options`] names a drive without a curve, or says why there is no plan.
     pub fn plan(&self, curves: &[Option<Curve>]) -> Result<ArrayPlan, VolumeError> {
-        let watch = self.watched();
+        let (watch, pinned) = {
+            let mut state = self.state.lock();
+            state.watch.look(&self.array);
+            let watch = state.watch.clone();
+            let (now, extents) = (varve_rt::now(), watch.classes().len());
+            let recent = |extent| state.moved_at.get(&extent).is_some_and(|at| now - *at < self.options.window);
+            (watch, (0..extents).map(recent).collect())
+        };
         let stats = self.array.array_stats();
         let mut drives = Vec::new();
         for drive in &stats.drives {
@@ -187,6 +195,7 @@ impl Keeper {
         let numbers: Vec<usize> = stats.drives.iter().map(|drive| drive.number).collect();
         let question = Question {
             now: now(&self.array, &numbers),
+            pinned,
             loads: watch.loads(),
             extent: stats.extent,
             least_gain: self.options.least_gain,
@@ -324,7 +333,7 @@ impl Keeper {
     /// Waits until nothing is left to move; false: it is paused, was stopped, or failed.
     pub fn wait(&self) -> bool {
         while !self.stopping() {
-            let timed_out = self.idle.wait_for(TICK);
+            let timed_out = self.idle.wait_for(Duration::from_secs(1));
             let moves = self.moves();
             if !timed_out || moves.paused {
                 return !moves.running && moves.error.is_none();
@@ -345,15 +354,23 @@ impl Keeper {
         self.stop.load(Ordering::Acquire) || varve_rt::dying()
     }
 
-    /// Watches and moves until [`Keeper::end`]; `each` is called about once in a second.
+    /// Watches and moves until [`Keeper::end`]; `each` is called with each look, about, also while extents move.
     pub fn serve(&self, mut each: impl FnMut(&Keeper)) {
-        while !self.stopping() {
-            self.woken.wait_for(TICK);
-            self.woken.reset();
+        let mut look = || {
             self.state.lock().watch.look(&self.array);
             each(self);
+            varve_rt::now()
+        };
+        while !self.stopping() {
+            self.woken.wait_for(self.options.look);
+            self.woken.reset();
+            let mut looked = look();
             self.replan();
-            while !self.stopping() && self.step() {}
+            while !self.stopping() && self.step() {
+                if looked.elapsed() >= self.options.look {
+                    looked = look();
+                }
+            }
         }
     }
 

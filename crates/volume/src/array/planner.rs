@@ -78,6 +78,8 @@ pub struct Question {
     pub loads: Vec<Load>,
     /// How they lie.
     pub now: Now,
+    /// Of extents in places, those that must stay where they are; empty: none.
+    pub pinned: Vec<bool>,
     /// Bytes of an extent.
     pub extent: u64,
     /// The least gain that is worth moving anything, as a share of the throughput now.

@@ -1,7 +1,7 @@
 //! Raw flash as an array that a translation layer drives: operations are given, and not waited for.
 //!
-//! What one operation waits for it says by the mark of the other, so nothing here sleeps while work goes on; a
-//! recovery alone waits for what it reads.
+//! What one operation waits for it says by the mark of the other, so nothing here sleeps while work goes on, as long as
+//! the flash knows at once what is read of a page that moves; a recovery alone waits for what it reads.
 //!
 //! Invariant: `idle` is the largest mark that was given out.
 
@@ -102,6 +102,13 @@ impl FlashArray for Driver {
         let op = RawOp::Read { page, data: data.len(), spare: spare.len() };
         let (span, mut ticket) = self.give(at, op)?;
         ticket.read(0, data, spare)?;
+        Ok(span)
+    }
+
+    fn read_to_move(&mut self, at: u64, page: Page, data: &mut [u8], spare: &mut [u8]) -> Result<Span, FlashError> {
+        let op = RawOp::Read { page, data: data.len(), spare: spare.len() };
+        let (span, mut ticket) = self.give(at, op)?;
+        ticket.read_early(0, data, spare)?;
         Ok(span)
     }
 

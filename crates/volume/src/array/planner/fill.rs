@@ -1,7 +1,7 @@
 //! The search: which drives read only, and an extent for each place.
 
 use super::Choice;
-use super::model::{Load, Part, Problem};
+use super::model::{Part, Problem};
 use std::collections::BTreeSet;
 
 /// Drives up to which every set of read-only drives is looked at.
@@ -69,7 +69,7 @@ impl Exact<'_> {
         let Some(&extent) = self.order.get(n) else { return self.whole() };
         let load = self.search.problem.loads[extent];
         for drive in 0..self.search.parts.len() {
-            if !self.search.has_room(drive) || !self.search.allowed(&load, drive) {
+            if !self.search.has_room(drive) || !self.search.allowed(extent, drive) {
                 continue;
             }
             let before = (self.search.parts[drive], self.search.times[drive]);
@@ -98,7 +98,8 @@ impl Exact<'_> {
 
 /// Some drive of the set reads, and nothing else.
 fn isolates(problem: &Problem<'_>, filled: &Filled) -> bool {
-    problem.loads.iter().zip(&filled.places).any(|(load, drive)| filled.set[*drive] && load.bytes() > 0.0)
+    let reads = |e: usize| problem.pins[e].is_none() && problem.loads[e].bytes() > 0.0;
+    filled.places.iter().enumerate().any(|(extent, drive)| filled.set[*drive] && reads(extent))
 }
 
 /// Sets of read-only drives to look at: not none, not all unless nothing changes.
@@ -195,23 +196,33 @@ impl<'p> Search<'p> {
     fn greedy(problem: &'p Problem<'p>, set: &[bool], order: &[usize]) -> Option<Search<'p>> {
         let n = problem.drives.len();
         let mut search = Search::empty(problem, set);
+        let (pinned, free): (Vec<usize>, Vec<usize>) = order.iter().partition(|e| problem.pins[**e].is_some());
+        for extent in pinned {
+            let drive = problem.pins[extent].expect("it is pinned");
+            search.give(extent, drive);
+        }
         // Room of the other drives that what changes still needs.
-        let mut needed = problem.loads.iter().filter(|l| !l.read_only).count();
-        for &extent in order {
+        let mut needed = free.iter().filter(|e| !problem.loads[**e].read_only).count();
+        for extent in free {
             let load = &problem.loads[extent];
             needed -= usize::from(!load.read_only);
             let spare = search.spare();
-            let may = |d: &usize| search.has_room(*d) && search.allowed(load, *d) && (set[*d] || spare > needed);
+            let may = |d: &usize| search.has_room(*d) && search.allowed(extent, *d) && (set[*d] || spare > needed);
             let ends = |d: usize| search.parts[d].with(load).time(&problem.drives[d]);
             // Without a load, where there is most room.
             let least =
                 |a: &usize, b: &usize| ends(*a).total_cmp(&ends(*b)).then(search.room(*b).cmp(&search.room(*a)));
             let drive = (0..n).filter(may).min_by(least)?;
-            search.places[extent] = drive;
-            search.parts[drive] = search.parts[drive].with(load);
-            search.times[drive] = search.parts[drive].time(&problem.drives[drive]);
+            search.give(extent, drive);
         }
         Some(search)
+    }
+
+    /// An extent gets its first place.
+    fn give(&mut self, extent: usize, drive: usize) {
+        self.places[extent] = drive;
+        self.parts[drive] = self.parts[drive].with(&self.problem.loads[extent]);
+        self.times[drive] = self.parts[drive].time(&self.problem.drives[drive]);
     }
 
     fn room(&self, drive: usize) -> u32 {
@@ -227,8 +238,11 @@ impl<'p> Search<'p> {
         (0..self.set.len()).filter(|d| !self.set[*d]).map(|d| self.room(d) as usize).sum()
     }
 
-    fn allowed(&self, load: &Load, drive: usize) -> bool {
-        load.read_only || !self.set[drive]
+    fn allowed(&self, extent: usize, drive: usize) -> bool {
+        match self.problem.pins[extent] {
+            Some(home) => drive == home,
+            None => self.problem.loads[extent].read_only || !self.set[drive],
+        }
     }
 
     /// The drive that needs longest, and how long.
@@ -239,7 +253,7 @@ impl<'p> Search<'p> {
 
     fn put(&mut self, extent: usize, drive: usize) {
         let (from, load) = (self.places[extent], &self.problem.loads[extent]);
-        assert!(from != drive && self.allowed(load, drive), "an extent moves to a drive that may have it");
+        assert!(from != drive && self.allowed(extent, drive), "an extent moves to a drive that may have it");
         self.parts[from] = self.parts[from].without(load);
         self.parts[drive] = self.parts[drive].with(load);
         self.places[extent] = drive;
@@ -283,7 +297,7 @@ impl<'p> Search<'p> {
         for &extent in own.iter().step_by(own.len().div_ceil(MOVES).max(1)) {
             let (from, load) = (self.places[extent], &self.problem.loads[extent]);
             let left = self.time_of(from, self.parts[from].without(load));
-            let others = (0..self.parts.len()).filter(|d| *d != from && self.has_room(*d) && self.allowed(load, *d));
+            let others = (0..self.parts.len()).filter(|d| *d != from && self.has_room(*d) && self.allowed(extent, *d));
             for drive in others {
                 let time = left.max(self.time_of(drive, self.parts[drive].with(load)));
                 if time < best.0 {
@@ -302,7 +316,7 @@ impl<'p> Search<'p> {
             for &a in own.iter().take(SWAPS) {
                 for &b in theirs.iter().take(SWAPS) {
                     let (x, y) = (&self.problem.loads[a], &self.problem.loads[b]);
-                    if self.allowed(x, drive) && self.allowed(y, from) {
+                    if self.allowed(a, drive) && self.allowed(b, from) {
                         let left = self.time_of(from, self.parts[from].without(x).with(y));
                         let time = left.max(self.time_of(drive, self.parts[drive].without(y).with(x)));
                         if time < best.0 {
@@ -328,7 +342,7 @@ pub(super) fn take_back(problem: &Problem<'_>, set: Vec<bool>, places: &mut Vec<
             let (at, load) = (search.places[extent], &problem.loads[extent]);
             // A drive that has nothing left is free for everything.
             search.set[*home] &= search.parts[*home].extents > 0;
-            if at == *home || !search.allowed(load, *home) || !search.has_room(*home) {
+            if at == *home || !search.allowed(extent, *home) || !search.has_room(*home) {
                 continue;
             }
             let time = search.time_of(*home, search.parts[*home].with(load));

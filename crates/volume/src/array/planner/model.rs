@@ -75,12 +75,19 @@ pub(super) struct Problem<'a> {
     pub drives: &'a [PlanDrive],
     pub loads: &'a [Load],
     pub whole: Part,
+    /// Where extents lie that must not move; `None`: where they are best.
+    pub pins: Vec<Option<usize>>,
 }
 
 impl<'a> Problem<'a> {
     pub fn of(question: &'a Question) -> Problem<'a> {
         let whole = question.loads.iter().fold(Part::default(), |part, load| part.with(load));
-        Problem { drives: &question.drives, loads: &question.loads, whole }
+        let mut pins = vec![None; question.loads.len()];
+        if let Now::Placed(_, places) = &question.now {
+            let pinned = question.pinned.iter().zip(places);
+            pins.iter_mut().zip(pinned).filter(|(_, (pinned, _))| **pinned).for_each(|(pin, (_, at))| *pin = Some(*at));
+        }
+        Problem { drives: &question.drives, loads: &question.loads, whole, pins }
     }
 
     /// The part of each drive.
@@ -107,11 +114,12 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Drives that have extents, and only such as are only read.
+    /// Drives that have extents, and only such as are only read, or must not move.
     pub fn read_only(&self, layout: Choice, places: &[usize]) -> Vec<bool> {
+        let free = || (0..places.len()).filter(|e| self.pins[*e].is_none());
         let only = |drive: usize| {
-            let mut own = self.loads.iter().zip(places).filter(|(_, d)| **d == drive).peekable();
-            layout == Choice::Rodi && own.peek().is_some() && own.all(|(load, _)| load.read_only)
+            let mut own = free().filter(|e| places[*e] == drive).peekable();
+            layout == Choice::Rodi && own.peek().is_some() && own.all(|e| self.loads[e].read_only)
         };
         (0..self.drives.len()).map(only).collect()
     }
@@ -123,11 +131,12 @@ impl<'a> Problem<'a> {
         self.drives.iter().map(|d| of(self.whole.time(d))).collect()
     }
 
-    /// A place for each extent, dealt in order by the drives' speeds while they have room.
+    /// A place for each extent: those that may move are dealt in order by the drives' speeds while they have room.
     pub fn proportional(&self) -> Vec<usize> {
         let speeds = self.speeds();
         assert!(speeds.iter().all(|speed| *speed > 0.0), "every drive has a speed");
         let mut dealt = vec![0u32; self.drives.len()];
+        self.pins.iter().flatten().for_each(|drive| dealt[*drive] += 1);
         let mut next = || {
             let has_room = |d: &usize| dealt[*d] < self.drives[*d].extents;
             let ends = |d: usize| f64::from(dealt[d] + 1) / speeds[d];
@@ -136,7 +145,7 @@ impl<'a> Problem<'a> {
             dealt[drive] += 1;
             drive
         };
-        self.loads.iter().map(|_| next()).collect()
+        self.pins.iter().map(|pin| pin.unwrap_or_else(&mut next)).collect()
     }
 }
 

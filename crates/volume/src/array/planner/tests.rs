@@ -47,7 +47,8 @@ fn question(rng: &mut Rng, most_drives: u64, most_extents: u64) -> Question {
         1 => Now::Placed(Choice::Rodi, places),
         _ => Now::Placed(Choice::Proportional, places),
     };
-    Question { drives, loads, now, extent: 8 * MIB, least_gain: 0.0 }
+    let pinned = if rng.below(3) == 0 { (0..extents).map(|_| rng.below(4) == 0).collect() } else { Vec::new() };
+    Question { drives, loads, now, pinned, extent: 8 * MIB, least_gain: 0.0 }
 }
 
 /// The best of all places that have a drive which only reads; none if there are none.
@@ -59,8 +60,10 @@ fn brute_force(q: &Question, problem: &Problem<'_>) -> Option<f64> {
         let parts = problem.parts(&places);
         let fits = parts.iter().zip(&q.drives).all(|(p, d)| p.extents <= d.extents);
         let only = problem.read_only(Choice::Rodi, &places);
-        let isolates = (0..n).any(|d| only[d] && parts[d].time(&q.drives[d]) > 0.0);
-        if fits && isolates {
+        let reads = |x: &usize| problem.pins[*x].is_none() && q.loads[*x].bytes() > 0.0;
+        let isolates = (0..e).filter(reads).any(|x| only[places[x]]);
+        let stays = places.iter().zip(&problem.pins).all(|(at, pin)| pin.is_none_or(|pin| *at == pin));
+        if fits && isolates && stays {
             best = Some(best.unwrap_or(0.0).max(mb_s_of(problem, &places)));
         }
     }
@@ -85,8 +88,10 @@ fn sound(q: &Question, plan: &Plan) {
     assert!(plan.places.len() == q.loads.len());
     assert!(parts.iter().zip(&q.drives).all(|(p, d)| p.extents <= d.extents), "fits: {plan:?}");
     assert!((mb_s_of(&problem, &plan.places) / plan.after.max(1e-9) - 1.0).abs() < 1e-9 || plan.after == 0.0);
-    for (load, d) in q.loads.iter().zip(&plan.places) {
-        assert!(load.read_only || !plan.read_only[*d], "what changes is on no read-only drive");
+    for (extent, (load, d)) in q.loads.iter().zip(&plan.places).enumerate() {
+        let pin = problem.pins[extent];
+        assert!(pin.is_none_or(|pin| pin == *d), "what must stay does: {plan:?}");
+        assert!(load.read_only || !plan.read_only[*d] || pin.is_some(), "what changes is on no read-only drive");
     }
 }
 
@@ -157,7 +162,8 @@ fn the_papers_array_gets_one_read_only_drive() {
     // 357 extents only read, 643 with a read share of .025: what three busy drives do at r = .35.
     let mut loads = vec![of_bytes(1e6, 0.0, true); 357];
     loads.extend(vec![of_bytes(0.025e6, 0.975e6, false); 643]);
-    let q = Question { drives: paper(), loads, now: Now::Stripe, extent: 8 * MIB, least_gain: 0.02 };
+    let q =
+        Question { drives: paper(), loads, now: Now::Stripe, pinned: Vec::new(), extent: 8 * MIB, least_gain: 0.02 };
     let plan = plan(&q).unwrap();
     assert_eq!((plan.layout, plan.read_only.as_slice()), (Choice::Rodi, &[false, false, true][..]));
     // Published: 1567 MB/s with RODI.
@@ -174,7 +180,8 @@ fn nothing_is_isolated_without_need() {
     };
     let mut loads = vec![of_bytes(1e6, 0.0, true); 300];
     loads.extend(vec![of_bytes(0.5e6, 0.5e6, false); 600]);
-    let mut q = Question { drives: paper(), loads, now: Now::Stripe, extent: 8 * MIB, least_gain: 0.02 };
+    let mut q =
+        Question { drives: paper(), loads, now: Now::Stripe, pinned: Vec::new(), extent: 8 * MIB, least_gain: 0.02 };
     alike(&mut q);
     let of = |q: &Question| plan(q).map(|p| (p.layout, p.moved));
     assert_eq!(of(&q), Ok((Choice::Stripe, 0)), "drives that are alike");
@@ -191,6 +198,7 @@ fn bad_questions_are_refused() {
         drives: paper(),
         loads: vec![of_bytes(1e6, 0.0, true); 4],
         now: Now::Stripe,
+        pinned: Vec::new(),
         extent: MIB,
         least_gain: 0.0,
     };
@@ -233,6 +241,7 @@ fn no_drive_is_overloaded_on_the_way() {
         drives,
         loads,
         now: Now::Placed(Choice::Proportional, from.clone()),
+        pinned: Vec::new(),
         extent: 8 * MIB,
         least_gain: 0.0,
     };
