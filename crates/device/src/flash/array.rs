@@ -65,8 +65,8 @@ pub trait FlashArray {
     /// or its block's erase, was interrupted.
     fn read(&mut self, at: u64, page: Page, data: &mut [u8], spare: &mut [u8]) -> Result<Span, FlashError>;
 
-    /// As `read`, of a page that is moved: what is programmed with these bytes is given with the read's end, so an array
-    /// that knows them at once does not wait.
+    /// As `read`, of a page that is moved: what is programmed with these bytes is given with the read's end, so an
+    /// array that knows them at once does not wait.
     fn read_to_move(&mut self, at: u64, page: Page, data: &mut [u8], spare: &mut [u8]) -> Result<Span, FlashError> {
         self.read(at, page, data, spare)
     }

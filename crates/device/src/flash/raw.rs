@@ -120,8 +120,8 @@ impl RawTicket {
         self.source.wait(i, data, spare)
     }
 
-    /// As [`RawTicket::read`], but does not wait where the device knows the bytes before the read is done: for who gives
-    /// the operations that follow from them with the read's mark ([`RawIo::after`]), and tells nobody.
+    /// As [`RawTicket::read`], but does not wait where the device knows the bytes before the read is done: for who
+    /// gives the operations that follow from them with the read's mark ([`RawIo::after`]), and tells nobody.
     pub fn read_early(&mut self, i: usize, data: &mut [u8], spare: &mut [u8]) -> Result<(), FlashError> {
         assert!(i < self.given.len(), "an operation of the batch");
         self.given[i].clone()?;
