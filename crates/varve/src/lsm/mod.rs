@@ -24,6 +24,7 @@
 
 pub(crate) mod block;
 pub(crate) mod debt;
+pub(crate) mod executor;
 pub(crate) mod filter;
 pub(crate) mod merge;
 pub(crate) mod part;

@@ -162,6 +162,20 @@ impl SegmentReader {
         found.map_err(|damage| self.damage(source, at, part, damage))
     }
 
+    /// The stored bytes of a data block, not compared with anything yet.
+    pub(crate) fn stored(&self, source: &dyn PageSource, at: Location) -> Result<Vec<u8>> {
+        let usable = self.usable as u64;
+        if at.len == 0 || at.end() > self.footer.data {
+            return Err(self.damage(
+                source,
+                Location::default(),
+                Part::Index,
+                Damage("it names bytes that are no data"),
+            ));
+        }
+        self.gathered(source, at, u64::from(at.offset) / usable..=(at.end() - 1) / usable)
+    }
+
     /// The stored bytes of a part that lies in several pages.
     fn gathered(&self, source: &dyn PageSource, at: Location, pages: std::ops::RangeInclusive<u64>) -> Result<Vec<u8>> {
         let mut stored = Vec::with_capacity(at.len as usize);
@@ -178,7 +192,7 @@ impl SegmentReader {
     }
 
     /// An error that names the part, its place and, of a data block, the keys that were in it.
-    pub(super) fn damage(&self, source: &dyn PageSource, at: Location, part: Part, damage: Damage) -> crate::Error {
+    pub(crate) fn damage(&self, source: &dyn PageSource, at: Location, part: Part, damage: Damage) -> crate::Error {
         let keys = if part == Part::Data { self.keys_of(source, at) } else { String::new() };
         let what = format!("{} of segment {} at byte {}{keys}: {}", part.name(), self.footer.id, at.offset, damage.0);
         source.corrupt(u64::from(at.offset) / self.usable as u64, &what)

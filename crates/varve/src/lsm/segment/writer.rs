@@ -100,6 +100,11 @@ impl SegmentWriter {
         self.meta.entries
     }
 
+    /// The key that was added last.
+    pub(crate) fn largest(&self) -> &[u8] {
+        &self.meta.largest
+    }
+
     /// Bytes of memory that it takes.
     pub(crate) fn memory(&self) -> usize {
         let indexes: usize = self.indexes.iter().map(|(block, last)| block.len() + last.0.len()).sum();

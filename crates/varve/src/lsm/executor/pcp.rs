@@ -1,0 +1,98 @@
+//! The pipeline: reading, working and writing at the same time, each on a thread of its own, with bounded queues
+//! between. After Zhang and others, *Pipelined Compaction for the LSM-tree* (IPDPS 2014).
+
+use super::read::{Batch, Reading};
+use super::{BATCH, Executor, Outputs, Piece, Task, work};
+use crate::error::{Error, Result};
+use crate::role;
+use std::sync::Arc;
+use varve_rt::channel::{Receiver, Sender, bounded};
+use varve_rt::{JoinHandle, try_spawn};
+
+/// The executor.
+pub(crate) struct Pcp {
+    /// Batches that a queue holds.
+    capacity: usize,
+}
+
+impl Pcp {
+    /// With queues of about so many bytes each, 64 to 256 KB.
+    pub(crate) fn new(queue_bytes: usize) -> Pcp {
+        Pcp { capacity: (queue_bytes / BATCH).clamp(1, 4) }
+    }
+}
+
+type Sent<T> = std::result::Result<T, Error>;
+
+impl Executor for Pcp {
+    fn name(&self) -> &'static str {
+        "pcp"
+    }
+
+    fn run(&self, task: Arc<Task>, outputs: &mut dyn Outputs) -> Result<()> {
+        let (to_work, batches) = bounded(self.capacity);
+        let (to_write, pieces) = bounded(self.capacity);
+        let reader = stage("merge reader", {
+            let task = task.clone();
+            move || read(task, &to_work)
+        })?;
+        // When the second thread cannot be had, the first one ends for want of a receiver.
+        let worker = stage("merge worker", move || merge(&task, &batches, &to_write));
+        let worker = match worker {
+            Ok(worker) => worker,
+            Err(e) => {
+                let _ = reader.join();
+                return Err(e);
+            }
+        };
+        let written = write(&pieces, outputs);
+        // Who waits to send sees that nobody receives any more.
+        drop(pieces);
+        let ended = [worker.join().is_ok(), reader.join().is_ok()];
+        written?;
+        if ended == [true, true] { Ok(()) } else { Err(Error::Poisoned("a thread of a merge panicked".into())) }
+    }
+}
+
+fn stage(name: &'static str, life: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let role = role::current();
+    let life = move || {
+        role::set(role);
+        life();
+    };
+    try_spawn(name, life).map_err(|e| Error::Resources(format!("no thread for a merge: {e}")))
+}
+
+fn read(task: Arc<Task>, to_work: &Sender<Sent<Option<Batch>>>) {
+    let mut reading = match Reading::new(task) {
+        Ok(reading) => reading,
+        Err(e) => return drop(to_work.send(Err(e))),
+    };
+    loop {
+        let batch = reading.next();
+        let last = !matches!(batch, Ok(Some(_)));
+        if to_work.send(batch).is_err() || last {
+            return;
+        }
+    }
+}
+
+/// Nobody sends or receives any more, and no error came: the database ends.
+fn gone<E>(_: E) -> Error {
+    Error::Closed
+}
+
+fn merge(task: &Task, batches: &Receiver<Sent<Option<Batch>>>, to_write: &Sender<Sent<Option<Piece>>>) {
+    let mut next = || batches.recv().map_err(gone)?;
+    let mut emit = |piece| to_write.send(Ok(Some(piece))).map_err(gone);
+    let end = work::run(task, &mut next, &mut emit).map(|()| None);
+    let _ = to_write.send(end);
+}
+
+fn write(pieces: &Receiver<Sent<Option<Piece>>>, outputs: &mut dyn Outputs) -> Result<()> {
+    while let Some(piece) = pieces.recv().map_err(gone)?? {
+        outputs.pause()?;
+        piece.put(outputs)?;
+    }
+    outputs.wait()
+}

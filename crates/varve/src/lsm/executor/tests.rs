@@ -1,0 +1,235 @@
+//! Every executor against the same inputs: the same rows, whatever the moments, levels and range deletions are.
+
+use super::*;
+use crate::Error;
+use crate::lsm::merge::Retention;
+use crate::lsm::part::Codec;
+use crate::lsm::ranges::{Fragments, RangeDelete};
+use crate::lsm::samples::{Memory, Row, entries};
+use crate::lsm::segment::{SegmentCursor, SegmentWriter};
+use crate::lsm::{Entries, order};
+use std::sync::atomic::{AtomicU64, Ordering};
+use varve_rt::Rng;
+
+const USABLE: usize = 992;
+
+fn options(codec: Codec) -> SegmentOptions {
+    SegmentOptions { id: 1, block_bytes: 992, codec, bits_per_key: 10, prefix: 0 }
+}
+
+fn input(rows: &[Row], ranges: &Fragments, id: u64) -> Input {
+    let mut memory = Memory::new(USABLE);
+    let mut writer = SegmentWriter::new(SegmentOptions { id, ..options(Codec::Lz4) }, USABLE);
+    rows.iter().for_each(|row| writer.add(&row.entry(), &mut memory).expect("memory"));
+    writer.add_ranges(ranges);
+    let meta = writer.finish(&mut memory).expect("memory");
+    let reader = SegmentReader::open(&memory, id, meta.pages).expect("sound");
+    Input { reader: Arc::new(reader), source: Arc::new(memory) }
+}
+
+/// Outputs in memory; fails at the `fails`-th page.
+struct Kept {
+    now: Memory,
+    done: Vec<(u64, SegmentMeta, Memory)>,
+    pages: u64,
+    fails: u64,
+}
+
+impl Kept {
+    fn new(fails: u64) -> Kept {
+        Kept { now: Memory::new(USABLE), done: Vec::new(), pages: 0, fails }
+    }
+
+    fn rows(self, ranges: &mut Vec<RangeDelete>) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (id, meta, memory) in self.done {
+            let reader = SegmentReader::open(&memory, id, meta.pages).expect("sound");
+            reader.check(&memory).expect("sound");
+            ranges.extend(reader.ranges().deletes());
+            let mut cursor = SegmentCursor::new(Arc::new(reader), Arc::new(memory));
+            cursor.first().expect("sound");
+            while let Some(entry) = cursor.entry() {
+                rows.push(Row::of(entry));
+                cursor.next().expect("sound");
+            }
+        }
+        rows
+    }
+}
+
+impl PageSink for Kept {
+    fn usable(&self) -> usize {
+        USABLE
+    }
+
+    fn page(&mut self, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        self.pages += 1;
+        if self.pages == self.fails {
+            Err(Error::NoSpace("the test's disk".into()))
+        } else {
+            PageSink::page(&mut self.now, fill)
+        }
+    }
+}
+
+impl Outputs for Kept {
+    fn done(&mut self, id: u64, meta: SegmentMeta) -> Result<()> {
+        assert_eq!(meta.pages, self.now.pages.len() as u64, "all its pages are there");
+        self.done.push((id, meta, std::mem::replace(&mut self.now, Memory::new(USABLE))));
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn pause(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct Case {
+    rows: Vec<Row>,
+    ranges: Fragments,
+    runs: Vec<Vec<Input>>,
+    moments: Vec<Lsn>,
+}
+
+fn case(rng: &mut Rng, n: usize) -> Case {
+    let rows = entries(rng, n);
+    let mut parts = vec![Vec::new(); 1 + rng.below(4) as usize];
+    let count = parts.len() as u64;
+    rows.iter().for_each(|row| parts[rng.below(count) as usize].push(row.clone()));
+    parts.retain(|part| !part.is_empty());
+    let draw = |rng: &mut Rng| {
+        let start = rng.below(n as u64);
+        let key = |n: u64| format!("key/{n:04}").into_bytes();
+        RangeDelete { start: key(start), end: key(start + 1 + rng.below(40)), commit: rng.below(50) }
+    };
+    let ranges: Vec<_> = (0..rng.below(3)).map(|_| draw(rng)).collect();
+    let mut runs = Vec::new();
+    for (i, part) in parts.iter().enumerate() {
+        // A run is one segment, or two that are disjoint.
+        let half = part[part.len() / 2].key.clone();
+        let at = part.partition_point(|row| row.key < half);
+        let own = Fragments::new(ranges.iter().filter(|r| r.commit % parts.len() as u64 == i as u64).cloned());
+        let whole = at == 0 || !own.is_empty() || rng.one_in(2);
+        let none = Fragments::default();
+        runs.push(if whole {
+            vec![input(part, &own, 10 + i as u64)]
+        } else {
+            vec![input(&part[..at], &none, 20 + i as u64), input(&part[at..], &none, 30 + i as u64)]
+        });
+    }
+    let mut moments: Vec<Lsn> = (0..rng.below(3)).map(|_| rng.below(50)).collect();
+    moments.sort_unstable();
+    Case { rows, ranges: Fragments::new(ranges), runs, moments }
+}
+
+fn task(case: &Case, segment_bytes: u64, codec: Codec) -> Arc<Task> {
+    let id = AtomicU64::new(100);
+    Arc::new(Task {
+        runs: case.runs.clone(),
+        moments: case.moments.clone(),
+        below: Below::default(),
+        grandparents: Vec::new(),
+        most_overlap: u64::MAX,
+        options: options(codec),
+        next_id: Box::new(move || id.fetch_add(1, Ordering::Relaxed)),
+        segment_bytes,
+        usable: USABLE,
+    })
+}
+
+#[test]
+fn every_executor_leaves_the_same_rows() {
+    let mut rng = Rng::from_seed(12);
+    let mut segments = 0;
+    for round in 0..24 {
+        let case = case(&mut rng, [30, 400, 1200][round % 3]);
+        let mut retention = Retention::new(case.moments.clone(), Below::default(), case.ranges.clone());
+        let expected: Vec<Row> = case.rows.iter().filter(|row| retention.keeps(&row.entry())).cloned().collect();
+        for name in NAMES {
+            let executor = by_name(name, 128 << 10).expect("it is listed");
+            assert_eq!(executor.name(), *name);
+            let mut kept = Kept::new(0);
+            let codec = Codec::ALL[rng.below(3) as usize].1;
+            executor.run(task(&case, 6000, codec), &mut kept).expect("memory");
+            segments += kept.done.len();
+            assert!(kept.done.windows(2).all(|two| {
+                let (one, other) = (&two[0].1, &two[1].1);
+                one.largest < other.smallest || one.open_end && one.largest == other.smallest
+            }));
+            let mut ranges = Vec::new();
+            assert_eq!(kept.rows(&mut ranges), expected, "{name}");
+            assert_eq!(Fragments::new(ranges), retention.ranges(), "{name}");
+        }
+    }
+    assert!(segments > 60, "{segments}");
+    assert!(by_name("cokv", 0).is_none());
+}
+
+#[test]
+fn what_fails_fails_the_merge_and_nobody_hangs() {
+    let mut rng = Rng::from_seed(13);
+    let mut case = case(&mut rng, 1500);
+    case.ranges = Fragments::default();
+    for name in NAMES {
+        let executor = by_name(name, 64 << 10).expect("it is listed");
+        for fails in [1, 20] {
+            let error = executor.run(task(&case, 6000, Codec::None), &mut Kept::new(fails)).expect_err("a full disk");
+            assert!(matches!(error, Error::NoSpace(_)), "{name}: {error}");
+        }
+    }
+    // A damaged block of an input is named.
+    let damaged = &case.runs[0][0];
+    let mut memory = Memory::new(USABLE);
+    for page in 0..damaged.reader.footer().meta.pages {
+        damaged.source.page(page, &mut |bytes| memory.pages.push(bytes.to_vec())).expect("memory");
+    }
+    memory.pages[3][500] ^= 4;
+    case.runs[0][0] = Input { reader: damaged.reader.clone(), source: Arc::new(memory) };
+    for name in NAMES {
+        let executor = by_name(name, 64 << 10).expect("it is listed");
+        let error = executor.run(task(&case, 6000, Codec::None), &mut Kept::new(0)).expect_err("damage").to_string();
+        assert!(error.contains("page 3") || error.contains("page 2"), "{name}: {error}");
+        assert!(error.contains("data block of segment"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn an_output_overlaps_few_grandparents_and_keeps_a_keys_versions_together() {
+    let row = |key: u64, commit| Row {
+        key: format!("key/{key:04}").into_bytes(),
+        commit,
+        kind: crate::lsm::EntryKind::Put,
+        value: vec![7; 30],
+    };
+    let mut rows: Vec<Row> = (0..200).map(|n| row(n, 1)).collect();
+    rows.extend((2..400).map(|commit| row(100, commit)));
+    rows.sort_by(|a, b| order((&a.key, a.commit), (&b.key, b.commit)));
+    let case = Case {
+        ranges: Fragments::default(),
+        runs: vec![vec![input(&rows, &Fragments::default(), 5)]],
+        moments: (1..400).collect(),
+        rows,
+    };
+    let parent = |n: u64| {
+        let key = |n: u64| format!("key/{n:04}").into_bytes().into_boxed_slice();
+        let meta = SegmentMeta { pages: 10, smallest: key(50 * n), largest: key(50 * n + 49), ..Default::default() };
+        Arc::new(Segment { id: n, meta, runs: Vec::new() })
+    };
+    let mut task = task(&case, 3000, Codec::None);
+    let changed = Arc::get_mut(&mut task).expect("ours");
+    (changed.grandparents, changed.most_overlap) = ((0..4).map(parent).collect(), 9);
+    let mut kept = Kept::new(0);
+    Sequential.run(task, &mut kept).expect("memory");
+    let bounds: Vec<_> = kept.done.iter().map(|(_, meta, _)| (meta.smallest.clone(), meta.largest.clone())).collect();
+    assert!(bounds.windows(2).all(|two| two[0].1 < two[1].0), "no key is in two outputs");
+    for edge in [50, 100, 150] {
+        let key = format!("key/{edge:04}").into_bytes();
+        assert!(bounds.iter().any(|(smallest, _)| **smallest == *key), "an output begins where a grandparent does");
+    }
+    let large = kept.done.iter().map(|(_, meta, _)| meta.entries).max();
+    assert!(large >= Some(399), "the versions of a key are in one output: {large:?}");
+}

@@ -1,0 +1,210 @@
+//! Working: blocks are checked, unpacked, merged; what is kept is packed into new segments.
+
+use super::read::{Batch, Fetched};
+use super::{BATCH, Piece, Task};
+use crate::error::{Error, Result};
+use crate::lsm::block::{Block, Place};
+use crate::lsm::merge::{Heap, Retention};
+use crate::lsm::part::{self, Part};
+use crate::lsm::ranges::Fragments;
+use crate::lsm::segment::{SegmentOptions, SegmentWriter};
+use crate::lsm::{Entry, PageSink, order};
+use std::collections::VecDeque;
+use varve_rt::{Cost, charge};
+
+/// Where the next batch comes from; none: that was the last.
+type Next<'n> = &'n mut dyn FnMut() -> Result<Option<Batch>>;
+/// Where pieces go.
+type Emit<'e> = &'e mut dyn FnMut(Piece) -> Result<()>;
+
+/// A sorted run, as far as it was read.
+#[derive(Default)]
+struct Feed {
+    waiting: VecDeque<Fetched>,
+    bytes: Vec<u8>,
+    place: Place,
+}
+
+impl Feed {
+    fn block(&self) -> Block<'_> {
+        Block::parse(&self.bytes).expect("it was parsed when it came")
+    }
+
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.place.is_valid().then(|| self.place.entry(&self.block()))
+    }
+}
+
+/// Pages of outputs that were not sent on yet.
+struct Buffer {
+    usable: usize,
+    bytes: Vec<u8>,
+}
+
+impl PageSink for Buffer {
+    fn usable(&self) -> usize {
+        self.usable
+    }
+
+    fn page(&mut self, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        let start = self.bytes.len();
+        self.bytes.resize(start + self.usable, 0);
+        fill(&mut self.bytes[start..]);
+        Ok(())
+    }
+}
+
+struct Work<'t> {
+    task: &'t Task,
+    feeds: Vec<Feed>,
+    heap: Heap,
+    retention: Retention,
+    /// Range deletions that are kept.
+    ranges: Fragments,
+    writer: Option<(u64, SegmentWriter)>,
+    buffer: Buffer,
+    /// First key of the next output's range deletions.
+    from: Option<Vec<u8>>,
+    /// Grandparents that the output has passed, and their pages.
+    passed: usize,
+    overlap: u64,
+}
+
+/// Does the work of a merge.
+pub(super) fn run(task: &Task, next: Next<'_>, emit: Emit<'_>) -> Result<()> {
+    let ranges = Fragments::union(task.runs.iter().flatten().map(|input| input.reader.ranges()));
+    let retention = Retention::new(task.moments.clone(), task.below.clone(), ranges);
+    let mut work = Work {
+        feeds: task.runs.iter().map(|_| Feed::default()).collect(),
+        heap: Heap::default(),
+        ranges: retention.ranges(),
+        retention,
+        writer: None,
+        buffer: Buffer { usable: task.usable, bytes: Vec::new() },
+        from: None,
+        passed: 0,
+        overlap: 0,
+        task,
+    };
+    let mut more = true;
+    for run in 0..work.feeds.len() {
+        work.refill(run, &mut more, next)?;
+    }
+    let feeds = &work.feeds;
+    let standing = (0..feeds.len()).filter(|run| feeds[*run].entry().is_some());
+    work.heap = Heap::new(standing, |a, b| is_before(feeds, a, b));
+    while let Some(run) = work.heap.top() {
+        work.take(run, emit)?;
+        work.advance(run, &mut more, next)?;
+    }
+    work.end(emit)
+}
+
+fn is_before(feeds: &[Feed], a: usize, b: usize) -> bool {
+    let (Some(one), Some(other)) = (feeds[a].entry(), feeds[b].entry()) else { return false };
+    order((one.key, one.commit), (other.key, other.commit)).then(a.cmp(&b)).is_lt()
+}
+
+impl Work<'_> {
+    /// The next block of a run, which has been read or will be; at the end of the run it stands nowhere.
+    fn refill(&mut self, run: usize, more: &mut bool, next: Next<'_>) -> Result<()> {
+        while self.feeds[run].waiting.is_empty() && *more {
+            let batch = next()?;
+            *more = batch.is_some();
+            batch.into_iter().flatten().for_each(|block| self.feeds[block.run].waiting.push_back(block));
+        }
+        let feed = &mut self.feeds[run];
+        let Some(fetched) = feed.waiting.pop_front() else { return Ok(()) };
+        let opened = part::open(&fetched.stored, Part::Data, fetched.at.checksum, true).and_then(|raw| {
+            feed.place.first(&Block::parse(&raw)?)?;
+            feed.bytes.clear();
+            feed.bytes.extend_from_slice(&raw);
+            Ok(())
+        });
+        opened.map_err(|damage| {
+            let input = &self.task.runs[run][fetched.input];
+            input.reader.damage(&*input.source, fetched.at, Part::Data, damage)
+        })
+    }
+
+    fn advance(&mut self, run: usize, more: &mut bool, next: Next<'_>) -> Result<()> {
+        let feed = &mut self.feeds[run];
+        let Feed { bytes, place, .. } = feed;
+        // Its checksum was right: what does not parse was written so.
+        let moved = Block::parse(bytes).and_then(|block| place.next(&block));
+        moved.map_err(|damage| Error::Poisoned(format!("a merge read what no segment has: {}", damage.0)))?;
+        if !feed.place.is_valid() {
+            self.refill(run, more, next)?;
+        }
+        let feeds = &self.feeds;
+        match feeds[run].entry() {
+            Some(_) => self.heap.moved(|a, b| is_before(feeds, a, b)),
+            None => self.heap.pop(|a, b| is_before(feeds, a, b)),
+        }
+        Ok(())
+    }
+
+    /// Takes the entry at which the run stands.
+    fn take(&mut self, run: usize, emit: Emit<'_>) -> Result<()> {
+        let block = self.feeds[run].block();
+        let entry = self.feeds[run].place.entry(&block);
+        charge(Cost::MergePair, 1);
+        charge(Cost::MergeByte, (entry.key.len() + entry.value.len()) as u64);
+        if !self.retention.keeps(&entry) {
+            return Ok(());
+        }
+        let (key, task) = (entry.key, self.task);
+        while let Some(segment) = task.grandparents.get(self.passed).filter(|s| s.meta.compare(key).is_lt()) {
+            self.overlap += segment.meta.pages;
+            self.passed += 1;
+        }
+        // A key's versions stay together.
+        let ends = self.writer.as_ref().is_some_and(|(_, writer)| {
+            writer.largest() != key && (writer.bytes() >= task.segment_bytes || self.overlap > task.most_overlap)
+        });
+        if ends {
+            let key = key.to_vec();
+            finish(&mut self.writer, &mut self.buffer, &self.ranges.clipped(self.from.as_deref(), Some(&key)), emit)?;
+            (self.from, self.overlap) = (Some(key), 0);
+        }
+        let (_, writer) = self.writer.get_or_insert_with(|| new_writer(task));
+        if writer.entries() == 0 {
+            self.overlap = 0;
+        }
+        writer.add(&entry, &mut self.buffer)?;
+        if self.buffer.bytes.len() >= BATCH {
+            emit(Piece::Pages(std::mem::take(&mut self.buffer.bytes)))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn end(mut self, emit: Emit<'_>) -> Result<()> {
+        let ranges = self.ranges.clipped(self.from.as_deref(), None);
+        if self.writer.is_none() && !ranges.is_empty() {
+            self.writer = Some(new_writer(self.task));
+        }
+        finish(&mut self.writer, &mut self.buffer, &ranges, emit)
+    }
+}
+
+fn new_writer(task: &Task) -> (u64, SegmentWriter) {
+    let id = (task.next_id)();
+    (id, SegmentWriter::new(SegmentOptions { id, ..task.options.clone() }, task.usable))
+}
+
+/// Ends the output, if there is one.
+fn finish(
+    writer: &mut Option<(u64, SegmentWriter)>,
+    buffer: &mut Buffer,
+    ranges: &Fragments,
+    emit: Emit<'_>,
+) -> Result<()> {
+    let Some((id, mut writer)) = writer.take() else { return Ok(()) };
+    writer.add_ranges(ranges);
+    let meta = writer.finish(buffer)?;
+    if !buffer.bytes.is_empty() {
+        emit(Piece::Pages(std::mem::take(&mut buffer.bytes)))?;
+    }
+    emit(Piece::Done(id, meta))
+}
