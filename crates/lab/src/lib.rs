@@ -9,6 +9,7 @@
 //! - [`history`]: histories of concurrent transactions and the serializability checker;
 //! - [`host`]: host profiles, the costs of processor time on a modelled machine;
 //! - [`iomix`]: an Iometer-like load on a device;
+//! - [`lsm_wa`]: write amplification of levelled LSMs, theory and a Monte Carlo;
 //! - [`models`]: a database's devices as models of profiles;
 //! - [`own`]: which databases a tool may write into;
 //! - [`probe`]: measures devices and makes profiles of them;
@@ -19,7 +20,7 @@
 //! - [`trace`]: trace formats, and recording;
 //! - [`ycsb`]: YCSB, workloads A to F.
 //!
-//! Modules, from below: `child error flash_wa own place trace` · `adapter flash_layout iomix models replay sim` ·
+//! Modules, from below: `child error flash_wa own place trace` · `adapter flash_layout iomix lsm_wa models replay sim` ·
 //! `batch driver history probe torture` · `tpcc ycsb` · `host` · `experiment`.
 
 pub mod adapter;
@@ -33,6 +34,7 @@ pub mod flash_wa;
 pub mod history;
 pub mod host;
 pub mod iomix;
+pub mod lsm_wa;
 pub mod models;
 pub mod own;
 mod place;
