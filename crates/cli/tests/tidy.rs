@@ -79,6 +79,7 @@ const UNSAFE: &[&str] = &[
     "crates/varve/src/buffer/load.rs",
     "crates/varve/src/buffer/prefetch.rs",
     "crates/varve/src/buffer/writer.rs",
+    "crates/varve/src/lsm/memtable.rs",
     "crates/varve/src/wal/reader.rs",
     "crates/varve/src/wal/tail.rs",
     "crates/varve/src/wal/writer.rs",

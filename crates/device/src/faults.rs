@@ -158,6 +158,9 @@ mistakes! {
     CloseNotRefused "close-not-refused" "close" "A close waits for nobody and refuses nobody."
     DropGoesOn "drop-goes-on" "close" "The drop of the last handle ends no thread."
     IdentityNotCompared "identity-not-compared" "identity" "Files of other times and other databases are believed."
+    MemtableForgotten "memtable-forgotten" "lsm" "A checkpoint does not ask what log memtables need."
+    SegmentUnsynced "segment-unsynced" "lsm" "A segment is listed before its pages are synced."
+    SegmentPagesEarly "segment-pages-early" "lsm" "Pages of a segment that was dropped are used again before that is durable."
     OlderSuperblockBelieved "older-superblock-believed" "log" "Superblocks are written in turn, and a clean one is believed whatever the log holds."
 }
 

@@ -25,10 +25,12 @@ pub enum Class {
     WriteSets,
     /// Old values that open snapshots need.
     Versions,
+    /// Entries of LSM keyspaces that are not flushed yet.
+    Memtables,
 }
 
 /// All classes, in order.
-pub const CLASSES: [Class; 7] = [
+pub const CLASSES: [Class; 8] = [
     Class::Frames,
     Class::PageTable,
     Class::Staging,
@@ -36,12 +38,14 @@ pub const CLASSES: [Class; 7] = [
     Class::Locks,
     Class::WriteSets,
     Class::Versions,
+    Class::Memtables,
 ];
 
 impl Class {
     /// Name for statistics and errors.
     pub fn name(self) -> &'static str {
-        ["frames", "page table", "staging", "log buffers", "locks", "write sets", "versions"][self as usize]
+        ["frames", "page table", "staging", "log buffers", "locks", "write sets", "versions", "memtables"]
+            [self as usize]
     }
 }
 
@@ -112,6 +116,22 @@ impl Budget {
     pub fn release(&self, class: Class, bytes: u64) {
         let before = self.accounts[class as usize].used.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "released more {} than was charged", class.name());
+    }
+
+    /// Gives `bytes` of one class's limit to another, as far as the first has that much.
+    pub fn move_limit(&self, from: Class, to: Class, bytes: u64) {
+        let from = &self.accounts[from as usize].limit;
+        let before = from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |limit| Some(limit.saturating_sub(bytes)));
+        let moved = before.expect("always an answer").min(bytes);
+        self.accounts[to as usize].limit.fetch_add(moved, Ordering::Relaxed);
+    }
+
+    /// Charges `bytes` that are in use already, whatever the limit, which rises to what is used.
+    pub fn admit(&self, class: Class, bytes: u64) {
+        let account = &self.accounts[class as usize];
+        let used = account.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        account.limit.fetch_max(used, Ordering::Relaxed);
+        account.peak.fetch_max(used, Ordering::Relaxed);
     }
 
     /// Most bytes the class may use.

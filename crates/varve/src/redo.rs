@@ -4,7 +4,9 @@
 //! - `1` page operations: page varint, keyspace u32, previous LSN u64, bytes of operations u32, then operations;
 //! - `2` page image: page varint, keyspace u32, hole start u16, hole end u16 (bytes in the hole are zero), page bytes
 //!   without the hole;
-//! - `3` extra: length varint, bytes (commit information and other records that are not page changes).
+//! - `3` extra: length varint, bytes (commit information and other records that are not page changes);
+//! - `4` index: keyspace u32, length varint, bytes (what an index of that keyspace remembers without a page; its folder
+//!   says what they are).
 //!
 //! An operation is `0` write: offset u16, length u16, bytes; or `1` shift: from u16, to u16, length u16 (a `memmove`
 //! within the page). Invariant: operations never touch the page header; the LSN is stamped by whoever applies a whole
@@ -17,6 +19,7 @@ use varve_volume::{KeyspaceId, Lsn, PageId};
 const TAG_OPS: u8 = 1;
 const TAG_IMAGE: u8 = 2;
 const TAG_EXTRA: u8 = 3;
+const TAG_INDEX: u8 = 4;
 const OP_WRITE: u8 = 0;
 const OP_SHIFT: u8 = 1;
 
@@ -62,6 +65,14 @@ pub fn push_image_record(body: &mut Vec<u8>, page: PageId, bytes: &[u8], hole: s
 #[cfg(test)]
 pub fn push_extra(body: &mut Vec<u8>, bytes: &[u8]) {
     body.push(TAG_EXTRA);
+    push_varint(body, bytes.len() as u64);
+    body.extend_from_slice(bytes);
+}
+
+/// Appends a record of an index that is not a page change.
+pub fn push_index_record(body: &mut Vec<u8>, keyspace: KeyspaceId, bytes: &[u8]) {
+    body.push(TAG_INDEX);
+    body.extend_from_slice(&keyspace.0.to_le_bytes());
     push_varint(body, bytes.len() as u64);
     body.extend_from_slice(bytes);
 }
@@ -125,6 +136,13 @@ pub enum Record<'a> {
     },
     /// Something that is not a page change.
     Extra(&'a [u8]),
+    /// What an index remembers without a page.
+    Index {
+        /// The index's keyspace.
+        keyspace: KeyspaceId,
+        /// As the index wrote it.
+        bytes: &'a [u8],
+    },
 }
 
 /// Walks the records of a group's body.
@@ -200,6 +218,11 @@ impl<'a> Records<'a> {
             TAG_EXTRA => {
                 let len = self.varint()? as usize;
                 Ok(Record::Extra(self.take(len)?))
+            }
+            TAG_INDEX => {
+                let keyspace = KeyspaceId(self.u32()?);
+                let len = self.varint()? as usize;
+                Ok(Record::Index { keyspace, bytes: self.take(len)? })
             }
             tag => Err(Error::corrupt_log(self.lsn, format!("unknown record tag {tag}"))),
         }

@@ -19,18 +19,21 @@ pub enum Role {
     ReadAhead,
     /// Writes the log.
     Log,
+    /// Flushes memtables and merges segments.
+    Merger,
 }
 
 /// Number of roles.
-pub const ROLES: usize = 5;
+pub const ROLES: usize = 6;
 
 impl Role {
     /// All roles, in the order of their numbers.
-    pub const ALL: [Role; ROLES] = [Role::Foreground, Role::Cleaner, Role::Checkpointer, Role::ReadAhead, Role::Log];
+    pub const ALL: [Role; ROLES] =
+        [Role::Foreground, Role::Cleaner, Role::Checkpointer, Role::ReadAhead, Role::Log, Role::Merger];
 
     /// Name for statistics.
     pub fn name(self) -> &'static str {
-        ["foreground", "cleaner", "checkpointer", "read_ahead", "log"][self as usize]
+        ["foreground", "cleaner", "checkpointer", "read_ahead", "log", "merger"][self as usize]
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::{Inner, Keyspace};
 use crate::error::Result;
-use crate::index::Load;
+use crate::index::{KeyspaceKind, Load};
 use crate::txn::{OpenKeyspace, check_value};
 use std::sync::Arc;
 use varve_rt::{Cost, charge};
@@ -30,7 +30,7 @@ pub struct BulkLoad {
 
 impl BulkLoad {
     /// Begins to load a keyspace of this name.
-    pub(super) fn begin(db: &Arc<Inner>, name: &str) -> Result<BulkLoad> {
+    pub(super) fn begin(db: &Arc<Inner>, name: &str, kind: KeyspaceKind) -> Result<BulkLoad> {
         let core = &db.core;
         // Pages that were freed of late cannot be used: rather than let the file grow for want of a checkpoint, make
         // one.
@@ -39,7 +39,7 @@ impl BulkLoad {
         {
             checkpointer.checkpoint()?;
         }
-        let shared = db.make_hidden(name)?;
+        let shared = db.make_hidden(name, kind)?;
         let load = shared.index().load(FILL);
         db.txns.enter();
         Ok(BulkLoad { load: Some(load), shared: Some(shared), db: db.clone(), rows: 0 })

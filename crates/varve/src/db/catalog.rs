@@ -1,16 +1,18 @@
 //! The catalog: which keyspaces exist. A B+-tree of its own, rooted at page 1, keyspace 0.
 //!
 //! Key: the keyspace's number, u32 big endian. Value, little endian: version u8, kind u8, state u8, marks u8, u32
-//! reserved, root page u64, then the name in UTF-8. State 1 marks a keyspace whose pages are being freed; the next open
-//! goes on with that. Of the marks, bit 0 says that the keyspace is read-only, bit 1 that it had long values when it
-//! became so. Every change of the catalog is one entry in one log group.
+//! reserved, root page u64, then the name in UTF-8. Kind 0 is a tree, kind 1 an LSM keyspace; the entry of the latter
+//! has version 2, and before the name the length of its options u16 and the options (`lsm/options.rs`). State 1 marks a
+//! keyspace whose pages are being freed; the next open goes on with that. Of the marks, bit 0 says that the keyspace
+//! is read-only, bit 1 that it had long values when it became so. Every change of the catalog is one entry in one log
+//! group.
 //!
 //! Rows that left a keyspace all at once have an entry too, until their pages are free: key, the keyspace's number and
 //! the root page of their tree, u64 big endian; value, version u8 and 7 reserved bytes. The next open goes on freeing
 //! them.
 
 use crate::error::{Error, Result};
-use crate::index::KeyspaceKind;
+use crate::index::{KeyspaceKind, LsmOptions};
 use crate::txn::Sealed;
 use varve_volume::{KeyspaceId, PageId};
 
@@ -21,8 +23,11 @@ pub(crate) const CATALOG_ROOT: PageId = PageId(1);
 /// Longest name of a keyspace, bytes.
 pub const MAX_NAME: usize = 255;
 
-const VERSION: u8 = 1;
+/// Newest version, and that of an entry without options.
+const VERSION: u8 = 2;
+const VERSION_TREE: u8 = 1;
 const KIND_TREE: u8 = 0;
+const KIND_LSM: u8 = 1;
 const FIXED: usize = 16;
 const READ_ONLY: u8 = 1;
 const LONG_VALUES: u8 = 2;
@@ -87,13 +92,18 @@ impl Record {
 impl Entry {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; FIXED];
-        out[0] = VERSION;
-        out[1] = match self.kind {
-            KeyspaceKind::Tree => KIND_TREE,
+        (out[0], out[1]) = match self.kind {
+            KeyspaceKind::Tree => (VERSION_TREE, KIND_TREE),
+            KeyspaceKind::Lsm(_) => (VERSION, KIND_LSM),
         };
         out[2] = u8::from(self.dropping);
         out[3] = self.read_only.map_or(0, |sealed| READ_ONLY | if sealed.long_values { LONG_VALUES } else { 0 });
         out[8..16].copy_from_slice(&self.root.0.to_le_bytes());
+        if let KeyspaceKind::Lsm(options) = &self.kind {
+            let options = options.encode();
+            out.extend_from_slice(&(options.len() as u16).to_le_bytes());
+            out.extend_from_slice(&options);
+        }
         out.extend_from_slice(self.name.as_bytes());
         out
     }
@@ -109,12 +119,19 @@ impl Entry {
         if value[0] > VERSION {
             return Err(Error::Version { what: "catalog entry", found: value[0].into(), supported: VERSION.into() });
         }
-        let kind = match value[1] {
-            KIND_TREE => KeyspaceKind::Tree,
+        let (kind, name) = match value[1] {
+            KIND_TREE => (KeyspaceKind::Tree, &value[FIXED..]),
+            KIND_LSM => {
+                let options = value[FIXED..].split_at_checked(2).and_then(|(len, rest)| {
+                    rest.split_at_checked(usize::from(u16::from_le_bytes(len.try_into().expect("two bytes"))))
+                });
+                let Some((options, name)) = options else { return Err(bad("its options are cut short".into())) };
+                (KeyspaceKind::Lsm(LsmOptions::decode(options).map_err(bad)?), name)
+            }
             other => return Err(bad(format!("unknown kind {other}"))),
         };
         let root = u64::from_le_bytes(value[8..16].try_into().expect("eight bytes"));
-        let name = std::str::from_utf8(&value[FIXED..]).map_err(|_| bad("its name is not UTF-8".into()))?.to_string();
+        let name = std::str::from_utf8(name).map_err(|_| bad("its name is not UTF-8".into()))?.to_string();
         let sealed = Sealed { long_values: value[3] & LONG_VALUES != 0 };
         let read_only = (value[3] & READ_ONLY != 0).then_some(sealed);
         Ok(Entry { kind, id: KeyspaceId(id), root: PageId(root), name, dropping: value[2] == 1, read_only })

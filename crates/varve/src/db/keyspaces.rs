@@ -24,7 +24,7 @@ use crate::rows::{self, Direction, ValueRef};
 use crate::space::Core;
 use crate::txn::lock::LockTable;
 use crate::txn::{OpenKeyspace, Sealed};
-use crate::wal::{GroupKind, READ_ONLY_KEYSPACES};
+use crate::wal::{GroupKind, LSM_KEYSPACES, READ_ONLY_KEYSPACES};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -52,35 +52,35 @@ fn entry(shared: &OpenKeyspace, dropping: bool) -> Entry {
     Entry { kind: index.kind(), id: index.keyspace(), root: index.root(), name, dropping, read_only }
 }
 
-fn opened(core: &Arc<Core>, locks: &Arc<LockTable>, entry: &Entry) -> Arc<OpenKeyspace> {
-    let index = Index::open(core, entry.kind, entry.id, entry.root);
+fn opened(core: &Arc<Core>, locks: &Arc<LockTable>, indexes: &Indexes, entry: &Entry) -> Result<Arc<OpenKeyspace>> {
+    let index = Index::open(core, indexes, entry.kind, (entry.id, entry.root))?;
     let shared = OpenKeyspace::new(&entry.name, index, locks, entry.dropping);
     shared.seal(entry.read_only);
-    Arc::new(shared)
+    Ok(Arc::new(shared))
 }
 
 impl Inner {
-    pub(super) fn make_keyspace(&self, name: &str) -> Result<(Arc<OpenKeyspace>, bool)> {
+    pub(super) fn make_keyspace(&self, name: &str, kind: KeyspaceKind) -> Result<(Arc<OpenKeyspace>, bool)> {
         self.txns.live_for_write()?;
         check_name(name)?;
         let mut state = self.registry.state.lock();
         if let Some(shared) = state.live.get(name) {
             return Ok((shared.clone(), false));
         }
-        let shared = self.registry.add(&self.core, &mut state, name, false)?;
+        let shared = self.registry.add(&self.core, &mut state, (name, kind), false)?;
         state.live.insert(name.to_string(), shared.clone());
         Ok((shared, true))
     }
 
     /// Makes a keyspace that nobody finds, marked as dropped, so that a crash, or letting go of it, gives it back.
-    pub(super) fn make_hidden(&self, name: &str) -> Result<Arc<OpenKeyspace>> {
+    pub(super) fn make_hidden(&self, name: &str, kind: KeyspaceKind) -> Result<Arc<OpenKeyspace>> {
         self.txns.live_for_write()?;
         check_name(name)?;
         let mut state = self.registry.state.lock();
         if state.live.contains_key(name) {
             return Err(Error::AlreadyExists(format!("keyspace {name:?}: the database")));
         }
-        let shared = self.registry.add(&self.core, &mut state, name, true)?;
+        let shared = self.registry.add(&self.core, &mut state, (name, kind), true)?;
         state.dropped.push(shared.clone());
         Ok(shared)
     }
@@ -143,13 +143,14 @@ impl Registry {
                     Record::Keyspace(entry) => entry,
                     Record::Former(keyspace, root) => {
                         state.highest = state.highest.max(keyspace.0);
-                        formers.found(Index::open(core, KeyspaceKind::Tree, keyspace, root));
+                        let index = Index::open(core, &indexes, KeyspaceKind::Tree, (keyspace, root))?;
+                        formers.found(index);
                         continue;
                     }
                 };
                 state.highest = state.highest.max(entry.id.0);
                 core.space.place(entry.id, &entry.name);
-                let shared = opened(core, &locks, &entry);
+                let shared = opened(core, &locks, &indexes, &entry)?;
                 indexes.add(shared.index());
                 if entry.dropping {
                     state.dropped.push(shared);
@@ -166,18 +167,28 @@ impl Registry {
     }
 
     /// Makes a keyspace's entry and its empty index, durably.
-    fn add(&self, core: &Arc<Core>, state: &mut State, name: &str, dropping: bool) -> Result<Arc<OpenKeyspace>> {
+    fn add(
+        &self,
+        core: &Arc<Core>,
+        state: &mut State,
+        (name, kind): (&str, KeyspaceKind),
+        dropping: bool,
+    ) -> Result<Arc<OpenKeyspace>> {
+        if matches!(kind, KeyspaceKind::Lsm(_)) {
+            core.log.set_feature(&LSM_KEYSPACES, true)?;
+        }
         let id = KeyspaceId(state.highest + 1);
         core.space.place(id, name);
         let reserved = core.space.reserve(core, id, 1)?;
         let root = reserved.ids()[0];
-        let entry = Entry { kind: KeyspaceKind::Tree, id, root, name: name.to_string(), dropping, read_only: None };
+        let entry = Entry { kind, id, root, name: name.to_string(), dropping, read_only: None };
         state.highest = id.0;
         let end = self.set(core, &entry, Some(root))?;
         reserved.keep();
         core.log.wait_durable(end)?;
-        let shared = opened(core, &self.locks, &entry);
+        let shared = opened(core, &self.locks, &self.indexes, &entry)?;
         self.indexes.add(shared.index());
+        self.indexes.start(core)?;
         Ok(shared)
     }
 

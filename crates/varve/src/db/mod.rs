@@ -50,11 +50,12 @@ pub use stats::{Figure, KeyspaceUpdates, Stats};
 pub use transaction::Transaction;
 pub use volume::tier_managers;
 
-pub use crate::index::KeyspaceKind;
+pub use crate::index::{Compression, KeyspaceKind, LsmOptions};
 pub use crate::txn::Durability;
 
 use crate::buffer::Flush;
 use crate::error::{Error, Result};
+use crate::index::Indexes;
 use crate::space::Core;
 use crate::txn::{self, Manager, OpenKeyspace, TxOptions};
 use crate::wal::checkpoint::Checkpointer;
@@ -69,8 +70,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use varve_rt::Mutex;
-use varve_volume::KeyspaceId;
 use varve_volume::plan::Volume;
+use varve_volume::{KeyspaceId, Lsn};
 
 /// An open database. Cheap to clone; all clones are the same database. Close it with [`Db::close`].
 ///
@@ -110,6 +111,7 @@ pub(crate) struct Inner {
     pub core: Arc<Core>,
     pub txns: Arc<Manager>,
     pub registry: Arc<Registry>,
+    indexes: Arc<Indexes>,
     pub options: Options,
     checkpointer: Option<Arc<Checkpointer>>,
     devices: Devices,
@@ -196,7 +198,13 @@ impl Db {
 
     /// Makes a keyspace, durably. Fails with [`Error::AlreadyExists`] if there is one of that name.
     pub fn create_keyspace(&self, name: &str) -> Result<Keyspace> {
-        match self.inner.make_keyspace(name)? {
+        self.create_keyspace_of(name, KeyspaceKind::Tree)
+    }
+
+    /// As [`Db::create_keyspace`], of a kind.
+    pub fn create_keyspace_of(&self, name: &str, kind: KeyspaceKind) -> Result<Keyspace> {
+        kind.check()?;
+        match self.inner.make_keyspace(name, kind)? {
             (shared, true) => Ok(self.handle(shared)),
             (_, false) => Err(Error::AlreadyExists(format!("keyspace {name:?}: the database"))),
         }
@@ -208,7 +216,7 @@ impl Db {
             self.inner.txns.live()?;
             return Ok(self.handle(shared));
         }
-        let (shared, _) = self.inner.make_keyspace(name)?;
+        let (shared, _) = self.inner.make_keyspace(name, KeyspaceKind::Tree)?;
         Ok(self.handle(shared))
     }
 
@@ -259,7 +267,13 @@ impl Db {
     /// # Ok::<(), varve::Error>(())
     /// ```
     pub fn bulk_load(&self, name: &str) -> Result<BulkLoad> {
-        BulkLoad::begin(&self.inner, name)
+        BulkLoad::begin(&self.inner, name, KeyspaceKind::Tree)
+    }
+
+    /// As [`Db::bulk_load`], into a keyspace of a kind.
+    pub fn bulk_load_of(&self, name: &str, kind: KeyspaceKind) -> Result<BulkLoad> {
+        kind.check()?;
+        BulkLoad::begin(&self.inner, name, kind)
     }
 
     /// Begins a transaction with default options.
@@ -322,7 +336,10 @@ impl Db {
     pub fn checkpoint(&self) -> Result<()> {
         self.inner.txns.live_for_write()?;
         match &self.inner.checkpointer {
-            Some(checkpointer) => checkpointer.checkpoint(),
+            Some(checkpointer) => {
+                self.inner.indexes.write_older_than(Lsn::MAX)?;
+                checkpointer.checkpoint()
+            }
             None => Err(Error::ReadOnly("a checkpoint writes".into())),
         }
     }

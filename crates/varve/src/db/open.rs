@@ -35,12 +35,11 @@ use crate::space::{Ripening, Space};
 use crate::txn::Manager;
 use crate::txn::lock::LockTable;
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
-use crate::wal::recovery::{self, RecoveryOptions, RecoveryReport};
+use crate::wal::recovery::{self, IndexRecord, RecoveryOptions, RecoveryReport};
 use crate::wal::{Birth, FIRST_LSN, Log, LogConfig, LogState, MAP_COUNT};
 use std::path::Path;
 use std::sync::Arc;
 use varve_device::{Device, DeviceKind, DirLock, Health, Watched};
-use varve_rt::Mutex;
 use varve_volume::Lsn;
 use varve_volume::plan::{DATA, Volume};
 use varve_volume::tier::TierOptions;
@@ -199,15 +198,13 @@ impl Parts {
             budget.charge(class, plan.limits[class as usize])?;
         }
         let mut recovery = RecoveryReport { clean: true, ..RecoveryReport::default() };
-        if !options.read_only {
+        let indexes = Arc::new(Indexes::default());
+        if options.read_only {
+            indexes.set_read_only();
+        } else {
             pages.pool.start()?;
             if let Some(state) = &found {
-                let written = identity.as_ref().map_or(0, |identity| identity.durable());
-                let write_back = identity.is_none();
-                let mut note = |end| identity.iter().try_for_each(|identity| identity.reached(end));
-                let reached: Option<&mut dyn FnMut(Lsn) -> Result<()>> = Some(&mut note);
-                let mut how = RecoveryOptions { write_back, written, reached, ..RecoveryOptions::default() };
-                recovery = recovery::run(&log, state, &*pages, &mut how)?;
+                recovery = recover((&log, state), &pages, identity.as_ref(), &indexes)?;
             }
             log.start()?;
         }
@@ -220,8 +217,8 @@ impl Parts {
             volume::forget_free(&*volume.admin, &*volume.store, &space)?;
             volume.admin.start()?;
         }
-        let (pool, store) = (pages.pool.clone(), pages.store.clone());
-        let core = Arc::new(Core::new(Kernel::new(pool, log, store, budget), space, marks.map.clone()));
+        let kernel = Kernel::new(pages.pool.clone(), log, pages.store.clone(), budget);
+        let core = Arc::new(Core::new(kernel, space, marks.map.clone()));
         match found {
             None => bootstrap(&core)?,
             Some(_) if core.space.is_empty() => return Err(identity::blank_map()),
@@ -251,25 +248,27 @@ impl Parts {
         let locks = LockTable::new(core.budget.clone());
         locks.set_timeout(options.lock_timeout);
         // Before the first checkpoint, which asks the indexes.
-        let indexes = Arc::new(Indexes::default());
         let registry = Arc::new(Registry::load(&core, locks.clone(), indexes.clone())?);
         let data = &**devices.data()?;
-        let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, indexes, &options, data));
+        let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, indexes.clone(), &options, data));
         checkpointer.iter().try_for_each(|checkpointer| services.start_checkpointer(checkpointer))?;
+        services.add_indexes(&indexes);
         registry.finish_drops(&core)?;
-        let walking = Arc::new(Mutex::new(()));
+        let walking = Arc::default();
         let array = ArrayService::new(&devices, &options, &core.log);
         if let (Some(array), Some(checkpointer)) = (&array, &checkpointer) {
             let sealer = Sealer::new((&core, &registry, &walking), (!recovery.clean).then_some(checkpointer));
             array.start(&services, sealer)?;
         }
         let txns = Arc::new(Manager::new(core.clone(), locks, options.durability, options.read_only));
+        indexes.begin(&core, txns.clone())?;
         let reclaimer = Reclaimer::begin(&services, (&core, &txns, &registry), options.read_only)?;
         let inner = Inner {
             services,
             core,
             txns,
             registry,
+            indexes,
             options,
             checkpointer,
             devices,
@@ -283,6 +282,23 @@ impl Parts {
         };
         Ok(Db { inner: Arc::new(inner) })
     }
+}
+
+/// Redoes what the log has from its redo point on, in pages and in what indexes keep in memory.
+fn recover(
+    (log, state): (&Log, &LogState),
+    pages: &PoolPages,
+    identity: Option<&Arc<Identity>>,
+    indexes: &Indexes,
+) -> Result<RecoveryReport> {
+    let written = identity.map_or(0, |identity| identity.durable());
+    let write_back = identity.is_none();
+    let mut note = |end| identity.iter().try_for_each(|identity| identity.reached(end));
+    let reached: Option<&mut dyn FnMut(Lsn) -> Result<()>> = Some(&mut note);
+    let mut replay = |group: (Lsn, Lsn), keyspace, bytes: &[u8]| indexes.replay(group, keyspace, bytes);
+    let index: Option<&mut IndexRecord<'_>> = Some(&mut replay);
+    let mut how = RecoveryOptions { write_back, written, reached, index, ..RecoveryOptions::default() };
+    recovery::run(log, state, pages, &mut how)
 }
 
 /// Sets pages aside for double writes. Taken in memory alone: after the next open they are free again.
@@ -402,5 +418,7 @@ pub(super) fn close(inner: &Inner) -> Result<()> {
 fn write_all(inner: &Inner) -> Result<()> {
     let Some(checkpointer) = &inner.checkpointer else { return Ok(()) };
     inner.registry.finish_drops(&inner.core)?;
+    inner.indexes.stop();
+    inner.indexes.write_older_than(Lsn::MAX)?;
     checkpointer.close()
 }

@@ -47,7 +47,7 @@ impl Window {
         for (start, end, body) in &groups {
             for record in redo::decode(body, page_size, *start) {
                 match record? {
-                    Record::Extra(_) => {}
+                    Record::Extra(_) | Record::Index { .. } => {}
                     record @ (Record::Ops { page, .. } | Record::Image { page, .. }) => {
                         records.push((page, *end, record))
                     }
@@ -89,7 +89,7 @@ fn redo_page(stored: Option<Vec<u8>>, records: &[(PageId, Lsn, Record<'_>)], pag
                 }
                 Some(page) => lost = Some(format!("it is at LSN {}, the log goes on from {prev}", page::lsn(page))),
             },
-            Record::Extra(_) => unreachable!("not of a page"),
+            Record::Extra(_) | Record::Index { .. } => unreachable!("not of a page"),
         }
     }
     Ok(match (lost, bytes) {

@@ -8,6 +8,7 @@ use super::arrays::ArrayService;
 use super::formers::Reclaimer;
 use crate::buffer::Pool;
 use crate::error::Result;
+use crate::index::Indexes;
 use crate::wal::Log;
 use crate::wal::checkpoint::Checkpointer;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(super) struct Services {
     checkpointer: Mutex<Option<Arc<Checkpointer>>>,
     array: Mutex<Option<Arc<ArrayService>>>,
     reclaimer: Mutex<Option<Arc<Reclaimer>>>,
+    indexes: Mutex<Option<Arc<Indexes>>>,
     ended: AtomicBool,
 }
 
@@ -37,6 +39,7 @@ impl Services {
             checkpointer: Mutex::new(None),
             array: Mutex::new(None),
             reclaimer: Mutex::new(None),
+            indexes: Mutex::new(None),
             ended: AtomicBool::new(false),
         }
     }
@@ -57,6 +60,11 @@ impl Services {
         *self.reclaimer.lock() = Some(reclaimer.clone());
     }
 
+    /// Takes what works for indexes in, before it is started.
+    pub fn add_indexes(&self, indexes: &Arc<Indexes>) {
+        *self.indexes.lock() = Some(indexes.clone());
+    }
+
     fn health(&self) -> &Arc<Health> {
         self.log.health()
     }
@@ -65,6 +73,7 @@ impl Services {
     fn end(&self) {
         self.reclaimer.lock().as_ref().inspect(|reclaimer| reclaimer.end());
         self.array.lock().as_ref().inspect(|array| array.end());
+        self.indexes.lock().as_ref().inspect(|indexes| indexes.end());
         self.checkpointer.lock().as_ref().inspect(|checkpointer| checkpointer.end());
         self.pool.end();
         self.log.end();
@@ -79,6 +88,8 @@ impl Services {
         // It asks for checkpoints.
         let array = self.array.lock().take();
         array.inspect(|array| array.stop());
+        let indexes = self.indexes.lock().take();
+        indexes.inspect(|indexes| indexes.stop());
         let checkpointer = self.checkpointer.lock().take();
         checkpointer.inspect(|checkpointer| checkpointer.stop());
         self.pool.stop();

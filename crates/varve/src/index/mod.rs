@@ -13,20 +13,23 @@
 //! Invariants: a plan takes some of the writes that it was given, never none; what it finds that they replace comes in
 //! their order.
 
+mod open;
 pub(crate) mod salvage;
 
 use crate::btree::{self, ReadAhead, Tree};
 use crate::error::Result;
+pub(crate) use crate::lsm::Moments;
+use crate::lsm::{self, Lsm};
+pub use crate::lsm::{Compression, LsmOptions};
 use crate::page::Group;
 use crate::report::CheckReport;
 use crate::rows::{
     BatchEnd, Copied, Direction, FarValue, Hint, LongValues, OverflowRef, Seen, Single, Span, ValueRef, Write,
 };
 use crate::space::{Core, Reserved, SpaceWalk};
-use crate::wal::checkpoint::LogNeeds;
+pub(crate) use open::Indexes;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use varve_rt::Mutex;
 use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// What a keyspace is made of.
@@ -34,50 +37,45 @@ use varve_volume::{KeyspaceId, Lsn, PageId};
 pub enum KeyspaceKind {
     /// A B+-tree.
     Tree,
+    /// A log-structured merge tree.
+    Lsm(LsmOptions),
+}
+
+impl KeyspaceKind {
+    /// Fails for options that are out of range.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self {
+            KeyspaceKind::Tree => Ok(()),
+            KeyspaceKind::Lsm(options) => options.check(),
+        }
+    }
 }
 
 /// The index of a keyspace.
 #[derive(Clone)]
 pub(crate) enum Index {
     Tree(Tree),
-}
-
-/// The indexes of an open database, for its checkpoints.
-#[derive(Default)]
-pub(crate) struct Indexes {
-    /// Held for a moment; no other lock is taken under it.
-    open: Mutex<Vec<Index>>,
-}
-
-impl Indexes {
-    /// One more, before anything is written to it or redone in it.
-    pub fn add(&self, index: &Index) {
-        self.open.lock().push(index.clone());
-    }
-
-    /// One is gone, and its pages are free.
-    pub fn remove(&self, keyspace: KeyspaceId) {
-        self.open.lock().retain(|index| index.keyspace() != keyspace);
-    }
-}
-
-impl LogNeeds for Indexes {
-    fn oldest_lsn_needed(&self) -> Option<Lsn> {
-        self.open.lock().iter().filter_map(Index::oldest_lsn_needed).min()
-    }
+    Lsm(Lsm),
 }
 
 /// What a scan remembers from batch to batch, of whatever kind the index is.
 #[derive(Debug, Default)]
 pub(crate) struct ScanState {
     tree: ReadAhead,
+    lsm: lsm::ScanState,
 }
 
 impl Index {
-    /// The index of a keyspace that there is. Reads nothing.
-    pub fn open(core: &Arc<Core>, kind: KeyspaceKind, keyspace: KeyspaceId, root: PageId) -> Index {
+    /// The index of a keyspace that there is.
+    pub fn open(
+        core: &Arc<Core>,
+        indexes: &Indexes,
+        kind: KeyspaceKind,
+        (keyspace, root): (KeyspaceId, PageId),
+    ) -> Result<Index> {
         match kind {
-            KeyspaceKind::Tree => Index::Tree(Tree::open(core.clone(), keyspace, root)),
+            KeyspaceKind::Tree => Ok(Index::Tree(Tree::open(core.clone(), keyspace, root))),
+            KeyspaceKind::Lsm(options) => Lsm::open(core, &indexes.lsm, (keyspace, root), options).map(Index::Lsm),
         }
     }
 
@@ -90,6 +88,7 @@ impl Index {
     ) -> Result<()> {
         match kind {
             KeyspaceKind::Tree => Tree::create_root(core, group, keyspace, root),
+            KeyspaceKind::Lsm(_) => Lsm::create(core, group, keyspace, root),
         }
     }
 
@@ -97,6 +96,7 @@ impl Index {
     pub fn kind(&self) -> KeyspaceKind {
         match self {
             Index::Tree(_) => KeyspaceKind::Tree,
+            Index::Lsm(lsm) => KeyspaceKind::Lsm(lsm.options()),
         }
     }
 
@@ -105,6 +105,7 @@ impl Index {
     pub fn keyspace(&self) -> KeyspaceId {
         match self {
             Index::Tree(tree) => tree.keyspace(),
+            Index::Lsm(lsm) => lsm.keyspace(),
         }
     }
 
@@ -112,6 +113,7 @@ impl Index {
     pub fn root(&self) -> PageId {
         match self {
             Index::Tree(tree) => tree.root(),
+            Index::Lsm(lsm) => lsm.tree().root(),
         }
     }
 
@@ -120,6 +122,7 @@ impl Index {
     pub fn max_key(&self) -> usize {
         match self {
             Index::Tree(tree) => tree.max_key(),
+            Index::Lsm(lsm) => lsm.max_key(),
         }
     }
 
@@ -128,54 +131,77 @@ impl Index {
     pub fn is_long(&self, key: &[u8], value: &[u8]) -> bool {
         match self {
             Index::Tree(tree) => tree.is_long(key, value),
+            Index::Lsm(_) => false,
         }
+    }
+
+    /// Longest value that it takes from a reader, when it has no pages of their own for long ones.
+    pub fn max_streamed(&self) -> Option<u64> {
+        match self {
+            Index::Tree(_) => None,
+            Index::Lsm(lsm) => Some(lsm.max_value()),
+        }
+    }
+
+    /// Whether it keeps old values for snapshots by itself, and is read as of any moment that an open snapshot is of.
+    #[inline]
+    pub fn keeps_versions(&self) -> bool {
+        matches!(self, Index::Lsm(_))
     }
 }
 
 /// Reading.
 impl Index {
-    /// Hands the value of `key` as it is now to `f` (maybe under a latch: `f` must not wait), and says as of which LSN.
+    /// Hands the value of `key` to `f` (maybe under a latch: `f` must not wait), and says as of which LSN. The value is
+    /// the present one, or as of the moment `at` (`Lsn::MAX`: now) if the index
+    /// [keeps versions](Index::keeps_versions).
     #[inline]
-    pub fn read<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn)> {
+    pub fn read<R>(&self, key: &[u8], at: Lsn, f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn)> {
         match self {
             Index::Tree(tree) => tree.read(key, f),
+            Index::Lsm(lsm) => lsm.read(key, at, f),
         }
     }
 
-    /// As [`Index::read`], with a hint for a commit that writes the key.
+    /// As [`Index::read`] of the present, with a hint for a commit that writes the key.
     #[inline]
-    pub fn read_for_write<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn, Hint)> {
+    pub fn read_for_write<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn, Option<Hint>)> {
         match self {
-            Index::Tree(tree) => tree.read_for_write(key, f),
+            Index::Tree(tree) => tree.read_for_write(key, f).map(|(result, lsn, hint)| (result, lsn, Some(hint))),
+            Index::Lsm(lsm) => lsm.read(key, Lsn::MAX, f).map(|(result, lsn)| (result, lsn, None)),
         }
     }
 
-    /// Whether a key is there now. Reads no long value.
-    pub fn contains(&self, key: &[u8]) -> Result<(bool, Lsn)> {
+    /// Whether a key is there; `at` as for [`Index::read`]. Reads no long value.
+    pub fn contains(&self, key: &[u8], at: Lsn) -> Result<(bool, Lsn)> {
         match self {
             Index::Tree(tree) => tree.contains(key),
+            Index::Lsm(lsm) => lsm.contains(key, at),
         }
     }
 
-    /// The value of a key; a long one stays where it lies.
-    pub fn find(&self, key: &[u8]) -> Result<(Option<Copied>, Lsn)> {
+    /// The value of a key; a long one stays where it lies. `at` as for [`Index::read`].
+    pub fn find(&self, key: &[u8], at: Lsn) -> Result<(Option<Copied>, Lsn)> {
         match self {
             Index::Tree(tree) => tree.find(key),
+            Index::Lsm(lsm) => lsm.find(key, at),
         }
     }
 
     /// Hands some rows between two bounds to `f`, which must neither touch the pool nor wait: those with which the
-    /// range begins, ascending, or those with which it ends, descending. A key is valid during its call only.
+    /// range begins, ascending, or those with which it ends, descending. A key is valid during its call only. `at` as
+    /// for [`Index::read`].
     #[inline]
     pub fn read_batch(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),
-        direction: Direction,
+        (direction, at): (Direction, Lsn),
         state: &mut ScanState,
         f: impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
     ) -> Result<BatchEnd> {
         match self {
             Index::Tree(tree) => tree.read_leaf_batch(range.0, range.1, direction, &mut state.tree, f),
+            Index::Lsm(lsm) => lsm.read_batch(range, (direction, at), &mut state.lsm, f),
         }
     }
 
@@ -184,6 +210,7 @@ impl Index {
     pub fn moves(&self) -> u64 {
         match self {
             Index::Tree(tree) => tree.moves(),
+            Index::Lsm(_) => 0,
         }
     }
 
@@ -192,6 +219,7 @@ impl Index {
     pub fn is_unchanged(&self, seen: Seen, moves: u64) -> bool {
         match self {
             Index::Tree(tree) => tree.is_unchanged(seen, moves),
+            Index::Lsm(lsm) => lsm.is_unchanged(seen),
         }
     }
 }
@@ -199,11 +227,25 @@ impl Index {
 /// A part of an index that takes a run of a commit's writes.
 pub(crate) enum Planned<'a> {
     Leaf(btree::LeafWrites<'a>),
+    Memtable(lsm::MemtableWrites<'a>),
 }
 
 /// A latched part of an index that takes a single short write.
 pub(crate) enum Ready<'a> {
     Leaf(btree::SingleLeaf<'a>),
+    Memtable(lsm::MemtableWrites<'a>),
+}
+
+/// What is to be put in place when the commit has its number.
+pub(crate) struct InPlace<'a>(Option<lsm::MemtableWrites<'a>>);
+
+impl InPlace<'_> {
+    /// The group ended at `commit`, and its pages are still latched. True when the caller waits for the
+    /// [horizon](crate::page) before it lets go of them.
+    #[inline]
+    pub fn take_effect(self, commit: Lsn) -> bool {
+        self.0.map(|writes| writes.take_effect(commit)).is_some()
+    }
 }
 
 /// What a single write did.
@@ -222,6 +264,7 @@ impl Index {
     pub fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize) -> Result<Planned<'a>> {
         let planned = match self {
             Index::Tree(tree) => tree.plan(writes, first).map(Planned::Leaf)?,
+            Index::Lsm(lsm) => lsm.plan(writes).map(Planned::Memtable)?,
         };
         assert!((1..=writes.len()).contains(&planned.len()), "a part of an index takes some of the writes");
         Ok(planned)
@@ -230,14 +273,19 @@ impl Index {
     /// Latches what takes a single write of a short value, or a deletion. `told` gets the value that is there, under
     /// the latch.
     #[inline]
-    pub fn latch_single<T>(
-        &self,
-        write: &Write<'_>,
+    pub fn latch_single<'a, T>(
+        &'a self,
+        write: &'a Write<'a>,
         told: impl FnOnce(Option<&[u8]>) -> T,
-    ) -> Result<Single<Ready<'_>, T>> {
+    ) -> Result<Single<Ready<'a>, T>> {
         match self {
             Index::Tree(tree) => Ok(match tree.latch_single(write, told)? {
                 Single::Ready(leaf, told) => Single::Ready(Ready::Leaf(leaf), told),
+                Single::Nothing(lsn) => Single::Nothing(lsn),
+                Single::Long => Single::Long,
+            }),
+            Index::Lsm(lsm) => Ok(match lsm.latch_single(write, told)? {
+                Single::Ready(writes, told) => Single::Ready(Ready::Memtable(writes), told),
                 Single::Nothing(lsn) => Single::Nothing(lsn),
                 Single::Long => Single::Long,
             }),
@@ -248,6 +296,7 @@ impl Index {
     pub fn tidy(&self, key: &[u8]) -> Result<()> {
         match self {
             Index::Tree(tree) => tree.tidy(key),
+            Index::Lsm(_) => Ok(()),
         }
     }
 }
@@ -257,6 +306,7 @@ impl<'a> Planned<'a> {
     pub fn len(&self) -> usize {
         match self {
             Planned::Leaf(leaf) => leaf.len(),
+            Planned::Memtable(writes) => writes.len(),
         }
     }
 
@@ -264,6 +314,15 @@ impl<'a> Planned<'a> {
     pub fn pages(&self) -> usize {
         match self {
             Planned::Leaf(_) => 1,
+            Planned::Memtable(_) => 0,
+        }
+    }
+
+    /// Most bytes of log that it takes beside its pages.
+    pub fn log_bytes(&self) -> usize {
+        match self {
+            Planned::Leaf(_) => 0,
+            Planned::Memtable(writes) => writes.log_bytes(),
         }
     }
 
@@ -271,6 +330,8 @@ impl<'a> Planned<'a> {
     pub fn is_with(&self, other: &Planned<'_>) -> bool {
         match (self, other) {
             (Planned::Leaf(leaf), Planned::Leaf(other)) => leaf.is_with(other),
+            (Planned::Memtable(writes), Planned::Memtable(other)) => writes.is_with(other),
+            _ => false,
         }
     }
 
@@ -279,6 +340,10 @@ impl<'a> Planned<'a> {
         let before = long.len();
         let latched = match self {
             Planned::Leaf(leaf) => leaf.latch(long)?,
+            Planned::Memtable(writes) => {
+                writes.enter();
+                true
+            }
         };
         assert!(long.len() - before <= self.len(), "a write replaces one value");
         debug_assert!(long.windows(2).all(|w| w[0].0 < w[1].0), "the values come in the order of the writes");
@@ -289,13 +354,16 @@ impl<'a> Planned<'a> {
     pub fn unlatch(&mut self) {
         match self {
             Planned::Leaf(leaf) => leaf.unlatch(),
+            Planned::Memtable(writes) => writes.leave(),
         }
     }
 
-    /// Hands over the values that the writes replace, in their order. It is latched.
+    /// Hands over the values that the writes replace, in their order; none of an index that keeps versions. It is
+    /// latched.
     pub fn old_values(&self, each: impl FnMut(Option<ValueRef<'_>>)) {
         match self {
             Planned::Leaf(leaf) => leaf.old_values(each),
+            Planned::Memtable(_) => {}
         }
     }
 
@@ -303,6 +371,7 @@ impl<'a> Planned<'a> {
     pub fn join(&mut self, group: &mut Group<'a>) {
         match self {
             Planned::Leaf(leaf) => leaf.join(group),
+            Planned::Memtable(_) => {}
         }
     }
 
@@ -310,6 +379,7 @@ impl<'a> Planned<'a> {
     pub fn fetch(&self, group: &Group<'a>) {
         match self {
             Planned::Leaf(leaf) => leaf.fetch(group),
+            Planned::Memtable(_) => {}
         }
     }
 
@@ -318,6 +388,18 @@ impl<'a> Planned<'a> {
     pub fn change(&self, group: &mut Group<'a>, long: &[(usize, OverflowRef)]) -> Option<usize> {
         match self {
             Planned::Leaf(leaf) => leaf.change(group, long),
+            Planned::Memtable(writes) => {
+                writes.record(group);
+                None
+            }
+        }
+    }
+
+    /// What is to be put in place when the commit has its number.
+    pub fn in_place(self) -> InPlace<'a> {
+        match self {
+            Planned::Leaf(_) => InPlace(None),
+            Planned::Memtable(writes) => InPlace(Some(writes)),
         }
     }
 }
@@ -328,16 +410,21 @@ impl<'a> Ready<'a> {
     pub fn lsn(&self) -> Lsn {
         match self {
             Ready::Leaf(leaf) => leaf.lsn(),
+            Ready::Memtable(_) => 0,
         }
     }
 
     /// Makes the change in the group.
     #[inline]
-    pub fn change(self, group: &mut Group<'a>, write: &Write<'_>) -> Changed {
+    pub fn change(self, group: &mut Group<'a>, write: &Write<'_>) -> (Changed, InPlace<'a>) {
         match self {
             Ready::Leaf(leaf) => {
                 let change = leaf.change(group, write);
-                Changed { existed: change.existed, untidy: change.underfull }
+                (Changed { existed: change.existed, untidy: change.underfull }, InPlace(None))
+            }
+            Ready::Memtable(writes) => {
+                writes.record(group);
+                (Changed { existed: write.value.is_none(), untidy: false }, InPlace(Some(writes)))
             }
         }
     }
@@ -345,7 +432,8 @@ impl<'a> Ready<'a> {
 
 /// A load of ascending rows into an empty index.
 pub(crate) enum Load {
-    Tree(btree::BulkLoad),
+    Tree(Box<btree::BulkLoad>),
+    Lsm(Box<lsm::BulkLoad>),
 }
 
 impl Load {
@@ -353,6 +441,7 @@ impl Load {
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         match self {
             Load::Tree(load) => load.push(key, value),
+            Load::Lsm(load) => load.push(key, value),
         }
     }
 
@@ -360,6 +449,7 @@ impl Load {
     pub fn finish(self) -> Result<()> {
         match self {
             Load::Tree(load) => load.finish(),
+            Load::Lsm(load) => load.finish(),
         }
     }
 }
@@ -369,7 +459,8 @@ impl Index {
     /// Begins a load. Pages are filled to `fill` (0.5 to 1.0).
     pub fn load(&self, fill: f64) -> Load {
         match self {
-            Index::Tree(tree) => Load::Tree(tree.bulk_load(fill)),
+            Index::Tree(tree) => Load::Tree(Box::new(tree.bulk_load(fill))),
+            Index::Lsm(lsm) => Load::Lsm(Box::new(lsm.bulk_load())),
         }
     }
 
@@ -378,6 +469,7 @@ impl Index {
     pub fn oldest_lsn_needed(&self) -> Option<Lsn> {
         match self {
             Index::Tree(_) => None,
+            Index::Lsm(lsm) => lsm.oldest_lsn_needed(),
         }
     }
 
@@ -385,6 +477,7 @@ impl Index {
     pub fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
         match self {
             Index::Tree(tree) => tree.check(walk, report),
+            Index::Lsm(lsm) => lsm.check(walk, report),
         }
     }
 
@@ -393,6 +486,7 @@ impl Index {
     pub fn each_page(&self, values: bool, each: &mut dyn FnMut(PageId)) -> Result<bool> {
         match self {
             Index::Tree(tree) => tree.each_page(values, each),
+            Index::Lsm(lsm) => lsm.each_page(each),
         }
     }
 
@@ -401,6 +495,7 @@ impl Index {
     pub fn move_pages(&self, limit: PageId) -> Result<u64> {
         match self {
             Index::Tree(tree) => tree.move_nodes(limit),
+            Index::Lsm(lsm) => lsm.move_pages(limit),
         }
     }
 
@@ -413,6 +508,7 @@ impl Index {
     ) -> Result<()> {
         match self {
             Index::Tree(tree) => tree.move_root(group, reserved, name),
+            Index::Lsm(lsm) => lsm.tree().move_root(group, reserved, name),
         }
     }
 
@@ -420,6 +516,7 @@ impl Index {
     pub fn far_values(&self, at: &[u8], limit: PageId) -> Result<(Vec<FarValue>, Option<Vec<u8>>)> {
         match self {
             Index::Tree(tree) => tree.far_values(at, limit),
+            Index::Lsm(_) => Ok((Vec::new(), None)),
         }
     }
 
@@ -427,6 +524,7 @@ impl Index {
     pub fn is_large(&self, span: &Span) -> Result<bool> {
         match self {
             Index::Tree(tree) => tree.is_large(span),
+            Index::Lsm(_) => Ok(false),
         }
     }
 
@@ -434,6 +532,7 @@ impl Index {
     pub fn align(&self, (low, high): &Span) -> Result<()> {
         match self {
             Index::Tree(tree) => tree.align(low).and_then(|()| high.as_ref().map_or(Ok(()), |high| tree.align(high))),
+            Index::Lsm(_) => Ok(()),
         }
     }
 
@@ -445,6 +544,7 @@ impl Index {
                 let all = low.is_empty() && high.is_none();
                 Ok((level > 0).then_some(if all { 1 } else { 1 + level }))
             }
+            Index::Lsm(_) => Ok(None),
         }
     }
 
@@ -453,6 +553,7 @@ impl Index {
     pub fn detach<'c>(&'c self, group: &mut Group<'c>, pages: &[PageId], span: &Span) -> Result<bool> {
         match self {
             Index::Tree(tree) => tree.detach(group, pages, span),
+            Index::Lsm(_) => Ok(false),
         }
     }
 
@@ -460,6 +561,7 @@ impl Index {
     pub fn former(&self, core: &Arc<Core>, root: PageId, span: &Span) -> Index {
         match self {
             Index::Tree(tree) => Index::Tree(Tree::detached(core.clone(), tree.keyspace(), root, span)),
+            Index::Lsm(_) => unreachable!("no rows leave an LSM keyspace together"),
         }
     }
 
@@ -468,6 +570,7 @@ impl Index {
     pub fn dismantle(&self, on: &dyn Fn() -> bool) -> Result<bool> {
         match self {
             Index::Tree(tree) => tree.dismantle(on),
+            Index::Lsm(lsm) => lsm.dismantle(on),
         }
     }
 
@@ -475,6 +578,7 @@ impl Index {
     pub fn check_rest(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
         match self {
             Index::Tree(tree) => tree.check_rest(walk, report),
+            Index::Lsm(lsm) => lsm.check(walk, report),
         }
     }
 
@@ -482,6 +586,7 @@ impl Index {
     pub fn free_root<'c>(&'c self, group: &mut Group<'c>) -> Result<PageId> {
         match self {
             Index::Tree(tree) => tree.free_root(group),
+            Index::Lsm(lsm) => lsm.tree().free_root(group),
         }
     }
 }

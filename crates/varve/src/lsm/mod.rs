@@ -36,6 +36,30 @@ pub(crate) mod segment;
 mod varint;
 pub(crate) mod version;
 
+mod bulk;
+mod cursor;
+mod flush;
+mod index;
+mod install;
+mod list;
+mod memtable;
+mod options;
+mod pages;
+mod read;
+mod record;
+mod segments;
+mod services;
+mod upkeep;
+mod write;
+
+pub(crate) use bulk::BulkLoad;
+pub(crate) use index::Lsm;
+pub use options::{Compression, LsmOptions};
+pub(crate) use read::ScanState;
+pub(crate) use segments::Segments;
+pub(crate) use services::{Moments, Services};
+pub(crate) use write::MemtableWrites;
+
 use crate::error::Result;
 use std::cmp::Ordering;
 use std::sync::Arc;

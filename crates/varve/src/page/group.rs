@@ -24,7 +24,7 @@ use crate::wal::{AppendError, Floor, GroupKind};
 use varve_device::{Mistake, Place};
 use varve_rt::{Cost, Local, charge};
 use varve_volume::page::{self, HEADER};
-use varve_volume::{Lsn, PageId};
+use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// A page's place in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub(crate) struct Group<'c> {
     kind: GroupKind,
     floor: Floor,
     pages: Vec<GroupPage<'c>>,
+    /// Records that are not page changes, encoded.
+    records: Vec<u8>,
 }
 
 impl<'c> Group<'c> {
@@ -92,7 +94,7 @@ impl<'c> Group<'c> {
     /// held. Fails when the database is poisoned.
     pub fn begin(core: &'c Kernel, kind: GroupKind, max_bytes: usize) -> Result<Group<'c>> {
         core.log.ensure_space(max_bytes)?;
-        Ok(Group { core, kind, floor: current_floor(core), pages: Vec::new() })
+        Ok(Group { core, kind, floor: current_floor(core), pages: Vec::new(), records: Vec::new() })
     }
 
     /// Takes a latched page into the group.
@@ -135,9 +137,14 @@ impl<'c> Group<'c> {
         PageMut { page: page.bytes_mut(), ops, whole, changed }
     }
 
+    /// Adds what an index remembers without a page. From here on the group is logged, or memory and log differ.
+    pub fn record(&mut self, keyspace: KeyspaceId, bytes: &[u8]) {
+        redo::push_index_record(&mut self.records, keyspace, bytes);
+    }
+
     /// Whether anything was changed.
     pub fn is_empty(&self) -> bool {
-        !self.pages.iter().any(|e| e.changed)
+        self.records.is_empty() && !self.pages.iter().any(|e| e.changed)
     }
 
     /// Logs the group, stamps and unlatches its pages. Returns the end LSN, which is *not yet durable*.
@@ -229,6 +236,7 @@ impl<'c> Group<'c> {
 
     fn encode(&mut self, body: &mut Vec<u8>) {
         body.clear();
+        body.extend_from_slice(&self.records);
         for entry in self.pages.iter_mut().filter(|e| e.changed) {
             entry.whole |= entry.prev <= self.floor.lsn && !self.core.faults().has(Mistake::NoImages);
             let bytes = entry.page.bytes();
@@ -242,6 +250,7 @@ impl<'c> Group<'c> {
     }
 
     fn recycle(mut self) {
+        self.records.clear();
         for entry in self.pages.drain(..) {
             give_back(entry.ops);
         }

@@ -3,6 +3,7 @@
 //! Invariants: pool and store have pages of one size; `nodes_left` rises under the exclusive latch of the node that
 //! leaves.
 
+use super::horizon::Horizon;
 use crate::budget::Budget;
 use crate::buffer::{LogAge, LogGate, Pool};
 use crate::error::Result;
@@ -23,6 +24,7 @@ pub(crate) struct Kernel {
     pub store: Arc<dyn PageStore>,
     pub budget: Arc<Budget>,
     pub counters: Counters,
+    pub horizon: Horizon,
     nodes_left: NodesLeft,
 }
 
@@ -75,7 +77,8 @@ impl Kernel {
     pub fn new(pool: Arc<Pool>, log: Arc<Log>, store: Arc<dyn PageStore>, budget: Arc<Budget>) -> Kernel {
         assert_eq!(pool.page_size(), store.page_size(), "pool and store have pages of one size");
         let (counters, nodes_left) = (Counters::default(), NodesLeft::default());
-        Kernel { pool, log, store, budget, counters, nodes_left }
+        let horizon = Horizon::new();
+        Kernel { pool, log, store, budget, counters, horizon, nodes_left }
     }
 
     /// What is to go wrong in this database.

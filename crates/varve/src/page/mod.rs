@@ -2,9 +2,11 @@
 
 mod edit;
 mod group;
+mod horizon;
 mod kernel;
 
 pub(crate) use edit::PageEdit;
 pub(crate) use group::{Group, PageMut, PageNo};
+pub(crate) use horizon::OnItsWay;
 pub use kernel::PageChangeStats;
 pub(crate) use kernel::{Counters, Kernel};

@@ -23,7 +23,7 @@ use crate::space::Core;
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 use std::sync::Arc;
-use varve_device::{AlignedBuf, DeviceError};
+use varve_device::{AlignedBuf, DeviceError, Mistake};
 use varve_rt::channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 use varve_rt::{JoinHandle, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use varve_volume::{KeyspaceId, PageId, page};
@@ -339,7 +339,9 @@ pub(crate) fn link<'c, P: DerefMut<Target = DirectPages>>(core: &'c Core, of: &m
     }
     if of.iter().any(|pages| !pages.synced) {
         of.iter_mut().try_for_each(|pages| pages.flush())?;
-        sync(core)?;
+        if !core.faults().has(Mistake::SegmentUnsynced) {
+            sync(core)?;
+        }
         of.iter_mut().for_each(|pages| pages.synced = true);
     }
     loop {

@@ -16,7 +16,7 @@ use super::stream::Stored;
 use super::version::{Old, OldValue};
 use super::{Durability, Manager, count};
 use crate::error::{Error, Result};
-use crate::index::{Index, Planned};
+use crate::index::{InPlace, Index, Planned};
 use crate::page::{Group, PageNo};
 use crate::rows::{LongValues, NewValue, OverflowRef, Single, ValueRef, Write, overflow};
 use crate::space::{Core, HeldPages, Reserved, direct};
@@ -126,20 +126,22 @@ impl<'a> Run<'a> {
         let long = self.pages_of_long_values();
         self.check_pages(long)?;
         let mut stored: Vec<_> = self.targets.iter().flat_map(|t| &t.stored).map(|s| s.pages.lock()).collect();
-        let linking = direct::link(self.core, &mut stored)?;
-        self.linked = stored.iter().flat_map(|pages| pages.written()).collect();
         let reserved = if long > 0 { Some(self.reserve_long()?) } else { None };
-        let done = loop {
+        let (done, linking) = loop {
             let mut room = self.core.pool.room_for_pins(self.most_pages(long));
             let mut parts = self.plan(long)?;
             let pages = long + parts.iter().map(Planned::pages).sum::<usize>();
             room.keep(pages);
-            let group = Group::begin(self.core, GroupKind::Commit, self.log_bytes(pages, long))?;
+            // A plan may wait for a flush, which links pages too: a backup that begins meanwhile must not be between.
+            let linking = direct::link(self.core, &mut stored)?;
+            self.linked = stored.iter().flat_map(|pages| pages.written()).collect();
+            let beside = parts.iter().map(Planned::log_bytes).sum::<usize>();
+            let group = Group::begin(self.core, GroupKind::Commit, self.log_bytes(pages, long) + beside)?;
             match self.attempt(group, &mut parts, reserved.as_ref())? {
-                Attempt::Done(done) => break done,
+                Attempt::Done(done) => break (done, linking),
                 Attempt::Moved => count(&self.manager.counters.relatched),
                 Attempt::Unknown(found, group) => {
-                    drop((group, parts, room));
+                    drop((group, parts, room, linking));
                     self.learn(found)?;
                 }
             }
@@ -242,7 +244,7 @@ impl<'a> Run<'a> {
     fn attempt(
         &self,
         mut group: Group<'a>,
-        parts: &mut [Planned<'a>],
+        parts: &mut Vec<Planned<'a>>,
         reserved: Option<&Reserved<'_>>,
     ) -> Result<Attempt<'a>> {
         let ids = reserved.map_or(&[][..], |r| r.ids());
@@ -260,7 +262,7 @@ impl<'a> Run<'a> {
         let saving = self.manager.snapshots.begin_commit(self.stripe);
         let held = matches!(saving, Saving::Yes);
         let old = if held { self.old_values(parts) } else { Vec::new() };
-        assert!(!held || old.len() == self.writes.len(), "each write replaces something, or nothing");
+        assert!(!held || old.len() == self.places().count(), "each write replaces something, or nothing");
         // From here on nothing fails.
         parts.iter_mut().for_each(|part| part.join(&mut group));
         let references = self.write_long_values(&mut group, values);
@@ -270,6 +272,7 @@ impl<'a> Run<'a> {
         self.core.space.apply(self.core, &mut group, &ids, &freed);
         let manager = self.manager;
         let mut changed = false;
+        let in_place: Vec<InPlace<'a>> = std::mem::take(parts).into_iter().map(Planned::in_place).collect();
         let end = group.commit_with(|end| {
             changed = true;
             manager.note_commit(end, self.durability);
@@ -277,6 +280,7 @@ impl<'a> Run<'a> {
                 tell.store(end, Ordering::Release);
             }
             self.keep_old(&manager.snapshots, end, old);
+            manager.put_in_place(in_place, end);
         })?;
         drop(saving);
         Ok(Attempt::Done(Done { end, changed, untidy, held }))
@@ -307,10 +311,15 @@ impl<'a> Run<'a> {
                 Old::Long(*reference, HeldPages::new(&self.manager.core, pages))
             }
         };
-        let places = self.targets.iter().flat_map(|t| t.writes.clone().map(|at| (t.index.keyspace(), at)));
-        let old = old.into_iter().zip(places);
+        let old = old.into_iter().zip(self.places());
         let kept = old.map(|(b, (keyspace, at))| (keyspace, self.writes[at].key, b.map(|before| value(at, before))));
         snapshots.keep(end, kept);
+    }
+
+    /// Keyspace and place of each write whose old value is kept here for snapshots.
+    fn places(&self) -> impl Iterator<Item = (KeyspaceId, usize)> {
+        let targets = self.targets.iter().filter(|t| !t.index.keeps_versions());
+        targets.flat_map(|t| t.writes.clone().map(|at| (t.index.keyspace(), at)))
     }
 
     /// Takes the pages of long values into the group, unchanged so far.
@@ -389,6 +398,21 @@ pub(super) enum ShortEnd {
     Long,
 }
 
+impl Manager {
+    /// Puts in place what a commit keeps in memory alone; its pages are still latched, so all that it wrote shows at
+    /// once.
+    #[inline]
+    fn put_in_place<'p>(&self, parts: impl IntoIterator<Item = InPlace<'p>>, end: Lsn) {
+        let mut waits = false;
+        for part in parts {
+            waits |= part.take_effect(end);
+        }
+        if waits {
+            self.core.horizon.wait(&self.core.log, end);
+        }
+    }
+}
+
 impl Short<'_> {
     /// One search, one latched page, one group.
     pub fn run(self) -> Result<ShortEnd> {
@@ -402,8 +426,8 @@ impl Short<'_> {
         let mut group = Group::begin(core, GroupKind::Commit, core.page_size() + 64)?;
         let single = index.latch_single(write, |old| {
             let saving = manager.snapshots.begin_commit(stripe);
-            let saved: Option<OldValue> =
-                matches!(saving, Saving::Yes).then(|| old.map(|value| Old::Bytes(value.into())));
+            let saves = matches!(saving, Saving::Yes) && !index.keeps_versions();
+            let saved: Option<OldValue> = saves.then(|| old.map(|value| Old::Bytes(value.into())));
             (saving, saved)
         })?;
         let (ready, (saving, saved)) = match single {
@@ -412,7 +436,7 @@ impl Short<'_> {
             Single::Long => return Ok(ShortEnd::Long),
         };
         let read = ready.lsn();
-        let change = ready.change(&mut group, write);
+        let (change, in_place) = ready.change(&mut group, write);
         let end = group.commit_with(|end| {
             manager.note_commit(end, durability);
             if let Some(tell) = tell {
@@ -421,6 +445,7 @@ impl Short<'_> {
             if let Some(saved) = saved {
                 manager.snapshots.keep(end, std::iter::once((index.keyspace(), write.key, saved)));
             }
+            manager.put_in_place([in_place], end);
         })?;
         drop(saving);
         count(&manager.counters.commits);

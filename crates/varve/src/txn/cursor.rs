@@ -14,7 +14,7 @@ use crate::rows::{Copied, Direction, OverflowRef, Seen, ValueRef, overflow};
 use crate::space::Core;
 use std::ops::{Bound, ControlFlow, Range};
 use varve_rt::{Cost, charge};
-use varve_volume::KeyspaceId;
+use varve_volume::{KeyspaceId, Lsn};
 
 /// Bytes of rows, long values included, after which a batch ends early.
 const BATCH_BYTES: u64 = 64 * 1024;
@@ -197,8 +197,8 @@ impl Cursor {
     }
 
     /// Reads rows from where the scan stands into the batch, instead of what is in there. `within`: read only
-    /// this part.
-    pub fn fill(&mut self, index: &Index, within: Option<Bounds<'_>>) -> Result<Filled> {
+    /// this part. `at`: as for [`Index::read`].
+    pub fn fill(&mut self, index: &Index, at: Lsn, within: Option<Bounds<'_>>) -> Result<Filled> {
         let (low, high) = (self.low.clone(), self.high.clone());
         let (from, to) = within.unwrap_or((bound_ref(&low), bound_ref(&high)));
         assert!(!self.done, "nothing is read beyond the end of the range");
@@ -207,7 +207,7 @@ impl Cursor {
         self.at = 0;
         let (batch, limit, keys_only) = (&mut self.batch, self.limit, self.keys_only);
         let (mut broke, mut long) = (false, 0);
-        let end = index.read_batch((from, to), self.direction, &mut self.state, |key, value| {
+        let end = index.read_batch((from, to), (self.direction, at), &mut self.state, |key, value| {
             let value = if keys_only { ValueRef::Inline(&[]) } else { value };
             batch.push_ref(key, value);
             if let ValueRef::Overflow(reference) = value {

@@ -52,6 +52,7 @@ pub(crate) use transaction::Transaction;
 pub use write_set::Savepoint;
 
 use crate::error::{Error, Result};
+use crate::index::Moments;
 use crate::space::Core;
 use lock::LockTable;
 use registry::Snapshots;
@@ -313,6 +314,12 @@ impl Manager {
             }
             Durability::None => self.depend(read),
         }
+    }
+}
+
+impl Moments for Manager {
+    fn moments(&self) -> Vec<Lsn> {
+        self.snapshots.moments()
     }
 }
 

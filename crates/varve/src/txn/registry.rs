@@ -135,6 +135,13 @@ impl Snapshots {
         claim
     }
 
+    /// The moments of open snapshots, ascending, each once.
+    pub fn moments(&self) -> Vec<Lsn> {
+        let mut moments: Vec<Lsn> = self.live.lock().claims.keys().map(|(lsn, _)| *lsn).collect();
+        moments.dedup();
+        moments
+    }
+
     /// Closes a snapshot and drops the versions that nobody needs any more.
     pub fn close(&self, claim: &Claim) {
         if varve_rt::dying() {

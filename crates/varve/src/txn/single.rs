@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::rows::{NewValue, Write};
 use varve_rt::atomic::AtomicU64;
 use varve_rt::{Cost, charge};
+use varve_volume::Lsn;
 
 impl Manager {
     /// Reads one key and hands its value (`None`: no such key) to `f`, maybe under a latch.
@@ -18,7 +19,7 @@ impl Manager {
     pub fn get_with<R>(&self, keyspace: &OpenKeyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         charge(Cost::TxnCall, 1);
         self.live_in(keyspace)?;
-        let (result, lsn) = keyspace.index().read(key, f)?;
+        let (result, lsn) = keyspace.index().read(key, Lsn::MAX, f)?;
         self.check_read(lsn)?;
         self.depend(lsn)?;
         Ok(result)
@@ -28,7 +29,7 @@ impl Manager {
     pub fn contains(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Result<bool> {
         charge(Cost::TxnCall, 1);
         self.live_in(keyspace)?;
-        let (there, lsn) = keyspace.index().contains(key)?;
+        let (there, lsn) = keyspace.index().contains(key, Lsn::MAX)?;
         self.check_read(lsn)?;
         self.depend(lsn)?;
         Ok(there)
@@ -98,7 +99,7 @@ impl Manager {
             ShortEnd::Long => {
                 let (existed, saw) = match value {
                     Some(_) => (true, 0),
-                    None => index.contains(key)?,
+                    None => index.contains(key, Lsn::MAX)?,
                 };
                 let target = Target { index, writes: 0..1, stored: Vec::new() };
                 let done = commit::run(self, &[target], &[write], durability, (stripe, tell))?;

@@ -54,7 +54,7 @@ impl Snapshot {
     }
 
     /// Where old values are looked for.
-    fn as_of(&self) -> Lsn {
+    pub(super) fn as_of(&self) -> Lsn {
         if self.core().faults().has(Mistake::OldValuesNotRead) { Lsn::MAX } else { self.lsn() }
     }
 
@@ -76,10 +76,10 @@ impl Snapshot {
     /// The value of a key, and the LSN of the page that said so; a long one stays where it lies.
     pub(super) fn find(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Result<(Option<Copied>, Lsn)> {
         // The index first, then what left it, then the old values: see `former.rs`, `version.rs`.
-        let (mut found, mut lsn) = keyspace.index().find(key)?;
+        let (mut found, mut lsn) = keyspace.index().find(key, self.as_of())?;
         let former = keyspace.formers().of(self.as_of(), key);
         if let Some(former) = &former {
-            (found, lsn) = self.kept(former.index.find(key))?;
+            (found, lsn) = self.kept(former.index.find(key, Lsn::MAX))?;
         }
         let as_of = (self.as_of(), former.map_or(Lsn::MAX, |former| former.end));
         let old = self.manager.snapshots.versions.get(keyspace.id(), key, as_of, |value| value.map(Copied::from));
@@ -117,10 +117,10 @@ impl Snapshot {
         self.check(keyspace)?;
         let manager = &self.manager;
         // The index first, then what left it, then the old values: see `former.rs`, `version.rs`.
-        let (mut current, mut lsn) = keyspace.index().read(key, &mut f)?;
+        let (mut current, mut lsn) = keyspace.index().read(key, self.as_of(), &mut f)?;
         let former = keyspace.formers().of(self.as_of(), key);
         if let Some(former) = &former {
-            (current, lsn) = self.kept(former.index.read(key, &mut f))?;
+            (current, lsn) = self.kept(former.index.read(key, Lsn::MAX, &mut f))?;
         }
         let as_of = (self.as_of(), former.map_or(Lsn::MAX, |former| former.end));
         let old = manager.snapshots.versions.get(keyspace.id(), key, as_of, |value| match value {
@@ -173,11 +173,11 @@ impl Snapshot {
         loop {
             let left = formers.left();
             let filled = match formers.piece(self.as_of(), cursor.bounds(), cursor.is_forward()) {
-                None => (cursor.fill(keyspace.index(), None)?, Lsn::MAX),
+                None => (cursor.fill(keyspace.index(), self.as_of(), None)?, Lsn::MAX),
                 Some(Piece { former, part, rest }) => {
                     let index = former.as_ref().map_or(keyspace.index(), |former| &former.index);
                     let part = Some((bound_ref(&part.0), bound_ref(&part.1)));
-                    let mut filled = self.kept(cursor.fill(index, part))?;
+                    let mut filled = self.kept(cursor.fill(index, self.as_of(), part))?;
                     filled.rest = filled.rest.or(rest);
                     (filled, former.map_or(Lsn::MAX, |former| former.end))
                 }

@@ -19,7 +19,7 @@ use crate::space::direct::DirectPages;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use varve_rt::Mutex;
-use varve_volume::KeyspaceId;
+use varve_volume::{KeyspaceId, Lsn};
 
 /// Values up to this length are kept in memory until the commit, and logged.
 const SHORT: u64 = 64 << 10;
@@ -90,10 +90,15 @@ impl Transaction {
     pub fn put_from(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], from: &mut dyn Read) -> Result<u64> {
         self.lock_to_write(keyspace, key)?;
         let mut head = Vec::new();
-        from.take(SHORT + 1).read_to_end(&mut head).map_err(|e| failed("the value could not be read", &e))?;
-        if head.len() as u64 <= SHORT {
+        // An index that has no pages of their own for long values takes them as any other.
+        let short = keyspace.index().max_streamed().unwrap_or(SHORT);
+        from.take(short + 1).read_to_end(&mut head).map_err(|e| failed("the value could not be read", &e))?;
+        if head.len() as u64 <= short {
             self.put(keyspace, key, &head)?;
             return Ok(head.len() as u64);
+        }
+        if keyspace.index().max_streamed().is_some() {
+            return Err(Error::ValueSize { len: head.len() as u64, max: short });
         }
         let core = self.core().clone();
         let (mut all, mut len) = (head.chain(from), 0);
@@ -111,7 +116,7 @@ impl Transaction {
     /// key has none.
     pub(crate) fn put_again(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8]) -> Result<bool> {
         self.lock_to_write(keyspace, key)?;
-        let (found, lsn) = keyspace.index().find(key)?;
+        let (found, lsn) = keyspace.index().find(key, Lsn::MAX)?;
         self.saw(lsn)?;
         let Some(Copied::Long(value)) = found else { return Ok(false) };
         let core = self.core().clone();
@@ -151,7 +156,7 @@ impl Transaction {
             }
             Some(Some(Value::Stored(stored))) => Copied::Long(stored.reference),
             None => {
-                let (found, lsn) = keyspace.index().find(key)?;
+                let (found, lsn) = keyspace.index().find(key, Lsn::MAX)?;
                 self.saw(lsn)?;
                 let Some(found) = found else { return Ok(None) };
                 found

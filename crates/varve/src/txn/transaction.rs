@@ -193,7 +193,7 @@ impl Transaction {
         }
         let (result, lsn, hint) = keyspace.index().read_for_write(key, f)?;
         self.saw(lsn)?;
-        if mode == Mode::Exclusive {
+        if let Some(hint) = hint.filter(|_| mode == Mode::Exclusive) {
             self.writes.note_place(keyspace.id(), key, hint);
         }
         Ok(result)
@@ -268,7 +268,7 @@ impl Transaction {
         if let Some(pending) = self.pending(keyspace, key) {
             return Ok(pending.is_some());
         }
-        let (there, lsn) = keyspace.index().contains(key)?;
+        let (there, lsn) = keyspace.index().contains(key, Lsn::MAX)?;
         self.saw(lsn)?;
         Ok(there)
     }
@@ -366,7 +366,7 @@ impl Transaction {
             return Ok(rows as u64);
         }
         for (key, write) in self.writes.range(keyspace.id(), bounds) {
-            let (there, _) = keyspace.index().contains(key)?;
+            let (there, _) = keyspace.index().contains(key, Lsn::MAX)?;
             rows += i64::from(write.is_some()) - i64::from(there);
         }
         Ok(rows as u64)
@@ -378,7 +378,8 @@ impl Transaction {
         let mut next: Option<Vec<u8>> = None;
         loop {
             let from = next.as_deref().map_or(range.0, Bound::Included);
-            let end = keyspace.index().read_batch((from, range.1), Direction::Forward, &mut state, |_, _| {
+            let way = (Direction::Forward, Lsn::MAX);
+            let end = keyspace.index().read_batch((from, range.1), way, &mut state, |_, _| {
                 rows += 1;
                 ControlFlow::Continue(())
             })?;
@@ -395,14 +396,14 @@ impl Transaction {
         self.check(keyspace)?;
         let index = keyspace.index();
         let moves = index.moves();
-        let mut filled = cursor.fill(index, None)?;
+        let mut filled = cursor.fill(index, Lsn::MAX, None)?;
         self.lock_range(keyspace, filled.bounds(), Mode::Shared)?;
         if !index.is_unchanged(filled.seen, moves) {
             // The rows changed before the lock was held. Now it is: what a second read of the same part finds stays.
             let rest = filled.rest.take();
             let locked = filled.covered;
             let (low, high) = (super::key::bound_ref(&locked.0), super::key::bound_ref(&locked.1));
-            filled = cursor.fill(index, Some((low, high)))?;
+            filled = cursor.fill(index, Lsn::MAX, Some((low, high)))?;
             if filled.rest.is_none() {
                 filled.rest = rest;
             }

@@ -83,7 +83,8 @@ impl Snapshot {
     ) -> Result<Option<Bound<KeyBuf>>> {
         let changed = || self.has_old_values(keyspace);
         let (mut first, mut stop) = (true, None);
-        let end = keyspace.index().read_batch((low, high), Direction::Forward, state, |key, value| {
+        let way = (Direction::Forward, self.as_of());
+        let end = keyspace.index().read_batch((low, high), way, state, |key, value| {
             // A commit leaves its old values before it lets go of the rows, which are latched here: asking once is
             // enough.
             stop = match value {

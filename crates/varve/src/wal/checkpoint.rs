@@ -49,6 +49,13 @@ pub trait CheckpointPages: Send + Sync {
 
 /// A part of the engine, such as an index, with changes that only the log and memory hold, other than dirty pages.
 pub trait LogNeeds: Send + Sync {
+    /// Makes changes before `t` durable elsewhere, as far as they pin the log. Called by each checkpoint after T was
+    /// taken; the log may be full.
+    fn settle(&self, t: Lsn) -> Result<()> {
+        let _ = t;
+        Ok(())
+    }
+
     /// Where the oldest of them begins in the log; `None`: there is none. Asked by each checkpoint after T was taken
     /// and the pages were synced: a change counts from before its group has its place in the log until it is durable
     /// elsewhere.
@@ -289,6 +296,8 @@ impl Checkpointer {
             self.flush_paced(t)?;
             self.log.faults().pass(Place::Checkpointer);
         }
+        // What it writes is older than T in part: so before the pages.
+        self.needs.as_ref().map_or(Ok(()), |needs| needs.settle(t))?;
         if !self.log.faults().has(Mistake::CheckpointSkipsPages) {
             self.pages.flush_older_than(t)?;
         }

@@ -64,8 +64,13 @@ pub const ROOM: Feature = Feature { name: "room-for-delta-records", bit: 1, clas
 /// take that for damage.
 pub const FORMER_TREES: Feature = Feature { name: "former-trees", bit: 2, class: FeatureClass::Incompatible };
 
+/// Some keyspace is or was a log-structured merge tree: the log has records, and the data device pages, that releases
+/// which do not know of it cannot read.
+pub const LSM_KEYSPACES: Feature = Feature { name: "lsm-keyspaces", bit: 3, class: FeatureClass::Incompatible };
+
 /// All features that this release knows. A bit is never used again for something else.
-pub const FEATURES: [&Feature; 6] = [&IDENTITY, &MAP_COUNT, &LOST_WRITES, &READ_ONLY_KEYSPACES, &ROOM, &FORMER_TREES];
+pub const FEATURES: [&Feature; 7] =
+    [&IDENTITY, &MAP_COUNT, &LOST_WRITES, &READ_ONLY_KEYSPACES, &ROOM, &FORMER_TREES, &LSM_KEYSPACES];
 
 /// Longest name, bytes.
 pub const LONGEST_NAME: usize = 24;

@@ -107,6 +107,9 @@ pub struct RecoveryReport {
 /// Gets the end of a group and a record of it that is not a page change.
 pub type ExtraRecord<'a> = dyn FnMut(Lsn, &[u8]) -> Result<()> + 'a;
 
+/// Gets start and end of a group and what an index remembers by it without a page.
+pub type IndexRecord<'a> = dyn FnMut((Lsn, Lsn), KeyspaceId, &[u8]) -> Result<()> + 'a;
+
 /// How recovery is run.
 #[derive(Default)]
 pub struct RecoveryOptions<'a> {
@@ -114,6 +117,8 @@ pub struct RecoveryOptions<'a> {
     pub progress: Option<&'a mut (dyn FnMut(Progress) + 'a)>,
     /// Gets every record that is not a page change, with the end of its group.
     pub extra: Option<&'a mut ExtraRecord<'a>>,
+    /// Gets every record of an index that is not a page change, in the order of the log.
+    pub index: Option<&'a mut IndexRecord<'a>>,
     /// Bytes of groups replayed together; at least one group is. The more, the fewer times a page is fetched.
     pub window_bytes: Option<usize>,
     /// Write everything back and begin redo anew at the end, so that no log that may be replayed again has a change of
@@ -280,6 +285,12 @@ impl Replay<'_> {
                     Ok(Record::Extra(bytes)) => {
                         if let Some(extra) = &mut options.extra {
                             extra(end, bytes)?;
+                        }
+                        continue;
+                    }
+                    Ok(Record::Index { keyspace, bytes }) => {
+                        if let Some(index) = &mut options.index {
+                            index((start, end), keyspace, bytes)?;
                         }
                         continue;
                     }

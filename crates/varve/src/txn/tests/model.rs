@@ -228,13 +228,21 @@ struct Shape {
     preload: usize,
     cache: u64,
     broken: Option<crate::Mistake>,
+    /// One of the keyspaces, or both, are LSM keyspaces.
+    lsm: bool,
 }
 
 /// Runs clients and checks them; returns the database's counters.
 fn check(seed: u64, devices: Devices, shape: &Shape) -> crate::TxnStats {
     let options = Options { faults: shape.broken.into(), cache_bytes: shape.cache, ..options() };
     let db = Db::create_on(devices, &layout(), options).unwrap();
-    let spaces = ["one", "two"].map(|name| db.create_keyspace(name).unwrap());
+    let kinds = if shape.lsm {
+        [[KeyspaceKind::Tree, LSM], [LSM, LSM]][seed as usize / 2 % 2]
+    } else {
+        [KeyspaceKind::Tree; 2]
+    };
+    let mut names = ["one", "two"].into_iter();
+    let spaces = kinds.map(|kind| db.create_keyspace_of(names.next().unwrap(), kind).unwrap());
     let mut state = State::default();
     if shape.preload > 0 {
         for (space, rows) in spaces.iter().zip(&mut state) {
@@ -291,7 +299,7 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 }
 
 fn shape(keys: u64, transactions: u64) -> Shape {
-    Shape { clients: 4, transactions, keys, longest: 7000, preload: 0, cache: 8 << 20, broken: None }
+    Shape { clients: 4, transactions, keys, longest: 7000, preload: 0, cache: 8 << 20, broken: None, lsm: false }
 }
 
 fn simulate(seed: u64, shape: Shape) -> sim::Outcome<crate::TxnStats> {
@@ -308,6 +316,7 @@ fn what_transactions_read_is_what_a_serial_run_reads_in_simulation() {
     for seed in seeds(25) {
         let hot = seed % 2 == 0;
         let stats = simulate(seed, shape(if hot { 12 } else { 300 }, 60)).unwrap();
+        simulate(seed, Shape { lsm: true, ..shape(if hot { 12 } else { 300 }, 60) }).unwrap();
         sum = (sum.0 + stats.commits, sum.1 + stats.conflicts);
     }
     assert!(sum.0 > 500 && sum.1 > 20, "the clients met each other: {} commits, {} conflicts", sum.0, sum.1);
@@ -335,6 +344,7 @@ fn what_transactions_read_is_what_a_serial_run_reads_on_threads() {
     for seed in seeds(4) {
         let shape = shape(if seed % 2 == 0 { 20 } else { 1000 }, 150);
         println!("seed {seed}: {:?}", check(seed, devices(), &shape));
+        println!("seed {seed}: {:?}", check(seed, devices(), &Shape { lsm: true, ..shape }));
     }
 }
 

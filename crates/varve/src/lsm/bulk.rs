@@ -1,0 +1,103 @@
+//! Bulk load: ascending rows become segments of the last level, which are listed some at a time.
+//!
+//! The keyspace is hidden while it is loaded, so nobody reads, writes, flushes or merges it.
+//!
+//! Invariant: keys ascend from row to row; segments are listed in the order of their keys.
+
+use super::index::{Lsm, Shared};
+use super::install::Change;
+use super::pages::Sink;
+use super::segment::SegmentWriter;
+use super::{Entry, EntryKind, LAST_LEVEL, Segment};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use varve_volume::Lsn;
+
+/// Segments that are written before they are listed.
+const UNLISTED: usize = 16;
+
+/// A load of ascending rows into an empty keyspace.
+pub(crate) struct BulkLoad {
+    shared: Arc<Shared>,
+    /// The commit number of all rows.
+    commit: Lsn,
+    sink: Sink,
+    writer: Option<SegmentWriter>,
+    /// Number of the next segment.
+    next: u64,
+    last: Option<Vec<u8>>,
+    done: Vec<(u8, Segment)>,
+}
+
+impl Lsm {
+    /// Begins a load.
+    pub(crate) fn bulk_load(&self) -> BulkLoad {
+        let shared = self.0.clone();
+        let (commit, next) = (shared.core.log.end_lsn(), shared.view().segments.next);
+        let sink = Sink::new(&shared.core, shared.keyspace);
+        BulkLoad { shared, commit, sink, writer: None, next, last: None, done: Vec::new() }
+    }
+}
+
+impl BulkLoad {
+    /// Takes the next row. Fails when its key is not above the one before, or key or value are too long; what was
+    /// loaded before stays.
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let (max, longest) = (self.shared.tree.max_key(), Lsm(self.shared.clone()).max_value());
+        if key.len() > max {
+            return Err(Error::KeySize { len: key.len(), max });
+        }
+        if value.len() as u64 > longest {
+            return Err(Error::ValueSize { len: value.len() as u64, max: longest });
+        }
+        if self.last.as_deref().is_some_and(|last| last >= key) {
+            return Err(Error::Invalid("a bulk load needs keys in ascending order, each once".into()));
+        }
+        if self.writer.as_ref().is_some_and(|writer| writer.bytes() >= self.shared.options.segment_bytes) {
+            self.close()?;
+        }
+        let usable = self.shared.core.usable(self.shared.keyspace);
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => {
+                let options = self.shared.segment_options(self.next);
+                self.next += 1;
+                self.writer.insert(SegmentWriter::new(options, usable))
+            }
+        };
+        writer.add(&Entry { key, commit: self.commit, kind: EntryKind::Put, value }, &mut self.sink)?;
+        let last = self.last.get_or_insert_default();
+        last.clear();
+        last.extend_from_slice(key);
+        Ok(())
+    }
+
+    /// Ends the segment that is being written.
+    fn close(&mut self) -> Result<()> {
+        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let meta = writer.finish(&mut self.sink)?;
+        let segment = Segment { id: self.next - 1, meta, runs: self.sink.take_runs() };
+        assert!(self.done.last().is_none_or(|(_, last)| last.meta.largest < segment.meta.smallest), "keys ascend");
+        self.done.push((LAST_LEVEL, segment));
+        if self.done.len() >= UNLISTED { self.list() } else { Ok(()) }
+    }
+
+    /// Lists the segments that are complete.
+    fn list(&mut self) -> Result<()> {
+        if self.done.is_empty() {
+            return Ok(());
+        }
+        let empty = Sink::new(&self.shared.core, self.shared.keyspace);
+        let pages = Some(std::mem::replace(&mut self.sink, empty).into_pages());
+        assert!(self.writer.is_none(), "segments are listed when they are complete");
+        let _one = self.shared.flushing.lock();
+        self.shared.note_newest(self.commit);
+        self.shared.install(Change { added: std::mem::take(&mut self.done), pages, ..Change::default() })
+    }
+
+    /// Ends the load: every row is in a segment that is listed.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.close()?;
+        self.list()
+    }
+}

@@ -1,0 +1,134 @@
+//! Rows of the tree that lists a keyspace's segments.
+//!
+//! Key: number of the segment u64 big endian, number of the part u16 big endian. The parts of a segment's row, one
+//! after the other: version u8 (1), level u8, open end u8, then varints: pages, entries, deletions, ranges, bytes,
+//! first and last commit number, number of runs, and of each run its first page and its pages; then smallest and
+//! largest key, each after its length. (`SegmentMeta` says what they are.)
+//!
+//! Invariant: a row is read to its last byte, or is an error.
+
+use super::varint::{push_varint, varint};
+use super::{Segment, SegmentMeta};
+use crate::error::{Error, Result};
+use varve_volume::{KeyspaceId, PageId};
+
+const VERSION: u8 = 1;
+/// Bytes of a row's key.
+pub(super) const KEY: usize = 10;
+
+fn key(segment: u64, part: u16) -> Vec<u8> {
+    let mut key = segment.to_be_bytes().to_vec();
+    key.extend_from_slice(&part.to_be_bytes());
+    key
+}
+
+fn encode(segment: &Segment, level: u8) -> Vec<u8> {
+    let meta = &segment.meta;
+    debug_assert_eq!(segment.runs.iter().map(|(_, n)| n).sum::<u64>(), meta.pages, "runs are of all pages");
+    let mut to = vec![VERSION, level, meta.open_end.into()];
+    let numbers = [meta.pages, meta.entries, meta.deletions, meta.ranges, meta.bytes, meta.commits.0, meta.commits.1];
+    numbers.into_iter().chain([segment.runs.len() as u64]).for_each(|n| push_varint(&mut to, n));
+    for (first, pages) in &segment.runs {
+        push_varint(&mut to, first.0);
+        push_varint(&mut to, *pages);
+    }
+    for bound in [&meta.smallest, &meta.largest] {
+        push_varint(&mut to, bound.len() as u64);
+        to.extend_from_slice(bound);
+    }
+    to
+}
+
+fn decode(id: u64, bytes: &[u8]) -> Option<(u8, Segment)> {
+    let [VERSION, level, open_end @ (0 | 1), ..] = *bytes else { return None };
+    let at = &mut 3;
+    let mut numbers = [0; 8];
+    for n in &mut numbers {
+        *n = varint(bytes, at)?;
+    }
+    let [pages, entries, deletions, ranges, size, first, last, count] = numbers;
+    let mut runs = Vec::new();
+    for _ in 0..count {
+        runs.push((PageId(varint(bytes, at)?), varint(bytes, at)?));
+    }
+    let mut bound = || {
+        let len = usize::try_from(varint(bytes, at)?).ok()?;
+        let bound = bytes.get(*at..at.checked_add(len)?)?;
+        *at += len;
+        Some(Box::from(bound))
+    };
+    let (smallest, largest): (Box<[u8]>, Box<[u8]>) = (bound()?, bound()?);
+    let sum = runs.iter().try_fold(0u64, |sum, (_, pages)| sum.checked_add(*pages))?;
+    let commits = (first, last);
+    let open_end = open_end == 1;
+    let meta = SegmentMeta { pages, smallest, largest, open_end, entries, deletions, ranges, bytes: size, commits };
+    let plausible = sum == pages && first <= last && meta.smallest <= meta.largest;
+    (*at == bytes.len() && plausible).then_some((level, Segment { id, meta, runs }))
+}
+
+/// The rows of a segment on a level; no value is longer than `most`.
+pub(super) fn rows(segment: &Segment, level: u8, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let bytes = encode(segment, level);
+    assert!(bytes.len() / most < usize::from(u16::MAX), "the parts of a row have numbers");
+    let parts = bytes.chunks(most).enumerate();
+    parts.map(|(n, part)| (key(segment.id, n as u16), part.to_vec())).collect()
+}
+
+/// The segments that these rows (in the order of their keys) are of, each with its level.
+pub(super) fn segments(rows: &[(Vec<u8>, Vec<u8>)], keyspace: KeyspaceId, root: PageId) -> Result<Vec<(u8, Segment)>> {
+    let bad = |what: String| Error::corrupt_page(root, Some(keyspace), format!("list of segments: {what}"));
+    let mut found = Vec::new();
+    if let Some((key, _)) = rows.iter().find(|(key, _)| key.len() != KEY) {
+        return Err(bad(format!("key {key:02x?} is not {KEY} bytes")));
+    }
+    for of_one in rows.chunk_by(|(a, _), (b, _)| a[..8] == b[..8]) {
+        let id = u64::from_be_bytes(of_one[0].0[..8].try_into().expect("eight bytes"));
+        let whole = of_one.iter().enumerate().all(|(n, (key, _))| key[8..] == (n as u16).to_be_bytes());
+        let bytes: Vec<u8> = of_one.iter().flat_map(|(_, part)| part).copied().collect();
+        match decode(id, &bytes).filter(|_| whole) {
+            Some(segment) => found.push(segment),
+            None => return Err(bad(format!("the row of segment {id} cannot be read"))),
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(runs: u64, key: usize) -> Segment {
+        let meta = SegmentMeta {
+            pages: 3 * runs,
+            smallest: vec![1; key].into(),
+            largest: vec![2; key].into(),
+            open_end: false,
+            entries: 100,
+            deletions: 7,
+            ranges: 0,
+            bytes: 1 << 40,
+            commits: (5, 500),
+        };
+        Segment { id: 77, meta, runs: (0..runs).map(|n| (PageId(n << 30), 3)).collect() }
+    }
+
+    #[test]
+    fn rows_survive_in_parts_and_damage_is_an_error() {
+        for (runs, key, most) in [(1, 0, 4000), (300, 2048, 500), (2, 5, 1)] {
+            let segment = segment(runs, key);
+            let rows = rows(&segment, 6, most);
+            assert!(rows.iter().all(|(_, part)| part.len() <= most));
+            let read = |rows: &[(Vec<u8>, Vec<u8>)]| segments(rows, KeyspaceId(3), PageId(9));
+            assert_eq!(read(&rows).unwrap(), [(6, segment)]);
+            let mut less = rows.clone();
+            less.pop();
+            assert!(read(&less).is_err() == (rows.len() > 1), "a part less");
+            let mut other = rows.clone();
+            other.last_mut().unwrap().1.push(0);
+            assert!(read(&other).unwrap_err().to_string().contains("segment 77"));
+            let mut short = rows;
+            short[0].0.pop();
+            assert!(read(&short).is_err());
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Reading an LSM keyspace: one key, or the rows of a range either way, as of a commit number.
+//!
+//! Newer entries of a key are in younger places, so the first place that has an entry of it, from young to old,
+//! decides.
+
+use super::cursor::Cursor;
+use super::index::{Lsm, Pinned, Shared};
+use super::{Entry, EntryKind};
+use crate::error::Result;
+use crate::rows::{BatchEnd, Copied, Direction, Seen, ValueRef};
+use std::ops::{Bound, ControlFlow};
+use varve_rt::{Cost, charge};
+use varve_volume::{Lsn, PageId};
+
+/// Rows of a batch, and bytes of their keys and values, after which it ends.
+const BATCH_ROWS: usize = 512;
+const BATCH_BYTES: usize = 128 << 10;
+
+/// What a scan remembers from batch to batch: where it stands, if it is as of a moment that stays.
+#[derive(Default)]
+pub(crate) struct ScanState {
+    kept: Option<Kept>,
+}
+
+struct Kept {
+    cursor: Cursor,
+    at: Lsn,
+    newest: Lsn,
+    direction: Direction,
+    /// The row handed out last.
+    after: Vec<u8>,
+}
+
+impl std::fmt::Debug for ScanState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScanState").field("kept", &self.kept.is_some()).finish()
+    }
+}
+
+impl Shared {
+    /// Hands the newest entry of `key` that is not newer than the moment to `f`.
+    fn lookup<R>(&self, pinned: &Pinned, key: &[u8], f: impl FnOnce(Option<Entry<'_>>) -> R) -> Result<R> {
+        let view = &pinned.view;
+        charge(Cost::NodeSearch, 1);
+        if let Some(entry) = view.active.get(key, pinned.at) {
+            return Ok(f(Some(entry)));
+        }
+        if let Some(entry) = view.frozen.as_ref().and_then(|table| table.get(key, pinned.at)) {
+            return Ok(f(Some(entry)));
+        }
+        view.segments.get(key, pinned.at, f)
+    }
+}
+
+impl Lsm {
+    /// Hands the value of `key` as of `at` (`Lsn::MAX`: now) to `f`; also the commit number that says so, 0 when the
+    /// log has no word of the key.
+    pub(crate) fn read<R>(&self, key: &[u8], at: Lsn, f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn)> {
+        let pinned = self.0.pin(at);
+        self.0.lookup(&pinned, key, |entry| match entry {
+            Some(entry) => (f((entry.kind == EntryKind::Put).then_some(entry.value)), entry.commit),
+            None => (f(None), 0),
+        })
+    }
+
+    /// Whether a key is there as of `at`.
+    pub(crate) fn contains(&self, key: &[u8], at: Lsn) -> Result<(bool, Lsn)> {
+        self.read(key, at, |value| value.is_some())
+    }
+
+    /// The value of a key as of `at`.
+    pub(crate) fn find(&self, key: &[u8], at: Lsn) -> Result<(Option<Copied>, Lsn)> {
+        self.read(key, at, |value| value.map(|value| Copied::Bytes(value.into())))
+    }
+
+    /// Hands some rows between two bounds, as of `at`, to `f`: those with which the range begins, ascending, or those
+    /// with which it ends, descending. A key is valid during its call only.
+    pub(crate) fn read_batch(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        (direction, at): (Direction, Lsn),
+        state: &mut ScanState,
+        mut f: impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
+    ) -> Result<BatchEnd> {
+        let mut kept = match state.kept.take() {
+            Some(kept) if kept.goes_on(range, direction, at) => kept,
+            _ => {
+                let pinned = self.0.pin(at);
+                let mut cursor = Cursor::new(&pinned)?;
+                cursor.seek(range, direction)?;
+                Kept { cursor, at, newest: pinned.newest, direction, after: Vec::new() }
+            }
+        };
+        assert!(kept.newest <= kept.at || at == Lsn::MAX, "nothing newer than the moment shows");
+        let seen = Seen { page: PageId(0), lsn: kept.newest };
+        let (mut rows, mut bytes) = (0, 0);
+        loop {
+            let within = |key: &[u8]| match direction {
+                Direction::Forward => is_below(key, range.1),
+                Direction::Reverse => is_above(key, range.0),
+            };
+            let row = kept.cursor.row(direction, &mut kept.after, |key, value| {
+                if !within(key) {
+                    return None;
+                }
+                charge(Cost::LeafRow, 1);
+                rows += 1;
+                bytes += key.len() + value.len();
+                Some(f(key, ValueRef::Inline(value)))
+            })?;
+            match row {
+                None => return Ok(BatchEnd { seen, next: None }),
+                Some(ControlFlow::Break(())) => {
+                    if at != Lsn::MAX {
+                        state.kept = Some(kept);
+                    }
+                    return Ok(BatchEnd { seen, next: None });
+                }
+                Some(ControlFlow::Continue(())) if rows >= BATCH_ROWS || bytes >= BATCH_BYTES => {
+                    let next = match direction {
+                        Direction::Forward => [&kept.after[..], &[0]].concat(),
+                        Direction::Reverse => kept.after.clone(),
+                    };
+                    if at != Lsn::MAX {
+                        state.kept = Some(kept);
+                    }
+                    return Ok(BatchEnd { seen, next: Some(next) });
+                }
+                Some(ControlFlow::Continue(())) => {}
+            }
+        }
+    }
+
+    /// Does a part of the merges that are due; whether there may be more.
+    pub(crate) fn merge_some(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Whether nothing was written to the keyspace since a batch was read.
+    pub(crate) fn is_unchanged(&self, seen: Seen) -> bool {
+        self.0.newest() == seen.lsn
+    }
+}
+
+impl Kept {
+    /// Whether the range begins (ends) right after the row handed out last.
+    fn goes_on(&self, range: (Bound<&[u8]>, Bound<&[u8]>), direction: Direction, at: Lsn) -> bool {
+        let after = &self.after[..];
+        let next = |key: &[u8]| key.len() == after.len() + 1 && key.starts_with(after) && key[after.len()] == 0;
+        let follows = match (direction, range) {
+            (Direction::Forward, (Bound::Excluded(key), _)) => key == after,
+            (Direction::Forward, (Bound::Included(key), _)) => next(key),
+            (Direction::Reverse, (_, Bound::Excluded(key))) => key == after,
+            _ => false,
+        };
+        follows && self.direction == direction && self.at == at
+    }
+}
+
+fn is_below(key: &[u8], to: Bound<&[u8]>) -> bool {
+    match to {
+        Bound::Unbounded => true,
+        Bound::Included(to) => key <= to,
+        Bound::Excluded(to) => key < to,
+    }
+}
+
+fn is_above(key: &[u8], from: Bound<&[u8]>) -> bool {
+    match from {
+        Bound::Unbounded => true,
+        Bound::Included(from) => key >= from,
+        Bound::Excluded(from) => key > from,
+    }
+}

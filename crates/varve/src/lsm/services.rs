@@ -1,0 +1,295 @@
+//! What the LSM keyspaces of a database share: the memory of their memtables, the thread that flushes and merges, what
+//! recovery found in the log for each of them, and who knows which moments snapshots are of.
+//!
+//! Memory: before a database has an LSM keyspace, the class `Memtables` has no limit of its own; the first one moves
+//! half of what old values and locks may take to it. A commit that finds no room waits for a flush. The thread flushes
+//! the largest memtable when it has reached its size, or when all together take half of the limit.
+//!
+//! Lock order: `keyspaces` and `room` are leaves.
+//!
+//! Invariants: what recovery found for a keyspace is in its memtable before anybody reads the keyspace; one thread
+//! flushes and merges, and none of a database that is opened for reading only.
+
+use super::index::{Lsm, Shared};
+use super::memtable::{Memtable, bytes_of};
+use super::record::{self, Record};
+use crate::budget::{Budget, Class};
+use crate::error::{Error, Result};
+use crate::role::{self, Role};
+use crate::space::Core;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use varve_device::Health;
+use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_rt::{Condvar, Event, JoinHandle, Mutex};
+use varve_volume::{KeyspaceId, Lsn};
+
+/// Time after a job that failed until it is tried again: a full disk may have room by then.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Who knows which moments open snapshots are of.
+pub(crate) trait Moments: Send + Sync {
+    /// The commit numbers that open snapshots read as of, ascending. One that is opened later reads as of the end of
+    /// the log, or later.
+    fn moments(&self) -> Vec<Lsn>;
+}
+
+/// Records of the log that are in no segment, by keyspace: commit number, where the group begins, bytes.
+type Found = BTreeMap<KeyspaceId, Vec<(Lsn, Lsn, Box<[u8]>)>>;
+
+#[derive(Default)]
+struct Room {
+    /// Why the last flush failed; none when it did not.
+    failed: Option<Error>,
+    /// Flushes that ended.
+    ended: u64,
+}
+
+/// Shared by the LSM keyspaces of a database.
+#[derive(Default)]
+pub(crate) struct Services {
+    found: Mutex<Found>,
+    keyspaces: Mutex<Vec<Weak<Shared>>>,
+    moments: Mutex<Option<Arc<dyn Moments>>>,
+    room: Mutex<Room>,
+    freed: Condvar,
+    wanted: Event,
+    stop: AtomicBool,
+    /// Nothing is written.
+    read_only: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Recovery.
+impl Services {
+    /// Takes up a record of the log; `group` is its start and end.
+    pub(crate) fn replay(&self, group: (Lsn, Lsn), keyspace: KeyspaceId, bytes: &[u8]) -> Result<()> {
+        let mut found = self.found.lock();
+        match record::decode(bytes, group.0)? {
+            Record::Writes(_) => found.entry(keyspace).or_default().push((group.1, group.0, bytes.into())),
+            Record::Settled(commit) => {
+                if let Some(records) = found.get_mut(&keyspace) {
+                    records.retain(|(end, _, _)| *end > commit);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A memtable of what recovery found for the keyspace.
+    pub(super) fn recovered(&self, core: &Core, keyspace: KeyspaceId) -> Result<Memtable> {
+        let records = self.found.lock().remove(&keyspace).unwrap_or_default();
+        let table = Memtable::new(core.budget.clone());
+        for (commit, start, bytes) in records {
+            let Record::Writes(entries) = record::decode(&bytes, start)? else { continue };
+            assert!(start < commit, "a group ends after it begins");
+            table.writer_begins(start);
+            let added = record::entries(entries, commit, &mut |entry| {
+                let bytes = bytes_of(entry.key, entry.value);
+                core.budget.admit(Class::Memtables, bytes);
+                table.takes_charge(bytes);
+                table.insert(&entry);
+                Ok(())
+            });
+            table.writer_ends();
+            added?;
+        }
+        Ok(table)
+    }
+}
+
+/// Memory.
+impl Services {
+    /// One more keyspace. The first one gets memory for all.
+    pub(super) fn add(&self, lsm: &Lsm) {
+        let mut keyspaces = self.keyspaces.lock();
+        keyspaces.retain(|shared| shared.strong_count() > 0);
+        let budget = &lsm.0.core.budget;
+        if keyspaces.is_empty() && budget.limit(Class::Memtables) < least(budget) {
+            for class in [Class::Versions, Class::Locks] {
+                budget.move_limit(class, Class::Memtables, budget.limit(class) / 2);
+            }
+        }
+        keyspaces.push(Arc::downgrade(&lsm.0));
+    }
+
+    fn keyspaces(&self) -> Vec<Lsm> {
+        self.keyspaces.lock().iter().filter_map(Weak::upgrade).map(Lsm).collect()
+    }
+
+    /// Charges memory for entries; waits for flushes when there is none.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge` when it could never be had; what flushes fail with.
+    pub(super) fn admit(&self, core: &Core, bytes: u64) -> Result<()> {
+        let budget = &core.budget;
+        if budget.charge(Class::Memtables, bytes).is_ok() {
+            return Ok(());
+        }
+        let limit = budget.limit(Class::Memtables);
+        if bytes > limit {
+            return Err(Error::TransactionTooLarge { what: "memtables", needed: bytes, limit });
+        }
+        loop {
+            core.log.check_sound()?;
+            debug_assert!(bytes <= limit, "it fits when all else is flushed");
+            let before = self.room.lock().ended;
+            if budget.charge(Class::Memtables, bytes).is_ok() {
+                return Ok(());
+            }
+            if varve_rt::dying() || self.stop.load(Ordering::Acquire) {
+                return Err(Error::Closed);
+            }
+            self.wanted.set();
+            let mut room = self.room.lock();
+            while room.ended == before && !self.stop.load(Ordering::Acquire) && !varve_rt::dying() {
+                self.freed.wait(&mut room);
+            }
+            if let Some(error) = &room.failed {
+                return Err(error.clone());
+            }
+        }
+    }
+
+    /// A commit has added to a keyspace: wakes the thread when there is something to flush.
+    #[inline]
+    pub(super) fn look_at(&self, shared: &Shared) {
+        if is_due(shared, &shared.core.budget) && !self.wanted.is_set() {
+            self.wanted.set();
+        }
+    }
+}
+
+/// A limit with which memtables can be used: a sixteenth of what old values may take.
+fn least(budget: &Budget) -> u64 {
+    budget.limit(Class::Versions) / 16
+}
+
+/// Whether the active memtable of a keyspace is large enough to be flushed.
+fn is_due(shared: &Shared, budget: &Budget) -> bool {
+    let bytes = shared.view().active.bytes();
+    bytes >= shared.options.memtable_bytes.min(budget.limit(Class::Memtables) / 2)
+}
+
+/// The thread.
+impl Services {
+    /// Nothing is written: neither flushed nor merged.
+    pub(crate) fn set_read_only(&self) {
+        self.read_only.store(true, Ordering::Release);
+    }
+
+    /// Who knows of snapshots.
+    pub(crate) fn set_moments(&self, moments: Arc<dyn Moments>) {
+        let before = self.moments.lock().replace(moments);
+        assert!(before.is_none(), "a database has one registry of snapshots");
+    }
+
+    /// The moments that open snapshots are of, ascending.
+    pub(super) fn moments(&self) -> Vec<Lsn> {
+        let moments = self.moments.lock().clone();
+        moments.map(|moments| moments.moments()).unwrap_or_default()
+    }
+
+    /// Starts the thread, if there is an LSM keyspace and it does not run yet.
+    pub(crate) fn start(self: &Arc<Self>, health: &Arc<Health>) -> Result<()> {
+        let mut thread = self.thread.lock();
+        let idle = thread.is_some() || self.read_only.load(Ordering::Acquire) || self.stop.load(Ordering::Acquire);
+        if idle || self.keyspaces().is_empty() {
+            return Ok(());
+        }
+        assert!(!self.read_only.load(Ordering::Acquire), "nothing is flushed where nothing is written");
+        let this = self.clone();
+        let life = move || {
+            role::set(Role::Merger);
+            this.run()
+        };
+        *thread = Some(health.spawn("merger", life)?);
+        self.wanted.set();
+        Ok(())
+    }
+
+    /// Tells the thread to end after what it is doing; waits for nothing.
+    pub(crate) fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wanted.set();
+        drop(self.room.lock());
+        self.freed.notify_all();
+    }
+
+    /// Ends the thread and waits for it.
+    pub(crate) fn stop(&self) {
+        self.end();
+        let thread = self.thread.lock().take();
+        Health::join(thread);
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire) || varve_rt::dying()
+    }
+
+    fn run(&self) {
+        while !self.stopping() {
+            self.wanted.wait();
+            self.wanted.reset();
+            let mut again = true;
+            while again && !self.stopping() {
+                again = match self.work() {
+                    Ok(more) => more,
+                    Err(_) => {
+                        // A full disk may have room later; a database that is poisoned is left alone.
+                        let sound = self.keyspaces().first().is_some_and(|lsm| lsm.0.core.log.check_sound().is_ok());
+                        sound && !self.stopping() && {
+                            self.wanted.reset();
+                            self.wanted.wait_for(AGAIN);
+                            true
+                        }
+                    }
+                };
+            }
+        }
+    }
+
+    /// Does what is most urgent; whether there may be more.
+    fn work(&self) -> Result<bool> {
+        let keyspaces = self.keyspaces();
+        let Some(largest) = keyspaces.iter().max_by_key(|lsm| lsm.0.view().active.bytes()) else { return Ok(false) };
+        let budget = largest.0.core.budget.clone();
+        let full = 2 * budget.used(Class::Memtables) >= budget.limit(Class::Memtables);
+        let unfinished = keyspaces.iter().find(|lsm| lsm.0.view().frozen.is_some());
+        let due = keyspaces.iter().find(|lsm| is_due(&lsm.0, &budget)).or(full.then_some(largest));
+        if let Some(lsm) = unfinished.or(due) {
+            return self.flushed(lsm.flush()).map(|()| true);
+        }
+        drop(budget);
+        for lsm in &keyspaces {
+            if lsm.merge_some()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Tells those who wait for memory how a flush ended.
+    fn flushed(&self, result: Result<()>) -> Result<()> {
+        debug_assert_eq!(role::current(), Role::Merger, "who flushes does not wait for room in the log");
+        let mut room = self.room.lock();
+        room.ended += 1;
+        room.failed = result.as_ref().err().cloned();
+        drop(room);
+        self.freed.notify_all();
+        result
+    }
+
+    /// Flushes what memtables hold of the log before `lsn`.
+    pub(crate) fn flush_older_than(&self, lsn: Lsn) -> Result<()> {
+        role::with(Role::Merger, || {
+            for lsm in self.keyspaces() {
+                while lsm.oldest_lsn_needed().is_some_and(|oldest| oldest < lsn) {
+                    self.flushed(lsm.flush())?;
+                }
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! Creating, checking, counting the pages of, moving and clearing an LSM keyspace.
+
+use super::index::Lsm;
+use super::install::Change;
+use super::record;
+use super::segments::OpenSegment;
+use crate::btree::Tree;
+use crate::budget::Class;
+use crate::error::{Damage, Result};
+use crate::page::Group;
+use crate::report::CheckReport;
+use crate::rows::Direction;
+use crate::space::{Core, SpaceWalk};
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+use varve_volume::{KeyspaceId, Lsn, PageId};
+
+/// Segments that are dropped in one group when a keyspace is cleared.
+const TOGETHER: usize = 16;
+/// Longest value: a block of a segment has to hold it.
+const LONGEST_VALUE: u64 = 32 << 20;
+
+impl Lsm {
+    /// Makes an empty keyspace whose list of segments has a reserved page as its root, inside `group`, which also marks
+    /// the page as allocated.
+    pub(crate) fn create<'c>(core: &'c Core, group: &mut Group<'c>, keyspace: KeyspaceId, root: PageId) -> Result<()> {
+        Tree::create_root(core, group, keyspace, root)?;
+        // The number may have been that of a keyspace that is gone, of which the log still has records.
+        group.record(keyspace, &record::settled(Lsn::MAX));
+        Ok(())
+    }
+
+    /// Longest value, in bytes: half of what memtables may take, and no more than a block of a segment can hold.
+    pub(crate) fn max_value(&self) -> u64 {
+        (self.0.core.budget.limit(Class::Memtables) / 2).min(LONGEST_VALUE)
+    }
+
+    /// Reads all of it: notes every page in `walk`, and every damage in `report`.
+    pub(crate) fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
+        let _one = self.0.flushing.lock();
+        let keys = report.keys;
+        self.0.tree.check(walk, report);
+        report.keys = keys;
+        let before = report.damages.len();
+        for open in self.0.view().segments.all() {
+            self.check_segment(open, walk, report);
+        }
+        if report.damages.len() > before {
+            return;
+        }
+        match self.count() {
+            Ok(rows) => report.keys += rows,
+            Err(e) => report.note(e, self.0.tree.root(), self.keyspace()),
+        }
+    }
+
+    fn check_segment(&self, open: &OpenSegment, walk: &mut SpaceWalk, report: &mut CheckReport) {
+        let first = open.segment.runs.first().map_or(PageId(0), |(first, _)| *first);
+        for page in open.page_ids() {
+            report.pages += 1;
+            if !walk.visit(page) {
+                let what = format!("segment {}: used twice, or not within the store", open.segment.id);
+                let keyspace = Some(self.keyspace());
+                report.damages.push(Damage::Page { page, keyspace, what, stored: None });
+                walk.broken();
+            }
+        }
+        if let Err(e) = open.check() {
+            report.note(e, first, self.keyspace());
+        }
+    }
+
+    /// Rows as of now.
+    fn count(&self) -> Result<u64> {
+        let (mut rows, mut state, mut from) = (0, super::ScanState::default(), Some(Vec::new()));
+        while let Some(low) = from {
+            let range = (Bound::Included(&low[..]), Bound::Unbounded);
+            let end = self.read_batch(range, (Direction::Forward, Lsn::MAX), &mut state, |_, _| {
+                rows += 1;
+                ControlFlow::Continue(())
+            })?;
+            from = end.next;
+        }
+        Ok(rows)
+    }
+
+    /// Gives each page to `each`. False: there are no long values in pages of their own.
+    pub(crate) fn each_page(&self, each: &mut dyn FnMut(PageId)) -> Result<bool> {
+        let _one = self.0.flushing.lock();
+        self.0.tree.each_page(true, each)?;
+        self.0.view().segments.all().for_each(|open| open.page_ids().for_each(&mut *each));
+        Ok(false)
+    }
+
+    /// Moves the pages of the list at or past `limit`, but for its root, to free ones before it, as long as there are
+    /// any. Returns how many were moved.
+    pub(crate) fn move_pages(&self, limit: PageId) -> Result<u64> {
+        self.0.tree.move_nodes(limit)
+    }
+
+    /// Frees every page but the root of the list, in bounded groups, as long as `on` says so; true when that is done.
+    /// Nobody uses it any more.
+    pub(crate) fn dismantle(&self, on: &dyn Fn() -> bool) -> Result<bool> {
+        let _one = self.0.flushing.lock();
+        self.0.forget();
+        loop {
+            let dropped: Vec<Arc<OpenSegment>> = self.0.view().segments.all().take(TOGETHER).cloned().collect();
+            assert!(dropped.len() <= TOGETHER, "groups are bounded");
+            if dropped.is_empty() {
+                return self.0.tree.dismantle(on);
+            }
+            if !on() {
+                return Ok(false);
+            }
+            self.0.install(Change { dropped, ..Change::default() })?;
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A commit's writes to an LSM keyspace: room for them in memory, their record in the commit's group, and then, with
+//! the commit number known, their entries in the memtable.
+//!
+//! Invariants: memory is charged before a memtable is entered; entries are in place before the commit lets go of its
+//! slot of the horizon, and that before its writer counts as ended.
+
+use super::index::{Lsm, Shared};
+use super::memtable::{Memtable, bytes_of};
+use super::{Entry, record};
+use crate::budget::Class;
+use crate::error::{Error, Result};
+use crate::page::{Group, OnItsWay};
+use crate::rows::{Single, Write};
+use std::sync::Arc;
+use varve_rt::{Cost, charge};
+use varve_volume::Lsn;
+
+/// Memory charged for entries that are not in a memtable yet; given back when it is dropped.
+struct Charge<'a> {
+    shared: &'a Shared,
+    bytes: u64,
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        self.shared.core.budget.release(Class::Memtables, self.bytes);
+    }
+}
+
+/// A memtable that a commit has entered.
+struct Entered<'a> {
+    table: Arc<Memtable>,
+    way: Option<OnItsWay<'a>>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.way = None;
+        self.table.writer_ends();
+    }
+}
+
+/// A run of a commit's writes that goes to a memtable.
+pub(crate) struct MemtableWrites<'a> {
+    shared: &'a Shared,
+    writes: &'a [Write<'a>],
+    charge: Charge<'a>,
+    entered: Option<Entered<'a>>,
+}
+
+impl Lsm {
+    /// Makes room for all of the writes. No latch may be held: it waits for flushes when memory is short.
+    pub(crate) fn plan<'a>(&'a self, writes: &'a [Write<'a>]) -> Result<MemtableWrites<'a>> {
+        let shared = &*self.0;
+        assert!(!writes.is_empty(), "a plan is of some writes");
+        let bytes = writes.iter().map(|write| bytes_of(write.key, record::value(write))).sum();
+        shared.services.admit(&shared.core, bytes)?;
+        let charge = Charge { shared, bytes };
+        let (bytes, limit) = (writes.iter().map(record::bytes_of).sum::<usize>() as u64, shared.core.log.max_group());
+        if bytes > limit {
+            return Err(Error::TransactionTooLarge { what: "log", needed: bytes, limit });
+        }
+        Ok(MemtableWrites { shared, writes, charge, entered: None })
+    }
+
+    /// Plans and enters for a single write. `told` gets nothing of what is replaced: an LSM keyspace keeps it itself.
+    pub(crate) fn latch_single<'a, T>(
+        &'a self,
+        write: &'a Write<'a>,
+        told: impl FnOnce(Option<&[u8]>) -> T,
+    ) -> Result<Single<MemtableWrites<'a>, T>> {
+        if write.value.is_none() {
+            // The key is locked: as of now is as of the commit.
+            let (there, lsn) = self.contains(write.key, Lsn::MAX)?;
+            if !there {
+                return Ok(Single::Nothing(lsn));
+            }
+        }
+        debug_assert!(write.key.len() <= self.max_key(), "the key was checked");
+        let mut planned = self.plan(std::slice::from_ref(write))?;
+        planned.enter();
+        Ok(Single::Ready(planned, told(None)))
+    }
+}
+
+impl<'a> MemtableWrites<'a> {
+    /// How many writes they are.
+    pub(crate) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Bytes of their record in the log, at most.
+    pub(crate) fn log_bytes(&self) -> usize {
+        32 + self.writes.iter().map(record::bytes_of).sum::<usize>()
+    }
+
+    /// Whether both go to the same memtable.
+    pub(crate) fn is_with(&self, other: &MemtableWrites<'_>) -> bool {
+        std::ptr::eq(self.shared, other.shared)
+    }
+
+    /// Enters the memtable that takes them.
+    pub(crate) fn enter(&mut self) {
+        assert!(self.entered.is_none(), "a memtable is entered once");
+        let core = &self.shared.core;
+        let table = self.shared.enter();
+        let way = Some(core.horizon.set_out(&core.log, u64::from(self.shared.keyspace.0)));
+        self.entered = Some(Entered { table, way });
+    }
+
+    /// Leaves it again.
+    pub(crate) fn leave(&mut self) {
+        self.entered = None;
+    }
+
+    /// Puts their record into the group.
+    pub(crate) fn record(&self, group: &mut Group<'_>) {
+        assert!(self.entered.is_some(), "what is recorded has a memtable to go to");
+        group.record(self.shared.keyspace, &record::writes(self.writes));
+    }
+
+    /// The group ended at `commit`: puts the entries in place.
+    pub(crate) fn take_effect(mut self, commit: Lsn) {
+        let Some(mut entered) = self.entered.take() else { unreachable!("what was recorded has a memtable to go to") };
+        assert!(commit > self.shared.core.horizon.reached(), "nobody reads as of a commit that is not in place");
+        self.shared.note_newest(commit);
+        entered.table.takes_charge(std::mem::take(&mut self.charge.bytes));
+        debug_assert!(entered.table.has_writers(), "a memtable with a writer is not frozen");
+        for write in self.writes {
+            charge(Cost::NodeSearch, 1);
+            let (kind, value) = (record::kind(write), record::value(write));
+            entered.table.insert(&Entry { key: write.key, commit, kind, value });
+        }
+        entered.way = None;
+        drop(entered);
+        self.shared.services.look_at(self.shared);
+    }
+}
