@@ -142,6 +142,7 @@ impl Shared {
     pub fn enter(&self) -> Arc<Memtable> {
         let view = self.view.read();
         let table = view.active.clone();
+        debug_assert!(view.frozen.as_ref().is_none_or(|frozen| !Arc::ptr_eq(frozen, &table)), "a frozen table is full");
         table.writer_begins(self.core.log.end_lsn());
         table
     }

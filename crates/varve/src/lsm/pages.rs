@@ -155,6 +155,7 @@ impl PastPool {
         let size = self.place.core.page_size();
         let (id, run) = self.place.page(n)?;
         let pages = run.min((WINDOW / size).max(1) as u64);
+        assert!(pages > 0, "a page that there is is in a run");
         let mut bytes = read.bytes.take().unwrap_or_else(|| AlignedBuf::new((WINDOW / size).max(1) * size));
         let into = &mut bytes[..pages as usize * size];
         let done = varve_volume::read_pages(&*self.place.core.store, id, ReadWhy::Prefetch, into);

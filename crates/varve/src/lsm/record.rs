@@ -45,6 +45,7 @@ fn push_varint(out: &mut Vec<u8>, mut n: u64) {
 
 /// The record of some writes.
 pub(super) fn writes(writes: &[Write<'_>]) -> Vec<u8> {
+    debug_assert!(!writes.is_empty(), "a record is of some writes");
     let mut out = Vec::with_capacity(1 + writes.iter().map(bytes_of).sum::<usize>());
     out.push(WRITES);
     for write in writes {
@@ -62,6 +63,7 @@ pub(super) fn writes(writes: &[Write<'_>]) -> Vec<u8> {
 
 /// The record that says what is in segments; `Lsn::MAX`: all that came before is of a keyspace that is gone.
 pub(super) fn settled(commit: Lsn) -> Vec<u8> {
+    debug_assert!(commit > 0, "something is settled");
     let mut out = vec![SETTLED];
     out.extend_from_slice(&commit.to_le_bytes());
     out

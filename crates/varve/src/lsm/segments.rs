@@ -52,6 +52,7 @@ impl OpenSegment {
 
     /// It is dropped by a group that is in the log, which freed its pages.
     pub fn drop_when_unused(&self, pages: HeldPages) {
+        debug_assert!(pages.memory() > 0, "a segment has pages");
         let before = self.held.lock().replace(pages);
         assert!(before.is_none(), "a segment is dropped once");
     }

@@ -123,6 +123,7 @@ impl Services {
     /// # Errors
     /// `TransactionTooLarge` when it could never be had; what flushes fail with.
     pub(super) fn admit(&self, core: &Core, bytes: u64) -> Result<()> {
+        debug_assert!(bytes > 0, "an entry takes memory");
         let budget = &core.budget;
         if budget.charge(Class::Memtables, bytes).is_ok() {
             return Ok(());
@@ -229,6 +230,7 @@ impl Services {
     }
 
     fn run(&self) {
+        debug_assert_eq!(role::current(), Role::Merger, "the thread has its role");
         while !self.stopping() {
             self.wanted.wait();
             self.wanted.reset();

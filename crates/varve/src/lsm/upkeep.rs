@@ -103,6 +103,7 @@ impl Lsm {
     pub(crate) fn dismantle(&self, on: &dyn Fn() -> bool) -> Result<bool> {
         let _one = self.0.flushing.lock();
         self.0.forget();
+        debug_assert!(self.oldest_lsn_needed().is_none(), "what is forgotten needs no log");
         loop {
             let dropped: Vec<Arc<OpenSegment>> = self.0.view().segments.all().take(TOGETHER).cloned().collect();
             assert!(dropped.len() <= TOGETHER, "groups are bounded");
