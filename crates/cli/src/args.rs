@@ -1,6 +1,7 @@
 //! The command line, whole: one struct per command.
 
 pub mod array;
+pub mod flash;
 pub mod keyspaces;
 pub mod lab;
 pub mod replay;
@@ -199,8 +200,9 @@ pub struct Create {
 #[derive(Debug, Args, Clone)]
 pub struct LayoutArgs {
     /// Bytes of a page.
-    #[arg(long, default_value_t = Layout::default().page_size, value_parser = page_size)]
-    pub page_size: usize,
+    /// [default: 8192; on native flash a page of that, if it has 4096]
+    #[arg(long, value_parser = page_size)]
+    pub page_size: Option<usize>,
     /// MiB of log preallocated, rounded up to segments (a 512th of the largest log, at least 64 KiB).
     #[arg(long, default_value_t = Layout::default().log_bytes >> 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub log_mb: u64,
@@ -211,12 +213,15 @@ pub struct LayoutArgs {
     pub devices: tier::TierDevices,
     #[command(flatten)]
     pub array: array::ArrayArgs,
+    #[command(flatten)]
+    pub flash: flash::FlashArgs,
 }
 
 impl LayoutArgs {
     /// The engine's layout, but for a tier.
     pub fn layout(&self) -> Layout {
-        let (page_size, log_bytes, log_dir) = (self.page_size, self.log_mb << 20, self.log_dir.clone());
+        let (log_bytes, log_dir) = (self.log_mb << 20, self.log_dir.clone());
+        let page_size = self.page_size.unwrap_or(Layout::default().page_size);
         Layout { page_size, log_bytes, log_dir, ..Layout::default() }
     }
 }

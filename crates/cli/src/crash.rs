@@ -194,9 +194,6 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
     options.seed = a.seed;
     options.cache_bytes = a.open.cache_mb << 20;
     options.pool = choice(&a.pool, &a.layout)?;
-    if a.layout.layout == LayoutKind::Flash {
-        return Err(Failure::Usage("torture works on files: leave --layout flash out, which is for sim".into()));
-    }
     if a.layout.layout == LayoutKind::Tier {
         let beside = || std::path::PathBuf::from(format!("{}.fast", a.dir.display()));
         options.fast = Some(a.fast_dir.clone().unwrap_or_else(beside));

@@ -1,7 +1,7 @@
 //! The `varve` command.
 //!
 //! Modules, from below: `closing output rows` · `advice metrics probe_cpu sensitivity table_args text` · `probe` ·
-//! `args` · `array_settings curves damage manual replay settings top updates` · `crash lab open` · `admin array_plan
+//! `args` · `array_settings curves damage flash manual replay settings top updates` · `crash lab open` · `admin array_plan
 //! bench data load rescue stat tier` · `array_change traces` · `array`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
@@ -20,6 +20,7 @@ mod crash;
 mod curves;
 mod damage;
 mod data;
+mod flash;
 mod lab;
 mod load;
 mod manual;

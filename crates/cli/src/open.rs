@@ -7,7 +7,7 @@ use crate::closing::Closing;
 use crate::output::{Failure, Out, about, complain};
 use crate::settings::{keep, settings};
 use crate::table_args::{Given, Tier};
-use crate::{array_settings, curves};
+use crate::{array_settings, curves, flash};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
@@ -129,6 +129,14 @@ pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) 
         refuse_used(slow, a.devices.overwrite)?;
     }
     layout.array = drives(a)?;
+    if let Some((part, page)) = flash::part(&a.flash)? {
+        if layout.array.is_some() || layout.data.is_some() || a.devices.fast.is_some() {
+            return Err(Failure::Usage("native flash has all pages: leave --drive, --slow and --fast out".into()));
+        }
+        let own = (page as usize == 4096).then_some(4096);
+        layout.page_size = a.page_size.or(own).unwrap_or(layout.page_size);
+        layout.flash = Some(part);
+    }
     let Some(fast) = &a.devices.fast else {
         if !tier.is_empty() {
             return Err(Failure::Usage("a tier needs a fast device: give --fast PATH:SIZE".into()));
@@ -151,7 +159,7 @@ pub fn to_write(place: &Place) -> Result<Closing, Failure> {
 
 /// Opens a database, and says what the opening changed that nobody asked for.
 pub fn open_db(dir: &Path, options: Options) -> Result<Closing, varve::Error> {
-    let db = Closing(Db::open(dir, options)?);
+    let db = Closing(Db::open(dir, Options { flash: Some(flash::driver()), ..options })?);
     if let Some(stats) = db.array_stats() {
         let numbers: Vec<usize> = stats.drives.iter().map(|drive| drive.number).collect();
         // What is missing, or cannot be read, is said by who plans.

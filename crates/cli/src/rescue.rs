@@ -99,7 +99,9 @@ pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
 pub fn restore(out: Out, a: &Restore) -> Result<(), Failure> {
     let mut files = a.files.iter().map(|path| open_file(path)).collect::<Result<Vec<_>, _>>()?;
     let mut readers: Vec<&mut dyn Read> = files.iter_mut().map(|f| &mut **f as &mut dyn Read).collect();
-    let layout = Layout { log_bytes: a.log_mb << 20, log_dir: a.log_dir.clone(), ..Layout::default() };
+    let flash = crate::flash::part(&a.flash)?.map(|(part, _)| part);
+    let (log_bytes, log_dir, overwrite) = (a.log_mb << 20, a.log_dir.clone(), a.overwrite);
+    let layout = Layout { log_bytes, log_dir, flash, overwrite, ..Layout::default() };
     let progress = out.progress("restoring", 0);
     let report = varve::restore(&a.dir, &mut readers, &RestoreOptions { layout });
     progress.finish_and_clear();

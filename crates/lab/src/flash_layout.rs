@@ -20,10 +20,12 @@
 use crate::error::{Error, Result, bad_file};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::sync::Arc;
+use varve::FlashDriver;
 use varve::flash::{FlashLayout, RegionConfig};
-use varve_device::flash::{CellMode, Geometry};
+use varve_device::flash::{CellMode, Geometry, RawFlash};
 use varve_models::Profile;
-use varve_models::flash::{FlashConfig, GcPolicy};
+use varve_models::flash::{FlashConfig, GcPolicy, open_image};
 
 /// The file. See the module.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -192,6 +194,11 @@ impl RegionSpec {
     }
 }
 
+/// What opens native flash in a program that has models: images of it.
+pub fn image_driver() -> FlashDriver {
+    FlashDriver(Arc::new(|path| Ok(open_image(path)? as Arc<dyn RawFlash>)))
+}
+
 /// The regions on an array; `scheme`: delta records of those that say nothing of them.
 pub fn layout(regions: &[RegionSpec], flash: &FlashConfig, scheme: (u8, u16)) -> FlashLayout {
     FlashLayout { regions: regions.iter().map(|region| region.config(flash, scheme)).collect() }
@@ -222,6 +229,19 @@ impl LayoutFile {
         toml::to_string(self).expect("its maps have names for keys")
     }
 
+    /// The regions on an array that is there; parts of a geometry that the file has must be the array's. Errors name key
+    /// and value.
+    pub fn on(&self, flash: &FlashConfig) -> Result<FlashLayout> {
+        if self.geometry.over(flash.geometry) != flash.geometry {
+            let (is, wanted) = (flash.geometry, self.geometry.over(flash.geometry));
+            return Err(Error::Profile(format!("the flash has the geometry {is:?}, and the layout is for {wanted:?}")));
+        }
+        let one = [RegionSpec::default()];
+        let layout = layout(if self.regions.is_empty() { &one } else { &self.regions }, flash, (0, 0));
+        layout.validate(&flash.geometry, flash.nop).map_err(|e| Error::Profile(e.to_string()))?;
+        Ok(layout)
+    }
+
     /// The array and its regions; `profile` goes before the file's own. Errors name key and value.
     pub fn build(&self, profile: Option<&str>) -> Result<(FlashConfig, FlashLayout)> {
         let wanted = "regions need an array: `profile` in the layout, or --flash-profile, such as slc-emulator-16";
@@ -230,10 +250,8 @@ impl LayoutFile {
         let none = || Error::Profile(format!("profile = {name:?} cannot be used: a profile with [flash] is needed"));
         let mut flash = found.flash.ok_or_else(none)?;
         flash.geometry = self.geometry.over(flash.geometry);
-        let one = [RegionSpec::default()];
-        let layout = layout(if self.regions.is_empty() { &one } else { &self.regions }, &flash, (0, 0));
         flash.geometry.validate().map_err(|e| Error::Profile(e.to_string()))?;
-        layout.validate(&flash.geometry, flash.nop).map_err(|e| Error::Profile(e.to_string()))?;
+        let layout = self.on(&flash)?;
         Ok((flash, layout))
     }
 }

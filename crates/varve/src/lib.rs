@@ -45,10 +45,10 @@ pub use buffer::policy::{ClassCosts, Gd2lOptions, History, LirsOptions, Lru2Opti
 pub use buffer::{Changed, Flush, TraceEvent, TraceHandle, TraceSink, UPDATE_BOUNDS, UpdateSizes};
 pub use db::{
     BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Compression, Db, Devices, DriveLayout, DrivePart,
-    Durability, Figure, Keyspace, KeyspaceInfo, KeyspaceKind, KeyspaceLeft, KeyspaceUpdates, Layout, LsmOptions,
-    MAX_NAME, MIN_CACHE_BYTES, OPTIONS, Options, POOL_OPTIONS, PoolOptions, RestoreOptions, RestoreReport,
-    SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, exists, has_tier, is_left_over,
-    restore, restore_on, salvage, salvage_on, tier_managers,
+    Durability, Figure, FlashDriver, FlashPart, Keyspace, KeyspaceInfo, KeyspaceKind, KeyspaceLeft, KeyspaceUpdates,
+    Layout, LsmOptions, MAX_NAME, MIN_CACHE_BYTES, OPTIONS, OpenFlash, Options, POOL_OPTIONS, PoolOptions,
+    RestoreOptions, RestoreReport, SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, exists,
+    has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, Result};
 pub use page::PageChangeStats;

@@ -19,6 +19,7 @@ const LAYOUT: Layout = Layout {
     fast_bytes: 0,
     overwrite: false,
     array: None,
+    flash: None,
 };
 
 fn options(trim: Option<bool>) -> Options {

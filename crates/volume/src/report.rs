@@ -248,6 +248,8 @@ pub struct RegionReport {
     pub programs: u64,
     /// Blocks erased.
     pub erases: u64,
+    /// Erases of its blocks since the flash was new.
+    pub all_erases: u64,
     /// Blocks that are bad.
     pub bad_blocks: u64,
     /// Share of the erases that its blocks endure that were done; none: they endure any number.

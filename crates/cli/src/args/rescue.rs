@@ -1,6 +1,7 @@
 //! Arguments of the commands that keep data safe: backup, restore, salvage.
 
 use super::Place;
+use super::flash::FlashArgs;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -33,6 +34,11 @@ pub struct Restore {
     /// Directory for the log, to put it on a device of its own.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub flash: FlashArgs,
+    /// Use flash that holds something already: it is lost.
+    #[arg(long, requires = "flash", help_heading = "Native flash")]
+    pub overwrite: bool,
 }
 
 /// `salvage`

@@ -149,6 +149,14 @@ pub enum FlashError {
         /// Logical pages.
         pages: u64,
     },
+    /// A file that an array is kept in is none, or failed.
+    #[error("the image {path} cannot be used: {why}")]
+    Image {
+        /// The file.
+        path: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
     /// The power is off.
     #[error("the flash has lost power: restore it, then find the map again")]
     PowerLost,

@@ -167,7 +167,8 @@ pub trait RawFlash: Send + Sync {
     /// Begins every operation of the batch, in its order.
     fn submit(&self, batch: &[RawIo<'_>]) -> RawTicket;
 
-    /// A ticket of one operation that does nothing and is done when everything is that ends at the mark or before.
+    /// A ticket of one operation that does nothing and is done when everything is that ends at the mark or before, and
+    /// survives a power cut. (Chips need no fence for that; an array that is kept in a file does.)
     fn fence(&self, mark: u64) -> RawTicket;
 
     /// Erases after which a block is bad; `None`: blocks endure any number.

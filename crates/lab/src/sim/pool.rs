@@ -43,6 +43,11 @@ impl PoolText {
         self.array
     }
 
+    /// Whether native flash holds them.
+    pub(crate) fn has_flash(&self) -> bool {
+        self.flash
+    }
+
     pub(crate) fn choice(self) -> Result<PoolChoice, varve::Error> {
         Ok(PoolChoice { pool: self.pool.parse()?, tier: self.tier, array: self.array, flash: self.flash })
     }

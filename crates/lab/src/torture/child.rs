@@ -8,6 +8,7 @@
 use super::TortureError;
 use super::drives;
 use super::ledger::{ACCOUNTS, Ledger, Transfer};
+use crate::flash_layout::{LayoutFile, image_driver};
 use crate::own;
 use crate::sim::{PoolChoice, PoolText, tier_manager};
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,8 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 use varve::array::KeeperOptions;
-use varve::{Db, DriveLayout, DrivePart, Durability, Error, Layout, Options, TierOptions, TxOptions};
+use varve::{Db, DriveLayout, DrivePart, Durability, Error, FlashPart, Layout, Options, TierOptions, TxOptions};
+use varve_models::flash::create_image;
 use varve_rt::Rng;
 
 /// What the child is to do.
@@ -44,6 +46,21 @@ const MARK: &str = "varve-torture";
 const DRIVES: usize = 3;
 pub(super) const DRIVE_BYTES: u64 = 512 << 20;
 
+/// Native flash: 1 GiB, more than the ledger grows to.
+const FLASH: &str = r#"
+profile = "slc-emulator-16"
+geometry = { channels = 2, chips_per_channel = 2, blocks_per_plane = 1024 }
+[[region]]
+name = "ledger"
+chips = "0..3"
+gc = "cost-benefit"
+keyspaces = ["ledger"]
+[[region]]
+chips = "3..4"
+n = 2
+m = 48
+"#;
+
 /// Bytes of a tier's fast device: less than the ledger grows to.
 const FAST_BYTES: u64 = 12 << 20;
 
@@ -55,7 +72,8 @@ impl Orders {
         let lock_timeout = None;
         // Extents move as fast as they can, and again and again.
         let array = KeeperOptions { rate: 1 << 40, window: Duration::ZERO, ..KeeperOptions::default() };
-        let options = Options { cache_bytes, log_max_bytes, pool, lock_timeout, array, ..Options::default() };
+        let flash = Some(image_driver());
+        let options = Options { cache_bytes, log_max_bytes, pool, lock_timeout, array, flash, ..Options::default() };
         let manager = if tier.is_empty() { "none" } else { tier_manager(&tier, self.seed) };
         Ok(Options { tier: TierOptions { manager: manager.into(), ..TierOptions::default() }, ..options })
     }
@@ -85,6 +103,20 @@ impl Orders {
         Ok(DriveLayout { drives, extent: 2 << 20, layout: varve::array::Layout::Rodi { shares: vec![1.0; DRIVES] } })
     }
 
+    /// Native flash in an image beside the database's directory: the ledger has a region of its own, the accounts take
+    /// appends.
+    fn flash(&self) -> varve::Result<FlashPart> {
+        let path = PathBuf::from(format!("{}.flash", self.dir.display()));
+        let failed = |e: &dyn std::fmt::Display| Error::Invalid(e.to_string());
+        let file = LayoutFile::parse(FLASH, "torture").map_err(|e| failed(&e))?;
+        let (flash, regions) = file.build(None).map_err(|e| failed(&e))?;
+        if !path.exists() {
+            let modes = vec![flash.cell; flash.geometry.chips() as usize];
+            create_image(&path, &flash, &modes, false).map_err(|e| failed(&e))?;
+        }
+        Ok(FlashPart { path, regions, driver: image_driver() })
+    }
+
     /// Opens the database, or makes it where there is none. For the parent: a child finds it made.
     pub(super) fn open(&self) -> varve::Result<Db> {
         match Db::open(&self.dir, self.options()?) {
@@ -94,7 +126,11 @@ impl Orders {
                 }
                 let (log_bytes, fast) = (self.log_bytes, self.fast.clone());
                 let array = self.pool.has_array().then(|| self.drives()).transpose()?;
-                let layout = Layout { log_bytes, fast, fast_bytes: FAST_BYTES, array, ..Layout::default() };
+                let flash = self.pool.has_flash().then(|| self.flash()).transpose()?;
+                // Delta records need pages as the flash has them.
+                let page_size = if flash.is_some() { 4096 } else { Layout::default().page_size };
+                let fast_bytes = FAST_BYTES;
+                let layout = Layout { page_size, log_bytes, fast, fast_bytes, array, flash, ..Layout::default() };
                 Db::create(&self.dir, &layout, self.options()?)
             }
             opened => opened,

@@ -56,6 +56,15 @@ pub(super) struct BlockState {
     pub(super) reads: u32,
 }
 
+/// What is left of a block where the array outlived its process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept {
+    pub(super) erases: u32,
+    pub(super) bad: bool,
+    /// The last page that was programmed since its erase.
+    pub(super) last: Option<u32>,
+}
+
 /// The raw array.
 #[derive(Clone)]
 pub struct Nand {
@@ -81,6 +90,8 @@ pub struct Nand {
     dies: Vec<Bus>,
     units_per_die: u32,
     pub(super) journal: Journal,
+    /// Its power is never cut by a model: no operation need be taken back.
+    lasting: bool,
     counts: NandCounts,
 }
 
@@ -131,8 +142,31 @@ impl Nand {
             dies: vec![Bus::default(); dies as usize],
             units_per_die: config.units_per_die,
             journal: Journal::default(),
+            lasting: false,
             counts: NandCounts::default(),
         })
+    }
+
+    /// An array that is kept in `store`: how its cells are used by chip, what is left of each block, and the appends
+    /// that each page had.
+    pub(super) fn kept(
+        config: &FlashConfig,
+        modes: &[CellMode],
+        store: Box<dyn PageContents>,
+        (blocks, appended): (&[Kept], Vec<u8>),
+    ) -> Result<Nand, FlashError> {
+        let mut nand = Nand::with_store(config, Contents::Full, store)?;
+        modes.iter().enumerate().try_for_each(|(chip, mode)| nand.set_mode(chip as u32, *mode))?;
+        assert_eq!(blocks.len(), nand.blocks.len(), "each block has a state");
+        for (block, kept) in (0..).zip(blocks) {
+            // (A damaged table can name a page that the mode leaves out.)
+            let last = kept.last.map(|page| Page { block, page }).filter(|page| nand.uses(*page));
+            let next = last.map_or(0, |page| nand.following(page)) as u16;
+            nand.blocks[block as usize] =
+                BlockState { next, bad: kept.bad, erases: kept.erases, ..BlockState::default() };
+        }
+        (nand.appended, nand.lasting) = (appended, true);
+        Ok(nand)
     }
 
     /// The shape.
@@ -215,6 +249,7 @@ impl Nand {
     /// Marks a block bad for good.
     pub fn mark_bad(&mut self, block: u32) {
         self.blocks[block as usize].bad = true;
+        self.store.0.note(block, self.blocks[block as usize].erases, true);
     }
 
     /// Programs that a page had since its block's erase.
@@ -413,7 +448,10 @@ impl Nand {
         state.next = next as u16;
         if let Some(bytes) = bytes {
             let number = self.number(page);
-            debug_assert!(self.store.0.get(number).is_none(), "a page is erased before it is programmed");
+            debug_assert!(
+                self.lasting || self.store.0.get(number).is_none(),
+                "a page is erased before it is programmed"
+            );
             self.store.0.set(number, (!failed).then_some(bytes));
             self.journal.push(span, Undo::Program(page));
         }
@@ -445,21 +483,24 @@ impl Nand {
         let first = self.number(Page { block, page: 0 });
         let mut pages = Vec::new();
         if self.timed() {
-            for page in 0..u32::from(before.next) {
-                pages.push(self.store.0.get(first + page));
-                self.store.0.set(first + page, None);
+            if !self.lasting {
+                pages.extend((0..u32::from(before.next)).map(|page| self.store.0.get(first + page)));
             }
+            self.store.0.erase(first, before.next.into());
         }
         let range = first as usize..(first + self.geometry.pages_per_block) as usize;
         let timed = self.timed();
         let counts = self.appended.get_mut(range);
         if timed {
             let kept = counts.as_ref().map_or_else(Vec::new, |c| c.to_vec());
-            self.journal.push(span, Undo::Erase { block, before, pages, appended: kept });
+            if !self.lasting {
+                self.journal.push(span, Undo::Erase { block, before, pages, appended: kept });
+            }
         }
         counts.into_iter().for_each(|c| c.fill(0));
         let erases = before.erases + 1;
         self.blocks[block as usize] = BlockState { erases, ..BlockState::default() };
+        self.store.0.note(block, erases, false);
         let due = self.faults.erase != 0 && self.counts.erases.is_multiple_of(self.faults.erase);
         let failed = due && !self.is_reliable(block);
         if failed || !self.is_reliable(block) && erases >= self.endurance {

@@ -9,6 +9,7 @@
 //! Lock order: `state` only; nothing waits while holding it.
 
 use super::current::{self, Current, Unsettled};
+use super::image::ImageFile;
 use super::store::PageBytes;
 use super::{CellMode, Contents, FlashConfig, FlashError, Geometry, Nand, NandCounts, Page, Span, Usage};
 use crate::CutReport;
@@ -27,6 +28,8 @@ pub struct RawModel {
     changed: Condvar,
     /// Counts the operations, and cuts the power in one of them; none: nobody does.
     supply: Option<Arc<PowerSupply>>,
+    /// The file that it is kept in, if it is in one.
+    image: Option<Arc<ImageFile>>,
     /// The device itself, for its tickets.
     this: Weak<RawModel>,
 }
@@ -51,13 +54,24 @@ impl RawModel {
 
     fn on(config: &FlashConfig, supply: Option<Arc<PowerSupply>>) -> Result<Arc<RawModel>, FlashError> {
         let nand = Nand::new(config, Contents::Full)?;
-        Ok(RawModel::of(nand, (config.name.as_str().into(), config.endurance), supply))
+        Ok(RawModel::of(nand, (config.name.as_str().into(), config.endurance), supply, None))
     }
 
-    fn of(nand: Nand, (name, endurance): (Arc<str>, u32), supply: Option<Arc<PowerSupply>>) -> Arc<RawModel> {
+    /// An array that is kept in a file.
+    pub(super) fn on_image(nand: Nand, of: (Arc<str>, u32), image: Arc<ImageFile>) -> Arc<RawModel> {
+        RawModel::of(nand, of, None, Some(image))
+    }
+
+    fn of(
+        nand: Nand,
+        (name, endurance): (Arc<str>, u32),
+        supply: Option<Arc<PowerSupply>>,
+        image: Option<Arc<ImageFile>>,
+    ) -> Arc<RawModel> {
+        assert!(image.is_none() || supply.is_none(), "who keeps an array in a file has no model cut its power");
         let state = hardware_mutex(State { nand, current: Current::default() });
         let changed = Condvar::new();
-        Arc::new_cyclic(|this| RawModel { name, endurance, state, changed, supply, this: this.clone() })
+        Arc::new_cyclic(|this| RawModel { name, endurance, state, changed, supply, image, this: this.clone() })
     }
 
     /// Second flash with the same bytes and wear, nothing under way, at the beginning of a clock. Copies tables, not
@@ -69,7 +83,7 @@ impl RawModel {
             state.nand.clone()
         };
         nand.restart_clock();
-        RawModel::of(nand, (self.name.clone(), self.endurance), None)
+        RawModel::of(nand, (self.name.clone(), self.endurance), None, None)
     }
 
     /// Totals of the operations.
@@ -119,6 +133,8 @@ struct Slot {
     promised: u64,
     block: Option<u32>,
     image: Option<Image>,
+    /// What the array was told before is to be durable.
+    sync: bool,
 }
 
 struct Batch {
@@ -146,6 +162,9 @@ impl RawCompletion for Batch {
         let lock = (&self.device.state, &self.device.changed);
         let done = current::wait(lock, self.epoch, slot.at, |state| slot.settles(state));
         drop(done.map_err(|_| FlashError::PowerLost)?);
+        if let Some(image) = self.device.image.as_ref().filter(|_| slot.sync) {
+            image.sync()?;
+        }
         let Some(image) = &slot.image else { return Ok(()) };
         super::nand::show(image.bytes.clone()?.as_ref(), data, spare);
         Ok(())
@@ -177,7 +196,8 @@ impl RawModel {
         state.nand.advance(now);
         let (mut given, mut slots) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for io in batch {
-            let done = give(&mut state.nand, now, io);
+            let sound = |given| self.image.as_ref().map_or(Ok(()), |image| image.sound()).map(|()| given);
+            let done = give(&mut state.nand, now, io).and_then(sound);
             let (promised, block) = done.as_ref().map_or((now, None), |(span, _, block)| (span.end, Some(*block)));
             let at = if state.current.holds() { NEVER } else { Instant::from_nanos(promised) };
             if varve_rt::in_simulation() {
@@ -188,7 +208,7 @@ impl RawModel {
                 Err(e) => (Err(e), None),
             };
             given.push(span);
-            slots.push(Slot { at, promised, block, image });
+            slots.push(Slot { at, promised, block, image, sync: false });
         }
         assert_eq!(given.len(), batch.len(), "every operation is answered");
         drop(state);
@@ -263,7 +283,7 @@ impl RawFlash for RawModel {
         }
         let at = if state.current.holds() { NEVER } else { Instant::from_nanos(mark) };
         drop(state);
-        let slot = Slot { at, promised: mark, block: None, image: None };
+        let slot = Slot { at, promised: mark, block: None, image: None, sync: true };
         self.ticket(vec![Ok(Span { start: 0, end: mark })], epoch, vec![slot])
     }
 

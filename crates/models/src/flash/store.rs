@@ -23,6 +23,12 @@ pub trait PageContents: Send + Sync {
     fn get(&self, page: u32) -> Option<PageBytes>;
     /// Sets (or, with `None`, forgets) the bytes of a page.
     fn set(&mut self, page: u32, bytes: Option<PageBytes>);
+    /// Forgets the bytes of the pages of a block.
+    fn erase(&mut self, first: u32, count: u32) {
+        (first..first + count).for_each(|page| self.set(page, None));
+    }
+    /// A block has had so many erases, and may be bad: for stores that outlive the array.
+    fn note(&mut self, _block: u32, _erases: u32, _bad: bool) {}
     /// A second store with the same bytes.
     fn fork(&self) -> Box<dyn PageContents>;
     /// Memory in use, bytes, as far as it is known.

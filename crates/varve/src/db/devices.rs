@@ -1,11 +1,12 @@
 //! The files of a database directory, and the devices a database runs on.
 //!
 //! A directory holds `lock`, `data`, `log` and, with a tier, `fast`; the last three may be links to files or block
-//! devices elsewhere. With an array there are `drive.0`, `drive.1` and so on instead of `data`. Nothing is created,
+//! devices elsewhere. With an array there are `drive.0`, `drive.1` and so on instead of `data`, on native flash
+//! there is `flash`. Nothing is created,
 //! renamed or removed after creation, but for `fast` when a tier is attached or detached.
 
 use super::options::{Layout, Options};
-use super::{drives, identity, volume};
+use super::{drives, flash, identity, volume};
 use crate::error::{Error, Result};
 use crate::wal::{self, DbHeader, Log};
 use std::fs::File;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_device::{Device, DeviceError, DirLock, FileDevice, Options as FileOptions};
 use varve_volume::array::{self, Array};
-use varve_volume::flash::NativeFlash;
+use varve_volume::flash::{FlashLayout, NativeFlash};
 use varve_volume::plan::{DATA, FAST, Parts};
 
 /// What a database is stored on.
@@ -72,11 +73,15 @@ impl Devices {
 }
 
 const LOG: &str = "log";
+/// The link to native flash.
+pub(super) const FLASH: &str = "flash";
 
 /// Whether a directory holds a database (its log and data files). What is left of a creation that was cut short is
 /// none.
 pub fn exists(dir: &Path) -> bool {
-    (dir.join(DATA).exists() || drives::count(dir) > 0) && dir.join(LOG).exists() && !is_unfinished(dir)
+    (dir.join(DATA).exists() || drives::count(dir) > 0 || flash::is_there(dir))
+        && dir.join(LOG).exists()
+        && !is_unfinished(dir)
 }
 
 /// Whether the database in a directory has a tier: what its superblock says, wherever the fast device is.
@@ -143,7 +148,7 @@ pub(crate) struct OpenDir {
 pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<OpenDir> {
     make_dir(dir)?;
     let lock = lock(dir, false)?;
-    if drives::count(dir) > 0 || [DATA, LOG, FAST].iter().any(|part| dir.join(part).symlink_metadata().is_ok()) {
+    if drives::count(dir) > 0 || [DATA, LOG, FAST, FLASH].iter().any(|part| dir.join(part).symlink_metadata().is_ok()) {
         if !is_unfinished(dir) {
             return Err(Error::AlreadyExists(dir.display().to_string()));
         }
@@ -167,7 +172,12 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
     if let Some(array) = &layout.array {
         drives::link(dir, &array.drives)?;
     }
+    if let Some(part) = &layout.flash {
+        link(dir, FLASH, &part.path)?;
+        sync_parent(&dir.join(FLASH))?;
+    }
     let devices = match &layout.array {
+        None if layout.flash.is_some() => on_flash(dir, layout, options)?,
         None => open_files(dir, options, true, layout.fast.is_some())?,
         Some(array) => {
             let (log, fast) = (open_file(dir, LOG, options, true)?, layout.fast.as_ref());
@@ -187,10 +197,24 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
     for part in parts.filter(|part| dir.join(part).symlink_metadata().is_ok()) {
         sync_parent(&dir.join(part))?;
     }
-    if !layout.overwrite && layout.array.is_none() {
+    if !layout.overwrite && layout.array.is_none() && layout.flash.is_none() {
         devices.parts.iter().try_for_each(|(_, device)| refuse_owned(device))?;
     }
     Ok(devices)
+}
+
+/// The devices of a new database on native flash.
+fn on_flash(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices> {
+    let part = layout.flash.as_ref().expect("the caller has looked");
+    if layout.data.is_some() || layout.fast.is_some() {
+        return Err(Error::Invalid("native flash has all pages: give no data or fast device beside it".into()));
+    }
+    let log = open_file(dir, LOG, options, true)?;
+    if !layout.overwrite {
+        refuse_owned(&log)?;
+    }
+    let flash = flash::create(dir, part, layout)?;
+    Ok(Devices { dir: Some(dir.into()), ..Devices::on_flash(flash, log) })
 }
 
 /// Fails when a device holds something of a database.
@@ -246,7 +270,7 @@ pub(crate) fn unlink_fast(dir: &Path) -> Result<()> {
 /// link to it. The log goes last: as long as it is there it says that this is no database.
 pub(crate) fn remove(dir: &Path) {
     let ours = peek(&dir.join(LOG)).and_then(|log| wal::creation(&*log));
-    for part in drives::names(dir).chain([DATA, FAST, LOG].map(String::from)) {
+    for part in drives::names(dir).chain([DATA, FAST, FLASH, LOG].map(String::from)) {
         let link = dir.join(&part);
         let inside = link.symlink_metadata().is_ok_and(|meta| meta.is_file());
         if let Ok(target) = std::fs::canonicalize(&link)
@@ -270,12 +294,14 @@ fn owner(path: &Path) -> Option<[u8; 16]> {
 /// Fails when there are no files of a database to be opened.
 fn expect(dir: &Path) -> Result<()> {
     let missing = |part: &str| std::fs::metadata(dir.join(part)).is_err();
-    match (missing(DATA) && drives::count(dir) == 0, missing(LOG)) {
+    match (missing(DATA) && drives::count(dir) == 0 && missing(FLASH), missing(LOG)) {
         (false, false) => Ok(()),
         _ if is_unfinished(dir) && !missing(LOG) => Err(Error::Unfinished(dir.display().to_string())),
         (true, true) => Err(Error::NoDatabase(dir.display().to_string())),
         (data, _) => {
-            let (there, gone) = if data { (LOG, DATA) } else { (DATA, LOG) };
+            let on_flash = flash::is_there(dir) || header(dir).is_some_and(|h| FlashLayout::is_record(&h.options));
+            let pages = if on_flash { FLASH } else { DATA };
+            let (there, gone) = if data { (LOG, pages) } else { (pages, LOG) };
             Err(Error::Mismatch(format!("`{there}` is in {}, and `{gone}` is not", dir.display())))
         }
     }
@@ -327,6 +353,10 @@ fn open_files(dir: &Path, options: &Options, create: bool, fast: bool) -> Result
         true => {
             let (array, missing) = drives::open(dir, options)?;
             Devices { dir: Some(dir.into()), missing, ..Devices::on_array(array, log) }
+        }
+        false if !create && flash::is_there(dir) => {
+            let flash = flash::open(dir, &*log, options)?;
+            Devices { dir: Some(dir.into()), ..Devices::on_flash(flash, log) }
         }
         false => Devices::new(open(DATA)?, log),
     };

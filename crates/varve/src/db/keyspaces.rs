@@ -230,6 +230,8 @@ impl Registry {
         // Callers that ask meanwhile wait: none is told what a power cut could take back.
         core.log.wait_durable(end)?;
         shared.rename(to);
+        // Its new pages come from where the next opening has them come from.
+        core.space.place(shared.id(), to);
         state.live.remove(from);
         state.live.insert(to.to_string(), shared);
         Ok(())

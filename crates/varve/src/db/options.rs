@@ -1,6 +1,7 @@
 //! What a user can choose: the layout when a database is created, and options each time it is opened. [`OPTIONS`] has
 //! a line for each option that text can set.
 
+use super::flash::{FlashDriver, FlashPart};
 use super::pool_options::{self, PoolOptions};
 use crate::buffer::policy::PolicyOptions;
 use crate::buffer::{Flush, TraceHandle};
@@ -30,14 +31,17 @@ pub struct Layout {
     pub fast_bytes: u64,
     /// Several drives for the pages instead of `data`.
     pub array: Option<DriveLayout>,
+    /// Native flash for the pages instead of `data`.
+    pub flash: Option<FlashPart>,
     /// Take `data`, `fast` and drives even if a database owns them; what they hold is lost.
     pub overwrite: bool,
 }
 
 impl Default for Layout {
     fn default() -> Layout {
-        let (log_dir, data, fast, array) = (None, None, None, None);
-        Layout { page_size: 8192, log_bytes: 64 << 20, log_dir, data, fast, fast_bytes: 0, array, overwrite: false }
+        let (log_dir, data, fast, array, flash) = (None, None, None, None, None);
+        let (page_size, log_bytes) = (8192, 64 << 20);
+        Layout { page_size, log_bytes, log_dir, data, fast, fast_bytes: 0, array, flash, overwrite: false }
     }
 }
 
@@ -107,6 +111,8 @@ pub struct Options {
     pub without_tier: bool,
     /// How the array's extents are watched and moved, where the database has an array.
     pub array: KeeperOptions,
+    /// What opens the native flash, where the pages of a directory's database lie on some.
+    pub flash: Option<FlashDriver>,
     /// Open for reading though drives of the array are missing: what lies on them cannot be read.
     pub without_drive: bool,
     /// Make a tier on the fast device of a database that has none.
@@ -150,6 +156,7 @@ impl Default for Options {
             tier: TierOptions::default(),
             without_tier: false,
             array: KeeperOptions::default(),
+            flash: None,
             without_drive: false,
             attach_tier: false,
             direct_io: true,

@@ -298,6 +298,7 @@ impl Stats {
                 ("migrations", region.migrations),
                 ("programs", region.programs),
                 ("erases", region.erases),
+                ("all_erases", region.all_erases),
                 ("bad_blocks", region.bad_blocks),
             ] {
                 rows.number(&of(name), n);

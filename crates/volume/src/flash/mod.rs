@@ -193,7 +193,10 @@ impl NativeFlash {
             Op::Read => pages.map(|page| Ok(self.region(page).read(page, self.page as usize)?.into())).collect(),
             Op::Write { .. } => {
                 let part = |(page, data): (u64, &[u8])| Ok(self.region(page).write(page, data)?.into());
-                pages.zip(flight::written(io).chunks(self.page as usize)).map(part).collect()
+                let parts = pages.zip(flight::written(io).chunks(self.page as usize)).map(part);
+                // Chips keep what is programmed; what stands for chips is told to.
+                let fence = matches!(io.op, Op::Write { durable: true }).then(|| Ok(Part::from(self.raw.fence(0))));
+                parts.chain(fence).collect()
             }
             Op::Trim => {
                 // An opening finds the length by the last page: that one becomes zeros, at no moment forgotten.

@@ -220,6 +220,7 @@ impl Region {
             migrations: stats.gc_copies,
             programs: stats.host_programs + moved + stats.map_programs,
             erases: stats.erases,
+            all_erases: erases,
             bad_blocks: bad.into(),
             life_used: raw.endurance().map(|most| erases as f64 / (f64::from(count) * f64::from(most))),
             worn_out: self.worn_out(),

@@ -1,0 +1,168 @@
+//! Native flash in an image as its operator meets it: made by a layout, used by every command, found again from the
+//! directory; what cannot be is refused with key and value.
+
+mod support;
+
+use std::fmt::Write;
+use support::{Scratch, fails, ok};
+
+const ARRAY: &str = "profile = \"slc-emulator-16\"\n\
+    geometry = { channels = 2, chips_per_channel = 2, blocks_per_plane = 24, pages_per_block = 32 }\n";
+
+/// A region by its keys.
+fn region(keys: &str) -> String {
+    format!("[[region]]\n{keys}\n")
+}
+
+fn layout(dir: &Scratch, name: &str, regions: &[&str]) -> String {
+    let text = regions.iter().fold(ARRAY.to_string(), |text, keys| text + &region(keys));
+    std::fs::write(dir.at(name), text).unwrap();
+    dir.at(name)
+}
+
+fn good(dir: &Scratch) -> String {
+    let hot = "name = \"hot\"\nchips = \"0..2\"\nn = 2\nm = 48\nkeyspaces = [\"stock\"]";
+    layout(dir, "good.toml", &[hot, "name = \"rest\"\nchips = \"2..4\""])
+}
+
+fn image(dir: &Scratch, name: &str) -> String {
+    format!("image:{}", dir.at(name))
+}
+
+fn create(dir: &Scratch, db: &str) -> String {
+    let db = dir.at(db);
+    ok(&["create", &db, "--flash", &image(dir, "chips"), "--layout", &good(dir), "--log-mb", "1"], "");
+    db
+}
+
+fn rows(keyspace: &str, keys: std::ops::Range<u32>, value: &str) -> String {
+    keys.fold(String::new(), |mut text, key| {
+        writeln!(text, "{{\"keyspace\":\"{keyspace}\",\"key\":\"{key:05}\",\"value\":\"{value}\"}}").unwrap();
+        text
+    })
+}
+
+#[test]
+fn every_command_works_on_an_image() {
+    let dir = Scratch::new("flash-life");
+    let db = create(&dir, "db");
+    let value = "x".repeat(300);
+    ok(&["load", &db], rows("stock", 0..2000, &value) + &rows("orders", 0..1000, &value));
+    (0..3).for_each(|n| drop(ok(&["put", &db, "stock", "00007", &format!("{}{n}", "x".repeat(299))], "")));
+    assert!(ok(&["get", &db, "stock", "00007"], "").ends_with("x2\n"));
+    assert_eq!(ok(&["scan", &db, "orders", "--count"], ""), "1000\n");
+    let stat: serde_json::Value = serde_json::from_str(&ok(&["stat", &db, "--json"], "")).unwrap();
+    assert_eq!((&stat["region.hot.keyspaces"], &stat["region.hot.scheme"]), (&"stock".into(), &"[2x48]".into()));
+    assert!(stat["room.hot.used"].as_u64() > Some(150) && stat["room.rest.used"].as_u64() > Some(75), "{stat}");
+    assert!(stat["region.hot.all_erases"].as_u64() > Some(0) && stat["region.hot.state"] == "in use", "{stat}");
+
+    let backup = dir.at("backup");
+    ok(&["backup", &db, &backup], "");
+    ok(&["load", &db], rows("stock", 2000..2500, &value));
+    ok(&["compact", &db], "");
+    assert!(ok(&["check", &db], "").contains("no damage found"));
+    // Onto other flash, and onto a file.
+    let (flash, file) = (dir.at("again"), dir.at("file"));
+    ok(&["restore", &flash, &backup, "--flash", &image(&dir, "other"), "--layout", &good(&dir), "--log-mb", "1"], "");
+    ok(&["restore", &file, &backup, "--log-mb", "1"], "");
+    for db in [&flash, &file] {
+        assert_eq!(ok(&["scan", db, "stock", "--count"], ""), "2000\n");
+        assert!(ok(&["check", db], "").contains("no damage found"));
+    }
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let dir = Scratch::new("flash-apart");
+    let db = create(&dir, "db");
+    // Another database on the same chips, unless they may be lost.
+    let again = dir.at("again");
+    let chips = image(&dir, "chips");
+    let told = fails(&["create", &again, "--flash", &chips], "", 1);
+    assert!(told.contains("chips") && told.contains("already"), "{told}");
+    let told =
+        fails(&["create", &again, "--flash", &image(&dir, "new"), "--layout", &good(&dir), "--slow", &db], "", 2);
+    assert!(told.contains("--slow"), "{told}");
+    // An array of another shape.
+    let other = layout(&dir, "other.toml", &[]);
+    let text = std::fs::read_to_string(&other).unwrap().replace("blocks_per_plane = 24", "blocks_per_plane = 25");
+    std::fs::write(&other, text).unwrap();
+    let told = fails(&["create", &again, "--flash", &chips, "--layout", &other, "--overwrite"], "", 1);
+    assert!(told.contains("blocks_per_plane: 24") && told.contains("blocks_per_plane: 25"), "{told}");
+    // The chips of one database under another, a file in their place, chips in a file's place.
+    let third = dir.at("third");
+    ok(
+        &["create", &third, "--flash", &image(&dir, "third.chips"), "--flash-profile", &small(&dir), "--log-mb", "1"],
+        "",
+    );
+    swap(&format!("{db}/flash"), &dir.at("third.chips"));
+    let told = fails(&["check", &db], "", 3);
+    assert!(told.contains("another shape"), "{told}");
+    let plain = dir.at("plain");
+    ok(&["create", &plain, "--log-mb", "1"], "");
+    swap(&format!("{db}/flash"), &format!("{plain}/data"));
+    let told = fails(&["check", &db], "", 1);
+    assert!(told.contains("no image of flash"), "{told}");
+    swap(&format!("{plain}/flash"), &dir.at("chips"));
+    let told = fails(&["check", &plain], "", 3);
+    assert!(told.contains("lie on a file or drive"), "{told}");
+    std::fs::remove_file(format!("{db}/flash")).unwrap();
+    let told = fails(&["check", &db], "", 3);
+    assert!(told.contains("`flash` is not"), "{told}");
+}
+
+/// A profile of an array of another shape.
+fn small(dir: &Scratch) -> String {
+    let text = "name = \"small\"\n[flash]\ncell = \"slc\"\n\
+        geometry = { channels = 1, chips_per_channel = 2, planes = 1, blocks_per_plane = 32, pages_per_block = 32, \
+        page_bytes = 4096, spare_bytes = 128 }\n\
+        timing = { read_us = [25.0], program_us = [200.0], erase_us = 1500.0, channel_mb_s = 40.0 }\nftl = { logical_pages = 1500 }\n";
+    std::fs::write(dir.at("small.toml"), text).unwrap();
+    dir.at("small.toml")
+}
+
+fn swap(link: &str, to: &str) {
+    let _ = std::fs::remove_file(link);
+    std::os::unix::fs::symlink(to, link).unwrap();
+}
+
+#[test]
+fn layouts_that_cannot_be_name_key_and_value() {
+    let dir = Scratch::new("flash-layouts");
+    let (db, chips) = (dir.at("db"), image(&dir, "chips"));
+    for (what, regions, told) in [
+        (
+            "a shared chip",
+            &["chips = \"0..3\"", "chips = \"2..4\""][..],
+            &["regions.1.chips = 2", "region 0 has it"][..],
+        ),
+        ("a chip that is not there", &["chips = \"0..5\""], &["regions.0.chips = 4", "chips 0 to 3"]),
+        ("no place for others", &["keyspaces = [\"a\"]"], &["regions.keyspaces", "\"a\"", "no region names"]),
+        (
+            "a keyspace of two",
+            &["chips = \"0..2\"\nkeyspaces = [\"a\"]", "chips = [2]\nkeyspaces = [\"a\"]", "chips = [3]"],
+            &["regions.1.keyspaces = \"a\"", "region 0 has it"],
+        ),
+        ("m no multiple of 3", &["n = 2\nm = 50"], &["regions.0.m = 50", "multiple of 3"]),
+        ("more than a quarter", &["n = 3\nm = 600"], &["regions.0.m = 600", "a quarter of a page, 1024 bytes"]),
+        ("more than nop - 1", &["n = 4\nm = 48"], &["regions.0.n = 4", "at most 3"]),
+        ("appends in TLC", &["mode = \"tlc\"\nn = 1\nm = 48"], &["regions.0.n = 1", "TLC mode"]),
+        ("no room for collection", &["spare_factor = 0.001"], &["spare_factor = 0.001", "leave more spare blocks"]),
+        ("too many pages", &["pages = 100000"], &["logical_pages = 100000", "leave more spare blocks"]),
+        ("a spare factor that is none", &["spare_factor = 1.5"], &["spare_factor = 1.5"]),
+        ("an unknown key", &["chip = \"0..4\""], &["unknown field `chip`"]),
+        ("chips that are none", &["chips = \"0-4\""], &["chips = \"0-4\""]),
+    ] {
+        let layout = layout(&dir, "l.toml", regions);
+        let said = fails(&["create", &db, "--flash", &chips, "--layout", &layout, "--log-mb", "1"], "", 1);
+        assert!(told.iter().all(|part| said.contains(part)), "{what}: {said}");
+        let left = std::fs::remove_file(dir.at("chips"));
+        assert!(!std::path::Path::new(&format!("{db}/flash")).exists(), "{what}: a link is left, {left:?}");
+    }
+    let said = fails(&["create", &db, "--flash", &dir.at("chips")], "", 2);
+    assert!(said.contains("image:PATH"), "{said}");
+    let said = fails(&["create", &db, "--flash", &chips, "--flash-profile", "disk-15k"], "", 1);
+    assert!(said.contains("disk-15k") && said.contains("[flash]"), "{said}");
+    let said = fails(&["create", &db, "--flash", &chips], "", 1);
+    assert!(said.contains("--flash-profile"), "{said}");
+}
