@@ -1,8 +1,8 @@
 //! The `varve` command.
 //!
 //! Modules, from below: `closing output rows` · `advice metrics probe_cpu sensitivity table_args text` · `probe` ·
-//! `args` · `array_settings curves damage flash manual replay settings top updates` · `crash lab open` · `admin array_plan
-//! bench data load rescue stat tier` · `array_change traces` · `array`.
+//! `args` · `array_settings curves damage flash manual replay settings top updates` · `crash lab open` · `admin
+//! array_plan bench data load rescue stat tier` · `array_change traces` · `array`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -229,8 +229,8 @@ impl LayoutFile {
         toml::to_string(self).expect("its maps have names for keys")
     }
 
-    /// The regions on an array that is there; parts of a geometry that the file has must be the array's. Errors name key
-    /// and value.
+    /// The regions on an array that is there; parts of a geometry that the file has must be the array's. Errors name
+    /// key and value.
     pub fn on(&self, flash: &FlashConfig) -> Result<FlashLayout> {
         if self.geometry.over(flash.geometry) != flash.geometry {
             let (is, wanted) = (flash.geometry, self.geometry.over(flash.geometry));
