@@ -62,3 +62,83 @@ fn rows_are_there_in_memory_flushed_and_after_reopening() {
     assert!(matches!(db.keyspace("events"), Err(Error::NoSuchKeyspace(_))));
     db.close().unwrap();
 }
+
+/// Overwrites, deletions and snapshots while segments are merged: every snapshot sees what it saw, the rest goes.
+#[test]
+fn merges_keep_what_somebody_can_see_and_nothing_else() {
+    let dir = Dir::new("lsm-merges");
+    let db = Db::open_or_create(&dir.0, options()).unwrap();
+    let events = db.create_keyspace_of("events", lsm()).unwrap();
+    let mut expected = std::collections::BTreeMap::new();
+    let mut snapshots = Vec::new();
+    for round in 0..12u32 {
+        for n in 0..1500u32 {
+            let key = (n.wrapping_mul(2_654_435_761) % 2000).to_be_bytes().to_vec();
+            if (n + round) % 5 == 0 {
+                events.delete(&key).unwrap();
+                expected.remove(&key);
+            } else {
+                let value = [round as u8; 90].to_vec();
+                events.put(&key, &value).unwrap();
+                expected.insert(key, value);
+            }
+        }
+        if round % 4 == 1 {
+            snapshots.push((db.snapshot().unwrap(), expected.clone()));
+        }
+    }
+    db.wait_for_merges().unwrap();
+    let of = |map: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>| map.clone().into_iter().collect::<Rows>();
+    assert!(rows(&db, &events) == of(&expected));
+    for (snapshot, then) in &snapshots {
+        let seen: Rows = snapshot.scan(&events, ..).unwrap().map(|row| row.unwrap()).collect();
+        assert!(seen == of(then), "a snapshot as of {}", snapshot.lsn());
+    }
+    let report = db.check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    drop(snapshots);
+    for n in 0..40_000u32 {
+        events.put(&(n % 2000).to_be_bytes(), &[1; 90]).unwrap();
+    }
+    db.wait_for_merges().unwrap();
+    let report = db.check().unwrap();
+    assert!(report.is_clean() && report.keys == 2000, "{report:?}");
+    // The rows fill 26 pages, what was overwritten would fill 500.
+    assert!(report.allocated_pages < 150, "{} pages", report.allocated_pages);
+    drop(events);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_bulk_load_is_read_and_written_on() {
+    let dir = Dir::new("lsm-bulk");
+    let db = Db::open_or_create(&dir.0, options()).unwrap();
+    let mut load = db.bulk_load_of("events", lsm()).unwrap();
+    for n in 0..5000u32 {
+        load.push(&n.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    assert!(matches!(load.push(&1u32.to_be_bytes(), b""), Err(Error::Invalid(_))));
+    let events = load.finish().unwrap();
+    assert_eq!(rows(&db, &events).len(), 5000);
+    events.put(&17u32.to_be_bytes(), b"new").unwrap();
+    assert!(events.delete(&18u32.to_be_bytes()).unwrap());
+    db.wait_for_merges().unwrap();
+    assert_eq!(events.get(&17u32.to_be_bytes()).unwrap().as_deref(), Some(&b"new"[..]));
+    assert_eq!(rows(&db, &events).len(), 4999);
+    assert!(db.check().unwrap().is_clean());
+    drop(events);
+    db.close().unwrap();
+}
+
+#[test]
+fn options_out_of_range_are_refused_with_what_there_is() {
+    let mut options = LsmOptions::default();
+    let refused = |options: &mut LsmOptions, name, value| options.set(name, value).unwrap_err().to_string();
+    assert!(refused(&mut options, "colour", "red").contains("compression, filter-bits, block, segment, memtable"));
+    assert!(refused(&mut options, "compression", "zip").contains("none, lz4 or zstd"));
+    assert!(refused(&mut options, "memtable", "1K").contains("64K to 4G"));
+    assert_eq!(options, LsmOptions::default());
+    options.set("compression", "zstd").unwrap();
+    options.set("memtable", "128M").unwrap();
+    assert_eq!((options.compression.name(), options.memtable_bytes), ("zstd", 128 << 20));
+}

@@ -334,6 +334,16 @@ impl Db {
         log.wait_durable(log.end_lsn())
     }
 
+    /// Flushes the memtables of LSM keyspaces and returns when none of their levels is over its limit, if nobody writes
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// What flushes and merges fail with: a full disk.
+    pub fn wait_for_merges(&self) -> Result<()> {
+        self.inner.txns.live_for_write()?;
+        self.inner.indexes.wait_for_merges()
+    }
+
     /// Writes every page that is dirty now and moves the redo point up, so that recovery has nothing older to redo.
     pub fn checkpoint(&self) -> Result<()> {
         self.inner.txns.live_for_write()?;

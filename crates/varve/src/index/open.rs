@@ -51,6 +51,11 @@ impl Indexes {
         self.lsm.start(core.log.health())
     }
 
+    /// Writes what is in memory alone into pages, and returns when nothing is left to be tidied in the background.
+    pub fn wait_for_merges(&self) -> Result<()> {
+        self.lsm.wait_for_merges()
+    }
+
     /// Tells background threads to end; waits for none.
     pub fn end(&self) {
         self.lsm.end();

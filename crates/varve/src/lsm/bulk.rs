@@ -23,8 +23,8 @@ pub(crate) struct BulkLoad {
     commit: Lsn,
     sink: Sink,
     writer: Option<SegmentWriter>,
-    /// Number of the next segment.
-    next: u64,
+    /// Number of the segment that is being written.
+    id: u64,
     last: Option<Vec<u8>>,
     done: Vec<(u8, Segment)>,
 }
@@ -33,9 +33,9 @@ impl Lsm {
     /// Begins a load.
     pub(crate) fn bulk_load(&self) -> BulkLoad {
         let shared = self.0.clone();
-        let (commit, next) = (shared.core.log.end_lsn(), shared.view().segments.next);
+        let commit = shared.core.log.end_lsn();
         let sink = Sink::new(&shared.core, shared.keyspace);
-        BulkLoad { shared, commit, sink, writer: None, next, last: None, done: Vec::new() }
+        BulkLoad { shared, commit, sink, writer: None, id: 0, last: None, done: Vec::new() }
     }
 }
 
@@ -60,8 +60,8 @@ impl BulkLoad {
         let writer = match &mut self.writer {
             Some(writer) => writer,
             None => {
-                let options = self.shared.segment_options(self.next);
-                self.next += 1;
+                self.id = self.shared.next_id();
+                let options = self.shared.segment_options(self.id);
                 self.writer.insert(SegmentWriter::new(options, usable))
             }
         };
@@ -76,7 +76,7 @@ impl BulkLoad {
     fn close(&mut self) -> Result<()> {
         let Some(writer) = self.writer.take() else { return Ok(()) };
         let meta = writer.finish(&mut self.sink)?;
-        let segment = Segment { id: self.next - 1, meta, runs: self.sink.take_runs() };
+        let segment = Segment { id: self.id, meta, runs: self.sink.take_runs() };
         assert!(self.done.last().is_none_or(|(_, last)| last.meta.largest < segment.meta.smallest), "keys ascend");
         self.done.push((LAST_LEVEL, segment));
         if self.done.len() >= UNLISTED { self.list() } else { Ok(()) }

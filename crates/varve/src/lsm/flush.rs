@@ -55,7 +55,7 @@ impl Lsm {
         // Readers of the present do not see what is newer than the horizon: what they see must not go.
         shared.core.horizon.wait(&shared.core.log, table.newest());
         let moments = shared.services.moments();
-        let id = shared.view().segments.next;
+        let id = shared.next_id();
         let mut sink = Sink::new(&shared.core, shared.keyspace);
         let mut writer = SegmentWriter::new(shared.segment_options(id), shared.core.usable(shared.keyspace));
         let (mut keeper, mut walk) = (Keeper::default(), MemtableEntries::new(table.clone()));

@@ -12,6 +12,7 @@
 //! segment and the next view in both a memtable and a segment; the newer entry of a key is in the younger of two.
 
 use super::memtable::Memtable;
+use super::picker::Picker;
 use super::services::Services;
 use super::{LsmOptions, Segments};
 use crate::btree::Tree;
@@ -52,6 +53,10 @@ pub(super) struct Shared {
     newest: AtomicU64,
     /// Held by who changes the list of segments.
     pub flushing: Mutex<()>,
+    /// Plans merges.
+    pub picker: Mutex<Picker>,
+    /// Number of the next segment.
+    next: AtomicU64,
 }
 
 /// An LSM keyspace. Clones are the same.
@@ -69,10 +74,12 @@ impl Lsm {
         let tree = Tree::open(core.clone(), keyspace, root);
         let segments = Arc::new(Segments::read(core, keyspace, &tree)?);
         let active = Arc::new(services.recovered(core, keyspace)?);
+        let next = AtomicU64::new(segments.next);
         let newest = AtomicU64::new(active.newest().max(segments.newest()));
         let view = RwLock::new(Arc::new(View { active, frozen: None, segments }));
         let (core, services) = (core.clone(), services.clone());
-        let shared = Shared { core, keyspace, options, tree, services, view, newest, flushing: Mutex::new(()) };
+        let (flushing, picker) = (Mutex::new(()), Mutex::default());
+        let shared = Shared { core, keyspace, options, tree, services, view, newest, flushing, picker, next };
         let this = Lsm(Arc::new(shared));
         this.0.services.add(&this);
         Ok(this)
@@ -131,6 +138,11 @@ impl Shared {
     /// An entry of this commit number will be in the active memtable.
     pub fn note_newest(&self, commit: Lsn) {
         self.newest.fetch_max(commit, Ordering::SeqCst);
+    }
+
+    /// A number for a segment, above that of every one before.
+    pub fn next_id(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Greatest commit number of an entry, shown or not.

@@ -30,6 +30,8 @@ pub(super) struct Change {
     pub added: Vec<(u8, Segment)>,
     pub pages: Option<DirectPages>,
     pub dropped: Vec<Arc<OpenSegment>>,
+    /// Segments that go to another level as they are.
+    pub moved: Vec<(u8, Arc<OpenSegment>)>,
     /// The frozen memtable is in the new segments: its greatest commit number.
     pub settled: Option<Lsn>,
 }
@@ -42,6 +44,10 @@ impl Shared {
         let mut rows: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         for (level, segment) in &change.added {
             rows.extend(list::rows(segment, *level, most).into_iter().map(|(key, value)| (key, Some(value))));
+        }
+        for (level, open) in &change.moved {
+            let moved = list::rows(&open.segment, *level, most);
+            rows.extend(moved.into_iter().map(|(key, value)| (key, Some(value))));
         }
         let view = self.view();
         for open in &change.dropped {
@@ -70,7 +76,8 @@ impl Shared {
             open.drop_when_unused(HeldPages::new(&self.core, &pages));
         }
         let open = |(level, segment)| (level, OpenSegment::new(&self.core, self.keyspace, segment));
-        let added: Vec<_> = std::mem::take(&mut change.added).into_iter().map(open).collect();
+        let mut added: Vec<_> = std::mem::take(&mut change.added).into_iter().map(open).collect();
+        added.append(&mut change.moved);
         // Whoever may be given freed pages writes them at once: after a crash the list must not name them any more. And
         // redo may not pass over a memtable before.
         core.log.wait_durable(end)?;

@@ -43,6 +43,7 @@ mod index;
 mod install;
 mod list;
 mod memtable;
+mod merges;
 mod options;
 mod pages;
 mod read;

@@ -131,11 +131,6 @@ impl Lsm {
         }
     }
 
-    /// Does a part of the merges that are due; whether there may be more.
-    pub(crate) fn merge_some(&self) -> Result<bool> {
-        Ok(false)
-    }
-
     /// Whether nothing was written to the keyspace since a batch was read.
     pub(crate) fn is_unchanged(&self, seen: Seen) -> bool {
         self.0.newest() == seen.lsn

@@ -140,7 +140,7 @@ mod tests {
     proptest! {
         #[test]
         fn writes_survive_and_anything_else_is_an_error_or_read(
-            rows in proptest::collection::vec((any::<Vec<u8>>(), any::<Option<Vec<u8>>>()), 0..20),
+            rows in proptest::collection::vec((any::<Vec<u8>>(), any::<Option<Vec<u8>>>()), 1..20),
             at in any::<prop::sample::Index>(), bit in 0..8u32,
         ) {
             let of = |(key, value): &'_ (Vec<u8>, Option<Vec<u8>>)| (key.clone(), value.clone());

@@ -127,7 +127,9 @@ impl Segments {
     /// The same with some segments more and some less.
     pub(super) fn changed(&self, added: &[(u8, Arc<OpenSegment>)], dropped: &[Arc<OpenSegment>]) -> Segments {
         let mut this = Segments { levels: self.levels.clone(), next: self.next };
-        let gone = |segment: &Arc<OpenSegment>| dropped.iter().any(|other| Arc::ptr_eq(segment, other));
+        // What moves is listed elsewhere.
+        let moved = added.iter().map(|(_, open)| open);
+        let gone = |segment: &Arc<OpenSegment>| dropped.iter().chain(moved.clone()).any(|o| Arc::ptr_eq(segment, o));
         this.levels.iter_mut().for_each(|level| level.retain(|segment| !gone(segment)));
         added.iter().for_each(|(level, segment)| this.add(*level, segment.clone()));
         debug_assert!(this.levels.iter().skip(1).all(|level| is_disjoint(level)), "segments of a level are disjoint");
@@ -143,6 +145,11 @@ impl Segments {
     pub(super) fn version(&self) -> Version {
         let level = |level: &Vec<Arc<OpenSegment>>| level.iter().map(|open| open.segment.clone()).collect();
         Version { levels: self.levels.iter().map(level).collect() }
+    }
+
+    /// Segments of level 0.
+    pub(super) fn newest_level(&self) -> usize {
+        self.levels.first().map_or(0, Vec::len)
     }
 
     /// Greatest commit number in them; 0: there are none.

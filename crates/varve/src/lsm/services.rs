@@ -28,6 +28,9 @@ use varve_volume::{KeyspaceId, Lsn};
 /// Time after a job that failed until it is tried again: a full disk may have room by then.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// Segments of level 0 from which on merges go before flushes: writers wait when memory is used up.
+const STOP: usize = 12;
+
 /// Who knows which moments open snapshots are of.
 pub(crate) trait Moments: Send + Sync {
     /// The commit numbers that open snapshots read as of, ascending. One that is opened later reads as of the end of
@@ -44,6 +47,8 @@ struct Room {
     failed: Option<Error>,
     /// Flushes that ended.
     ended: u64,
+    /// Times that the thread found nothing more to do, or gave up for a while.
+    idle: u64,
 }
 
 /// Shared by the LSM keyspaces of a database.
@@ -241,6 +246,7 @@ impl Services {
                     Err(_) => {
                         // A full disk may have room later; a database that is poisoned is left alone.
                         let sound = self.keyspaces().first().is_some_and(|lsm| lsm.0.core.log.check_sound().is_ok());
+                        self.is_idle();
                         sound && !self.stopping() && {
                             self.wanted.reset();
                             self.wanted.wait_for(AGAIN);
@@ -249,27 +255,66 @@ impl Services {
                     }
                 };
             }
+            self.is_idle();
         }
+    }
+
+    fn is_idle(&self) {
+        self.room.lock().idle += 1;
+        self.freed.notify_all();
+    }
+
+    /// Flushes all memtables, and returns when there is nothing to merge.
+    pub(crate) fn wait_for_merges(&self) -> Result<()> {
+        self.flush_older_than(Lsn::MAX)?;
+        // It may be about to find that there is nothing more: only the time after that it has seen the last flush.
+        for _ in 0..2 {
+            let mut room = self.room.lock();
+            let before = room.idle;
+            self.wanted.set();
+            while room.idle == before && self.thread.lock().is_some() && !self.stopping() {
+                self.freed.wait(&mut room);
+            }
+            room.failed.clone().map_or(Ok(()), Err)?;
+        }
+        Ok(())
     }
 
     /// Does what is most urgent; whether there may be more.
     fn work(&self) -> Result<bool> {
+        if self.flush_due()? {
+            return Ok(true);
+        }
+        for lsm in &self.keyspaces() {
+            if lsm.merge_some()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Flushes a memtable if one is due; whether one was.
+    fn flush_due(&self) -> Result<bool> {
         let keyspaces = self.keyspaces();
         let Some(largest) = keyspaces.iter().max_by_key(|lsm| lsm.0.view().active.bytes()) else { return Ok(false) };
         let budget = largest.0.core.budget.clone();
         let full = 2 * budget.used(Class::Memtables) >= budget.limit(Class::Memtables);
         let unfinished = keyspaces.iter().find(|lsm| lsm.0.view().frozen.is_some());
         let due = keyspaces.iter().find(|lsm| is_due(&lsm.0, &budget)).or(full.then_some(largest));
-        if let Some(lsm) = unfinished.or(due) {
-            return self.flushed(lsm.flush()).map(|()| true);
+        match unfinished.or(due).filter(|lsm| lsm.0.view().segments.newest_level() < STOP) {
+            Some(lsm) => self.flushed(lsm.flush()).map(|()| true),
+            None => Ok(false),
         }
-        drop(budget);
-        for lsm in &keyspaces {
-            if lsm.merge_some()? {
-                return Ok(true);
-            }
+    }
+
+    /// Called between the batches of a merge: flushes what is due. False when the merge is to be given up.
+    pub(super) fn between_batches(&self) -> Result<bool> {
+        if self.stopping() {
+            return Ok(false);
         }
-        Ok(false)
+        // Else a simulation would not come to anything else for as long as a merge takes.
+        varve_rt::yield_now();
+        self.flush_due().map(|_| true)
     }
 
     /// Tells those who wait for memory how a flush ended.
