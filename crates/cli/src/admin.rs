@@ -112,14 +112,15 @@ pub fn compact(out: Out, place: &args::Place) -> Result<(), Failure> {
         say!(
             "{}",
             json!({ "bytes_before": report.pages_before * page_size, "bytes": report.pages * page_size, "pages_before": report.pages_before,
-                "pages": report.pages, "moved": report.moved, "free": report.free, "values_left": report.values_left })
+                "pages": report.pages, "merged": report.merged, "moved": report.moved, "free": report.free, "values_left": report.values_left })
         )?;
         return Ok(());
     }
     say!(
-        "{} before, {} now; {} pages moved",
+        "{} before, {} now; {} pages merged, {} moved",
         bytes(report.pages_before * page_size),
         bytes(report.pages * page_size),
+        report.merged,
         report.moved
     )?;
     if report.values_left > 0 {

@@ -124,9 +124,12 @@ pub struct Place {
 /// How a database is opened.
 #[derive(Debug, Args, Clone)]
 pub struct Open {
-    /// Memory for everything, MiB.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    pub cache_mb: u64,
+    /// Memory for everything, MiB [default: a quarter of the memory that the process may have].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub cache_mb: Option<u64>,
+    /// MiB to which the log may grow [default: 4096].
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 28))]
+    pub log_max_mb: Option<u64>,
     /// Use the operating system's cache instead of O_DIRECT.
     #[arg(long)]
     pub buffered: bool,
@@ -162,11 +165,14 @@ impl Open {
     pub fn options(&self) -> Options {
         let trim = self.trim.then_some(true);
         let detect_lost_writes = self.detect_lost_writes.map(|switch| switch == Switch::On);
+        let defaults = Options::default();
         self.over(Options {
+            cache_bytes: self.cache_mb.map_or(defaults.cache_bytes, |mib| mib << 20),
+            log_max_bytes: self.log_max_mb.map_or(defaults.log_max_bytes, |mib| mib << 20),
             direct_io: !self.buffered,
             trim,
             detect_lost_writes,
-            ..Options::default().cache_mb(self.cache_mb)
+            ..defaults
         })
     }
 
@@ -203,7 +209,7 @@ pub struct LayoutArgs {
     /// [default: 8192; on native flash a page of that, if it has 4096]
     #[arg(long, value_parser = page_size)]
     pub page_size: Option<usize>,
-    /// MiB of log preallocated, rounded up to segments (a 512th of the largest log, at least 64 KiB).
+    /// MiB of log preallocated. The log grows as it is needed, and shrinks to this again.
     #[arg(long, default_value_t = Layout::default().log_bytes >> 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub log_mb: u64,
     /// Directory for the log, to put it on a device of its own.

@@ -192,7 +192,7 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
     options.rounds = a.rounds;
     options.threads = a.threads;
     options.seed = a.seed;
-    options.cache_bytes = a.open.cache_mb << 20;
+    options.cache_bytes = a.open.cache_mb.map_or(256 << 20, |mib| mib << 20);
     options.pool = choice(&a.pool, &a.layout)?;
     if a.layout.layout == LayoutKind::Tier {
         let beside = || std::path::PathBuf::from(format!("{}.fast", a.dir.display()));
@@ -236,7 +236,7 @@ fn big_log(out: Out, a: &args::Torture, mib: u64, child: Command) -> Result<(), 
     let mut options = BigLogOptions::new(&a.dir, child);
     options.log_bytes = mib << 20;
     options.threads = a.threads;
-    options.cache_bytes = a.open.cache_mb << 20;
+    options.cache_bytes = a.open.cache_mb.map_or(256 << 20, |mib| mib << 20);
     let bar = out.progress("log written", mib << 20);
     let report = torture::big_log(&options, |done, of| {
         bar.set_length(of);

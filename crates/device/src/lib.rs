@@ -6,7 +6,7 @@
 //!
 //! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt`.
 //!
-//! Modules, from below: `error faults flash words` · `buf io stats ticket` · `device` · `file` · `health`.
+//! Modules, from below: `error faults flash words` · `buf io stats ticket` · `memory` · `device` · `file` · `health`.
 
 mod buf;
 mod device;
@@ -16,6 +16,7 @@ mod file;
 pub mod flash;
 mod health;
 mod io;
+mod memory;
 mod stats;
 mod ticket;
 mod words;
@@ -29,6 +30,7 @@ pub use faults::{Faults, Mistake, Place};
 pub use file::{DirLock, FileDevice, Options, drive_identity, sys};
 pub use health::{Health, PoisonListener, PoisonOnPanic, Watched};
 pub use io::{Io, IoBuf, Op};
+pub use memory::{MemoryLimit, memory_limit};
 pub use stats::{Busy, BusyStats, Counters, DeviceStats, OpStats};
 pub use ticket::{Completion, Ticket};
 pub use words::Words;

@@ -152,6 +152,12 @@ pub fn yield_now() {
     }
 }
 
+/// Threads that the machine runs at the same time, as far as this process may use it; in a simulation without bound, so
+/// that nothing depends on the machine.
+pub fn parallelism() -> usize {
+    if in_simulation() { usize::MAX } else { std::thread::available_parallelism().map_or(1, usize::from) }
+}
+
 /// True inside a simulation.
 #[inline]
 pub fn in_simulation() -> bool {

@@ -54,6 +54,39 @@ fn sound(db: &Db) {
     assert!(damages.count() == 0 && report.unreadable.is_empty(), "{:?} {:?}", report.damages, report.unreadable);
 }
 
+/// Rows that became short leave their leaves nearly empty, which no deletion did: neighbours are merged.
+#[test]
+fn what_became_short_gives_its_space_back() {
+    for page_size in [4096, 8192] {
+        let (devices, db) = create(page_size);
+        let rows = db.create_keyspace("rows").unwrap();
+        (0..6000).for_each(|n| rows.put(&key(n), &value(n, 400)).unwrap());
+        let snapshot = db.snapshot().unwrap();
+        (0..6000).for_each(|n| rows.put(&key(n), &value(n, 1)).unwrap());
+        let before = db.stats().pages;
+        let report = db.compact().unwrap();
+        assert!(report.merged > before / 2, "{report:?} of {before}");
+        assert_eq!(snapshot.get(&rows, &key(17)).unwrap(), Some(value(17, 400)), "snapshots see what was there");
+        drop(snapshot);
+        let short: Rows = (0..6000).map(|n| (key(n), value(n, 1))).collect();
+        assert_eq!(contents(&rows, &db), short);
+        sound(&db);
+        // As large as if it had been loaded so.
+        let (_, loaded) = create(page_size);
+        let mut load = loaded.bulk_load("rows").unwrap();
+        short.iter().for_each(|(key, value)| load.push(key, value).unwrap());
+        load.finish().unwrap();
+        let (now, least) = (db.stats().pages - report.free, loaded.stats().pages - loaded.stats().free_pages);
+        assert!(now <= least * 5 / 4 + 2, "{now} pages in use, {least} when loaded");
+        assert!(db.stats().pages < before / 4);
+        assert_eq!(db.compact().unwrap().merged, 0, "nothing is left to merge");
+        drop(rows);
+        db.close().unwrap();
+        let again = Db::open_on(devices, options()).unwrap();
+        assert_eq!(contents(&again.keyspace("rows").unwrap(), &again), short);
+    }
+}
+
 #[test]
 fn what_is_deleted_gives_its_space_back() {
     for page_size in [4096, 8192, 16384] {

@@ -45,7 +45,7 @@ fn errors_say_what_there_is() {
         ("cash", "1G", "there are: cache, read_only"),
         ("pool", "lru-c", "pool.NAME"),
         ("pool.victims", "spf", "there are: preset, replacement, victim"),
-        ("cache", "1K", "from 1M"),
+        ("log_max", "1K", "from 1M"),
         ("cache", "99999999T", "K, M, G or T"),
         ("recovery_bound", "0s", "a time with us, ms, s or min"),
         ("durability", "perhaps", "sync, async, none"),

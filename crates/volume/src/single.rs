@@ -1,7 +1,8 @@
 //! Pages on one device: page `p` lives at byte `p * page_size`.
 //!
-//! Invariants: a page is written under the id that it was sealed with; a request of the device stands for one page, or
-//! for a run of new neighbours from one piece of memory; the device grows and shrinks at one caller's wish at a time.
+//! Invariants: a page is written under the id that it was sealed with; a request of the device stands for one page, for
+//! a run of new neighbours from one piece of memory, or for a run of neighbours that are read ahead; the device grows
+//! and shrinks at one caller's wish at a time.
 
 use crate::{
     Admin, CostClass, KeyspaceId, PageCompletion, PageId, PageIo, PageStore, PageTicket, PageUse, ReadWhy, VolumeError,
@@ -9,7 +10,7 @@ use crate::{
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use varve_device::{Device, DeviceError, Hint, Io, Op, Ticket};
+use varve_device::{AlignedBuf, Device, DeviceError, Hint, Io, Op, Ticket, Words};
 use varve_rt::Mutex;
 
 /// Totals; they order nothing, so plain relaxed atomics are right.
@@ -36,6 +37,31 @@ pub struct Single {
     /// Held while the device grows, so that two growers do not shrink each other's work.
     growing: Mutex<()>,
     totals: Arc<Totals>,
+    pieces: Arc<Pieces>,
+}
+
+/// Memory for long reads, kept for the next ones.
+#[derive(Default)]
+struct Pieces(Mutex<Vec<AlignedBuf>>);
+
+impl Pieces {
+    /// Pieces that are kept; what is read ahead at a time hardly takes more.
+    const KEPT: usize = 4;
+
+    fn take(&self, len: usize) -> AlignedBuf {
+        let mut kept = self.0.lock();
+        let fits = kept.iter().position(|piece| piece.len() >= len);
+        let piece = fits.map(|i| kept.swap_remove(i)).unwrap_or_else(|| AlignedBuf::new(len));
+        assert!(piece.len() >= len, "a long read has room for all of it");
+        piece
+    }
+
+    fn give_back(&self, piece: AlignedBuf) {
+        let mut kept = self.0.lock();
+        if kept.len() < Self::KEPT {
+            kept.push(piece);
+        }
+    }
 }
 
 /// There is nothing to do for one device.
@@ -60,7 +86,14 @@ impl Single {
         if room > page_size / 4 {
             return Err(VolumeError::Options(format!("a page keeps {room} bytes free: at most a quarter of it")));
         }
-        Ok(Arc::new(Single { device, page_size, room, growing: Mutex::new(()), totals: Arc::default() }))
+        Ok(Arc::new(Single {
+            device,
+            page_size,
+            room,
+            growing: Mutex::new(()),
+            totals: Arc::default(),
+            pieces: Arc::default(),
+        }))
     }
 
     /// The device under the pages.
@@ -100,20 +133,29 @@ impl Single {
 /// Most bytes that one request of the device writes.
 const MOST_BYTES: usize = 1 << 20;
 
+/// Most bytes that one request of the device reads ahead. With some of them in flight devices are busy; what is wanted
+/// first is there sooner than in one piece.
+const MOST_AHEAD: usize = 256 << 10;
+
 /// The stretches of a batch that are one request of the device each, numbered: new pages that are neighbours, from
-/// memory in one piece, and single requests.
+/// memory in one piece; neighbours that are read ahead; and single requests.
 fn runs(batch: &[PageIo], page_size: usize) -> impl Iterator<Item = (u32, &[PageIo])> {
     let mut len = 0;
     let goes_on = move |a: &PageIo, b: &PageIo| {
         len += page_size;
-        let follows = match (a, b) {
-            (PageIo::Write(a), PageIo::Write(b)) => {
-                let next = a.page.0 + 1 == b.page.0 && a.buf().wrapping_add(page_size) == b.buf();
+        let follows = a.page().0 + 1 == b.page().0
+            && match (a, b) {
                 // Only of these it is no accident where the buffers lie.
-                next && a.why == WriteWhy::Load && b.why == WriteWhy::Load && len < MOST_BYTES
-            }
-            _ => false,
-        };
+                (PageIo::Write(a), PageIo::Write(b)) => {
+                    let loads = a.why == WriteWhy::Load && b.why == WriteWhy::Load;
+                    a.buf().wrapping_add(page_size) == b.buf() && loads && len < MOST_BYTES
+                }
+                // Nobody waits for the first of them alone.
+                (PageIo::Read(a), PageIo::Read(b)) => {
+                    a.why == ReadWhy::Prefetch && b.why == ReadWhy::Prefetch && len < MOST_AHEAD
+                }
+                _ => false,
+            };
         if !follows {
             len = 0;
         }
@@ -123,17 +165,30 @@ fn runs(batch: &[PageIo], page_size: usize) -> impl Iterator<Item = (u32, &[Page
 }
 
 impl Single {
-    fn submit_runs(&self, batch: &[PageIo]) -> Ticket {
-        let one = |(_, run): (u32, &[PageIo])| {
+    /// Submits a batch; the pieces of memory to which its long reads go, by their run.
+    fn submit_runs(&self, batch: &[PageIo]) -> (Ticket, Vec<(u32, AlignedBuf)>) {
+        let mut pieces: Vec<(u32, AlignedBuf)> = Vec::new();
+        let one = |(number, run): (u32, &[PageIo])| {
             let first = run.iter().map(|io| self.device_io(io)).reduce(|first, _| first).expect("a run is not empty");
+            let len = run.len() * self.page_size;
             if run.len() == 1 {
                 return first;
             }
-            assert!(run.len() * self.page_size <= MOST_BYTES && matches!(first.op, Op::Write { .. }));
+            if first.op == Op::Read {
+                assert!(len <= MOST_AHEAD);
+                let mut piece = self.pieces.take(len);
+                // SAFETY: the piece is kept beside the ticket, which goes before it, and is looked at only when the
+                // device was waited for.
+                let io = unsafe { Io::read(first.offset, piece.as_mut_ptr(), len) };
+                pieces.push((number, piece));
+                return io;
+            }
+            assert!(len <= MOST_BYTES && matches!(first.op, Op::Write { .. }));
             // SAFETY: the run's buffers follow one another, and their callers promised the same of each.
-            unsafe { Io::write(first.offset, first.buf.as_ptr(), run.len() * self.page_size, false) }
+            unsafe { Io::write(first.offset, first.buf.as_ptr(), len, false) }
         };
-        self.device.submit(runs(batch, self.page_size).map(one).collect())
+        let ios: Vec<Io> = runs(batch, self.page_size).map(one).collect();
+        (self.device.submit(ios), pieces)
     }
 }
 
@@ -146,13 +201,40 @@ enum Under {
 }
 
 struct Pending {
+    /// Goes first: what is in flight uses the pieces.
     under: Under,
+    /// What long reads fill, by their run, in this order.
+    pieces: Vec<(u32, AlignedBuf)>,
+    kept: Arc<Pieces>,
     ios: Vec<PageIo>,
     /// Which request of the device has each of them.
     runs: Vec<u32>,
     page_size: usize,
     totals: Arc<Totals>,
     pages: u64,
+    /// Requests that nobody waited for yet.
+    left: usize,
+}
+
+impl Pending {
+    /// Hands request `i` its part of the long read that it was made in, which the device has finished.
+    fn fill(&self, i: usize) {
+        let (run, PageIo::Read(read)) = (self.runs[i], &self.ios[i]) else { return };
+        let Ok(at) = self.pieces.binary_search_by_key(&run, |(number, _)| *number) else { return };
+        let first = self.runs.partition_point(|r| *r < run);
+        let part = &self.pieces[at].1[(i - first) * self.page_size..][..self.page_size];
+        // SAFETY: promised to `PageIo::read`: the memory is the request's alone until this wait has returned.
+        unsafe { Words::new(read.buf(), self.page_size) }.store(0, part);
+    }
+}
+
+impl Drop for Pending {
+    /// Memory whose requests all ended serves the next ones; other memory waits for the device, as the ticket does.
+    fn drop(&mut self) {
+        if self.left == 0 {
+            self.pieces.drain(..).for_each(|(_, piece)| self.kept.give_back(piece));
+        }
+    }
 }
 
 impl PageCompletion for Pending {
@@ -162,6 +244,7 @@ impl PageCompletion for Pending {
             Under::Ticket(ticket) => ticket.wait(self.runs[i] as usize),
             Under::Done(result) => result.clone(),
         };
+        self.left -= 1;
         if let Err(source) = done {
             self.totals.errors.fetch_add(1, Relaxed);
             return Err(match source {
@@ -171,6 +254,7 @@ impl PageCompletion for Pending {
                 source => VolumeError::Page { page: id, source },
             });
         }
+        self.fill(i);
         if let PageIo::Read(read) = &self.ios[i] {
             // SAFETY: the device was waited for above, and this wait has not returned.
             let bytes = unsafe { read.bytes(self.page_size) };
@@ -226,11 +310,14 @@ impl PageStore for Single {
 
     fn submit(&self, batch: Vec<PageIo>) -> PageTicket {
         // Somebody waits for a single demand read, so it is executed here and now, which costs less than a batch.
-        let under = match &batch[..] {
+        let (under, pieces) = match &batch[..] {
             [one @ PageIo::Read(read)] if read.why == ReadWhy::Demand => {
-                Under::Done(self.device.run(self.device_io(one)))
+                (Under::Done(self.device.run(self.device_io(one))), Vec::new())
             }
-            _ => Under::Ticket(self.submit_runs(&batch)),
+            _ => {
+                let (ticket, pieces) = self.submit_runs(&batch);
+                (Under::Ticket(ticket), pieces)
+            }
         };
         let (page_size, totals, pages) = (self.page_size, self.totals.clone(), self.pages());
         let runs: Vec<u32> = runs(&batch, page_size).flat_map(|(i, run)| run.iter().map(move |_| i)).collect();
@@ -239,7 +326,9 @@ impl PageStore for Single {
             let last = runs.last().map_or(0, |last| *last as usize + 1);
             assert_eq!(ticket.len(), last, "every run is one request of the device");
         }
-        PageTicket::pending(batch.len(), Box::new(Pending { under, ios: batch, runs, page_size, totals, pages }))
+        let (left, kept) = (batch.len(), self.pieces.clone());
+        let pending = Pending { under, pieces, kept, ios: batch, runs, page_size, totals, pages, left };
+        PageTicket::pending(left, Box::new(pending))
     }
 
     fn evict_clean(&self, _page: PageId, _bytes: &[u8], _usage: PageUse) -> bool {

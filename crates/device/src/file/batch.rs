@@ -18,7 +18,7 @@ use varve_rt::{Instant, Mutex};
 /// Requests that a ring can queue at once; larger batches are submitted in parts.
 const ENTRIES: u32 = 64;
 /// Rings kept for reuse.
-const IDLE: usize = 16;
+const IDLE: usize = 4;
 
 /// Idle rings of a device.
 pub(super) struct Rings(Mutex<Vec<Box<dyn Ring>>>);

@@ -250,7 +250,8 @@ impl Default for Layout {
         let layout = varve::Layout::default();
         Layout {
             page_size: Bytes(layout.page_size as u64),
-            log: Bytes(layout.log_bytes),
+            // So large that it need not grow while a point is measured.
+            log: Bytes(64 << 20),
             fast: None,
             regions: Vec::new(),
             scheme: None,
@@ -295,7 +296,8 @@ impl Default for Engine {
     fn default() -> Engine {
         let o = varve::Options::default();
         Engine {
-            cache: Cache::Bytes(Bytes(o.cache_bytes)),
+            // Not a share of whatever machine the experiment runs on.
+            cache: Cache::Bytes(Bytes(256 << 20)),
             buffer: None,
             cleaners: o.cleaners,
             durability: Sync::Sync,

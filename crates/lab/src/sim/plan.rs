@@ -122,7 +122,8 @@ impl Plan {
             frames,
             instances: rng.between(1, 3) as usize,
             log_bytes: 1 << 20,
-            log_max_bytes: (1 << 20) * rng.between(1, 4),
+            // With the largest the ring grows by longer and longer segments.
+            log_max_bytes: [1 << 20, 2 << 20, 3 << 20, 64 << 20][rng.below(4) as usize],
             recovery_bound_ms: [1, 5, 50, 10_000][rng.below(4) as usize],
             async_delay_ms: rng.between(1, 20),
             cleaners: !rng.one_in(5),

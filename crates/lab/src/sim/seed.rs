@@ -241,6 +241,7 @@ impl Driver {
             lock_timeout: None,
             recovery_bound: Duration::from_millis(self.plan.recovery_bound_ms),
             log_max_bytes: self.plan.log_max_bytes,
+            log_idle_checkpoints: 1 + self.plan.clients % 3,
             detect_lost_writes: self.plan.detect_lost_writes(self.lives),
             tier: self.tier.as_ref().map_or(TierOptions::default(), |t| t.options(&self.plan, self.lives)),
             // Extents move between two writes of the clients.

@@ -178,7 +178,7 @@ impl Tree {
         target: Target<'_>,
         mut ahead: Option<&mut ReadAhead>,
     ) -> Result<PageRead<'_>> {
-        let mut loaded = None;
+        let (mut loaded, mut noted) = (None, false);
         'restart: loop {
             let mut page = self.root_shared()?;
             let mut level = None;
@@ -189,9 +189,10 @@ impl Tree {
                         return Ok(page);
                     }
                     if node.level() == 1
+                        && !std::mem::replace(&mut noted, true)
                         && let Some(ahead) = ahead.as_deref_mut()
                     {
-                        ahead.note(&node, target);
+                        ahead.note(&node, target, self.core.pool.scan_window());
                     }
                     (self.child(page.id(), &node, target)?, node.level() - 1)
                 };
@@ -207,6 +208,10 @@ impl Tree {
                     None => {
                         let from = page.id();
                         drop(page);
+                        // The device reads those after it meanwhile.
+                        if let Some(ahead) = ahead.as_deref_mut() {
+                            self.hint(ahead);
+                        }
                         self.load_into(loaded.get_or_insert_with(Loaded::default), from, child)?;
                         continue 'restart;
                     }
@@ -297,6 +302,33 @@ impl Tree {
                     drop(parent);
                     self.load_into(&mut loaded, from, child)?;
                 }
+            }
+        }
+    }
+
+    /// The inner node of `level` at `target`, latched shared. None when the tree has no such level.
+    pub(super) fn inner_shared(&self, target: Target<'_>, level: u8) -> Result<Option<PageRead<'_>>> {
+        let mut loaded = Loaded::default();
+        'restart: loop {
+            let mut page = self.root_shared()?;
+            let mut at = None;
+            loop {
+                let ((i, child), next) = {
+                    let node = self.node(page.id(), page.bytes(), at)?;
+                    if node.level() <= level {
+                        let found = node.level() == level;
+                        return Ok(found.then_some(page));
+                    }
+                    (self.child(page.id(), &node, target)?, node.level() - 1)
+                };
+                let Some(p) = self.core.pool.read_resident(child) else {
+                    let from = page.id();
+                    drop(page);
+                    self.load_into(&mut loaded, from, child)?;
+                    continue 'restart;
+                };
+                self.compare(&page, i, &p)?;
+                (page, at) = (p, Some(next));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Giving space back: merges of neighbours and removal of a level at the root. Each is a system group of its own that
 //! leaves a sound tree.
 
-use super::descend::Loaded;
+use super::descend::{Loaded, Target};
 use super::edit;
 use super::leaf::is_underfull;
 use super::node::*;
@@ -28,6 +28,15 @@ enum Outcome {
     Root,
 }
 
+/// Which nodes are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    /// Those under a quarter full.
+    Underfull,
+    /// All that fit into one with their neighbour.
+    Any,
+}
+
 /// Two neighbours and their parent, latched exclusively, parent first, then left to right.
 struct Pair<'t> {
     parent: PageWrite<'t>,
@@ -50,6 +59,53 @@ impl Tree {
     pub(crate) fn tidy(&self, key: &[u8]) -> Result<()> {
         while self.tidy_pass(key)? {}
         Ok(())
+    }
+
+    /// Merges neighbours throughout the tree wherever two fit into one node, leaves first; takes levels without a
+    /// separator off the root. Each merge is a group of its own, and others go on meanwhile. Returns how many there
+    /// were.
+    pub(crate) fn merge_all(&self) -> Result<u64> {
+        let mut merged = 0;
+        for level in 0..MAX_LEVEL {
+            let (here, is_root) = self.merge_level(level)?;
+            merged += here;
+            if is_root {
+                break;
+            }
+        }
+        self.lower_root()?;
+        Ok(merged)
+    }
+
+    /// Merges the nodes of a level, from the lowest keys to the highest, each with those after it under the same
+    /// parent. How many merges there were, and whether the level is the root's, which has no neighbours.
+    fn merge_level(&self, level: u8) -> Result<(u64, bool)> {
+        let (mut merged, mut at) = (0, Vec::new());
+        loop {
+            match self.merge_with(&at, level, false, Which::Any)? {
+                Some(Outcome::Merged) => {
+                    merged += 1;
+                    continue;
+                }
+                Some(Outcome::Root) => return Ok((merged, true)),
+                _ => {}
+            }
+            // The node's high fence, which its parent knows, is where the next one begins.
+            let next = {
+                let Some(parent) = self.inner_shared(Target::Key(&at), level + 1)? else { return Ok((merged, true)) };
+                let node = self.node(parent.id(), parent.bytes(), Some(level + 1))?;
+                let corrupt = |d| self.corrupt(parent.id(), d);
+                let i = node.child_for(&at).map_err(corrupt)?;
+                let next = match i < node.count() {
+                    true => Some(node.key(i).map_err(corrupt)?),
+                    false => node.high().map(<[u8]>::to_vec),
+                };
+                next.as_ref().map_or(Ok(()), |next| self.advances(parent.id(), &at, next))?;
+                next
+            };
+            let Some(next) = next else { return Ok((merged, false)) };
+            at = next;
+        }
     }
 
     /// One pass from the leaf upwards. True when a node that had no neighbour may have got one.
@@ -80,7 +136,7 @@ impl Tree {
     /// Merges the node of `level` around `key` with a neighbour.
     fn merge(&self, key: &[u8], level: u8) -> Result<Outcome> {
         for with_left in [false, true] {
-            match self.merge_with(key, level, with_left)? {
+            match self.merge_with(key, level, with_left, Which::Underfull)? {
                 Some(outcome) => return Ok(outcome),
                 None => continue,
             }
@@ -90,7 +146,7 @@ impl Tree {
 
     /// Merges with the left or the right neighbour; none when the two do not fit one node or there is no such
     /// neighbour.
-    fn merge_with(&self, key: &[u8], level: u8, with_left: bool) -> Result<Option<Outcome>> {
+    fn merge_with(&self, key: &[u8], level: u8, with_left: bool, which: Which) -> Result<Option<Outcome>> {
         let core = &*self.core;
         let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
         let Pair { parent, left, right, slot } = match self.pair(key, level, with_left)? {
@@ -99,7 +155,7 @@ impl Tree {
         };
         let (l, r) =
             (self.node(left.id(), left.bytes(), Some(level))?, self.node(right.id(), right.bytes(), Some(level))?);
-        if !is_underfull(if with_left { &r } else { &l }) {
+        if which == Which::Underfull && !is_underfull(if with_left { &r } else { &l }) {
             return Ok(Some(Outcome::Nothing));
         }
         l.validate().map_err(|d| self.corrupt(left.id(), d))?;

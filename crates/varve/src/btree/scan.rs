@@ -1,7 +1,7 @@
 //! Reading ranges: one leaf at a time, either way, with read-ahead; counting.
 //!
 //! Invariants: a scan gets on with each leaf, whatever is damaged; no more leaves are asked for ahead than
-//! [`ReadAhead::MOST`].
+//! [`Pool::scan_window`](crate::buffer::Pool::scan_window).
 
 use super::Tree;
 use super::descend::Target;
@@ -26,11 +26,13 @@ pub(crate) struct ReadAhead {
     covered: usize,
     window: usize,
     ids: Vec<PageId>,
+    /// Where the leaves after those that the parent names begin (descending: end), and how many of them to ask for.
+    beyond: Option<(Vec<u8>, usize)>,
 }
 
 impl ReadAhead {
-    /// Most leaves asked for ahead.
-    const MOST: usize = 32;
+    /// Leaves asked for ahead at first.
+    const AT_FIRST: usize = 4;
     /// The leaf from which on leaves are asked for ahead, counted from one.
     const FIRST: u32 = 3;
 
@@ -44,16 +46,17 @@ impl ReadAhead {
         self.leaves += 1;
     }
 
-    /// Called with the parent of the leaf that the scan goes to.
-    pub(super) fn note(&mut self, parent: &Node<'_>, target: Target<'_>) {
+    /// Called with the parent of the leaf that the scan goes to; `most`: leaves that may be asked for ahead.
+    pub(super) fn note(&mut self, parent: &Node<'_>, target: Target<'_>, most: usize) {
         self.leaves += 1;
         self.covered = self.covered.saturating_sub(1);
         self.ids.clear();
+        self.beyond = None;
         if self.leaves < Self::FIRST || self.covered * 2 > self.window {
             return;
         }
         let Ok(at) = target.child(parent) else { return };
-        self.window = (self.window * 2).clamp(4, Self::MOST);
+        self.window = (self.window * 2).max(Self::AT_FIRST).min(most);
         let forward = matches!(target, Target::Key(_));
         let left = if forward { parent.count() - at } else { at };
         for step in self.covered + 1..=self.window.min(left) {
@@ -61,8 +64,12 @@ impl ReadAhead {
             let Ok(child) = parent.child(i) else { return };
             self.ids.push(PageId(child));
         }
+        let (known, end) = (left.max(self.covered), if forward { parent.high() } else { Some(parent.low()) });
+        if let Some(end) = end.filter(|end| !end.is_empty() && self.window > known) {
+            self.beyond = Some((end.to_vec(), known - left));
+        }
         self.covered = self.covered.max(self.window.min(left));
-        assert!(self.covered <= Self::MOST && self.ids.len() <= Self::MOST, "no more than so many are asked for ahead");
+        assert!(self.ids.len() <= self.window && self.window <= most, "no more than so many are asked for ahead");
     }
 }
 
@@ -144,13 +151,68 @@ impl Tree {
             }
             BatchEnd { seen: Seen { page: page.id(), lsn: page.lsn() }, next }
         };
-        if !ahead.ids.is_empty() {
-            let pages = self.core.store.pages();
-            ahead.ids.retain(|id| id.0 < pages);
-            self.core.pool.prefetch(&ahead.ids);
-            ahead.ids.clear();
-        }
+        self.ask_ahead(ahead, direction)?;
         Ok(end)
+    }
+
+    /// Asks for the leaves that a scan will come to; no latch is held. Those under the next parent are asked for too,
+    /// which is read if need be: so a scan does not come to a halt with each parent.
+    fn ask_ahead(&self, ahead: &mut ReadAhead, direction: Direction) -> Result<()> {
+        if ahead.ids.is_empty() && ahead.beyond.is_none() {
+            return Ok(());
+        }
+        self.hint(ahead);
+        let Some((end, asked)) = ahead.beyond.take() else { return Ok(()) };
+        let target = if direction == Direction::Forward { Target::Key(&end) } else { Target::Below(&end) };
+        let Some(parent) = self.inner_shared(target, 1)? else { return Ok(()) };
+        {
+            let node = self.node(parent.id(), parent.bytes(), Some(1))?;
+            let (last, most) = (node.count(), ahead.window.saturating_sub(ahead.covered - asked));
+            let of = |step: usize| if direction == Direction::Forward { step } else { last - step };
+            for step in asked..most.min(last + 1) {
+                ahead.ids.push(self.child_at(parent.id(), &node, of(step))?);
+            }
+        }
+        drop(parent);
+        assert!(ahead.ids.len() <= ahead.window, "no more than so many are asked for ahead");
+        ahead.covered += ahead.ids.len();
+        self.hint(ahead);
+        Ok(())
+    }
+
+    /// Asks for the leaves of ascending keys. A hint: what is wrong on the way is met by who reads the keys.
+    pub(crate) fn ask_for<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut leaves: Vec<PageId> = Vec::new();
+        for key in keys {
+            let leaf = match self.peek_leaf(key) {
+                Some(found) => Some(found.leaf),
+                None => self.leaf_id(key).ok().flatten(),
+            };
+            leaves.extend(leaf.filter(|leaf| leaves.last() != Some(leaf)));
+        }
+        let pages = self.core.store.pages();
+        leaves.retain(|id| id.0 < pages);
+        self.core.pool.prefetch(&leaves);
+    }
+
+    /// The leaf that covers a key, which is not looked at; none where the root is the leaf.
+    fn leaf_id(&self, key: &[u8]) -> Result<Option<PageId>> {
+        let Some(parent) = self.inner_shared(Target::Key(key), 1)? else { return Ok(None) };
+        let node = self.node(parent.id(), parent.bytes(), Some(1))?;
+        self.child(parent.id(), &node, Target::Key(key)).map(|(_, leaf)| Some(leaf))
+    }
+
+    /// How many leaves may be asked for at a time.
+    pub(crate) fn most_asked_for(&self) -> usize {
+        self.core.pool.scan_window()
+    }
+
+    /// Hands the leaves that were noted to the pool.
+    pub(super) fn hint(&self, ahead: &mut ReadAhead) {
+        let pages = self.core.store.pages();
+        ahead.ids.retain(|id| id.0 < pages);
+        self.core.pool.prefetch(&ahead.ids);
+        ahead.ids.clear();
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -172,8 +234,7 @@ impl Tree {
                 high.map_or(Ok(()), |high| self.advances(page.id(), start, high))?;
                 next = high.map(<[u8]>::to_vec);
             }
-            self.core.pool.prefetch(&ahead.ids);
-            ahead.ids.clear();
+            self.ask_ahead(&mut ahead, Direction::Forward)?;
             if next.is_none() {
                 return Ok(sum);
             }

@@ -215,12 +215,16 @@ pub struct ReadAhead {
     pub linear_threshold: u32,
     /// Pages read ahead of a recognised run, or of a long value.
     pub window: u32,
+    /// Most leaves read ahead of a scan; never more than a sixteenth of the pool.
+    pub scan_window: u32,
     /// Pages of a 64-page extent, loaded by misses, that make read-ahead load the rest of it; 0 = never.
     pub random_threshold: u32,
-    /// Hints that may wait for the reader thread; more are dropped and counted.
+    /// Lists of hints that may wait for the reader thread; those of more are dropped and counted.
     pub queue: usize,
     /// Pages per batch of reads.
     pub batch: usize,
+    /// Pages that are being read ahead at a time. The store may need as much memory to read neighbours in one piece.
+    pub in_flight: usize,
 }
 
 /// The victim strategy of pools without a cleaner.
@@ -263,9 +267,11 @@ impl PoolConfig {
                 hints: true,
                 linear_threshold: 0,
                 window: 64,
+                scan_window: 256,
                 random_threshold: 0,
-                queue: 256,
+                queue: 64,
                 batch: 32,
+                in_flight: (frames / 64).clamp(4, 128),
             },
             write_batch: (frames / 32).clamp(1, 64),
             staging_pages: (frames / 16).clamp(2, 256),
@@ -416,12 +422,13 @@ impl PoolConfig {
         }
     }
 
-    /// Memory that the pool takes, bytes: arena, frames, page table, policy, dirty list, staging and hit buffers, slots
-    /// for pages set aside.
+    /// Memory that the pool takes, bytes: arena, frames, page table, policy, dirty list, staging and hit buffers, what
+    /// the store reads ahead in one piece, slots for pages set aside.
     pub fn memory_bytes(&self) -> usize {
         let hits = self.instances * HIT_STRIPES * (self.hit_buffer * 8 + 64);
         let aside = self.instances * self.aside_slots() * (self.page_size + ASIDE_BYTES);
-        self.frames * self.frame_bytes() + self.staging_pages * self.page_size + hits + aside + ARENA_SLACK
+        let staging = (self.staging_pages + self.read_ahead.in_flight) * self.page_size;
+        self.frames * self.frame_bytes() + staging + hits + aside + ARENA_SLACK
     }
 
     /// Checks that the values make sense together; the error says which does not.
@@ -460,7 +467,10 @@ impl PoolConfig {
             (c.free_low <= c.free_target, "free_low must not be above free_target"),
             (c.io >= 1 && c.io <= c.io_max, "io must be from 1 to io_max"),
             (c.max_dirty <= 99 && c.low_water <= c.max_dirty, "low_water <= max_dirty <= 99 must hold"),
-            (self.read_ahead.queue >= 1 && self.read_ahead.batch >= 1, "read-ahead queue and batch must be at least 1"),
+            (
+                self.read_ahead.queue.min(self.read_ahead.batch).min(self.read_ahead.in_flight) >= 1,
+                "read-ahead queue, batch and in_flight must be at least 1",
+            ),
         ];
         match rules.iter().find(|(holds, _)| !holds) {
             Some((_, rule)) => Err(format!("buffer pool: {rule}")),

@@ -12,11 +12,13 @@
 //! - `DIRTY` is set under the exclusive latch; `WRITING` under the shared one; both fall under the instance's lock.
 
 use super::sequence::Sequence;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::ops::{Deref, Range};
+use std::ptr::NonNull;
 use std::time::Duration;
 use varve_device::{DeviceError, Words};
 use varve_rt::RwLock;
-use varve_rt::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use varve_rt::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use varve_volume::{PageId, PageUse};
 
 /// Page id of an empty frame.
@@ -326,6 +328,80 @@ impl Frame {
             logical_reads: self.logical_reads.swap(0, Relaxed),
             demand_reads: self.demand_reads.swap(0, Relaxed),
             writes: self.writes.swap(0, Relaxed),
+        }
+    }
+}
+
+/// The frames of an instance, made in their order as they are first needed: a large pool costs neither time nor memory
+/// before it is used. As a slice they are those that were made.
+pub(super) struct Frames {
+    start: NonNull<Frame>,
+    /// Frames that there may be.
+    most: usize,
+    made: AtomicUsize,
+    /// The first frame's page; those of the others follow.
+    pages: *mut u8,
+    page_size: usize,
+}
+
+// SAFETY: it owns its frames, which may be sent; `pages` is only handed to them.
+unsafe impl Send for Frames {}
+// SAFETY: frames that were made do not move and are shared like those of a slice; `made` says which they are.
+unsafe impl Sync for Frames {}
+
+impl Frames {
+    /// Frames made at a time.
+    const CHUNK: usize = 256;
+
+    /// Room for so many frames over pages that lie one after the other.
+    pub(super) fn new(most: usize, pages: *mut u8, page_size: usize) -> Result<Frames, DeviceError> {
+        assert!(most > 0, "an instance has a frame");
+        let refused = || DeviceError::no_memory((most * size_of::<Frame>()) as u64, "the frames of the buffer pool");
+        let layout = Layout::array::<Frame>(most).map_err(|_| refused())?;
+        // SAFETY: the layout's size is not zero.
+        let start = NonNull::new(unsafe { alloc(layout) }.cast::<Frame>()).ok_or_else(refused)?;
+        varve_device::prefer_huge_pages(start.as_ptr(), layout.size());
+        Ok(Frames { start, most, made: AtomicUsize::new(0), pages, page_size })
+    }
+
+    /// Frames that there may be.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Makes some more frames, in the given state. Under the instance's lock. Which; none when all are made.
+    pub(super) fn make(&self, state: u32) -> Range<usize> {
+        let made = self.made.load(Relaxed);
+        let more = made..(made + Self::CHUNK).min(self.most);
+        for i in more.clone() {
+            let frame = Frame::new(self.pages.wrapping_add(i * self.page_size));
+            frame.state.store(state, Relaxed);
+            // SAFETY: the allocation has room for `most` frames; nobody refers to this one before `made` says so.
+            unsafe { self.start.add(i).write(frame) };
+        }
+        assert!(more.end <= self.most, "no more frames are made than there may be");
+        self.made.store(more.end, Release);
+        more
+    }
+}
+
+impl Deref for Frames {
+    type Target = [Frame];
+
+    #[inline]
+    fn deref(&self) -> &[Frame] {
+        // SAFETY: as many frames were made, and stay where they are until all of them go.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.made.load(Acquire)) }
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        let made = std::ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.made.load(Acquire));
+        // SAFETY: these frames were made, nobody refers to them any more, and the layout is that of `new`.
+        unsafe {
+            std::ptr::drop_in_place(made);
+            dealloc(self.start.as_ptr().cast(), Layout::array::<Frame>(self.most).expect("as in `new`"));
         }
     }
 }

@@ -14,7 +14,7 @@ use super::Pool;
 use super::aside::Asides;
 use super::changes::Changes;
 use super::config::{HIT_STRIPES, PoolConfig};
-use super::frame::{DIRTY, FREE, Frame, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, UNCOMPARED, WRITING};
+use super::frame::{DIRTY, FREE, Frame, Frames, KNOWN, MISSED, NO_PAGE, PREFETCHED, REDIRTIED, UNCOMPARED, WRITING};
 use super::guard::Exclusive;
 use super::hits::{HitBuffers, Pushed};
 use super::lock::Locked;
@@ -24,6 +24,7 @@ use super::table::PageTable;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use varve_device::DeviceError;
 use varve_rt::atomic::Ordering::*;
 use varve_rt::{Condvar, Cost, Event, Mutex, charge};
 use varve_volume::{CostClass, Lsn, PageId, WriteWhy};
@@ -34,6 +35,8 @@ const EAGER: usize = 32;
 /// What the instance's lock protects.
 pub(super) struct Lists {
     pub(super) free: Vec<Slot>,
+    /// Frames that were not needed yet; they come after those on the free list.
+    unmade: usize,
     pub(super) policy: Box<dyn Replacement>,
     /// Dirty pages by their first-change LSN.
     pub(super) dirty: BTreeSet<(Lsn, Slot)>,
@@ -55,7 +58,7 @@ pub(super) struct Lists {
 pub(super) struct Instance {
     /// Address of the first frame's page; those of the others follow.
     pages: usize,
-    pub(super) frames: Box<[Frame]>,
+    pub(super) frames: Frames,
     pub(super) table: PageTable,
     lists: Mutex<Lists>,
     hits: HitBuffers,
@@ -79,25 +82,26 @@ pub(super) struct Instance {
     pub(super) changes: Changes,
 }
 
+impl Lists {
+    /// Free frames.
+    pub(super) fn free_frames(&self) -> usize {
+        self.free.len() + self.unmade
+    }
+}
+
 impl Instance {
-    /// An instance over frames at the given addresses, with what wakes its cleaners and its drainer.
+    /// An instance of so many frames over pages from `pages` on, with what wakes its cleaners and its drainer.
     pub(super) fn new(
         config: &PoolConfig,
         [cleaner, slow_cleaner, drainer]: [Arc<Event>; 3],
         counters: Arc<Counters>,
-        data: impl ExactSizeIterator<Item = *mut u8>,
-    ) -> Instance {
-        let mut data = data.peekable();
-        let pages = data.peek().map_or(0, |p| p.addr());
-        let mut frames = Vec::with_capacity(data.len());
-        varve_device::prefer_huge_pages(frames.as_ptr(), data.len() * size_of::<Frame>());
-        frames.extend(data.map(Frame::new));
-        let frames = frames.into_boxed_slice();
-        frames.iter().for_each(|frame: &Frame| frame.state.store(FREE, Relaxed));
-        let count = frames.len();
+        (count, pages): (usize, *mut u8),
+    ) -> Result<Instance, DeviceError> {
+        let frames = Frames::new(count, pages, config.page_size)?;
         let entry = policy::find(config.replacement).expect("the configuration was validated");
         let lists = Lists {
-            free: (0..count as Slot).rev().collect(),
+            free: Vec::new(),
+            unmade: count,
             policy: (entry.make)(count, &config.policy),
             dirty: BTreeSet::new(),
             first: vec![0; count],
@@ -110,8 +114,8 @@ impl Instance {
         // On a host whose work takes time the lock is taken as seldom as on a real one.
         let at_once = varve_rt::in_simulation() && !varve_rt::sim::costs_modelled();
         let (stripes, entries) = if at_once { (1, 1) } else { (HIT_STRIPES, config.hit_buffer) };
-        Instance {
-            pages,
+        Ok(Instance {
+            pages: pages.addr(),
             table: PageTable::new(count),
             frames,
             lists: Mutex::new(lists),
@@ -125,7 +129,7 @@ impl Instance {
             scan_per_write: config.victim_needs().scan_per_write,
             lists_passed: config.lists_passed(),
             changes: Changes::new(count, config.noted_changes),
-        }
+        })
     }
 
     pub(super) fn lock(&self) -> Locked<'_> {
@@ -264,10 +268,18 @@ impl Instance {
 
     /// Takes a frame off the free list.
     pub(super) fn take_free(&self, lists: &mut Lists) -> Option<Slot> {
-        let slot = lists.free.pop()?;
+        let slot = lists.free.pop().or_else(|| self.make_frames(lists))?;
         let before = self.frame(slot).state.fetch_and(!FREE, AcqRel);
         assert!(before == FREE, "a frame on the free list is free, and nothing else");
         Some(slot)
+    }
+
+    /// Makes some more of the instance's frames and takes the first of them; none when all are made.
+    fn make_frames(&self, lists: &mut Lists) -> Option<Slot> {
+        let more = self.frames.make(FREE);
+        lists.unmade -= more.len();
+        lists.free.extend(more.rev().map(|i| i as Slot));
+        lists.free.pop()
     }
 
     /// A frame was put on the free list.
@@ -287,7 +299,7 @@ impl Instance {
             return varve_rt::sleep(limit);
         }
         let mut lists = self.lock();
-        if lists.free.is_empty() && !lists.scan_pays {
+        if lists.free_frames() == 0 && !lists.scan_pays {
             self.wait_for_slot(&mut lists, limit);
         }
     }
@@ -371,7 +383,7 @@ impl Instance {
         let (mut looked, sweeps) = (0, ask.resume && ask.cold_only);
         let mut passed = std::mem::take(&mut lists.passed);
         let pass = |passed: &mut Vec<Slot>, slot| {
-            if passed.len() < self.frames.len() && self.frame(slot).flushable() {
+            if passed.len() < self.frames.most() && self.frame(slot).flushable() {
                 passed.push(slot);
             }
         };

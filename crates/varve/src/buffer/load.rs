@@ -199,7 +199,7 @@ impl Pool {
             let mut lists = inst.lock();
             charge(Cost::ListMove, 1);
             let slot = inst.take_free(&mut lists)?;
-            (slot, self.config().cleaner.wake_low && lists.free.len() < self.config().cleaner.free_low)
+            (slot, self.config().cleaner.wake_low && lists.free_frames() < self.config().cleaner.free_low)
         };
         if low {
             inst.wake_cleaner();

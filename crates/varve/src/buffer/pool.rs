@@ -118,12 +118,11 @@ impl Pool {
         let wakes = |part: Range<usize>| vec![[(); 3].map(|()| Arc::new(Event::new())); part.len()];
         let wakes: Vec<_> = config.parts().flat_map(wakes).collect();
         let counters = Arc::new(Counters::default());
-        let instances = (0..n)
-            .map(|i| {
-                let frames = (bound(i)..bound(i + 1)).map(|f| arena.at(f * config.page_size));
-                Instance::new(&config, wakes[i].clone(), counters.clone(), frames)
-            })
-            .collect();
+        let instance = |i: usize| {
+            let frames = (bound(i + 1) - bound(i), arena.at(bound(i) * config.page_size));
+            Instance::new(&config, wakes[i].clone(), counters.clone(), frames)
+        };
+        let instances = (0..n).map(instance).collect::<std::result::Result<_, _>>()?;
         let victim = (victim::find(config.victim).expect("validated").make)(&config);
         Ok(Arc::new(Pool {
             reaper: Arc::new(Reaper::new()),
@@ -432,7 +431,7 @@ impl Pool {
         for inst in &self.instances {
             let mut lists = inst.lock();
             inst.drain_hits(&mut lists, &self.counters);
-            free += lists.free.len() as u64;
+            free += lists.free_frames() as u64;
             dirty += (lists.dirty.len() + lists.asides.len()) as u64;
             aside += lists.asides.len() as u64;
         }

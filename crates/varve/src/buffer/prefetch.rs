@@ -4,10 +4,12 @@
 //! within one extent of 64 pages, in any order, make it read the rest of the extent. Both are after InnoDB's.
 //!
 //! The thread takes only frames that cost nothing (free ones and clean victims), holds each page's exclusive latch
-//! until its read ended, and keeps two batches in flight. A hint is dropped (and counted) when the queue is full or no
-//! frame is clean. Without the thread (before [`Pool::start`]) every hint is dropped.
+//! until its read ended, and keeps as many pages in flight as it may. Each batch is in the order of page ids, so that
+//! the store can make one long read of neighbours. A hint is dropped (and counted) when the queue is full or no frame
+//! is clean. Without the thread (before [`Pool::start`]) every hint is dropped.
 //!
-//! Invariants: one thread takes the hints; a frame being read is latched exclusively until its read was waited for.
+//! Invariants: one thread takes the hints; a frame being read is latched exclusively until its read was waited for; no
+//! more pages are in flight than [`ReadAhead::in_flight`].
 
 use super::Pool;
 use super::config::ReadAhead;
@@ -16,6 +18,7 @@ use super::load::volume_error;
 use super::policy::{Ask, Load};
 use crate::error::Result;
 use crate::role::{self, Role};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use varve_rt::atomic::{AtomicBool, Ordering::*};
@@ -55,7 +58,7 @@ struct Detector {
 }
 
 pub(super) struct Prefetcher {
-    hints: Mutex<Option<Sender<PageId>>>,
+    hints: Mutex<Option<Sender<Vec<PageId>>>>,
     running: AtomicBool,
     detector: Mutex<Detector>,
     detects: bool,
@@ -129,18 +132,25 @@ impl Pool {
             self.counters.prefetch_dropped.add(ids.len() as u64);
             return;
         }
-        let hints = self.prefetcher.hints.lock();
+        let missing: Vec<PageId> = ids.iter().copied().filter(|id| self.instance(*id).hint(*id).is_none()).collect();
+        if missing.is_empty() {
+            return;
+        }
+        let (count, hints) = (missing.len() as u64, self.prefetcher.hints.lock());
         let Some(hints) = hints.as_ref() else { return };
-        for &id in ids {
-            if self.instance(id).hint(id).is_none() && hints.try_send(id).is_err() {
-                self.counters.prefetch_dropped.inc();
-            }
+        if hints.try_send(missing).is_err() {
+            self.counters.prefetch_dropped.add(count);
         }
     }
 
-    /// How many pages a reader that knows which it will need asks for ahead.
+    /// How many pages a reader of a long value asks for ahead.
     pub(crate) fn read_ahead_pages(&self) -> usize {
         (self.config().read_ahead.window as usize).min(self.capacity_frames() / 16)
+    }
+
+    /// How many leaves a scan that goes on and on asks for ahead: a sixteenth of the pool at most.
+    pub(crate) fn scan_window(&self) -> usize {
+        (self.config().read_ahead.scan_window as usize).min(self.capacity_frames() / 16).max(1)
     }
 
     /// Called for each miss.
@@ -163,8 +173,8 @@ impl Pool {
         let before = self.prefetcher.hints.lock().replace(tx);
         assert!(before.is_none(), "one thread reads ahead");
         self.prefetcher.running.store(true, Release);
-        let (pool, batch) = (Arc::downgrade(self), self.config().read_ahead.batch);
-        Ok(self.gate().health().spawn("read-ahead", move || run(&pool, &rx, batch))?)
+        let (pool, limits) = (Arc::downgrade(self), self.config().read_ahead.clone());
+        Ok(self.gate().health().spawn("read-ahead", move || run(&pool, &rx, &limits))?)
     }
 
     /// Begins the reads of those pages that are not resident and for which there is a frame.
@@ -215,28 +225,48 @@ impl Pool {
     }
 }
 
-fn run(pool: &Weak<Pool>, hints: &Receiver<PageId>, batch: usize) {
+/// The hints that the thread has taken and not begun to read yet, in the order in which they will be needed.
+struct Taken<'h> {
+    hints: &'h Receiver<Vec<PageId>>,
+    list: std::vec::IntoIter<PageId>,
+}
+
+impl Taken<'_> {
+    /// The next pages to be read, at most so many, in the order of their ids; nothing when no hint waits.
+    fn next(&mut self, most: usize) -> Vec<PageId> {
+        if self.list.len() == 0
+            && let Ok(list) = self.hints.try_recv()
+        {
+            self.list = list.into_iter();
+        }
+        assert!(most > 0, "who asks has room for a page");
+        let mut ids: Vec<PageId> = self.list.by_ref().take(most).collect();
+        ids.sort_unstable();
+        ids
+    }
+}
+
+fn run(pool: &Weak<Pool>, hints: &Receiver<Vec<PageId>>, limits: &ReadAhead) {
     role::set(Role::ReadAhead);
-    let mut ids = Vec::with_capacity(batch);
-    while let Ok(first) = hints.recv() {
+    while let Ok(list) = hints.recv() {
         let Some(pool) = pool.upgrade() else { return };
-        let mut reading = None;
-        let mut next = Some(first);
+        let mut taken = Taken { hints, list: list.into_iter() };
+        let (mut under_way, mut pages) = (VecDeque::<Reading<'_>>::new(), 0);
         loop {
-            ids.clear();
-            ids.extend(next.take());
-            while ids.len() < batch
-                && let Ok(id) = hints.try_recv()
-            {
-                ids.push(id);
+            let room = limits.in_flight - pages;
+            // Not a few pages at a time: they would be short reads.
+            let ids = if room * 4 >= limits.batch { taken.next(room.min(limits.batch)) } else { Vec::new() };
+            if let Some(reading) = pool.begin_prefetch(&ids) {
+                pages += reading.frames.len();
+                under_way.push_back(reading);
             }
-            let begun = pool.begin_prefetch(&ids);
-            if let Some(reading) = std::mem::replace(&mut reading, begun) {
-                pool.end_prefetch(reading);
+            assert!(pages <= limits.in_flight, "no more is read ahead at a time than may be");
+            if !ids.is_empty() {
+                continue;
             }
-            if reading.is_none() && ids.is_empty() {
-                break;
-            }
+            let Some(reading) = under_way.pop_front() else { break };
+            pages -= reading.frames.len();
+            pool.end_prefetch(reading);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Compaction: what lies at the end of the store moves to free places before it, then the store is cut.
+//! Compaction: pages that are far from full are merged, what lies at the end of the store moves to free places before
+//! it, then the store is cut.
 //!
 //! Pages of an index move by groups of their own (`btree::relocate`), roots together with the catalog's entry, long
 //! values as if they were written again by a transaction, so that locks, snapshots and log see nothing new. Work goes
@@ -26,6 +27,8 @@ pub struct CompactReport {
     pub pages_before: u64,
     /// Pages of it now.
     pub pages: u64,
+    /// Pages that went because what they held fitted into their neighbours.
+    pub merged: u64,
     /// Pages moved.
     pub moved: u64,
     /// Of the pages there are now, those that hold nothing.
@@ -59,6 +62,7 @@ impl Compaction<'_> {
         self.report.pages_before = core.store.pages();
         inner.registry.finish_drops(core)?;
         inner.registry.free_formers(core, &inner.txns, &|| true)?;
+        self.merge()?;
         for _ in 0..PASSES {
             let before = self.report.moved;
             self.report.values_left = 0;
@@ -87,6 +91,16 @@ impl Compaction<'_> {
         })?;
         self.report.free = core.space.usage().1;
         Ok(self.report)
+    }
+
+    /// Merges half-empty pages of all that may change.
+    fn merge(&mut self) -> Result<()> {
+        let registry = &self.db.inner.registry;
+        self.report.merged += registry.catalog().merge_all()?;
+        for shared in registry.live().into_iter().filter(|shared| shared.sealed().is_none()) {
+            self.report.merged += shared.index().merge_pages()?;
+        }
+        Ok(())
     }
 
     /// Moves what lies past the page before which all would fit of its kind, as far as there is room before that.

@@ -54,6 +54,25 @@ impl Keyspace {
         })
     }
 
+    /// The values of many keys, in their order; each as last committed when it is read. Takes them in ascending order,
+    /// and asks the device for all that is not in memory at once: with a cold cache many times faster than one
+    /// [`Keyspace::get`] after the other. For values of one moment see
+    /// [`Snapshot::multi_get`](crate::Snapshot::multi_get).
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("varve-doc-multi-{}", std::process::id()));
+    /// # let db = varve::Db::open_or_create(&dir, varve::Options::default().cache_mb(8))?;
+    /// let colours = db.keyspace_or_create("colours")?;
+    /// colours.put(b"sky", b"blue")?;
+    /// assert_eq!(colours.multi_get(&["sky", "sea"])?, [Some(b"blue".to_vec()), None]);
+    /// # drop(colours); db.close()?; std::fs::remove_dir_all(dir).unwrap();
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.db.txns.multi_get(&self.shared, &keys)
+    }
+
     /// Writes the value of a key, as last committed, to `to`. See [`Transaction::get_to`](crate::Transaction::get_to).
     pub fn get_to(&self, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
         self.db.txns.get_to(&self.shared, key, to)

@@ -1,9 +1,10 @@
 //! How one memory figure is divided: the pool gets what the other classes do not need.
 
-use crate::budget::{CLASSES, Class};
+use crate::budget::{Budget, CLASSES, Class};
 use crate::buffer::PoolConfig;
-use crate::error::Result;
-use varve_device::DeviceError;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use varve_device::{DeviceError, MemoryLimit};
 
 /// The division of `Options::cache_bytes`.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,15 +17,74 @@ pub(crate) struct Plan {
     pub limits: [u64; CLASSES.len()],
 }
 
-/// Fails when the machine has not so much memory. (The system may grant it all the same, and end the process when it is
-/// used.)
-pub(crate) fn check(cache_bytes: u64) -> Result<()> {
-    let there = if varve_rt::in_simulation() { None } else { varve_device::physical_memory() };
-    match there {
-        Some(there) if cache_bytes > there => {
-            Err(DeviceError::no_memory(cache_bytes, &format!("the cache: the machine has {there}")).into())
+impl Plan {
+    /// The budget by which the plan is kept; what is taken whole is charged already.
+    pub fn budget(&self) -> Result<Arc<Budget>> {
+        let budget = Arc::new(Budget::new(self.limits));
+        for class in [Class::Frames, Class::PageTable, Class::Staging, Class::LogBuffers] {
+            budget.charge(class, self.limits[class as usize])?;
         }
-        _ => Ok(()),
+        Ok(budget)
+    }
+}
+
+/// Least memory a database can be opened with, bytes.
+pub const MIN_CACHE_BYTES: u64 = 1 << 20;
+
+/// How much memory a database takes, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cache {
+    pub bytes: u64,
+    /// What it is a quarter of; none: it was asked for.
+    quarter_of: Option<MemoryLimit>,
+}
+
+/// What an unset size comes to where the system says nothing of memory, and in simulations, which must not depend on
+/// it.
+const UNKNOWN: u64 = 256 << 20;
+
+impl Cache {
+    /// Unset (0): a quarter of the memory that the process may have.
+    ///
+    /// # Errors
+    /// `Resources` when more is asked for than there is (the system might grant it all the same, and end the process
+    /// when it is used); `Invalid` when it is less than a database works with.
+    pub fn of(asked: u64) -> Result<Cache> {
+        let limit = if varve_rt::in_simulation() { None } else { varve_device::memory_limit() };
+        Cache::within(asked, limit)
+    }
+
+    fn within(asked: u64, limit: Option<MemoryLimit>) -> Result<Cache> {
+        assert!(limit.is_none_or(|limit| limit.bytes > 0), "a process has some memory");
+        let there = limit.map_or(u64::MAX, |limit| limit.bytes);
+        match asked {
+            0 => {
+                let bytes = limit.map_or(UNKNOWN, |limit| (limit.bytes / 4).max(MIN_CACHE_BYTES));
+                Ok(Cache { bytes, quarter_of: limit })
+            }
+            1..MIN_CACHE_BYTES => Err(Error::Invalid(format!(
+                "cache of {asked} bytes: give 1 MiB at least, or 0 for a quarter of the memory that there is"
+            ))),
+            _ if asked > there => {
+                let who = match limit.is_some_and(|limit| limit.by_group) {
+                    true => "the process's control group allows it",
+                    false => "the machine has",
+                };
+                Err(DeviceError::no_memory(asked, &format!("the cache: {who} {there}")).into())
+            }
+            bytes => Ok(Cache { bytes, quarter_of: None }),
+        }
+    }
+
+    /// Where the size comes from, in words.
+    pub fn source(&self) -> String {
+        match self.quarter_of {
+            Some(limit) => {
+                let who = if limit.by_group { "its control group allows the process" } else { "the machine has" };
+                format!("a quarter of what {who}")
+            }
+            None => "as asked".into(),
+        }
     }
 }
 
@@ -36,7 +96,8 @@ pub(crate) fn plan(cache_bytes: u64, page_size: usize) -> Plan {
     let versions = (cache_bytes / 16).clamp(64 << 10, 1 << 30);
     let others = log_buffer + locks + write_sets + versions;
     let pool = PoolConfig::with_memory(page_size, cache_bytes.saturating_sub(others) as usize);
-    let (frames, staging) = ((pool.frames * page_size) as u64, (pool.staging_pages * page_size) as u64);
+    let staging = ((pool.staging_pages + pool.read_ahead.in_flight) * page_size) as u64;
+    let frames = (pool.frames * page_size) as u64;
     let mut limits = [0; CLASSES.len()];
     for (class, bytes) in [
         (Class::Frames, frames),
@@ -71,6 +132,22 @@ mod tests {
                 assert!(p.log_buffer.is_power_of_two());
             }
         }
+    }
+
+    #[test]
+    fn unset_it_is_a_quarter_of_what_there_is() {
+        let limit = |bytes, by_group| Some(MemoryLimit { bytes, by_group });
+        let of = |asked, limit| Cache::within(asked, limit).map(|cache| (cache.bytes, cache.source()));
+        assert_eq!(of(0, limit(8 << 30, false)).unwrap(), (2 << 30, "a quarter of what the machine has".into()));
+        let (bytes, source) = of(0, limit(512 << 20, true)).unwrap();
+        assert_eq!((bytes, source.contains("control group")), (128 << 20, true));
+        assert_eq!(of(0, limit(1 << 20, true)).unwrap().0, MIN_CACHE_BYTES);
+        assert_eq!(of(0, None).unwrap().0, UNKNOWN);
+        assert_eq!(of(64 << 20, limit(8 << 30, false)).unwrap(), (64 << 20, "as asked".into()));
+        let more = of(1 << 30, limit(512 << 20, true)).unwrap_err().to_string();
+        assert!(more.contains("control group") && more.contains("536870912") && more.contains("smaller"), "{more}");
+        assert!(of(1 << 40, limit(8 << 30, false)).unwrap_err().to_string().contains("the machine has"));
+        assert!(matches!(of(1000, None), Err(Error::Invalid(_))));
     }
 
     #[test]

@@ -41,8 +41,9 @@ pub use devices::{Devices, exists, has_tier, is_left_over};
 pub use flash::{FlashDriver, FlashPart, OpenFlash};
 pub use keyspace::Keyspace;
 pub use keyspaces::KeyspaceInfo;
+pub use memory::MIN_CACHE_BYTES;
 pub use missing::KeyspaceLeft;
-pub use options::{DriveLayout, DrivePart, Layout, MIN_CACHE_BYTES, OPTIONS, Options};
+pub use options::{DriveLayout, DrivePart, Layout, OPTIONS, Options};
 pub use pool_options::{OPTIONS as POOL_OPTIONS, PoolOptions};
 pub use read_only::SealReport;
 pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
@@ -66,6 +67,7 @@ use arrays::ArrayService;
 use formers::Reclaimer;
 use identity::Identity;
 use keyspaces::Registry;
+use memory::Cache;
 use services::Services;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -115,6 +117,8 @@ pub(crate) struct Inner {
     pub registry: Arc<Registry>,
     indexes: Arc<Indexes>,
     pub options: Options,
+    /// Where the size of the cache comes from.
+    cache: Cache,
     checkpointer: Option<Arc<Checkpointer>>,
     devices: Devices,
     volume: Volume,

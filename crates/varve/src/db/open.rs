@@ -14,14 +14,13 @@ use super::formers::Reclaimer;
 use super::identity::{self, Identity};
 use super::keyspaces::Registry;
 use super::lost_writes::Marks;
-use super::memory::{self, Plan};
+use super::memory::{self, Cache, Plan};
 use super::missing;
-use super::options::{Layout, Options};
+use super::options::{Layout, MIN_LOG_BYTES, Options};
 use super::read_only::Sealer;
 use super::services::Services;
 use super::volume;
 use super::{Db, Inner};
-use crate::budget::{Budget, Class};
 #[cfg(feature = "baselines")]
 use crate::buffer::DOUBLEWRITE_PAGES;
 use crate::buffer::policy::{self, ClassCosts, Gd2lOptions};
@@ -49,7 +48,7 @@ use varve_volume::{Admin, PageStore, WatchedStore};
 const HOLE: usize = 64 << 10;
 
 pub(super) fn create_dir(dir: &Path, layout: &Layout, options: Options) -> Result<Db> {
-    layout.validate()?;
+    layout.validate(&options)?;
     options.validate()?;
     refuse_read_only(&options)?;
     let open = devices::create(dir, layout, &options)?;
@@ -95,10 +94,11 @@ fn refuse_read_only(options: &Options) -> Result<()> {
 /// First the log says that a database is being created, and last that it is there: whatever comes between may be cut
 /// short, and is begun anew.
 pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, lock: Option<DirLock>) -> Result<Db> {
-    layout.validate()?;
+    layout.validate(&options)?;
     options.validate()?;
     refuse_read_only(&options)?;
-    let plan = memory::plan(options.cache_bytes, layout.page_size);
+    let (options, cache) = sized(options)?;
+    let plan = memory::plan(cache.bytes, layout.page_size);
     let mut header = devices::new_header(layout.page_size, devices.parts.room(), devices.array.as_deref());
     Log::begin_creation(&*devices.log, &header)?;
     let (watched, log_device) = watch(&devices, &options, lock);
@@ -108,21 +108,22 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     let config = log_config(&options, Some(layout.log_bytes), &plan);
     let log = Log::create_at(log_device, config, header, (FIRST_LSN, Birth { creating: true, ..birth }))?;
     log.accompany(identity.clone());
-    let parts = Parts { devices, options, plan, identity: Some(identity) };
+    let parts = Parts { devices, options, cache, plan, identity: Some(identity) };
     parts.assemble(log, volume, None)
 }
 
 pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>) -> Result<Db> {
     options.validate()?;
     // The log buffer's size does not depend on the page size; the rest of the plan is made once the page size is known.
-    let sketch = memory::plan(options.cache_bytes, Layout::default().page_size);
+    let (options, cache) = sized(options)?;
+    let sketch = memory::plan(cache.bytes, Layout::default().page_size);
     let (watched, log_device) = watch(&devices, &options, lock);
     let data = watched.data()?;
     let (log, state) = Log::open(log_device, log_config(&options, None, &sketch), options.read_only)
         .map_err(|e| identity::explain(e, &**data))?;
     let identity = identity::find(data, &log, &state)?;
     let page_size = state.header.page_size as usize;
-    let plan = memory::plan(options.cache_bytes, page_size);
+    let plan = memory::plan(cache.bytes, page_size);
     let admits = |fast| {
         identity.as_ref().is_some_and(|identity| identity.admits(fast, state.generation))
             || identity::believed(log.faults(), fast, state.generation)
@@ -131,7 +132,7 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
     if state.clean {
         identity::refuse_blank_map(&*volume.store)?;
     }
-    let parts = Parts { devices, options, plan, identity };
+    let parts = Parts { devices, options, cache, plan, identity };
     parts.assemble(log, volume, Some(state))
 }
 
@@ -148,9 +149,16 @@ fn watch(devices: &Devices, options: &Options, lock: Option<DirLock>) -> (Device
     (watched, Watched::new(devices.log.clone(), &health))
 }
 
+/// The options with a size of the cache, and where it comes from.
+fn sized(options: Options) -> Result<(Options, Cache)> {
+    let cache = Cache::of(options.cache_bytes)?;
+    Ok((Options { cache_bytes: cache.bytes, ..options }, cache))
+}
+
 struct Parts {
     devices: Devices,
     options: Options,
+    cache: Cache,
     plan: Plan,
     identity: Option<Arc<Identity>>,
 }
@@ -192,11 +200,8 @@ impl Parts {
         marks: Marks,
         found: Option<LogState>,
     ) -> Result<Db> {
-        let Parts { devices, options, plan, mut identity } = self;
-        let budget = Arc::new(Budget::new(plan.limits));
-        for class in [Class::Frames, Class::PageTable, Class::Staging, Class::LogBuffers] {
-            budget.charge(class, plan.limits[class as usize])?;
-        }
+        let Parts { devices, options, cache, plan, mut identity } = self;
+        let budget = plan.budget()?;
         let mut recovery = RecoveryReport { clean: true, ..RecoveryReport::default() };
         let indexes = Arc::new(Indexes::default());
         if options.read_only {
@@ -270,6 +275,7 @@ impl Parts {
             registry,
             indexes,
             options,
+            cache,
             checkpointer,
             devices,
             volume,
@@ -321,24 +327,27 @@ fn bootstrap(core: &Arc<Core>) -> Result<()> {
 }
 
 fn log_config(options: &Options, capacity: Option<u64>, plan: &Plan) -> LogConfig {
-    let capacity = capacity.unwrap_or(LogConfig::default().capacity);
-    let max_capacity = options.log_max_bytes.max(capacity);
-    // An eighth of the first size, but so that a superblock can list the segments of the largest.
-    let segment = (capacity / 8).clamp(64 << 10, 16 << 20).max(max_capacity / 512).next_multiple_of(4096);
+    let (capacity, max_capacity) = (capacity.unwrap_or(MIN_LOG_BYTES), options.log_max_bytes);
+    // A sixteenth of the first size, but so that a superblock can list the segments of any size.
+    let segment = (capacity / 16).clamp(64 << 10, 16 << 20).max(capacity / 128).next_multiple_of(4096);
     LogConfig {
         capacity,
         max_capacity,
         segment,
         buffer: plan.log_buffer,
         async_delay: options.async_delay,
+        idle_checkpoints: options.log_idle_checkpoints,
         ..LogConfig::default()
     }
 }
 
+/// Memory by which the log's buffer is made while a database is restored, bytes.
+const RESTORE_CACHE: u64 = 256 << 20;
+
 /// The log of a database that is restored; options count again when it is opened.
 pub(super) fn restored_log_config(bytes: u64) -> LogConfig {
-    let options = Options::default();
-    log_config(&options, Some(bytes), &memory::plan(options.cache_bytes, Layout::default().page_size))
+    let options = Options { log_max_bytes: bytes.max(Options::default().log_max_bytes), ..Options::default() };
+    log_config(&options, Some(bytes), &memory::plan(RESTORE_CACHE, Layout::default().page_size))
 }
 
 fn pool_config(options: &Options, plan: &Plan, volume: &dyn Admin) -> Result<PoolConfig> {

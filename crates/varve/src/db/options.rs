@@ -2,6 +2,7 @@
 //! a line for each option that text can set.
 
 use super::flash::{FlashDriver, FlashPart};
+use super::memory::Cache;
 use super::pool_options::{self, PoolOptions};
 use crate::buffer::policy::PolicyOptions;
 use crate::buffer::{Flush, TraceHandle};
@@ -19,7 +20,8 @@ use varve_volume::tier::{self, TierOptions};
 pub struct Layout {
     /// Bytes of a page: 4096, 8192 or 16384.
     pub page_size: usize,
-    /// Bytes of log preallocated at creation; the log grows up to [`Options::log_max_bytes`] when a workload needs it.
+    /// Bytes of log preallocated at creation. The log grows up to [`Options::log_max_bytes`] when a workload needs it,
+    /// and shrinks to this again when it does not: at closing, and after [`Options::log_idle_checkpoints`].
     pub log_bytes: u64,
     /// Directory for the log, when it shall be on a device of its own; a link to it is left in the database directory.
     pub log_dir: Option<PathBuf>,
@@ -40,7 +42,7 @@ pub struct Layout {
 impl Default for Layout {
     fn default() -> Layout {
         let (log_dir, data, fast, array, flash) = (None, None, None, None, None);
-        let (page_size, log_bytes) = (8192, 64 << 20);
+        let (page_size, log_bytes) = (8192, 1 << 20);
         Layout { page_size, log_bytes, log_dir, data, fast, fast_bytes: 0, array, flash, overwrite: false }
     }
 }
@@ -66,12 +68,18 @@ pub struct DrivePart {
 }
 
 impl Layout {
-    pub(crate) fn validate(&self) -> Result<()> {
+    pub(crate) fn validate(&self, options: &Options) -> Result<()> {
         if ![4096, 8192, 16384].contains(&self.page_size) {
             return Err(Error::Invalid(format!("page size {}: choose 4096, 8192 or 16384", self.page_size)));
         }
-        if self.log_bytes < 1 << 20 {
+        if self.log_bytes < MIN_LOG_BYTES {
             return Err(Error::Invalid(format!("log of {} bytes: at least 1 MiB is needed", self.log_bytes)));
+        }
+        if self.log_bytes > options.log_max_bytes {
+            let (first, most) = (self.log_bytes, options.log_max_bytes);
+            return Err(Error::Invalid(format!(
+                "log of {first} bytes, which may grow to {most} at most: make it smaller, or give a larger log_max"
+            )));
         }
         Ok(())
     }
@@ -80,7 +88,10 @@ impl Layout {
 /// How a database is opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Memory for everything: frames, page table, log buffers, locks, write sets, versions. Bytes.
+    /// Memory for everything: frames, page table, log buffers, locks, write sets, versions. Bytes; 0, the default: a
+    /// quarter of the memory that the process may have, by its control group or the machine (in a simulation 256 MiB).
+    /// [`Stats::cache_bytes`](crate::Stats::cache_bytes) says what that came to. It is reserved, and taken as it is
+    /// needed.
     pub cache_bytes: u64,
     /// Open without writing a byte. Needs a database that was closed cleanly.
     pub read_only: bool,
@@ -95,8 +106,10 @@ pub struct Options {
     pub lock_timeout: Option<Duration>,
     /// Redo work that a crash may leave behind, as time at the replay rate measured at the last recovery.
     pub recovery_bound: Duration,
-    /// Size to which the log may grow, bytes.
+    /// Size to which the log may grow, bytes; 1 MiB at least. A log that is larger already shrinks in time.
     pub log_max_bytes: u64,
+    /// Checkpoints in a row that need less than a quarter of the log, after which it shrinks.
+    pub log_idle_checkpoints: u32,
     /// Options of the replacement policies; each takes what concerns it.
     pub policy: PolicyOptions,
     /// Listener that is told of every page access and flush.
@@ -142,13 +155,14 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            cache_bytes: 256 << 20,
+            cache_bytes: 0,
             read_only: false,
             durability: Durability::Sync,
             async_delay: Duration::from_millis(100),
             lock_timeout: Some(Duration::from_secs(10)),
             recovery_bound: Duration::from_secs(10),
             log_max_bytes: 4 << 30,
+            log_idle_checkpoints: 10,
             policy: PolicyOptions::default(),
             trace: None,
             cleaners: true,
@@ -170,8 +184,8 @@ impl Default for Options {
     }
 }
 
-/// Least memory a database can be opened with, bytes.
-pub const MIN_CACHE_BYTES: u64 = 1 << 20;
+/// Least bytes of a log.
+pub const MIN_LOG_BYTES: u64 = 1 << 20;
 
 /// Changed bytes noted of each page with `update_sizes`: those of the largest delta record that the advisor considers,
 /// a tenth of 4 KB.
@@ -188,8 +202,8 @@ pub const OPTIONS: Table<Options> = Table {
     settings: &[
         Line::new(
             "cache",
-            Accepts::Bytes(MIN_CACHE_BYTES..=u64::MAX),
-            "Memory for everything: frames, page table, log buffers, locks, write sets, versions.",
+            Accepts::Bytes(0..=u64::MAX),
+            "Memory for everything: frames, page table, log buffers, locks, write sets, versions; 1 MiB at least. 0: a quarter of the memory that the process may have.",
             |o| &mut o.cache_bytes,
         ),
         Line::new(
@@ -223,7 +237,18 @@ pub const OPTIONS: Table<Options> = Table {
             "Redo work that a crash may leave behind, as time at the rate measured at the last recovery.",
             |o| &mut o.recovery_bound,
         ),
-        Line::new("log_max", Accepts::Bytes(0..=u64::MAX), "Size to which the log may grow.", |o| &mut o.log_max_bytes),
+        Line::new(
+            "log_max",
+            Accepts::Bytes(MIN_LOG_BYTES..=1 << 48),
+            "Size to which the log may grow. One that is larger already shrinks in time.",
+            |o| &mut o.log_max_bytes,
+        ),
+        Line::new(
+            "log_idle_checkpoints",
+            Accepts::Number(1..=1 << 20, "checkpoints"),
+            "Checkpoints in a row that need less than a quarter of the log, after which it shrinks.",
+            |o| &mut o.log_idle_checkpoints,
+        ),
         Line::new("cleaners", Accepts::Flag, "Pages are written in the background.", |o| &mut o.cleaners),
         Line::new(
             "direct_io",
@@ -388,7 +413,7 @@ impl Options {
 
     pub(crate) fn validate(&self) -> Result<()> {
         OPTIONS.check(self).map_err(Error::Invalid)?;
-        super::memory::check(self.cache_bytes)?;
+        Cache::of(self.cache_bytes)?;
         self.pool.validate()?;
         self.tier.validate()?;
         if self.without_drive && !self.read_only {

@@ -136,7 +136,7 @@ pub const OPTIONS: Table<PoolOptions> = Table {
             |o| &mut o.cleaner_threads,
         )
         .cli("cleaner-threads")
-        .or_none("the preset's: 1, or one per instance"),
+        .or_none("the preset's: 1, or one per instance, and no more than there are cores"),
         Line::new(
             "scan_depth",
             Accepts::Number(1..=1 << 30, "pages"),
@@ -252,7 +252,8 @@ impl PoolOptions {
             }
         }
         let cleaner = &mut config.cleaner;
-        cleaner.threads = self.cleaner_threads.unwrap_or(cleaner.threads);
+        // More threads than run at a time would only stand around, in each database of the process.
+        cleaner.threads = self.cleaner_threads.unwrap_or(cleaner.threads.min(varve_rt::parallelism()));
         cleaner.scan_depth = self.scan_depth.unwrap_or(cleaner.scan_depth);
         cleaner.reset_on_clean = self.reset_on_clean;
         cleaner.wake_low = self.wake_low.unwrap_or(cleaner.wake_low);

@@ -42,6 +42,13 @@ impl Snapshot {
         self.get_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
     }
 
+    /// The values of many keys, in their order, as of the snapshot; what is not in memory is asked for at once. See
+    /// [`Keyspace::multi_get`].
+    pub fn multi_get(&self, keyspace: &Keyspace, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.snapshot.multi_get(&keyspace.shared, &keys)
+    }
+
     /// As [`Transaction::get_to`](crate::Transaction::get_to).
     pub fn get_to(&self, keyspace: &Keyspace, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
         self.snapshot.get_to(&keyspace.shared, key, to)

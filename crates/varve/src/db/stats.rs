@@ -46,6 +46,10 @@ pub struct Stats {
     pub updates: Vec<KeyspaceUpdates>,
     /// Transactions.
     pub txn: TxnStats,
+    /// Memory that the database may take, bytes.
+    pub cache_bytes: u64,
+    /// Where that size comes from, in words.
+    pub cache_source: String,
     /// Memory by class.
     pub budget: Vec<ClassUse>,
     /// The data device.
@@ -139,6 +143,8 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         changes: core.counters.get(),
         updates: updates(inner),
         txn: inner.txns.stats(),
+        cache_bytes: inner.cache.bytes,
+        cache_source: inner.cache.source(),
         budget: core.budget.report(),
         data_device: inner.devices.part(DATA).map(|data| data.stats()).unwrap_or_default(),
         log_device: inner.devices.log.stats(),
@@ -195,6 +201,8 @@ impl Stats {
             rows.number(&format!("updates.{name}.net_bytes"), s.bytes.0.checked_div(sized).unwrap_or(0));
             rows.number(&format!("updates.{name}.gross_bytes"), s.bytes.1.checked_div(sized).unwrap_or(0));
         }
+        rows.number("memory.cache", self.cache_bytes);
+        rows.0.push(("memory.cache_source".into(), Figure::Text(self.cache_source.clone())));
         for class in &self.budget {
             let name = class.class.name().replace(' ', "_");
             rows.number(&format!("memory.{name}.used"), class.used);
@@ -262,6 +270,8 @@ impl Stats {
             ("log.padding_bytes", l.padding_bytes),
             ("log.waits", l.waits),
             ("log.space_waits", l.space_waits),
+            ("log.growths", l.growths),
+            ("log.shrinks", l.shrinks),
             ("log.capacity", l.capacity),
             ("log.age", l.age),
             ("log.end_lsn", l.end),

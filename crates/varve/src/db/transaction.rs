@@ -52,6 +52,13 @@ impl Transaction {
         self.get_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
     }
 
+    /// The values of many keys, in their order, each locked as by [`Transaction::get`]; what is not in memory is asked
+    /// for at once. See [`Keyspace::multi_get`].
+    pub fn multi_get(&mut self, keyspace: &Keyspace, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.tx.multi_get(&keyspace.shared, &keys)
+    }
+
     /// Puts the value of a key into `into`, instead of what is there; false (and `into` empty) if there is none.
     pub fn get_into(&mut self, keyspace: &Keyspace, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
         into.clear();

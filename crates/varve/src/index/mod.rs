@@ -188,6 +188,23 @@ impl Index {
         }
     }
 
+    /// Asks for the pages of ascending keys that are not in memory. Waits for no leaf, only for what leads there.
+    pub fn ask_for<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        match self {
+            Index::Tree(tree) => tree.ask_for(keys),
+            // It has nothing that tells the pages of a key without a search.
+            Index::Lsm(_) => {}
+        }
+    }
+
+    /// How many pages may be asked for at a time.
+    pub fn most_asked_for(&self) -> usize {
+        match self {
+            Index::Tree(tree) => tree.most_asked_for(),
+            Index::Lsm(_) => 1,
+        }
+    }
+
     /// Hands some rows between two bounds to `f`, which must neither touch the pool nor wait: those with which the
     /// range begins, ascending, or those with which it ends, descending. A key is valid during its call only. `at` as
     /// for [`Index::read`].
@@ -487,6 +504,15 @@ impl Index {
         match self {
             Index::Tree(tree) => tree.each_page(values, each),
             Index::Lsm(lsm) => lsm.each_page(each),
+        }
+    }
+
+    /// Merges pages that are far from full, as far as they fit together. Returns how many went.
+    pub fn merge_pages(&self) -> Result<u64> {
+        match self {
+            Index::Tree(tree) => tree.merge_all(),
+            // Its compactions merge segments.
+            Index::Lsm(_) => Ok(0),
         }
     }
 

@@ -11,6 +11,7 @@
 //! freed while pinned is not given out again before the pin is gone, so latching in key order cannot meet a page that
 //! has moved to another place in that order (`Space::freed`).
 
+use super::many::Ahead;
 use super::registry::{Saving, Snapshots};
 use super::stream::Stored;
 use super::version::{Old, OldValue};
@@ -25,6 +26,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::{KeyspaceId, Lsn, PageId};
+
+/// From so many writes of a keyspace on, a commit asks for their pages before it looks at them one by one.
+const MANY: usize = 16;
 
 /// A keyspace that a commit writes to. A commit has them in the order of their numbers.
 pub(super) struct Target<'a> {
@@ -209,7 +213,11 @@ impl<'a> Run<'a> {
         let mut pages = long;
         for target in self.targets {
             let Range { start: mut at, end } = target.writes;
+            let (start, mut ahead) = (at, Ahead::new(target.index));
             while at < end {
+                if end - start >= MANY {
+                    ahead.reach(target.index, at - start, end - start, |i| self.writes[start + i].key);
+                }
                 let part = target.index.plan(&self.writes[at..end], at)?;
                 at += part.len();
                 assert!(at <= end, "a plan is of one keyspace");

@@ -6,7 +6,7 @@
 //! - `write_set`: pending writes and savepoints; `cursor`: scans that merge them over the index.
 //! - `registry`, `version`: snapshots and the old values they need. Snapshots take no locks.
 //! - `commit`: from a write set to one log group; `single`: the short way for one key.
-//! - `stream`: values that do not fit in memory.
+//! - `stream`: values that do not fit in memory; `many`: many keys at once.
 //! - `keyspace`: what transactions know of a keyspace; `transaction`, `snapshot`, `scan`, `visit`, `retry`: what users
 //!   call, through `db`.
 //!
@@ -26,6 +26,7 @@ mod former;
 pub(crate) mod key;
 mod keyspace;
 pub(crate) mod lock;
+mod many;
 mod range;
 mod registry;
 mod retry;

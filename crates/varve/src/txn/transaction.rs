@@ -106,7 +106,7 @@ impl Transaction {
         self.doomed.is_some()
     }
 
-    fn check(&self, keyspace: &Arc<OpenKeyspace>) -> Result<()> {
+    pub(super) fn check(&self, keyspace: &Arc<OpenKeyspace>) -> Result<()> {
         charge(Cost::TxnCall, 1);
         match &self.doomed {
             Some(error) => {

@@ -68,9 +68,13 @@ pub const FORMER_TREES: Feature = Feature { name: "former-trees", bit: 2, class:
 /// which do not know of it cannot read.
 pub const LSM_KEYSPACES: Feature = Feature { name: "lsm-keyspaces", bit: 3, class: FeatureClass::Incompatible };
 
+/// The log's segments have sizes of their own, and it is noted below which size it does not shrink: releases that do
+/// not know of it would look for the log in other places.
+pub const SEGMENT_SIZES: Feature = Feature { name: "log-segment-sizes", bit: 4, class: FeatureClass::Incompatible };
+
 /// All features that this release knows. A bit is never used again for something else.
-pub const FEATURES: [&Feature; 7] =
-    [&IDENTITY, &MAP_COUNT, &LOST_WRITES, &READ_ONLY_KEYSPACES, &ROOM, &FORMER_TREES, &LSM_KEYSPACES];
+pub const FEATURES: [&Feature; 8] =
+    [&IDENTITY, &MAP_COUNT, &LOST_WRITES, &READ_ONLY_KEYSPACES, &ROOM, &FORMER_TREES, &LSM_KEYSPACES, &SEGMENT_SIZES];
 
 /// Longest name, bytes.
 pub const LONGEST_NAME: usize = 24;

@@ -14,6 +14,7 @@ use super::format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupHeader, GroupKind, bloc
 use super::generation::Companion;
 use super::reader::LogReader;
 use super::ring::{RING_START, Ring};
+use super::room::Idle;
 use super::stats::{Counters, LogStats, add};
 use super::superblock::{self, Birth, DbHeader, MAX_OPTIONS, MAX_RUNS, Run, Superblock};
 use super::tail::{Refused, Tail};
@@ -31,6 +32,7 @@ pub(super) struct Disk {
     pub sb: Superblock,
     /// A slot that holds it.
     slot: usize,
+    pub idle: Idle,
 }
 
 /// The redo log of a database. Shared as `Arc<Log>`.
@@ -47,6 +49,8 @@ pub struct Log {
     pub(super) writer: Mutex<Writer>,
     pub(super) disk: Mutex<Disk>,
     pub(super) ring: RwLock<Ring>,
+    /// Of the ring, bytes.
+    pub(super) capacity: AtomicU64,
     /// Redo point of the last completed checkpoint.
     pub(super) redo: AtomicU64,
     /// First LSN past what the ring has room for.
@@ -64,7 +68,7 @@ pub struct Log {
     /// Bytes of log that recovery may have to redo.
     pub(super) redo_budget: AtomicU64,
     pub(super) wanted: Arc<Event>,
-    flusher: Arc<Flusher>,
+    pub(super) flusher: Arc<Flusher>,
     daemon: Mutex<Option<JoinHandle<()>>>,
     pub(super) companions: Mutex<Vec<Arc<dyn Companion>>>,
     pub(super) stats: Counters,
@@ -106,7 +110,7 @@ impl Log {
         dev.set_len(ring.device_len())?;
         let sb = Superblock::new(header, ring, first, birth);
         superblock::store(&*dev, 0, &sb, true)?;
-        let log = Log::new(dev, cfg, Disk { sb, slot: 0 }, false, None)?;
+        let log = Log::new(dev, cfg, Disk { sb, slot: 0, idle: Idle::default() }, false, None)?;
         log.begin_appending(first, first, 1);
         Ok(log)
     }
@@ -163,7 +167,7 @@ impl Log {
         };
         // After a crash it may have been a torn write; a clean close wrote both.
         let damaged = state.damaged_superblock.clone().filter(|_| state.clean);
-        let disk = Disk { sb: loaded.sb, slot: loaded.slot };
+        let disk = Disk { sb: loaded.sb, slot: loaded.slot, idle: Idle::default() };
         Ok((Log::new(dev, cfg, disk, read_only, damaged)?, state))
     }
 
@@ -184,6 +188,7 @@ impl Log {
             tail: Tail::new(cfg.buffer as usize)?,
             durable: AtomicU64::new(known),
             writer: Mutex::new(Writer::new(known)),
+            capacity: AtomicU64::new(sb.ring.capacity()),
             ring: RwLock::new(sb.ring.clone()),
             redo: AtomicU64::new(sb.redo),
             limit: AtomicU64::new(sb.ring.limit(sb.redo)),
@@ -335,7 +340,8 @@ impl Log {
         self.wait_durable(t)?;
         self.check_sound()?;
         let mut disk = self.disk.lock();
-        if t > disk.sb.redo {
+        let before = disk.sb.redo;
+        if t > before {
             let mut sb = disk.sb.clone();
             sb.redo = t;
             sb.end = self.durable_lsn().max(sb.end);
@@ -345,6 +351,7 @@ impl Log {
             self.redo.store(t, Ordering::Release);
             self.set_limit(&disk);
         }
+        self.shrink_if_idle(&mut disk, before);
         drop(disk);
         add(&self.stats.checkpoints, 1);
         self.tell_of_space();
@@ -402,7 +409,7 @@ impl Log {
         let (slot, durable) = (1 - disk.slot, !self.faults().has(Mistake::SkipSuperblockFlush));
         if self.faults().has(Mistake::OlderSuperblockBelieved) {
             superblock::store_one(&*self.dev, slot, &sb, durable)?;
-            *disk = Disk { sb, slot };
+            (disk.sb, disk.slot) = (sb, slot);
             return Ok(());
         }
         superblock::store(&*self.dev, slot, &sb, durable)
@@ -422,8 +429,16 @@ impl Log {
         let mut sb = disk.sb.clone();
         (sb.clean, sb.redo, sb.end) = (true, end, end);
         sb.prune_runs();
+        // Nothing is live any more: the next run begins in the first segments of the device.
+        self.held.store(Lsn::MAX, Ordering::Release);
+        let emptied = sb.ring.emptied(end, sb.ring.least);
+        emptied.into_iter().for_each(|ring| sb.set_ring(ring));
         self.store_superblock(&mut disk, sb)?;
         self.redo.store(end, Ordering::Release);
+        self.limit.store(disk.sb.ring.limit(end), Ordering::Release);
+        self.use_ring(&disk.sb.ring);
+        // The close counts; a file that stays longer is cut by the next one.
+        let _ = self.cut_device(&disk);
         Ok(true)
     }
 
@@ -546,9 +561,8 @@ impl Log {
 
     /// Counters, and the log's positions.
     pub fn stats(&self) -> LogStats {
-        let capacity = self.ring.read().capacity();
         LogStats {
-            capacity,
+            capacity: self.capacity.load(Ordering::Relaxed),
             superblocks_mended: self.disk.lock().sb.mended,
             age: self.age(),
             end: self.end_lsn(),

@@ -53,7 +53,7 @@ pub struct LogConfig {
     pub capacity: u64,
     /// Size to which the ring may grow. Groups that are under way when it is reached may push it a little further.
     pub max_capacity: u64,
-    /// Size of a segment: a multiple of 4096. An existing log keeps its own.
+    /// Size of a new log's segments: a multiple of 4096. Those that it gets as it grows may be longer.
     pub segment: u64,
     /// Size of the log buffer: a power of two, at least 16 KiB.
     pub buffer: u64,
@@ -61,6 +61,8 @@ pub struct LogConfig {
     pub async_delay: Duration,
     /// Most log writes in flight.
     pub max_in_flight: usize,
+    /// Checkpoints in a row that need little of the ring, after which it shrinks.
+    pub idle_checkpoints: u32,
 }
 
 impl Default for LogConfig {
@@ -72,6 +74,7 @@ impl Default for LogConfig {
             buffer: 4 << 20,
             async_delay: Duration::from_millis(100),
             max_in_flight: 4,
+            idle_checkpoints: 10,
         }
     }
 }
@@ -88,9 +91,11 @@ impl LogConfig {
         if !self.buffer.is_power_of_two() || !(4 * BLOCK..=1 << 30).contains(&self.buffer) {
             return bad(format!("log buffer of {} bytes: a power of two between 16 KiB and 1 GiB", self.buffer));
         }
-        if self.max_capacity < self.capacity || self.max_capacity / self.segment > ring::MAX_SEGMENTS as u64 {
-            let (most, segments) = (self.max_capacity, ring::MAX_SEGMENTS);
-            return bad(format!("log of at most {most} bytes: at least its first size, at most {segments} segments"));
+        if self.max_capacity < self.capacity || self.capacity.div_ceil(self.segment) > ring::MAX_SIZED as u64 {
+            let (first, most, segments) = (self.capacity, self.max_capacity, ring::MAX_SIZED);
+            return bad(format!(
+                "log of {first} bytes, at most {most}: its first size is no more than its largest, and at most {segments} segments"
+            ));
         }
         if self.max_capacity < 4 * self.segment {
             return bad(format!(
@@ -104,9 +109,9 @@ impl LogConfig {
         Ok(())
     }
 
-    /// Room kept free for groups that checked for space at the same time.
-    fn slack(&self) -> u64 {
-        (self.max_capacity / 16).clamp(4 * BLOCK, 8 << 20)
+    /// Room kept free, of so many bytes, for groups that checked for space at the same time.
+    fn slack(capacity: u64) -> u64 {
+        (capacity / 16).clamp(4 * BLOCK, 8 << 20)
     }
 }
 

@@ -1,19 +1,30 @@
 //! Room in the ring: writers make sure of it before they take latches; it grows, or they wait for a checkpoint, which
 //! is asked for by the log's age.
 //!
-//! Invariants: the ring grows under the lock `disk`, and is in a durable superblock before anything is written to what
-//! is new; who waits is counted for as long as he does, so that checkpoints hurry.
+//! Invariants: the ring grows and shrinks under the lock `disk`. One that grew is in a durable superblock before
+//! anything is written to what is new; one that shrank, before anything is written to where the stream goes on, and
+//! before the device is cut; who waits is counted for as long as he does, so that checkpoints hurry.
 
+use super::LogConfig;
 use super::format::{BLOCK, block_ceil, group_size};
-use super::log::Log;
+use super::log::{Disk, Log};
+use super::ring::Ring;
 use super::stats::add;
 use crate::error::{Error, Result};
 use crate::role::{self, Role};
 use std::sync::Arc;
-use varve_device::Device;
+use varve_device::{Device, Mistake};
 use varve_rt::atomic::Ordering;
 use varve_rt::{Event, now};
 use varve_volume::Lsn;
+
+/// What checkpoints needed of the ring, since one needed much of it.
+#[derive(Default)]
+pub(super) struct Idle {
+    checkpoints: u32,
+    /// The most that one of them found in the log, bytes.
+    needed: u64,
+}
 
 impl Log {
     /// Set when a checkpoint is wanted; whoever makes checkpoints resets it.
@@ -59,7 +70,9 @@ impl Log {
 
     /// Longest body of a group, bytes.
     pub fn max_group(&self) -> u64 {
-        let room = self.cfg.max_capacity.saturating_sub(self.cfg.segment + self.cfg.slack() + 2 * BLOCK);
+        let most = self.cfg.max_capacity;
+        let segment = self.longest_segment().max(most / 16);
+        let room = most.saturating_sub(segment + LogConfig::slack(most) + 2 * BLOCK);
         room.min(self.cfg.max_capacity / 2).min(u64::from(u32::MAX) - BLOCK)
     }
 
@@ -70,7 +83,7 @@ impl Log {
         if bytes as u64 > self.max_group() {
             return Err(Error::TransactionTooLarge { what: "log", needed: bytes as u64, limit: self.max_group() });
         }
-        let need = block_ceil(group_size(bytes)) + BLOCK + self.cfg.slack();
+        let need = block_ceil(group_size(bytes)) + BLOCK + LogConfig::slack(self.capacity.load(Ordering::Relaxed));
         let age = self.tail.position().saturating_sub(self.completed_redo());
         if age > self.age_limit() && !self.wanted.is_set() {
             self.wanted.set();
@@ -98,9 +111,9 @@ impl Log {
         while !self.has_space(need) {
             self.check_sound()?;
             let limit = self.tail.position() + need;
-            let capacity = self.ring.read().capacity();
+            let (capacity, unit) = (self.capacity.load(Ordering::Relaxed), self.ring.read().unit);
             let full = limit > self.limit.load(Ordering::Acquire);
-            if full && may_grow && capacity + self.ring_segment() <= self.cfg.max_capacity {
+            if full && may_grow && capacity + unit <= self.cfg.max_capacity {
                 match self.grow(limit, self.cfg.max_capacity) {
                     // A full device is no reason to fail while a checkpoint can make room.
                     Err(Error::NoSpace(_)) if 4 * need <= capacity => may_grow = false,
@@ -132,8 +145,9 @@ impl Log {
         Ok(())
     }
 
-    fn ring_segment(&self) -> u64 {
-        self.ring.read().segment
+    /// Length of the longest segment that the ring has.
+    fn longest_segment(&self) -> u64 {
+        self.ring.read().segments.iter().map(|s| s.len).max().unwrap_or(0)
     }
 
     /// Grows the ring so that positions below `limit` have room, to at most `most` bytes; at least by a segment.
@@ -142,25 +156,108 @@ impl Log {
         let ring = &disk.sb.ring;
         let kept = self.kept_from(&disk);
         let have = ring.limit(kept);
-        let room = most.saturating_sub(ring.capacity()) / ring.segment;
+        let room = most.saturating_sub(ring.capacity()) / ring.unit * ring.unit;
         if have >= limit || room == 0 {
             // The room is there: whoever made it may have ended before it could tell.
             self.set_limit(&disk);
             return Ok(());
         }
         assert!(have >= self.limit.load(Ordering::Acquire), "writers know of no more room than there is");
-        let least = (limit - have).div_ceil(ring.segment);
-        let more = least.max(ring.order.len() as u64 / 2).min(room);
-        let Some(grown) = ring.grown(kept, more as usize) else {
+        let Some(grown) = ring.grown(kept, &ring.more((limit - have).min(room), self.cfg.max_capacity)) else {
             return Err(Error::NoSpace("the log's ring: it has the most segments that a superblock can list".into()));
         };
         self.dev.set_len(grown.device_len())?;
-        let mut sb = disk.sb.clone();
-        sb.ring = grown.clone();
-        self.store_superblock(&mut disk, sb)?;
-        *self.ring.write() = grown;
+        self.store_ring(&mut disk, grown)?;
         self.set_limit(&disk);
         add(&self.stats.growths, 1);
+        Ok(())
+    }
+
+    /// Makes another ring known, durably, and uses it from here on.
+    fn store_ring(&self, disk: &mut Disk, ring: Ring) -> Result<()> {
+        let mut sb = disk.sb.clone();
+        sb.set_ring(ring);
+        self.store_superblock(disk, sb)?;
+        self.use_ring(&disk.sb.ring);
+        Ok(())
+    }
+
+    pub(super) fn use_ring(&self, ring: &Ring) {
+        self.capacity.store(ring.capacity(), Ordering::Relaxed);
+        *self.ring.write() = ring.clone();
+    }
+
+    /// Called with each completed checkpoint, which moved the redo point from `before`: after some in a row that
+    /// needed less than a quarter of the ring, the ring shrinks to twice what the largest of them needed. Failure costs
+    /// nothing but the space.
+    pub(super) fn shrink_if_idle(&self, disk: &mut Disk, before: Lsn) {
+        assert!(before <= self.end_lsn(), "redo begins in the log");
+        let (needed, capacity) = (self.end_lsn() - before, disk.sb.ring.capacity());
+        if self.faults().has(Mistake::LiveLogGivenUp) {
+            let _ = self.shrink(disk, disk.sb.ring.least);
+            return;
+        }
+        let idle = &mut disk.idle;
+        if needed > capacity / 4 || self.is_held() || self.starved() {
+            *idle = Idle::default();
+            return;
+        }
+        (idle.checkpoints, idle.needed) = (idle.checkpoints + 1, idle.needed.max(needed));
+        if idle.checkpoints < self.cfg.idle_checkpoints {
+            return;
+        }
+        let target = (2 * idle.needed).max(disk.sb.ring.least);
+        *idle = Idle::default();
+        if target <= capacity / 2 {
+            // A failure that matters has poisoned the log.
+            let _ = self.shrink(disk, target);
+        }
+    }
+
+    /// Gives up segments at the device's end in which nothing live lies, down to `target` bytes.
+    fn shrink(&self, disk: &mut Disk, target: u64) -> Result<()> {
+        assert!(target >= disk.sb.ring.least, "a log keeps its first size");
+        if self.shrink_empty(disk, target)? {
+            return Ok(());
+        }
+        // Writes under way lie at most one buffer past the durable LSN; whoever begins one later asks for the limit.
+        let from = self.kept_from(disk);
+        let to = (self.durable_lsn() + self.tail.capacity()).max(from);
+        if to - from > disk.sb.ring.capacity() {
+            return Ok(());
+        }
+        let Some(ring) = disk.sb.ring.shrunk((from, to), target) else { return Ok(()) };
+        // First nobody is told of more room than there will be; what was told before lies below `to`.
+        self.limit.store(ring.limit(from), Ordering::Release);
+        self.store_ring(disk, ring)?;
+        self.cut_device(disk)
+    }
+
+    /// The same when nothing at all is live: then the stream goes on at the device's beginning. No write begins
+    /// meanwhile.
+    fn shrink_empty(&self, disk: &mut Disk, target: u64) -> Result<bool> {
+        let redo = disk.sb.redo;
+        let wrong = self.faults().has(Mistake::LiveLogGivenUp);
+        let Some(end) = self.pause_writing(|end| end == redo || wrong) else { return Ok(false) };
+        let ring = disk.sb.ring.emptied(end, target);
+        let result = ring.map(|ring| {
+            self.limit.store(ring.limit(redo), Ordering::Release);
+            self.store_ring(disk, ring)
+        });
+        self.resume_writing();
+        let Some(result) = result else { return Ok(false) };
+        result?;
+        self.cut_device(disk)?;
+        Ok(true)
+    }
+
+    /// Gives what the device has past the ring back.
+    pub(super) fn cut_device(&self, disk: &Disk) -> Result<()> {
+        let len = disk.sb.ring.device_len();
+        if self.dev.len() > len {
+            self.dev.set_len(len)?;
+            add(&self.stats.shrinks, 1);
+        }
         Ok(())
     }
 

@@ -31,6 +31,8 @@ pub struct LogStats {
     pub space_wait_ns: u64,
     /// Times that the ring grew.
     pub growths: u64,
+    /// Times that it gave space back.
+    pub shrinks: u64,
     /// Superblock writes.
     pub superblock_writes: u64,
     /// Damaged superblocks that were mended from their copies, over the database's life.
@@ -75,6 +77,7 @@ counters!(
     space_waits,
     space_wait_ns,
     growths,
+    shrinks,
     superblock_writes,
     checkpoints
 );

@@ -6,10 +6,10 @@
 //! a reader takes for sound. Layout: `docs/format.md`, "Superblocks". The rows of the decision table in `docs/wal.md`
 //! appear here as `S1`..`S8`.
 
-use super::features::{Features, IDENTITY, MAP_COUNT, NAMES, ROOM};
+use super::features::{Features, IDENTITY, MAP_COUNT, NAMES, ROOM, SEGMENT_SIZES};
 use super::format::{BLOCK, GROUP_HEADER, GroupHeader, block_ceil, block_floor, salt};
 use super::generation::Generation;
-use super::ring::{MAX_SEGMENTS, RING_START, Ring};
+use super::ring::{MAX_SEGMENTS, MAX_SIZED, RING_START, Ring, Segment};
 use crate::error::{Damage, Error, Result};
 use varve_device::{AlignedBuf, Device, read_at, write_at};
 use varve_volume::{Lsn, PageId};
@@ -29,7 +29,10 @@ const CLEAN: u32 = 1;
 const CREATING: u32 = 2;
 
 // The longest superblock: fixed fields, runs, options, the ring's table, names of features, checksum.
-const _: () = assert!(168 + 24 * MAX_RUNS + MAX_OPTIONS + 2 * MAX_SEGMENTS + NAMES + 4 <= SIZE);
+const _: () = assert!(168 + 24 * MAX_RUNS + MAX_OPTIONS + 2 * MAX_SEGMENTS + 8 + NAMES + 4 <= SIZE);
+
+/// What a log without the feature `log-segment-sizes` is made with by default: it shrinks to no less.
+const EQUAL_LEAST: u64 = 64 << 20;
 
 /// What identifies a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,7 +152,7 @@ impl Superblock {
         features.set(&IDENTITY, birth.identity.is_some());
         features.set(&MAP_COUNT, birth.identity.is_some());
         features.set(&ROOM, header.room > 0);
-        Superblock {
+        let mut sb = Superblock {
             sequence: 1,
             header,
             features,
@@ -161,9 +164,11 @@ impl Superblock {
             redo: first,
             end: first,
             replay_rate: 0,
-            ring,
+            ring: ring.clone(),
             runs: vec![Run { number: 1, start: first, prev_end: first }],
-        }
+        };
+        sb.set_ring(ring);
+        sb
     }
 
     /// The block's bytes.
@@ -177,10 +182,11 @@ impl Superblock {
         out.extend_from_slice(&self.header.uuid);
         out.extend_from_slice(&(self.header.page_size | u32::from(self.header.room) << 16).to_le_bytes());
         out.extend_from_slice(&(self.header.options.len() as u32).to_le_bytes());
-        for n in [self.header.created, self.redo, self.end, self.replay_rate, self.ring.segment, self.ring.base] {
+        let (ring, sized) = (&self.ring, self.features.has(&SEGMENT_SIZES));
+        for n in [self.header.created, self.redo, self.end, self.replay_rate, ring.unit, ring.base / ring.unit] {
             out.extend_from_slice(&n.to_le_bytes());
         }
-        out.extend_from_slice(&(self.ring.order.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(ring.segments.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.runs.len() as u32).to_le_bytes());
         let [first, second] = self.identity.map_or([0; 2], |pages| pages.map(|page| page.0));
         let Generation { number, tie } = self.generation;
@@ -193,8 +199,15 @@ impl Superblock {
             out.extend_from_slice(&u64::from(run.number).to_le_bytes());
         }
         out.extend_from_slice(&self.header.options);
-        for slot in &self.ring.order {
-            out.extend_from_slice(&slot.to_le_bytes());
+        for segment in &ring.segments {
+            let (at, len) = (segment.at / ring.unit, segment.len / ring.unit);
+            match sized {
+                true => [at as u32, len as u32].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes())),
+                false => out.extend_from_slice(&(at as u16).to_le_bytes()),
+            }
+        }
+        if sized {
+            out.extend_from_slice(&ring.least.to_le_bytes());
         }
         out.extend_from_slice(&self.features.encode_names());
         assert!(out.len() <= SIZE - 4, "a superblock fits its block");
@@ -234,9 +247,9 @@ impl Superblock {
         let (page_size, room) = (at.u16()?.into(), at.u16()?);
         let options = at.u32()? as usize;
         let (created, redo, end, replay_rate) = (at.u64()?, at.u64()?, at.u64()?, at.u64()?);
-        let (segment, base) = (at.u64()?, at.u64()?);
-        let (slots, runs) = (at.u32()? as usize, at.u32()? as usize);
-        if options > MAX_OPTIONS || slots > MAX_SEGMENTS || runs > MAX_RUNS {
+        let (unit, base) = (at.u64()?, at.u64()?);
+        let (segments, runs) = (at.u32()? as usize, at.u32()? as usize);
+        if options > MAX_OPTIONS || segments > MAX_SEGMENTS || runs > MAX_RUNS {
             return None;
         }
         let mut later = [0; 8];
@@ -248,8 +261,8 @@ impl Superblock {
         };
         let runs = (0..runs).map(|_| run(at)).collect::<Option<Vec<Run>>>()?;
         let options = at.take(options)?.to_vec();
-        let order = (0..slots).map(|_| at.u16()).collect::<Option<Vec<u16>>>()?;
         let [compatible, read_only, incompatible, number, tie, first, second, mended] = later;
+        let ring = ring(at, (unit, base, segments), incompatible >> SEGMENT_SIZES.bit & 1 == 1)?;
         let features = Features::decode([compatible, read_only, incompatible], || {
             let len = at.take(1)?[0];
             at.take(len.into())
@@ -266,7 +279,7 @@ impl Superblock {
             redo,
             end,
             replay_rate,
-            ring: Ring { segment, base, order },
+            ring,
             runs,
         })
     }
@@ -290,6 +303,16 @@ impl Superblock {
         self.redo <= self.end && self.runs.last().is_some_and(|run| run.start <= block_ceil(self.end))
     }
 
+    /// Puts another ring in place of the table, and says with a feature whether earlier releases know such tables.
+    pub fn set_ring(&mut self, mut ring: Ring) {
+        if ring.segments.len() > MAX_SIZED {
+            ring.least = ring.capacity().min(EQUAL_LEAST);
+        }
+        let plain = ring.is_equal() && ring.least == ring.capacity().min(EQUAL_LEAST);
+        self.features.set(&SEGMENT_SIZES, !plain);
+        self.ring = ring;
+    }
+
     /// Drops runs that lie wholly before the redo point.
     pub fn prune_runs(&mut self) {
         assert!(!self.runs.is_empty(), "a log has a run");
@@ -297,6 +320,18 @@ impl Superblock {
             self.runs.remove(0);
         }
     }
+}
+
+/// The ring's table: unit, number of the unit at which the first segment begins, and how many segments follow.
+fn ring(at: &mut Cursor<'_>, (unit, base, count): (u64, u64, usize), sized: bool) -> Option<Ring> {
+    let segment = |at: &mut Cursor<'_>| {
+        let (begin, len) = if sized { (at.u32()?, at.u32()?) } else { (at.u16()?.into(), 1) };
+        Some(Segment { at: unit.checked_mul(begin.into())?, len: unit.checked_mul(len.into())? })
+    };
+    let segments = (0..count).map(|_| segment(at)).collect::<Option<Vec<_>>>()?;
+    let base = base.checked_mul(unit)?;
+    let least = if sized { at.u64()? } else { unit.checked_mul(count as u64)?.min(EQUAL_LEAST) };
+    Some(Ring { unit, base, segments, least })
 }
 
 /// Reads both superblocks and chooses.
@@ -353,7 +388,7 @@ pub fn refuse_later_run(dev: &dyn Device, sb: &Superblock) -> Result<()> {
     }
     let known = sb.runs.last().expect("never empty").number;
     let next = sb.ring.locate(block_ceil(sb.end)).0;
-    let segments = (0..sb.ring.order.len() as u64).map(|slot| RING_START + slot * sb.ring.segment);
+    let segments = sb.ring.segments.iter().map(|segment| RING_START + segment.at);
     let mut block = AlignedBuf::new(SIZE);
     for at in std::iter::once(next).chain(segments) {
         read_at(dev, at, &mut block)?;
@@ -463,10 +498,13 @@ mod tests {
     fn the_longest_superblock_fits_its_block() {
         let mut sb = sound();
         sb.header.options = vec![5; MAX_OPTIONS];
-        sb.ring = Ring::new(1 << 20, MAX_SEGMENTS);
+        sb.set_ring(Ring::new(1 << 20, MAX_SEGMENTS));
         sb.runs = (0..MAX_RUNS as u32).map(|number| Run { number, start: 0, prev_end: 0 }).collect();
         sb.clean = true;
-        assert!(matches!(Superblock::decode(&sb.encode()), Found::Valid(read) if *read == sb));
+        let stays = |sb: &Superblock| matches!(Superblock::decode(&sb.encode()), Found::Valid(read) if *read == *sb);
+        assert!(stays(&sb) && !sb.features.has(&SEGMENT_SIZES), "as earlier releases wrote it");
+        sb.set_ring(Ring::new(1 << 20, 1).grown(0, &[2 << 20; MAX_SIZED - 1]).unwrap());
+        assert!(stays(&sb) && sb.features.has(&SEGMENT_SIZES));
     }
 
     /// Format version 1, as earlier releases wrote it.

@@ -6,7 +6,8 @@
 //!
 //! Invariants: a write's range is claimed under the writer lock, in order, and ends at a block boundary at most one
 //! buffer past the durable LSN, so that whoever has to fill it can do so without waiting; a waiter sleeps only while a
-//! write is in flight or another waiter has been woken to lead. A failed write is never retried: it poisons the log.
+//! write is in flight, another waiter has been woken to lead, or writing is paused. A failed write is never retried: it
+//! poisons the log.
 //!
 //! Lock order: the writer lock is a leaf; it is held neither during I/O nor while waking.
 
@@ -39,11 +40,13 @@ pub(super) struct Writer {
     /// Flights not done.
     writing: usize,
     waiters: Vec<(Lsn, Arc<Event>)>,
+    /// No write begins: the ring is being changed under what comes next.
+    paused: bool,
 }
 
 impl Writer {
     pub fn new(next: Lsn) -> Writer {
-        Writer { next, flights: VecDeque::new(), writing: 0, waiters: Vec::new() }
+        Writer { next, flights: VecDeque::new(), writing: 0, waiters: Vec::new(), paused: false }
     }
 
     /// Sets where writing begins, before the first write.
@@ -153,10 +156,29 @@ impl Log {
         }
     }
 
+    /// Lets no write begin, if none is under way and `may` says so of where the next one would; returns that place.
+    pub(super) fn pause_writing(&self, may: impl FnOnce(Lsn) -> bool) -> Option<Lsn> {
+        let mut writer = self.writer.lock();
+        assert!(!writer.paused, "one at a time changes the ring");
+        writer.paused = writer.writing == 0 && writer.flights.is_empty() && may(writer.next);
+        writer.paused.then_some(writer.next)
+    }
+
+    /// Writes begin again.
+    pub(super) fn resume_writing(&self) {
+        let mut writer = self.writer.lock();
+        assert!(writer.paused, "writing was paused");
+        writer.paused = false;
+        let wake = writer.ready(self.durable_lsn(), self.tail.position(), self.cfg.max_in_flight, false);
+        drop(writer);
+        wake.iter().for_each(|event| event.set());
+        self.flusher.nudge();
+    }
+
     /// Claims the next range to write, if there is one and the device has room for a write.
     fn claim(&self, writer: &mut Writer, need: Lsn) -> Option<(Lsn, Lsn)> {
         let before = self.tail.position();
-        if writer.writing >= self.cfg.max_in_flight || !writer.worth_writing(before) {
+        if writer.paused || writer.writing >= self.cfg.max_in_flight || !writer.worth_writing(before) {
             return None;
         }
         let limit = self.durable_lsn() + self.tail.capacity();

@@ -105,7 +105,7 @@ fn coldest(pool: &Pool, inst: &Instance, depth: usize) -> (Vec<Slot>, Vec<Slot>)
     let (mut clean, mut dirty) = (Vec::new(), Vec::new());
     let mut lists = inst.lock();
     inst.drain_hits(&mut lists, &pool.counters);
-    let need = depth.saturating_sub(lists.free.len());
+    let need = depth.saturating_sub(lists.free_frames());
     let mut seen = 0;
     if need > 0 {
         lists.policy.coldest(depth, &mut |slot| {

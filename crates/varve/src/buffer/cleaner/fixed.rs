@@ -57,7 +57,7 @@ impl Fixed {
         let (mut clean, mut dirty, mut others) = (Vec::new(), Vec::new(), 0);
         let mut lists = inst.lock();
         inst.drain_hits(&mut lists, &pool.counters);
-        let need = cleaner.free_target.saturating_sub(lists.free.len());
+        let need = cleaner.free_target.saturating_sub(lists.free_frames());
         if need > 0 {
             lists.policy.coldest(cleaner.scan_depth, &mut |slot| {
                 charge(Cost::ListScan, 1);

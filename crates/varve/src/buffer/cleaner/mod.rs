@@ -56,7 +56,7 @@ impl Pass {
 
     /// What a writer's work for an instance came to.
     pub(super) fn of(outcome: &Outcome, pool: &Pool, inst: &Instance) -> Pass {
-        let low = outcome.written > 0 && inst.lock().free.len() < pool.config().cleaner.free_low;
+        let low = outcome.written > 0 && inst.lock().free_frames() < pool.config().cleaner.free_low;
         Pass { written: outcome.written, well: outcome.failed == 0, low }
     }
 

@@ -138,3 +138,74 @@ fn a_damaged_superblock_is_survived_and_reported_two_are_an_error() {
     let blank: Arc<dyn Device> = MemDevice::new(1 << 20);
     assert!(matches!(Log::open(blank, small(), false), Err(Error::NoDatabase(_))));
 }
+
+/// A log that grew is small again after a clean close, and after some checkpoints that need little of it; what it then
+/// holds is found.
+#[test]
+fn a_log_goes_back_to_its_first_size_when_little_of_it_is_needed() {
+    let cfg = LogConfig { capacity: 256 << 10, max_capacity: 64 << 20, segment: 16 << 10, ..small() };
+    let (dev, log) = fresh(cfg.clone());
+    let fill = |log: &Log, bytes: u64| {
+        let end = log.end_lsn() + bytes;
+        while log.end_lsn() < end {
+            log.ensure_space(5000).unwrap();
+            log.append(GroupKind::Commit, None, &body(1, 4990)).unwrap();
+        }
+        log.wait_durable(log.end_lsn()).unwrap();
+    };
+    let first = dev.len();
+    fill(&log, 6 << 20);
+    assert!(dev.len() > 6 << 20, "{}", dev.len());
+    let grown = dev.len();
+    for n in 1..=20 {
+        let t = log.begin_checkpoint();
+        log.complete_checkpoint(t).unwrap();
+        // The first found 6 MiB to redo.
+        assert_eq!(dev.len() < grown, n > 10, "after {n} checkpoints: {}", dev.len());
+    }
+    assert_eq!(dev.len(), first);
+    fill(&log, 100 << 10);
+    let (log, groups, _) = recover(&dev, cfg.clone()).unwrap();
+    assert_eq!(groups.len(), 21);
+    fill(&log, 3 << 20);
+    assert!(dev.len() > 3 << 20);
+    let t = log.begin_checkpoint();
+    log.complete_checkpoint(t).unwrap();
+    let t = log.begin_checkpoint();
+    log.complete_checkpoint(t).unwrap();
+    assert!(log.close_clean().unwrap());
+    assert_eq!(dev.len(), first);
+    let (log, state) = Log::open(dev.clone(), cfg, false).unwrap();
+    assert!(state.clean);
+    log.resume_at(state.end, false).unwrap();
+    fill(&log, 1 << 20);
+}
+
+/// While the log is in use it shrinks only behind what is live, by and by.
+#[test]
+fn a_log_in_use_shrinks_without_moving_what_is_live() {
+    let cfg = LogConfig { capacity: 256 << 10, max_capacity: 64 << 20, idle_checkpoints: 3, ..small() };
+    let (dev, log) = fresh(cfg.clone());
+    let mut n = 0;
+    let mut write = |log: &Log, groups: u64| {
+        for _ in 0..groups {
+            log.ensure_space(5000).unwrap();
+            log.append(GroupKind::Commit, None, &body(n, 4990)).unwrap();
+            n += 1;
+        }
+        log.wait_durable(log.end_lsn()).unwrap();
+    };
+    write(&log, 1200);
+    let grown = dev.len();
+    let mut lengths = Vec::new();
+    for _ in 0..120 {
+        let t = log.begin_checkpoint();
+        write(&log, 3);
+        log.complete_checkpoint(t).unwrap();
+        lengths.push(dev.len());
+    }
+    assert!(lengths.is_sorted_by(|a, b| a >= b) && lengths[119] < grown / 8, "{grown}, then {lengths:?}");
+    write(&log, 10);
+    let (_, groups, _) = recover(&dev, cfg).unwrap();
+    assert_eq!(groups.len(), 13, "those since the last redo point");
+}

@@ -13,6 +13,8 @@ use varve_rt::{Mutex, Rng, now, sleep, spawn};
 
 const WRITERS: u64 = 4;
 const ROUNDS: u64 = 5;
+/// Of four spans of so many nanoseconds, writers of a log that shrinks pause during one.
+const LULL: u64 = 12_000_000;
 
 /// What the writers know. Numbers of groups are per writer and go on from round to round.
 #[derive(Default)]
@@ -29,6 +31,7 @@ struct History {
     violations: Vec<String>,
     opened: u64,
     orphans: u64,
+    shrinks: u64,
 }
 
 fn group_body(seed: u64, writer: u64, n: u64) -> Vec<u8> {
@@ -124,6 +127,7 @@ fn round(seed: u64, dev: Watched, cfg: LogConfig, history: &Arc<Mutex<History>>)
     }
     let _ = checkpoints.join();
     log.stop();
+    history.lock().shrinks += log.stats().shrinks;
     Ok(())
 }
 
@@ -153,6 +157,9 @@ fn writer(seed: u64, w: u64, log: &Log, history: &Mutex<History>) {
                 h.acked = h.acked.max(at.end);
             }
         }
+        if log.cfg.idle_checkpoints < 10 && now().as_nanos() / LULL % 4 == 3 {
+            sleep(Duration::from_nanos(LULL));
+        }
         if rng.below(8) == 0 {
             sleep(Duration::from_micros(rng.below(500)));
         }
@@ -168,11 +175,20 @@ struct Totals {
     recovered: u64,
     opened: u64,
     orphans: u64,
+    shrinks: u64,
     violations: Vec<String>,
 }
 
+/// Every third seed has a log that begins smaller, grows by longer and longer segments, and shrinks in lulls.
+fn config(seed: u64) -> LogConfig {
+    match seed % 3 {
+        0 => LogConfig { capacity: 64 << 10, max_capacity: 16 << 20, idle_checkpoints: 2, ..small() },
+        _ => small(),
+    }
+}
+
 fn simulate(seed: u64, faults: Faults) -> Totals {
-    let cfg = small();
+    let cfg = config(seed);
     let outcome = sim::run(sim::Config { seed, chaos: seed.is_multiple_of(2), ..Default::default() }, move || {
         let mut rng = Rng::from_seed(seed);
         let mem = MemDevice::with(0, MemOptions { seed, ..MemOptions::default() });
@@ -217,6 +233,7 @@ fn simulate(seed: u64, faults: Faults) -> Totals {
             recovered: h.recovered,
             opened: h.opened,
             orphans: h.orphans,
+            shrinks: h.shrinks,
             violations: std::mem::take(&mut h.violations),
         }
     });
@@ -225,17 +242,18 @@ fn simulate(seed: u64, faults: Faults) -> Totals {
 
 #[test]
 fn what_was_acknowledged_survives_every_cut_and_nothing_is_invented() {
-    let (mut recovered, mut opened, mut orphans) = (0, 0, 0);
+    let (mut recovered, mut opened, mut orphans, mut shrinks) = (0, 0, 0, 0);
     for seed in 0..seeds(250) {
         let totals = simulate(seed, Faults::default());
         assert!(totals.violations.is_empty(), "seed {seed}: {:#?}", totals.violations);
         recovered += totals.recovered;
         opened += totals.opened;
         orphans += totals.orphans;
+        shrinks += totals.shrinks;
     }
     assert!(
-        recovered > 10_000 && opened > 500 && orphans > 0,
-        "{recovered} groups, {opened} openings, {orphans} orphans"
+        recovered > 10_000 && opened > 500 && orphans > 0 && shrinks > 20,
+        "{recovered} groups, {opened} openings, {orphans} orphans, {shrinks} times shrunk"
     );
 }
 
@@ -247,4 +265,9 @@ fn a_log_that_skips_its_flushes_is_caught() {
 #[test]
 fn a_log_that_skips_the_flush_of_its_superblock_is_caught() {
     assert!((0..100).any(|seed| !simulate(seed, Mistake::SkipSuperblockFlush.into()).violations.is_empty()));
+}
+
+#[test]
+fn a_log_that_gives_up_what_is_live_when_it_shrinks_is_caught() {
+    assert!((0..100).any(|seed| !simulate(3 * seed, Mistake::LiveLogGivenUp.into()).violations.is_empty()));
 }
