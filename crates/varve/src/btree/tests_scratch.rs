@@ -122,7 +122,7 @@ fn a_page_of_another_scratch_is_an_error_that_names_it() {
     assert_eq!(read_all(&second, 0, 4096), records);
     // The write of the second one's page 1 is lost: what is there is whole, of that place, and of the first.
     write_at(&*data, at(pages[1]), &old[1], false).unwrap();
-    let mut reader = second.reader(4096);
+    let mut reader = second.reader_from(0, 4096);
     let error = loop {
         match reader.next() {
             Ok(record) => assert!(record.is_some(), "the loss is found"),
@@ -140,7 +140,7 @@ fn a_page_of_another_scratch_is_an_error_that_names_it() {
 }
 
 fn read_page_1(scratch: &Scratch) -> Result<(), Error> {
-    let mut reader = scratch.reader(4096);
+    let mut reader = scratch.reader_from(0, 4096);
     while reader.next()?.is_some() {}
     Ok(())
 }

@@ -69,7 +69,7 @@ impl Pool {
     /// wrote them the same way, and nobody else knows them. No latch may be held.
     pub(crate) fn read_direct(&self, pages: &[PageId], buf: &mut AlignedBuf) -> Result<()> {
         let size = self.page_size();
-        assert!(pages.len() * size <= buf.len(), "the pages lie in the buffer");
+        assert!(!pages.is_empty() && pages.len() * size <= buf.len(), "the pages lie in the buffer");
         let at = buf.as_mut_ptr();
         // SAFETY: each request has a page of the buffer to itself, aligned; the buffer is borrowed until all of them
         // were waited for, below.

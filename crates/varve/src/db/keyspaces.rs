@@ -23,7 +23,7 @@ use crate::page::Group;
 use crate::rows::{self, Direction, ValueRef};
 use crate::space::Core;
 use crate::txn::lock::LockTable;
-use crate::txn::{OpenKeyspace, Sealed};
+use crate::txn::{OpenKeyspace, Sealed, UNFINISHED};
 use crate::wal::{GroupKind, LSM_KEYSPACES, READ_ONLY_KEYSPACES};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -104,7 +104,7 @@ impl Inner {
 
 /// Keyspaces of an open database.
 pub(crate) struct Registry {
-    catalog: Tree,
+    catalog: Arc<Index>,
     locks: Arc<LockTable>,
     /// The indexes of all keyspaces that own pages.
     indexes: Arc<Indexes>,
@@ -124,7 +124,8 @@ struct State {
 impl Registry {
     /// Reads the catalog.
     pub fn load(core: &Arc<Core>, locks: Arc<LockTable>, indexes: Arc<Indexes>) -> Result<Registry> {
-        let catalog = Tree::open(core.clone(), CATALOG, CATALOG_ROOT);
+        let index = Arc::new(Index::Tree(Tree::open(core.clone(), CATALOG, CATALOG_ROOT)));
+        let catalog = tree_of(&index);
         let mut state = State { live: BTreeMap::new(), dropped: Vec::new(), highest: 0 };
         let formers = Formers::default();
         let (mut from, mut ahead): (Vec<u8>, _) = (Vec::new(), ReadAhead::default());
@@ -132,6 +133,9 @@ impl Registry {
             let mut rows = Vec::new();
             let range = (Bound::Included(&from[..]), Bound::Unbounded);
             let end = catalog.read_leaf_batch(range.0, range.1, Direction::Forward, &mut ahead, |key, value| {
+                if key.starts_with(&UNFINISHED) {
+                    return ControlFlow::Continue(());
+                }
                 rows.push(match value {
                     ValueRef::Inline(value) => Record::decode(key, value),
                     ValueRef::Overflow(_) => Err(bad_catalog("an entry is too long")),
@@ -163,7 +167,7 @@ impl Registry {
                 None => break,
             }
         }
-        Ok(Registry { catalog, locks, indexes, state: Mutex::new(state), formers })
+        Ok(Registry { catalog: index, locks, indexes, state: Mutex::new(state), formers })
     }
 
     /// Makes a keyspace's entry and its empty index, durably.
@@ -276,6 +280,11 @@ impl Registry {
 
     /// The catalog's own tree.
     pub fn catalog(&self) -> &Tree {
+        tree_of(&self.catalog)
+    }
+
+    /// The same, as an index.
+    pub fn catalog_index(&self) -> &Arc<Index> {
         &self.catalog
     }
 
@@ -341,7 +350,7 @@ impl Registry {
 
     /// The catalog's leaf for `key`, latched, with room, and found sound.
     pub(super) fn leaf(&self, key: &[u8], room: usize) -> Result<PageWrite<'_>> {
-        let page = self.catalog.write_leaf(key, room)?;
+        let page = self.catalog().write_leaf(key, room)?;
         let id = page.id();
         leaf::prepare(page.bytes(), key, room).map_err(|damage| rows::corrupt(id, CATALOG, damage))?;
         Ok(page)
@@ -365,6 +374,14 @@ impl Registry {
             state.dropped.push(shared);
         }
         result
+    }
+}
+
+/// The catalog is a tree, whatever the keyspaces are.
+fn tree_of(catalog: &Index) -> &Tree {
+    match catalog {
+        Index::Tree(tree) => tree,
+        Index::Lsm(_) => unreachable!("the catalog is opened as a tree"),
     }
 }
 

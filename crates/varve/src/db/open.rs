@@ -265,8 +265,9 @@ impl Parts {
             let sealer = Sealer::new((&core, &registry, &walking), (!recovery.clean).then_some(checkpointer));
             array.start(&services, sealer)?;
         }
-        let txns = Arc::new(Manager::new(core.clone(), locks, options.durability, options.read_only));
+        let txns = transactions(&core, locks, &registry, &options);
         indexes.begin(&core, txns.clone())?;
+        recovery.finished = finish_commits(&txns, &registry)?;
         let reclaimer = Reclaimer::begin(&services, (&core, &txns, &registry), options.read_only)?;
         let inner = Inner {
             services,
@@ -305,6 +306,18 @@ fn recover(
     let index: Option<&mut IndexRecord<'_>> = Some(&mut replay);
     let mut how = RecoveryOptions { write_back, written, reached, index, ..RecoveryOptions::default() };
     recovery::run(log, state, pages, &mut how)
+}
+
+/// What transactions share.
+fn transactions(core: &Arc<Core>, locks: Arc<LockTable>, registry: &Registry, options: &Options) -> Arc<Manager> {
+    let catalog = registry.catalog_index().clone();
+    Arc::new(Manager::new(core.clone(), locks, catalog, (options.durability, options.read_only)))
+}
+
+/// Applies what is left of commits larger than one log group; how many there were.
+fn finish_commits(txns: &Manager, registry: &Registry) -> Result<u64> {
+    let live = registry.live();
+    txns.finish(&|id| live.iter().find(|space| space.id() == id).cloned())
 }
 
 /// Sets pages aside for double writes. Taken in memory alone: after the next open they are free again.

@@ -285,6 +285,7 @@ impl DirectPages {
     /// No more pages will be filled: all are written, and what was set aside beyond them is free again.
     pub(crate) fn finish(&mut self) -> Result<()> {
         self.flush()?;
+        assert_eq!(self.filled, 0, "what was filled was sent");
         self.buf = None;
         let rest: Vec<PageId> = self.pages.drain(..).collect();
         self.core.space.give_back(&self.core.log, &rest);

@@ -23,7 +23,6 @@ pub(crate) mod lost_writes;
 mod naming;
 mod pool_pages;
 mod ripe;
-#[allow(dead_code)] // Write sets and old values will use it.
 pub(crate) mod scratch;
 mod trim;
 mod walk;

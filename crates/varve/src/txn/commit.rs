@@ -90,22 +90,30 @@ enum Attempt<'a> {
     Unknown(LongValues, Group<'a>),
 }
 
+/// What a commit is beside its writes.
+#[derive(Clone, Copy)]
+pub(super) struct How<'a> {
+    /// Any number that spreads threads.
+    pub stripe: u64,
+    /// Told the commit number as soon as there is one.
+    pub tell: Option<&'a AtomicU64>,
+    /// It is a part of a commit that has this number already.
+    pub piece_of: Option<Lsn>,
+}
+
 struct Run<'a> {
     manager: &'a Manager,
     core: &'a Core,
     targets: &'a [Target<'a>],
     writes: &'a [Write<'a>],
     durability: Durability,
-    stripe: u64,
-    /// Told the commit number as soon as there is one.
-    tell: Option<&'a AtomicU64>,
+    how: How<'a>,
     replaced: BTreeMap<usize, Replaced>,
     /// Direct pages that the group marks as allocated.
     linked: Vec<PageId>,
 }
 
 /// Makes the writes of a transaction take effect, those of each target in key order. Not durable yet on return.
-/// `stripe`: any number that spreads threads.
 ///
 /// # Errors
 /// `TransactionTooLarge` before any change; device errors and `Poisoned`. After an error nothing was changed, except
@@ -115,13 +123,15 @@ pub(super) fn run(
     targets: &[Target<'_>],
     writes: &[Write<'_>],
     durability: Durability,
-    (stripe, tell): (u64, Option<&AtomicU64>),
+    how: How<'_>,
 ) -> Result<Done> {
     debug_assert!(in_order(targets, writes));
     let (core, replaced, linked) = (&*manager.core, BTreeMap::new(), Vec::new());
-    let run = Run { manager, core, targets, writes, durability, stripe, tell, replaced, linked };
-    let done = run.run()?;
-    count(&manager.counters.commits);
+    let is_piece = how.piece_of.is_some();
+    let done = Run { manager, core, targets, writes, durability, how, replaced, linked }.run()?;
+    if !is_piece {
+        count(&manager.counters.commits);
+    }
     Ok(done)
 }
 
@@ -267,7 +277,7 @@ impl<'a> Run<'a> {
             parts.iter_mut().for_each(Planned::unlatch);
             return Ok(Attempt::Unknown(unknown, group));
         }
-        let saving = self.manager.snapshots.begin_commit(self.stripe);
+        let saving = self.manager.snapshots.begin_commit(self.how.stripe);
         let held = matches!(saving, Saving::Yes);
         let old = if held { self.old_values(parts) } else { Vec::new() };
         assert!(!held || old.len() == self.places().count(), "each write replaces something, or nothing");
@@ -284,7 +294,7 @@ impl<'a> Run<'a> {
         let end = group.commit_with(|end| {
             changed = true;
             manager.note_commit(end, self.durability);
-            if let Some(tell) = self.tell {
+            if let Some(tell) = self.how.tell {
                 tell.store(end, Ordering::Release);
             }
             self.keep_old(&manager.snapshots, end, old);
@@ -319,9 +329,13 @@ impl<'a> Run<'a> {
                 Old::Long(*reference, HeldPages::new(&self.manager.core, pages))
             }
         };
+        // Snapshots that see the whole commit need no old values of its pieces.
+        let end = self.how.piece_of.map_or(end, |number| number.min(end));
+        let catalog = self.manager.large.catalog();
         let old = old.into_iter().zip(self.places());
         let kept = old.map(|(b, (keyspace, at))| (keyspace, self.writes[at].key, b.map(|before| value(at, before))));
-        snapshots.keep(end, kept);
+        // The catalog is not read as of a moment.
+        snapshots.keep(end, kept.filter(|(keyspace, ..)| *keyspace != catalog));
     }
 
     /// Keyspace and place of each write whose old value is kept here for snapshots.

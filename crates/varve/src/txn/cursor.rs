@@ -146,14 +146,14 @@ impl Cursor {
         (bound_ref(&self.low), bound_ref(&self.high))
     }
 
-    /// Whether keys ascend.
-    pub fn is_forward(&self) -> bool {
-        self.direction == Direction::Forward
-    }
-
     /// What the scan needs of a value that takes the place of one in the index.
     pub fn copied(&self, value: ValueRef<'_>) -> Copied {
         if self.keys_only { Copied::Bytes(Box::default()) } else { value.into() }
+    }
+
+    /// Whether keys ascend.
+    pub fn is_forward(&self) -> bool {
+        self.direction == Direction::Forward
     }
 
     /// Rows in the batch.

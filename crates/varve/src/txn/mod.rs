@@ -3,9 +3,10 @@
 //!
 //! - `lock`: the lock table. Read-write transactions lock what they read (S) and write (X), and the intervals they
 //!   scan.
-//! - `write_set`: pending writes and savepoints; `cursor`: scans that merge them over the index.
+//! - `write_set`: pending writes and savepoints; `spill`: what memory has no room for; `cursor`: scans that merge them
+//!   over the index; `own`: the same of those that were spilled.
 //! - `registry`, `version`: snapshots and the old values they need. Snapshots take no locks.
-//! - `commit`: from a write set to one log group; `single`: the short way for one key.
+//! - `commit`: from a write set to one log group; `large`: one that takes many; `single`: the short way for one key.
 //! - `stream`: values that do not fit in memory; `many`: many keys at once.
 //! - `keyspace`: what transactions know of a keyspace; `transaction`, `snapshot`, `scan`, `visit`, `retry`: what users
 //!   call, through `db`.
@@ -25,14 +26,17 @@ mod durability;
 mod former;
 pub(crate) mod key;
 mod keyspace;
+mod large;
 pub(crate) mod lock;
 mod many;
+mod own;
 mod range;
 mod registry;
 mod retry;
 mod scan;
 mod single;
 mod snapshot;
+mod spill;
 mod stream;
 mod transaction;
 mod version;
@@ -45,6 +49,7 @@ mod tests;
 pub use durability::Durability;
 pub(crate) use former::Former;
 pub(crate) use keyspace::{OpenKeyspace, Sealed, check_value};
+pub(crate) use large::UNFINISHED;
 pub use range::KeyRange;
 pub use retry::TxOptions;
 pub(crate) use scan::Scan;
@@ -53,8 +58,9 @@ pub(crate) use transaction::Transaction;
 pub use write_set::Savepoint;
 
 use crate::error::{Error, Result};
-use crate::index::Moments;
+use crate::index::{Index, Moments};
 use crate::space::Core;
+use large::Large;
 use lock::LockTable;
 use registry::Snapshots;
 use std::sync::Arc;
@@ -78,6 +84,7 @@ pub(crate) struct Manager {
     read_only: bool,
     closed: AtomicBool,
     snapshots: Snapshots,
+    large: Large,
     /// End of the last `Sync` commit: readers of anything older need not wait for more than this.
     last_sync: AtomicU64,
     open: AtomicU64,
@@ -91,6 +98,8 @@ struct Counters {
     conflicts: AtomicU64,
     retries: AtomicU64,
     relatched: AtomicU64,
+    spills: AtomicU64,
+    large_commits: AtomicU64,
 }
 
 fn count(counter: &AtomicU64) {
@@ -114,6 +123,12 @@ pub struct TxnStats {
     pub lock_waits: u64,
     /// Nanoseconds of those waits.
     pub lock_wait_ns: u64,
+    /// Times that a transaction's locks were replaced by fewer, coarser ones.
+    pub lock_coarsened: u64,
+    /// Times that a transaction's writes were moved from memory to scratch pages.
+    pub spills: u64,
+    /// Commits that took more than one log group.
+    pub large_commits: u64,
     /// Transactions open now.
     pub open: u64,
     /// Snapshots open now.
@@ -128,7 +143,7 @@ pub struct TxnStats {
 
 impl TxnStats {
     /// The figures by name, in a stable order.
-    pub fn rows(&self) -> [(&'static str, u64); 12] {
+    pub fn rows(&self) -> [(&'static str, u64); 15] {
         [
             ("commits", self.commits),
             ("rollbacks", self.rollbacks),
@@ -137,6 +152,9 @@ impl TxnStats {
             ("relatched", self.relatched),
             ("lock_waits", self.lock_waits),
             ("lock_wait_ns", self.lock_wait_ns),
+            ("lock_coarsened", self.lock_coarsened),
+            ("spills", self.spills),
+            ("large_commits", self.large_commits),
             ("open", self.open),
             ("snapshots", self.snapshots),
             ("snapshots_opened", self.snapshots_opened),
@@ -148,9 +166,16 @@ impl TxnStats {
 
 impl Manager {
     /// For a database whose commits are of the given durability unless they say otherwise.
-    pub fn new(core: Arc<Core>, locks: Arc<LockTable>, durability: Durability, read_only: bool) -> Manager {
+    /// `catalog`: where commits that are not all applied are noted.
+    pub fn new(
+        core: Arc<Core>,
+        locks: Arc<LockTable>,
+        catalog: Arc<Index>,
+        (durability, read_only): (Durability, bool),
+    ) -> Manager {
         Manager {
             locks,
+            large: Large::new(catalog),
             durability,
             read_only,
             closed: AtomicBool::new(false),
@@ -255,6 +280,9 @@ impl Manager {
             relatched: get(&self.counters.relatched),
             lock_waits: locks.waits,
             lock_wait_ns: locks.wait_ns,
+            lock_coarsened: locks.coarsened,
+            spills: get(&self.counters.spills),
+            large_commits: get(&self.counters.large_commits),
             open: get(&self.open),
             snapshots: self.snapshots.open() as u64,
             snapshots_opened: get(&self.snapshots.opened),

@@ -114,6 +114,11 @@ impl Snapshots {
         self.live.lock().claims.first_key_value().map_or(Lsn::MAX, |((lsn, _), _)| *lsn)
     }
 
+    /// Whether a snapshot is open of a moment from `from` on, before `to`.
+    pub fn any_between(&self, from: Lsn, to: Lsn) -> bool {
+        self.live.lock().claims.range((from, 0)..(to.max(from), 0)).next().is_some()
+    }
+
     /// Opens a snapshot as of now.
     pub fn register(&self, log: &Log) -> Arc<Claim> {
         self.count.fetch_add(1, Ordering::SeqCst);

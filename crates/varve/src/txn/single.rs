@@ -4,7 +4,7 @@
 //! order. A write takes the key's lock (it may meet a transaction that read the key or scanned over it), then one
 //! descent, one latch, one log group.
 
-use super::commit::{self, Short, ShortEnd, Target};
+use super::commit::{self, How, Short, ShortEnd, Target};
 use super::keyspace::check_value;
 use super::{Durability, Manager, OpenKeyspace};
 use crate::error::Result;
@@ -19,6 +19,13 @@ impl Manager {
     pub fn get_with<R>(&self, keyspace: &OpenKeyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         charge(Cost::TxnCall, 1);
         self.live_in(keyspace)?;
+        if self.large.is_active()
+            && let Some((value, commit)) = self.unapplied_value(Lsn::MAX, keyspace.id(), key)?
+        {
+            self.check_read(commit)?;
+            self.depend(commit)?;
+            return Ok(f(value.as_deref()));
+        }
         let (result, lsn) = keyspace.index().read(key, Lsn::MAX, f)?;
         self.check_read(lsn)?;
         self.depend(lsn)?;
@@ -29,6 +36,13 @@ impl Manager {
     pub fn contains(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Result<bool> {
         charge(Cost::TxnCall, 1);
         self.live_in(keyspace)?;
+        if self.large.is_active()
+            && let Some((value, commit)) = self.unapplied(Lsn::MAX, keyspace.id(), key)?
+        {
+            self.check_read(commit)?;
+            self.depend(commit)?;
+            return Ok(value.is_some());
+        }
         let (there, lsn) = keyspace.index().contains(key, Lsn::MAX)?;
         self.check_read(lsn)?;
         self.depend(lsn)?;
@@ -102,7 +116,7 @@ impl Manager {
                     None => index.contains(key, Lsn::MAX)?,
                 };
                 let target = Target { index, writes: 0..1, stored: Vec::new() };
-                let done = commit::run(self, &[target], &[write], durability, (stripe, tell))?;
+                let done = commit::run(self, &[target], &[write], durability, How { stripe, tell, piece_of: None })?;
                 (done.end, existed, saw, !done.untidy.is_empty())
             }
         };

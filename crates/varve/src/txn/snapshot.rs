@@ -5,7 +5,8 @@
 
 use super::cursor::{Cursor, Filled, Overlay};
 use super::former::Piece;
-use super::key::{KeyBuf, bound_ref};
+use super::key::{KeyBuf, bound_ref, contains};
+use super::large::{Unfinished, copied, left_of, narrowed};
 use super::range::KeyRange;
 use super::registry::Claim;
 use super::scan::Scan;
@@ -13,6 +14,7 @@ use super::{Manager, OpenKeyspace};
 use crate::error::{Error, Result};
 use crate::rows::{Copied, OverflowRef, ValueRef, overflow};
 use crate::space::Core;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve_device::Mistake;
 use varve_volume::Lsn;
@@ -41,6 +43,9 @@ impl Snapshot {
     /// Opens a snapshot of the present state.
     pub fn open(manager: &Arc<Manager>) -> Result<Snapshot> {
         manager.live()?;
+        if manager.large.is_active() {
+            manager.forget_applied(true);
+        }
         let claim = manager.snapshots.register(&manager.core.log);
         let snapshot = Snapshot { manager: manager.clone(), claim };
         // A close that did not see the snapshot is seen by it.
@@ -106,9 +111,22 @@ impl Snapshot {
         &self.manager.core
     }
 
+    /// What a commit that the snapshot sees, and that is not all applied, wrote to a key. Asked before the index is
+    /// read.
+    pub(super) fn unapplied(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Result<Option<Option<Copied>>> {
+        if !self.manager.large.is_active() {
+            return Ok(None);
+        }
+        match self.manager.unapplied(self.lsn(), keyspace.id(), key)? {
+            Some((value, commit)) => self.admit(commit).map(|()| Some(value)),
+            None => Ok(None),
+        }
+    }
+
     /// Whether some row of the keyspace may have an old value. Asked after the index was read.
     pub(super) fn has_old_values(&self, keyspace: &OpenKeyspace) -> bool {
-        self.manager.snapshots.versions.any(keyspace.id()) || keyspace.formers().any(self.as_of())
+        let versions = &self.manager.snapshots.versions;
+        versions.any(keyspace.id()) || keyspace.formers().any(self.as_of()) || self.manager.large.is_active()
     }
 
     /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
@@ -116,6 +134,11 @@ impl Snapshot {
     pub fn get_with<R>(&self, keyspace: &OpenKeyspace, key: &[u8], mut f: impl FnMut(Option<&[u8]>) -> R) -> Result<R> {
         self.check(keyspace)?;
         let manager = &self.manager;
+        if manager.large.is_active()
+            && let Some((value, commit)) = manager.unapplied_value(self.lsn(), keyspace.id(), key)?
+        {
+            return self.admit(commit).map(|()| f(value.as_deref()));
+        }
         // The index first, then what left it, then the old values: see `former.rs`, `version.rs`.
         let (mut current, mut lsn) = keyspace.index().read(key, self.as_of(), &mut f)?;
         let former = keyspace.formers().of(self.as_of(), key);
@@ -139,6 +162,9 @@ impl Snapshot {
     /// Whether a key is there.
     pub fn contains(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Result<bool> {
         self.check(keyspace)?;
+        if let Some(value) = self.unapplied(keyspace, key)? {
+            return Ok(value.is_some());
+        }
         let (found, lsn) = self.find(keyspace, key)?;
         self.admit(lsn)?;
         Ok(found.is_some())
@@ -195,6 +221,14 @@ impl Snapshot {
         let manager = &self.manager;
         let mut failed = None;
         loop {
+            let large = manager.large.seen(self.lsn(), keyspace.id());
+            if !large.is_empty() {
+                match self.next_unapplied(keyspace, cursor, &large) {
+                    Err(error) if failed.is_some() => return Err(error),
+                    Err(_) if !manager.large.is_active() => continue,
+                    filled => return filled,
+                }
+            }
             let (filled, until) = self.fill(keyspace, cursor)?;
             let mut overlay: Vec<Overlay> = Vec::new();
             let versions = &manager.snapshots.versions;
@@ -211,5 +245,39 @@ impl Snapshot {
                 Err(_) => failed = Some(seen),
             }
         }
+    }
+
+    /// The same while commits that the snapshot sees are not all applied. (No rows that such a commit writes to have
+    /// left the keyspace since it was decided: they are locked.)
+    #[cold]
+    fn next_unapplied(&self, keyspace: &OpenKeyspace, cursor: &mut Cursor, large: &[Arc<Unfinished>]) -> Result<()> {
+        let (forward, all) = (cursor.is_forward(), (cursor.low.clone(), cursor.high.clone()));
+        let mut part = all.clone();
+        let mut writes = BTreeMap::new();
+        for unfinished in large {
+            let range = (bound_ref(&part.0), bound_ref(&part.1));
+            let window = unfinished.window(keyspace.id(), range, forward)?;
+            part = narrowed(part, window.cut, forward);
+            writes.extend(window.writes.into_iter().map(|(key, write)| (key, copied(write))));
+            self.admit(unfinished.commit)?;
+        }
+        let mut filled = cursor.fill(keyspace.index(), self.lsn(), Some((bound_ref(&part.0), bound_ref(&part.1))))?;
+        filled.rest = filled.rest.or_else(|| left_of(all, part, forward));
+        let mut overlay: BTreeMap<KeyBuf, Option<Copied>> = BTreeMap::new();
+        self.manager.snapshots.versions.range(
+            keyspace.id(),
+            filled.bounds(),
+            (self.as_of(), Lsn::MAX),
+            |key, value| {
+                overlay.insert(KeyBuf::new(key), value.map(|value| cursor.copied(value)));
+            },
+        );
+        self.admit(filled.seen.lsn)?;
+        for (key, value) in writes {
+            if contains(filled.bounds(), &key) {
+                overlay.insert(key, value.map(|value| cursor.copied(value.as_ref())));
+            }
+        }
+        cursor.finish(&self.manager.core, keyspace.id(), filled, overlay.into_iter().collect())
     }
 }

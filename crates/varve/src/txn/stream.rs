@@ -10,7 +10,7 @@
 use super::retry::TxOptions;
 use super::snapshot::Snapshot;
 use super::transaction::Transaction;
-use super::write_set::Value;
+use super::write_set::{Found, Value};
 use super::{MAX_VALUE, Manager, OpenKeyspace};
 use crate::error::{Error, Result};
 use crate::rows::{Copied, OverflowRef, overflow};
@@ -78,11 +78,25 @@ fn copy(core: &Core, keyspace: KeyspaceId, value: OverflowRef, done: &mut u64, t
 /// Writes a value to pages of its own. `read` puts its next bytes into what it is given and says how many they are;
 /// none: that was all.
 fn store(core: &Arc<Core>, keyspace: &OpenKeyspace, read: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Value> {
-    let mut pages = DirectPages::new(core, keyspace.id());
-    let reference = overflow::write_direct(core, &mut pages, keyspace.id(), read)?;
+    store_in(core, keyspace.id(), read).map(|stored| Value::Stored(Arc::new(stored)))
+}
+
+/// The same, in the keyspace of this number.
+pub(super) fn store_in(
+    core: &Arc<Core>,
+    keyspace: KeyspaceId,
+    read: impl FnMut(&mut [u8]) -> Result<usize>,
+) -> Result<Stored> {
+    let mut pages = DirectPages::new(core, keyspace);
+    let reference = overflow::write_direct(core, &mut pages, keyspace, read)?;
     pages.flush()?;
     let memory = pages.memory();
-    Ok(Value::Stored(Arc::new(Stored { reference, pages: Mutex::new(pages), memory })))
+    Ok(Stored { reference, pages: Mutex::new(pages), memory })
+}
+
+/// Writes a value that is in memory to pages of its own.
+pub(super) fn store_bytes(core: &Arc<Core>, keyspace: KeyspaceId, mut bytes: &[u8]) -> Result<Arc<Stored>> {
+    store_in(core, keyspace, |to| read_some(&mut bytes, to)).map(Arc::new)
 }
 
 impl Transaction {
@@ -110,6 +124,12 @@ impl Transaction {
         assert!(matches!(&stored, Value::Stored(s) if s.reference.len == len), "all that was read is stored");
         self.put_value(keyspace, key, stored)?;
         Ok(len)
+    }
+
+    /// Sets the value of a key that is locked to one that is too long to be kept in memory.
+    pub(super) fn put_ahead(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: &[u8]) -> Result<()> {
+        let stored = store_bytes(self.core(), keyspace.id(), value)?;
+        self.put_value(keyspace, key, Value::Stored(stored))
     }
 
     /// Puts the long value of a key again, into the lowest pages that are free and ripe, piece by piece. False when the
@@ -147,8 +167,8 @@ impl Transaction {
             return Ok(None);
         }
         let core = self.core().clone();
-        let pending = self.pending(keyspace, key);
-        let found = match pending {
+        let pending = self.pending(keyspace, key)?;
+        let found = match pending.as_ref().map(Found::write) {
             Some(None) => return Ok(None),
             Some(Some(Value::Bytes(value))) => {
                 write_all(to, value)?;
@@ -175,7 +195,9 @@ impl Snapshot {
         let (mut done, mut failed): (u64, Option<(OverflowRef, Error)>) = (0, None);
         loop {
             self.check(keyspace)?;
+            let unapplied = self.unapplied(keyspace, key)?;
             let (found, lsn) = self.find(keyspace, key)?;
+            let found = unapplied.unwrap_or(found);
             self.admit(lsn)?;
             let reference = match found {
                 None => return Ok(None),

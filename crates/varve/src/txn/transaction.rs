@@ -4,16 +4,16 @@
 //! call returns the same `Conflict`. Other errors leave it as it was. What it writes it has locked; one that reads a
 //! snapshot has neither locks nor writes.
 
-use super::commit::{self, Target};
+use super::commit::{self, How, Target};
 use super::cursor::{Cursor, Overlay};
-use super::key::{Bounds, KeyBuf, is_possible, shortened};
+use super::key::{Bounds, KeyBuf, bound_ref, contains, is_possible, shortened};
 use super::keyspace::check_value;
 use super::lock::{LockSet, Mode};
 use super::range::KeyRange;
 use super::retry::TxOptions;
 use super::scan::Scan;
 use super::snapshot::Snapshot;
-use super::write_set::{Savepoint, Value, Write, WriteSet};
+use super::write_set::{Found, Savepoint, Value, WriteSet};
 use super::{Durability, Manager, OpenKeyspace, count};
 use crate::error::{Error, Result};
 use crate::index::ScanState;
@@ -22,7 +22,7 @@ use crate::space::Core;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_device::Mistake;
-use varve_rt::atomic::AtomicU64;
+use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::{Cost, charge};
 use varve_volume::Lsn;
 
@@ -65,7 +65,7 @@ impl Transaction {
         manager.enter();
         let transaction = Transaction {
             locks: LockSet::new(&manager.locks, birth),
-            writes: WriteSet::new(manager.core.budget.clone()),
+            writes: WriteSet::new(&manager.core),
             read: 0,
             durability: options.durability.unwrap_or(manager.durability),
             snapshot,
@@ -184,8 +184,8 @@ impl Transaction {
             return Ok(f(None));
         }
         self.lock(keyspace, key, mode)?;
-        if let Some(pending) = self.writes.get(keyspace.id(), key) {
-            return Ok(match pending {
+        if let Some(pending) = self.writes.get(keyspace.id(), key)? {
+            return Ok(match pending.write() {
                 None => f(None),
                 Some(Value::Bytes(value)) => f(Some(value)),
                 Some(Value::Stored(stored)) => f(Some(&stored.read(&self.manager.core, keyspace.id())?)),
@@ -216,13 +216,17 @@ impl Transaction {
     }
 
     /// The pending write of a key.
-    pub(super) fn pending(&self, keyspace: &Arc<OpenKeyspace>, key: &[u8]) -> Option<&Write> {
+    pub(super) fn pending(&self, keyspace: &Arc<OpenKeyspace>, key: &[u8]) -> Result<Option<Found<'_>>> {
         self.writes.get(keyspace.id(), key)
     }
 
     /// Adds a write of a key that is locked.
     pub(super) fn put_value(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: Value) -> Result<()> {
         self.writes.put_value(keyspace, key, value)
+    }
+
+    pub(super) fn own_writes(&self) -> &WriteSet {
+        &self.writes
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
@@ -265,8 +269,8 @@ impl Transaction {
         if !self.lock_to_read(keyspace, key)? {
             return Ok(false);
         }
-        if let Some(pending) = self.pending(keyspace, key) {
-            return Ok(pending.is_some());
+        if let Some(pending) = self.pending(keyspace, key)? {
+            return Ok(pending.write().is_some());
         }
         let (there, lsn) = keyspace.index().contains(key, Lsn::MAX)?;
         self.saw(lsn)?;
@@ -292,6 +296,9 @@ impl Transaction {
     pub fn put(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: &[u8]) -> Result<()> {
         check_value(value)?;
         self.lock_to_write(keyspace, key)?;
+        if value.len() as u64 > self.writes.most_in_memory() {
+            return self.put_ahead(keyspace, key, value);
+        }
         self.writes.put(keyspace, key, Some(value))
     }
 
@@ -365,6 +372,10 @@ impl Transaction {
         if self.manager.core.faults().has(Mistake::CountIgnoresOwn) {
             return Ok(rows as u64);
         }
+        if self.writes.is_spilled() {
+            rows += self.count_spilled(keyspace, bounds)?;
+            return Ok(rows as u64);
+        }
         for (key, write) in self.writes.range(keyspace.id(), bounds) {
             let (there, _) = keyspace.index().contains(key, Lsn::MAX)?;
             rows += i64::from(write.is_some()) - i64::from(there);
@@ -396,28 +407,41 @@ impl Transaction {
         self.check(keyspace)?;
         let index = keyspace.index();
         let moves = index.moves();
-        let mut filled = cursor.fill(index, Lsn::MAX, None)?;
+        let spilled = self.writes.is_spilled() && self.writes.touches(keyspace.id());
+        let mut window = if spilled { Some(self.window(keyspace, cursor)?) } else { None };
+        let mut filled = match &window {
+            None => cursor.fill(index, Lsn::MAX, None)?,
+            Some((_, part, rest)) => {
+                let mut filled = cursor.fill(index, Lsn::MAX, Some((bound_ref(&part.0), bound_ref(&part.1))))?;
+                filled.rest = filled.rest.or_else(|| rest.clone());
+                filled
+            }
+        };
         self.lock_range(keyspace, filled.bounds(), Mode::Shared)?;
         if !index.is_unchanged(filled.seen, moves) {
             // The rows changed before the lock was held. Now it is: what a second read of the same part finds stays.
             let rest = filled.rest.take();
             let locked = filled.covered;
-            let (low, high) = (super::key::bound_ref(&locked.0), super::key::bound_ref(&locked.1));
-            filled = cursor.fill(index, Lsn::MAX, Some((low, high)))?;
+            filled = cursor.fill(index, Lsn::MAX, Some((bound_ref(&locked.0), bound_ref(&locked.1))))?;
             if filled.rest.is_none() {
                 filled.rest = rest;
             }
         }
         self.saw(filled.seen.lsn)?;
-        let overlay: Vec<Overlay> = if self.writes.touches(keyspace.id()) {
-            let pending = self.writes.range(keyspace.id(), filled.bounds());
-            let value = |value: &Value| match value {
-                Value::Bytes(bytes) => cursor.copied(ValueRef::Inline(bytes)),
-                Value::Stored(stored) => cursor.copied(ValueRef::Overflow(stored.reference)),
-            };
-            pending.map(|(key, write)| (KeyBuf::new(key), write.as_ref().map(value))).collect()
-        } else {
-            Vec::new()
+        let value = |value: &Value| match value {
+            Value::Bytes(bytes) => cursor.copied(ValueRef::Inline(bytes)),
+            Value::Stored(stored) => cursor.copied(ValueRef::Overflow(stored.reference)),
+        };
+        let overlay: Vec<Overlay> = match window.take() {
+            Some((mut writes, ..)) => {
+                writes.retain(|key, _| contains(filled.bounds(), key));
+                writes.into_iter().map(|(key, write)| (key, write.as_ref().map(value))).collect()
+            }
+            None if self.writes.touches(keyspace.id()) => {
+                let pending = self.writes.range(keyspace.id(), filled.bounds());
+                pending.map(|(key, write)| (KeyBuf::new(key), write.as_ref().map(value))).collect()
+            }
+            None => Vec::new(),
         };
         cursor.finish(&self.manager.core, keyspace.id(), filled, overlay)
     }
@@ -475,13 +499,30 @@ impl Transaction {
     fn apply(&mut self) -> Result<(Lsn, bool)> {
         self.manager.live_for_write()?;
         self.writes.forget_savepoints();
+        for space in self.writes.spaces() {
+            self.manager.live_in(&space.keyspace)?;
+            space.keyspace.check_changing()?;
+        }
+        if self.manager.core.faults().has(Mistake::SpillForgotten) {
+            self.writes.forget_spilled();
+        }
+        if self.writes.is_spilled() {
+            return self.apply_large();
+        }
+        match self.apply_at_once() {
+            // No group takes so much: it goes in pieces.
+            Err(Error::TransactionTooLarge { .. }) if self.writes.len() > 1 => self.apply_large(),
+            applied => applied,
+        }
+    }
+
+    /// All writes in one log group.
+    fn apply_at_once(&mut self) -> Result<(Lsn, bool)> {
         let stripe = self.locks.id();
         let mut writes: Vec<RowWrite<'_>> = Vec::with_capacity(self.writes.len());
         let spaces = self.writes.spaces();
         let mut targets: Vec<Target<'_>> = Vec::with_capacity(spaces.len());
         for space in spaces {
-            self.manager.live_in(&space.keyspace)?;
-            space.keyspace.check_changing()?;
             let (first, mut stored) = (writes.len(), Vec::new());
             for (key, pending) in &space.map {
                 debug_assert!(
@@ -504,8 +545,8 @@ impl Transaction {
         if self.manager.core.faults().has(Mistake::UnlockBeforeCommit) {
             self.locks.release();
         }
-        let tell = self.tell.as_deref();
-        let done = commit::run(&self.manager, &targets, &writes, self.durability, (stripe, tell))?;
+        let how = How { stripe, tell: self.tell.as_deref(), piece_of: None };
+        let done = commit::run(&self.manager, &targets, &writes, self.durability, how)?;
         self.locks.release();
         for at in done.untidy {
             // What stays untidy costs space only; what failed here will be met again where it matters.
@@ -516,6 +557,18 @@ impl Transaction {
         self.manager.acknowledge(done.end, self.durability, self.read)?;
         Ok((done.end, done.changed))
     }
+
+    /// One log group that decides, and more that apply the writes.
+    #[cold]
+    fn apply_large(&mut self) -> Result<(Lsn, bool)> {
+        let (spaces, writes) = self.writes.take_merged()?;
+        let told = (self.locks.id(), self.tell.as_deref());
+        let end = self.manager.commit_large(&spaces, writes, self.durability, told)?;
+        self.locks.release();
+        self.writes.clear();
+        self.manager.acknowledge(end, self.durability, self.read)?;
+        Ok((end, true))
+    }
 }
 
 impl Drop for Transaction {
@@ -523,6 +576,9 @@ impl Drop for Transaction {
         self.manager.leave();
         if !self.committed {
             count(&self.manager.counters.rollbacks);
+        }
+        if self.writes.spills() > 0 {
+            self.manager.counters.spills.fetch_add(self.writes.spills(), Ordering::Relaxed);
         }
     }
 }

@@ -3,17 +3,21 @@
 //! A savepoint is a mark in a list of what each later write replaced; rolling back undoes that list from its end.
 //! Nothing is noted while there is no savepoint, nor of a key that was written since the last one. Memory is charged to
 //! [`Class::WriteSets`] in blocks once a transaction outgrows what each may have for nothing, before anything is
-//! stored.
+//! stored. When it has half of what there is for all, or others have the rest, what is in memory goes to scratch pages
+//! as a sorted run (`spill.rs`), notes and all.
 //!
-//! Invariants: `bytes` is what all writes and notes of replaced ones cost, and no more than is charged for; savepoints
-//! are in the order in which they were made, and so are the notes; without a savepoint there is no note.
+//! Invariants: `bytes` is what all writes and notes of replaced ones cost, what is kept in memory of runs included, and
+//! no more than is charged for; savepoints are in the order in which they were made, and so are the notes; without a
+//! savepoint there is no note; a write in memory is newer than one in a run.
 
 use super::OpenKeyspace;
 use super::key::{Bounds, KeyBuf};
+use super::spill::{self, Merged, Spill, Window};
 use super::stream::Stored;
 use crate::budget::{Budget, Class};
 use crate::error::{Error, Result};
 use crate::rows::Hint;
+use crate::space::Core;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -22,6 +26,12 @@ use varve_volume::KeyspaceId;
 /// Bytes that each transaction has without a charge.
 const FREE: u64 = 2048;
 const BLOCK: u64 = 16 * 1024;
+/// Fewer bytes are not worth a run.
+const LEAST_SPILLED: u64 = 8 * 1024;
+/// Part of the budget that the index of a run takes at most.
+const INDEX_PART: u64 = 64;
+/// The same of the run that is committed, into which others look while it is applied.
+const MERGED_INDEX_PART: u64 = 8;
 
 /// A value to be.
 #[derive(Clone)]
@@ -56,6 +66,21 @@ struct Undo {
     old: Option<Pending>,
 }
 
+/// The pending write of a key.
+pub(super) enum Found<'w> {
+    Here(&'w Write),
+    Spilled(Write),
+}
+
+impl Found<'_> {
+    pub fn write(&self) -> &Write {
+        match self {
+            Found::Here(write) => write,
+            Found::Spilled(write) => write,
+        }
+    }
+}
+
 /// A point to which a transaction can be rolled back. Made by [`crate::Transaction::savepoint`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint {
@@ -65,7 +90,12 @@ pub struct Savepoint {
 
 /// The writes of one transaction.
 pub(super) struct WriteSet {
+    core: Arc<Core>,
     budget: Arc<Budget>,
+    spill: Spill,
+    /// Runs written.
+    spills: u64,
+    most_in_memory: u64,
     spaces: Vec<SpaceWrites>,
     undo: Vec<Undo>,
     /// Places of keys read for a write, one per keyspace.
@@ -98,8 +128,13 @@ fn held(write: &Write) -> usize {
 }
 
 impl WriteSet {
-    pub fn new(budget: Arc<Budget>) -> WriteSet {
+    pub fn new(core: &Arc<Core>) -> WriteSet {
+        let budget = core.budget.clone();
         WriteSet {
+            spill: Spill::new(core, budget.limit(Class::WriteSets) / INDEX_PART),
+            spills: 0,
+            most_in_memory: budget.limit(Class::WriteSets) / 4,
+            core: core.clone(),
             budget,
             spaces: Vec::new(),
             undo: Vec::new(),
@@ -112,12 +147,49 @@ impl WriteSet {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.spaces.iter().all(|s| s.map.is_empty())
+        self.spill.is_empty() && self.spaces.iter().all(|s| s.map.is_empty())
     }
 
-    /// Keys written.
+    /// Keys written; some may be counted more than once when they were spilled.
     pub fn len(&self) -> usize {
-        self.spaces.iter().map(|s| s.map.len()).sum()
+        self.spaces.iter().map(|s| s.map.len()).sum::<usize>() + self.spill.len() as usize
+    }
+
+    /// Whether some of it is not in memory.
+    pub fn is_spilled(&self) -> bool {
+        !self.spill.is_empty()
+    }
+
+    /// Runs written so far.
+    pub fn spills(&self) -> u64 {
+        self.spills
+    }
+
+    /// Bytes of the longest value that is kept in memory.
+    #[inline]
+    pub fn most_in_memory(&self) -> u64 {
+        self.most_in_memory
+    }
+
+    /// What a broken build does.
+    pub fn forget_spilled(&mut self) {
+        self.bytes -= self.spill.memory();
+        self.spill.clear();
+    }
+
+    /// All writes as one run, and the keyspaces that they are of; there are none afterwards.
+    pub fn take_merged(&mut self) -> Result<(Vec<Arc<OpenKeyspace>>, Merged)> {
+        assert!(self.marks.is_empty(), "savepoints end before a commit");
+        self.spill()?;
+        assert!(self.is_spilled(), "a commit in pieces has writes");
+        let most_index = self.budget.limit(Class::WriteSets) / MERGED_INDEX_PART;
+        let none = Spill::new(&self.core, self.budget.limit(Class::WriteSets) / INDEX_PART);
+        let merged = std::mem::replace(&mut self.spill, none).into_merged(most_index)?;
+        let spaces = self.spaces.iter().map(|space| space.keyspace.clone()).collect();
+        // What was charged stays charged until the write set is dropped, for the run's index.
+        self.spaces.clear();
+        self.bytes = 0;
+        Ok((spaces, merged))
     }
 
     /// Writes by keyspace, in the order of their ids.
@@ -136,7 +208,7 @@ impl WriteSet {
         let in_order = self.marks.windows(2).all(|m| m[0].0 < m[1].0 && m[0].1 <= m[1].1);
         let noted = self.marks.last().is_none_or(|m| m.0 <= self.serial && m.1 <= self.undo.len());
         let mine = !self.marks.is_empty() || self.undo.is_empty();
-        in_order && noted && mine && self.bytes == writes.sum::<u64>() + notes.sum::<u64>()
+        in_order && noted && mine && self.bytes == writes.sum::<u64>() + notes.sum::<u64>() + self.spill.memory()
     }
 
     fn space(&self, id: KeyspaceId) -> Option<&SpaceWrites> {
@@ -145,22 +217,39 @@ impl WriteSet {
 
     /// The pending write of a key.
     #[inline]
-    pub fn get(&self, id: KeyspaceId, key: &[u8]) -> Option<&Write> {
+    pub fn get(&self, id: KeyspaceId, key: &[u8]) -> Result<Option<Found<'_>>> {
         if self.spaces.is_empty() {
-            return None;
+            return Ok(None);
         }
-        self.space(id)?.map.get(key).map(|pending| &pending.write)
+        match self.space(id).and_then(|space| space.map.get(key)) {
+            Some(pending) => Ok(Some(Found::Here(&pending.write))),
+            None if self.spill.is_empty() => Ok(None),
+            None => Ok(self.spill.get(id, key)?.map(Found::Spilled)),
+        }
     }
 
     /// Whether the keyspace has pending writes.
     pub fn touches(&self, id: KeyspaceId) -> bool {
-        self.space(id).is_some_and(|s| !s.map.is_empty())
+        self.space(id).is_some_and(|s| !s.map.is_empty()) || self.spill.touches(id)
     }
 
-    /// The pending writes of a range, in key order.
+    /// The pending writes of a range that are in memory, in key order. They are all, unless some are spilled.
     pub fn range(&self, id: KeyspaceId, range: Bounds<'_>) -> impl DoubleEndedIterator<Item = (&[u8], &Write)> {
         let map = self.space(id).map(|s| s.map.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>(range));
         map.into_iter().flatten().map(|(key, pending)| (&**key, &pending.write))
+    }
+
+    /// The pending writes at one end of a range, wherever they are: as many as fit in memory well.
+    pub fn window(&self, id: KeyspaceId, range: Bounds<'_>, forward: bool) -> Result<Window> {
+        let mut window = self.spill.window(id, range, forward)?;
+        let within = match (&window.cut, forward) {
+            (None, _) => range,
+            (Some(cut), true) => (range.0, Bound::Excluded(&**cut)),
+            (Some(cut), false) => (Bound::Included(&**cut), range.1),
+        };
+        let newer: Vec<_> = self.range(id, within).map(|(key, write)| (KeyBuf::new(key), write.clone())).collect();
+        window.writes.extend(newer);
+        Ok(window)
     }
 
     /// Notes where a key was that will probably be written; the last one of each keyspace is remembered.
@@ -176,8 +265,9 @@ impl WriteSet {
     /// Adds a write, in place of an earlier one of the same key.
     ///
     /// # Errors
-    /// `TransactionTooLarge` when this transaction alone would fill the budget of all write sets; `OverBudget` when all
-    /// open transactions together do. The write set is as before.
+    /// `TransactionTooLarge` when the write alone would fill the budget of all write sets; `OverBudget` when all open
+    /// transactions together do, each with less than is worth a run; `NoSpace` when the device has no room for a run.
+    /// The write set is as before.
     pub fn put(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.reserve(key, value.map_or(0, <[u8]>::len))?;
         self.insert(keyspace, key, value.map(|value| Value::Bytes(value.into())));
@@ -194,14 +284,69 @@ impl WriteSet {
 
     /// Makes sure of memory for a write: nothing is copied before there is room for it.
     fn reserve(&mut self, key: &[u8], value: usize) -> Result<()> {
-        let mut bytes = self.bytes + cost(key, value);
-        if !self.marks.is_empty() {
-            bytes += note(key);
+        let more = cost(key, value) + if self.marks.is_empty() { 0 } else { note(key) };
+        let half = self.budget.limit(Class::WriteSets) / 2;
+        if self.bytes + more > half && self.is_worth_a_run() {
+            self.spill()?;
         }
-        self.charge(bytes)?;
-        self.bytes = bytes;
+        let charged = match self.charge(self.bytes + more) {
+            Err(Error::OverBudget { .. } | Error::TransactionTooLarge { .. }) if self.is_worth_a_run() => {
+                self.spill()?;
+                self.charge(self.bytes + more)
+            }
+            charged => charged,
+        };
+        charged?;
+        self.bytes += more;
         assert!(self.bytes <= FREE + self.charged, "what is stored was charged for");
         Ok(())
+    }
+
+    fn is_worth_a_run(&self) -> bool {
+        self.bytes >= self.spill.memory() + LEAST_SPILLED
+    }
+
+    /// Moves all that is in memory to a run.
+    ///
+    /// # Errors
+    /// The device has no room for it, or failed: the write set is as before.
+    pub fn spill(&mut self) -> Result<()> {
+        let mut versions: Vec<(KeyBuf, u64, &Write)> = Vec::new();
+        for space in &self.spaces {
+            let id = space.keyspace.id();
+            versions.extend(space.map.iter().map(|(key, p)| (spill::path(id, key), p.mark, &p.write)));
+        }
+        for Undo { space, key, old } in self.undo.iter().rev() {
+            let id = self.spaces[*space].keyspace.id();
+            versions.extend(old.iter().map(|old| (spill::path(id, key), old.mark, &old.write)));
+        }
+        if versions.is_empty() {
+            return Ok(());
+        }
+        debug_assert!(self.is_sound(), "what is spilled was counted");
+        // What was in the map, or noted later, comes first of its path: it is newer.
+        versions.sort_by(|a, b| a.0.cmp(&b.0));
+        let marks: Vec<u64> = self.marks.iter().map(|m| m.0).collect();
+        self.spill.add(versions.into_iter(), &marks)?;
+        self.spills += 1;
+        self.spaces.iter_mut().for_each(|space| space.map.clear());
+        self.undo.clear();
+        self.marks.iter_mut().for_each(|mark| mark.1 = 0);
+        self.found.clear();
+        self.count_runs();
+        Ok(())
+    }
+
+    /// Nothing is in memory but what runs need.
+    fn count_runs(&mut self) {
+        self.bytes = self.spill.memory();
+        assert!(self.undo.is_empty(), "notes go to the run with what they are of");
+        let needed = self.bytes.saturating_sub(FREE);
+        if needed <= self.charged {
+            let keep = needed.next_multiple_of(BLOCK).min(self.charged);
+            self.budget.release(Class::WriteSets, self.charged - keep);
+            self.charged = keep;
+        }
     }
 
     fn insert(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], write: Write) {
@@ -263,6 +408,9 @@ impl WriteSet {
                 None => drop(map.remove(&key)),
             }
         }
+        let before = self.spill.memory();
+        self.spill.roll_back(savepoint.serial);
+        self.bytes -= before - self.spill.memory();
         debug_assert!(self.is_sound());
         Ok(())
     }
@@ -304,6 +452,7 @@ impl WriteSet {
     pub fn clear(&mut self) {
         self.forget_savepoints();
         self.spaces.clear();
+        self.spill.clear();
         self.budget.release(Class::WriteSets, std::mem::take(&mut self.charged));
         self.bytes = 0;
     }

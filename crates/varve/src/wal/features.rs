@@ -72,9 +72,22 @@ pub const LSM_KEYSPACES: Feature = Feature { name: "lsm-keyspaces", bit: 3, clas
 /// not know of it would look for the log in other places.
 pub const SEGMENT_SIZES: Feature = Feature { name: "log-segment-sizes", bit: 4, class: FeatureClass::Incompatible };
 
+/// A commit too large for one log group may be half applied, as the catalog says: who does not know of that would show
+/// half of it.
+pub const LARGE_COMMITS: Feature = Feature { name: "large-commits", bit: 5, class: FeatureClass::Incompatible };
+
 /// All features that this release knows. A bit is never used again for something else.
-pub const FEATURES: [&Feature; 8] =
-    [&IDENTITY, &MAP_COUNT, &LOST_WRITES, &READ_ONLY_KEYSPACES, &ROOM, &FORMER_TREES, &LSM_KEYSPACES, &SEGMENT_SIZES];
+pub const FEATURES: [&Feature; 9] = [
+    &IDENTITY,
+    &MAP_COUNT,
+    &LOST_WRITES,
+    &READ_ONLY_KEYSPACES,
+    &ROOM,
+    &FORMER_TREES,
+    &LSM_KEYSPACES,
+    &SEGMENT_SIZES,
+    &LARGE_COMMITS,
+];
 
 /// Longest name, bytes.
 pub const LONGEST_NAME: usize = 24;

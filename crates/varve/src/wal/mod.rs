@@ -29,8 +29,8 @@ mod tests;
 
 pub use check::LogCheck;
 pub use features::{
-    FEATURES, FORMER_TREES, Feature, FeatureClass, Features, IDENTITY, LOST_WRITES, LSM_KEYSPACES, MAP_COUNT,
-    READ_ONLY_KEYSPACES,
+    FEATURES, FORMER_TREES, Feature, FeatureClass, Features, IDENTITY, LARGE_COMMITS, LOST_WRITES, LSM_KEYSPACES,
+    MAP_COUNT, READ_ONLY_KEYSPACES,
 };
 pub use format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupKind, group_size};
 pub use generation::{Companion, Generation};

@@ -74,6 +74,8 @@ pub struct RecoveryReport {
     pub mended_superblock: Option<String>,
     /// The fast device was of another time, and held copies only: which it was. The tier began empty.
     pub emptied_tier: Option<String>,
+    /// Commits larger than one log group that were decided, not all applied, and are now.
+    pub finished: u64,
     /// Where redo began.
     pub redo: Lsn,
     /// End of the log.

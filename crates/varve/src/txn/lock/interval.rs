@@ -26,7 +26,9 @@ use super::range_index::RangeIndex;
 use super::wait::{OwnerId, WaitCell};
 use crate::budget::Budget;
 use crate::error::Result;
-use crate::txn::key::{Bounds, KeyBuf, bound_owned, bound_ref, cmp_high, cmp_low, contains, overlap, within};
+use crate::txn::key::{
+    Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, cmp_high, cmp_low, contains, overlap, within,
+};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -50,7 +52,7 @@ enum RequestState {
     },
 }
 
-struct Request {
+pub(super) struct Request {
     owner: OwnerId,
     low: Bound<KeyBuf>,
     high: Bound<KeyBuf>,
@@ -81,7 +83,7 @@ impl Request {
         Request::bytes(bound_ref(&self.low), bound_ref(&self.high))
     }
 
-    fn bytes(low: Bound<&[u8]>, high: Bound<&[u8]>) -> usize {
+    pub(super) fn bytes(low: Bound<&[u8]>, high: Bound<&[u8]>) -> usize {
         let heap = |b| match b {
             Bound::Included(k) | Bound::Excluded(k) => KeyBuf::heap_bytes_of(k),
             Bound::Unbounded => 0,
@@ -280,6 +282,20 @@ impl Intervals {
         // A granted request's place in the list has no meaning.
         list.insert(ticket.0, joined);
         self.recount(list);
+    }
+
+    /// The ranges of this mode that an owner holds, and the bytes that they take.
+    pub fn held(&self, owner: OwnerId, mode: Mode) -> (Vec<OwnedBounds>, usize) {
+        let list = self.list.lock();
+        let tickets = list.by_owner.get(&owner).map_or(&[][..], |tickets| tickets);
+        let requests = tickets.iter().map(|ticket| &list.requests[ticket]);
+        let held = requests.filter(|r| r.mode == mode && !r.point && matches!(r.state, RequestState::Granted));
+        let (mut ranges, mut bytes) = (Vec::new(), 0);
+        for request in held {
+            bytes += request.size();
+            ranges.push((request.low.clone(), request.high.clone()));
+        }
+        (ranges, bytes)
     }
 
     /// Takes one request out, and wakes whoever waited for its owner, to look again.

@@ -11,16 +11,23 @@
 //! for a transaction that it runs itself gets [`Error::WouldDeadlock`] at once; whoever has waited for longer than the
 //! table allows, [`Error::LockTimeout`]: both keep what they hold. Nothing depends on hash order.
 //!
-//! Invariants: an owner's locks are released together, at its end; an owner waits for one lock at a time, and never for
-//! itself; a key is in the list of a [`LockSet`] once, when its lock is new.
+//! A transaction whose locks take more than its share of the memory for them gets coarser ones (`set.rs`): an interval
+//! for neighbouring keys, or for neighbouring intervals. It asks for the interval as for any other, beside what it
+//! holds, and lets go of the keys once it has it, so it never holds less than before.
+//!
+//! Invariants: an owner's locks are released together, at its end, but for those that a coarser one covers; an owner
+//! waits for one lock at a time, and never for itself; a key is in the list of a [`LockSet`] once, when its lock is
+//! new.
 //!
 //! Lock order inside the table: at most one shard or list mutex at a time, then the waits-for graph's.
 
+mod coarse;
 mod credit;
 mod interval;
 mod range_filter;
 mod range_index;
 mod running;
+mod set;
 mod shard;
 mod wait;
 
@@ -30,7 +37,7 @@ mod tests;
 use self::interval::{Intervals, Ticket};
 use self::shard::{Shard, Taken};
 use self::wait::{Outcome, WaitGraph};
-use super::key::{Bounds, KeyBuf, show};
+use super::key::{Bounds, show};
 use crate::budget::Budget;
 use crate::error::{Error, Result};
 use std::ops::Bound;
@@ -39,6 +46,7 @@ use std::time::Duration;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::{Instant, Mutex};
 
+pub(crate) use self::set::LockSet;
 pub(crate) use self::wait::OwnerId;
 
 /// Shards of a keyspace's key locks; a power of two.
@@ -65,6 +73,7 @@ pub(crate) struct LockTable {
     waits: AtomicU64,
     wait_ns: AtomicU64,
     deadlocks: AtomicU64,
+    coarsened: AtomicU64,
 }
 
 #[repr(align(128))]
@@ -81,6 +90,8 @@ pub struct LockStats {
     pub deadlocks: u64,
     /// Transactions waiting now.
     pub waiting: u64,
+    /// Times that a transaction's locks were replaced by fewer, coarser ones.
+    pub coarsened: u64,
 }
 
 impl LockTable {
@@ -95,6 +106,7 @@ impl LockTable {
             waits: zero(),
             wait_ns: zero(),
             deadlocks: zero(),
+            coarsened: zero(),
         })
     }
 
@@ -134,6 +146,7 @@ impl LockTable {
             wait_ns: get(&self.wait_ns),
             deadlocks: get(&self.deadlocks),
             waiting: self.graph.waiting() as u64,
+            coarsened: get(&self.coarsened),
         }
     }
 }
@@ -422,98 +435,6 @@ impl Drop for SingleLock<'_> {
         }
         self.locks.shard(self.key).release(&self.locks.table.budget, self.key, self.id, false);
         self.locks.end(self.id, false);
-    }
-}
-
-struct Held {
-    locks: Arc<KeyspaceLocks>,
-    keys: Vec<KeyBuf>,
-    ranged: bool,
-}
-
-/// All locks of one transaction. They are released together, by [`LockSet::release`] or when it is dropped.
-pub(crate) struct LockSet {
-    asker: Asker,
-    held: Vec<Held>,
-}
-
-impl LockSet {
-    /// An owner without locks. `birth`: identity of the first attempt, when this is a retry.
-    pub fn new(table: &LockTable, birth: Option<u64>) -> LockSet {
-        let id = table.new_owner();
-        LockSet { asker: Asker { id, birth: birth.unwrap_or(id) }, held: Vec::new() }
-    }
-
-    /// Identity of the owner.
-    pub fn id(&self) -> OwnerId {
-        self.asker.id
-    }
-
-    /// The age by which deadlock victims are chosen.
-    pub fn birth(&self) -> u64 {
-        self.asker.birth
-    }
-
-    /// Whether it has no lock.
-    pub fn is_empty(&self) -> bool {
-        self.held.iter().all(|held| held.keys.is_empty() && !held.ranged)
-    }
-
-    /// Whether the owner may write `key`. For assertions: it takes locks of the table.
-    pub fn holds_exclusive(&self, locks: &KeyspaceLocks, key: &[u8]) -> bool {
-        locks.holds_exclusive(self.asker.id, key)
-    }
-
-    #[inline]
-    fn space(&mut self, locks: &Arc<KeyspaceLocks>) -> &mut Held {
-        let found = self.held.iter().position(|h| Arc::ptr_eq(&h.locks, locks));
-        let at = found.unwrap_or_else(|| {
-            self.held.push(Held { locks: locks.clone(), keys: Vec::new(), ranged: false });
-            self.held.len() - 1
-        });
-        &mut self.held[at]
-    }
-
-    /// Locks a key, waiting for those who hold it.
-    ///
-    /// # Errors
-    /// `Conflict` when this transaction has to give way in a deadlock (the caller then releases all);
-    /// `OverBudget` when there is no memory for another lock, `LockTimeout`, `WouldDeadlock` (what is held stays held).
-    #[inline]
-    pub fn lock_key(&mut self, locks: &Arc<KeyspaceLocks>, key: &[u8], mode: Mode) -> Result<()> {
-        let asker = self.asker;
-        let space = self.space(locks);
-        if space.locks.lock_key(asker, key, mode, space.ranged)? {
-            space.keys.push(KeyBuf::new(key));
-        }
-        Ok(())
-    }
-
-    /// Locks a range of keys, those not there included. Errors as for [`LockSet::lock_key`].
-    pub fn lock_range(&mut self, locks: &Arc<KeyspaceLocks>, range: Bounds<'_>, mode: Mode) -> Result<()> {
-        let asker = self.asker;
-        let space = self.space(locks);
-        space.ranged |= space.locks.lock_range(asker, range, mode)?;
-        Ok(())
-    }
-
-    /// Releases everything.
-    pub fn release(&mut self) {
-        if varve_rt::dying() {
-            return;
-        }
-        for space in self.held.drain(..) {
-            for key in &space.keys {
-                space.locks.shard(key).release(&space.locks.table.budget, key, self.asker.id, false);
-            }
-            space.locks.end(self.asker.id, space.ranged);
-        }
-    }
-}
-
-impl Drop for LockSet {
-    fn drop(&mut self) {
-        self.release();
     }
 }
 

@@ -96,6 +96,11 @@ pub(super) enum Taken {
     Full(Error),
 }
 
+/// Bytes that the lock of a key takes which nobody else has.
+pub(super) fn bytes_of(key: &[u8]) -> usize {
+    ENTRY + HOLDER + 2 * KeyBuf::heap_bytes_of(key)
+}
+
 #[repr(align(128))]
 pub(super) struct Shard {
     entries: Mutex<Entries>,

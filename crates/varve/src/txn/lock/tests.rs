@@ -46,13 +46,19 @@ struct World {
     table: Arc<LockTable>,
     spaces: [Arc<KeyspaceLocks>; 2],
     oracle: Mutex<Oracle>,
+    /// A transaction's share of lock memory, if it is not as usual.
+    share: Option<u64>,
 }
 
 impl World {
     fn new() -> Arc<World> {
-        let table = LockTable::new(Arc::new(Budget::unlimited()));
+        World::with(Budget::unlimited(), None)
+    }
+
+    fn with(budget: Budget, share: Option<u64>) -> Arc<World> {
+        let table = LockTable::new(Arc::new(budget));
         let spaces = [table.keyspace("one"), table.keyspace("two")];
-        Arc::new(World { table, spaces, oracle: Mutex::default() })
+        Arc::new(World { table, spaces, oracle: Mutex::default(), share })
     }
 
     fn assert_empty(&self) {
@@ -67,7 +73,8 @@ impl World {
 /// One transaction with a few random locks. True when it got them all.
 fn random_transaction(world: &World, rng: &mut Rng) -> bool {
     let mut locks = LockSet::new(&world.table, None);
-    let owner = locks.asker.id;
+    locks.set_share(world.share);
+    let owner = locks.id();
     for _ in 0..1 + rng.below(5) {
         let at = rng.below(2) as usize;
         let space = &world.spaces[at];
@@ -97,7 +104,10 @@ fn random_transaction(world: &World, rng: &mut Rng) -> bool {
 
 /// Random transactions on several threads; ends with an empty table.
 fn stress(seed: u64, threads: u64, transactions: u64) -> (u64, u64) {
-    let world = World::new();
+    stress_in(&World::new(), seed, threads, transactions)
+}
+
+fn stress_in(world: &Arc<World>, seed: u64, threads: u64, transactions: u64) -> (u64, u64) {
     let workers: Vec<_> = (0..threads)
         .map(|t| {
             let world = world.clone();
@@ -121,6 +131,94 @@ fn threads_never_hold_conflicting_locks_and_all_finish() {
 }
 
 type Order = Box<dyn FnOnce(&mut LockSet) -> Result<()> + Send>;
+
+/// Bytes of locks that are a handful, as a share.
+const TINY: u64 = 500;
+
+/// The oracle knows what was asked for; coarser locks hold that at least, and give all of it back.
+#[test]
+fn coarser_locks_conflict_with_what_the_fine_ones_did() {
+    for seed in 0..5 {
+        let world = World::with(Budget::unlimited(), Some(TINY));
+        let (done, deadlocks) = stress_in(&world, seed, 4, 200);
+        assert!(done > 100, "seed {seed}: only {done} transactions got their locks, {deadlocks} deadlocks");
+        assert!(world.table.stats().coarsened > 50, "seed {seed}: {:?}", world.table.stats());
+    }
+    for seed in 0..60 {
+        let config = sim::Config { seed, chaos: true, cores: 4, ..sim::Config::default() };
+        let (done, _) =
+            sim::run(config, move || stress_in(&World::with(Budget::unlimited(), Some(TINY)), seed, 5, 40)).unwrap();
+        assert!(done > 20, "seed {seed}: only {done} transactions got their locks");
+    }
+}
+
+/// However many keys a transaction locks, in whatever order, its locks stay within its share, nearly.
+#[test]
+fn a_transaction_locks_any_number_of_keys() {
+    let mut limits = [u64::MAX / 2; CLASSES.len()];
+    limits[Class::Locks as usize] = 256 << 10;
+    for (mode, other) in [(Mode::Shared, Mode::Exclusive), (Mode::Exclusive, Mode::Shared)] {
+        for stride in [1, 7919] {
+            let world = World::with(Budget::new(limits), None);
+            let space = &world.spaces[0];
+            let mut locks = LockSet::new(&world.table, None);
+            for n in 0..20_000 {
+                locks.lock_key(space, &key(1000 + n * stride % 20_000), mode).unwrap();
+            }
+            let used = world.table.budget.used(Class::Locks);
+            assert!(used < 96 << 10, "{used} bytes of locks");
+            assert!(world.table.stats().coarsened > 0);
+            space.check();
+            // Far away from all of them nobody is in the way, and between them the others are.
+            let mut apart = LockSet::new(&world.table, None);
+            for n in [0, 999, 21_000, 1 << 40] {
+                apart.lock_key(space, &key(n), Mode::Exclusive).unwrap();
+            }
+            world.table.set_timeout(Some(Duration::from_millis(1)));
+            for n in [1000, 7777, 20_999] {
+                let error = apart.lock_key(space, &key(n), other).unwrap_err();
+                assert!(matches!(error, Error::LockTimeout { .. }), "{error}");
+            }
+            if mode == Mode::Shared {
+                apart.lock_key(space, &key(7777), Mode::Shared).unwrap();
+            }
+            drop((locks, apart));
+            world.assert_empty();
+        }
+    }
+}
+
+/// Where others stand between, a transaction that reads keeps fine locks as long as there is memory; where waiting
+/// closes a cycle, one gives way.
+#[test]
+fn coarser_locks_are_waited_for_and_deadlocks_found() {
+    sim::run(sim::Config::default(), || {
+        let world = World::with(Budget::unlimited(), Some(TINY));
+        let space = world.spaces[0].clone();
+        let [old, young] = [Client::new(&world.table), Client::new(&world.table)];
+        young.key(&space, 5, Mode::Exclusive);
+        young.results.recv().unwrap().unwrap();
+        // It needs an interval over key 5 soon, and waits for the young one.
+        let many = space.clone();
+        old.send(|l| {
+            l.set_share(Some(TINY));
+            Ok(())
+        });
+        old.results.recv().unwrap().unwrap();
+        old.send(move |l| (0..40).filter(|n| *n != 5).try_for_each(|n| l.lock_key(&many, &key(n), Mode::Exclusive)));
+        sleep(Duration::from_millis(1));
+        assert!(old.results.try_recv().is_err(), "it waits");
+        // The young one waits for the old one now: a cycle.
+        young.key(&space, 0, Mode::Exclusive);
+        assert!(young.results.recv().unwrap().unwrap_err().is_retryable());
+        old.results.recv().unwrap().unwrap();
+        old.end();
+        drop((old, young));
+        assert!(world.table.stats().coarsened > 0);
+        world.assert_empty();
+    })
+    .unwrap();
+}
 
 #[test]
 fn in_simulation_with_chaos_too() {
@@ -339,22 +437,23 @@ fn a_full_lock_budget_is_an_error_and_costs_nothing_held() {
     let budget = Arc::new(Budget::new(limits));
     let table = LockTable::new(budget.clone());
     let space = table.keyspace("one");
-    let mut locks = LockSet::new(&table, None);
-    let mut held = 0;
+    // Owners of one key each: nothing can be made coarser.
+    let mut owners: Vec<LockSet> = Vec::new();
     let error = loop {
-        match locks.lock_key(&space, &key(held), X) {
-            Ok(()) => held += 1,
+        let mut locks = LockSet::new(&table, None);
+        match locks.lock_key(&space, &key(owners.len() as u64), X) {
+            Ok(()) => owners.push(locks),
             Err(error) => break error,
         }
     };
     assert!(matches!(error, Error::OverBudget { class: "locks", .. }), "{error}");
-    assert!(held > 500, "{held}");
-    assert_eq!(space.locked_keys() as u64, held);
+    assert!(owners.len() > 500, "{}", owners.len());
+    assert_eq!(space.locked_keys(), owners.len());
     space.check();
-    locks.lock_key(&space, &key(0), X).unwrap();
-    locks.release();
+    owners[0].lock_key(&space, &key(0), X).unwrap();
+    owners.iter_mut().for_each(LockSet::release);
     assert_eq!(space.locked_keys(), 0);
-    drop((locks, space));
+    drop((owners, space));
     assert_eq!(budget.used(Class::Locks), 0);
 }
 
