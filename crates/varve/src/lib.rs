@@ -46,7 +46,7 @@ pub use buffer::{Changed, Flush, TraceEvent, TraceHandle, TraceSink, UPDATE_BOUN
 pub use db::{
     BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Compression, Db, Devices, DriveLayout, DrivePart,
     Durability, Figure, FlashDriver, FlashPart, Keyspace, KeyspaceInfo, KeyspaceKind, KeyspaceLeft, KeyspaceUpdates,
-    Layout, LsmOptions, MAX_NAME, MIN_CACHE_BYTES, OPTIONS, OpenFlash, Options, POOL_OPTIONS, PoolOptions,
+    Layout, LsmOptions, MAX_NAME, MIN_CACHE_BYTES, MergeBy, OPTIONS, OpenFlash, Options, POOL_OPTIONS, PoolOptions,
     RestoreOptions, RestoreReport, SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, exists,
     has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
 };

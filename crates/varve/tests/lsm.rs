@@ -66,9 +66,17 @@ fn rows_are_there_in_memory_flushed_and_after_reopening() {
 /// Overwrites, deletions and snapshots while segments are merged: every snapshot sees what it saw, the rest goes.
 #[test]
 fn merges_keep_what_somebody_can_see_and_nothing_else() {
-    let dir = Dir::new("lsm-merges");
+    for merge in ["sequential", "pcp"] {
+        merges_keep_what_is_seen(merge);
+    }
+}
+
+fn merges_keep_what_is_seen(merge: &str) {
+    let dir = Dir::new(&format!("lsm-merges-{merge}"));
     let db = Db::open_or_create(&dir.0, options()).unwrap();
-    let events = db.create_keyspace_of("events", lsm()).unwrap();
+    let KeyspaceKind::Lsm(mut chosen) = lsm() else { panic!("it is one") };
+    chosen.set("merge", merge).unwrap();
+    let events = db.create_keyspace_of("events", KeyspaceKind::Lsm(chosen)).unwrap();
     let mut expected = std::collections::BTreeMap::new();
     let mut snapshots = Vec::new();
     for round in 0..12u32 {
@@ -136,6 +144,7 @@ fn options_out_of_range_are_refused_with_what_there_is() {
     let refused = |options: &mut LsmOptions, name, value| options.set(name, value).unwrap_err().to_string();
     assert!(refused(&mut options, "colour", "red").contains("compression, filter-bits, block, segment, memtable"));
     assert!(refused(&mut options, "compression", "zip").contains("none, lz4 or zstd"));
+    assert!(refused(&mut options, "merge", "cokv").contains("sequential or pcp"));
     assert!(refused(&mut options, "memtable", "1K").contains("64K to 4G"));
     assert_eq!(options, LsmOptions::default());
     options.set("compression", "zstd").unwrap();

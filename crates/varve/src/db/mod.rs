@@ -53,7 +53,7 @@ pub use stats::{Figure, KeyspaceUpdates, Stats};
 pub use transaction::Transaction;
 pub use volume::tier_managers;
 
-pub use crate::index::{Compression, KeyspaceKind, LsmOptions};
+pub use crate::index::{Compression, KeyspaceKind, LsmOptions, MergeBy};
 pub use crate::txn::Durability;
 
 use crate::buffer::Flush;

@@ -20,7 +20,7 @@ use crate::btree::{self, ReadAhead, Tree};
 use crate::error::Result;
 pub(crate) use crate::lsm::Moments;
 use crate::lsm::{self, Lsm};
-pub use crate::lsm::{Compression, LsmOptions};
+pub use crate::lsm::{Compression, LsmOptions, MergeBy};
 use crate::page::Group;
 use crate::report::CheckReport;
 use crate::rows::{

@@ -1,12 +1,14 @@
-//! Flushing: the frozen memtable becomes a segment of level 0.
+//! Flushing: the frozen memtable becomes a segment of level 0, or further down where nothing overlaps it.
 
 use super::index::{Lsm, Shared};
 use super::install::Change;
 use super::memtable::MemtableEntries;
 use super::pages::Sink;
+use super::picker::flush_level;
 use super::segment::{SegmentOptions, SegmentWriter};
-use super::{Entries, Segment};
+use super::{Entries, Segment, SegmentMeta};
 use crate::error::Result;
+use varve_rt::atomic::Ordering;
 use varve_rt::{Cost, charge};
 use varve_volume::Lsn;
 
@@ -34,6 +36,15 @@ impl Keeper {
 }
 
 impl Shared {
+    /// The level for a segment that is newer than all there are. `flushing` is held.
+    fn level_of_flush(&self, meta: &SegmentMeta) -> u8 {
+        // Further down it might come to lie between the outputs of a merge, where its inputs left a gap.
+        if self.merging.load(Ordering::SeqCst) {
+            return 0;
+        }
+        flush_level(&self.shape(), &self.view().segments.version(), &meta.smallest, &meta.largest) as u8
+    }
+
     /// How the next segment is written.
     pub fn segment_options(&self, id: u64) -> SegmentOptions {
         SegmentOptions {
@@ -70,11 +81,12 @@ impl Lsm {
         }
         let meta = writer.finish(&mut sink)?;
         assert_eq!(meta.commits.1, table.newest(), "the newest entry is kept");
+        let level = shared.level_of_flush(&meta);
         let segment = Segment { id, meta, runs: sink.take_runs() };
         let settled = Some(table.newest());
         drop((walk, table));
         shared.install(Change {
-            added: vec![(0, segment)],
+            added: vec![(level, segment)],
             pages: Some(sink.into_pages()),
             settled,
             ..Change::default()

@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::space::Core;
 use std::sync::Arc;
 use varve_device::Mistake;
-use varve_rt::atomic::{AtomicU64, Ordering};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Mutex, RwLock};
 use varve_volume::{KeyspaceId, Lsn, PageId};
 
@@ -55,6 +55,8 @@ pub(super) struct Shared {
     pub flushing: Mutex<()>,
     /// Plans merges.
     pub picker: Mutex<Picker>,
+    /// A merge is under way; begun under `flushing`.
+    pub merging: AtomicBool,
     /// Number of the next segment.
     next: AtomicU64,
 }
@@ -78,8 +80,8 @@ impl Lsm {
         let newest = AtomicU64::new(active.newest().max(segments.newest()));
         let view = RwLock::new(Arc::new(View { active, frozen: None, segments }));
         let (core, services) = (core.clone(), services.clone());
-        let (flushing, picker) = (Mutex::new(()), Mutex::default());
-        let shared = Shared { core, keyspace, options, tree, services, view, newest, flushing, picker, next };
+        let (flushing, picker, merging) = (Mutex::new(()), Mutex::default(), AtomicBool::new(false));
+        let shared = Shared { core, keyspace, options, tree, services, view, newest, flushing, picker, merging, next };
         let this = Lsm(Arc::new(shared));
         this.0.services.add(&this);
         Ok(this)

@@ -5,34 +5,47 @@
 //!
 //! Invariants: no user key is in two outputs of a merge; its inputs are listed until its outputs are.
 
+use super::executor::{self, Input, Outputs, Task};
 use super::index::{Lsm, Shared};
 use super::install::Change;
-use super::merge::{Below, Merging, Retention};
-use super::pages::Sink;
-use super::picker::{Leveled, Plan};
-use super::ranges::Fragments;
-use super::segment::{SegmentCursor, SegmentWriter};
+use super::merge::Below;
+use super::pages::{PastPool, Sink};
+use super::picker::{GRANDPARENTS, Leveled, Plan};
 use super::segments::{OpenSegment, Segments};
-use super::{Entries, Segment};
-use crate::error::Result;
+use super::{PageSink, Segment, SegmentMeta};
+use crate::error::{Error, Result};
 use std::sync::Arc;
-use varve_rt::{Cost, charge};
+use varve_rt::atomic::Ordering;
 
-/// Entries between two looks at whether something is to be flushed.
-const LOOK: u64 = 512;
+/// Bytes of each queue of a pipelined merge, and of a write.
+const QUEUE: usize = 256 << 10;
 
 impl Shared {
     /// The sizes of the levels.
     pub fn shape(&self) -> Leveled {
         Leveled::new(self.options.segment_bytes, self.core.page_size() as u64)
     }
+
+    /// From here on flushes go to level 0; the segments of which one is to be merged.
+    fn merge_begins(&self) -> Arc<Segments> {
+        let _one = self.flushing.lock();
+        let before = self.merging.swap(true, Ordering::SeqCst);
+        assert!(!before, "one thread merges");
+        self.view().segments.clone()
+    }
 }
 
 impl Lsm {
     /// Does one merge if there is one to be done; whether there was.
     pub(crate) fn merge_some(&self) -> Result<bool> {
+        let segments = self.0.merge_begins();
+        let merged = self.merge_one(&segments);
+        self.0.merging.store(false, Ordering::SeqCst);
+        merged
+    }
+
+    fn merge_one(&self, segments: &Segments) -> Result<bool> {
         let shared = &*self.0;
-        let segments = shared.view().segments.clone();
         let Some(plan) = shared.picker.lock().pick(&shared.shape(), &segments.version()) else { return Ok(false) };
         let open = |wanted: &Vec<Arc<Segment>>| -> Vec<Arc<OpenSegment>> {
             segments.all().filter(|open| wanted.iter().any(|one| one.id == open.segment.id)).cloned().collect()
@@ -42,9 +55,8 @@ impl Lsm {
         let change = if plan.is_move(&shared.shape()) {
             Some(Change { moved: vec![(plan.level as u8 + 1, dropped[0].clone())], ..Change::default() })
         } else {
-            shared.merge(&plan, &segments, dropped)?
+            self.merge(&plan, segments, dropped)?
         };
-        drop(segments);
         let Some(change) = change else { return Ok(false) };
         let _one = shared.flushing.lock();
         let view = shared.view();
@@ -60,78 +72,85 @@ impl Lsm {
     }
 }
 
-impl Shared {
+impl Lsm {
     /// Writes what a merge comes to; none when the thread is to end.
     fn merge(&self, plan: &Plan, segments: &Segments, dropped: Vec<Arc<OpenSegment>>) -> Result<Option<Change>> {
-        let level = plan.level + 1;
-        let walks: Vec<SegmentCursor> = dropped.iter().map(|open| open.walk_past_pool()).collect::<Result<_>>()?;
+        let (shared, level) = (&*self.0, plan.level + 1);
+        let shape = shared.shape();
         let below = segments.version().levels.into_iter().skip(level + 1).collect();
-        let mut retention = Retention::new(self.services.moments(), Below(below), Fragments::default());
-        let mut walk = Merging::new(walks);
-        let mut out = Output { shared: self, level: level as u8, sink: self.sink(), writer: None, done: Vec::new() };
-        let (mut key, mut entries) = (Vec::new(), 0u64);
-        walk.first()?;
-        while let Some(entry) = walk.entry() {
-            charge(Cost::MergePair, 1);
-            charge(Cost::MergeByte, (entry.key.len() + entry.value.len()) as u64);
-            if entry.key != key {
-                key.clear();
-                key.extend_from_slice(entry.key);
-                out.end_if_full()?;
-            }
-            if retention.keeps(&entry) {
-                let (writer, sink) = out.writer();
-                writer.add(&entry, sink)?;
-            }
-            walk.next()?;
-            entries += 1;
-            if entries.is_multiple_of(LOOK) && !self.services.between_batches()? {
-                return Ok(None);
-            }
+        let ids = self.clone();
+        let task = Task {
+            runs: runs(plan, &dropped)?,
+            moments: shared.services.moments(),
+            below: Below(below),
+            grandparents: plan.grandparents.clone(),
+            most_overlap: GRANDPARENTS * shape.segment_bytes / shape.page_bytes,
+            options: shared.segment_options(0),
+            next_id: Box::new(move || ids.0.next_id()),
+            segment_bytes: shape.segment_bytes,
+            usable: shared.core.usable(shared.keyspace),
+        };
+        let sink = Sink::inline(&shared.core, shared.keyspace, QUEUE);
+        let mut out = Output { shared, level: level as u8, sink, done: Vec::new(), ended: false };
+        let executor = executor::by_name(shared.options.merge.name(), QUEUE).expect("every option is an executor");
+        match executor.run(Arc::new(task), &mut out) {
+            Err(_) if out.ended => return Ok(None),
+            result => result?,
         }
-        out.end()?;
         let (added, pages) = (out.done, Some(out.sink.into_pages()));
         Ok(Some(Change { added, pages, dropped, ..Change::default() }))
     }
-
-    fn sink(&self) -> Sink {
-        Sink::new(&self.core, self.keyspace)
-    }
 }
 
-/// Segments being written, one after the other.
+/// The sorted runs that a plan merges: segments of level 0 one by one, those of a level below together.
+fn runs(plan: &Plan, open: &[Arc<OpenSegment>]) -> Result<Vec<Vec<Input>>> {
+    let input = |segment: &Arc<Segment>| {
+        let open = open.iter().find(|open| open.segment.id == segment.id).expect("what is planned is listed");
+        Ok(Input { reader: open.reader()?, source: Arc::new(PastPool::new(&open.place)) })
+    };
+    let run = |segments: &[Arc<Segment>]| segments.iter().map(input).collect::<Result<Vec<_>>>();
+    let upper: Vec<&[Arc<Segment>]> = match plan.level {
+        0 => plan.inputs.chunks(1).collect(),
+        _ => vec![&plan.inputs[..]],
+    };
+    upper.into_iter().chain([&plan.next[..]]).filter(|segments| !segments.is_empty()).map(run).collect()
+}
+
+/// Takes the segments that a merge writes, one after the other.
 struct Output<'a> {
     shared: &'a Shared,
     level: u8,
     sink: Sink,
-    /// With the number of its segment.
-    writer: Option<(u64, SegmentWriter)>,
     done: Vec<(u8, Segment)>,
+    /// The thread is to end.
+    ended: bool,
 }
 
-impl Output<'_> {
-    /// The segment that is being written; begins one if there is none.
-    fn writer(&mut self) -> (&mut SegmentWriter, &mut Sink) {
-        let shared = self.shared;
-        let (_, writer) = self.writer.get_or_insert_with(|| {
-            let id = shared.next_id();
-            (id, SegmentWriter::new(shared.segment_options(id), shared.core.usable(shared.keyspace)))
-        });
-        (writer, &mut self.sink)
+impl PageSink for Output<'_> {
+    fn usable(&self) -> usize {
+        self.sink.usable()
     }
 
-    /// Between two keys: ends the segment if it is large enough.
-    fn end_if_full(&mut self) -> Result<()> {
-        let most = self.shared.options.segment_bytes;
-        if self.writer.as_ref().is_some_and(|(_, writer)| writer.bytes() >= most) { self.end() } else { Ok(()) }
+    fn page(&mut self, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        self.sink.page(fill)
     }
+}
 
-    fn end(&mut self) -> Result<()> {
-        let Some((id, writer)) = self.writer.take() else { return Ok(()) };
-        let meta = writer.finish(&mut self.sink)?;
+impl Outputs for Output<'_> {
+    fn done(&mut self, id: u64, meta: SegmentMeta) -> Result<()> {
         let segment = Segment { id, meta, runs: self.sink.take_runs() };
         assert!(self.done.last().is_none_or(|(_, last)| last.meta.largest < segment.meta.smallest), "keys ascend");
         self.done.push((self.level, segment));
         Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        // The sink writes on this thread: what it was given whole batches of is written.
+        Ok(())
+    }
+
+    fn pause(&mut self) -> Result<()> {
+        self.ended = !self.shared.services.between_batches()?;
+        if self.ended { Err(Error::Closed) } else { Ok(()) }
     }
 }

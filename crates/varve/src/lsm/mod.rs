@@ -55,7 +55,7 @@ mod write;
 
 pub(crate) use bulk::BulkLoad;
 pub(crate) use index::Lsm;
-pub use options::{Compression, LsmOptions};
+pub use options::{Compression, LsmOptions, MergeBy};
 pub(crate) use read::ScanState;
 pub(crate) use segments::Segments;
 pub(crate) use services::{Moments, Services};

@@ -1,6 +1,6 @@
 //! What is chosen for an LSM keyspace when it is made, and its bytes in the catalog.
 //!
-//! As stored: version u8 (1), compression u8, filter bits u8, 0 u8, block bytes u32, segment bytes u64, memtable bytes
+//! As stored: version u8 (1), compression u8, filter bits u8, executor of merges u8, block bytes u32, segment bytes u64, memtable bytes
 //! u64. Bytes after these are of a later release, which says by its feature bits whether they matter.
 
 use super::part::Codec;
@@ -36,6 +36,25 @@ impl Compression {
     }
 }
 
+/// How merges are done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MergeBy {
+    /// One thread reads, merges and writes, one after the other.
+    Sequential,
+    /// Three threads do these at the same time, with bounded queues between.
+    #[default]
+    Pcp,
+}
+
+impl MergeBy {
+    const ALL: [(&'static str, MergeBy); 2] = [("sequential", MergeBy::Sequential), ("pcp", MergeBy::Pcp)];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        MergeBy::ALL.iter().find(|(_, this)| *this == self).expect("all have names").0
+    }
+}
+
 /// Options of an LSM keyspace. They stay as they are for as long as the keyspace lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LsmOptions {
@@ -51,6 +70,8 @@ pub struct LsmOptions {
     /// Bytes of entries in memory, bookkeeping included, at which they are flushed: 64 KiB to 4 GiB. Half of what the
     /// cache gives memtables is the other limit. Default: 64 MiB.
     pub memtable_bytes: u64,
+    /// How merges are done. Default: reading, merging and writing at the same time.
+    pub merge: MergeBy,
 }
 
 impl Default for LsmOptions {
@@ -61,6 +82,7 @@ impl Default for LsmOptions {
             block_bytes: 16 << 10,
             segment_bytes: 16 << 20,
             memtable_bytes: 64 << 20,
+            merge: MergeBy::default(),
         }
     }
 }
@@ -70,12 +92,13 @@ const BYTES: usize = 24;
 
 impl LsmOptions {
     /// Names of the options, as [`LsmOptions::set`] takes them, and what each accepts.
-    pub const NAMES: [(&'static str, &'static str); 5] = [
+    pub const NAMES: [(&'static str, &'static str); 6] = [
         ("compression", "none, lz4 or zstd"),
         ("filter-bits", "0 to 30"),
         ("block", "bytes, 1K to 1M"),
         ("segment", "bytes, 64K to 1G"),
         ("memtable", "bytes, 64K to 4G"),
+        ("merge", "sequential or pcp"),
     ];
 
     /// Sets an option by its name from text.
@@ -97,6 +120,7 @@ impl LsmOptions {
             }
             "filter-bits" => self.filter_bits = value.parse().map_err(|_| bad())?,
             "block" => self.block_bytes = u32::try_from(bytes()?).map_err(|_| bad())?,
+            "merge" => self.merge = MergeBy::ALL.iter().find(|(name, _)| *name == value).ok_or_else(bad)?.1,
             "segment" => self.segment_bytes = bytes()?,
             _ => self.memtable_bytes = bytes()?,
         }
@@ -127,7 +151,7 @@ impl LsmOptions {
 
     /// As stored in the catalog.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION, self.compression.codec() as u8, self.filter_bits, 0];
+        let mut out = vec![VERSION, self.compression.codec() as u8, self.filter_bits, self.merge as u8];
         out.extend_from_slice(&self.block_bytes.to_le_bytes());
         out.extend_from_slice(&self.segment_bytes.to_le_bytes());
         out.extend_from_slice(&self.memtable_bytes.to_le_bytes());
@@ -143,6 +167,9 @@ impl LsmOptions {
         let Some((_, compression, _)) = Compression::ALL.iter().find(|(_, _, codec)| *codec as u8 == fixed[1]) else {
             return Err(format!("unknown compression {}", fixed[1]));
         };
+        let Some((_, merge)) = MergeBy::ALL.iter().find(|(_, merge)| *merge as u8 == fixed[3]) else {
+            return Err(format!("unknown executor of merges {}", fixed[3]));
+        };
         let long = |at: usize| u64::from_le_bytes(fixed[at..at + 8].try_into().expect("eight bytes"));
         let options = LsmOptions {
             compression: *compression,
@@ -150,6 +177,7 @@ impl LsmOptions {
             block_bytes: u32::from_le_bytes(fixed[4..8].try_into().expect("four bytes")),
             segment_bytes: long(8),
             memtable_bytes: long(16),
+            merge: *merge,
         };
         debug_assert_eq!(fixed.len(), BYTES, "as much as was asked for");
         options.check().map(|()| options).map_err(|e| e.to_string())

@@ -47,6 +47,13 @@ impl Sink {
         Sink { pages, usable: core.usable(keyspace), page_size: core.page_size(), runs: Vec::new() }
     }
 
+    /// The same; pages are written by whoever hands them over, so many bytes at a time.
+    pub fn inline(core: &Arc<Core>, keyspace: KeyspaceId, bytes: usize) -> Sink {
+        let mut sink = Sink::new(core, keyspace);
+        sink.pages = sink.pages.written_inline(bytes);
+        sink
+    }
+
     /// The pages taken since this was asked last: those of a segment that is complete.
     pub fn take_runs(&mut self) -> PageRuns {
         std::mem::take(&mut self.runs)

@@ -42,6 +42,7 @@ const LSM: KeyspaceKind = KeyspaceKind::Lsm(LsmOptions {
     block_bytes: 4 << 10,
     segment_bytes: 64 << 10,
     memtable_bytes: 64 << 10,
+    merge: crate::MergeBy::Pcp,
 });
 
 /// A database with a keyspace of each kind, one after the other.
