@@ -415,7 +415,10 @@ fn the_first_change_of_a_loaded_page_survives_a_torn_write() {
             {
                 let (devices, supply, began) = (devices.clone(), supply.clone(), began.clone());
                 domain.spawn("client", move || {
-                    let db = Db::create_on(devices, &Layout { log_bytes: 64 << 20, ..layout() }, options()).unwrap();
+                    let log_max_bytes = 64 << 20;
+                    let (layout, options) =
+                        (Layout { log_bytes: log_max_bytes, ..layout() }, Options { log_max_bytes, ..options() });
+                    let db = Db::create_on(devices, &layout, options).unwrap();
                     let mut load = db.bulk_load("rows").unwrap();
                     for n in 0..20_000u64 {
                         load.push(&n.to_be_bytes(), &value(n, 100)).unwrap();
