@@ -1,5 +1,6 @@
 //! The command line, whole: one struct per command.
 
+pub mod advise;
 pub mod array;
 pub mod flash;
 pub mod keyspaces;
@@ -92,6 +93,8 @@ pub enum Command {
     Lab(lab::Lab),
     /// Record, show and convert traces.
     Trace(trace::Trace),
+    /// Advice: what, why, the predicted figure, and the command that does it.
+    Advise(Box<advise::Advise>),
     /// Print a completion script for a shell.
     Completions {
         /// Which shell.

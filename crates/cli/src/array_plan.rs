@@ -58,7 +58,7 @@ pub fn run(out: Out, a: &Plan) -> Result<(), Failure> {
     advice.print(out)
 }
 
-fn create(drives: &[String]) -> String {
+pub fn create(drives: &[String]) -> String {
     let each: Vec<String> = drives.iter().map(|drive| format!("--drive {drive}")).collect();
     format!("varve create DB {} --array LAYOUT", each.join(" "))
 }
@@ -157,7 +157,7 @@ fn loads(trace: &Path, extent: u64) -> Result<Vec<Load>, Failure> {
 }
 
 /// The plan for an array that is not there: beside RAID 0.
-fn of_trace(trace: &Path, drives: &[String], extent: u64) -> Result<ArrayPlan, Failure> {
+pub fn of_trace(trace: &Path, drives: &[String], extent: u64) -> Result<ArrayPlan, Failure> {
     let drives = drives.iter().map(|name| {
         let (name, curve, capacity) = curves::load(name)?;
         Ok(PlanDrive { name, curve, extents: u32::try_from(capacity / extent).unwrap_or(u32::MAX) })

@@ -1,14 +1,15 @@
 //! The `varve` command.
 //!
-//! Modules, from below: `closing output rows` · `advice metrics probe_cpu sensitivity table_args text` · `probe` ·
-//! `args` · `array_settings curves damage flash manual replay settings top updates` · `crash lab open` · `admin
-//! array_plan bench data load rescue stat tier` · `array_change traces` · `array`.
+//! Modules, from below: `closing output rows` · `advice probe_cpu sensitivity table_args text` · `flash_advice` ·
+//! `metrics probe` · `args` · `array_settings curves damage flash manual replay settings top updates` · `crash lab
+//! open` · `admin array_plan bench data load rescue stat tier` · `advise array_change traces` · `array`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod admin;
 mod advice;
+mod advise;
 mod args;
 mod array;
 mod array_change;
@@ -21,6 +22,7 @@ mod curves;
 mod damage;
 mod data;
 mod flash;
+mod flash_advice;
 mod lab;
 mod load;
 mod manual;
@@ -94,6 +96,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Sim(a) => crash::sim(out, a),
         Command::Lab(a) => lab::run(out, &a.command),
         Command::Trace(a) => traces::run(out, &a.command),
+        Command::Advise(a) => advise::run(out, a),
         Command::SimChild => crash::sim_child(),
     }
 }

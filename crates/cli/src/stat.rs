@@ -2,8 +2,9 @@
 
 use crate::args::Place;
 use crate::args::stat::Stat;
-use crate::metrics::Source;
+use crate::flash_advice;
 use crate::metrics::interval::Interval;
+use crate::metrics::{Source, remote};
 use crate::open::to_look;
 use crate::output::{Failure, Out, Rows, bytes, json_figure, table};
 use crate::updates;
@@ -21,6 +22,7 @@ pub fn run(out: Out, a: &Stat) -> Result<(), Failure> {
     }
     let source = source(out, a)?;
     let result = match a.watch {
+        _ if a.advise.is_some() => advise(out, &source, a),
         _ if a.updates => updates(out, &source),
         Some(every) => watch(out, &source, every, a.count.unwrap_or(u64::MAX)),
         None => once(out, &source, a.prometheus),
@@ -64,6 +66,17 @@ fn once(out: Out, source: &Source, prometheus: bool) -> Result<(), Failure> {
         table(&mut stdout, &rows)?;
     }
     Ok(())
+}
+
+/// What the flash advisor says of the database.
+fn advise(out: Out, source: &Source, a: &Stat) -> Result<(), Failure> {
+    let (profile, goal) = (a.advise.as_deref().unwrap_or_default(), flash_advice::name(a.goal));
+    let query = format!("flash={profile}&goal={goal}&json={}", u8::from(out.json));
+    let text = match source {
+        Source::Own(db) => flash_advice::of_running(db, &query)?,
+        Source::Remote(address) => remote::advice(address, &query)?,
+    };
+    Ok(Rows.write_all(text.as_bytes())?)
 }
 
 /// The distributions of update sizes.

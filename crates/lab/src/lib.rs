@@ -1,6 +1,7 @@
 //! Varve's lab: workloads written once over a small adapter trait, a driver that runs and measures them on OS threads
 //! or in a simulation, and a checker that decides whether a history of transactions is serializable.
 //!
+//! - [`advise`]: the flash advisor's questions from traces and profiles;
 //! - [`adapter`]: the view that workloads have of a store; the in-memory reference store;
 //! - [`driver`]: threads, warm-up, response times, results;
 //! - [`experiment`]: experiments from files, on modelled devices, with checks and reports;
@@ -21,9 +22,10 @@
 //! - [`ycsb`]: YCSB, workloads A to F.
 //!
 //! Modules, from below: `child error flash_wa own place trace` · `adapter flash_layout iomix lsm_wa models replay sim` ·
-//! `batch driver history probe torture` · `tpcc ycsb` · `host` · `experiment`.
+//! `advise batch driver history probe torture` · `tpcc ycsb` · `host` · `experiment`.
 
 pub mod adapter;
+pub mod advise;
 mod batch;
 mod child;
 pub mod driver;

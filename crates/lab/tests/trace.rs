@@ -149,7 +149,8 @@ fn random_events(rng: &mut Rng, n: u64) -> Vec<(u64, TraceEvent)> {
                 let net = rng.below(8192) as u32;
                 let gross = (rng.below(4) > 0).then(|| net + rng.below(28) as u32);
                 let changed = (rng.below(2) == 0).then_some(Changed { net, gross });
-                let keyspace = (rng.below(4) > 0).then(|| KeyspaceId(rng.next_u64() as u32 >> 1));
+                let id = if rng.below(4) == 0 { u32::MAX } else { rng.next_u64() as u32 };
+                let keyspace = (rng.below(4) > 0).then_some(KeyspaceId(id));
                 let (new, whole) = (rng.below(2) == 0, rng.below(2) == 0);
                 TraceEvent::Flush(Flush { page, why, keyspace, new, whole, changed })
             }

@@ -3,6 +3,7 @@
 use super::{Open, tier};
 use clap::Args;
 use std::time::Duration;
+use varve::flash::advise::Goal;
 
 /// `stat`
 #[derive(Debug, Args)]
@@ -24,6 +25,13 @@ pub struct Stat {
     /// (with --set update_sizes=true, or on native flash).
     #[arg(long, conflicts_with_all = ["watch", "prometheus"])]
     pub updates: bool,
+    /// Print what the flash advisor says of the pages that a process at work with the database wrote lately (with --set
+    /// update_sizes=true), for this array: the name of a built-in profile with [flash].
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["watch", "prometheus", "updates"])]
+    pub advise: Option<String>,
+    /// What native flash is to bring: life or throughput.
+    #[arg(long, default_value = "life", requires = "advise")]
+    pub goal: Goal,
     #[command(flatten)]
     pub open: Open,
     #[command(flatten)]

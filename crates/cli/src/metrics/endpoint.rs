@@ -1,6 +1,7 @@
-//! Serving a database's metrics over HTTP: `GET /metrics`, one connection after the other, nothing kept between them.
+//! Serving a database's metrics and advice over HTTP: `GET /metrics`, `GET /advise`, one connection after the other, nothing kept between them.
 
 use super::Address;
+use crate::flash_advice;
 use crate::output::Failure;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -90,11 +91,15 @@ fn answer(mut stream: TcpStream, db: &Db) -> std::io::Result<()> {
     let request = head(&mut stream)?;
     let mut words = request.as_deref().unwrap_or_default().split_ascii_whitespace();
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let path = path.split('?').next().unwrap_or_default();
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let (status, kind, body) = match (method, path) {
         ("GET" | "HEAD", "/metrics") => ("200 OK", metrics::CONTENT_TYPE, db.stats().prometheus()),
-        ("GET" | "HEAD", "/") => ("200 OK", plain, "Varve. Metrics: /metrics\n".into()),
-        ("GET" | "HEAD", _) => ("404 Not Found", plain, "nothing here but /metrics\n".into()),
+        ("GET", "/advise") => match flash_advice::of_running(db, query) {
+            Ok(text) => ("200 OK", plain, text),
+            Err(e) => ("400 Bad Request", plain, format!("{e}\n")),
+        },
+        ("GET" | "HEAD", "/") => ("200 OK", plain, "Varve. Metrics: /metrics; advice: /advise?flash=PROFILE\n".into()),
+        ("GET" | "HEAD", _) => ("404 Not Found", plain, "nothing here but /metrics and /advise\n".into()),
         ("", _) => ("400 Bad Request", plain, "no whole request came\n".into()),
         _ => ("405 Method Not Allowed", plain, "only GET and HEAD\n".into()),
     };

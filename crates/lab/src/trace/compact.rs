@@ -152,8 +152,11 @@ fn decode_flush(bytes: &mut &[u8], version: u16, tag: u8, page: PageId) -> Optio
         return None;
     }
     let why = *WriteWhy::ALL.get(usize::from(tag >> 3 & 3))?;
+    let keyspace = match if old { 0 } else { take_varint(bytes)? } {
+        0 => None,
+        id => Some(KeyspaceId(u32::try_from(id - 1).ok()?)),
+    };
     let mut number = || u32::try_from(take_varint(bytes)?).ok();
-    let keyspace = if old { None } else { number()?.checked_sub(1).map(KeyspaceId) };
     let changed = match tag & CHANGED {
         0 => None,
         _ => {

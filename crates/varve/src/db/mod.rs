@@ -2,6 +2,7 @@
 //!
 //! Invariant: one walk over the whole database at a time (check, compaction); backups have their own rules (`backup`).
 
+mod advise;
 mod arrays;
 mod backup;
 mod bulk_load;

@@ -9,6 +9,7 @@
 //!
 //! Lock order: a region's lock, under which nothing waits; two regions are never locked at once.
 
+pub mod advise;
 mod delta;
 mod driver;
 mod flight;
