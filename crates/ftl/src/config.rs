@@ -2,6 +2,9 @@
 
 use varve_device::flash::FlashError;
 
+/// Most streams that a host may name.
+const MOST: u8 = 8;
+
 /// What happens to host writes while the SLC cache is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
@@ -53,6 +56,8 @@ pub enum Streams {
     HotRange,
     /// Pages written again within a quarter of the logical space's worth of writes apart from the others.
     Recency,
+    /// As the host says with each write: `hinted_streams` of them, each with spare blocks of its own.
+    Hinted,
 }
 
 /// Where a logical page may be written.
@@ -87,6 +92,8 @@ pub struct FtlConfig {
     pub streams: Streams,
     /// Share of the logical pages that `hot-range` takes as hot.
     pub hot_share: f64,
+    /// Streams that `hinted` tells apart, 2 to 8; the last takes what the host numbers higher.
+    pub hinted_streams: u8,
     /// Difference of erase counts within a pool at which the least worn block is moved; 0 = never.
     pub wear_delta: u32,
     /// Reads of a block since its erase after which its pages are moved; 0 = never.
@@ -114,6 +121,7 @@ impl Default for FtlConfig {
             high_watermark: None,
             streams: Streams::Mixed,
             hot_share: 0.2,
+            hinted_streams: 8,
             wear_delta: 0,
             read_disturb: 0,
             checkpoint_every: None,
@@ -139,6 +147,12 @@ impl FtlConfig {
         }
         if self.streams == Streams::HotRange && !(self.hot_share > 0.0 && self.hot_share < 1.0) {
             return err("ftl.hot_share", &self.hot_share, "more than 0 and less than 1");
+        }
+        if self.streams == Streams::Hinted && !(2..=MOST).contains(&self.hinted_streams) {
+            return err("ftl.hinted_streams", &self.hinted_streams, "2 to 8 streams");
+        }
+        if self.streams == Streams::Hinted && self.gc != GcPolicy::Greedy {
+            return err("ftl.gc", &format!("{:?}", self.gc).to_lowercase(), "greedy, with streams = hinted");
         }
         if self.checkpoint_every == Some(0) {
             return err("ftl.checkpoint_every", &0, "at least 1 page program");

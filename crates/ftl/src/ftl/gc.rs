@@ -67,6 +67,10 @@ impl<A: FlashArray> Ftl<A> {
             self.array.set_slc(block, true)?;
         }
         assert!(self.has_room(block), "block {block} is opened with room");
+        if self.hints.is_some() && !cache {
+            let stream = front as u32 / self.pools[pool].lanes;
+            self.blocks[block as usize].stream = stream as u8;
+        }
         self.pools[pool].fronts[front] = block;
         Ok(())
     }
@@ -167,6 +171,7 @@ impl<A: FlashArray> Ftl<A> {
 
     /// Collects one block: the policy's choice, or `victim`.
     pub(super) fn collect(&mut self, at: u64, pool: usize, victim: Option<u32>) -> Result<(), FlashError> {
+        let victim = victim.or_else(|| self.pick_hinted(pool));
         let (clock, blocks) = (self.stats.clock, &self.blocks);
         let p = &mut self.pools[pool];
         let picked = victim.or_else(|| p.victims.pick(&mut self.rng, clock, |b| blocks[b as usize].valid));

@@ -10,6 +10,7 @@
 
 mod appends;
 mod gc;
+mod hints;
 mod meta;
 mod pool;
 mod recover;
@@ -51,6 +52,8 @@ struct Block {
     opened: u64,
     /// When all programs that replaced pages of this block are done.
     settled: u64,
+    /// The stream whose pages it takes, where the host names streams.
+    stream: u8,
     /// To be marked bad instead of erased.
     retire: bool,
 }
@@ -77,6 +80,8 @@ pub struct Ftl<A> {
     appends: Option<Arc<dyn Appends>>,
     /// Host writes at the last write of each logical page; empty unless streams go by recency.
     written: Vec<u64>,
+    /// There where the host names streams.
+    hints: Option<hints::Hints>,
     blocks: Vec<Block>,
     pools: Vec<Pool>,
     /// Programs so far: the number in the spare area.
@@ -167,7 +172,11 @@ impl<A: FlashArray> Ftl<A> {
         let slots = used.len() as u32;
         let pools = if f.allocation == Allocation::PerChip { g.chips() } else { 1 };
         let lanes = g.all_planes() / pools;
-        let streams = if f.streams == Streams::Mixed { 1 } else { 2 };
+        let streams = match f.streams {
+            Streams::Mixed => 1,
+            Streams::Hinted => f.hinted_streams.into(),
+            _ => 2,
+        };
         let fronts = lanes * streams;
         let least = if fronts == 1 && contents == Contents::Nothing { 1 } else { fronts + 1 };
         let low = f.low_watermark.unwrap_or(least);
@@ -195,6 +204,7 @@ impl<A: FlashArray> Ftl<A> {
             appends: None,
             deltas: vec![0; if f.append_slots > 0 { g.blocks() as usize * slots as usize } else { 0 }],
             written: Vec::new(),
+            hints: None,
             blocks: vec![Block::default(); g.blocks() as usize],
             pools: (0..pools)
                 .map(|p| {
@@ -257,6 +267,9 @@ impl<A: FlashArray> Ftl<A> {
         }
         assert!(self.logical < self.owner.len() as u64, "there are more physical pages than logical ones");
         self.map = vec![NONE; self.logical as usize];
+        if self.config.streams == Streams::Hinted {
+            self.hints = Some(hints::Hints::new(self.config.hinted_streams, self.logical));
+        }
         if self.config.streams == Streams::Recency {
             self.written = vec![0; self.logical as usize];
         }
@@ -416,19 +429,26 @@ impl<A: FlashArray> Ftl<A> {
                 let age = clock - written;
                 u32::from(age > self.logical / 4)
             }
+            Streams::Hinted => self.hints.as_ref().map_or(0, |hints| hints.stream(lpn)),
         }
     }
 
     /// Writes a logical page out of place; `data` is a page, or absent where contents are not kept. The span is that of
     /// the page's program, which may wait for garbage collection.
     pub fn write(&mut self, at: u64, lpn: u64, data: Option<&[u8]>) -> Result<Span, FlashError> {
+        self.write_hinted(at, lpn, data, 0)
+    }
+
+    /// The same of a page of a stream that the host names; it counts with [`Streams::Hinted`] alone.
+    pub fn write_hinted(&mut self, at: u64, lpn: u64, data: Option<&[u8]>, stream: u8) -> Result<Span, FlashError> {
         self.check(lpn)?;
         if self.worn_out {
             return Err(FlashError::EndOfLife { bad: self.bad_blocks() });
         }
         self.asked_at(at)?;
         self.before_programs(at)?;
-        let stream = self.stream(lpn, false);
+        let mapped = self.is_mapped(lpn);
+        let stream = self.hinted(stream).unwrap_or_else(|| self.stream(lpn, false));
         let pool = self.pool_of(lpn);
         let front = match self.cache_room(at, pool)? {
             Some(front) => {
@@ -443,6 +463,7 @@ impl<A: FlashArray> Ftl<A> {
             *w = self.stats.clock;
         }
         let (span, programs) = self.place(at, pool, front, lpn as u32, Source::Host(data))?;
+        self.note_hint(lpn, stream, mapped);
         self.stats.host_programs += programs;
         Ok(span)
     }
@@ -480,6 +501,7 @@ impl<A: FlashArray> Ftl<A> {
             let ppn = std::mem::replace(&mut self.map[page as usize], NONE);
             if ppn != NONE {
                 self.invalidate(ppn, 0);
+                self.unhint(page);
                 self.stats.trimmed += 1;
                 any = true;
             }

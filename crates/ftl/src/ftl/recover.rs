@@ -159,6 +159,7 @@ impl<A: FlashArray> Ftl<A> {
         }
         // How many appends a page holds is found when it is read.
         self.deltas.fill(super::appends::UNKNOWN);
+        self.forget_hints();
     }
 
     fn rebuild_pools(&mut self, at: u64) -> Result<(), FlashError> {

@@ -1,5 +1,6 @@
 //! A point's database: the modelled devices that it lies on, opening it, and opening it again as after a crash.
 
+use super::advised::Collector;
 use super::devices::Counted;
 use super::machine::HostTime;
 use super::point::{Moment, OneDevice, seconds};
@@ -59,6 +60,8 @@ pub(super) struct Machine {
     flash: Option<Arc<Flash>>,
     log: Arc<Counted>,
     fast: Option<Arc<Counted>>,
+    /// Told of page writes.
+    pub collector: Option<Arc<Collector>>,
 }
 
 impl Machine {
@@ -86,7 +89,7 @@ impl Machine {
             None => None,
         };
         let fast = fast_model.clone().map(Counted::new);
-        Ok(Machine { models, fast_model, data, drives, array, flash, log, fast })
+        Ok(Machine { models, fast_model, data, drives, array, flash, log, fast, collector: None })
     }
 
     /// Opens the database. `attach`: make a tier on the fast device.
@@ -102,6 +105,7 @@ impl Machine {
             recovery_bound: seconds(e.recovery_bound_s),
             log_max_bytes: e.log_max.0,
             update_sizes: e.update_sizes,
+            trace: self.collector.as_ref().map(Collector::handle),
             tier: e.tier.options.0.clone(),
             attach_tier: attach,
             array: e.array.keeper(),
@@ -118,7 +122,7 @@ impl Machine {
 
     pub fn probe(&self, db: Db, cores: usize) -> Probe {
         let (data, flash, fast) = (self.data.clone(), self.flash.clone(), self.fast.clone());
-        Probe { db, data, flash, log: self.log.clone(), cores, fast }
+        Probe { db, data, flash, log: self.log.clone(), cores, fast, collector: self.collector.clone() }
     }
 
     /// The array that its pages lie on, if they do.
@@ -169,6 +173,7 @@ pub(super) struct Probe {
     log: Arc<Counted>,
     cores: usize,
     fast: Option<Arc<Counted>>,
+    pub collector: Option<Arc<Collector>>,
 }
 
 impl Probe {

@@ -102,6 +102,11 @@ fn at_rest(spec: &Spec, flash: &Flash) -> crate::Result<RawPart> {
     Ok(flash.part())
 }
 
+/// Loads a database for one point only; not on an array.
+pub(super) fn load_alone(spec: &Spec) -> Result<Image, ExperimentError> {
+    load(spec, Vec::new())
+}
+
 fn load(spec: &Spec, curves: Vec<Curve>) -> Result<Image, ExperimentError> {
     let (page_size, log_bytes) = (spec.layout.page_size.0 as usize, spec.layout.log.0);
     let layout = varve::Layout { page_size, log_bytes, ..varve::Layout::default() };

@@ -15,6 +15,7 @@
 //! Invariants: a result of the virtual clock is a function of configuration, seed and program. Result files hold no
 //! value of the real clock and stand in the order of the points.
 
+mod advised;
 mod array;
 mod check;
 mod database;

@@ -4,6 +4,7 @@
 //! calling OS thread. Results hold no value of the real clock.
 
 use super::ExperimentError;
+use super::advised::Collector;
 use super::database::{Machine, Memory, Probe};
 use super::devices::{self, Drives};
 use super::document::{Point, Scaled};
@@ -175,20 +176,32 @@ pub(super) fn run(
     experiment: &str,
     commit: &str,
     point: &Point,
+    on: (&Image, &Drives),
+    progress: &Arc<AtomicU64>,
+) -> Result<PointResult, ExperimentError> {
+    run_traced(experiment, commit, point, on, progress, None)
+}
+
+/// The same; `collector` is told of page writes.
+pub(super) fn run_traced(
+    experiment: &str,
+    commit: &str,
+    point: &Point,
     (image, drives): (&Image, &Drives),
     progress: &Arc<AtomicU64>,
+    collector: Option<&Arc<Collector>>,
 ) -> Result<PointResult, ExperimentError> {
     let spec = point.spec.clone();
     let memory = Memory::of(&spec, image.used);
     let failed = |what: String| ExperimentError::Point { point: point.name(), what };
     let bytes = layout::on_drives(image, &spec, point.seed, drives);
     let bytes = bytes.map_err(|(key, what)| failed(format!("{key}: {what}")))?;
-    let (seed, progress) = (point.seed, progress.clone());
+    let (seed, progress, collector) = (point.seed, progress.clone(), collector.cloned());
     let config = spec.host.config(seed).map_err(|(key, what)| failed(format!("{key}: {what}")))?;
     let clock = spec.run.clock;
     let cores = if clock == Clock::Virtual { config.cores } else { machine::real_cores() };
     let curves = image.curves.clone();
-    let main = move || measure(&spec, seed, memory, (&bytes, &curves, cores), &progress);
+    let main = move || measure(&spec, seed, memory, (&bytes, &curves, cores), &progress, collector.as_ref());
     let outcome = match clock {
         Clock::Virtual => sim::run(config, main).result.map_err(|failure| failed(failure.to_string()))?,
         Clock::Paced => main(),
@@ -235,8 +248,10 @@ fn measure(
     memory: Memory,
     (bytes, curves, cores): (&Loaded, &[Curve], usize),
     progress: &AtomicU64,
+    collector: Option<&Arc<Collector>>,
 ) -> crate::Result<Measured> {
-    let machine = Machine::new(spec, bytes, &Part { len: memory.fast, ..Part::default() }, seed)?;
+    let mut machine = Machine::new(spec, bytes, &Part { len: memory.fast, ..Part::default() }, seed)?;
+    machine.collector = collector.cloned();
     let db = machine.open(spec, memory, memory.fast > 0)?;
     let store = Arc::new(VarveStore::new(db.clone()));
     let probe = machine.probe(db.clone(), cores);
@@ -314,6 +329,7 @@ fn drive<W: Workload<VarveStore>>(
         }
         if i.warming_up {
             before = now.clone();
+            probe.collector.iter().for_each(|collector| collector.warm());
         }
         // What is left after the end is not an interval of its own.
         if i.length.as_secs_f64() >= run.interval_s / 2.0 {
@@ -322,6 +338,7 @@ fn drive<W: Workload<VarveStore>>(
         last = now;
     })?;
     let location = if spec.engine.tier.counted { Some(Location::of(&probe.db)?) } else { None };
+    probe.collector.iter().for_each(|collector| collector.end(&probe.db));
     let settings = probe.db.pool_settings().into_iter().map(|(name, text)| (name.to_string(), text)).collect();
     Ok(Measured { run: result, before, after: last, location, settings, more: probe.sizes(), series })
 }

@@ -42,6 +42,12 @@ fn flash_of(spec: &Spec) -> Named<Option<(FlashConfig, FlashLayout)>> {
     Ok(Some((flash, layout)))
 }
 
+/// The flash of a point that has some.
+pub(super) fn config(spec: &Spec) -> std::result::Result<FlashConfig, String> {
+    let found = flash_of(spec).map_err(|(key, what)| format!("{key}: {what}"))?;
+    Ok(found.expect("a validated point has flash").0)
+}
+
 /// Refuses what cannot be run; names the key.
 pub(super) fn validate(spec: &Spec) -> Named<()> {
     let refuse = |key: &str, what: String| Err((key.to_string(), what));

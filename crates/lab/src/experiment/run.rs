@@ -2,6 +2,7 @@
 //! alone, since they share the real machine, and by turns (all with the first seed, all with the next), since its speed
 //! changes.
 
+use super::advised;
 use super::devices::Drives;
 use super::document::{Experiment, Point};
 use super::layout::Layouts;
@@ -67,8 +68,8 @@ impl Shared {
             (_, Some(mix)) => plain::run_iomix(name, commit, (point, mix), drives),
             _ => {
                 let image = self.layouts.get(&point.spec, point.seed, drives);
-                let result =
-                    image.and_then(|image| point::run(name, commit, point, (&image, drives), &self.progress[n]));
+                let run = if point.spec.run.advise { advised::run } else { point::run };
+                let result = image.and_then(|image| run(name, commit, point, (&image, drives), &self.progress[n]));
                 self.layouts.done(&point.spec);
                 result
             }

@@ -8,7 +8,7 @@ use super::named::{Named, PoolNames};
 pub use super::tier::Tier;
 use super::units::{Bytes, Cache};
 pub use super::ycsb::{FixedSets, Spread, Ycsb};
-use super::{array, regions};
+use super::{advised, array, regions};
 use crate::adapter::Durability;
 pub use crate::flash_layout::RegionSpec;
 use crate::flash_wa::FlashWaPoint;
@@ -439,6 +439,9 @@ pub struct Run {
     /// Open the database again from what the devices hold at the end of the run, as after a crash, and measure that.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reopen: bool,
+    /// Ask the flash advisor about the run, and run what it recommends.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub advise: bool,
     /// Most points at the same time, for want of memory; 0: any number. Not part of what a point is.
     #[serde(skip_serializing)]
     pub jobs: usize,
@@ -454,6 +457,7 @@ impl Default for Run {
             interval_s: 1.0,
             check: false,
             reopen: false,
+            advise: false,
             jobs: 0,
         }
     }
@@ -466,6 +470,7 @@ impl Spec {
         self.engine.pool.validate("engine", "engine.pool")?;
         self.engine.tier.options.validate("engine.tier", "engine.tier")?;
         regions::validate(self)?;
+        advised::validate(self)?;
         let w = &self.workload;
         let given = [w.tpcc.is_some(), w.ycsb.is_some(), w.flash_wa.is_some(), w.iomix.is_some()];
         let workloads = given.into_iter().filter(|g| *g).count();

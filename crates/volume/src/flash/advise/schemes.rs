@@ -13,8 +13,10 @@ use varve_device::flash::{CellMode, Geometry};
 use varve_ftl::GcPolicy;
 use varve_rt::HashMap;
 
+/// Pages of an array for each that holds data, at most; assumed.
+const ROOM: f64 = 1.25;
 /// Pages of the database that are looked at.
-const LOOK_AT: u64 = 1 << 18;
+const LOOK_AT: u64 = 1 << 16;
 /// Percentiles of the changed bytes that records are made for.
 const PERCENTILES: [usize; 6] = [50, 60, 70, 80, 90, 97];
 /// Percentiles that are told.
@@ -129,9 +131,15 @@ impl<'q> Sample<'q> {
         u64::from(self.q.page_size / self.q.array.geometry.page_bytes)
     }
 
-    /// Blocks of the array as far as they are looked at.
+    /// Blocks of the array as far as they are looked at. Unless the question says how the flash was aged, no more than
+    /// [`ROOM`] allows: a database grows, and on an array that is nearly empty nothing is ever collected.
     fn blocks(&self) -> f64 {
-        f64::from(self.q.array.geometry.blocks()) / self.one_of as f64
+        let there = f64::from(self.q.array.geometry.blocks()) / self.one_of as f64;
+        let slots = self.q.array.modes[0].mode.used_pages(self.q.array.geometry.pages_per_block).len();
+        let data = (self.pages.len() as u64 * self.each()) as f64 / slots as f64;
+        // The map and open blocks take some.
+        let enough = data * ROOM + 16.0 + 2.0 * f64::from(self.q.array.geometry.all_planes());
+        if self.q.ageing.is_some() { there } else { there.min(enough) }
     }
 
     /// So many blocks of the array, as chips if they are whole ones.
