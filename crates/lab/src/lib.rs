@@ -21,8 +21,8 @@
 //! - [`trace`]: trace formats, and recording;
 //! - [`ycsb`]: YCSB, workloads A to F.
 //!
-//! Modules, from below: `child error flash_wa own place trace` · `adapter flash_layout iomix lsm_wa models replay sim` ·
-//! `advise batch driver history probe torture` · `tpcc ycsb` · `host` · `experiment`.
+//! Modules, from below: `child error flash_wa own place trace` · `adapter flash_layout iomix lsm_wa models replay
+//! sim` · `advise batch driver history probe torture` · `tpcc ycsb` · `host` · `experiment`.
 
 pub mod adapter;
 pub mod advise;

@@ -1,4 +1,5 @@
-//! Serving a database's metrics and advice over HTTP: `GET /metrics`, `GET /advise`, one connection after the other, nothing kept between them.
+//! Serving a database's metrics and advice over HTTP: `GET /metrics`, `GET /advise`, one connection after the other,
+//! nothing kept between them.
 
 use super::Address;
 use crate::flash_advice;

@@ -116,6 +116,10 @@ impl std::fmt::Debug for Drive {
 impl Drive {
     /// An empty drive kept in memory. `contents` must not be [`Contents::Nothing`].
     pub fn new(config: &FlashConfig, contents: Contents) -> Result<Drive, FlashError> {
+        if config.ftl.streams == varve_ftl::Streams::Hinted {
+            let accepted = "another one: requests to a drive do not say their stream yet (`flash-wa` does)";
+            return Err(FlashError::config("ftl.streams", "hinted", accepted));
+        }
         Ok(Drive::over(config, Ftl::new(config, contents)?))
     }
 

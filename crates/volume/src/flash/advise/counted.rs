@@ -91,6 +91,7 @@ impl FlashArray for Counted {
 
     fn erase(&mut self, _: u64, block: u32) -> Result<Span, FlashError> {
         let state = &mut self.blocks[block as usize];
+        assert!(state.1 < u32::MAX, "erases are counted");
         *state = (0, state.1 + 1);
         Ok(Span::default())
     }

@@ -146,6 +146,8 @@ impl Predicted {
 
     /// Of one region of `blocks` blocks.
     fn of(done: &Done, mode: &Mode, scheme: Scheme, blocks: f64) -> Predicted {
+        assert!(done.invalidated <= done.whole, "only a page that is written whole leaves a copy behind");
+        assert!(blocks > 0.0 && mode.endurance > 0.0, "a region has blocks that endure something");
         let writes = done.writes().max(1) as f64;
         let append = mode.append.0 + f64::from(scheme.m) * mode.append.1;
         let whole = done.whole as f64 * mode.program + done.copies as f64 * (mode.read + mode.program);

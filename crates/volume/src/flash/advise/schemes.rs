@@ -100,6 +100,7 @@ impl<'q> Sample<'q> {
         let one_of = all.div_ceil(LOOK_AT).max(1);
         let owner: HashMap<u64, KeyspaceId> = q.writes.iter().map(|w| (w.page, w.keyspace)).collect();
         let counted = |w: &&Written| looked_at(w.page, one_of);
+        assert!(q.from < q.writes.len(), "some writes count");
         let from = q.writes[..q.from].iter().filter(counted).count();
         let writes: Vec<Written> = q.writes.iter().filter(counted).copied().collect();
         if writes.len() <= from {
@@ -159,6 +160,7 @@ impl<'q> Sample<'q> {
             firsts.insert(*at, used);
             used += self.keyspaces[*at].1;
         }
+        assert!(used <= self.pages.len() as u64, "a keyspace's pages are pages of the database");
         let used = used * self.each();
         if used == 0 {
             return Some(Predicted { life: f64::INFINITY, ..Predicted::default() });
@@ -233,6 +235,7 @@ impl<'q> Sample<'q> {
                 }
             }
         }
+        assert!(rows.iter().all(|row| row.gain.is_finite()), "a gain is a number");
         rows.sort_by(|a, b| b.gain.total_cmp(&a.gain));
         let (pays, why) = self.verdict((writes, plain.is_some()), &sizes, &rows);
         let name = self.q.names.get(&keyspace).cloned().unwrap_or_else(|| format!("({})", keyspace.0));
@@ -401,6 +404,7 @@ impl Sample<'_> {
         let per_chip = self.blocks() / f64::from(chips);
         let mine = (a.0 + spare * a.1 / (a.1 + b.1).max(1e-9)) / per_chip;
         let mine = (mine.round() as u32).clamp(1, chips - 1);
+        assert!(spare > 0.0 && mine < chips, "both regions have chips");
         let blocks = |chips: u32| (f64::from(chips) * per_chip, chips);
         let one = self.predict(paying, (mode, scheme), blocks(mine))?;
         let two = self.predict(others, (first, Scheme::default()), blocks(chips - mine))?;
