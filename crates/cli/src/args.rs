@@ -195,8 +195,9 @@ pub struct Create {
     pub dir: PathBuf,
     #[command(flatten)]
     pub layout: LayoutArgs,
-    /// Keyspaces to make at once.
-    #[arg(long = "keyspace", value_name = "NAME")]
+    /// Keyspaces to make at once: a name, or NAME=lsm for an LSM keyspace, with options behind it:
+    /// NAME=lsm,compression=zstd,memtable=128M (docs/lsm.md).
+    #[arg(long = "keyspace", value_name = "NAME[=KIND[,OPTION=VALUE]...]")]
     pub keyspaces: Vec<String>,
     /// Remember the version of each page that was written last: then a lost write is found wherever it is.
     #[arg(long)]
@@ -605,4 +606,16 @@ pub struct Sim {
     pub pool: Given<Pool>,
     #[command(flatten)]
     pub layout: LayoutChoice,
+    /// What keyspaces are made of: trees, or some of them, or all, LSM keyspaces.
+    #[arg(long, value_enum, default_value_t = IndexKind::Tree, conflicts_with = "damage")]
+    pub kind: IndexKind,
+}
+
+/// What a keyspace is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum IndexKind {
+    /// A B+-tree.
+    Tree,
+    /// A log-structured merge tree.
+    Lsm,
 }

@@ -40,7 +40,7 @@ fn choice(pool: &Given<Pool>, layout: &LayoutChoice) -> Result<PoolChoice, Failu
 
 /// The same, and what a mistake that is built in needs besides.
 fn pool(a: &args::Sim, breakage: Option<Mistake>) -> Result<PoolChoice, Failure> {
-    let pool = choice(&a.pool, &a.layout)?;
+    let pool = PoolChoice { lsm: a.kind == args::IndexKind::Lsm, ..choice(&a.pool, &a.layout)? };
     Ok(breakage.map_or(pool.clone(), |mistake| sim::layout_for(mistake, pool)))
 }
 

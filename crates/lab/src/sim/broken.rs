@@ -47,6 +47,7 @@ pub fn layout_for(mistake: Mistake, pool: PoolChoice) -> PoolChoice {
         "tier" if pool.tier.is_empty() => PoolChoice { tier: tier::ALL.to_string(), ..pool },
         "array" => PoolChoice { array: true, ..pool },
         "flash" => PoolChoice { flash: true, ..pool },
+        "lsm" => PoolChoice { lsm: true, ..pool },
         _ => pool,
     }
 }

@@ -193,8 +193,12 @@ impl Client {
         let result = match known {
             Must::Exist => self.db.drop_keyspace(&name).map(|()| Must::Absent),
             // A name that must be absent can be loaded: with finished pages, beside the log.
-            Must::Absent if len % 2 == 1 => self.bulk_load(&name, rows, len),
-            _ => self.db.keyspace_or_create(&name).and_then(|space| self.fill(&space, &name, rows, len)),
+            Must::Absent if len % 2 == 1 => self.bulk_load(&name, which, rows, len),
+            _ => {
+                let kind = self.shared.plan.kind(3 + usize::from(which));
+                let made = self.db.keyspace_or_create_of(&name, kind);
+                made.and_then(|space| self.fill(&space, &name, rows, len))
+            }
         };
         match result {
             Ok(must) => {
@@ -216,8 +220,8 @@ impl Client {
         Ok(Must::Exist)
     }
 
-    fn bulk_load(&self, name: &str, rows: u32, len: u32) -> Result<Must> {
-        let mut load = self.db.bulk_load(name)?;
+    fn bulk_load(&self, name: &str, which: u8, rows: u32, len: u32) -> Result<Must> {
+        let mut load = self.db.bulk_load_of(name, self.shared.plan.kind(3 + usize::from(which)))?;
         for row in 0..rows {
             load.push(&row.to_be_bytes(), &rows::value(u64::from(row), len as usize))?;
         }

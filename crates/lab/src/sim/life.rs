@@ -9,6 +9,7 @@ use super::judge::{Verdict, judge};
 use super::machine::{Drives, Machine};
 use super::model::{History, Kept, Restored, Row, Settled, State, Tx};
 use super::panics::{self, Panic};
+use super::plan::Plan;
 use super::rows::{self, Digest, MARKS, NAMES};
 use super::script::Scripts;
 use std::collections::BTreeMap;
@@ -142,7 +143,7 @@ pub(crate) fn live(mut orders: Orders, shared: &Arc<Shared>, left: &Mutex<Left>,
     }
     shared.trace.event(|| format!("open: {:?}", db.recovery_report()));
     // A cut that was due while the database opened may still come.
-    let checked = keyspaces(&db)
+    let checked = keyspaces(&db, &shared.plan)
         .inspect_err(|_| left.lock().damaged = true)
         .map_err(|e| format!("keyspaces: {e}"))
         .and_then(|spaces| {
@@ -202,8 +203,9 @@ fn open(
     Ok((db, drives))
 }
 
-fn keyspaces(db: &Db) -> varve::Result<[Keyspace; 3]> {
-    Ok([db.keyspace_or_create(NAMES[0])?, db.keyspace_or_create(NAMES[1])?, db.keyspace_or_create(NAMES[2])?])
+fn keyspaces(db: &Db, plan: &Plan) -> varve::Result<[Keyspace; 3]> {
+    let open = |n: usize| db.keyspace_or_create_of(NAMES[n], plan.kind(n));
+    Ok([open(0)?, open(1)?, open(2)?])
 }
 
 /// Checks the structure and reads everything. A database over which another was to be made, and which is there still,

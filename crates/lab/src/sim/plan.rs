@@ -4,6 +4,7 @@
 
 use super::faults::Fault;
 use super::rows::{Keys, ROW_SPACES};
+use varve::{Compression, KeyspaceKind, LsmOptions};
 use varve_rt::Rng;
 
 /// Commits of clients that a seed makes at least, over all its lives.
@@ -104,9 +105,22 @@ pub(crate) struct Plan {
     pub(crate) fault_every: u64,
     /// The seed ends with a write that is acknowledged and not done as asked.
     pub(crate) false_write: bool,
+    /// Keyspaces that are LSM keyspaces, by the bits of their numbers modulo 64.
+    pub(crate) lsm: u64,
 }
 
 impl Plan {
+    /// What the `n`-th keyspace is made of.
+    pub(crate) fn kind(&self, n: usize) -> KeyspaceKind {
+        if self.lsm >> (n % 64) & 1 == 0 {
+            return KeyspaceKind::Tree;
+        }
+        let compression = [Compression::None, Compression::Lz4, Compression::Zstd][self.seed as usize % 3];
+        let (block_bytes, segment_bytes, memtable_bytes) = (4 << 10, 64 << 10, 64 << 10);
+        let options = LsmOptions { compression, block_bytes, segment_bytes, memtable_bytes, ..LsmOptions::default() };
+        KeyspaceKind::Lsm(options)
+    }
+
     /// The plan of `seed`.
     pub(crate) fn draw(seed: u64) -> Plan {
         let mut rng = Rng::from_seed(seed ^ 0x5641_5256_4500_0000);
@@ -143,6 +157,7 @@ impl Plan {
             log_latency: latency(&mut rng, 20, 800),
             fault_every: [0, 2, 2, 3][rng.below(4) as usize],
             false_write: rng.one_in(4),
+            lsm: 0,
         }
     }
 

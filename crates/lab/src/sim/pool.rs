@@ -17,6 +17,8 @@ pub struct PoolChoice {
     pub array: bool,
     /// Layout flash: pages on native flash.
     pub flash: bool,
+    /// Some keyspaces, or all, are LSM keyspaces.
+    pub lsm: bool,
 }
 
 /// The same as text, for the second process.
@@ -29,11 +31,13 @@ pub(crate) struct PoolText {
     array: bool,
     #[serde(default)]
     flash: bool,
+    #[serde(default)]
+    lsm: bool,
 }
 
 impl From<&PoolChoice> for PoolText {
     fn from(c: &PoolChoice) -> PoolText {
-        PoolText { pool: c.pool.to_string(), tier: c.tier.clone(), array: c.array, flash: c.flash }
+        PoolText { pool: c.pool.to_string(), tier: c.tier.clone(), array: c.array, flash: c.flash, lsm: c.lsm }
     }
 }
 
@@ -49,7 +53,8 @@ impl PoolText {
     }
 
     pub(crate) fn choice(self) -> Result<PoolChoice, varve::Error> {
-        Ok(PoolChoice { pool: self.pool.parse()?, tier: self.tier, array: self.array, flash: self.flash })
+        let PoolText { pool, tier, array, flash, lsm } = self;
+        Ok(PoolChoice { pool: pool.parse()?, tier, array, flash, lsm })
     }
 }
 
@@ -65,6 +70,9 @@ impl PoolChoice {
         }
         if self.flash {
             text += " --layout flash";
+        }
+        if self.lsm {
+            text += " --kind lsm";
         }
         for setting in POOL_OPTIONS.settings {
             if let (Some(name), Some(value)) = (setting.cli, setting.chosen(&self.pool)) {
@@ -88,7 +96,7 @@ impl PoolChoice {
         let mut rng = Rng::from_seed(plan.seed ^ 0x0706_f01c);
         let mut pool = self.pool.clone();
         let mut cleaners = options.cleaners;
-        let free = *self == PoolChoice { array: self.array, flash: self.flash, ..PoolChoice::default() };
+        let free = *self == PoolChoice { array: self.array, flash: self.flash, lsm: self.lsm, ..PoolChoice::default() };
         if free && rng.one_in(2) {
             let presets: Vec<&str> = PRESETS.iter().map(|p| p.name).filter(|name| !name.starts_with("gd2l")).collect();
             pool.preset = Some(presets[rng.below(presets.len() as u64) as usize].to_string());

@@ -133,6 +133,10 @@ impl Driver {
         let tier = (!pool.tier.is_empty()).then(|| TierPlan::draw(&pool.tier, &plan));
         let array = pool.array.then(|| ArrayPlan::draw(&plan));
         let flash = pool.flash.then(|| FlashPlan::draw(&plan));
+        if pool.lsm {
+            // The first keyspace, and of the others as the seed has it.
+            plan.lsm = 1 | Rng::from_seed(plan.seed ^ 0x0015_3000).next_u64();
+        }
         // A write that goes astray may hit what the array has noted, which refuses the drive then.
         plan.false_write &= array.is_none() && flash.is_none();
         let machine = Arc::new(Machine::new(&plan, (tier.as_ref(), array, flash), trace.clone()));

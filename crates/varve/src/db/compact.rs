@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::rows::{FarValue, overflow};
 use crate::txn::{OpenKeyspace, TxOptions};
 use std::sync::Arc;
-use varve_volume::PageId;
+use varve_volume::{Lsn, PageId};
 
 /// Times that everything is gone through: what moved makes room for what did not fit before.
 const PASSES: usize = 4;
@@ -85,10 +85,26 @@ impl Compaction<'_> {
                     .into(),
             ));
         };
-        self.report.pages = core.space.cut(|maps| {
-            checkpointer.checkpoint()?;
-            inner.identity.iter().try_for_each(|identity| identity.maps_are_cut(maps))
-        })?;
+        for _ in 0..PASSES {
+            // Flushes may want the store to grow, which waits for the cut: so they come before it. What is written
+            // meanwhile to LSM keyspaces may pin the log once more.
+            inner.indexes.write_older_than(Lsn::MAX)?;
+            let mut pinned = false;
+            let cut = checkpointer.with_checkpoint(|checkpoint| {
+                core.space.cut(|maps| {
+                    pinned = !checkpoint()?;
+                    if pinned {
+                        return Err(Error::Invalid("the log is pinned by what is in memory".into()));
+                    }
+                    inner.identity.iter().try_for_each(|identity| identity.maps_are_cut(maps))
+                })
+            });
+            self.report.pages = core.store.pages();
+            if !pinned {
+                cut?;
+                break;
+            }
+        }
         self.report.free = core.space.usage().1;
         Ok(self.report)
     }

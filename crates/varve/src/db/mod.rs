@@ -227,6 +227,13 @@ impl Db {
         Ok(self.handle(shared))
     }
 
+    /// As [`Db::keyspace_or_create`]; one that has to be made is of a kind.
+    pub fn keyspace_or_create_of(&self, name: &str, kind: KeyspaceKind) -> Result<Keyspace> {
+        kind.check()?;
+        let (shared, _) = self.inner.make_keyspace(name, kind)?;
+        Ok(self.handle(shared))
+    }
+
     /// All keyspaces, by name.
     pub fn keyspaces(&self) -> Result<Vec<KeyspaceInfo>> {
         self.inner.txns.live()?;

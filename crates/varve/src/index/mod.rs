@@ -412,11 +412,11 @@ impl<'a> Planned<'a> {
         }
     }
 
-    /// What is to be put in place when the commit has its number.
+    /// What is to be put in place when the commit has its number. Called last before the group gets its place.
     pub fn in_place(self) -> InPlace<'a> {
         match self {
             Planned::Leaf(_) => InPlace(None),
-            Planned::Memtable(writes) => InPlace(Some(writes)),
+            Planned::Memtable(writes) => InPlace(Some(writes.set_out())),
         }
     }
 }
@@ -441,7 +441,7 @@ impl<'a> Ready<'a> {
             }
             Ready::Memtable(writes) => {
                 writes.record(group);
-                (Changed { existed: write.value.is_none(), untidy: false }, InPlace(Some(writes)))
+                (Changed { existed: write.value.is_none(), untidy: false }, InPlace(Some(writes.set_out())))
             }
         }
     }

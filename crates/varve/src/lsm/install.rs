@@ -21,6 +21,7 @@ use crate::space::HeldPages;
 use crate::space::direct::{self, DirectPages};
 use crate::wal::GroupKind;
 use std::sync::Arc;
+use varve_device::Mistake;
 use varve_volume::{Lsn, PageId};
 
 /// A change of the list.
@@ -73,7 +74,11 @@ impl Shared {
         drop(linking);
         for open in &change.dropped {
             let pages: Vec<PageId> = open.page_ids().collect();
-            open.drop_when_unused(HeldPages::new(&self.core, &pages));
+            if core.faults().has(Mistake::SegmentPagesEarly) {
+                core.space.give_back(&core.log, &pages);
+            } else {
+                open.drop_when_unused(HeldPages::new(&self.core, &pages));
+            }
         }
         let open = |(level, segment)| (level, OpenSegment::new(&self.core, self.keyspace, segment));
         let mut added: Vec<_> = std::mem::take(&mut change.added).into_iter().map(open).collect();

@@ -140,28 +140,49 @@ impl Services {
         loop {
             core.log.check_sound()?;
             debug_assert!(bytes <= limit, "it fits when all else is flushed");
-            let before = self.room.lock().ended;
+            let (ended, idle) = {
+                let room = self.room.lock();
+                (room.ended, room.idle)
+            };
             if budget.charge(Class::Memtables, bytes).is_ok() {
                 return Ok(());
             }
-            if varve_rt::dying() || self.stop.load(Ordering::Acquire) {
+            if self.stopping() {
                 return Err(Error::Closed);
             }
-            self.wanted.set();
             let mut room = self.room.lock();
-            while room.ended == before && !self.stop.load(Ordering::Acquire) && !varve_rt::dying() {
+            self.wanted.set();
+            // Twice idle: what was there to be flushed when this began is flushed.
+            while room.ended == ended && room.idle < idle + 2 && !self.stopping() {
                 self.freed.wait(&mut room);
+                self.wanted.set();
             }
             if let Some(error) = &room.failed {
                 return Err(error.clone());
             }
+            if room.ended == ended && !self.stopping() {
+                // All of the memory is held by commits that wait for each other, or for the like of this one.
+                drop(room);
+                budget.admit(Class::Memtables, bytes);
+                return Ok(());
+            }
+        }
+    }
+
+    /// A commit gives back what it was charged: those who wait look again.
+    pub(super) fn memory_is_back(&self) {
+        if !varve_rt::dying() {
+            self.room.lock().ended += 1;
+            self.freed.notify_all();
         }
     }
 
     /// A commit has added to a keyspace: wakes the thread when there is something to flush.
     #[inline]
-    pub(super) fn look_at(&self, shared: &Shared) {
-        if is_due(shared, &shared.core.budget) && !self.wanted.is_set() {
+    /// `bytes` are those of the memtable that it added to. No lock may be waited for: others wait for the commit.
+    pub(super) fn look_at(&self, shared: &Shared, bytes: u64) {
+        let budget = &shared.core.budget;
+        if (bytes >= due_bytes(shared, budget) || is_full(budget)) && !self.wanted.is_set() {
             self.wanted.set();
         }
     }
@@ -174,8 +195,17 @@ fn least(budget: &Budget) -> u64 {
 
 /// Whether the active memtable of a keyspace is large enough to be flushed.
 fn is_due(shared: &Shared, budget: &Budget) -> bool {
-    let bytes = shared.view().active.bytes();
-    bytes >= shared.options.memtable_bytes.min(budget.limit(Class::Memtables) / 2)
+    shared.view().active.bytes() >= due_bytes(shared, budget)
+}
+
+/// Bytes at which a memtable is flushed.
+fn due_bytes(shared: &Shared, budget: &Budget) -> u64 {
+    shared.options.memtable_bytes.min(budget.limit(Class::Memtables) / 2)
+}
+
+/// Whether memtables take half of what they may.
+fn is_full(budget: &Budget) -> bool {
+    2 * budget.used(Class::Memtables) >= budget.limit(Class::Memtables)
 }
 
 /// The thread.
@@ -298,7 +328,8 @@ impl Services {
         let keyspaces = self.keyspaces();
         let Some(largest) = keyspaces.iter().max_by_key(|lsm| lsm.0.view().active.bytes()) else { return Ok(false) };
         let budget = largest.0.core.budget.clone();
-        let full = 2 * budget.used(Class::Memtables) >= budget.limit(Class::Memtables);
+        // What commits have charged and not entered yet cannot be flushed.
+        let full = is_full(&budget) && largest.0.view().active.bytes() > 0;
         let unfinished = keyspaces.iter().find(|lsm| lsm.0.view().frozen.is_some());
         let due = keyspaces.iter().find(|lsm| is_due(&lsm.0, &budget)).or(full.then_some(largest));
         match unfinished.or(due).filter(|lsm| lsm.0.view().segments.newest_level() < STOP) {

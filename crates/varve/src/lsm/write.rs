@@ -23,7 +23,10 @@ struct Charge<'a> {
 
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
-        self.shared.core.budget.release(Class::Memtables, self.bytes);
+        if self.bytes > 0 {
+            self.shared.core.budget.release(Class::Memtables, self.bytes);
+            self.shared.services.memory_is_back();
+        }
     }
 }
 
@@ -102,10 +105,8 @@ impl<'a> MemtableWrites<'a> {
     /// Enters the memtable that takes them.
     pub(crate) fn enter(&mut self) {
         assert!(self.entered.is_none(), "a memtable is entered once");
-        let core = &self.shared.core;
         let table = self.shared.enter();
-        let way = Some(core.horizon.set_out(&core.log, u64::from(self.shared.keyspace.0)));
-        self.entered = Some(Entered { table, way });
+        self.entered = Some(Entered { table, way: None });
     }
 
     /// Leaves it again.
@@ -117,6 +118,15 @@ impl<'a> MemtableWrites<'a> {
     pub(crate) fn record(&self, group: &mut Group<'_>) {
         assert!(self.entered.is_some(), "what is recorded has a memtable to go to");
         group.record(self.shared.keyspace, &record::writes(self.writes));
+    }
+
+    /// The group gets its place next, and its writer waits for no latch any more: others wait for the horizon with
+    /// latches held.
+    pub(crate) fn set_out(mut self) -> MemtableWrites<'a> {
+        let shared = self.shared;
+        let entered = self.entered.as_mut().expect("what gets a place has a memtable to go to");
+        entered.way = Some(shared.core.horizon.set_out(&shared.core.log, u64::from(shared.keyspace.0)));
+        self
     }
 
     /// The group ended at `commit`: puts the entries in place.
@@ -131,8 +141,9 @@ impl<'a> MemtableWrites<'a> {
             let (kind, value) = (record::kind(write), record::value(write));
             entered.table.insert(&Entry { key: write.key, commit, kind, value });
         }
-        entered.way = None;
+        let bytes = entered.table.bytes();
+        assert!(entered.way.take().is_some(), "the horizon waited for the entries");
         drop(entered);
-        self.shared.services.look_at(self.shared);
+        self.shared.services.look_at(self.shared, bytes);
     }
 }

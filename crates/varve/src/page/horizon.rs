@@ -9,6 +9,8 @@
 //! in place it lets go of the slot. Whoever looks takes the end of the log first and the slots afterwards: a commit
 //! that he does not see has its place later, or is done. The horizon is the least of all that.
 //!
+//! Who has a slot waits for no latch, since others wait for the horizon with latches held.
+//!
 //! Invariants: the horizon only rises; a slot holds a bound that is not past the place of its commit's group.
 
 use crate::wal::Log;

@@ -41,6 +41,7 @@ pub(crate) use crate::error::SPACE_KEYSPACE;
 use crate::error::{Damage, Error, Result};
 use crate::page::Group;
 use crate::page::PageEdit;
+use crate::role::{self, Role};
 use crate::wal::{GroupKind, Log};
 use allocation::Allocation;
 use ripe::Unripe;
@@ -363,7 +364,8 @@ impl Space {
 
     fn create_map(&self, core: &Core, map: u64) -> Result<(Lsn, KeptPage)> {
         let id = PageId(map * self.span);
-        let mut group = Group::begin(core, GroupKind::System, 2 * core.page_size())?;
+        // Who grows the store does not wait for a checkpoint, which may wait for a flush, and that for the store.
+        let mut group = role::with(Role::Merger, || Group::begin(core, GroupKind::System, 2 * core.page_size()))?;
         // One that is there already was cut off with what it covered.
         let page = core.pool.create(id, SPACE_KEYSPACE)?;
         let kept = page.pin().keep(&self.pool);

@@ -10,7 +10,8 @@
 //!
 //! Triggers: the log's age against the recovery bound, the ring's fill, [`Checkpointer::checkpoint`], and closing.
 //!
-//! Lock order: `running` before everything of the pool and the log; never taken with a latch held.
+//! Lock order: `running` before everything of the pool and the log, and before the space manager's `growing`; never
+//! taken with a latch held.
 //!
 //! Invariants: one checkpoint runs at a time; the redo point moves to a T only after every page with an earlier change
 //! was written and synced, and after the log up to T's end is durable; T never lies before the redo point, nor before
@@ -198,11 +199,21 @@ impl Checkpointer {
 
     /// Makes a checkpoint now, at full speed: on return, recovery needs no log from before the call.
     pub fn checkpoint(&self) -> Result<()> {
+        self.alone(|| self.make(false, true)).map(|_| ())
+    }
+
+    /// Runs `f` while nobody else makes a checkpoint, and lets it make one that leaves what only the log and memory
+    /// hold where it is: false when redo cannot begin at it for that.
+    pub fn with_checkpoint<R>(&self, f: impl FnOnce(&dyn Fn() -> Result<bool>) -> R) -> R {
+        self.alone(|| f(&|| self.make(false, false)))
+    }
+
+    fn alone<R>(&self, f: impl FnOnce() -> R) -> R {
         self.hurry.fetch_add(1, Ordering::AcqRel);
         self.woken.set();
         let result = {
             let _running = self.running.lock();
-            role::with(Role::Checkpointer, || self.make(false))
+            role::with(Role::Checkpointer, f)
         };
         let hurrying = self.hurry.fetch_sub(1, Ordering::AcqRel);
         assert!(hurrying > 0, "who hurried a checkpoint was counted");
@@ -243,10 +254,10 @@ impl Checkpointer {
             }
             let result = {
                 let _running = self.running.lock();
-                self.make(true)
+                self.make(true, true)
             };
             match result {
-                Ok(()) => failures = 0,
+                Ok(_) => failures = 0,
                 Err(e) => {
                     failures += 1;
                     if failures >= MAX_FAILURES {
@@ -269,11 +280,11 @@ impl Checkpointer {
         self.hurry.load(Ordering::Acquire) > 0 || self.log.starved() || self.stopping()
     }
 
-    fn make(&self, paced: bool) -> Result<()> {
+    fn make(&self, paced: bool, settle: bool) -> Result<bool> {
         let began = now();
-        let result = self.attempt(paced);
+        let result = self.attempt(paced, settle);
         match &result {
-            Ok(()) => {
+            Ok(_) => {
                 self.completed.fetch_add(1, Ordering::Relaxed);
                 self.last_at.store(now().as_nanos(), Ordering::Relaxed);
                 self.last_ns.store(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -285,7 +296,8 @@ impl Checkpointer {
         result
     }
 
-    fn attempt(&self, paced: bool) -> Result<()> {
+    /// True when redo begins at its T.
+    fn attempt(&self, paced: bool, settle: bool) -> Result<bool> {
         if let Some(why) = self.log.poisoned() {
             return Err(Error::Poisoned(why.to_string()));
         }
@@ -297,7 +309,7 @@ impl Checkpointer {
             self.log.faults().pass(Place::Checkpointer);
         }
         // What it writes is older than T in part: so before the pages.
-        self.needs.as_ref().map_or(Ok(()), |needs| needs.settle(t))?;
+        self.needs.as_ref().filter(|_| settle).map_or(Ok(()), |needs| needs.settle(t))?;
         if !self.log.faults().has(Mistake::CheckpointSkipsPages) {
             self.pages.flush_older_than(t)?;
         }
@@ -322,7 +334,7 @@ impl Checkpointer {
         if point == Some(redo) {
             self.after.as_ref().inspect(|after| after.completed());
         }
-        Ok(())
+        Ok(point == Some(redo))
     }
 
     /// The latest T, this checkpoint's or that of one before, from which on the log has all that is needed; `None`: the
