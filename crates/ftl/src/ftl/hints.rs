@@ -23,6 +23,7 @@ pub(super) struct Hints {
 
 impl Hints {
     pub(super) fn new(streams: u8, logical: u64) -> Hints {
+        assert!(streams >= 2, "streams are told apart");
         let n = usize::from(streams);
         Hints { of: vec![0; logical as usize], valid: vec![0; n], writes: vec![0.0; n], since: 0 }
     }
@@ -36,6 +37,7 @@ impl Hints {
         if mapped {
             self.trim(lpn);
         }
+        assert!(usize::from(stream) < self.valid.len(), "a stream that there is");
         self.of[lpn as usize] = stream;
         self.valid[usize::from(stream)] += 1;
         self.writes[usize::from(stream)] += 1.0;
@@ -54,6 +56,7 @@ impl Hints {
 
     /// The stream that has most blocks above its share, of those that can give one up; `closed`: full blocks of each.
     fn over(&self, closed: &[u32], slots: u32, can: impl Fn(usize) -> bool) -> Option<usize> {
+        assert_eq!(closed.len(), self.valid.len(), "each stream has blocks, or none");
         let data: Vec<f64> = self.valid.iter().map(|valid| *valid as f64 / f64::from(slots)).collect();
         let spare = f64::from(closed.iter().sum::<u32>()) - data.iter().sum::<f64>();
         let roots: Vec<f64> = data.iter().zip(&self.writes).map(|(data, writes)| (data * writes).sqrt()).collect();
@@ -99,6 +102,7 @@ impl<A: FlashArray> Ftl<A> {
         for block in self.pools[pool].victims.closed() {
             let b = &self.blocks[*block as usize];
             let (stream, found) = (usize::from(b.stream), (b.valid, *block));
+            assert!(b.valid <= self.slots, "a block has no more valid pages than it has");
             closed[stream] += 1;
             best[stream] = Some(best[stream].map_or(found, |best: (u32, u32)| best.min(found)));
         }

@@ -142,8 +142,8 @@ mod tests {
         }
     }
 
-    /// Uniform updates that are all eligible, two records, merged by FIFO collection: the table of
-    /// `docs/flash.md` has .826 appends at rho .9, and 1.38 pages programmed per page written out of place and .1 spare.
+    /// Uniform updates that are all eligible, two records, merged by FIFO collection: theory has .826 appends at a
+    /// spare factor of .1.
     #[test]
     fn uniform_updates_are_appended_as_often_as_theory_says() {
         let mut rng = Rng::from_seed(3);
