@@ -46,6 +46,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "lsm_index", run: lsm_index, seeds: lsm_index_seeds },
     Target { name: "lsm_footer", run: lsm_footer, seeds: lsm_footer_seeds },
     Target { name: "lsm_segment", run: lsm_segment, seeds: lsm_segment_seeds },
+    Target { name: "lsm_list", run: lsm_list, seeds: lsm_list_seeds },
     Target { name: "load", run: load, seeds: load_seeds },
 ];
 
@@ -284,6 +285,15 @@ pub fn lsm_footer(data: &[u8], on: bool) {
 
 fn lsm_footer_seeds() -> Vec<Vec<u8>> {
     varve::parsers::footers()
+}
+
+/// A row of the list of segments.
+pub fn lsm_list(data: &[u8], on: bool) {
+    canary(on, varve::parsers::listed(data) == varve::parsers::Verdict::Unsound);
+}
+
+fn lsm_list_seeds() -> Vec<Vec<u8>> {
+    varve::parsers::lists()
 }
 
 /// Usable bytes of a page of the segments that are fuzzed.

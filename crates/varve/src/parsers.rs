@@ -7,7 +7,7 @@ use crate::lsm::block::{Block, BlockBuilder, Place};
 use crate::lsm::part::{self, Codec, Location, Part};
 use crate::lsm::ranges::{Fragments, RangeDelete};
 use crate::lsm::segment::{Footer, SegmentCursor, SegmentOptions, SegmentReader, SegmentWriter};
-use crate::lsm::{Entries, Entry, EntryKind, PageSink, PageSource, filter};
+use crate::lsm::{Entries, Entry, EntryKind, PageSink, PageSource, filter, list};
 use crate::redo::{self, Record};
 use std::sync::Arc;
 use varve_volume::{KeyspaceId, PageId, page};
@@ -295,4 +295,41 @@ pub fn footers() -> Vec<Vec<u8>> {
         ranges: Location { offset: 32_400, len: 50, checksum: 6 },
     };
     vec![footer(false).encode(), footer(true).encode()]
+}
+
+/// The value of a row of the list of segments.
+pub fn listed(bytes: &[u8]) -> Verdict {
+    let key = [&5u64.to_be_bytes()[..], &[0, 0]].concat();
+    match list::segments(&[(key, bytes.to_vec())], KeyspaceId(7), PageId(9)) {
+        Ok(found) => {
+            let (level, segment) = &found[0];
+            let again = list::segments(&list::rows(segment, *level, 100), KeyspaceId(7), PageId(9));
+            assert!(again.is_ok_and(|again| again == found), "it comes back");
+            Verdict::Sound
+        }
+        Err(e) => {
+            assert!(e.to_string().contains("page 9"), "{e}");
+            if bytes.len() > 20 { Verdict::Unsound } else { Verdict::Refused }
+        }
+    }
+}
+
+/// Rows of the list of segments to begin with.
+pub fn lists() -> Vec<Vec<u8>> {
+    let one = |runs: u64| {
+        let meta = crate::lsm::SegmentMeta {
+            pages: 4 * runs,
+            smallest: (*b"key 000").into(),
+            largest: (*b"key 900").into(),
+            entries: 300,
+            deletions: 30,
+            bytes: 30_000,
+            commits: (7, 70_000),
+            ..crate::lsm::SegmentMeta::default()
+        };
+        let runs = (0..runs).map(|n| (PageId(100 * n), 4)).collect();
+        let mut rows = list::rows(&crate::lsm::Segment { id: 5, meta, runs }, 2, 1000);
+        rows.remove(0).1
+    };
+    vec![one(1), one(9)]
 }

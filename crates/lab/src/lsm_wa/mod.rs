@@ -9,8 +9,8 @@
 //! - level l holds the keys of the writes since its merge was there, at most T(l) ago, in steps of T(l-1), the interval
 //!   of the level above. Its size is the mean of u over these, times N; so its size gives T(l);
 //! - each merge from the level above, once in T(l-1) writes, writes what level l holds afterwards at that place;
-//! - a merge that takes one segment of level l - 1 rewrites, beside what it overlaps, a segment of level l at its edges,
-//!   half of one at each;
+//! - a merge that takes one segment of level l - 1 rewrites, beside what it overlaps, a segment of level l at its
+//!   edges, half of one at each;
 //! - the last level holds all keys: u = 1.
 //!
 //! Pure.

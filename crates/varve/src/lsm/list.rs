@@ -67,7 +67,7 @@ fn decode(id: u64, bytes: &[u8]) -> Option<(u8, Segment)> {
 }
 
 /// The rows of a segment on a level; no value is longer than `most`.
-pub(super) fn rows(segment: &Segment, level: u8, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(crate) fn rows(segment: &Segment, level: u8, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let bytes = encode(segment, level);
     assert!(bytes.len() / most < usize::from(u16::MAX), "the parts of a row have numbers");
     let parts = bytes.chunks(most).enumerate();
@@ -75,7 +75,7 @@ pub(super) fn rows(segment: &Segment, level: u8, most: usize) -> Vec<(Vec<u8>, V
 }
 
 /// The segments that these rows (in the order of their keys) are of, each with its level.
-pub(super) fn segments(rows: &[(Vec<u8>, Vec<u8>)], keyspace: KeyspaceId, root: PageId) -> Result<Vec<(u8, Segment)>> {
+pub(crate) fn segments(rows: &[(Vec<u8>, Vec<u8>)], keyspace: KeyspaceId, root: PageId) -> Result<Vec<(u8, Segment)>> {
     let bad = |what: String| Error::corrupt_page(root, Some(keyspace), format!("list of segments: {what}"));
     let mut found = Vec::new();
     if let Some((key, _)) = rows.iter().find(|(key, _)| key.len() != KEY) {

@@ -31,6 +31,7 @@ pub(crate) mod part;
 pub(crate) mod picker;
 pub(crate) mod ranges;
 #[cfg(test)]
+#[path = "tests_samples.rs"]
 mod samples;
 pub(crate) mod segment;
 mod varint;
@@ -41,7 +42,7 @@ mod cursor;
 mod flush;
 mod index;
 mod install;
-mod list;
+pub(crate) mod list;
 mod memtable;
 mod merges;
 mod options;

@@ -252,8 +252,8 @@ pub(crate) fn manual(version: &Version, level: usize, from: Option<&[u8]>, to: O
     Some(complete(version, (Reason::Manual, Class::Tidy), level, inputs))
 }
 
-/// The level where a segment with keys from `smallest` to `largest` can be placed that is newer than all there is: below
-/// level 0 only where nothing on the way overlaps it, and where a later merge of it will not be too large.
+/// The level where a segment with keys from `smallest` to `largest` can be placed that is newer than all there is:
+/// below level 0 only where nothing on the way overlaps it, and where a later merge of it will not be too large.
 pub(crate) fn flush_level(shape: &Leveled, version: &Version, smallest: &[u8], largest: &[u8]) -> usize {
     let overlapping = |level: usize| version.overlapping(level, Some(smallest), Some(largest));
     let mut level = 0;

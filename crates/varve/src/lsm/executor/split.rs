@@ -1,5 +1,5 @@
-//! Where a merge is cut in two, for two sides that do a part each: at a bound of a segment of the next level, so that no
-//! segment there is rewritten by both, where the bytes to the left come closest to the wanted share.
+//! Where a merge is cut in two, for two sides that do a part each: at a bound of a segment of the next level, so that
+//! no segment there is rewritten by both, where the bytes to the left come closest to the wanted share.
 
 /// A segment that goes in: its bounds and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
