@@ -8,7 +8,7 @@
 
 use super::Inner;
 use super::keyspaces::Registry;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::space::Core;
 use crate::space::extents::PageSet;
 use crate::txn::{OpenKeyspace, Sealed, TxOptions};
@@ -48,6 +48,12 @@ impl Inner {
 
     /// No write comes after this; there may be long values.
     fn seal(&self, shared: &Arc<OpenKeyspace>) -> Result<()> {
+        if shared.index().keeps_versions() {
+            return Err(Error::Invalid(format!(
+                "{} is an LSM keyspace, whose merges change its pages: only trees can be made read-only",
+                shared.name()
+            )));
+        }
         self.txns.transact(&TxOptions::default(), |mut tx| {
             let locked = tx.lock_all(shared);
             let sealed = Some(Sealed { long_values: true });

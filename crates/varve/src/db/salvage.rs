@@ -14,7 +14,7 @@ use super::{open, volume};
 use crate::btree::node::Node;
 use crate::btree::{KIND_LEAF, LeafView};
 use crate::error::{Error, Result};
-use crate::index;
+use crate::index::{self, KeyspaceKind};
 use crate::rows::{OverflowRef, ValueRef, overflow};
 use crate::space::{self, KIND_SPACE};
 use crate::wal::{Generation, Log, Step};
@@ -374,6 +374,13 @@ impl Rows<'_> {
             return Ok(());
         }
         let Some(name) = self.names.of(keyspace) else { return Ok(()) };
+        if self.names.known.get(&keyspace).is_some_and(|entry| matches!(entry.kind, KeyspaceKind::Lsm(_))) {
+            let note = format!("{name} is an LSM keyspace: segments cannot be salvaged, restore it from a backup");
+            if !self.report.notes.contains(&note) {
+                self.report.notes.push(note);
+            }
+            return Ok(());
+        }
         index::salvage::rows(bytes, &mut |found| match found {
             Ok((key, value)) => self.row(&name, keyspace, key, value),
             Err(damage) => {
