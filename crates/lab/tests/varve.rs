@@ -324,3 +324,32 @@ fn ycsb_on_files_leaves_the_records_whole() {
         assert!(report.consistent(), "{letter:?}\n{report}");
     }
 }
+
+#[test]
+fn rows_with_overhead_are_longer_in_the_database_and_read_as_they_were_written() {
+    on_memory(options(), |store| {
+        let wide = VarveStore::new(store.db().clone()).with_row_overhead(20);
+        let rows = wide.keyspace("rows").unwrap();
+        transact(&wide, TxMode::ReadWrite, Durability::None, |tx| {
+            tx.put(&rows, b"a", b"one")?;
+            assert_eq!(tx.get(&rows, b"a", |v| v.map(<[u8]>::len))?, Some(3));
+            Ok(((), End::Commit))
+        })
+        .unwrap();
+        wide.put_one(&rows, b"b", b"", Durability::None).unwrap();
+        assert_eq!(store.get_one(&rows, b"a", |v| v.map(<[u8]>::len)).unwrap(), Some(23));
+        let mut seen = Vec::new();
+        for mode in [TxMode::ReadWrite, TxMode::ReadOnly, TxMode::Snapshot] {
+            let mut tx = wide.begin(mode, Durability::None).unwrap();
+            tx.scan(&rows, KeyRange::ALL, Direction::Forward, |key, value| {
+                seen.push((key.to_vec(), value.to_vec()));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            assert_eq!(tx.get(&rows, b"b", |v| v.map(<[u8]>::len)).unwrap(), Some(0));
+            tx.commit().unwrap();
+        }
+        assert_eq!(seen.len(), 6);
+        assert!(seen.iter().all(|(key, value)| value == if key == b"a" { &b"one"[..] } else { b"" }));
+    });
+}

@@ -4,6 +4,7 @@
 //! through the engine's API. An error of a commit leaves it open whether it took effect if it comes from a device or
 //! the log.
 
+use std::borrow::Cow;
 use std::ops::{Bound, ControlFlow};
 
 use varve_rt::{Cost, charge};
@@ -17,12 +18,20 @@ use crate::error::{Error, Result};
 #[derive(Clone)]
 pub struct VarveStore {
     db: Db,
+    /// Bytes that every stored row has and no workload sees.
+    overhead: usize,
 }
 
 impl VarveStore {
     /// Takes a handle of an open database. Closing the database remains with the caller.
     pub fn new(db: Db) -> VarveStore {
-        VarveStore { db }
+        VarveStore { db, overhead: 0 }
+    }
+
+    /// Makes every stored row longer by as many bytes as another engine's rows are. The same must be given whenever the
+    /// database is opened.
+    pub fn with_row_overhead(self, overhead: usize) -> VarveStore {
+        VarveStore { overhead, ..self }
     }
 
     /// The database.
@@ -39,6 +48,22 @@ impl From<varve::Error> for Error {
             other => Error::store(other),
         }
     }
+}
+
+/// The row that is stored for a value.
+fn widened(value: &[u8], overhead: usize) -> Cow<'_, [u8]> {
+    if overhead == 0 {
+        return Cow::Borrowed(value);
+    }
+    let mut row = Vec::with_capacity(value.len() + overhead);
+    row.extend_from_slice(value);
+    row.resize(value.len() + overhead, 0);
+    Cow::Owned(row)
+}
+
+/// The value of a stored row. A row that is too short was stored without the overhead; its reader sees an empty value.
+fn narrowed(row: &[u8], overhead: usize) -> &[u8] {
+    &row[..row.len().saturating_sub(overhead)]
 }
 
 /// The error of a commit.
@@ -80,20 +105,19 @@ impl Store for VarveStore {
 
     fn begin(&self, mode: TxMode, how: Durability) -> Result<VarveTxn> {
         let options = TxOptions { read_only: mode == TxMode::ReadOnly, ..TxOptions::durability(durability(how)) };
-        Ok(match mode {
-            TxMode::ReadWrite | TxMode::ReadOnly => {
-                VarveTxn(View::Transaction(self.db.begin_with(options)?, Vec::new()))
-            }
-            TxMode::Snapshot => VarveTxn(View::Snapshot(self.db.snapshot()?)),
-        })
+        let view = match mode {
+            TxMode::ReadWrite | TxMode::ReadOnly => View::Transaction(self.db.begin_with(options)?, Vec::new()),
+            TxMode::Snapshot => View::Snapshot(self.db.snapshot()?),
+        };
+        Ok(VarveTxn { view, overhead: self.overhead })
     }
 
     fn get_one<R>(&self, ks: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        Ok(ks.get_with(key, f)?)
+        Ok(ks.get_with(key, |row| f(row.map(|row| narrowed(row, self.overhead))))?)
     }
 
     fn put_one(&self, ks: &Keyspace, key: &[u8], value: &[u8], how: Durability) -> Result<()> {
-        ks.put_with(key, value, durability(how)).map_err(at_commit)
+        ks.put_with(key, &widened(value, self.overhead), durability(how)).map_err(at_commit)
     }
 
     fn stats(&self) -> StoreStats {
@@ -116,7 +140,10 @@ impl Store for VarveStore {
 }
 
 /// A transaction or snapshot of a [`VarveStore`].
-pub struct VarveTxn(View);
+pub struct VarveTxn {
+    view: View,
+    overhead: usize,
+}
 
 #[allow(clippy::large_enum_variant)] // lives on the stack; a box would cost each transaction an allocation
 enum View {
@@ -133,10 +160,10 @@ fn engine_range(range: KeyRange<'_>) -> varve::KeyRange<'_> {
     varve::KeyRange::new(Bound::Included(range.from), range.to.map_or(Bound::Unbounded, Bound::Excluded))
 }
 
-fn walk(mut rows: Scan<'_>, mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+fn walk(mut rows: Scan<'_>, overhead: usize, mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
     while let Some((key, value)) = rows.next_row()? {
         charge(Cost::ClientCall, 1);
-        if each(key, value).is_break() {
+        if each(key, narrowed(value, overhead)).is_break() {
             break;
         }
     }
@@ -148,31 +175,33 @@ impl Txn for VarveTxn {
 
     fn get<R>(&mut self, ks: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         charge(Cost::ClientCall, 1);
-        match &mut self.0 {
-            View::Transaction(tx, _) => Ok(tx.get_with(ks, key, f)?),
-            View::Snapshot(snapshot) => Ok(f(snapshot.get(ks, key)?.as_deref())),
+        let overhead = self.overhead;
+        match &mut self.view {
+            View::Transaction(tx, _) => Ok(tx.get_with(ks, key, |row| f(row.map(|row| narrowed(row, overhead))))?),
+            View::Snapshot(snapshot) => Ok(f(snapshot.get(ks, key)?.as_deref().map(|row| narrowed(row, overhead)))),
         }
     }
 
     fn get_for_update<R>(&mut self, ks: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         charge(Cost::ClientCall, 1);
-        match &mut self.0 {
-            View::Transaction(tx, _) => Ok(tx.get_for_update_with(ks, key, f)?),
+        let overhead = self.overhead;
+        match &mut self.view {
+            View::Transaction(tx, _) => Ok(tx.get_for_update_with(ks, key, |row| f(row.map(|row| narrowed(row, overhead))))?),
             View::Snapshot(_) => Err(read_only()),
         }
     }
 
     fn put(&mut self, ks: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
         charge(Cost::ClientCall, 1);
-        match &mut self.0 {
-            View::Transaction(tx, _) => Ok(tx.put(ks, key, value)?),
+        match &mut self.view {
+            View::Transaction(tx, _) => Ok(tx.put(ks, key, &widened(value, self.overhead))?),
             View::Snapshot(_) => Err(read_only()),
         }
     }
 
     fn delete(&mut self, ks: &Keyspace, key: &[u8]) -> Result<()> {
         charge(Cost::ClientCall, 1);
-        match &mut self.0 {
+        match &mut self.view {
             View::Transaction(tx, _) => Ok(tx.delete(ks, key)?),
             View::Snapshot(_) => Err(read_only()),
         }
@@ -186,24 +215,24 @@ impl Txn for VarveTxn {
         each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         let range = engine_range(range);
-        let rows = match (&mut self.0, direction) {
+        let rows = match (&mut self.view, direction) {
             (View::Transaction(tx, _), Direction::Forward) => tx.scan(ks, range),
             (View::Transaction(tx, _), Direction::Reverse) => tx.scan_rev(ks, range),
             (View::Snapshot(snapshot), Direction::Forward) => snapshot.scan(ks, range),
             (View::Snapshot(snapshot), Direction::Reverse) => snapshot.scan_rev(ks, range),
         };
-        walk(rows?, each)
+        walk(rows?, self.overhead, each)
     }
 
     fn delete_range(&mut self, ks: &Keyspace, range: KeyRange<'_>) -> Result<u64> {
-        match &mut self.0 {
+        match &mut self.view {
             View::Transaction(tx, _) => Ok(tx.delete_range(ks, engine_range(range))?),
             View::Snapshot(_) => Err(read_only()),
         }
     }
 
     fn savepoint(&mut self) -> Result<Option<usize>> {
-        match &mut self.0 {
+        match &mut self.view {
             View::Transaction(tx, marks) => {
                 marks.push(tx.savepoint()?);
                 Ok(Some(marks.len() - 1))
@@ -213,14 +242,14 @@ impl Txn for VarveTxn {
     }
 
     fn rollback_to(&mut self, savepoint: usize) -> Result<()> {
-        match &mut self.0 {
+        match &mut self.view {
             View::Transaction(tx, marks) => Ok(tx.rollback_to(marks[savepoint])?),
             View::Snapshot(_) => Err(read_only()),
         }
     }
 
     fn commit(self) -> Result<()> {
-        match self.0 {
+        match self.view {
             View::Transaction(tx, _) => tx.commit().map_err(at_commit),
             // Each read of a snapshot waited for what it showed to be durable.
             View::Snapshot(_) => Ok(()),
@@ -228,7 +257,7 @@ impl Txn for VarveTxn {
     }
 
     fn rollback(self) {
-        if let View::Transaction(tx, _) = self.0 {
+        if let View::Transaction(tx, _) = self.view {
             tx.rollback();
         }
     }

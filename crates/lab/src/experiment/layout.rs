@@ -69,7 +69,7 @@ fn load_of(spec: &Spec) -> Load {
 }
 
 fn key(spec: &Spec) -> String {
-    let plain = (load_of(spec), spec.layout.page_size, spec.layout.log);
+    let plain = (load_of(spec), spec.workload.row_overhead(), spec.layout.page_size, spec.layout.log);
     let array = (!spec.devices.drives.is_empty()).then(|| rack::key(spec));
     let text = serde_json::to_string(&plain).expect("plain data");
     let flash = (!spec.devices.flash.is_empty()).then(|| regions::key(spec));
@@ -124,7 +124,8 @@ fn load(spec: &Spec, curves: Vec<Curve>) -> Result<Image, ExperimentError> {
                 (varve::Devices::on_array(array, machine.log.clone()), drives)
             }
         };
-        let store = Arc::new(VarveStore::new(Db::create_on(on, &layout, options)?));
+        let store = VarveStore::new(Db::create_on(on, &layout, options)?);
+        let store = Arc::new(store.with_row_overhead(spec.workload.row_overhead()));
         match what {
             Load::Tpcc(scale, seed) => drop(tpcc::load(&store, scale, seed, 1, |_| {})?),
             Load::Ycsb(shape, seed, fixed) => {

@@ -253,7 +253,7 @@ fn measure(
     let mut machine = Machine::new(spec, bytes, &Part { len: memory.fast, ..Part::default() }, seed)?;
     machine.collector = collector.cloned();
     let db = machine.open(spec, memory, memory.fast > 0)?;
-    let store = Arc::new(VarveStore::new(db.clone()));
+    let store = Arc::new(VarveStore::new(db.clone()).with_row_overhead(spec.workload.row_overhead()));
     let probe = machine.probe(db.clone(), cores);
     let mut moves = machine.array().map(|array| Moves::begin(spec, &db, array, curves)).transpose()?;
     let durability = spec.engine.durability.into();

@@ -354,6 +354,11 @@ impl Workload {
     pub fn has_database(&self) -> bool {
         self.flash_wa.is_none() && self.iomix.is_none()
     }
+
+    /// Bytes that every row has besides its columns.
+    pub fn row_overhead(&self) -> usize {
+        self.tpcc.as_ref().map_or(0, |t| usize::from(t.row_overhead))
+    }
 }
 
 /// `[workload.tpcc]`
@@ -370,6 +375,8 @@ pub struct Tpcc {
     pub items: u32,
     /// Indexes for the foreign keys that no other index serves.
     pub foreign_keys: bool,
+    /// Bytes that every row has besides its columns, index entries too: record headers and the like of another engine.
+    pub row_overhead: u16,
     /// Keying and think times of the specification.
     pub think_times: bool,
     /// Updates become reads; inserts and deletes are left out.
@@ -389,6 +396,7 @@ impl Default for Tpcc {
             customers: s.customers,
             items: s.items,
             foreign_keys: s.foreign_keys,
+            row_overhead: 0,
             think_times: false,
             read_only: false,
             mix: [45, 43, 4, 4, 4],
