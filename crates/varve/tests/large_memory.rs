@@ -4,7 +4,6 @@
 
 #![cfg(target_os = "linux")]
 
-use std::time::Instant;
 use varve::{Db, Durability, Layout, Options};
 
 const MB: u64 = 1 << 20;
@@ -33,12 +32,15 @@ fn a_transaction_of_many_rows_stays_within_the_memory_limit() {
     let space = db.keyspace_or_create("rows").unwrap();
     space.put(b"warm", b"up").unwrap();
     let baseline = memory("VmRSS").min(40 * MB);
-    let began = Instant::now();
+    let began = varve_rt::now();
     let done = |what: &str| {
         let stats = db.stats();
         let (peak, took) = (memory("VmHWM").saturating_sub(baseline) / MB, began.elapsed().as_secs_f64());
         let (spills, coarse, peak_scratch) = (stats.txn.spills, stats.txn.lock_coarsened, stats.scratch.peak);
-        println!("{took:8.1} s {what}: {peak} MB more at the peak, {spills} spills, {coarse} times coarser locks, {peak_scratch} scratch pages");
+        println!(
+            "{took:8.1} s {what}: {peak} MB more at the peak, {spills} spills, {coarse} times coarser locks, \
+             {peak_scratch} scratch pages"
+        );
     };
     let mut tx = db.begin().unwrap();
     for n in 0..rows {

@@ -186,7 +186,9 @@ impl Txn for VarveTxn {
         charge(Cost::ClientCall, 1);
         let overhead = self.overhead;
         match &mut self.view {
-            View::Transaction(tx, _) => Ok(tx.get_for_update_with(ks, key, |row| f(row.map(|row| narrowed(row, overhead))))?),
+            View::Transaction(tx, _) => {
+                Ok(tx.get_for_update_with(ks, key, |row| f(row.map(|row| narrowed(row, overhead))))?)
+            }
             View::Snapshot(_) => Err(read_only()),
         }
     }

@@ -1,0 +1,182 @@
+//! What is asked of an index beside its rows: bulk loads, checkpoints, checks, compaction, the end of a keyspace.
+
+use super::Index;
+use crate::btree::{self, Tree};
+use crate::error::Result;
+use crate::lsm;
+use crate::page::Group;
+use crate::report::CheckReport;
+use crate::rows::{FarValue, Span};
+use crate::space::{Core, Reserved, SpaceWalk};
+use std::sync::Arc;
+use varve_volume::{Lsn, PageId};
+
+/// A load of ascending rows into an empty index.
+pub(crate) enum Load {
+    Tree(Box<btree::BulkLoad>),
+    Lsm(Box<lsm::BulkLoad>),
+}
+
+impl Load {
+    /// Takes the next row. Fails when its key is not above the one before; what was loaded before stays.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        match self {
+            Load::Tree(load) => load.push(key, value),
+            Load::Lsm(load) => load.push(key, value),
+        }
+    }
+
+    /// Ends the load: every row is in a group of the log.
+    pub fn finish(self) -> Result<()> {
+        match self {
+            Load::Tree(load) => load.finish(),
+            Load::Lsm(load) => load.finish(),
+        }
+    }
+}
+
+/// Service.
+impl Index {
+    /// Begins a load. Pages are filled to `fill` (0.5 to 1.0).
+    pub fn load(&self, fill: f64) -> Load {
+        match self {
+            Index::Tree(tree) => Load::Tree(Box::new(tree.bulk_load(fill))),
+            Index::Lsm(lsm) => Load::Lsm(Box::new(lsm.bulk_load())),
+        }
+    }
+
+    /// Where in the log the oldest change begins that is in memory alone, dirty pages apart; `None`: there is none.
+    /// (All that a tree has is in pages, of which the pool knows.)
+    pub fn oldest_lsn_needed(&self) -> Option<Lsn> {
+        match self {
+            Index::Tree(_) => None,
+            Index::Lsm(lsm) => lsm.oldest_lsn_needed(),
+        }
+    }
+
+    /// Reads all of it: notes every page in `walk`, and every damage in `report`.
+    pub fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
+        match self {
+            Index::Tree(tree) => tree.check(walk, report),
+            Index::Lsm(lsm) => lsm.check(walk, report),
+        }
+    }
+
+    /// Gives each page of an index that nothing changes to `each`; those of long values only with `values`, which costs
+    /// reading all rows. True if it met long values.
+    pub fn each_page(&self, values: bool, each: &mut dyn FnMut(PageId)) -> Result<bool> {
+        match self {
+            Index::Tree(tree) => tree.each_page(values, each),
+            Index::Lsm(lsm) => lsm.each_page(each),
+        }
+    }
+
+    /// Merges pages that are far from full, as far as they fit together. Returns how many went.
+    pub fn merge_pages(&self) -> Result<u64> {
+        match self {
+            Index::Tree(tree) => tree.merge_all(),
+            // Its compactions merge segments.
+            Index::Lsm(_) => Ok(0),
+        }
+    }
+
+    /// Moves the pages at or past `limit`, but for the root and long values, to free ones before it, as long as there
+    /// are any. Returns how many were moved.
+    pub fn move_pages(&self, limit: PageId) -> Result<u64> {
+        match self {
+            Index::Tree(tree) => tree.move_nodes(limit),
+            Index::Lsm(lsm) => lsm.move_pages(limit),
+        }
+    }
+
+    /// Moves the root to the reserved page; `name` changes, in the same group, who names it.
+    pub fn move_root<'c>(
+        &'c self,
+        group: Group<'c>,
+        reserved: Reserved<'_>,
+        name: impl FnOnce(&mut Group<'c>),
+    ) -> Result<()> {
+        match self {
+            Index::Tree(tree) => tree.move_root(group, reserved, name),
+            Index::Lsm(lsm) => lsm.tree().move_root(group, reserved, name),
+        }
+    }
+
+    /// Some of the long values from key `at` on which have a page at or past `limit`; and the key to go on with.
+    pub fn far_values(&self, at: &[u8], limit: PageId) -> Result<(Vec<FarValue>, Option<Vec<u8>>)> {
+        match self {
+            Index::Tree(tree) => tree.far_values(at, limit),
+            Index::Lsm(_) => Ok((Vec::new(), None)),
+        }
+    }
+
+    /// Whether the rows of a span are so many that they should leave the index together.
+    pub fn is_large(&self, span: &Span) -> Result<bool> {
+        match self {
+            Index::Tree(tree) => tree.is_large(span),
+            Index::Lsm(_) => Ok(false),
+        }
+    }
+
+    /// Prepares both ends of a span, in groups of their own. No latch may be held.
+    pub fn align(&self, (low, high): &Span) -> Result<()> {
+        match self {
+            Index::Tree(tree) => tree.align(low).and_then(|()| high.as_ref().map_or(Ok(()), |high| tree.align(high))),
+            Index::Lsm(_) => Ok(()),
+        }
+    }
+
+    /// Pages that it takes for the rows of a span to leave; none when they cannot.
+    pub fn pages_to_detach(&self, (low, high): &Span) -> Result<Option<usize>> {
+        match self {
+            Index::Tree(tree) => {
+                let level = usize::from(tree.height()?);
+                let all = low.is_empty() && high.is_none();
+                Ok((level > 0).then_some(if all { 1 } else { 1 + level }))
+            }
+            Index::Lsm(_) => Ok(None),
+        }
+    }
+
+    /// Takes the rows of a span out, in the group, onto a root that is the first of these pages. False when nothing was
+    /// changed, because the index is not prepared (any more).
+    pub fn detach<'c>(&'c self, group: &mut Group<'c>, pages: &[PageId], span: &Span) -> Result<bool> {
+        match self {
+            Index::Tree(tree) => tree.detach(group, pages, span),
+            Index::Lsm(_) => Ok(false),
+        }
+    }
+
+    /// The rows of a span that were taken out onto this root.
+    pub fn former(&self, core: &Arc<Core>, root: PageId, span: &Span) -> Index {
+        match self {
+            Index::Tree(tree) => Index::Tree(Tree::detached(core.clone(), tree.keyspace(), root, span)),
+            Index::Lsm(_) => unreachable!("no rows leave an LSM keyspace together"),
+        }
+    }
+
+    /// Frees every page but the root, in bounded groups, as long as `on` says so; true when that is done. Nobody uses
+    /// it any more.
+    pub fn dismantle(&self, on: &dyn Fn() -> bool) -> Result<bool> {
+        match self {
+            Index::Tree(tree) => tree.dismantle(on),
+            Index::Lsm(lsm) => lsm.dismantle(on),
+        }
+    }
+
+    /// As [`Index::check`], for one that may be dismantled by half.
+    pub fn check_rest(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
+        match self {
+            Index::Tree(tree) => tree.check_rest(walk, report),
+            Index::Lsm(lsm) => lsm.check(walk, report),
+        }
+    }
+
+    /// Frees the root of an index that was dismantled, in the group; returns its page.
+    pub fn free_root<'c>(&'c self, group: &mut Group<'c>) -> Result<PageId> {
+        match self {
+            Index::Tree(tree) => tree.free_root(group),
+            Index::Lsm(lsm) => lsm.tree().free_root(group),
+        }
+    }
+}
