@@ -211,7 +211,11 @@ fn drives_are_added_drained_and_replaced() {
     assert_eq!(json(&["array", "drain", &db, "1"])["drained"], 1);
     assert!(Path::new(&db).join("drive.1").symlink_metadata().is_err());
     whole(&db);
-    let replaced = json(&["array", "replace", &db, "0", &format!("{}:64M", dir.at("by"))]);
+    // The number of the new drive would be that of the one that went.
+    let by = format!("{}:64M", dir.at("by"));
+    let told = tell(&["array", "replace", &db, "1", &by], 1);
+    assert!(told.contains("no drive 1"), "{told}");
+    let replaced = json(&["array", "replace", &db, "0", &by]);
     assert_eq!(replaced["by"], 1, "the vacant place is taken");
     whole(&db);
     std::fs::remove_file(file(&dir, 0)).unwrap();

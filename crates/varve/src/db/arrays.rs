@@ -24,7 +24,7 @@ use varve_device::Health;
 use varve_rt::{JoinHandle, Mutex};
 use varve_volume::VolumeError;
 use varve_volume::array::curve::Curve;
-use varve_volume::array::{Array, ArrayPlan, Keeper, Moves, NewDrive, Promise, Watch};
+use varve_volume::array::{Array, ArrayPlan, Keeper, Moves, NewDrive, Promise, Watch, no_drive};
 
 /// The file of what is known of the extents.
 const LOADS: &str = "array.loads";
@@ -146,7 +146,9 @@ impl ArrayService {
     fn replace(&self, drive: usize, add: impl FnOnce(Option<f64>) -> Result<usize>) -> Result<usize> {
         self.keeper.refuse_while_moving().map_err(refused)?;
         let old = self.array().array_stats().drives.into_iter().find(|old| old.number == drive);
-        let new = add(old.map(|old| old.share))?;
+        // The number of one that went would be that of the one that comes.
+        let old = old.ok_or_else(|| refused(no_drive(drive)))?;
+        let new = add(Some(old.share))?;
         assert_ne!(new, drive, "a drive that comes has a number of its own");
         let begun = self.keeper.drain(drive, Some(new));
         if begun.is_err() {

@@ -23,9 +23,9 @@ pub struct Rules {
 }
 
 impl Default for Rules {
-    /// Assumed: five minutes, one minute, a read in ten seconds.
+    /// Assumed: one minute, one minute, a read in ten seconds.
     fn default() -> Rules {
-        Rules { half_life: 300.0, quiet: 60.0, reads_per_s: 0.1 }
+        Rules { half_life: 60.0, quiet: 60.0, reads_per_s: 0.1 }
     }
 }
 

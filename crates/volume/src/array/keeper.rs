@@ -244,7 +244,7 @@ impl Keeper {
     pub fn drain(&self, drive: usize, onto: Option<usize>) -> Result<usize, VolumeError> {
         let usage = self.array.usage();
         if usage.get(drive).is_none_or(|(_, slots)| *slots == 0) {
-            return Err(invalid(format!("the array has no drive {drive}: `varve array stat` lists them")));
+            return Err(no_drive(drive));
         }
         if usage.iter().filter(|(_, slots)| *slots > 0).count() <= 2 {
             return Err(invalid("an array has at least two drives: add another one first".into()));
@@ -489,6 +489,11 @@ impl Keeper {
         state.moves.error = error.map(ToString::to_string);
         self.idle.set();
     }
+}
+
+/// There is no drive of this number.
+pub fn no_drive(drive: usize) -> VolumeError {
+    invalid(format!("the array has no drive {drive}: `varve array stat` lists them"))
 }
 
 /// How the extents lie now, by places among the drives that there are.

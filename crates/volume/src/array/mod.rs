@@ -33,7 +33,7 @@ mod uses;
 mod watch;
 
 pub use advice::{ArrayPlan, DrivePlan, Part};
-pub use keeper::{Keeper, KeeperOptions, Moves, Promise};
+pub use keeper::{Keeper, KeeperOptions, Moves, Promise, no_drive};
 pub use map::{Entry, Map, Piece, Pieces, Place};
 pub use mover::{Moved, Pace};
 pub use open::{Given, Membership, NewDrive, OpenHow, membership};
