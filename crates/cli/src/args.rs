@@ -20,7 +20,6 @@ use crate::table_args::{Given, Pool, Tier};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use varve::{Durability, Layout, Options};
-use varve_lab::sim::State;
 
 /// Varve: a transactional storage engine for layered storage.
 #[derive(Debug, Parser)]
