@@ -2,8 +2,9 @@
 //!
 //! A keyspace's rows are in an index. Each kind is a folder of its own below this module; here is one arm for it in
 //! each enum, and a call for each thing that is asked of it. To add a kind: write its folder, add its arm to [`Index`],
-//! [`Planned`], [`Ready`] and [`Load`] (`upkeep`), what it remembers of a scan to [`ScanState`], its kind to [`KeyspaceKind`] with
-//! a number in the catalog, and its page types to `salvage`. Nobody above names a kind, but that the catalog is a tree.
+//! [`Planned`], [`Ready`] and [`Load`] (`upkeep`), what it remembers of a scan to [`ScanState`], its kind to
+//! [`KeyspaceKind`] with a number in the catalog, and its page types to `salvage`. Nobody above names a kind, but that
+//! the catalog is a tree.
 //!
 //! How a commit writes: [`Index::plan`] says which part of the index takes a run of its writes and makes room;
 //! [`Planned::latch`] latches that part and validates the plan; the old values are read; then the parts join one log

@@ -1,7 +1,8 @@
 //! What is chosen for an LSM keyspace when it is made, and its bytes in the catalog.
 //!
 //! As stored: version u8 (1), compression u8, filter bits u8, executor of merges u8, block bytes u32, segment bytes
-//! u64, memtable bytes u64. Bytes after these are of a later release, which says by its feature bits whether they matter.
+//! u64, memtable bytes u64. Bytes after these are of a later release, which says by its feature bits whether they
+//! matter.
 
 use super::part::Codec;
 use crate::error::{Error, Result};
