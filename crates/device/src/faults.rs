@@ -134,6 +134,7 @@ mistakes! {
     FormerFreedEarly "former-freed-early" "snapshots" "Rows that left a keyspace at once are freed under a snapshot."
     SpillForgotten "spill-forgotten" "write set" "A commit knows of the writes in memory alone."
     LargeCommitUnfinished "large-commit-unfinished" "recovery" "Nobody goes on with a large commit after a crash."
+    VersionsDroppedEarly "versions-dropped-early" "snapshots" "Old values that leave memory are written nowhere."
     SavepointKept "savepoint-kept" "write set" "Going back to a savepoint undoes nothing."
     CountIgnoresOwn "count-ignores-own" "transaction" "Counting does not see the transaction's own writes."
     LongValueLeaks "long-value-leaks" "commit" "The pages of a replaced long value are not freed."

@@ -2,7 +2,8 @@
 //!
 //! Charges are striped atomics per class; a refused charge is an [`Error::OverBudget`] before anything was allocated.
 //!
-//! Invariants: no class holds more than its limit, or less than nothing; a refused charge adds nothing.
+//! Invariants: no class holds more than its limit and what a charge may go beyond it, or less than nothing; a refused
+//! charge adds nothing.
 
 use crate::error::{Error, Result};
 use varve_rt::atomic::{AtomicU64, Ordering};
@@ -95,8 +96,13 @@ impl Budget {
 
     /// Charges `bytes` to `class`, or refuses. Give them back with [`Budget::release`].
     pub fn charge(&self, class: Class, bytes: u64) -> Result<()> {
+        self.charge_over(class, bytes, 0)
+    }
+
+    /// The same, if the class goes beyond its limit by no more than `over`.
+    pub fn charge_over(&self, class: Class, bytes: u64, over: u64) -> Result<()> {
         let account = &self.accounts[class as usize];
-        let limit = account.limit.load(Ordering::Relaxed);
+        let limit = account.limit.load(Ordering::Relaxed).saturating_add(over);
         // Not added before it is known to fit: what is refused must not be in the way of what is not.
         let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
         match account.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {

@@ -57,9 +57,12 @@ pub enum Error {
     },
     /// The snapshot's old values had to make room.
     #[error(
-        "snapshot too old: its old values no longer fit their share of the cache; open a new snapshot, or raise the cache size"
+        "snapshot too old: its old values fit neither their share of the cache nor `snapshot_disk`; open a new snapshot, or raise one of them"
     )]
     SnapshotTooOld,
+    /// The snapshot's old values were to be written to scratch pages, which failed. Nothing else is harmed.
+    #[error("snapshot lost: its old values could not be written to scratch pages ({0}); open a new snapshot")]
+    SnapshotLost(String),
     /// The transaction would not fit; nothing was changed.
     #[error(
         "transaction too large: needs {needed} bytes of {what}, the limit is {limit}; split it, or raise the cache size"
@@ -231,7 +234,7 @@ pub enum Damage {
 impl Error {
     /// Whether running the same transaction again may succeed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Conflict { .. } | Error::SnapshotTooOld)
+        matches!(self, Error::Conflict { .. } | Error::SnapshotTooOld | Error::SnapshotLost(_))
     }
 
     /// Shorthand for damage of a page.

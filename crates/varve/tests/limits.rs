@@ -231,7 +231,9 @@ fn keys_and_values_of_impossible_sizes_are_refused_everywhere() {
 
 #[test]
 fn a_snapshot_gets_too_old_and_no_writer_ever_fails() {
-    let (db, rows) = small();
+    let layout = Layout { page_size: 4096, log_bytes: 2 << 20, ..Layout::default() };
+    let in_memory = Options { cache_bytes: 4 << 20, snapshot_disk_bytes: Some(0), ..Options::default() };
+    let (db, rows) = database(layout, in_memory);
     let mut expected = fill(&rows, 1000, &[0; 500]);
     let snapshot = db.snapshot().unwrap();
     let mut scan = snapshot.scan(&rows, ..).unwrap();

@@ -10,7 +10,8 @@ const LONG: usize = 1 << 20;
 
 fn database() -> (Db, Keyspace) {
     let layout = Layout { page_size: 4096, log_bytes: 8 << 20, ..Layout::default() };
-    let options = Options { cache_bytes: 8 << 20, durability: Durability::None, ..Options::default() };
+    let durability = Durability::None;
+    let options = Options { cache_bytes: 8 << 20, durability, snapshot_disk_bytes: Some(0), ..Options::default() };
     let db = Db::create_on(Devices::new(MemDevice::new(0), MemDevice::new(0)), &layout, options).unwrap();
     let rows = db.create_keyspace("rows").unwrap();
     (db, rows)

@@ -44,7 +44,7 @@ impl From<varve::Error> for Error {
     fn from(e: varve::Error) -> Error {
         match e {
             varve::Error::Conflict { .. } => Error::Conflict(e.to_string()),
-            varve::Error::SnapshotTooOld => Error::SnapshotTooOld(e.to_string()),
+            varve::Error::SnapshotTooOld | varve::Error::SnapshotLost(_) => Error::SnapshotTooOld(e.to_string()),
             other => Error::store(other),
         }
     }

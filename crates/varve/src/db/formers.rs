@@ -251,6 +251,7 @@ impl Reclaimer {
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.txns.snapshot_ended().set();
+        self.txns.end_merging();
     }
 
     /// Ends the thread and waits for it. What it was taking apart the next opening goes on with.
@@ -258,5 +259,6 @@ impl Reclaimer {
         self.end();
         let thread = self.thread.lock().0.take();
         Health::join(thread);
+        self.txns.stop_merging();
     }
 }

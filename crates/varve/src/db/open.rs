@@ -311,7 +311,13 @@ fn recover(
 /// What transactions share.
 fn transactions(core: &Arc<Core>, locks: Arc<LockTable>, registry: &Registry, options: &Options) -> Arc<Manager> {
     let catalog = registry.catalog_index().clone();
-    Arc::new(Manager::new(core.clone(), locks, catalog, (options.durability, options.read_only)))
+    Arc::new(Manager::new(
+        core.clone(),
+        locks,
+        catalog,
+        (options.durability, options.read_only),
+        options.snapshot_disk_bytes,
+    ))
 }
 
 /// Applies what is left of commits larger than one log group; how many there were.

@@ -114,6 +114,9 @@ pub struct Options {
     pub policy: PolicyOptions,
     /// Listener that is told of every page access and flush.
     pub trace: Option<TraceHandle>,
+    /// Most bytes of scratch pages that hold old values for open snapshots. `None`: a quarter of the database, at least
+    /// 1 GiB. With 0 old values are in memory alone.
+    pub snapshot_disk_bytes: Option<u64>,
     /// Background page writers.
     pub cleaners: bool,
     /// How the pool finds frames and writes pages.
@@ -163,6 +166,7 @@ impl Default for Options {
             recovery_bound: Duration::from_secs(10),
             log_max_bytes: 4 << 30,
             log_idle_checkpoints: 10,
+            snapshot_disk_bytes: None,
             policy: PolicyOptions::default(),
             trace: None,
             cleaners: true,
@@ -249,6 +253,13 @@ pub const OPTIONS: Table<Options> = Table {
             "Checkpoints in a row that need less than a quarter of the log, after which it shrinks.",
             |o| &mut o.log_idle_checkpoints,
         ),
+        Line::new(
+            "snapshot_disk",
+            Accepts::Bytes(0..=u64::MAX),
+            "Most bytes of scratch pages on the data device that hold old values for open snapshots.",
+            |o| &mut o.snapshot_disk_bytes,
+        )
+        .or_none("a quarter of the database, at least 1 GiB"),
         Line::new("cleaners", Accepts::Flag, "Pages are written in the background.", |o| &mut o.cleaners),
         Line::new(
             "direct_io",

@@ -10,8 +10,9 @@ use varve_volume::Lsn;
 
 /// A read-only view of the database as of one commit: exactly the transactions that were committed when it was opened.
 /// It takes no locks, so it neither waits for writers nor makes them wait. Cheap to clone; clones are the same view.
-/// Open snapshots make commits keep old values; when those outgrow their share of the memory budget, the oldest
-/// snapshot fails with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld).
+/// Open snapshots make commits keep old values, in memory and on scratch pages; when those outgrow
+/// [`Options::snapshot_disk_bytes`](crate::Options), the oldest snapshot fails with
+/// [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld).
 #[derive(Clone)]
 pub struct Snapshot {
     pub(super) snapshot: Arc<txn::Snapshot>,

@@ -24,6 +24,7 @@ use crate::space::{Core, HeldPages, Reserved, direct};
 use crate::wal::GroupKind;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_volume::{KeyspaceId, Lsn, PageId};
 
@@ -326,7 +327,7 @@ impl<'a> Run<'a> {
             Before::Bytes(bytes) => Old::Bytes(bytes),
             Before::Long => {
                 let Replaced { reference, pages } = &self.replaced[&at];
-                Old::Long(*reference, HeldPages::new(&self.manager.core, pages))
+                Old::Long(*reference, Arc::new(HeldPages::new(&self.manager.core, pages)))
             }
         };
         // Snapshots that see the whole commit need no old values of its pieces.

@@ -100,6 +100,7 @@ impl Formers {
         if there.is_empty() {
             return None;
         }
+        assert!(there.is_sorted_by_key(|former| former.end), "trees are in the order in which they left");
         let (first, past) = (from(low), to(high));
         let inside = |edge: &&[u8]| **edge > *first && past.as_deref().is_none_or(|past| *edge < past);
         let edges = there.iter().flat_map(|f| [Some(&*f.span.0), f.span.1.as_deref()]).flatten().filter(inside);

@@ -33,10 +33,12 @@ mod own;
 mod range;
 mod registry;
 mod retry;
+mod runs;
 mod scan;
 mod single;
 mod snapshot;
 mod spill;
+mod spilling;
 mod stream;
 mod transaction;
 mod version;
@@ -83,7 +85,7 @@ pub(crate) struct Manager {
     /// The database was opened for reading only.
     read_only: bool,
     closed: AtomicBool,
-    snapshots: Snapshots,
+    snapshots: Arc<Snapshots>,
     large: Large,
     /// End of the last `Sync` commit: readers of anything older need not wait for more than this.
     last_sync: AtomicU64,
@@ -139,11 +141,15 @@ pub struct TxnStats {
     pub snapshots_evicted: u64,
     /// Old values kept for snapshots.
     pub versions_kept: u64,
+    /// Old values written to scratch pages.
+    pub versions_spilled: u64,
+    /// Bytes of scratch pages that old values take now.
+    pub snapshot_disk: u64,
 }
 
 impl TxnStats {
     /// The figures by name, in a stable order.
-    pub fn rows(&self) -> [(&'static str, u64); 15] {
+    pub fn rows(&self) -> [(&'static str, u64); 17] {
         [
             ("commits", self.commits),
             ("rollbacks", self.rollbacks),
@@ -160,18 +166,22 @@ impl TxnStats {
             ("snapshots_opened", self.snapshots_opened),
             ("snapshots_evicted", self.snapshots_evicted),
             ("versions_kept", self.versions_kept),
+            ("versions_spilled", self.versions_spilled),
+            ("snapshot_disk", self.snapshot_disk),
         ]
     }
 }
 
 impl Manager {
     /// For a database whose commits are of the given durability unless they say otherwise.
-    /// `catalog`: where commits that are not all applied are noted.
+    /// `catalog`: where commits that are not all applied are noted. `snapshot_disk`: most bytes of scratch pages for
+    /// old values; none: a quarter of the database, at least 1 GiB.
     pub fn new(
         core: Arc<Core>,
         locks: Arc<LockTable>,
         catalog: Arc<Index>,
         (durability, read_only): (Durability, bool),
+        snapshot_disk: Option<u64>,
     ) -> Manager {
         Manager {
             locks,
@@ -179,7 +189,7 @@ impl Manager {
             durability,
             read_only,
             closed: AtomicBool::new(false),
-            snapshots: Snapshots::new(core.budget.clone()),
+            snapshots: Arc::new(Snapshots::new(core.budget.clone(), snapshot_disk)),
             last_sync: AtomicU64::new(0),
             open: AtomicU64::new(0),
             counters: Counters::default(),
@@ -222,6 +232,16 @@ impl Manager {
     /// The moment of the oldest open snapshot; without one, past all of them.
     pub fn oldest_snapshot(&self) -> Lsn {
         self.snapshots.oldest()
+    }
+
+    /// Old values are not merged any more; waits for nothing.
+    pub fn end_merging(&self) {
+        self.snapshots.end_merging();
+    }
+
+    /// The same; no thread does it any more.
+    pub fn stop_merging(&self) {
+        self.snapshots.stop_merging();
     }
 
     /// Set whenever a snapshot ends.
@@ -288,6 +308,8 @@ impl Manager {
             snapshots_opened: get(&self.snapshots.opened),
             snapshots_evicted: get(&self.snapshots.evicted),
             versions_kept: get(&self.snapshots.kept),
+            versions_spilled: get(&self.snapshots.spilled),
+            snapshot_disk: get(&self.snapshots.on_disk),
         }
     }
 
@@ -331,6 +353,8 @@ impl Manager {
 
     /// What a commit that ended at `end`, and read nothing newer, waits for.
     pub(crate) fn acknowledge(&self, end: Lsn, durability: Durability, read: Lsn) -> Result<()> {
+        // Nothing is locked any more: who made old values finds room for them.
+        self.snapshots.relieve(&self.core);
         match durability {
             Durability::Sync if self.core.faults().has(Mistake::AckBeforeFlush) => Ok(()),
             Durability::Sync if self.core.faults().has(Mistake::AckABlockEarly) => {

@@ -7,16 +7,23 @@
 //! stores those that an open snapshot needs, under the mutex. So a commit without old values always ends at or before
 //! every S.
 //!
-//! When the budget for versions is used up, the oldest snapshot loses its claim: its reads fail from then on.
+//! What is kept goes to memory first. A thread that has committed, and finds that old values take a good part of their
+//! memory, moves the oldest of them to scratch pages (`runs.rs`, [`Snapshots::relieve`]) once it holds nothing any
+//! more: nobody waits for that. Where it does not keep up, or the scratch pages come to their limit, or cannot be
+//! written, the oldest snapshot loses its claim: its reads fail from then on.
 //!
 //! Invariants: `count` is the number of claims, and of registrations under way; snapshots are as of moments that do not
-//! go back; each version is in `added` once, and its bytes are charged until it is removed.
+//! go back; each version is in `added` once, or in one
+//! batch on its way to scratch pages, and its bytes are charged until it is removed.
 //!
 //! Lock order: leaf latches, then the mutex here, then a shard of the version store.
 
 use super::key::KeyBuf;
+use super::runs::Run;
+use super::spilling::Merger;
 use super::version::{OldValue, VersionPlace, Versions, bytes_of};
 use crate::budget::{Budget, Class};
+use crate::error::Error;
 use crate::wal::Log;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,17 +32,32 @@ use varve_rt::{Event, Mutex};
 use varve_volume::{KeyspaceId, Lsn};
 
 const STRIPES: usize = 8;
+/// Old values are moved to scratch pages when they take this part of their memory, about as many at a time.
+pub(super) const SHARE: u64 = 4;
+/// Bytes by which old values may go beyond their share of memory while they are being moved.
+const MOST_OVER: u64 = 32 << 20;
 /// Versions dropped at a time without letting others at the mutex.
 const SWEEP: usize = 128;
 
 #[repr(align(128))]
 struct Stripe(AtomicUsize);
 
+/// Why a snapshot lost its claim.
+#[derive(Clone)]
+pub(super) enum Lost {
+    /// No room.
+    Room,
+    /// Its old values could not be written to scratch pages.
+    Failed(Arc<str>),
+}
+
 /// An open snapshot's claim on old values.
 pub(super) struct Claim {
     lsn: Lsn,
     serial: u64,
     evicted: AtomicBool,
+    /// Why. Set before `evicted`.
+    why: Mutex<Option<Lost>>,
 }
 
 impl Claim {
@@ -44,32 +66,59 @@ impl Claim {
         self.lsn
     }
 
-    /// Whether old values may be missing. Asked after the version store was read.
-    pub fn is_evicted(&self) -> bool {
-        self.evicted.load(Ordering::Acquire)
+    /// What to say when old values may be missing. Asked after the version store was read.
+    pub fn lost(&self) -> Option<Error> {
+        if !self.evicted.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(match self.why.lock().as_ref() {
+            Some(Lost::Failed(cause)) => Error::SnapshotLost(cause.to_string()),
+            _ => Error::SnapshotTooOld,
+        })
     }
 }
 
 #[derive(Default)]
-struct Live {
+pub(super) struct Live {
     claims: BTreeMap<(Lsn, u64), Arc<Claim>>,
     serial: u64,
     /// Versions in the order in which they were added, nearly that of their ends.
-    added: VecDeque<VersionPlace>,
+    pub(super) added: VecDeque<VersionPlace>,
+    /// Their bytes.
+    pub(super) bytes: u64,
+}
+
+impl Live {
+    /// The moment of the oldest snapshot; past all moments without one.
+    pub(super) fn oldest(&self) -> Lsn {
+        self.claims.first_key_value().map_or(Lsn::MAX, |((lsn, _), _)| *lsn)
+    }
 }
 
 /// The snapshot registry with its version store.
 pub(super) struct Snapshots {
     count: AtomicUsize,
     unsaved: [Stripe; STRIPES],
-    live: Mutex<Live>,
+    pub(super) live: Mutex<Live>,
     pub versions: Versions,
-    budget: Arc<Budget>,
+    pub(super) budget: Arc<Budget>,
+    /// Most bytes of scratch pages, if it was said.
+    pub(super) disk_limit: Option<u64>,
+    /// Old values that take so much memory are moved to scratch pages.
+    pub(super) spill_at: AtomicU64,
+    /// Runs of old values on scratch pages. Changed under the lock of `live`.
+    pub(super) runs: Mutex<Arc<Vec<Arc<Run>>>>,
+    pub(super) run_count: AtomicUsize,
+    /// Bytes of `added`, and of scratch pages.
+    pub(super) in_memory: AtomicU64,
+    pub on_disk: AtomicU64,
+    pub(super) merger: Merger,
     /// Set whenever a snapshot ends or loses its claim.
     pub ended: Event,
     pub opened: AtomicU64,
     pub evicted: AtomicU64,
     pub kept: AtomicU64,
+    pub spilled: AtomicU64,
 }
 
 /// A commit's word on old values, given between latching its leaves and its place in the log.
@@ -90,17 +139,27 @@ impl Drop for Unsaved<'_> {
 }
 
 impl Snapshots {
-    pub fn new(budget: Arc<Budget>) -> Snapshots {
+    /// `disk_limit`: most bytes of scratch pages; none: a quarter of the database, at least 1 GiB.
+    pub fn new(budget: Arc<Budget>, disk_limit: Option<u64>) -> Snapshots {
+        let spill_at = if disk_limit == Some(0) { u64::MAX } else { budget.limit(Class::Versions) / SHARE };
         Snapshots {
             count: AtomicUsize::new(0),
             unsaved: std::array::from_fn(|_| Stripe(AtomicUsize::new(0))),
             live: Mutex::default(),
             versions: Versions::new(),
             budget,
+            disk_limit,
+            spill_at: AtomicU64::new(spill_at),
+            runs: Mutex::default(),
+            run_count: AtomicUsize::new(0),
+            in_memory: AtomicU64::new(0),
+            on_disk: AtomicU64::new(0),
+            merger: Merger::default(),
             ended: Event::new(),
             opened: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             kept: AtomicU64::new(0),
+            spilled: AtomicU64::new(0),
         }
     }
 
@@ -111,7 +170,7 @@ impl Snapshots {
 
     /// The moment of the oldest one; past all moments without one. One that is opened later is as of a later moment.
     pub fn oldest(&self) -> Lsn {
-        self.live.lock().claims.first_key_value().map_or(Lsn::MAX, |((lsn, _), _)| *lsn)
+        self.live.lock().oldest()
     }
 
     /// Whether a snapshot is open of a moment from `from` on, before `to`.
@@ -133,7 +192,12 @@ impl Snapshots {
         fence(Ordering::SeqCst);
         let mut live = self.live.lock();
         live.serial += 1;
-        let claim = Arc::new(Claim { lsn: log.end_lsn(), serial: live.serial, evicted: AtomicBool::new(false) });
+        let claim = Arc::new(Claim {
+            lsn: log.end_lsn(),
+            serial: live.serial,
+            evicted: AtomicBool::new(false),
+            why: Mutex::default(),
+        });
         let newest = live.claims.last_key_value().map_or(0, |((lsn, _), _)| *lsn);
         assert!(newest <= claim.lsn, "the end of the log does not go back");
         live.claims.insert((claim.lsn, claim.serial), claim.clone());
@@ -194,9 +258,11 @@ impl Snapshots {
             }
             let place = VersionPlace { keyspace, key: KeyBuf::new(key), end, bytes };
             self.versions.add(&place, value);
+            live.bytes += bytes;
             live.added.push_back(place);
             self.kept.fetch_add(1, Ordering::Relaxed);
         }
+        self.in_memory.store(live.bytes, Ordering::Relaxed);
     }
 
     /// There is one claim less.
@@ -205,7 +271,9 @@ impl Snapshots {
         assert!(before > 0, "a claim that goes was counted");
     }
 
-    fn evict(&self, claim: &Claim) {
+    fn evict(&self, claim: &Claim, why: Lost) {
+        let before = claim.why.lock().replace(why);
+        assert!(before.is_none(), "a claim is lost once");
         claim.evicted.store(true, Ordering::Release);
         self.drop_claim();
         self.ended.set();
@@ -213,26 +281,45 @@ impl Snapshots {
     }
 
     /// Charges `bytes`, at the cost of the oldest snapshots. False when that cost all of them.
-    fn make_room(&self, live: &mut Live, bytes: u64) -> bool {
-        while self.budget.charge(Class::Versions, bytes).is_err() {
-            let Some((_, oldest)) = live.claims.pop_first() else { return false };
-            self.evict(&oldest);
-            while self.sweep(live) {}
+    pub(super) fn make_room(&self, live: &mut Live, bytes: u64) -> bool {
+        let spills = self.spill_at.load(Ordering::Relaxed) < u64::MAX;
+        let over = if spills { self.budget.limit(Class::Versions).min(MOST_OVER) } else { 0 };
+        while self.budget.charge_over(Class::Versions, bytes, over).is_err() {
+            if !self.evict_oldest(live, Lost::Room) {
+                return false;
+            }
         }
         true
     }
 
+    /// The oldest snapshot loses its claim. False when there is none.
+    pub(super) fn evict_oldest(&self, live: &mut Live, why: Lost) -> bool {
+        let Some((_, oldest)) = live.claims.pop_first() else { return false };
+        self.evict(&oldest, why);
+        while self.sweep(live) {}
+        true
+    }
+
     /// Drops some versions that no open snapshot needs; true when there may be more.
-    fn sweep(&self, live: &mut Live) -> bool {
-        let oldest = live.claims.first_key_value().map_or(Lsn::MAX, |(at, _)| at.0);
+    pub(super) fn sweep(&self, live: &mut Live) -> bool {
+        let oldest = live.oldest();
+        self.drop_runs(oldest);
         for _ in 0..SWEEP {
             if live.added.front().is_none_or(|place| place.end > oldest) {
                 return false;
             }
             let place = live.added.pop_front().expect("seen above");
-            self.versions.remove(&place);
-            self.budget.release(Class::Versions, place.bytes);
+            self.forget(live, &place);
         }
         true
+    }
+
+    /// Drops a version that is not in `added` any more.
+    fn forget(&self, live: &mut Live, place: &VersionPlace) {
+        assert!(live.bytes >= place.bytes, "what goes was counted");
+        live.bytes -= place.bytes;
+        self.in_memory.store(live.bytes, Ordering::Relaxed);
+        self.versions.remove(place);
+        self.budget.release(Class::Versions, place.bytes);
     }
 }

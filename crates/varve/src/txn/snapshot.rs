@@ -5,13 +5,13 @@
 
 use super::cursor::{Cursor, Filled, Overlay};
 use super::former::Piece;
-use super::key::{KeyBuf, bound_ref, contains};
+use super::key::{Bounds, KeyBuf, bound_ref, contains};
 use super::large::{Unfinished, copied, left_of, narrowed};
 use super::range::KeyRange;
 use super::registry::Claim;
 use super::scan::Scan;
 use super::{Manager, OpenKeyspace};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::rows::{Copied, OverflowRef, ValueRef, overflow};
 use crate::space::Core;
 use std::collections::BTreeMap;
@@ -29,14 +29,6 @@ impl Drop for Snapshot {
     fn drop(&mut self) {
         self.manager.snapshots.close(&self.claim);
     }
-}
-
-/// What a look at an old value came to.
-enum Found<R> {
-    /// It was handed over.
-    Done(R),
-    /// It is long, and has yet to be read.
-    Long(OverflowRef),
 }
 
 impl Snapshot {
@@ -72,10 +64,7 @@ impl Snapshot {
 
     /// What was read from rows that left: they are kept, unless the snapshot has lost its claim.
     fn kept<T>(&self, read: Result<T>) -> Result<T> {
-        match read {
-            Err(_) if self.claim.is_evicted() => Err(Error::SnapshotTooOld),
-            read => read,
-        }
+        read.map_err(|error| self.claim.lost().unwrap_or(error))
     }
 
     /// The value of a key, and the LSN of the page that said so; a long one stays where it lies.
@@ -86,16 +75,56 @@ impl Snapshot {
         if let Some(former) = &former {
             (found, lsn) = self.kept(former.index.find(key, Lsn::MAX))?;
         }
-        let as_of = (self.as_of(), former.map_or(Lsn::MAX, |former| former.end));
-        let old = self.manager.snapshots.versions.get(keyspace.id(), key, as_of, |value| value.map(Copied::from));
+        let old = self.old_value(keyspace, key, former.map_or(Lsn::MAX, |former| former.end))?;
         Ok((old.unwrap_or(found), lsn))
+    }
+
+    /// The value that a key had, if one that ended by `until` was kept; asked after the index was read.
+    fn old_value(&self, keyspace: &OpenKeyspace, key: &[u8], until: Lsn) -> Result<Option<Option<Copied>>> {
+        let snapshots = &self.manager.snapshots;
+        // Memory first: see `runs.rs`.
+        let mut old = snapshots.versions.get(keyspace.id(), key, self.as_of(), |end, v| (end, v.map(Copied::from)));
+        for run in snapshots.runs().iter().flat_map(|runs| runs.iter()) {
+            if let Some(found) = self.kept(run.find(keyspace.id(), key, self.as_of()))?
+                && old.as_ref().is_none_or(|old| found.0 < old.0)
+            {
+                old = Some(found);
+            }
+        }
+        Ok(old.filter(|(end, _)| *end <= until).map(|(_, value)| value))
+    }
+
+    /// The old values that take the place of rows of a range.
+    fn overlay(
+        &self,
+        keyspace: &OpenKeyspace,
+        range: Bounds<'_>,
+        until: Lsn,
+        copied: impl Fn(ValueRef<'_>) -> Copied,
+    ) -> Result<Vec<Overlay>> {
+        let (snapshots, at) = (&self.manager.snapshots, self.as_of());
+        let mut found: Vec<(KeyBuf, Lsn, Option<Copied>)> = Vec::new();
+        snapshots.versions.range(keyspace.id(), range, at, |key, end, value| {
+            found.push((KeyBuf::new(key), end, value.map(&copied)));
+        });
+        if let Some(runs) = snapshots.runs() {
+            for run in runs.iter() {
+                self.kept(run.range(keyspace.id(), range, at, |key, end, value| {
+                    found.push((KeyBuf::new(key), end, value.map(&copied)));
+                }))?;
+            }
+            found.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+            found.dedup_by(|later, first| later.0 == first.0);
+            assert!(found.iter().all(|old| old.1 > at), "an old value ended after the snapshot");
+        }
+        Ok(found.into_iter().filter(|old| old.1 <= until).map(|(key, _, value)| (key, value)).collect())
     }
 
     /// What was read from a page with this LSN may be shown: old values were not missing, and `Sync` commits are
     /// durable.
     pub(super) fn admit(&self, lsn: Lsn) -> Result<()> {
-        if self.claim.is_evicted() {
-            return Err(Error::SnapshotTooOld);
+        if let Some(error) = self.claim.lost() {
+            return Err(error);
         }
         self.manager.check_read(lsn)?;
         self.manager.depend(lsn.min(self.lsn()))
@@ -125,8 +154,9 @@ impl Snapshot {
 
     /// Whether some row of the keyspace may have an old value. Asked after the index was read.
     pub(super) fn has_old_values(&self, keyspace: &OpenKeyspace) -> bool {
-        let versions = &self.manager.snapshots.versions;
-        versions.any(keyspace.id()) || keyspace.formers().any(self.as_of()) || self.manager.large.is_active()
+        let snapshots = &self.manager.snapshots;
+        let old = snapshots.versions.any(keyspace.id()) || snapshots.runs().is_some();
+        old || keyspace.formers().any(self.as_of()) || self.manager.large.is_active()
     }
 
     /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
@@ -145,17 +175,13 @@ impl Snapshot {
         if let Some(former) = &former {
             (current, lsn) = self.kept(former.index.read(key, Lsn::MAX, &mut f))?;
         }
-        let as_of = (self.as_of(), former.map_or(Lsn::MAX, |former| former.end));
-        let old = manager.snapshots.versions.get(keyspace.id(), key, as_of, |value| match value {
-            None => Found::Done(f(None)),
-            Some(ValueRef::Inline(value)) => Found::Done(f(Some(value))),
-            Some(ValueRef::Overflow(long)) => Found::Long(long),
-        });
+        let old = self.old_value(keyspace, key, former.map_or(Lsn::MAX, |former| former.end))?;
         self.admit(lsn)?;
         match old {
             None => Ok(current),
-            Some(Found::Done(old)) => Ok(old),
-            Some(Found::Long(long)) => self.read_old(keyspace, &long).map(|value| f(Some(&value))),
+            Some(None) => Ok(f(None)),
+            Some(Some(Copied::Bytes(value))) => Ok(f(Some(&value))),
+            Some(Some(Copied::Long(long))) => self.read_old(keyspace, &long).map(|value| f(Some(&value))),
         }
     }
 
@@ -230,11 +256,7 @@ impl Snapshot {
                 }
             }
             let (filled, until) = self.fill(keyspace, cursor)?;
-            let mut overlay: Vec<Overlay> = Vec::new();
-            let versions = &manager.snapshots.versions;
-            versions.range(keyspace.id(), filled.bounds(), (self.as_of(), until), |key, value| {
-                overlay.push((KeyBuf::new(key), value.map(|value| cursor.copied(value))));
-            });
+            let overlay = self.overlay(keyspace, filled.bounds(), until, |value| cursor.copied(value))?;
             let seen = filled.seen;
             self.admit(seen.lsn)?;
             match self.kept(cursor.finish(&manager.core, keyspace.id(), filled, overlay)) {
@@ -263,15 +285,8 @@ impl Snapshot {
         }
         let mut filled = cursor.fill(keyspace.index(), self.lsn(), Some((bound_ref(&part.0), bound_ref(&part.1))))?;
         filled.rest = filled.rest.or_else(|| left_of(all, part, forward));
-        let mut overlay: BTreeMap<KeyBuf, Option<Copied>> = BTreeMap::new();
-        self.manager.snapshots.versions.range(
-            keyspace.id(),
-            filled.bounds(),
-            (self.as_of(), Lsn::MAX),
-            |key, value| {
-                overlay.insert(KeyBuf::new(key), value.map(|value| cursor.copied(value)));
-            },
-        );
+        let old = self.overlay(keyspace, filled.bounds(), Lsn::MAX, |value| cursor.copied(value))?;
+        let mut overlay: BTreeMap<KeyBuf, Option<Copied>> = old.into_iter().collect();
         self.admit(filled.seen.lsn)?;
         for (key, value) in writes {
             if contains(filled.bounds(), &key) {

@@ -247,7 +247,9 @@ fn a_snapshot_reads_to_its_end_while_a_writer_changes_every_key() {
 
 #[test]
 fn a_full_version_store_costs_the_oldest_snapshot_only() {
-    let (db, rows) = database();
+    let options = Options { snapshot_disk_bytes: Some(0), ..options() };
+    let db = Db::create_on(devices(), &layout(), options).unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
     for i in 0..300 {
         rows.put_with(&key(i), &[1; 900], Durability::None).unwrap();
     }

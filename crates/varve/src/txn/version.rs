@@ -16,6 +16,7 @@ use crate::rows::{OverflowRef, ValueRef};
 use crate::space::HeldPages;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use varve_rt::Mutex;
 use varve_volume::{KeyspaceId, Lsn};
 
@@ -25,7 +26,7 @@ const SHARDS: usize = 16;
 pub(super) enum Old {
     Bytes(Box<[u8]>),
     /// A long value stays where it was: its pages are kept from use.
-    Long(OverflowRef, HeldPages),
+    Long(OverflowRef, Arc<HeldPages>),
 }
 
 impl Old {
@@ -75,9 +76,8 @@ pub(super) fn bytes_of(key: &[u8], value: &OldValue) -> u64 {
     (fixed + 2 * KeyBuf::heap_bytes_of(key) + value.as_ref().map_or(0, Old::memory)) as u64
 }
 
-fn visible(versions: &[Version], (at, until): (Lsn, Lsn)) -> Option<&OldValue> {
-    let first = versions.partition_point(|v| v.end <= at);
-    versions.get(first).filter(|v| v.end <= until).map(|v| &v.value)
+fn visible(versions: &[Version], at: Lsn) -> Option<&Version> {
+    versions.get(versions.partition_point(|v| v.end <= at))
 }
 
 impl Versions {
@@ -120,23 +120,39 @@ impl Versions {
         }
     }
 
+    /// Hands an entry that is there to `f`, with the pages of its long value.
+    pub fn with<R>(
+        &self,
+        place: &VersionPlace,
+        f: impl FnOnce(Option<ValueRef<'_>>, Option<&Arc<HeldPages>>) -> R,
+    ) -> R {
+        let shard = self.shard(place.keyspace).lock();
+        let versions = shard.get(&place.keyspace).and_then(|keys| keys.get(&*place.key));
+        let version = versions.and_then(|versions| versions.iter().find(|v| v.end == place.end));
+        let value = version.expect("what is looked for was added").value.as_ref();
+        let held = value.and_then(|old| match old {
+            Old::Bytes(_) => None,
+            Old::Long(_, pages) => Some(pages),
+        });
+        f(value.map(Old::as_ref), held)
+    }
+
     /// Whether any key of the keyspace has an entry. Asked after the tree was read.
     pub fn any(&self, keyspace: KeyspaceId) -> bool {
         self.shard(keyspace).lock().contains_key(&keyspace)
     }
 
-    /// The value of a key as of the first LSN, among those that ended by the second: `None` when the tree's is it.
-    /// Asked after the tree was read.
+    /// The value of a key as of `at`, and when it ended: `None` when there is none here. Asked after the tree was read.
     pub fn get<R>(
         &self,
         keyspace: KeyspaceId,
         key: &[u8],
-        at: (Lsn, Lsn),
-        f: impl FnOnce(Option<ValueRef<'_>>) -> R,
+        at: Lsn,
+        f: impl FnOnce(Lsn, Option<ValueRef<'_>>) -> R,
     ) -> Option<R> {
         let shard = self.shard(keyspace).lock();
         let versions = shard.get(&keyspace)?.get(key)?;
-        visible(versions, at).map(|v| f(v.as_ref().map(Old::as_ref)))
+        visible(versions, at).map(|v| f(v.end, v.value.as_ref().map(Old::as_ref)))
     }
 
     /// Hands the keys of a range that have such an entry to `f`, ascending. Asked after the tree was read.
@@ -144,14 +160,14 @@ impl Versions {
         &self,
         keyspace: KeyspaceId,
         range: Bounds<'_>,
-        at: (Lsn, Lsn),
-        mut f: impl FnMut(&[u8], Option<ValueRef<'_>>),
+        at: Lsn,
+        mut f: impl FnMut(&[u8], Lsn, Option<ValueRef<'_>>),
     ) {
         let shard = self.shard(keyspace).lock();
         let Some(keys) = shard.get(&keyspace) else { return };
         for (key, versions) in keys.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>(range) {
-            if let Some(value) = visible(versions, at) {
-                f(key, value.as_ref().map(Old::as_ref));
+            if let Some(version) = visible(versions, at) {
+                f(key, version.end, version.value.as_ref().map(Old::as_ref));
             }
         }
     }
@@ -172,15 +188,14 @@ mod tests {
         v.add(&place(b"a", 20), Some(Old::Bytes(b"ten"[..].into())));
         v.add(&place(b"b", 15), Some(Old::Bytes(b"old"[..].into())));
         let ten = ValueRef::Inline(b"ten");
-        let get = |key: &[u8], at| v.get(KeyspaceId(3), key, (at, 20), |v| v.map(|v| v == ten));
+        let get = |key: &[u8], at| v.get(KeyspaceId(3), key, at, |_, v| v.map(|v| v == ten));
         assert_eq!(get(b"a", 9), Some(None));
         assert_eq!(get(b"a", 10), Some(Some(true)));
         assert_eq!(get(b"a", 19), Some(Some(true)));
         assert_eq!(get(b"a", 20), None);
         assert_eq!(get(b"c", 0), None);
-        assert_eq!(v.get(KeyspaceId(3), b"a", (9, 9), |_| ()), None, "it ended later");
         let mut seen = Vec::new();
-        v.range(KeyspaceId(3), (Bound::Unbounded, Bound::Unbounded), (12, Lsn::MAX), |k, v| {
+        v.range(KeyspaceId(3), (Bound::Unbounded, Bound::Unbounded), 12, |k, _, v| {
             seen.push((k.to_vec(), v.is_some()))
         });
         assert_eq!(seen, [(b"a".to_vec(), true), (b"b".to_vec(), true)]);
