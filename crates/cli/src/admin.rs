@@ -39,7 +39,8 @@ pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
     if out.json {
         say!(
             "{}",
-            json!({ "created": a.dir.display().to_string(), "keyspaces": keyspaces.iter().map(|k| k.0).collect::<Vec<_>>() })
+            json!({ "created": a.dir.display().to_string(),
+                "keyspaces": keyspaces.iter().map(|k| k.0).collect::<Vec<_>>() })
         )?;
     } else {
         out.note(format!("created {}", a.dir.display()));
@@ -138,7 +139,8 @@ pub fn compact(out: Out, place: &args::Place) -> Result<(), Failure> {
         say!(
             "{}",
             json!({ "bytes_before": report.pages_before * page_size, "bytes": report.pages * page_size, "pages_before": report.pages_before,
-                "pages": report.pages, "merged": report.merged, "moved": report.moved, "free": report.free, "values_left": report.values_left })
+                "pages": report.pages, "merged": report.merged, "moved": report.moved, "free": report.free,
+                "values_left": report.values_left })
         )?;
         return Ok(());
     }

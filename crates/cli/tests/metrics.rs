@@ -212,9 +212,12 @@ fn sizes_of_updates_are_told_by_keyspace() {
     let rows = rows.expect("JSON");
     let table = rows.as_array().unwrap().iter().find(|row| row["keyspace"] == "ycsb").expect("of the workload");
     let share = |which: &str, at: usize| table[which][at][1].as_f64().unwrap();
-    // An update changes a field of 100 bytes.
-    assert!(table["updates"].as_f64().unwrap() > 50.0 && share("gross", 3) < 0.3, "{table}");
-    assert!(share("net", 13) >= share("gross", 13), "{table}");
+    assert!(table["updates"].as_f64().unwrap() > 50.0, "{table}");
+    for at in 0..14 {
+        // Gross sizes count the page's metadata too; a share of all smaller ones never falls.
+        assert!(share("net", at) >= share("gross", at), "{table}");
+        assert!(at == 0 || share("gross", at) >= share("gross", at - 1), "{table}");
+    }
     assert!(ok(&["stat", &url, "--updates"], "").contains("ycsb"));
     drop(working);
     let said = fails(&["stat", &place.at("db"), "--updates"], "", 1);

@@ -163,7 +163,7 @@ mistakes! {
     IdentityNotCompared "identity-not-compared" "identity" "Files of other times and other databases are believed."
     MemtableForgotten "memtable-forgotten" "lsm" "A checkpoint does not ask what log memtables need."
     SegmentUnsynced "segment-unsynced" "lsm" "A segment is listed before its pages are synced."
-    SegmentPagesEarly "segment-pages-early" "lsm" "Pages of a segment that was dropped are used again before that is durable."
+    SegmentPagesEarly "segment-pages-early" "lsm" "Pages of a dropped segment are used again before the drop is durable."
     LiveLogGivenUp "live-log-given-up" "log" "A log that shrinks gives up what a recovery needs."
     OlderSuperblockBelieved "older-superblock-believed" "log" "Superblocks are written in turn, and a clean one is believed whatever the log holds."
 }

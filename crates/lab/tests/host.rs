@@ -101,7 +101,9 @@ fn virtual_time_is_what_the_engine_charged() {
         let (passed, charged, units) = sim::run(config, || {
             let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
             let options = Options { durability: Durability::None, ..Options::default() }.cache_mb(16);
-            let db = Db::create_on(devices, &Layout::default(), options).unwrap();
+            // A log that never asks for a checkpoint.
+            let layout = Layout { log_bytes: 64 << 20, ..Layout::default() };
+            let db = Db::create_on(devices, &layout, options).unwrap();
             let rows = db.keyspace_or_create("rows").unwrap();
             let key = |i: u32| format!("row {i:06}");
             (0..3000).for_each(|i| rows.put(key(i).as_bytes(), &[7; 100]).unwrap());
@@ -123,7 +125,11 @@ fn virtual_time_is_what_the_engine_charged() {
         })
         .unwrap();
         assert!(charged > 3000 * 2_000_000, "{charged} ps for 3000 reads and transactions");
-        assert!(passed.abs_diff(charged / 1000) <= 1, "{passed} ns passed, {charged} ps were charged");
+        // A lock that a background thread had before costs its way to this thread's core, which is charged to nobody.
+        let word = host.config(3).lock_handoff.as_nanos() as u64;
+        let moved = passed.saturating_sub(charged / 1000) / word;
+        let rest = passed.abs_diff(charged / 1000 + moved * word);
+        assert!(moved <= 3 && rest <= 1, "{passed} ns passed, {charged} ps were charged, {moved} locks moved");
         let [searches, begun, groups, locks] = units;
         assert_eq!((begun, groups, locks), (3000, 3000, 6000));
         assert!(searches > 3000 * 5, "{searches} searches");

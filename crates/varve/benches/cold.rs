@@ -144,7 +144,8 @@ fn inserts(dir: &Path, rows_of: u64) {
         let took = began.elapsed();
         let (s, d) = (db.stats(), db.stats().data_device);
         println!(
-            "{rows_of} random inserts, cache 64 MB, {how}: {took:.1?}; {} page reads, {} writes, {} ms in reads, {} ms in writes, {} stalls",
+            "{rows_of} random inserts, cache 64 MB, {how}: {took:.1?}; {} page reads, {} writes, {} ms in reads, \
+             {} ms in writes, {} stalls",
             d.read.count,
             d.write.count,
             d.read.nanos / 1_000_000,

@@ -57,7 +57,8 @@ pub enum Error {
     },
     /// The snapshot's old values had to make room.
     #[error(
-        "snapshot too old: its old values fit neither their share of the cache nor `snapshot_disk`; open a new snapshot, or raise one of them"
+        "snapshot too old: its old values fit neither their share of the cache nor `snapshot_disk`; \
+         open a new snapshot, or raise one of them"
     )]
     SnapshotTooOld,
     /// The snapshot's old values were to be written to scratch pages, which failed. Nothing else is harmed.

@@ -19,7 +19,9 @@ title = \"a drive\"
 source = \"varve bench iomix on a virtual machine, rounded\"
 capacity = 4_000_000_000
 [mix]
-read_random = [{ kib = 4.0, mb_s = 180.0 }, { kib = 8.0, mb_s = 340.0 }, { kib = 64.0, mb_s = 1200.0 }, { kib = 256.0, mb_s = 1600.0 }]
+read_random = [
+    { kib = 4.0, mb_s = 180.0 }, { kib = 8.0, mb_s = 340.0 }, { kib = 64.0, mb_s = 1200.0 }, { kib = 256.0, mb_s = 1600.0 },
+]
 write_random = [{ kib = 8.0, mb_s = 300.0 }, { kib = 256.0, mb_s = 1000.0 }]
 read_latency_us = 100.0
 ";

@@ -212,6 +212,7 @@ impl Parts {
                 recovery = recover((&log, state), &pages, identity.as_ref(), &indexes)?;
             }
             log.start()?;
+            log.set_opening(true);
         }
         let maps = identity.as_ref().map_or(0, |identity| identity.maps());
         let redone = pages.take_redone();
@@ -257,6 +258,7 @@ impl Parts {
         let data = &**devices.data()?;
         let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, indexes.clone(), &options, data));
         checkpointer.iter().try_for_each(|checkpointer| services.start_checkpointer(checkpointer))?;
+        core.log.set_opening(false);
         services.add_indexes(&indexes);
         registry.finish_drops(&core)?;
         let walking = Arc::default();

@@ -65,6 +65,8 @@ pub struct Log {
     pub(super) space: Mutex<()>,
     pub(super) space_freed: Condvar,
     pub(super) space_waiters: AtomicU32,
+    /// The database is opening: nobody makes checkpoints yet.
+    pub(super) opening: AtomicBool,
     /// Bytes of log that recovery may have to redo.
     pub(super) redo_budget: AtomicU64,
     pub(super) wanted: Arc<Event>,
@@ -199,6 +201,7 @@ impl Log {
             space: Mutex::new(()),
             space_freed: Condvar::new(),
             space_waiters: AtomicU32::new(0),
+            opening: AtomicBool::new(false),
             redo_budget: AtomicU64::new(u64::MAX),
             wanted: Arc::new(Event::new()),
             flusher: Flusher::new(),

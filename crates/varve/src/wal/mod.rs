@@ -94,7 +94,8 @@ impl LogConfig {
         if self.max_capacity < self.capacity || self.capacity.div_ceil(self.segment) > ring::MAX_SIZED as u64 {
             let (first, most, segments) = (self.capacity, self.max_capacity, ring::MAX_SIZED);
             return bad(format!(
-                "log of {first} bytes, at most {most}: its first size is no more than its largest, and at most {segments} segments"
+                "log of {first} bytes, at most {most}: its first size is no more than its largest, and at most \
+                 {segments} segments"
             ));
         }
         if self.max_capacity < 4 * self.segment {

@@ -100,7 +100,16 @@ impl Log {
         end + need <= self.limit.load(Ordering::Acquire) && end.saturating_sub(self.completed_redo()) <= self.hard_age()
     }
 
+    /// Says whether the database is opening, when nobody makes checkpoints: then nobody waits for one.
+    pub fn set_opening(&self, opening: bool) {
+        self.opening.store(opening, Ordering::Release);
+    }
+
     fn make_space(&self, need: u64) -> Result<()> {
+        if self.opening.load(Ordering::Acquire) {
+            // Nobody would make the room. What an opening writes is little; if need be the ring grows past its maximum.
+            return Ok(());
+        }
         if role::current() == Role::Merger {
             // Its groups are few and small, and the room that others wait for comes after them: what memtables need of
             // the log is given up when they are flushed. If need be the ring grows past its maximum.
