@@ -116,7 +116,8 @@ fn small(dir: &Scratch) -> String {
     let text = "name = \"small\"\n[flash]\ncell = \"slc\"\n\
         geometry = { channels = 1, chips_per_channel = 2, planes = 1, blocks_per_plane = 32, pages_per_block = 32, \
         page_bytes = 4096, spare_bytes = 128 }\n\
-        timing = { read_us = [25.0], program_us = [200.0], erase_us = 1500.0, channel_mb_s = 40.0 }\nftl = { logical_pages = 1500 }\n";
+        timing = { read_us = [25.0], program_us = [200.0], erase_us = 1500.0, channel_mb_s = 40.0 }\n\
+        ftl = { logical_pages = 1500 }\n";
     std::fs::write(dir.at("small.toml"), text).unwrap();
     dir.at("small.toml")
 }
