@@ -151,3 +151,29 @@ fn options_out_of_range_are_refused_with_what_there_is() {
     options.set("memtable", "128M").unwrap();
     assert_eq!((options.compression.name(), options.memtable_bytes), ("zstd", 128 << 20));
 }
+
+/// A tree puts a long value of a transaction into pages of its own ahead of the commit; an LSM keyspace has none.
+#[test]
+fn long_values_of_transactions_are_taken_by_both_kinds_also_when_writes_spill() {
+    let dir = Dir::new("lsm-long");
+    let small = Options { cache_bytes: 1 << 20, ..options() };
+    let db = Db::open_or_create(&dir.0, small.clone()).unwrap();
+    let events = db.create_keyspace_of("events", lsm()).unwrap();
+    let tree = db.create_keyspace("tree").unwrap();
+    let value = |n: u32| vec![n as u8; 40_000];
+    let mut tx = db.begin().unwrap();
+    for n in 0..6u32 {
+        tx.put(&events, &n.to_be_bytes(), &value(n)).unwrap();
+        tx.put(&tree, &n.to_be_bytes(), &value(n)).unwrap();
+    }
+    tx.commit().unwrap();
+    let expected: Rows = (0..6u32).map(|n| (n.to_be_bytes().to_vec(), value(n))).collect();
+    assert!(rows(&db, &events) == expected && rows(&db, &tree) == expected);
+    drop((events, tree));
+    db.close().unwrap();
+    drop(db);
+    let db = Db::open(&dir.0, small).unwrap();
+    let events = db.keyspace("events").unwrap();
+    assert!(rows(&db, &events) == expected);
+    assert!(db.check().unwrap().is_clean());
+}

@@ -143,6 +143,11 @@ impl Index {
         }
     }
 
+    /// Whether long values have pages of their own.
+    pub fn keeps_long_apart(&self) -> bool {
+        self.max_streamed().is_none()
+    }
+
     /// Whether it keeps old values for snapshots by itself, and is read as of any moment that an open snapshot is of.
     #[inline]
     pub fn keeps_versions(&self) -> bool {

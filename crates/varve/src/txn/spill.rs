@@ -325,8 +325,13 @@ impl Spill {
     }
 
     /// Makes a run of writes, which come by path, the newest of each first, with their marks. `marks`: the savepoints
-    /// there are.
-    pub fn add<'w>(&mut self, writes: impl Iterator<Item = (KeyBuf, u64, &'w Write)>, marks: &[u64]) -> Result<()> {
+    /// there are. `apart`: whether a keyspace has pages of their own for long values.
+    pub fn add<'w>(
+        &mut self,
+        writes: impl Iterator<Item = (KeyBuf, u64, &'w Write)>,
+        marks: &[u64],
+        apart: impl Fn(KeyspaceId) -> bool,
+    ) -> Result<()> {
         let mut writer = RunWriter::new(&self.core, self.most_index);
         let mut version = Version::default();
         let stored = self.stored.len();
@@ -338,7 +343,7 @@ impl Spill {
             match write {
                 None => version.tag = DELETE,
                 // A piece of a commit takes some pages of values, not all there may be.
-                Some(Value::Bytes(bytes)) if bytes.len() > LONGEST => {
+                Some(Value::Bytes(bytes)) if bytes.len() > LONGEST && apart(parts(&path).0) => {
                     let value = store_bytes(&self.core, parts(&path).0, bytes);
                     let value = value.inspect_err(|_| self.stored.truncate(stored))?;
                     version.tag = STORED;

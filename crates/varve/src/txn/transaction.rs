@@ -296,7 +296,7 @@ impl Transaction {
     pub fn put(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: &[u8]) -> Result<()> {
         check_value(value)?;
         self.lock_to_write(keyspace, key)?;
-        if value.len() as u64 > self.writes.most_in_memory() {
+        if value.len() as u64 > self.writes.most_in_memory() && keyspace.index().keeps_long_apart() {
             return self.put_ahead(keyspace, key, value);
         }
         self.writes.put(keyspace, key, Some(value))

@@ -327,7 +327,10 @@ impl WriteSet {
         // What was in the map, or noted later, comes first of its path: it is newer.
         versions.sort_by(|a, b| a.0.cmp(&b.0));
         let marks: Vec<u64> = self.marks.iter().map(|m| m.0).collect();
-        self.spill.add(versions.into_iter(), &marks)?;
+        let spaces = &self.spaces;
+        let apart =
+            |id| spaces.iter().any(|space| space.keyspace.id() == id && space.keyspace.index().keeps_long_apart());
+        self.spill.add(versions.into_iter(), &marks, apart)?;
         self.spills += 1;
         self.spaces.iter_mut().for_each(|space| space.map.clear());
         self.undo.clear();
