@@ -177,3 +177,36 @@ fn long_values_of_transactions_are_taken_by_both_kinds_also_when_writes_spill() 
     assert!(rows(&db, &events) == expected);
     assert!(db.check().unwrap().is_clean());
 }
+
+/// The first read of an opening, by whichever way, sees all that was committed before.
+#[test]
+fn the_first_read_after_an_opening_sees_what_was_committed() {
+    for read_only in [false, true] {
+        let dir = Dir::new(if read_only { "lsm-first-read-only" } else { "lsm-first" });
+        let db = Db::open_or_create(&dir.0, options()).unwrap();
+        let events = db.create_keyspace_of("events", lsm()).unwrap();
+        events.put(b"a", b"1").unwrap();
+        drop(events);
+        db.close().unwrap();
+        drop(db);
+        let open = || Db::open(&dir.0, Options { read_only, ..options() }).unwrap();
+        let db = open();
+        assert_eq!(db.keyspace("events").unwrap().get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+        db.close().unwrap();
+        drop(db);
+        let db = open();
+        assert_eq!(db.check().unwrap().keys, 1);
+        db.close().unwrap();
+        drop(db);
+        let db = open();
+        let events = db.keyspace("events").unwrap();
+        assert_eq!(
+            db.begin_with(varve::TxOptions { read_only, ..Default::default() })
+                .unwrap()
+                .get(&events, b"a")
+                .unwrap()
+                .as_deref(),
+            Some(&b"1"[..])
+        );
+    }
+}

@@ -41,9 +41,10 @@ impl Drop for OnItsWay<'_> {
 }
 
 impl Horizon {
-    pub(super) fn new() -> Horizon {
+    /// Everything up to `end`, the end of the log at the opening, is in place: recovery put it there.
+    pub(super) fn new(end: Lsn) -> Horizon {
         let slot = || Slot(AtomicU64::new(FREE));
-        Horizon { reached: slot(), slots: std::array::from_fn(|_| slot()) }
+        Horizon { reached: Slot(AtomicU64::new(end)), slots: std::array::from_fn(|_| slot()) }
     }
 
     /// A commit whose group gets a place from here on. `spread`: any number that spreads threads.

@@ -77,7 +77,7 @@ impl Kernel {
     pub fn new(pool: Arc<Pool>, log: Arc<Log>, store: Arc<dyn PageStore>, budget: Arc<Budget>) -> Kernel {
         assert_eq!(pool.page_size(), store.page_size(), "pool and store have pages of one size");
         let (counters, nodes_left) = (Counters::default(), NodesLeft::default());
-        let horizon = Horizon::new();
+        let horizon = Horizon::new(log.end_lsn());
         Kernel { pool, log, store, budget, counters, horizon, nodes_left }
     }
 
