@@ -138,11 +138,11 @@ impl CpuCosts {
     }
 }
 
-/// What processor time went to in a simulation, all threads together.
+/// What processor time went to: of a thread, a modelled host, or a simulation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CpuUse {
     units: [u64; N],
-    /// Time that modelled cores were occupied, summed over cores, ns. Kept for the simulation as a whole.
+    /// Time that modelled cores were occupied, summed over cores, ns. Kept by host, not by thread.
     pub core_ns: u64,
     /// Moving the words of locks between cores, ns.
     pub handoff_ns: u64,
@@ -167,6 +167,13 @@ impl CpuUse {
         self.core_ns += other.core_ns;
         self.handoff_ns += other.handoff_ns;
         self.spin_ns += other.spin_ns;
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(mut self, other: &CpuUse) -> CpuUse {
+        self.merge(other);
+        self
     }
 
     /// Units of `cost` that were charged.

@@ -13,7 +13,7 @@
 //! one OS thread only.
 //!
 //! Modules, from below: `cost ended hash instant random stack_size` · `wait` · `world` · `atomic local rng spin
-//! time work` · `park` · `event mutex parking rwlock` · `condvar thread` · `channel domain` · `sim`.
+//! time work` · `park` · `event mutex parking rwlock` · `condvar thread` · `channel host` · `domain` · `sim`.
 
 pub mod atomic;
 pub mod channel;
@@ -23,6 +23,7 @@ mod domain;
 mod ended;
 mod event;
 mod hash;
+mod host;
 mod instant;
 mod local;
 mod mutex;

@@ -2,7 +2,8 @@
 //! clock that jumps to the next event when everyone waits. What the primitives call is in `world`.
 
 pub use crate::domain::Domain;
+pub use crate::host::Host;
 pub use crate::world::{
-    Config, Failure, LockWaits, Outcome, StuckReport, Waiting, core_time, costs_modelled, excuse_panics, lock_waits,
-    name, note, quietly, run, seed, settle, thread_cpu, thread_number,
+    Config, Failure, HostConfig, HostUse, LockWaits, Outcome, StuckReport, Waiting, core_time, costs_modelled,
+    excuse_panics, lock_waits, name, note, quietly, run, seed, settle, thread_cpu, thread_number,
 };

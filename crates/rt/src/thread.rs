@@ -7,7 +7,7 @@ use crate::event::Event;
 use crate::mutex::Mutex;
 use crate::stack_size::stack_size;
 use crate::wait::What;
-use crate::world;
+use crate::world::{self, Place};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Starts a thread. In a simulation it is a coroutine of the caller's power-cut domain.
+/// Starts a thread. In a simulation it is a coroutine of the caller's power-cut domain and on the caller's host.
 ///
 /// Panics when the operating system refuses a new thread.
 pub fn spawn<T: Send + 'static>(name: impl Into<String>, f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
@@ -75,7 +75,7 @@ pub fn try_spawn<T: Send + 'static>(
     name: impl Into<String>,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
-    spawn_kind(name.into(), false, None, f)
+    spawn_kind(name.into(), false, Place::default(), f)
 }
 
 /// Starts a service thread: as [`spawn`], but in a simulation it does not count as progress when looking for deadlocks
@@ -92,7 +92,7 @@ pub fn try_spawn_daemon<T: Send + 'static>(
     name: impl Into<String>,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
-    spawn_kind(name.into(), true, None, f)
+    spawn_kind(name.into(), true, Place::default(), f)
 }
 
 pub(crate) fn started<T>(thread: std::io::Result<JoinHandle<T>>) -> JoinHandle<T> {
@@ -102,13 +102,13 @@ pub(crate) fn started<T>(thread: std::io::Result<JoinHandle<T>>) -> JoinHandle<T
 pub(crate) fn spawn_kind<T: Send + 'static>(
     name: String,
     daemon: bool,
-    domain: Option<u32>,
+    place: Place,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
     let packet = Arc::new(Packet { result: Mutex::new(None), done: Event::new() });
     let theirs = packet.clone();
     let thread = name.clone();
-    let refused = world::active() && world::refuses_spawn(domain);
+    let refused = world::active() && world::refuses_spawn(place.domain);
     let body = move |alive: bool| {
         if !alive {
             drop(f);
@@ -132,7 +132,7 @@ pub(crate) fn spawn_kind<T: Send + 'static>(
         return Ok(JoinHandle { packet, os: None, sim: None, name });
     }
     if world::active() {
-        let id = world::spawn(name.clone(), daemon, domain, Box::new(body));
+        let id = world::spawn(name.clone(), daemon, place, Box::new(body));
         return Ok(JoinHandle { packet, os: None, sim: Some(id), name });
     }
     let os = std::thread::Builder::new()

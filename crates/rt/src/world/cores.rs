@@ -1,5 +1,6 @@
-//! Modelled processors: CPU charges occupy one of the host's cores in virtual time, queueing when all are busy, and a
-//! lock's word costs something to move from core to core.
+//! Modelled processors: CPU charges occupy one of their host's cores in virtual time, queueing when all are busy, and a
+//! lock's word costs something to move from core to core. Hosts share no caches: between them a word moves for nothing
+//! (what threads of two hosts share stands for something that is modelled by itself, as a link is).
 //!
 //! A thread keeps its core until it waits, or until its quantum is used up while others queue.
 //!
@@ -9,9 +10,10 @@
 //! time is charged the difference, as a spin would cost. So holds of a lock never overlap in virtual time.
 
 use super::domain::unwind_if_possible;
-use super::scheduler::{State, Status, Thread, ThreadId, World};
+use super::record::{Status, Thread};
+use super::scheduler::{State, ThreadId, World};
 use crate::cost::Cost;
-use crate::hash::{HashMap, fold};
+use crate::hash::fold;
 use crate::wait::{Parked, What};
 use std::collections::VecDeque;
 
@@ -23,29 +25,31 @@ const WINDOW: u64 = 16;
 
 const NOBODY: ThreadId = ThreadId::MAX;
 
-/// The data of a lock that several cores have read since it was changed.
+/// A core of a host.
+type Core = (u32, usize);
+
+/// In place of a core: several cores of the host have read what a lock guards since it was changed.
 const CLEAN: usize = usize::MAX;
 
-/// The cores, who queues for them, and where the words of locks are.
+/// The cores of a host, and who queues for them.
 pub(super) struct Cores {
     busy: Vec<bool>,
     free: usize,
     queue: VecDeque<ThreadId>,
-    words: HashMap<usize, Word>,
 }
 
 /// What is known of a lock.
 #[derive(Default)]
-struct Word {
+pub(super) struct Word {
     /// Who took it last, and when; who took it last exclusively, and when.
     last: (ThreadId, u64),
     last_exclusive: (ThreadId, u64),
     /// Until when it counts as contested.
     contested: u64,
     /// The core that last took it.
-    core: usize,
-    /// The core that last changed what it guards, if no other one has read that since.
-    changed_on: usize,
+    core: Core,
+    /// The core that last changed what it guards, if no other one of its host has read that since.
+    changed_on: Core,
     /// When its word is free to move again.
     moved: u64,
     /// When it was last left by an exclusive holder, and by a shared one, in the holder's own time.
@@ -55,20 +59,21 @@ struct Word {
 
 impl Word {
     /// A lock that nobody took before; now it is on `core`.
-    fn new(core: usize) -> Word {
+    fn new(core: Core) -> Word {
         Word { core, changed_on: core, last: (NOBODY, 0), last_exclusive: (NOBODY, 0), ..Word::default() }
     }
 
     /// The word moves to `core`, and what the lock guards follows if another core changed it, or is about to be changed
     /// here while others have it. What that costs, of the two costs.
-    fn take_to(&mut self, core: usize, exclusive: bool, (word, data): (u64, u64)) -> u64 {
-        let moves = self.core != core;
-        let follows = self.changed_on != core && (exclusive || self.changed_on != CLEAN);
+    fn take_to(&mut self, core: Core, exclusive: bool, (word, data): (u64, u64)) -> u64 {
+        let moves = self.core != core && self.core.0 == core.0;
+        let lines = self.changed_on;
+        let follows = lines != core && lines.0 == core.0 && (exclusive || lines.1 != CLEAN);
         self.core = core;
         if exclusive {
             self.changed_on = core;
         } else if follows {
-            self.changed_on = CLEAN;
+            self.changed_on.1 = CLEAN;
         }
         u64::from(moves) * word + u64::from(follows) * data
     }
@@ -89,7 +94,7 @@ impl Word {
 
 impl Cores {
     pub(super) fn new(n: usize) -> Cores {
-        Cores { busy: vec![false; n], free: n, queue: VecDeque::new(), words: HashMap::default() }
+        Cores { busy: vec![false; n], free: n, queue: VecDeque::new() }
     }
 
     /// A free core, rather the one used last.
@@ -104,6 +109,13 @@ impl Cores {
         self.busy[core] = true;
         self.free -= 1;
         Some(core)
+    }
+}
+
+impl State {
+    /// The cores of the thread's host.
+    fn cores_of(&mut self, thread: &Thread) -> &mut Cores {
+        &mut self.cores[thread.host.id as usize]
     }
 }
 
@@ -130,11 +142,12 @@ impl World {
         }
     }
 
-    /// Charges by the host's table.
+    /// Charges by the table of the calling thread's host.
     #[inline]
     pub(super) fn charge_cost(&self, cost: Cost, n: u64) {
-        self.current().cpu.borrow_mut().add(cost, n);
-        self.add(self.config.costs.ps(cost, n));
+        let me = self.current();
+        me.cpu.borrow_mut().add(cost, n);
+        self.add(me.host.costs.ps(cost, n));
     }
 
     /// The calling thread's own time: the clock and what it has not settled.
@@ -163,13 +176,13 @@ impl World {
 
     /// Whether several threads took the lock lately, in a way that they could have met.
     fn contested(&self, key: usize) -> bool {
-        self.lax <= PS || self.state.borrow().cores.words.get(&key).is_some_and(|w| w.contested > self.local_now())
+        self.lax <= PS || self.state.borrow().words.get(&key).is_some_and(|w| w.contested > self.local_now())
     }
 
     /// Somebody waits for the lock.
     pub(super) fn contend(&self, state: &mut State, key: usize) {
         if self.lax > PS
-            && let Some(word) = state.cores.words.get_mut(&key)
+            && let Some(word) = state.words.get_mut(&key)
         {
             word.contested = self.clock.get().saturating_add(self.lax / PS * WINDOW);
         }
@@ -196,12 +209,12 @@ impl World {
             left -= slice;
             me.used.set(me.used.get() + slice);
             self.occupy(me, self.clock.get().saturating_add(slice));
-            self.used.borrow_mut().core_ns += slice;
+            me.host.used.borrow_mut().core_ns += slice;
             if me.used.get() >= quantum && !me.dying.get() {
                 // With nobody queueing there is no reason to stop; but look again after each quantum.
                 me.used.set(0);
                 let state = &mut *self.state.borrow_mut();
-                if !state.cores.queue.is_empty() {
+                if !state.cores_of(me).queue.is_empty() {
                     self.leave_core(state, me);
                 }
             }
@@ -212,7 +225,7 @@ impl World {
     fn acquire_core(&self, me: &Thread) -> bool {
         {
             let state = &mut *self.state.borrow_mut();
-            if let Some(core) = state.cores.take(me.core.get()) {
+            if let Some(core) = state.cores_of(me).take(me.core.get()) {
                 me.core.set(core);
                 me.on_core.set(true);
                 return true;
@@ -220,7 +233,7 @@ impl World {
             me.waits_for(What::Core, 0, None);
             me.status.set(Status::CoreQueue);
             me.epoch.set(me.epoch.get() + 1);
-            state.cores.queue.push_back(me.id);
+            state.cores_of(me).queue.push_back(me.id);
         }
         self.switch();
         // The thread that left it has set our core.
@@ -251,7 +264,7 @@ impl World {
             return;
         }
         let core = t.core.get();
-        match state.cores.queue.pop_front() {
+        match state.cores_of(t).queue.pop_front() {
             Some(id) => {
                 let next = self.thread(state, id);
                 next.core.set(core);
@@ -259,9 +272,10 @@ impl World {
                 self.wake(state, id, Parked::Unparked(0));
             }
             None => {
-                assert!(state.cores.busy[core], "a core is given back once");
-                state.cores.busy[core] = false;
-                state.cores.free += 1;
+                let cores = state.cores_of(t);
+                assert!(cores.busy[core], "a core is given back once");
+                cores.busy[core] = false;
+                cores.free += 1;
             }
         }
     }
@@ -269,7 +283,7 @@ impl World {
     /// Takes a thread that is about to die off its core or out of the queue for one.
     pub(super) fn off_core(&self, state: &mut State, t: &Thread) {
         if t.status.get() == Status::CoreQueue {
-            state.cores.queue.retain(|&id| id != t.id);
+            state.cores_of(t).queue.retain(|&id| id != t.id);
         }
         self.leave_core(state, t);
     }
@@ -282,21 +296,21 @@ impl World {
         if exclusive {
             state.owners.insert(key, me.id);
         }
-        if !self.words {
+        if !self.words.get() {
             return;
         }
         if fresh {
-            state.cores.words.remove(&key);
+            state.words.remove(&key);
         }
         let now = self.local_now();
-        let core = me.core.get();
-        let word = state.cores.words.entry(key).or_insert_with(|| Word::new(core));
+        let (host, core) = (&me.host, (me.host.id, me.core.get()));
+        let word = state.words.entry(key).or_insert_with(|| Word::new(core));
         word.note(me.id, exclusive, now, self.lax / PS * WINDOW);
         let mut start = now.max(if exclusive { word.left.max(word.shared_left) } else { word.left });
-        let mut used = self.used.borrow_mut();
+        let mut used = host.used.borrow_mut();
         used.spin_ns += start - now;
         // A thread that has never been charged anything is not on any core.
-        let cost = if core == usize::MAX { 0 } else { word.take_to(core, exclusive, (self.handoff, self.lock_data)) };
+        let cost = if core.1 == usize::MAX { 0 } else { word.take_to(core, exclusive, host.lock_costs) };
         if cost > 0 {
             let moved = word.moved.max(start).saturating_add(cost);
             used.handoff_ns += moved - start;
@@ -314,7 +328,7 @@ impl World {
         }
         // Only who may run ahead of the clock leaves a lock at another time than the clock's.
         if self.lax > PS
-            && let Some(word) = state.cores.words.get_mut(&key)
+            && let Some(word) = state.words.get_mut(&key)
         {
             let left = if exclusive { &mut word.left } else { &mut word.shared_left };
             *left = (*left).max(self.local_now());

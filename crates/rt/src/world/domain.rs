@@ -4,7 +4,8 @@
 //! others stand still. A dying thread runs on until it would have to wait; there it is unwound by a private panic
 //! payload. While unwinding, a wait returns at once, and a held lock is lent (`ghost_lock`).
 
-use super::scheduler::{Status, ThreadId, World};
+use super::record::Status;
+use super::scheduler::{ThreadId, World};
 use super::world;
 use crate::ended::PowerCut;
 

@@ -2,8 +2,8 @@
 //! clock that jumps to the next event when everyone waits.
 //!
 //! This file is the surface ([`crate::sim`] shows it) and the hooks that the primitives call. `scheduler` holds the
-//! state and who runs next, `waits` parking and sleeping, `cores` modelled processors, `domain` power cuts, `report`
-//! what a stuck simulation says, `lock_waits` where locks were waited for, `hook` what a panic says, `stack` stacks
+//! state and who runs next, `record` what it knows of a thread, `waits` parking and sleeping, `host` modelled machines,
+//! `cores` their processors, `domain` power cuts, `report` what a stuck simulation says, `lock_waits` where locks were waited for, `hook` what a panic says, `stack` stacks
 //! and their overflow.
 //!
 //! Invariants: a simulation lives on the OS thread that called [`run`]; several may run at once on different OS
@@ -12,18 +12,22 @@
 mod cores;
 mod domain;
 mod hook;
+mod host;
 mod lock_waits;
+mod record;
 mod report;
 mod scheduler;
 mod stack;
 mod waits;
 
+pub use host::{HostConfig, HostUse};
 pub use lock_waits::LockWaits;
 pub use report::{Failure, StuckReport, Waiting};
 
 pub(crate) use domain::{cut_domain, is_dead_domain, new_domain, refuses_spawn, unwind_if_possible};
 pub(crate) use hook::panicked;
-pub(crate) use scheduler::{ThreadId, joined, spawn};
+pub(crate) use host::{current_host, host_lock_waits, host_use, new_host};
+pub(crate) use scheduler::{Place, ThreadId, joined, spawn};
 pub(crate) use waits::{park, sleep, spin, unpark, yield_now};
 
 use crate::cost::{Cost, CpuCosts, CpuUse};
@@ -45,7 +49,7 @@ pub struct Config {
     pub seed: u64,
     /// Explore: also switch threads at lock and atomic boundaries, and now and then hold a thread back.
     pub chaos: bool,
-    /// Modelled cores that [`compute`](crate::compute) occupies.
+    /// Cores of the first host that [`compute`](crate::compute) occupies; [`sim::Host`](crate::sim::Host) adds others.
     pub cores: usize,
     /// Stack bytes of each thread; `None`: [`stack_size`](crate::stack_size).
     pub stack_size: Option<usize>,
@@ -102,8 +106,10 @@ pub struct Outcome<T> {
     pub time: Duration,
     /// Switches between threads.
     pub switches: u64,
-    /// Processor time by what it was spent on, for all that the host's cost table charges.
+    /// Processor time by what it was spent on, for all that the hosts' cost tables charge.
     pub cpu: CpuUse,
+    /// The same by host, the first one first.
+    pub hosts: Vec<HostUse>,
 }
 
 impl<T> Outcome<T> {
@@ -266,7 +272,7 @@ pub(crate) fn compute(cpu: Duration) {
 #[inline(never)]
 pub(crate) fn charge(cost: Cost, n: u64) {
     if let Some(w) = world()
-        && w.costed
+        && w.current().host.costed
     {
         w.charge_cost(cost, n);
     }
@@ -274,7 +280,7 @@ pub(crate) fn charge(cost: Cost, n: u64) {
 
 /// Whether the calling simulated thread is on a host whose work takes time; false on an OS thread.
 pub fn costs_modelled() -> bool {
-    world().is_some_and(|w| w.costed)
+    world().is_some_and(|w| w.current().host.costed)
 }
 
 /// What the calling simulated thread was charged so far, without hand-offs and spins; `None` on an OS thread.
@@ -282,15 +288,15 @@ pub fn thread_cpu() -> Option<CpuUse> {
     world().map(|w| w.current().cpu.borrow().clone())
 }
 
-/// Time that the modelled cores of this simulation were occupied so far, summed over cores; `None` on an OS thread.
+/// Time that the cores of the calling thread's host were occupied so far, summed over cores; `None` on an OS thread.
 pub fn core_time() -> Option<Duration> {
-    world().map(|w| Duration::from_nanos(w.used.borrow().core_ns))
+    world().map(|w| Duration::from_nanos(w.current().host.used.borrow().core_ns))
 }
 
-/// Waits for locks of this simulation that ended so far, by the source line that asked for the lock, in the order of
-/// lines; empty on an OS thread.
+/// Waits for locks on the calling thread's host that ended so far, by the source line that asked for the lock, in the
+/// order of lines; empty on an OS thread.
 pub fn lock_waits() -> Vec<LockWaits> {
-    world().map_or_else(Vec::new, |w| w.lock_waits.borrow().all())
+    world().map_or_else(Vec::new, |w| w.current().host.lock_waits.borrow().all())
 }
 
 /// The number of the calling simulated thread, in order of spawning.

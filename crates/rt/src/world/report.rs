@@ -1,6 +1,7 @@
 //! What a simulation says when it cannot go on.
 
-use super::scheduler::{State, Status, World};
+use super::record::Status;
+use super::scheduler::{State, World};
 use crate::ended::Panicked;
 use crate::wait::What;
 

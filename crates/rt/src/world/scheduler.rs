@@ -3,105 +3,43 @@
 //! Everything here is touched by one OS thread only. Threads are reached through raw pointers to records whose fields
 //! are cells, valid from `spawn` until the record is freed at the end of the run of that thread.
 
-use super::cores::{Cores, PS};
+use super::cores::{Cores, PS, Word};
+use super::host::{HostUse, Machine};
+use super::record::{Status, Thread};
 use super::report::{Failure, StuckReport};
 use super::stack;
-use super::{CHAOTIC, Config, Outcome, SIMULATIONS, Table, WORLD};
+use super::{CHAOTIC, Config, Outcome, SIMULATIONS, WORLD};
 use crate::cost::CpuUse;
 use crate::ended::Panicked;
 use crate::hash::{HashMap, fold};
 use crate::random::{Rng, splitmix};
-use crate::wait::{Caller, Parked, What};
+use crate::wait::{Parked, What};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Identity of a simulated thread: its number in order of spawning; 0 is the main one.
 pub(crate) type ThreadId = u32;
 
+/// Where a thread is started, as far as not where its starter is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place {
+    /// Power-cut domain.
+    pub(crate) domain: Option<u32>,
+    /// Modelled host.
+    pub(crate) host: Option<u32>,
+}
+
 /// What a simulated thread runs; told whether it is alive (a dying one only drops its closure).
 pub(crate) type Body = Box<dyn FnOnce(bool) -> Option<Panicked>>;
 
-type Co = Coroutine<(), (), (), DefaultStack>;
-
-/// Where a thread is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Status {
-    Ready,
-    Running,
-    /// In a wait; `woken` tells how it ended once it is ready again.
-    Waiting,
-    /// Occupying a modelled core until its timer fires.
-    OnCore,
-    /// Queueing for a modelled core.
-    CoreQueue,
-    /// Resumed by a power cut only.
-    Dying,
-}
-
-/// A simulated thread.
-pub(super) struct Thread {
-    pub(super) id: ThreadId,
-    pub(super) name: String,
-    pub(super) daemon: bool,
-    pub(super) domain: u32,
-    pub(super) status: Cell<Status>,
-    pub(super) yielder: Cell<*const Yielder<(), ()>>,
-    /// Touched by `resume` only: nobody else looks while the thread runs.
-    co: UnsafeCell<Option<Co>>,
-    /// The lowest usable byte of the stack; the guard page lies below.
-    pub(super) stack_low: usize,
-    /// What it waits for, in the queue of which key, since where in the source.
-    wait: Cell<(What, usize, Option<Caller>)>,
-    /// The kind of wait, for the running hash.
-    event: Cell<u64>,
-    pub(super) woken: Cell<Option<Parked>>,
-    /// Numbers the waits, so that a timer of an earlier one is recognised.
-    pub(super) epoch: Cell<u64>,
-    /// The running wait has a timer.
-    pub(super) timed: Cell<bool>,
-    /// CPU charges not settled yet, ps.
-    pub(super) pending: Cell<u64>,
-    /// The core it is on, or was on last.
-    pub(super) core: Cell<usize>,
-    pub(super) on_core: Cell<bool>,
-    /// Of its quantum, ns.
-    pub(super) used: Cell<u64>,
-    pub(super) cpu: RefCell<CpuUse>,
-    /// When it began to wait, and whether it waits without spinning.
-    pub(super) since: Cell<u64>,
-    pub(super) asleep: Cell<bool>,
-    pub(super) yields: Cell<u32>,
-    pub(super) seeds: Cell<u64>,
-    pub(super) locals: RefCell<Table>,
-    pub(super) dying: Cell<bool>,
-    /// This thread was unwinding when it last began to wait, or is being unwound by a power cut.
-    pub(super) unwinding: Cell<bool>,
-    /// Waits refused while dying.
-    pub(super) refused: Cell<u32>,
-    pub(super) ghosts: RefCell<Vec<usize>>,
-    /// Where the panic under way was raised.
-    pub(super) panic_place: RefCell<Option<String>>,
-}
-
-impl Thread {
-    /// Remembers what the thread is about to wait for.
-    #[inline]
-    pub(super) fn waits_for(&self, what: What, key: usize, at: Option<Caller>) {
-        self.wait.set((what, key, at));
-        self.event.set(what.code());
-    }
-
-    /// What the thread waits for, or waited for last.
-    pub(super) fn last_wait(&self) -> (What, usize, Option<Caller>) {
-        self.wait.get()
-    }
-}
+pub(super) type Co = Coroutine<(), (), (), DefaultStack>;
 
 /// A timer: time, order of setting, thread, epoch of its wait.
 type Timer = Reverse<(u64, u64, ThreadId, u64)>;
@@ -120,7 +58,10 @@ pub(super) struct State {
     /// Reused by `unpark`.
     pub(super) woken: Vec<ThreadId>,
     pub(super) rng: Rng,
-    pub(super) cores: Cores,
+    /// By host.
+    pub(super) cores: Vec<Cores>,
+    /// Where the words of locks are.
+    pub(super) words: HashMap<usize, Word>,
     /// Exclusive holders of locks, for reports.
     pub(super) owners: HashMap<usize, ThreadId>,
     pub(super) names: BTreeMap<usize, (usize, String)>,
@@ -135,17 +76,12 @@ pub(super) struct State {
 /// A simulation.
 pub(crate) struct World {
     pub(super) config: Config,
-    /// The host's costs are not all zero.
-    pub(super) costed: bool,
     /// Charges, ps, at which a boundary of a lock settles.
     pub(super) lax: u64,
-    /// Config's lock hand-off and what follows it, ns.
-    pub(super) handoff: u64,
-    pub(super) lock_data: u64,
-    pub(super) words: bool,
-    /// Of the threads that have ended; hand-offs and spins of all.
-    pub(super) used: RefCell<CpuUse>,
-    pub(super) lock_waits: RefCell<super::lock_waits::WaitBook>,
+    /// Words of locks are followed: a slack needs it, and hosts on which their moves cost something.
+    pub(super) words: Cell<bool>,
+    /// The modelled hosts; 0 is the one that [`Config`] describes.
+    pub(super) hosts: RefCell<Vec<Rc<Machine>>>,
     pub(super) clock: Cell<u64>,
     pub(super) hash: Cell<u64>,
     pub(super) switches: Cell<u64>,
@@ -168,10 +104,10 @@ pub(crate) struct World {
 /// Runs a simulation; see [`super::run`].
 pub(super) fn run<T>(config: Config, main: impl FnOnce() -> T) -> Outcome<T> {
     assert!(WORLD.with(Cell::get).is_null(), "a simulation cannot be started inside another");
-    assert!(config.cores > 0, "a modelled host has at least one core");
     stack::install_overflow_handler();
     super::hook::install();
     let world = World::new(config);
+    let host = world.add_host(world.config.host());
     let chaos = usize::from(world.config.chaos);
     SIMULATIONS.fetch_add(1, Relaxed);
     CHAOTIC.fetch_add(chaos, Relaxed);
@@ -191,7 +127,7 @@ pub(super) fn run<T>(config: Config, main: impl FnOnce() -> T) -> Outcome<T> {
     // SAFETY: the body runs, or is dropped, on the main coroutine, and every coroutine has ended when `drive` returns,
     // before anything the body borrows goes away.
     let body: Body = unsafe { std::mem::transmute(body) };
-    world.spawn("main".into(), false, 0, body);
+    world.spawn("main".into(), false, (0, host), body);
     let stuck = world.drive();
 
     WORLD.with(|w| w.set(std::ptr::null()));
@@ -200,11 +136,13 @@ pub(super) fn run<T>(config: Config, main: impl FnOnce() -> T) -> Outcome<T> {
     world.outcome(value, stuck)
 }
 
-pub(crate) fn spawn(name: String, daemon: bool, domain: Option<u32>, body: Body) -> ThreadId {
+/// Domain and host are the caller's unless `place` names others.
+pub(crate) fn spawn(name: String, daemon: bool, place: Place, body: Body) -> ThreadId {
     let w = super::world().expect("called inside a simulation");
     w.settle();
-    let domain = domain.unwrap_or(w.current().domain);
-    w.spawn(name, daemon, domain, body)
+    let domain = place.domain.unwrap_or(w.current().domain);
+    let host = place.host.map_or_else(|| w.current().host.clone(), |id| w.host(id));
+    w.spawn(name, daemon, (domain, host), body)
 }
 
 /// Somebody has the result of thread `id`, so its panic is not lost.
@@ -218,7 +156,7 @@ impl World {
     fn new(config: Config) -> World {
         let mut rng = Rng::from_seed(config.seed ^ 0x7661_7276_655f_7274);
         let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
-        let (slack, handoff, lock_data) = (ns(config.slack), ns(config.lock_handoff), ns(config.lock_data));
+        let slack = ns(config.slack);
         let chaos_rate = [2, 4, 16, 64][rng.below(4) as usize];
         let chaos_hold = [0, 2_000, 100_000, 5_000_000][rng.below(4) as usize];
         World {
@@ -244,20 +182,17 @@ impl World {
                 spare: Vec::new(),
                 woken: Vec::new(),
                 rng,
-                cores: Cores::new(config.cores),
+                cores: Vec::new(),
+                words: HashMap::default(),
                 owners: HashMap::default(),
                 names: BTreeMap::new(),
                 panics: BTreeMap::new(),
                 domains: vec![("root".into(), false)],
                 progress: 0,
             }),
-            costed: !config.costs.is_zero(),
             lax: slack.saturating_mul(PS).max(PS),
-            handoff,
-            lock_data,
-            words: handoff + lock_data > 0 || slack > 0,
-            used: RefCell::default(),
-            lock_waits: RefCell::default(),
+            words: Cell::new(slack > 0),
+            hosts: RefCell::default(),
             config,
         }
     }
@@ -289,7 +224,7 @@ impl World {
         self.hash.set(fold(self.hash.get(), x));
     }
 
-    fn spawn(&self, name: String, daemon: bool, domain: u32, body: Body) -> ThreadId {
+    fn spawn(&self, name: String, daemon: bool, (domain, host): (u32, Rc<Machine>), body: Body) -> ThreadId {
         let stack = stack::take(self.stack_size);
         let stack_low = stack::low(&stack);
         let co = Co::with_stack(stack, move |yielder, ()| World::enter(yielder, body));
@@ -302,6 +237,7 @@ impl World {
             name,
             daemon,
             domain,
+            host,
             status: Cell::new(Status::Ready),
             yielder: Cell::new(std::ptr::null()),
             co: UnsafeCell::new(Some(co)),
@@ -380,7 +316,7 @@ impl World {
                 }
                 let mut state = self.state.borrow_mut();
                 self.leave_core(&mut state, thread);
-                self.used.borrow_mut().merge(&thread.cpu.borrow());
+                thread.host.used.borrow_mut().merge(&thread.cpu.borrow());
                 state.threads[id as usize] = std::ptr::null();
                 self.note(0x454e ^ u64::from(id));
                 drop(state);
@@ -427,13 +363,15 @@ impl World {
             (None, Some(Ok(value))) => lost.map_or(Ok(value), |p| Err(Failure::Panic(p))),
             (None, None) => unreachable!("the main thread ended without a result"),
         };
+        let hosts: Vec<HostUse> = self.hosts.into_inner().iter().map(|host| host.told()).collect();
         Outcome {
             seed: self.config.seed,
             result,
             hash: self.hash.get(),
             time: Duration::from_nanos(self.clock.get()),
             switches: self.switches.get(),
-            cpu: self.used.into_inner(),
+            cpu: hosts.iter().fold(CpuUse::default(), |sum, host| sum.plus(&host.cpu)),
+            hosts,
         }
     }
 

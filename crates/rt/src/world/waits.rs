@@ -1,7 +1,7 @@
 //! Waiting in a simulation: parking by key, sleeping, yielding, and the yields of chaos.
 
-use super::scheduler::ThreadId;
-use super::scheduler::{State, Status, Thread, World};
+use super::record::{Status, Thread};
+use super::scheduler::{State, ThreadId, World};
 use super::{Quiet, unwind_if_possible, world};
 use crate::cost::Cost;
 use crate::hash::fold;
@@ -35,7 +35,7 @@ pub(crate) fn park(
         return Parked::Dying;
     }
     let lock = matches!(wait.what, What::Mutex | What::Read | What::Write);
-    let spins = lock && w.costed && me.on_core.get();
+    let spins = lock && me.host.costed && me.on_core.get();
     let quiet = Quiet::new();
     if !validate() {
         return Parked::Invalid;
@@ -81,7 +81,7 @@ pub(crate) fn park(
     let how = me.woken.take();
     me.timed_off(w);
     if lock {
-        w.lock_waits.borrow_mut().add(wait.what, wait.at, w.clock.get() - me.since.get());
+        me.host.lock_waits.borrow_mut().add(wait.what, wait.at, w.clock.get() - me.since.get());
     }
     if me.asleep.replace(false) {
         w.charge_cost(Cost::Park, 1);
@@ -119,7 +119,7 @@ pub(crate) fn unpark(key: usize, mut filter: impl FnMut(usize) -> Pick, callback
     let fair = match woken.first() {
         _ if w.config.chaos => w.dice.borrow_mut().below(2) == 0,
         // As real ones: somebody else may be quicker, but not for ever.
-        Some(&id) if w.costed => w.clock.get() >= w.thread(&w.state.borrow(), id).since.get() + FAIR_NS,
+        Some(&id) if w.current().host.costed => w.clock.get() >= w.thread(&w.state.borrow(), id).since.get() + FAIR_NS,
         _ => true,
     };
     let token = callback(Woken { count: woken.len(), more: !queue.is_empty(), fair });
