@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 const CRATES: &[(&str, &str)] = &[
     ("rt", "lib.rs"),
     ("device", "lib.rs"),
+    ("wire", "lib.rs"),
     ("ftl", "lib.rs"),
     ("models", "lib.rs"),
     ("volume", "lib.rs"),

@@ -136,6 +136,14 @@ pub enum DeviceError {
         /// Why not.
         why: Arc<str>,
     },
+    /// The device is at the other end of a connection, and is not reached, or not believed, any more.
+    #[error("{device}: {why}")]
+    Lost {
+        /// The device's name.
+        device: Arc<str>,
+        /// What happened, and what helps.
+        why: Arc<str>,
+    },
     /// Another process (or another handle of this one) holds the directory's lock.
     #[error("{dir} is in use by {}: close it there first", holder(*pid))]
     Locked {

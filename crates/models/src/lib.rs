@@ -5,11 +5,11 @@
 //! disk, a drive or raw flash would, whose parameters a [`Profile`] holds. [`Linked`] puts a link between host and
 //! device. [`Faulty`] injects faults into any device, and a [`PowerSupply`] cuts the power of all that it feeds.
 //!
-//! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt` and `varve-device`. The engine
-//! does not depend on it.
+//! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt`, `varve-device` and (for modelled
+//! connections) `varve-wire`. The engine does not depend on it.
 //!
 //! Modules, from below: `due power sources sparse` · `flash mem` · `faulty model` · `fixed` · `disk link mix` ·
-//! `profile`.
+//! `port profile`.
 
 mod disk;
 mod due;
@@ -20,6 +20,7 @@ mod link;
 mod mem;
 mod mix;
 mod model;
+mod port;
 mod power;
 mod profile;
 pub mod sources;
@@ -33,6 +34,7 @@ pub use link::{Direction, LinkConfig, LinkModel, Linked, PipeReceiver, PipeSende
 pub use mem::{Latency, MemDevice, MemOptions};
 pub use mix::{MixConfig, Penalty, Rate};
 pub use model::{Arrival, Model, ModelOptions, ModelStats, Modelled, Schedule, Timing};
+pub use port::Port;
 pub use power::{CutReport, PowerSupply, Powered};
 pub use profile::{Build, Profile, ProfileError};
 pub use sparse::Sparse;

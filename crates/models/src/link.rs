@@ -28,13 +28,49 @@ pub struct LinkConfig {
     pub latency_us: f64,
     /// Of each direction, MB/s (decimal).
     pub mb_s: f64,
+    /// Processor time that a message takes at each end, microseconds: of the thread that sends it, and of the one that
+    /// receives it. Behind a [`Linked`] there is no thread: there it is a wait.
+    #[serde(default)]
+    pub message_us: f64,
+}
+
+/// Links that come with the program: a name and the text of a [`LinkConfig`].
+const LINKS: &[(&str, &str)] = &[("gigabit", include_str!("../../../profiles/links/gigabit.toml"))];
+
+/// A link's file: the values, and what each rests on.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkFile {
+    #[serde(rename = "title")]
+    _title: String,
+    link: LinkConfig,
+    #[serde(rename = "sources")]
+    _sources: std::collections::BTreeMap<String, String>,
 }
 
 impl LinkConfig {
     /// What is wrong with the values: the key, and what it may be.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         within("latency_us", self.latency_us, 0.0, 1e9)?;
-        within("mb_s", self.mb_s, 1e-3, 1e6)
+        within("mb_s", self.mb_s, 1e-3, 1e6)?;
+        within("message_us", self.message_us, 0.0, 1e6)
+    }
+
+    /// The link that comes with the program under this name.
+    pub fn named(name: &str) -> Option<LinkConfig> {
+        let (_, text) = LINKS.iter().find(|(n, _)| *n == name)?;
+        let file: LinkFile = toml::from_str(text).expect("links that come with the program are read by a test");
+        Some(file.link)
+    }
+
+    /// Names for [`LinkConfig::named`].
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        LINKS.iter().map(|(name, _)| *name)
+    }
+
+    /// [`LinkConfig::message_us`].
+    fn message(&self) -> Duration {
+        millis(self.message_us / 1e3)
     }
 }
 
@@ -50,12 +86,14 @@ pub enum Direction {
 struct Lane {
     free_at: Mutex<Instant>,
     bytes: AtomicU64,
+    messages: AtomicU64,
     busy_nanos: AtomicU64,
 }
 
 impl Default for Lane {
     fn default() -> Lane {
-        Lane { free_at: hardware_mutex(Instant::default()), bytes: AtomicU64::new(0), busy_nanos: AtomicU64::new(0) }
+        let (bytes, messages, busy_nanos) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Lane { free_at: hardware_mutex(Instant::default()), bytes, messages, busy_nanos }
     }
 }
 
@@ -79,6 +117,7 @@ impl LinkModel {
         let lane = &self.lanes[direction as usize];
         let takes = millis(bytes as f64 / self.config.mb_s / 1e3);
         lane.bytes.fetch_add(bytes, Relaxed);
+        lane.messages.fetch_add(1, Relaxed);
         lane.busy_nanos.fetch_add(takes.as_nanos() as u64, Relaxed);
         let mut free_at = lane.free_at.lock();
         let before = *free_at;
@@ -105,10 +144,20 @@ impl LinkModel {
         (lane.bytes.load(Relaxed), Duration::from_nanos(lane.busy_nanos.load(Relaxed)))
     }
 
+    /// Messages sent in a direction.
+    pub fn messages(&self, direction: Direction) -> u64 {
+        self.lanes[direction as usize].messages.load(Relaxed)
+    }
+
+    /// What it is like.
+    pub fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
     /// A channel for values in one direction, with room for `room` of them under way.
     pub fn pipe<T>(self: &Arc<Self>, direction: Direction, room: usize) -> (PipeSender<T>, PipeReceiver<T>) {
         let (sender, receiver) = bounded(room.max(1));
-        (PipeSender { link: self.clone(), direction, sender }, PipeReceiver { receiver })
+        (PipeSender { link: self.clone(), direction, sender }, PipeReceiver { link: self.clone(), receiver })
     }
 }
 
@@ -119,7 +168,7 @@ fn sleep_until(at: Instant) {
     }
 }
 
-/// The end of a pipe that values are put in.
+/// The end of a pipe that values are put in. Clones are the same end.
 pub struct PipeSender<T> {
     link: Arc<LinkModel>,
     direction: Direction,
@@ -128,12 +177,20 @@ pub struct PipeSender<T> {
 
 /// The end of a pipe that values come out of.
 pub struct PipeReceiver<T> {
+    link: Arc<LinkModel>,
     receiver: Receiver<(Instant, T)>,
+}
+
+impl<T> Clone for PipeSender<T> {
+    fn clone(&self) -> PipeSender<T> {
+        PipeSender { link: self.link.clone(), direction: self.direction, sender: self.sender.clone() }
+    }
 }
 
 impl<T> PipeSender<T> {
     /// Sends a value that takes `bytes` on the link; waits for room only. Gives it back when nobody receives any more.
     pub fn send(&self, value: T, bytes: u64) -> Result<(), T> {
+        varve_rt::compute(self.link.config.message());
         let arrives = self.link.send(self.direction, bytes);
         self.sender.send((arrives, value)).map_err(|e| e.0.1)
     }
@@ -144,6 +201,7 @@ impl<T> PipeReceiver<T> {
     pub fn recv(&self) -> Option<T> {
         let (arrives, value) = self.receiver.recv().ok()?;
         sleep_until(arrives);
+        varve_rt::compute(self.link.config.message());
         Some(value)
     }
 }
@@ -151,7 +209,8 @@ impl<T> PipeReceiver<T> {
 /// A device behind a link: commands and written bytes go down, read bytes and answers come up.
 ///
 /// A request reaches the device when its message has arrived there, so `submit` waits that long; its answer is waited
-/// for with the request.
+/// for with the request. A batch is one message to the device for each request, and one back. What a message takes of
+/// a processor is charged to who submits and waits; at the device it is waited for.
 pub struct Linked {
     inner: Arc<dyn Device>,
     link: Arc<LinkModel>,
@@ -174,16 +233,16 @@ impl Device for Linked {
     }
 
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.link.transfer(Direction::Down, COMMAND);
+        relay(&self.link, Direction::Down, COMMAND, 1);
         self.inner.set_len(len)?;
-        self.link.transfer(Direction::Up, COMMAND);
+        relay(&self.link, Direction::Up, COMMAND, 1);
         Ok(())
     }
 
     fn submit(&self, batch: Vec<Io>) -> Ticket {
         let down: u64 = batch.iter().map(|io| COMMAND + if io.op == Op::Read { 0 } else { data_len(io) }).sum();
         let up: Vec<u64> = batch.iter().map(|io| COMMAND + if io.op == Op::Read { data_len(io) } else { 0 }).collect();
-        self.link.transfer(Direction::Down, down);
+        relay(&self.link, Direction::Down, down, up.len());
         let ticket = self.inner.submit(batch);
         Ticket::pending(up.len(), Box::new(Answers { ticket, up, link: self.link.clone() }))
     }
@@ -195,6 +254,16 @@ impl Device for Linked {
     fn hint(&self, range: std::ops::Range<u64>, hint: Hint) {
         self.inner.hint(range, hint);
     }
+}
+
+/// Sends so many messages as one between this end, where they take processor time, and the other, where they are waited
+/// for.
+fn relay(link: &LinkModel, direction: Direction, bytes: u64, messages: usize) {
+    let takes = link.config.message() * messages as u32;
+    varve_rt::compute(takes);
+    let arrives = link.send(direction, bytes);
+    link.lanes[direction as usize].messages.fetch_add((messages as u64).saturating_sub(1), Relaxed);
+    sleep_until(arrives + takes);
 }
 
 /// Bytes that a request moves; a trim moves none.
@@ -211,7 +280,7 @@ struct Answers {
 impl Completion for Answers {
     fn wait(&mut self, i: usize) -> Result<(), DeviceError> {
         self.ticket.wait(i)?;
-        self.link.transfer(Direction::Up, self.up[i]);
+        relay(&self.link, Direction::Up, self.up[i], 1);
         Ok(())
     }
 

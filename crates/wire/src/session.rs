@@ -1,0 +1,153 @@
+//! A host's connection to a worker that is made again when it is lost.
+//!
+//! Lock order: `connecting`, then `state`. Nothing waits under `state`.
+
+use crate::client::{Client, Reply};
+use crate::connection::Connector;
+use crate::error::{Refusal, WireError};
+use crate::facts::{Facts, Role};
+use crate::op::Op;
+use std::sync::Arc;
+use std::time::Duration;
+use varve_rt::{Mutex, now, sleep};
+
+/// How a session behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// As what it connects.
+    pub role: Role,
+    /// How long an answer may take, before the connection counts as lost.
+    pub answer: Duration,
+    /// How long a lost connection is tried to be made again.
+    pub patience: Duration,
+}
+
+impl Default for SessionOptions {
+    fn default() -> SessionOptions {
+        SessionOptions { role: Role::Owner, answer: Duration::from_secs(30), patience: Duration::from_secs(30) }
+    }
+}
+
+/// Between two tries to connect, at first and at most.
+const PAUSE: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+
+/// A connection to a worker that is made again when it is lost.
+pub struct Session {
+    connector: Arc<dyn Connector>,
+    options: SessionOptions,
+    /// The host's number.
+    client: u64,
+    state: Mutex<State>,
+    connecting: Mutex<()>,
+}
+
+struct State {
+    client: Arc<Client>,
+    /// Connections made.
+    made: u64,
+    closed: bool,
+}
+
+impl Session {
+    /// Connects, or says why that is not possible.
+    pub fn open(connector: Arc<dyn Connector>, options: SessionOptions) -> Result<Arc<Session>, WireError> {
+        let number = varve_rt::rng().next_u64();
+        let client = connect(&*connector, &options, number)?;
+        let state = Mutex::new(State { client, made: 1, closed: false });
+        Ok(Arc::new(Session { connector, options, client: number, state, connecting: Mutex::new(()) }))
+    }
+
+    /// The connection as it is, lost or not. Its facts hold the worker's boot number.
+    pub fn client(&self) -> Arc<Client> {
+        self.state.lock().client.clone()
+    }
+
+    /// What the worker said when it was last connected to.
+    pub fn facts(&self) -> Facts {
+        self.client().facts().clone()
+    }
+
+    /// How it behaves.
+    pub fn options(&self) -> &SessionOptions {
+        &self.options
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> Arc<str> {
+        self.connector.peer()
+    }
+
+    /// Connections made so far.
+    pub fn connections(&self) -> u64 {
+        self.state.lock().made
+    }
+
+    /// Ends the connection; it is not made again.
+    pub fn close(&self) {
+        let client = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            state.client.clone()
+        };
+        client.close();
+    }
+
+    /// A connection that is not `lost`: the one that somebody made meanwhile, or a new one, tried for as long as the
+    /// options say.
+    pub fn instead_of(&self, lost: &Arc<Client>) -> Result<Arc<Client>, WireError> {
+        // Nothing that was sent over it may be done after what is sent over the next one: the worker sees to that when
+        // the next one comes.
+        lost.close();
+        let _turn = self.connecting.lock();
+        let now_used = self.client();
+        if !Arc::ptr_eq(&now_used, lost) && !now_used.is_lost() {
+            return Ok(now_used);
+        }
+        let (deadline, mut pause) = (now() + self.options.patience, PAUSE[0]);
+        loop {
+            if self.state.lock().closed {
+                return Err(WireError::Lost { peer: self.peer(), why: "it was closed here".into() });
+            }
+            let error = match connect(&*self.connector, &self.options, self.client) {
+                Ok(client) => {
+                    let mut state = self.state.lock();
+                    state.client = client.clone();
+                    state.made += 1;
+                    return Ok(client);
+                }
+                Err(error) => error,
+            };
+            // A worker that says no says it again, but for one that still has requests of the connection before.
+            let final_word = matches!(&error, WireError::Refused { refusal, .. } if *refusal != Refusal::InUse);
+            if final_word || now() + pause > deadline || varve_rt::dying() {
+                return Err(error);
+            }
+            sleep(pause);
+            pause = (pause * 2).min(PAUSE[1]);
+        }
+    }
+
+    /// Sends a request over the connection, which is made again first if it is lost, and waits for its answer. It is
+    /// sent once: whether it was done is not known after [`WireError::Lost`] and [`WireError::Timeout`].
+    pub fn request(&self, op: Op, parts: &[&[u8]], limit: Option<Duration>) -> Result<Reply, WireError> {
+        self.live()?.request(op, parts, limit)
+    }
+
+    /// The connection, made again if it is lost.
+    pub fn live(&self) -> Result<Arc<Client>, WireError> {
+        let client = self.client();
+        if client.is_lost() { self.instead_of(&client) } else { Ok(client) }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn connect(connector: &dyn Connector, options: &SessionOptions, number: u64) -> Result<Arc<Client>, WireError> {
+    let lost = |e: std::io::Error| WireError::Lost { peer: connector.peer(), why: e.to_string().into() };
+    let connection = connector.connect().map_err(lost)?;
+    Client::hello(connection, options.role, number, options.answer)
+}
