@@ -60,6 +60,7 @@ impl LinkConfig {
     pub fn named(name: &str) -> Option<LinkConfig> {
         let (_, text) = LINKS.iter().find(|(n, _)| *n == name)?;
         let file: LinkFile = toml::from_str(text).expect("links that come with the program are read by a test");
+        assert_eq!(file.link.check(), Ok(()), "a link that comes with the program can be used");
         Some(file.link)
     }
 
@@ -141,6 +142,7 @@ impl LinkModel {
     /// Bytes sent in a direction, and the time that it was busy.
     pub fn sent(&self, direction: Direction) -> (u64, Duration) {
         let lane = &self.lanes[direction as usize];
+        debug_assert!(lane.bytes.load(Relaxed) == 0 || lane.messages.load(Relaxed) > 0, "bytes travel in messages");
         (lane.bytes.load(Relaxed), Duration::from_nanos(lane.busy_nanos.load(Relaxed)))
     }
 
@@ -259,6 +261,7 @@ impl Device for Linked {
 /// Sends so many messages as one between this end, where they take processor time, and the other, where they are waited
 /// for.
 fn relay(link: &LinkModel, direction: Direction, bytes: u64, messages: usize) {
+    assert!(messages > 0 || bytes == 0, "bytes travel in messages");
     let takes = link.config.message() * messages as u32;
     varve_rt::compute(takes);
     let arrives = link.send(direction, bytes);

@@ -3,6 +3,8 @@
 //! Bytes arrive in order and whole, in the time that the link takes. A connection that is closed is so at once on the
 //! side that closes it, and on the other when what was sent before has arrived.
 //!
+//! Invariant: what is sent over an end that is closed, or to one, is never received.
+//!
 //! Lock order: every lock here is a leaf; nothing waits while holding one.
 
 use crate::link::{Direction, LinkModel, PipeReceiver, PipeSender};
@@ -32,6 +34,7 @@ impl PipeEnd {
 
 impl Connection for PipeEnd {
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        assert!(!bytes.is_empty(), "a message has bytes: an empty one would look like the end");
         let out = self.out.lock().clone();
         let sent = out.and_then(|out| out.send(bytes.to_vec(), bytes.len() as u64).ok());
         sent.ok_or_else(|| io::Error::new(io::ErrorKind::BrokenPipe, "the other side has closed"))
@@ -50,6 +53,7 @@ impl Connection for PipeEnd {
         self.closed.store(true, Ordering::Release);
         let out = self.out.lock().take();
         drop(out);
+        assert!(self.closed.load(Ordering::Acquire), "an end that is closed stays so");
     }
 
     fn peer(&self) -> Arc<str> {
@@ -69,7 +73,9 @@ pub struct Port {
 impl Port {
     /// A port of this name that nobody listens at yet.
     pub fn new(link: Arc<LinkModel>, name: impl Into<Arc<str>>) -> Arc<Port> {
-        Arc::new(Port { link, name: name.into(), listener: Mutex::new(None), ends: Mutex::default() })
+        let name = name.into();
+        assert!(!name.is_empty(), "messages name the port");
+        Arc::new(Port { link, name, listener: Mutex::new(None), ends: Mutex::default() })
     }
 
     /// The link under it.

@@ -8,7 +8,7 @@ pub trait Connection: Send + Sync {
     /// Sends bytes, waiting while the way is full. After an error nothing more can be sent.
     fn send(&self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Appends what comes next, at least a byte, waiting for it; false when the other side has closed, or this side has.
+    /// Appends what comes next, at least a byte, waiting for it; false when the other side has closed, or this one.
     fn recv(&self, into: &mut Vec<u8>) -> io::Result<bool>;
 
     /// Ends both ways. Whoever waits in `recv` or `send` at either end comes back. Never waits.

@@ -8,8 +8,8 @@
 //! Layering: knows of bytes, devices and time; nothing of pages, keys or merges. What jobs are, the engine's module for
 //! near-data merges knows ([`Handler`]).
 //!
-//! Modules, from below: `op` · `error` · `fields` · `frame` · `metrics` · `connection` · `facts failure` · `client tcp` ·
-//! `session` · `remote` · `handler` · `limits` · `served` · `blocks` · `worker`.
+//! Modules, from below: `error fields op` · `frame metrics` · `connection facts failure` · `client tcp` · `session` ·
+//! `blocks` · `remote` · `limits served` · `handler` · `worker`.
 
 mod blocks;
 mod client;

@@ -3,6 +3,7 @@
 use super::advised::Collector;
 use super::devices::Counted;
 use super::machine::HostTime;
+use super::near::Near;
 use super::point::{Moment, OneDevice, seconds};
 use super::rack;
 use super::regions::Flash;
@@ -50,6 +51,7 @@ fn named((key, what): (String, String)) -> crate::Error {
 /// A point's devices.
 pub(super) struct Machine {
     models: ModelledDevices,
+    near: Near,
     fast_model: Option<Arc<dyn Modelled>>,
     /// The data device, or the drives of an array.
     data: Vec<(&'static str, Arc<Counted>)>,
@@ -69,6 +71,7 @@ impl Machine {
     pub fn new(spec: &Spec, bytes: &Loaded, fast: &Part, seed: u64) -> crate::Result<Machine> {
         let (data, log) = spec.devices.profiles().map_err(named)?;
         let models = ModelledDevices::new(&data, &log, bytes, seed)?;
+        let near = Near::of(spec)?;
         let mut parts = bytes.drives.clone();
         let mut drives = Vec::new();
         for (n, (name, profile, part)) in rack::parts(spec, parts.iter_mut()).map_err(named)?.into_iter().enumerate() {
@@ -78,7 +81,7 @@ impl Machine {
         let flash = bytes.flash.as_ref().map(Flash::open).transpose()?.map(Arc::new);
         let data: Vec<_> = match (&flash, drives.is_empty()) {
             (Some(_), _) => Vec::new(),
-            (None, true) => vec![counted(("data", &models.data))],
+            (None, true) => vec![("data", Counted::behind(models.data.clone(), near.device(models.data.clone())?))],
             (None, false) => rack::NAMES.into_iter().zip(&drives).map(counted).collect(),
         };
         let on = data.iter().map(|(_, drive)| -> Arc<dyn Device> { drive.clone() });
@@ -89,7 +92,7 @@ impl Machine {
             None => None,
         };
         let fast = fast_model.clone().map(Counted::new);
-        Ok(Machine { models, fast_model, data, drives, array, flash, log, fast, collector: None })
+        Ok(Machine { models, near, fast_model, data, drives, array, flash, log, fast, collector: None })
     }
 
     /// Opens the database. `attach`: make a tier on the fast device.
@@ -122,7 +125,8 @@ impl Machine {
 
     pub fn probe(&self, db: Db, cores: usize) -> Probe {
         let (data, flash, fast) = (self.data.clone(), self.flash.clone(), self.fast.clone());
-        Probe { db, data, flash, log: self.log.clone(), cores, fast, collector: self.collector.clone() }
+        let (log, near, collector) = (self.log.clone(), self.near.clone(), self.collector.clone());
+        Probe { db, data, flash, log, near, cores, fast, collector }
     }
 
     /// The array that its pages lie on, if they do.
@@ -171,6 +175,7 @@ pub(super) struct Probe {
     data: Vec<(&'static str, Arc<Counted>)>,
     flash: Option<Arc<Flash>>,
     log: Arc<Counted>,
+    near: Near,
     cores: usize,
     fast: Option<Arc<Counted>>,
     pub collector: Option<Arc<Collector>>,
@@ -195,6 +200,7 @@ impl Probe {
             client_writes: self.data.iter().map(|(_, device)| device.client_writes()).sum(),
             host: HostTime::now(self.cores),
             locks: sim::lock_waits(),
+            near: self.near.moment(),
         }
     }
 }

@@ -67,12 +67,19 @@ impl Drives {
 /// Counts the writes that clients issue themselves.
 pub(super) struct Counted {
     inner: Arc<dyn Modelled>,
+    /// What requests go to: the model, or what stands before it.
+    way: Arc<dyn Device>,
     client_writes: AtomicU64,
 }
 
 impl Counted {
     pub fn new(inner: Arc<dyn Modelled>) -> Arc<Counted> {
-        Arc::new(Counted { inner, client_writes: AtomicU64::new(0) })
+        Counted::behind(inner.clone(), inner)
+    }
+
+    /// A model whose requests go through `way`.
+    pub fn behind(inner: Arc<dyn Modelled>, way: Arc<dyn Device>) -> Arc<Counted> {
+        Arc::new(Counted { inner, way, client_writes: AtomicU64::new(0) })
     }
 
     /// Write requests by threads marked with [`mark_client`].
@@ -95,25 +102,25 @@ impl Counted {
 
 impl Device for Counted {
     fn info(&self) -> DeviceInfo {
-        self.inner.info()
+        self.way.info()
     }
 
     fn len(&self) -> u64 {
-        self.inner.len()
+        self.way.len()
     }
 
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.set_len(len)
+        self.way.set_len(len)
     }
 
     fn submit(&self, batch: Vec<Io>) -> Ticket {
         self.note(batch.iter());
-        self.inner.submit(batch)
+        self.way.submit(batch)
     }
 
     fn run(&self, io: Io) -> Result<(), DeviceError> {
         self.note(std::iter::once(&io));
-        self.inner.run(io)
+        self.way.run(io)
     }
 
     fn stats(&self) -> DeviceStats {
@@ -121,6 +128,6 @@ impl Device for Counted {
     }
 
     fn hint(&self, range: std::ops::Range<u64>, hint: Hint) {
-        self.inner.hint(range, hint);
+        self.way.hint(range, hint);
     }
 }

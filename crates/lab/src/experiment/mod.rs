@@ -30,6 +30,7 @@ mod machine;
 mod metrics;
 mod moves;
 mod named;
+mod near;
 mod parameters;
 mod plain;
 mod point;

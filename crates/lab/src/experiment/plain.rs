@@ -6,6 +6,7 @@ use super::devices::Drives;
 use super::document::Point;
 use super::machine::HostTime;
 use super::metrics;
+use super::near::Near;
 use super::point::OneDevice;
 use super::point::{PointResult, seconds};
 use super::spec::{Clock, Iomix, Spec};
@@ -100,7 +101,8 @@ fn measure(
 ) -> crate::Result<Measured> {
     let model =
         profile.build_model(Build { drive, ..how.clone() }).map_err(|e| crate::Error::Profile(e.to_string()))?;
-    let device: Arc<dyn Device> = model.clone();
+    let near = Near::of(spec)?;
+    let device: Arc<dyn Device> = near.device(model.clone())?;
     if mix.volume {
         return Volume::new(spec, mix, model, how.seed)?.measure(spec, mix, how.seed, cores);
     }
@@ -108,8 +110,10 @@ fn measure(
         // Reads of places never written take no time in a flash drive.
         iomix::lay(&*device, mix.range.0, |_| {})?;
     }
-    let before = model.model_stats();
+    let (before, then) = (model.model_stats(), near.moment());
     let (sample, whole, mut metrics) = loaded(spec, mix, &device, how.seed, cores)?;
+    let mut put = |name: &str, value: f64| _ = metrics.insert(name.to_string(), value);
+    near.moment().figures(&then, whole.as_secs_f64(), sample.iops(), &mut put);
     figures(&mut metrics, &sample, &before, &model.model_stats(), whole);
     Ok((sample, metrics))
 }

@@ -12,6 +12,7 @@ use super::layout::{self, Image};
 use super::location::Location;
 use super::machine::{self, HostTime, LockPlace};
 use super::moves::Moves;
+use super::near::NearMoment;
 use super::spec::{Clock, Spec, Spread};
 use crate::adapter::varve::VarveStore;
 use crate::driver::{self, Client, Draw, Interval, Outcome, RunOptions, RunResult, Until, Workload};
@@ -149,6 +150,7 @@ pub(super) struct Moment {
     pub client_writes: u64,
     pub host: Option<HostTime>,
     pub locks: Vec<sim::LockWaits>,
+    pub near: NearMoment,
 }
 
 /// Counters of one device.
@@ -354,6 +356,9 @@ fn note(series: &mut BTreeMap<String, Vec<f64>>, i: &Interval, then: &Moment, no
     push("per_s", i.counted as f64 / length);
     if let (Some(a), Some(b)) = (&then.host, &now.host) {
         push("host.busy", (b.used - a.used) / (b.cores * length));
+    }
+    if let Some(busy) = now.near.busy(&then.near, length) {
+        push("near.busy", busy);
     }
     push("hit_ratio", i.stats.hit_ratio().unwrap_or(1.0));
     for (then, now) in then.devices.iter().zip(&now.devices) {

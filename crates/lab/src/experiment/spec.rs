@@ -5,10 +5,11 @@
 pub use super::array::{ArraySpec, Keeping, LayoutName, ReadOnly};
 pub use super::iomix::Iomix;
 use super::named::{Named, PoolNames};
+pub use super::near::Hosts;
 pub use super::tier::Tier;
 use super::units::{Bytes, Cache};
 pub use super::ycsb::{FixedSets, Spread, Ycsb};
-use super::{advised, array, regions};
+use super::{advised, array, near, regions};
 use crate::adapter::Durability;
 pub use crate::flash_layout::RegionSpec;
 use crate::flash_wa::FlashWaPoint;
@@ -28,6 +29,9 @@ use varve_rt::{Cost, sim};
 pub struct Spec {
     /// The modelled machine.
     pub host: Host,
+    /// Modelled machines besides it.
+    #[serde(skip_serializing_if = "Hosts::is_empty")]
+    pub hosts: Hosts,
     /// Devices by role.
     pub devices: Devices,
     /// What is fixed when the database is created.
@@ -128,8 +132,8 @@ pub struct Devices {
 }
 
 /// `[devices.ROLE]`: `profile = "NAME"`, the keys of a device profile, or both. Values given
-/// here override the profile. Besides: `share`, the part of the device's bytes that is modelled, and `aged`, see
-/// [`Device::aged`].
+/// here override the profile. Besides: `share`, the part of the device's bytes that is modelled, `aged`, see
+/// [`Device::aged`], and of the data device `link`, what lies between it and the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Device(pub Table);
@@ -152,6 +156,7 @@ impl Device {
         let share = number(&own, "share", 1.0, 1e-6..=1.0)?;
         own.remove("aged");
         own.remove("share");
+        own.remove("link");
         let mut whole = match own.remove("profile") {
             None => Table::new(),
             Some(Value::String(name)) => {
@@ -475,6 +480,7 @@ impl Spec {
     /// Refuses what parses but cannot be run; names the key.
     pub fn validate(&self) -> Result<(), (String, String)> {
         self.host.config(0)?;
+        near::validate(self)?;
         self.engine.pool.validate("engine", "engine.pool")?;
         self.engine.tier.options.validate("engine.tier", "engine.tier")?;
         regions::validate(self)?;

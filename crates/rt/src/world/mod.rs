@@ -3,8 +3,8 @@
 //!
 //! This file is the surface ([`crate::sim`] shows it) and the hooks that the primitives call. `scheduler` holds the
 //! state and who runs next, `record` what it knows of a thread, `waits` parking and sleeping, `host` modelled machines,
-//! `cores` their processors, `domain` power cuts, `report` what a stuck simulation says, `lock_waits` where locks were waited for, `hook` what a panic says, `stack` stacks
-//! and their overflow.
+//! `cores` their processors, `domain` power cuts, `report` what a stuck simulation says, `lock_waits` where locks were
+//! waited for, `hook` what a panic says, `stack` stacks and their overflow.
 //!
 //! Invariants: a simulation lives on the OS thread that called [`run`]; several may run at once on different OS
 //! threads. Nothing in here holds a borrow of the world's state across a switch or a callback.
