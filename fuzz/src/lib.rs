@@ -47,6 +47,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "lsm_footer", run: lsm_footer, seeds: lsm_footer_seeds },
     Target { name: "lsm_segment", run: lsm_segment, seeds: lsm_segment_seeds },
     Target { name: "lsm_list", run: lsm_list, seeds: lsm_list_seeds },
+    Target { name: "near_message", run: near_message, seeds: near_message_seeds },
     Target { name: "load", run: load, seeds: load_seeds },
 ];
 
@@ -294,6 +295,18 @@ pub fn lsm_list(data: &[u8], on: bool) {
 
 fn lsm_list_seeds() -> Vec<Vec<u8>> {
     varve::parsers::lists()
+}
+
+/// A job for a worker near the data, or an answer: the body, under a right head; the first byte says which.
+pub fn near_message(data: &[u8], on: bool) {
+    let Some((which, body)) = data.split_first() else { return };
+    let verdict = varve::parsers::near_message(which % 2 == 0, body);
+    canary(on, verdict == varve::parsers::Verdict::Unsound);
+}
+
+fn near_message_seeds() -> Vec<Vec<u8>> {
+    let seed = |(is_job, body): (bool, Vec<u8>)| [&[u8::from(!is_job)], &body[..]].concat();
+    varve::parsers::near_messages().into_iter().map(seed).collect()
 }
 
 /// Usable bytes of a page of the segments that are fuzzed.

@@ -46,11 +46,14 @@ pub use buffer::{Changed, Flush, TraceEvent, TraceHandle, TraceSink, UPDATE_BOUN
 pub use db::{
     BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Compression, Db, Devices, DriveLayout, DrivePart,
     Durability, Figure, FlashDriver, FlashPart, Keyspace, KeyspaceInfo, KeyspaceKind, KeyspaceLeft, KeyspaceUpdates,
-    Layout, LsmOptions, MAX_NAME, MIN_CACHE_BYTES, MergeBy, OPTIONS, OpenFlash, Options, POOL_OPTIONS, PoolOptions,
-    RestoreOptions, RestoreReport, SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, exists,
-    has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
+    Layout, LsmOptions, MAX_NAME, MIN_CACHE_BYTES, MergeBy, NearOptions, NearStats, OPTIONS, OpenFlash, Options,
+    POOL_OPTIONS, PoolOptions, RestoreOptions, RestoreReport, SalvageReport, SalvagedRow, Scan, SealReport, Snapshot,
+    Stats, Transaction, exists, has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, Result};
+pub use lsm::near::{
+    DecisionOptions, Fallbacks, Load, Mode as MergeMode, Near, Progress, SideStats, Worker, WorkerOptions,
+};
 pub use page::PageChangeStats;
 pub use report::{CheckReport, Unreadable};
 pub use space::lost_writes::LostWriteStats;

@@ -7,7 +7,7 @@ use crate::lsm::block::{Block, BlockBuilder, Place};
 use crate::lsm::part::{self, Codec, Location, Part};
 use crate::lsm::ranges::{Fragments, RangeDelete};
 use crate::lsm::segment::{Footer, SegmentCursor, SegmentOptions, SegmentReader, SegmentWriter};
-use crate::lsm::{Entries, Entry, EntryKind, PageSink, PageSource, filter, list};
+use crate::lsm::{Entries, Entry, EntryKind, PageSink, PageSource, filter, list, near};
 use crate::redo::{self, Record};
 use std::sync::Arc;
 use varve_volume::{KeyspaceId, PageId, page};
@@ -312,6 +312,33 @@ pub fn listed(bytes: &[u8]) -> Verdict {
             if bytes.len() > 20 { Verdict::Unsound } else { Verdict::Refused }
         }
     }
+}
+
+/// The body of a job for a worker near the data, or of its answer, under a right head.
+pub fn near_message(is_job: bool, body: &[u8]) -> Verdict {
+    let kind = if is_job { near::Kind::Job } else { near::Kind::Answer };
+    let body = &body[..body.len().min(1 << 20)];
+    let bytes = near::seal(kind, body);
+    let again = match is_job {
+        true => near::Job::decode(&bytes).ok().and_then(|job| job.encode()),
+        false => near::Answer::decode(&bytes).ok().map(|answer| answer.encode()),
+    };
+    let Some(again) = again else { return if body.len() > 9 { Verdict::Unsound } else { Verdict::Refused } };
+    // Numbers may be written in more bytes than they need.
+    match is_job {
+        true => assert_eq!(near::Job::decode(&again), near::Job::decode(&bytes), "it comes back"),
+        false => assert_eq!(near::Answer::decode(&again), near::Answer::decode(&bytes), "it comes back"),
+    }
+    Verdict::Sound
+}
+
+/// Bodies to begin with: whether each is a job.
+pub fn near_messages() -> Vec<(bool, Vec<u8>)> {
+    const HEAD: usize = 16;
+    let (job, answers) = near::examples();
+    let answers = answers.iter().map(|answer| (false, answer.encode()));
+    let all = job.encode().into_iter().map(|job| (true, job)).chain(answers);
+    all.map(|(is_job, bytes)| (is_job, bytes[HEAD..].to_vec())).collect()
 }
 
 /// Rows of the list of segments to begin with.

@@ -8,6 +8,7 @@
 use super::options::{Layout, Options};
 use super::{drives, flash, identity, volume};
 use crate::error::{Error, Result};
+use crate::index::{NearHost, NearOptions};
 use crate::wal::{self, DbHeader, Log};
 use std::fs::File;
 use std::io::Read;
@@ -32,12 +33,14 @@ pub struct Devices {
     pub dir: Option<PathBuf>,
     /// Drives of the array that it is opened without.
     pub missing: Vec<usize>,
+    /// Who reaches the data device by itself and does parts of merges there.
+    pub near: Option<NearOptions>,
 }
 
 impl Devices {
     /// A database whose pages are on one device.
     pub fn new(data: Arc<dyn Device>, log: Arc<dyn Device>) -> Devices {
-        Devices { log, parts: Parts::new(data), array: None, dir: None, missing: Vec::new() }
+        Devices { log, parts: Parts::new(data), array: None, dir: None, missing: Vec::new(), near: None }
     }
 
     /// A database whose pages lie on an array.
@@ -47,7 +50,7 @@ impl Devices {
 
     /// A database whose pages lie on native flash.
     pub fn on_flash(flash: Arc<NativeFlash>, log: Arc<dyn Device>) -> Devices {
-        Devices { log, parts: Parts::on_flash(flash), array: None, dir: None, missing: Vec::new() }
+        Devices { parts: Parts::on_flash(flash.clone()), ..Devices::new(flash, log) }
     }
 
     /// The same with this device for a part: one that is new, or instead of the one that it had.
@@ -59,6 +62,24 @@ impl Devices {
     pub fn without(self, name: &str) -> Devices {
         assert!(name != DATA, "pages lie somewhere");
         Devices { parts: self.parts.without(name), ..self }
+    }
+
+    /// The same with a worker for merges.
+    pub fn with_near(self, near: NearOptions) -> Devices {
+        Devices { near: Some(near), ..self }
+    }
+
+    /// Takes the worker, if there is one and pages may be written: what earlier openings left with it has ended then.
+    pub(crate) fn attach_near(&self, options: &Options) -> Result<Option<NearHost>> {
+        let Some(near) = self.near.clone().filter(|_| !options.read_only) else { return Ok(None) };
+        let other = match () {
+            () if self.array.is_some() => "an array",
+            () if !self.parts.record()?.is_empty() => "native flash",
+            () if self.part(FAST).is_some() => "a tier",
+            () => return NearHost::attach(near, &options.faults()).map(Some),
+        };
+        let what = format!("a worker serves databases whose pages lie on one device, and this one has {other}");
+        Err(Error::Invalid(format!("{what}: open it without a worker")))
     }
 
     /// The device of a part, if there is one.

@@ -178,6 +178,7 @@ impl Registry {
         (name, kind): (&str, KeyspaceKind),
         dropping: bool,
     ) -> Result<Arc<OpenKeyspace>> {
+        self.indexes.refuse_without_worker(kind)?;
         if matches!(kind, KeyspaceKind::Lsm(_)) {
             core.log.set_feature(&LSM_KEYSPACES, true)?;
         }

@@ -54,7 +54,7 @@ pub use stats::{Figure, KeyspaceUpdates, Stats};
 pub use transaction::Transaction;
 pub use volume::tier_managers;
 
-pub use crate::index::{Compression, KeyspaceKind, LsmOptions, MergeBy};
+pub use crate::index::{Compression, KeyspaceKind, LsmOptions, MergeBy, NearOptions, NearStats};
 pub use crate::txn::Durability;
 
 use crate::buffer::Flush;
@@ -440,6 +440,11 @@ impl Db {
     /// What the last open had to recover.
     pub fn recovery_report(&self) -> &RecoveryReport {
         &self.inner.recovery
+    }
+
+    /// What merges near the data came to since the database was opened; none: it has no worker.
+    pub fn near_stats(&self) -> Option<NearStats> {
+        self.inner.indexes.near_stats()
     }
 }
 

@@ -26,7 +26,7 @@ use crate::buffer::DOUBLEWRITE_PAGES;
 use crate::buffer::policy::{self, ClassCosts, Gd2lOptions};
 use crate::buffer::{Pool, PoolConfig};
 use crate::error::{Error, Result};
-use crate::index::{Index, Indexes, KeyspaceKind};
+use crate::index::{Index, Indexes, KeyspaceKind, NearHost};
 use crate::page::Kernel;
 use crate::space::Core;
 use crate::space::PoolPages;
@@ -97,6 +97,7 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     layout.validate(&options)?;
     options.validate()?;
     refuse_read_only(&options)?;
+    let near = devices.attach_near(&options)?;
     let (options, cache) = sized(options)?;
     let plan = memory::plan(cache.bytes, layout.page_size);
     let mut header = devices::new_header(layout.page_size, devices.parts.room(), devices.array.as_deref());
@@ -108,12 +109,14 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     let config = log_config(&options, Some(layout.log_bytes), &plan);
     let log = Log::create_at(log_device, config, header, (FIRST_LSN, Birth { creating: true, ..birth }))?;
     log.accompany(identity.clone());
-    let parts = Parts { devices, options, cache, plan, identity: Some(identity) };
+    let parts = Parts { devices, options, cache, plan, identity: Some(identity), near };
     parts.assemble(log, volume, None)
 }
 
 pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>) -> Result<Db> {
     options.validate()?;
+    // Before anything is written: a page that is free may still be written to by a worker.
+    let near = devices.attach_near(&options)?;
     // The log buffer's size does not depend on the page size; the rest of the plan is made once the page size is known.
     let (options, cache) = sized(options)?;
     let sketch = memory::plan(cache.bytes, Layout::default().page_size);
@@ -132,7 +135,7 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
     if state.clean {
         identity::refuse_blank_map(&*volume.store)?;
     }
-    let parts = Parts { devices, options, cache, plan, identity };
+    let parts = Parts { devices, options, cache, plan, identity, near };
     parts.assemble(log, volume, Some(state))
 }
 
@@ -161,6 +164,7 @@ struct Parts {
     cache: Cache,
     plan: Plan,
     identity: Option<Arc<Identity>>,
+    near: Option<NearHost>,
 }
 
 impl Parts {
@@ -200,10 +204,10 @@ impl Parts {
         marks: Marks,
         found: Option<LogState>,
     ) -> Result<Db> {
-        let Parts { devices, options, cache, plan, mut identity } = self;
+        let Parts { devices, options, cache, plan, mut identity, near } = self;
         let budget = plan.budget()?;
         let mut recovery = RecoveryReport { clean: true, ..RecoveryReport::default() };
-        let indexes = Arc::new(Indexes::default());
+        let indexes = Arc::new(Indexes::with_near(near));
         if options.read_only {
             indexes.set_read_only();
         } else {

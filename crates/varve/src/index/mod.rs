@@ -21,6 +21,8 @@ mod upkeep;
 use crate::btree::{self, ReadAhead, Tree};
 use crate::error::Result;
 pub(crate) use crate::lsm::Moments;
+pub(crate) use crate::lsm::near::Host as NearHost;
+pub use crate::lsm::near::{NearOptions, NearStats};
 use crate::lsm::{self, Lsm};
 pub use crate::lsm::{Compression, LsmOptions, MergeBy};
 use crate::page::Group;
@@ -47,6 +49,14 @@ impl KeyspaceKind {
         match self {
             KeyspaceKind::Tree => Ok(()),
             KeyspaceKind::Lsm(options) => options.check(),
+        }
+    }
+
+    /// How it is merged, if a worker does a part of that.
+    pub fn merges_near(&self) -> Option<MergeBy> {
+        match self {
+            KeyspaceKind::Lsm(options) => Some(options.merge).filter(|merge| merge.needs_worker()),
+            KeyspaceKind::Tree => None,
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Invariant: an index is listed from before anything is written to it or redone in it until its pages are free.
 
-use super::{Index, Moments};
-use crate::error::Result;
+use super::{Index, KeyspaceKind, Moments, NearHost, NearStats};
+use crate::error::{Error, Result};
 use crate::lsm;
 use crate::space::Core;
 use crate::wal::checkpoint::LogNeeds;
@@ -33,6 +33,29 @@ impl Indexes {
     /// Nothing is written, in the background neither.
     pub fn set_read_only(&self) {
         self.lsm.set_read_only();
+    }
+
+    /// Of a database that has, or has not, somebody who does parts of merges near the data.
+    pub fn with_near(near: Option<NearHost>) -> Indexes {
+        let indexes = Indexes::default();
+        near.into_iter().for_each(|near| indexes.lsm.set_near(near));
+        indexes
+    }
+
+    /// What that came to; none: nobody does.
+    pub fn near_stats(&self) -> Option<NearStats> {
+        self.lsm.near().map(|near| near.stats())
+    }
+
+    /// Fails for a kind of keyspace that needs a worker, where there is none.
+    pub fn refuse_without_worker(&self, kind: KeyspaceKind) -> Result<()> {
+        match kind.merges_near().filter(|_| self.lsm.near().is_none()) {
+            None => Ok(()),
+            Some(merge) => Err(Error::Invalid(format!(
+                "merge={} needs a worker near the data, and the database has none: choose sequential or pcp",
+                merge.name()
+            ))),
+        }
     }
 
     /// Recovery found what an index remembers without a page; `group` is start and end of its group in the log.

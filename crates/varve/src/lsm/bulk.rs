@@ -88,7 +88,7 @@ impl BulkLoad {
             return Ok(());
         }
         let empty = Sink::new(&self.shared.core, self.shared.keyspace);
-        let pages = Some(std::mem::replace(&mut self.sink, empty).into_pages());
+        let pages = vec![std::mem::replace(&mut self.sink, empty).into_pages()];
         assert!(self.writer.is_none(), "segments are listed when they are complete");
         let _one = self.shared.flushing.lock();
         self.shared.note_newest(self.commit);

@@ -87,7 +87,7 @@ impl Lsm {
         drop((walk, table));
         shared.install(Change {
             added: vec![(level, segment)],
-            pages: Some(sink.into_pages()),
+            pages: vec![sink.into_pages()],
             settled,
             ..Change::default()
         })

@@ -144,7 +144,12 @@ impl Shared {
 
     /// A number for a segment, above that of every one before.
     pub fn next_id(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
+        self.next_ids(1)
+    }
+
+    /// The first of so many.
+    pub fn next_ids(&self, n: u64) -> u64 {
+        self.next.fetch_add(n, Ordering::Relaxed)
     }
 
     /// Greatest commit number of an entry, shown or not.

@@ -29,7 +29,7 @@ use varve_volume::{Lsn, PageId};
 pub(super) struct Change {
     /// New segments with their levels, and the pages of all of them.
     pub added: Vec<(u8, Segment)>,
-    pub pages: Option<DirectPages>,
+    pub pages: Vec<DirectPages>,
     pub dropped: Vec<Arc<OpenSegment>>,
     /// Segments that go to another level as they are.
     pub moved: Vec<(u8, Arc<OpenSegment>)>,
@@ -68,8 +68,8 @@ impl Shared {
         let free: Vec<PageId> = change.dropped.iter().flat_map(|open| open.page_ids()).collect();
         assert_eq!(alloc.len() as u64, change.added.iter().map(|(_, s)| s.meta.pages).sum(), "pages are of segments");
         let end = self.change_list(&writes, (&alloc, &free), change.settled)?;
-        if let (Some(linking), Some(pages)) = (&linking, &mut change.pages) {
-            linking.linked_all(pages);
+        if let Some(linking) = &linking {
+            change.pages.iter_mut().for_each(|pages| linking.linked_all(pages));
         }
         drop(linking);
         for open in &change.dropped {

@@ -22,7 +22,8 @@ fn key(segment: u64, part: u16) -> Vec<u8> {
     key
 }
 
-fn encode(segment: &Segment, level: u8) -> Vec<u8> {
+/// A segment's row, in one piece.
+pub(crate) fn encode(segment: &Segment, level: u8) -> Vec<u8> {
     let meta = &segment.meta;
     debug_assert_eq!(segment.runs.iter().map(|(_, n)| n).sum::<u64>(), meta.pages, "runs are of all pages");
     let mut to = vec![VERSION, level, meta.open_end.into()];
@@ -39,7 +40,8 @@ fn encode(segment: &Segment, level: u8) -> Vec<u8> {
     to
 }
 
-fn decode(id: u64, bytes: &[u8]) -> Option<(u8, Segment)> {
+/// What [`encode`] wrote; none when it did not.
+pub(crate) fn decode(id: u64, bytes: &[u8]) -> Option<(u8, Segment)> {
     let [VERSION, level, open_end @ (0 | 1), ..] = *bytes else { return None };
     let at = &mut 3;
     let mut numbers = [0; 8];

@@ -5,10 +5,12 @@
 //!
 //! Invariants: no user key is in two outputs of a merge; its inputs are listed until its outputs are.
 
-use super::executor::{self, Input, Outputs, Task};
+use super::executor::{self, Input, Outputs, Span, Task};
 use super::index::{Lsm, Shared};
 use super::install::Change;
 use super::merge::Below;
+use super::near::merges_near;
+use super::offload::Made;
 use super::pages::{PastPool, Sink};
 use super::picker::{GRANDPARENTS, Leveled, Plan};
 use super::segments::{OpenSegment, Segments};
@@ -17,8 +19,8 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use varve_rt::atomic::Ordering;
 
-/// Bytes of each queue of a pipelined merge, and of a write.
-const QUEUE: usize = 256 << 10;
+/// Bytes of each queue of a pipelined merge, and at most of a write.
+pub(super) const QUEUE: usize = 256 << 10;
 
 impl Shared {
     /// The sizes of the levels.
@@ -80,33 +82,46 @@ impl Lsm {
         let below = segments.version().levels.into_iter().skip(level + 1).collect();
         let ids = self.clone();
         let task = Task {
-            runs: runs(plan, &dropped)?,
+            runs: runs(plan, &dropped, shared.options.blocks as usize)?,
+            range: Span::default(),
             moments: shared.services.moments(),
             below: Below(below),
             grandparents: plan.grandparents.clone(),
             most_overlap: GRANDPARENTS * shape.segment_bytes / shape.page_bytes,
             options: shared.segment_options(0),
-            next_id: Box::new(move || ids.0.next_id()),
+            next_id: Arc::new(move || ids.0.next_id()),
             segment_bytes: shape.segment_bytes,
             usable: shared.core.usable(shared.keyspace),
+            large: usize::MAX,
         };
-        let sink = Sink::inline(&shared.core, shared.keyspace, QUEUE);
-        let mut out = Output { shared, level: level as u8, sink, done: Vec::new(), ended: false };
-        let executor = executor::by_name(shared.options.merge.name(), QUEUE).expect("every option is an executor");
+        let near = shared.services.near().filter(|_| merges_near(shared.options.merge).is_some());
+        let made = match near {
+            Some(host) => self.merge_near(&task, plan, &host)?,
+            None => self.merge_local(task, level as u8)?,
+        };
+        let Some(Made { segments: added, pages }) = made else { return Ok(None) };
+        Ok(Some(Change { added, pages, dropped, ..Change::default() }))
+    }
+
+    /// Merges on this thread and those that the executor begins.
+    fn merge_local(&self, task: Task, level: u8) -> Result<Option<Made>> {
+        let shared = &*self.0;
+        let request = (shared.options.blocks as usize).min(QUEUE);
+        let mut out = Output::new(shared, level, Sink::inline(&shared.core, shared.keyspace, request));
+        let executor = executor::by_name(shared.options.merge.local(), QUEUE).expect("every option has one");
         match executor.run(Arc::new(task), &mut out) {
             Err(_) if out.ended => return Ok(None),
             result => result?,
-        }
-        let (added, pages) = (out.done, Some(out.sink.into_pages()));
-        Ok(Some(Change { added, pages, dropped, ..Change::default() }))
+        };
+        Ok(Some(Made { segments: out.done, pages: vec![out.sink.into_pages()] }))
     }
 }
 
 /// The sorted runs that a plan merges: segments of level 0 one by one, those of a level below together.
-fn runs(plan: &Plan, open: &[Arc<OpenSegment>]) -> Result<Vec<Vec<Input>>> {
+fn runs(plan: &Plan, open: &[Arc<OpenSegment>], request: usize) -> Result<Vec<Vec<Input>>> {
     let input = |segment: &Arc<Segment>| {
         let open = open.iter().find(|open| open.segment.id == segment.id).expect("what is planned is listed");
-        Ok(Input { reader: open.reader()?, source: Arc::new(PastPool::new(&open.place)) })
+        Ok(Input { reader: open.reader()?, source: Arc::new(PastPool::new(&open.place, request)) })
     };
     let run = |segments: &[Arc<Segment>]| segments.iter().map(input).collect::<Result<Vec<_>>>();
     let upper: Vec<&[Arc<Segment>]> = match plan.level {
@@ -117,13 +132,20 @@ fn runs(plan: &Plan, open: &[Arc<OpenSegment>]) -> Result<Vec<Vec<Input>>> {
 }
 
 /// Takes the segments that a merge writes, one after the other.
-struct Output<'a> {
+pub(super) struct Output<'a> {
     shared: &'a Shared,
     level: u8,
-    sink: Sink,
-    done: Vec<(u8, Segment)>,
+    pub sink: Sink,
+    pub done: Vec<(u8, Segment)>,
     /// The thread is to end.
-    ended: bool,
+    pub ended: bool,
+}
+
+impl<'a> Output<'a> {
+    /// Segments go to this level.
+    pub fn new(shared: &'a Shared, level: u8, sink: Sink) -> Output<'a> {
+        Output { shared, level, sink, done: Vec::new(), ended: false }
+    }
 }
 
 impl PageSink for Output<'_> {

@@ -20,7 +20,7 @@
 //!
 //! Pure and format parts know no pool, log, lock or clock: `block`, `filter`, `segment`, `merge`, `version`, `picker`,
 //! `executor`, `debt`. Parts that tie them to the engine: `memtable`, `write`, `read`, `flush`, `install`, `recovery`,
-//! `services`.
+//! `services`, `offload`. Merges by a worker beside the data: `near`.
 
 pub(crate) mod block;
 pub(crate) mod debt;
@@ -45,6 +45,8 @@ mod install;
 pub(crate) mod list;
 mod memtable;
 mod merges;
+pub(crate) mod near;
+mod offload;
 mod options;
 mod pages;
 mod read;

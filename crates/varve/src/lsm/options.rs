@@ -1,8 +1,8 @@
 //! What is chosen for an LSM keyspace when it is made, and its bytes in the catalog.
 //!
 //! As stored: version u8 (1), compression u8, filter bits u8, executor of merges u8, block bytes u32, segment bytes
-//! u64, memtable bytes u64. Bytes after these are of a later release, which says by its feature bits whether they
-//! matter.
+//! u64, memtable bytes u64, bytes of merges' requests u32 (older releases did not write that: 256 KiB). Bytes after
+//! these are of a later release, which says by its feature bits whether they matter.
 
 use super::part::Codec;
 use crate::error::{Error, Result};
@@ -45,14 +45,45 @@ pub enum MergeBy {
     /// Three threads do these at the same time, with bounded queues between.
     #[default]
     Pcp,
+    /// A worker near the data does half, this host the other half; both one after the other.
+    Cokv,
+    /// The same, both reading, merging and writing at the same time.
+    Copro,
+    /// The same; each side decides by the sizes of what is merged whether it does so.
+    CoproPlus,
+    /// The worker's part is as large as the bandwidths of both sides in the merges before say.
+    Tstore,
+    /// The worker's part is as large as cores, frequencies and use of both sides say.
+    Dstore,
+    /// The worker does it all.
+    Near,
 }
 
 impl MergeBy {
-    const ALL: [(&'static str, MergeBy); 2] = [("sequential", MergeBy::Sequential), ("pcp", MergeBy::Pcp)];
+    const ALL: [(&'static str, MergeBy); 8] = [
+        ("sequential", MergeBy::Sequential),
+        ("pcp", MergeBy::Pcp),
+        ("cokv", MergeBy::Cokv),
+        ("copro", MergeBy::Copro),
+        ("copro+", MergeBy::CoproPlus),
+        ("tstore", MergeBy::Tstore),
+        ("dstore", MergeBy::Dstore),
+        ("near", MergeBy::Near),
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         MergeBy::ALL.iter().find(|(_, this)| *this == self).expect("all have names").0
+    }
+
+    /// The executor that does its merges where there is no worker.
+    pub(super) fn local(self) -> &'static str {
+        if matches!(self, MergeBy::Sequential | MergeBy::Cokv) { "sequential" } else { "pcp" }
+    }
+
+    /// Whether a worker near the data does a part of its merges.
+    pub fn needs_worker(self) -> bool {
+        !matches!(self, MergeBy::Sequential | MergeBy::Pcp)
     }
 }
 
@@ -73,6 +104,8 @@ pub struct LsmOptions {
     pub memtable_bytes: u64,
     /// How merges are done. Default: reading, merging and writing at the same time.
     pub merge: MergeBy,
+    /// Bytes that merges read and write at a time, 4 KiB to 256 KiB; a page at least. Default: 256 KiB.
+    pub blocks: u32,
 }
 
 impl Default for LsmOptions {
@@ -84,22 +117,27 @@ impl Default for LsmOptions {
             segment_bytes: 16 << 20,
             memtable_bytes: 64 << 20,
             merge: MergeBy::default(),
+            blocks: BLOCKS,
         }
     }
 }
 
 const VERSION: u8 = 1;
+/// Bytes that every release wrote.
 const BYTES: usize = 24;
+/// Bytes at a time of merges, where nothing is said of it.
+const BLOCKS: u32 = 256 << 10;
 
 impl LsmOptions {
     /// Names of the options, as [`LsmOptions::set`] takes them, and what each accepts.
-    pub const NAMES: [(&'static str, &'static str); 6] = [
+    pub const NAMES: [(&'static str, &'static str); 7] = [
         ("compression", "none, lz4 or zstd"),
         ("filter-bits", "0 to 30"),
         ("block", "bytes, 1K to 1M"),
         ("segment", "bytes, 64K to 1G"),
         ("memtable", "bytes, 64K to 4G"),
-        ("merge", "sequential or pcp"),
+        ("merge", "sequential, pcp, cokv, copro, copro+, tstore, dstore or near"),
+        ("blocks", "bytes, 4K to 256K"),
     ];
 
     /// Sets an option by its name from text.
@@ -122,6 +160,7 @@ impl LsmOptions {
             "filter-bits" => self.filter_bits = value.parse().map_err(|_| bad())?,
             "block" => self.block_bytes = u32::try_from(bytes()?).map_err(|_| bad())?,
             "merge" => self.merge = MergeBy::ALL.iter().find(|(name, _)| *name == value).ok_or_else(bad)?.1,
+            "blocks" => self.blocks = u32::try_from(bytes()?).map_err(|_| bad())?,
             "segment" => self.segment_bytes = bytes()?,
             _ => self.memtable_bytes = bytes()?,
         }
@@ -140,6 +179,8 @@ impl LsmOptions {
             within(self.block_bytes.into(), 1 << 10, 1 << 20),
             within(self.segment_bytes, 64 << 10, 1 << 30),
             within(self.memtable_bytes, 64 << 10, 4 << 30),
+            true,
+            within(self.blocks.into(), 4 << 10, 256 << 10),
         ];
         match fits.iter().position(|fits| !fits) {
             None => Ok(()),
@@ -157,6 +198,7 @@ impl LsmOptions {
         out.extend_from_slice(&self.segment_bytes.to_le_bytes());
         out.extend_from_slice(&self.memtable_bytes.to_le_bytes());
         assert_eq!(out.len(), BYTES, "as the head of the file has it");
+        out.extend_from_slice(&self.blocks.to_le_bytes());
         out
     }
 
@@ -179,6 +221,9 @@ impl LsmOptions {
             segment_bytes: long(8),
             memtable_bytes: long(16),
             merge: *merge,
+            blocks: bytes
+                .get(BYTES..BYTES + 4)
+                .map_or(BLOCKS, |b| u32::from_le_bytes(b.try_into().expect("four bytes"))),
         };
         debug_assert_eq!(fixed.len(), BYTES, "as much as was asked for");
         options.check().map(|()| options).map_err(|e| e.to_string())

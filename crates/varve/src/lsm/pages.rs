@@ -8,21 +8,21 @@ use crate::space::Core;
 use crate::space::direct::DirectPages;
 use std::sync::Arc;
 use varve_device::AlignedBuf;
-use varve_rt::Mutex;
+use varve_rt::{Cost, Mutex, charge};
 use varve_volume::page::{self, HEADER};
 use varve_volume::{KeyspaceId, PageId, ReadWhy};
 
 /// Page type of a page of a segment.
 pub(crate) const KIND_SEGMENT: u8 = 9;
 
-/// Bytes that a merge reads at a time from one segment.
-const WINDOW: usize = 256 << 10;
+/// Bytes that are read at a time from one segment, where nobody says otherwise.
+pub(super) const WINDOW: usize = 256 << 10;
 
 /// Runs of pages: the first of each, and how many.
 pub(super) type PageRuns = Vec<(PageId, u64)>;
 
 /// The `n`-th page of some runs, and how many follow it in its run, itself included.
-fn page_of(runs: &[(PageId, u64)], n: u64) -> Option<(PageId, u64)> {
+pub(super) fn page_of(runs: &[(PageId, u64)], n: u64) -> Option<(PageId, u64)> {
     let mut before = 0;
     for &(first, pages) in runs {
         if n < before + pages {
@@ -149,23 +149,29 @@ struct Read {
 /// The pages of a segment past the buffer pool, in long requests: for who reads all of it once.
 pub(super) struct PastPool {
     place: Arc<Place>,
+    /// Bytes of a request.
+    request: usize,
     read: Mutex<Read>,
 }
 
 impl PastPool {
-    pub fn new(place: &Arc<Place>) -> PastPool {
-        PastPool { place: place.clone(), read: Mutex::default() }
+    /// Reads so many bytes at a time, and a page at least.
+    pub fn new(place: &Arc<Place>, request: usize) -> PastPool {
+        PastPool { place: place.clone(), request, read: Mutex::default() }
     }
 
     /// Reads pages from `n` on.
     fn read(&self, read: &mut Read, n: u64) -> Result<()> {
         let size = self.place.core.page_size();
         let (id, run) = self.place.page(n)?;
-        let pages = run.min((WINDOW / size).max(1) as u64);
+        let most = (self.request / size).max(1);
+        let pages = run.min(most as u64);
         assert!(pages > 0, "a page that there is is in a run");
-        let mut bytes = read.bytes.take().unwrap_or_else(|| AlignedBuf::new((WINDOW / size).max(1) * size));
+        let mut bytes = read.bytes.take().unwrap_or_else(|| AlignedBuf::new(most * size));
         let into = &mut bytes[..pages as usize * size];
+        charge(Cost::IoSubmit, 1);
         let done = varve_volume::read_pages(&*self.place.core.store, id, ReadWhy::Prefetch, into);
+        charge(Cost::IoComplete, 1);
         (read.first, read.pages, read.bytes) = (n, 0, Some(bytes));
         for result in done {
             result?;

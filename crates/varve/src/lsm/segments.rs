@@ -4,7 +4,7 @@
 //! segment that was dropped keeps its pages from use for as long as a list has it.
 
 use super::list;
-use super::pages::{PastPool, Place, Pooled};
+use super::pages::{PastPool, Place, Pooled, WINDOW};
 use super::segment::{SegmentCursor, SegmentReader};
 use super::{Entries, Entry, Segment, Version, filter};
 use crate::btree::{ReadAhead, Tree};
@@ -64,12 +64,12 @@ impl OpenSegment {
 
     /// A walk over it past the pool.
     pub fn walk_past_pool(&self) -> Result<SegmentCursor> {
-        Ok(SegmentCursor::new(self.reader()?, Arc::new(PastPool::new(&self.place))))
+        Ok(SegmentCursor::new(self.reader()?, Arc::new(PastPool::new(&self.place, WINDOW))))
     }
 
     /// Reads all of it and compares it with what it says of itself.
     pub fn check(&self) -> Result<()> {
-        self.reader()?.check(&PastPool::new(&self.place))
+        self.reader()?.check(&PastPool::new(&self.place, WINDOW))
     }
 
     /// Whether a key lies between its smallest and its largest.

@@ -5,13 +5,14 @@
 //! half of what old values and locks may take to it. A commit that finds no room waits for a flush. The thread flushes
 //! the largest memtable when it has reached its size, or when all together take half of the limit.
 //!
-//! Lock order: `keyspaces` and `room` are leaves.
+//! Lock order: `keyspaces`, `room` and `near` are leaves.
 //!
 //! Invariants: what recovery found for a keyspace is in its memtable before anybody reads the keyspace; one thread
 //! flushes and merges, and none of a database that is opened for reading only.
 
 use super::index::{Lsm, Shared};
 use super::memtable::{Memtable, bytes_of};
+use super::near::Host;
 use super::record::{self, Record};
 use crate::budget::{Budget, Class};
 use crate::error::{Error, Result};
@@ -64,6 +65,8 @@ pub(crate) struct Services {
     /// Nothing is written.
     read_only: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Does parts of merges near the data.
+    near: Mutex<Option<Arc<Host>>>,
 }
 
 /// Recovery.
@@ -221,6 +224,17 @@ impl Services {
         assert!(before.is_none(), "a database has one registry of snapshots");
     }
 
+    /// Who does parts of merges; before anything is merged.
+    pub(crate) fn set_near(&self, host: Host) {
+        let before = self.near.lock().replace(Arc::new(host));
+        assert!(before.is_none(), "a database has one worker");
+    }
+
+    /// Who does parts of merges, if there is one.
+    pub(crate) fn near(&self) -> Option<Arc<Host>> {
+        self.near.lock().clone()
+    }
+
     /// The moments that open snapshots are of, ascending.
     pub(super) fn moments(&self) -> Vec<Lsn> {
         let moments = self.moments.lock().clone();
@@ -258,6 +272,7 @@ impl Services {
         self.end();
         let thread = self.thread.lock().take();
         Health::join(thread);
+        self.near().iter().for_each(|host| host.end());
     }
 
     fn stopping(&self) -> bool {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use varve_device::{AlignedBuf, DeviceError, Mistake};
 use varve_rt::channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 use varve_rt::{JoinHandle, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use varve_volume::{KeyspaceId, PageId, page};
+use varve_volume::{KeyspaceId, Lsn, PageId, PageWatch, page};
 
 /// Writes that may be under way at a time.
 const IN_FLIGHT: usize = 2;
@@ -134,6 +134,31 @@ impl DirectPages {
             whole_extents: false,
             inline: None,
         }
+    }
+
+    /// `n` pages that somebody else will fill, past the pool.
+    pub(crate) fn for_others(core: &Arc<Core>, keyspace: KeyspaceId, n: usize) -> Result<DirectPages> {
+        let mut pages = DirectPages::new(core, keyspace);
+        pages.pages.extend(core.space.reserve_ripe(core, keyspace, n)?);
+        // The pool has nothing of their former life that it could still write.
+        for id in &pages.pages {
+            core.pool.discard(*id);
+        }
+        pages.backups = core.links.backups();
+        Ok(pages)
+    }
+
+    /// The first `n` pages that were set aside were filled by somebody else, with this LSN, and synced.
+    pub(crate) fn were_filled(&mut self, n: usize, lsn: Lsn) {
+        assert!(self.filled == 0 && self.sent.len() == 0, "they are filled by others, or here");
+        for id in self.pages.drain(..n.min(self.pages.len())) {
+            if let Some(marks) = &self.core.lost_writes {
+                PageWatch::written(&**marks, id, lsn);
+            }
+            self.sent.push(id);
+        }
+        // Marks are synced with the pages.
+        self.synced = self.core.lost_writes.is_none();
     }
 
     /// The same, in batches of at most `bytes`, which are written by whoever fills them: no thread is begun, and what

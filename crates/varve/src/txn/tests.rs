@@ -43,6 +43,7 @@ const LSM: KeyspaceKind = KeyspaceKind::Lsm(LsmOptions {
     segment_bytes: 64 << 10,
     memtable_bytes: 64 << 10,
     merge: crate::MergeBy::Pcp,
+    blocks: 256 << 10,
 });
 
 /// A database with a keyspace of each kind, one after the other.

@@ -32,10 +32,38 @@ pub(crate) struct Input {
     pub source: Arc<dyn PageSource>,
 }
 
+/// Keys from one (included; none: from the first) to another (not included; none: to the last).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub from: Option<Vec<u8>>,
+    pub to: Option<Vec<u8>>,
+}
+
+impl Span {
+    /// Whether a key lies before the range.
+    pub(crate) fn is_after(&self, key: &[u8]) -> bool {
+        self.from.as_deref().is_some_and(|from| key < from)
+    }
+
+    /// Whether a key lies past the range.
+    pub(crate) fn is_before(&self, key: &[u8]) -> bool {
+        self.to.as_deref().is_some_and(|to| key >= to)
+    }
+
+    /// Whether a segment may have keys of the range.
+    pub(crate) fn meets(&self, meta: &SegmentMeta) -> bool {
+        let ends_before = self.from.as_deref().is_some_and(|from| meta.compare(from).is_lt());
+        !ends_before && !self.is_before(&meta.smallest)
+    }
+}
+
 /// What is to be merged.
+#[derive(Clone)]
 pub(crate) struct Task {
     /// Sorted runs, in any order; the segments of a run are disjoint and ascend.
     pub runs: Vec<Vec<Input>>,
+    /// Of their keys, these. All versions of a key are in a range or out of it.
+    pub range: Span,
     /// The moments of open snapshots, ascending.
     pub moments: Vec<Lsn>,
     /// The levels below the outputs.
@@ -46,11 +74,26 @@ pub(crate) struct Task {
     pub most_overlap: u64,
     /// How outputs are written; their numbers come from `next_id`.
     pub options: SegmentOptions,
-    pub next_id: Box<dyn Fn() -> u64 + Send + Sync>,
+    pub next_id: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// Bytes of an output, about.
     pub segment_bytes: u64,
     /// Usable bytes of a page.
     pub usable: usize,
+    /// A value of more bytes is large, for who counts those.
+    pub large: usize,
+}
+
+/// What a merge was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Pairs that went in.
+    pub pairs: u64,
+    /// Those of them with large values.
+    pub large: u64,
+    /// Bytes of data blocks read, as they are stored.
+    pub read: u64,
+    /// Bytes of pages written.
+    pub written: u64,
 }
 
 /// Takes the outputs, one after the other.
@@ -71,7 +114,7 @@ pub(crate) trait Executor: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Does the merge. When it fails, what the outputs took is to be thrown away.
-    fn run(&self, task: Arc<Task>, outputs: &mut dyn Outputs) -> Result<()>;
+    fn run(&self, task: Arc<Task>, outputs: &mut dyn Outputs) -> Result<Tally>;
 }
 
 /// The executor of this name, with queues of so many bytes where it has any.

@@ -2,7 +2,7 @@
 //! between. After Zhang and others, *Pipelined Compaction for the LSM-tree* (IPDPS 2014).
 
 use super::read::{Batch, Reading};
-use super::{BATCH, Executor, Outputs, Piece, Task, work};
+use super::{BATCH, Executor, Outputs, Piece, Tally, Task, work};
 use crate::error::{Error, Result};
 use crate::role;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Executor for Pcp {
         "pcp"
     }
 
-    fn run(&self, task: Arc<Task>, outputs: &mut dyn Outputs) -> Result<()> {
+    fn run(&self, task: Arc<Task>, outputs: &mut dyn Outputs) -> Result<Tally> {
         let (to_work, batches) = bounded(self.capacity);
         let (to_write, pieces) = bounded(self.capacity);
         let reader = stage("merge reader", {
@@ -48,17 +48,20 @@ impl Executor for Pcp {
         let written = write(&pieces, outputs);
         // Who waits to send sees that nobody receives any more.
         drop(pieces);
-        let ended = [worker.join().is_ok(), reader.join().is_ok()];
+        let (tally, read) = (worker.join(), reader.join());
         written?;
-        if ended == [true, true] { Ok(()) } else { Err(Error::Poisoned("a thread of a merge panicked".into())) }
+        match (tally, read) {
+            (Ok(tally), Ok(())) => Ok(tally),
+            _ => Err(Error::Poisoned("a thread of a merge panicked".into())),
+        }
     }
 }
 
-fn stage(name: &'static str, life: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+fn stage<T: Send + 'static>(name: &'static str, life: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
     let role = role::current();
     let life = move || {
         role::set(role);
-        life();
+        life()
     };
     try_spawn(name, life).map_err(|e| Error::Resources(format!("no thread for a merge: {e}")))
 }
@@ -82,11 +85,14 @@ fn gone<E>(_: E) -> Error {
     Error::Closed
 }
 
-fn merge(task: &Task, batches: &Receiver<Sent<Option<Batch>>>, to_write: &Sender<Sent<Option<Piece>>>) {
+/// What came of a merge that failed, nobody asks.
+fn merge(task: &Task, batches: &Receiver<Sent<Option<Batch>>>, to_write: &Sender<Sent<Option<Piece>>>) -> Tally {
     let mut next = || batches.recv().map_err(gone)?;
     let mut emit = |piece| to_write.send(Ok(Some(piece))).map_err(gone);
-    let end = work::run(task, &mut next, &mut emit).map(|()| None);
-    let _ = to_write.send(end);
+    let end = work::run(task, &mut next, &mut emit);
+    let tally = end.as_ref().copied().unwrap_or_default();
+    let _ = to_write.send(end.map(|_| None));
+    tally
 }
 
 fn write(pieces: &Receiver<Sent<Option<Piece>>>, outputs: &mut dyn Outputs) -> Result<()> {

@@ -36,15 +36,21 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads the indexes of the inputs.
+    /// Reads the indexes of the inputs that have keys of the task's range.
     pub(super) fn new(task: Arc<Task>) -> Result<Reading> {
         let mut left = Vec::new();
         for (run, inputs) in task.runs.iter().enumerate() {
             let mut after = Vec::new();
             for (input, Input { reader, source }) in inputs.iter().enumerate() {
+                if !task.range.meets(&reader.footer().meta) {
+                    continue;
+                }
                 reader.for_each_block(&**source, &mut |at, separator| {
                     let after = std::mem::replace(&mut after, separator.to_vec());
-                    left.push(Place { run, input, at, after });
+                    // Its keys lie from the one separator to the other, both included.
+                    if !task.range.is_after(separator) && !task.range.is_before(&after) {
+                        left.push(Place { run, input, at, after });
+                    }
                 })?;
             }
         }

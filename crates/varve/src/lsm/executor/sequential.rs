@@ -2,7 +2,7 @@
 //! until that is written.
 
 use super::read::Reading;
-use super::{Executor, Outputs, Piece, Task, work};
+use super::{Executor, Outputs, Piece, Tally, Task, work};
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ impl Executor for Sequential {
         "sequential"
     }
 
-    fn run(&self, task: Arc<Task>, outputs: &mut dyn Outputs) -> Result<()> {
+    fn run(&self, task: Arc<Task>, outputs: &mut dyn Outputs) -> Result<Tally> {
         let mut reading = Reading::new(task.clone())?;
         let mut write = |piece: Piece| {
             outputs.pause()?;

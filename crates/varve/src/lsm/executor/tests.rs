@@ -135,9 +135,11 @@ fn task(case: &Case, segment_bytes: u64, codec: Codec) -> Arc<Task> {
         grandparents: Vec::new(),
         most_overlap: u64::MAX,
         options: options(codec),
-        next_id: Box::new(move || id.fetch_add(1, Ordering::Relaxed)),
+        next_id: Arc::new(move || id.fetch_add(1, Ordering::Relaxed)),
         segment_bytes,
         usable: USABLE,
+        large: 100,
+        range: Span::default(),
     })
 }
 
@@ -167,6 +169,77 @@ fn every_executor_leaves_the_same_rows() {
     }
     assert!(segments > 60, "{segments}");
     assert!(by_name("cokv", 0).is_none());
+}
+
+/// A task over a range; its outputs have numbers from `first` on.
+fn part(case: &Case, range: Span, first: u64) -> Arc<Task> {
+    let id = AtomicU64::new(first);
+    let mut task = task(case, 6000, Codec::None);
+    let changed = Arc::get_mut(&mut task).expect("ours");
+    changed.next_id = Arc::new(move || id.fetch_add(1, Ordering::Relaxed));
+    changed.range = range;
+    task
+}
+
+#[test]
+fn both_sides_of_any_cut_leave_what_one_merge_does() {
+    let mut rng = Rng::from_seed(14);
+    let mut both = 0;
+    for round in 0..40 {
+        let case = case(&mut rng, [30, 200, 600][round % 3]);
+        let mut retention = Retention::new(case.moments.clone(), Below::default(), case.ranges.clone());
+        let expected: Vec<Row> = case.rows.iter().filter(|row| retention.keeps(&row.entry())).cloned().collect();
+        let large = case.rows.iter().filter(|row| row.value.len() > 100).count() as u64;
+        // At keys that there are, between them, and past both ends.
+        let cut = match round % 4 {
+            0 => format!("key/{:04}/", rng.below(600)).into_bytes(),
+            1 => [&b"a"[..], b"z"][rng.below(2) as usize].to_vec(),
+            _ => case.rows[rng.below(case.rows.len() as u64) as usize].key.clone(),
+        };
+        let sides = [Span { from: None, to: Some(cut.clone()) }, Span { from: Some(cut.clone()), to: None }];
+        let (mut rows, mut ranges, mut ids, mut tally) = (Vec::new(), Vec::new(), Vec::new(), Tally::default());
+        let mut used = 0;
+        for (side, range) in sides.into_iter().enumerate() {
+            let mut kept = Kept::new(0);
+            let executor = by_name(NAMES[(side + round) % 2], 64 << 10).expect("it is listed");
+            let one = executor.run(part(&case, range.clone(), 100 + 50 * side as u64), &mut kept).expect("memory");
+            (tally.pairs, tally.large) = (tally.pairs + one.pairs, tally.large + one.large);
+            assert_eq!(one.written, kept.pages * USABLE as u64);
+            for (id, meta, _) in &kept.done {
+                ids.push(*id);
+                let past = if meta.open_end { *meta.largest > *cut } else { *meta.largest >= *cut };
+                assert!(side == 1 || !past, "the first side has nothing of the cut");
+                assert!(side == 0 || *meta.smallest >= *cut, "nor the second of what is before it");
+            }
+            used += usize::from(!kept.done.is_empty());
+            rows.extend(kept.rows(&mut ranges));
+        }
+        assert_eq!(rows, expected, "cut at {}", String::from_utf8_lossy(&cut));
+        assert_eq!(Fragments::new(ranges), retention.ranges());
+        assert_eq!((tally.pairs, tally.large), (case.rows.len() as u64, large), "each pair went by once");
+        assert!(ids.windows(2).all(|two| two[0] < two[1]), "numbers are disjoint");
+        both += usize::from(used == 2);
+    }
+    assert!(both > 10, "{both} merges had outputs on both sides");
+}
+
+#[test]
+fn a_side_reads_the_blocks_of_its_range_alone() {
+    let rows: Vec<Row> = (0..2000u64)
+        .map(|n| {
+            let key = format!("key/{n:04}").into_bytes();
+            Row { key, commit: 1, kind: crate::lsm::EntryKind::Put, value: vec![7; 30] }
+        })
+        .collect();
+    let none = Fragments::default();
+    let runs = vec![rows.chunks(500).enumerate().map(|(i, part)| input(part, &none, 5 + i as u64)).collect()];
+    let case = Case { ranges: none, runs, moments: Vec::new(), rows };
+    let of = |range: Span| Sequential.run(part(&case, range, 100), &mut Kept::new(0)).expect("memory");
+    let all = of(Span::default());
+    let quarter = of(Span { from: Some(b"key/1000".to_vec()), to: Some(b"key/1500".to_vec()) });
+    assert_eq!((all.pairs, quarter.pairs), (2000, 500));
+    assert!(4 * quarter.read < all.read + all.read / 10, "{} of {}", quarter.read, all.read);
+    assert_eq!(of(Span { from: Some(b"z".to_vec()), to: None }), Tally::default());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Working: blocks are checked, unpacked, merged; what is kept is packed into new segments.
 
 use super::read::{Batch, Fetched};
-use super::{BATCH, Piece, Task};
+use super::{BATCH, Piece, Span, Tally, Task};
 use crate::error::{Error, Result};
 use crate::lsm::block::{Block, Place};
 use crate::lsm::merge::{Heap, Retention};
@@ -9,8 +9,10 @@ use crate::lsm::part::{self, Part};
 use crate::lsm::ranges::Fragments;
 use crate::lsm::segment::{SegmentOptions, SegmentWriter};
 use crate::lsm::{Entry, PageSink, order};
+use crate::rows::Damage;
 use std::collections::VecDeque;
 use varve_rt::{Cost, charge};
+use varve_volume::Lsn;
 
 /// Where the next batch comes from; none: that was the last.
 type Next<'n> = &'n mut dyn FnMut() -> Result<Option<Batch>>;
@@ -23,6 +25,8 @@ struct Feed {
     waiting: VecDeque<Fetched>,
     bytes: Vec<u8>,
     place: Place,
+    /// It has passed the range.
+    past: bool,
 }
 
 impl Feed {
@@ -31,7 +35,33 @@ impl Feed {
     }
 
     fn entry(&self) -> Option<Entry<'_>> {
-        self.place.is_valid().then(|| self.place.entry(&self.block()))
+        self.is_valid().then(|| self.place.entry(&self.block()))
+    }
+
+    fn is_valid(&self) -> bool {
+        self.place.is_valid() && !self.past
+    }
+
+    /// Stands in a new block, at its first entry of the range.
+    fn enter(&mut self, raw: &[u8], range: &Span) -> Result<(), Damage> {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(raw);
+        let block = Block::parse(raw)?;
+        match &range.from {
+            Some(from) => self.place.seek(&block, from, Lsn::MAX)?,
+            None => self.place.first(&block)?,
+        }
+        self.end_at(range);
+        Ok(())
+    }
+
+    /// Notes whether it has passed the range.
+    fn end_at(&mut self, range: &Span) {
+        let past = range.to.is_some() && self.entry().is_some_and(|entry| range.is_before(entry.key));
+        if past {
+            self.past = true;
+            self.waiting.clear();
+        }
     }
 }
 
@@ -68,11 +98,20 @@ struct Work<'t> {
     /// Grandparents that the output has passed, and their pages.
     passed: usize,
     overlap: u64,
+    tally: Tally,
 }
 
 /// Does the work of a merge.
-pub(super) fn run(task: &Task, next: Next<'_>, emit: Emit<'_>) -> Result<()> {
+pub(super) fn run(task: &Task, next: Next<'_>, emit: Emit<'_>) -> Result<Tally> {
     let ranges = Fragments::union(task.runs.iter().flatten().map(|input| input.reader.ranges()));
+    let ranges = ranges.clipped(task.range.from.as_deref(), task.range.to.as_deref());
+    let mut written = 0;
+    let emit: Emit<'_> = &mut |piece: Piece| {
+        if let Piece::Pages(bytes) = &piece {
+            written += bytes.len() as u64;
+        }
+        emit(piece)
+    };
     let retention = Retention::new(task.moments.clone(), task.below.clone(), ranges);
     let mut work = Work {
         feeds: task.runs.iter().map(|_| Feed::default()).collect(),
@@ -84,6 +123,7 @@ pub(super) fn run(task: &Task, next: Next<'_>, emit: Emit<'_>) -> Result<()> {
         from: None,
         passed: 0,
         overlap: 0,
+        tally: Tally::default(),
         task,
     };
     let mut more = true;
@@ -97,7 +137,8 @@ pub(super) fn run(task: &Task, next: Next<'_>, emit: Emit<'_>) -> Result<()> {
         work.take(run, emit)?;
         work.advance(run, &mut more, next)?;
     }
-    work.end(emit)
+    let tally = work.end(emit)?;
+    Ok(Tally { written, ..tally })
 }
 
 fn is_before(feeds: &[Feed], a: usize, b: usize) -> bool {
@@ -108,23 +149,25 @@ fn is_before(feeds: &[Feed], a: usize, b: usize) -> bool {
 impl Work<'_> {
     /// The next block of a run, which has been read or will be; at the end of the run it stands nowhere.
     fn refill(&mut self, run: usize, more: &mut bool, next: Next<'_>) -> Result<()> {
-        while self.feeds[run].waiting.is_empty() && *more {
-            let batch = next()?;
-            *more = batch.is_some();
-            batch.into_iter().flatten().for_each(|block| self.feeds[block.run].waiting.push_back(block));
+        while !self.feeds[run].is_valid() && !self.feeds[run].past {
+            while self.feeds[run].waiting.is_empty() && *more {
+                let batch = next()?;
+                *more = batch.is_some();
+                for block in batch.into_iter().flatten() {
+                    self.tally.read += block.stored.len() as u64;
+                    self.feeds[block.run].waiting.push_back(block);
+                }
+            }
+            let feed = &mut self.feeds[run];
+            let Some(fetched) = feed.waiting.pop_front() else { return Ok(()) };
+            let raw = part::open(&fetched.stored, Part::Data, fetched.at.checksum, true);
+            let entered = raw.and_then(|raw| feed.enter(&raw, &self.task.range));
+            entered.map_err(|damage| {
+                let input = &self.task.runs[run][fetched.input];
+                input.reader.damage(&*input.source, fetched.at, Part::Data, damage)
+            })?;
         }
-        let feed = &mut self.feeds[run];
-        let Some(fetched) = feed.waiting.pop_front() else { return Ok(()) };
-        let opened = part::open(&fetched.stored, Part::Data, fetched.at.checksum, true).and_then(|raw| {
-            feed.place.first(&Block::parse(&raw)?)?;
-            feed.bytes.clear();
-            feed.bytes.extend_from_slice(&raw);
-            Ok(())
-        });
-        opened.map_err(|damage| {
-            let input = &self.task.runs[run][fetched.input];
-            input.reader.damage(&*input.source, fetched.at, Part::Data, damage)
-        })
+        Ok(())
     }
 
     fn advance(&mut self, run: usize, more: &mut bool, next: Next<'_>) -> Result<()> {
@@ -133,9 +176,8 @@ impl Work<'_> {
         // Its checksum was right: what does not parse was written so.
         let moved = Block::parse(bytes).and_then(|block| place.next(&block));
         moved.map_err(|damage| Error::Poisoned(format!("a merge read what no segment has: {}", damage.0)))?;
-        if !feed.place.is_valid() {
-            self.refill(run, more, next)?;
-        }
+        feed.end_at(&self.task.range);
+        self.refill(run, more, next)?;
         let feeds = &self.feeds;
         match feeds[run].entry() {
             Some(_) => self.heap.moved(|a, b| is_before(feeds, a, b)),
@@ -150,6 +192,9 @@ impl Work<'_> {
         let entry = self.feeds[run].place.entry(&block);
         charge(Cost::MergePair, 1);
         charge(Cost::MergeByte, (entry.key.len() + entry.value.len()) as u64);
+        debug_assert!(!self.task.range.is_after(entry.key) && !self.task.range.is_before(entry.key), "of the range");
+        self.tally.pairs += 1;
+        self.tally.large += u64::from(entry.value.len() > self.task.large);
         if !self.retention.keeps(&entry) {
             return Ok(());
         }
@@ -179,12 +224,13 @@ impl Work<'_> {
         }
     }
 
-    fn end(mut self, emit: Emit<'_>) -> Result<()> {
+    fn end(mut self, emit: Emit<'_>) -> Result<Tally> {
         let ranges = self.ranges.clipped(self.from.as_deref(), None);
         if self.writer.is_none() && !ranges.is_empty() {
             self.writer = Some(new_writer(self.task));
         }
-        finish(&mut self.writer, &mut self.buffer, &ranges, emit)
+        finish(&mut self.writer, &mut self.buffer, &ranges, emit)?;
+        Ok(self.tally)
     }
 }
 

@@ -1,0 +1,67 @@
+//! Merges near the data: parts of merges are done by a *worker*, a machine or a drive that reaches the data device
+//! without the host's link. After Co-KV (2018) and CoPro (Sun and others, 2022); specification: `docs/near.md`.
+//!
+//! The host plans a merge, cuts its keys in two, sets pages aside for the worker's outputs, and sends the worker a
+//! [`Job`]: all that it must know. It merges its own part meanwhile. The worker writes on the pages that were set aside
+//! and nowhere else, makes them durable, and answers. The host looks at what came, and lists the outputs of both parts
+//! by one group of the log. Whatever goes wrong with the worker, the host does that part itself.
+//!
+//! What is never linked is free: so nothing that a worker does, or leaves half done, changes what a database holds.
+//! Only pages that a worker may still be writing to must not be given to anybody else. So whoever reports that a job
+//! has ended promises that nothing more is written for it ([`Progress`]), and an opening of the database waits in
+//! [`Near::attach`] until the jobs of earlier ones have ended.
+//!
+//! Pure parts: `bytes`, `job`, `decision`, `share`. A worker knows a device, and none of a database: `serve`, `worker`.
+//! The host's side is `host`, and what ties it to the engine `lsm/offload.rs`.
+
+mod bytes;
+mod decision;
+mod host;
+mod job;
+mod serve;
+mod share;
+mod worker;
+
+pub use decision::{DecisionOptions, Mode};
+pub(crate) use host::{Fallback, Host, Offer, merges_near};
+pub use host::{Fallbacks, NearOptions, NearStats, SideStats};
+pub(crate) use job::{Job, Pages};
+pub use share::Load;
+pub use worker::{Worker, WorkerOptions};
+#[cfg(feature = "testing")]
+pub(crate) use {bytes::Kind, bytes::seal, job::Answer, job::examples};
+
+use std::time::Duration;
+
+/// How far a job is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// It waits, or is under way, or nobody knows.
+    Running,
+    /// It has ended with this answer. Nothing more is written for it.
+    Ended(Vec<u8>),
+    /// There will be no answer, and this is why. Nothing more is written for it.
+    Lost(String),
+}
+
+/// A worker, as a host reaches it: in the same process, or behind a wire.
+///
+/// Jobs and answers are bytes with a version and a checksum (`docs/format.md`). Errors are sentences for a report: the
+/// host does the work itself then.
+pub trait Near: Send + Sync {
+    /// A host begins to use the worker: when this returns, the jobs that came before have ended, and none of them
+    /// begins any more. Returns the number of the attachment, which its jobs bear; no two are the same.
+    fn attach(&self) -> Result<u64, String>;
+
+    /// Begins a job of this number, or puts it in the queue.
+    fn start(&self, id: u64, job: &[u8]) -> Result<(), String>;
+
+    /// Waits at most so long for the end of a job. An answer is given once.
+    fn wait(&self, id: u64, most: Duration) -> Progress;
+
+    /// The job's answer is not wanted any more: it ends as soon as can be. It has ended when [`Near::wait`] says so.
+    fn cancel(&self, id: u64);
+
+    /// What the worker has to work with. May be a little old.
+    fn load(&self) -> Load;
+}

@@ -1,0 +1,239 @@
+//! One job, done on a device: its inputs are read, merged, and written to the pages that the host set aside.
+//!
+//! A page lies at its number times the page's size, as a volume of one device has it. Pages are sealed as the host's
+//! store would: it reads them as its own.
+//!
+//! Invariant: nothing is written but to pages of the job's room, each once, in their order.
+
+use super::decision::Mode;
+use super::job::{Done, Job, Pages, Runs};
+use crate::error::{Error, Result};
+use crate::lsm::executor::{Executor, Input, Outputs, Pcp, Sequential, Task};
+use crate::lsm::merge::Below;
+use crate::lsm::pages::{KIND_SEGMENT, page_of};
+use crate::lsm::segment::SegmentReader;
+use crate::lsm::{PageSink, PageSource, Segment, SegmentMeta};
+use std::sync::Arc;
+use varve_device::{AlignedBuf, Device, read_at, write_at};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use varve_rt::{Cost, Mutex, charge, now};
+use varve_volume::page::{self, HEADER};
+use varve_volume::{PageId, VolumeError};
+
+/// Does a job. `large` bytes and more make a value large; `share` is what the mode was decided by.
+pub(super) fn run(
+    device: &Arc<dyn Device>,
+    job: &Job,
+    (mode, share, large): (Mode, f64, usize),
+    cancelled: &AtomicBool,
+    sync: bool,
+) -> Result<Done> {
+    let begun = now();
+    let task = Arc::new(task(device, job, large)?);
+    let mut outputs = Written::new(device, job, cancelled);
+    let tally = match mode {
+        Mode::Linear => Sequential.run(task, &mut outputs),
+        Mode::Pipeline => Pcp::new(job.request.max(64 << 10)).run(task, &mut outputs),
+    }?;
+    outputs.flush()?;
+    if sync {
+        varve_device::flush(&**device)?;
+    }
+    let segments = outputs.done;
+    Ok(Done { segments, tally, mode, share, time: now().duration_since(begun) })
+}
+
+fn task(device: &Arc<dyn Device>, job: &Job, large: usize) -> Result<Task> {
+    let input = |segment: &Arc<Segment>| {
+        let read = Mutex::new(Read::default());
+        let (device, segment) = (device.clone(), segment.clone());
+        let source = Source { device, pages: job.pages, request: job.request, segment, read };
+        let segment = &source.segment;
+        let reader = SegmentReader::open(&source, segment.id, segment.meta.pages)?;
+        Ok(Input { reader: Arc::new(reader), source: Arc::new(source) })
+    };
+    let run = |run: &Vec<Arc<Segment>>| run.iter().map(input).collect::<Result<Vec<_>>>();
+    let next = AtomicU64::new(job.options.id);
+    Ok(Task {
+        runs: job.runs.iter().map(run).collect::<Result<_>>()?,
+        range: job.range.clone(),
+        moments: job.moments.clone(),
+        below: Below(job.below.clone()),
+        grandparents: job.grandparents.clone(),
+        most_overlap: job.most_overlap,
+        options: job.options.clone(),
+        next_id: Arc::new(move || next.fetch_add(1, Ordering::Relaxed)),
+        segment_bytes: job.segment_bytes,
+        usable: job.pages.usable,
+        large,
+    })
+}
+
+/// Pages read together.
+#[derive(Default)]
+struct Read {
+    first: u64,
+    pages: u64,
+    bytes: Option<AlignedBuf>,
+}
+
+/// The pages of a segment on a device.
+struct Source {
+    device: Arc<dyn Device>,
+    pages: Pages,
+    request: usize,
+    segment: Arc<Segment>,
+    read: Mutex<Read>,
+}
+
+impl Source {
+    fn place(&self, n: u64) -> Result<(PageId, u64)> {
+        let found = page_of(&self.segment.runs, n);
+        found.ok_or_else(|| self.corrupt(n, "the segment does not have so many pages"))
+    }
+
+    fn read(&self, read: &mut Read, n: u64) -> Result<()> {
+        let size = self.pages.size;
+        let most = (self.request / size).max(1);
+        let (id, run) = self.place(n)?;
+        let pages = run.min(most as u64);
+        let mut bytes = read.bytes.take().unwrap_or_else(|| AlignedBuf::new(most * size));
+        charge(Cost::IoSubmit, 1);
+        let done = read_at(&*self.device, id.0 * size as u64, &mut bytes[..pages as usize * size]);
+        charge(Cost::IoComplete, 1);
+        (read.first, read.pages, read.bytes) = (n, 0, Some(bytes));
+        done?;
+        let bytes = &read.bytes.as_ref().expect("put there above")[..pages as usize * size];
+        for (i, one) in bytes.chunks(size).enumerate() {
+            let page = PageId(id.0 + i as u64);
+            page::verify(one, page).map_err(|damage| VolumeError::Damaged { page, damage })?;
+        }
+        read.pages = pages;
+        Ok(())
+    }
+}
+
+impl PageSource for Source {
+    fn usable(&self) -> usize {
+        self.pages.usable
+    }
+
+    fn page(&self, n: u64, see: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let mut read = self.read.lock();
+        if !(read.first..read.first + read.pages).contains(&n) {
+            self.read(&mut read, n)?;
+        }
+        let at = (n - read.first) as usize * self.pages.size;
+        let bytes = &read.bytes.as_ref().expect("it was read")[at..at + self.pages.size];
+        if page::kind(bytes) != KIND_SEGMENT || page::keyspace(bytes) != self.pages.keyspace {
+            return Err(self.corrupt(n, "it is not a page of a segment of this keyspace"));
+        }
+        see(&bytes[HEADER..HEADER + self.pages.usable]);
+        Ok(())
+    }
+
+    fn prefetch(&self, _n: u64, _pages: u64) {}
+
+    fn corrupt(&self, n: u64, what: &str) -> Error {
+        let runs = &self.segment.runs;
+        let id = page_of(runs, n).or(page_of(runs, 0)).map_or(PageId(0), |(id, _)| id);
+        let what = format!("segment {}, page {n} of it: {what}", self.segment.id);
+        Error::corrupt_page(id, Some(self.pages.keyspace), what)
+    }
+}
+
+/// Writes outputs to the pages that the host set aside, in their order.
+struct Written<'j> {
+    device: &'j dyn Device,
+    job: &'j Job,
+    cancelled: &'j AtomicBool,
+    /// Pages taken of the room.
+    taken: u64,
+    /// Pages that are not written yet, neighbours.
+    buf: AlignedBuf,
+    first: PageId,
+    filled: usize,
+    /// Of the segment that is being written.
+    runs: Runs,
+    done: Vec<Arc<Segment>>,
+}
+
+impl<'j> Written<'j> {
+    fn new(device: &'j Arc<dyn Device>, job: &'j Job, cancelled: &'j AtomicBool) -> Written<'j> {
+        let most = (job.request / job.pages.size).max(1);
+        Written {
+            device: &**device,
+            job,
+            cancelled,
+            taken: 0,
+            buf: AlignedBuf::new(most * job.pages.size),
+            first: PageId(0),
+            filled: 0,
+            runs: Runs::new(),
+            done: Vec::new(),
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let size = self.job.pages.size;
+        if self.filled > 0 {
+            charge(Cost::IoSubmit, 1);
+            write_at(self.device, self.first.0 * size as u64, &self.buf[..self.filled * size], false)?;
+            charge(Cost::IoComplete, 1);
+            self.filled = 0;
+        }
+        Ok(())
+    }
+}
+
+impl PageSink for Written<'_> {
+    fn usable(&self) -> usize {
+        self.job.pages.usable
+    }
+
+    fn page(&mut self, fill: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        let Pages { size, usable, keyspace, floor } = self.job.pages;
+        let Some((id, _)) = page_of(&self.job.room, self.taken) else {
+            return Err(Error::NoSpace("the pages that the host set aside".into()));
+        };
+        if self.filled * size == self.buf.len() || self.first.0 + self.filled as u64 != id.0 {
+            self.flush()?;
+            self.first = id;
+        }
+        let bytes = &mut self.buf[self.filled * size..][..size];
+        bytes.fill(0);
+        page::set_keyspace(bytes, keyspace);
+        page::set_kind(bytes, KIND_SEGMENT);
+        fill(&mut bytes[HEADER..HEADER + usable]);
+        page::set_lsn(bytes, floor);
+        page::seal(bytes, id);
+        (self.filled, self.taken) = (self.filled + 1, self.taken + 1);
+        match self.runs.last_mut() {
+            Some((first, pages)) if first.0 + *pages == id.0 => *pages += 1,
+            _ => self.runs.push((id, 1)),
+        }
+        Ok(())
+    }
+}
+
+impl Outputs for Written<'_> {
+    fn done(&mut self, id: u64, meta: SegmentMeta) -> Result<()> {
+        let SegmentMeta { pages, .. } = meta;
+        let runs = std::mem::take(&mut self.runs);
+        assert_eq!(runs.iter().map(|(_, pages)| pages).sum::<u64>(), pages, "all its pages were taken");
+        if id - self.job.options.id >= self.job.ids {
+            return Err(Error::Invalid("a merge made more segments than it has numbers for".into()));
+        }
+        self.done.push(Arc::new(Segment { id, meta, runs }));
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn pause(&mut self) -> Result<()> {
+        varve_rt::yield_now();
+        if self.cancelled.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,210 @@
+//! Merges near the data: a worker in the same process over the same device, sound and at fault.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use varve::{
+    Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, Load, LsmOptions, MergeBy, Near, NearOptions,
+    Options, Progress, Worker, WorkerOptions,
+};
+use varve_models::MemDevice;
+use varve_rt::{Mutex, Rng};
+
+struct Drives {
+    data: Arc<MemDevice>,
+    log: Arc<MemDevice>,
+}
+
+impl Drives {
+    fn new() -> Drives {
+        Drives { data: MemDevice::new(0), log: MemDevice::new(0) }
+    }
+
+    fn worker(&self) -> Arc<Worker> {
+        Worker::start(self.data.clone(), WorkerOptions::default()).unwrap()
+    }
+
+    fn devices(&self) -> Devices {
+        Devices::new(self.data.clone(), self.log.clone())
+    }
+}
+
+fn options() -> Options {
+    Options { cache_bytes: 16 << 20, durability: Durability::None, ..Options::default() }
+}
+
+fn lsm(merge: MergeBy) -> KeyspaceKind {
+    let small = LsmOptions { segment_bytes: 64 << 10, memtable_bytes: 64 << 10, ..LsmOptions::default() };
+    KeyspaceKind::Lsm(LsmOptions { block_bytes: 4 << 10, merge, blocks: 4 << 10, ..small })
+}
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Puts and deletes at random, the same for a seed; with a merge or more each 700.
+fn fill(db: &Db, keyspace: &Keyspace, rows: &mut Rows, seed: u64, n: u64) {
+    let mut rng = Rng::from_seed(seed);
+    for i in 0..n {
+        if i % 700 == 699 {
+            db.wait_for_merges().unwrap();
+        }
+        let key = format!("key {:05}", rng.below(6000)).into_bytes();
+        if rng.one_in(5) {
+            keyspace.delete(&key).unwrap();
+            rows.remove(&key);
+        } else {
+            let mut value = vec![0; 40 + rng.below(900) as usize];
+            rng.fill_bytes(&mut value);
+            keyspace.put(&key, &value).unwrap();
+            rows.insert(key, value);
+        }
+    }
+}
+
+fn all(db: &Db, keyspace: &Keyspace) -> Rows {
+    db.snapshot().unwrap().scan(keyspace, ..).unwrap().map(|row| row.unwrap()).collect()
+}
+
+const BY: [MergeBy; 6] =
+    [MergeBy::Cokv, MergeBy::Copro, MergeBy::CoproPlus, MergeBy::Tstore, MergeBy::Dstore, MergeBy::Near];
+
+#[test]
+fn every_executor_that_uses_a_worker_leaves_the_same_rows() {
+    for by in BY {
+        let drives = Drives::new();
+        let worker = drives.worker();
+        let devices = drives.devices().with_near(NearOptions::new(worker.clone()));
+        let db = Db::create_on(devices.clone(), &Layout::default(), options()).unwrap();
+        let events = db.create_keyspace_of("events", lsm(by)).unwrap();
+        let mut rows = Rows::new();
+        fill(&db, &events, &mut rows, 1, 3000);
+        let before = rows.clone();
+        let snapshot = db.snapshot().unwrap();
+        fill(&db, &events, &mut rows, 2, 3000);
+        db.wait_for_merges().unwrap();
+        let stats = db.near_stats().unwrap();
+        assert_eq!(stats.fallbacks.all(), 0, "{by:?}: {:?}", stats.last_fallback);
+        assert!(stats.device.tasks > 3 && stats.device.written > 0, "{by:?}: {stats:?}");
+        assert!(by == MergeBy::Near || stats.host.tasks > 0 && stats.cut > 0, "{by:?}: {stats:?}");
+        assert_eq!(stats.device.pipelined > 0, by != MergeBy::Cokv, "{by:?}");
+        let seen: Rows = snapshot.scan(&events, ..).unwrap().map(|row| row.unwrap()).collect();
+        assert!(seen == before, "{by:?}: a snapshot sees what it saw");
+        assert!(all(&db, &events) == rows, "{by:?}");
+        drop(snapshot);
+        let report = db.check().unwrap();
+        assert!(report.is_clean(), "{by:?}: {report:?}");
+        drop(events);
+        db.close().unwrap();
+        // It is the host's database, worker or not.
+        let db = Db::open_on(drives.devices(), options()).unwrap();
+        let events = db.keyspace("events").unwrap();
+        fill(&db, &events, &mut rows, 3, 1000);
+        assert!(db.near_stats().is_none() && all(&db, &events) == rows, "{by:?}");
+        drop(events);
+        db.close().unwrap();
+        worker.stop();
+    }
+}
+
+#[test]
+fn what_needs_a_worker_is_refused_where_none_is() {
+    let drives = Drives::new();
+    let db = Db::create_on(drives.devices(), &Layout::default(), options()).unwrap();
+    let refused = db.create_keyspace_of("events", lsm(MergeBy::Copro)).map(drop).unwrap_err();
+    assert!(matches!(&refused, Error::Invalid(what) if what.contains("copro") && what.contains("worker")), "{refused}");
+    db.create_keyspace_of("events", lsm(MergeBy::Pcp)).map(drop).unwrap();
+    db.close().unwrap();
+    let few = WorkerOptions { jobs: 0, ..WorkerOptions::default() };
+    assert!(Worker::start(drives.data.clone(), few).is_err());
+}
+
+/// How a worker is at fault.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Hung,
+    Dead,
+    Refuses,
+    Garbage,
+    /// It answers with what it answered before.
+    Late,
+    /// The answer has the right form, but nothing is on the pages.
+    Lies,
+}
+
+/// A worker that is at fault every second time.
+struct AtFault {
+    worker: Arc<Worker>,
+    fault: Fault,
+    before: Mutex<Option<Vec<u8>>>,
+}
+
+impl Near for AtFault {
+    fn attach(&self) -> Result<u64, String> {
+        self.worker.attach()
+    }
+
+    fn start(&self, id: u64, job: &[u8]) -> Result<(), String> {
+        if id.is_multiple_of(2) && self.fault == Fault::Refuses { Err("no".into()) } else { self.worker.start(id, job) }
+    }
+
+    fn wait(&self, id: u64, most: Duration) -> Progress {
+        if id.is_multiple_of(2) && self.fault == Fault::Hung {
+            varve_rt::sleep(most);
+            return Progress::Running;
+        }
+        let mut progress = self.worker.wait(id, most);
+        let Progress::Ended(answer) = &mut progress else { return progress };
+        let before = self.before.lock().replace(answer.clone());
+        match self.fault {
+            Fault::Dead if id.is_multiple_of(2) => return Progress::Lost("it was restarted".into()),
+            Fault::Garbage if id.is_multiple_of(2) => {
+                let at = answer.len() / 2;
+                answer[at] ^= 16;
+            }
+            Fault::Late if id.is_multiple_of(2) => *answer = before.unwrap_or_default(),
+            _ => {}
+        }
+        progress
+    }
+
+    fn cancel(&self, id: u64) {
+        self.worker.cancel(id);
+    }
+
+    fn load(&self) -> Load {
+        self.worker.load()
+    }
+}
+
+#[test]
+fn whatever_a_worker_does_nothing_is_lost_or_doubled() {
+    for fault in [Fault::Hung, Fault::Dead, Fault::Refuses, Fault::Garbage, Fault::Late, Fault::Lies] {
+        let drives = Drives::new();
+        // One that lies works on a device of its own.
+        let on = if fault == Fault::Lies { drives.data.clone_image() } else { drives.data.clone() };
+        let worker = Worker::start(on, WorkerOptions::default()).unwrap();
+        let near = Arc::new(AtFault { worker: worker.clone(), fault, before: Mutex::default() });
+        let near = NearOptions { patience: Duration::from_millis(1), ..NearOptions::new(near) };
+        let db = Db::create_on(drives.devices().with_near(near), &Layout::default(), options()).unwrap();
+        let events = db.create_keyspace_of("events", lsm(MergeBy::Copro)).unwrap();
+        let mut rows = Rows::new();
+        fill(&db, &events, &mut rows, 5, 4500);
+        db.wait_for_merges().unwrap();
+        let stats = db.near_stats().unwrap();
+        let by = stats.fallbacks;
+        let expected = match fault {
+            Fault::Hung => by.late,
+            Fault::Dead => by.lost,
+            Fault::Refuses => by.refused,
+            Fault::Garbage | Fault::Late => by.garbage,
+            Fault::Lies => by.failed,
+        };
+        assert!(expected > 0, "{fault:?}: {stats:?}");
+        assert!(fault == Fault::Lies || stats.device.tasks > 0, "{fault:?}: {stats:?}");
+        assert!(all(&db, &events) == rows, "{fault:?}");
+        let report = db.check().unwrap();
+        assert!(report.is_clean(), "{fault:?}: {report:?}");
+        drop(events);
+        db.close().unwrap();
+        worker.stop();
+    }
+}
