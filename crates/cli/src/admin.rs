@@ -4,28 +4,13 @@ use crate::args;
 use crate::open::{self, to_look, to_write};
 use crate::output::{Failure, Out, Stdout, bytes, say, table};
 use serde_json::json;
-use varve::{KeyspaceKind, LsmOptions, Options};
+use varve::{KeyspaceKind, Options};
 
 /// A keyspace's name and kind, as `create --keyspace` takes them.
 fn keyspace(text: &str) -> Result<(&str, KeyspaceKind), Failure> {
-    let Some((name, rest)) = text.split_once('=') else { return Ok((text, KeyspaceKind::Tree)) };
-    let (kind, settings) = rest.split_once(',').unwrap_or((rest, ""));
-    let settings: Vec<&str> = settings.split(',').filter(|setting| !setting.is_empty()).collect();
-    match kind {
-        "tree" if settings.is_empty() => Ok((name, KeyspaceKind::Tree)),
-        "tree" => Err(Failure::Usage(format!("--keyspace {text}: a tree has no options"))),
-        "lsm" => {
-            let mut options = LsmOptions::default();
-            for setting in settings {
-                let (option, value) = setting.split_once('=').ok_or_else(|| {
-                    Failure::Usage(format!("--keyspace {text}: {setting:?} is not of the form OPTION=VALUE"))
-                })?;
-                options.set(option, value).map_err(|e| Failure::Usage(format!("--keyspace {text}: {e}")))?;
-            }
-            Ok((name, KeyspaceKind::Lsm(options)))
-        }
-        _ => Err(Failure::Usage(format!("--keyspace {text}: no kind {kind:?}; there are tree and lsm"))),
-    }
+    let Some((name, kind)) = text.split_once('=') else { return Ok((text, KeyspaceKind::Tree)) };
+    let kind = args::keyspaces::kind(kind).map_err(|e| Failure::Usage(format!("--keyspace {text}: {e}")))?;
+    Ok((name, kind))
 }
 
 pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {

@@ -391,6 +391,8 @@ pub enum Workload {
     Tpcc(Tpcc),
     /// YCSB: key-value workloads A to F.
     Ycsb(Ycsb),
+    /// The benchmarks of LevelDB's and RocksDB's db_bench, by their names.
+    Dbbench(Dbbench),
     /// An Iometer-like load on a directory's device, or on a device profile's model.
     Iomix(crate::probe::IoMix),
 }
@@ -398,13 +400,9 @@ pub enum Workload {
 /// Longest run, in seconds.
 const YEAR: u64 = 366 * 86_400;
 
-/// What every workload takes.
+/// What every workload takes that is run for a time.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Directory of the database: none or an empty one, where it is created and loaded, or that of an earlier
-    /// benchmark.
-    #[arg(long, default_value = "varve-bench")]
-    pub dir: PathBuf,
     /// Client threads.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub threads: u64,
@@ -420,6 +418,21 @@ pub struct Run {
     /// Seed of the clients' choices.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    #[command(flatten)]
+    pub base: Base,
+}
+
+/// The database that a workload runs on.
+#[derive(Debug, Args)]
+pub struct Base {
+    /// Directory of the database: none or an empty one, where it is created and loaded, or that of an earlier
+    /// benchmark.
+    #[arg(long, default_value = "varve-bench")]
+    pub dir: PathBuf,
+    /// What keyspaces are made of that are loaded: tree, or lsm, with options behind it: lsm,compression=zstd
+    /// (docs/lsm.md).
+    #[arg(long, value_name = "KIND[,OPTION=VALUE]...", default_value = "tree", value_parser = keyspaces::kind)]
+    pub kind: varve::KeyspaceKind,
     /// Record every page reference and flush of the run to this file, for `lab replay`.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -498,4 +511,54 @@ pub struct Ycsb {
     /// Which records are asked for; each workload has its own default.
     #[arg(long, value_enum)]
     pub distribution: Option<Distribution>,
+}
+
+/// `bench dbbench`
+#[derive(Debug, Args)]
+pub struct Dbbench {
+    #[command(flatten)]
+    pub base: Base,
+    /// What is run, one after the other. Those that fill begin with an empty keyspace.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "fillseq,fillrandom,overwrite,readrandom,readseq,readreverse,seekrandom,compact"
+    )]
+    pub benchmarks: Vec<String>,
+    /// Entries: keys are numbers below this, and each thread writes as many.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub num: u64,
+    /// Look-ups, seeks and rows of walks of each thread [default: as many as --num].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub reads: Option<u64>,
+    /// Seconds that each benchmark runs, whatever --num and --reads are; 0: until they are done.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=YEAR))]
+    pub duration: u64,
+    /// Client threads. (readwhilewriting has one more, which writes.)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub threads: u64,
+    /// Bytes of a key.
+    #[arg(long, default_value_t = 16)]
+    pub key_size: u32,
+    /// Bytes of a value.
+    #[arg(long, default_value_t = 100)]
+    pub value_size: u32,
+    /// Entries of a transaction.
+    #[arg(long, default_value_t = 1)]
+    pub batch_size: u32,
+    /// What values compress to, as a share.
+    #[arg(long, default_value_t = 0.5)]
+    pub compression_ratio: f64,
+    /// Rows that seekrandom reads after the first.
+    #[arg(long, default_value_t = 0)]
+    pub seek_nexts: u32,
+    /// sync, async or none. (db_bench does not wait for the disk either, unless it is told to.)
+    #[arg(long, default_value = "none")]
+    pub durability: Durability,
+    /// Seed of keys and values.
+    #[arg(long, default_value_t = 301)]
+    pub seed: u64,
+    /// Print percentiles of the response times below each line.
+    #[arg(long)]
+    pub histogram: bool,
 }

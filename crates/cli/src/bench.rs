@@ -1,13 +1,16 @@
 //! `bench`: loads a workload if need be, runs it, checks it, prints its figures.
 
+mod dbbench;
+
 use crate::args::{self, Workload};
 use crate::closing::Closing;
 use crate::metrics::endpoint::Endpoint;
-use crate::output::{Failure, Out, say};
+use crate::output::{Failure, Out, about, say};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_lab::adapter::varve::VarveStore;
+use varve_lab::dbbench::KEYSPACE as DBBENCH;
 use varve_lab::driver::{self, Interval, RunOptions, RunResult, Until};
 use varve_lab::trace::Recorder;
 use varve_lab::{adapter, own, tpcc, ycsb};
@@ -19,10 +22,11 @@ pub fn run(out: Out, a: &args::Bench) -> Result<(), Failure> {
 /// Runs a workload; its page references go to `trace`, or to where the workload's own options say.
 pub fn run_traced(out: Out, workload: &Workload, trace: Option<&Path>) -> Result<(), Failure> {
     match workload {
-        Workload::Tpcc(a) => tpcc(out, a, trace.or(a.run.trace.as_deref())),
-        Workload::Ycsb(a) => ycsb(out, a, trace.or(a.run.trace.as_deref())),
+        Workload::Tpcc(a) => tpcc(out, a, trace.or(a.run.base.trace.as_deref())),
+        Workload::Ycsb(a) => ycsb(out, a, trace.or(a.run.base.trace.as_deref())),
+        Workload::Dbbench(a) => dbbench::run(out, a, trace.or(a.base.trace.as_deref())),
         Workload::Iomix(_) if trace.is_some() => Err(Failure::Usage(
-            "iomix has no buffer pool whose references could be recorded: choose tpcc or ycsb".into(),
+            "iomix has no buffer pool whose references could be recorded: choose tpcc, ycsb or dbbench".into(),
         )),
         Workload::Iomix(a) => crate::probe::iomix(out, a),
     }
@@ -36,7 +40,7 @@ struct Opened {
     endpoint: Option<Endpoint>,
 }
 
-fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failure> {
+fn open(out: Out, run: &args::Base, trace: Option<&Path>) -> Result<Opened, Failure> {
     let mut options = varve::Options { pool: run.pool.options()?, ..run.open.options() };
     // Clients that wait for each other are what is measured.
     options.lock_timeout = None;
@@ -51,7 +55,7 @@ fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failu
         out.note(format!("creating {}", run.dir.display()));
         crate::open::create(&run.dir, &run.layout, &run.tier, options)?
     };
-    if let Err(foreign) = own::refuse_others(&db, &run.dir, "bench", &["tpcc_meta", "ycsb_meta"]) {
+    if let Err(foreign) = own::refuse_others(&db, &run.dir, "bench", &["tpcc_meta", "ycsb_meta", DBBENCH]) {
         db.close()?;
         return Err(Failure::Usage(foreign));
     }
@@ -59,7 +63,7 @@ fn open(out: Out, run: &args::Run, trace: Option<&Path>) -> Result<Opened, Failu
     if let Some(endpoint) = &endpoint {
         out.note(format!("metrics at {}", endpoint.url()));
     }
-    let store = Arc::new(VarveStore::new(db.clone()));
+    let store = Arc::new(VarveStore::new(db.clone()).with_kind(run.kind));
     Ok(Opened { db, store, recording, endpoint })
 }
 
@@ -89,7 +93,7 @@ fn durability(d: varve::Durability) -> adapter::Durability {
 }
 
 fn tpcc(out: Out, a: &args::Tpcc, trace: Option<&Path>) -> Result<(), Failure> {
-    let opened = open(out, &a.run, trace)?;
+    let opened = open(out, &a.run.base, trace)?;
     let store = opened.store.clone();
     if a.check_only {
         let consistent = check_tpcc(out, &store)?;
@@ -123,7 +127,7 @@ fn load_tpcc(out: Out, a: &args::Tpcc, store: &Arc<VarveStore>) -> Result<(), Fa
         if loaded.scale.warehouses != a.warehouses {
             out.note(format!(
                 "{} holds {} warehouses: running on these (another --dir for {})",
-                a.run.dir.display(),
+                a.run.base.dir.display(),
                 loaded.scale.warehouses,
                 a.warehouses
             ));
@@ -173,7 +177,7 @@ fn ycsb(out: Out, a: &args::Ycsb, trace: Option<&Path>) -> Result<(), Failure> {
             args::Distribution::Uniform => ycsb::Distribution::Uniform,
         };
     }
-    let opened = open(out, &a.run, trace)?;
+    let opened = open(out, &a.run.base, trace)?;
     let store = opened.store.clone();
     let shape =
         ycsb::Shape { records: a.records, field_length: a.field_bytes, fields: a.fields, ..ycsb::Shape::default() };
@@ -196,7 +200,7 @@ fn load_ycsb(out: Out, a: &args::Ycsb, shape: ycsb::Shape, store: &Arc<VarveStor
         if loaded.shape != shape {
             out.note(format!(
                 "{} holds {:?}: running on these (another --dir for others)",
-                a.run.dir.display(),
+                a.run.base.dir.display(),
                 loaded.shape
             ));
         }
@@ -225,19 +229,32 @@ fn drive<W: driver::Workload<VarveStore>>(
         bar.set_position(i.at.as_secs());
         bar.set_message(format!("{:.0} tx/s, {} retries", i.per_second(), i.retries));
     };
-    let io = |path: &Path, e: std::io::Error| Failure::Failed(format!("{}: {e}", path.display()));
-    if let Some((recorder, path)) = &opened.recording {
-        let page_size = opened.store.db().stats().page_size as u32;
-        recorder.start(path, page_size).map_err(|e| io(path, e))?;
-    }
+    opened.record()?;
     let result = driver::run(&opened.store, workload, &options, each);
-    if let Some((recorder, path)) = &opened.recording {
-        recorder.about(opened.store.db());
-        let events = recorder.finish().map_err(|e| io(path, e))?;
-        out.note(format!("{events} events recorded in {}", path.display()));
-    }
+    opened.recorded(out)?;
     bar.finish_and_clear();
     Ok(result?)
+}
+
+impl Opened {
+    /// Begins to record, if that is wanted.
+    fn record(&self) -> Result<(), Failure> {
+        if let Some((recorder, path)) = &self.recording {
+            let page_size = self.store.db().stats().page_size as u32;
+            recorder.start(path, page_size).map_err(|e| about(path, &e))?;
+        }
+        Ok(())
+    }
+
+    /// Ends it.
+    fn recorded(&self, out: Out) -> Result<(), Failure> {
+        if let Some((recorder, path)) = &self.recording {
+            recorder.about(self.store.db());
+            let events = recorder.finish().map_err(|e| about(path, &e))?;
+            out.note(format!("{events} events recorded in {}", path.display()));
+        }
+        Ok(())
+    }
 }
 
 fn print(out: Out, result: &RunResult) -> Result<(), Failure> {

@@ -173,7 +173,7 @@ fn a_database_with_a_tier_tells_of_it() {
     let families: BTreeSet<&str> = told.keys().map(|name| name.split('{').next().unwrap()).collect();
     // What a file does not report of itself is left out.
     let missing: Vec<_> = FAMILIES.iter().map(|f| f.name).filter(|name| !families.contains(name)).collect();
-    let elsewhere = ["varve_array_", "varve_page_updates_", "varve_new_pages_"];
+    let elsewhere = ["varve_array_", "varve_page_updates_", "varve_new_pages_", "varve_lsm_"];
     let elsewhere = |name: &&str| elsewhere.iter().any(|start| name.starts_with(start));
     let missing: Vec<_> = missing.into_iter().filter(|name| !elsewhere(name)).collect();
     assert_eq!(missing, ["varve_tier_life_used_ratio"]);
@@ -187,12 +187,25 @@ fn a_database_on_an_array_tells_of_each_drive() {
     let told = working.scrape();
     let families: BTreeSet<&str> = told.keys().map(|name| name.split('{').next().unwrap()).collect();
     let missing: Vec<_> = FAMILIES.iter().map(|f| f.name).filter(|name| !families.contains(name)).collect();
-    let elsewhere = ["varve_tier_", "varve_page_updates_", "varve_new_pages_"];
+    let elsewhere = ["varve_tier_", "varve_page_updates_", "varve_new_pages_", "varve_lsm_"];
     assert!(missing.iter().all(|name| elsewhere.iter().any(|start| name.starts_with(start))), "{missing:?}");
     for drive in ["0", "1"] {
         assert!(told[&format!("varve_array_operations_total{{drive=\"{drive}\",op=\"write\"}}")] > 0.0);
         assert_eq!(told[&format!("varve_array_errors_total{{drive=\"{drive}\",op=\"write\"}}")], 0.0);
     }
+}
+
+#[test]
+fn a_database_with_an_lsm_keyspace_tells_of_it() {
+    let place = Scratch::new("lsm");
+    let working = Working::new(&place.at("db"), &["--kind", "lsm,memtable=64K,segment=64K,block=4K"]);
+    let told = working.scrape();
+    let families: BTreeSet<&str> = told.keys().map(|name| name.split('{').next().unwrap()).collect();
+    let missing = FAMILIES.iter().map(|f| f.name).filter(|name| name.starts_with("varve_lsm_"));
+    let missing: Vec<_> = missing.filter(|name| !families.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(told["varve_lsm_flushes_total{keyspace=\"ycsb\"}"] > 0.0, "it holds 2 MB");
+    assert!(told["varve_lsm_amplification{keyspace=\"ycsb\",of=\"write\"}"] > 2.0, "log, flush and merges");
 }
 
 /// With a pool smaller than its data a database writes pages all the time, and says how much they changed.

@@ -371,7 +371,7 @@ fn the_result_has_its_keys_and_a_table() {
     let time = Duration::from_millis(200);
     let interval = Duration::from_millis(20);
     let warmup = Duration::from_millis(20);
-    let options = RunOptions { threads: 2, warmup, until: Until::Time(time), interval };
+    let options = RunOptions { threads: 2, warmup, until: Until::Time(time), interval, rate: None };
     let mut intervals = 0;
     let result = run(&store, &workload, &options, |_| intervals += 1).unwrap();
     assert!(intervals >= 2);

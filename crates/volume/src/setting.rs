@@ -22,6 +22,8 @@ pub trait Field {
 pub trait Plain: FromStr + Display {}
 
 impl Plain for bool {}
+impl Plain for u8 {}
+impl Plain for u16 {}
 impl Plain for u32 {}
 impl Plain for u64 {}
 impl Plain for usize {}

@@ -139,6 +139,27 @@ pub(super) fn writes(i: &Interval<'_>) -> [Line; 6] {
     ]
 }
 
+/// None without an LSM keyspace; with several all of them together, of the pressure the sum.
+pub(super) fn lsm(i: &Interval<'_>) -> Option<[Line; 6]> {
+    i.gauge("varve_lsm_memtable_bytes", &[])?;
+    let rate = |name| i.rate(name, &[]);
+    let merged = rate("varve_lsm_merge_bytes_total");
+    let written = [
+        rate("varve_lsm_log_bytes_total"),
+        rate("varve_lsm_flushed_bytes_total"),
+        i.rate("varve_lsm_merge_bytes_total", &[("op", "write")]),
+    ];
+    let amplification = Interval::share(written.into_iter().sum(), rate("varve_lsm_user_bytes_total"));
+    Some([
+        ("segments", size(i.gauge("varve_lsm_bytes", &[]))),
+        ("written/s", size(rate("varve_lsm_user_bytes_total"))),
+        ("merged/s", size(merged)),
+        ("times", short(amplification)),
+        ("debt", size(i.gauge("varve_lsm_debt_bytes", &[]))),
+        ("waiting", short(rate("varve_lsm_wait_seconds_total"))),
+    ])
+}
+
 /// None without a tier.
 pub(super) fn tier(i: &Interval<'_>) -> Option<[Line; 6]> {
     let slots = i.gauge("varve_tier_slots", &[])?;

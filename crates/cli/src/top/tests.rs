@@ -29,7 +29,8 @@ fn scrape(seconds: u64, rate: f64, gauge: f64, tier: bool) -> Scrape {
         sets
     };
     for family in varve::metrics::FAMILIES.iter().filter(|f| f.name != "varve_build_info") {
-        if family.name.starts_with("varve_tier") && !tier {
+        // Those with a tier have no LSM keyspace.
+        if family.name.starts_with("varve_tier") && !tier || family.name.starts_with("varve_lsm") && tier {
             continue;
         }
         let value = if family.kind == varve::metrics::Kind::Counter { rate * seconds as f64 } else { gauge };
@@ -86,7 +87,10 @@ fn complete(state: &State, width: u16, height: u16) -> Vec<String> {
         ("pool", Some(figures::pool(&i))),
         ("hit ratio", Some(figures::hits(&i))),
         ("log", Some(figures::log(&i))),
-        ("page writes", Some(figures::writes(&i))),
+        match figures::lsm(&i) {
+            Some(lsm) => ("lsm", Some(lsm)),
+            None => ("page writes", Some(figures::writes(&i))),
+        },
         ("tier", tier),
     ];
     for (title, figures) in panels {

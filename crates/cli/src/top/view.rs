@@ -51,7 +51,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     table(frame, devices, &figures::devices(&i));
     let [a, b, c] = Layout::horizontal([Constraint::Ratio(1, 3); 3]).areas(lower);
     panel(frame, a, "log", &figures::log(&i));
-    panel(frame, b, "page writes", &figures::writes(&i));
+    match figures::lsm(&i) {
+        Some(lines) => panel(frame, b, "lsm", &lines),
+        None => panel(frame, b, "page writes", &figures::writes(&i)),
+    }
     match figures::tier(&i) {
         Some(lines) => panel(frame, c, "tier", &lines),
         None => panel(frame, c, "tier", &[("none", String::new())]),

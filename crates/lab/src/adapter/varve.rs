@@ -9,7 +9,7 @@ use std::ops::{Bound, ControlFlow};
 
 use varve_rt::{Cost, charge};
 
-use varve::{Db, Keyspace, Savepoint, Scan, Snapshot, Transaction, TxOptions};
+use varve::{Db, Keyspace, KeyspaceKind, Savepoint, Scan, Snapshot, Transaction, TxOptions};
 
 use super::{Direction, Durability, KeyRange, Store, StoreStats, TxMode, Txn};
 use crate::error::{Error, Result};
@@ -20,18 +20,25 @@ pub struct VarveStore {
     db: Db,
     /// Bytes that every stored row has and no workload sees.
     overhead: usize,
+    /// What keyspaces are made of that it makes.
+    kind: KeyspaceKind,
 }
 
 impl VarveStore {
     /// Takes a handle of an open database. Closing the database remains with the caller.
     pub fn new(db: Db) -> VarveStore {
-        VarveStore { db, overhead: 0 }
+        VarveStore { db, overhead: 0, kind: KeyspaceKind::Tree }
     }
 
     /// Makes every stored row longer by as many bytes as another engine's rows are. The same must be given whenever the
     /// database is opened.
     pub fn with_row_overhead(self, overhead: usize) -> VarveStore {
         VarveStore { overhead, ..self }
+    }
+
+    /// Makes keyspaces of this kind; those that are there stay what they are.
+    pub fn with_kind(self, kind: KeyspaceKind) -> VarveStore {
+        VarveStore { kind, ..self }
     }
 
     /// The database.
@@ -92,7 +99,7 @@ impl Store for VarveStore {
     }
 
     fn keyspace(&self, name: &str) -> Result<Keyspace> {
-        Ok(self.db.keyspace_or_create(name)?)
+        Ok(self.db.keyspace_or_create_of(name, self.kind)?)
     }
 
     fn find_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {

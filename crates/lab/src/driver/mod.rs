@@ -37,6 +37,12 @@ pub trait Workload<S: Store>: Send + Sync + 'static {
     fn counted_kind(&self) -> Option<usize> {
         None
     }
+
+    /// Whether the transactions of this thread count towards the number after which a run ends; threads of which none
+    /// do go on until the others have ended.
+    fn ends_run(&self, _thread: usize) -> bool {
+        true
+    }
 }
 
 /// The transaction a client wants to run next.

@@ -56,6 +56,8 @@ pub struct RunResult {
     pub quantiles: Vec<(f64, f64)>,
     /// Sum over all types.
     pub total: KindResult,
+    /// Of an open loop: transactions that were due before the end and had not begun by then.
+    pub overdue: u64,
     /// By type.
     pub kinds: Vec<KindResult>,
     /// What the store counted during the run.
@@ -85,6 +87,7 @@ impl RunResult {
             "transactions": self.total.count,
             "rolled_back": self.total.rolled_back,
             "retries": self.total.retries,
+            "overdue": self.overdue,
             "hit_ratio": self.stats.hit_ratio(),
             "page_hits": self.stats.hits,
             "page_misses": self.stats.misses,

@@ -26,7 +26,7 @@ pub enum Until {
 }
 
 /// How a workload is driven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RunOptions {
     /// Client threads.
     pub threads: usize,
@@ -36,12 +36,16 @@ pub struct RunOptions {
     pub until: Until,
     /// Time between interval figures.
     pub interval: Duration,
+    /// Transactions per second of all threads together, whether the store keeps up or not (an open loop): response
+    /// times count from when a transaction was due. `None`: each thread begins the next when one has ended.
+    pub rate: Option<f64>,
 }
 
 impl Default for RunOptions {
     fn default() -> Self {
         let second = Duration::from_secs(1);
-        RunOptions { threads: 8, warmup: Duration::ZERO, until: Until::Time(30 * second), interval: second }
+        let until = Until::Time(30 * second);
+        RunOptions { threads: 8, warmup: Duration::ZERO, until, interval: second, rate: None }
     }
 }
 
@@ -49,6 +53,8 @@ impl Default for RunOptions {
 struct Shared {
     start: Event,
     stop: AtomicBool,
+    begin: Instant,
+    rate: Option<f64>,
     warm_from: Instant,
     end: Instant,
     /// Transactions left to begin, if the run ends after a number of them.
@@ -59,6 +65,35 @@ struct Shared {
 struct Finished {
     kinds: Vec<KindRecord>,
     last: Instant,
+    overdue: u64,
+}
+
+/// When the transactions of one thread are due, in an open loop.
+struct Pace {
+    begin: Instant,
+    /// Nanoseconds between two.
+    step: f64,
+    next: f64,
+}
+
+impl Pace {
+    fn new(shared: &Shared, thread: usize, threads: usize) -> Option<Pace> {
+        let rate = shared.rate?;
+        let step = threads as f64 / rate * 1e9;
+        Some(Pace { begin: shared.begin, step, next: step * thread as f64 / threads as f64 })
+    }
+
+    fn take(&mut self) -> Instant {
+        let due = self.begin + Duration::from_nanos(self.next as u64);
+        self.next += self.step;
+        due
+    }
+
+    /// How many are due before `end` and were not taken.
+    fn overdue(&self, end: Instant) -> u64 {
+        let left = (end - self.begin).as_nanos() as f64 - self.next;
+        if left > 0.0 { (left / self.step).ceil() as u64 } else { 0 }
+    }
 }
 
 /// Runs `workload` on `store`; `each_interval` is called on this thread.
@@ -74,6 +109,9 @@ pub fn run<S: Store, W: Workload<S>>(
     if options.threads == 0 || options.threads > 10_000 {
         return bad_option("threads", format!("{} given, 1 to 10000 possible", options.threads));
     }
+    if options.rate.is_some_and(|rate| !(1e-6..=1e9).contains(&rate)) {
+        return bad_option("rate", "more than 0 and at most 1e9 transactions per second are possible");
+    }
     if options.interval.is_zero() {
         return bad_option("interval", "it is zero; a tenth of a second is a good least value");
     }
@@ -84,8 +122,8 @@ pub fn run<S: Store, W: Workload<S>>(
         Until::Transactions(n) => (Instant::from_nanos(u64::MAX), Some(AtomicI64::new(n.min(i64::MAX as u64) as i64))),
     };
     let counted_kind = workload.counted_kind();
-    let stop = AtomicBool::new(false);
-    let shared = Arc::new(Shared { start: Event::new(), stop, warm_from, end, left, counted_kind });
+    let (stop, rate) = (AtomicBool::new(false), options.rate);
+    let shared = Arc::new(Shared { start: Event::new(), stop, begin, rate, warm_from, end, left, counted_kind });
     let (send, receive) = unbounded();
     let mut workers = Vec::new();
     let mut live = Vec::new();
@@ -182,6 +220,7 @@ fn summary<S: Store, W: Workload<S>>(
         kinds.push(KindResult::of(name, &record));
     }
     let total = KindResult::of("total", &all);
+    let overdue = finished.iter().map(|f| f.overdue).sum();
     let tpmc = shared.counted_kind.map(|kind| 60.0 * kinds[kind].count as f64 / seconds);
     RunResult {
         workload: workload.name().to_string(),
@@ -194,6 +233,7 @@ fn summary<S: Store, W: Workload<S>>(
         latency: Latency::of(&all.latency),
         quantiles: quantiles(&all.latency),
         total,
+        overdue,
         kinds,
         stats,
         peak_rss_mb: peak_rss_mb(),
@@ -214,22 +254,27 @@ fn work<S: Store, W: Workload<S>>(
     let mut kinds: Vec<KindRecord> = workload.kinds().iter().map(|_| KindRecord::new()).collect();
     let mut rng = Rng::from_seed(thread as u64);
     let mut last = shared.warm_from;
+    let (mut pace, ends_run) = (Pace::new(shared, thread, threads), workload.ends_run(thread));
     shared.start.wait();
     while !shared.stop.load(Ordering::Relaxed) {
         let draw = client.draw();
         if !draw.keying.is_zero() {
             sleep(draw.keying.min(shared.end - now()));
         }
-        let began = now();
-        if began >= shared.end {
+        let due = pace.as_mut().map(Pace::take);
+        if let Some(due) = due {
+            sleep(due.min(shared.end) - now());
+        }
+        if now() >= shared.end {
             break;
         }
+        let began = due.unwrap_or_else(now);
         let warm = began >= shared.warm_from;
-        if warm
-            && let Some(left) = &shared.left
-            && left.fetch_sub(1, Ordering::Relaxed) <= 0
-        {
-            break;
+        if warm && let Some(left) = &shared.left {
+            let left = if ends_run { left.fetch_sub(1, Ordering::Relaxed) } else { left.load(Ordering::Relaxed) };
+            if left <= 0 {
+                break;
+            }
         }
         let (outcome, retries) = attempts(&mut client, store, &mut rng, shared, live)?;
         let Some(outcome) = outcome else { break };
@@ -246,7 +291,8 @@ fn work<S: Store, W: Workload<S>>(
             sleep(draw.think.min(shared.end - now()));
         }
     }
-    Ok(Finished { kinds, last })
+    let overdue = pace.map_or(0, |pace| pace.overdue(shared.end));
+    Ok(Finished { kinds, last, overdue })
 }
 
 /// Runs the drawn transaction until it ends; `None` if another thread failed meanwhile.

@@ -8,6 +8,7 @@ use super::point::{Moment, OneDevice, seconds};
 use super::rack;
 use super::regions::Flash;
 use super::spec::Spec;
+use crate::dbbench::Totals;
 use crate::models::{Loaded, ModelledDevices, Part};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -126,7 +127,7 @@ impl Machine {
     pub fn probe(&self, db: Db, cores: usize) -> Probe {
         let (data, flash, fast) = (self.data.clone(), self.flash.clone(), self.fast.clone());
         let (log, near, collector) = (self.log.clone(), self.near.clone(), self.collector.clone());
-        Probe { db, data, flash, log, near, cores, fast, collector }
+        Probe { db, data, flash, log, near, cores, fast, collector, done: None }
     }
 
     /// The array that its pages lie on, if they do.
@@ -179,6 +180,8 @@ pub(super) struct Probe {
     cores: usize,
     fast: Option<Arc<Counted>>,
     pub collector: Option<Arc<Collector>>,
+    /// Tells what a benchmark of `db_bench` has done.
+    pub done: Option<Box<dyn Fn() -> Totals + Send + Sync>>,
 }
 
 impl Probe {
@@ -198,6 +201,7 @@ impl Probe {
             devices: self.flash.iter().map(|flash| flash.device()).chain(counted).collect(),
             regions: self.flash.as_ref().map_or_else(Vec::new, |flash| flash.native.region_stats()),
             client_writes: self.data.iter().map(|(_, device)| device.client_writes()).sum(),
+            done: self.done.as_ref().map(|done| done()),
             host: HostTime::now(self.cores),
             locks: sim::lock_waits(),
             near: self.near.moment(),

@@ -4,10 +4,11 @@
 //! The copy is copy-on-write. A loaded database is kept as long as a point that needs it is still to come.
 
 use super::ExperimentError;
+use super::dbbench;
 use super::devices::{self, Drives};
 use super::rack::{self, Curves};
 use super::regions::{self, Flash};
-use super::spec::Spec;
+use super::spec::{IndexName, Spec};
 use crate::adapter::varve::VarveStore;
 use crate::models::{Loaded, ModelledDevices, Part, RawPart, seeds};
 use crate::{tpcc, ycsb};
@@ -28,11 +29,12 @@ pub(super) struct Image {
     pub curves: Vec<Curve>,
 }
 
-/// Scale and seed of TPC-C data, or shape and seed of YCSB's.
+/// Scale and seed of TPC-C data, shape and seed of YCSB's, or what a benchmark of `db_bench` writes.
 #[derive(Clone, Serialize)]
 enum Load {
     Tpcc(tpcc::Scale, u64),
     Ycsb(ycsb::Shape, u64, Option<Fixed>),
+    DbBench(dbbench::Load),
 }
 
 /// Keyspaces that nothing changes: how many, and records of each.
@@ -43,6 +45,9 @@ struct Fixed {
 }
 
 fn load_of(spec: &Spec) -> Load {
+    if let Some(bench) = &spec.workload.dbbench {
+        return Load::DbBench(bench.load());
+    }
     match (&spec.workload.tpcc, &spec.workload.ycsb) {
         (Some(t), _) => {
             let scale = tpcc::Scale {
@@ -73,7 +78,9 @@ fn key(spec: &Spec) -> String {
     let array = (!spec.devices.drives.is_empty()).then(|| rack::key(spec));
     let text = serde_json::to_string(&plain).expect("plain data");
     let flash = (!spec.devices.flash.is_empty()).then(|| regions::key(spec));
-    text + &array.map_or(String::new(), |key| serde_json::to_string(&key).expect("plain data"))
+    let lsm = (spec.layout.keyspaces == IndexName::Lsm).then_some(&spec.engine.lsm);
+    text + &lsm.map_or(String::new(), |lsm| serde_json::to_string(lsm).expect("plain data"))
+        + &array.map_or(String::new(), |key| serde_json::to_string(&key).expect("plain data"))
         + &flash.map_or(String::new(), |key| serde_json::to_string(&key).expect("plain data"))
 }
 
@@ -125,13 +132,17 @@ fn load(spec: &Spec, curves: Vec<Curve>) -> Result<Image, ExperimentError> {
             }
         };
         let store = VarveStore::new(Db::create_on(on, &layout, options)?);
-        let store = Arc::new(store.with_row_overhead(spec.workload.row_overhead()));
+        let store = Arc::new(store.with_row_overhead(spec.workload.row_overhead()).with_kind(spec.kind()));
         match what {
+            Load::DbBench(load) => load.run(spec, &store)?,
             Load::Tpcc(scale, seed) => drop(tpcc::load(&store, scale, seed, 1, |_| {})?),
             Load::Ycsb(shape, seed, fixed) => {
                 ycsb::load(&store, shape, seed, 1, |_, _| {})?;
                 fixed.map_or(Ok(()), |fixed| load_fixed(store.db(), &shape, seed, fixed))?;
             }
+        }
+        if spec.layout.keyspaces == IndexName::Lsm {
+            store.db().wait_for_merges()?;
         }
         let stats = store.db().stats();
         store.db().clone().close()?;

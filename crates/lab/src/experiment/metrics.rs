@@ -40,6 +40,17 @@ pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<S
     for (then, now) in before.devices.iter().zip(&after.devices) {
         device(&mut put, then, now, seconds);
     }
+    if let (Some(then), Some(now)) = (&before.done, &after.done) {
+        let written = |devices: &[OneDevice]| devices.iter().map(|d| d.stats.write.bytes).sum::<u64>();
+        let done = now.since(then);
+        super::dbbench::figures(&mut put, &done, run.seconds);
+        super::dbbench::amplification(&mut put, &done, written(&after.devices) - written(&before.devices));
+    }
+    if run.overdue > 0 {
+        put("overdue", run.overdue as f64);
+    }
+    let stored = |stats: &Stats| ((stats.pages - stats.free_pages) * stats.page_size as u64) as f64;
+    put("stored_mib", stored(&after.engine) / MIB);
     let drives = before.devices.iter().zip(&after.devices).filter(|(_, now)| now.name.starts_with("drive"));
     let bytes = |(read, all): (f64, f64), (then, now): (&OneDevice, &OneDevice)| {
         let (a, b) = (&then.stats, &now.stats);
@@ -71,6 +82,7 @@ pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<S
     if let (Some(then), Some(now)) = (&before.engine.tier, &after.engine.tier) {
         tier(&mut put, then, now, seconds);
     }
+    super::lsm::figures(&mut put, &before.engine.lsm, &after.engine.lsm);
     updates(&mut put, &before.engine.updates, &after.engine.updates);
     super::regions::figures(&mut put, &before.regions, &after.regions);
     if let (Some(then), Some(now)) = (&before.host, &after.host) {

@@ -19,6 +19,7 @@ mod advised;
 mod array;
 mod check;
 mod database;
+mod dbbench;
 mod devices;
 mod document;
 mod drawing;
@@ -26,6 +27,7 @@ mod figure;
 mod iomix;
 mod layout;
 mod location;
+mod lsm;
 mod machine;
 mod metrics;
 mod moves;
@@ -150,6 +152,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("lru-c-sweep", include_str!("../../../../experiments/lru-c-sweep.toml")),
     ("lru-c-paced", include_str!("../../../../experiments/lru-c-paced.toml")),
     ("lru-c-locks", include_str!("../../../../experiments/lru-c-locks.toml")),
+    ("lsm", include_str!("../../../../experiments/lsm.toml")),
     ("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml")),
 ];
 

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use toml::Value;
 use varve::setting::Table;
-use varve::{POOL_OPTIONS, PoolOptions, TIER_OPTIONS, TierOptions};
+use varve::{LSM_OPTIONS, LsmOptions, POOL_OPTIONS, PoolOptions, TIER_OPTIONS, TierOptions};
 
 /// Where the names of options come from.
 pub trait Names<T: 'static> {
@@ -56,6 +56,23 @@ impl Names<TierOptions> for TierNames {
     const TABLE: &'static Table<TierOptions> = &TIER_OPTIONS;
 
     fn validate(options: &TierOptions) -> Result<(), String> {
+        options.validate().map_err(|e| e.to_string())
+    }
+}
+
+/// Options of LSM keyspaces: the file may have `_` for `-`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LsmNames;
+
+impl Names<LsmOptions> for LsmNames {
+    const TABLE: &'static Table<LsmOptions> = &LSM_OPTIONS;
+
+    fn option(key: &str) -> &str {
+        let plain = key.replace('_', "-");
+        LSM_OPTIONS.settings.iter().find(|s| s.name == plain).map_or(key, |s| s.name)
+    }
+
+    fn validate(options: &LsmOptions) -> Result<(), String> {
         options.validate().map_err(|e| e.to_string())
     }
 }

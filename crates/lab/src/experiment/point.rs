@@ -126,6 +126,10 @@ impl<W: Workload<VarveStore>> Workload<VarveStore> for Marked<W> {
     fn counted_kind(&self) -> Option<usize> {
         self.inner.counted_kind()
     }
+
+    fn ends_run(&self, thread: usize) -> bool {
+        self.inner.ends_run(thread)
+    }
 }
 
 impl<C: Client<VarveStore>> Client<VarveStore> for MarkedClient<C> {
@@ -148,6 +152,8 @@ pub(super) struct Moment {
     /// What regions of native flash did since they were opened.
     pub regions: Vec<FtlStats>,
     pub client_writes: u64,
+    /// What a benchmark of `db_bench` has done.
+    pub done: Option<crate::dbbench::Totals>,
     pub host: Option<HostTime>,
     pub locks: Vec<sim::LockWaits>,
     pub near: NearMoment,
@@ -210,6 +216,8 @@ pub(super) fn run_traced(
     };
     let measured = outcome.map_err(|e| failed(e.to_string()))?;
     let mut metrics = super::metrics::of(&measured.run, &measured.before, &measured.after);
+    let (then, now) = (&measured.before.engine.lsm, &measured.after.engine.lsm);
+    super::lsm::model(&mut |name, value| _ = metrics.insert(name.into(), value), &point.spec, then, now);
     metrics.insert("host.cores".into(), cores as f64);
     metrics.insert("data_mib".into(), image.used as f64 / f64::from(1 << 20));
     metrics.insert("cache_mib".into(), memory.cache as f64 / f64::from(1 << 20));
@@ -255,8 +263,9 @@ fn measure(
     let mut machine = Machine::new(spec, bytes, &Part { len: memory.fast, ..Part::default() }, seed)?;
     machine.collector = collector.cloned();
     let db = machine.open(spec, memory, memory.fast > 0)?;
-    let store = Arc::new(VarveStore::new(db.clone()).with_row_overhead(spec.workload.row_overhead()));
-    let probe = machine.probe(db.clone(), cores);
+    let store = VarveStore::new(db.clone()).with_row_overhead(spec.workload.row_overhead()).with_kind(spec.kind());
+    let store = Arc::new(store);
+    let mut probe = machine.probe(db.clone(), cores);
     let mut moves = machine.array().map(|array| Moves::begin(spec, &db, array, curves)).transpose()?;
     let durability = spec.engine.durability.into();
     let mut measured = match (&spec.workload.tpcc, &spec.workload.ycsb) {
@@ -285,7 +294,14 @@ fn measure(
                 }
             }
         }
-        _ => unreachable!("a validated point has a workload"),
+        _ => {
+            let Some(bench) = &spec.workload.dbbench else { unreachable!("a validated point has a workload") };
+            let inner = crate::dbbench::DbBench::new(&*store, bench.benchmark, bench.options(seed, durability))?;
+            let workload = Arc::new(Marked { inner });
+            let counted = workload.clone();
+            probe.done = Some(Box::new(move || counted.inner.totals()));
+            drive(spec, &store, workload, (&probe, moves.as_mut()), progress)?
+        }
     };
     if let Some(moves) = &moves {
         measured.more.extend(moves.figures(&db)?);
@@ -313,11 +329,13 @@ fn drive<W: Workload<VarveStore>>(
     progress: &AtomicU64,
 ) -> crate::Result<Measured> {
     let run = &spec.run;
+    let bench = spec.workload.dbbench.as_ref();
     let options = RunOptions {
-        threads: run.clients,
+        threads: run.clients + bench.map_or(0, |bench| bench.benchmark.more_threads()),
         warmup: seconds(run.warmup_s),
-        until: Until::Time(seconds(run.seconds)),
+        until: bench.map_or(Until::Time(seconds(run.seconds)), |bench| bench.until(run.clients, run.seconds)),
         interval: seconds(run.interval_s),
+        rate: run.rate,
     };
     let whole = run.warmup_s + run.seconds;
     let mut before = probe.moment();
@@ -339,6 +357,10 @@ fn drive<W: Workload<VarveStore>>(
         }
         last = now;
     })?;
+    if bench.is_some_and(|bench| bench.settle) {
+        probe.db.wait_for_merges()?;
+        last = probe.moment();
+    }
     let location = if spec.engine.tier.counted { Some(Location::of(&probe.db)?) } else { None };
     probe.collector.iter().for_each(|collector| collector.end(&probe.db));
     let settings = probe.db.pool_settings().into_iter().map(|(name, text)| (name.to_string(), text)).collect();
@@ -373,6 +395,18 @@ fn note(series: &mut BTreeMap<String, Vec<f64>>, i: &Interval, then: &Moment, no
         push("tier.hit_ratio", tier.hit_ratio);
         push("tier.dirty_share", b.newer as f64 / b.slots.max(1) as f64);
         push("tier.occupied_share", b.occupied as f64 / b.slots.max(1) as f64);
+    }
+    if !now.engine.lsm.is_empty() {
+        let (a, b) = (&then.engine.lsm, &now.engine.lsm);
+        let rise = |read: fn(&varve::LsmStats) -> u64| {
+            let sum = |of: &[varve::LsmStats]| of.iter().map(read).sum::<u64>();
+            (sum(b) - sum(a)) as f64
+        };
+        push("lsm.pressure", b.iter().map(|s| s.pressure).fold(0.0, f64::max));
+        push("lsm.merge_mb_per_s", rise(|s| s.merged_bytes.0 + s.merged_bytes.1) / 1e6 / length);
+        push("lsm.wait_share", rise(|s| s.delays.1 + s.stalls.1) / 1e9 / length);
+        let level_0 = b.iter().filter_map(|s| s.levels.first()).map(|l| l.segments).sum::<u64>();
+        push("lsm.level0_segments", level_0 as f64);
     }
     push("pool.dirty_share", now.engine.pool.dirty as f64 / now.engine.pool.frames.max(1) as f64);
 }

@@ -3,8 +3,9 @@
 //! Every structure refuses keys it does not know. The defaults are those of the engine and of the workloads.
 
 pub use super::array::{ArraySpec, Keeping, LayoutName, ReadOnly};
+pub use super::dbbench::DbBench;
 pub use super::iomix::Iomix;
-use super::named::{Named, PoolNames};
+use super::named::{LsmNames, Named, PoolNames};
 pub use super::near::Hosts;
 pub use super::tier::Tier;
 use super::units::{Bytes, Cache};
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use toml::{Table, Value};
-use varve::PoolOptions;
+use varve::{KeyspaceKind, LsmOptions, PoolOptions};
 use varve_models::Profile;
 use varve_rt::{Cost, sim};
 
@@ -248,6 +249,26 @@ pub struct Layout {
     /// Delta records of the regions that state none themselves, such as `2x48`; left out: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheme: Option<String>,
+    /// What the workload's keyspaces are made of.
+    #[serde(skip_serializing_if = "IndexName::is_default")]
+    pub keyspaces: IndexName,
+}
+
+/// `layout.keyspaces`
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IndexName {
+    /// B+-trees.
+    #[default]
+    Tree,
+    /// Log-structured merge trees, of `engine.lsm`.
+    Lsm,
+}
+
+impl IndexName {
+    fn is_default(&self) -> bool {
+        *self == IndexName::default()
+    }
 }
 
 impl Default for Layout {
@@ -260,6 +281,7 @@ impl Default for Layout {
             fast: None,
             regions: Vec::new(),
             scheme: None,
+            keyspaces: IndexName::default(),
         }
     }
 }
@@ -292,6 +314,9 @@ pub struct Engine {
     /// The array, where there are several drives.
     #[serde(skip_serializing_if = "ArraySpec::is_default")]
     pub array: ArraySpec,
+    /// LSM keyspaces, where `layout.keyspaces` has them.
+    #[serde(skip_serializing_if = "is_default_lsm")]
+    pub lsm: Named<LsmOptions, LsmNames>,
     /// How the pool works: the engine's options by name, `pool` for the preset.
     #[serde(flatten)]
     pub pool: Named<PoolOptions, PoolNames>,
@@ -312,9 +337,14 @@ impl Default for Engine {
             update_sizes: false,
             tier: Tier::default(),
             array: ArraySpec::default(),
+            lsm: Named::default(),
             pool: Named::default(),
         }
     }
+}
+
+fn is_default_lsm(lsm: &Named<LsmOptions, LsmNames>) -> bool {
+    lsm.0 == LsmOptions::default()
 }
 
 /// `engine.durability`
@@ -347,6 +377,8 @@ pub struct Workload {
     pub tpcc: Option<Tpcc>,
     /// YCSB.
     pub ycsb: Option<Ycsb>,
+    /// One of the benchmarks of `db_bench`.
+    pub dbbench: Option<DbBench>,
     /// Write amplification of the flash model; needs no devices, and no run length.
     #[serde(rename = "flash-wa")]
     pub flash_wa: Option<FlashWaPoint>,
@@ -447,6 +479,10 @@ pub struct Run {
     pub seconds: f64,
     /// Seconds between the values of a time series.
     pub interval_s: f64,
+    /// Transactions per second of all clients, whether the store keeps up or not; response times count from when each
+    /// was due. Left out: each client begins the next when one has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
     /// Check the workload's consistency conditions afterwards.
     pub check: bool,
     /// Open the database again from what the devices hold at the end of the run, as after a crash, and measure that.
@@ -468,6 +504,7 @@ impl Default for Run {
             warmup_s: 10.0,
             seconds: 60.0,
             interval_s: 1.0,
+            rate: None,
             check: false,
             reopen: false,
             advise: false,
@@ -483,10 +520,12 @@ impl Spec {
         near::validate(self)?;
         self.engine.pool.validate("engine", "engine.pool")?;
         self.engine.tier.options.validate("engine.tier", "engine.tier")?;
+        self.engine.lsm.validate("engine.lsm", "engine.lsm")?;
+        self.workload.dbbench.as_ref().map_or(Ok(()), DbBench::validate)?;
         regions::validate(self)?;
         advised::validate(self)?;
         let w = &self.workload;
-        let given = [w.tpcc.is_some(), w.ycsb.is_some(), w.flash_wa.is_some(), w.iomix.is_some()];
+        let given = [w.tpcc.is_some(), w.ycsb.is_some(), w.dbbench.is_some(), w.flash_wa.is_some(), w.iomix.is_some()];
         let workloads = given.into_iter().filter(|g| *g).count();
         match &w.flash_wa {
             Some(point) => point.validate().map_err(|(key, what)| (format!("workload.flash-wa.{key}"), what))?,
@@ -500,7 +539,9 @@ impl Spec {
         }
         let refuse = |key: &str, why: &str| Err((key.to_string(), why.to_string()));
         match () {
-            () if workloads != 1 => refuse("workload", "give exactly one of the tables tpcc, ycsb, iomix, flash-wa"),
+            () if workloads != 1 => {
+                refuse("workload", "give exactly one of the tables tpcc, ycsb, dbbench, iomix, flash-wa")
+            }
             () if self.layout.fast.is_none() != self.devices.fast.is_empty() => {
                 refuse("layout.fast", "a tier needs both devices.fast and layout.fast, its size")
             }
@@ -517,6 +558,9 @@ impl Spec {
             () if !(self.run.warmup_s >= 0.0 && self.run.warmup_s <= 1e6) => {
                 refuse("run.warmup_s", "0 to 1000000 are possible")
             }
+            () if self.run.rate.is_some_and(|rate| !(1e-6..=1e9).contains(&rate)) => {
+                refuse("run.rate", "more than 0 and at most 1e9 transactions per second are possible")
+            }
             () if !(1e-3..=1e6).contains(&self.run.interval_s) => {
                 refuse("run.interval_s", "0.001 to 1000000 are possible")
             }
@@ -527,6 +571,14 @@ impl Spec {
                 refuse("layout.page_size", "choose 4096, 8192 or 16384")
             }
             () => Ok(()),
+        }
+    }
+
+    /// What the workload's keyspaces are made of.
+    pub fn kind(&self) -> KeyspaceKind {
+        match self.layout.keyspaces {
+            IndexName::Tree => KeyspaceKind::Tree,
+            IndexName::Lsm => KeyspaceKind::Lsm(self.engine.lsm.0),
         }
     }
 

@@ -54,7 +54,10 @@ pub use stats::{Figure, KeyspaceUpdates, Stats};
 pub use transaction::Transaction;
 pub use volume::tier_managers;
 
-pub use crate::index::{Compression, KeyspaceKind, LsmOptions, MergeBy, NearOptions, NearStats};
+pub use crate::index::{
+    Compression, KeyspaceKind, LSM_OPTIONS, LsmLevel, LsmOptions, LsmStats, MergeBy, NearOptions, NearStats, Pick,
+    Pressure,
+};
 pub use crate::txn::Durability;
 
 use crate::buffer::Flush;

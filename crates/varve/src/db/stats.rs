@@ -3,13 +3,15 @@
 use super::Inner;
 use crate::budget::ClassUse;
 use crate::buffer::{PoolStats, UpdateSizes};
+use crate::index::LsmStats;
 use crate::page::PageChangeStats;
 use crate::space::lost_writes::LostWriteStats;
 use crate::space::{SPACE_KEYSPACE, ScratchStats, TrimStats};
-use crate::txn::TxnStats;
+use crate::txn::{OpenKeyspace, TxnStats};
 use crate::wal::LogStats;
 use crate::wal::checkpoint::CheckpointStats;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use varve_device::{DeviceStats, OpStats};
 use varve_volume::array::{ArrayStats, Moves};
 use varve_volume::plan::{DATA, FAST};
@@ -44,6 +46,8 @@ pub struct Stats {
     /// How much updates of pages change, by keyspace; where that is counted (a trace, native flash with delta records,
     /// `update_sizes`).
     pub updates: Vec<KeyspaceUpdates>,
+    /// LSM keyspaces, by name.
+    pub lsm: Vec<LsmStats>,
     /// Transactions.
     pub txn: TxnStats,
     /// Memory that the database may take, bytes.
@@ -122,6 +126,14 @@ fn updates(inner: &Inner) -> Vec<KeyspaceUpdates> {
     sizes.into_iter().map(named).collect()
 }
 
+fn lsm(inner: &Inner) -> Vec<LsmStats> {
+    let of = |shared: &Arc<OpenKeyspace>| {
+        let stats = shared.index().lsm_stats()?;
+        Some(LsmStats { name: shared.name().to_string(), ..stats })
+    };
+    inner.registry.live().iter().filter_map(of).collect()
+}
+
 pub(super) fn collect(inner: &Inner) -> Stats {
     let core = &inner.core;
     let access = |name: &str, device: &dyn varve_device::Device| {
@@ -142,6 +154,7 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         scratch: core.space.scratch_stats(),
         changes: core.counters.get(),
         updates: updates(inner),
+        lsm: lsm(inner),
         txn: inner.txns.stats(),
         cache_bytes: inner.cache.bytes,
         cache_source: inner.cache.source(),
@@ -201,6 +214,7 @@ impl Stats {
             rows.number(&format!("updates.{name}.net_bytes"), s.bytes.0.checked_div(sized).unwrap_or(0));
             rows.number(&format!("updates.{name}.gross_bytes"), s.bytes.1.checked_div(sized).unwrap_or(0));
         }
+        self.lsm.iter().for_each(|of| rows.lsm(of));
         rows.number("memory.cache", self.cache_bytes);
         rows.0.push(("memory.cache_source".into(), Figure::Text(self.cache_source.clone())));
         for class in &self.budget {
@@ -415,6 +429,58 @@ impl Rows {
         }
         for ((name, _), n) in REFUSALS.iter().zip(c.refused) {
             self.number(&format!("tier.refused.{}", name.replace(' ', "_")), n);
+        }
+    }
+
+    fn lsm(&mut self, s: &LsmStats) {
+        let of = |what: &str| format!("lsm.{}.{what}", s.name);
+        for (what, n) in [
+            ("memtable_bytes", s.memtable_bytes),
+            ("user_bytes", s.user_bytes),
+            ("log_bytes", s.log_bytes),
+            ("flushes", s.flushes),
+            ("flushed_bytes", s.flushed_bytes),
+            ("merges", s.merges),
+            ("moves", s.moves),
+            ("seek_merges", s.seek_merges),
+            ("merge_read_bytes", s.merged_bytes.0),
+            ("merge_written_bytes", s.merged_bytes.1),
+            ("merge_ns", s.merge_ns),
+            ("lookups", s.lookups),
+            ("delays", s.delays.0),
+            ("delay_ns", s.delays.1),
+            ("stalls", s.stalls.0),
+            ("stall_ns", s.stalls.1),
+            ("debt_bytes", s.debt_bytes),
+        ] {
+            self.number(&of(what), n);
+        }
+        for (what, x) in [
+            ("write_amplification", s.write_amplification()),
+            ("read_amplification", s.read_amplification()),
+            ("space_amplification", s.space_amplification()),
+            ("merge_bytes_per_s", s.merge_bandwidth()),
+            ("debt_seconds", s.debt_seconds),
+            ("pressure", Some(s.pressure)),
+            ("seconds_to_limit", s.seconds_to_limit),
+        ] {
+            if let Some(x) = x {
+                self.0.push((of(what), Figure::Ratio(x)));
+            }
+        }
+        for (n, level) in s.levels.iter().enumerate() {
+            for (what, x) in [
+                ("segments", level.segments),
+                ("bytes", level.bytes),
+                ("read_bytes", level.read_bytes),
+                ("written_bytes", level.written_bytes),
+                ("filter_hits", level.filter_hits),
+                ("found", level.found),
+                ("false_positives", level.false_positives),
+            ] {
+                self.number(&of(&format!("level.{n}.{what}")), x);
+            }
+            self.0.push((of(&format!("level.{n}.score")), Figure::Ratio(level.score)));
         }
     }
 

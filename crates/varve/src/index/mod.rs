@@ -24,7 +24,7 @@ pub(crate) use crate::lsm::Moments;
 pub(crate) use crate::lsm::near::Host as NearHost;
 pub use crate::lsm::near::{NearOptions, NearStats};
 use crate::lsm::{self, Lsm};
-pub use crate::lsm::{Compression, LsmOptions, MergeBy};
+pub use crate::lsm::{Compression, LSM_OPTIONS, LsmLevel, LsmOptions, LsmStats, MergeBy, Pick, Pressure};
 use crate::page::Group;
 use crate::rows::{BatchEnd, Copied, Direction, Hint, LongValues, OverflowRef, Seen, Single, ValueRef, Write};
 use crate::space::Core;
@@ -48,7 +48,7 @@ impl KeyspaceKind {
     pub(crate) fn check(&self) -> Result<()> {
         match self {
             KeyspaceKind::Tree => Ok(()),
-            KeyspaceKind::Lsm(options) => options.check(),
+            KeyspaceKind::Lsm(options) => options.validate(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::Index;
 use crate::btree::{self, Tree};
 use crate::error::Result;
-use crate::lsm;
+use crate::lsm::{self, LsmStats};
 use crate::page::Group;
 use crate::report::CheckReport;
 use crate::rows::{FarValue, Span};
@@ -51,6 +51,14 @@ impl Index {
         match self {
             Index::Tree(_) => None,
             Index::Lsm(lsm) => lsm.oldest_lsn_needed(),
+        }
+    }
+
+    /// What it has counted beside its pages; nothing of a tree.
+    pub fn lsm_stats(&self) -> Option<LsmStats> {
+        match self {
+            Index::Tree(_) => None,
+            Index::Lsm(lsm) => Some(lsm.stats()),
         }
     }
 

@@ -46,17 +46,10 @@ impl Limits {
         ((load.seconds() - self.start) / (self.limit - self.start)).max(0.0)
     }
 
-    /// How long a writer waits for each byte that it writes. It is continuous in the debt: nothing at the start, the
-    /// time in which merges make up for a byte at seven tenths of the way, twice that at the limit, and without bound
-    /// beyond.
+    /// How long a writer waits for each byte that it writes ([`delay`]).
+    #[cfg(test)]
     pub(crate) fn delay_per_byte(&self, load: &Load) -> Duration {
-        let pressure = self.pressure(load);
-        if pressure == 0.0 || load.sustained() <= 0.0 {
-            return Duration::ZERO;
-        }
-        // Twice the pressure's square: 1 at .707.
-        let factor = 2.0 * pressure * pressure * pressure.max(1.0);
-        Duration::from_secs_f64((factor / load.sustained()).min(1.0))
+        delay(self.pressure(load), load)
     }
 
     /// Seconds until the limit is reached if users go on at this rate (bytes per second); none: it is not.
@@ -65,6 +58,17 @@ impl Limits {
         let left = (self.limit - load.seconds()).max(0.0);
         (grows > 0.0).then(|| left / grows)
     }
+}
+
+/// How long a writer waits for each byte that it writes. It is continuous in the pressure: nothing at 0, the time in
+/// which merges make up for a byte at .7, twice that at 1, and without bound beyond.
+pub(crate) fn delay(pressure: f64, load: &Load) -> Duration {
+    if pressure <= 0.0 || load.sustained() <= 0.0 {
+        return Duration::ZERO;
+    }
+    // Twice the pressure's square: 1 at .707.
+    let factor = 2.0 * pressure * pressure * pressure.max(1.0);
+    Duration::from_secs_f64((factor / load.sustained()).min(1.0))
 }
 
 /// An average that forgets: of rates that are measured again and again.

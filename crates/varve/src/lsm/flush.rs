@@ -85,11 +85,15 @@ impl Lsm {
         let segment = Segment { id, meta, runs: sink.take_runs() };
         let settled = Some(table.newest());
         drop((walk, table));
+        let bytes = segment.meta.pages * shared.core.page_size() as u64;
         shared.install(Change {
             added: vec![(level, segment)],
             pages: vec![sink.into_pages()],
             settled,
             ..Change::default()
-        })
+        })?;
+        shared.counters.flushed(level.into(), bytes);
+        shared.pressure.flushed(shared.counters.user_bytes(), shared.counters.merge_bytes());
+        Ok(())
     }
 }

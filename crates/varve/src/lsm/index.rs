@@ -13,7 +13,9 @@
 
 use super::memtable::Memtable;
 use super::picker::Picker;
-use super::services::Services;
+use super::pressure::BackPressure;
+use super::services::{Services, due_bytes};
+use super::stats::{Counters, LsmStats};
 use super::{LsmOptions, Segments};
 use crate::btree::Tree;
 use crate::error::Result;
@@ -57,6 +59,8 @@ pub(super) struct Shared {
     pub picker: Mutex<Picker>,
     /// A merge is under way; begun under `flushing`.
     pub merging: AtomicBool,
+    pub counters: Counters,
+    pub pressure: BackPressure,
     /// Number of the next segment.
     next: AtomicU64,
 }
@@ -81,8 +85,24 @@ impl Lsm {
         let view = RwLock::new(Arc::new(View { active, frozen: None, segments }));
         let (core, services) = (core.clone(), services.clone());
         let (flushing, picker, merging) = (Mutex::new(()), Mutex::default(), AtomicBool::new(false));
-        let shared = Shared { core, keyspace, options, tree, services, view, newest, flushing, picker, merging, next };
+        let (counters, pressure) = (Counters::default(), BackPressure::default());
+        let shared = Shared {
+            core,
+            keyspace,
+            options,
+            tree,
+            services,
+            view,
+            newest,
+            flushing,
+            picker,
+            merging,
+            counters,
+            pressure,
+            next,
+        };
         let this = Lsm(Arc::new(shared));
+        this.0.pressure.changed(&this.0.shape(), &this.0.view().segments.version());
         this.0.services.add(&this);
         Ok(this)
     }
@@ -102,6 +122,20 @@ impl Lsm {
         &self.0.tree
     }
 
+    /// What it has counted. The name is the caller's to fill in.
+    pub(crate) fn stats(&self) -> LsmStats {
+        let (shared, view) = (&*self.0, self.0.view());
+        let mut stats = shared.counters.stats(&shared.shape(), &view.segments.version());
+        stats.memtable_bytes = view.memory();
+        shared.pressure.tell(&shared.options, shared.memtables(), &mut stats);
+        stats
+    }
+
+    /// Whether level 0 has so many segments that merges go before flushes: writers wait when memory is used up.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.view().segments.newest_level() >= self.0.options.l0_stop.into()
+    }
+
     /// Longest key, in bytes.
     pub(crate) fn max_key(&self) -> usize {
         self.0.tree.max_key()
@@ -118,7 +152,19 @@ impl Lsm {
     }
 }
 
+impl View {
+    /// Bytes of both memtables.
+    pub fn memory(&self) -> u64 {
+        self.active.bytes() + self.frozen.as_ref().map_or(0, |table| table.bytes())
+    }
+}
+
 impl Shared {
+    /// What is in memory, as a share of a memtable.
+    pub fn memtables(&self) -> f64 {
+        self.view().memory() as f64 / due_bytes(self, &self.core.budget).max(1) as f64
+    }
+
     pub fn view(&self) -> Arc<View> {
         self.view.read().clone()
     }

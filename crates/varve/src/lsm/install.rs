@@ -87,6 +87,7 @@ impl Shared {
         // redo may not pass over a memtable before.
         core.log.wait_durable(end)?;
         let segments: Arc<Segments> = Arc::new(view.segments.changed(&added, &change.dropped));
+        self.pressure.changed(&self.shape(), &segments.version());
         self.set_segments(segments, change.settled.is_some());
         drop((view, change));
         core.space.free_let_go();

@@ -12,7 +12,7 @@ use super::merge::Below;
 use super::near::merges_near;
 use super::offload::Made;
 use super::pages::{PastPool, Sink};
-use super::picker::{GRANDPARENTS, Leveled, Plan};
+use super::picker::{GRANDPARENTS, Leveled, Plan, Reason};
 use super::segments::{OpenSegment, Segments};
 use super::{PageSink, Segment, SegmentMeta};
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ pub(super) const QUEUE: usize = 256 << 10;
 impl Shared {
     /// The sizes of the levels.
     pub fn shape(&self) -> Leveled {
-        Leveled::new(self.options.segment_bytes, self.core.page_size() as u64)
+        self.options.shape(self.core.page_size() as u64)
     }
 
     /// From here on flushes go to level 0; the segments of which one is to be merged.
@@ -54,7 +54,8 @@ impl Lsm {
         };
         let dropped = [open(&plan.inputs), open(&plan.next)].concat();
         assert_eq!(dropped.len(), plan.inputs.len() + plan.next.len(), "what is planned is listed");
-        let change = if plan.is_move(&shared.shape()) {
+        let (began, moves) = (varve_rt::now(), plan.is_move(&shared.shape()));
+        let change = if moves {
             Some(Change { moved: vec![(plan.level as u8 + 1, dropped[0].clone())], ..Change::default() })
         } else {
             self.merge(&plan, segments, dropped)?
@@ -68,7 +69,18 @@ impl Lsm {
             return Ok(false);
         }
         drop(view);
+        let pages = |open: &Arc<OpenSegment>| open.segment.meta.pages;
+        let read = change.dropped.iter().map(pages).sum::<u64>() * shared.core.page_size() as u64;
+        let written: u64 = change.added.iter().map(|(_, segment)| segment.meta.pages).sum();
+        let written = written * shared.core.page_size() as u64;
         shared.install(change)?;
+        if moves {
+            shared.counters.moved();
+        } else {
+            let took = varve_rt::now() - began;
+            shared.counters.merged(plan.level + 1, (read, written), took, plan.reason == Reason::Seek);
+            shared.pressure.merged(read + written, took);
+        }
         shared.picker.lock().installed(&shared.view().segments.version());
         Ok(true)
     }

@@ -49,19 +49,22 @@ pub(crate) mod near;
 mod offload;
 mod options;
 mod pages;
+mod pressure;
 mod read;
 mod record;
 mod segments;
 mod services;
+mod stats;
 mod upkeep;
 mod write;
 
 pub(crate) use bulk::BulkLoad;
 pub(crate) use index::Lsm;
-pub use options::{Compression, LsmOptions, MergeBy};
+pub use options::{Compression, LSM_OPTIONS, LsmOptions, MergeBy, Pick, Pressure};
 pub(crate) use read::ScanState;
 pub(crate) use segments::Segments;
 pub(crate) use services::{Moments, Services};
+pub use stats::{LsmLevel, LsmStats};
 pub(crate) use write::MemtableWrites;
 
 use crate::error::Result;

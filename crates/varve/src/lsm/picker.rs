@@ -131,7 +131,7 @@ impl Plan {
     /// will not be too large.
     pub(crate) fn is_move(&self, shape: &Leveled) -> bool {
         let far = pages(&self.grandparents) * shape.page_bytes;
-        self.reason == Reason::Size
+        self.reason != Reason::Manual
             && self.inputs.len() == 1
             && self.next.is_empty()
             && far <= GRANDPARENTS * shape.segment_bytes

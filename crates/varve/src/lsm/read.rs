@@ -5,10 +5,13 @@
 
 use super::cursor::Cursor;
 use super::index::{Lsm, Pinned, Shared};
+use super::segments::OpenSegment;
+use super::stats::Looked;
 use super::{Entry, EntryKind};
 use crate::error::Result;
 use crate::rows::{BatchEnd, Copied, Direction, Seen, ValueRef};
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 use varve_rt::{Cost, charge};
 use varve_volume::{Lsn, PageId};
 
@@ -48,7 +51,25 @@ impl Shared {
         if let Some(entry) = view.frozen.as_ref().and_then(|table| table.get(key, pinned.at)) {
             return Ok(f(Some(entry)));
         }
-        view.segments.get(key, pinned.at, f)
+        self.counters.lookup();
+        // As in LevelDB: the first segment that is looked at in vain is charged, if another is looked at after it.
+        let (mut vain, mut charged) = (None, None);
+        let mut look = |level: usize, open: &Arc<OpenSegment>, how: Looked| {
+            self.counters.looked(level, how);
+            match how {
+                Looked::Filtered => {}
+                _ if vain.is_some() => charged = charged.take().or(vain.clone()),
+                Looked::Vain => vain = Some(open.segment.clone()),
+                Looked::Found => {}
+            }
+        };
+        let found = view.segments.get(key, pinned.at, &mut look, f)?;
+        if let Some(segment) = charged
+            && self.picker.lock().fruitless(&self.shape(), &segment)
+        {
+            self.services.wake();
+        }
+        Ok(found)
     }
 }
 

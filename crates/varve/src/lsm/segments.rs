@@ -6,6 +6,7 @@
 use super::list;
 use super::pages::{PastPool, Place, Pooled, WINDOW};
 use super::segment::{SegmentCursor, SegmentReader};
+use super::stats::Looked;
 use super::{Entries, Entry, Segment, Version, filter};
 use crate::btree::{ReadAhead, Tree};
 use crate::error::Result;
@@ -157,8 +158,15 @@ impl Segments {
         self.all().map(|open| open.segment.meta.commits.1).max().unwrap_or(0)
     }
 
-    /// Hands the newest entry of `key` that is not newer than `at` to `f`.
-    pub(super) fn get<R>(&self, key: &[u8], at: Lsn, f: impl FnOnce(Option<Entry<'_>>) -> R) -> Result<R> {
+    /// Hands the newest entry of `key` that is not newer than `at` to `f`; `look` is told of each segment that was
+    /// looked at, with its level.
+    pub(super) fn get<R>(
+        &self,
+        key: &[u8],
+        at: Lsn,
+        look: &mut dyn FnMut(usize, &Arc<OpenSegment>, Looked),
+        f: impl FnOnce(Option<Entry<'_>>) -> R,
+    ) -> Result<R> {
         let (hash, mut f) = (filter::hash(key), Some(f));
         for (n, level) in self.levels.iter().enumerate() {
             let candidates = match n {
@@ -171,10 +179,13 @@ impl Segments {
             for open in candidates.iter().filter(|open| open.covers(key) && open.segment.meta.commits.0 <= at) {
                 let reader = open.reader()?;
                 if !reader.may_have(&*open.pooled, hash)? {
+                    look(n, open, Looked::Filtered);
                     continue;
                 }
                 let see = |entry: Entry<'_>| (f.take().expect("found once"))(Some(entry));
-                if let Some(result) = reader.find(&*open.pooled, key, at, see)? {
+                let found = reader.find(&*open.pooled, key, at, see)?;
+                look(n, open, if found.is_some() { Looked::Found } else { Looked::Vain });
+                if let Some(result) = found {
                     return Ok(result);
                 }
             }

@@ -29,9 +29,6 @@ use varve_volume::{KeyspaceId, Lsn};
 /// Time after a job that failed until it is tried again: a full disk may have room by then.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Segments of level 0 from which on merges go before flushes: writers wait when memory is used up.
-const STOP: usize = 12;
-
 /// Who knows which moments open snapshots are of.
 pub(crate) trait Moments: Send + Sync {
     /// The commit numbers that open snapshots read as of, ascending. One that is opened later reads as of the end of
@@ -130,12 +127,19 @@ impl Services {
     ///
     /// # Errors
     /// `TransactionTooLarge` when it could never be had; what flushes fail with.
-    pub(super) fn admit(&self, core: &Core, bytes: u64) -> Result<()> {
+    pub(super) fn admit(&self, shared: &Shared, bytes: u64) -> Result<()> {
         debug_assert!(bytes > 0, "an entry takes memory");
-        let budget = &core.budget;
-        if budget.charge(Class::Memtables, bytes).is_ok() {
+        if shared.core.budget.charge(Class::Memtables, bytes).is_ok() {
             return Ok(());
         }
+        let from = varve_rt::now();
+        let admitted = self.admit_later(&shared.core, bytes);
+        shared.counters.stalled(varve_rt::now() - from);
+        admitted
+    }
+
+    fn admit_later(&self, core: &Core, bytes: u64) -> Result<()> {
+        let budget = &core.budget;
         let limit = budget.limit(Class::Memtables);
         if bytes > limit {
             return Err(Error::TransactionTooLarge { what: "memtables", needed: bytes, limit });
@@ -180,6 +184,11 @@ impl Services {
         }
     }
 
+    /// There may be something to do.
+    pub(super) fn wake(&self) {
+        self.wanted.set();
+    }
+
     /// A commit has added to a keyspace: wakes the thread when there is something to flush.
     #[inline]
     /// `bytes` are those of the memtable that it added to. No lock may be waited for: others wait for the commit.
@@ -202,7 +211,7 @@ fn is_due(shared: &Shared, budget: &Budget) -> bool {
 }
 
 /// Bytes at which a memtable is flushed.
-fn due_bytes(shared: &Shared, budget: &Budget) -> u64 {
+pub(super) fn due_bytes(shared: &Shared, budget: &Budget) -> u64 {
     shared.options.memtable_bytes.min(budget.limit(Class::Memtables) / 2)
 }
 
@@ -347,7 +356,7 @@ impl Services {
         let full = is_full(&budget) && largest.0.view().active.bytes() > 0;
         let unfinished = keyspaces.iter().find(|lsm| lsm.0.view().frozen.is_some());
         let due = keyspaces.iter().find(|lsm| is_due(&lsm.0, &budget)).or(full.then_some(largest));
-        match unfinished.or(due).filter(|lsm| lsm.0.view().segments.newest_level() < STOP) {
+        match unfinished.or(due).filter(|lsm| !lsm.is_full()) {
             Some(lsm) => self.flushed(lsm.flush()).map(|()| true),
             None => Ok(false),
         }

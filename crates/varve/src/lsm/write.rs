@@ -57,7 +57,8 @@ impl Lsm {
         let shared = &*self.0;
         assert!(!writes.is_empty(), "a plan is of some writes");
         let bytes = writes.iter().map(|write| bytes_of(write.key, record::value(write))).sum();
-        shared.services.admit(&shared.core, bytes)?;
+        shared.hold_up(writes);
+        shared.services.admit(shared, bytes)?;
         let charge = Charge { shared, bytes };
         let (bytes, limit) = (writes.iter().map(record::bytes_of).sum::<usize>() as u64, shared.core.log.max_group());
         if bytes > limit {
@@ -83,6 +84,22 @@ impl Lsm {
         let mut planned = self.plan(std::slice::from_ref(write))?;
         planned.enter();
         Ok(Single::Ready(planned, told(None)))
+    }
+}
+
+/// Bytes of keys and values.
+fn user_bytes(writes: &[Write<'_>]) -> u64 {
+    writes.iter().map(|write| (write.key.len() + record::value(write).len()) as u64).sum()
+}
+
+impl Shared {
+    /// Waits as long as the writer of these has to, so that merges keep up.
+    fn hold_up(&self, writes: &[Write<'_>]) {
+        let options = self.options;
+        let waited = self.pressure.wait(&options, || self.memtables(), || user_bytes(writes));
+        if !waited.is_zero() {
+            self.counters.delayed(waited);
+        }
     }
 }
 
@@ -141,6 +158,7 @@ impl<'a> MemtableWrites<'a> {
             let (kind, value) = (record::kind(write), record::value(write));
             entered.table.insert(&Entry { key: write.key, commit, kind, value });
         }
+        self.shared.counters.wrote(user_bytes(self.writes), self.log_bytes() as u64);
         let bytes = entered.table.bytes();
         assert!(entered.way.take().is_some(), "the horizon waited for the entries");
         drop(entered);

@@ -3,7 +3,7 @@
 use super::families::*;
 use super::{Family, MetricSink};
 use crate::buffer::KindStats;
-use crate::db::Stats;
+use crate::db::{LsmLevel, LsmStats, Stats};
 use varve_device::DeviceStats;
 use varve_volume::array::{ArrayStats, DriveStats};
 use varve_volume::tier::{REFUSALS, TierStats};
@@ -76,6 +76,7 @@ impl Stats {
             to.one(&ARRAY_UNDONE, moves.undone);
             to.one(&ARRAY_LEFT, moves.left as u64);
         }
+        tell_lsm(&self.lsm, to);
         if let Some(tier) = &self.tier {
             tell_tier(tier, to);
         }
@@ -199,6 +200,72 @@ fn tell_array(a: &ArrayStats, to: &mut To<'_>) {
     to.requests([&ARRAY_OPS, &ARRAY_BYTES, &ARRAY_TIME, &ARRAY_ERRORS], &devices);
     let busy = devices.iter().filter_map(|(n, d)| Some((*n, d.busy?)));
     busy.for_each(|(n, b)| to.0.sample(&ARRAY_BUSY, &[n], b.nanos as f64 / 1e9));
+}
+
+/// Of each LSM keyspace; family by family.
+fn tell_lsm(all: &[LsmStats], to: &mut To<'_>) {
+    type OfLevel = fn(&LsmLevel) -> f64;
+    let by_level: [(&'static Family, OfLevel); 4] = [
+        (&LSM_SEGMENTS, |l| l.segments as f64),
+        (&LSM_BYTES, |l| l.bytes as f64),
+        (&LSM_SCORE, |l| l.score),
+        (&LSM_LEVEL_WRITTEN, |l| l.written_bytes as f64),
+    ];
+    let levels = |s: &LsmStats| (0..s.levels.len()).map(|n| n.to_string()).collect::<Vec<_>>();
+    for (family, of) in by_level {
+        for s in all {
+            s.levels.iter().zip(levels(s)).for_each(|(l, n)| to.0.sample(family, &[&s.name, &n], of(l)));
+        }
+    }
+    for s in all {
+        for (l, n) in s.levels.iter().zip(levels(s)) {
+            for (outcome, count) in
+                [("filtered", l.filter_hits), ("found", l.found), ("false_positive", l.false_positives)]
+            {
+                to.0.sample(&LSM_FILTER, &[&s.name, &n, outcome], count as f64);
+            }
+        }
+    }
+    tell_lsm_totals(all, to);
+}
+
+fn tell_lsm_totals(all: &[LsmStats], to: &mut To<'_>) {
+    type Read = fn(&LsmStats) -> Option<f64>;
+    const NS: f64 = 1e9;
+    let figures: [(&'static Family, &[&str], Read); 22] = [
+        (&LSM_MEMTABLES, &[], |s| Some(s.memtable_bytes as f64)),
+        (&LSM_USER, &[], |s| Some(s.user_bytes as f64)),
+        (&LSM_LOG, &[], |s| Some(s.log_bytes as f64)),
+        (&LSM_FLUSHES, &[], |s| Some(s.flushes as f64)),
+        (&LSM_FLUSHED, &[], |s| Some(s.flushed_bytes as f64)),
+        (&LSM_MERGES, &["seek"], |s| Some(s.seek_merges as f64)),
+        (&LSM_MERGES, &["other"], |s| Some((s.merges - s.seek_merges) as f64)),
+        (&LSM_MERGES, &["move"], |s| Some(s.moves as f64)),
+        (&LSM_MERGED, &["read"], |s| Some(s.merged_bytes.0 as f64)),
+        (&LSM_MERGED, &["write"], |s| Some(s.merged_bytes.1 as f64)),
+        (&LSM_MERGE_TIME, &[], |s| Some(s.merge_ns as f64 / NS)),
+        (&LSM_LOOKUPS, &[], |s| Some(s.lookups as f64)),
+        (&LSM_WAITS, &["delay"], |s| Some(s.delays.0 as f64)),
+        (&LSM_WAITS, &["stall"], |s| Some(s.stalls.0 as f64)),
+        (&LSM_WAIT, &["delay"], |s| Some(s.delays.1 as f64 / NS)),
+        (&LSM_WAIT, &["stall"], |s| Some(s.stalls.1 as f64 / NS)),
+        (&LSM_DEBT, &[], |s| Some(s.debt_bytes as f64)),
+        (&LSM_DEBT_TIME, &[], |s| s.debt_seconds),
+        (&LSM_PRESSURE, &[], |s| Some(s.pressure)),
+        (&LSM_AMPLIFICATION, &["write"], LsmStats::write_amplification),
+        (&LSM_AMPLIFICATION, &["read"], LsmStats::read_amplification),
+        (&LSM_AMPLIFICATION, &["space"], LsmStats::space_amplification),
+    ];
+    for group in figures.chunk_by(|a, b| std::ptr::eq(a.0, b.0)) {
+        for s in all {
+            for (family, labels, read) in group {
+                if let Some(value) = read(s) {
+                    let labels: Vec<&str> = std::iter::once(&*s.name).chain(labels.iter().copied()).collect();
+                    to.0.sample(family, &labels, value);
+                }
+            }
+        }
+    }
 }
 
 fn tell_tier(t: &TierStats, to: &mut To<'_>) {

@@ -1,6 +1,6 @@
 //! Transactions on a database over memory devices: directed cases.
 
-use crate::db::{Compression, Db, Devices, Durability, Keyspace, KeyspaceKind, Layout, LsmOptions, Options};
+use crate::db::{Db, Devices, Durability, Keyspace, KeyspaceKind, Layout, LsmOptions, Options};
 use crate::error::Error;
 use crate::txn::{KeyRange, TxOptions};
 use std::collections::BTreeMap;
@@ -37,13 +37,10 @@ fn database() -> (Db, Keyspace) {
 
 /// An LSM keyspace that is flushed often.
 const LSM: KeyspaceKind = KeyspaceKind::Lsm(LsmOptions {
-    compression: Compression::None,
-    filter_bits: 10,
     block_bytes: 4 << 10,
     segment_bytes: 64 << 10,
     memtable_bytes: 64 << 10,
-    merge: crate::MergeBy::Pcp,
-    blocks: 256 << 10,
+    ..LsmOptions::DEFAULT
 });
 
 /// A database with a keyspace of each kind, one after the other.
