@@ -6,12 +6,12 @@
 //! hit the share u(t) = 1 - exp(-t/N). Level l gives each of its keys to the next level once in T(l) writes (its
 //! *interval*): a merge passes over the key space, and comes back. Then at any place
 //!
-//! - level l holds the keys of the writes since its merge was there, at most T(l) ago, in steps of T(l-1), the interval
-//!   of the level above. Its size is the mean of u over these, times N; so its size gives T(l). It is at its limit, less
-//!   half a segment, when what was too much has gone down;
-//! - level 1 is merged with all of level 0 at once, at every place, and what is too much goes down right after that: so
-//!   a place that has just been given to level 2 waits for a whole interval of level 0 until it gets keys again. Further
-//!   down the level above comes to a place at any time;
+//! - level l holds the keys of the writes since its merge was there, at most T(l) ago, in steps of T(l-1), the
+//!   interval of the level above. Its size is the mean of u over these, times N; so its size gives T(l). It is at its
+//!   limit, less half a segment, when what was too much has gone down;
+//! - level 1 is merged with all of level 0 at once, at every place, and what is too much goes down right after that:
+//!   so a place that has just been given to level 2 waits for a whole interval of level 0 until it gets keys again.
+//!   Further down the level above comes to a place at any time;
 //! - each merge from the level above, once in T(l-1) writes, writes what level l holds afterwards at that place;
 //! - a merge that takes one segment of level l - 1 rewrites, beside what it overlaps, a segment of level l at its
 //!   edges, half of one at each;

@@ -1,4 +1,6 @@
 //! What an LSM keyspace counts of itself, and what it comes to.
+//!
+//! Invariant: counters only rise.
 
 use super::LAST_LEVEL;
 use super::picker::Leveled;
