@@ -6,8 +6,8 @@
 //! Writers have turns: each takes as much time as its bytes are to take, after the one before, so that many writers
 //! together are as slow as one.
 //!
-//! Invariants: nobody waits while no level is over its limit and level 0 is below its trigger; a turn ends after the one
-//! before. Lock order: `state` is a leaf.
+//! Invariants: nobody waits while no level is over its limit and level 0 is below its trigger; a turn ends after the
+//! one before. Lock order: `state` is a leaf.
 
 use super::debt::{Average, Limits, Load};
 use super::options::Pressure as How;
