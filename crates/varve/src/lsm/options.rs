@@ -236,7 +236,7 @@ pub const LSM_OPTIONS: Table<LsmOptions> = Table {
         Line::new(
             "filter-bits",
             Accepts::Number(0..=30, "bits"),
-            "Bits of a segment's Bloom filter for each key; 10 let 1 % of the look-ups of absent keys pass. 0: no filter.",
+            "Bits of a segment's Bloom filter for each key; 10 let 1 % of look-ups of absent keys pass. 0: no filter.",
             |o| &mut o.filter_bits,
         ),
         Line::new(
@@ -261,8 +261,8 @@ pub const LSM_OPTIONS: Table<LsmOptions> = Table {
         Line::new(
             "merge",
             Accepts::Name(MergeBy::names),
-            "How merges are done; pcp takes two more threads while one runs. From cokv on a worker near the data does a \
-             part.",
+            "How merges are done; pcp takes two more threads while one runs. From cokv on a worker near the data does \
+             a part.",
             |o| &mut o.merge,
         ),
         Line::new(

@@ -113,24 +113,32 @@ families! {
 
     LSM_SEGMENTS Gauge "varve_lsm_segments" ["keyspace", "level"] "Segments of an LSM keyspace.";
     LSM_BYTES Gauge "varve_lsm_bytes" ["keyspace", "level"] "Bytes of their pages.";
-    LSM_SCORE Gauge "varve_lsm_score" ["keyspace", "level"] "How much a level is over its limit; from 1 on it is to be merged.";
-    LSM_LEVEL_WRITTEN Counter "varve_lsm_written_bytes_total" ["keyspace", "level"] "Bytes written to a level by flushes and merges.";
-    LSM_FILTER Counter "varve_lsm_looks_total" ["keyspace", "level", "outcome"] "Looks at segments: filtered (the filter says no), found, false_positive (let pass in vain).";
+    LSM_SCORE Gauge "varve_lsm_score" ["keyspace", "level"]
+        "How much a level is over its limit; from 1 on it is to be merged.";
+    LSM_LEVEL_WRITTEN Counter "varve_lsm_written_bytes_total" ["keyspace", "level"]
+        "Bytes written to a level by flushes and merges.";
+    LSM_FILTER Counter "varve_lsm_looks_total" ["keyspace", "level", "outcome"]
+        "Looks at segments: filtered (the filter says no), found, false_positive (let pass in vain).";
     LSM_MEMTABLES Gauge "varve_lsm_memtable_bytes" ["keyspace"] "Bytes of memtables.";
     LSM_USER Counter "varve_lsm_user_bytes_total" ["keyspace"] "Bytes of keys and values that were written.";
     LSM_LOG Counter "varve_lsm_log_bytes_total" ["keyspace"] "Bytes of their log records.";
     LSM_FLUSHES Counter "varve_lsm_flushes_total" ["keyspace"] "Memtables written as segments.";
     LSM_FLUSHED Counter "varve_lsm_flushed_bytes_total" ["keyspace"] "Bytes of these segments.";
-    LSM_MERGES Counter "varve_lsm_merges_total" ["keyspace", "why"] "Merges: seek (for segments that were looked at in vain too often), other; and move: segments that went down as they were.";
+    LSM_MERGES Counter "varve_lsm_merges_total" ["keyspace", "why"]
+        "Merges: seek (for segments looked at in vain too often), other; move: segments went down as they were.";
     LSM_MERGED Counter "varve_lsm_merge_bytes_total" ["keyspace", "op"] "Bytes that merges read and wrote.";
     LSM_MERGE_TIME Counter "varve_lsm_merge_seconds_total" ["keyspace"] "Time that merges took.";
     LSM_LOOKUPS Counter "varve_lsm_lookups_total" ["keyspace"] "Look-ups of single keys that no memtable answered.";
-    LSM_WAITS Counter "varve_lsm_waits_total" ["keyspace", "why"] "Writes that waited: delay (back-pressure), stall (for memory).";
+    LSM_WAITS Counter "varve_lsm_waits_total" ["keyspace", "why"]
+        "Writes that waited: delay (back-pressure), stall (for memory).";
     LSM_WAIT Counter "varve_lsm_wait_seconds_total" ["keyspace", "why"] "Time of those waits, summed over threads.";
-    LSM_DEBT Gauge "varve_lsm_debt_bytes" ["keyspace"] "Bytes that merges have to read and write until no level is over its limit, about.";
+    LSM_DEBT Gauge "varve_lsm_debt_bytes" ["keyspace"]
+        "Bytes that merges have to read and write until no level is over its limit, about.";
     LSM_DEBT_TIME Gauge "varve_lsm_debt_seconds" ["keyspace"] "The same in seconds of merging.";
-    LSM_PRESSURE Gauge "varve_lsm_pressure" ["keyspace"] "How far writers are held up: 0 not at all, 1 as far as planned.";
-    LSM_AMPLIFICATION Gauge "varve_lsm_amplification" ["keyspace", "of"] "Amplification since the opening: write, read, space.";
+    LSM_PRESSURE Gauge "varve_lsm_pressure" ["keyspace"]
+        "How far writers are held up: 0 not at all, 1 as far as planned.";
+    LSM_AMPLIFICATION Gauge "varve_lsm_amplification" ["keyspace", "of"]
+        "Amplification since the opening: write, read, space.";
 
     TIER_SLOTS Gauge "varve_tier_slots" [] "Slots of the fast device, a page each.";
     TIER_OCCUPIED Gauge "varve_tier_occupied_slots" [] "Slots in use.";
