@@ -1,11 +1,36 @@
-//! Figures of LSM keyspaces between two moments, all keyspaces of a database together.
+//! LSM keyspaces in an experiment: which point has them, and their figures between two moments, all keyspaces of a
+//! database together.
 
+use super::named::{LsmNames, Named};
 use super::spec::Spec;
 use crate::dbbench::Benchmark;
 use crate::lsm_wa::Shape;
-use varve::{LsmLevel, LsmStats};
+use serde::{Deserialize, Serialize};
+use varve::{LsmLevel, LsmOptions, LsmStats};
 
 const MIB: f64 = (1 << 20) as f64;
+
+/// `layout.keyspaces`
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IndexName {
+    /// B+-trees.
+    #[default]
+    Tree,
+    /// Log-structured merge trees, of `engine.lsm`.
+    Lsm,
+}
+
+impl IndexName {
+    pub(super) fn is_default(&self) -> bool {
+        *self == IndexName::default()
+    }
+}
+
+/// Whether nothing was chosen in `engine.lsm`.
+pub(super) fn is_default(lsm: &Named<LsmOptions, LsmNames>) -> bool {
+    lsm.0 == LsmOptions::default()
+}
 
 /// The sum of a counter over keyspaces.
 fn sum(of: &[LsmStats], read: impl Fn(&LsmStats) -> u64) -> f64 {

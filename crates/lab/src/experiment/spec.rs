@@ -5,6 +5,7 @@
 pub use super::array::{ArraySpec, Keeping, LayoutName, ReadOnly};
 pub use super::dbbench::DbBench;
 pub use super::iomix::Iomix;
+pub use super::lsm::IndexName;
 use super::named::{LsmNames, Named, PoolNames};
 pub use super::near::Hosts;
 pub use super::tier::Tier;
@@ -254,23 +255,6 @@ pub struct Layout {
     pub keyspaces: IndexName,
 }
 
-/// `layout.keyspaces`
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum IndexName {
-    /// B+-trees.
-    #[default]
-    Tree,
-    /// Log-structured merge trees, of `engine.lsm`.
-    Lsm,
-}
-
-impl IndexName {
-    fn is_default(&self) -> bool {
-        *self == IndexName::default()
-    }
-}
-
 impl Default for Layout {
     fn default() -> Layout {
         let layout = varve::Layout::default();
@@ -315,7 +299,7 @@ pub struct Engine {
     #[serde(skip_serializing_if = "ArraySpec::is_default")]
     pub array: ArraySpec,
     /// LSM keyspaces, where `layout.keyspaces` has them.
-    #[serde(skip_serializing_if = "is_default_lsm")]
+    #[serde(skip_serializing_if = "super::lsm::is_default")]
     pub lsm: Named<LsmOptions, LsmNames>,
     /// How the pool works: the engine's options by name, `pool` for the preset.
     #[serde(flatten)]
@@ -341,10 +325,6 @@ impl Default for Engine {
             pool: Named::default(),
         }
     }
-}
-
-fn is_default_lsm(lsm: &Named<LsmOptions, LsmNames>) -> bool {
-    lsm.0 == LsmOptions::default()
 }
 
 /// `engine.durability`
