@@ -59,6 +59,15 @@ impl<'a> Words<'a> {
         u64::from_le(unsafe { &*self.start.add(at / WORD) }.load(Relaxed))
     }
 
+    /// So many whole words from byte `at` on, a multiple of eight; none when they are not all within.
+    #[inline]
+    pub fn slice(self, at: usize, words: usize) -> Option<&'a [AtomicU64]> {
+        debug_assert!(at.is_multiple_of(WORD));
+        // SAFETY: as promised to `new`.
+        let all = unsafe { std::slice::from_raw_parts(self.start, self.len / WORD) };
+        all.get(at / WORD..)?.get(..words)
+    }
+
     /// As [`Words::word`] of the eight bytes from any byte on.
     #[inline]
     pub fn unaligned_word(self, at: usize) -> u64 {
@@ -134,15 +143,12 @@ impl<'a> Words<'a> {
     #[inline]
     fn splice(self, at: usize, bytes: &[u8]) {
         let [.., _] = bytes else { return };
-        debug_assert!(at % WORD + bytes.len() <= WORD, "a part of one word");
+        debug_assert!(bytes.len() < WORD && at % WORD + bytes.len() <= WORD, "a part of one word");
         let word = &self.cells(at - at % WORD..at - at % WORD + WORD)[0];
-        let (mut mask, mut value) = (0, 0);
-        for (i, byte) in bytes.iter().enumerate() {
-            let shift = 8 * ((at + i) % WORD);
-            mask |= 0xFF << shift;
-            value |= u64::from(*byte) << shift;
-        }
-        word.store((u64::from_le(word.load(Relaxed)) & !mask | value).to_le(), Relaxed);
+        let shift = 8 * (at % WORD) as u32;
+        let mask = (1 << (8 * bytes.len())) - 1;
+        let kept = u64::from_le(word.load(Relaxed)) & !(mask << shift);
+        word.store((kept | number(bytes) << shift).to_le(), Relaxed);
     }
 
     /// The words of a range of bytes, which begins and ends between words unless it is empty.
@@ -153,6 +159,19 @@ impl<'a> Words<'a> {
         let (first, count) = (range.start / WORD, range.len() / WORD);
         debug_assert!(count == 0 || range.start.is_multiple_of(WORD) && range.end.is_multiple_of(WORD));
         if count == 0 { &[] } else { &all[first..first + count] }
+    }
+}
+
+/// Less than eight bytes, and at least one, as a little-endian number.
+#[inline]
+fn number(b: &[u8]) -> u64 {
+    let four = |at: usize| u64::from(u32::from_le_bytes(b[at..at + 4].try_into().expect("four bytes")));
+    let two = |at: usize| u64::from(u16::from_le_bytes([b[at], b[at + 1]]));
+    match b.len() {
+        // The two fours, or twos, overlap in bytes that both have.
+        len @ 4.. => four(0) | four(len - 4) << (8 * (len - 4)),
+        len @ 2..4 => two(0) | two(len - 2) << (8 * (len - 2)),
+        _ => u64::from(b[0]),
     }
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn tail(suffix: &[u8]) -> &[u8] {
 
 /// The first eight bytes as a number that compares as they do; missing bytes count as zero.
 #[inline]
-fn word(b: &[u8]) -> u64 {
+pub(crate) fn word(b: &[u8]) -> u64 {
     let four = |at: usize| u64::from(u32::from_be_bytes(b[at..at + 4].try_into().expect("four bytes")));
     match b.len() {
         8.. => u64::from_be_bytes(b[..8].try_into().expect("eight bytes")),
@@ -99,15 +99,10 @@ fn word(b: &[u8]) -> u64 {
     }
 }
 
-/// Compares as slices do; keys' tails are short, and a call would take longer than the comparison.
+/// A mask for what [`word`] makes of `len` bytes.
 #[inline]
-fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    match word(a).cmp(&word(b)) {
-        Ordering::Equal if a.len() > 8 && b.len() > 8 => a[8..].cmp(&b[8..]),
-        // Where one ends and the other has zeros, the longer one is greater.
-        Ordering::Equal => a.len().cmp(&b.len()),
-        order => order,
-    }
+pub(crate) fn first_bytes(len: usize) -> u64 {
+    if len >= 8 { u64::MAX } else { !(u64::MAX >> (8 * len)) }
 }
 
 /// Length of what two keys share at their beginning.
@@ -282,10 +277,22 @@ impl<'a> Node<'a> {
         self.b.get(at..at + len).ok_or(Damage("cell outside the page"))
     }
 
-    /// Compares slot `i`'s key with a suffix of the same head.
+    /// Compares slot `i`'s key with a suffix of the same head, the beginning of whose tail is `start`. (Tails are short,
+    /// and a call would take longer than the comparison.)
     #[inline]
-    fn compare_tail(&self, i: usize, suffix: &[u8]) -> Result<Ordering, Damage> {
-        Ok(compare(self.tail(i)?, tail(suffix)).then(self.suffix_len(i).cmp(&suffix.len())))
+    fn compare_tail(&self, i: usize, suffix: &[u8], start: u64) -> Result<Ordering, Damage> {
+        let (at, len) = self.tail_at(i);
+        let outside = Damage("cell outside the page");
+        let beginning = match self.b.get(at..).ok_or(outside)?.first_chunk() {
+            Some(eight) if len <= 8 => u64::from_be_bytes(*eight) & first_bytes(len),
+            _ => word(self.tail(i)?),
+        };
+        let order = match beginning.cmp(&start) {
+            Ordering::Equal if len > 8 && suffix.len() > 12 => self.tail(i)?[8..].cmp(&suffix[12..]),
+            order => order,
+        };
+        // Where one ends and the other has zeros, the longer one is greater.
+        Ok(order.then(self.suffix_len(i).cmp(&suffix.len())))
     }
 
     /// The first slot whose key is at or after `key`, and whether it is `key`.
@@ -322,10 +329,11 @@ impl<'a> Node<'a> {
             Some(s) if slot_head(s) == h => {}
             _ => return Ok((first, false)),
         }
-        match self.compare_tail(first, suffix)? {
+        let start = word(tail(suffix));
+        match self.compare_tail(first, suffix, start)? {
             Ordering::Equal => Ok((first, true)),
             Ordering::Greater => Ok((first, false)),
-            Ordering::Less => self.search_ties(first + 1, h, suffix),
+            Ordering::Less => self.search_ties(first + 1, h, suffix, start),
         }
     }
 
@@ -348,19 +356,20 @@ impl<'a> Node<'a> {
 
     /// Continues a search among the slots from `from` on that have the head `h`.
     #[cold]
-    fn search_ties(&self, from: usize, h: u32, suffix: &[u8]) -> Result<(usize, bool), Damage> {
+    fn search_ties(&self, from: usize, h: u32, suffix: &[u8], start: u64) -> Result<(usize, bool), Damage> {
         // Bisects up to the first greater head.
         let (mut lo, mut hi) = (from, h.checked_add(1).map_or(self.count(), |h| self.lower_bound(h)));
         while lo < hi {
             let mid = lo + (hi - lo) / 2;
             let order = match slot_head(&self.slots[mid]).cmp(&h) {
-                Ordering::Equal => self.compare_tail(mid, suffix)?,
+                Ordering::Equal => self.compare_tail(mid, suffix, start)?,
                 other => other,
             };
             if order == Ordering::Less { lo = mid + 1 } else { hi = mid }
         }
-        let found =
-            lo < self.count() && slot_head(&self.slots[lo]) == h && self.compare_tail(lo, suffix)? == Ordering::Equal;
+        let found = lo < self.count()
+            && slot_head(&self.slots[lo]) == h
+            && self.compare_tail(lo, suffix, start)? == Ordering::Equal;
         Ok((lo, found))
     }
 
@@ -507,7 +516,7 @@ impl<'a> Node<'a> {
         if heads != Ordering::Equal {
             return Ok(heads);
         }
-        Ok(compare(self.tail(a)?, self.tail(b)?).then(self.suffix_len(a).cmp(&self.suffix_len(b))))
+        Ok(self.tail(a)?.cmp(self.tail(b)?).then(self.suffix_len(a).cmp(&self.suffix_len(b))))
     }
 }
 

@@ -10,6 +10,8 @@ use super::leaf::KIND_INNER;
 use super::node::*;
 use crate::buffer::PagePeek;
 use std::cmp::Ordering;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use varve_rt::{Cost, charge};
 use varve_volume::{KeyspaceId, PageId, page};
 
@@ -75,7 +77,7 @@ impl Tree {
 struct Inner<'a, 't> {
     page: &'a PagePeek<'t>,
     level: u8,
-    count: usize,
+    slots: &'a [AtomicU64],
     /// Where the prefix lies, its length, and how much of it the fences guarantee.
     prefix: (usize, usize),
     base: usize,
@@ -85,7 +87,27 @@ struct Inner<'a, 't> {
 #[derive(Clone, Copy)]
 struct Slot(u64);
 
+/// A key without the node's prefix.
+struct Suffix<'k> {
+    bytes: &'k [u8],
+    head: u32,
+    /// The beginning of what is behind the head: see [`word`].
+    tail: u64,
+}
+
+impl<'k> Suffix<'k> {
+    #[inline]
+    fn new(bytes: &'k [u8]) -> Suffix<'k> {
+        Suffix { bytes, head: head(bytes), tail: word(tail(bytes)) }
+    }
+}
+
 impl Slot {
+    #[inline]
+    fn of(word: &AtomicU64) -> Slot {
+        Slot(u64::from_le(word.load(Relaxed)))
+    }
+
     #[inline]
     fn head(self) -> u32 {
         self.0 as u32
@@ -117,14 +139,14 @@ impl<'a, 't> Inner<'a, 't> {
             && page::keyspace(&h) == keyspace
             && (1..=MAX_LEVEL).contains(&level)
             && expected.is_none_or(|l| l == level)
-            && SLOTS + SLOT * count <= page.page_size()
             && base <= prefix.1;
-        sound.then_some(Inner { page, level, count, prefix, base })
+        let slots = page.words(SLOTS, count)?;
+        sound.then_some(Inner { page, level, slots, prefix, base })
     }
 
     #[inline]
     fn slot(&self, i: usize) -> Slot {
-        Slot(self.page.word(SLOTS + SLOT * i))
+        Slot::of(&self.slots[i])
     }
 
     /// The child that covers `key`, which the node covers. None for a key without the node's prefix: rare, and the
@@ -137,7 +159,7 @@ impl<'a, 't> Inner<'a, 't> {
         if (self.base..len).any(unlike) {
             return None;
         }
-        let child = match self.keys_up_to(suffix) {
+        let child = match self.keys_up_to(&Suffix::new(suffix)) {
             0 => LEFTMOST,
             n => self.slot(n - 1).cell(),
         };
@@ -146,41 +168,68 @@ impl<'a, 't> Inner<'a, 't> {
 
     /// How many of the node's keys are at or below the one of this suffix.
     #[inline]
-    fn keys_up_to(&self, suffix: &[u8]) -> usize {
-        let h = head(suffix);
-        let at = self.lower_bound(h);
-        if at == self.count || self.slot(at).head() != h { at } else { self.keys_up_to_tie(at, h, suffix) }
+    fn keys_up_to(&self, suffix: &Suffix<'_>) -> usize {
+        let at = self.lower_bound(suffix.head);
+        match self.slots.get(at) {
+            Some(slot) if Slot::of(slot).head() == suffix.head => self.keys_up_to_tie(at, suffix),
+            _ => at,
+        }
     }
 
     /// The same when the slots from `at` on have the suffix's head.
-    fn keys_up_to_tie(&self, mut at: usize, h: u32, suffix: &[u8]) -> usize {
-        let mut end = h.checked_add(1).map_or(self.count, |h| self.lower_bound(h));
+    fn keys_up_to_tie(&self, mut at: usize, suffix: &Suffix<'_>) -> usize {
+        let mut end = suffix.head.checked_add(1).map_or(self.slots.len(), |h| self.lower_bound(h));
         while at < end {
             let middle = at + (end - at) / 2;
-            if self.compare(middle, h, suffix) == Ordering::Greater { end = middle } else { at = middle + 1 }
+            if self.compare(middle, suffix) == Ordering::Greater { end = middle } else { at = middle + 1 }
         }
         at
     }
 
-    /// Compares slot `i`'s key with the one of this suffix, whose head is `h`.
-    fn compare(&self, i: usize, h: u32, suffix: &[u8]) -> Ordering {
+    /// Compares slot `i`'s key with the one of this suffix.
+    #[inline]
+    fn compare(&self, i: usize, suffix: &Suffix<'_>) -> Ordering {
         let slot = self.slot(i);
-        let tails = tail(suffix).iter().take(slot.key_len().saturating_sub(4)).enumerate();
-        let differ = tails.map(|(i, byte)| self.page.byte(slot.cell() + 8 + i).cmp(byte)).find(|order| order.is_ne());
-        slot.head().cmp(&h).then(differ.unwrap_or(slot.key_len().cmp(&suffix.len())))
+        match slot.head().cmp(&suffix.head) {
+            Ordering::Equal => {}
+            order => return order,
+        }
+        let len = slot.key_len().saturating_sub(4);
+        let start = self.tail_word(slot, 0) & first_bytes(len);
+        let order = match start.cmp(&suffix.tail) {
+            Ordering::Equal if len > 8 && suffix.bytes.len() > 12 => self.compare_rest(slot, len, tail(suffix.bytes)),
+            order => order,
+        };
+        order.then(slot.key_len().cmp(&suffix.bytes.len()))
+    }
+
+    /// The eight bytes from byte `at` of the slot's tail on, as a number that compares as they do.
+    #[inline]
+    fn tail_word(&self, slot: Slot, at: usize) -> u64 {
+        self.page.unaligned_word(slot.cell() + 8 + at).swap_bytes()
+    }
+
+    /// Compares tails whose first eight bytes are the same, as far as both go.
+    fn compare_rest(&self, slot: Slot, len: usize, tail: &[u8]) -> Ordering {
+        let both = len.min(tail.len());
+        let differ = (8..both).step_by(8).map(|at| {
+            let mask = first_bytes(both - at);
+            (self.tail_word(slot, at) & mask).cmp(&(word(&tail[at..]) & mask))
+        });
+        differ.into_iter().find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     }
 
     /// The first slot whose head is at least `h`. As [`Node`]'s, see there.
     #[inline]
     fn lower_bound(&self, h: u32) -> usize {
-        let below = |i: usize| usize::from(self.slot(i).head() < h);
-        let (mut base, mut count) = (0, self.count);
-        while count > 16 {
-            let step = count / 8;
-            let parts = (1..8).map(|k| below(base + k * step - 1)).sum::<usize>();
+        let below = |slot: &AtomicU64| usize::from(Slot::of(slot).head() < h);
+        let (mut slots, mut base) = (self.slots, 0);
+        while slots.len() > 16 {
+            let step = slots.len() / 8;
+            let parts = (1..8).map(|k| below(&slots[k * step - 1])).sum::<usize>();
             base += parts * step;
-            count = if parts == 7 { count - 7 * step } else { step };
+            slots = if parts == 7 { &slots[7 * step..] } else { &slots[parts * step..(parts + 1) * step] };
         }
-        base + (base..base + count).map(below).sum::<usize>()
+        base + slots.iter().map(below).sum::<usize>()
     }
 }

@@ -8,6 +8,7 @@
 use super::Pool;
 use super::guard::FrameRef;
 use super::trace::TraceEvent;
+use std::sync::atomic::AtomicU64;
 use varve_device::Words;
 use varve_rt::{Cost, charge};
 use varve_volume::PageId;
@@ -74,6 +75,13 @@ impl PagePeek<'_> {
     pub fn word(&self, at: usize) -> u64 {
         debug_assert!(at.is_multiple_of(8));
         self.words.word(at)
+    }
+
+    /// So many words from byte `at` on, a multiple of eight, each perhaps torn from the others; none when they are not
+    /// all within the page.
+    #[inline]
+    pub fn words(&self, at: usize, words: usize) -> Option<&[AtomicU64]> {
+        self.words.slice(at, words)
     }
 
     /// As [`PagePeek::word`], from any byte on.

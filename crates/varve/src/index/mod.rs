@@ -269,14 +269,14 @@ pub(crate) enum Ready<'a> {
 }
 
 /// What is to be put in place when the commit has its number.
-pub(crate) struct InPlace<'a>(Option<lsm::MemtableWrites<'a>>);
+pub(crate) struct InPlace<'a>(lsm::MemtableWrites<'a>);
 
 impl InPlace<'_> {
     /// The group ended at `commit`, and its pages are still latched. True when the caller waits for the
     /// [horizon](crate::page) before it lets go of them.
     #[inline]
-    pub fn take_effect(self, commit: Lsn) -> bool {
-        self.0.map(|writes| writes.take_effect(commit)).is_some()
+    pub fn take_effect(self, commit: Lsn) {
+        self.0.take_effect(commit);
     }
 }
 
@@ -428,10 +428,10 @@ impl<'a> Planned<'a> {
     }
 
     /// What is to be put in place when the commit has its number. Called last before the group gets its place.
-    pub fn in_place(self) -> InPlace<'a> {
+    pub fn in_place(self) -> Option<InPlace<'a>> {
         match self {
-            Planned::Leaf(_) => InPlace(None),
-            Planned::Memtable(writes) => InPlace(Some(writes.set_out())),
+            Planned::Leaf(_) => None,
+            Planned::Memtable(writes) => Some(InPlace(writes.set_out())),
         }
     }
 }
@@ -448,15 +448,15 @@ impl<'a> Ready<'a> {
 
     /// Makes the change in the group.
     #[inline]
-    pub fn change(self, group: &mut Group<'a>, write: &Write<'_>) -> (Changed, InPlace<'a>) {
+    pub fn change(self, group: &mut Group<'a>, write: &Write<'_>) -> (Changed, Option<InPlace<'a>>) {
         match self {
             Ready::Leaf(leaf) => {
                 let change = leaf.change(group, write);
-                (Changed { existed: change.existed, untidy: change.underfull }, InPlace(None))
+                (Changed { existed: change.existed, untidy: change.underfull }, None)
             }
             Ready::Memtable(writes) => {
                 writes.record(group);
-                (Changed { existed: write.value.is_none(), untidy: false }, InPlace(Some(writes.set_out())))
+                (Changed { existed: write.value.is_none(), untidy: false }, Some(InPlace(writes.set_out())))
             }
         }
     }

@@ -291,7 +291,8 @@ impl<'a> Run<'a> {
         self.core.space.apply(self.core, &mut group, &ids, &freed);
         let manager = self.manager;
         let mut changed = false;
-        let in_place: Vec<InPlace<'a>> = std::mem::take(parts).into_iter().map(Planned::in_place).collect();
+        let mut in_place: Vec<InPlace<'a>> = Vec::new();
+        parts.drain(..).for_each(|part| in_place.extend(part.in_place()));
         let end = group.commit_with(|end| {
             changed = true;
             manager.note_commit(end, self.durability);
@@ -426,10 +427,9 @@ impl Manager {
     /// once.
     #[inline]
     fn put_in_place<'p>(&self, parts: impl IntoIterator<Item = InPlace<'p>>, end: Lsn) {
-        let mut waits = false;
-        for part in parts {
-            waits |= part.take_effect(end);
-        }
+        let mut parts = parts.into_iter().peekable();
+        let waits = parts.peek().is_some();
+        parts.for_each(|part| part.take_effect(end));
         if waits {
             self.core.horizon.wait(&self.core.log, end);
         }
@@ -468,7 +468,7 @@ impl Short<'_> {
             if let Some(saved) = saved {
                 manager.snapshots.keep(end, std::iter::once((index.keyspace(), write.key, saved)));
             }
-            manager.put_in_place([in_place], end);
+            manager.put_in_place(in_place, end);
         })?;
         drop(saving);
         count(&manager.counters.commits);

@@ -51,6 +51,8 @@ pub struct Log {
     pub(super) ring: RwLock<Ring>,
     /// Of the ring, bytes.
     pub(super) capacity: AtomicU64,
+    /// Length of the ring's longest segment: every commit asks.
+    pub(super) longest_segment: AtomicU64,
     /// Redo point of the last completed checkpoint.
     pub(super) redo: AtomicU64,
     /// First LSN past what the ring has room for.
@@ -191,6 +193,7 @@ impl Log {
             durable: AtomicU64::new(known),
             writer: Mutex::new(Writer::new(known)),
             capacity: AtomicU64::new(sb.ring.capacity()),
+            longest_segment: AtomicU64::new(sb.ring.longest_segment()),
             ring: RwLock::new(sb.ring.clone()),
             redo: AtomicU64::new(sb.redo),
             limit: AtomicU64::new(sb.ring.limit(sb.redo)),

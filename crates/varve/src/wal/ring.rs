@@ -62,6 +62,11 @@ impl Ring {
         self.segments.iter().map(|s| s.len).sum()
     }
 
+    /// Bytes of the longest segment.
+    pub fn longest_segment(&self) -> u64 {
+        self.segments.iter().map(|s| s.len).max().expect("a ring has a segment")
+    }
+
     /// Bytes that the device must have.
     pub fn device_len(&self) -> u64 {
         RING_START + self.capacity()

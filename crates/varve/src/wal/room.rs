@@ -71,7 +71,7 @@ impl Log {
     /// Longest body of a group, bytes.
     pub fn max_group(&self) -> u64 {
         let most = self.cfg.max_capacity;
-        let segment = self.longest_segment().max(most / 16);
+        let segment = self.longest_segment.load(Ordering::Relaxed).max(most / 16);
         let room = most.saturating_sub(segment + LogConfig::slack(most) + 2 * BLOCK);
         room.min(self.cfg.max_capacity / 2).min(u64::from(u32::MAX) - BLOCK)
     }
@@ -154,11 +154,6 @@ impl Log {
         Ok(())
     }
 
-    /// Length of the longest segment that the ring has.
-    fn longest_segment(&self) -> u64 {
-        self.ring.read().segments.iter().map(|s| s.len).max().unwrap_or(0)
-    }
-
     /// Grows the ring so that positions below `limit` have room, to at most `most` bytes; at least by a segment.
     fn grow(&self, limit: Lsn, most: u64) -> Result<()> {
         let mut disk = self.disk.lock();
@@ -193,6 +188,7 @@ impl Log {
 
     pub(super) fn use_ring(&self, ring: &Ring) {
         self.capacity.store(ring.capacity(), Ordering::Relaxed);
+        self.longest_segment.store(ring.longest_segment(), Ordering::Relaxed);
         *self.ring.write() = ring.clone();
     }
 
