@@ -277,8 +277,8 @@ impl<'a> Node<'a> {
         self.b.get(at..at + len).ok_or(Damage("cell outside the page"))
     }
 
-    /// Compares slot `i`'s key with a suffix of the same head, the beginning of whose tail is `start`. (Tails are short,
-    /// and a call would take longer than the comparison.)
+    /// Compares slot `i`'s key with a suffix of the same head, the beginning of whose tail is `start`. (Tails are
+    /// short, and a call would take longer than the comparison.)
     #[inline]
     fn compare_tail(&self, i: usize, suffix: &[u8], start: u64) -> Result<Ordering, Damage> {
         let (at, len) = self.tail_at(i);
