@@ -23,8 +23,8 @@ pub enum AddressError {
     NotOne(String, String),
     /// It can be reached from other machines.
     #[error(
-        "{0} is not a loopback address: the connection is neither encrypted nor authenticated, so whoever reaches it could \
-         read and write the whole device; use 127.0.0.1 or [::1], and a tunnel (ssh -L) to another machine"
+        "{0} is not a loopback address: the connection is neither encrypted nor authenticated, so whoever reaches it \
+         could read and write the whole device; use 127.0.0.1 or [::1], and a tunnel (ssh -L) to another machine"
     )]
     NotLoopback(String),
 }

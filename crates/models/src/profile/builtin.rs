@@ -15,6 +15,7 @@ pub(super) const DEVICES: &[(&str, &str)] = profiles![
     "samsung-830",
     "samsung-850",
     "intel-530",
+    "intel-545s",
     "ocz-vector-150",
     "intel-x25-e",
     "slc-emulator-16",
