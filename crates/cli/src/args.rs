@@ -12,6 +12,7 @@ pub mod stat;
 pub mod tier;
 pub mod top;
 pub mod trace;
+pub mod worker;
 
 pub use crash::{IndexKind, LayoutChoice, LayoutKind, Sim, Torture};
 
@@ -83,6 +84,8 @@ pub enum Command {
     Tier(tier::Tier),
     /// The array, several drives as one: watch it.
     Array(array::Array),
+    /// Serve a device, and merges on it, to a database elsewhere; show how such a worker is.
+    Worker(worker::Worker),
     /// Run a workload and print its figures.
     Bench(Box<Bench>),
     /// Measure a device: a directory's, or a device profile's model.

@@ -2,7 +2,7 @@
 //!
 //! Modules, from below: `closing output rows` · `advice probe_cpu sensitivity table_args text` · `flash_advice` ·
 //! `metrics probe` · `args` · `array_settings curves damage flash manual replay settings top updates` · `crash lab
-//! open` · `admin array_plan bench data load rescue stat tier` · `advise array_change traces` · `array`.
+//! open` · `admin array_plan bench data load rescue stat tier worker` · `advise array_change traces` · `array`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -43,6 +43,7 @@ mod tier;
 mod top;
 mod traces;
 mod updates;
+mod worker;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -89,6 +90,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Top(a) => top::run(out, a),
         Command::Tier(a) => tier::run(out, &a.command),
         Command::Array(a) => array::run(out, &a.command),
+        Command::Worker(a) => worker::run(out, a),
         Command::Bench(a) => bench::run(out, a),
         Command::Probe(a) => probe::probe(out, a),
         Command::Torture(a) => crash::torture(out, a),

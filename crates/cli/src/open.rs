@@ -11,9 +11,10 @@ use crate::{array_settings, curves, flash};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use varve::array::{EXTENT, Layout, UNIT};
 use varve::{Db, DriveLayout, DrivePart, Layout as DbLayout, Options};
+use varve_wire::tcp::loopback;
 
 /// How much of a device is looked at to see whether it holds something.
 const LOOK: u64 = 1 << 20;
@@ -124,9 +125,19 @@ pub fn new_db(dir: &Path, layout: &DbLayout, options: Options) -> Result<Closing
 
 /// Makes a database, on a tier if a fast device is given.
 pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -> Result<Closing, Failure> {
-    let mut layout = DbLayout { data: a.devices.slow.clone(), overwrite: a.devices.overwrite, ..a.layout() };
-    if let Some(slow) = &a.devices.slow {
+    let mut layout = DbLayout { overwrite: a.devices.overwrite, ..a.layout() };
+    let data = a.devices.data.as_deref();
+    layout.remote = data.and_then(|data| data.strip_prefix("remote:")).map(str::to_string);
+    let path = data.filter(|_| layout.remote.is_none()).map(PathBuf::from);
+    layout.data = a.devices.slow.clone().or(path);
+    if let Some(slow) = &layout.data {
         refuse_used(slow, a.devices.overwrite)?;
+    }
+    if let Some(address) = &layout.remote {
+        if a.devices.fast.is_some() {
+            return Err(Failure::Usage("a worker's device takes no fast device over it yet: leave --fast out".into()));
+        }
+        loopback(address).map_err(|e| Failure::Usage(e.to_string()))?;
     }
     layout.array = drives(a)?;
     if let Some((part, page)) = flash::part(&a.flash)? {

@@ -53,7 +53,8 @@ pub use db::{
 };
 pub use error::{Damage, Error, Result};
 pub use lsm::near::{
-    DecisionOptions, Fallbacks, Load, Mode as MergeMode, Near, Progress, SideStats, Worker, WorkerOptions,
+    DecisionOptions, Fallbacks, JobService, Load, Mode as MergeMode, Near, Progress, RemoteWorker, SideStats, Worker,
+    WorkerOptions,
 };
 pub use page::PageChangeStats;
 pub use report::{CheckReport, Unreadable};

@@ -49,8 +49,8 @@ flags! {
     JOB_WRITTEN_BYTES = 16 "job_written_bytes",
     /// Bytes of the device.
     DEVICE_LEN = 17 "device_len",
-    /// Time that jobs took, nanoseconds.
-    JOB_NS = 18 "job_ns",
+    /// Bytes of memory that a job may take now.
+    JOB_FREE_BYTES = 18 "job_free_bytes",
 }
 
 /// Entries of a metrics message, in order.

@@ -42,12 +42,14 @@ ops! {
     Trim = 6 "trim",
     /// Begins a job; the answer does not wait for its end.
     JobStart = 7 "job start",
-    /// How far a job is.
+    /// What the worker has to work with, for jobs.
     JobStatus = 8 "job status",
     /// Waits for a job, for at most as long as the message says.
     JobWait = 9 "job wait",
     /// Gives a job up.
     JobCancel = 10 "job cancel",
+    /// A host begins to use the worker for jobs: those before have ended when this is answered.
+    JobAttach = 12 "job attach",
     /// What the worker counted; the answer is a metrics message.
     Metrics = 11 "metrics",
 }
@@ -55,6 +57,6 @@ ops! {
 impl Op {
     /// Whether it is about jobs, which somebody else than the block service answers.
     pub fn is_job(self) -> bool {
-        matches!(self, Op::JobStart | Op::JobStatus | Op::JobWait | Op::JobCancel)
+        matches!(self, Op::JobAttach | Op::JobStart | Op::JobStatus | Op::JobWait | Op::JobCancel)
     }
 }

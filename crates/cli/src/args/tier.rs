@@ -40,6 +40,9 @@ pub struct TierDevices {
     /// Home of the pages: a file, a folder for one, or a block device [default: a file in the database's directory].
     #[arg(long, value_name = "PATH", help_heading = "Tier")]
     pub slow: Option<PathBuf>,
+    /// Home of the pages: `remote:HOST:PORT`, a worker there (docs/near.md), or a path, as --slow.
+    #[arg(long, value_name = "PATH|remote:HOST:PORT", conflicts_with_all = ["slow", "drives"])]
+    pub data: Option<String>,
     /// Fast device over it: a file, a folder for one, or a block device. Only of a block device, or a file that is
     /// there, may the size be left out.
     #[arg(long, value_name = "PATH[:SIZE]", help_heading = "Tier")]

@@ -2,10 +2,11 @@
 //!
 //! A directory holds `lock`, `data`, `log` and, with a tier, `fast`; the last three may be links to files or block
 //! devices elsewhere. With an array there are `drive.0`, `drive.1` and so on instead of `data`, on native flash
-//! there is `flash`. Nothing is created,
-//! renamed or removed after creation, but for `fast` when a tier is attached or detached.
+//! there is `flash`, and where a worker has the pages `remote`, which says where it is. Nothing is created, renamed or
+//! removed after creation, but for `fast` when a tier is attached or detached.
 
 use super::options::{Layout, Options};
+use super::remote::{self, REMOTE};
 use super::{drives, flash, identity, volume};
 use crate::error::{Error, Result};
 use crate::index::{NearHost, NearOptions};
@@ -100,7 +101,7 @@ pub(super) const FLASH: &str = "flash";
 /// Whether a directory holds a database (its log and data files). What is left of a creation that was cut short is
 /// none.
 pub fn exists(dir: &Path) -> bool {
-    (dir.join(DATA).exists() || drives::count(dir) > 0 || flash::is_there(dir))
+    (dir.join(DATA).exists() || drives::count(dir) > 0 || flash::is_there(dir) || remote::is_there(dir))
         && dir.join(LOG).exists()
         && !is_unfinished(dir)
 }
@@ -169,7 +170,9 @@ pub(crate) struct OpenDir {
 pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<OpenDir> {
     make_dir(dir)?;
     let lock = lock(dir, false)?;
-    if drives::count(dir) > 0 || [DATA, LOG, FAST, FLASH].iter().any(|part| dir.join(part).symlink_metadata().is_ok()) {
+    if drives::count(dir) > 0
+        || [DATA, LOG, FAST, FLASH, REMOTE].iter().any(|part| dir.join(part).symlink_metadata().is_ok())
+    {
         if !is_unfinished(dir) {
             return Err(Error::AlreadyExists(dir.display().to_string()));
         }
@@ -186,6 +189,9 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
     }
     if let Some(data) = &layout.data {
         link(dir, DATA, data)?;
+    }
+    if let Some(address) = &layout.remote {
+        remote::name(dir, address)?;
     }
     if let Some(fast) = &layout.fast {
         link(dir, FAST, fast)?;
@@ -291,7 +297,10 @@ pub(crate) fn unlink_fast(dir: &Path) -> Result<()> {
 /// link to it. The log goes last: as long as it is there it says that this is no database.
 pub(crate) fn remove(dir: &Path) {
     let ours = peek(&dir.join(LOG)).and_then(|log| wal::creation(&*log));
-    for part in drives::names(dir).chain([DATA, FAST, FLASH, LOG].map(String::from)) {
+    if remote::is_there(dir) {
+        remote::give_up(dir, ours);
+    }
+    for part in drives::names(dir).chain([DATA, FAST, FLASH, REMOTE, LOG].map(String::from)) {
         let link = dir.join(&part);
         let inside = link.symlink_metadata().is_ok_and(|meta| meta.is_file());
         if let Ok(target) = std::fs::canonicalize(&link)
@@ -315,7 +324,7 @@ fn owner(path: &Path) -> Option<[u8; 16]> {
 /// Fails when there are no files of a database to be opened.
 fn expect(dir: &Path) -> Result<()> {
     let missing = |part: &str| std::fs::metadata(dir.join(part)).is_err();
-    match (missing(DATA) && drives::count(dir) == 0 && missing(FLASH), missing(LOG)) {
+    match (missing(DATA) && drives::count(dir) == 0 && missing(FLASH) && missing(REMOTE), missing(LOG)) {
         (false, false) => Ok(()),
         _ if is_unfinished(dir) && !missing(LOG) => Err(Error::Unfinished(dir.display().to_string())),
         (true, true) => Err(Error::NoDatabase(dir.display().to_string())),
@@ -378,6 +387,11 @@ fn open_files(dir: &Path, options: &Options, create: bool, fast: bool) -> Result
         false if !create && flash::is_there(dir) => {
             let flash = flash::open(dir, &*log, options)?;
             Devices { dir: Some(dir.into()), ..Devices::on_flash(flash, log) }
+        }
+        false if remote::is_there(dir) => {
+            let (data, near) = remote::open(dir)?;
+            // With a tier over it the worker's device does not hold all pages.
+            Devices { near: near.filter(|_| !fast), ..Devices::new(data, log) }
         }
         false => Devices::new(open(DATA)?, log),
     };

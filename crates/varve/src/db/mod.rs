@@ -25,6 +25,7 @@ mod options;
 mod patch;
 mod pool_options;
 mod read_only;
+mod remote;
 mod salvage;
 mod scan;
 mod services;

@@ -27,6 +27,8 @@ pub struct Layout {
     pub log_dir: Option<PathBuf>,
     /// Where the pages are, when not in the database directory: a directory, a file, or a block device.
     pub data: Option<PathBuf>,
+    /// The pages lie with a worker at this address, `HOST:PORT`, instead of `data` (`docs/near.md`).
+    pub remote: Option<String>,
     /// A fast device for a tier: a directory, a file, or a block device.
     pub fast: Option<PathBuf>,
     /// Bytes of the fast device, if it is a file; ignored when it is longer already.
@@ -41,9 +43,9 @@ pub struct Layout {
 
 impl Default for Layout {
     fn default() -> Layout {
-        let (log_dir, data, fast, array, flash) = (None, None, None, None, None);
+        let (log_dir, data, remote, fast, array, flash) = (None, None, None, None, None, None);
         let (page_size, log_bytes) = (8192, 1 << 20);
-        Layout { page_size, log_bytes, log_dir, data, fast, fast_bytes: 0, array, flash, overwrite: false }
+        Layout { page_size, log_bytes, log_dir, data, remote, fast, fast_bytes: 0, array, flash, overwrite: false }
     }
 }
 
@@ -74,6 +76,11 @@ impl Layout {
         }
         if self.log_bytes < MIN_LOG_BYTES {
             return Err(Error::Invalid(format!("log of {} bytes: at least 1 MiB is needed", self.log_bytes)));
+        }
+        if self.remote.is_some() && (self.data.is_some() || self.array.is_some() || self.flash.is_some()) {
+            return Err(Error::Invalid(
+                "a worker has all pages: give no data device, drives or flash beside it".into(),
+            ));
         }
         if self.log_bytes > options.log_max_bytes {
             let (first, most) = (self.log_bytes, options.log_max_bytes);

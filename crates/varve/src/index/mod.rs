@@ -22,7 +22,7 @@ use crate::btree::{self, ReadAhead, Tree};
 use crate::error::Result;
 pub(crate) use crate::lsm::Moments;
 pub(crate) use crate::lsm::near::Host as NearHost;
-pub use crate::lsm::near::{NearOptions, NearStats};
+pub use crate::lsm::near::{NearOptions, NearStats, RemoteWorker};
 use crate::lsm::{self, Lsm};
 pub use crate::lsm::{Compression, LSM_OPTIONS, LsmLevel, LsmOptions, LsmStats, MergeBy, Pick, Pressure};
 use crate::page::Group;

@@ -20,6 +20,7 @@ mod host;
 mod job;
 mod serve;
 mod share;
+mod wire;
 mod worker;
 
 pub use decision::{DecisionOptions, Mode};
@@ -27,6 +28,7 @@ pub(crate) use host::{Fallback, Host, Offer, merges_near};
 pub use host::{Fallbacks, NearOptions, NearStats, SideStats};
 pub(crate) use job::{Job, Pages};
 pub use share::Load;
+pub use wire::{JobService, RemoteWorker};
 pub use worker::{Worker, WorkerOptions};
 #[cfg(feature = "testing")]
 pub(crate) use {bytes::Kind, bytes::seal, job::Answer, job::examples};

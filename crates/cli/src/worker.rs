@@ -1,0 +1,213 @@
+//! `varve worker`: a device and its merges for a database elsewhere, and how such a worker is.
+
+use crate::args::worker::{Worker, WorkerCommand};
+use crate::output::{Failure, Out, Stdout, about, bytes, complain, say, table};
+use serde_json::json;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use varve::{JobService, Load, WorkerOptions};
+use varve_device::{Device, FileDevice, Options as FileOptions};
+use varve_rt::{Instant, Mutex, now};
+use varve_wire::metrics::{self, Metrics};
+use varve_wire::tcp::{Listener, TcpConnector, loopback};
+use varve_wire::{Handler, Limits, Op, Role, Session, SessionOptions};
+
+/// Part of the memory that requests may take; merges have the rest.
+const REQUESTS: u64 = 4;
+/// How long a worker may take to answer `status`.
+const SOON: Duration = Duration::from_secs(5);
+/// How old a reading of the machine's load may be.
+const FRESH: Duration = Duration::from_millis(500);
+/// Between two tries when the system has no connection left to give.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub fn run(out: Out, a: &Worker) -> Result<(), Failure> {
+    match (&a.command, &a.listen, &a.data) {
+        (Some(WorkerCommand::Status { address }), _, _) => status(out, address),
+        (None, Some(listen), Some(data)) => serve(out, a, listen, data),
+        _ => Err(Failure::Usage("give --listen HOST:PORT and --data PATH".into())),
+    }
+}
+
+fn failed(e: impl std::fmt::Display) -> Failure {
+    Failure::Failed(e.to_string())
+}
+
+/// The file that a worker owns, locked for as long as the handle lives.
+fn own(path: &Path) -> Result<(PathBuf, File), Failure> {
+    let path = if path.is_dir() { path.join("worker.data") } else { path.to_path_buf() };
+    let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+    let file = open.map_err(|e| about(&path, &e))?;
+    let kind = file.metadata().map_err(|e| about(&path, &e))?.file_type();
+    if !kind.is_file() && !std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
+        return Err(Failure::Failed(format!("{} is neither a file nor a block device", path.display())));
+    }
+    match file.try_lock() {
+        Ok(()) => Ok((path, file)),
+        Err(TryLockError::WouldBlock) => {
+            let what = format!("{} is in use by another worker: stop that first", path.display());
+            Err(Failure::Engine(varve::Error::InUse(what)))
+        }
+        Err(TryLockError::Error(e)) => Err(about(&path, &e)),
+    }
+}
+
+fn serve(out: Out, a: &Worker, listen: &str, data: &Path) -> Result<(), Failure> {
+    let address = loopback(listen).map_err(|e| Failure::Usage(e.to_string()))?;
+    let (path, _lock) = own(data)?;
+    let how = FileOptions { create: true, direct: !a.buffered, ..FileOptions::default() };
+    let device = FileDevice::open(&path, how).map_err(failed)?;
+    let memory = a.memory_mb << 20;
+    let limits = Limits::within(memory / REQUESTS);
+    let jobs = match usize::try_from(a.jobs).expect("at most 64") {
+        0 => None,
+        jobs => {
+            let machine = Machine::default();
+            let load: Arc<dyn Fn() -> Load + Send + Sync> = Arc::new(move || machine.load());
+            let options =
+                WorkerOptions { jobs, memory: memory - limits.memory().min(memory / 2), ..WorkerOptions::default() };
+            let merges = varve::Worker::start(device.clone(), WorkerOptions { load: Some(load), ..options })?;
+            Some(JobService::new(merges) as Arc<dyn Handler>)
+        }
+    };
+    let listener = Listener::bind(address).map_err(|e| {
+        let help = match e.kind() {
+            std::io::ErrorKind::AddrInUse => "another process listens there: choose another port, or 0 for any",
+            _ => "choose an address of this machine, as in 127.0.0.1:7070",
+        };
+        Failure::Failed(format!("cannot listen at {listen}: {e}; {help}"))
+    })?;
+    let worker = varve_wire::Worker::new(device.clone(), jobs, limits).map_err(failed)?;
+    let at = listener.address()?;
+    if out.json {
+        say!("{}", json!({ "listen": at.to_string(), "data": path.display().to_string(), "bytes": device.len() }))?;
+    } else {
+        say!("serves {} ({}) at {at}", path.display(), bytes(device.len()))?;
+    }
+    std::io::Write::flush(&mut Stdout)?;
+    loop {
+        let connection = match listener.accept() {
+            Ok(Some(connection)) => connection,
+            Ok(None) => return Ok(()),
+            Err(e) => {
+                complain(format_args!("varve: a connection was not taken: {e}"));
+                varve_rt::sleep(PAUSE);
+                continue;
+            }
+        };
+        let serves = worker.clone();
+        // Without a thread the connection is dropped, and who connected tries again.
+        if let Err(e) = varve_rt::try_spawn_daemon("connection", move || serves.serve(connection)) {
+            complain(format_args!("varve: a connection was not taken: {e}"));
+        }
+    }
+}
+
+fn status(out: Out, address: &str) -> Result<(), Failure> {
+    let connector = TcpConnector::new(address).map_err(|e| Failure::Usage(e.to_string()))?;
+    let options = SessionOptions { role: Role::Looker, answer: SOON, patience: SOON };
+    let session = Session::open(connector, options).map_err(failed)?;
+    let reply = session.request(Op::Metrics, &[], Some(SOON)).map_err(failed)?;
+    let told = Metrics::decode(reply.body()).ok_or_else(|| failed("the worker answered what is no metrics message"))?;
+    let facts = session.facts();
+    let named = |flag: u8| metrics::NAMES.iter().find(|(f, _)| *f == flag).map(|(_, name)| *name);
+    let numbers = told.0.iter().filter_map(|(flag, _)| Some((*flag, named(*flag)?, told.get(*flag)?)));
+    if out.json {
+        let mut object: serde_json::Map<_, _> = numbers.map(|(_, name, n)| (name.to_string(), json!(n))).collect();
+        object.insert("device".into(), json!(facts.info.name.to_string()));
+        object.insert("access".into(), json!(facts.info.access));
+        object.insert("merges".into(), json!(facts.jobs));
+        say!("{}", serde_json::Value::Object(object))?;
+        return Ok(());
+    }
+    let mut rows = vec![
+        ("device".to_string(), facts.info.name.to_string()),
+        ("access".to_string(), facts.info.access.clone()),
+        ("merges".to_string(), (if facts.jobs { "yes" } else { "no: it serves blocks only" }).into()),
+    ];
+    rows.extend(numbers.map(|(flag, name, n)| {
+        let text = match flag {
+            metrics::BOOT => format!("{n:016x}"),
+            metrics::UPTIME_NS | metrics::CPU_NS => format!("{:.1} s", n as f64 / 1e9),
+            _ if name.contains("bytes") || name.contains("memory") || flag == metrics::DEVICE_LEN => bytes(n),
+            _ => n.to_string(),
+        };
+        (name.trim_end_matches("_ns").replace('_', " "), text)
+    }));
+    table(&mut Stdout, &rows)?;
+    Ok(())
+}
+
+/// What this machine has to work with, by `/proc`, read at most twice a second.
+#[derive(Default)]
+struct Machine(Mutex<Option<Reading>>);
+
+struct Reading {
+    at: Instant,
+    /// Ticks of all cores, and those of them that were idle.
+    ticks: (u64, u64),
+    load: Load,
+}
+
+impl Machine {
+    fn load(&self) -> Load {
+        let mut last = self.0.lock();
+        if let Some(last) = last.as_ref().filter(|last| last.at.elapsed() < FRESH) {
+            return last.load;
+        }
+        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let ticks = ticks(&text("/proc/stat")).unwrap_or_default();
+        let (total, available) = memory(&text("/proc/meminfo")).unwrap_or((0, u64::MAX));
+        let before = last.as_ref().map_or((0, 0), |last| last.ticks);
+        let passed = ticks.0.saturating_sub(before.0).max(1) as f64;
+        let load = Load {
+            cores: std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
+            ghz: ghz(&text("/proc/cpuinfo")).unwrap_or(1.0),
+            cpu: (1.0 - ticks.1.saturating_sub(before.1) as f64 / passed).clamp(0.0, 1.0),
+            memory: if total == 0 { 0.0 } else { 1.0 - available as f64 / total as f64 },
+            free: available,
+        };
+        *last = Some(Reading { at: now(), ticks, load });
+        load
+    }
+}
+
+/// Ticks of all cores, and those of them that were idle or waited for a device.
+fn ticks(stat: &str) -> Option<(u64, u64)> {
+    let numbers = stat.lines().next()?.strip_prefix("cpu")?.split_whitespace();
+    let ticks: Vec<u64> = numbers.map_while(|n| n.parse().ok()).take(8).collect();
+    (ticks.len() >= 5).then(|| (ticks.iter().sum(), ticks[3] + ticks[4]))
+}
+
+/// Bytes of memory, and those of them that can be had.
+fn memory(meminfo: &str) -> Option<(u64, u64)> {
+    let kib = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim_start_matches(':').split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Some((kib("MemTotal")? << 10, kib("MemAvailable")? << 10))
+}
+
+/// Frequency of the first core.
+fn ghz(cpuinfo: &str) -> Option<f64> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("cpu MHz"))?;
+    Some(line.split_once(':')?.1.trim().parse::<f64>().ok()? / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_load_of_a_machine_is_read_from_the_right_fields() {
+        assert_eq!(ticks("cpu  100 20 30 4000 500 6 4 40 99 9\ncpu0 1\n"), Some((4700, 4500)));
+        assert_eq!(ticks("intr 5"), None);
+        assert_eq!(memory("MemTotal: 2048 kB\nMemFree: 1 kB\nMemAvailable:  512 kB\n"), Some((2 << 20, 512 << 10)));
+        assert_eq!(ghz("processor : 0\ncpu MHz\t\t: 2500.000\n"), Some(2.5));
+        let machine = Machine::default();
+        let load = machine.load();
+        assert!(load.cores >= 1.0 && (0.0..=1.0).contains(&load.cpu) && load.free > 0, "{load:?}");
+    }
+}
