@@ -72,7 +72,7 @@ impl Machine {
     pub fn new(spec: &Spec, bytes: &Loaded, fast: &Part, seed: u64) -> crate::Result<Machine> {
         let (data, log) = spec.devices.profiles().map_err(named)?;
         let models = ModelledDevices::new(&data, &log, bytes, seed)?;
-        let near = Near::of(spec)?;
+        let mut near = Near::of(spec)?;
         let mut parts = bytes.drives.clone();
         let mut drives = Vec::new();
         for (n, (name, profile, part)) in rack::parts(spec, parts.iter_mut()).map_err(named)?.into_iter().enumerate() {
@@ -121,6 +121,7 @@ impl Machine {
             (None, Some(array)) => varve::Devices::on_array(array.clone(), self.log.clone()),
         };
         let on = self.fast.iter().fold(on, |on, fast| on.with("fast", fast.clone()));
+        let on = self.near.merges().filter(|_| self.fast.is_none()).into_iter().fold(on, varve::Devices::with_near);
         Ok(Db::open_on(on, options)?)
     }
 
@@ -205,6 +206,7 @@ impl Probe {
             host: HostTime::now(self.cores),
             locks: sim::lock_waits(),
             near: self.near.moment(),
+            merges: self.db.near_stats(),
         }
     }
 }

@@ -125,7 +125,10 @@ fn load(spec: &Spec, curves: Vec<Curve>) -> Result<Image, ExperimentError> {
         let flash = Flash::create(spec)?;
         let (on, drives) = match (&flash, spec.devices.drives.is_empty()) {
             (Some(flash), _) => (varve::Devices::on_flash(flash.native.clone(), machine.log.clone()), Vec::new()),
-            (None, true) => (machine.devices(), Vec::new()),
+            (None, true) => {
+                let near = super::near::loader(spec, machine.data.clone())?;
+                (near.into_iter().fold(machine.devices(), varve::Devices::with_near), Vec::new())
+            }
             (None, false) => {
                 let (array, drives) = rack::create(spec, &curves, &instant)?;
                 (varve::Devices::on_array(array, machine.log.clone()), drives)

@@ -93,6 +93,7 @@ pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<S
             put("host.others", (others - then) / seconds / now.cores);
         }
     }
+    super::near::merges(&mut put, before.merges.as_ref(), after.merges.as_ref());
     after.near.figures(&before.near, seconds, run.ops_per_s, &mut put);
     if run.clock == "virtual" {
         let (_, waited) = super::machine::lock_places(&before.locks, &after.locks);

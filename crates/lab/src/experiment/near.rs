@@ -7,16 +7,21 @@ use super::machine::HostTime;
 use super::spec::{Device, Devices, Host, Spec};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 use toml::Value;
+use varve::{JobService, KeyspaceKind, Load, NearOptions, NearStats, RemoteWorker, SideStats, WorkerOptions};
 use varve_device::Device as Storage;
 use varve_models::{Direction, LinkConfig, LinkModel, Linked, Port};
-use varve_rt::sim;
-use varve_wire::{Limits, RemoteDevice, Session, SessionOptions, Worker};
+use varve_rt::{Cost, CpuCosts, Instant, Mutex, now, sim};
+use varve_wire::{Handler, Limits, RemoteDevice, Session, SessionOptions, Worker};
 
 const MIB: f64 = (1 << 20) as f64;
 
 /// Requests that the near host has under way at its device: what a SATA drive takes.
 const THREADS: usize = 32;
+
+/// A reading of a host's use covers at least so much time.
+const WINDOW: Duration = Duration::from_millis(100);
 
 /// `[hosts]`: machines besides the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -95,7 +100,10 @@ pub(super) fn validate(spec: &Spec) -> Result<(), (String, String)> {
             "requests go to the device by itself there: leave workload.iomix.volume out",
         );
     }
-    let Some(near) = &spec.hosts.near else { return Ok(()) };
+    let lsm = matches!(spec.kind(), KeyspaceKind::Lsm(options) if options.merge.needs_worker());
+    let Some(near) = &spec.hosts.near else {
+        return if lsm { refuse("engine.lsm.merge", "a worker merges: give hosts.near") } else { Ok(()) };
+    };
     near_host(near)?;
     match () {
         () if near.cores.is_some_and(|n| n == 0 || n > 1024) => refuse("hosts.near.cores", "1 to 1024 are possible"),
@@ -112,6 +120,8 @@ pub(super) fn validate(spec: &Spec) -> Result<(), (String, String)> {
 pub(super) struct Near {
     link: Option<Arc<LinkModel>>,
     host: Option<sim::Host>,
+    /// Of the worker on the near host.
+    session: Option<Arc<Session>>,
 }
 
 impl Near {
@@ -120,11 +130,11 @@ impl Near {
         let named = |(key, what)| crate::Error::Profile(format!("{key}: {what}"));
         let link = spec.devices.link().map_err(named)?.map(LinkModel::new);
         let host = spec.hosts.near.as_ref().map(near_host).transpose().map_err(named)?.map(sim::Host::new);
-        Ok(Near { link, host })
+        Ok(Near { link, host, session: None })
     }
 
     /// The data device as the host sees it.
-    pub fn device(&self, inner: Arc<dyn Storage>) -> crate::Result<Arc<dyn Storage>> {
+    pub fn device(&mut self, inner: Arc<dyn Storage>) -> crate::Result<Arc<dyn Storage>> {
         match (&self.link, &self.host) {
             (None, _) => Ok(inner),
             (Some(link), None) => Ok(Linked::new(inner, link.clone())),
@@ -134,9 +144,18 @@ impl Near {
                 let begun = host.spawn("near", move || serve(inner, &listening)).join();
                 begun.map_err(|e| crate::Error::store(e.to_string()))??;
                 let session = Session::open(port, SessionOptions::default());
-                Ok(RemoteDevice::new(session.map_err(|e| crate::Error::store(e.to_string()))?))
+                let session = session.map_err(|e| crate::Error::store(e.to_string()))?;
+                self.session = Some(session.clone());
+                Ok(RemoteDevice::new(session))
             }
         }
+    }
+
+    /// The worker on the near host, for merges.
+    pub fn merges(&self) -> Option<NearOptions> {
+        let load = load_of(sim::Host::current()?, &sim::costs());
+        let worker = RemoteWorker::new(self.session.clone()?);
+        Some(NearOptions { load: Some(load), ..NearOptions::new(worker) })
     }
 
     /// What was used so far.
@@ -155,10 +174,31 @@ impl Near {
     }
 }
 
+/// What a modelled host has to work with. Its frequency is in pairs merged per nanosecond, times a hundred: by the
+/// table of costs, which is all that is known of its speed.
+fn load_of(host: sim::Host, costs: &CpuCosts) -> Arc<dyn Fn() -> Load + Send + Sync> {
+    let pair = costs.ns(Cost::MergePair);
+    let ghz = if pair > 0.0 { 100.0 / pair } else { 1.0 };
+    let last: Mutex<(Instant, Duration, f64)> = Mutex::new((now(), host.core_time(), 0.0));
+    Arc::new(move || {
+        let (cores, used) = (host.cores() as f64, host.core_time());
+        let mut last = last.lock();
+        let passed = now() - last.0;
+        if passed >= WINDOW {
+            let cpu = (used - last.1).as_secs_f64() / passed.as_secs_f64() / cores;
+            *last = (now(), used, cpu.clamp(0.0, 1.0));
+        }
+        Load { cores, ghz, cpu: last.2, memory: 0.0, free: u64::MAX }
+    })
+}
+
 /// Starts a worker over `device` on the calling thread's host.
 fn serve(device: Arc<dyn Storage>, port: &Port) -> crate::Result<()> {
     let limits = Limits { threads: THREADS, ..Limits::default() };
-    let worker = Worker::new(device, None, limits).map_err(|e| crate::Error::store(e.to_string()))?;
+    let here = sim::Host::current().expect("a point with hosts is simulated");
+    let options = WorkerOptions { load: Some(load_of(here, &sim::costs())), ..WorkerOptions::default() };
+    let jobs = JobService::new(varve::Worker::start(device.clone(), options)?) as Arc<dyn Handler>;
+    let worker = Worker::new(device, Some(jobs), limits).map_err(|e| crate::Error::store(e.to_string()))?;
     let comes = port.listen();
     varve_rt::spawn_daemon("near accepts", move || {
         while let Ok(connection) = comes.recv() {
@@ -167,6 +207,36 @@ fn serve(device: Arc<dyn Storage>, port: &Port) -> crate::Result<()> {
         }
     });
     Ok(())
+}
+
+/// A worker in the same process, to load a database whose merges need one; there is none where no host is near.
+pub(super) fn loader(spec: &Spec, device: Arc<dyn Storage>) -> crate::Result<Option<NearOptions>> {
+    if spec.hosts.near.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(NearOptions::new(varve::Worker::start(device, WorkerOptions::default())?)))
+}
+
+/// Figures of merges near the data between two moments.
+pub(super) fn merges(put: &mut impl FnMut(&str, f64), then: Option<&NearStats>, now: Option<&NearStats>) {
+    let (Some(a), Some(b)) = (then, now) else { return };
+    let side = |name: &str, a: &SideStats, b: &SideStats, put: &mut dyn FnMut(&str, f64)| {
+        let (bytes, seconds) = ((b.read + b.written - a.read - a.written) as f64, (b.time - a.time).as_secs_f64());
+        put(&format!("merge.{name}_tasks"), (b.tasks - a.tasks) as f64);
+        put(&format!("merge.{name}_pipelined"), (b.pipelined - a.pipelined) as f64);
+        put(&format!("merge.{name}_mib"), bytes / MIB);
+        put(&format!("merge.{name}_s"), seconds);
+        if seconds > 0.0 {
+            put(&format!("merge.{name}_mb_per_s"), bytes / 1e6 / seconds);
+        }
+    };
+    side("host", &a.host, &b.host, put);
+    side("near", &a.device, &b.device, put);
+    put("merge.cut", (b.cut - a.cut) as f64);
+    put("merge.share", b.share);
+    put("merge.host_waited_s", (b.host_waited - a.host_waited).as_secs_f64());
+    put("merge.fallbacks", (b.fallbacks.all() - a.fallbacks.all()) as f64);
+    put("merge.message_mib", (b.message_bytes - a.message_bytes) as f64 / MIB);
 }
 
 /// Counters of one moment: of the near host, and of the link's directions (bytes, seconds busy, messages).

@@ -101,7 +101,7 @@ fn measure(
 ) -> crate::Result<Measured> {
     let model =
         profile.build_model(Build { drive, ..how.clone() }).map_err(|e| crate::Error::Profile(e.to_string()))?;
-    let near = Near::of(spec)?;
+    let mut near = Near::of(spec)?;
     let device: Arc<dyn Device> = near.device(model.clone())?;
     if mix.volume {
         return Volume::new(spec, mix, model, how.seed)?.measure(spec, mix, how.seed, cores);

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use varve::NearStats;
 use varve_device::{DeviceStats, OpStats};
 use varve_models::ModelStats;
 use varve_models::flash::FtlStats;
@@ -157,6 +158,8 @@ pub(super) struct Moment {
     pub host: Option<HostTime>,
     pub locks: Vec<sim::LockWaits>,
     pub near: NearMoment,
+    /// Of merges that a worker had a part in.
+    pub merges: Option<NearStats>,
 }
 
 /// Counters of one device.

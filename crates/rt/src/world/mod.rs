@@ -283,6 +283,11 @@ pub fn costs_modelled() -> bool {
     world().is_some_and(|w| w.current().host.costed)
 }
 
+/// The table of the calling simulated thread's host; all zero on an OS thread.
+pub fn costs() -> CpuCosts {
+    world().map_or_else(CpuCosts::default, |w| w.current().host.costs.clone())
+}
+
 /// What the calling simulated thread was charged so far, without hand-offs and spins; `None` on an OS thread.
 pub fn thread_cpu() -> Option<CpuUse> {
     world().map(|w| w.current().cpu.borrow().clone())

@@ -28,6 +28,7 @@ pub(super) fn is_there(dir: &Path) -> bool {
 /// Leaves the address of a worker in the directory of a new database.
 pub(super) fn name(dir: &Path, address: &str) -> Result<()> {
     loopback(address).map_err(|e| Error::Invalid(e.to_string()))?;
+    assert!(!address.contains('\n'), "an address that stands for one has one line");
     let path = dir.join(REMOTE);
     let written = File::create_new(&path).and_then(|mut file| {
         writeln!(file, "{HEAD}\n{address}")?;
@@ -59,6 +60,7 @@ pub(super) fn open(dir: &Path) -> Result<(Arc<dyn Device>, Option<NearOptions>)>
         WireError::Refused { refusal: varve_wire::Refusal::InUse, .. } => Error::InUse(e.to_string()),
         e => DeviceError::Lost { device: format!("remote:{address}").into(), why: e.to_string().into() }.into(),
     })?;
+    assert!(session.facts().info.block.is_power_of_two(), "what a worker says of its device was checked");
     let near = session.facts().jobs.then(|| NearOptions::new(RemoteWorker::new(session.clone())));
     Ok((RemoteDevice::new(session), near))
 }

@@ -92,6 +92,7 @@ impl Near for RemoteWorker {
 }
 
 fn encode(progress: &Progress) -> Vec<u8> {
+    assert!(!matches!(progress, Progress::Ended(answer) if answer.is_empty()), "an answer has a head at least");
     let (tag, rest) = match progress {
         Progress::Running => (0, &[][..]),
         Progress::Ended(answer) => (1, &answer[..]),
@@ -111,8 +112,11 @@ fn decode(body: &[u8]) -> Option<Progress> {
 }
 
 fn encode_load(load: &Load) -> Vec<u8> {
-    let numbers = [load.cores, load.ghz, load.cpu, load.memory].map(f64::to_bits);
-    numbers.into_iter().chain([load.free]).flat_map(u64::to_le_bytes).collect()
+    let shares = [load.cpu, load.memory].map(|share| if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) });
+    let numbers = [load.cores, load.ghz, shares[0], shares[1]].map(f64::to_bits);
+    let body: Vec<u8> = numbers.into_iter().chain([load.free]).flat_map(u64::to_le_bytes).collect();
+    assert_eq!(body.len(), 40, "five numbers");
+    body
 }
 
 fn decode_load(body: &[u8]) -> Option<Load> {
