@@ -1,9 +1,12 @@
 //! Commands on the database as a whole: create, info, check, compact.
 
 use crate::args;
+use crate::args::keyspaces::kind_text;
 use crate::open::{self, to_look, to_write};
 use crate::output::{Failure, Out, Stdout, bytes, say, table};
+use crate::text;
 use serde_json::json;
+use std::ops::Bound;
 use varve::{KeyspaceKind, Options};
 
 /// A keyspace's name and kind, as `create --keyspace` takes them.
@@ -44,8 +47,10 @@ pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
     let keyspaces = db.keyspaces()?;
     let stats = db.stats();
     if out.json {
-        let list: Vec<_> =
-            keyspaces.iter().map(|k| json!({ "name": k.name, "id": k.id.0, "root": k.root.0 })).collect();
+        let list: Vec<_> = keyspaces
+            .iter()
+            .map(|k| json!({ "name": k.name, "id": k.id.0, "root": k.root.0, "kind": kind_text(k.kind) }))
+            .collect();
         say!(
             "{}",
             json!({ "dir": place.dir.display().to_string(), "page_size": stats.page_size, "pages": stats.pages,
@@ -64,8 +69,15 @@ pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
         table(&mut stdout, &rows)?;
         table(
             &mut stdout,
-            &keyspaces.iter().map(|k| (format!("  {}", k.name), format!("id {}", k.id.0))).collect::<Vec<_>>(),
+            &keyspaces
+                .iter()
+                .map(|k| (format!("  {}", k.name), format!("id {}, {}", k.id.0, kind_text(k.kind))))
+                .collect::<Vec<_>>(),
         )?;
+        for of in &stats.lsm {
+            let stored: u64 = of.levels.iter().map(|level| level.bytes).sum();
+            say!("  {} has {} levels, {}: `varve keyspace info`", of.name, of.levels.len(), bytes(stored))?;
+        }
     }
     db.close()?;
     Ok(())
@@ -113,8 +125,13 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
     Err(Failure::Found(what))
 }
 
-pub fn compact(out: Out, place: &args::Place) -> Result<(), Failure> {
-    let db = to_write(place)?;
+pub fn compact(out: Out, a: &args::keyspaces::Compact) -> Result<(), Failure> {
+    let db = to_write(&a.place)?;
+    if let Some(name) = &a.keyspace {
+        let result = merge_down(out, &db, name, a);
+        db.close()?;
+        return result;
+    }
     let page_size = db.stats().page_size as u64;
     let progress = out.progress("compacting", 0);
     let report = db.compact()?;
@@ -141,6 +158,31 @@ pub fn compact(out: Out, place: &args::Place) -> Result<(), Failure> {
             "{} long values stayed where they are: too little is free before them; a larger --cache-mb needs less",
             report.values_left
         ));
+    }
+    Ok(())
+}
+
+/// Merges the levels of an LSM keyspace.
+fn merge_down(out: Out, db: &varve::Db, name: &str, a: &args::keyspaces::Compact) -> Result<(), Failure> {
+    let bound = |s: &Option<String>| s.as_deref().map(|s| text::parse(s, a.hex.hex)).transpose();
+    let (from, to) = (bound(&a.from)?, bound(&a.to)?);
+    let range = (
+        from.as_deref().map_or(Bound::Unbounded, Bound::Included),
+        to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+    );
+    let keyspace = db.keyspace(name)?;
+    let levels = |db: &varve::Db| db.stats().lsm.into_iter().find(|s| s.name == name);
+    let before = levels(db);
+    let progress = out.progress("merging", 0);
+    keyspace.compact(a.level, range)?;
+    progress.finish_and_clear();
+    drop(keyspace);
+    let stored = |s: &Option<varve::LsmStats>| s.iter().flat_map(|s| &s.levels).map(|l| l.bytes).sum::<u64>();
+    let after = levels(db);
+    if out.json {
+        say!("{}", json!({ "keyspace": name, "bytes_before": stored(&before), "bytes": stored(&after) }))?;
+    } else {
+        say!("{} before, {} now", bytes(stored(&before)), bytes(stored(&after)))?;
     }
     Ok(())
 }

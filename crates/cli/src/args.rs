@@ -58,6 +58,8 @@ pub enum Command {
     Drop(keyspaces::OneKeyspace),
     /// Give a keyspace another name.
     Rename(keyspaces::Rename),
+    /// Make a keyspace of a kind, show or change its options.
+    Keyspace(keyspaces::Keyspace),
     /// Print a range of keys and values.
     Scan(Scan),
     /// Load CSV or JSON lines from standard input.
@@ -66,8 +68,9 @@ pub enum Command {
     Dump(Dump),
     /// Read the whole database and report any damage.
     Check(Place),
-    /// Move what lies at the end of the data file to free places before it, and give the end back.
-    Compact(Place),
+    /// Move what lies at the end of the data file to free places before it, and give the end back; or, with a keyspace,
+    /// merge the levels of an LSM keyspace.
+    Compact(keyspaces::Compact),
     /// Make a keyspace read-only: writes, range deletes and its drop are refused from then on.
     ReadOnly(array::ReadOnly),
     /// Write a backup of a database to a file, whole or of what changed since another.

@@ -11,7 +11,7 @@ use crate::rows::{self, Bad, Row};
 use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::os::fd::AsFd;
-use varve::{BulkLoad, Db, Keyspace, Layout};
+use varve::{BulkLoad, Db, Keyspace, KeyspaceKind, Layout};
 
 /// How rows get into a keyspace.
 enum Way {
@@ -77,19 +77,21 @@ pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
 
 /// Begins with a keyspace: a bulk load if there is nothing in it.
 fn begin(db: &Db, name: &str) -> varve::Result<Way> {
-    match db.keyspace(name) {
+    let kind = match db.keyspace(name) {
         Ok(keyspace) => {
             if db.snapshot()?.scan(&keyspace, ..)?.next_row()?.is_some() {
                 return Ok(Way::Transactions(keyspace));
             }
-            // The database is ours alone: nobody misses an empty keyspace meanwhile.
+            // The database is ours alone: nobody misses an empty keyspace meanwhile. What it is made of stays.
+            let kind = keyspace.kind();
             drop(keyspace);
             db.drop_keyspace(name)?;
+            kind
         }
-        Err(varve::Error::NoSuchKeyspace(_)) => {}
+        Err(varve::Error::NoSuchKeyspace(_)) => KeyspaceKind::Tree,
         Err(e) => return Err(e),
-    }
-    Ok(Way::Bulk(Box::new(db.bulk_load(name)?), Vec::new()))
+    };
+    Ok(Way::Bulk(Box::new(db.bulk_load_of(name, kind)?), Vec::new()))
 }
 
 impl Loader<'_> {

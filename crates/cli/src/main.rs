@@ -2,7 +2,8 @@
 //!
 //! Modules, from below: `closing output rows` · `advice probe_cpu sensitivity table_args text` · `flash_advice` ·
 //! `metrics probe` · `args` · `array_settings curves damage flash manual replay settings top updates` · `crash lab
-//! open` · `admin array_plan bench data load rescue stat tier worker` · `advise array_change traces` · `array`.
+//! open` · `admin array_plan bench data keyspace load rescue stat tier worker` · `advise array_change traces` ·
+//! `array`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -23,6 +24,7 @@ mod damage;
 mod data;
 mod flash;
 mod flash_advice;
+mod keyspace;
 mod lab;
 mod load;
 mod manual;
@@ -75,6 +77,7 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Clear(a) => data::clear(out, a),
         Command::Drop(a) => data::drop_keyspace(out, a),
         Command::Rename(a) => data::rename(out, a),
+        Command::Keyspace(a) => keyspace::run(out, &a.command),
         Command::Scan(a) => data::scan(out, a),
         Command::Load(a) => load::run(out, a),
         Command::Dump(a) => data::dump(out, a),

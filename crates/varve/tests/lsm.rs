@@ -144,7 +144,7 @@ fn options_out_of_range_are_refused_with_what_there_is() {
     let refused = |options: &mut LsmOptions, name, value| options.set(name, value).unwrap_err().to_string();
     assert!(refused(&mut options, "colour", "red").contains("compression, filter-bits, block, segment, memtable"));
     assert!(refused(&mut options, "compression", "zip").contains("none, lz4, zstd"));
-    assert!(refused(&mut options, "merge", "cokv").contains("sequential, pcp"));
+    assert!(refused(&mut options, "merge", "cokvs").contains("sequential, pcp, cokv"));
     assert!(refused(&mut options, "memtable", "1K").contains("from 64K"));
     assert_eq!(options, LsmOptions::default());
     options.set("compression", "zstd").unwrap();

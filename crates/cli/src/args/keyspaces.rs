@@ -1,8 +1,8 @@
 //! Arguments of the commands on keyspaces as a whole.
 
-use super::Place;
-use clap::Args;
-use varve::{KeyspaceKind, LsmOptions};
+use super::{Hex, Place};
+use clap::{Args, Subcommand};
+use varve::{KeyspaceKind, LSM_OPTIONS, LsmOptions};
 
 /// `clear`, `drop`
 #[derive(Debug, Args)]
@@ -24,6 +24,27 @@ pub struct Rename {
     pub name: String,
 }
 
+/// `compact`
+#[derive(Debug, Args)]
+pub struct Compact {
+    #[command(flatten)]
+    pub place: Place,
+    /// Merge this LSM keyspace instead: what is in it goes down to its lowest level.
+    #[arg(long, value_name = "NAME")]
+    pub keyspace: Option<String>,
+    /// Only from this level to the next: 0 to 5.
+    #[arg(long, value_name = "N", requires = "keyspace")]
+    pub level: Option<u8>,
+    /// First key (inclusive).
+    #[arg(long, requires = "keyspace")]
+    pub from: Option<String>,
+    /// End of the range (exclusive).
+    #[arg(long, requires = "keyspace")]
+    pub to: Option<String>,
+    #[command(flatten)]
+    pub hex: Hex,
+}
+
 /// `tree`, or `lsm` with options behind it.
 pub fn kind(text: &str) -> Result<KeyspaceKind, String> {
     let (kind, settings) = text.split_once(',').unwrap_or((text, ""));
@@ -42,4 +63,57 @@ pub fn kind(text: &str) -> Result<KeyspaceKind, String> {
         }
         _ => Err(format!("no kind {kind:?}; there are tree and lsm")),
     }
+}
+
+/// A keyspace's kind, with the options that are not at their defaults, as [`kind`] takes it.
+pub fn kind_text(kind: KeyspaceKind) -> String {
+    match kind {
+        KeyspaceKind::Tree => "tree".into(),
+        KeyspaceKind::Lsm(options) => {
+            let chosen = LSM_OPTIONS.text(&options);
+            if chosen.is_empty() { "lsm".into() } else { format!("lsm,{chosen}") }
+        }
+    }
+}
+
+/// `keyspace`
+#[derive(Debug, Args)]
+pub struct Keyspace {
+    #[command(subcommand)]
+    pub command: KeyspaceCommand,
+}
+
+/// The commands on one keyspace.
+#[derive(Debug, Subcommand)]
+pub enum KeyspaceCommand {
+    /// Make a keyspace: a tree, or an LSM keyspace with options.
+    Create(CreateKeyspace),
+    /// Change options of an LSM keyspace. Segments that are written from then on have them; what there is stays.
+    Set(SetKeyspace),
+    /// Show its kind, its options, and of an LSM keyspace its levels.
+    Info(OneKeyspace),
+}
+
+/// `keyspace create`
+#[derive(Debug, Args)]
+pub struct CreateKeyspace {
+    #[command(flatten)]
+    pub place: Place,
+    /// Its name.
+    pub keyspace: String,
+    /// What it is made of: tree, or lsm, with options behind it: lsm,compression=zstd (docs/lsm.md).
+    #[arg(long, value_name = "KIND[,OPTION=VALUE]...", default_value = "tree", value_parser = kind)]
+    pub kind: KeyspaceKind,
+}
+
+/// `keyspace set`
+#[derive(Debug, Args)]
+pub struct SetKeyspace {
+    #[command(flatten)]
+    pub place: Place,
+    /// Keyspace.
+    pub keyspace: String,
+    /// What is to be changed.
+    #[arg(required = true, value_name = "OPTION=VALUE")]
+    pub options: Vec<String>,
 }

@@ -36,7 +36,7 @@ fn all(out: Out, a: &args::Dbbench, opened: &Opened, steps: &[Step], options: Op
     let db = opened.store.db();
     if !out.json {
         say!("Varve:      version {}", env!("CARGO_PKG_VERSION"))?;
-        say!("Keyspace:   {}", kind_in_words(a.base.kind))?;
+        say!("Keyspace:   {}", args::keyspaces::kind_text(a.base.kind))?;
         say!("{}", dbbench::head(&options))?;
     }
     for (n, step) in steps.iter().enumerate() {
@@ -53,16 +53,6 @@ fn all(out: Out, a: &args::Dbbench, opened: &Opened, steps: &[Step], options: Op
         }
     }
     Ok(())
-}
-
-fn kind_in_words(kind: KeyspaceKind) -> String {
-    match kind {
-        KeyspaceKind::Tree => "tree".into(),
-        KeyspaceKind::Lsm(options) => {
-            let chosen = varve::LSM_OPTIONS.text(&options);
-            if chosen.is_empty() { "lsm".into() } else { format!("lsm,{chosen}") }
-        }
-    }
 }
 
 fn one(out: Out, a: &args::Dbbench, opened: &Opened, benchmark: Benchmark, options: Options) -> Result<(), Failure> {
@@ -117,6 +107,12 @@ fn compact(out: Out, opened: &Opened) -> Result<(), Failure> {
     let db = opened.store.db();
     let began = varve_rt::now();
     db.wait_for_merges()?;
+    for keyspace in db.keyspaces()?.iter().filter(|k| k.name == KEYSPACE) {
+        match keyspace.kind {
+            KeyspaceKind::Lsm(_) => db.keyspace(KEYSPACE)?.compact(None, ..)?,
+            KeyspaceKind::Tree => drop(db.compact()?),
+        }
+    }
     let seconds = began.elapsed().as_secs_f64();
     if out.json {
         say!("{}", serde_json::json!({ "benchmark": "compact", "seconds": seconds }))?;

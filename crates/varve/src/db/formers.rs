@@ -95,6 +95,10 @@ impl Inner {
     /// Has the rows of a locked range leave; none when they are so few that they are better removed one by one.
     fn leave(&self, shared: &Arc<OpenKeyspace>, span: &Span, durability: Durability) -> Result<Option<Lsn>> {
         let index = shared.index();
+        shared.check_changing()?;
+        if let Some(end) = index.delete_range(span, |end| self.txns.note_commit(end, durability))? {
+            return Ok(Some(end));
+        }
         if !index.is_large(span)? {
             return Ok(None);
         }

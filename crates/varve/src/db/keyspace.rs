@@ -1,7 +1,8 @@
 //! Keyspaces, as users have them.
 
 use super::{Durability, Inner, SealReport};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::index::{KeyspaceKind, LsmOptions};
 use crate::txn::{KeyRange, OpenKeyspace};
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
@@ -160,6 +161,38 @@ impl Keyspace {
     /// Removes every key: [`Keyspace::delete_range`] of all of them.
     pub fn clear(&self) -> Result<()> {
         self.delete_range(..)
+    }
+
+    /// What it is made of.
+    pub fn kind(&self) -> KeyspaceKind {
+        self.shared.index().kind()
+    }
+
+    /// Changes the options of an LSM keyspace, durably. What is written from then on is written so: what there is stays
+    /// until it is merged.
+    ///
+    /// # Errors
+    /// `Invalid` for a tree, and for options that are out of range or do not go together; device errors.
+    pub fn set_lsm_options(&self, options: LsmOptions) -> Result<()> {
+        self.db.txns.live_for_write()?;
+        options.validate()?;
+        if self.kind() == KeyspaceKind::Tree {
+            return Err(Error::Invalid(format!("keyspace {:?} is a tree: it has no options", self.name())));
+        }
+        self.db.registry.set_kind(&self.db.core, &self.shared, KeyspaceKind::Lsm(options))
+    }
+
+    /// Merges what an LSM keyspace has in a range on a level (0 to 5) into the next one, and returns when that is done;
+    /// without a level from level 0 on down to the lowest that has segments. Rows that were overwritten or deleted go,
+    /// unless a snapshot sees them. Whole segments are merged, so more than the range. Writers and readers go on.
+    ///
+    /// # Errors
+    /// `Invalid` for a tree, and for a level out of range; what merges fail with: a full disk.
+    pub fn compact<'a>(&self, level: Option<u8>, range: impl Into<KeyRange<'a>>) -> Result<()> {
+        self.db.txns.live_for_write()?;
+        let Some((low, high)) = range.into().span(self.shared.index().max_key()) else { return Ok(()) };
+        let from = Some(&*low).filter(|low| !low.is_empty());
+        self.shared.index().merge_down(level, from, high.as_deref())
     }
 
     /// Lends the rows of a range to `each`, ascending, until it breaks, as of the moment of the call. See

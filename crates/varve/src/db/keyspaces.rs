@@ -274,6 +274,18 @@ impl Registry {
         Ok(())
     }
 
+    /// Changes the options of a keyspace, durably. What it is made of stays.
+    pub(super) fn set_kind(&self, core: &Core, shared: &OpenKeyspace, kind: KeyspaceKind) -> Result<()> {
+        let _state = self.state.lock();
+        if shared.is_dropped() {
+            return Err(Error::NoSuchKeyspace(shared.name().to_string()));
+        }
+        let end = self.set(core, &Entry { kind, ..entry(shared, false) }, None)?;
+        core.log.wait_durable(end)?;
+        shared.index().set_kind(kind);
+        Ok(())
+    }
+
     /// The keyspaces that can be used.
     pub fn live(&self) -> Vec<Arc<OpenKeyspace>> {
         self.state.lock().live.values().cloned().collect()

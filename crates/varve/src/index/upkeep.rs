@@ -1,8 +1,8 @@
 //! What is asked of an index beside its rows: bulk loads, checkpoints, checks, compaction, the end of a keyspace.
 
-use super::Index;
+use super::{Index, KeyspaceKind};
 use crate::btree::{self, Tree};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lsm::{self, LsmStats};
 use crate::page::Group;
 use crate::report::CheckReport;
@@ -62,6 +62,24 @@ impl Index {
         }
     }
 
+    /// What is written from here on is written so; nothing of a tree.
+    pub fn set_kind(&self, kind: KeyspaceKind) {
+        match (self, kind) {
+            (Index::Lsm(lsm), KeyspaceKind::Lsm(options)) => lsm.set_options(options),
+            _ => debug_assert!(self.kind() == kind, "what a keyspace is made of stays"),
+        }
+    }
+
+    /// Merges what lies between two keys (both included) on a level into the next one, or from level to level down.
+    pub fn merge_down(&self, level: Option<u8>, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<()> {
+        match self {
+            Index::Tree(_) => Err(Error::Invalid(
+                "a tree has no levels to be merged; `varve compact DIR`, `Db::compact`, gives its space back".into(),
+            )),
+            Index::Lsm(lsm) => lsm.compact(level, from, to),
+        }
+    }
+
     /// Reads all of it: notes every page in `walk`, and every damage in `report`.
     pub fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
         match self {
@@ -115,6 +133,15 @@ impl Index {
         match self {
             Index::Tree(tree) => tree.far_values(at, limit),
             Index::Lsm(_) => Ok((Vec::new(), None)),
+        }
+    }
+
+    /// Deletes all keys of a span, which are locked, with one word, in a group of its own: its end, of which `told` is
+    /// told before anybody can see it. None: this kind cannot.
+    pub fn delete_range(&self, span: &Span, told: impl FnOnce(Lsn)) -> Result<Option<Lsn>> {
+        match self {
+            Index::Tree(_) => Ok(None),
+            Index::Lsm(lsm) => lsm.delete_range(span, told).map(Some),
         }
     }
 

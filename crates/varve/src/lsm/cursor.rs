@@ -6,6 +6,7 @@
 
 use super::index::Pinned;
 use super::memtable::MemtableEntries;
+use super::ranges::Fragments;
 use super::{Entries, Entry, EntryKind};
 use crate::error::Result;
 use crate::rows::Direction;
@@ -15,6 +16,8 @@ use varve_volume::Lsn;
 
 pub(super) struct Cursor {
     places: Vec<Box<dyn Entries + Send>>,
+    /// Deletions of ranges in all places.
+    ranges: Fragments,
     at: Lsn,
 }
 
@@ -22,11 +25,21 @@ impl Cursor {
     pub fn new(pinned: &Pinned) -> Result<Cursor> {
         let view = &pinned.view;
         assert!(pinned.newest <= pinned.at, "nothing shows that is newer than the moment");
-        let tables = [Some(&view.active), view.frozen.as_ref()].into_iter().flatten().filter(|table| table.len() > 0);
+        let tables = [Some(&view.active), view.frozen.as_ref()].into_iter().flatten().filter(|table| !table.is_empty());
         let mut places: Vec<Box<dyn Entries + Send>> = Vec::new();
         tables.for_each(|table| places.push(Box::new(MemtableEntries::new(table.clone()))));
         view.segments.places(&mut places)?;
-        Ok(Cursor { places, at: pinned.at })
+        let in_memory = [Some(&view.active), view.frozen.as_ref()].into_iter().flatten().map(|table| table.ranges());
+        let (in_memory, stored) = (in_memory.collect::<Vec<_>>(), view.segments.ranges()?);
+        let all = in_memory.iter().map(|ranges| &**ranges).chain(stored.iter().map(|reader| reader.ranges()));
+        let all: Vec<&Fragments> = all.filter(|ranges| !ranges.is_empty()).collect();
+        let ranges = if all.is_empty() { Fragments::default() } else { Fragments::union(all) };
+        Ok(Cursor { places, ranges, at: pinned.at })
+    }
+
+    /// Whether an entry is a row as of the moment: a value, and not deleted since.
+    fn is_row(&self, entry: &Entry<'_>) -> bool {
+        entry.kind == EntryKind::Put && self.ranges.covering(entry.key, self.at) < entry.commit
     }
 
     /// Goes to where the range begins; in reverse, where it ends.
@@ -70,7 +83,7 @@ impl Cursor {
             }
             after.clear();
             after.extend_from_slice(entry.key);
-            if entry.kind == EntryKind::Put {
+            if self.is_row(&entry) {
                 break f(entry.key, entry.value);
             }
             self.pass(after)?;
@@ -101,7 +114,7 @@ impl Cursor {
             after.extend_from_slice(key);
             if let Some(i) = self.visible(after)? {
                 let entry = self.places[i].entry().expect("found there");
-                if entry.kind == EntryKind::Put {
+                if self.is_row(&entry) {
                     break f(entry.key, entry.value);
                 }
             }

@@ -49,9 +49,9 @@ impl Shared {
     pub fn segment_options(&self, id: u64) -> SegmentOptions {
         SegmentOptions {
             id,
-            block_bytes: self.options.block_bytes as usize,
-            codec: self.options.compression.codec(),
-            bits_per_key: self.options.filter_bits.into(),
+            block_bytes: self.options().block_bytes as usize,
+            codec: self.options().compression.codec(),
+            bits_per_key: self.options().filter_bits.into(),
             prefix: 0,
         }
     }
@@ -79,6 +79,8 @@ impl Lsm {
             }
             walk.next()?;
         }
+        // Each commit of a stretch deletes for some moment: merges drop those that nobody needs.
+        writer.add_ranges(&table.ranges());
         let meta = writer.finish(&mut sink)?;
         assert_eq!(meta.commits.1, table.newest(), "the newest entry is kept");
         let level = shared.level_of_flush(&meta);

@@ -11,6 +11,7 @@
 //! Invariants: every entry is in exactly one of the memtables and segments of a view, but between the installation of a
 //! segment and the next view in both a memtable and a segment; the newer entry of a key is in the younger of two.
 
+use super::manual::Asked;
 use super::memtable::Memtable;
 use super::picker::Picker;
 use super::pressure::BackPressure;
@@ -46,7 +47,7 @@ pub(super) struct Pinned {
 pub(super) struct Shared {
     pub core: Arc<Core>,
     pub keyspace: KeyspaceId,
-    pub options: LsmOptions,
+    options: RwLock<LsmOptions>,
     /// Lists the segments. Its rows change in groups of the log alone that make and drop segments.
     pub tree: Tree,
     pub services: Arc<Services>,
@@ -59,6 +60,8 @@ pub(super) struct Shared {
     pub picker: Mutex<Picker>,
     /// A merge is under way; begun under `flushing`.
     pub merging: AtomicBool,
+    /// Merges that somebody asked for.
+    pub asked: Asked,
     pub counters: Counters,
     pub pressure: BackPressure,
     /// Number of the next segment.
@@ -85,7 +88,8 @@ impl Lsm {
         let view = RwLock::new(Arc::new(View { active, frozen: None, segments }));
         let (core, services) = (core.clone(), services.clone());
         let (flushing, picker, merging) = (Mutex::new(()), Mutex::default(), AtomicBool::new(false));
-        let (counters, pressure) = (Counters::default(), BackPressure::default());
+        let options = RwLock::new(options);
+        let (asked, counters, pressure) = (Asked::default(), Counters::default(), BackPressure::default());
         let shared = Shared {
             core,
             keyspace,
@@ -97,6 +101,7 @@ impl Lsm {
             flushing,
             picker,
             merging,
+            asked,
             counters,
             pressure,
             next,
@@ -114,7 +119,15 @@ impl Lsm {
 
     /// What was chosen when it was made.
     pub(crate) fn options(&self) -> LsmOptions {
-        self.0.options
+        self.0.options()
+    }
+
+    /// What is written from here on is written so.
+    pub(crate) fn set_options(&self, options: LsmOptions) {
+        debug_assert!(options.validate().is_ok(), "options are checked before they are stored");
+        *self.0.options.write() = options;
+        self.0.pressure.changed(&self.0.shape(), &self.0.view().segments.version());
+        self.0.services.wake();
     }
 
     /// The tree that lists its segments.
@@ -127,13 +140,13 @@ impl Lsm {
         let (shared, view) = (&*self.0, self.0.view());
         let mut stats = shared.counters.stats(&shared.shape(), &view.segments.version());
         stats.memtable_bytes = view.memory();
-        shared.pressure.tell(&shared.options, shared.memtables(), &mut stats);
+        shared.pressure.tell(&shared.options(), shared.memtables(), &mut stats);
         stats
     }
 
     /// Whether level 0 has so many segments that merges go before flushes: writers wait when memory is used up.
     pub(super) fn is_full(&self) -> bool {
-        self.0.view().segments.newest_level() >= self.0.options.l0_stop.into()
+        self.0.view().segments.newest_level() >= self.0.options().l0_stop.into()
     }
 
     /// Longest key, in bytes.
@@ -160,6 +173,11 @@ impl View {
 }
 
 impl Shared {
+    /// What was chosen for it; what is written next is written so.
+    pub fn options(&self) -> LsmOptions {
+        *self.options.read()
+    }
+
     /// What is in memory, as a share of a memtable.
     pub fn memtables(&self) -> f64 {
         self.view().memory() as f64 / due_bytes(self, &self.core.budget).max(1) as f64
@@ -227,7 +245,7 @@ impl Shared {
             varve_rt::spin(rounds);
             rounds += 1;
         }
-        if view.active.len() == 0 {
+        if view.active.is_empty() {
             return None;
         }
         let frozen = view.active.clone();

@@ -7,6 +7,7 @@
 //! Invariants: the list of the lowest level holds every node in internal order, that of each other level a part of it;
 //! a node is reachable only when it is complete; no two entries have key and commit number in common.
 
+use super::ranges::{Fragments, RangeDelete};
 use super::{Entries, Entry, EntryKind};
 use crate::budget::{Budget, Class};
 use crate::error::Result;
@@ -14,6 +15,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cmp::Ordering as Order;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use varve_rt::RwLock;
 use varve_rt::atomic::{AtomicPtr, AtomicU64, Ordering};
 use varve_volume::Lsn;
 
@@ -109,6 +111,10 @@ pub(super) struct Memtable {
     oldest: AtomicU64,
     /// Greatest commit number in it.
     newest: AtomicU64,
+    /// Deletions of ranges. There are few: each makes the list anew.
+    ranges: RwLock<Arc<Fragments>>,
+    /// How many.
+    deleted: AtomicU64,
     budget: Arc<Budget>,
 }
 
@@ -127,8 +133,37 @@ impl Memtable {
             writers: AtomicU64::new(0),
             oldest: AtomicU64::new(Lsn::MAX),
             newest: AtomicU64::new(0),
+            ranges: RwLock::new(Arc::default()),
+            deleted: AtomicU64::new(0),
             budget,
         }
+    }
+
+    /// Whether it holds nothing, no deletion of a range either.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0 && self.deleted.load(Ordering::Acquire) == 0
+    }
+
+    /// Deletions of ranges in it.
+    pub fn ranges(&self) -> Arc<Fragments> {
+        if self.deleted.load(Ordering::Acquire) == 0 { Arc::default() } else { self.ranges.read().clone() }
+    }
+
+    /// The newest commit up to `at` that deleted a range with `key`; 0: none did.
+    #[inline]
+    pub fn deleted(&self, key: &[u8], at: Lsn) -> Lsn {
+        if self.deleted.load(Ordering::Acquire) == 0 { 0 } else { self.ranges.read().covering(key, at) }
+    }
+
+    /// Adds a deletion of a range.
+    pub fn delete_range(&self, delete: RangeDelete) {
+        assert!(delete.start < delete.end && delete.commit > 0, "a range has keys, and its deletion a commit number");
+        let commit = delete.commit;
+        let mut ranges = self.ranges.write();
+        let all = ranges.deletes().chain([delete]);
+        *ranges = Arc::new(Fragments::new(all.collect::<Vec<_>>()));
+        self.newest.fetch_max(commit, Ordering::AcqRel);
+        self.deleted.fetch_add(1, Ordering::Release);
     }
 
     /// Entries in it.
@@ -148,7 +183,7 @@ impl Memtable {
 
     /// Where the log that it needs begins; `None`: it needs none.
     pub fn oldest_lsn_needed(&self) -> Option<Lsn> {
-        let in_use = self.writers.load(Ordering::SeqCst) > 0 || self.len() > 0;
+        let in_use = self.writers.load(Ordering::SeqCst) > 0 || !self.is_empty();
         Some(self.oldest.load(Ordering::SeqCst)).filter(|_| in_use)
     }
 

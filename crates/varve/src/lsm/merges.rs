@@ -25,7 +25,7 @@ pub(super) const QUEUE: usize = 256 << 10;
 impl Shared {
     /// The sizes of the levels.
     pub fn shape(&self) -> Leveled {
-        self.options.shape(self.core.page_size() as u64)
+        self.options().shape(self.core.page_size() as u64)
     }
 
     /// From here on flushes go to level 0; the segments of which one is to be merged.
@@ -48,7 +48,18 @@ impl Lsm {
 
     fn merge_one(&self, segments: &Segments) -> Result<bool> {
         let shared = &*self.0;
-        let Some(plan) = shared.picker.lock().pick(&shared.shape(), &segments.version()) else { return Ok(false) };
+        let Some((plan, asked)) = shared.next_merge(&shared.shape(), &segments.version()) else { return Ok(false) };
+        let merged = self.merge_plan(segments, &plan);
+        // What was not done, because the thread is to end or the keyspace is gone, stays asked for.
+        if let Some(asked) = asked.filter(|_| !matches!(merged, Ok(false))) {
+            shared.asked.done(&asked, merged.as_ref().map(|_| ()).map_err(Clone::clone));
+            shared.services.something_ended();
+        }
+        merged
+    }
+
+    fn merge_plan(&self, segments: &Segments, plan: &Plan) -> Result<bool> {
+        let shared = &*self.0;
         let open = |wanted: &Vec<Arc<Segment>>| -> Vec<Arc<OpenSegment>> {
             segments.all().filter(|open| wanted.iter().any(|one| one.id == open.segment.id)).cloned().collect()
         };
@@ -58,7 +69,7 @@ impl Lsm {
         let change = if moves {
             Some(Change { moved: vec![(plan.level as u8 + 1, dropped[0].clone())], ..Change::default() })
         } else {
-            self.merge(&plan, segments, dropped)?
+            self.merge(plan, segments, dropped)?
         };
         let Some(change) = change else { return Ok(false) };
         let _one = shared.flushing.lock();
@@ -94,7 +105,7 @@ impl Lsm {
         let below = segments.version().levels.into_iter().skip(level + 1).collect();
         let ids = self.clone();
         let task = Task {
-            runs: runs(plan, &dropped, shared.options.blocks as usize)?,
+            runs: runs(plan, &dropped, shared.options().blocks as usize)?,
             range: Span::default(),
             moments: shared.services.moments(),
             below: Below(below),
@@ -106,7 +117,7 @@ impl Lsm {
             usable: shared.core.usable(shared.keyspace),
             large: usize::MAX,
         };
-        let near = shared.services.near().filter(|_| merges_near(shared.options.merge).is_some());
+        let near = shared.services.near().filter(|_| merges_near(shared.options().merge).is_some());
         let made = match near {
             Some(host) => self.merge_near(&task, plan, &host)?,
             None => self.merge_local(task, level as u8)?,
@@ -118,9 +129,9 @@ impl Lsm {
     /// Merges on this thread and those that the executor begins.
     fn merge_local(&self, task: Task, level: u8) -> Result<Option<Made>> {
         let shared = &*self.0;
-        let request = (shared.options.blocks as usize).min(QUEUE);
+        let request = (shared.options().blocks as usize).min(QUEUE);
         let mut out = Output::new(shared, level, Sink::inline(&shared.core, shared.keyspace, request));
-        let executor = executor::by_name(shared.options.merge.local(), QUEUE).expect("every option has one");
+        let executor = executor::by_name(shared.options().merge.local(), QUEUE).expect("every option has one");
         match executor.run(Arc::new(task), &mut out) {
             Err(_) if out.ended => return Ok(None),
             result => result?,
@@ -173,7 +184,8 @@ impl PageSink for Output<'_> {
 impl Outputs for Output<'_> {
     fn done(&mut self, id: u64, meta: SegmentMeta) -> Result<()> {
         let segment = Segment { id, meta, runs: self.sink.take_runs() };
-        assert!(self.done.last().is_none_or(|(_, last)| last.meta.largest < segment.meta.smallest), "keys ascend");
+        let ascends = |last: &Segment| last.meta.compare(&segment.meta.smallest).is_lt();
+        assert!(self.done.last().is_none_or(|(_, last)| ascends(last)), "keys ascend");
         self.done.push((self.level, segment));
         Ok(())
     }

@@ -43,6 +43,7 @@ mod flush;
 mod index;
 mod install;
 pub(crate) mod list;
+mod manual;
 mod memtable;
 mod merges;
 pub(crate) mod near;

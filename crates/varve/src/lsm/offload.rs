@@ -32,7 +32,7 @@ impl Lsm {
     /// Merges with the worker's help; none when the thread is to end.
     pub(super) fn merge_near(&self, task: &Task, plan: &Plan, host: &Host) -> Result<Option<Made>> {
         let shared = &*self.0;
-        let (rule, mode) = merges_near(shared.options.merge).expect("the caller has looked");
+        let (rule, mode) = merges_near(shared.options().merge).expect("the caller has looked");
         let mut parts = host.divide(rule, plan, plan.input_bytes(&shared.shape()));
         let offer = match &parts.device {
             Some(range) => Some(self.offer(task, plan, range, (host, mode))?),
@@ -81,7 +81,7 @@ impl Lsm {
         let shared = &*self.0;
         let inputs = plan.inputs.iter().chain(&plan.next).filter(|segment| range.meets(&segment.meta));
         let (mode, large) = host.mode(mode, inputs.map(|segment| (segment.meta.entries, segment.meta.bytes)));
-        let request = shared.options.blocks as usize;
+        let request = shared.options().blocks as usize;
         let sink = Sink::inline(&shared.core, shared.keyspace, request.min(QUEUE));
         let mut out = Output::new(shared, plan.level as u8 + 1, sink);
         let (begun, task) = (now(), Arc::new(Task { range, large, ..task.clone() }));
@@ -145,7 +145,7 @@ impl Lsm {
             ids: outputs,
             segment_bytes: task.segment_bytes,
             room: runs_of(set_aside.set_aside()),
-            request: shared.options.blocks as usize,
+            request: shared.options().blocks as usize,
             how: host.how(mode),
         };
         Ok(host.offer(job, set_aside))

@@ -131,7 +131,9 @@ impl Plan {
     /// will not be too large.
     pub(crate) fn is_move(&self, shape: &Leveled) -> bool {
         let far = pages(&self.grandparents) * shape.page_bytes;
-        self.reason != Reason::Manual
+        // Who merges by hand wants to be rid of what is deleted.
+        let tidy = |segment: &Arc<Segment>| segment.meta.deletions + segment.meta.ranges == 0;
+        (self.reason != Reason::Manual || self.inputs.iter().all(tidy))
             && self.inputs.len() == 1
             && self.next.is_empty()
             && far <= GRANDPARENTS * shape.segment_bytes
@@ -242,14 +244,29 @@ impl Picker {
     }
 }
 
-/// A merge of what a level has between two keys (both included; none: no bound) into the next, if there is anything.
-pub(crate) fn manual(version: &Version, level: usize, from: Option<&[u8]>, to: Option<&[u8]>) -> Option<Plan> {
-    let inputs = version.overlapping(level, from, to);
+/// Segments of a level below 0 that a manual merge takes at a time: the space of all of them is taken twice meanwhile.
+const MANUAL: usize = 8;
+
+/// A merge of what a level has between two keys (both included; none: no bound) into the next, if there is anything;
+/// and the key from which on there is more, where that is too much for one.
+pub(crate) fn manual(
+    version: &Version,
+    level: usize,
+    from: Option<&[u8]>,
+    to: Option<&[u8]>,
+) -> Option<(Plan, Option<Vec<u8>>)> {
+    let mut inputs = version.overlapping(level, from, to);
     if inputs.is_empty() || level >= LAST_LEVEL.into() {
         return None;
     }
-    let inputs = if level == 0 { with_all_overlapping(version, inputs) } else { inputs };
-    Some(complete(version, (Reason::Manual, Class::Tidy), level, inputs))
+    let mut more = None;
+    if level == 0 {
+        inputs = with_all_overlapping(version, inputs);
+    } else if inputs.len() > MANUAL {
+        more = Some(inputs[MANUAL].meta.smallest.to_vec());
+        inputs.truncate(MANUAL);
+    }
+    Some((complete(version, (Reason::Manual, Class::Tidy), level, inputs), more))
 }
 
 /// The level where a segment with keys from `smallest` to `largest` can be placed that is newer than all there is:

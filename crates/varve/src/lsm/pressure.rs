@@ -119,11 +119,16 @@ impl BackPressure {
 
     /// Waits as a writer of so many bytes has to, and says how long it was.
     /// `memory`: memtables, as a share of one.
-    pub fn wait(&self, options: &LsmOptions, memory: impl FnOnce() -> f64, bytes: impl FnOnce() -> u64) -> Duration {
+    pub fn wait(
+        &self,
+        options: impl FnOnce() -> LsmOptions,
+        memory: impl FnOnce() -> f64,
+        bytes: impl FnOnce() -> u64,
+    ) -> Duration {
         if !self.pressing.load(Ordering::Relaxed) {
             return Duration::ZERO;
         }
-        let at = now();
+        let (at, options) = (now(), &options());
         let until = match options.pressure {
             How::Smooth => {
                 let memory = memory();

@@ -45,11 +45,14 @@ impl Shared {
     fn lookup<R>(&self, pinned: &Pinned, key: &[u8], f: impl FnOnce(Option<Entry<'_>>) -> R) -> Result<R> {
         let view = &pinned.view;
         charge(Cost::NodeSearch, 1);
-        if let Some(entry) = view.active.get(key, pinned.at) {
-            return Ok(f(Some(entry)));
-        }
-        if let Some(entry) = view.frozen.as_ref().and_then(|table| table.get(key, pinned.at)) {
-            return Ok(f(Some(entry)));
+        for table in std::iter::once(&view.active).chain(&view.frozen) {
+            let (entry, deleted) = (table.get(key, pinned.at), table.deleted(key, pinned.at));
+            if let Some(entry) = entry.filter(|entry| entry.commit > deleted) {
+                return Ok(f(Some(entry)));
+            }
+            if deleted > 0 {
+                return Ok(f(Some(Entry { key, commit: deleted, kind: EntryKind::Delete, value: &[] })));
+            }
         }
         self.counters.lookup();
         // As in LevelDB: the first segment that is looked at in vain is charged, if another is looked at after it.

@@ -2,7 +2,8 @@
 //!
 //! A record is a tag and
 //! - `1` writes: entries to the record's end, each kind u8, length of the key varint, key, and but for deletions length
-//!   of the value varint, value. Their commit number is the end of the group;
+//!   of the value varint, value (of a deletion of a range: the key after its last). Their commit number is the end of
+//!   the group;
 //! - `2` settled: commit number u64. What earlier groups of the log wrote with commit numbers up to it is in segments,
 //!   or was of a keyspace that is gone.
 //!
@@ -61,6 +62,17 @@ pub(super) fn writes(writes: &[Write<'_>]) -> Vec<u8> {
     out
 }
 
+/// The record of the deletion of all keys from `start` up to (not including) `end`.
+pub(super) fn delete_range(start: &[u8], end: &[u8]) -> Vec<u8> {
+    debug_assert!(start < end, "a range has keys");
+    let mut out = vec![WRITES, EntryKind::DeleteRange as u8];
+    for key in [start, end] {
+        push_varint(&mut out, key.len() as u64);
+        out.extend_from_slice(key);
+    }
+    out
+}
+
 /// The record that says what is in segments; `Lsn::MAX`: all that came before is of a keyspace that is gone.
 pub(super) fn settled(commit: Lsn) -> Vec<u8> {
     debug_assert!(commit > 0, "something is settled");
@@ -114,13 +126,16 @@ fn entry<'a>(rest: &mut &'a [u8], commit: Lsn) -> Option<Entry<'a>> {
     let len = usize::try_from(varint(rest)?).ok()?;
     let key = take(rest, len)?;
     let value = match kind {
-        EntryKind::Put => {
+        EntryKind::Put | EntryKind::DeleteRange => {
             let len = usize::try_from(varint(rest)?).ok()?;
             take(rest, len)?
         }
         EntryKind::Delete => &[],
-        _ => return None,
+        EntryKind::Stored => return None,
     };
+    if kind == EntryKind::DeleteRange && key >= value {
+        return None;
+    }
     Some(Entry { key, commit, kind, value })
 }
 
@@ -164,6 +179,23 @@ mod tests {
                 let _ = entries(rest, 16, &mut |_| Ok(()));
             }
         }
+    }
+
+    #[test]
+    fn a_deletion_of_a_range_survives_and_one_without_keys_is_refused() {
+        let bytes = delete_range(b"", b"b");
+        let Record::Writes(rest) = decode(&bytes, 8).unwrap() else { panic!("writes") };
+        let mut read = Vec::new();
+        entries(rest, 16, &mut |e| {
+            read.push((e.key.to_vec(), e.kind, e.value.to_vec()));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(read, [(vec![], EntryKind::DeleteRange, b"b".to_vec())]);
+        let mut none = bytes;
+        *none.last_mut().unwrap() = 0;
+        none[4 - 1] = 0;
+        assert!(entries(&none[1..4], 16, &mut |_| Ok(())).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::list;
 use super::pages::{PastPool, Place, Pooled, WINDOW};
 use super::segment::{SegmentCursor, SegmentReader};
 use super::stats::Looked;
-use super::{Entries, Entry, Segment, Version, filter};
+use super::{Entries, Entry, EntryKind, Segment, Version, filter};
 use crate::btree::{ReadAhead, Tree};
 use crate::error::Result;
 use crate::rows::{Direction, ValueRef};
@@ -73,9 +73,14 @@ impl OpenSegment {
         self.reader()?.check(&PastPool::new(&self.place, WINDOW))
     }
 
-    /// Whether a key lies between its smallest and its largest.
+    /// Whether it may say something of a key.
     fn covers(&self, key: &[u8]) -> bool {
-        (&*self.segment.meta.smallest..=&*self.segment.meta.largest).contains(&key)
+        self.segment.meta.compare(key).is_eq()
+    }
+
+    /// The newest commit up to `at` of it that deleted a range with `key`; 0: none did.
+    fn deleted(&self, key: &[u8], at: Lsn) -> Result<Lsn> {
+        if self.segment.meta.ranges == 0 { Ok(0) } else { Ok(self.reader()?.ranges().covering(key, at)) }
     }
 }
 
@@ -172,25 +177,38 @@ impl Segments {
             let candidates = match n {
                 0 => &level[..],
                 _ => {
-                    let i = level.partition_point(|open| &*open.segment.meta.largest < key);
+                    let i = level.partition_point(|open| open.segment.meta.compare(key).is_lt());
                     &level[i..(i + 1).min(level.len())]
                 }
             };
             for open in candidates.iter().filter(|open| open.covers(key) && open.segment.meta.commits.0 <= at) {
-                let reader = open.reader()?;
+                let (reader, deleted) = (open.reader()?, open.deleted(key, at)?);
+                // What was deleted with a range is as if it said so of the key; all older places are older than that.
+                let gone = Entry { key, commit: deleted, kind: EntryKind::Delete, value: &[] };
                 if !reader.may_have(&*open.pooled, hash)? {
                     look(n, open, Looked::Filtered);
-                    continue;
+                } else {
+                    let see = |entry: Entry<'_>| {
+                        let newer = if entry.commit > deleted { entry } else { gone };
+                        (f.take().expect("found once"))(Some(newer))
+                    };
+                    let found = reader.find(&*open.pooled, key, at, see)?;
+                    look(n, open, if found.is_some() { Looked::Found } else { Looked::Vain });
+                    if let Some(result) = found {
+                        return Ok(result);
+                    }
                 }
-                let see = |entry: Entry<'_>| (f.take().expect("found once"))(Some(entry));
-                let found = reader.find(&*open.pooled, key, at, see)?;
-                look(n, open, if found.is_some() { Looked::Found } else { Looked::Vain });
-                if let Some(result) = found {
-                    return Ok(result);
+                if deleted > 0 {
+                    return Ok((f.take().expect("not found"))(Some(gone)));
                 }
             }
         }
         Ok((f.take().expect("not found"))(None))
+    }
+
+    /// All deletions of ranges in them.
+    pub(super) fn ranges(&self) -> Result<Vec<Arc<SegmentReader>>> {
+        self.all().filter(|open| open.segment.meta.ranges > 0).map(|open| open.reader()).collect()
     }
 
     /// Adds a walk over each segment of level 0 and over each other level.
@@ -219,7 +237,7 @@ impl LevelWalk {
             self.walk = None;
             return Ok(());
         };
-        debug_assert!(self.segments.windows(2).all(|s| s[0].segment.meta.largest < s[1].segment.meta.smallest));
+        debug_assert!(is_disjoint(&self.segments));
         if self.at != at || self.walk.is_none() {
             (self.at, self.walk) = (at, Some(open.walk()?));
         }
@@ -249,7 +267,7 @@ impl Entries for LevelWalk {
     }
 
     fn seek(&mut self, key: &[u8], commit: Lsn) -> Result<()> {
-        let at = self.segments.partition_point(|open| &*open.segment.meta.largest < key);
+        let at = self.segments.partition_point(|open| open.segment.meta.compare(key).is_lt());
         self.enter(at, |walk| walk.seek(key, commit))?;
         self.forth()
     }
@@ -282,5 +300,5 @@ impl Entries for LevelWalk {
 }
 
 fn is_disjoint(level: &[Arc<OpenSegment>]) -> bool {
-    level.windows(2).all(|two| two[0].segment.meta.largest < two[1].segment.meta.smallest)
+    level.windows(2).all(|two| two[0].segment.meta.compare(&two[1].segment.meta.smallest).is_lt())
 }

@@ -10,9 +10,11 @@
 //! Invariants: what recovery found for a keyspace is in its memtable before anybody reads the keyspace; one thread
 //! flushes and merges, and none of a database that is opened for reading only.
 
+use super::EntryKind;
 use super::index::{Lsm, Shared};
 use super::memtable::{Memtable, bytes_of};
 use super::near::Host;
+use super::ranges::RangeDelete;
 use super::record::{self, Record};
 use crate::budget::{Budget, Class};
 use crate::error::{Error, Result};
@@ -94,7 +96,12 @@ impl Services {
                 let bytes = bytes_of(entry.key, entry.value);
                 core.budget.admit(Class::Memtables, bytes);
                 table.takes_charge(bytes);
-                table.insert(&entry);
+                match entry.kind {
+                    EntryKind::DeleteRange => {
+                        table.delete_range(RangeDelete { start: entry.key.to_vec(), end: entry.value.to_vec(), commit })
+                    }
+                    _ => table.insert(&entry),
+                }
                 Ok(())
             });
             table.writer_ends();
@@ -212,7 +219,7 @@ fn is_due(shared: &Shared, budget: &Budget) -> bool {
 
 /// Bytes at which a memtable is flushed.
 pub(super) fn due_bytes(shared: &Shared, budget: &Budget) -> u64 {
-    shared.options.memtable_bytes.min(budget.limit(Class::Memtables) / 2)
+    shared.options().memtable_bytes.min(budget.limit(Class::Memtables) / 2)
 }
 
 /// Whether memtables take half of what they may.
@@ -330,6 +337,25 @@ impl Services {
                 self.freed.wait(&mut room);
             }
             room.failed.clone().map_or(Ok(()), Err)?;
+        }
+        Ok(())
+    }
+
+    /// Somebody may wait for what ended.
+    pub(super) fn something_ended(&self) {
+        drop(self.room.lock());
+        self.freed.notify_all();
+    }
+
+    /// Waits until the thread has done something.
+    pub(super) fn wait_until(&self, done: impl Fn() -> bool) -> Result<()> {
+        let mut room = self.room.lock();
+        while !done() {
+            if self.stopping() || self.thread.lock().is_none() {
+                return Err(Error::Closed);
+            }
+            self.wanted.set();
+            self.freed.wait(&mut room);
         }
         Ok(())
     }

@@ -6,11 +6,13 @@
 
 use super::index::{Lsm, Shared};
 use super::memtable::{Memtable, bytes_of};
+use super::ranges::RangeDelete;
 use super::{Entry, record};
 use crate::budget::Class;
 use crate::error::{Error, Result};
 use crate::page::{Group, OnItsWay};
-use crate::rows::{Single, Write};
+use crate::rows::{Single, Span, Write};
+use crate::wal::GroupKind;
 use std::sync::Arc;
 use varve_rt::{Cost, charge};
 use varve_volume::Lsn;
@@ -95,11 +97,46 @@ fn user_bytes(writes: &[Write<'_>]) -> u64 {
 impl Shared {
     /// Waits as long as the writer of these has to, so that merges keep up.
     fn hold_up(&self, writes: &[Write<'_>]) {
-        let options = self.options;
-        let waited = self.pressure.wait(&options, || self.memtables(), || user_bytes(writes));
+        let options = || self.options();
+        let waited = self.pressure.wait(options, || self.memtables(), || user_bytes(writes));
         if !waited.is_zero() {
             self.counters.delayed(waited);
         }
+    }
+}
+
+impl Lsm {
+    /// Deletes all keys of a span, which are locked, in a group of its own; `told` gets the commit number as soon as
+    /// there is one, which is returned when what it did shows. No latch may be held.
+    ///
+    /// # Errors
+    /// What waiting for memory and for room in the log fail with. Then nothing was deleted.
+    pub(crate) fn delete_range(&self, (low, high): &Span, told: impl FnOnce(Lsn)) -> Result<Lsn> {
+        let shared = &*self.0;
+        // Longer than any key, so that it is past them all.
+        let past = || vec![u8::MAX; self.max_key() + 1];
+        let end = high.clone().unwrap_or_else(past);
+        assert!(*low < end, "a span has keys");
+        let bytes = bytes_of(low, &end);
+        shared.services.admit(shared, bytes)?;
+        let mut charge = Charge { shared, bytes };
+        let record = record::delete_range(low, &end);
+        let mut group = Group::begin(&shared.core, GroupKind::Commit, record.len() + 64)?;
+        let mut entered = Entered { table: shared.enter(), way: None };
+        group.record(shared.keyspace, &record);
+        let core = &shared.core;
+        entered.way = Some(core.horizon.set_out(&core.log, u64::from(shared.keyspace.0)));
+        let commit = group.commit_with(|commit| {
+            told(commit);
+            shared.note_newest(commit);
+            entered.table.takes_charge(std::mem::take(&mut charge.bytes));
+            entered.table.delete_range(RangeDelete { start: low.clone(), end, commit });
+            drop(entered);
+        })?;
+        shared.counters.wrote(0, record.len() as u64);
+        core.horizon.wait(&core.log, commit);
+        shared.services.look_at(shared, shared.view().active.bytes());
+        Ok(commit)
     }
 }
 

@@ -1,0 +1,69 @@
+//! LSM keyspaces from the command line: made, looked at, changed, merged; the benchmarks of `db_bench` on them.
+
+mod support;
+
+use support::{Scratch, fails, ok};
+
+fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(ok(args, "").lines().last().expect("a line")).expect("JSON")
+}
+
+#[test]
+fn a_keyspace_is_made_looked_at_changed_and_merged() {
+    let place = Scratch::new("keyspace");
+    let dir = place.at("db");
+    ok(&["create", &dir], "");
+    ok(&["keyspace", "create", &dir, "events", "--kind", "lsm,compression=lz4,memtable=64K"], "");
+    assert!(fails(&["keyspace", "create", &dir, "events"], "", 1).contains("already"));
+    let said = fails(&["keyspace", "create", &dir, "other", "--kind", "lsm,colour=red"], "", 2);
+    assert!(said.contains("compression, filter-bits, block"), "{said}");
+    let rows: String =
+        (0..3000).map(|n| format!("{{\"keyspace\":\"events\",\"key\":\"k{n:05}\",\"value\":\"{n}\"}}\n")).collect();
+    // Not in order: by transactions.
+    ok(&["load", &dir, "--keyspace", "events"], rows.lines().rev().map(|l| format!("{l}\n")).collect::<String>());
+    ok(&["delete", &dir, "events", "--range", "k00100", "k02900"], "");
+    let info = json(&["keyspace", "info", &dir, "events", "--json"]);
+    assert_eq!((&info["kind"], &info["options"]["compression"]), (&"lsm".into(), &"lz4".into()));
+    ok(&["keyspace", "set", &dir, "events", "compression=zstd", "l0-trigger=2"], "");
+    let info = ok(&["keyspace", "info", &dir, "events"], "");
+    assert!(info.contains("lsm,compression=zstd") && info.contains("level 0"), "{info}");
+    let said = fails(&["keyspace", "set", &dir, "events", "kind=tree"], "", 2);
+    assert!(said.contains("cannot change") && said.contains("compression, filter-bits"), "{said}");
+    assert!(fails(&["keyspace", "set", &dir, "events", "l0-stop=1"], "", 1).contains("l0-trigger"));
+    assert!(fails(&["compact", &dir, "--keyspace", "events", "--level", "6"], "", 1).contains("0 to 5"));
+    let merged = json(&["compact", &dir, "--keyspace", "events", "--json"]);
+    assert!(merged["bytes"].as_u64() < merged["bytes_before"].as_u64(), "what was deleted is gone: {merged}");
+    assert_eq!(ok(&["scan", &dir, "events", "--count"], "").trim(), "200");
+    ok(&["keyspace", "create", &dir, "tree"], "");
+    assert!(fails(&["compact", &dir, "--keyspace", "tree"], "", 1).contains("a tree has no levels"));
+    assert!(fails(&["keyspace", "set", &dir, "tree", "block=4K"], "", 2).contains("is a tree"));
+    assert!(ok(&["check", &dir], "").contains("no damage found"));
+}
+
+#[test]
+fn db_bench_runs_on_both_kinds() {
+    for kind in ["tree", "lsm,memtable=64K,segment=64K,block=4K"] {
+        let place = Scratch::new(kind.split(',').next().expect("a name"));
+        let dir = place.at("db");
+        let run = |benchmarks: &str| {
+            let args =
+                ["bench", "dbbench", "--quiet", "--dir", &dir, "--kind", kind, "--num", "2000", "--cache-mb", "8"];
+            ok(&[&args[..], &["--benchmarks", benchmarks]].concat(), "")
+        };
+        let told =
+            run("fillrandom,overwrite,readrandom,readseq,readreverse,seekrandom,readwhilewriting,deleterandom,compact");
+        let line = |name: &str| told.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("{name}: {told}"));
+        assert!(told.contains("Entries:    2000") && told.contains("Keys:       16 bytes each"), "{told}");
+        for name in ["fillrandom", "overwrite", "readseq", "readreverse", "deleterandom"] {
+            assert!(line(name).contains("micros/op") && line(name).contains(" operations;"), "{told}");
+        }
+        assert!(line("readrandom").contains("of 2000 found)") && line("compact").contains("micros/op"), "{told}");
+        // The keyspace stays; what fills begins anew.
+        let told = run("fillseq,readmissing,readrandom");
+        assert!(told.contains("(0 of 2000 found)") && told.contains("(2000 of 2000 found)"), "{told}");
+        assert!(ok(&["check", &dir], "").contains("no damage found"));
+    }
+    let place = Scratch::new("wrong");
+    let said = fails(&["bench", "dbbench", "--dir", &place.at("db"), "--benchmarks", "fillsync"], "", 2);
+    assert!(said.contains("fillseq, fillrandom"), "{said}");
+}
