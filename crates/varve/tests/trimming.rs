@@ -15,6 +15,7 @@ const LAYOUT: Layout = Layout {
     log_bytes: 4 << 20,
     log_dir: None,
     data: None,
+    remote: None,
     fast: None,
     fast_bytes: 0,
     overwrite: false,
