@@ -151,7 +151,7 @@ fn every_write(out: Out, a: &args::Sim, breakage: Option<Mistake>) -> Result<(),
     options.seed = a.seed.unwrap_or(a.first_seed);
     options.jobs = jobs(a.jobs);
     options.breakage = breakage;
-    options.pool = choice(&a.pool, &a.layout)?;
+    options.pool = pool(a, breakage)?;
     let bar = out.progress("cuts", 0);
     let report = sim::every_write(&options, |n| bar.set_position(n));
     bar.finish_and_clear();
@@ -193,7 +193,7 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
     options.threads = a.threads;
     options.seed = a.seed;
     options.cache_bytes = a.open.cache_mb.map_or(256 << 20, |mib| mib << 20);
-    options.pool = choice(&a.pool, &a.layout)?;
+    options.pool = PoolChoice { lsm: a.kind == args::IndexKind::Lsm, ..choice(&a.pool, &a.layout)? };
     if a.layout.layout == LayoutKind::Tier {
         let beside = || std::path::PathBuf::from(format!("{}.fast", a.dir.display()));
         options.fast = Some(a.fast_dir.clone().unwrap_or_else(beside));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use varve::{Db, Devices, Layout, Mistake, Options};
+use varve::{Db, Devices, KeyspaceKind, Layout, LsmOptions, Mistake, Options};
 use varve_lab::adapter::varve::VarveStore;
 use varve_lab::adapter::{Direction, Durability, End, KeyRange, Store, TxMode, Txn, transact};
 use varve_lab::driver::{RunOptions, Until, run};
@@ -150,8 +150,65 @@ fn a_missing_interval_lock_shows_as_phantoms() {
     assert!(found, "phantoms are found within 60 seeds");
 }
 
+/// A megabyte of memory, of which some transactions need more than their part.
+fn small(broken: Option<Mistake>) -> Options {
+    Options { cache_bytes: 1 << 20, faults: broken.into(), ..Options::default() }
+}
+
+/// Clients some of whose transactions outgrow that memory.
+fn heavy(seed: u64) -> GenerateOptions {
+    GenerateOptions { seed, transactions: 25, ballast: 0.15, ..GenerateOptions::default() }
+}
+
+/// Makes the second list and the set of a history LSM keyspaces; the others are trees.
+fn mixed_kinds(db: &Db, prefix: &str) {
+    let options = LsmOptions { memtable_bytes: 64 << 10, segment_bytes: 64 << 10, ..LsmOptions::default() };
+    for name in ["list_b", "set"] {
+        db.keyspace_or_create_of(&format!("{prefix}_{name}"), KeyspaceKind::Lsm(options)).unwrap();
+    }
+}
+
+/// A history with transactions that spill and lock coarsely, over trees or over keyspaces of both kinds. Also how often
+/// that happened: write sets that spilled, locks that became coarser, commits in pieces.
+fn heavy_history(seed: u64, mixed: bool, broken: Option<Mistake>) -> (varve_lab::Result<Report>, [u64; 3]) {
+    let body = move || {
+        on_memory(small(broken), |store| {
+            if mixed {
+                mixed_kinds(store.db(), &format!("history{seed}"));
+            }
+            let report = try_history(store, &GenerateOptions { pause: Duration::from_micros(20), ..heavy(seed) });
+            let stats = store.db().stats().txn;
+            (report, [stats.spills, stats.lock_coarsened, stats.large_commits])
+        })
+    };
+    simulate(seed, true, body).0
+}
+
+#[test]
+fn histories_with_transactions_larger_than_memory_are_serializable_over_both_kinds() {
+    for mixed in [false, true] {
+        let (mut all, mut committed) = ([0; 3], 0);
+        for seed in seeds(8) {
+            let (report, seen) = heavy_history(seed, mixed, None);
+            let report = report.unwrap_or_else(|e| panic!("seed {seed}, mixed {mixed}: {e}"));
+            assert!(report.serializable(), "seed {seed}, mixed {mixed}\n{report}");
+            committed += report.committed;
+            all.iter_mut().zip(seen).for_each(|(all, n)| *all += n);
+        }
+        println!("mixed {mixed}: {committed} committed; {all:?} spills, coarser locks, commits in pieces");
+        assert!(seeds(8).len() < 8 || committed > 300 && all.iter().all(|n| *n > 8), "{committed}, {all:?}");
+    }
+}
+
+#[test]
+fn spilled_writes_that_are_forgotten_show_in_a_history() {
+    let broken = Some(Mistake::SpillForgotten);
+    let found = |seed| heavy_history(seed, true, broken).0.map_or(true, |report| !report.serializable());
+    assert!((0..20).any(found), "found within 20 seeds");
+}
+
 /// Clients on a machine that loses its power three times and goes on after each recovery, all in one history.
-fn history_over_power_cuts(seed: u64, broken: Option<Mistake>) -> (Report, usize) {
+fn history_over_power_cuts(seed: u64, is_heavy: bool, broken: Option<Mistake>) -> (Report, usize) {
     let body = move || {
         let mut rng = Rng::from_seed(seed);
         let supply = PowerSupply::new();
@@ -161,14 +218,24 @@ fn history_over_power_cuts(seed: u64, broken: Option<Mistake>) -> (Report, usize
             device
         };
         let devices = Devices::new(device("data", seed), device("log", seed + 1));
-        let opened = Options { cache_bytes: 4 << 20, faults: broken.into(), ..Options::default() };
-        Db::create_on(devices.clone(), &layout(), opened.clone()).unwrap().close().unwrap();
+        let opened = match is_heavy {
+            true => small(broken),
+            false => Options { cache_bytes: 4 << 20, faults: broken.into(), ..Options::default() },
+        };
+        let db = Db::create_on(devices.clone(), &layout(), opened.clone()).unwrap();
+        if is_heavy {
+            mixed_kinds(&db, "history");
+        }
+        db.close().unwrap();
         let recorder = Arc::new(recorder("history"));
         for round in 0..4 {
             let domain = Domain::new("machine");
             let job = {
                 let (devices, opened, recorder) = (devices.clone(), opened.clone(), recorder.clone());
-                domain.spawn("database", move || machine(devices, opened, &recorder, seed * 4 + round, round == 3))
+                let seed = seed * 4 + round;
+                let clients =
+                    if is_heavy { heavy(seed) } else { GenerateOptions { seed, ..GenerateOptions::default() } };
+                domain.spawn("database", move || machine(devices, opened, &recorder, clients, round == 3))
             };
             if round < 3 {
                 varve_rt::sleep(Duration::from_micros(500 + rng.below(20_000)));
@@ -192,14 +259,13 @@ fn machine(
     devices: Devices,
     options: Options,
     recorder: &Arc<Recorder>,
-    seed: u64,
+    clients: GenerateOptions,
     last: bool,
 ) -> varve_lab::Result<()> {
     let db = Db::open_on(devices, options)?;
     let store = Arc::new(VarveStore::new(db.clone()));
     let transactions = if last { 20 } else { 10_000 };
-    let options = GenerateOptions { seed, transactions, ..GenerateOptions::default() };
-    generate(&store, recorder, &options)?;
+    generate(&store, recorder, &GenerateOptions { transactions, ..clients })?;
     drop(store);
     assert!(db.check()?.is_clean());
     Ok(db.close()?)
@@ -208,20 +274,23 @@ fn machine(
 #[test]
 fn histories_over_power_cuts_are_serializable() {
     let (mut unknown, mut committed) = (0, 0);
-    for seed in seeds(25) {
-        let (report, open) = history_over_power_cuts(seed, None);
+    for seed in seeds(32) {
+        let (report, open) = history_over_power_cuts(seed, seed % 4 == 3, None);
         assert!(report.serializable(), "seed {seed}\n{report}");
         unknown += open;
         committed += report.committed;
     }
-    let runs = seeds(25).len();
-    assert!(runs < 25 || unknown > runs && committed > runs * 100, "{unknown} unknown, {committed} committed");
+    let runs = seeds(32).len();
+    assert!(runs < 32 || unknown > runs && committed > runs * 100, "{unknown} unknown, {committed} committed");
 }
 
 #[test]
 fn a_commit_acknowledged_too_early_shows_in_a_history_over_power_cuts() {
     let broken = Some(Mistake::AckBeforeFlush);
-    assert!((0..40).any(|seed| !history_over_power_cuts(seed, broken).0.serializable()), "found within 40 seeds");
+    assert!(
+        (0..40).any(|seed| !history_over_power_cuts(seed, false, broken).0.serializable()),
+        "found within 40 seeds"
+    );
 }
 
 /// A snapshot reads to its end while a writer holds every key, writes it and commits.

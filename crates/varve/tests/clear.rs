@@ -88,6 +88,29 @@ fn a_cleared_keyspace_is_empty_and_a_snapshot_still_sees_it() {
 }
 
 /// Keys of very different lengths, ranges with every kind of bound, long values, three snapshots of different ages.
+/// Rows that left a keyspace, and were seen by a snapshot when the database went, are taken apart by the next opening,
+/// also where they are a part of what there was.
+#[test]
+fn the_next_opening_frees_what_left() {
+    let (devices, db) = create();
+    let rows = db.create_keyspace("rows").unwrap();
+    fill(&rows, 20_000);
+    let full = in_use(&db);
+    let snapshot = db.snapshot().unwrap();
+    rows.delete_range_with(&key(3000)..&key(17_000), Durability::Sync).unwrap();
+    assert!(in_use(&db) > full * 9 / 10, "the snapshot needs them");
+    drop((rows, snapshot, db));
+    let db = Db::open_on(devices, options()).unwrap();
+    wait_for_pages(&db, full / 2);
+    let rows = db.keyspace("rows").unwrap();
+    assert_eq!(db.snapshot().unwrap().count(&rows, ..).unwrap(), 6000);
+    sound(&db);
+    db.compact().unwrap();
+    sound(&db);
+    drop(rows);
+    db.close().unwrap();
+}
+
 #[test]
 fn deleted_ranges_agree_with_a_map() {
     for seed in 0..2 {

@@ -3,7 +3,10 @@
 mod directories;
 
 use directories::Dir;
-use varve::{Db, Durability, Error, Keyspace, KeyspaceKind, LsmOptions, Options};
+use varve::{
+    BackupOptions, Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, RestoreOptions,
+};
+use varve_models::MemDevice;
 
 fn options() -> Options {
     Options { cache_bytes: 16 << 20, durability: Durability::None, ..Options::default() }
@@ -209,4 +212,123 @@ fn the_first_read_after_an_opening_sees_what_was_committed() {
             Some(&b"1"[..])
         );
     }
+}
+
+/// A megabyte of memory, of which memtables get 64 KiB.
+fn small(devices: &Devices) -> Db {
+    let options = Options { cache_bytes: 1 << 20, ..options() };
+    match Db::open_on(devices.clone(), options.clone()) {
+        Err(Error::NoDatabase(_)) => {
+            Db::create_on(devices.clone(), &Layout { page_size: 4096, ..Layout::default() }, options).unwrap()
+        }
+        opened => opened.unwrap(),
+    }
+}
+
+/// What recovery finds in the log counts, but it is not all that memtables may have from then on.
+#[test]
+fn memtables_have_their_memory_after_a_recovery_too() {
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+    let db = small(&devices);
+    let events = db.create_keyspace_of("events", lsm()).unwrap();
+    events.put_with(b"first", &[1; 6000], Durability::Sync).unwrap();
+    drop((events, db));
+    let db = small(&devices);
+    assert!(!db.recovery_report().clean);
+    let events = db.keyspace("events").unwrap();
+    assert_eq!(events.get(b"first").unwrap().unwrap(), [1; 6000]);
+    events.put(b"second", &[2; 40_000]).unwrap();
+    assert_eq!(events.get(b"second").unwrap().unwrap(), [2; 40_000]);
+    drop(events);
+    db.close().unwrap();
+}
+
+/// A commit that could never be applied is refused before it is decided, and the database goes on.
+#[test]
+fn a_value_larger_than_memtables_is_refused_in_a_large_transaction_too() {
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+    let db = small(&devices);
+    let (events, rows) = (db.create_keyspace_of("events", lsm()).unwrap(), db.create_keyspace("rows").unwrap());
+    for spilled in [false, true] {
+        let mut tx = db.begin().unwrap();
+        let many = if spilled { 400 } else { 2 };
+        for n in 0..many {
+            tx.put(&rows, &u32::to_be_bytes(n), &[3; 300]).unwrap();
+        }
+        let refused = tx.put(&events, b"large", &[4; 70_000]).and_then(|()| tx.commit());
+        assert!(matches!(refused, Err(Error::TransactionTooLarge { what: "memtables", .. })), "{refused:?}");
+    }
+    db.transact(|tx| tx.put(&events, b"small", b"5")).unwrap();
+    assert_eq!(events.get(b"small").unwrap().unwrap(), b"5");
+    assert_eq!((events.get(b"large").unwrap(), rows.get(&[0; 4]).unwrap()), (None, None));
+    assert!(db.check().unwrap().is_clean());
+    drop((events, rows));
+    db.close().unwrap();
+}
+
+/// What memtables have is in a backup: what is older than the log that is copied, and what commits while it is made,
+/// together with what the same commits wrote to trees.
+#[test]
+fn a_backup_has_what_memtables_have() {
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+    let db = small(&devices);
+    let (events, tree) = (db.create_keyspace_of("events", lsm()).unwrap(), db.create_keyspace("tree").unwrap());
+    let put = |n: u32| {
+        db.transact(|tx| {
+            tx.put(&events, &n.to_be_bytes(), &[n as u8; 200])?;
+            tx.put(&tree, &n.to_be_bytes(), b"1")
+        })
+    };
+    (0..40).for_each(|n| put(n).unwrap());
+    let mut next = 40;
+    let mut files: Vec<Vec<u8>> = Vec::new();
+    let mut since = None;
+    for _ in 0..3 {
+        let mut progress = |_: u64, _: u64| {
+            put(next).unwrap();
+            events.delete(&(next / 2).to_be_bytes()).unwrap();
+            next += 1;
+        };
+        let mut file = Vec::new();
+        let options = BackupOptions { since: since.take(), progress: Some(&mut progress), ..BackupOptions::default() };
+        since = Some(db.backup(&mut file, options).unwrap().info);
+        files.push(file);
+        let copy = Devices::new(MemDevice::new(0), MemDevice::new(0));
+        let layout = Layout { page_size: 4096, ..Layout::default() };
+        let mut readers: Vec<&[u8]> = files.iter().map(|file| &file[..]).collect();
+        let mut readers: Vec<&mut dyn std::io::Read> =
+            readers.iter_mut().map(|r| r as &mut dyn std::io::Read).collect();
+        varve::restore_on(&copy, &mut readers, &RestoreOptions { layout }).unwrap();
+        let restored = small(&copy);
+        // Nothing was written since the backup's end but in its progress.
+        assert_eq!(rows(&restored, &restored.keyspace("events").unwrap()), rows(&db, &events));
+        assert_eq!(rows(&restored, &restored.keyspace("tree").unwrap()), rows(&db, &tree));
+        assert!(restored.check().unwrap().is_clean());
+        restored.close().unwrap();
+        db.wait_for_merges().unwrap();
+    }
+    assert!(next > 42, "something was written meanwhile");
+    drop((events, tree));
+    db.close().unwrap();
+}
+
+/// The number of a keyspace that was dropped is given out again after a crash; its rows, which the log still has, are
+/// not.
+#[test]
+fn a_new_keyspace_has_no_rows_of_one_that_was_dropped() {
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+    let db = small(&devices);
+    let events = db.create_keyspace_of("events", lsm()).unwrap();
+    events.put_with(b"old", b"1", Durability::Sync).unwrap();
+    let id = events.id();
+    drop(events);
+    db.drop_keyspace("events").unwrap();
+    db.sync().unwrap();
+    drop(db);
+    let db = small(&devices);
+    assert!(!db.recovery_report().clean);
+    let events = db.create_keyspace_of("others", lsm()).unwrap();
+    assert_eq!((events.id(), events.get(b"old").unwrap()), (id, None));
+    drop(events);
+    db.close().unwrap();
 }

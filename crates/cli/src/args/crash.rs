@@ -62,6 +62,9 @@ pub struct Torture {
     /// Directory of a tier's fast device [default: DIR.fast].
     #[arg(long, value_name = "DIR")]
     pub fast_dir: Option<PathBuf>,
+    /// What the keyspaces of a new database are made of.
+    #[arg(long, value_enum, default_value_t = IndexKind::Tree, conflicts_with = "big_log")]
+    pub kind: IndexKind,
 }
 
 fn state(s: &str) -> Result<State, String> {

@@ -18,6 +18,11 @@ const LISTS: [u8; 2] = [0, 1];
 const SET: u8 = 2;
 const LEDGER: u8 = 3;
 
+/// Bytes of a key of ballast; others have four.
+const BALLAST_KEY: usize = 6;
+/// Keys of ballast behind each key.
+const BALLAST_KEYS: u64 = 64;
+
 /// What the clients do.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GenerateOptions {
@@ -49,6 +54,13 @@ pub struct GenerateOptions {
     pub appends: f64,
     /// Share of transactions that roll back of their own will.
     pub rollbacks: f64,
+    /// Share of read-write transactions with ballast: rows between the keys of both lists that are written and never
+    /// looked at, so that the transaction outgrows its share of memory, and its locks become coarser.
+    pub ballast: f64,
+    /// Rows of ballast in a transaction.
+    pub ballast_rows: u32,
+    /// Bytes of their values.
+    pub ballast_bytes: usize,
     /// Longest pause between two operations; zero: none. Pauses make transactions overlap on few cores.
     pub pause: Duration,
     /// Durability of the commits. Across a crash only [`Durability::Sync`] makes a history that must be serializable:
@@ -73,6 +85,9 @@ impl Default for GenerateOptions {
             savepoints: 0.15,
             appends: 0.3,
             rollbacks: 0.03,
+            ballast: 0.0,
+            ballast_rows: 160,
+            ballast_bytes: 400,
             pause: Duration::ZERO,
             durability: Durability::Sync,
         }
@@ -85,7 +100,10 @@ impl GenerateOptions {
             return bad_option("clients, keys, writes_per_key, ops", "each must be at least 1");
         }
         let shares = self.scans + self.set_writes + self.appends;
-        if !(0.0..=1.0).contains(&shares) || !(0.0..=1.0).contains(&(self.read_only + self.snapshots)) {
+        if !(0.0..=1.0).contains(&shares)
+            || !(0.0..=1.0).contains(&(self.read_only + self.snapshots))
+            || !(0.0..=1.0).contains(&self.ballast)
+        {
             return bad_option("shares", "they must add up to at most 1");
         }
         Ok(())
@@ -209,6 +227,8 @@ impl<'a, S: Store> Client<'a, S> {
         let store: &'a S = self.store;
         let mut tx = store.begin(mode, self.options.durability)?;
         let count = self.rng.between(1, self.options.ops as u64);
+        let heavy = mode == TxMode::ReadWrite && self.options.ballast > 0.0 && self.rng.f64() < self.options.ballast;
+        let ballast_at = heavy.then(|| self.rng.below(count));
         // A savepoint, and the operations taken down before it.
         let mut mark = None;
         for n in 0..count {
@@ -231,9 +251,26 @@ impl<'a, S: Store> Client<'a, S> {
                     }
                 }
             }
+            if ballast_at == Some(n) {
+                self.take_ballast(&mut tx)?;
+            }
             self.operation(&mut tx, mode, ops)?;
         }
         Ok(tx)
+    }
+
+    /// Writes rows that no history knows.
+    fn take_ballast(&mut self, tx: &mut S::Txn<'_>) -> Result<()> {
+        let mut value = vec![0; self.options.ballast_bytes];
+        self.rng.fill_bytes(&mut value);
+        for _ in 0..self.options.ballast_rows {
+            let list = LISTS[self.rng.below(2) as usize];
+            let number = self.rng.below(BALLAST_KEYS) as u16;
+            let key = [&self.key().to_be_bytes()[..], &number.to_be_bytes()].concat();
+            debug_assert_eq!(key.len(), BALLAST_KEY);
+            tx.put(&self.keyspaces[list as usize], &key, &value)?;
+        }
+        Ok(())
     }
 
     fn operation(&mut self, tx: &mut S::Txn<'_>, mode: TxMode, ops: &mut Vec<Op>) -> Result<()> {
@@ -367,7 +404,9 @@ impl<'a, S: Store> Client<'a, S> {
         tx.scan(&self.keyspaces[keyspace as usize], KeyRange::new(&low, &high), direction, |k, v| {
             // A key of another length is a key nobody wrote; a number outside the range makes the checker say so.
             let key = k.try_into().map_or(u32::MAX, u32::from_be_bytes);
-            found.push((key, decode(v)));
+            if self.options.ballast == 0.0 || k.len() != BALLAST_KEY {
+                found.push((key, decode(v)));
+            }
             ControlFlow::Continue(())
         })?;
         if direction == Direction::Reverse {

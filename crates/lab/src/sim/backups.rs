@@ -84,14 +84,18 @@ impl Client {
     fn back_up(&self, chain: &mut Chain) -> Next {
         let (mut file, since) = (Vec::new(), chain.last.clone());
         let kind = if since.is_some() { "backups, incremental" } else { "backups, whole" };
-        let (changes, checkpoints) = (self.shared.backups.changes(), self.db.stats().checkpoints.completed);
+        let (changes, before) = (self.shared.backups.changes(), self.db.stats());
         self.shared.trace.event(|| format!("client {}: begins {kind}", self.number));
         match self.db.backup(&mut file, BackupOptions { since, ..BackupOptions::default() }) {
             Ok(report) => {
                 self.shared.trace.event(|| format!("client {}: {kind}, to {}", self.number, report.end));
                 self.shared.count(kind, 1);
-                if self.db.stats().checkpoints.completed > checkpoints {
+                let now = self.db.stats();
+                if now.checkpoints.completed > before.checkpoints.completed {
                     self.shared.count("backups beside a checkpoint", 1);
+                }
+                if now.txn.large_commits > before.txn.large_commits {
+                    self.shared.count("backups beside a commit in pieces", 1);
                 }
                 let after = ["incremental backups after a compaction", "incremental backups after a bulk load"];
                 for (n, name) in after.into_iter().enumerate() {

@@ -55,6 +55,8 @@ pub(crate) enum Ending {
     Cut { after_ops: u64, seed: u64 },
     /// A power cut as soon as a reader is acknowledged that read from a `sync` commit whose own client still waits.
     CutAtRead { seed: u64 },
+    /// A power cut this many device operations after a large transaction began its commit.
+    CutInLarge { after_ops: u64, seed: u64 },
     /// The clients stop, and the database is closed.
     Close,
     /// The clients stop, and all handles are dropped; the next life begins beside what is left of this one.
@@ -75,6 +77,8 @@ pub(crate) struct Goal {
 pub(crate) enum Must {
     Exist,
     Absent,
+    /// It is there, and has no row.
+    Empty,
     /// Its creation or its drop had not returned.
     Either,
 }
@@ -113,7 +117,7 @@ struct Book {
     last_acknowledged: u64,
     commits: u64,
     goal: Option<Goal>,
-    /// The power is cut at the next reader of something that is not acknowledged, or after so many commits.
+    /// The power is cut at a moment that is waited for, or after so many commits.
     ambush: Option<Ambush>,
     entries: Vec<Entry>,
     own: Own,
@@ -131,6 +135,9 @@ struct Ambush {
     /// Commits after which it waits no longer.
     until: u64,
     seed: u64,
+    /// It waits for the commit of a large transaction, and then for so many device operations; none: for a reader of
+    /// something that is not acknowledged.
+    in_large: Option<u64>,
 }
 
 /// Handle of an entry of the book.
@@ -215,7 +222,7 @@ impl Shared {
         entry.tx.ended_by = highest;
         let (position, durability) = (entry.position.load(SeqCst), entry.tx.durability);
         if let Some(ambush) = book.ambush
-            && (book.commits >= ambush.until || book.has_read_in_doubt(at))
+            && (book.commits >= ambush.until || ambush.in_large.is_none() && book.has_read_in_doubt(at))
         {
             drop(book);
             self.supply.cut(ambush.seed);
@@ -240,15 +247,35 @@ impl Shared {
         if due.is_some() {
             book.goal = None;
         }
-        if let Some(Ending::CutAtRead { seed }) = due {
-            book.ambush = Some(Ambush { until: book.commits + AMBUSH, seed });
+        let until = book.commits + AMBUSH;
+        match due {
+            Some(Ending::CutAtRead { seed }) => book.ambush = Some(Ambush { until, seed, in_large: None }),
+            Some(Ending::CutInLarge { after_ops, seed }) => {
+                book.ambush = Some(Ambush { until, seed, in_large: Some(after_ops) });
+            }
+            _ => {}
         }
         drop(book);
         match due {
             Some(Ending::Cut { after_ops, seed }) => self.supply.cut_at(self.supply.ops() + 1 + after_ops, seed),
             Some(Ending::Close | Ending::Drop) => self.stop.store(true, SeqCst),
-            Some(Ending::CutAtRead { .. }) | None => {}
+            Some(Ending::CutAtRead { .. } | Ending::CutInLarge { .. }) | None => {}
         }
+    }
+
+    /// Whether a power cut waits for a large transaction.
+    pub(crate) fn wants_large(&self) -> bool {
+        self.book.lock().ambush.is_some_and(|ambush| ambush.in_large.is_some())
+    }
+
+    /// A large transaction begins its commit.
+    pub(crate) fn large_commit_begins(&self) {
+        let mut book = self.book.lock();
+        let Some(Ambush { in_large: Some(after_ops), seed, .. }) = book.ambush else { return };
+        book.ambush = None;
+        book.totals.add("cuts in a large commit", 1);
+        drop(book);
+        self.supply.cut_at(self.supply.ops() + 1 + after_ops, seed);
     }
 
     /// What is known of a client's own keyspace.

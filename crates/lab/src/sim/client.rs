@@ -2,7 +2,7 @@
 
 use super::book::{self, Must, Shared};
 use super::judge::{Verdict, judge};
-use super::model::{Act, ScanSeen};
+use super::model::{Act, ScanSeen, Tx};
 use super::rows::{self, Digest, MARKS};
 use super::script::{Ending, Script, Scripts, Step};
 use std::sync::Arc;
@@ -15,6 +15,9 @@ use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
 const READS_AFTER_POISON: u32 = 3;
 /// Errors of devices after which a client gives up: one that stays will not go away.
 const MOST_ERRORS: u32 = 12;
+
+/// Steps from which on a transaction counts as large.
+const LARGE: usize = 100;
 
 /// What a client needs.
 pub(crate) struct Client {
@@ -43,7 +46,11 @@ impl Client {
         let mut reads_left = READS_AFTER_POISON;
         let (mut poisoned, mut failed) = (false, 0);
         while !self.shared.is_stopping() && reads_left > 0 {
-            let next = match self.scripts.next() {
+            let script = match self.shared.wants_large() && self.rng.one_in(3) {
+                true => self.scripts.outgrowing(),
+                false => self.scripts.next(),
+            };
+            let next = match script {
                 Script::Snapshot { steps } => {
                     reads_left -= u32::from(poisoned);
                     self.snapshot(&steps)
@@ -55,6 +62,8 @@ impl Client {
                 Script::Close { snapshot } => self.close(snapshot),
                 Script::Single { step, durability } => self.single(&step, durability),
                 Script::Keyspace { which, rows, len } => self.keyspace(which, rows, len),
+                Script::Reshape { which, how } => self.reshape(which, how),
+                Script::Cut { space, range, durability } => self.cut(space, range, durability),
                 Script::Write { steps, durability, ending } => self.write(&steps, durability, ending),
             };
             match next {
@@ -185,19 +194,24 @@ impl Client {
 
     /// Creates and fills a keyspace of the client's own, or drops it. Its rows are not followed: what matters is
     /// whether it is there, and that its pages are accounted for.
-    fn keyspace(&self, which: u8, rows: u32, len: u32) -> Next {
+    pub(super) fn keyspace(&self, which: u8, rows: u32, len: u32) -> Next {
         let name = format!("own-{}-{which}", self.number);
         let known = self.shared.own(&name);
         self.shared.set_own(&name, Must::Either);
         self.shared.trace.event(|| format!("client {}: keyspace {name} ({known:?}), {rows} rows", self.number));
         let result = match known {
-            Must::Exist => self.db.drop_keyspace(&name).map(|()| Must::Absent),
+            Must::Exist | Must::Empty => self.db.drop_keyspace(&name).map(|()| Must::Absent),
             // A name that must be absent can be loaded: with finished pages, beside the log.
             Must::Absent if len % 2 == 1 => self.bulk_load(&name, which, rows, len),
             _ => {
                 let kind = self.shared.plan.kind(3 + usize::from(which));
                 let made = self.db.keyspace_or_create_of(&name, kind);
-                made.and_then(|space| self.fill(&space, &name, rows, len))
+                made.and_then(|space| {
+                    if known == Must::Absent && self.db.snapshot()?.count(&space, ..)? > 0 {
+                        self.shared.wrong(format!("keyspace {name} is new, and has rows"));
+                    }
+                    self.fill(&space, &name, rows, len)
+                })
             }
         };
         match result {
@@ -242,14 +256,16 @@ impl Client {
         tx.tell_commit_number(position.clone());
         self.shared.trace.event(|| format!("client {}: begin {id} {durability:?} {steps:?}", self.number));
         let mut session = Session { client: self, id, acts: Vec::new(), savepoints: Vec::new(), writes: 0 };
+        let is_large = steps.len() >= LARGE;
         if let Err(e) = session.all(&mut tx, steps) {
+            self.note_full(is_large, &e);
             let next = self.after(&e, &format!("transaction {id}"));
             tx.rollback();
             return next;
         }
         let Session { acts, .. } = session;
         match ending {
-            Ending::Commit => self.commit(tx, book::tx(id, began_after, durability, acts), position),
+            Ending::Commit => self.commit(tx, book::tx(id, began_after, durability, acts), position, is_large),
             Ending::Rollback => {
                 tx.rollback();
                 self.shared.count("rollbacks", 1);
@@ -263,17 +279,31 @@ impl Client {
         }
     }
 
-    fn commit(&self, tx: Transaction, seen: super::model::Tx, position: Arc<AtomicU64>) -> Next {
+    /// Counts a large transaction that found the device full.
+    fn note_full(&self, is_large: bool, error: &Error) {
+        if is_large && matches!(error, Error::NoSpace(_)) {
+            self.shared.count("large transactions refused by a full device", 1);
+        }
+    }
+
+    fn commit(&self, tx: Transaction, seen: Tx, position: Arc<AtomicU64>, is_large: bool) -> Next {
         let id = seen.id;
         let at = self.shared.write_down(seen, position.clone());
+        if is_large {
+            self.shared.large_commit_begins();
+        }
         match tx.commit() {
             Ok(()) => {
+                self.shared.count("large transactions", u64::from(is_large));
                 let placed = position.load(SeqCst);
                 self.shared.trace.event(|| format!("client {}: committed {id} at {placed}", self.number));
                 self.shared.acknowledged(at);
                 Next::Go
             }
-            Err(e) => self.refused(at, &e, &position, &format!("commit of {id}")),
+            Err(e) => {
+                self.note_full(is_large, &e);
+                self.refused(at, &e, &position, &format!("commit of {id}"))
+            }
         }
     }
 

@@ -15,6 +15,12 @@ pub(crate) fn stats(stats: &Stats, shared: &Shared) {
         ("merges", stats.changes.merges),
         ("page images logged", stats.changes.images),
         ("checkpoints", stats.checkpoints.completed),
+        ("write sets spilled", stats.txn.spills),
+        ("locks made coarser", stats.txn.lock_coarsened),
+        ("commits in pieces", stats.txn.large_commits),
+        ("old values spilled", stats.txn.versions_spilled),
+        ("snapshots too old", stats.txn.snapshots_evicted),
+        ("range deletes of subtrees", stats.txn.subtrees_cut),
     ] {
         shared.count(name, n);
     }
@@ -38,4 +44,5 @@ pub(crate) fn stats(stats: &Stats, shared: &Shared) {
 pub(crate) fn recovery(report: &RecoveryReport, totals: &mut Totals) {
     totals.add("recoveries", 1);
     totals.add("images used", report.images);
+    totals.add("commits in pieces that an opening finished", report.finished);
 }

@@ -148,6 +148,12 @@ impl Fault {
         Fault { cell, nth: 1 + rng.below(3), early }
     }
 
+    /// The data device has the length that it has, once the database is open.
+    pub(crate) fn full() -> Fault {
+        let cell = Cell { target: Target::Data, operation: Operation::SetLen, kind: Kind::NoSpace, for_good: true };
+        Fault { cell, nth: 1, early: false }
+    }
+
     /// Draws a write of a page that is acknowledged and not done as asked.
     pub(crate) fn false_write(rng: &mut Rng) -> Fault {
         let (kind, _) = Kind::FALSE[rng.below(3) as usize];

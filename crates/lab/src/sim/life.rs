@@ -266,7 +266,7 @@ fn verify(
     let keyspaces = db.keyspaces().map_err(|e| format!("listing keyspaces: {e}"))?;
     let keyspaces: Vec<String> = keyspaces.into_iter().map(|k| k.name).collect();
     let Some(pending) = pending.lock().take() else { return Ok(()) };
-    compare_own(&pending.own, &keyspaces, shared)?;
+    compare_own(&pending.own, &keyspaces, db, shared)?;
     let marks: Vec<u64> = found
         .range((MARKS, Vec::new())..)
         .filter_map(|((_, key), _)| rows::mark_id(key))
@@ -285,19 +285,27 @@ fn verify(
 }
 
 /// Compares the keyspaces there are with those that must be.
-fn compare_own(expected: &Own, found: &[String], shared: &Shared) -> Result<(), String> {
+fn compare_own(expected: &Own, found: &[String], db: &Db, shared: &Shared) -> Result<(), String> {
     for (name, must) in expected {
         match (must, found.contains(name)) {
-            (Must::Exist, false) => return Err(format!("lost: keyspace {name} was created and is gone")),
+            (Must::Exist | Must::Empty, false) => return Err(format!("lost: keyspace {name} was created and is gone")),
             (Must::Absent, true) => return Err(format!("keyspace {name} was dropped and is there again")),
             _ => {}
         }
     }
     for name in found.iter().filter(|name| !NAMES.contains(&name.as_str())) {
-        if !expected.contains_key(name) {
+        let Some(must) = expected.get(name) else {
             return Err(format!("keyspace {name} is there, and nobody made it"));
+        };
+        if *must == Must::Empty {
+            let rows = db.keyspace(name).and_then(|space| db.snapshot()?.count(&space, ..));
+            match rows.map_err(|e| format!("keyspace {name}: {e}"))? {
+                0 => shared.set_own(name, Must::Empty),
+                n => return Err(format!("keyspace {name} was cleared, and {n} rows are there again")),
+            }
+        } else {
+            shared.set_own(name, Must::Exist);
         }
-        shared.set_own(name, Must::Exist);
     }
     Ok(())
 }
@@ -363,7 +371,7 @@ fn run(
         let done = Arc::new(AtomicBool::new(false));
         let operator = (!drives.is_empty()).then(|| {
             let (db, shared, done, rng) = (db.clone(), shared.clone(), done.clone(), rng.fork());
-            let cuts = matches!(goal.ending, Ending::Cut { .. } | Ending::CutAtRead { .. });
+            let cuts = matches!(goal.ending, Ending::Cut { .. } | Ending::CutAtRead { .. } | Ending::CutInLarge { .. });
             let operator = Operator::new((db, drives), shared, done, (rng, cuts));
             varve_rt::spawn("operator", move || operator.run())
         });

@@ -2,8 +2,8 @@
 //! full devices, compared with a reference model after every crash. Everything follows from a seed.
 //!
 //! Layers of this module, upper to lower: [`run`] (many seeds, two processes) over `seed` (one machine, its lives and
-//! crashes) over `life` (open, compare, load, clients) over `client` (transactions, `backups`) over `book` (what
-//! clients write down). `ghosts` and `panics` are what may happen to an open database besides. `plan`, `script`,
+//! crashes) over `life` (open, compare, load, clients) over `client` (transactions, `backups`, `reshape`) over `book`
+//! (what clients write down). `ghosts` and `panics` are what may happen to an open database besides. `plan`, `script`,
 //! `rows`, `faults`, `tables` and `model` are pure. `docs/testing.md` says what is simulated and what is not.
 
 mod array;
@@ -26,6 +26,7 @@ mod model;
 mod panics;
 mod plan;
 mod pool;
+mod reshape;
 mod rows;
 mod script;
 mod seed;

@@ -59,8 +59,12 @@ pub(crate) struct Mix {
     pub(crate) durability: [u32; 2],
     /// Most writes of a large transaction.
     pub(crate) large_tx: u64,
-    /// Longest range delete, in indexes.
+    /// Longest range delete within a transaction, in indexes.
     pub(crate) delete_span: u32,
+    /// Longest one that is a transaction of its own.
+    pub(crate) cut_span: u32,
+    /// One script in this many is a transaction that outgrows its share of memory; 0 = none.
+    pub(crate) spill_every: u64,
     /// Longest pause inside a transaction, and between two, microseconds.
     pub(crate) pause_us: u64,
     pub(crate) think_us: u64,
@@ -86,6 +90,10 @@ pub(crate) struct Plan {
     pub(crate) page_size: usize,
     /// Frames of the pool.
     pub(crate) frames: u64,
+    /// Memory of the database but for those.
+    pub(crate) cache_bytes: u64,
+    /// Most bytes of old values on scratch pages.
+    pub(crate) snapshot_disk: Option<u64>,
     pub(crate) instances: usize,
     pub(crate) log_bytes: u64,
     pub(crate) log_max_bytes: u64,
@@ -130,10 +138,14 @@ impl Plan {
         let load_bytes = frames * page_size as u64 * (DATA_OVER_POOL + 1);
         let count = (load_bytes / average_row(&lengths) / u64::from(ROW_SPACES)) as u32 * 5 / 4 + 64;
         let clients = rng.between(4, 8) as u32;
+        // A generator of its own: what was drawn before there was this stays as it was.
+        let mut memory = Rng::from_seed(seed ^ 0x5b11_1000);
         Plan {
             seed,
             page_size,
             frames,
+            cache_bytes: [1 << 20, 1 << 20, 2 << 20, 4 << 20][memory.below(4) as usize],
+            snapshot_disk: [None, None, Some(0), Some(64 << 10), Some(512 << 10)][memory.below(5) as usize],
             instances: rng.between(1, 3) as usize,
             log_bytes: 1 << 20,
             // With the largest the ring grows by longer and longer segments.
@@ -172,6 +184,8 @@ impl Plan {
         plan.mix.durability = [60, 20];
         plan.keys.count = count;
         plan.mix.keys = count;
+        plan.mix.cut_span = count / 4;
+        plan.mix.spill_every = 40;
         plan.mix.hot = plan.mix.hot.min(20);
         plan.mix.hot_from = 40;
         plan.mix.checkpoints = true;
@@ -235,6 +249,8 @@ fn mix(keys: u32, lengths: Lengths, rng: &mut Rng) -> Mix {
         durability: [[50, 25], [100, 0], [30, 30], [10, 45]][rng.below(4) as usize],
         large_tx: rng.between(6, 14),
         delete_span: rng.between(10, 120) as u32,
+        cut_span: keys / 4,
+        spill_every: [25, 50, 100][keys as usize % 3],
         pause_us: rng.between(50, 3000),
         think_us: rng.between(0, 3000),
         checkpoints: !rng.one_in(3),

@@ -52,6 +52,11 @@ impl PoolText {
         self.flash
     }
 
+    /// Whether keyspaces are LSM keyspaces.
+    pub(crate) fn has_lsm(&self) -> bool {
+        self.lsm
+    }
+
     pub(crate) fn choice(self) -> Result<PoolChoice, varve::Error> {
         let PoolText { pool, tier, array, flash, lsm } = self;
         Ok(PoolChoice { pool: pool.parse()?, tier, array, flash, lsm })

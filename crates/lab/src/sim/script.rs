@@ -81,6 +81,18 @@ pub(crate) enum Script {
     Close { snapshot: bool },
     /// One of the client's own keyspaces is created and filled, or dropped when it is there.
     Keyspace { which: u8, rows: u32, len: u32 },
+    /// One of them changes as a whole while the client has a snapshot open.
+    Reshape { which: u8, how: Reshape },
+    /// A range delete that is a transaction of its own.
+    Cut { space: u8, range: Option<(u32, u32)>, durability: Durability },
+}
+
+/// What may happen to a keyspace as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reshape {
+    Clear,
+    Rename,
+    Drop,
 }
 
 /// Draws scripts for one client.
@@ -98,6 +110,9 @@ impl Scripts {
     /// The next script.
     pub(crate) fn next(&mut self) -> Script {
         let mix = &self.mix;
+        if self.rng.one_in(mix.spill_every) {
+            return self.outgrowing();
+        }
         match self.rng.below(100) {
             0..=7 => self.snapshot(),
             8 if mix.backups => Script::Backup,
@@ -109,6 +124,11 @@ impl Scripts {
                 len: self.mix.lengths.draw(&mut self.rng),
             },
             14 => Script::Close { snapshot: self.rng.one_in(2) },
+            23 => self.cut(),
+            24..=25 if mix.keyspaces => Script::Reshape {
+                which: self.rng.below(2) as u8,
+                how: [Reshape::Clear, Reshape::Rename, Reshape::Drop][self.rng.below(3) as usize],
+            },
             15..=22 => Script::Single { step: self.single(), durability: self.durability() },
             _ => {
                 let durability = self.durability();
@@ -120,6 +140,50 @@ impl Scripts {
                 Script::Write { steps: self.steps(), durability, ending }
             }
         }
+    }
+
+    /// A transaction of some hundred writes or reads, more than its share of a small memory: over neighbours, or here
+    /// and there.
+    pub(crate) fn outgrowing(&mut self) -> Script {
+        let (mut steps, keys) = (Vec::new(), u64::from(self.mix.keys));
+        let n = self.rng.between(120, 450).min(keys);
+        let (space, from) = (self.rng.below(u64::from(ROW_SPACES)) as u8, self.rng.below(keys - n + 1) as u32);
+        let (neighbours, reads) = (self.rng.one_in(2), self.rng.one_in(5));
+        let (savepoint, back) = (self.rng.below(n), self.rng.one_in(3).then(|| self.rng.below(n)));
+        for i in 0..n {
+            let (space, index) = if neighbours { (space, from + i as u32) } else { self.anywhere() };
+            steps.push(match self.rng.below(16) {
+                _ if reads && i > 0 => Step::Get { space, index },
+                0 => Step::Delete { space, index },
+                1 => Step::Get { space, index },
+                _ => Step::Put { space, index, len: Some(self.rng.below(u64::from(self.mix.lengths.medium)) as u32) },
+            });
+            if i == savepoint {
+                steps.push(Step::Savepoint);
+            }
+            if back.is_some_and(|back| i == back.max(savepoint)) {
+                steps.push(Step::RollbackTo);
+            }
+        }
+        // What was spilled is read again, by itself and among the others.
+        let to = (from + n as u32).min(self.mix.keys);
+        steps.push(Step::Count { space, from, to });
+        let (reverse, limit) = (self.rng.one_in(2), self.rng.between(1, 60) as u32);
+        steps.push(Step::Scan { space, from, to, reverse, limit });
+        self.updates(&mut steps, 1, 3);
+        let ending = if self.rng.one_in(8) { Ending::Rollback } else { Ending::Commit };
+        Script::Write { steps, durability: self.durability(), ending }
+    }
+
+    fn anywhere(&mut self) -> (u8, u32) {
+        (self.rng.below(u64::from(ROW_SPACES)) as u8, self.rng.below(u64::from(self.mix.keys)) as u32)
+    }
+
+    /// Now and then of everything.
+    fn cut(&mut self) -> Script {
+        let (space, from, to) = self.range(self.mix.cut_span);
+        let range = (!self.rng.one_in(8)).then_some((from, to));
+        Script::Cut { space, range, durability: self.durability() }
     }
 
     /// Microseconds to think before the next script; often none.
@@ -172,9 +236,11 @@ impl Scripts {
 
     fn snapshot(&mut self) -> Script {
         let mut steps = Vec::new();
+        // Some are open while much is overwritten.
+        let pause = if self.rng.one_in(4) { 20_000 } else { 2000 };
         for _ in 0..=self.rng.below(5) {
             self.reads(&mut steps, 2);
-            steps.push(Step::Pause(self.rng.below(2000) as u32));
+            steps.push(Step::Pause(self.rng.below(pause) as u32));
         }
         Script::Snapshot { steps }
     }

@@ -31,9 +31,6 @@ const MOST_LIVES: u64 = 60;
 /// Virtual time after which a seed is a finding.
 const TIME_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Memory of the database but for the pool, whose frames the plan gives.
-const CACHE: u64 = 4 << 20;
-
 /// What one seed came to.
 #[derive(Clone, Debug)]
 pub(crate) struct SeedResult {
@@ -211,12 +208,14 @@ impl Driver {
             0 => Ending::Close,
             1 => Ending::Drop,
             2 | 3 if !short => Ending::CutAtRead { seed: rng.next_u64() },
+            4 if !short => Ending::CutInLarge { after_ops, seed: rng.next_u64() },
             _ => Ending::Cut { after_ops, seed: rng.next_u64() },
         };
         // (Cuts while a database that is half made is opened count for nothing, and must come to an end.)
         let wanted = self.in_recovery == 0 && self.recovery_ops > 0 && !self.half_made;
         let cut_open = (crashed && (wanted || rng.one_in(5))).then(|| rng.between(1, self.recovery_ops.max(8)));
         let faults = match cut_open {
+            None if self.loaded && !self.pool.array && !self.pool.flash && rng.one_in(16) => vec![Fault::full()],
             None => self.plan.faults(rng, self.tier.is_some(), self.created),
             Some(_) => Vec::new(),
         };
@@ -238,7 +237,8 @@ impl Driver {
 
     fn options(&self) -> Options {
         let options = Options {
-            cache_bytes: CACHE,
+            cache_bytes: self.plan.cache_bytes,
+            snapshot_disk_bytes: self.plan.snapshot_disk,
             pool_frames: self.plan.frames as usize,
             cleaners: self.plan.cleaners,
             async_delay: Duration::from_millis(self.plan.async_delay_ms),

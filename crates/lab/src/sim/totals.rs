@@ -7,7 +7,7 @@ use super::tables::Table;
 use std::collections::BTreeMap;
 
 /// Every count, in the order of the report.
-pub(crate) const NAMES: [&str; 52] = [
+pub(crate) const NAMES: [&str; 67] = [
     "commits",
     "commits sync",
     "commits async",
@@ -19,12 +19,27 @@ pub(crate) const NAMES: [&str; 52] = [
     "single operations",
     "rows scanned",
     "range deletes",
+    "range deletes of their own",
+    "range deletes of subtrees",
+    "large transactions",
+    "large transactions refused by a full device",
+    "write sets spilled",
+    "locks made coarser",
+    "commits in pieces",
+    "commits in pieces that an opening finished",
+    "cuts in a large commit",
+    "old values spilled",
+    "snapshots too old",
     "keyspaces created",
     "keyspaces dropped",
+    "cleared under a snapshot",
+    "renamed under a snapshot",
+    "dropped under a snapshot",
     "bulk loads",
     "backups, whole",
     "backups, incremental",
     "backups beside a checkpoint",
+    "backups beside a commit in pieces",
     "incremental backups after a bulk load",
     "backups refused",
     "overflow values",

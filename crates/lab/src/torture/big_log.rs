@@ -87,7 +87,7 @@ pub fn big_log(options: &BigLogOptions, mut progress: impl FnMut(u64, u64)) -> R
     let db = orders.open()?;
     let open_s = start.elapsed().as_secs_f64();
     let recovery = db.recovery_report().clone();
-    let ledger = Ledger::open(&db)?;
+    let ledger = Ledger::open(&db, orders.kind())?;
     ledger.verify(&db, &told.acknowledged)?;
     let check = db.check()?;
     if let Some(damage) = check.damages.first() {

@@ -16,7 +16,10 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 use varve::array::KeeperOptions;
-use varve::{Db, DriveLayout, DrivePart, Durability, Error, FlashPart, Layout, Options, TierOptions, TxOptions};
+use varve::{
+    Db, DriveLayout, DrivePart, Durability, Error, FlashPart, KeyspaceKind, Layout, LsmOptions, Options, TierOptions,
+    TxOptions,
+};
 use varve_models::flash::create_image;
 use varve_rt::Rng;
 
@@ -88,6 +91,17 @@ impl Orders {
         }
         db.close()?;
         refused
+    }
+
+    /// What the ledger's keyspaces are made of: small memtables and segments make for many flushes and merges.
+    pub(super) fn kind(&self) -> KeyspaceKind {
+        const PART: u64 = 256 << 10;
+        match self.pool.has_lsm() {
+            false => KeyspaceKind::Tree,
+            true => {
+                KeyspaceKind::Lsm(LsmOptions { memtable_bytes: PART, segment_bytes: PART, ..LsmOptions::default() })
+            }
+        }
     }
 
     /// The directory of an array's drives.
@@ -168,7 +182,7 @@ pub(super) fn say(line: &str) {
 
 fn work(orders: &Orders) -> Result<(), TortureError> {
     let db = Db::open(&orders.dir, orders.options()?)?;
-    let ledger = Ledger::open(&db)?;
+    let ledger = Ledger::open(&db, orders.kind())?;
     say("@open");
     let mut threads = Vec::new();
     for thread in 0..orders.threads {

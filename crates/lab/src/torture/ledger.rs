@@ -9,7 +9,7 @@
 //! * its number is at least the last one acknowledged over the pipe: nothing acknowledged is lost.
 
 use std::collections::BTreeMap;
-use varve::{Db, Keyspace, Transaction};
+use varve::{Db, Keyspace, KeyspaceKind, Transaction};
 
 use super::TortureError;
 
@@ -87,9 +87,10 @@ fn filler(thread: u32, number: u64) -> u8 {
 }
 
 impl Ledger {
-    /// Opens the keyspaces, creating them where there are none.
-    pub(crate) fn open(db: &Db) -> Result<Ledger, TortureError> {
-        Ok(Ledger { accounts: db.keyspace_or_create("accounts")?, ledger: db.keyspace_or_create("ledger")? })
+    /// Opens the keyspaces, creating them, of that kind, where there are none.
+    pub(crate) fn open(db: &Db, kind: KeyspaceKind) -> Result<Ledger, TortureError> {
+        let open = |name| db.keyspace_or_create_of(name, kind);
+        Ok(Ledger { accounts: open("accounts")?, ledger: open("ledger")? })
     }
 
     /// The number of the thread's last transfer.

@@ -165,7 +165,7 @@ fn verify(orders: &Orders, acknowledged: &BTreeMap<u32, u64>, report: &mut Tortu
     let recovery = db.recovery_report();
     report.recoveries += u32::from(!recovery.clean && recovery.groups > 0);
     report.groups_redone += recovery.groups;
-    let ledger = Ledger::open(&db)?;
+    let ledger = Ledger::open(&db, orders.kind())?;
     report.transfers += ledger.verify(&db, acknowledged)?;
     let check = db.check()?;
     if let Some(damage) = check.damages.first() {

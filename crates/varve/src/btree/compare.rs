@@ -9,8 +9,8 @@
 //!
 //! An old version with the same fences is not found like this.
 
-use super::Tree;
 use super::node::{Damage, Node};
+use super::{Ends, Tree};
 use crate::buffer::Latched;
 use crate::error::{Error, Result};
 use varve_device::Mistake;
@@ -45,7 +45,11 @@ impl Tree {
     #[cold]
     pub(super) fn compare_root(&self, id: PageId, bytes: &[u8]) -> Result<()> {
         let node = self.node(id, bytes, None)?;
-        let (low, high) = self.span.as_deref().map_or((&b""[..], None), |(low, high)| (&low[..], high.as_deref()));
+        let (low, high) = match &self.ends {
+            Ends::None => (&b""[..], None),
+            Ends::Of(span) => (&span.0[..], span.1.as_deref()),
+            Ends::Own => (node.low(), node.high()),
+        };
         self.compare_fences(id, &node, low, high, None)?;
         if node.level() > 0 { node.validate().map_err(|d| self.corrupt(id, d)) } else { Ok(()) }
     }

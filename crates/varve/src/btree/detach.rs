@@ -12,7 +12,7 @@
 use super::edit::{self, Shape};
 use super::leaf::KIND_INNER;
 use super::node::*;
-use super::{Tree, split};
+use super::{Ends, Tree, split};
 use crate::error::{Error, Result};
 use crate::page::Group;
 use crate::page::PageEdit;
@@ -30,7 +30,12 @@ const FEW: usize = 8;
 impl Tree {
     /// A tree that was detached: its root has these fences.
     pub(crate) fn detached(core: Arc<Core>, keyspace: KeyspaceId, root: PageId, span: &Span) -> Tree {
-        Tree { span: Some(Arc::new(span.clone())), ..Tree::open(core, keyspace, root) }
+        Tree { ends: Ends::Of(Arc::new(span.clone())), ..Tree::open(core, keyspace, root) }
+    }
+
+    /// One that was detached before the database was opened.
+    pub(crate) fn found_detached(core: Arc<Core>, keyspace: KeyspaceId, root: PageId) -> Tree {
+        Tree { ends: Ends::Own, ..Tree::open(core, keyspace, root) }
     }
 
     /// Whether the span has more leaves than it takes to be detached.

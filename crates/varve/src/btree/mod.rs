@@ -71,15 +71,25 @@ pub(crate) struct Tree {
     /// Bytes of a page after its header that the tree may use.
     usable: usize,
     root: Arc<AtomicU64>,
-    /// The root's fences, if it was detached from another tree: else it has none.
-    span: Option<Arc<Span>>,
+    ends: Ends,
+}
+
+/// The fences of a root.
+#[derive(Clone)]
+enum Ends {
+    /// It covers all keys.
+    None,
+    /// Those of the rows that were detached from another tree.
+    Of(Arc<Span>),
+    /// Of such rows, but nobody knows which they were: those that the root has.
+    Own,
 }
 
 impl Tree {
     /// The tree of `keyspace` whose root is page `root`. Reads nothing.
     pub(crate) fn open(core: Arc<Core>, keyspace: KeyspaceId, root: PageId) -> Tree {
         let usable = core.usable(keyspace);
-        Tree { core, keyspace, usable, root: Arc::new(AtomicU64::new(root.0)), span: None }
+        Tree { core, keyspace, usable, root: Arc::new(AtomicU64::new(root.0)), ends: Ends::None }
     }
 
     /// Makes a reserved page the root of an empty tree, inside `group`, which also marks the page as allocated.

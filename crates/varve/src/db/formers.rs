@@ -23,7 +23,7 @@ use crate::txn::{Durability, Former, KeyRange, Manager, OpenKeyspace, TxOptions}
 use crate::wal::{FORMER_TREES, GroupKind};
 use std::sync::{Arc, Weak};
 use varve_device::{Health, Mistake};
-use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{JoinHandle, Mutex, MutexGuard};
 use varve_volume::Lsn;
 
@@ -70,12 +70,14 @@ impl Inner {
         shared: &Arc<OpenKeyspace>,
         range: &KeyRange<'_>,
         durability: Durability,
+        tell: Option<&Arc<AtomicU64>>,
     ) -> Result<()> {
         self.txns.live_for_write()?;
         let Some(span) = range.span(shared.index().max_key()) else { return shared.check_changing() };
         let mut end = None;
         self.txns.transact(&TxOptions::durability(durability), |mut tx| {
-            let left = tx.lock_to_delete(shared, range).and_then(|()| self.leave(shared, &span, durability));
+            tell.into_iter().for_each(|tell| tx.tell_commit_number(tell.clone()));
+            let left = tx.lock_to_delete(shared, range).and_then(|()| self.leave(shared, &span, (durability, tell)));
             let result = left.and_then(|left| match left {
                 Some(at) => {
                     end = Some(at);
@@ -93,10 +95,20 @@ impl Inner {
     }
 
     /// Has the rows of a locked range leave; none when they are so few that they are better removed one by one.
-    fn leave(&self, shared: &Arc<OpenKeyspace>, span: &Span, durability: Durability) -> Result<Option<Lsn>> {
+    fn leave(
+        &self,
+        shared: &Arc<OpenKeyspace>,
+        span: &Span,
+        (durability, tell): (Durability, Option<&Arc<AtomicU64>>),
+    ) -> Result<Option<Lsn>> {
         let index = shared.index();
         shared.check_changing()?;
-        if let Some(end) = index.delete_range(span, |end| self.txns.note_commit(end, durability))? {
+        let tell = |end| tell.into_iter().for_each(|tell| tell.store(end, Ordering::Release));
+        let told = |end| {
+            self.txns.note_commit(end, durability);
+            tell(end);
+        };
+        if let Some(end) = index.delete_range(span, told)? {
             return Ok(Some(end));
         }
         if !index.is_large(span)? {
@@ -106,7 +118,10 @@ impl Inner {
         loop {
             index.align(span)?;
             let Some(pages) = index.pages_to_detach(span)? else { return Ok(None) };
-            let told = |end| self.txns.note_commit(end, durability);
+            let told = |end| {
+                self.txns.note_cut(end, durability);
+                tell(end);
+            };
             if let Some(end) = self.registry.detach(&self.core, (shared, span), pages, told)? {
                 return Ok(Some(end));
             }

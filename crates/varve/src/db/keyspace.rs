@@ -155,7 +155,19 @@ impl Keyspace {
 
     /// As [`Keyspace::delete_range`], with a durability.
     pub fn delete_range_with<'a>(&self, range: impl Into<KeyRange<'a>>, durability: Durability) -> Result<()> {
-        self.db.delete_range(&self.shared, &range.into(), durability)
+        self.db.delete_range(&self.shared, &range.into(), durability, None)
+    }
+
+    /// As [`Keyspace::delete_range_with`]; tells its commit number as [`crate::Transaction::tell_commit_number`] does.
+    /// One that finds nothing may have none.
+    #[doc(hidden)]
+    pub fn delete_range_telling<'a>(
+        &self,
+        range: impl Into<KeyRange<'a>>,
+        durability: Durability,
+        tell: &Arc<AtomicU64>,
+    ) -> Result<()> {
+        self.db.delete_range(&self.shared, &range.into(), durability, Some(tell))
     }
 
     /// Removes every key: [`Keyspace::delete_range`] of all of them.

@@ -147,8 +147,7 @@ impl Registry {
                     Record::Keyspace(entry) => entry,
                     Record::Former(keyspace, root) => {
                         state.highest = state.highest.max(keyspace.0);
-                        let index = Index::open(core, &indexes, KeyspaceKind::Tree, (keyspace, root))?;
-                        formers.found(index);
+                        formers.found(Index::found_former(core, keyspace, root));
                         continue;
                     }
                 };

@@ -20,11 +20,11 @@ mod upkeep;
 
 use crate::btree::{self, ReadAhead, Tree};
 use crate::error::Result;
-pub(crate) use crate::lsm::Moments;
 pub(crate) use crate::lsm::near::Host as NearHost;
 pub use crate::lsm::near::{NearOptions, NearStats, RemoteWorker};
 use crate::lsm::{self, Lsm};
 pub use crate::lsm::{Compression, LSM_OPTIONS, LsmLevel, LsmOptions, LsmStats, MergeBy, Pick, Pressure};
+pub(crate) use crate::lsm::{FoundGroups, Moments};
 use crate::page::Group;
 use crate::rows::{BatchEnd, Copied, Direction, Hint, LongValues, OverflowRef, Seen, Single, ValueRef, Write};
 use crate::space::Core;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an index is listed from before anything is written to it or redone in it until its pages are free.
 
-use super::{Index, KeyspaceKind, Moments, NearHost, NearStats};
+use super::{FoundGroups, Index, KeyspaceKind, Moments, NearHost, NearStats};
 use crate::error::{Error, Result};
 use crate::lsm;
 use crate::space::Core;
@@ -63,9 +63,16 @@ impl Indexes {
         self.lsm.replay(group, keyspace, bytes)
     }
 
+    /// Takes what was replayed and no index has taken up, by the groups of the log that it was in.
+    pub fn take_replayed(&self) -> FoundGroups {
+        self.lsm.take_found()
+    }
+
     /// The database is open: background work begins. `moments` knows which moments open snapshots are of.
     pub fn begin(&self, core: &Core, moments: Arc<dyn Moments>) -> Result<()> {
         self.lsm.set_moments(moments);
+        // Of keyspaces that are gone.
+        drop(self.take_replayed());
         self.start(core)
     }
 

@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::lsm::{self, LsmStats};
 use crate::page::Group;
 use crate::report::CheckReport;
-use crate::rows::{FarValue, Span};
+use crate::rows::{FarValue, Span, Write};
 use crate::space::{Core, Reserved, SpaceWalk};
 use std::sync::Arc;
-use varve_volume::{Lsn, PageId};
+use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// A load of ascending rows into an empty index.
 pub(crate) enum Load {
@@ -180,6 +180,19 @@ impl Index {
             Index::Tree(tree) => tree.detach(group, pages, span),
             Index::Lsm(_) => Ok(false),
         }
+    }
+
+    /// Whether a write could ever be made by itself: what a large commit has to know before it is decided.
+    pub fn check_fits(&self, write: &Write<'_>) -> Result<()> {
+        match self {
+            Index::Tree(_) => Ok(()),
+            Index::Lsm(lsm) => lsm.check_fits(write),
+        }
+    }
+
+    /// Rows of a keyspace that were taken out onto this root before the database was opened.
+    pub fn found_former(core: &Arc<Core>, keyspace: KeyspaceId, root: PageId) -> Index {
+        Index::Tree(Tree::found_detached(core.clone(), keyspace, root))
     }
 
     /// The rows of a span that were taken out onto this root.

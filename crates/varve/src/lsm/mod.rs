@@ -64,7 +64,7 @@ pub(crate) use index::Lsm;
 pub use options::{Compression, LSM_OPTIONS, LsmOptions, MergeBy, Pick, Pressure};
 pub(crate) use read::ScanState;
 pub(crate) use segments::Segments;
-pub(crate) use services::{Moments, Services};
+pub(crate) use services::{FoundGroups, Moments, Services};
 pub use stats::{LsmLevel, LsmStats};
 pub(crate) use write::MemtableWrites;
 

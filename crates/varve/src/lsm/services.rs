@@ -41,6 +41,9 @@ pub(crate) trait Moments: Send + Sync {
 /// Records of the log that are in no segment, by keyspace: commit number, where the group begins, bytes.
 type Found = BTreeMap<KeyspaceId, Vec<(Lsn, Lsn, Box<[u8]>)>>;
 
+/// The same by where their groups begin.
+pub(crate) type FoundGroups = BTreeMap<Lsn, Vec<(KeyspaceId, Box<[u8]>)>>;
+
 #[derive(Default)]
 struct Room {
     /// Why the last flush failed; none when it did not.
@@ -56,6 +59,8 @@ struct Room {
 pub(crate) struct Services {
     found: Mutex<Found>,
     keyspaces: Mutex<Vec<Weak<Shared>>>,
+    /// Memtables have memory of their own. Changed under the lock of `keyspaces`.
+    has_memory: AtomicBool,
     moments: Mutex<Option<Arc<dyn Moments>>>,
     room: Mutex<Room>,
     freed: Condvar,
@@ -82,6 +87,18 @@ impl Services {
             }
         }
         Ok(())
+    }
+
+    /// Takes what was found and is in no segment, by the groups that it was in. What is not taken, of keyspaces that
+    /// are gone, must not be there when their numbers are given out again.
+    pub(crate) fn take_found(&self) -> FoundGroups {
+        let mut groups = FoundGroups::new();
+        for (keyspace, records) in std::mem::take(&mut *self.found.lock()) {
+            for (_, start, bytes) in records {
+                groups.entry(start).or_default().push((keyspace, bytes));
+            }
+        }
+        groups
     }
 
     /// A memtable of what recovery found for the keyspace.
@@ -118,7 +135,7 @@ impl Services {
         let mut keyspaces = self.keyspaces.lock();
         keyspaces.retain(|shared| shared.strong_count() > 0);
         let budget = &lsm.0.core.budget;
-        if keyspaces.is_empty() && budget.limit(Class::Memtables) < least(budget) {
+        if !self.has_memory.swap(true, Ordering::Relaxed) {
             for class in [Class::Versions, Class::Locks] {
                 budget.move_limit(class, Class::Memtables, budget.limit(class) / 2);
             }
@@ -205,11 +222,6 @@ impl Services {
             self.wanted.set();
         }
     }
-}
-
-/// A limit with which memtables can be used: a sixteenth of what old values may take.
-fn least(budget: &Budget) -> u64 {
-    budget.limit(Class::Versions) / 16
 }
 
 /// Whether the active memtable of a keyspace is large enough to be flushed.

@@ -69,6 +69,23 @@ impl Lsm {
         Ok(MemtableWrites { shared, writes, charge, entered: None })
     }
 
+    /// Whether a write could ever be made by itself.
+    ///
+    /// # Errors
+    /// `TransactionTooLarge` when memory for memtables, or a log group, is less than it takes.
+    pub(crate) fn check_fits(&self, write: &Write<'_>) -> Result<()> {
+        let core = &self.0.core;
+        let (entry, limit) = (bytes_of(write.key, record::value(write)), core.budget.limit(Class::Memtables));
+        if entry > limit {
+            return Err(Error::TransactionTooLarge { what: "memtables", needed: entry, limit });
+        }
+        let (bytes, limit) = (record::bytes_of(write) as u64, core.log.max_group());
+        if bytes > limit {
+            return Err(Error::TransactionTooLarge { what: "log", needed: bytes, limit });
+        }
+        Ok(())
+    }
+
     /// Plans and enters for a single write. `told` gets nothing of what is replaced: an LSM keyspace keeps it itself.
     pub(crate) fn latch_single<'a, T>(
         &'a self,

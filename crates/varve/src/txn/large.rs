@@ -164,7 +164,13 @@ impl Manager {
                 (done, pending) = (0, Vec::new());
                 if let Some(version) = source.next()? {
                     *room.entry(version.keyspace()).or_default() += version.value_len();
-                    encode(&writes.durable(version)?, &mut pending);
+                    let durable = writes.durable(version)?;
+                    // It will go in pieces of one write if need be, and not in smaller ones.
+                    let (keyspace, key) = parts(&durable.path);
+                    let write = RowWrite { key, value: durable.new_value()?, hint: None };
+                    let space = spaces.iter().find(|space| space.id() == keyspace);
+                    space.map_or(Ok(()), |space| space.index().check_fits(&write))?;
+                    encode(&durable, &mut pending);
                 }
             }
             let n = to.len().min(pending.len() - done);

@@ -102,6 +102,7 @@ struct Counters {
     relatched: AtomicU64,
     spills: AtomicU64,
     large_commits: AtomicU64,
+    subtrees_cut: AtomicU64,
 }
 
 fn count(counter: &AtomicU64) {
@@ -131,6 +132,8 @@ pub struct TxnStats {
     pub spills: u64,
     /// Commits that took more than one log group.
     pub large_commits: u64,
+    /// Range deletes whose rows left their keyspace as whole subtrees.
+    pub subtrees_cut: u64,
     /// Transactions open now.
     pub open: u64,
     /// Snapshots open now.
@@ -149,7 +152,7 @@ pub struct TxnStats {
 
 impl TxnStats {
     /// The figures by name, in a stable order.
-    pub fn rows(&self) -> [(&'static str, u64); 17] {
+    pub fn rows(&self) -> [(&'static str, u64); 18] {
         [
             ("commits", self.commits),
             ("rollbacks", self.rollbacks),
@@ -161,6 +164,7 @@ impl TxnStats {
             ("lock_coarsened", self.lock_coarsened),
             ("spills", self.spills),
             ("large_commits", self.large_commits),
+            ("subtrees_cut", self.subtrees_cut),
             ("open", self.open),
             ("snapshots", self.snapshots),
             ("snapshots_opened", self.snapshots_opened),
@@ -303,6 +307,7 @@ impl Manager {
             lock_coarsened: locks.coarsened,
             spills: get(&self.counters.spills),
             large_commits: get(&self.counters.large_commits),
+            subtrees_cut: get(&self.counters.subtrees_cut),
             open: get(&self.open),
             snapshots: self.snapshots.open() as u64,
             snapshots_opened: get(&self.snapshots.opened),
@@ -349,6 +354,12 @@ impl Manager {
         if durability == Durability::Sync && !self.core.faults().has(Mistake::SyncNotNoted) {
             self.last_sync.fetch_max(end, Ordering::Release);
         }
+    }
+
+    /// Called as [`Manager::note_commit`] by a range delete whose rows leave as subtrees.
+    pub(crate) fn note_cut(&self, end: Lsn, durability: Durability) {
+        self.note_commit(end, durability);
+        count(&self.counters.subtrees_cut);
     }
 
     /// What a commit that ended at `end`, and read nothing newer, waits for.

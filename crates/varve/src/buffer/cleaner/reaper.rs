@@ -56,6 +56,13 @@ impl Reaper {
     fn next(&self) -> Option<Pending> {
         self.queue.lock().pending.pop_front()
     }
+
+    /// Closes the queue if nothing is in it: who issues a write from then on takes its end. Whether it did.
+    fn closes(&self) -> bool {
+        let mut queue = self.queue.lock();
+        queue.open = !queue.pending.is_empty();
+        !queue.open
+    }
 }
 
 impl Pool {
@@ -126,7 +133,8 @@ pub(super) fn run(service: &Service, reaper: &Reaper) {
                 None => drop(pending.ticket.wait(pending.request)),
             }
         }
-        if service.stop.load(Acquire) || service.pool.strong_count() == 0 {
+        // Other threads may be at work still, of a database that is dropped: what they issue must not stay here.
+        if (service.stop.load(Acquire) || service.pool.strong_count() == 0) && reaper.closes() {
             return;
         }
     }

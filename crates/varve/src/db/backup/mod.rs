@@ -90,6 +90,8 @@ pub(super) fn make(inner: &Inner, to: &mut dyn Write, options: BackupOptions<'_>
         core.links.backup_begins()
     };
     let links = Links { core, number };
+    // What memtables have from before the log that is copied is in no page: it gets some, which are linked from now on.
+    inner.indexes.write_older_than(info.start)?;
     let copy = Copy { core, hold, links, writer, groups: 0, pages: 0, unchanged: 0 };
     copy.all(info, options)
 }

@@ -14,8 +14,10 @@ use super::super::options::{Layout, Options};
 use super::super::patch::{Outcome, Window};
 use super::archive::{BackupInfo, Kind, Reader, bad, parts, u64_at};
 use crate::error::{Error, Result};
+use crate::index::{FoundGroups, Indexes};
+use crate::redo::{self, Record};
 use crate::space;
-use crate::wal::{Birth, DbHeader, Generation, Log};
+use crate::wal::{Birth, DbHeader, Generation, GroupKind, LSM_KEYSPACES, Log};
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
@@ -99,6 +101,20 @@ pub fn restore_on(devices: &Devices, backups: &mut [&mut dyn Read], options: &Re
     work.finish(devices, options)
 }
 
+/// Puts what is in no page into the new log, group by group: the next opening finds it there, as after a crash.
+fn remember(log: &Log, groups: &FoundGroups) -> Result<()> {
+    log.set_feature(&LSM_KEYSPACES, true)?;
+    log.set_opening(true);
+    for records in groups.values() {
+        let mut body = Vec::new();
+        records.iter().for_each(|(keyspace, bytes)| redo::push_index_record(&mut body, *keyspace, bytes));
+        log.ensure_space(body.len())?;
+        log.append(GroupKind::Commit, None, &body).map_err(|e| bad(format!("the new log takes no more: {e}")))?;
+    }
+    log.wait_durable(log.end_lsn())?;
+    log.finish_creation()
+}
+
 /// The pages of a backup have too little room for the delta records of what it is restored onto.
 fn no_room(needed: usize, room: usize) -> Error {
     Error::Invalid(format!(
@@ -119,6 +135,8 @@ struct Restoration {
     identity: BTreeSet<PageId>,
     /// Pages that the log did not fit, and that have not come since.
     unfit: HashMap<PageId, String>,
+    /// What indexes remember without a page, of the last backup: before it began all of it was in pages.
+    indexes: Indexes,
 }
 
 impl Restoration {
@@ -133,8 +151,8 @@ impl Restoration {
         let device = devices.data()?.clone();
         identity::blank(&device, (page_size, room))?;
         let store = Single::with_room(device.clone(), page_size, room)?;
-        let (identity, unfit) = (BTreeSet::new(), HashMap::default());
-        Ok(Restoration { store, page_size, pages: 0, groups: 0, end: 0, device, header, identity, unfit })
+        let (identity, unfit, indexes) = (BTreeSet::new(), HashMap::default(), Indexes::default());
+        Ok(Restoration { store, page_size, pages: 0, groups: 0, end: 0, device, header, identity, unfit, indexes })
     }
 
     /// The database had so many pages: map pages past them, of the backup before, are not its own. (They are blanked,
@@ -156,6 +174,7 @@ impl Restoration {
         let damaged = |what: &str| bad(format!("{what}; use another copy"));
         let (mut window, mut body) = (Window::default(), Vec::new());
         let (pages, groups) = (self.pages, self.groups);
+        self.indexes = Indexes::default();
         let end = loop {
             let frame = reader.next_frame()?;
             match frame.kind {
@@ -183,6 +202,11 @@ impl Restoration {
             body.extend_from_slice(part.bytes);
             if (body.len() as u64) < part.whole {
                 continue;
+            }
+            for record in redo::decode(body, self.page_size, part.start) {
+                if let Record::Index { keyspace, bytes } = record? {
+                    self.indexes.replay((part.start, part.end), keyspace, bytes)?;
+                }
             }
             window.push(part.start, part.end, std::mem::take(body));
             self.groups += 1;
@@ -251,8 +275,14 @@ impl Restoration {
             Identity::create(&self.device, self.page_size, [first, second], self.header.uuid, made)?;
         }
         let config = open::restored_log_config(options.layout.log_bytes);
+        let remembered = self.indexes.take_replayed();
+        birth.creating = !remembered.is_empty();
         let log = Log::create_at(devices.log.clone(), config, self.header, (self.end, birth))?;
-        log.close_clean()?;
+        if remembered.is_empty() {
+            log.close_clean()?;
+        } else {
+            remember(&log, &remembered)?;
+        }
         Ok(RestoreReport { pages: self.pages, groups: self.groups, end: self.end, page_size: self.page_size })
     }
 }
