@@ -48,6 +48,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "lsm_segment", run: lsm_segment, seeds: lsm_segment_seeds },
     Target { name: "lsm_list", run: lsm_list, seeds: lsm_list_seeds },
     Target { name: "near_message", run: near_message, seeds: near_message_seeds },
+    Target { name: "wire", run: wire, seeds: wire_seeds },
     Target { name: "load", run: load, seeds: load_seeds },
 ];
 
@@ -307,6 +308,107 @@ pub fn near_message(data: &[u8], on: bool) {
 fn near_message_seeds() -> Vec<Vec<u8>> {
     let seed = |(is_job, body): (bool, Vec<u8>)| [&[u8::from(!is_job)], &body[..]].concat();
     varve::parsers::near_messages().into_iter().map(seed).collect()
+}
+
+/// What has come over a connection, and what was sent.
+struct Fed {
+    comes: varve_rt::Mutex<Option<Vec<u8>>>,
+    sent: varve_rt::Mutex<Vec<u8>>,
+}
+
+impl varve_wire::Connection for Fed {
+    fn send(&self, bytes: &[u8]) -> std::io::Result<()> {
+        self.sent.lock().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn recv(&self, into: &mut Vec<u8>) -> std::io::Result<bool> {
+        let comes = self.comes.lock().take().filter(|bytes| !bytes.is_empty());
+        into.extend_from_slice(comes.as_deref().unwrap_or_default());
+        Ok(comes.is_some())
+    }
+
+    fn close(&self) {}
+
+    fn peer(&self) -> Arc<str> {
+        "fuzz".into()
+    }
+}
+
+/// Puts the checksums of frames right, as far as they are found.
+fn seal_frames(bytes: &mut [u8]) {
+    let mut at = 0;
+    while let Some(length) = bytes.get(at + 2..at + 6) {
+        let length = u32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
+        let end = at + 8 + length;
+        if bytes.len() < end + 4 {
+            return;
+        }
+        let crc = crc32c::crc32c(&bytes[at..end]);
+        bytes[end..end + 4].copy_from_slice(&crc.to_le_bytes());
+        at = end + 4;
+    }
+}
+
+/// What comes over a connection, to a worker or, if the first byte is odd, to a host. Whatever it is, what a worker
+/// answers are frames.
+pub fn wire(data: &[u8], on: bool) {
+    use varve_wire::{Client, Decoder, Limits, Role, WireError, Worker, metrics::Metrics};
+    let Some((which, bytes)) = data.split_first() else { return };
+    let (to_host, mut bytes) = (which % 2 == 1, bytes.to_vec());
+    std::hint::black_box(Metrics::decode(&bytes));
+    seal_frames(&mut bytes);
+    let outcome = varve_rt::sim::run(varve_rt::sim::Config::default(), move || {
+        let fed = Arc::new(Fed { comes: varve_rt::Mutex::new(Some(bytes)), sent: varve_rt::Mutex::default() });
+        if to_host {
+            let limit = std::time::Duration::from_secs(1);
+            let said = Client::hello(fed.clone(), Role::Owner, 7, limit);
+            return matches!(said, Err(WireError::Garbage { .. }));
+        }
+        let limits = Limits { threads: 1, ..Limits::default() };
+        let worker = Worker::new(MemDevice::new(64 << 10), None, limits).expect("a thread");
+        worker.serve(fed.clone());
+        worker.stop();
+        let (mut decoder, mut malformed) = (Decoder::from_worker(), false);
+        decoder.buffer().extend_from_slice(&fed.sent.lock());
+        while let Some(frame) = decoder.next_frame().expect("a worker sends frames") {
+            let refused = frame.flag & varve_wire::REFUSED != 0;
+            malformed |= refused && frame.body().starts_with(&(varve_wire::Refusal::Malformed as u16).to_le_bytes());
+        }
+        malformed
+    });
+    canary(on, outcome.unwrap());
+}
+
+fn wire_seeds() -> Vec<Vec<u8>> {
+    use varve_wire::{FROM_HOST, FROM_WORKER, Op, encode};
+    let hello = |role: u8| [&[role][..], &9u64.to_le_bytes()].concat();
+    let bodies = [
+        (Op::Hello, hello(0)),
+        (Op::SetLen, (128u64 << 10).to_le_bytes().to_vec()),
+        (Op::Write, [&4096u64.to_le_bytes()[..], &[1], &[7; 4096]].concat()),
+        (Op::Read, [&4096u64.to_le_bytes()[..], &4096u32.to_le_bytes()].concat()),
+        (Op::Trim, [0u64, 4096].map(u64::to_le_bytes).concat()),
+        (Op::Flush, Vec::new()),
+        (Op::JobStart, vec![1; 40]),
+        (Op::Metrics, Vec::new()),
+    ];
+    let frames = |bodies: &[(Op, Vec<u8>)]| {
+        let frame = |(n, (op, body)): (usize, &(Op, Vec<u8>))| encode(*op as u16, FROM_HOST, 0, n as u64 + 1, &[body]);
+        [vec![0], bodies.iter().enumerate().flat_map(frame).collect()].concat()
+    };
+    // A worker's hello, as `varve_wire::Facts` lays it out.
+    let mut facts = [&3u64.to_le_bytes()[..], &256u32.to_le_bytes(), &[1], &(1u64 << 20).to_le_bytes(), &[2]].concat();
+    for n in [4096u32, 512, 32] {
+        facts.extend_from_slice(&n.to_le_bytes());
+    }
+    facts.extend_from_slice(&[1, 1]);
+    facts.extend_from_slice(&0u64.to_le_bytes());
+    for text in ["device", "memory", ""] {
+        varve_wire::put_bytes(&mut facts, text.as_bytes());
+    }
+    let answer = [vec![1], encode(Op::Hello as u16, FROM_WORKER, 0, 1, &[&facts])].concat();
+    vec![frames(&bodies), frames(&bodies[..1]), frames(&[(Op::Hello, hello(1)), bodies[7].clone()]), answer]
 }
 
 /// Usable bytes of a page of the segments that are fuzzed.

@@ -93,6 +93,184 @@ fn a_device_at_the_other_end() {
     outcome.unwrap();
 }
 
+/// What a connection answers to these bytes, and whether it is closed then: (op, refusal if it is one) of each frame.
+fn said(port: &Arc<Port>, pieces: &[&[u8]]) -> (Vec<(u16, Option<Refusal>)>, bool) {
+    let connection = port.connect().unwrap();
+    pieces.iter().for_each(|piece| connection.send(piece).unwrap());
+    let (mut decoder, mut told) = (Decoder::from_worker(), Vec::new());
+    let reader = {
+        let connection = connection.clone();
+        spawn("reads", move || {
+            while connection.recv(decoder.buffer()).unwrap() {
+                while let Some(frame) = decoder.next_frame().unwrap() {
+                    let mut fields = Fields::new(frame.body());
+                    let refused = frame.flag & varve_wire::REFUSED != 0;
+                    told.push((frame.op, refused.then(|| Refusal::of(fields.u16().unwrap()))));
+                }
+            }
+            told
+        })
+    };
+    sleep(100 * MS);
+    let closed = reader.is_finished();
+    connection.close();
+    port.cut();
+    (reader.join().unwrap(), closed)
+}
+
+/// Frames that are too long, damaged, of another version, unknown, replayed or before hello: a refusal that says so,
+/// and a closed connection; the worker goes on with others. What is only malformed is refused.
+#[test]
+fn what_is_no_message_is_refused() {
+    sim::run(Config { seed: 3, ..Config::default() }, || {
+        let (port, supply) = (port(), PowerSupply::new());
+        let worker = start(memory(&supply), &port);
+        let frame = |op: u16, id: u64, body: &[u8]| encode(op, FROM_HOST, 0, id, &[body]);
+        let hello = frame(1, 1, &[&[0][..], &77u64.to_le_bytes()].concat());
+        let looker = frame(1, 1, &[&[1][..], &78u64.to_le_bytes()].concat());
+        let read = |id| frame(2, id, &[&0u64.to_le_bytes()[..], &4096u32.to_le_bytes()].concat());
+        let mut old = frame(11, 2, &[]);
+        old[8] = 9;
+        let end = old.len() - 4;
+        let crc = crc32c::crc32c(&old[..end]);
+        old[end..].copy_from_slice(&crc.to_le_bytes());
+        let mut damaged = read(2);
+        damaged[12] ^= 1;
+        let long = [&[2, 0][..], &(MAX_PAYLOAD + 1).to_le_bytes(), &[0, 0]].concat();
+        let closing: [(&[&[u8]], &[(u16, Option<Refusal>)]); 8] = [
+            (&[&long], &[(0, Some(Refusal::Frame))]),
+            (&[&hello, &damaged], &[(1, None), (0, Some(Refusal::Frame))]),
+            (&[&encode(1, FROM_WORKER, 0, 1, &[])], &[(0, Some(Refusal::Frame))]),
+            (&[&hello, &old], &[(1, None), (11, Some(Refusal::Version))]),
+            (&[&hello, &frame(999, 2, &[])], &[(1, None), (999, Some(Refusal::UnknownOp))]),
+            (&[&hello, &read(2), &read(2)], &[(1, None), (2, Some(Refusal::Replayed)), (2, None)]),
+            (&[&read(1)], &[(2, Some(Refusal::NoHello))]),
+            (&[&hello, &hello], &[(1, None), (1, Some(Refusal::Replayed))]),
+        ];
+        for (n, (pieces, expected)) in closing.iter().enumerate() {
+            let (mut told, closed) = said(&port, pieces);
+            // The request before a replayed one may be answered or not.
+            told.retain(|answer| *answer != (2, None));
+            let expected: Vec<_> = expected.iter().copied().filter(|answer| *answer != (2, None)).collect();
+            assert_eq!((told, closed), (expected, true), "case {n}");
+        }
+        let going_on: [(&[u8], Refusal); 6] = [
+            (&frame(5, 2, &u64::MAX.to_le_bytes()), Refusal::Malformed),
+            (&frame(2, 2, &[1, 2, 3]), Refusal::Malformed),
+            (&frame(2, 2, &[&0u64.to_le_bytes()[..], &u32::MAX.to_le_bytes()].concat()), Refusal::Malformed),
+            (&frame(3, 2, &[0; 9]), Refusal::Malformed),
+            (&frame(2, 2, &[&u64::MAX.to_le_bytes()[..], &4096u32.to_le_bytes()].concat()), Refusal::Device),
+            (&frame(7, 2, &[0; 64]), Refusal::Unsupported),
+        ];
+        for (n, (bytes, refusal)) in going_on.iter().enumerate() {
+            let op = u16::from_le_bytes([bytes[0], bytes[1]]);
+            let (told, closed) = said(&port, &[&hello, bytes, &read(3)]);
+            let mut expected = vec![(1, None), (op, Some(*refusal)), (2, None)];
+            expected.sort_by_key(|answer| answer.0);
+            let mut told = told;
+            told.sort_by_key(|answer| (answer.0, answer.1.is_none()));
+            expected.sort_by_key(|answer| (answer.0, answer.1.is_none()));
+            assert_eq!((told, closed), (expected, false), "case {n}");
+        }
+        // Another host meanwhile, and somebody who only looks.
+        let owner = Session::open(port.clone(), patient(1)).unwrap();
+        let other = Session::open(port.clone(), patient(1)).map(drop).unwrap_err();
+        assert!(matches!(&other, WireError::Refused { refusal: Refusal::InUse, .. }), "{other}");
+        let (told, _) = said_beside(&port, &[&looker, &frame(11, 2, &[]), &read(3)]);
+        assert_eq!(told, [(1, None), (11, None), (2, Some(Refusal::InUse))]);
+        owner.close();
+        sleep(10 * MS);
+        drop(Session::open(port.clone(), patient(1)).unwrap());
+        worker.stop();
+    })
+    .unwrap();
+}
+
+/// As [`said`], without cutting what others have.
+fn said_beside(port: &Arc<Port>, pieces: &[&[u8]]) -> (Vec<(u16, Option<Refusal>)>, bool) {
+    let connection = port.connect().unwrap();
+    let mut decoder = Decoder::from_worker();
+    let mut told = Vec::new();
+    for piece in pieces {
+        connection.send(piece).unwrap();
+        assert!(connection.recv(decoder.buffer()).unwrap());
+        let frame = decoder.next_frame().unwrap().unwrap();
+        let refused = frame.flag & varve_wire::REFUSED != 0;
+        told.push((frame.op, refused.then(|| Refusal::of(Fields::new(frame.body()).u16().unwrap()))));
+    }
+    connection.close();
+    (told, false)
+}
+
+/// A worker that takes the connection and never answers: a clear error after the time that was allowed, and the answer
+/// that comes too late is dropped.
+#[test]
+fn a_worker_that_hangs() {
+    sim::run(Config { seed: 4, ..Config::default() }, || {
+        let port = port();
+        let comes = port.listen();
+        spawn_daemon("hangs", move || {
+            let connection = comes.recv().unwrap();
+            let mut bytes = Vec::new();
+            while connection.recv(&mut bytes).unwrap() {}
+        });
+        let began = varve_rt::now();
+        let error = Session::open(port.clone(), patient(1)).map(drop).unwrap_err();
+        assert!(matches!(error, WireError::Timeout { .. }), "{error}");
+        assert_eq!(began.elapsed().as_secs(), 2);
+        port.shut();
+        let error = Session::open(port.clone(), patient(1)).map(drop).unwrap_err().to_string();
+        assert!(error.contains("nobody listens") && error.contains("remote:near"), "{error}");
+    })
+    .unwrap();
+}
+
+/// The same over TCP, on OS threads.
+#[test]
+fn a_device_over_tcp() {
+    let listener = tcp::Listener::bind(tcp::loopback("127.0.0.1:0").unwrap()).unwrap();
+    let at = listener.address().unwrap().to_string();
+    let worker = Worker::new(MemDevice::new(1 << 20), None, Limits::within(8 << 20)).unwrap();
+    assert!(worker.limits().memory() <= 8 << 20 || worker.limits().threads == 1);
+    let accepts = {
+        let (listener, worker) = (listener.clone(), worker.clone());
+        spawn("accepts", move || {
+            while let Some(connection) = listener.accept().unwrap() {
+                let worker = worker.clone();
+                spawn("serves", move || worker.serve(connection));
+            }
+        })
+    };
+    let device = RemoteDevice::new(Session::open(tcp::TcpConnector::new(&at).unwrap(), patient(1)).unwrap());
+    let threads: Vec<_> = (0..4u8)
+        .map(|n| {
+            let device = device.clone();
+            spawn(format!("host {n}"), move || {
+                for round in 0..20 {
+                    let mine = vec![n ^ round; 128 << 10];
+                    write_at(&*device, u64::from(n) << 18, &mine, round % 3 == 0).unwrap();
+                    let mut back = vec![0; 128 << 10];
+                    read_at(&*device, u64::from(n) << 18, &mut back).unwrap();
+                    assert!(back == mine);
+                    // The connection is lost now and then; what is under way is done again.
+                    if round % 7 == n {
+                        device.session().client().close();
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    flush(&*device).unwrap();
+    assert!(device.session().connections() > 3);
+    listener.close();
+    accepts.join().unwrap();
+    worker.stop();
+    let error = read_at(&*device, 0, &mut [0; 4096]).unwrap_err();
+    assert!(matches!(&error, DeviceError::Lost { .. }), "{error}");
+    sim::run(Config::default(), move || assert!(tcp::TcpConnector::new(&at).unwrap().connect().is_err())).unwrap();
+}
+
 /// The link is cut again and again while hosts write, read and flush: everything is done, nothing is lost.
 #[test]
 fn a_link_that_is_cut_delays_and_loses_nothing() {

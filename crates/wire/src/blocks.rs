@@ -9,6 +9,9 @@ use varve_device::{AlignedBuf, Device, DeviceError, Io, flush, read_at, write_at
 /// Most bytes of one read or write.
 pub(crate) const PIECE: usize = 1 << 20;
 
+/// Longest device that may be asked for: what file systems know, and far from where sums overflow.
+const LONGEST: u64 = 1 << 62;
+
 /// A request for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockRequest<'a> {
@@ -38,6 +41,7 @@ impl<'a> BlockRequest<'a> {
         f.end()?;
         match request {
             BlockRequest::Read { len, .. } if !(1..=PIECE).contains(&(len as usize)) => None,
+            BlockRequest::SetLen(len) if len > LONGEST => None,
             BlockRequest::Trim { len, .. } if usize::try_from(len).is_err() => None,
             request => Some(request),
         }

@@ -25,12 +25,12 @@ const HEADER: usize = 8;
 pub const FRAME_OVERHEAD: usize = HEADER + 4;
 
 /// Type of a host's frames.
-pub(crate) const FROM_HOST: u8 = 0x00;
+pub const FROM_HOST: u8 = 0x00;
 /// Type of a worker's frames.
-pub(crate) const FROM_WORKER: u8 = 0x01;
+pub const FROM_WORKER: u8 = 0x01;
 
 /// Flag: the answer is a refusal.
-pub(crate) const REFUSED: u8 = 0x01;
+pub const REFUSED: u8 = 0x01;
 
 /// A frame whose checksum is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Frame {
 }
 
 /// The bytes of a frame whose payload is version, `id` and the `parts`. Panics past [`MAX_PAYLOAD`].
-pub(crate) fn encode(op: u16, kind: u8, flag: u8, id: u64, parts: &[&[u8]]) -> Vec<u8> {
+pub fn encode(op: u16, kind: u8, flag: u8, id: u64, parts: &[&[u8]]) -> Vec<u8> {
     let length = HEAD + parts.iter().map(|part| part.len()).sum::<usize>();
     assert!(length <= MAX_PAYLOAD as usize, "a message of {length} bytes is cut in pieces before it is sent");
     let mut bytes = Vec::with_capacity(FRAME_OVERHEAD + length);

@@ -34,7 +34,7 @@ pub use connection::{Connection, Connector};
 pub use error::{FrameError, Refusal, WireError};
 pub use facts::{Facts, Role};
 pub use fields::{Fields, put_bytes};
-pub use frame::{Decoder, FRAME_OVERHEAD, Frame, HEAD, MAX_PAYLOAD, VERSION};
+pub use frame::{Decoder, FRAME_OVERHEAD, FROM_HOST, FROM_WORKER, Frame, HEAD, MAX_PAYLOAD, REFUSED, VERSION, encode};
 pub use handler::{Handler, Request, Responder};
 pub use limits::Limits;
 pub use op::Op;
