@@ -1,0 +1,157 @@
+//! A database whose pages lie with a worker over a modelled link: the link is cut, and the worker's machine loses power
+//! and comes again, while rows are written and checkpoints made. What was acknowledged is there afterwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+use varve::{Db, Devices, JobService, KeyspaceKind, Layout, LsmOptions, MergeBy, NearOptions, Options, RemoteWorker};
+use varve_device::Device;
+use varve_models::{Latency, LinkConfig, LinkModel, MemDevice, MemOptions, Port, PowerSupply};
+use varve_rt::sim::{self, Domain, Host};
+use varve_rt::{sleep, spawn, spawn_daemon};
+use varve_wire::{Handler, Limits, RemoteDevice, Session, SessionOptions, Worker};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A host with its log, and a worker's machine with the medium.
+struct Place {
+    log: Arc<MemDevice>,
+    medium: Arc<MemDevice>,
+    supply: Arc<PowerSupply>,
+    port: Arc<Port>,
+    near: Host,
+}
+
+impl Place {
+    fn new() -> Place {
+        let link = LinkModel::new(LinkConfig { latency_us: 50.0, mb_s: 118.0, message_us: 2.0 });
+        // A commit takes its time, and so does a flush: most failures come in the middle of something.
+        let slow = |us| (Duration::from_micros(us), Duration::from_micros(us));
+        let latency = Latency { read: slow(80), write: slow(30), durable: slow(30), flush: slow(3000) };
+        let medium = MemDevice::with(0, MemOptions { latency, ..MemOptions::default() });
+        let supply = PowerSupply::new();
+        supply.attach(medium.clone());
+        let near = sim::HostConfig { name: "near".into(), ..sim::Config { cores: 2, ..Default::default() }.host() };
+        let latency = Latency { read: slow(0), write: slow(200), durable: slow(200), flush: slow(200) };
+        let log = MemDevice::with(0, MemOptions { latency, ..MemOptions::default() });
+        Place { log, medium, supply, port: Port::new(link, "remote:near"), near: Host::new(near) }
+    }
+
+    /// Starts the worker's machine.
+    fn start(&self) -> Domain {
+        let domain = Domain::new("near");
+        let (device, comes): (Arc<dyn Device>, _) = (self.medium.clone(), self.port.listen());
+        let life = move || {
+            let jobs = JobService::new(varve::Worker::start(device.clone(), Default::default()).unwrap());
+            let worker = Worker::new(device, Some(jobs as Arc<dyn Handler>), Limits::default()).unwrap();
+            spawn_daemon("accepts", move || {
+                while let Ok(connection) = comes.recv() {
+                    let worker = worker.clone();
+                    spawn_daemon("serves", move || worker.serve(connection));
+                }
+            });
+        };
+        domain.on(&self.near).spawn("starts", life).join().unwrap();
+        domain
+    }
+
+    /// The worker's machine loses power; the link with it.
+    fn fail(&self, domain: &Domain, seed: u64) {
+        self.supply.cut(seed);
+        domain.power_cut();
+        self.port.cut();
+        self.supply.restore();
+    }
+
+    /// The devices, over a connection of its own.
+    fn devices(&self) -> Devices {
+        let answer = Duration::from_secs(2);
+        let options = SessionOptions { answer, patience: Duration::from_secs(2), ..SessionOptions::default() };
+        let session = Session::open(self.port.clone(), options).unwrap();
+        let near = NearOptions::new(RemoteWorker::new(session.clone()));
+        Devices::new(RemoteDevice::new(session), self.log.clone()).with_near(near)
+    }
+}
+
+fn options() -> Options {
+    Options { cache_bytes: 4 << 20, cleaners: false, ..Options::default() }
+}
+
+fn row(n: u64) -> ([u8; 8], Vec<u8>) {
+    ((n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes(), vec![n as u8; 300])
+}
+
+/// Writes rows until something fails or there are `most`; how many were acknowledged.
+fn write(db: &Db, from: u64, most: u64) -> (u64, Option<varve::Error>) {
+    let (tree, lsm) = (db.keyspace("tree").unwrap(), db.keyspace("lsm").unwrap());
+    for n in from..most {
+        let (key, value) = row(n);
+        let done = db.transact(|tx| {
+            tx.put(&tree, &key, &value)?;
+            tx.put(&lsm, &key, &value)
+        });
+        let done = if n % 50 == 49 { done.and_then(|()| db.checkpoint()) } else { done };
+        if let Err(e) = done {
+            return (n, Some(e));
+        }
+    }
+    (most, None)
+}
+
+/// The failure is not that of the row before the last: whether that one is there is open.
+fn all_there(db: &Db, acknowledged: u64) {
+    let (tree, lsm) = (db.keyspace("tree").unwrap(), db.keyspace("lsm").unwrap());
+    for n in 0..acknowledged {
+        let (key, value) = row(n);
+        assert_eq!(tree.get(&key).unwrap().as_deref(), Some(&value[..]), "row {n} of the tree");
+        assert_eq!(lsm.get(&key).unwrap().as_deref(), Some(&value[..]), "row {n} of the LSM keyspace");
+    }
+    assert!(db.check().unwrap().damages.is_empty());
+}
+
+#[test]
+fn what_was_acknowledged_is_there_whatever_the_worker_does() {
+    let mut poisoned = 0;
+    for seed in 0..10 {
+        let failed = sim::run(sim::Config { seed, ..sim::Config::default() }, move || {
+            let place = Arc::new(Place::new());
+            let domain = place.start();
+            let layout = Layout { page_size: 4096, log_bytes: 4 << 20, ..Layout::default() };
+            let db = Db::create_on(place.devices(), &layout, options()).unwrap();
+            let lsm = LsmOptions { merge: MergeBy::Copro, memtable_bytes: 64 << 10, ..LsmOptions::default() };
+            db.create_keyspace("tree").unwrap();
+            db.create_keyspace_of("lsm", KeyspaceKind::Lsm(lsm)).unwrap();
+            let breaks = {
+                let place = place.clone();
+                spawn("breaks", move || {
+                    sleep(MS * (5 + varve_rt::rng().below(40) as u32));
+                    place.port.cut();
+                    sleep(MS * (5 + varve_rt::rng().below(60) as u32));
+                    place.fail(&domain, seed);
+                    sleep(MS * varve_rt::rng().below(30) as u32);
+                    place.start()
+                })
+            };
+            let (acknowledged, error) = write(&db, 0, 400);
+            let domain = breaks.join().unwrap();
+            let poisoned = error.is_some();
+            if let Some(e) = error {
+                let said = e.to_string();
+                assert!(said.contains("started anew") || said.contains("open it again"), "{said}");
+                assert!(db.checkpoint().is_err(), "nothing is promised any more");
+                let _ = db.close();
+            } else {
+                db.close().unwrap();
+            }
+            drop(db);
+            sleep(MS * 10);
+            let db = Db::open_on(place.devices(), options()).unwrap();
+            all_there(&db, acknowledged);
+            assert_eq!(write(&db, acknowledged, acknowledged + 50).1.map(|e| e.to_string()), None);
+            db.close().unwrap();
+            drop((db, domain));
+            poisoned
+        });
+        poisoned += u32::from(failed.unwrap());
+    }
+    assert!((1..10).contains(&poisoned), "{poisoned} of 10 were poisoned: both ways are to be seen");
+}
