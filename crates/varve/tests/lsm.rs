@@ -332,3 +332,35 @@ fn a_new_keyspace_has_no_rows_of_one_that_was_dropped() {
     drop(events);
     db.close().unwrap();
 }
+
+/// A scan that has begun goes on in the segments that it began with, though they were merged away meanwhile and all
+/// pages that are free were used again.
+#[test]
+fn a_scan_goes_on_while_its_segments_are_merged_away() {
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+    let db = small(&devices);
+    let events = db.create_keyspace_of("events", lsm()).unwrap();
+    const N: u32 = 3000;
+    let put_all = |value: u8| (0..N).for_each(|n| events.put(&n.to_be_bytes(), &[value; 100]).unwrap());
+    put_all(1);
+    db.wait_for_merges().unwrap();
+    let snapshot = db.snapshot().unwrap();
+    for reverse in [false, true] {
+        let mut rows = match reverse {
+            false => snapshot.scan(&events, ..).unwrap(),
+            true => snapshot.scan_rev(&events, ..).unwrap(),
+        };
+        for n in 0..N {
+            if n % 700 == 600 {
+                put_all(2);
+                db.wait_for_merges().unwrap();
+                db.checkpoint().unwrap();
+            }
+            let n = if reverse { N - 1 - n } else { n };
+            assert_eq!(rows.next().unwrap().unwrap(), (n.to_be_bytes().to_vec(), vec![1; 100]), "row {n}");
+        }
+        assert!(rows.next().is_none());
+    }
+    drop((snapshot, events));
+    db.close().unwrap();
+}

@@ -7,11 +7,13 @@
 use super::index::Pinned;
 use super::memtable::MemtableEntries;
 use super::ranges::Fragments;
+use super::segments::Segments;
 use super::{Entries, Entry, EntryKind};
 use crate::error::Result;
 use crate::rows::Direction;
 use std::cmp::Reverse;
 use std::ops::Bound;
+use std::sync::Arc;
 use varve_volume::Lsn;
 
 pub(super) struct Cursor {
@@ -19,6 +21,8 @@ pub(super) struct Cursor {
     /// Deletions of ranges in all places.
     ranges: Fragments,
     at: Lsn,
+    /// Keeps the pages of its segments from being used again while it stands there.
+    _segments: Arc<Segments>,
 }
 
 impl Cursor {
@@ -34,7 +38,7 @@ impl Cursor {
         let all = in_memory.iter().map(|ranges| &**ranges).chain(stored.iter().map(|reader| reader.ranges()));
         let all: Vec<&Fragments> = all.filter(|ranges| !ranges.is_empty()).collect();
         let ranges = if all.is_empty() { Fragments::default() } else { Fragments::union(all) };
-        Ok(Cursor { places, ranges, at: pinned.at })
+        Ok(Cursor { places, ranges, at: pinned.at, _segments: view.segments.clone() })
     }
 
     /// Whether an entry is a row as of the moment: a value, and not deleted since.
