@@ -356,7 +356,7 @@ fn tpcc_on_files_stays_consistent_over_a_reopening_and_names_an_altered_row() {
     let report = tpcc::check(&*dir.store(), |_, _| {}).unwrap();
     assert!(report.consistent(), "{report}");
     let district = dir.db.as_ref().unwrap().keyspace("district").unwrap();
-    district.put(&tpcc::schema::key::district(1, 2), b"by hand").unwrap();
+    district.put(&*tpcc::schema::key::district(1, 2), b"by hand").unwrap();
     drop(district);
     let text = tpcc::check(&*dir.store(), |_, _| {}).unwrap().to_string();
     assert!(text.contains("consistency condition 1 fails") && text.contains("district 1/2"), "{text}");

@@ -47,9 +47,9 @@ pub use db::{
     BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Compression, Db, Devices, DriveLayout, DrivePart,
     Durability, Figure, FlashDriver, FlashPart, Keyspace, KeyspaceInfo, KeyspaceKind, KeyspaceLeft, KeyspaceUpdates,
     LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME, MIN_CACHE_BYTES, MergeBy, NearOptions, NearStats,
-    OPTIONS, OpenFlash, Options, POOL_OPTIONS, Pick, PoolOptions, Pressure, RestoreOptions, RestoreReport,
-    SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, exists, has_tier, is_left_over,
-    restore, restore_on, salvage, salvage_on, tier_managers,
+    OPTIONS, OpenFlash, Options, POOL_OPTIONS, Pick, PoolOptions, Pressure, RestoreOptions, RestoreReport, Rows,
+    SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, WriteBatch, exists, has_tier,
+    is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, Result};
 pub use lsm::near::{

@@ -21,6 +21,7 @@ const LAYOUT: Layout = Layout {
     overwrite: false,
     array: None,
     flash: None,
+    remote: None,
 };
 
 fn options(trim: Option<bool>) -> Options {

@@ -1,9 +1,9 @@
 //! Keyspaces, as users have them.
 
-use super::{Durability, Inner, SealReport};
+use super::{Durability, Inner, Rows, SealReport};
 use crate::error::{Error, Result};
 use crate::index::{KeyspaceKind, LsmOptions};
-use crate::txn::{KeyRange, OpenKeyspace};
+use crate::txn::{KeyRange, OpenKeyspace, TxOptions};
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -37,17 +37,17 @@ impl Keyspace {
     /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
     /// database.
     #[inline]
-    pub fn get_with<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        self.db.txns.get_with(&self.shared, key, f)
+    pub fn get_with<R>(&self, key: impl AsRef<[u8]>, f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        self.db.txns.get_with(&self.shared, key.as_ref(), f)
     }
 
     /// The value of a key, as last committed; `None` if there is none.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.get_with(key, |value| value.map(<[u8]>::to_vec))
     }
 
     /// Puts the value of a key into `into`, instead of what is there; false (and `into` empty) if there is none.
-    pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+    pub fn get_into(&self, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
         into.clear();
         self.get_with(key, |value| {
             into.extend_from_slice(value.unwrap_or_default());
@@ -75,29 +75,29 @@ impl Keyspace {
     }
 
     /// Writes the value of a key, as last committed, to `to`. See [`Transaction::get_to`](crate::Transaction::get_to).
-    pub fn get_to(&self, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
-        self.db.txns.get_to(&self.shared, key, to)
+    pub fn get_to(&self, key: impl AsRef<[u8]>, to: &mut dyn Write) -> Result<Option<u64>> {
+        self.db.txns.get_to(&self.shared, key.as_ref(), to)
     }
 
     /// Whether a key is there.
-    pub fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.db.txns.contains(&self.shared, key)
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.db.txns.contains(&self.shared, key.as_ref())
     }
 
     /// Sets the value of a key, in a transaction of its own with the database's default durability.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, self.db.txns.durability())
     }
 
     /// Sets the value of a key, in a transaction of its own.
-    pub fn put_with(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        self.db.txns.put(&self.shared, key, value, durability)
+    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.db.txns.put(&self.shared, key.as_ref(), value.as_ref(), durability)
     }
 
     /// Sets the value of a key to all that comes from `from`, in a transaction of its own. See
     /// [`Transaction::put_from`](crate::Transaction::put_from).
-    pub fn put_from(&self, key: &[u8], from: &mut dyn Read) -> Result<u64> {
-        self.db.txns.put_from(&self.shared, key, from)
+    pub fn put_from(&self, key: impl AsRef<[u8]>, from: &mut dyn Read) -> Result<u64> {
+        self.db.txns.put_from(&self.shared, key.as_ref(), from)
     }
 
     /// As [`Keyspace::put_with`] (`None`: as [`Keyspace::delete_with`]); tells its commit number as
@@ -134,13 +134,13 @@ impl Keyspace {
     }
 
     /// Removes a key, in a transaction of its own with the database's default durability; whether it was there.
-    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.delete_with(key, self.db.txns.durability())
     }
 
     /// Removes a key, in a transaction of its own; whether it was there.
-    pub fn delete_with(&self, key: &[u8], durability: Durability) -> Result<bool> {
-        self.db.txns.delete(&self.shared, key, durability)
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<bool> {
+        self.db.txns.delete(&self.shared, key.as_ref(), durability)
     }
 
     /// Removes every key of a range, whatever their number, in a transaction of its own with the database's default
@@ -205,6 +205,135 @@ impl Keyspace {
         let Some((low, high)) = range.into().span(self.shared.index().max_key()) else { return Ok(()) };
         let from = Some(&*low).filter(|low| !low.is_empty());
         self.shared.index().merge_down(level, from, high.as_deref())
+    }
+
+    /// Sets the value of a key unless it is there; whether it did.
+    ///
+    /// # Errors
+    /// Those of [`Db::transact`](crate::Db::transact), as for all that follow.
+    pub fn insert_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.db.transact(TxOptions::default(), |tx| {
+            let there = tx.get_for_update_with(self, key, |value| value.is_some())?;
+            if !there {
+                tx.put(self, key, value)?;
+            }
+            Ok(!there)
+        })
+    }
+
+    /// Sets a key from one value to another; none: the key is not there. When it has another value than `from`, nothing
+    /// changes, and that value comes back as the inner error.
+    #[expect(clippy::type_complexity, reason = "an alias would hide what comes back")]
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        from: Option<&[u8]>,
+        to: Option<&[u8]>,
+    ) -> Result<std::result::Result<(), Option<Vec<u8>>>> {
+        let key = key.as_ref();
+        self.db.transact(TxOptions::default(), |tx| {
+            let now = tx.get_for_update(self, key)?;
+            if now.as_deref() != from {
+                return Ok(Err(now));
+            }
+            match to {
+                Some(to) => tx.put(self, key, to)?,
+                None => tx.delete(self, key)?,
+            }
+            Ok(Ok(()))
+        })
+    }
+
+    /// Sets a key to what `f` makes of its value (none: it is not there, or is to be removed); returns the new one. `f`
+    /// may be called again when another transaction was in the way.
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("varve-doc-update-{}", std::process::id()));
+    /// # let db = varve::Db::open_or_create(&dir, varve::Options::default().cache_mb(8))?;
+    /// let visits = db.keyspace_or_create("visits")?;
+    /// let one_more = |n: Option<&[u8]>| {
+    ///     let n = n.map_or(0, |n| u64::from_be_bytes(n.try_into().expect("eight bytes")));
+    ///     Some((n + 1).to_be_bytes().to_vec())
+    /// };
+    /// visits.update("home", one_more)?;
+    /// assert_eq!(visits.update("home", one_more)?, Some(2u64.to_be_bytes().to_vec()));
+    /// # drop(visits); db.close()?; std::fs::remove_dir_all(dir).unwrap();
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn update(
+        &self,
+        key: impl AsRef<[u8]>,
+        mut f: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Vec<u8>>> {
+        let key = key.as_ref();
+        self.db.transact(TxOptions::default(), |tx| {
+            let new = f(tx.get_for_update(self, key)?.as_deref());
+            match &new {
+                Some(value) => tx.put(self, key, value)?,
+                None => tx.delete(self, key)?,
+            }
+            Ok(new)
+        })
+    }
+
+    /// The row with the lowest key.
+    pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter()?.next().transpose()
+    }
+
+    /// The row with the highest key.
+    pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter()?.next_back().transpose()
+    }
+
+    /// Removes the row with the lowest key and returns it. As a queue: what is put under ascending keys comes out in
+    /// their order, each row to one caller.
+    pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.pop(false)
+    }
+
+    /// Removes the row with the highest key and returns it.
+    pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.pop(true)
+    }
+
+    fn pop(&self, last: bool) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.db.transact(TxOptions::default(), |tx| {
+            let mut rows = if last { tx.scan_rev(self, ..)? } else { tx.scan(self, ..)? };
+            let row = rows.next().transpose()?;
+            drop(rows);
+            if let Some((key, _)) = &row {
+                tx.delete(self, key)?;
+            }
+            Ok(row)
+        })
+    }
+
+    /// The number of rows at this moment. Counts them: it reads every key, but no long value.
+    pub fn len(&self) -> Result<u64> {
+        self.db.snapshot()?.count(self, ..)
+    }
+
+    /// Whether there is no row at this moment.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.first()?.is_none())
+    }
+
+    /// All rows as of the moment of the call, from both ends. While it is there, it counts as an open
+    /// [`Snapshot`](crate::Snapshot).
+    pub fn iter(&self) -> Result<Rows> {
+        self.range(..)
+    }
+
+    /// The rows of a range: see [`Keyspace::iter`].
+    pub fn range<'a>(&self, range: impl Into<KeyRange<'a>>) -> Result<Rows> {
+        self.db.snapshot()?.range(self, range)
+    }
+
+    /// The rows whose keys begin with `prefix`: see [`Keyspace::iter`].
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Rows> {
+        self.range(KeyRange::prefix(&prefix))
     }
 
     /// Lends the rows of a range to `each`, ascending, until it breaks, as of the moment of the call. See

@@ -5,6 +5,7 @@
 mod advise;
 mod arrays;
 mod backup;
+mod batch;
 mod bulk_load;
 mod catalog;
 mod check;
@@ -26,6 +27,7 @@ mod patch;
 mod pool_options;
 mod read_only;
 mod remote;
+mod rows;
 mod salvage;
 mod scan;
 mod services;
@@ -36,6 +38,7 @@ mod volume;
 
 use crate::report::CheckReport;
 pub use backup::{BackupInfo, BackupOptions, BackupReport, RestoreOptions, RestoreReport, restore, restore_on};
+pub use batch::WriteBatch;
 pub use bulk_load::BulkLoad;
 pub use catalog::MAX_NAME;
 pub use compact::CompactReport;
@@ -48,6 +51,7 @@ pub use missing::KeyspaceLeft;
 pub use options::{DriveLayout, DrivePart, Layout, OPTIONS, Options};
 pub use pool_options::{OPTIONS as POOL_OPTIONS, PoolOptions};
 pub use read_only::SealReport;
+pub use rows::Rows;
 pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
 pub use scan::Scan;
 pub use snapshot::Snapshot;
@@ -318,18 +322,62 @@ impl Db {
     }
 
     /// As [`Db::transact`], with options.
-    pub fn transact_with<T>(&self, options: TxOptions, mut f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-        self.inner.txns.transact(&options, |tx| {
-            let mut transaction = Transaction { tx, _db: self.inner.clone() };
-            let result = f(&mut transaction);
-            (transaction.tx, result)
+    pub fn transact_with<T>(&self, options: TxOptions, f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        self.inner.transact(options, f)
+    }
+
+    /// As [`Db::transact_with`], for a closure that fails with errors of its own: `?` on them and on Varve's works in
+    /// it. Its own error ends the transaction, which then changed nothing.
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("varve-doc-try-{}", std::process::id()));
+    /// # let db = varve::Db::open_or_create(&dir, varve::Options::default().cache_mb(8))?;
+    /// # let stock = db.keyspace_or_create("stock")?;
+    /// let taken = db.try_transact(Default::default(), |tx| -> Result<u32, Box<dyn std::error::Error>> {
+    ///     let left: u32 = String::from_utf8(tx.get(&stock, "nails")?.unwrap_or_default())?.parse()?;
+    ///     tx.put(&stock, "nails", (left - 1).to_string())?;
+    ///     Ok(1)
+    /// });
+    /// assert_eq!(taken.unwrap_err().to_string(), "cannot parse integer from empty string");
+    /// # drop(stock); db.close()?; std::fs::remove_dir_all(dir).unwrap();
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn try_transact<T, E: From<Error>>(
+        &self,
+        options: TxOptions,
+        mut f: impl FnMut(&mut Transaction) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let mut own = None;
+        let result = self.inner.transact(options, |tx| {
+            own = None;
+            f(tx).map_err(|error| {
+                own = Some(error);
+                // Stands for it, unless the transaction had to give way: then that is the error.
+                Error::Invalid("the closure failed".into())
+            })
+        });
+        match (result, own) {
+            (Err(Error::Invalid(_)), Some(own)) => Err(own),
+            (result, _) => Ok(result?),
+        }
+    }
+
+    /// Makes the writes of a batch, all of them or none, with the database's default durability.
+    ///
+    /// # Errors
+    /// Those of [`Db::transact`].
+    pub fn write(&self, batch: &WriteBatch) -> Result<()> {
+        self.transact(|tx| {
+            batch.writes.iter().try_for_each(|(keyspace, key, value)| match value {
+                Some(value) => tx.put(keyspace, key, value),
+                None => tx.delete(keyspace, key),
+            })
         })
     }
 
     /// Opens a snapshot of the present state.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let snapshot = Arc::new(txn::Snapshot::open(&self.inner.txns)?);
-        Ok(Snapshot { snapshot, db: self.inner.clone() })
+        self.inner.snapshot()
     }
 
     /// Ends background work, writes what is dirty, marks the database closed and lets go of its directory. Every handle
@@ -449,6 +497,25 @@ impl Db {
     /// What merges near the data came to since the database was opened; none: it has no worker.
     pub fn near_stats(&self) -> Option<NearStats> {
         self.inner.indexes.near_stats()
+    }
+}
+
+impl Inner {
+    fn transact<T>(
+        self: &Arc<Self>,
+        options: TxOptions,
+        mut f: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<T> {
+        self.txns.transact(&options, |tx| {
+            let mut transaction = Transaction { tx, _db: self.clone() };
+            let result = f(&mut transaction);
+            (transaction.tx, result)
+        })
+    }
+
+    fn snapshot(self: &Arc<Self>) -> Result<Snapshot> {
+        let snapshot = Arc::new(txn::Snapshot::open(&self.txns)?);
+        Ok(Snapshot { snapshot, db: self.clone() })
     }
 }
 

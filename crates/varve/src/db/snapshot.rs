@@ -1,6 +1,6 @@
 //! Snapshots, as users have them.
 
-use super::{Inner, Keyspace, Scan};
+use super::{Inner, Keyspace, Rows, Scan};
 use crate::error::Result;
 use crate::txn::{self, KeyRange};
 use std::io::Write;
@@ -34,12 +34,17 @@ impl Snapshot {
 
     /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
     /// database.
-    pub fn get_with<R>(&self, keyspace: &Keyspace, key: &[u8], f: impl FnMut(Option<&[u8]>) -> R) -> Result<R> {
-        self.snapshot.get_with(&keyspace.shared, key, f)
+    pub fn get_with<R>(
+        &self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        f: impl FnMut(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        self.snapshot.get_with(&keyspace.shared, key.as_ref(), f)
     }
 
     /// The value of a key; `None` if there is none.
-    pub fn get(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.get_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
     }
 
@@ -51,13 +56,13 @@ impl Snapshot {
     }
 
     /// As [`Transaction::get_to`](crate::Transaction::get_to).
-    pub fn get_to(&self, keyspace: &Keyspace, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
-        self.snapshot.get_to(&keyspace.shared, key, to)
+    pub fn get_to(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>, to: &mut dyn Write) -> Result<Option<u64>> {
+        self.snapshot.get_to(&keyspace.shared, key.as_ref(), to)
     }
 
     /// Whether a key is there.
-    pub fn contains(&self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
-        self.snapshot.contains(&keyspace.shared, key)
+    pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.snapshot.contains(&keyspace.shared, key.as_ref())
     }
 
     /// The rows of a range in ascending order.
@@ -73,6 +78,21 @@ impl Snapshot {
     fn rows(&self, keyspace: &Keyspace, range: &KeyRange<'_>, reverse: bool) -> Result<Scan<'static>> {
         let rows = txn::Snapshot::scan(&self.snapshot, &keyspace.shared, range, reverse)?;
         Ok(Scan { rows, _db: Some(self.db.clone()) })
+    }
+
+    /// All rows of a keyspace, from both ends.
+    pub fn iter(&self, keyspace: &Keyspace) -> Result<Rows> {
+        self.range(keyspace, ..)
+    }
+
+    /// The rows of a range, from both ends.
+    pub fn range<'a>(&self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Rows> {
+        Ok(Rows::new(self.clone(), keyspace.clone(), range.into().into_owned()))
+    }
+
+    /// The rows whose keys begin with `prefix`, from both ends.
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Rows> {
+        self.range(keyspace, KeyRange::prefix(&prefix))
     }
 
     /// Lends the rows of a range to `each`, ascending, until it breaks: the fastest way to read rows in order, as most

@@ -43,12 +43,17 @@ impl Transaction {
 
     /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
     /// database.
-    pub fn get_with<R>(&mut self, keyspace: &Keyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        self.tx.get_with(&keyspace.shared, key, f)
+    pub fn get_with<R>(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        self.tx.get_with(&keyspace.shared, key.as_ref(), f)
     }
 
     /// The value of a key; `None` if there is none.
-    pub fn get(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn get(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.get_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
     }
 
@@ -60,7 +65,7 @@ impl Transaction {
     }
 
     /// Puts the value of a key into `into`, instead of what is there; false (and `into` empty) if there is none.
-    pub fn get_into(&mut self, keyspace: &Keyspace, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+    pub fn get_into(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
         into.clear();
         self.get_with(keyspace, key, |value| {
             into.extend_from_slice(value.unwrap_or_default());
@@ -73,18 +78,18 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of [`Transaction::get`]; `Stream` when writing fails. Then a part of the value may have been written.
-    pub fn get_to(&mut self, keyspace: &Keyspace, key: &[u8], to: &mut dyn Write) -> Result<Option<u64>> {
-        self.tx.get_to(&keyspace.shared, key, to)
+    pub fn get_to(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, to: &mut dyn Write) -> Result<Option<u64>> {
+        self.tx.get_to(&keyspace.shared, key.as_ref(), to)
     }
 
     /// Whether a key is there.
-    pub fn contains(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<bool> {
-        self.tx.contains(&keyspace.shared, key)
+    pub fn contains(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.tx.contains(&keyspace.shared, key.as_ref())
     }
 
     /// As [`Transaction::get`], for a key that will be written: locks it for writing at once, so that two transactions
     /// that read and then write the same key wait for each other instead of one failing.
-    pub fn get_for_update(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn get_for_update(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.get_for_update_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
     }
 
@@ -92,10 +97,10 @@ impl Transaction {
     pub fn get_for_update_with<R>(
         &mut self,
         keyspace: &Keyspace,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         f: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        self.tx.get_for_update_with(&keyspace.shared, key, f)
+        self.tx.get_for_update_with(&keyspace.shared, key.as_ref(), f)
     }
 
     /// Sets the value of a key.
@@ -103,8 +108,8 @@ impl Transaction {
     /// # Errors
     /// `KeySize`, `ValueSize`; `TransactionTooLarge` or `OverBudget` when the writes no longer fit in memory;
     /// `Conflict`.
-    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
-        self.tx.put(&keyspace.shared, key, value)
+    pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.tx.put(&keyspace.shared, key.as_ref(), value.as_ref())
     }
 
     /// Sets the value of a key to all that comes from `from`, to its end; returns how many bytes came. For values that
@@ -126,14 +131,14 @@ impl Transaction {
     /// # drop(films); db.close()?; std::fs::remove_dir_all(dir).unwrap();
     /// # Ok::<(), varve::Error>(())
     /// ```
-    pub fn put_from(&mut self, keyspace: &Keyspace, key: &[u8], from: &mut dyn Read) -> Result<u64> {
-        self.tx.put_from(&keyspace.shared, key, from)
+    pub fn put_from(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, from: &mut dyn Read) -> Result<u64> {
+        self.tx.put_from(&keyspace.shared, key.as_ref(), from)
     }
 
     /// Removes a key if it is there. Errors as for [`Transaction::put`], but for `KeySize`: a key that is too long is
     /// not there.
-    pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
-        self.tx.delete(&keyspace.shared, key)
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
+        self.tx.delete(&keyspace.shared, key.as_ref())
     }
 
     /// Removes every key of a range; returns how many there were. Keeps others from inserting into it until the

@@ -63,7 +63,13 @@ impl<'a> KeyRange<'a> {
         high.as_ref().is_none_or(|high| low < *high).then_some((low, high))
     }
 
-    pub(super) fn bounds(&self) -> Bounds<'_> {
+    /// The same range, which borrows nothing.
+    pub fn into_owned(self) -> KeyRange<'static> {
+        let owned = |bound: Bound<Cow<'a, [u8]>>| bound.map(|key| Cow::Owned(key.into_owned()));
+        KeyRange { from: owned(self.from), to: owned(self.to) }
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds<'_> {
         (self.from.as_ref().map(|k| &**k), self.to.as_ref().map(|k| &**k))
     }
 }
