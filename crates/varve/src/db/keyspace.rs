@@ -224,7 +224,6 @@ impl Keyspace {
 
     /// Sets a key from one value to another; none: the key is not there. When it has another value than `from`, nothing
     /// changes, and that value comes back as the inner error.
-    #[expect(clippy::type_complexity, reason = "an alias would hide what comes back")]
     pub fn compare_and_swap(
         &self,
         key: impl AsRef<[u8]>,

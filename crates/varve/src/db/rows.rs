@@ -62,9 +62,8 @@ impl Rows {
         if self.high.as_ref().is_some_and(|high| row.0 >= *high) {
             return Ok(None);
         }
-        let low = self.low.get_or_insert_default();
-        assert!(low.is_empty() || *low < row.0, "rows ascend");
-        low.clone_from(&row.0);
+        assert!(self.low.as_ref().is_none_or(|low| *low < row.0), "from the low end rows ascend");
+        self.low.get_or_insert_default().clone_from(&row.0);
         Ok(Some(row))
     }
 
@@ -79,12 +78,14 @@ impl Rows {
         if self.low.as_ref().is_some_and(|low| row.0 <= *low) {
             return Ok(None);
         }
+        assert!(self.high.as_ref().is_none_or(|high| row.0 < *high), "from the high end rows descend");
         self.high.get_or_insert_default().clone_from(&row.0);
         Ok(Some(row))
     }
 
     /// Hands a row on; nothing comes after the end, or after an error.
     fn given(&mut self, row: Result<Option<Row>>) -> Option<Result<Row>> {
+        assert!(!self.ended, "nobody asks after the end");
         self.ended = !matches!(row, Ok(Some(_)));
         row.transpose()
     }
