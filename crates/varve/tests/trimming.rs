@@ -21,7 +21,6 @@ const LAYOUT: Layout = Layout {
     overwrite: false,
     array: None,
     flash: None,
-    remote: None,
 };
 
 fn options(trim: Option<bool>) -> Options {
