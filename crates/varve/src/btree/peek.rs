@@ -211,6 +211,7 @@ impl<'a, 't> Inner<'a, 't> {
 
     /// Compares tails whose first eight bytes are the same, as far as both go.
     fn compare_rest(&self, slot: Slot, len: usize, tail: &[u8]) -> Ordering {
+        assert!(len > 8 && tail.len() > 8, "a rest is what both have beyond the first eight bytes");
         let both = len.min(tail.len());
         let differ = (8..both).step_by(8).map(|at| {
             let mask = first_bytes(both - at);

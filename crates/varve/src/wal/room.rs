@@ -188,6 +188,7 @@ impl Log {
 
     pub(super) fn use_ring(&self, ring: &Ring) {
         self.capacity.store(ring.capacity(), Ordering::Relaxed);
+        assert!(ring.longest_segment() <= ring.capacity(), "a segment is a part of the ring");
         self.longest_segment.store(ring.longest_segment(), Ordering::Relaxed);
         *self.ring.write() = ring.clone();
     }
