@@ -93,8 +93,11 @@ fn a_device_at_the_other_end() {
     outcome.unwrap();
 }
 
-/// What a connection answers to these bytes, and whether it is closed then: (op, refusal if it is one) of each frame.
-fn said(port: &Arc<Port>, pieces: &[&[u8]]) -> (Vec<(u16, Option<Refusal>)>, bool) {
+/// An answer: its op, and the refusal if it is one.
+type Answer = (u16, Option<Refusal>);
+
+/// What a connection answers to these bytes, and whether it is closed then.
+fn said(port: &Arc<Port>, pieces: &[&[u8]]) -> (Vec<Answer>, bool) {
     let connection = port.connect().unwrap();
     pieces.iter().for_each(|piece| connection.send(piece).unwrap());
     let (mut decoder, mut told) = (Decoder::from_worker(), Vec::new());
@@ -137,7 +140,7 @@ fn what_is_no_message_is_refused() {
         let mut damaged = read(2);
         damaged[12] ^= 1;
         let long = [&[2, 0][..], &(MAX_PAYLOAD + 1).to_le_bytes(), &[0, 0]].concat();
-        let closing: [(&[&[u8]], &[(u16, Option<Refusal>)]); 8] = [
+        let closing: [(&[&[u8]], &[Answer]); 8] = [
             (&[&long], &[(0, Some(Refusal::Frame))]),
             (&[&hello, &damaged], &[(1, None), (0, Some(Refusal::Frame))]),
             (&[&encode(1, FROM_WORKER, 0, 1, &[])], &[(0, Some(Refusal::Frame))]),
@@ -187,7 +190,7 @@ fn what_is_no_message_is_refused() {
 }
 
 /// As [`said`], without cutting what others have.
-fn said_beside(port: &Arc<Port>, pieces: &[&[u8]]) -> (Vec<(u16, Option<Refusal>)>, bool) {
+fn said_beside(port: &Arc<Port>, pieces: &[&[u8]]) -> (Vec<Answer>, bool) {
     let connection = port.connect().unwrap();
     let mut decoder = Decoder::from_worker();
     let mut told = Vec::new();
@@ -343,7 +346,7 @@ fn a_worker_that_starts_anew() {
             if unflushed {
                 for result in [read, flush(&*device), write_at(&*device, 0, &[3; 4096], true)] {
                     let error = result.unwrap_err().to_string();
-                    assert!(error.contains("started anew") && error.contains("1 writes"), "{error}");
+                    assert!(error.contains("started anew") && error.contains("not flushed (1)"), "{error}");
                 }
                 assert!(device.broken().is_some());
                 // Opened again, it is sound.

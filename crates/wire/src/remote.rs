@@ -89,7 +89,7 @@ impl Core {
             if state.written > state.flushed {
                 let lost = state.written - state.flushed;
                 let why = format!(
-                    "its worker was started anew, and {lost} writes that were not flushed may be gone: close the \
+                    "its worker was started anew, and writes that were not flushed ({lost}) may be gone: close the \
                      database and open it again, so that it recovers"
                 );
                 state.broken = Some(why.into());
