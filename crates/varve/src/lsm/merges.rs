@@ -117,20 +117,26 @@ impl Lsm {
             usable: shared.core.usable(shared.keyspace),
             large: usize::MAX,
         };
-        let near = shared.services.near().filter(|_| merges_near(shared.options().merge).is_some());
-        let made = match near {
-            Some(host) => self.merge_near(&task, plan, &host)?,
+        // Asked once: the option may be changed at any time.
+        let made = match shared.services.near().zip(merges_near(shared.options().merge)) {
+            Some((host, how)) => self.merge_near(&task, plan, (&host, how))?,
             None => self.merge_local(task, level as u8)?,
         };
         let Some(Made { segments: added, pages }) = made else { return Ok(None) };
         Ok(Some(Change { added, pages, dropped, ..Change::default() }))
     }
 
+    /// Bytes that are written at a time: a block, or what the keyspace's options say if that is more.
+    pub(super) fn request(&self, task: &Task) -> usize {
+        let blocks = (self.0.options().blocks as usize).max(executor::block_bytes(&task.runs));
+        blocks.next_multiple_of(self.0.core.page_size()).min(QUEUE)
+    }
+
     /// Merges on this thread and those that the executor begins.
     fn merge_local(&self, task: Task, level: u8) -> Result<Option<Made>> {
         let shared = &*self.0;
-        let request = (shared.options().blocks as usize).min(QUEUE);
-        let mut out = Output::new(shared, level, Sink::inline(&shared.core, shared.keyspace, request));
+        let sink = Sink::inline(&shared.core, shared.keyspace, self.request(&task));
+        let mut out = Output::new(shared, level, sink);
         let executor = executor::by_name(shared.options().merge.local(), QUEUE).expect("every option has one");
         match executor.run(Arc::new(task), &mut out) {
             Err(_) if out.ended => return Ok(None),

@@ -6,7 +6,7 @@
 use super::executor::{Executor, Outputs as _, Pcp, Sequential, Span, Task};
 use super::index::Lsm;
 use super::merges::{Output, QUEUE};
-use super::near::{Fallback, Host, Job, Mode, Offer, Pages, merges_near};
+use super::near::{Fallback, Host, Job, Mode, Offer, Pages, ShareRule};
 use super::pages::{PageRuns, PastPool, Place, Sink};
 use super::picker::Plan;
 use super::segment::SegmentReader;
@@ -30,9 +30,14 @@ pub(super) struct Made {
 
 impl Lsm {
     /// Merges with the worker's help; none when the thread is to end.
-    pub(super) fn merge_near(&self, task: &Task, plan: &Plan, host: &Host) -> Result<Option<Made>> {
+    pub(super) fn merge_near(
+        &self,
+        task: &Task,
+        plan: &Plan,
+        (host, (rule, mode)): (&Host, (ShareRule, Option<Mode>)),
+    ) -> Result<Option<Made>> {
         let shared = &*self.0;
-        let (rule, mode) = merges_near(shared.options().merge).expect("the caller has looked");
+        assert_eq!(task.range, Span::default(), "a whole merge is divided");
         let mut parts = host.divide(rule, plan, plan.input_bytes(&shared.shape()));
         let offer = match &parts.device {
             Some(range) => Some(self.offer(task, plan, range, (host, mode))?),
@@ -81,8 +86,7 @@ impl Lsm {
         let shared = &*self.0;
         let inputs = plan.inputs.iter().chain(&plan.next).filter(|segment| range.meets(&segment.meta));
         let (mode, large) = host.mode(mode, inputs.map(|segment| (segment.meta.entries, segment.meta.bytes)));
-        let request = shared.options().blocks as usize;
-        let sink = Sink::inline(&shared.core, shared.keyspace, request.min(QUEUE));
+        let sink = Sink::inline(&shared.core, shared.keyspace, self.request(task));
         let mut out = Output::new(shared, plan.level as u8 + 1, sink);
         let (begun, task) = (now(), Arc::new(Task { range, large, ..task.clone() }));
         let done = match mode {

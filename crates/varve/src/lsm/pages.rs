@@ -144,6 +144,8 @@ struct Read {
     first: u64,
     pages: u64,
     bytes: Option<AlignedBuf>,
+    /// Pages before this one are wanted together.
+    until: u64,
 }
 
 /// The pages of a segment past the buffer pool, in long requests: for who reads all of it once.
@@ -164,10 +166,11 @@ impl PastPool {
     fn read(&self, read: &mut Read, n: u64) -> Result<()> {
         let size = self.place.core.page_size();
         let (id, run) = self.place.page(n)?;
-        let most = (self.request / size).max(1);
-        let pages = run.min(most as u64);
+        let pages = run.min(together(self.request, size, read.until.saturating_sub(n)));
         assert!(pages > 0, "a page that there is is in a run");
-        let mut bytes = read.bytes.take().unwrap_or_else(|| AlignedBuf::new(most * size));
+        let room = pages as usize * size;
+        let bytes = read.bytes.take().filter(|bytes| bytes.len() >= room);
+        let mut bytes = bytes.unwrap_or_else(|| AlignedBuf::new(room));
         let into = &mut bytes[..pages as usize * size];
         charge(Cost::IoSubmit, 1);
         let done = varve_volume::read_pages(&*self.place.core.store, id, ReadWhy::Prefetch, into);
@@ -198,9 +201,17 @@ impl PageSource for PastPool {
         Ok(())
     }
 
-    fn prefetch(&self, _n: u64, _pages: u64) {}
+    fn prefetch(&self, n: u64, pages: u64) {
+        self.read.lock().until = n + pages;
+    }
 
     fn corrupt(&self, n: u64, what: &str) -> Error {
         self.place.corrupt(n, what)
     }
+}
+
+/// Pages of a request of about so many bytes; `wanted` pages are wanted together.
+pub(super) fn together(request: usize, page_size: usize, wanted: u64) -> u64 {
+    let most = WINDOW / page_size;
+    ((request / page_size) as u64).max(wanted).clamp(1, most.max(1) as u64)
 }

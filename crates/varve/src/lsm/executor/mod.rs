@@ -83,6 +83,12 @@ pub(crate) struct Task {
     pub large: usize,
 }
 
+/// Bytes of the largest blocks of some inputs, as they are on average in each: what a request should have at least.
+pub(crate) fn block_bytes(runs: &[Vec<Input>]) -> usize {
+    let footers = runs.iter().flatten().map(|input| input.reader.footer());
+    footers.map(|footer| footer.data.div_ceil(footer.blocks.max(1)) as usize).max().unwrap_or(0)
+}
+
 /// What a merge was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {

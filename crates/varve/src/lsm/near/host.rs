@@ -234,6 +234,7 @@ impl Host {
         let (host, device) = (self.load(), self.options.worker.load());
         let mut state = self.state.lock();
         let share = state.shares.host_share(rule, bytes, &host, &device);
+        assert!((0.0..=1.0).contains(&share), "a share is a share");
         state.stats.share = share;
         let all = || Some(Span::default());
         if share <= 0.0 || share >= 1.0 {
@@ -277,6 +278,7 @@ impl Host {
 
     /// The host has done a sub-task.
     pub(crate) fn note_host(&self, tally: &Tally, mode: Mode, time: Duration) {
+        assert!(tally.large <= tally.pairs, "large pairs are pairs");
         let mut state = self.state.lock();
         state.shares.host.note(tally.read + tally.written, time);
         state.analyser.note(tally.pairs, tally.large);
@@ -305,6 +307,8 @@ impl Host {
 
     /// Gives the worker a job whose outputs go to these pages.
     pub(crate) fn offer(&self, job: Job, pages: DirectPages) -> std::result::Result<Offer, Fallback> {
+        assert_eq!(job.generation, self.generation, "a job is of the attachment of now");
+        assert!(!job.runs.is_empty() && !job.room.is_empty(), "a job has something to do, and room for it");
         self.reap();
         if self.state.lock().orphans.len() >= MOST_ORPHANS {
             return Err(Fallback::Refused("jobs of the worker do not end".into()));

@@ -28,6 +28,7 @@ pub(crate) use host::{Fallback, Host, Offer, merges_near};
 pub use host::{Fallbacks, NearOptions, NearStats, SideStats};
 pub(crate) use job::{Job, Pages};
 pub use share::Load;
+pub(crate) use share::ShareRule;
 pub use wire::{JobService, RemoteWorker};
 pub use worker::{Worker, WorkerOptions};
 #[cfg(feature = "testing")]

@@ -8,9 +8,9 @@
 use super::decision::Mode;
 use super::job::{Done, Job, Pages, Runs};
 use crate::error::{Error, Result};
-use crate::lsm::executor::{Executor, Input, Outputs, Pcp, Sequential, Task};
+use crate::lsm::executor::{Executor, Input, Outputs, Pcp, Sequential, Task, block_bytes};
 use crate::lsm::merge::Below;
-use crate::lsm::pages::{KIND_SEGMENT, page_of};
+use crate::lsm::pages::{KIND_SEGMENT, WINDOW, page_of, together};
 use crate::lsm::segment::SegmentReader;
 use crate::lsm::{PageSink, PageSource, Segment, SegmentMeta};
 use std::sync::Arc;
@@ -30,7 +30,8 @@ pub(super) fn run(
 ) -> Result<Done> {
     let begun = now();
     let task = Arc::new(task(device, job, large)?);
-    let mut outputs = Written::new(device, job, cancelled);
+    let request = job.request.max(block_bytes(&task.runs)).min(WINDOW.max(job.request));
+    let mut outputs = Written::new(device, job, cancelled, request);
     let tally = match mode {
         Mode::Linear => Sequential.run(task, &mut outputs),
         Mode::Pipeline => Pcp::new(job.request.max(64 << 10)).run(task, &mut outputs),
@@ -75,6 +76,8 @@ struct Read {
     first: u64,
     pages: u64,
     bytes: Option<AlignedBuf>,
+    /// Pages before this one are wanted together.
+    until: u64,
 }
 
 /// The pages of a segment on a device.
@@ -94,10 +97,11 @@ impl Source {
 
     fn read(&self, read: &mut Read, n: u64) -> Result<()> {
         let size = self.pages.size;
-        let most = (self.request / size).max(1);
         let (id, run) = self.place(n)?;
-        let pages = run.min(most as u64);
-        let mut bytes = read.bytes.take().unwrap_or_else(|| AlignedBuf::new(most * size));
+        let pages = run.min(together(self.request, size, read.until.saturating_sub(n)));
+        let room = pages as usize * size;
+        let bytes = read.bytes.take().filter(|bytes| bytes.len() >= room);
+        let mut bytes = bytes.unwrap_or_else(|| AlignedBuf::new(room));
         charge(Cost::IoSubmit, 1);
         let done = read_at(&*self.device, id.0 * size as u64, &mut bytes[..pages as usize * size]);
         charge(Cost::IoComplete, 1);
@@ -132,7 +136,9 @@ impl PageSource for Source {
         Ok(())
     }
 
-    fn prefetch(&self, _n: u64, _pages: u64) {}
+    fn prefetch(&self, n: u64, pages: u64) {
+        self.read.lock().until = n + pages;
+    }
 
     fn corrupt(&self, n: u64, what: &str) -> Error {
         let runs = &self.segment.runs;
@@ -159,8 +165,9 @@ struct Written<'j> {
 }
 
 impl<'j> Written<'j> {
-    fn new(device: &'j Arc<dyn Device>, job: &'j Job, cancelled: &'j AtomicBool) -> Written<'j> {
-        let most = (job.request / job.pages.size).max(1);
+    /// Writes so many bytes at a time, to the next page.
+    fn new(device: &'j Arc<dyn Device>, job: &'j Job, cancelled: &'j AtomicBool, request: usize) -> Written<'j> {
+        let most = request.div_ceil(job.pages.size).max(1);
         Written {
             device: &**device,
             job,
@@ -200,6 +207,7 @@ impl PageSink for Written<'_> {
             self.flush()?;
             self.first = id;
         }
+        assert!(self.first.0 + self.filled as u64 == id.0, "pages of a request are neighbours");
         let bytes = &mut self.buf[self.filled * size..][..size];
         bytes.fill(0);
         page::set_keyspace(bytes, keyspace);
