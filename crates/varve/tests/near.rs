@@ -183,7 +183,8 @@ fn whatever_a_worker_does_nothing_is_lost_or_doubled() {
         let on = if fault == Fault::Lies { drives.data.clone_image() } else { drives.data.clone() };
         let worker = Worker::start(on, WorkerOptions::default()).unwrap();
         let near = Arc::new(AtFault { worker: worker.clone(), fault, before: Mutex::default() });
-        let near = NearOptions { patience: Duration::from_millis(1), ..NearOptions::new(near) };
+        let patience = Duration::from_millis(if fault == Fault::Hung { 300 } else { 60_000 });
+        let near = NearOptions { patience, ..NearOptions::new(near) };
         let db = Db::create_on(drives.devices().with_near(near), &Layout::default(), options()).unwrap();
         let events = db.create_keyspace_of("events", lsm(MergeBy::Copro)).unwrap();
         let mut rows = Rows::new();
