@@ -340,3 +340,22 @@ fn a_full_device_fails_the_transaction_that_spills_alone() {
     assert!(db.check().unwrap().is_clean());
     db.close().unwrap();
 }
+
+/// A piece of a commit has at least one value: those that a small pool could not take go to pages of their own before.
+#[test]
+fn a_value_as_large_as_a_commit_may_change_at_once_is_committed_with_many_others() {
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+    let options = Options { pool_frames: 24, cache_bytes: 1 << 20, ..options() };
+    let db = Db::create_on(devices, &layout(), options).unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
+    db.transact(|tx| {
+        (0..600).try_for_each(|n| tx.put(&rows, &key(n), &[1; 200]))?;
+        tx.put(&rows, &key(300), &[2; 20_480])
+    })
+    .unwrap();
+    assert_eq!(rows.get(&key(300)).unwrap().unwrap(), [2; 20_480]);
+    assert_eq!(contents(&db, &rows).len(), 600);
+    assert!(db.check().unwrap().is_clean());
+    drop(rows);
+    db.close().unwrap();
+}

@@ -335,6 +335,8 @@ impl Spill {
         let mut writer = RunWriter::new(&self.core, self.most_index);
         let mut version = Version::default();
         let stored = self.stored.len();
+        // The smallest piece of a commit has one value, and pages beside it.
+        let longest = LONGEST.min(self.core.pool.pin_limit() * self.core.page_size() / 2);
         for (path, mark, write) in writes {
             version.path.clear();
             version.path.extend_from_slice(&path);
@@ -343,7 +345,7 @@ impl Spill {
             match write {
                 None => version.tag = DELETE,
                 // A piece of a commit takes some pages of values, not all there may be.
-                Some(Value::Bytes(bytes)) if bytes.len() > LONGEST && apart(parts(&path).0) => {
+                Some(Value::Bytes(bytes)) if bytes.len() > longest && apart(parts(&path).0) => {
                     let value = store_bytes(&self.core, parts(&path).0, bytes);
                     let value = value.inspect_err(|_| self.stored.truncate(stored))?;
                     version.tag = STORED;
