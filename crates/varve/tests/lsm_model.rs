@@ -134,6 +134,33 @@ impl Case {
     }
 }
 
+/// What a kill would leave now, opened: everything that was committed, and nothing that was deleted.
+fn killed(from: &Dir, name: &str, case: &Case) {
+    case.db.sync().expect("durable");
+    let copy = Dir::new(name);
+    std::fs::create_dir_all(&copy.0).expect("made");
+    // All files of one moment: nothing is flushed, merged or checkpointed meanwhile.
+    let moment = || {
+        let stats = case.db.stats();
+        (stats.log.end, stats.checkpoints.completed, stats.lsm[0].flushes, stats.lsm[0].merges)
+    };
+    loop {
+        let before = moment();
+        for file in std::fs::read_dir(&from.0).expect("a directory").flatten().filter(|f| f.file_name() != "lock") {
+            std::fs::copy(file.path(), copy.0.join(file.file_name())).expect("copied");
+        }
+        if moment() == before {
+            break;
+        }
+    }
+    let db = Db::open(&copy.0, options()).expect("recovers");
+    let events = db.keyspace("events").expect("there");
+    compare("after a kill", &case.map, db.snapshot().expect("opens").scan(&events, ..).expect("scans"));
+    assert!(db.check().expect("checks").is_clean());
+    drop(events);
+    db.close().expect("closes");
+}
+
 fn run(seed: u64) {
     let mut rng = Rng::from_seed(seed);
     let dir = Dir::new(&format!("lsm-model-{seed}"));
@@ -152,6 +179,9 @@ fn run(seed: u64) {
         case.step(&mut rng);
         if n % 25 == 0 {
             case.check(&mut rng);
+        }
+        if n % 100 == 70 {
+            killed(&dir, &format!("lsm-model-killed-{seed}"), &case);
         }
         if n % 130 == 129 {
             let Case { db, events, map, snapshots } = case;

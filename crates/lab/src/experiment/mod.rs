@@ -153,6 +153,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("lru-c-paced", include_str!("../../../../experiments/lru-c-paced.toml")),
     ("lru-c-locks", include_str!("../../../../experiments/lru-c-locks.toml")),
     ("lsm", include_str!("../../../../experiments/lsm.toml")),
+    ("lsm-debt", include_str!("../../../../experiments/lsm-debt.toml")),
     ("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml")),
 ];
 
