@@ -16,9 +16,29 @@ fn keyspace(text: &str) -> Result<(&str, KeyspaceKind), Failure> {
     Ok((name, kind))
 }
 
+/// What would fail once the database is there: a keyspace that it cannot have.
+fn check_keyspaces(a: &args::Create, keyspaces: &[(&str, KeyspaceKind)]) -> Result<(), Failure> {
+    let remote = a.layout.devices.data.as_deref().is_some_and(|data| data.starts_with("remote:"));
+    for (i, (name, kind)) in keyspaces.iter().enumerate() {
+        varve::check_keyspace_name(name).map_err(|e| Failure::Usage(e.to_string()))?;
+        if keyspaces[..i].iter().any(|(other, _)| other == name) {
+            return Err(Failure::Usage(format!("--keyspace {name} is there twice")));
+        }
+        if let Some(merge) = kind.merges_near().filter(|_| !remote) {
+            return Err(Failure::Usage(format!(
+                "--keyspace {name}: merge={} needs a worker near the data: --data remote:HOST:PORT (docs/near.md); \
+                 without one choose sequential or pcp",
+                merge.name()
+            )));
+        }
+    }
+    Ok(())
+}
+
 pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
     let options = Options { detect_lost_writes: a.detect_lost_writes.then_some(true), ..Options::default() };
     let keyspaces = a.keyspaces.iter().map(|text| keyspace(text)).collect::<Result<Vec<_>, _>>()?;
+    check_keyspaces(a, &keyspaces)?;
     let db = open::create(&a.dir, &a.layout, &a.tier, options)?;
     for (name, kind) in &keyspaces {
         db.create_keyspace_of(name, *kind)?;

@@ -103,3 +103,14 @@ fn what_cannot_be_is_refused() {
     let error = run(&["get", &db, "k", "a"], 3);
     assert!(error.contains("remote") && error.contains("HOST:PORT"), "{error}");
 }
+
+/// What a database cannot have is said before anything is made.
+#[test]
+fn a_creation_that_cannot_be_finished_leaves_nothing() {
+    let place = Scratch::new("nothing");
+    for keyspaces in [["a", "events=lsm,merge=copro"], ["a", "a"], ["a", ""]] {
+        let said = run(&["create", &place.at("db"), "--keyspace", keyspaces[0], "--keyspace", keyspaces[1]], 2);
+        assert!(said.contains("keyspace"), "{said}");
+        assert!(!place.path().join("db").exists(), "{keyspaces:?}");
+    }
+}

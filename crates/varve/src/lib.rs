@@ -48,8 +48,8 @@ pub use db::{
     Durability, Figure, FlashDriver, FlashPart, Keyspace, KeyspaceInfo, KeyspaceKind, KeyspaceLeft, KeyspaceUpdates,
     LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME, MIN_CACHE_BYTES, MergeBy, NearOptions, NearStats,
     OPTIONS, OpenFlash, Options, POOL_OPTIONS, Pick, PoolOptions, Pressure, RestoreOptions, RestoreReport, Rows,
-    SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, WriteBatch, exists, has_tier,
-    is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
+    SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, WriteBatch, check_keyspace_name,
+    exists, has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, Result};
 pub use lsm::near::{

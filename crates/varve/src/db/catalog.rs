@@ -138,8 +138,11 @@ impl Entry {
     }
 }
 
-/// Refuses names that could not be typed or told apart.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+/// Fails for a name that no keyspace may have: one that could not be typed, or told apart from others.
+///
+/// # Errors
+/// `Invalid`, with what a name may be.
+pub fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
         return Err(Error::Invalid(format!(
             "keyspace name {name:?}: use 1 to {MAX_NAME} bytes of UTF-8 without control characters"

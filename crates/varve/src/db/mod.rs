@@ -40,7 +40,7 @@ use crate::report::CheckReport;
 pub use backup::{BackupInfo, BackupOptions, BackupReport, RestoreOptions, RestoreReport, restore, restore_on};
 pub use batch::WriteBatch;
 pub use bulk_load::BulkLoad;
-pub use catalog::MAX_NAME;
+pub use catalog::{MAX_NAME, check_name as check_keyspace_name};
 pub use compact::CompactReport;
 pub use devices::{Devices, exists, has_tier, is_left_over};
 pub use flash::{FlashDriver, FlashPart, OpenFlash};
