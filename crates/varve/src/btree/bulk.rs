@@ -229,8 +229,8 @@ impl BulkLoad {
         let leaves = &leaves[..leaves.len().min(core.page_size() / (SLOT + 8))];
         let (tree, core) = (&self.tree, &*core);
         let most = self.ready_pages.min(core.space.maps() as usize);
-        let linking = direct::link(core, &mut [&mut self.pages])?.expect("of one set");
         let mut group = Group::begin(core, GroupKind::System, (most + 3) * (core.page_size() + 64))?;
+        let linking = direct::link(core, &mut [&mut self.pages])?.expect("of one set");
         // The tail covers it, as all that comes after.
         let first = &leaves[0].high;
         let Some(Family { parent, child: tail }) = tree.family(first, 0)? else {
@@ -293,10 +293,10 @@ impl BulkLoad {
                 CellValue::Inline(_) => 0,
             };
             let room = SLOT + key.len() + rest.len();
-            let linking = direct::link(core, &mut [&mut self.pages])?.expect("of one set");
             let _pin = tree.leaf_for_write(key, room)?;
             let maps = pages.min(core.space.maps() as usize);
             let mut group = Group::begin(core, GroupKind::System, (maps + 2) * (core.page_size() + 64))?;
+            let linking = direct::link(core, &mut [&mut self.pages])?.expect("of one set");
             let leaf = tree.leaf_exclusive(key)?;
             leaf::prepare(leaf.bytes(), key, room).map_err(|d| tree.corrupt(leaf.id(), d))?;
             let n = group.add(leaf);

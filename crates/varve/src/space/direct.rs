@@ -357,12 +357,8 @@ pub(crate) struct Linking<'c> {
     _gate: RwLockReadGuard<'c, ()>,
 }
 
-/// Called before the group that links direct pages is begun: syncs them. What it returns is held until that group is in
-/// the log and [`Linking::linked`] was called; none when there are no pages.
-pub(crate) fn link<'c, P: DerefMut<Target = DirectPages>>(core: &'c Core, of: &mut [P]) -> Result<Option<Linking<'c>>> {
-    if of.is_empty() {
-        return Ok(None);
-    }
+/// Writes what is not written yet, and syncs it.
+pub(crate) fn write_out<P: DerefMut<Target = DirectPages>>(core: &Core, of: &mut [P]) -> Result<()> {
     if of.iter().any(|pages| !pages.synced) {
         of.iter_mut().try_for_each(|pages| pages.flush())?;
         if !core.faults().has(Mistake::SegmentUnsynced) {
@@ -370,6 +366,19 @@ pub(crate) fn link<'c, P: DerefMut<Target = DirectPages>>(core: &'c Core, of: &m
         }
         of.iter_mut().for_each(|pages| pages.synced = true);
     }
+    Ok(())
+}
+
+/// Called when the group that links direct pages has room in the log, before anything is latched: writes them out. What
+/// it returns is held until that group is in the log and [`Linking::linked`] was called; none when there are no pages.
+///
+/// Who holds it must not wait for room in the log: a backup that begins waits for it, whoever would link waits for the
+/// backup, and among these may be the flush of a memtable, after which a checkpoint makes that room.
+pub(crate) fn link<'c, P: DerefMut<Target = DirectPages>>(core: &'c Core, of: &mut [P]) -> Result<Option<Linking<'c>>> {
+    if of.is_empty() {
+        return Ok(None);
+    }
+    write_out(core, of)?;
     loop {
         let gate = core.links.gate.read();
         let backups = core.links.backups();

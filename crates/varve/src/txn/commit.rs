@@ -147,11 +147,12 @@ impl<'a> Run<'a> {
             let mut parts = self.plan(long)?;
             let pages = long + parts.iter().map(Planned::pages).sum::<usize>();
             room.keep(pages);
-            // A plan may wait for a flush, which links pages too: a backup that begins meanwhile must not be between.
-            let linking = direct::link(self.core, &mut stored)?;
+            direct::write_out(self.core, &mut stored)?;
             self.linked = stored.iter().flat_map(|pages| pages.written()).collect();
             let beside = parts.iter().map(Planned::log_bytes).sum::<usize>();
             let group = Group::begin(self.core, GroupKind::Commit, self.log_bytes(pages, long) + beside)?;
+            // Last: who links must not wait for a flush, or for room in the log.
+            let linking = direct::link(self.core, &mut stored)?;
             match self.attempt(group, &mut parts, reserved.as_ref())? {
                 Attempt::Done(done) => break (done, linking),
                 Attempt::Moved => count(&self.manager.counters.relatched),
