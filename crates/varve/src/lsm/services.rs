@@ -426,6 +426,10 @@ impl Services {
         role::with(Role::Merger, || {
             for lsm in self.keyspaces() {
                 while lsm.oldest_lsn_needed().is_some_and(|oldest| oldest < lsn) {
+                    // Nothing is flushed any more, and nobody waits here.
+                    if varve_rt::dying() {
+                        return Err(Error::Closed);
+                    }
                     self.flushed(lsm.flush())?;
                 }
             }
