@@ -14,7 +14,7 @@ use super::{Scale, Session};
 use crate::engine::Engine;
 
 fn options(threads: usize, warmup: Duration, measure: Duration) -> RunOptions {
-    RunOptions { threads, warmup, until: Until::Time(measure), interval: Duration::from_secs(60) }
+    RunOptions { threads, warmup, until: Until::Time(measure), interval: Duration::from_secs(60), rate: None }
 }
 
 /// Loads YCSB records, then measures workloads C and A.

@@ -159,7 +159,7 @@ impl<'a, 't> Inner<'a, 't> {
         if (self.base..len).any(unlike) {
             return None;
         }
-        let child = match self.keys_up_to(&Suffix::new(suffix)) {
+        let child = match self.keys_up_to(suffix) {
             0 => LEFTMOST,
             n => self.slot(n - 1).cell(),
         };
@@ -168,10 +168,11 @@ impl<'a, 't> Inner<'a, 't> {
 
     /// How many of the node's keys are at or below the one of this suffix.
     #[inline]
-    fn keys_up_to(&self, suffix: &Suffix<'_>) -> usize {
-        let at = self.lower_bound(suffix.head);
+    fn keys_up_to(&self, suffix: &[u8]) -> usize {
+        let h = head(suffix);
+        let at = self.lower_bound(h);
         match self.slots.get(at) {
-            Some(slot) if Slot::of(slot).head() == suffix.head => self.keys_up_to_tie(at, suffix),
+            Some(slot) if Slot::of(slot).head() == h => self.keys_up_to_tie(at, &Suffix::new(suffix)),
             _ => at,
         }
     }

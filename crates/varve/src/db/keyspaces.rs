@@ -24,7 +24,7 @@ use crate::rows::{self, Direction, ValueRef};
 use crate::space::Core;
 use crate::txn::lock::LockTable;
 use crate::txn::{OpenKeyspace, Sealed, UNFINISHED};
-use crate::wal::{GroupKind, LSM_KEYSPACES, READ_ONLY_KEYSPACES};
+use crate::wal::{FORMER_TREES, GroupKind, LSM_KEYSPACES, READ_ONLY_KEYSPACES};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -283,6 +283,18 @@ impl Registry {
         core.log.wait_durable(end)?;
         shared.index().set_kind(kind);
         Ok(())
+    }
+
+    /// Switches on what the catalog uses of features. They are on already, but in a log that was made by a restore.
+    pub fn note_features(&self, core: &Core) -> Result<()> {
+        let live = self.live();
+        let is_lsm = |shared: &Arc<OpenKeyspace>| matches!(shared.index().kind(), KeyspaceKind::Lsm(_));
+        let used = [
+            (&LSM_KEYSPACES, live.iter().any(is_lsm)),
+            (&READ_ONLY_KEYSPACES, live.iter().any(|shared| shared.sealed().is_some())),
+            (&FORMER_TREES, self.formers.any()),
+        ];
+        used.into_iter().filter(|(_, used)| *used).try_for_each(|(feature, _)| core.log.set_feature(feature, true))
     }
 
     /// The keyspaces that can be used.

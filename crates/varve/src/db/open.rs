@@ -255,10 +255,8 @@ impl Parts {
         }
         #[cfg(feature = "baselines")]
         reserve_doublewrite(&core, &pages, &options)?;
-        let locks = LockTable::new(core.budget.clone());
-        locks.set_timeout(options.lock_timeout);
         // Before the first checkpoint, which asks the indexes.
-        let registry = Arc::new(Registry::load(&core, locks.clone(), indexes.clone())?);
+        let (locks, registry) = keyspaces(&core, &indexes, &options)?;
         let data = &**devices.data()?;
         let checkpointer = (!options.read_only).then(|| checkpointer(&core, pages, indexes.clone(), &options, data));
         checkpointer.iter().try_for_each(|checkpointer| services.start_checkpointer(checkpointer))?;
@@ -295,6 +293,17 @@ impl Parts {
         };
         Ok(Db { inner: Arc::new(inner) })
     }
+}
+
+/// The keyspaces that the catalog lists, and the locks of their rows.
+fn keyspaces(core: &Arc<Core>, indexes: &Arc<Indexes>, options: &Options) -> Result<(Arc<LockTable>, Arc<Registry>)> {
+    let locks = LockTable::new(core.budget.clone());
+    locks.set_timeout(options.lock_timeout);
+    let registry = Registry::load(core, locks.clone(), indexes.clone())?;
+    if !options.read_only {
+        registry.note_features(core)?;
+    }
+    Ok((locks, Arc::new(registry)))
 }
 
 /// Redoes what the log has from its redo point on, in pages and in what indexes keep in memory.

@@ -277,3 +277,24 @@ fn a_panic_while_pages_change_poisons_before_anybody_sees_them() {
     assert_eq!(db.keyspace("rows").unwrap().get(b"key").unwrap().unwrap(), b"value");
     assert!(db.check().unwrap().is_clean());
 }
+
+/// The log of a restored database is new: earlier releases are still kept from what they do not know.
+#[test]
+fn a_restored_database_has_the_features_that_its_keyspaces_need() {
+    let db = Db::create_on(devices(), &layout(), options()).unwrap();
+    let events = db.create_keyspace_of("events", KeyspaceKind::Lsm(LsmOptions::default())).unwrap();
+    let old = db.create_keyspace("old").unwrap();
+    old.put("a", "1").unwrap();
+    old.set_read_only(true).unwrap();
+    let mut backup = Vec::new();
+    db.backup(&mut backup, BackupOptions::default()).unwrap();
+    drop((events, old));
+    db.close().unwrap();
+
+    let to = devices();
+    restore_on(&to, &mut [&mut &backup[..]], &RestoreOptions::default()).unwrap();
+    let db = Db::open_on(to, options()).unwrap();
+    let features = db.inner.core.log.features();
+    assert!(features.has(&crate::wal::LSM_KEYSPACES) && features.has(&crate::wal::READ_ONLY_KEYSPACES));
+    db.close().unwrap();
+}

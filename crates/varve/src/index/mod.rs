@@ -272,8 +272,8 @@ pub(crate) enum Ready<'a> {
 pub(crate) struct InPlace<'a>(lsm::MemtableWrites<'a>);
 
 impl InPlace<'_> {
-    /// The group ended at `commit`, and its pages are still latched. True when the caller waits for the
-    /// [horizon](crate::page) before it lets go of them.
+    /// The group ended at `commit`, and its pages are still latched. The caller waits for the [horizon](crate::page)
+    /// before it lets go of them.
     #[inline]
     pub fn take_effect(self, commit: Lsn) {
         self.0.take_effect(commit);
@@ -291,6 +291,16 @@ pub(crate) struct Changed {
 
 /// Writing.
 impl Index {
+    /// Waits as long as the writer of these has to where merges do not keep up. It may be long: nothing that others
+    /// wait for may be held but the locks of what is written.
+    #[inline]
+    pub fn hold_up(&self, writes: &[Write<'_>]) {
+        match self {
+            Index::Tree(_) => {}
+            Index::Lsm(lsm) => lsm.hold_up(writes),
+        }
+    }
+
     /// Plans the first of these writes and as many as go with it, makes room for them and pins what takes them.
     /// `first`: the place of that write in the commit. No latch may be held.
     pub fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize) -> Result<Planned<'a>> {

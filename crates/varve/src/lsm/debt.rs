@@ -46,12 +46,6 @@ impl Limits {
         ((load.seconds() - self.start) / (self.limit - self.start)).max(0.0)
     }
 
-    /// How long a writer waits for each byte that it writes ([`delay`]).
-    #[cfg(test)]
-    pub(crate) fn delay_per_byte(&self, load: &Load) -> Duration {
-        delay(self.pressure(load), load)
-    }
-
     /// Seconds until the limit is reached if users go on at this rate (bytes per second); none: it is not.
     pub(crate) fn time_left(&self, load: &Load, rate: f64) -> Option<f64> {
         let grows = if load.merge_rate > 0.0 { rate * load.per_byte / load.merge_rate - 1.0 } else { 0.0 };
@@ -107,7 +101,7 @@ mod tests {
     fn the_delay_rises_smoothly_with_the_debt() {
         let delay = |seconds: f64| {
             let load = Load { debt_bytes: seconds * 100e6, merge_rate: 100e6, per_byte: 20.0 };
-            LIMITS.delay_per_byte(&load).as_secs_f64()
+            super::delay(LIMITS.pressure(&load), &load).as_secs_f64()
         };
         assert_eq!((delay(0.0), delay(1.0)), (0.0, 0.0));
         let delays: Vec<f64> = (0..=700).map(|n| delay(f64::from(n) / 100.0)).collect();
@@ -125,7 +119,7 @@ mod tests {
         let (mut written, mut seconds) = (0.0, 0.0);
         for n in 0..20_000 {
             let own = 1.0 / wanted;
-            let rate = 1.0 / (own + limits.delay_per_byte(&load).as_secs_f64());
+            let rate = 1.0 / (own + delay(limits.pressure(&load), &load).as_secs_f64());
             load.debt_bytes = (load.debt_bytes + (rate * load.per_byte - load.merge_rate) * step).max(0.0);
             most = most.max(load.seconds());
             if n > 2000 {
@@ -154,7 +148,7 @@ mod tests {
         // 10 MB/s bring 2 s of work a second: the debt of 3 s grows by 1 a second.
         let left = LIMITS.time_left(&load, 10e6).expect("it grows");
         assert!((left - 2.0).abs() < 1e-9 && LIMITS.time_left(&load, 5e6).is_none());
-        assert_eq!(LIMITS.delay_per_byte(&Load::default()), Duration::ZERO, "nothing is known yet");
+        assert_eq!(delay(LIMITS.pressure(&Load::default()), &Load::default()), Duration::ZERO, "nothing is known yet");
     }
 
     #[test]

@@ -138,7 +138,14 @@ impl PageSource for Pooled {
     }
 }
 
-/// Pages read together.
+/// Pages of a segment that are read together, in long requests: for who reads all of it once.
+pub(super) struct Window {
+    page_size: usize,
+    /// Bytes of a request.
+    request: usize,
+    read: Mutex<Read>,
+}
+
 #[derive(Default)]
 struct Read {
     first: u64,
@@ -148,39 +155,58 @@ struct Read {
     until: u64,
 }
 
-/// The pages of a segment past the buffer pool, in long requests: for who reads all of it once.
+impl Window {
+    /// Reads so many bytes at a time, and a page at least.
+    pub fn new(page_size: usize, request: usize) -> Window {
+        Window { page_size, request, read: Mutex::default() }
+    }
+
+    /// The `pages` pages from `n` on are wanted together.
+    pub fn want(&self, n: u64, pages: u64) {
+        self.read.lock().until = n + pages;
+    }
+
+    /// Shows page `n`. If it was not read yet, `place` says where it is and how many of its run follow, itself
+    /// included, and `load` fills a buffer with pages from there on.
+    pub fn page(
+        &self,
+        n: u64,
+        place: impl FnOnce(u64) -> Result<(PageId, u64)>,
+        load: impl FnOnce(PageId, &mut [u8]) -> Result<()>,
+        see: impl FnOnce(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (read, size) = (&mut *self.read.lock(), self.page_size);
+        if !(read.first..read.first + read.pages).contains(&n) {
+            let (id, run) = place(n)?;
+            let pages = run.min(together(self.request, size, read.until.saturating_sub(n)));
+            assert!(pages > 0, "a page that there is is in a run");
+            let room = pages as usize * size;
+            (read.first, read.pages) = (n, 0);
+            if read.bytes.as_ref().is_none_or(|bytes| bytes.len() < room) {
+                read.bytes = Some(AlignedBuf::new(room));
+            }
+            let bytes = read.bytes.as_mut().expect("put there above");
+            charge(Cost::IoSubmit, 1);
+            let loaded = load(id, &mut bytes[..room]);
+            charge(Cost::IoComplete, 1);
+            loaded?;
+            read.pages = pages;
+        }
+        let at = (n - read.first) as usize * size;
+        see(&read.bytes.as_ref().expect("it was read")[at..at + size])
+    }
+}
+
+/// The pages of a segment past the buffer pool.
 pub(super) struct PastPool {
     place: Arc<Place>,
-    /// Bytes of a request.
-    request: usize,
-    read: Mutex<Read>,
+    window: Window,
 }
 
 impl PastPool {
     /// Reads so many bytes at a time, and a page at least.
     pub fn new(place: &Arc<Place>, request: usize) -> PastPool {
-        PastPool { place: place.clone(), request, read: Mutex::default() }
-    }
-
-    /// Reads pages from `n` on.
-    fn read(&self, read: &mut Read, n: u64) -> Result<()> {
-        let size = self.place.core.page_size();
-        let (id, run) = self.place.page(n)?;
-        let pages = run.min(together(self.request, size, read.until.saturating_sub(n)));
-        assert!(pages > 0, "a page that there is is in a run");
-        let room = pages as usize * size;
-        let bytes = read.bytes.take().filter(|bytes| bytes.len() >= room);
-        let mut bytes = bytes.unwrap_or_else(|| AlignedBuf::new(room));
-        let into = &mut bytes[..pages as usize * size];
-        charge(Cost::IoSubmit, 1);
-        let done = varve_volume::read_pages(&*self.place.core.store, id, ReadWhy::Prefetch, into);
-        charge(Cost::IoComplete, 1);
-        (read.first, read.pages, read.bytes) = (n, 0, Some(bytes));
-        for result in done {
-            result?;
-        }
-        read.pages = pages;
-        Ok(())
+        PastPool { place: place.clone(), window: Window::new(place.core.page_size(), request) }
     }
 }
 
@@ -190,19 +216,16 @@ impl PageSource for PastPool {
     }
 
     fn page(&self, n: u64, see: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let mut read = self.read.lock();
-        if !(read.first..read.first + read.pages).contains(&n) {
-            self.read(&mut read, n)?;
-        }
-        let size = self.place.core.page_size();
-        let at = (n - read.first) as usize * size;
-        let bytes = &read.bytes.as_ref().expect("it was read")[at..at + size];
-        see(self.place.body(n, bytes)?);
-        Ok(())
+        let place = &*self.place;
+        let load = |id, into: &mut [u8]| {
+            let done = varve_volume::read_pages(&*place.core.store, id, ReadWhy::Prefetch, into);
+            done.into_iter().try_for_each(|page| page.map(drop).map_err(Error::from))
+        };
+        self.window.page(n, |n| place.page(n), load, |bytes| place.body(n, bytes).map(see))
     }
 
     fn prefetch(&self, n: u64, pages: u64) {
-        self.read.lock().until = n + pages;
+        self.window.want(n, pages);
     }
 
     fn corrupt(&self, n: u64, what: &str) -> Error {
@@ -211,7 +234,7 @@ impl PageSource for PastPool {
 }
 
 /// Pages of a request of about so many bytes; `wanted` pages are wanted together.
-pub(super) fn together(request: usize, page_size: usize, wanted: u64) -> u64 {
+fn together(request: usize, page_size: usize, wanted: u64) -> u64 {
     let most = WINDOW / page_size;
     ((request / page_size) as u64).max(wanted).clamp(1, most.max(1) as u64)
 }

@@ -59,7 +59,6 @@ impl Lsm {
         let shared = &*self.0;
         assert!(!writes.is_empty(), "a plan is of some writes");
         let bytes = writes.iter().map(|write| bytes_of(write.key, record::value(write))).sum();
-        shared.hold_up(writes);
         shared.services.admit(shared, bytes)?;
         let charge = Charge { shared, bytes };
         let (bytes, limit) = (writes.iter().map(record::bytes_of).sum::<usize>() as u64, shared.core.log.max_group());
@@ -111,13 +110,13 @@ fn user_bytes(writes: &[Write<'_>]) -> u64 {
     writes.iter().map(|write| (write.key.len() + record::value(write).len()) as u64).sum()
 }
 
-impl Shared {
+impl Lsm {
     /// Waits as long as the writer of these has to, so that merges keep up.
-    fn hold_up(&self, writes: &[Write<'_>]) {
-        let options = || self.options();
-        let waited = self.pressure.wait(options, || self.memtables(), || user_bytes(writes));
+    pub(crate) fn hold_up(&self, writes: &[Write<'_>]) {
+        let shared = &*self.0;
+        let waited = shared.pressure.wait(|| shared.options(), || shared.memtables(), || user_bytes(writes));
         if !waited.is_zero() {
-            self.counters.delayed(waited);
+            shared.counters.delayed(waited);
         }
     }
 }

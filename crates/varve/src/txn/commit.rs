@@ -1,10 +1,10 @@
 //! From a set of writes to one log group.
 //!
-//! Steps: reserve pages for long values; take room for pins; have each index plan its writes (find and pin what takes
-//! them, with room: groups of their own); begin the group (log space); make the long values' pages; latch what was
-//! planned, in (keyspace, key) order, and validate each; set old values aside if a snapshot is open; change; append;
-//! store the old values; unlatch. Everything that can fail comes before the first change. A part of an index that
-//! changed between planning and latching sends us back to the planning.
+//! Steps: wait where merges do not keep up; reserve pages for long values; take room for pins; have each index plan its
+//! writes (find and pin what takes them, with room: groups of their own); begin the group (log space); make the long
+//! values' pages; latch what was planned, in (keyspace, key) order, and validate each; set old values aside if a
+//! snapshot is open; change; append; store the old values; unlatch. Everything that can fail comes before the first
+//! change. A part of an index that changed between planning and latching sends us back to the planning.
 //!
 //! Invariants: the writer holds X locks that cover every key it writes, so neither the keys' presence nor the pages of
 //! values it replaces change under it. No latch is held while pages are read, made room in or freed. A page that is
@@ -140,6 +140,7 @@ impl<'a> Run<'a> {
     fn run(mut self) -> Result<Done> {
         let long = self.pages_of_long_values();
         self.check_pages(long)?;
+        self.targets.iter().for_each(|target| target.index.hold_up(&self.writes[target.writes.clone()]));
         let mut stored: Vec<_> = self.targets.iter().flat_map(|t| &t.stored).map(|s| s.pages.lock()).collect();
         let reserved = if long > 0 { Some(self.reserve_long()?) } else { None };
         let (done, linking) = loop {
@@ -447,6 +448,7 @@ impl Short<'_> {
             Some(NewValue::Bytes(value)) if !index.is_long(write.key, value) => {}
             Some(_) => return Ok(ShortEnd::Long),
         }
+        index.hold_up(std::slice::from_ref(write));
         let mut group = Group::begin(core, GroupKind::Commit, core.page_size() + 64)?;
         let single = index.latch_single(write, |old| {
             let saving = manager.snapshots.begin_commit(stripe);

@@ -10,13 +10,13 @@ use super::job::{Done, Job, Pages, Runs};
 use crate::error::{Error, Result};
 use crate::lsm::executor::{Executor, Input, Outputs, Pcp, Sequential, Task, block_bytes};
 use crate::lsm::merge::Below;
-use crate::lsm::pages::{KIND_SEGMENT, WINDOW, page_of, together};
+use crate::lsm::pages::{KIND_SEGMENT, WINDOW, Window, page_of};
 use crate::lsm::segment::SegmentReader;
 use crate::lsm::{PageSink, PageSource, Segment, SegmentMeta};
 use std::sync::Arc;
 use varve_device::{AlignedBuf, Device, read_at, write_at};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
-use varve_rt::{Cost, Mutex, charge, now};
+use varve_rt::{Cost, charge, now};
 use varve_volume::page::{self, HEADER};
 use varve_volume::{PageId, VolumeError};
 
@@ -46,9 +46,8 @@ pub(super) fn run(
 
 fn task(device: &Arc<dyn Device>, job: &Job, large: usize) -> Result<Task> {
     let input = |segment: &Arc<Segment>| {
-        let read = Mutex::new(Read::default());
-        let (device, segment) = (device.clone(), segment.clone());
-        let source = Source { device, pages: job.pages, request: job.request, segment, read };
+        let window = Window::new(job.pages.size, job.request);
+        let source = Source { device: device.clone(), pages: job.pages, segment: segment.clone(), window };
         let segment = &source.segment;
         let reader = SegmentReader::open(&source, segment.id, segment.meta.pages)?;
         Ok(Input { reader: Arc::new(reader), source: Arc::new(source) })
@@ -70,23 +69,12 @@ fn task(device: &Arc<dyn Device>, job: &Job, large: usize) -> Result<Task> {
     })
 }
 
-/// Pages read together.
-#[derive(Default)]
-struct Read {
-    first: u64,
-    pages: u64,
-    bytes: Option<AlignedBuf>,
-    /// Pages before this one are wanted together.
-    until: u64,
-}
-
 /// The pages of a segment on a device.
 struct Source {
     device: Arc<dyn Device>,
     pages: Pages,
-    request: usize,
     segment: Arc<Segment>,
-    read: Mutex<Read>,
+    window: Window,
 }
 
 impl Source {
@@ -95,25 +83,21 @@ impl Source {
         found.ok_or_else(|| self.corrupt(n, "the segment does not have so many pages"))
     }
 
-    fn read(&self, read: &mut Read, n: u64) -> Result<()> {
+    fn load(&self, id: PageId, into: &mut [u8]) -> Result<()> {
         let size = self.pages.size;
-        let (id, run) = self.place(n)?;
-        let pages = run.min(together(self.request, size, read.until.saturating_sub(n)));
-        let room = pages as usize * size;
-        let bytes = read.bytes.take().filter(|bytes| bytes.len() >= room);
-        let mut bytes = bytes.unwrap_or_else(|| AlignedBuf::new(room));
-        charge(Cost::IoSubmit, 1);
-        let done = read_at(&*self.device, id.0 * size as u64, &mut bytes[..pages as usize * size]);
-        charge(Cost::IoComplete, 1);
-        (read.first, read.pages, read.bytes) = (n, 0, Some(bytes));
-        done?;
-        let bytes = &read.bytes.as_ref().expect("put there above")[..pages as usize * size];
-        for (i, one) in bytes.chunks(size).enumerate() {
+        read_at(&*self.device, id.0 * size as u64, into)?;
+        for (i, one) in into.chunks(size).enumerate() {
             let page = PageId(id.0 + i as u64);
             page::verify(one, page).map_err(|damage| VolumeError::Damaged { page, damage })?;
         }
-        read.pages = pages;
         Ok(())
+    }
+
+    fn body<'b>(&self, n: u64, bytes: &'b [u8]) -> Result<&'b [u8]> {
+        if page::kind(bytes) != KIND_SEGMENT || page::keyspace(bytes) != self.pages.keyspace {
+            return Err(self.corrupt(n, "it is not a page of a segment of this keyspace"));
+        }
+        Ok(&bytes[HEADER..HEADER + self.pages.usable])
     }
 }
 
@@ -123,21 +107,12 @@ impl PageSource for Source {
     }
 
     fn page(&self, n: u64, see: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let mut read = self.read.lock();
-        if !(read.first..read.first + read.pages).contains(&n) {
-            self.read(&mut read, n)?;
-        }
-        let at = (n - read.first) as usize * self.pages.size;
-        let bytes = &read.bytes.as_ref().expect("it was read")[at..at + self.pages.size];
-        if page::kind(bytes) != KIND_SEGMENT || page::keyspace(bytes) != self.pages.keyspace {
-            return Err(self.corrupt(n, "it is not a page of a segment of this keyspace"));
-        }
-        see(&bytes[HEADER..HEADER + self.pages.usable]);
-        Ok(())
+        let load = |id, into: &mut [u8]| self.load(id, into);
+        self.window.page(n, |n| self.place(n), load, |bytes| self.body(n, bytes).map(see))
     }
 
     fn prefetch(&self, n: u64, pages: u64) {
-        self.read.lock().until = n + pages;
+        self.window.want(n, pages);
     }
 
     fn corrupt(&self, n: u64, what: &str) -> Error {
