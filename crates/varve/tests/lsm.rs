@@ -3,10 +3,12 @@
 mod directories;
 
 use directories::Dir;
+use std::sync::Arc;
 use varve::{
     BackupOptions, Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, RestoreOptions,
 };
-use varve_models::MemDevice;
+use varve_models::{MemDevice, MemOptions};
+use varve_rt::atomic::{AtomicBool, Ordering};
 
 fn options() -> Options {
     Options { cache_bytes: 16 << 20, durability: Durability::None, ..Options::default() }
@@ -362,5 +364,36 @@ fn a_scan_goes_on_while_its_segments_are_merged_away() {
         assert!(rows.next().is_none());
     }
     drop((snapshot, events));
+    db.close().unwrap();
+}
+
+/// Pages that one keyspace gives up become another's at once; a check counts none twice.
+#[test]
+fn a_check_finds_nothing_wrong_while_keyspaces_are_written_and_merged() {
+    for seed in 0..4 {
+        let config = varve_rt::sim::Config { seed, ..varve_rt::sim::Config::default() };
+        varve_rt::sim::run(config, check_beside_merges).unwrap();
+    }
+}
+
+fn check_beside_merges() {
+    let device = |seed| MemDevice::with(0, MemOptions { seed, ..MemOptions::default() });
+    let db = small(&Devices::new(device(1), device(2)));
+    let keyspaces: Vec<_> = (0..6).map(|n| db.create_keyspace_of(&format!("k{n}"), lsm()).unwrap()).collect();
+    let ended = Arc::new(AtomicBool::new(false));
+    let (all, writes) = (keyspaces.clone(), ended.clone());
+    let writer = varve_rt::spawn("writer", move || {
+        for n in 0..4000u32 {
+            all[n as usize % 6].put((n * 7919 % 499).to_be_bytes(), vec![n as u8; 400]).unwrap();
+        }
+        writes.store(true, Ordering::Relaxed);
+    });
+    while !ended.load(Ordering::Relaxed) {
+        let report = db.check().unwrap();
+        assert!(report.is_clean(), "{report:?}");
+    }
+    writer.join().unwrap();
+    assert!(db.stats().lsm.iter().map(|lsm| lsm.merges).sum::<u64>() > 10, "keyspaces were merged");
+    drop(keyspaces);
     db.close().unwrap();
 }

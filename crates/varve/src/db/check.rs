@@ -3,9 +3,9 @@
 use super::Inner;
 use crate::error::Result;
 use crate::report::CheckReport;
-use crate::space::Core;
-use crate::space::SPACE_KEYSPACE;
 use crate::space::lost_writes::LostWrites;
+use crate::space::{Core, SPACE_KEYSPACE, SpaceWalk};
+use crate::txn::OpenKeyspace;
 use std::sync::Arc;
 
 /// Notes the version of each page in use of which nothing is known: it was found to be sound.
@@ -26,6 +26,22 @@ fn mark_unknown(core: &Core, marks: &LostWrites, report: &mut CheckReport) -> Re
     Ok(())
 }
 
+/// Exact when nobody writes rows or frees dropped keyspaces; flushes and merges may go on.
+fn check_keyspaces(keyspaces: &[Arc<OpenKeyspace>], walk: &mut SpaceWalk, report: &mut CheckReport) {
+    // All lists as of one moment: pages that one of them gives up may be another's next.
+    let held: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.index().hold_list()).collect();
+    let listed: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.index().check_list(walk, report)).collect();
+    drop(held);
+    for (keyspace, listed) in keyspaces.iter().zip(&listed) {
+        if keyspace.is_dropped() {
+            keyspace.index().check_rest(listed.as_ref(), walk, report);
+        } else {
+            keyspace.index().check(listed.as_ref(), walk, report);
+        }
+        report.keyspaces += 1;
+    }
+}
+
 pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let core = &inner.core;
@@ -33,16 +49,9 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
     inner.registry.catalog().check(&mut walk, &mut report);
     report.keys = 0;
     let (_still, formers) = inner.registry.formers.hold();
-    for keyspace in inner.registry.all() {
-        if keyspace.is_dropped() {
-            keyspace.index().check_rest(&mut walk, &mut report);
-        } else {
-            keyspace.index().check(&mut walk, &mut report);
-        }
-        report.keyspaces += 1;
-    }
+    check_keyspaces(&inner.registry.all(), &mut walk, &mut report);
     let keys = report.keys;
-    formers.iter().for_each(|former| former.check_rest(&mut walk, &mut report));
+    formers.iter().for_each(|former| former.check_rest(None, &mut walk, &mut report));
     report.keys = keys;
     for map in (0..core.space.maps()).map(|map| core.space.map_page(map)) {
         match crate::space::lost_writes::visit(&core.pool, &*core.store, map, &mut walk) {

@@ -3,12 +3,13 @@
 use super::{Index, KeyspaceKind};
 use crate::btree::{self, Tree};
 use crate::error::{Error, Result};
-use crate::lsm::{self, LsmStats};
+use crate::lsm::{self, Listed, LsmStats};
 use crate::page::Group;
 use crate::report::CheckReport;
 use crate::rows::{FarValue, Span, Write};
 use crate::space::{Core, Reserved, SpaceWalk};
 use std::sync::Arc;
+use varve_rt::MutexGuard;
 use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// A load of ascending rows into an empty index.
@@ -80,11 +81,27 @@ impl Index {
         }
     }
 
-    /// Reads all of it: notes every page in `walk`, and every damage in `report`.
-    pub fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
+    /// Keeps the list of an LSM keyspace's segments as it is until the guard goes; a tree has none.
+    pub fn hold_list(&self) -> Option<MutexGuard<'_, ()>> {
         match self {
-            Index::Tree(tree) => tree.check(walk, report),
-            Index::Lsm(lsm) => lsm.check(walk, report),
+            Index::Tree(_) => None,
+            Index::Lsm(lsm) => Some(lsm.hold_list()),
+        }
+    }
+
+    /// Checks the list, which is held, and notes its pages in `walk`. What it lists stays while the result is kept.
+    pub fn check_list(&self, walk: &mut SpaceWalk, report: &mut CheckReport) -> Option<Listed> {
+        match self {
+            Index::Tree(_) => None,
+            Index::Lsm(lsm) => Some(lsm.check_list(walk, report)),
+        }
+    }
+
+    /// Reads all of it, or what was listed: notes every page in `walk`, and every damage in `report`.
+    pub fn check(&self, listed: Option<&Listed>, walk: &mut SpaceWalk, report: &mut CheckReport) {
+        match (self, listed) {
+            (Index::Tree(tree), _) => tree.check(walk, report),
+            (Index::Lsm(_), listed) => listed.expect("the list was checked").check(walk, report),
         }
     }
 
@@ -213,10 +230,10 @@ impl Index {
     }
 
     /// As [`Index::check`], for one that may be dismantled by half.
-    pub fn check_rest(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
+    pub fn check_rest(&self, listed: Option<&Listed>, walk: &mut SpaceWalk, report: &mut CheckReport) {
         match self {
             Index::Tree(tree) => tree.check_rest(walk, report),
-            Index::Lsm(lsm) => lsm.check(walk, report),
+            Index::Lsm(_) => self.check(listed, walk, report),
         }
     }
 

@@ -66,6 +66,7 @@ pub(crate) use read::ScanState;
 pub(crate) use segments::Segments;
 pub(crate) use services::{FoundGroups, Moments, Services};
 pub use stats::{LsmLevel, LsmStats};
+pub(crate) use upkeep::Listed;
 pub(crate) use write::MemtableWrites;
 
 use crate::error::Result;

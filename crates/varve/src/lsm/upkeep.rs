@@ -1,6 +1,6 @@
 //! Creating, checking, counting the pages of, moving and clearing an LSM keyspace.
 
-use super::index::Lsm;
+use super::index::{Lsm, View};
 use super::install::Change;
 use super::record;
 use super::segments::OpenSegment;
@@ -13,6 +13,7 @@ use crate::rows::Direction;
 use crate::space::{Core, SpaceWalk};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use varve_rt::MutexGuard;
 use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// Segments that are dropped in one group when a keyspace is cleared.
@@ -35,22 +36,41 @@ impl Lsm {
         (self.0.core.budget.limit(Class::Memtables) / 2).min(LONGEST_VALUE)
     }
 
-    /// Reads all of it: notes every page in `walk`, and every damage in `report`.
-    pub(crate) fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
-        let _one = self.0.flushing.lock();
+    /// Keeps the list of segments as it is until the guard goes.
+    pub(crate) fn hold_list(&self) -> MutexGuard<'_, ()> {
+        self.0.flushing.lock()
+    }
+
+    /// Checks the list, which somebody holds, and notes its pages in `walk`. What it lists now stays where it is for as
+    /// long as the result is kept: then it is all of one moment, whatever is merged meanwhile.
+    pub(crate) fn check_list(&self, walk: &mut SpaceWalk, report: &mut CheckReport) -> Listed {
+        debug_assert!(self.0.flushing.try_lock().is_none(), "the list is held");
         let keys = report.keys;
         self.0.tree.check(walk, report);
         report.keys = keys;
+        Listed { lsm: self.clone(), view: self.0.view() }
+    }
+}
+
+/// What was listed when the list was checked.
+pub(crate) struct Listed {
+    lsm: Lsm,
+    view: Arc<View>,
+}
+
+impl Listed {
+    /// Reads all segments: notes their pages in `walk`, and every damage in `report`.
+    pub(crate) fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
         let before = report.damages.len();
-        for open in self.0.view().segments.all() {
+        for open in self.view.segments.all() {
             self.check_segment(open, walk, report);
         }
         if report.damages.len() > before {
             return;
         }
-        match self.count() {
+        match self.lsm.count() {
             Ok(rows) => report.keys += rows,
-            Err(e) => report.note(e, self.0.tree.root(), self.keyspace()),
+            Err(e) => report.note(e, self.lsm.0.tree.root(), self.lsm.keyspace()),
         }
     }
 
@@ -60,16 +80,18 @@ impl Lsm {
             report.pages += 1;
             if !walk.visit(page) {
                 let what = format!("segment {}: used twice, or not within the store", open.segment.id);
-                let keyspace = Some(self.keyspace());
+                let keyspace = Some(self.lsm.keyspace());
                 report.damages.push(Damage::Page { page, keyspace, what, stored: None });
                 walk.broken();
             }
         }
         if let Err(e) = open.check() {
-            report.note(e, first, self.keyspace());
+            report.note(e, first, self.lsm.keyspace());
         }
     }
+}
 
+impl Lsm {
     /// Rows as of now.
     fn count(&self) -> Result<u64> {
         let (mut rows, mut state, mut from) = (0, super::ScanState::default(), Some(Vec::new()));
