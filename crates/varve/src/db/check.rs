@@ -27,9 +27,10 @@ fn mark_unknown(core: &Core, marks: &LostWrites, report: &mut CheckReport) -> Re
 }
 
 /// Exact when nobody writes rows or frees dropped keyspaces; flushes and merges may go on.
-fn check_keyspaces(keyspaces: &[Arc<OpenKeyspace>], walk: &mut SpaceWalk, report: &mut CheckReport) {
+fn check_keyspaces(core: &Core, keyspaces: &[Arc<OpenKeyspace>], walk: &mut SpaceWalk, report: &mut CheckReport) {
     // All lists as of one moment: pages that one of them gives up may be another's next.
     let held: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.index().hold_list()).collect();
+    core.space.widen(walk);
     let listed: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.index().check_list(walk, report)).collect();
     drop(held);
     for (keyspace, listed) in keyspaces.iter().zip(&listed) {
@@ -49,7 +50,7 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
     inner.registry.catalog().check(&mut walk, &mut report);
     report.keys = 0;
     let (_still, formers) = inner.registry.formers.hold();
-    check_keyspaces(&inner.registry.all(), &mut walk, &mut report);
+    check_keyspaces(core, &inner.registry.all(), &mut walk, &mut report);
     let keys = report.keys;
     formers.iter().for_each(|former| former.check_rest(None, &mut walk, &mut report));
     report.keys = keys;

@@ -49,6 +49,12 @@ impl Space {
         walk
     }
 
+    /// Pages that the store has been given since the walk began count too.
+    pub(crate) fn widen(&self, walk: &mut SpaceWalk) {
+        let pages = self.state.lock().pages;
+        walk.seen.resize(walk.seen.len().max(pages.div_ceil(64) as usize), 0);
+    }
+
     /// Compares the pages seen with the space map: reports pages that are in use but not allocated, and, when every
     /// page could be read and nothing was allocated or freed meanwhile, pages that are allocated but not in use.
     pub(crate) fn finish_check(&self, walk: SpaceWalk, report: &mut CheckReport) {
