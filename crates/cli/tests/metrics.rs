@@ -174,7 +174,7 @@ fn a_database_with_a_tier_tells_of_it() {
     let families: BTreeSet<&str> = told.keys().map(|name| name.split('{').next().unwrap()).collect();
     // What a file does not report of itself is left out.
     let missing: Vec<_> = FAMILIES.iter().map(|f| f.name).filter(|name| !families.contains(name)).collect();
-    let elsewhere = ["varve_array_", "varve_page_updates_", "varve_new_pages_", "varve_lsm_"];
+    let elsewhere = ["varve_array_", "varve_page_updates_", "varve_new_pages_", "varve_lsm_", "varve_near_"];
     let elsewhere = |name: &&str| elsewhere.iter().any(|start| name.starts_with(start));
     let missing: Vec<_> = missing.into_iter().filter(|name| !elsewhere(name)).collect();
     assert_eq!(missing, ["varve_tier_life_used_ratio"]);
@@ -188,7 +188,7 @@ fn a_database_on_an_array_tells_of_each_drive() {
     let told = working.scrape();
     let families: BTreeSet<&str> = told.keys().map(|name| name.split('{').next().unwrap()).collect();
     let missing: Vec<_> = FAMILIES.iter().map(|f| f.name).filter(|name| !families.contains(name)).collect();
-    let elsewhere = ["varve_tier_", "varve_page_updates_", "varve_new_pages_", "varve_lsm_"];
+    let elsewhere = ["varve_tier_", "varve_page_updates_", "varve_new_pages_", "varve_lsm_", "varve_near_"];
     assert!(missing.iter().all(|name| elsewhere.iter().any(|start| name.starts_with(start))), "{missing:?}");
     for drive in ["0", "1"] {
         assert!(told[&format!("varve_array_operations_total{{drive=\"{drive}\",op=\"write\"}}")] > 0.0);

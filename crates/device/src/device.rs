@@ -40,6 +40,8 @@ pub struct Capabilities {
 pub enum Hint {
     /// Nothing will change them.
     Sealed,
+    /// They say what the device belongs to: who comes back to it later has to find them as they were left.
+    Identity,
     /// Anybody may change them: what holds of bytes that nobody has said anything of.
     Changing,
 }

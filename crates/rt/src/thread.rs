@@ -176,6 +176,18 @@ pub fn panicking() -> bool {
     std::thread::panicking() && world::unwinds_by_panic()
 }
 
+/// Runs `f`. A panic ends it, and nothing else: its message comes back. A power cut ends the calling thread as ever.
+///
+/// For who serves others and has to tell them: what `f` was changing is as the panic left it.
+pub fn catch_panic<T>(f: impl FnOnce() -> T) -> Result<T, Panicked> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(|payload| {
+        if dying() {
+            std::panic::resume_unwind(payload);
+        }
+        world::panicked(&current_name(), &*payload)
+    })
+}
+
 /// The calling thread's name; empty when it has none.
 pub fn current_name() -> String {
     world::current_name().unwrap_or_else(|| std::thread::current().name().unwrap_or("").to_string())

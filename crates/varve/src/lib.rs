@@ -53,8 +53,8 @@ pub use db::{
 };
 pub use error::{Damage, Error, Result};
 pub use lsm::near::{
-    DecisionOptions, Fallbacks, JobService, Load, Mode as MergeMode, Near, Progress, RemoteWorker, SideStats, Worker,
-    WorkerOptions,
+    DecisionOptions, Fallbacks, JobService, Jobs, Load, Mode as MergeMode, Near, NotStarted, Progress, RemoteWorker,
+    SideStats, Worker, WorkerOptions,
 };
 pub use page::PageChangeStats;
 pub use report::{CheckReport, Unreadable};

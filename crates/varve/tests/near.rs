@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use varve::{
     Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, Load, LsmOptions, MergeBy, Near, NearOptions,
-    Options, Progress, Worker, WorkerOptions,
+    NotStarted, Options, Progress, Worker, WorkerOptions,
 };
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
 use varve_models::MemDevice;
+use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::{Mutex, Rng};
 
 struct Drives {
@@ -143,8 +145,11 @@ impl Near for AtFault {
         self.worker.attach()
     }
 
-    fn start(&self, id: u64, job: &[u8]) -> Result<(), String> {
-        if id.is_multiple_of(2) && self.fault == Fault::Refuses { Err("no".into()) } else { self.worker.start(id, job) }
+    fn start(&self, id: u64, job: &[u8]) -> Result<(), NotStarted> {
+        if id.is_multiple_of(2) && self.fault == Fault::Refuses {
+            return Err(NotStarted::Refused("no".into()));
+        }
+        self.worker.start(id, job)
     }
 
     fn wait(&self, id: u64, most: Duration) -> Progress {
@@ -209,4 +214,83 @@ fn whatever_a_worker_does_nothing_is_lost_or_doubled() {
         db.close().unwrap();
         worker.stop();
     }
+}
+
+/// A device that panics in place of this write, once.
+struct Panics {
+    inner: Arc<MemDevice>,
+    writes: AtomicU64,
+}
+
+impl Device for Panics {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.set_len(len)
+    }
+
+    fn submit(&self, batch: Vec<Io>) -> Ticket {
+        let writes = batch.iter().any(|io| matches!(io.op, Op::Write { .. }));
+        if writes && self.writes.fetch_sub(1, Ordering::SeqCst) == 1 {
+            panic!("a device that fails this way on purpose");
+        }
+        self.inner.submit(batch)
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.inner.stats()
+    }
+}
+
+#[test]
+fn a_job_that_panics_has_failed_and_the_next_is_done() {
+    let drives = Drives::new();
+    let there = Arc::new(Panics { inner: drives.data.clone(), writes: AtomicU64::new(2) });
+    let worker = Worker::start(there, WorkerOptions::default()).unwrap();
+    let devices = drives.devices().with_near(NearOptions::new(worker.clone()));
+    let db = Db::create_on(devices, &Layout::default(), options()).unwrap();
+    let events = db.create_keyspace_of("events", lsm(MergeBy::Near)).unwrap();
+    let mut rows = Rows::new();
+    fill(&db, &events, &mut rows, 9, 3000);
+    let (stats, jobs) = (db.near_stats().unwrap(), worker.jobs());
+    assert_eq!((stats.fallbacks.failed, jobs.failed, jobs.running, jobs.waiting), (1, 1, 0, 0), "{stats:?}");
+    assert!(stats.last_fallback.unwrap().contains("on purpose") && jobs.done > 0 && jobs.done == stats.device.tasks);
+    assert!(all(&db, &events) == rows);
+    drop(events);
+    db.close().unwrap();
+    worker.stop();
+}
+
+#[test]
+fn a_worker_that_another_host_took_is_attached_to_again() {
+    let drives = Drives::new();
+    let worker = drives.worker();
+    let devices = drives.devices().with_near(NearOptions::new(worker.clone()));
+    let db = Db::create_on(devices, &Layout::default(), options()).unwrap();
+    let events = db.create_keyspace_of("events", lsm(MergeBy::Near)).unwrap();
+    let mut rows = Rows::new();
+    fill(&db, &events, &mut rows, 1, 1500);
+    let before = db.near_stats().unwrap();
+    assert!(before.attached && before.attachments == 1 && before.device.tasks > 0, "{before:?}");
+    worker.attach().unwrap();
+    for round in 2.. {
+        fill(&db, &events, &mut rows, round, 1500);
+        let stats = db.near_stats().unwrap();
+        if stats.device.tasks > before.device.tasks {
+            assert!(stats.attached && stats.attachments == 2 && stats.fallbacks.refused > 0, "{stats:?}");
+            break;
+        }
+        assert!(round < 100, "{stats:?}");
+    }
+    assert_eq!(worker.jobs().attachments, 3);
+    assert!(all(&db, &events) == rows && db.check().unwrap().is_clean());
+    drop(events);
+    db.close().unwrap();
+    worker.stop();
 }

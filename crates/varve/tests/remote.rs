@@ -38,8 +38,12 @@ impl Place {
 
     /// Starts the worker's machine.
     fn start(&self) -> Domain {
-        let domain = Domain::new("near");
-        let (device, comes): (Arc<dyn Device>, _) = (self.medium.clone(), self.port.listen());
+        self.start_with(self.medium.clone())
+    }
+
+    /// The same with another medium.
+    fn start_with(&self, device: Arc<dyn Device>) -> Domain {
+        let (domain, comes) = (Domain::new("near"), self.port.listen());
         let life = move || {
             let jobs = JobService::new(varve::Worker::start(device.clone(), Default::default()).unwrap());
             let worker = Worker::new(device, Some(jobs as Arc<dyn Handler>), Limits::default()).unwrap();
@@ -154,4 +158,106 @@ fn what_was_acknowledged_is_there_whatever_the_worker_does() {
         poisoned += u32::from(failed.unwrap());
     }
     assert!((1..10).contains(&poisoned), "{poisoned} of 10 were poisoned: both ways are to be seen");
+}
+
+/// A database with some rows, flushed and merged.
+fn filled(place: &Place, rows: u64) -> Db {
+    let layout = Layout { page_size: 4096, log_bytes: 4 << 20, ..Layout::default() };
+    let db = Db::create_on(place.devices(), &layout, options()).unwrap();
+    let lsm = LsmOptions { merge: MergeBy::Copro, memtable_bytes: 64 << 10, ..LsmOptions::default() };
+    db.create_keyspace("tree").unwrap();
+    db.create_keyspace_of("lsm", KeyspaceKind::Lsm(lsm)).unwrap();
+    settled(&db, 0, rows);
+    db
+}
+
+/// Writes rows, and waits until nothing is under way.
+fn settled(db: &Db, from: u64, to: u64) {
+    assert_eq!(write(db, from, to).1.map(|e| e.to_string()), None);
+    db.wait_for_merges().unwrap();
+    db.checkpoint().unwrap();
+}
+
+#[test]
+fn a_worker_that_was_started_anew_merges_again_for_an_open_database() {
+    let main = || {
+        let place = Place::new();
+        let domain = place.start();
+        let db = filled(&place, 600);
+        let before = db.near_stats().unwrap();
+        assert!(before.device.tasks > 0 && before.attached && before.attachments == 1, "{before:?}");
+        place.fail(&domain, 1);
+        place.start();
+        let mut rows = 600;
+        let after = loop {
+            settled(&db, rows, rows + 300);
+            rows += 300;
+            let stats = db.near_stats().unwrap();
+            if stats.device.tasks > before.device.tasks {
+                break stats;
+            }
+            assert!(rows < 6000, "{stats:?}");
+        };
+        assert!(after.attached && after.attachments == 2 && after.orphans == 0, "{after:?}");
+        assert!(after.fallbacks.refused > 0 && after.fallbacks.detached > 0, "merges go on meanwhile: {after:?}");
+        all_there(&db, rows);
+        db.close().unwrap();
+    };
+    sim::run(sim::Config { seed: 5, ..sim::Config::default() }, main).unwrap();
+}
+
+#[test]
+fn a_worker_that_comes_back_with_something_else_is_refused() {
+    for (which, said) in [("older", "copy of another time"), ("other", "another database"), ("short", "another device")]
+    {
+        let main = move || {
+            let place = Place::new();
+            let domain = place.start();
+            let older = filled(&place, 100);
+            older.close().unwrap();
+            drop(older);
+            sleep(MS * 10);
+            let copy = place.medium.clone_image();
+            let db = Db::open_on(place.devices(), options()).unwrap();
+            settled(&db, 100, 300);
+            let other = match which {
+                "older" => {
+                    copy.set_len(place.medium.len()).unwrap();
+                    copy
+                }
+                "other" => {
+                    let elsewhere = Place::new();
+                    elsewhere.start();
+                    filled(&elsewhere, 300).close().unwrap();
+                    elsewhere.medium.set_len(place.medium.len()).unwrap();
+                    elsewhere.medium.clone_image()
+                }
+                _ => MemDevice::new(1 << 20),
+            };
+            let untouched = other.clone_image();
+            place.fail(&domain, 1);
+            let domain = place.start_with(other.clone());
+            let error = write(&db, 300, 3000).1.expect("nothing can be written any more").to_string();
+            let told = db.checkpoint().unwrap_err().to_string();
+            assert!(error.contains(said) || told.contains(said), "{which}: {error}; {told}");
+            assert_eq!(db.near_stats().unwrap().attachments, 1, "no merge goes there");
+            let _ = db.close();
+            drop(db);
+            sleep(MS * 10);
+            assert!(other.len() == untouched.len(), "nothing was changed there");
+            let (mut a, mut b) = (vec![0; other.len() as usize], vec![0; other.len() as usize]);
+            other.peek(0, &mut a);
+            untouched.peek(0, &mut b);
+            assert!(a == b, "{which}: nothing is written there");
+            let refused = Db::open_on(place.devices(), options()).map(drop).unwrap_err();
+            sleep(MS * 10);
+            assert!(matches!(refused, varve::Error::Mismatch(_) | varve::Error::Corrupt(_)), "{which}: {refused}");
+            place.fail(&domain, 2);
+            place.start();
+            let db = Db::open_on(place.devices(), options()).unwrap();
+            all_there(&db, 300);
+            db.close().unwrap();
+        };
+        sim::run(sim::Config { seed: 6, ..sim::Config::default() }, main).unwrap();
+    }
 }

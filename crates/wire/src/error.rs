@@ -67,6 +67,8 @@ refusals! {
     Job = 11,
     /// It failed for another reason.
     Failed = 12,
+    /// The job is of another attachment: the worker was started anew, or another host took it.
+    Detached = 13,
 }
 
 impl Refusal {
@@ -104,6 +106,14 @@ pub enum WireError {
         /// What kind of refusal.
         refusal: Refusal,
         /// In words.
+        why: Arc<str>,
+    },
+    /// The worker was started anew, and what it has now is not what it had.
+    #[error("{peer} is not used any more: {why}")]
+    Changed {
+        /// Who.
+        peer: Arc<str>,
+        /// What is not as it was.
         why: Arc<str>,
     },
     /// The device at the other side failed.

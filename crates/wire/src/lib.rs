@@ -9,7 +9,7 @@
 //! near-data merges knows ([`Handler`]).
 //!
 //! Modules, from below: `error fields op` · `frame metrics` · `connection facts failure` · `client tcp` · `session` ·
-//! `blocks` · `remote` · `limits served` · `handler` · `worker`.
+//! `blocks marks` · `remote` · `limits served` · `handler` · `worker`.
 
 mod blocks;
 mod client;
@@ -21,6 +21,7 @@ mod fields;
 mod frame;
 mod handler;
 mod limits;
+mod marks;
 pub mod metrics;
 mod op;
 mod remote;

@@ -39,7 +39,7 @@ flags! {
     CONNECTIONS = 11 "connections",
     /// Jobs that run.
     JOBS_RUNNING = 12 "jobs_running",
-    /// Jobs that ended well.
+    /// Jobs that were done.
     JOBS_DONE = 13 "jobs_done",
     /// Jobs that failed, or were given up.
     JOBS_FAILED = 14 "jobs_failed",
@@ -51,6 +51,10 @@ flags! {
     DEVICE_LEN = 17 "device_len",
     /// Bytes of memory that a job may take now.
     JOB_FREE_BYTES = 18 "job_free_bytes",
+    /// Jobs that wait for their turn.
+    JOBS_WAITING = 19 "jobs_waiting",
+    /// Times that a host began to use the worker for jobs.
+    ATTACHMENTS = 20 "attachments",
 }
 
 /// Entries of a metrics message, in order.

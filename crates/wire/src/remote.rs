@@ -6,7 +6,9 @@
 //!
 //! A worker that was started anew (its boot number is another one) may have lost what was written and not flushed. If
 //! there is any, the device is *broken*: every request fails from then on, reads too, since they could find what was
-//! there before. The flush that fails poisons the database (`varve_device::Health`); opening it again recovers.
+//! there before. The flush that fails poisons the database (`varve_device::Health`); opening it again recovers. It is
+//! broken too if what the worker has now is another device, or does not belong to the same database and time (`marks`).
+//! That is found before the session gives the connection to anybody: to who has jobs done neither.
 //!
 //! Invariants: an answer counts only if it came from the boot that the device is at; a device that is broken stays so.
 //!
@@ -17,11 +19,13 @@ use crate::client::{Client, Pending, Reply};
 use crate::error::WireError;
 use crate::facts::Facts;
 use crate::fields::Fields;
+use crate::marks::Marks;
 use crate::session::Session;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{
-    Busy, Completion, Counters, Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, OpKind, Ticket, check,
+    Busy, Completion, Counters, Device, DeviceError, DeviceInfo, DeviceStats, Hint, Io, Op, OpKind, Ticket, check,
 };
 use varve_rt::{Instant, Mutex, now};
 
@@ -45,6 +49,7 @@ struct State {
     /// Writes that completed without being durable, and how many of them a flush covers that completed.
     written: u64,
     flushed: u64,
+    marks: Marks,
     /// Why nothing is believed any more.
     broken: Option<Arc<str>>,
 }
@@ -56,9 +61,12 @@ impl RemoteDevice {
         let peer = session.peer();
         let access = format!("{} at {peer}: {}", info.name, info.access);
         let info = DeviceInfo { name: peer, access, ..info };
-        let state = Mutex::new(State { boot, len, written: 0, flushed: 0, broken: None });
-        let (counters, busy) = (Counters::default(), Busy::default());
-        Arc::new(RemoteDevice { core: Arc::new(Core { session, info, state, counters, busy }) })
+        let state = State { boot, len, written: 0, flushed: 0, marks: Marks::default(), broken: None };
+        let (state, counters, busy) = (Mutex::new(state), Counters::default(), Busy::default());
+        let core = Arc::new(Core { session, info, state, counters, busy });
+        let guards = Arc::downgrade(&core);
+        core.session.set_guard(Arc::new(move |client| guards.upgrade().map_or(Ok(()), |core| core.admit(client))));
+        Arc::new(RemoteDevice { core })
     }
 
     /// The connection, for other requests to the same worker.
@@ -76,36 +84,65 @@ impl Core {
     fn error(&self, e: WireError) -> DeviceError {
         match e {
             WireError::Device(e) => e,
+            WireError::Changed { why, .. } => DeviceError::Lost { device: self.info.name.clone(), why },
             e => DeviceError::Lost { device: self.info.name.clone(), why: e.to_string().into() },
         }
     }
 
-    /// Whether answers over this connection count, which they do from the boot that the device is at. Moves on to a
-    /// later boot if nothing can be lost by it.
-    fn admit(&self, client: &Client) -> Result<(), DeviceError> {
+    /// Looks at a worker that was started anew, and moves on to it if nothing can be lost by that.
+    fn admit(&self, client: &Client) -> Result<(), WireError> {
+        let known = self.state.lock().marks.known();
+        let len = client.facts().len;
+        let mut found = Vec::new();
+        for range in known.into_iter().filter(|range| range.end <= len) {
+            let request = BlockRequest::Read { offset: range.start, len: (range.end - range.start) as u32 };
+            let reply = client.request(request.op(), &[&request.head()], Some(self.session.options().answer))?;
+            found.push((range, reply));
+        }
         let mut state = self.state.lock();
         let facts = client.facts();
         if facts.boot != state.boot && state.broken.is_none() {
-            if state.written > state.flushed {
-                let lost = state.written - state.flushed;
-                let why = format!(
-                    "its worker was started anew, and writes that were not flushed ({lost}) may be gone: close the \
-                     database and open it again, so that it recovers"
-                );
-                state.broken = Some(why.into());
-            } else if facts.len != state.len || facts.info.block != self.info.block {
-                let why = format!("its worker was started anew with another device, of {} bytes", facts.len);
-                state.broken = Some(why.into());
-            }
+            state.broken = self.changed(&state, facts, &found).map(Arc::from);
             state.boot = facts.boot;
         }
-        self.sound(&state)
+        match &state.broken {
+            Some(why) => Err(WireError::Changed { peer: self.session.peer(), why: why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Why a worker that was started anew cannot go on for the one before; `found`: what it has where marks are.
+    fn changed(&self, state: &State, facts: &Facts, found: &[(Range<u64>, Reply)]) -> Option<String> {
+        if state.written > state.flushed {
+            let lost = state.written - state.flushed;
+            return Some(format!(
+                "its worker was started anew, and writes that were not flushed ({lost}) may be gone: close the \
+                 database and open it again, so that it recovers"
+            ));
+        }
+        if facts.len != state.len || facts.info.block != self.info.block {
+            return Some(format!("its worker was started anew with another device, of {} bytes", facts.len));
+        }
+        found.iter().any(|(range, reply)| state.marks.denies(range, reply.body())).then(|| {
+            "its worker was started anew with a device of another database, or with a copy of another time: start it \
+             with the right one, close the database and open it again"
+                .to_string()
+        })
     }
 
     /// Starts a request over `client`.
     fn start(&self, client: &Arc<Client>, request: BlockRequest<'_>) -> Started {
         let bytes = if let BlockRequest::Write { bytes, .. } = request { bytes } else { &[] };
-        let written = self.state.lock().written;
+        let written = {
+            let mut state = self.state.lock();
+            match request {
+                BlockRequest::Write { offset, bytes, .. } => state.marks.forget(offset..offset + bytes.len() as u64),
+                BlockRequest::Trim { offset, len } => state.marks.forget(offset..offset + len),
+                BlockRequest::SetLen(len) => state.marks.forget(len..u64::MAX),
+                BlockRequest::Read { .. } | BlockRequest::Flush => {}
+            }
+            state.written
+        };
         Started {
             client: client.clone(),
             written,
@@ -120,7 +157,7 @@ impl Core {
         loop {
             let limit = self.session.options().answer;
             let error = match started.wait(limit) {
-                Ok(reply) if self.count(&started, request)? => return Ok(reply),
+                Ok(reply) if self.count(&started, request, &reply)? => return Ok(reply),
                 Ok(_) => None,
                 Err(e @ (WireError::Lost { .. } | WireError::Timeout { .. } | WireError::Garbage { .. })) => Some(e),
                 Err(e) => return Err(self.error(e)),
@@ -130,17 +167,21 @@ impl Core {
                 return Err(self.error(error.unwrap_or(gone)));
             }
             let client = self.session.instead_of(&started.client).map_err(|e| self.error(e))?;
-            self.admit(&client)?;
             started = self.start(&client, request);
         }
     }
 
     /// Books a request that was answered; false when the answer is of an earlier boot, so that it has to be done again.
-    fn count(&self, started: &Started, request: BlockRequest<'_>) -> Result<bool, DeviceError> {
+    fn count(&self, started: &Started, request: BlockRequest<'_>, reply: &Reply) -> Result<bool, DeviceError> {
         let mut state = self.state.lock();
         self.sound(&state)?;
         if started.client.facts().boot != state.boot {
             return Ok(false);
+        }
+        match request {
+            BlockRequest::Read { offset, .. } => state.marks.holds(offset, reply.body()),
+            BlockRequest::Write { offset, bytes, .. } => state.marks.holds(offset, bytes),
+            _ => {}
         }
         match request {
             BlockRequest::Write { durable: false, .. } => state.written += 1,
@@ -159,9 +200,8 @@ impl Core {
 
     /// A connection that requests may be sent over.
     fn client(&self) -> Result<Arc<Client>, DeviceError> {
-        let client = self.session.live().map_err(|e| self.error(e))?;
-        self.admit(&client)?;
-        Ok(client)
+        self.sound(&self.state.lock())?;
+        self.session.live().map_err(|e| self.error(e))
     }
 }
 
@@ -315,5 +355,11 @@ impl Device for RemoteDevice {
 
     fn stats(&self) -> DeviceStats {
         DeviceStats { busy: Some(self.core.busy.snapshot()), ..self.core.counters.snapshot() }
+    }
+
+    fn hint(&self, range: Range<u64>, hint: Hint) {
+        if hint == Hint::Identity {
+            self.core.state.lock().marks.add(range);
+        }
     }
 }

@@ -31,6 +31,9 @@ impl Default for SessionOptions {
 /// Between two tries to connect, at first and at most.
 const PAUSE: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 
+/// Looks at a worker that was started anew, over the new connection; an error says why it is not used.
+pub(crate) type Guard = Arc<dyn Fn(&Client) -> Result<(), WireError> + Send + Sync>;
+
 /// A connection to a worker that is made again when it is lost.
 pub struct Session {
     connector: Arc<dyn Connector>,
@@ -46,6 +49,8 @@ struct State {
     /// Connections made.
     made: u64,
     closed: bool,
+    /// Of the device that is reached over it.
+    guard: Option<Guard>,
 }
 
 impl Session {
@@ -53,7 +58,7 @@ impl Session {
     pub fn open(connector: Arc<dyn Connector>, options: SessionOptions) -> Result<Arc<Session>, WireError> {
         let number = varve_rt::rng().next_u64();
         let client = connect(&*connector, &options, number)?;
-        let state = Mutex::new(State { client, made: 1, closed: false });
+        let state = Mutex::new(State { client, made: 1, closed: false, guard: None });
         Ok(Arc::new(Session { connector, options, client: number, state, connecting: Mutex::new(()) }))
     }
 
@@ -75,6 +80,19 @@ impl Session {
     /// Who is at the other end.
     pub fn peer(&self) -> Arc<str> {
         self.connector.peer()
+    }
+
+    /// From now on a worker that was started anew is looked at before anything else is asked of it.
+    pub(crate) fn set_guard(&self, guard: Guard) {
+        self.state.lock().guard = Some(guard);
+    }
+
+    /// A new connection, to a worker that may be used if it is not the one of before.
+    fn connect(&self, lost: &Client) -> Result<Arc<Client>, WireError> {
+        let client = connect(&*self.connector, &self.options, self.client)?;
+        let guard = self.state.lock().guard.clone();
+        let Some(guard) = guard.filter(|_| client.facts().boot != lost.facts().boot) else { return Ok(client) };
+        guard(&client).map(|()| client)
     }
 
     /// Connections made so far.
@@ -108,7 +126,7 @@ impl Session {
             if self.state.lock().closed {
                 return Err(WireError::Lost { peer: self.peer(), why: "it was closed here".into() });
             }
-            let error = match connect(&*self.connector, &self.options, self.client) {
+            let error = match self.connect(&now_used) {
                 Ok(client) => {
                     let mut state = self.state.lock();
                     state.client = client.clone();
@@ -118,7 +136,11 @@ impl Session {
                 Err(error) => error,
             };
             // A worker that says no says it again, but for one that still has requests of the connection before.
-            let final_word = matches!(&error, WireError::Refused { refusal, .. } if *refusal != Refusal::InUse);
+            let final_word = match &error {
+                WireError::Refused { refusal, .. } => *refusal != Refusal::InUse,
+                WireError::Changed { .. } => true,
+                _ => false,
+            };
             if final_word || now() + pause > deadline || varve_rt::dying() {
                 return Err(error);
             }

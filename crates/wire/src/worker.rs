@@ -271,7 +271,8 @@ impl Core {
             // Nobody is there to be answered: the host asks again over its next connection.
             if to.is_open() {
                 self.requests.fetch_add(1, Relaxed);
-                self.answer(Request::new(guest.client, op, payload), reply);
+                // A panic ends this request, and not the thread: the host is told by the responder, which is dropped.
+                let _ = varve_rt::catch_panic(|| self.answer(Request::new(guest.client, op, payload), reply));
             }
             to.end();
         }

@@ -21,7 +21,7 @@ use crate::space::{self, SPACE_KEYSPACE};
 use crate::wal::{Birth, Companion, DbHeader, FIRST_LSN, Generation, Log, LogState, Step};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use varve_device::{AlignedBuf, Device, DeviceError, DeviceKind, Faults, Mistake, read_at, write_at};
+use varve_device::{AlignedBuf, Device, DeviceError, DeviceKind, Faults, Hint, Mistake, read_at, write_at};
 use varve_rt::Mutex;
 use varve_volume::page::{self, HEADER};
 use varve_volume::{Lsn, PageDamage, PageId, PageStore, ReadWhy, Single, VolumeError};
@@ -119,6 +119,7 @@ impl Identity {
         let now = Record { uuid, generation, before: generation, confirmed: true, durable, maps: 0 };
         let (device, now, core) = (device.clone(), Mutex::new(now), Mutex::default());
         let identity = Identity { device, page_size, pages, now, core, intention_lost: false, found_damaged: None };
+        told(&*identity.device, page_size, pages);
         for id in pages {
             identity.write(id)?;
         }
@@ -135,6 +136,7 @@ impl Identity {
         clean: bool,
         faults: &Faults,
     ) -> Result<Arc<Identity>> {
+        told(&**device, page_size, pages);
         let read = pages.map(|id| read(&**device, page_size, id));
         let mut damaged = None;
         for (id, found) in pages.iter().zip(&read) {
@@ -304,6 +306,14 @@ fn show(uuid: &[u8; 16]) -> String {
 enum Found {
     Damaged(String),
     Failed(Error),
+}
+
+/// Tells a device which of its pages say what it belongs to.
+fn told(device: &dyn Device, page_size: usize, pages: [PageId; 2]) {
+    for PageId(n) in pages {
+        let at = n.saturating_mul(page_size as u64);
+        device.hint(at..at.saturating_add(page_size as u64), Hint::Identity);
+    }
 }
 
 fn read(device: &dyn Device, page_size: usize, id: PageId) -> std::result::Result<Record, Found> {

@@ -3,7 +3,7 @@
 use super::Inner;
 use crate::budget::ClassUse;
 use crate::buffer::{PoolStats, UpdateSizes};
-use crate::index::LsmStats;
+use crate::index::{LsmStats, NearStats};
 use crate::page::PageChangeStats;
 use crate::space::lost_writes::LostWriteStats;
 use crate::space::{SPACE_KEYSPACE, ScratchStats, TrimStats};
@@ -48,6 +48,8 @@ pub struct Stats {
     pub updates: Vec<KeyspaceUpdates>,
     /// LSM keyspaces, by name.
     pub lsm: Vec<LsmStats>,
+    /// Merges near the data, where there is a worker for them.
+    pub near: Option<NearStats>,
     /// Transactions.
     pub txn: TxnStats,
     /// Memory that the database may take, bytes.
@@ -155,6 +157,7 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         changes: core.counters.get(),
         updates: updates(inner),
         lsm: lsm(inner),
+        near: inner.indexes.near_stats(),
         txn: inner.txns.stats(),
         cache_bytes: inner.cache.bytes,
         cache_source: inner.cache.source(),
@@ -215,6 +218,7 @@ impl Stats {
             rows.number(&format!("updates.{name}.gross_bytes"), s.bytes.1.checked_div(sized).unwrap_or(0));
         }
         self.lsm.iter().for_each(|of| rows.lsm(of));
+        self.near.iter().for_each(|near| rows.near(near));
         rows.number("memory.cache", self.cache_bytes);
         rows.0.push(("memory.cache_source".into(), Figure::Text(self.cache_source.clone())));
         for class in &self.budget {
@@ -429,6 +433,38 @@ impl Rows {
         }
         for ((name, _), n) in REFUSALS.iter().zip(c.refused) {
             self.number(&format!("tier.refused.{}", name.replace(' ', "_")), n);
+        }
+    }
+
+    fn near(&mut self, s: &NearStats) {
+        self.number("near.attached", s.attached.into());
+        self.number("near.attachments", s.attachments);
+        self.number("near.attach_failures", s.attach_failures);
+        for (side, of) in [("host", &s.host), ("worker", &s.device)] {
+            for (what, n) in [
+                ("tasks", of.tasks),
+                ("pipelined", of.pipelined),
+                ("read_bytes", of.read),
+                ("written_bytes", of.written),
+                ("ns", of.time.as_nanos() as u64),
+            ] {
+                self.number(&format!("near.{side}.{what}"), n);
+            }
+            self.0.push((format!("near.{side}.bytes_per_s"), Figure::Ratio(of.bandwidth())));
+        }
+        self.number("near.cut", s.cut);
+        self.0.push(("near.host_share".into(), Figure::Ratio(s.share)));
+        self.number("near.waited_ns", s.host_waited.as_nanos() as u64);
+        self.number("near.message_bytes", s.message_bytes);
+        for (reason, n) in s.fallbacks.each() {
+            self.number(&format!("near.fallbacks.{reason}"), n);
+        }
+        self.number("near.answers_dropped", s.dropped);
+        self.number("near.given_up", s.orphans);
+        for (what, why) in [("last_fallback", &s.last_fallback), ("last_attach_failure", &s.last_attach_failure)] {
+            if let Some(why) = why {
+                self.0.push((format!("near.{what}"), Figure::Text(why.clone())));
+            }
         }
     }
 

@@ -118,8 +118,9 @@ impl Lsm {
             large: usize::MAX,
         };
         // Asked once: the option may be changed at any time.
-        let made = match shared.services.near().zip(merges_near(shared.options().merge)) {
-            Some((host, how)) => self.merge_near(&task, plan, (&host, how))?,
+        let near = merges_near(shared.options().merge).zip(shared.services.near());
+        let made = match near.filter(|(_, host)| host.is_attached()) {
+            Some((how, host)) => self.merge_near(&task, plan, (&host, how))?,
             None => self.merge_local(task, level as u8)?,
         };
         let Some(Made { segments: added, pages }) = made else { return Ok(None) };

@@ -140,6 +140,18 @@ families! {
     LSM_AMPLIFICATION Gauge "varve_lsm_amplification" ["keyspace", "of"]
         "Amplification since the opening: write, read, space.";
 
+    NEAR_ATTACHED Gauge "varve_near_attached" [] "Whether the worker near the data does merges: 1, or 0.";
+    NEAR_ATTACHMENTS Counter "varve_near_attachments_total" []
+        "Times that the worker was attached to, the opening included.";
+    NEAR_TASKS Counter "varve_near_tasks_total" ["side"] "Parts of merges done: by host, by worker.";
+    NEAR_BYTES Counter "varve_near_bytes_total" ["side", "op"] "Bytes that these read and wrote.";
+    NEAR_TIME Counter "varve_near_seconds_total" ["side"] "Time spent in them.";
+    NEAR_SHARE Gauge "varve_near_host_share" [] "The host's share of the last merge, as it was wanted.";
+    NEAR_WAITED Counter "varve_near_waited_seconds_total" [] "Time that the host waited for the worker.";
+    NEAR_FALLBACKS Counter "varve_near_fallbacks_total" ["why"]
+        "Parts that the host did in place of the worker: refused, failed, late, garbage, lost; detached: whole merges.";
+    NEAR_GIVEN_UP Gauge "varve_near_given_up" [] "Jobs given up that have not ended: their pages are kept from use.";
+
     TIER_SLOTS Gauge "varve_tier_slots" [] "Slots of the fast device, a page each.";
     TIER_OCCUPIED Gauge "varve_tier_occupied_slots" [] "Slots in use.";
     TIER_NEWER Gauge "varve_tier_dirty_slots" [] "Slots whose page is newer than home.";

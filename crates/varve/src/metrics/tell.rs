@@ -3,7 +3,7 @@
 use super::families::*;
 use super::{Family, MetricSink};
 use crate::buffer::KindStats;
-use crate::db::{LsmLevel, LsmStats, Stats};
+use crate::db::{LsmLevel, LsmStats, NearStats, Stats};
 use varve_device::DeviceStats;
 use varve_volume::array::{ArrayStats, DriveStats};
 use varve_volume::tier::{REFUSALS, TierStats};
@@ -77,6 +77,9 @@ impl Stats {
             to.one(&ARRAY_LEFT, moves.left as u64);
         }
         tell_lsm(&self.lsm, to);
+        if let Some(near) = &self.near {
+            tell_near(near, to);
+        }
         if let Some(tier) = &self.tier {
             tell_tier(tier, to);
         }
@@ -200,6 +203,23 @@ fn tell_array(a: &ArrayStats, to: &mut To<'_>) {
     to.requests([&ARRAY_OPS, &ARRAY_BYTES, &ARRAY_TIME, &ARRAY_ERRORS], &devices);
     let busy = devices.iter().filter_map(|(n, d)| Some((*n, d.busy?)));
     busy.for_each(|(n, b)| to.0.sample(&ARRAY_BUSY, &[n], b.nanos as f64 / 1e9));
+}
+
+/// Of merges near the data.
+fn tell_near(s: &NearStats, to: &mut To<'_>) {
+    let sides = [("host", &s.host), ("worker", &s.device)];
+    to.one(&NEAR_ATTACHED, s.attached.into());
+    to.one(&NEAR_ATTACHMENTS, s.attachments);
+    sides.iter().for_each(|(side, of)| to.0.sample(&NEAR_TASKS, &[side], of.tasks as f64));
+    for (side, of) in sides {
+        to.0.sample(&NEAR_BYTES, &[side, "read"], of.read as f64);
+        to.0.sample(&NEAR_BYTES, &[side, "write"], of.written as f64);
+    }
+    sides.iter().for_each(|(side, of)| to.0.sample(&NEAR_TIME, &[side], of.time.as_secs_f64()));
+    to.0.sample(&NEAR_SHARE, &[], s.share);
+    to.0.sample(&NEAR_WAITED, &[], s.host_waited.as_secs_f64());
+    to.each(&NEAR_FALLBACKS, &s.fallbacks.each());
+    to.one(&NEAR_GIVEN_UP, s.orphans);
 }
 
 /// Of each LSM keyspace; family by family.

@@ -112,6 +112,7 @@ impl Uses {
         let (first, end) = match hint {
             Hint::Sealed => (range.start.div_ceil(extent), range.end / extent),
             Hint::Changing => (range.start / extent, range.end.div_ceil(extent)),
+            Hint::Identity => return,
         };
         let known = (self.0.len() * CHUNK) as u64;
         for index in first..end.min(known) {

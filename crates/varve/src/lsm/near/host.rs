@@ -1,5 +1,8 @@
 //! The host's side: what it knows of its worker, offers to it, and does when the worker fails.
 //!
+//! A worker that was started anew, or that another host took, does no jobs of the attachment before. The host is
+//! *detached* then: it merges everything itself, and a thread attaches again, with pauses that grow ([`AGAIN`]).
+//!
 //! Lock order: `state` is a leaf.
 //!
 //! Invariants: pages that were set aside for a job are given to nobody else before the worker has said that the job
@@ -9,7 +12,7 @@ use super::decision::{Analyser, Decision, DecisionOptions, Measures, Mode, share
 use super::job::{Answer, Done, How, Job};
 use super::share::{Load, ShareRule, Shares};
 use super::worker::LoadFn;
-use super::{Near, Progress};
+use super::{Near, NotStarted, Progress};
 use crate::error::{Error, Result};
 use crate::lsm::executor::{Span, Tally, split};
 use crate::lsm::picker::Plan;
@@ -19,10 +22,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{Faults, Mistake};
 use varve_rt::atomic::{AtomicU64, Ordering};
-use varve_rt::{Instant, Mutex, now};
+use varve_rt::{Condvar, Instant, Mutex, now};
 
 /// Jobs that a worker was given up on and that have not ended: with so many it is asked for nothing more.
 const MOST_ORPHANS: usize = 4;
+/// Between two tries to attach again, at first and at most.
+const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
+/// A database that ends waits so long for what is under way at its worker.
+const LAST: Duration = Duration::from_secs(1);
 /// A job may take so long for each megabyte that goes in, beside the patience.
 const PER_MEGABYTE: Duration = Duration::from_secs(1);
 
@@ -99,18 +106,22 @@ pub struct Fallbacks {
     pub garbage: u64,
     /// The worker lost it: it was restarted, or is gone.
     pub lost: u64,
+    /// Whole merges, while the worker was not attached to.
+    pub detached: u64,
 }
 
 impl Fallbacks {
     /// All of them.
     pub fn all(&self) -> u64 {
-        self.refused + self.failed + self.late + self.garbage + self.lost
+        self.each().iter().map(|(_, n)| n).sum()
     }
 
     /// The counts with their names.
-    pub fn each(&self) -> [(&'static str, u64); 5] {
-        let Fallbacks { refused, failed, late, garbage, lost } = *self;
-        [("refused", refused), ("failed", failed), ("late", late), ("garbage", garbage), ("lost", lost)]
+    pub fn each(&self) -> [(&'static str, u64); 6] {
+        let Fallbacks { refused, failed, late, garbage, lost, detached } = *self;
+        let by_answer = [("refused", refused), ("failed", failed), ("late", late), ("garbage", garbage)];
+        let [a, b, c, d] = by_answer;
+        [a, b, c, d, ("lost", lost), ("detached", detached)]
     }
 }
 
@@ -137,6 +148,14 @@ pub struct NearStats {
     pub dropped: u64,
     /// Jobs given up that have not ended: their pages are kept from use.
     pub orphans: u64,
+    /// Whether the worker is attached to; if not, the host merges everything itself.
+    pub attached: bool,
+    /// Times that it was attached to, the opening included.
+    pub attachments: u64,
+    /// Tries to attach again that failed.
+    pub attach_failures: u64,
+    /// Why the last of them failed.
+    pub last_attach_failure: Option<String>,
 }
 
 /// Why the host does a part itself.
@@ -162,6 +181,12 @@ fn is_to(answer: &Answer, job: &Job) -> bool {
 }
 
 struct State {
+    /// The attachment; none: the worker is being attached to again.
+    generation: Option<u64>,
+    /// A thread does that.
+    attaching: bool,
+    /// The database ends.
+    stops: bool,
     shares: Shares,
     decision: Decision,
     analyser: Analyser,
@@ -173,9 +198,10 @@ struct State {
 /// A database's worker.
 pub(crate) struct Host {
     options: NearOptions,
-    generation: u64,
     next: AtomicU64,
     state: Mutex<State>,
+    /// The database ends, or `attaching` changed.
+    changed: Condvar,
     /// A mistake: any answer is believed.
     any_answer: bool,
 }
@@ -213,16 +239,84 @@ impl Host {
         let attached = options.worker.attach();
         let generation = attached.map_err(|why| Error::Resources(format!("the worker cannot be used: {why}")))?;
         let (decision, analyser) = (Decision::new(options.host), Analyser::new(options.host.window));
-        let (shares, orphans, stats) = (Shares::default(), Vec::new(), NearStats::default());
-        let state = Mutex::new(State { shares, decision, analyser, orphans, stats });
+        let state = Mutex::new(State {
+            generation: Some(generation),
+            attaching: false,
+            stops: false,
+            shares: Shares::default(),
+            decision,
+            analyser,
+            orphans: Vec::new(),
+            stats: NearStats { attachments: 1, ..NearStats::default() },
+        });
         let any_answer = faults.has(Mistake::NearAnyAnswer);
-        Ok(Host { options, generation, next: AtomicU64::new(1), state, any_answer })
+        Ok(Host { options, next: AtomicU64::new(1), state, changed: Condvar::new(), any_answer })
+    }
+
+    /// Whether a merge may be shared. If not, it is counted as the host's, and the worker is being attached to again.
+    pub(crate) fn is_attached(self: &Arc<Self>) -> bool {
+        let mut state = self.state.lock();
+        if state.generation.is_some() {
+            return true;
+        }
+        state.stats.fallbacks.detached += 1;
+        if !state.attaching && !state.stops {
+            state.attaching = true;
+            drop(state);
+            self.begin_to_attach();
+        }
+        false
+    }
+
+    /// The worker does not know this attachment any more.
+    fn detach(&self, generation: u64) {
+        let mut state = self.state.lock();
+        if state.generation == Some(generation) {
+            state.generation = None;
+        }
+    }
+
+    fn begin_to_attach(self: &Arc<Self>) {
+        let this = self.clone();
+        if varve_rt::try_spawn_daemon("near attach", move || this.attach_again()).is_err() {
+            // The next merge tries again.
+            self.state.lock().attaching = false;
+        }
+    }
+
+    /// The life of the thread that attaches again.
+    fn attach_again(&self) {
+        let mut pause = AGAIN[0];
+        let mut state = self.state.lock();
+        while !state.stops && !varve_rt::dying() {
+            drop(state);
+            let attached = self.options.worker.attach();
+            state = self.state.lock();
+            match attached {
+                Ok(generation) => {
+                    state.generation = Some(generation);
+                    state.stats.attachments += 1;
+                    break;
+                }
+                Err(why) => {
+                    state.stats.attach_failures += 1;
+                    state.stats.last_attach_failure = Some(why);
+                }
+            }
+            let until = now() + pause;
+            while !state.stops && !varve_rt::dying() && !self.changed.wait_until(&mut state, until) {}
+            pause = (pause * 2).min(AGAIN[1]);
+        }
+        state.attaching = false;
+        drop(state);
+        self.changed.notify_all();
     }
 
     /// What it came to.
     pub(crate) fn stats(&self) -> NearStats {
         let state = self.state.lock();
-        NearStats { orphans: state.orphans.len() as u64, ..state.stats.clone() }
+        let (orphans, attached) = (state.orphans.len() as u64, state.generation.is_some());
+        NearStats { orphans, attached, ..state.stats.clone() }
     }
 
     fn load(&self) -> Load {
@@ -271,9 +365,9 @@ impl Host {
         fixed.map_or(How::Decides(self.options.device), How::As)
     }
 
-    /// Attachment and number of the next job.
+    /// Attachment and number of the next job. While there is no attachment the job is refused.
     pub(crate) fn next_job(&self) -> (u64, u64) {
-        (self.generation, self.next.fetch_add(1, Ordering::Relaxed))
+        (self.state.lock().generation.unwrap_or(0), self.next.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The host has done a sub-task.
@@ -307,9 +401,11 @@ impl Host {
 
     /// Gives the worker a job whose outputs go to these pages.
     pub(crate) fn offer(&self, job: Job, pages: DirectPages) -> std::result::Result<Offer, Fallback> {
-        assert_eq!(job.generation, self.generation, "a job is of the attachment of now");
         assert!(!job.runs.is_empty() && !job.room.is_empty(), "a job has something to do, and room for it");
         self.reap();
+        if self.state.lock().generation != Some(job.generation) {
+            return Err(Fallback::Refused("the worker is being attached to again".into()));
+        }
         if self.state.lock().orphans.len() >= MOST_ORPHANS {
             return Err(Fallback::Refused("jobs of the worker do not end".into()));
         }
@@ -320,7 +416,11 @@ impl Host {
         let until = now() + self.options.patience + PER_MEGABYTE * megabytes;
         match self.options.worker.start(job.id, &bytes) {
             Ok(()) => Ok(Offer { job, pages, until }),
-            Err(why) => {
+            Err(NotStarted::Detached(why)) => {
+                self.detach(job.generation);
+                Err(Fallback::Refused(why))
+            }
+            Err(NotStarted::Refused(why)) => {
                 // Whether it has begun nobody knows.
                 self.give_up(Offer { job, pages, until });
                 Err(Fallback::Refused(why))
@@ -373,9 +473,14 @@ impl Host {
         self.state.lock().orphans.append(&mut left);
     }
 
-    /// The database ends: jobs that were given up get a moment to end.
+    /// The database ends: what is under way at the worker gets a moment to end.
     pub(crate) fn end(&self) {
-        let until = now() + Duration::from_secs(1);
+        let until = now() + LAST;
+        let mut state = self.state.lock();
+        state.stops = true;
+        self.changed.notify_all();
+        while state.attaching && !varve_rt::dying() && !self.changed.wait_until(&mut state, until) {}
+        drop(state);
         self.reap();
         while !self.state.lock().orphans.is_empty() && now() < until && !varve_rt::dying() {
             varve_rt::sleep(Duration::from_millis(10));

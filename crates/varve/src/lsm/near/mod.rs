@@ -43,8 +43,17 @@ pub enum Progress {
     Running,
     /// It has ended with this answer. Nothing more is written for it.
     Ended(Vec<u8>),
-    /// There will be no answer, and this is why. Nothing more is written for it.
+    /// There will be no answer, and this is why. Nothing more is written for it, and it does not begin later.
     Lost(String),
+}
+
+/// Why a job did not begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotStarted {
+    /// It is of another attachment: the worker was started anew, or another host took it. It never begins.
+    Detached(String),
+    /// For another reason. Whether it begins nobody knows.
+    Refused(String),
 }
 
 /// A worker, as a host reaches it: in the same process, or behind a wire.
@@ -56,8 +65,8 @@ pub trait Near: Send + Sync {
     /// begins any more. Returns the number of the attachment, which its jobs bear; no two are the same.
     fn attach(&self) -> Result<u64, String>;
 
-    /// Begins a job of this number, or puts it in the queue.
-    fn start(&self, id: u64, job: &[u8]) -> Result<(), String>;
+    /// Begins a job of this number, or puts it in the queue. Numbers ascend within an attachment.
+    fn start(&self, id: u64, job: &[u8]) -> Result<(), NotStarted>;
 
     /// Waits at most so long for the end of a job. An answer is given once.
     fn wait(&self, id: u64, most: Duration) -> Progress;
@@ -67,4 +76,28 @@ pub trait Near: Send + Sync {
 
     /// What the worker has to work with. May be a little old.
     fn load(&self) -> Load;
+
+    /// What became of jobs, where the worker is; zeros elsewhere.
+    fn jobs(&self) -> Jobs {
+        Jobs::default()
+    }
+}
+
+/// What became of a worker's jobs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Jobs {
+    /// Times that a host began to use it.
+    pub attachments: u64,
+    /// Jobs that wait for their turn.
+    pub waiting: u64,
+    /// Jobs that run.
+    pub running: u64,
+    /// Jobs done so far.
+    pub done: u64,
+    /// Jobs that failed, or were given up.
+    pub failed: u64,
+    /// Bytes of blocks that jobs read.
+    pub read: u64,
+    /// Bytes of pages that they wrote.
+    pub written: u64,
 }

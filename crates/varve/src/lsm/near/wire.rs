@@ -6,10 +6,9 @@
 //! Lock order: `load` is a leaf.
 
 use super::share::Load;
-use super::{Near, Progress};
+use super::{Near, NotStarted, Progress};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::{Instant, Mutex, now};
 use varve_wire::metrics::{self, Metrics};
 use varve_wire::{Fields, Handler, Op, Refusal, Request, Responder, Session, WireError};
@@ -35,24 +34,26 @@ impl RemoteWorker {
         Arc::new(RemoteWorker { session, load: Mutex::new(None) })
     }
 
-    fn ask(&self, op: Op, parts: &[&[u8]], limit: Duration) -> Result<Vec<u8>, String> {
-        let most = varve_wire::MAX_PAYLOAD as usize - varve_wire::HEAD;
-        if parts.iter().map(|part| part.len()).sum::<usize>() > most {
-            return Err("the job is longer than a message may be".into());
-        }
-        let reply = self.session.request(op, parts, Some(limit));
-        reply.map(|reply| reply.body().to_vec()).map_err(|e| e.to_string())
+    fn ask(&self, op: Op, parts: &[&[u8]], limit: Duration) -> Result<Vec<u8>, WireError> {
+        self.session.request(op, parts, Some(limit)).map(|reply| reply.body().to_vec())
     }
 }
 
 impl Near for RemoteWorker {
     fn attach(&self) -> Result<u64, String> {
-        let body = self.ask(Op::JobAttach, &[], ATTACH)?;
+        let body = self.ask(Op::JobAttach, &[], ATTACH).map_err(|e| e.to_string())?;
         Fields::new(&body).u64().ok_or_else(|| "the worker answered no number".to_string())
     }
 
-    fn start(&self, id: u64, job: &[u8]) -> Result<(), String> {
-        self.ask(Op::JobStart, &[&id.to_le_bytes(), job], self.session.options().answer).map(drop)
+    fn start(&self, id: u64, job: &[u8]) -> Result<(), NotStarted> {
+        if job.len() + varve_wire::HEAD + 8 > varve_wire::MAX_PAYLOAD as usize {
+            return Err(NotStarted::Refused("the job is longer than a message may be".into()));
+        }
+        match self.ask(Op::JobStart, &[&id.to_le_bytes(), job], self.session.options().answer) {
+            Ok(_) => Ok(()),
+            Err(e @ WireError::Refused { refusal: Refusal::Detached, .. }) => Err(NotStarted::Detached(e.to_string())),
+            Err(e) => Err(NotStarted::Refused(e.to_string())),
+        }
     }
 
     fn wait(&self, id: u64, most: Duration) -> Progress {
@@ -126,21 +127,13 @@ fn decode_load(body: &[u8]) -> Option<Load> {
     Some(Load { cores, ghz, cpu, memory, free: fields.u64()? })
 }
 
-struct Service {
-    worker: Arc<dyn Near>,
-    started: AtomicU64,
-    ended: AtomicU64,
-    lost: AtomicU64,
-}
-
 /// Has a worker do what hosts at the other ends of connections ask for.
-pub struct JobService(Arc<Service>);
+pub struct JobService(Arc<dyn Near>);
 
 impl JobService {
     /// Over this worker.
     pub fn new(worker: Arc<dyn Near>) -> Arc<JobService> {
-        let counter = || AtomicU64::new(0);
-        Arc::new(JobService(Arc::new(Service { worker, started: counter(), ended: counter(), lost: counter() })))
+        Arc::new(JobService(worker))
     }
 }
 
@@ -152,37 +145,30 @@ fn aside(name: &str, reply: Responder, life: impl FnOnce(Responder) + Send + 'st
 
 impl Handler for JobService {
     fn call(&self, request: Request, reply: Responder) {
-        let service = self.0.clone();
+        let worker = self.0.clone();
         let mut fields = Fields::new(request.body());
         match request.op {
-            Op::JobAttach => aside("near attach", reply, move |reply| match service.worker.attach() {
+            Op::JobAttach => aside("near attach", reply, move |reply| match worker.attach() {
                 Ok(number) => reply.reply(&[&number.to_le_bytes()]),
                 Err(why) => reply.refuse(Refusal::Job, &why),
             }),
-            Op::JobStatus => reply.reply(&[&encode_load(&service.worker.load())]),
-            Op::JobStart => match fields.u64().map(|id| service.worker.start(id, fields.rest())) {
-                Some(Ok(())) => {
-                    service.started.fetch_add(1, Ordering::Relaxed);
-                    reply.reply(&[]);
-                }
-                Some(Err(why)) => reply.refuse(Refusal::Job, &why),
+            Op::JobStatus => reply.reply(&[&encode_load(&worker.load())]),
+            Op::JobStart => match fields.u64().map(|id| worker.start(id, fields.rest())) {
+                Some(Ok(())) => reply.reply(&[]),
+                Some(Err(NotStarted::Detached(why))) => reply.refuse(Refusal::Detached, &why),
+                Some(Err(NotStarted::Refused(why))) => reply.refuse(Refusal::Job, &why),
                 None => reply.refuse(Refusal::Malformed, "a job start without a number"),
             },
             Op::JobWait => match fields.u64().zip(fields.u64()) {
                 Some((id, ns)) => aside("near wait", reply, move |reply| {
-                    let progress = service.worker.wait(id, Duration::from_nanos(ns).min(ATTACH));
-                    match &progress {
-                        Progress::Ended(_) => drop(service.ended.fetch_add(1, Ordering::Relaxed)),
-                        Progress::Lost(_) => drop(service.lost.fetch_add(1, Ordering::Relaxed)),
-                        Progress::Running => {}
-                    }
+                    let progress = worker.wait(id, Duration::from_nanos(ns).min(ATTACH));
                     reply.reply(&[&encode(&progress)]);
                 }),
                 None => reply.refuse(Refusal::Malformed, "a job wait without number and time"),
             },
             Op::JobCancel => match fields.u64() {
                 Some(id) => {
-                    service.worker.cancel(id);
+                    worker.cancel(id);
                     reply.reply(&[]);
                 }
                 None => reply.refuse(Refusal::Malformed, "a job cancel without a number"),
@@ -192,13 +178,19 @@ impl Handler for JobService {
     }
 
     fn metrics(&self, into: &mut Metrics) {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (started, ended, lost) = (of(&self.0.started), of(&self.0.ended), of(&self.0.lost));
-        into.put(metrics::JOBS_RUNNING, started.saturating_sub(ended + lost));
-        into.put(metrics::JOBS_DONE, ended);
-        into.put(metrics::JOBS_FAILED, lost);
-        let load = self.0.worker.load();
-        into.put(metrics::CORES, load.cores as u64);
-        into.put(metrics::JOB_FREE_BYTES, load.free);
+        let (jobs, load) = (self.0.jobs(), self.0.load());
+        for (flag, n) in [
+            (metrics::ATTACHMENTS, jobs.attachments),
+            (metrics::JOBS_WAITING, jobs.waiting),
+            (metrics::JOBS_RUNNING, jobs.running),
+            (metrics::JOBS_DONE, jobs.done),
+            (metrics::JOBS_FAILED, jobs.failed),
+            (metrics::JOB_READ_BYTES, jobs.read),
+            (metrics::JOB_WRITTEN_BYTES, jobs.written),
+            (metrics::CORES, load.cores as u64),
+            (metrics::JOB_FREE_BYTES, load.free),
+        ] {
+            into.put(flag, n);
+        }
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! Lock order: `state` and `decides` are leaves.
 //!
-//! Invariants: a job that is not in `jobs` writes nothing; an answer belongs to the attachment of now; the memory that
-//! is counted is that of the jobs that run.
+//! Invariants: a job that is not in `jobs` writes nothing; one that was said not to be there never begins; an answer
+//! belongs to the attachment of now; the memory that is counted is that of the jobs that run.
 
 use super::decision::{Analyser, Decision, DecisionOptions, Measures, Mode, share_of_inputs};
 use super::job::{Answer, Done, How, Job};
 use super::share::Load;
-use super::{Near, Progress, serve};
+use super::{Jobs, Near, NotStarted, Progress, serve};
 use crate::error::{Error, Result};
 use crate::role::{self, Role};
 use std::collections::{BTreeMap, VecDeque};
@@ -55,6 +55,8 @@ enum Entry {
 #[derive(Default)]
 struct State {
     generation: u64,
+    /// Jobs of this attachment up to this number never begin any more.
+    past: u64,
     /// Jobs that wait, in their order.
     queue: VecDeque<u64>,
     jobs: BTreeMap<u64, Entry>,
@@ -62,11 +64,14 @@ struct State {
     memory: u64,
     running: usize,
     stops: bool,
+    /// What jobs came to that have ended, and attachments.
+    sums: Jobs,
 }
 
 impl State {
     /// No job is wanted any more.
     fn cancel_all(&mut self) {
+        self.sums.failed += self.queue.len() as u64;
         self.queue.clear();
         self.jobs.retain(|_, entry| matches!(entry, Entry::Runs(_)));
         for entry in self.jobs.values() {
@@ -130,11 +135,6 @@ impl Worker {
         let threads = std::mem::take(&mut *self.threads.lock());
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
-
-    /// Jobs that wait or run, and answers that nobody has asked for.
-    pub fn jobs(&self) -> usize {
-        self.inner.state.lock().jobs.len()
-    }
 }
 
 impl Drop for Worker {
@@ -149,6 +149,8 @@ impl Near for Worker {
         let mut state = self.inner.state.lock();
         // From here on jobs of the attachment before are refused.
         state.generation += 1;
+        state.past = 0;
+        state.sums.attachments += 1;
         let generation = state.generation;
         state.cancel_all();
         while state.running > 0 {
@@ -159,21 +161,28 @@ impl Near for Worker {
         if state.generation == generation { Ok(generation) } else { Err("another host took the worker".into()) }
     }
 
-    fn start(&self, id: u64, bytes: &[u8]) -> Result<(), String> {
-        let job = Job::decode(bytes).map_err(|what| format!("the worker cannot read the job: {what}"))?;
+    fn start(&self, id: u64, bytes: &[u8]) -> Result<(), NotStarted> {
+        let refused = |why: &str| Err(NotStarted::Refused(why.into()));
+        let job = match Job::decode(bytes) {
+            Ok(job) => job,
+            Err(what) => return refused(&format!("the worker cannot read the job: {what}")),
+        };
         let mut state = self.inner.state.lock();
-        if state.stops || job.generation != state.generation || job.id != id {
-            return Err("the job is of another attachment".into());
+        if state.stops || job.generation != state.generation {
+            return Err(NotStarted::Detached("the job is of another attachment".into()));
+        }
+        if job.id != id || id <= state.past {
+            return refused("the job comes too late, or is another one");
         }
         let (needed, limit) = (memory(&job), self.inner.options.memory);
         if needed > limit {
-            return Err(format!("the job needs {needed} bytes of memory; the worker has {limit}"));
+            return refused(&format!("the job needs {needed} bytes of memory; the worker has {limit}"));
         }
         if state.jobs.contains_key(&id) {
-            return Err("there is a job of this number".into());
+            return refused("there is a job of this number");
         }
         if state.queue.len() >= QUEUE {
-            return Err("too many jobs wait".into());
+            return refused("too many jobs wait");
         }
         state.jobs.insert(id, Entry::Waits(Arc::new(job)));
         state.queue.push_back(id);
@@ -186,7 +195,10 @@ impl Near for Worker {
         let mut state = self.inner.state.lock();
         loop {
             match state.jobs.get(&id) {
-                None => return Progress::Lost("the worker has no such job".into()),
+                None => {
+                    state.past = state.past.max(id);
+                    return Progress::Lost("the worker has no such job".into());
+                }
                 Some(Entry::Ended(_)) => {
                     let Some(Entry::Ended(answer)) = state.jobs.remove(&id) else { unreachable!("seen above") };
                     return Progress::Ended(answer);
@@ -201,17 +213,24 @@ impl Near for Worker {
         let mut state = self.inner.state.lock();
         match state.jobs.get(&id) {
             Some(Entry::Runs(cancelled)) => cancelled.store(true, Ordering::Release),
-            Some(_) => {
+            Some(entry) => {
+                let waits = matches!(entry, Entry::Waits(_));
+                state.sums.failed += u64::from(waits);
                 state.jobs.remove(&id);
                 state.queue.retain(|other| *other != id);
             }
-            None => {}
+            None => state.past = state.past.max(id),
         }
         self.inner.changed.notify_all();
     }
 
     fn load(&self) -> Load {
         self.inner.load()
+    }
+
+    fn jobs(&self) -> Jobs {
+        let state = self.inner.state.lock();
+        Jobs { waiting: state.queue.len() as u64, running: state.running as u64, ..state.sums }
     }
 }
 
@@ -242,7 +261,9 @@ impl Inner {
     /// The life of a thread.
     fn serve(&self) {
         while let Some((job, cancelled)) = self.next() {
-            let done = self.run(&job, &cancelled);
+            // A panic ends this job, not the thread that serves others.
+            let done = varve_rt::catch_panic(|| self.run(&job, &cancelled));
+            let done = done.unwrap_or_else(|panicked| Err(Error::Resources(format!("the worker failed: {panicked}"))));
             let answer = Answer { generation: job.generation, id: job.id, done: done.map_err(|e| e.to_string()) };
             self.ended(&job, answer);
         }
@@ -275,6 +296,14 @@ impl Inner {
         let mut state = self.state.lock();
         state.memory -= memory(job);
         state.running -= 1;
+        match &answer.done {
+            Ok(Done { tally, .. }) => {
+                let sums = &mut state.sums;
+                (sums.done, sums.read, sums.written) =
+                    (sums.done + 1, sums.read + tally.read, sums.written + tally.written);
+            }
+            Err(_) => state.sums.failed += 1,
+        }
         let removed = state.jobs.remove(&job.id);
         assert!(matches!(removed, Some(Entry::Runs(_))), "a job that runs is known");
         if job.generation == state.generation && !state.stops {
