@@ -359,3 +359,31 @@ fn a_value_as_large_as_a_commit_may_change_at_once_is_committed_with_many_others
     drop(rows);
     db.close().unwrap();
 }
+
+/// A long value that was spilled and then overwritten, deleted or rolled back has pages that nothing names.
+#[test]
+fn pages_of_values_that_were_taken_back_are_free_after_the_commit() {
+    let (db, rows) = database();
+    let mut tx = db.begin().unwrap();
+    let fill = |tx: &mut Transaction, from: u64| {
+        (from..from + 2000).for_each(|n| tx.put(&rows, &key(n), &[1; 1000]).unwrap());
+    };
+    tx.put_from(&rows, b"kept", &mut &vec![3; 300_000][..]).unwrap();
+    tx.put_from(&rows, b"overwritten", &mut &vec![1; 300_000][..]).unwrap();
+    tx.put_from(&rows, b"deleted", &mut &vec![1; 300_000][..]).unwrap();
+    fill(&mut tx, 0);
+    let savepoint = tx.savepoint().unwrap();
+    tx.put_from(&rows, b"rolled back", &mut &vec![1; 300_000][..]).unwrap();
+    fill(&mut tx, 2000);
+    tx.rollback_to(savepoint).unwrap();
+    tx.put(&rows, b"overwritten", b"short").unwrap();
+    tx.delete(&rows, b"deleted").unwrap();
+    fill(&mut tx, 4000);
+    tx.commit().unwrap();
+    assert!(db.stats().txn.large_commits > 0, "the commit came in pieces");
+    let report = db.check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(rows.get(b"kept").unwrap().unwrap(), vec![3; 300_000]);
+    drop(rows);
+    db.close().unwrap();
+}

@@ -180,7 +180,7 @@ impl Manager {
         })?;
         {
             // All of it is synced before anybody has to wait for the decision.
-            let mut pages: Vec<_> = writes.stored().iter().map(|stored| stored.pages.lock()).collect();
+            let mut pages: Vec<_> = writes.stored().map(|stored| stored.pages.lock()).collect();
             pages.push(stored.pages.lock());
             drop(direct::link(core, &mut pages)?);
         }
@@ -228,7 +228,7 @@ impl Manager {
         durability: Durability,
         (stripe, tell): (u64, Option<&AtomicU64>),
     ) -> Result<Arc<Unfinished>> {
-        let all: Vec<&Stored> = std::iter::once(stored).chain(writes.stored().iter().map(|stored| &**stored)).collect();
+        let all: Vec<&Stored> = std::iter::once(stored).chain(writes.stored().map(|stored| &**stored)).collect();
         assert!(names.writes < names.applied, "the rows are in the order of their keys");
         let zero = 0u64.to_le_bytes();
         let rows = [

@@ -286,12 +286,17 @@ pub(super) struct Window {
     pub cut: Option<KeyBuf>,
 }
 
+/// The number of a version's value that was written ahead.
+fn number(version: &Version) -> Option<usize> {
+    version.value.first_chunk().map(|n| u32::from_le_bytes(*n) as usize)
+}
+
 /// The runs of a write set, older ones first.
 pub(super) struct Spill {
     core: Arc<Core>,
     runs: Vec<Run>,
-    /// Values that were written ahead, by the numbers that versions have for them.
-    stored: Vec<Arc<Stored>>,
+    /// Values that were written ahead, by the numbers that versions have for them; none: no version has it any more.
+    stored: Vec<Option<Arc<Stored>>>,
     /// Most bytes of a run's index.
     most_index: u64,
 }
@@ -313,15 +318,37 @@ impl Spill {
 
     /// Bytes of memory that they take.
     pub fn memory(&self) -> u64 {
-        let stored: u64 = self.stored.iter().map(|s| 2048 + s.memory as u64).sum();
+        let stored: u64 = self.stored.iter().flatten().map(|s| 2048 + s.memory as u64).sum();
         self.runs.iter().map(|run| run.memory).sum::<u64>() + stored
     }
 
-    /// One run of all, for a commit: of each path the newest.
+    /// One run of all, for a commit: of each path the newest. Values that were written ahead for others are given up.
     pub fn merge_all(&mut self, most_index: u64) -> Result<()> {
         let merged = self.merge(0, u32::MAX, most_index, &[])?;
+        if !self.stored.is_empty() {
+            self.give_up_but(&merged)?;
+        }
         self.runs = vec![merged];
         Ok(())
+    }
+
+    /// Gives up the values that no version of a run has.
+    fn give_up_but(&mut self, run: &Run) -> Result<()> {
+        let mut wanted = vec![false; self.stored.len()];
+        let mut versions = run.source(0, AHEAD);
+        while let Some(version) = versions.advance()? {
+            if version.tag == STORED {
+                *number(version).and_then(|n| wanted.get_mut(n)).ok_or_else(unreadable)? = true;
+            }
+        }
+        self.stored.iter_mut().zip(wanted).filter(|(_, wanted)| !wanted).for_each(|(stored, _)| *stored = None);
+        Ok(())
+    }
+
+    /// The value that was written ahead for a version.
+    fn stored_of(&self, version: &Version) -> Option<&Arc<Stored>> {
+        debug_assert_eq!(version.tag, STORED, "the value of another is with it");
+        self.stored.get(number(version)?)?.as_ref()
     }
 
     /// Makes a run of writes, which come by path, the newest of each first, with their marks. `marks`: the savepoints
@@ -350,7 +377,7 @@ impl Spill {
                     let value = value.inspect_err(|_| self.stored.truncate(stored))?;
                     version.tag = STORED;
                     version.value.extend_from_slice(&(self.stored.len() as u32).to_le_bytes());
-                    self.stored.push(value);
+                    self.stored.push(Some(value));
                 }
                 Some(Value::Bytes(bytes)) => {
                     version.tag = BYTES;
@@ -359,7 +386,7 @@ impl Spill {
                 Some(Value::Stored(value)) => {
                     version.tag = STORED;
                     version.value.extend_from_slice(&(self.stored.len() as u32).to_le_bytes());
-                    self.stored.push(value.clone());
+                    self.stored.push(Some(value.clone()));
                 }
             }
             writer.push(&version).inspect_err(|_| self.stored.truncate(stored))?;
@@ -418,9 +445,8 @@ impl Spill {
             DELETE => Ok(None),
             BYTES => Ok(Some(Value::Bytes(version.value.into()))),
             _ => {
-                let number = version.value.first_chunk().map(|n| u32::from_le_bytes(*n) as usize);
-                let stored = number.and_then(|n| self.stored.get(n));
-                stored.map(|stored| Some(Value::Stored(stored.clone()))).ok_or_else(unreadable)
+                let stored = self.stored_of(&version).ok_or_else(unreadable)?;
+                Ok(Some(Value::Stored(stored.clone())))
             }
         }
     }
@@ -543,8 +569,8 @@ impl Merged {
     }
 
     /// The values that were written ahead.
-    pub fn stored(&self) -> &[Arc<Stored>] {
-        &self.0.stored
+    pub fn stored(&self) -> impl Iterator<Item = &Arc<Stored>> {
+        self.0.stored.iter().flatten()
     }
 
     pub fn versions(&self) -> Versions<'_> {
@@ -555,8 +581,7 @@ impl Merged {
     pub fn durable(&self, version: &Version) -> Result<Version> {
         let mut version = Version { mark: 0, ..version.clone() };
         if version.tag == STORED {
-            let number = version.value.first_chunk().map(|n| u32::from_le_bytes(*n) as usize);
-            let stored = number.and_then(|n| self.0.stored.get(n)).ok_or_else(unreadable)?;
+            let stored = self.0.stored_of(&version).ok_or_else(unreadable)?;
             version.value = stored.reference.encode().to_vec();
         }
         Ok(version)
