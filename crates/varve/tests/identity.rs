@@ -257,6 +257,30 @@ fn damage_of_an_identity_page_is_named_and_mended() {
     }
 }
 
+/// A process that was killed as it opened the database leaves the second page as it was before.
+#[test]
+fn a_generation_that_a_crash_left_unconfirmed_is_no_damage() {
+    let machine = Machine::new();
+    let before = machine.copy();
+    machine.open().unwrap().close().unwrap();
+    let mut page = vec![0; PAGE as usize];
+    let put_back = |id: u64, page: &mut [u8]| {
+        let copy = machine.copy();
+        before.data.peek(id * PAGE, page);
+        write_at(&*copy.data, id * PAGE, page, true).unwrap();
+        copy
+    };
+    let killed = put_back(3, &mut page);
+    let db = Db::open_on(killed.devices(), reading()).unwrap();
+    let report = db.check().unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    db.close().unwrap();
+    killed.sound();
+    // The first page is written first, so no crash leaves that one behind.
+    let db = Db::open_on(put_back(2, &mut page).devices(), reading()).unwrap();
+    assert_eq!(db.check().unwrap().damages.len(), 1);
+}
+
 /// A database as a release before generations left it: superblocks of version 1, no identity pages.
 fn of_an_older_release(new: &Machine) -> Machine {
     let old = new.copy();

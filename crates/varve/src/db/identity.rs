@@ -233,6 +233,8 @@ impl Identity {
         for id in self.pages {
             let damage = match read(&*self.device, self.page_size, id) {
                 Ok(record) if record.uuid == now.uuid && record.generation == now.generation => continue,
+                // A crash left the generation intended here, not confirmed there; the next opening does that.
+                Ok(record) if record.uuid == now.uuid && !now.confirmed && record.generation == now.before => continue,
                 Ok(_) => "an identity page of another database or time".to_string(),
                 Err(Found::Damaged(why)) => format!("an identity page: {why}"),
                 Err(Found::Failed(error)) => {
