@@ -3,7 +3,10 @@
 //! Pages are read one after another, not through their indexes, so a damaged inner node costs nothing and a damaged
 //! leaf its own rows. The log is redone on the pages in memory, as far as it can be read: what a recovery would have
 //! brought back is in. The space map tells leaves from what pages held before they were freed; the catalog gives the
-//! names. Memory: the pages that the log changes.
+//! names. Of LSM keyspaces every block is read that is whole (`segments`). Memory: the pages that the log changes, and
+//! what it has of LSM keyspaces.
+
+mod segments;
 
 use super::catalog::{CATALOG, CATALOG_ROOT, Entry, Record};
 use super::devices::{self, Devices};
@@ -14,7 +17,7 @@ use super::{open, volume};
 use crate::btree::node::Node;
 use crate::btree::{KIND_LEAF, LeafView};
 use crate::error::{Error, Result};
-use crate::index::{self, KeyspaceKind};
+use crate::index;
 use crate::rows::{OverflowRef, ValueRef, overflow};
 use crate::space::{self, KIND_SPACE};
 use crate::wal::{Generation, Log, Step};
@@ -91,15 +94,24 @@ pub fn salvage_on(devices: &Devices, each: &mut dyn FnMut(SalvagedRow<'_>) -> Re
     let map = view.space_map(&mut report)?;
     let names = view.names(&map, &mut report)?;
     let gone = view.former_leaves(&names, &mut report)?;
+    let lsm = view.lsm_keyspaces(&map, &names)?;
+    let mut found_segments = segments::Found::default();
     let mut rows = Rows { view: &view, names, report: &mut report, each };
     view.scan(&map, &mut |id, found| match found {
         _ if gone.contains(&id) => Ok(()),
+        Ok(bytes) if lsm.contains(&page::keyspace(bytes)) => {
+            if index::salvage::is_segment(bytes) {
+                found_segments.page(page::keyspace(bytes), id);
+            }
+            Ok(())
+        }
         Ok(bytes) => rows.page(id, bytes),
         Err(why) => {
             rows.report.damaged.push((id, why));
             Ok(())
         }
     })?;
+    rows.segments(&map, &lsm, found_segments)?;
     report.pages = view.store.pages();
     Ok(report)
 }
@@ -109,6 +121,8 @@ struct View {
     store: Arc<dyn PageStore>,
     /// Pages as the log leaves them.
     redone: HashMap<PageId, Vec<u8>>,
+    /// What the log has of LSM keyspaces.
+    records: segments::Records,
 }
 
 /// Which pages are in use; a page that nobody can tell of is.
@@ -135,7 +149,7 @@ impl View {
             Err(e) => {
                 report.notes.push(format!("the log cannot be used, what only it held is lost: {e}"));
                 let store = Single::new(devices.data()?.clone(), guess_page_size(devices)?)?;
-                return Ok(View { store, redone: HashMap::default() });
+                return Ok(View { store, redone: HashMap::default(), records: segments::Records::new() });
             }
         };
         let page_size = state.header.page_size as usize;
@@ -150,7 +164,7 @@ impl View {
                 Single::with_room(devices.data()?.clone(), page_size, state.header.room.into())?
             }
         };
-        let mut view = View { store, redone: HashMap::default() };
+        let mut view = View { store, redone: HashMap::default(), records: segments::Records::new() };
         if !state.clean {
             view.redo(&log, state.redo, report)?;
         }
@@ -163,6 +177,8 @@ impl View {
         loop {
             let ended = match reader.next_group() {
                 Ok(Step::Group(group)) => {
+                    let page_size = self.store.page_size();
+                    segments::take(&mut self.records, (group.start, group.end), group.body, page_size);
                     window.push(group.start, group.end, group.body.to_vec());
                     false
                 }
@@ -374,13 +390,6 @@ impl Rows<'_> {
             return Ok(());
         }
         let Some(name) = self.names.of(keyspace) else { return Ok(()) };
-        if self.names.known.get(&keyspace).is_some_and(|entry| matches!(entry.kind, KeyspaceKind::Lsm(_))) {
-            let note = format!("{name} is an LSM keyspace: segments cannot be salvaged, restore it from a backup");
-            if !self.report.notes.contains(&note) {
-                self.report.notes.push(note);
-            }
-            return Ok(());
-        }
         index::salvage::rows(bytes, &mut |found| match found {
             Ok((key, value)) => self.row(&name, keyspace, key, value),
             Err(damage) => {

@@ -160,6 +160,15 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
+/// What a header says, if it can be one: part, bytes with the header, checksum.
+pub(crate) fn head(stored: &[u8; HEAD]) -> Option<(Part, usize, u32)> {
+    const ALL: [Part; 6] = [Part::Data, Part::Index, Part::Top, Part::Filter, Part::Ranges, Part::Footer];
+    let part = *ALL.iter().find(|part| **part as u8 == stored[4])?;
+    let (body, raw) = (u32_at(stored, 8) as usize, u32_at(stored, 12) as usize);
+    let plausible = stored[5] <= Codec::Zstd as u8 && stored[6..8] == [0, 0] && body.max(raw) <= MAX_BLOCK;
+    plausible.then(|| (part, HEAD + body, u32_at(stored, 0)))
+}
+
 /// The bytes of the part that is stored here, if it is the one that was meant. With `verify` every bit of it is
 /// compared with its checksum; else the caller knows by other means that it is as it was written.
 pub(crate) fn open(stored: &[u8], part: Part, expected: u32, verify: bool) -> Result<Cow<'_, [u8]>, Damage> {

@@ -133,6 +133,11 @@ pub(crate) fn trailer(footer: Location, pages: u32) -> [u8; TRAILER] {
     bytes
 }
 
+/// Whether a segment ends with this page, given what may be used of it.
+pub(crate) fn is_trailer(body: &[u8]) -> bool {
+    body.len() >= TRAILER && read_trailer(&body[body.len() - TRAILER..]).is_ok()
+}
+
 /// Where the footer is, and how many pages there are, as the trailer says.
 pub(crate) fn read_trailer(bytes: &[u8]) -> Result<(Location, u32), Damage> {
     let n = |i: usize| u32::from_le_bytes(bytes[8 + 4 * i..12 + 4 * i].try_into().expect("four bytes"));

@@ -18,7 +18,8 @@ mod writer;
 pub(crate) use cursor::SegmentCursor;
 #[allow(unused_imports, reason = "flushes, merges and readers come one after the other")]
 pub(crate) use footer::Footer;
-pub(crate) use reader::SegmentReader;
+pub(crate) use footer::is_trailer;
+pub(crate) use reader::{SegmentReader, deletes};
 #[allow(unused_imports, reason = "flushes, merges and readers come one after the other")]
 pub(crate) use writer::{SegmentOptions, SegmentWriter};
 

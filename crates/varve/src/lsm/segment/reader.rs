@@ -224,6 +224,25 @@ impl SegmentReader {
         Ok(())
     }
 
+    /// Tells of the data blocks of each index block that is whole, in key order; what is wrong with the others.
+    pub(crate) fn blocks(&self, source: &dyn PageSource, tell: &mut dyn FnMut(Location)) -> Vec<crate::Error> {
+        let (mut indexes, mut damaged) = (Vec::new(), Vec::new());
+        if let Some(Err(damage)) = self.top().map(|top| walk(&top, &mut |at, _| indexes.push(at))) {
+            damaged.push(self.top_damage(source, damage));
+        }
+        for at in indexes {
+            let mut blocks = Vec::new();
+            let walked = self.with_part(source, at, Part::Index, true, |bytes| {
+                walk(&Block::parse(bytes)?, &mut |at, _| blocks.push(at))
+            });
+            match walked {
+                Ok(()) => blocks.into_iter().for_each(&mut *tell),
+                Err(e) => damaged.push(e),
+            }
+        }
+        damaged
+    }
+
     /// Reads all of it and compares every checksum, count and bound.
     pub(crate) fn check(&self, source: &dyn PageSource) -> Result<()> {
         let mut blocks = Vec::new();
@@ -291,6 +310,11 @@ fn whole_block(bytes: &[u8]) -> Checked<Vec<u8>> {
 }
 
 fn fragments(bytes: &[u8]) -> Checked<Fragments> {
+    Fragments::from_deletes(deletes(bytes)?).ok_or(Damage("they overlap"))
+}
+
+/// The deletions of ranges in a block of them.
+pub(crate) fn deletes(bytes: &[u8]) -> Checked<Vec<RangeDelete>> {
     let block = Block::parse(bytes)?;
     block.validate()?;
     let mut deletes = Vec::new();
@@ -302,5 +326,5 @@ fn fragments(bytes: &[u8]) -> Checked<Fragments> {
         deletes.push(RangeDelete { start, end, commit: entry.commit });
         place.next(&block)?;
     }
-    Fragments::from_deletes(deletes).ok_or(Damage("they overlap"))
+    Ok(deletes)
 }
