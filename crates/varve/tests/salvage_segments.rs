@@ -127,8 +127,8 @@ fn a_sound_database_is_found_whole() {
 }
 
 /// A page holds up to some two hundred entries, of 5000. One at the end of a segment has index and footer too: without
-/// it the rows of the segment are found all the same. So are those of a list of segments that is lost, but for blocks in
-/// two places.
+/// it the rows of the segment are found all the same. So are those of a list of segments that is lost, but for blocks
+/// in two places.
 #[test]
 fn what_lies_on_other_pages_is_found() {
     let built = Built::new(true);
