@@ -56,17 +56,17 @@ pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
         Ok(())
     });
     // What came before a bad row is kept and said, so that the load can go on from there.
-    let finished = loader.finish();
+    let (rows, finished) = loader.finish();
     progress.finish_and_clear();
-    let rows = finished?;
-    db.close()?;
-    result.map_err(|failure| match failure {
+    let closed = db.close();
+    result.and(finished).map_err(|failure| match failure {
         Failure::Usage(what) => Failure::Usage(format!("{what}; the {rows} rows before it are loaded")),
         other => {
             out.note(format!("{rows} rows before the failure are loaded"));
             other
         }
     })?;
+    closed?;
     if out.json {
         say!("{}", serde_json::json!({ "rows": rows }))?;
     } else {
@@ -98,13 +98,14 @@ impl Loader<'_> {
     fn take(&mut self, row: Row<'_>) -> Result<(), Failure> {
         let name = row.keyspace.as_deref().unwrap_or(self.default);
         if !self.ways.contains_key(name) {
-            self.ways.insert(name.to_string(), begin(self.db, name)?);
+            let way = begin(self.db, name).map_err(|e| refused(&row, e))?;
+            self.ways.insert(name.to_string(), way);
         }
         let way = self.ways.get_mut(name).expect("put in above");
         if let Way::Bulk(load, last) = way
             && (load.rows() == 0 || **last < *row.key)
         {
-            load.push(&row.key, &row.value)?;
+            load.push(&row.key, &row.value).map_err(|e| refused(&row, e))?;
             last.clear();
             last.extend_from_slice(&row.key);
             self.rows += 1;
@@ -125,22 +126,51 @@ impl Loader<'_> {
 
     /// Writes the rows that wait for a transaction.
     fn write(&mut self) -> Result<(), Failure> {
-        put_all(self.db, &self.ways, self.default, &self.batch)?;
-        self.rows += self.batch.len() as u64;
-        self.batch.clear();
+        let batch = std::mem::take(&mut self.batch);
+        match put_all(self.db, &self.ways, self.default, &batch) {
+            Ok(()) => self.rows += batch.len() as u64,
+            // Rows before the one that is refused are kept.
+            Err(e) if is_of_row(&e) => {
+                for row in &batch {
+                    let one = std::slice::from_ref(row);
+                    put_all(self.db, &self.ways, self.default, one).map_err(|e| refused(row, e))?;
+                    self.rows += 1;
+                }
+            }
+            Err(e) => return Err(e.into()),
+        }
         Ok(())
     }
 
-    /// Makes everything appear that was taken; returns how many rows that are.
-    fn finish(mut self) -> Result<u64, Failure> {
-        self.write()?;
+    /// Makes everything appear that was taken; how many rows that are, and what went wrong with the others.
+    fn finish(mut self) -> (u64, Result<(), Failure>) {
+        let mut done = self.write();
         for way in std::mem::take(&mut self.ways).into_values() {
             if let Way::Bulk(load, _) = way {
-                load.finish()?;
+                let rows = load.rows();
+                if let Err(e) = load.finish() {
+                    self.rows -= rows;
+                    done = done.and(Err(e.into()));
+                }
             }
         }
-        Ok(self.rows)
+        (self.rows, done)
     }
+}
+
+/// Whether an error says that a row cannot be taken, whatever else there is.
+fn is_of_row(e: &varve::Error) -> bool {
+    use varve::Error::{Invalid, KeySize, KeyspaceReadOnly, TransactionTooLarge, ValueSize};
+    matches!(e, KeySize { .. } | ValueSize { .. } | Invalid(_) | KeyspaceReadOnly(_) | TransactionTooLarge { .. })
+}
+
+/// The failure of a row, which is named by the beginning of its key.
+fn refused(row: &Row<'_>, e: varve::Error) -> Failure {
+    if !is_of_row(&e) {
+        return e.into();
+    }
+    let begins: String = String::from_utf8_lossy(&row.key).chars().take(32).collect();
+    Failure::Usage(format!("the row whose key begins with {begins:?}: {e}"))
 }
 
 /// Writes the rows in one transaction, or in halves when they are too large for one.

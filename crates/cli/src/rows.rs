@@ -43,7 +43,13 @@ impl std::fmt::Display for Bad {
 /// Hands each row of JSON lines to `f`, until that fails.
 pub fn jsonl<E: From<Bad>>(input: impl BufRead, mut f: impl FnMut(Row<'_>) -> Result<(), E>) -> Result<(), E> {
     for (n, line) in input.lines().enumerate() {
-        let line = line.map_err(Bad::Stream)?;
+        let line = line.map_err(|e| match e.kind() {
+            std::io::ErrorKind::InvalidData => Bad::Row(format!(
+                "line {}: not UTF-8; bytes that are no text go into \"key_hex\" and \"value_hex\"",
+                n + 1
+            )),
+            _ => Bad::Stream(e),
+        })?;
         if !line.trim().is_empty() {
             f(json_row(&line).map_err(|e| Bad::Row(format!("line {}: {e}", n + 1)))?)?;
         }
