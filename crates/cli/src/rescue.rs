@@ -177,5 +177,6 @@ fn tell(out: Out, report: &SalvageReport) {
     let lines = report.damaged.iter().map(|(id, why)| format!("page {id} is lost: {why}"));
     let lines = lines.chain(report.stale.iter().map(|(id, why)| format!("page {id} may be an old one: {why}")));
     let lines = lines.chain(lost().map(|row| format!("value lost: {row}"))).chain(report.notes.iter().cloned());
-    lines.for_each(|line| out.note(line));
+    // What is lost is said to whoever wants no progress bars, too.
+    lines.for_each(complain);
 }

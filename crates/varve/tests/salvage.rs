@@ -184,3 +184,13 @@ fn a_damaged_log_costs_what_lies_behind_the_damage() {
     }
     assert!(found.len() < built.rows.len() && found.len() > built.rows.len() - 600);
 }
+
+/// Files that are not of one database, or of one time, are salvaged, but never called whole.
+#[test]
+fn files_that_do_not_belong_together_are_told() {
+    let (one, other) = (Built::new(false), Built::new(true));
+    let mixed = Built { data: other.data.clone(), log: one.log.clone(), rows: other.rows.clone() };
+    let (found, report) = mixed.salvage();
+    assert!(found == other.rows, "what `data` has, and nothing of the log: {} rows", found.len());
+    assert!(report.notes.iter().any(|note| note.contains("another database")), "{report:?}");
+}

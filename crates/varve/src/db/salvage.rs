@@ -13,7 +13,7 @@ use super::devices::{self, Devices};
 use super::offline::read_page;
 use super::options::Options;
 use super::patch::{Outcome, Window};
-use super::{open, volume};
+use super::{identity, open, volume};
 use crate::btree::node::Node;
 use crate::btree::{KIND_LEAF, LeafView};
 use crate::error::{Error, Result};
@@ -165,7 +165,13 @@ impl View {
             }
         };
         let mut view = View { store, redone: HashMap::default(), records: segments::Records::new() };
-        if !state.clean {
+        let data = devices.data().ok();
+        if let Some(Err(e @ Error::Mismatch(_))) = data.map(|data| identity::find(data, &log, &state)) {
+            report.notes.push(format!("{e}; rows may be of different times"));
+        }
+        if data.is_some_and(|data| identity::is_foreign(data, &state)) {
+            report.notes.push("the log is of another database and was not used: what is found is of `data`".into());
+        } else if !state.clean {
             view.redo(&log, state.redo, report)?;
         }
         Ok(view)
