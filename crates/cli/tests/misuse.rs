@@ -132,6 +132,40 @@ fn a_bad_row_names_its_line_and_what_is_loaded() {
     assert_eq!(ok(&["scan", &swapped, "default"], ""), "a\t1\nb\t2\n");
 }
 
+/// Rows before one that the database refuses are in, whichever way they are loaded.
+#[test]
+fn a_row_that_is_refused_is_named_and_those_before_it_are_loaded() {
+    let place = Scratch::new("refused-row");
+    let long = "k".repeat(3000);
+    let row = |key: &str| format!("{{\"key\":\"{key}\",\"value\":\"v\"}}\n");
+    for (name, before) in [("ascending", ["a", "b", "c"]), ("shuffled", ["c", "a", "b"])] {
+        let db = place.at(name);
+        let input = before.map(row).concat() + &row(&long) + &row("z");
+        let told = fails(&["load", &db], input, 2);
+        let words = ["begins with \"kkk", "3000 bytes", "the 3 rows before it are loaded"];
+        assert!(words.iter().all(|word| told.contains(word)), "{name}: {told}");
+        assert_eq!(ok(&["scan", &db, "default", "--count"], "").trim(), "3");
+    }
+    let db = place.at("bytes");
+    let told = fails(&["load", &db], [row("a").as_bytes(), b"\xff\xfe\n"].concat(), 2);
+    assert!(told.contains("line 2: not UTF-8") && told.contains("the 1 rows before it are loaded"), "{told}");
+    let told = fails(&["load", &db, "--keyspace", ""], row("a"), 2);
+    assert!(told.contains("keyspace name") && told.contains("the 0 rows"), "{told}");
+}
+
+#[test]
+fn what_is_there_already_is_named_as_what_it_is() {
+    let place = Scratch::new("there");
+    let db = place.at("db");
+    ok(&["create", &db, "--keyspace", "a", "--keyspace", "b"], "");
+    assert!(fails(&["rename", &db, "a", "b"], "", 1).contains("there is a keyspace \"b\" already"));
+    assert!(fails(&["create", &db], "", 1).contains("already holds a database"));
+    std::fs::remove_file(place.at("db/data")).unwrap();
+    std::fs::create_dir(place.at("db/data")).unwrap();
+    let told = fails(&["info", &db], "", 1);
+    assert!(told.contains("open of") && told.contains("permissions") && !told.contains("0 bytes"), "{told}");
+}
+
 #[test]
 fn a_trace_is_not_converted_onto_itself() {
     let place = Scratch::new("convert");

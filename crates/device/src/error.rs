@@ -39,8 +39,8 @@ impl fmt::Display for OpKind {
 #[repr(u64)]
 pub enum DeviceError {
     /// The operating system or the drive reported an error.
-    #[error("{op} of {len} bytes at offset {offset} of {device} failed: {} (errno {errno}); {}",
-            std::io::Error::from_raw_os_error(*errno), advice(*retryable))]
+    #[error("{} failed: {} (errno {errno}); {}", request(*op, device, *offset, *len),
+            std::io::Error::from_raw_os_error(*errno), advice(*op, *retryable))]
     Io {
         /// The failed operation.
         op: OpKind,
@@ -160,8 +160,20 @@ pub enum DeviceError {
     },
 }
 
-fn advice(retryable: bool) -> &'static str {
-    if retryable { "it may be tried again" } else { "check the drive and the kernel log" }
+fn request(op: OpKind, device: &str, offset: u64, len: u64) -> String {
+    if op == OpKind::Open {
+        format!("open of {device}")
+    } else {
+        format!("{op} of {len} bytes at offset {offset} of {device}")
+    }
+}
+
+fn advice(op: OpKind, retryable: bool) -> &'static str {
+    match (op, retryable) {
+        (_, true) => "it may be tried again",
+        (OpKind::Open, _) => "see what is at this path, and its permissions",
+        _ => "check the drive and the kernel log",
+    }
 }
 
 fn holder(pid: Option<u32>) -> String {

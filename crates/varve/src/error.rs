@@ -120,8 +120,8 @@ pub enum Error {
     /// Files of different databases, or of different times, are together.
     #[error("the files do not belong together: {0}; put all files of one time back, or restore a backup")]
     Mismatch(String),
-    /// A database is already there.
-    #[error("{0} already holds a database; open it, or choose another place")]
+    /// A database, or a keyspace of the name, is already there; says which.
+    #[error("{0}; open it, or choose another place or name")]
     AlreadyExists(String),
     /// Another process has the database open.
     #[error("the database {0}")]
@@ -236,6 +236,16 @@ impl Error {
     /// Whether running the same transaction again may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Conflict { .. } | Error::SnapshotTooOld | Error::SnapshotLost(_))
+    }
+
+    /// Shorthand for a place that holds a database already.
+    pub(crate) fn holds_database(place: impl std::fmt::Display) -> Error {
+        Error::AlreadyExists(format!("{place} already holds a database"))
+    }
+
+    /// Shorthand for a keyspace that there is already.
+    pub(crate) fn keyspace_exists(name: impl AsRef<str>) -> Error {
+        Error::AlreadyExists(format!("there is a keyspace {:?} already", name.as_ref()))
     }
 
     /// Shorthand for damage of a page.

@@ -174,7 +174,7 @@ pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<O
         || [DATA, LOG, FAST, FLASH, REMOTE].iter().any(|part| dir.join(part).symlink_metadata().is_ok())
     {
         if !is_unfinished(dir) {
-            return Err(Error::AlreadyExists(dir.display().to_string()));
+            return Err(Error::holds_database(dir.display()));
         }
         remove(dir);
     }
@@ -250,7 +250,7 @@ pub(super) fn refuse_owned(device: &Arc<dyn Device>) -> Result<()> {
     let tier = varve_volume::tier::owner(device)?.is_some();
     let owned = tier || array::membership(device)?.is_some() || identity::holds_pages(device)?;
     if owned || wal::read_header(device).is_ok() {
-        return Err(Error::AlreadyExists(device.info().name.to_string()));
+        return Err(Error::holds_database(device.info().name));
     }
     Ok(())
 }
@@ -263,7 +263,7 @@ pub(super) fn link(dir: &Path, part: &str, to: &Path) -> Result<()> {
         true => {
             let file = std::fs::canonicalize(to).map_err(|e| path_error("find", to, &e))?.join(part_name(dir, part));
             if file.exists() && !is_blank(&file) {
-                return Err(Error::AlreadyExists(file.display().to_string()));
+                return Err(Error::holds_database(file.display()));
             }
             file
         }
@@ -277,7 +277,7 @@ pub(super) fn link(dir: &Path, part: &str, to: &Path) -> Result<()> {
 /// was cut short, or of the end of a tier.
 fn link_fast(dir: &Path, to: &Path) -> Result<()> {
     if has_tier(dir) {
-        return Err(Error::AlreadyExists(dir.join(FAST).display().to_string()));
+        return Err(Error::holds_database(dir.join(FAST).display()));
     }
     unlink_fast(dir)?;
     link(dir, FAST, to)

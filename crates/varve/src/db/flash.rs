@@ -59,7 +59,7 @@ pub(super) fn create(dir: &Path, part: &FlashPart, layout: &Layout) -> Result<Ar
     let raw = raw(dir, &part.driver)?;
     let holds = (0..raw.geometry().blocks()).any(|block| raw.block(block).next > 0);
     if holds && !layout.overwrite {
-        return Err(Error::AlreadyExists(part.path.display().to_string()));
+        return Err(Error::holds_database(part.path.display()));
     }
     assert!(is_there(dir), "flash that is used has its name in the directory");
     Ok(NativeFlash::create(raw, &part.regions)?)

@@ -78,7 +78,7 @@ impl Inner {
         check_name(name)?;
         let mut state = self.registry.state.lock();
         if state.live.contains_key(name) {
-            return Err(Error::AlreadyExists(format!("keyspace {name:?}: the database")));
+            return Err(Error::keyspace_exists(name));
         }
         let shared = self.registry.add(&self.core, &mut state, (name, kind), true)?;
         state.dropped.push(shared.clone());
@@ -90,7 +90,7 @@ impl Inner {
         self.txns.live_for_write()?;
         let mut state = self.registry.state.lock();
         if state.live.contains_key(&*shared.name()) {
-            return Err(Error::AlreadyExists(format!("keyspace {:?}: the database", shared.name())));
+            return Err(Error::keyspace_exists(shared.name()));
         }
         let end = self.registry.set(&self.core, &entry(shared, false), None)?;
         // Its rows are older in the log than its entry, and durable with it.
@@ -228,7 +228,7 @@ impl Registry {
             return Ok(());
         }
         if state.live.contains_key(to) {
-            return Err(Error::AlreadyExists(format!("keyspace {to:?}: the database")));
+            return Err(Error::keyspace_exists(to));
         }
         let end = self.set(core, &Entry { name: to.to_string(), ..entry(&shared, false) }, None)?;
         // Callers that ask meanwhile wait: none is told what a power cut could take back.

@@ -221,7 +221,7 @@ impl Db {
         kind.check()?;
         match self.inner.make_keyspace(name, kind)? {
             (shared, true) => Ok(self.handle(shared)),
-            (_, false) => Err(Error::AlreadyExists(format!("keyspace {name:?}: the database"))),
+            (_, false) => Err(Error::keyspace_exists(name)),
         }
     }
 
