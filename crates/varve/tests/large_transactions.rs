@@ -315,6 +315,55 @@ fn crash(seed: u64) -> u64 {
     outcome.result.unwrap_or_else(|e| panic!("seed {seed}: {e:?}"))
 }
 
+/// Two that are decided at the same time are told apart by the opening that finishes them.
+#[test]
+fn a_crash_leaves_all_or_nothing_of_each_of_two_at_once() {
+    let finished: u64 = (0..12).map(crash_of_two).sum();
+    assert!(finished > 4, "{finished} commits were finished by an opening");
+}
+
+fn crash_of_two(seed: u64) -> u64 {
+    let outcome = sim::run(sim::Config { seed, ..sim::Config::default() }, move || {
+        let supply = PowerSupply::new();
+        let [data, log] = [seed, seed + 1].map(|seed| {
+            let mem = MemDevice::with(0, MemOptions { seed, ..MemOptions::default() });
+            supply.attach(mem.clone());
+            Faulty::powered(mem, FaultPlan::new(seed), supply.clone()) as Arc<dyn Device>
+        });
+        let devices = Devices::new(data, log);
+        let options = Options { durability: Durability::None, ..options() };
+        let db = Db::create_on(devices.clone(), &layout(), options.clone()).unwrap();
+        for name in ["a", "b"] {
+            put_all(&db, &db.create_keyspace(name).unwrap(), 1).unwrap();
+        }
+        db.close().unwrap();
+        supply.cut_at(supply.ops() + 30 + Rng::from_seed(seed).below(300), seed);
+        let domain = Domain::new("machine");
+        let (opened, reopened) = ((devices.clone(), options.clone()), options);
+        let job = domain.spawn("database", move || {
+            let Ok(db) = Db::open_on(opened.0, opened.1) else { return };
+            let writers = ["a", "b"].map(|name| {
+                let (db, rows) = (db.clone(), db.keyspace(name).unwrap());
+                spawn(name, move || (2..).try_for_each(|value| put_all(&db, &rows, value)))
+            });
+            writers.into_iter().for_each(|writer| drop(writer.join()));
+        });
+        supply.off().wait_for(Duration::from_secs(60));
+        domain.power_cut();
+        let _ = job.join();
+        supply.restore();
+        let db = Db::open_on(devices, reopened).unwrap();
+        for name in ["a", "b"] {
+            let values: Vec<u64> = contents(&db, &db.keyspace(name).unwrap()).values().map(|v| number(v)).collect();
+            assert_eq!(values.len() as u64, ALL);
+            assert!(values.iter().all(|value| *value == values[0]), "half a commit: {values:?}");
+        }
+        assert!(db.check().unwrap().is_clean());
+        db.recovery_report().finished
+    });
+    outcome.result.unwrap_or_else(|e| panic!("seed {seed}: {e:?}"))
+}
+
 /// A device that is full fails the transaction that spills, with an error that says so, and nothing else.
 #[test]
 fn a_full_device_fails_the_transaction_that_spills_alone() {

@@ -128,8 +128,10 @@ struct Names {
 }
 
 impl Names {
-    fn new(number: u64) -> Names {
-        let name = |last: u8| [&UNFINISHED[..], &number.to_be_bytes(), &[last]].concat();
+    /// Of the commit whose writes are stored there. The first page of them is nobody else's until the rows are gone;
+    /// the value's id is not enough: values that are stored at one time may have the same.
+    fn new(writes: &OverflowRef) -> Names {
+        let name = |last: u8| [&UNFINISHED[..], &writes.head.0.to_be_bytes(), &[last]].concat();
         Names { writes: name(WRITES), applied: name(APPLIED) }
     }
 }
@@ -187,7 +189,7 @@ impl Manager {
         // Better no commit than one that finds the device full half way. (What others take meanwhile cannot be helped.)
         let needed = |(id, bytes): (KeyspaceId, usize)| core.space.reserve(core, id, 16 + 2 * bytes / core.page_size());
         drop(room.into_iter().map(needed).collect::<Result<Vec<_>>>()?);
-        let names = Names::new(stored.reference.id);
+        let names = Names::new(&stored.reference);
         let unfinished = self.decide(&names, &stored, writes, durability, (stripe, tell))?;
         count(&self.counters.large_commits);
         let find = |id| spaces.iter().find(|space| space.id() == id).cloned();
