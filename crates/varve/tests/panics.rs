@@ -180,3 +180,30 @@ fn fill_some(rows: &Keyspace) {
         let _ = rows.put_with(&[7u64.to_be_bytes(), n.to_be_bytes()].concat(), b"soon", Durability::Async);
     }
 }
+
+/// A commit in pieces that panics between two of them lets go of its locks. Who reads by locks sees no half of it.
+#[test]
+fn a_panic_amid_the_pieces_of_a_commit_shows_nobody_half_of_it() {
+    let mut half_way = 0;
+    for writes in (0..40).step_by(13) {
+        let (data, log) = (MemDevice::new(0), Trap::new("large"));
+        let (db, rows) = create(data, log.clone());
+        let put_all = |db: &Db, rows: &Keyspace, value: u8| {
+            db.transact(|tx| (0..4000u64).try_for_each(|n| tx.put(rows, n.to_be_bytes(), [value; 400])))
+        };
+        put_all(&db, &rows, 1).unwrap();
+        let (other, large) = (db.clone(), rows.clone());
+        log.arm(writes);
+        let panicked = varve_rt::spawn("large", move || put_all(&other, &large, 2).unwrap()).join().is_err();
+        log.arm(i64::MAX);
+        let whole = |seen: varve::Result<Vec<u8>>| match seen {
+            Ok(values) => assert!(values.iter().all(|value| *value == values[0]), "half a commit after {writes}"),
+            Err(error) => assert!(panicked && matches!(error, Error::Poisoned(_)), "{error}"),
+        };
+        whole(db.begin().and_then(|mut tx| tx.scan(&rows, ..)?.map(|row| Ok(row?.1[0])).collect()));
+        whole(db.snapshot().and_then(|snapshot| snapshot.scan(&rows, ..)?.map(|row| Ok(row?.1[0])).collect()));
+        let why = rows.put(b"key", b"value").err().map(|error| error.to_string()).unwrap_or_default();
+        half_way += usize::from(why.contains("not all applied"));
+    }
+    assert!(half_way > 0, "no panic struck between two pieces");
+}

@@ -147,6 +147,15 @@ struct Rest<'r> {
     stripe: u64,
 }
 
+/// A commit is decided: a panic before it is applied poisons the database, before its locks are let go of.
+struct Decided<'a>(&'a Core);
+
+impl Drop for Decided<'_> {
+    fn drop(&mut self) {
+        self.0.log.health().poison_if_panicking("a commit is decided and not all applied");
+    }
+}
+
 impl Manager {
     /// Commits the writes of a run to `spaces`, which are locked; gives the commit number. See the module.
     pub(super) fn commit_large(
@@ -191,6 +200,7 @@ impl Manager {
         drop(room.into_iter().map(needed).collect::<Result<Vec<_>>>()?);
         let names = Names::new(&stored.reference);
         let unfinished = self.decide(&names, &stored, writes, durability, (stripe, tell))?;
+        let decided = Decided(core);
         count(&self.counters.large_commits);
         let find = |id| spaces.iter().find(|space| space.id() == id).cloned();
         let commit = unfinished.commit;
@@ -202,6 +212,7 @@ impl Manager {
             core.log.poison(&what);
             return Err(Error::Poisoned(what));
         }
+        drop(decided);
         unfinished.applied.store(self.core.log.end_lsn(), Ordering::Release);
         self.forget_applied(spaces.iter().any(|space| space.index().keeps_versions()));
         Ok(commit)

@@ -233,8 +233,13 @@ impl Transaction {
         &self.manager.core
     }
 
+    /// It has read under its locks what is in pages up to `lsn`.
     pub(super) fn saw(&mut self, lsn: Lsn) -> Result<()> {
         self.manager.check_read(lsn)?;
+        if self.manager.large.is_active() {
+            // A commit in pieces that failed half way has let go of its locks: these alone would show half of it.
+            self.manager.core.log.check_sound()?;
+        }
         self.read = self.read.max(lsn);
         Ok(())
     }
