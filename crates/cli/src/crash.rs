@@ -28,14 +28,12 @@ fn pool_choice(a: &Given<Pool>) -> Result<PoolChoice, Failure> {
 /// The same, with the layout.
 fn choice(pool: &Given<Pool>, layout: &LayoutChoice) -> Result<PoolChoice, Failure> {
     let tier = match layout.layout {
-        LayoutKind::Single | LayoutKind::Array | LayoutKind::Flash if layout.manager.is_some() => {
-            return Err(Failure::Usage("--manager is for --layout tier".into()));
-        }
-        LayoutKind::Single | LayoutKind::Array | LayoutKind::Flash => String::new(),
         LayoutKind::Tier => layout.manager.clone().unwrap_or_else(|| "all".into()),
+        _ if layout.manager.is_some() => return Err(Failure::Usage("--manager is for --layout tier".into())),
+        _ => String::new(),
     };
-    let (array, flash) = (layout.layout == LayoutKind::Array, layout.layout == LayoutKind::Flash);
-    Ok(PoolChoice { tier, array, flash, ..pool_choice(pool)? })
+    let [array, flash, near] = [LayoutKind::Array, LayoutKind::Flash, LayoutKind::Near].map(|l| layout.layout == l);
+    Ok(PoolChoice { tier, array, flash, near, ..pool_choice(pool)? })
 }
 
 /// The same, and what a mistake that is built in needs besides.
@@ -176,7 +174,12 @@ pub fn torture_child() -> Result<(), Failure> {
 
 /// This same program, to be run as `name`.
 fn child(name: &str) -> Result<Command, Failure> {
-    Command::current(&[name]).map_err(|e| Failure::Failed(format!("this program's own file is not known: {e}")))
+    this(&[name])
+}
+
+/// This same program, with these arguments.
+fn this(args: &[&str]) -> Result<Command, Failure> {
+    Command::current(args).map_err(|e| Failure::Failed(format!("this program's own file is not known: {e}")))
 }
 
 fn child_status(code: i32) -> Result<(), Failure> {
@@ -194,6 +197,12 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
     options.seed = a.seed;
     options.cache_bytes = a.open.cache_mb.map_or(256 << 20, |mib| mib << 20);
     options.pool = PoolChoice { lsm: a.kind == args::IndexKind::Lsm, ..choice(&a.pool, &a.layout)? };
+    if a.layout.layout == LayoutKind::Near || a.worker && a.layout.layout != LayoutKind::Single {
+        return Err(Failure::Usage("--worker is what puts a torture's pages with a worker: give no --layout".into()));
+    }
+    if a.worker {
+        options.worker = Some(this(&["worker", "--buffered", "--memory-mb", "64"])?);
+    }
     if a.layout.layout == LayoutKind::Tier {
         let beside = || std::path::PathBuf::from(format!("{}.fast", a.dir.display()));
         options.fast = Some(a.fast_dir.clone().unwrap_or_else(beside));
@@ -210,6 +219,7 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
             json!({ "rounds": report.rounds, "kills": report.kills, "kills_in_open": report.kills_in_open,
                 "acknowledged": report.acknowledged, "transfers": report.transfers, "recoveries": report.recoveries,
                 "groups_redone": report.groups_redone, "array": report.array, "slowest_open_s": report.slowest_open_s,
+                "worker_kills": report.worker_kills, "given_up": report.given_up, "near": report.near,
                 "seconds": report.seconds })
         )?;
     } else {
@@ -227,6 +237,15 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
         let drives: Vec<String> = report.array.iter().map(|(what, n)| format!("{n} {what}")).collect();
         if !drives.is_empty() {
             say!("extents and drives: {}", drives.join(", "))?;
+        }
+        if a.worker {
+            let n = |what: &str| report.near.get(what).copied().unwrap_or(0);
+            let (kills, up, merged, instead, again) =
+                (report.worker_kills, report.given_up, n("merged"), n("instead"), n("again"));
+            say!(
+                "worker: killed {kills} times ({up} databases gave up with it), did {merged} parts of merges, {instead} \
+                 were done in its place, {again} times it was attached to again"
+            )?;
         }
     }
     Ok(())

@@ -19,11 +19,9 @@ pub fn run(out: Out, a: &args::Sim, damages: u64, jobs: usize, breakage: Option<
             return Err(Failure::Usage("--manager is for --layout tier".into()));
         }
         LayoutKind::Single => None,
-        LayoutKind::Flash => {
-            return Err(Failure::Usage("--damage works on a single device or a tier: leave --layout flash out".into()));
-        }
-        LayoutKind::Array => {
-            return Err(Failure::Usage("--damage works on a single device or a tier: leave --layout array out".into()));
+        LayoutKind::Flash | LayoutKind::Array | LayoutKind::Near => {
+            let what = "--damage works on a single device or a tier: leave --layout flash, array and near out";
+            return Err(Failure::Usage(what.into()));
         }
     };
     match a.damage_only {

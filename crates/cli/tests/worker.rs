@@ -114,3 +114,14 @@ fn a_creation_that_cannot_be_finished_leaves_nothing() {
         assert!(!place.path().join("db").exists(), "{keyspaces:?}");
     }
 }
+
+#[test]
+fn a_torture_kills_worker_and_database() {
+    let place = Scratch::new("torture");
+    let dir = place.at("db");
+    let args = ["torture", "--worker", "--dir", &dir, "--rounds", "1", "--threads", "1"];
+    let told = run(&args, 0);
+    assert!(told.contains("every acknowledged commit is there") && told.contains("worker: killed"), "{told}");
+    assert!(run(&["torture", "--worker", "--layout", "array", "--dir", &dir], 2).contains("--worker"));
+    run(&["torture", "--layout", "near", "--dir", &dir], 2);
+}

@@ -164,9 +164,9 @@ mistakes! {
     MemtableForgotten "memtable-forgotten" "lsm" "A checkpoint does not ask what log memtables need."
     SegmentUnsynced "segment-unsynced" "lsm" "A segment is listed before its pages are synced."
     SegmentPagesEarly "segment-pages-early" "lsm" "Pages of a dropped segment are used again before the drop is durable."
-    NearOverlap "near-overlap" "lsm" "Host and worker both merge the keys from the cut on."
-    NearAnyAnswer "near-any-answer" "lsm" "A worker's answer is believed, whatever job it is to."
-    NearUnsynced "near-unsynced" "lsm" "A worker answers before its outputs are durable."
+    NearOverlap "near-overlap" "near" "Host and worker both merge the keys from the cut on."
+    NearAnyAnswer "near-any-answer" "near" "A worker's answer is believed, whatever job it is to."
+    NearUnsynced "near-unsynced" "near" "A worker answers before its outputs are durable."
     LiveLogGivenUp "live-log-given-up" "log" "A log that shrinks gives up what a recovery needs."
     OlderSuperblockBelieved "older-superblock-believed" "log" "Superblocks are written in turn, and a clean one is believed whatever the log holds."
 }

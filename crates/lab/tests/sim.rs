@@ -83,6 +83,20 @@ fn crashes_on_native_flash_lose_nothing() {
     assert!(report.findings.is_empty(), "{} findings", report.findings.len());
 }
 
+#[test]
+fn crashes_beside_a_worker_lose_nothing() {
+    let pool = PoolChoice { near: true, ..PoolChoice::default() };
+    let report = sim::run(&SimOptions { pool, ..SimOptions::new(seeds() / 10) }, |_| {});
+    for finding in &report.findings {
+        eprintln!("{finding}");
+    }
+    assert!(report.findings.is_empty(), "{} findings", report.findings.len());
+    let count = |name: &str| report.totals.iter().find(|(n, _)| *n == name).map_or(0, |(_, n)| *n);
+    for name in ["near: parts of merges by the worker", "near: link cut", "near: worker killed"] {
+        assert!(count(name) > 0, "{name} never happened");
+    }
+}
+
 /// Mistakes that a few seeds find. `varve sim --broken all` tries all there are; `docs/testing.md` says how many seeds
 /// each takes.
 const SOON: &[&str] = &[
@@ -106,6 +120,9 @@ const SOON: &[&str] = &[
     "former-forgotten",
     "memtable-forgotten",
     "segment-unsynced",
+    "near-overlap",
+    "near-any-answer",
+    "near-unsynced",
     "savepoint-kept",
     "count-ignores-own",
     "long-value-leaks",

@@ -133,6 +133,15 @@ impl LinkModel {
         self.send_at(varve_rt::now(), direction, bytes)
     }
 
+    /// Stands still for so long: what is sent meanwhile, either way, sets out after that.
+    pub fn stall(&self, time: Duration) {
+        let now = varve_rt::now();
+        for lane in &self.lanes {
+            let mut free_at = lane.free_at.lock();
+            *free_at = (*free_at).max(now) + time;
+        }
+    }
+
     /// Sends a message and waits until it has arrived.
     pub fn transfer(&self, direction: Direction, bytes: u64) {
         let arrives = self.send(direction, bytes);

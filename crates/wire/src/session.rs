@@ -138,7 +138,8 @@ impl Session {
             // A worker that says no says it again, but for one that still has requests of the connection before.
             let final_word = match &error {
                 WireError::Refused { refusal, .. } => *refusal != Refusal::InUse,
-                WireError::Changed { .. } => true,
+                // What its device fails at, whoever asked tries again if that may help.
+                WireError::Changed { .. } | WireError::Device(_) => true,
                 _ => false,
             };
             if final_word || now() + pause > deadline || varve_rt::dying() {

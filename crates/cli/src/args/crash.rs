@@ -17,6 +17,8 @@ pub enum LayoutKind {
     Array,
     /// Native flash: modelled chips that the volume drives itself.
     Flash,
+    /// A device at another machine, whose worker merges too; some keyspaces, or all, are LSM keyspaces.
+    Near,
 }
 
 /// The layout of databases that are made to crash.
@@ -65,6 +67,9 @@ pub struct Torture {
     /// What the keyspaces of a new database are made of.
     #[arg(long, value_enum, default_value_t = IndexKind::Tree, conflicts_with = "big_log")]
     pub kind: IndexKind,
+    /// Pages and merges with a worker, a process of its own (over the file DIR.worker), which is killed too.
+    #[arg(long, conflicts_with_all = ["big_log", "kind"])]
+    pub worker: bool,
 }
 
 fn state(s: &str) -> Result<State, String> {

@@ -48,6 +48,7 @@ pub fn layout_for(mistake: Mistake, pool: PoolChoice) -> PoolChoice {
         "array" => PoolChoice { array: true, ..pool },
         "flash" => PoolChoice { flash: true, ..pool },
         "lsm" => PoolChoice { lsm: true, ..pool },
+        "near" => PoolChoice { near: true, ..pool },
         _ => pool,
     }
 }

@@ -24,6 +24,7 @@ pub(crate) fn stats(stats: &Stats, shared: &Shared) {
     ] {
         shared.count(name, n);
     }
+    stats.near.iter().for_each(|near| super::near::stats(near, shared));
     let Some(tier) = &stats.tier else { return };
     let c = &tier.counters;
     for (name, n) in [

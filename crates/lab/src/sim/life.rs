@@ -8,6 +8,7 @@ use super::ghosts::Holder;
 use super::judge::{Verdict, judge};
 use super::machine::{Drives, Machine};
 use super::model::{History, Kept, Restored, Row, Settled, State, Tx};
+use super::near::Breaker;
 use super::panics::{self, Panic};
 use super::plan::Plan;
 use super::rows::{self, Digest, MARKS, NAMES};
@@ -375,9 +376,13 @@ fn run(
             let operator = Operator::new((db, drives), shared, done, (rng, cuts));
             varve_rt::spawn("operator", move || operator.run())
         });
+        let breaker = shared.machine.near.is_some().then(|| {
+            let breaker = Breaker::new(shared.clone(), done.clone(), rng.fork());
+            varve_rt::spawn("breaker", move || breaker.run())
+        });
         let fine = joined(clients, shared);
         done.store(true, Ordering::SeqCst);
-        if !joined(operator, shared) || !fine {
+        if !joined(operator.into_iter().chain(breaker), shared) || !fine {
             return;
         }
     }

@@ -6,6 +6,7 @@ use super::book::Trace;
 use super::faults::{Fault, Struck, Target};
 use super::flash::{FlashPart, FlashPlan};
 use super::ghosts::Fences;
+use super::near::{NearPart, NearPlan};
 use super::plan::{self, Plan};
 use super::tier::TierPlan;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub(crate) struct Machine {
     array: Option<ArrayPlan>,
     /// In place of the data device.
     flash: Option<FlashPart>,
+    /// Who has the data device, if it is not this machine.
+    pub(crate) near: Option<NearPart>,
     injected: Mutex<Injected>,
     /// Around the devices of each opening.
     pub(crate) fences: Fences,
@@ -57,28 +60,33 @@ impl Machine {
     pub(crate) fn new(
         plan: &Plan,
         (tier, array, flash): (Option<&TierPlan>, Option<ArrayPlan>, Option<FlashPlan>),
+        near: Option<(NearPlan, varve::Faults)>,
         trace: Trace,
     ) -> Machine {
         let supply = PowerSupply::new();
-        let device = |name: &str, len, l, seed| {
+        // The worker's machine has power of its own.
+        let of_data = if near.is_some() { PowerSupply::new() } else { supply.clone() };
+        let device_on = |supply: &Arc<PowerSupply>, name: &str, len, l, seed| {
             let options = MemOptions { name: name.into(), latency: latency(l), seed, ..MemOptions::default() };
             let mem = MemDevice::with(len, options);
             supply.attach(mem.clone());
             (Faulty::forgetful(mem.clone(), FaultPlan::new(seed), supply.clone()), mem)
         };
+        let device = |name: &str, len, l, seed| device_on(&supply, name, len, l, seed);
         let mut drives = array.as_ref().map_or(vec![("data".to_string(), 0)], ArrayPlan::drives);
         let flash = flash.map(|flash| {
             drives.clear();
             FlashPart::new(flash, &supply)
         });
         let drive = |(i, (name, len)): (u64, &(String, u64))| {
-            device(name, *len, plan.data_latency, plan.seed ^ 0xda7a ^ (i << 32))
+            device_on(&of_data, name, *len, plan.data_latency, plan.seed ^ 0xda7a ^ (i << 32))
         };
-        let (data, memory) = (0..).zip(&drives).map(drive).unzip();
+        let (data, memory): (Vec<Arc<Faulty>>, _) = (0..).zip(&drives).map(drive).unzip();
+        let near = near.map(|(plan, faults)| NearPart::new(plan, of_data.clone(), data[0].clone(), faults));
         let (log, _) = device("log", 0, plan.log_latency, plan.seed ^ 0x106);
         let fast = tier.map(|tier| device("fast", 0, tier.latency, plan.seed ^ 0xfa57).0);
         let (injected, fences) = (hardware_mutex(Injected::default()), Fences::new());
-        Machine { supply, data, log, fast, memory, array, flash, injected, fences, trace }
+        Machine { supply, data, log, fast, memory, array, flash, near, injected, fences, trace }
     }
 
     /// Whether an array holds the pages.
@@ -95,8 +103,11 @@ impl Machine {
             }
         };
         let flash = self.flash.as_ref().map(|flash| flash.open(create, faults)).transpose()?;
+        let reached = self.near.as_ref().map(|near| near.reach(&self.supply)).transpose()?;
         let pages = flash.iter().map(|flash| flash.clone() as Arc<dyn Device>);
-        let data = self.data.iter().map(|drive| traced(drive, "data")).chain(pages);
+        let here = self.data.iter().filter(|_| reached.is_none()).map(|drive| traced(drive, "data"));
+        let there = reached.iter().map(|(device, _)| traced(device, "data"));
+        let data = here.chain(there).chain(pages);
         let rest = [Some(traced(&self.log, "log")), self.fast.as_ref().map(|fast| traced(fast, "fast"))];
         let mut devices = self.fences.around(data.map(Some).chain(rest).collect());
         let fast = devices.pop().expect("as many as before");
@@ -109,6 +120,7 @@ impl Machine {
             },
             Some(array) => varve::Devices::on_array(array.array(drives.clone(), create, faults)?, log),
         };
+        let devices = reached.into_iter().fold(devices, |devices, (_, worker)| devices.with_near(worker));
         Ok((fast.into_iter().fold(devices, |devices, fast| devices.with("fast", fast)), drives))
     }
 
@@ -166,9 +178,10 @@ impl Machine {
         self.data.iter().map(|drive| drive.counts().false_writes).sum()
     }
 
-    /// Requests that failed on purpose so far.
+    /// Requests that failed on purpose so far, and deaths of a worker.
     pub(crate) fn errors(&self) -> u64 {
-        self.all().map(|(_, device)| device.counts().errors()).sum()
+        let requests: u64 = self.all().map(|(_, device)| device.counts().errors()).sum();
+        requests + self.near.as_ref().map_or(0, NearPart::deaths)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::faults::Fault;
 use super::rows::{Keys, ROW_SPACES};
-use varve::{Compression, KeyspaceKind, LsmOptions};
+use varve::{Compression, KeyspaceKind, LsmOptions, MergeBy};
 use varve_rt::Rng;
 
 /// Commits of clients that a seed makes at least, over all its lives.
@@ -13,6 +13,10 @@ pub(crate) const COMMITS: u64 = 300;
 pub(crate) const CRASHES: u64 = 3;
 /// The data is at least this many times the pool.
 pub(crate) const DATA_OVER_POOL: u64 = 5;
+
+/// Who merges with a worker.
+const NEAR: [MergeBy; 7] =
+    [MergeBy::Near, MergeBy::Cokv, MergeBy::Tstore, MergeBy::Copro, MergeBy::Near, MergeBy::CoproPlus, MergeBy::Dstore];
 
 /// Lengths of values, bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +117,8 @@ pub(crate) struct Plan {
     pub(crate) fault_every: u64,
     /// The seed ends with a write that is acknowledged and not done as asked.
     pub(crate) false_write: bool,
+    /// A worker merges them.
+    pub(crate) near: bool,
     /// Keyspaces that are LSM keyspaces, by the bits of their numbers modulo 64.
     pub(crate) lsm: u64,
 }
@@ -125,7 +131,12 @@ impl Plan {
         }
         let compression = [Compression::None, Compression::Lz4, Compression::Zstd][self.seed as usize % 3];
         let (block_bytes, segment_bytes, memtable_bytes) = (4 << 10, 64 << 10, 64 << 10);
-        let options = LsmOptions { compression, block_bytes, segment_bytes, memtable_bytes, ..LsmOptions::default() };
+        let mut options =
+            LsmOptions { compression, block_bytes, segment_bytes, memtable_bytes, ..LsmOptions::default() };
+        if self.near {
+            options.merge = NEAR[(self.seed as usize / 3 + n) % NEAR.len()];
+            options.blocks = [4 << 10, 256 << 10][self.seed as usize % 2];
+        }
         KeyspaceKind::Lsm(options)
     }
 
@@ -169,6 +180,7 @@ impl Plan {
             log_latency: latency(&mut rng, 20, 800),
             fault_every: [0, 2, 2, 3][rng.below(4) as usize],
             false_write: rng.one_in(4),
+            near: false,
             lsm: 0,
         }
     }

@@ -19,6 +19,8 @@ pub struct PoolChoice {
     pub flash: bool,
     /// Some keyspaces, or all, are LSM keyspaces.
     pub lsm: bool,
+    /// Layout near: pages and merges lie with a worker on a machine of its own. Some keyspaces are LSM keyspaces.
+    pub near: bool,
 }
 
 /// The same as text, for the second process.
@@ -33,11 +35,14 @@ pub(crate) struct PoolText {
     flash: bool,
     #[serde(default)]
     lsm: bool,
+    #[serde(default)]
+    near: bool,
 }
 
 impl From<&PoolChoice> for PoolText {
     fn from(c: &PoolChoice) -> PoolText {
-        PoolText { pool: c.pool.to_string(), tier: c.tier.clone(), array: c.array, flash: c.flash, lsm: c.lsm }
+        let PoolChoice { ref pool, ref tier, array, flash, lsm, near } = *c;
+        PoolText { pool: pool.to_string(), tier: tier.clone(), array, flash, lsm, near }
     }
 }
 
@@ -58,8 +63,8 @@ impl PoolText {
     }
 
     pub(crate) fn choice(self) -> Result<PoolChoice, varve::Error> {
-        let PoolText { pool, tier, array, flash, lsm } = self;
-        Ok(PoolChoice { pool: pool.parse()?, tier, array, flash, lsm })
+        let PoolText { pool, tier, array, flash, lsm, near } = self;
+        Ok(PoolChoice { pool: pool.parse()?, tier, array, flash, lsm, near })
     }
 }
 
@@ -76,7 +81,9 @@ impl PoolChoice {
         if self.flash {
             text += " --layout flash";
         }
-        if self.lsm {
+        if self.near {
+            text += " --layout near";
+        } else if self.lsm {
             text += " --kind lsm";
         }
         for setting in POOL_OPTIONS.settings {
@@ -101,7 +108,8 @@ impl PoolChoice {
         let mut rng = Rng::from_seed(plan.seed ^ 0x0706_f01c);
         let mut pool = self.pool.clone();
         let mut cleaners = options.cleaners;
-        let free = *self == PoolChoice { array: self.array, flash: self.flash, lsm: self.lsm, ..PoolChoice::default() };
+        let PoolChoice { array, flash, lsm, near, .. } = *self;
+        let free = *self == PoolChoice { array, flash, lsm, near, ..PoolChoice::default() };
         if free && rng.one_in(2) {
             let presets: Vec<&str> = PRESETS.iter().map(|p| p.name).filter(|name| !name.starts_with("gd2l")).collect();
             pool.preset = Some(presets[rng.below(presets.len() as u64) as usize].to_string());

@@ -14,6 +14,7 @@ use super::flash::FlashPlan;
 use super::life::{self, Left, Orders, Pending, Phase};
 use super::machine::Machine;
 use super::model::{Kept, State};
+use super::near::NearPlan;
 use super::panics::{self, Panic};
 use super::plan::{COMMITS, CRASHES, Plan};
 use super::pool::PoolChoice;
@@ -130,13 +131,16 @@ impl Driver {
         let tier = (!pool.tier.is_empty()).then(|| TierPlan::draw(&pool.tier, &plan));
         let array = pool.array.then(|| ArrayPlan::draw(&plan));
         let flash = pool.flash.then(|| FlashPlan::draw(&plan));
-        if pool.lsm {
+        if pool.lsm || pool.near {
             // The first keyspace, and of the others as the seed has it.
             plan.lsm = 1 | Rng::from_seed(plan.seed ^ 0x0015_3000).next_u64();
         }
-        // A write that goes astray may hit what the array has noted, which refuses the drive then.
-        plan.false_write &= array.is_none() && flash.is_none();
-        let machine = Arc::new(Machine::new(&plan, (tier.as_ref(), array, flash), trace.clone()));
+        // A write that goes astray may hit what the array has noted, which refuses the drive then. One of a worker's job
+        // may be noticed by the host, which does the job again.
+        plan.false_write &= array.is_none() && flash.is_none() && !pool.near;
+        plan.near = pool.near;
+        let near = pool.near.then(|| (NearPlan::draw(&plan), Faults::from(broken)));
+        let machine = Arc::new(Machine::new(&plan, (tier.as_ref(), array, flash), near, trace.clone()));
         let rng = Rng::from_seed(plan.seed ^ 0xd21e_0000);
         let pending = Arc::new(Mutex::new(None));
         Driver {
@@ -338,6 +342,10 @@ impl Driver {
         self.trace.event(|| format!("power {}: {:?}", if cut { "cut" } else { "off" }, supply.last_cut()));
         domain.power_cut();
         self.ghosts.iter().for_each(|(domain, _)| domain.power_cut());
+        if let Some(near) = &self.machine.near {
+            let what = near.host_is_off(self.lives);
+            self.totals.add(what, u64::from(cut));
+        }
         varve_rt::sim::excuse_panics(panics::is_ordered);
         if let Some(what) = self.machine.fences.written_after_the_end() {
             return Err(format!("a database whose last handle was dropped writes: {what}"));

@@ -3,6 +3,7 @@
 use super::drives;
 use super::epilogue::PageFaults;
 use super::faults::Struck;
+use super::near;
 use super::tables::Table;
 use std::collections::BTreeMap;
 
@@ -109,7 +110,7 @@ impl Totals {
     /// Adds `n` to a count.
     pub(crate) fn add(&mut self, name: &'static str, n: u64) {
         debug_assert!(
-            NAMES.contains(&name) || SINGLE.contains(&name) || TIER.contains(&name) || drives::COUNTS.contains(&name),
+            [&NAMES[..], &SINGLE, &TIER, &drives::COUNTS, &near::COUNTS].iter().any(|names| names.contains(&name)),
             "{name} is not a count of the report"
         );
         *self.counts.entry(name).or_default() += n;
@@ -148,7 +149,8 @@ impl Totals {
         let on_tier = self.on_tier();
         let (single, tier): (&[_], &[_]) = if on_tier { (&[], &TIER) } else { (&SINGLE, &[]) };
         let array: &[_] = if self.counts.contains_key(drives::COUNTS[0]) { &drives::COUNTS } else { &[] };
-        let more = single.iter().chain(tier).chain(array).copied();
+        let near: &[_] = if self.counts.contains_key(near::COUNTS[0]) { &near::COUNTS } else { &[] };
+        let more = single.iter().chain(tier).chain(array).chain(near).copied();
         NAMES.into_iter().chain(more).map(|name| (name, self.get(name))).collect()
     }
 

@@ -68,6 +68,7 @@ pub fn big_log(options: &BigLogOptions, mut progress: impl FnMut(u64, u64)) -> R
         sync_only: false,
         pool: PoolText::default(),
         fast: None,
+        remote: None,
     };
     orders.claim()?;
     let victim = Victim::start(&options.child, &orders)?;

@@ -1,9 +1,9 @@
 //! The process that gets killed: concurrent transfers, each acknowledged commit told on standard output.
 //!
 //! A line per event, written with one system call: `@open` when the database is open, `@ack THREAD NUMBER` after a
-//! commit returned, `@log BYTES` now and then (log written since opening), `@array WHAT N` when something
-//! has become of its drives, `@error TEXT` before giving up. Other lines (a test harness prints some) are ignored by
-//! the parent.
+//! commit returned, `@log BYTES` now and then (log written since opening), `@array WHAT N` when something has become of
+//! its drives, `@near WHAT N` of its worker, `@error TEXT` before giving up. Other lines (a test harness prints some)
+//! are ignored by the parent.
 
 use super::TortureError;
 use super::drives;
@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use varve::array::KeeperOptions;
 use varve::{
-    Db, DriveLayout, DrivePart, Durability, Error, FlashPart, KeyspaceKind, Layout, LsmOptions, Options, TierOptions,
-    TxOptions,
+    Db, DriveLayout, DrivePart, Durability, Error, FlashPart, KeyspaceKind, Layout, LsmOptions, MergeBy, Options,
+    TierOptions, TxOptions,
 };
 use varve_models::flash::create_image;
 use varve_rt::Rng;
@@ -39,11 +39,21 @@ pub(super) struct Orders {
     pub(super) pool: PoolText,
     /// Directory of a tier's fast device.
     pub(super) fast: Option<PathBuf>,
+    /// Address of the worker that has the pages.
+    #[serde(default)]
+    pub(super) remote: Option<String>,
 }
 
 const TOOL: &str = "torture";
 /// An empty keyspace of the databases that are ours.
 const MARK: &str = "varve-torture";
+
+/// Who merges with a worker.
+const NEAR: [MergeBy; 6] =
+    [MergeBy::Near, MergeBy::Tstore, MergeBy::Cokv, MergeBy::Copro, MergeBy::CoproPlus, MergeBy::Dstore];
+
+/// A worker lets the device go when the last request of a host that was killed is done.
+const LETS_GO: Duration = Duration::from_secs(20);
 
 /// Drives of an array, and bytes of each: more than the ledger grows to.
 const DRIVES: usize = 3;
@@ -95,12 +105,13 @@ impl Orders {
 
     /// What the ledger's keyspaces are made of: small memtables and segments make for many flushes and merges.
     pub(super) fn kind(&self) -> KeyspaceKind {
-        const PART: u64 = 256 << 10;
-        match self.pool.has_lsm() {
-            false => KeyspaceKind::Tree,
-            true => {
-                KeyspaceKind::Lsm(LsmOptions { memtable_bytes: PART, segment_bytes: PART, ..LsmOptions::default() })
-            }
+        // Smaller ones with a worker: it does merges only.
+        let part = if self.remote.is_some() { 64 << 10 } else { 256 << 10 };
+        let small = LsmOptions { memtable_bytes: part, segment_bytes: part, ..LsmOptions::default() };
+        match &self.remote {
+            Some(_) => KeyspaceKind::Lsm(LsmOptions { merge: NEAR[self.seed as usize % NEAR.len()], ..small }),
+            None if self.pool.has_lsm() => KeyspaceKind::Lsm(small),
+            None => KeyspaceKind::Tree,
         }
     }
 
@@ -131,9 +142,22 @@ impl Orders {
         Ok(FlashPart { path, regions, driver: image_driver() })
     }
 
+    /// Opens the database that is there.
+    fn open_made(&self) -> varve::Result<Db> {
+        let until = varve_rt::now() + LETS_GO;
+        loop {
+            match Db::open(&self.dir, self.options()?) {
+                Err(Error::InUse(_)) if self.remote.is_some() && varve_rt::now() < until => {
+                    varve_rt::sleep(Duration::from_millis(10));
+                }
+                opened => return opened,
+            }
+        }
+    }
+
     /// Opens the database, or makes it where there is none. For the parent: a child finds it made.
     pub(super) fn open(&self) -> varve::Result<Db> {
-        match Db::open(&self.dir, self.options()?) {
+        match self.open_made() {
             Err(Error::NoDatabase(_)) => {
                 if let Some(fast) = &self.fast {
                     std::fs::create_dir_all(fast).map_err(|e| Error::Invalid(format!("{}: {e}", fast.display())))?;
@@ -143,8 +167,9 @@ impl Orders {
                 let flash = self.pool.has_flash().then(|| self.flash()).transpose()?;
                 // Delta records need pages as the flash has them.
                 let page_size = if flash.is_some() { 4096 } else { Layout::default().page_size };
-                let fast_bytes = FAST_BYTES;
-                let layout = Layout { page_size, log_bytes, fast, fast_bytes, array, flash, ..Layout::default() };
+                let (fast_bytes, remote) = (FAST_BYTES, self.remote.clone());
+                let layout =
+                    Layout { page_size, log_bytes, fast, fast_bytes, array, flash, remote, ..Layout::default() };
                 Db::create(&self.dir, &layout, self.options()?)
             }
             opened => opened,
@@ -181,7 +206,7 @@ pub(super) fn say(line: &str) {
 }
 
 fn work(orders: &Orders) -> Result<(), TortureError> {
-    let db = Db::open(&orders.dir, orders.options()?)?;
+    let db = orders.open_made()?;
     let ledger = Ledger::open(&db, orders.kind())?;
     say("@open");
     let mut threads = Vec::new();
@@ -193,9 +218,17 @@ fn work(orders: &Orders) -> Result<(), TortureError> {
         let (db, orders) = (db.clone(), orders.clone());
         threads.push(varve_rt::spawn("drives", move || drives::run(&db, &orders)));
     }
+    let mut near = varve::NearStats::default();
     loop {
         varve_rt::sleep(Duration::from_millis(100));
         say(&format!("@log {}", db.stats().log.written_bytes));
+        if let Some(now) = db.near_stats() {
+            let again = |stats: &varve::NearStats| stats.attachments.saturating_sub(1);
+            say(&format!("@near merged {}", now.device.tasks - near.device.tasks));
+            say(&format!("@near instead {}", now.fallbacks.all() - near.fallbacks.all()));
+            say(&format!("@near again {}", again(&now) - again(&near)));
+            near = now;
+        }
         if let Some(at) = threads.iter().position(|t| t.is_finished()) {
             return match threads.swap_remove(at).join() {
                 Ok(result) => result,

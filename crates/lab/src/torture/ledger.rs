@@ -87,9 +87,16 @@ fn filler(thread: u32, number: u64) -> u8 {
 }
 
 impl Ledger {
-    /// Opens the keyspaces, creating them, of that kind, where there are none.
+    /// Opens the keyspaces, creating them, of that kind, where there are none. LSM keyspaces get the options.
     pub(crate) fn open(db: &Db, kind: KeyspaceKind) -> Result<Ledger, TortureError> {
-        let open = |name| db.keyspace_or_create_of(name, kind);
+        let open = |name| {
+            let keyspace = db.keyspace_or_create_of(name, kind)?;
+            match kind {
+                KeyspaceKind::Lsm(options) if keyspace.kind() != kind => keyspace.set_lsm_options(options)?,
+                _ => {}
+            }
+            Ok::<_, varve::Error>(keyspace)
+        };
         Ok(Ledger { accounts: open("accounts")?, ledger: open("ledger")? })
     }
 

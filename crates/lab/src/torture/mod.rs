@@ -13,6 +13,7 @@ mod child;
 mod drives;
 mod ledger;
 mod parent;
+mod worker;
 
 pub use crate::child::Command;
 pub use big_log::{BigLogOptions, BigLogReport, big_log};

@@ -2,6 +2,7 @@
 
 use super::child::Orders;
 use super::ledger::Ledger;
+use super::worker::Worker;
 use super::{Command, TortureError};
 use crate::sim::PoolChoice;
 use serde::Serialize;
@@ -34,6 +35,9 @@ pub struct TortureOptions {
     pub fast: Option<PathBuf>,
     /// How the child is started.
     pub child: Command,
+    /// How a worker is started that has the pages and merges (`--listen ADDRESS --data PATH` follow), and is killed
+    /// too; none: the pages are files here. Keyspaces are LSM keyspaces then, merged by another executor each time.
+    pub worker: Option<Command>,
 }
 
 impl TortureOptions {
@@ -41,7 +45,8 @@ impl TortureOptions {
     pub fn new(dir: impl Into<PathBuf>, child: Command) -> TortureOptions {
         let life = (Duration::from_millis(20), Duration::from_millis(1500));
         let (dir, pool) = (dir.into(), PoolChoice::default());
-        TortureOptions { dir, rounds: 100, life, threads: 8, cache_bytes: 16 << 20, seed: 1, pool, fast: None, child }
+        let (rounds, threads, cache_bytes, seed) = (100, 8, 16 << 20, 1);
+        TortureOptions { dir, rounds, life, threads, cache_bytes, seed, pool, fast: None, child, worker: None }
     }
 }
 
@@ -75,6 +80,13 @@ pub struct TortureReport {
     pub groups_redone: u64,
     /// Of an array: extents that moved, drives that were added, emptied, and replaced, by these names.
     pub array: BTreeMap<String, u64>,
+    /// Kills of a worker, while its database was open or was being opened.
+    pub worker_kills: u32,
+    /// Children that gave up because their worker was killed.
+    pub given_up: u32,
+    /// Of a worker: parts of merges that it did (`merged`), that were done in its place (`instead`), times that it was
+    /// attached to anew (`again`).
+    pub near: BTreeMap<String, u64>,
     /// Longest time to open, seconds.
     pub slowest_open_s: f64,
     /// Whole run, seconds.
@@ -89,14 +101,21 @@ pub fn run(options: &TortureOptions, mut progress: impl FnMut(TortureProgress)) 
     let start = varve_rt::now();
     let mut rng = Rng::from_seed(options.seed);
     let mut report = TortureReport::default();
-    orders(options, 0).claim()?;
+    let mut worker =
+        options.worker.as_ref().map(|command| Worker::start(command, &beside(options), &options.dir)).transpose()?;
+    let orders = |seed, worker: &Option<Worker>| orders(options, seed, worker.as_ref());
+    orders(0, &worker).claim()?;
     while report.rounds < options.rounds {
-        let orders = orders(options, rng.next_u64());
+        let orders = orders(rng.next_u64(), &worker);
         let mut acknowledged = BTreeMap::new();
         let life = rng.between(options.life.0.as_millis() as u64, options.life.1.as_millis() as u64);
-        kill_one(options, &orders, Moment::AfterOpen(life), &mut acknowledged, &mut report)?;
+        let mut kill = |moment, rng: &mut Rng| {
+            let killed = worker.as_mut().map(|worker| (worker, Kill::draw(rng)));
+            kill_one(options, &orders, (moment, killed), &mut acknowledged, &mut report)
+        };
+        kill(Moment::AfterOpen(life), &mut rng)?;
         while rng.one_in(4) {
-            kill_one(options, &orders, Moment::AfterStart(rng.below(60)), &mut acknowledged, &mut report)?;
+            kill(Moment::AfterStart(rng.below(60)), &mut rng)?;
         }
         verify(&orders, &acknowledged, &mut report)?;
         report.rounds += 1;
@@ -106,7 +125,12 @@ pub fn run(options: &TortureOptions, mut progress: impl FnMut(TortureProgress)) 
     Ok(report)
 }
 
-fn orders(options: &TortureOptions, seed: u64) -> Orders {
+/// The file that a worker has.
+fn beside(options: &TortureOptions) -> PathBuf {
+    PathBuf::from(format!("{}.worker", options.dir.display()))
+}
+
+fn orders(options: &TortureOptions, seed: u64, worker: Option<&Worker>) -> Orders {
     Orders {
         dir: options.dir.clone(),
         threads: options.threads,
@@ -118,6 +142,28 @@ fn orders(options: &TortureOptions, seed: u64) -> Orders {
         sync_only: false,
         pool: (&options.pool).into(),
         fast: options.fast.clone(),
+        remote: worker.map(|worker| worker.address().to_string()),
+    }
+}
+
+/// Who is killed, where there is a worker.
+#[derive(Clone, Copy)]
+enum Kill {
+    /// The database's process.
+    Host,
+    /// Both at once.
+    Both,
+    /// The worker, which is started anew after so many milliseconds; the database goes on for so many more.
+    Worker(u64, u64),
+}
+
+impl Kill {
+    fn draw(rng: &mut Rng) -> Kill {
+        match rng.below(4) {
+            0 => Kill::Host,
+            1 => Kill::Both,
+            _ => Kill::Worker(rng.below(200), rng.below(1000)),
+        }
     }
 }
 
@@ -131,7 +177,7 @@ enum Moment {
 fn kill_one(
     options: &TortureOptions,
     orders: &Orders,
-    moment: Moment,
+    (moment, worker): (Moment, Option<(&mut Worker, Kill)>),
     acknowledged: &mut BTreeMap<u32, u64>,
     report: &mut TortureReport,
 ) -> Result<(), TortureError> {
@@ -144,18 +190,51 @@ fn kill_one(
         Moment::AfterStart(ms) => ms,
     };
     varve_rt::sleep(Duration::from_millis(wait));
-    let told = victim.kill()?;
+    let told = match worker {
+        None => victim.kill()?,
+        Some((worker, kill)) => kill_with(victim, worker, kill, report)?,
+    };
     report.kills += 1;
     report.kills_in_open += u32::from(!told.open);
     report.acknowledged += told.count;
     for (what, n) in told.array {
         *report.array.entry(what).or_default() += n;
     }
+    for (what, n) in told.near {
+        *report.near.entry(what).or_default() += n;
+    }
     for (thread, number) in told.acknowledged {
         let last = acknowledged.entry(thread).or_insert(0);
         *last = (*last).max(number);
     }
     Ok(())
+}
+
+/// Kills a child that has a worker, the worker, or both; the worker runs afterwards.
+fn kill_with(
+    victim: Victim,
+    worker: &mut Worker,
+    kill: Kill,
+    report: &mut TortureReport,
+) -> Result<Told, TortureError> {
+    let told = match kill {
+        Kill::Host => victim.kill()?,
+        Kill::Both => {
+            worker.kill()?;
+            victim.kill_after(true)?
+        }
+        Kill::Worker(away, after) => {
+            worker.kill()?;
+            varve_rt::sleep(Duration::from_millis(away));
+            worker.ensure()?;
+            varve_rt::sleep(Duration::from_millis(after));
+            victim.kill_after(true)?
+        }
+    };
+    report.worker_kills += u32::from(!matches!(kill, Kill::Host));
+    report.given_up += u32::from(told.error.is_some());
+    worker.ensure()?;
+    Ok(told)
 }
 
 fn verify(orders: &Orders, acknowledged: &BTreeMap<u32, u64>, report: &mut TortureReport) -> Result<(), TortureError> {
@@ -186,6 +265,8 @@ pub(super) struct Told {
     pub(super) log_bytes: u64,
     /// What became of an array's drives, and how often.
     array: BTreeMap<String, u64>,
+    /// What became of its worker, and how often.
+    near: BTreeMap<String, u64>,
     pub(super) error: Option<String>,
     /// The pipe is closed.
     ended: bool,
@@ -205,9 +286,10 @@ impl Told {
                 }
             }
             Some("@log") => self.log_bytes = words.next().and_then(|w| w.parse().ok()).unwrap_or(self.log_bytes),
-            Some("@array") => {
+            Some(of @ ("@array" | "@near")) => {
+                let counts = if of == "@near" { &mut self.near } else { &mut self.array };
                 if let (Some(what), Some(Ok(n))) = (words.next(), words.next().map(str::parse::<u64>)) {
-                    *self.array.entry(what.to_string()).or_default() += n;
+                    *counts.entry(what.to_string()).or_default() += n;
                 }
             }
             Some("@error") => self.error = Some(line.to_string()),
@@ -270,12 +352,22 @@ impl Victim {
     }
 
     /// Kills the child with SIGKILL and reads what it told to the end.
-    pub(super) fn kill(mut self) -> Result<Told, TortureError> {
+    pub(super) fn kill(self) -> Result<Told, TortureError> {
+        self.kill_after(false)
+    }
+
+    /// The same; a child whose worker was killed may have given up before, and said so.
+    fn kill_after(mut self, worker_was_killed: bool) -> Result<Told, TortureError> {
         let failed = |e: std::io::Error| TortureError::Child(e.to_string());
         self.child.kill().map_err(failed)?;
         let status = self.child.wait().map_err(failed)?;
         let _ = self.reader.join();
         let told = self.told.0.lock().clone();
+        // It cannot go on with what its worker may have lost; other errors are findings.
+        let lost = |error: &String| error.starts_with("@error database: ") && !error.contains("corrupt");
+        if worker_was_killed && told.error.as_ref().is_some_and(lost) {
+            return Ok(told);
+        }
         if let Some(error) = &told.error {
             return Err(TortureError::Child(error.clone()));
         }
