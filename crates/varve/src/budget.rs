@@ -132,6 +132,11 @@ impl Budget {
         self.accounts[to as usize].limit.fetch_add(moved, Ordering::Relaxed);
     }
 
+    /// Lets a class use so many bytes at least.
+    pub fn raise_limit(&self, class: Class, least: u64) {
+        self.accounts[class as usize].limit.fetch_max(least, Ordering::Relaxed);
+    }
+
     /// Charges `bytes` that are in use already, whatever the limit, which rises to what is used.
     pub fn admit(&self, class: Class, bytes: u64) {
         let account = &self.accounts[class as usize];

@@ -207,6 +207,14 @@ impl Index {
         }
     }
 
+    /// Sees to it that there can be memory for a write that was decided when there was more.
+    pub fn make_fit(&self, write: &Write<'_>) {
+        match self {
+            Index::Tree(_) => {}
+            Index::Lsm(lsm) => lsm.make_fit(write),
+        }
+    }
+
     /// Rows of a keyspace that were taken out onto this root before the database was opened.
     pub fn found_former(core: &Arc<Core>, keyspace: KeyspaceId, root: PageId) -> Index {
         Index::Tree(Tree::found_detached(core.clone(), keyspace, root))

@@ -17,6 +17,9 @@ use std::sync::Arc;
 use varve_rt::{Cost, charge};
 use varve_volume::Lsn;
 
+/// Most bytes of a record in the log beside its entries.
+const RECORD: usize = 32;
+
 /// Memory charged for entries that are not in a memtable yet; given back when it is dropped.
 struct Charge<'a> {
     shared: &'a Shared,
@@ -78,11 +81,19 @@ impl Lsm {
         if entry > limit {
             return Err(Error::TransactionTooLarge { what: "memtables", needed: entry, limit });
         }
-        let (bytes, limit) = (record::bytes_of(write) as u64, core.log.max_group());
+        // Its group also notes, in a page of the catalog, that it was made.
+        let beside = RECORD + 2 * (core.page_size() + 64);
+        let (bytes, limit) = ((record::bytes_of(write) + beside) as u64, core.log.max_group());
         if bytes > limit {
             return Err(Error::TransactionTooLarge { what: "log", needed: bytes, limit });
         }
         Ok(())
+    }
+
+    /// Lets memtables have the memory for a write, if they may not: one that was decided is made, whatever they may
+    /// have by now.
+    pub(crate) fn make_fit(&self, write: &Write<'_>) {
+        self.0.core.budget.raise_limit(Class::Memtables, bytes_of(write.key, record::value(write)));
     }
 
     /// Plans and enters for a single write. `told` gets nothing of what is replaced: an LSM keyspace keeps it itself.
@@ -164,7 +175,7 @@ impl<'a> MemtableWrites<'a> {
 
     /// Bytes of their record in the log, at most.
     pub(crate) fn log_bytes(&self) -> usize {
-        32 + self.writes.iter().map(record::bytes_of).sum::<usize>()
+        RECORD + self.writes.iter().map(record::bytes_of).sum::<usize>()
     }
 
     /// Whether both go to the same memtable.

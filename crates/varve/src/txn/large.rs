@@ -376,7 +376,13 @@ impl Manager {
             let rest = Rest { names: &names, applied: done, commit: None, find, stripe: 0 };
             let damaged = || self.damaged("a write of an unfinished commit cannot be read");
             self.apply_rest(rest, &mut || {
-                reader.next(&self.core)?.map_or(Ok(None), |v| v.ok_or_else(damaged).map(Some))
+                let Some(read) = reader.next(&self.core)? else { return Ok(None) };
+                let version = read.ok_or_else(damaged)?;
+                // There may have been more memory when it was decided.
+                let (id, key) = parts(&version.path);
+                let write = RowWrite { key, value: version.new_value()?, hint: None };
+                find(id).iter().for_each(|space| space.index().make_fit(&write));
+                Ok(Some(version))
             })?;
             finished += 1;
         }
