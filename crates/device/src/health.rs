@@ -30,7 +30,7 @@ pub struct Health {
     poisoned: AtomicBool,
     ended: AtomicBool,
     cause: Mutex<Option<Arc<str>>>,
-    listener: Mutex<Option<Weak<dyn PoisonListener>>>,
+    listeners: Mutex<Vec<Weak<dyn PoisonListener>>>,
     lock: Mutex<Option<DirLock>>,
     faults: Faults,
 }
@@ -47,10 +47,8 @@ impl Health {
         if self.poisoned.swap(true, Ordering::AcqRel) {
             return;
         }
-        let listener = self.listener.lock().as_ref().and_then(Weak::upgrade);
-        if let Some(listener) = listener {
-            listener.poisoned();
-        }
+        let listeners: Vec<_> = self.listeners.lock().iter().filter_map(Weak::upgrade).collect();
+        listeners.iter().for_each(|listener| listener.poisoned());
     }
 
     /// Whether promises are kept no longer.
@@ -90,9 +88,9 @@ impl Health {
         &self.faults
     }
 
-    /// Has somebody told when the database is poisoned.
+    /// Has one more told when the database is poisoned. Who waits for something looks after this whether it is already.
     pub fn listen(&self, listener: Weak<dyn PoisonListener>) {
-        *self.listener.lock() = Some(listener);
+        self.listeners.lock().push(listener);
     }
 
     /// Keeps the lock of the database's directory until [`Health::unlock`], or until nobody has a device that could

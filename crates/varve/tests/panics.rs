@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use varve::{Db, Devices, Durability, Error, Keyspace, Layout, Options, PoolOptions};
+use varve::{Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, PoolOptions};
 use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
 use varve_models::MemDevice;
 
@@ -42,8 +42,11 @@ impl Device for Trap {
     }
     fn submit(&self, batch: Vec<Io>) -> Ticket {
         let writes = batch.iter().any(|io| matches!(io.op, Op::Write { .. }));
-        if writes && varve_rt::current_name().starts_with(self.whose) {
-            assert!(self.left.fetch_sub(1, Ordering::SeqCst) != 0, "made to panic");
+        let whose = writes && varve_rt::current_name().starts_with(self.whose);
+        if whose && self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            // By then others wait for what the thread does.
+            varve_rt::sleep(Duration::from_millis(50));
+            panic!("made to panic");
         }
         self.inner.submit(batch)
     }
@@ -172,6 +175,41 @@ fn a_panic_of_a_thread_in_the_background_is_told() {
         assert!(db.close().is_err());
         drop((db, rows));
         assert_kept(data.inner.clone(), log.inner.clone(), &[(0, count)]);
+    }
+}
+
+/// Those who wait for memory, or for merges, get an answer when nobody flushes or merges any more.
+#[test]
+fn a_panic_of_who_flushes_and_merges_reaches_all_who_wait() {
+    for merges in [false, true] {
+        let (data, log) = (Trap::new("merger"), MemDevice::new(0));
+        let (db, _) = create(data.clone(), log.clone());
+        let lsm = LsmOptions { memtable_bytes: 64 << 10, segment_bytes: 64 << 10, ..LsmOptions::default() };
+        let events = db.create_keyspace_of("events", KeyspaceKind::Lsm(lsm)).unwrap();
+        let (done, wait) = varve_rt::channel::unbounded();
+        for client in 0..4u64 {
+            let (done, events, db) = (done.clone(), events.clone(), db.clone());
+            varve_rt::spawn(format!("client {client}"), move || {
+                let end = match client {
+                    0 => (0..1000).find_map(|_| db.wait_for_merges().err()).expect("nothing failed"),
+                    1 => (0..1000).find_map(|_| events.compact(None, ..).err()).expect("nothing failed"),
+                    _ => fill(&events, client, Durability::None).1,
+                };
+                done.send(end).unwrap();
+            });
+        }
+        if merges {
+            // A while after they have begun.
+            varve_rt::sleep(Duration::from_millis(100));
+        }
+        data.arm(0);
+        for _ in 0..4 {
+            let error = wait.recv_timeout(Duration::from_secs(60)).expect("somebody waits for ever");
+            assert!(matches!(&error, Error::Poisoned(why) if why.contains("merger")), "{error}");
+        }
+        assert!(data.sprung());
+        assert_reads_go_on(&db);
+        assert!(db.close().is_err());
     }
 }
 

@@ -23,7 +23,7 @@ use crate::space::Core;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use varve_device::Health;
+use varve_device::{Health, PoisonListener};
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::{Condvar, Event, JoinHandle, Mutex};
 use varve_volume::{KeyspaceId, Lsn};
@@ -52,6 +52,16 @@ struct Room {
     ended: u64,
     /// Times that the thread found nothing more to do, or gave up for a while.
     idle: u64,
+    /// Of the database that the thread serves; none before it starts.
+    health: Option<Arc<Health>>,
+}
+
+impl Room {
+    /// Fails when the database is poisoned: then the thread does no more, or is no more.
+    fn check_sound(&self) -> Result<()> {
+        let cause = self.health.as_ref().and_then(|health| health.cause());
+        cause.map_or(Ok(()), |cause| Err(Error::Poisoned(cause.to_string())))
+    }
 }
 
 /// Shared by the LSM keyspaces of a database.
@@ -128,6 +138,13 @@ impl Services {
     }
 }
 
+/// Who waits for the thread looks whether it still does anything.
+impl PoisonListener for Services {
+    fn poisoned(&self) {
+        self.something_ended();
+    }
+}
+
 /// Memory.
 impl Services {
     /// One more keyspace. The first one gets memory for all.
@@ -184,10 +201,11 @@ impl Services {
             let mut room = self.room.lock();
             self.wanted.set();
             // Twice idle: what was there to be flushed when this began is flushed.
-            while room.ended == ended && room.idle < idle + 2 && !self.stopping() {
+            while room.ended == ended && room.idle < idle + 2 && !self.stopping() && room.check_sound().is_ok() {
                 self.freed.wait(&mut room);
                 self.wanted.set();
             }
+            room.check_sound()?;
             if let Some(error) = &room.failed {
                 return Err(error.clone());
             }
@@ -271,6 +289,10 @@ impl Services {
 
     /// Starts the thread, if there is an LSM keyspace and it does not run yet.
     pub(crate) fn start(self: &Arc<Self>, health: &Arc<Health>) -> Result<()> {
+        if self.room.lock().health.replace(health.clone()).is_none() {
+            let listener: Weak<Services> = Arc::downgrade(self);
+            health.listen(listener);
+        }
         let mut thread = self.thread.lock();
         let idle = thread.is_some() || self.read_only.load(Ordering::Acquire) || self.stop.load(Ordering::Acquire);
         if idle || self.keyspaces().is_empty() {
@@ -346,6 +368,7 @@ impl Services {
             let before = room.idle;
             self.wanted.set();
             while room.idle == before && self.thread.lock().is_some() && !self.stopping() {
+                room.check_sound()?;
                 self.freed.wait(&mut room);
             }
             room.failed.clone().map_or(Ok(()), Err)?;
@@ -366,6 +389,7 @@ impl Services {
             if self.stopping() || self.thread.lock().is_none() {
                 return Err(Error::Closed);
             }
+            room.check_sound()?;
             self.wanted.set();
             self.freed.wait(&mut room);
         }
