@@ -34,6 +34,8 @@ pub(crate) fn judge(error: &Error, shared: &Shared) -> Verdict {
     match error {
         e if e.is_retryable() => Verdict::Retry,
         Error::TransactionTooLarge { .. } | Error::OverBudget { .. } => Verdict::TooLarge,
+        // A tree takes values of any length; the longest of an LSM keyspace depends on its memory.
+        Error::ValueSize { .. } if shared.plan.lsm != 0 => Verdict::TooLarge,
         Error::Poisoned(_) if faults => Verdict::Poisoned,
         Error::NoSpace(_) | Error::Io(_) | Error::Volume(_) if faults => Verdict::Failed,
         _ => Verdict::Wrong,
