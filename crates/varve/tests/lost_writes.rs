@@ -298,3 +298,53 @@ fn power_that_goes_while_marks_are_written_over_what_cannot_be_read_accuses_nobo
         db.close().unwrap();
     }
 }
+
+/// A device that grows while a backup is made gets mark pages that the backup does not have, nor its log. A restored
+/// database gives them back, wherever they lie.
+#[test]
+fn mark_pages_that_are_made_during_a_backup_do_not_hinder_its_restoration() {
+    struct Grows {
+        to: Vec<u8>,
+        db: Db,
+        rows: varve::Keyspace,
+        grown: bool,
+    }
+    impl std::io::Write for Grows {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if !self.grown && self.to.len() > 500_000 {
+                self.grown = true;
+                // Stored, and taken back: what stays of it are marks.
+                let mut tx = self.db.begin().unwrap();
+                tx.put_from(&self.rows, b"long", &mut std::io::Read::take(std::io::repeat(1), 24 << 20)).unwrap();
+            }
+            self.to.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let devices = || Devices::new(MemDevice::new(0), MemDevice::new(0));
+    let options = Options { cache_bytes: 8 << 20, ..options(Some(true)) };
+    let db = Db::create_on(devices(), &layout(), options.clone()).unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
+    rows.put(b"short", b"value").unwrap();
+    let mut rng = varve_rt::Rng::from_seed(1);
+    for n in 0..6000 {
+        let mut value = vec![0; 1000];
+        rng.fill_bytes(&mut value);
+        rows.put(key(n), value).unwrap();
+    }
+    db.checkpoint().unwrap();
+    let marks = || db.stats().lost_writes.unwrap().mark_pages;
+    let before = marks();
+    let mut to = Grows { to: Vec::new(), db: db.clone(), rows: rows.clone(), grown: false };
+    db.backup(&mut to, BackupOptions::default()).unwrap();
+    assert!(marks() > before, "marks were made meanwhile");
+    let restored = devices();
+    restore_on(&restored, &mut [&mut &to.to[..]], &RestoreOptions::default()).unwrap();
+    let db = Db::open_on(restored, options).unwrap();
+    assert_eq!(db.keyspace("rows").unwrap().get(b"short").unwrap().unwrap(), b"value");
+    assert!(db.check().unwrap().is_clean());
+    db.close().unwrap();
+}

@@ -266,7 +266,23 @@ impl Restoration {
         Ok(())
     }
 
+    /// Makes the store as long as its space map says. Mark pages that were made while the backup was are allocated, and
+    /// neither pages of it nor in its log: they are given back by the next opening, which must find room for them.
+    fn reach_allocated(&self) -> Result<()> {
+        let (span, mut most) = (space::span(&*self.store), 0);
+        for map in (0..self.store.pages()).step_by(span as usize) {
+            if let Some(bytes) = read_page(&*self.store, PageId(map))? {
+                most = most.max((map..map + span).rfind(|id| space::is_set(&bytes, id - map)).unwrap_or(0));
+            }
+        }
+        if most >= self.store.pages() {
+            self.store.grow(most + 1)?;
+        }
+        Ok(())
+    }
+
     fn finish(self, devices: &Devices, options: &RestoreOptions) -> Result<RestoreReport> {
+        self.reach_allocated()?;
         self.store.sync()?;
         let mut birth = Birth::default();
         if let [first, second] = self.identity.iter().copied().collect::<Vec<_>>()[..] {
