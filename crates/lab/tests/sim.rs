@@ -122,7 +122,6 @@ const SOON: &[&str] = &[
     "segment-unsynced",
     "near-overlap",
     "near-any-answer",
-    "near-unsynced",
     "savepoint-kept",
     "count-ignores-own",
     "long-value-leaks",
