@@ -207,7 +207,10 @@ pub fn to_look(out: Out, place: &Place) -> Result<Closing, Failure> {
             to_write(place)
         }
         // Readers create nothing: where the lock file is missing, a writer makes it.
-        Err(varve::Error::Io(e)) => Ok(open_db(&place.dir, options(place)?).map_err(|_| varve::Error::Io(e))?),
+        Err(varve::Error::Io(e)) => match open_db(&place.dir, options(place)?) {
+            Err(varve::Error::Io(_)) => Err(varve::Error::Io(e).into()),
+            other => Ok(other?),
+        },
         other => Ok(other?),
     }
 }

@@ -153,6 +153,17 @@ fn a_row_that_is_refused_is_named_and_those_before_it_are_loaded() {
     assert!(told.contains("keyspace name") && told.contains("the 0 rows"), "{told}");
 }
 
+/// A copy without its lock file: the file is made, and what is wrong with the others is said.
+#[test]
+fn without_a_lock_file_damage_is_named_all_the_same() {
+    let place = Scratch::new("no-lock");
+    let db = place.at("db");
+    ok(&["create", &db, "--keyspace", "a"], "");
+    std::fs::remove_file(place.at("db/lock")).unwrap();
+    std::fs::write(place.at("db/data"), [7; 8192]).unwrap();
+    assert!(fails(&["info", &db], "", 3).contains("corruption: page 2"));
+}
+
 #[test]
 fn what_is_there_already_is_named_as_what_it_is() {
     let place = Scratch::new("there");
