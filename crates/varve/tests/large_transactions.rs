@@ -415,6 +415,58 @@ fn decided_with_much_memory(seed: u64) -> u64 {
     finished
 }
 
+/// A snapshot of a moment in which a commit was not all applied looks for its writes apart; it looks for rows that left
+/// the keyspace since then where they are, all the same.
+#[test]
+fn rows_that_were_cut_off_are_seen_beside_a_commit_that_was_not_all_applied() {
+    let between: usize = (0..1)
+        .map(|seed| {
+            let config = sim::Config { seed, ..sim::Config::default() };
+            sim::run(config, cut_beside_a_commit).unwrap()
+        })
+        .sum();
+    assert!(between > 0, "no snapshot was of a moment between two pieces");
+}
+
+fn cut_beside_a_commit() -> usize {
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+    let db = Db::create_on(devices, &layout(), Options { durability: Durability::None, ..options() }).unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
+    let lsm = db.create_keyspace_of("lsm", varve::KeyspaceKind::Lsm(varve::LsmOptions::default())).unwrap();
+    (0..2000).for_each(|n| rows.put(key(n), [1; 100]).unwrap());
+    let (other, spaces) = (db.clone(), [rows.clone(), lsm.clone()]);
+    let ended = Arc::new(Mutex::new(false));
+    let end = ended.clone();
+    let large = spawn("large", move || {
+        let put = |tx: &mut Transaction, n| spaces.iter().try_for_each(|space| tx.put(space, key(n), [2; 300]));
+        other.transact(|tx| (10_000..13_000).try_for_each(|n| put(tx, n))).unwrap();
+        *end.lock() = true;
+    });
+    let mut snapshots = Vec::new();
+    while !*ended.lock() {
+        snapshots.push(db.snapshot().unwrap());
+        if snapshots.len() > 12 {
+            // Those before the commit was decided do not matter.
+            snapshots.drain(..6);
+        }
+        sleep(Duration::from_millis(1));
+    }
+    large.join().unwrap();
+    rows.clear().unwrap();
+    let mut between = 0;
+    for snapshot in &snapshots {
+        let (forth, back) =
+            (snapshot.scan(&rows, ..&key(10_000)).unwrap(), snapshot.scan_rev(&rows, ..&key(10_000)).unwrap());
+        assert_eq!((forth.count(), back.count()), (2000, 2000));
+        let of = |space: &Keyspace| snapshot.count(space, &key(10_000)..).unwrap();
+        assert_eq!(of(&rows), of(&lsm), "half a commit");
+        between += usize::from(of(&lsm) > 0);
+    }
+    drop((snapshots, rows, lsm));
+    db.close().unwrap();
+    between
+}
+
 /// A device that is full fails the transaction that spills, with an error that says so, and nothing else.
 #[test]
 fn a_full_device_fails_the_transaction_that_spills_alone() {

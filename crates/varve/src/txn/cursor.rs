@@ -196,6 +196,11 @@ impl Cursor {
         self.done = true;
     }
 
+    /// What is left of the range of which this is the beginning, in the direction of the scan.
+    pub fn to_its_end(&self, (low, high): OwnedBounds) -> OwnedBounds {
+        if self.is_forward() { (low, self.high.clone()) } else { (self.low.clone(), high) }
+    }
+
     /// Reads rows from where the scan stands into the batch, instead of what is in there. `within`: read only
     /// this part. `at`: as for [`Index::read`].
     pub fn fill(&mut self, index: &Index, at: Lsn, within: Option<Bounds<'_>>) -> Result<Filled> {

@@ -5,7 +5,7 @@
 
 use super::cursor::{Cursor, Filled, Overlay};
 use super::former::Piece;
-use super::key::{Bounds, KeyBuf, bound_ref, contains};
+use super::key::{Bounds, KeyBuf, OwnedBounds, bound_ref, contains};
 use super::large::{Unfinished, copied, left_of, narrowed};
 use super::range::KeyRange;
 use super::registry::Claim;
@@ -219,14 +219,17 @@ impl Snapshot {
         Ok(n)
     }
 
-    /// Reads rows from where the scan stands, out of what has them; says by when old values of these rows have ended.
-    fn fill(&self, keyspace: &OpenKeyspace, cursor: &mut Cursor) -> Result<(Filled, Lsn)> {
+    /// Reads rows from where the scan stands, or of the part of them that is asked for, out of what has them; says by
+    /// when old values of these rows have ended.
+    fn fill(&self, keyspace: &OpenKeyspace, cursor: &mut Cursor, asked: Option<&OwnedBounds>) -> Result<(Filled, Lsn)> {
         let formers = keyspace.formers();
+        let asked = asked.map(|part| (bound_ref(&part.0), bound_ref(&part.1)));
         loop {
             let left = formers.left();
-            let filled = match formers.piece(self.as_of(), cursor.bounds(), cursor.is_forward()) {
-                None => (cursor.fill(keyspace.index(), self.as_of(), None)?, Lsn::MAX),
+            let filled = match formers.piece(self.as_of(), asked.unwrap_or(cursor.bounds()), cursor.is_forward()) {
+                None => (cursor.fill(keyspace.index(), self.as_of(), asked)?, Lsn::MAX),
                 Some(Piece { former, part, rest }) => {
+                    let rest = rest.map(|rest| cursor.to_its_end(rest));
                     let index = former.as_ref().map_or(keyspace.index(), |former| &former.index);
                     let part = Some((bound_ref(&part.0), bound_ref(&part.1)));
                     let mut filled = self.kept(cursor.fill(index, self.as_of(), part))?;
@@ -255,7 +258,7 @@ impl Snapshot {
                     filled => return filled,
                 }
             }
-            let (filled, until) = self.fill(keyspace, cursor)?;
+            let (filled, until) = self.fill(keyspace, cursor, None)?;
             let overlay = self.overlay(keyspace, filled.bounds(), until, |value| cursor.copied(value))?;
             let seen = filled.seen;
             self.admit(seen.lsn)?;
@@ -269,8 +272,8 @@ impl Snapshot {
         }
     }
 
-    /// The same while commits that the snapshot sees are not all applied. (No rows that such a commit writes to have
-    /// left the keyspace since it was decided: they are locked.)
+    /// The same while commits that the snapshot sees are not all applied. (Rows that such a commit writes to are locked
+    /// until it is applied: where they leave the keyspace after that, what it wrote is still what the snapshot sees.)
     #[cold]
     fn next_unapplied(&self, keyspace: &OpenKeyspace, cursor: &mut Cursor, large: &[Arc<Unfinished>]) -> Result<()> {
         let (forward, all) = (cursor.is_forward(), (cursor.low.clone(), cursor.high.clone()));
@@ -283,9 +286,9 @@ impl Snapshot {
             writes.extend(window.writes.into_iter().map(|(key, write)| (key, copied(write))));
             self.admit(unfinished.commit)?;
         }
-        let mut filled = cursor.fill(keyspace.index(), self.lsn(), Some((bound_ref(&part.0), bound_ref(&part.1))))?;
+        let (mut filled, until) = self.fill(keyspace, cursor, Some(&part))?;
         filled.rest = filled.rest.or_else(|| left_of(all, part, forward));
-        let old = self.overlay(keyspace, filled.bounds(), Lsn::MAX, |value| cursor.copied(value))?;
+        let old = self.overlay(keyspace, filled.bounds(), until, |value| cursor.copied(value))?;
         let mut overlay: BTreeMap<KeyBuf, Option<Copied>> = old.into_iter().collect();
         self.admit(filled.seen.lsn)?;
         for (key, value) in writes {
