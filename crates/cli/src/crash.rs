@@ -243,8 +243,8 @@ pub fn torture(out: Out, a: &args::Torture) -> Result<(), Failure> {
             let (kills, up, merged, instead, again) =
                 (report.worker_kills, report.given_up, n("merged"), n("instead"), n("again"));
             say!(
-                "worker: killed {kills} times ({up} databases gave up with it), did {merged} parts of merges, {instead} \
-                 were done in its place, {again} times it was attached to again"
+                "worker: killed {kills} times ({up} databases gave up with it), did {merged} parts of merges, \
+                 {instead} were done in its place, {again} times it was attached to again"
             )?;
         }
     }

@@ -4,7 +4,8 @@
 //! Layers of this module, upper to lower: [`run`] (many seeds, two processes) over `seed` (one machine, its lives and
 //! crashes) over `life` (open, compare, load, clients) over `client` (transactions, `backups`, `reshape`) over `book`
 //! (what clients write down). `near` is a worker's machine. `ghosts` and `panics` are what may happen to an open
-//! database besides. `plan`, `script`, `rows`, `faults`, `tables` and `model` are pure. `docs/testing.md` says what is simulated and what is not.
+//! database besides. `plan`, `script`, `rows`, `faults`, `tables` and `model` are pure. `docs/testing.md` says what is
+//! simulated and what is not.
 
 mod array;
 mod backups;

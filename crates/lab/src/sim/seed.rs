@@ -135,8 +135,8 @@ impl Driver {
             // The first keyspace, and of the others as the seed has it.
             plan.lsm = 1 | Rng::from_seed(plan.seed ^ 0x0015_3000).next_u64();
         }
-        // A write that goes astray may hit what the array has noted, which refuses the drive then. One of a worker's job
-        // may be noticed by the host, which does the job again.
+        // A write that goes astray may hit what the array has noted, which refuses the drive then. The host may notice
+        // one of a worker's job, and does the job again.
         plan.false_write &= array.is_none() && flash.is_none() && !pool.near;
         plan.near = pool.near;
         let near = pool.near.then(|| (NearPlan::draw(&plan), Faults::from(broken)));

@@ -62,6 +62,7 @@ impl Listed {
     /// Reads all segments: notes their pages in `walk`, and every damage in `report`.
     pub(crate) fn check(&self, walk: &mut SpaceWalk, report: &mut CheckReport) {
         let before = report.damages.len();
+        debug_assert!(self.view.segments.all().all(|open| open.segment.meta.pages > 0), "a segment has pages");
         for open in self.view.segments.all() {
             self.check_segment(open, walk, report);
         }

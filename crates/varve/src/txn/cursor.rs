@@ -198,6 +198,7 @@ impl Cursor {
 
     /// What is left of the range of which this is the beginning, in the direction of the scan.
     pub fn to_its_end(&self, (low, high): OwnedBounds) -> OwnedBounds {
+        debug_assert!(!self.done, "there is something left of it");
         if self.is_forward() { (low, self.high.clone()) } else { (self.low.clone(), high) }
     }
 

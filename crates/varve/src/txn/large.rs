@@ -201,6 +201,7 @@ impl Manager {
         let names = Names::new(&stored.reference);
         let unfinished = self.decide(&names, &stored, writes, durability, (stripe, tell))?;
         let decided = Decided(core);
+        assert!(self.large.is_active(), "readers look for a commit that is decided");
         count(&self.counters.large_commits);
         let find = |id| spaces.iter().find(|space| space.id() == id).cloned();
         let commit = unfinished.commit;

@@ -336,7 +336,9 @@ impl Spill {
     fn give_up_but(&mut self, run: &Run) -> Result<()> {
         let mut wanted = vec![false; self.stored.len()];
         let mut versions = run.source(0, AHEAD);
+        assert!(!wanted.is_empty(), "there are values to be looked for");
         while let Some(version) = versions.advance()? {
+            debug_assert!(matches!(version.tag, DELETE | BYTES | STORED), "a version is of a kind");
             if version.tag == STORED {
                 *number(version).and_then(|n| wanted.get_mut(n)).ok_or_else(unreadable)? = true;
             }

@@ -278,6 +278,7 @@ impl Restoration {
         if most >= self.store.pages() {
             self.store.grow(most + 1)?;
         }
+        assert!(most < self.store.pages(), "what is allocated lies within the store");
         Ok(())
     }
 
