@@ -23,7 +23,7 @@ use crate::txn::{Durability, Former, KeyRange, Manager, OpenKeyspace, TxOptions}
 use crate::wal::{FORMER_TREES, GroupKind};
 use std::sync::{Arc, Weak};
 use varve_device::{Health, Mistake};
-use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use varve_rt::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use varve_rt::{JoinHandle, Mutex, MutexGuard};
 use varve_volume::Lsn;
 
@@ -42,6 +42,8 @@ pub(super) struct Formers {
     waiting: Mutex<Vec<Arc<Waiting>>>,
     /// Held by who takes trees apart, or must not have it done.
     freeing: Mutex<()>,
+    /// Who waits for that not to be done.
+    asked: AtomicUsize,
 }
 
 impl Formers {
@@ -57,7 +59,10 @@ impl Formers {
 
     /// All of them; they stay as they are while the guard is held.
     pub fn hold(&self) -> (MutexGuard<'_, ()>, Vec<Index>) {
+        self.asked.fetch_add(1, Ordering::AcqRel);
         let freeing = self.freeing.lock();
+        let asked = self.asked.fetch_sub(1, Ordering::AcqRel);
+        assert!(asked > 0, "who waited was counted");
         let all = self.waiting.lock().iter().map(|waiting| waiting.index.clone()).collect();
         (freeing, all)
     }
@@ -170,10 +175,13 @@ impl Registry {
         Ok(Some(end))
     }
 
-    /// Takes the trees apart that left their keyspaces and that no snapshot needs, as long as `on` says so.
+    /// Takes the trees apart that left their keyspaces and that no snapshot needs, as long as `on` says so. Whoever wants
+    /// them to stay as they are gets his turn between two groups.
     pub fn free_formers(&self, core: &Arc<Core>, txns: &Manager, on: &dyn Fn() -> bool) -> Result<()> {
-        let _freeing = self.formers.freeing.lock();
+        let turn = || on() && self.formers.asked.load(Ordering::Acquire) == 0;
         loop {
+            varve_rt::yield_now();
+            let _freeing = self.formers.freeing.lock();
             let early = core.faults().has(Mistake::FormerFreedEarly);
             let oldest = if early { Lsn::MAX } else { txns.oldest_snapshot() };
             let next = self.formers.waiting.lock().iter().find(|waiting| waiting.end <= oldest).cloned();
@@ -181,7 +189,10 @@ impl Registry {
             if let Some(keyspace) = next.keyspace.upgrade() {
                 keyspace.forget_former(next.index.root());
             }
-            if !next.index.dismantle(on)? {
+            if !next.index.dismantle(&turn)? {
+                if on() {
+                    continue;
+                }
                 return Ok(());
             }
             self.remove_former(core, &next.index)?;
