@@ -175,8 +175,8 @@ impl Registry {
         Ok(Some(end))
     }
 
-    /// Takes the trees apart that left their keyspaces and that no snapshot needs, as long as `on` says so. Whoever wants
-    /// them to stay as they are gets his turn between two groups.
+    /// Takes the trees apart that left their keyspaces and that no snapshot needs, as long as `on` says so. Whoever
+    /// wants them to stay as they are gets his turn between two groups.
     pub fn free_formers(&self, core: &Arc<Core>, txns: &Manager, on: &dyn Fn() -> bool) -> Result<()> {
         let turn = || on() && self.formers.asked.load(Ordering::Acquire) == 0;
         loop {
