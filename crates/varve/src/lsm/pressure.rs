@@ -21,6 +21,10 @@ use varve_rt::{Instant, Mutex, now, sleep};
 /// Debt at which writers begin to wait, and the one that is not passed, in seconds of merging.
 const DEBT: Limits = Limits { start: 1.0, limit: 10.0 };
 
+/// Where between its trigger (0) and its stop (1) level 0 begins to hold writers up. Merges that take more of its
+/// segments at once write less; the nearer to the stop, the more suddenly writers are held up (measured: docs/lsm.md).
+const LEVEL_0: f64 = 0.5;
+
 /// Seconds of work, or of time, after which half of what was known of rates is forgotten.
 const HALF_LIFE: f64 = 10.0;
 
@@ -81,7 +85,8 @@ impl State {
         let load = self.load();
         let (trigger, stop) = (f64::from(options.l0_trigger), f64::from(options.l0_stop));
         // What is in memory will be a segment: one that is half full counts as half.
-        let level_0 = (self.level_0 as f64 + memory.min(MEMTABLES as f64) - trigger) / (stop - trigger).max(1.0);
+        let begin = trigger + LEVEL_0 * (stop - trigger);
+        let level_0 = (self.level_0 as f64 + memory.min(MEMTABLES as f64) - begin) / (stop - begin).max(1.0);
         let pressure = DEBT.pressure(&load).max(level_0).max(0.0);
         Held { pressure, per_byte: super::debt::delay(pressure, &load) }
     }
