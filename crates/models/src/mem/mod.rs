@@ -275,7 +275,7 @@ impl Device for MemDevice {
 
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
         let len = len.next_multiple_of(self.options.block.into());
-        let (id, epoch, takes) = {
+        let (growing, epoch, takes) = {
             let mut state = self.state.lock();
             if !state.power {
                 return Err(DeviceError::PowerLost);
@@ -283,7 +283,7 @@ impl Device for MemDevice {
             let id = state.next;
             state.next += 1;
             state.growing.insert(id, len);
-            (id, state.epoch, self.time_of(&mut state, OpKind::SetLen, true))
+            (Growing { device: self, id }, state.epoch, self.time_of(&mut state, OpKind::SetLen, true))
         };
         if varve_rt::in_simulation() {
             varve_rt::sim::note(len);
@@ -293,13 +293,14 @@ impl Device for MemDevice {
         while state.hold && state.epoch == epoch && !varve_rt::dying() {
             self.changed.wait(&mut state);
         }
-        state.growing.remove(&id);
-        if state.epoch != epoch || varve_rt::dying() {
-            return Err(DeviceError::PowerLost);
+        let sound = state.epoch == epoch && !varve_rt::dying();
+        if sound {
+            state.settle(varve_rt::now());
+            state.image.set_len(len);
         }
-        state.settle(varve_rt::now());
-        state.image.set_len(len);
-        Ok(())
+        drop(state);
+        drop(growing);
+        if sound { Ok(()) } else { Err(DeviceError::PowerLost) }
     }
 
     fn submit(&self, batch: Vec<Io>) -> Ticket {
@@ -308,6 +309,18 @@ impl Device for MemDevice {
 
     fn stats(&self) -> DeviceStats {
         self.counters.snapshot()
+    }
+}
+
+/// A `set_len` call under way. Its thread may end in it, with the process that called.
+struct Growing<'d> {
+    device: &'d MemDevice,
+    id: u64,
+}
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        self.device.state.lock().growing.remove(&self.id);
     }
 }
 
