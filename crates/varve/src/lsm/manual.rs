@@ -67,11 +67,6 @@ impl Asked {
             *next.request.from.lock() = next.more.clone();
         }
     }
-
-    /// Whether there are any.
-    pub fn any(&self) -> bool {
-        !self.0.lock().is_empty()
-    }
 }
 
 impl Shared {

@@ -63,11 +63,6 @@ impl OpenSegment {
         Ok(SegmentCursor::new(self.reader()?, self.pooled.clone()))
     }
 
-    /// A walk over it past the pool.
-    pub fn walk_past_pool(&self) -> Result<SegmentCursor> {
-        Ok(SegmentCursor::new(self.reader()?, Arc::new(PastPool::new(&self.place, WINDOW))))
-    }
-
     /// Reads all of it and compares it with what it says of itself.
     pub fn check(&self) -> Result<()> {
         self.reader()?.check(&PastPool::new(&self.place, WINDOW))

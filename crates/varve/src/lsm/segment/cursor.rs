@@ -71,11 +71,6 @@ impl SegmentCursor {
         SegmentCursor { reader, source, top: Place::default(), index, data, ahead: 0, window: 0 }
     }
 
-    /// The segment.
-    pub(crate) fn reader(&self) -> &Arc<SegmentReader> {
-        &self.reader
-    }
-
     fn damage(&self, at: Location, part: Part, damage: Damage) -> crate::Error {
         self.reader.damage(&*self.source, at, part, damage)
     }

@@ -69,11 +69,6 @@ impl SegmentReader {
         &self.ranges
     }
 
-    /// Bytes of memory that it takes.
-    pub(crate) fn memory(&self) -> usize {
-        size_of::<SegmentReader>() + self.top.len() + self.ranges.memory() + 4 * self.footer.filter_checksums.len()
-    }
-
     /// The top of the index; none: there are no entries.
     pub(super) fn top(&self) -> Option<Block<'_>> {
         (!self.top.is_empty()).then(|| Block::parse(&self.top).expect("it was checked when it was read"))

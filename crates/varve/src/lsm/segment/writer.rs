@@ -105,12 +105,6 @@ impl SegmentWriter {
         &self.meta.largest
     }
 
-    /// Bytes of memory that it takes.
-    pub(crate) fn memory(&self) -> usize {
-        let indexes: usize = self.indexes.iter().map(|(block, last)| block.len() + last.0.len()).sum();
-        self.out.capacity() + self.data.len() + self.index.len() + indexes + 8 * self.hashes.len()
-    }
-
     /// Bytes of the next data block: up to the end of a page, where blocks are not compressed.
     fn next_goal(&self) -> usize {
         let pages = ((self.options.block_bytes + self.usable / 2) / self.usable).max(1);
