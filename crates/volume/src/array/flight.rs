@@ -2,7 +2,9 @@
 //!
 //! A flush goes to the drives that were written since their last one. A write counts as soon as anybody can know that
 //! it completed, and a flush stands for the writes that were counted before it was submitted; so a flush that is under
-//! way on behalf of somebody else is never taken for one's own.
+//! way on behalf of somebody else is never taken for one's own. After a flush of a drive that failed no later one is
+//! believed: what the failed one should have made durable may be forgotten, by whomever it was written. (Rebello et al.,
+//! "Can Applications Recover from fsync Failures?", ATC 2020.)
 //!
 //! Invariants: a piece lies on one drive; all pieces of a request are waited for before its result is given, whatever
 //! the first of them came to; a drive's `flushed` never passes its `written`.
@@ -13,8 +15,8 @@ use super::uses::Uses;
 use std::ops::Range;
 use std::sync::Arc;
 use varve_device::{Busy, Completion, Counters, Device, DeviceError, Io, Op, OpKind, Ticket};
-use varve_rt::Instant;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use varve_rt::{Instant, Mutex};
 
 /// Bytes of an extent that is moved of which it is known whether they were written meanwhile (assumed: small beside
 /// what is copied in the time that a request takes).
@@ -29,16 +31,23 @@ pub(super) struct Member {
     written: AtomicU64,
     /// Of those, how many a flush stands for.
     flushed: AtomicU64,
+    /// Why a flush failed, if one did.
+    failed: Mutex<Option<DeviceError>>,
 }
 
 impl Member {
     pub fn new(device: Arc<dyn Device>) -> Arc<Member> {
-        Arc::new(Member { device, is_there: true, written: AtomicU64::new(1), flushed: AtomicU64::new(0) })
+        Member::of(device, true, 1)
     }
 
     /// In the place of a drive that is not there: there is nothing to flush.
     pub fn absent(device: Arc<dyn Device>) -> Arc<Member> {
-        Arc::new(Member { device, is_there: false, written: AtomicU64::new(0), flushed: AtomicU64::new(0) })
+        Member::of(device, false, 0)
+    }
+
+    fn of(device: Arc<dyn Device>, is_there: bool, written: u64) -> Arc<Member> {
+        let (written, flushed, failed) = (AtomicU64::new(written), AtomicU64::new(0), Mutex::default());
+        Arc::new(Member { device, is_there, written, flushed, failed })
     }
 
     /// A write completed.
@@ -57,13 +66,27 @@ impl Member {
         debug_assert!(before.max(written) <= self.written.load(Ordering::Acquire), "what was flushed was written");
     }
 
+    /// A flush that stands for so many writes came to this.
+    fn flush_ended(&self, written: u64, result: &Result<(), DeviceError>) {
+        match result {
+            Ok(()) => self.was_flushed(written),
+            Err(why) => drop(self.failed.lock().get_or_insert_with(|| why.clone())),
+        }
+    }
+
+    /// Fails when a flush did.
+    fn check(&self) -> Result<(), DeviceError> {
+        self.failed.lock().clone().map_or(Ok(()), Err)
+    }
+
     /// Makes what was written durable, and waits.
     pub fn flush(&self) -> Result<(), DeviceError> {
         if let Some(written) = self.unflushed() {
-            self.device.run(Io::flush())?;
-            self.was_flushed(written);
+            let result = self.device.run(Io::flush());
+            self.flush_ended(written, &result);
         }
-        Ok(())
+        // One that failed meanwhile may have been about what this one stands for.
+        self.check()
     }
 }
 
@@ -211,8 +234,10 @@ impl Split<'_> {
 
     fn request(&mut self, io: Io) -> Request {
         let (op, bytes, first) = (io.op, io.len() as u64, self.parts.len());
+        let mut refused = None;
         match op {
             Op::Flush => {
+                refused = self.view.members.iter().find_map(|member| member.check().err());
                 for (drive, member) in self.view.members.iter().enumerate() {
                     if let Some(written) = member.unflushed() {
                         self.push(drive, Io::flush(), written);
@@ -224,7 +249,7 @@ impl Split<'_> {
                 self.cut(io);
             }
         }
-        Request { op, bytes, parts: first..self.parts.len(), refused: None }
+        Request { op, bytes, parts: first..self.parts.len(), refused }
     }
 
     fn refused(&self, io: &Io, why: DeviceError) -> Request {
@@ -321,7 +346,10 @@ impl Flight {
         match op {
             // One that failed may have happened all the same.
             Op::Write { durable: false } => member.wrote(),
-            Op::Flush if result.is_ok() => member.was_flushed(stands_for),
+            Op::Flush => {
+                member.flush_ended(stands_for, &result);
+                return member.check();
+            }
             _ => {}
         }
         result
