@@ -3,8 +3,8 @@
 //! A flush goes to the drives that were written since their last one. A write counts as soon as anybody can know that
 //! it completed, and a flush stands for the writes that were counted before it was submitted; so a flush that is under
 //! way on behalf of somebody else is never taken for one's own. After a flush of a drive that failed no later one is
-//! believed: what the failed one should have made durable may be forgotten, by whomever it was written. (Rebello et al.,
-//! "Can Applications Recover from fsync Failures?", ATC 2020.)
+//! believed: what the failed one should have made durable may be forgotten, whoever had written it (Rebello et al.,
+//! "Can Applications Recover from fsync Failures?", ATC 2020).
 //!
 //! Invariants: a piece lies on one drive; all pieces of a request are waited for before its result is given, whatever
 //! the first of them came to; a drive's `flushed` never passes its `written`.
