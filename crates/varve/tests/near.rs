@@ -1,15 +1,16 @@
 //! Merges near the data: a worker in the same process over the same device, sound and at fault.
 
+mod trap;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use trap::Trap;
 use varve::{
     Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, Load, LsmOptions, MergeBy, Near, NearOptions,
     NotStarted, Options, Progress, Worker, WorkerOptions,
 };
-use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
 use varve_models::MemDevice;
-use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::{Mutex, Rng};
 
 struct Drives {
@@ -216,42 +217,11 @@ fn whatever_a_worker_does_nothing_is_lost_or_doubled() {
     }
 }
 
-/// A device that panics in place of this write, once.
-struct Panics {
-    inner: Arc<MemDevice>,
-    writes: AtomicU64,
-}
-
-impl Device for Panics {
-    fn info(&self) -> DeviceInfo {
-        self.inner.info()
-    }
-
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.set_len(len)
-    }
-
-    fn submit(&self, batch: Vec<Io>) -> Ticket {
-        let writes = batch.iter().any(|io| matches!(io.op, Op::Write { .. }));
-        if writes && self.writes.fetch_sub(1, Ordering::SeqCst) == 1 {
-            panic!("a device that fails this way on purpose");
-        }
-        self.inner.submit(batch)
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.inner.stats()
-    }
-}
-
 #[test]
 fn a_job_that_panics_has_failed_and_the_next_is_done() {
     let drives = Drives::new();
-    let there = Arc::new(Panics { inner: drives.data.clone(), writes: AtomicU64::new(2) });
+    let there = Trap::over(drives.data.clone(), "");
+    there.arm(1);
     let worker = Worker::start(there, WorkerOptions::default()).unwrap();
     let devices = drives.devices().with_near(NearOptions::new(worker.clone()));
     let db = Db::create_on(devices, &Layout::default(), options()).unwrap();
@@ -260,7 +230,7 @@ fn a_job_that_panics_has_failed_and_the_next_is_done() {
     fill(&db, &events, &mut rows, 9, 3000);
     let (stats, jobs) = (db.near_stats().unwrap(), worker.jobs());
     assert_eq!((stats.fallbacks.failed, jobs.failed, jobs.running, jobs.waiting), (1, 1, 0, 0), "{stats:?}");
-    assert!(stats.last_fallback.unwrap().contains("on purpose") && jobs.done > 0 && jobs.done == stats.device.tasks);
+    assert!(stats.last_fallback.unwrap().contains("made to panic") && jobs.done > 0 && jobs.done == stats.device.tasks);
     assert!(all(&db, &events) == rows);
     drop(events);
     db.close().unwrap();

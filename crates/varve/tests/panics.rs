@@ -1,59 +1,14 @@
 //! A panic, wherever it strikes, leaves nobody waiting and nothing half done: the database is poisoned and says why.
 
+mod trap;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+use trap::Trap;
 use varve::{Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, PoolOptions};
-use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket};
+use varve_device::Device;
 use varve_models::MemDevice;
-
-/// A device whose user panics at a write.
-struct Trap {
-    inner: Arc<MemDevice>,
-    /// Writes until then.
-    left: AtomicI64,
-    /// Only in threads whose name begins so.
-    whose: &'static str,
-}
-
-impl Trap {
-    fn new(whose: &'static str) -> Arc<Trap> {
-        Arc::new(Trap { inner: MemDevice::new(0), left: AtomicI64::new(i64::MAX), whose })
-    }
-
-    fn arm(&self, writes: i64) {
-        self.left.store(writes, Ordering::SeqCst);
-    }
-
-    fn sprung(&self) -> bool {
-        self.left.load(Ordering::SeqCst) < 0
-    }
-}
-
-impl Device for Trap {
-    fn info(&self) -> DeviceInfo {
-        self.inner.info()
-    }
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.set_len(len)
-    }
-    fn submit(&self, batch: Vec<Io>) -> Ticket {
-        let writes = batch.iter().any(|io| matches!(io.op, Op::Write { .. }));
-        let whose = writes && varve_rt::current_name().starts_with(self.whose);
-        if whose && self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
-            // By then others wait for what the thread does.
-            varve_rt::sleep(Duration::from_millis(50));
-            panic!("made to panic");
-        }
-        self.inner.submit(batch)
-    }
-    fn stats(&self) -> DeviceStats {
-        self.inner.stats()
-    }
-}
 
 fn options() -> Options {
     Options { cache_bytes: 4 << 20, pool_frames: 96, log_max_bytes: 4 << 20, ..Options::default() }
