@@ -397,3 +397,33 @@ fn check_beside_merges() {
     drop(keyspaces);
     db.close().unwrap();
 }
+
+/// A commit waits for no part of its own, however many LSM keyspaces it writes to.
+#[test]
+fn a_commit_to_many_keyspaces_comes_to_its_end() {
+    let limit = Some(std::time::Duration::from_secs(60));
+    let config = varve_rt::sim::Config { limit, ..varve_rt::sim::Config::default() };
+    varve_rt::sim::run(config, commit_to_many).unwrap();
+}
+
+fn commit_to_many() {
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+    let options = Options { cache_bytes: 64 << 20, ..options() };
+    let db = Db::create_on(devices, &Layout { page_size: 4096, ..Layout::default() }, options).unwrap();
+    let keyspaces: Vec<_> = (0..100).map(|n| db.create_keyspace_of(&format!("k{n}"), lsm()).unwrap()).collect();
+    let put = |db: &Db, to: &[Keyspace], key: u32| {
+        db.transact(|tx| to.iter().try_for_each(|keyspace| tx.put(keyspace, key.to_be_bytes(), b"value"))).unwrap();
+    };
+    put(&db, &keyspaces, 0);
+    // Many at a time, each to some.
+    let clients: Vec<_> = (1..90)
+        .map(|n| {
+            let (db, keyspaces) = (db.clone(), keyspaces[..4].to_vec());
+            varve_rt::spawn(format!("client {n}"), move || (0..5).for_each(|i| put(&db, &keyspaces, n * 10 + i)))
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!((keyspaces[0].len().unwrap(), keyspaces[99].len().unwrap()), (1 + 89 * 5, 1));
+    drop(keyspaces);
+    db.close().unwrap();
+}

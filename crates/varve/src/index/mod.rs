@@ -272,8 +272,8 @@ pub(crate) enum Ready<'a> {
 pub(crate) struct InPlace<'a>(lsm::MemtableWrites<'a>);
 
 impl InPlace<'_> {
-    /// The group ended at `commit`, and its pages are still latched. The caller waits for the [horizon](crate::page)
-    /// before it lets go of them.
+    /// The group ended at `commit`, and its pages are still latched. The caller has set out for the
+    /// [horizon](crate::page) before, and waits for it before it lets go of them.
     #[inline]
     pub fn take_effect(self, commit: Lsn) {
         self.0.take_effect(commit);
@@ -437,11 +437,11 @@ impl<'a> Planned<'a> {
         }
     }
 
-    /// What is to be put in place when the commit has its number. Called last before the group gets its place.
+    /// What is to be put in place when the commit has its number.
     pub fn in_place(self) -> Option<InPlace<'a>> {
         match self {
             Planned::Leaf(_) => None,
-            Planned::Memtable(writes) => Some(InPlace(writes.set_out())),
+            Planned::Memtable(writes) => Some(InPlace(writes)),
         }
     }
 }
@@ -466,7 +466,7 @@ impl<'a> Ready<'a> {
             }
             Ready::Memtable(writes) => {
                 writes.record(group);
-                (Changed { existed: write.value.is_none(), untidy: false }, Some(InPlace(writes.set_out())))
+                (Changed { existed: write.value.is_none(), untidy: false }, Some(InPlace(writes)))
             }
         }
     }

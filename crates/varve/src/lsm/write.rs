@@ -1,8 +1,8 @@
 //! A commit's writes to an LSM keyspace: room for them in memory, their record in the commit's group, and then, with
 //! the commit number known, their entries in the memtable.
 //!
-//! Invariants: memory is charged before a memtable is entered; entries are in place before the commit lets go of its
-//! slot of the horizon, and that before its writer counts as ended.
+//! Invariants: memory is charged before a memtable is entered; entries are in place before the commit, which has one
+//! slot of the horizon for all that it writes, lets go of that.
 
 use super::index::{Lsm, Shared};
 use super::memtable::{Memtable, bytes_of};
@@ -10,7 +10,7 @@ use super::ranges::RangeDelete;
 use super::{Entry, record};
 use crate::budget::Class;
 use crate::error::{Error, Result};
-use crate::page::{Group, OnItsWay};
+use crate::page::Group;
 use crate::rows::{Single, Span, Write};
 use crate::wal::GroupKind;
 use std::sync::Arc;
@@ -36,15 +36,11 @@ impl Drop for Charge<'_> {
 }
 
 /// A memtable that a commit has entered.
-struct Entered<'a> {
-    table: Arc<Memtable>,
-    way: Option<OnItsWay<'a>>,
-}
+struct Entered(Arc<Memtable>);
 
-impl Drop for Entered<'_> {
+impl Drop for Entered {
     fn drop(&mut self) {
-        self.way = None;
-        self.table.writer_ends();
+        self.0.writer_ends();
     }
 }
 
@@ -53,7 +49,7 @@ pub(crate) struct MemtableWrites<'a> {
     shared: &'a Shared,
     writes: &'a [Write<'a>],
     charge: Charge<'a>,
-    entered: Option<Entered<'a>>,
+    entered: Option<Entered>,
 }
 
 impl Lsm {
@@ -149,16 +145,16 @@ impl Lsm {
         let mut charge = Charge { shared, bytes };
         let record = record::delete_range(low, &end);
         let mut group = Group::begin(&shared.core, GroupKind::Commit, record.len() + 64)?;
-        let mut entered = Entered { table: shared.enter(), way: None };
+        let entered = Entered(shared.enter());
         group.record(shared.keyspace, &record);
         let core = &shared.core;
-        entered.way = Some(core.horizon.set_out(&core.log, u64::from(shared.keyspace.0)));
+        let way = core.horizon.set_out(&core.log, u64::from(shared.keyspace.0));
         let commit = group.commit_with(|commit| {
             told(commit);
             shared.note_newest(commit);
-            entered.table.takes_charge(std::mem::take(&mut charge.bytes));
-            entered.table.delete_range(RangeDelete { start: low.clone(), end, commit });
-            drop(entered);
+            entered.0.takes_charge(std::mem::take(&mut charge.bytes));
+            entered.0.delete_range(RangeDelete { start: low.clone(), end, commit });
+            drop((entered, way));
         })?;
         shared.counters.wrote(0, record.len() as u64);
         core.horizon.wait(&core.log, commit);
@@ -186,8 +182,7 @@ impl<'a> MemtableWrites<'a> {
     /// Enters the memtable that takes them.
     pub(crate) fn enter(&mut self) {
         assert!(self.entered.is_none(), "a memtable is entered once");
-        let table = self.shared.enter();
-        self.entered = Some(Entered { table, way: None });
+        self.entered = Some(Entered(self.shared.enter()));
     }
 
     /// Leaves it again.
@@ -201,31 +196,21 @@ impl<'a> MemtableWrites<'a> {
         group.record(self.shared.keyspace, &record::writes(self.writes));
     }
 
-    /// The group gets its place next, and its writer waits for no latch any more: others wait for the horizon with
-    /// latches held.
-    pub(crate) fn set_out(mut self) -> MemtableWrites<'a> {
-        let shared = self.shared;
-        let entered = self.entered.as_mut().expect("what gets a place has a memtable to go to");
-        entered.way = Some(shared.core.horizon.set_out(&shared.core.log, u64::from(shared.keyspace.0)));
-        self
-    }
-
-    /// The group ended at `commit`: puts the entries in place.
+    /// The group ended at `commit`: puts the entries in place. The commit has its slot of the horizon still.
     pub(crate) fn take_effect(mut self, commit: Lsn) {
-        let Some(mut entered) = self.entered.take() else { unreachable!("what was recorded has a memtable to go to") };
+        let Some(Entered(table)) = &self.entered else { unreachable!("what was recorded has a memtable to go to") };
         assert!(commit > self.shared.core.horizon.reached(), "nobody reads as of a commit that is not in place");
         self.shared.note_newest(commit);
-        entered.table.takes_charge(std::mem::take(&mut self.charge.bytes));
-        debug_assert!(entered.table.has_writers(), "a memtable with a writer is not frozen");
+        table.takes_charge(std::mem::take(&mut self.charge.bytes));
+        debug_assert!(table.has_writers(), "a memtable with a writer is not frozen");
         for write in self.writes {
             charge(Cost::NodeSearch, 1);
             let (kind, value) = (record::kind(write), record::value(write));
-            entered.table.insert(&Entry { key: write.key, commit, kind, value });
+            table.insert(&Entry { key: write.key, commit, kind, value });
         }
         self.shared.counters.wrote(user_bytes(self.writes), self.log_bytes() as u64);
-        let bytes = entered.table.bytes();
-        assert!(entered.way.take().is_some(), "the horizon waited for the entries");
-        drop(entered);
+        let bytes = table.bytes();
+        self.entered = None;
         self.shared.services.look_at(self.shared, bytes);
     }
 }

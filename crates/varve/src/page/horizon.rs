@@ -9,7 +9,8 @@
 //! in place it lets go of the slot. Whoever looks takes the end of the log first and the slots afterwards: a commit
 //! that he does not see has its place later, or is done. The horizon is the least of all that.
 //!
-//! Who has a slot waits for no latch, since others wait for the horizon with latches held.
+//! Who has a slot waits for no latch, since others wait for the horizon with latches held; nor for another slot: a
+//! commit has one, however many memtables it writes to.
 //!
 //! Invariants: the horizon only rises; a slot holds a bound that is not past the place of its commit's group.
 

@@ -18,7 +18,7 @@ use super::version::{Old, OldValue};
 use super::{Durability, Manager, count};
 use crate::error::{Error, Result};
 use crate::index::{InPlace, Index, Planned};
-use crate::page::{Group, PageNo};
+use crate::page::{Group, OnItsWay, PageNo};
 use crate::rows::{LongValues, NewValue, OverflowRef, Single, ValueRef, Write, overflow};
 use crate::space::{Core, HeldPages, Reserved, direct};
 use crate::wal::GroupKind;
@@ -295,6 +295,7 @@ impl<'a> Run<'a> {
         let mut changed = false;
         let mut in_place: Vec<InPlace<'a>> = Vec::new();
         parts.drain(..).for_each(|part| in_place.extend(part.in_place()));
+        let way = manager.set_out(!in_place.is_empty(), self.how.stripe);
         let end = group.commit_with(|end| {
             changed = true;
             manager.note_commit(end, self.durability);
@@ -302,7 +303,7 @@ impl<'a> Run<'a> {
                 tell.store(end, Ordering::Release);
             }
             self.keep_old(&manager.snapshots, end, old);
-            manager.put_in_place(in_place, end);
+            manager.put_in_place(way, in_place, end);
         })?;
         drop(saving);
         Ok(Attempt::Done(Done { end, changed, untidy, held }))
@@ -425,14 +426,20 @@ pub(super) enum ShortEnd {
 }
 
 impl Manager {
+    /// Takes the commit's slot of the horizon, if it keeps something in memory alone; last before its group gets its
+    /// place. One for all of it: who has a slot must not wait for another.
+    #[inline]
+    fn set_out(&self, needed: bool, stripe: u64) -> Option<OnItsWay<'_>> {
+        needed.then(|| self.core.horizon.set_out(&self.core.log, stripe))
+    }
+
     /// Puts in place what a commit keeps in memory alone; its pages are still latched, so all that it wrote shows at
     /// once.
     #[inline]
-    fn put_in_place<'p>(&self, parts: impl IntoIterator<Item = InPlace<'p>>, end: Lsn) {
-        let mut parts = parts.into_iter().peekable();
-        let waits = parts.peek().is_some();
-        parts.for_each(|part| part.take_effect(end));
-        if waits {
+    fn put_in_place<'p>(&self, way: Option<OnItsWay<'_>>, parts: impl IntoIterator<Item = InPlace<'p>>, end: Lsn) {
+        parts.into_iter().for_each(|part| part.take_effect(end));
+        if let Some(way) = way {
+            drop(way);
             self.core.horizon.wait(&self.core.log, end);
         }
     }
@@ -463,6 +470,7 @@ impl Short<'_> {
         };
         let read = ready.lsn();
         let (change, in_place) = ready.change(&mut group, write);
+        let way = manager.set_out(in_place.is_some(), stripe);
         let end = group.commit_with(|end| {
             manager.note_commit(end, durability);
             if let Some(tell) = tell {
@@ -471,7 +479,7 @@ impl Short<'_> {
             if let Some(saved) = saved {
                 manager.snapshots.keep(end, std::iter::once((index.keyspace(), write.key, saved)));
             }
-            manager.put_in_place(in_place, end);
+            manager.put_in_place(way, in_place, end);
         })?;
         drop(saving);
         count(&manager.counters.commits);
