@@ -217,9 +217,11 @@ impl Shared {
     pub(crate) fn acknowledged(&self, at: Written) {
         let mut book = self.book.lock();
         let highest = book.entries.iter().map(|e| e.position.load(SeqCst)).max().unwrap_or(0);
+        let last_id = book.next_id;
         let entry = &mut book.entries[at.0];
         entry.tx.end = End::Acknowledged;
         entry.tx.ended_by = highest;
+        entry.tx.last_beside = last_id;
         let (position, durability) = (entry.position.load(SeqCst), entry.tx.durability);
         if let Some(ambush) = book.ambush
             && (book.commits >= ambush.until || ambush.in_large.is_none() && book.has_read_in_doubt(at))
@@ -382,7 +384,9 @@ pub(crate) fn tx(id: u64, began_after: u64, durability: Durability, acts: Vec<Ac
         position: 0,
         began_after,
         ended_by: u64::MAX,
+        last_beside: u64::MAX,
         snapshot: None,
         single: false,
+        as_of_horizon: false,
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Operator {
     rng: Rng,
     /// Deeds after which the power is cut; none: it is not the operator who has it cut.
     until: Option<u64>,
+    /// A drive may leave at any moment: one is being emptied, as far as is known.
+    leaving: bool,
 }
 
 impl Operator {
@@ -47,7 +49,7 @@ impl Operator {
         (mut rng, cuts): (Rng, bool),
     ) -> Operator {
         let until = (cuts && rng.one_in(2)).then(|| rng.between(1, 40));
-        Operator { db, drives, shared, done, rng, until }
+        Operator { db, drives, shared, done, rng, until, leaving: true }
     }
 
     /// Works until the life ends.
@@ -155,10 +157,12 @@ impl Operator {
         self.db.array_apply(&ArrayPlan { layout: plan.now, moves, ..plan }).map(|_| ())
     }
 
-    /// The number of the drive that is to spare, if it is not in the array.
-    fn spare(&self) -> Option<usize> {
+    /// The number of the drive that is to spare, if it is not in the array. None while another one may leave at any
+    /// moment, for a new drive would get its number.
+    fn spare(&mut self) -> Option<usize> {
+        self.leaving &= self.db.array_moves().is_ok_and(|moves| moves.running);
         let live = self.live();
-        (0..self.drives.len()).find(|number| !live.contains(number))
+        (0..self.drives.len()).find(|number| !live.contains(number)).filter(|_| !self.leaving)
     }
 
     /// What a drive that came got as its number.
@@ -188,6 +192,7 @@ impl Operator {
     /// A drive is emptied, and goes.
     fn drain(&mut self) -> varve::Result<()> {
         let Some(drive) = self.draw_live() else { return Ok(()) };
+        self.leaving = true;
         self.db.array_drain(drive)?;
         self.wait(drive, "array: drives emptied")
     }
@@ -196,6 +201,7 @@ impl Operator {
     fn replace(&mut self) -> varve::Result<()> {
         let (Some(spare), Some(drive)) = (self.spare(), self.draw_live()) else { return Ok(()) };
         let new = NewDrive { device: self.drives[spare].clone(), blank: false };
+        self.leaving = true;
         let number = self.db.array_replace_on(drive, new)?;
         self.expect(spare, number);
         self.wait(drive, "array: drives replaced")

@@ -85,10 +85,15 @@ pub(crate) struct Tx {
     pub(crate) began_after: u64,
     /// The highest commit number given to anyone when this transaction ended; `u64::MAX` when it did not.
     pub(crate) ended_by: u64,
+    /// The id of the last transaction that began before this one was acknowledged; `u64::MAX` when it was not.
+    pub(crate) last_beside: u64,
     /// A snapshot's commit number.
     pub(crate) snapshot: Option<u64>,
     /// A single operation outside of any transaction: it leaves no mark.
     pub(crate) single: bool,
+    /// A single read as of the horizon (of an LSM keyspace): commits that nobody knows of yet may be missing from it,
+    /// though their numbers are lower than those of others that are acknowledged.
+    pub(crate) as_of_horizon: bool,
 }
 
 impl Tx {
@@ -282,7 +287,7 @@ fn check_reads(mut state: State, placed: &[Tx], unplaced: &[Tx], survivors: usiz
         let until = placed.get(step).map_or(u64::MAX, |tx| tx.position - 1);
         let mut failed = None;
         readers.retain(|tx| {
-            let (low, high) = window(tx);
+            let (low, high) = window(tx, placed);
             if high < from || low > until {
                 return true;
             }
@@ -319,11 +324,36 @@ fn check_reads(mut state: State, placed: &[Tx], unplaced: &[Tx], survivors: usiz
 }
 
 /// The commit numbers at which a transaction without one of its own may have read.
-fn window(tx: &Tx) -> (u64, u64) {
+fn window(tx: &Tx, placed: &[Tx]) -> (u64, u64) {
     match tx.snapshot {
         Some(at) => (at, at),
+        None if tx.as_of_horizon => (horizon(tx, placed), tx.ended_by),
         None => (tx.began_after, tx.ended_by),
     }
+}
+
+/// The least that a read as of the horizon shows: all before the first commit that was not acknowledged when it began,
+/// and every commit that was and wrote what it read.
+fn horizon(tx: &Tx, placed: &[Tx]) -> u64 {
+    let before = placed.partition_point(|other| other.position <= tx.began_after);
+    let known = |other: &&Tx| other.last_beside < tx.id;
+    let open = placed[..before].iter().find(|other| !known(other)).map_or(tx.began_after, |other| other.position - 1);
+    let wrote = placed[..before].iter().rev().filter(known).find(|other| changed_what(other, tx));
+    open.max(wrote.map_or(0, |other| other.position))
+}
+
+/// Whether `writer` changed a row that `reader` got.
+fn changed_what(writer: &Tx, reader: &Tx) -> bool {
+    let row = |act: &'_ Act| match act {
+        Act::Get(row, _) | Act::Has(row, _) => Some(row.clone()),
+        _ => None,
+    };
+    let rows: Vec<Row> = reader.acts.iter().filter_map(row).collect();
+    live_writes(&writer.acts).iter().any(|write| match write {
+        Act::Put(of, _) | Act::Delete(of) => rows.contains(of),
+        Act::DeleteRange(space, from, to) => rows.iter().any(|of| of.0 == *space && *from <= of.1 && of.1 < *to),
+        _ => false,
+    })
 }
 
 /// Whether the transaction's reads are what `state` and its own writes give. An acknowledged reader must not have read

@@ -11,7 +11,19 @@ fn row(key: &str) -> Row {
 }
 
 fn tx(id: u64, position: u64, end: End, durability: Durability, acts: Vec<Act>) -> Tx {
-    Tx { id, durability, acts, end, position, began_after: 0, ended_by: u64::MAX, snapshot: None, single: false }
+    Tx {
+        id,
+        durability,
+        acts,
+        end,
+        position,
+        began_after: 0,
+        ended_by: u64::MAX,
+        last_beside: id,
+        snapshot: None,
+        single: false,
+        as_of_horizon: false,
+    }
 }
 
 fn put(key: &str, n: u64) -> Act {
@@ -172,6 +184,28 @@ fn snapshots_are_checked_at_their_number_and_readers_in_their_window() {
         let acts = vec![get("a", a), get("b", b)];
         assert_eq!(settle(txs(reader(None, acts)), &[1, 2], Kept::Sync).is_ok(), ok, "{a:?} {b:?}");
     }
+}
+
+/// A read as of the horizon may miss what was not acknowledged when it began, but nothing that was.
+#[test]
+fn reads_as_of_the_horizon_see_all_that_was_acknowledged() {
+    let history = |first_ended: bool, seen| {
+        let last_beside = if first_ended { 1 } else { 9 };
+        let reader = Tx { began_after: 20, single: true, as_of_horizon: true, ..tx(9, 0, Acked, Sync, vec![seen]) };
+        vec![
+            Tx { last_beside, ..tx(1, 10, Acked, Sync, vec![put("a", 1)]) },
+            tx(2, 20, Acked, Sync, vec![put("b", 2)]),
+            reader,
+        ]
+    };
+    let may = |first_ended, seen| settle(history(first_ended, seen), &[1, 2], Kept::Sync).is_ok();
+    assert!(may(false, get("a", None)) && may(false, get("a", Some(1))));
+    assert!(may(true, get("a", Some(1))) && !may(true, get("a", None)));
+    assert!(may(false, get("b", Some(2))) && !may(false, get("b", None)), "what is known of later shows");
+    let strict = Tx { as_of_horizon: false, ..history(false, get("a", None)).pop().unwrap() };
+    let mut txs = history(false, get("a", None));
+    *txs.last_mut().unwrap() = strict;
+    assert!(settle(txs, &[1, 2], Kept::Sync).is_err(), "other readers keep to the commit order");
 }
 
 #[test]

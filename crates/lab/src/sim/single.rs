@@ -8,7 +8,7 @@ use super::model::Act;
 use super::rows::{self, Digest};
 use super::script::Step;
 use std::sync::Arc;
-use varve::{Durability, Result};
+use varve::{Durability, KeyspaceKind, Result};
 use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
 
 impl Client {
@@ -32,6 +32,8 @@ impl Client {
         self.shared.trace.event(|| format!("client {}: single {id} {durability:?} {step:?}", self.number));
         let mut seen = book::tx(id, began_after, durability, write.clone());
         seen.single = true;
+        let of_lsm = matches!(self.shared.plan.kind(usize::from(space)), KeyspaceKind::Lsm(_));
+        seen.as_of_horizon = of_lsm && matches!(step, Step::Get { .. });
         let at = self.shared.write_down(seen, position.clone());
         let result: Result<Vec<Act>> = match (step, &value) {
             (Step::Get { .. }, _) => self.space(space).get(&row.1).map(|found| {
