@@ -3,11 +3,13 @@
 pub mod advise;
 pub mod array;
 pub mod crash;
+pub mod demo;
 pub mod flash;
 pub mod keyspaces;
 pub mod lab;
 pub mod replay;
 pub mod rescue;
+pub mod shell;
 pub mod stat;
 pub mod tier;
 pub mod top;
@@ -42,6 +44,8 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 dam
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// See it at work: a small shop, what it does, and what other caches would do for it, as a page with pictures.
+    Demo(demo::Demo),
     /// Create a database in a directory.
     Create(Create),
     /// Show a database's layout and keyspaces.
@@ -62,6 +66,8 @@ pub enum Command {
     Keyspace(keyspaces::Keyspace),
     /// Print a range of keys and values.
     Scan(Scan),
+    /// Type commands on a database, or give them from a pipe.
+    Shell(shell::Shell),
     /// Load CSV or JSON lines from standard input.
     Load(Load),
     /// Write everything as JSON lines, in a form that `load` reads.

@@ -131,7 +131,7 @@ pub fn scan(out: Out, a: &args::Scan) -> Result<(), Failure> {
     let mut stdout = BufWriter::new(Rows);
     if a.count {
         let n = snapshot.count(&keyspace, range)?;
-        if out.json { writeln!(stdout, "{}", serde_json::json!({ "count": n }))? } else { writeln!(stdout, "{n}")? }
+        print_count(out, &mut stdout, n)?;
     } else if a.reverse {
         print_entries(out, a.hex.hex, &mut stdout, snapshot.scan_rev(&keyspace, range)?.take(limit))?;
     } else {
@@ -143,7 +143,17 @@ pub fn scan(out: Out, a: &args::Scan) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_entries(
+/// Prints a number of keys.
+pub fn print_count(out: Out, to: &mut impl Write, n: u64) -> Result<(), Failure> {
+    match out.json {
+        true => writeln!(to, "{}", serde_json::json!({ "count": n }))?,
+        false => writeln!(to, "{n}")?,
+    }
+    Ok(())
+}
+
+/// Prints rows, a line each.
+pub fn print_entries(
     out: Out,
     hex: bool,
     to: &mut impl Write,

@@ -2,8 +2,8 @@
 //!
 //! Modules, from below: `closing output rows` · `advice probe_cpu sensitivity table_args text` · `flash_advice` ·
 //! `metrics probe` · `args` · `array_settings curves damage flash manual replay settings top updates` · `crash lab
-//! open` · `admin array_plan bench data keyspace load rescue stat tier worker` · `advise array_change traces` ·
-//! `array`.
+//! open` · `admin array_plan bench data keyspace load rescue stat tier worker` · `advise array_change demo shell
+//! traces` · `array`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -22,6 +22,7 @@ mod crash;
 mod curves;
 mod damage;
 mod data;
+mod demo;
 mod flash;
 mod flash_advice;
 mod keyspace;
@@ -38,6 +39,7 @@ mod rescue;
 mod rows;
 mod sensitivity;
 mod settings;
+mod shell;
 mod stat;
 mod table_args;
 mod text;
@@ -78,6 +80,8 @@ fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Drop(a) => data::drop_keyspace(out, a),
         Command::Rename(a) => data::rename(out, a),
         Command::Keyspace(a) => keyspace::run(out, &a.command),
+        Command::Shell(a) => shell::run(out, a),
+        Command::Demo(a) => demo::run(out, a),
         Command::Scan(a) => data::scan(out, a),
         Command::Load(a) => load::run(out, a),
         Command::Dump(a) => data::dump(out, a),

@@ -41,10 +41,10 @@ fn plain(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|s| !s.chars().any(char::is_control))
 }
 
-/// Bytes for a person: text, or `0x..` where text would mislead.
+/// Bytes for a person: text, or `0x..` where text would mislead. What begins with `0x` is never text.
 pub fn show(bytes: &[u8], hex: bool) -> String {
     match plain(bytes) {
-        Some(text) if !hex => text.to_string(),
+        Some(text) if !hex && !text.starts_with("0x") => text.to_string(),
         _ if hex => to_hex(bytes),
         _ => format!("0x{}", to_hex(bytes)),
     }
@@ -81,5 +81,7 @@ mod tests {
         }
         assert_eq!(show(&[0, 255], false), "0x00ff");
         assert_eq!(show(b"abc", false), "abc");
+        // Text that looks like bytes is shown as what it is made of.
+        assert_eq!(show(b"0x00ff", false), "0x307830306666");
     }
 }

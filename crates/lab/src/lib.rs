@@ -4,6 +4,7 @@
 //! - [`advise`]: the flash advisor's questions from traces and profiles;
 //! - [`adapter`]: the view that workloads have of a store; the in-memory reference store;
 //! - [`dbbench`]: the benchmarks of `db_bench`;
+//! - [`demo`]: a small shop, recorded and replayed, as a page with pictures;
 //! - [`driver`]: threads, warm-up, response times, results;
 //! - [`experiment`]: experiments from files, on modelled devices, with checks and reports;
 //! - [`flash_layout`]: how native flash is divided, as a file;
@@ -23,13 +24,14 @@
 //! - [`ycsb`]: YCSB, workloads A to F.
 //!
 //! Modules, from below: `child error flash_wa own place trace` · `adapter flash_layout iomix lsm_wa models replay
-//! sim` · `advise batch driver history probe torture` · `dbbench tpcc ycsb` · `host` · `experiment`.
+//! sim` · `advise batch driver history probe torture` · `dbbench tpcc ycsb` · `host` · `experiment` · `demo`.
 
 pub mod adapter;
 pub mod advise;
 mod batch;
 mod child;
 pub mod dbbench;
+pub mod demo;
 pub mod driver;
 mod error;
 pub mod experiment;

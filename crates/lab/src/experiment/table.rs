@@ -15,7 +15,7 @@ pub const CPU_BOUND: f64 = 0.9;
 pub const SHARED: f64 = 0.05;
 
 /// A number with as many digits as matter.
-pub(super) fn short(x: f64) -> String {
+pub(crate) fn short(x: f64) -> String {
     let a = x.abs();
     match () {
         () if x == x.trunc() && a < 1e12 || a >= 1000.0 => separated(x),

@@ -6,10 +6,10 @@ use super::escape;
 use std::fmt::Write as _;
 
 /// Lines that a chart tells apart.
-pub(super) const COLOURS: usize = 8;
+pub(crate) const COLOURS: usize = 8;
 
 /// A line: name and points.
-pub(super) struct Line {
+pub(crate) struct Line {
     pub name: String,
     pub points: Vec<(f64, f64)>,
 }
@@ -53,7 +53,7 @@ fn tick(value: f64) -> String {
 }
 
 /// Horizontal bars: label and value each.
-pub(super) fn bars(title: &str, unit: &str, rows: &[(String, f64)]) -> String {
+pub(crate) fn bars(title: &str, unit: &str, rows: &[(String, f64)]) -> String {
     let high = rows.iter().map(|r| r.1).fold(0.0, f64::max);
     let scale = ticks(0.0, high.max(1e-9));
     let most = *scale.last().expect("at least two ticks");
@@ -127,7 +127,7 @@ impl Axis {
 }
 
 /// How the axes of a line chart are drawn.
-pub(super) struct Axes<'a> {
+pub(crate) struct Axes<'a> {
     /// Label of the horizontal axis, unit included.
     pub x: &'a str,
     /// Of the vertical one.
@@ -139,7 +139,7 @@ pub(super) struct Axes<'a> {
 }
 
 /// Lines over common axes, with a legend below.
-pub(super) fn lines(title: &str, axes: &Axes<'_>, lines: &[Line]) -> String {
+pub(crate) fn lines(title: &str, axes: &Axes<'_>, lines: &[Line]) -> String {
     let shown = &lines[..lines.len().min(COLOURS)];
     let all = || shown.iter().flat_map(|l| l.points.iter());
     let x = Axis::of(all().map(|p| p.0), axes.log_x, false);
@@ -198,7 +198,7 @@ pub(super) fn lines(title: &str, axes: &Axes<'_>, lines: &[Line]) -> String {
 }
 
 /// Points over two equal axes, with the diagonal where both values are the same.
-pub(super) fn scatter(title: &str, x: &str, y: &str, points: &[(f64, f64)]) -> String {
+pub(crate) fn scatter(title: &str, x: &str, y: &str, points: &[(f64, f64)]) -> String {
     let axis = Axis::of(points.iter().flat_map(|p| [p.0, p.1]), false, true);
     let (width, left, top, side) = (420.0, 64.0, 10.0, 340.0);
     let (right, bottom) = (left + side, top + side);

@@ -1,6 +1,6 @@
 //! The report: one HTML file with everything in it, for screen (light and dark) and paper. No script, no network.
 
-mod chart;
+pub(crate) mod chart;
 
 use super::document::Experiment;
 use super::parameters::{Basis, parameters};
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use varve::UPDATE_BOUNDS;
 
 /// Text in HTML.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-const STYLE: &str = include_str!("style.css");
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// A shell word.
 fn quoted(word: &str) -> String {
@@ -58,7 +58,7 @@ fn short_label(r: &PointResult, seeds: bool) -> String {
     }
 }
 
-fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
+pub(crate) fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
     out.push_str("<div class=\"wide\"><table><thead><tr>");
     for name in head {
         let _ = write!(out, "<th>{}</th>", escape(name));
