@@ -8,12 +8,17 @@ use std::ptr::NonNull;
 /// Alignment of every [`AlignedBuf`], bytes. Enough for direct I/O on every common drive.
 const ALIGN: usize = 4096;
 
+/// Buffers from here on are not touched before they are used, bytes.
+const LARGE: usize = 1 << 20;
+
 const _: () = assert!(ALIGN.is_power_of_two() && ALIGN.is_multiple_of(size_of::<u64>()));
 
 /// A zeroed heap buffer aligned to 4096 bytes, of any length.
 pub struct AlignedBuf {
     ptr: NonNull<u8>,
     len: usize,
+    /// Bytes between what was allocated and `ptr`.
+    skip: usize,
 }
 
 // SAFETY: AlignedBuf owns its memory exclusively, like a Box<[u8]>.
@@ -38,12 +43,19 @@ impl AlignedBuf {
     fn allocate(len: usize) -> Option<AlignedBuf> {
         if len == 0 {
             // An aligned address that is never dereferenced.
-            return Some(AlignedBuf { ptr: NonNull::without_provenance(ALIGN.try_into().expect("not zero")), len });
+            return Some(AlignedBuf {
+                ptr: NonNull::without_provenance(ALIGN.try_into().expect("not zero")),
+                len,
+                skip: 0,
+            });
         }
         // SAFETY: the layout's size is not zero.
-        let raw = unsafe { alloc_zeroed(Self::layout(len)) };
-        debug_assert!(raw.addr().is_multiple_of(ALIGN));
-        NonNull::new(raw).map(|ptr| AlignedBuf { ptr, len })
+        let raw = NonNull::new(unsafe { alloc_zeroed(Self::layout(len)) })?;
+        let skip = if len < LARGE { 0 } else { raw.addr().get().next_multiple_of(ALIGN) - raw.addr().get() };
+        // SAFETY: a large layout has a page more than `len`, and the others are aligned: `skip` is within it.
+        let ptr = unsafe { raw.add(skip) };
+        debug_assert!(ptr.addr().get().is_multiple_of(ALIGN) && skip < ALIGN);
+        Some(AlignedBuf { ptr, len, skip })
     }
 
     /// Allocates a copy of `bytes`, lengthened with zeros to a multiple of `multiple` bytes.
@@ -58,8 +70,11 @@ impl AlignedBuf {
         self.fill(0);
     }
 
+    /// What is allocated. A large buffer is aligned by hand: allocators give zeroed memory of the common alignment as
+    /// the system does, untouched, but write the zeros themselves where more is asked for.
     fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, ALIGN).expect("length fits the address space")
+        let (size, align) = if len < LARGE { (len, ALIGN) } else { (len.saturating_add(ALIGN), align_of::<u64>()) };
+        Layout::from_size_align(size, align).expect("length fits the address space")
     }
 }
 
@@ -92,8 +107,8 @@ pub fn prefer_huge_pages<T>(start: *const T, bytes: usize) {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: allocated in `allocate` with the same layout, freed once.
-            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+            // SAFETY: allocated in `allocate` with the same layout, `skip` bytes before; freed once.
+            unsafe { dealloc(self.ptr.as_ptr().sub(self.skip), Self::layout(self.len)) }
         }
     }
 }
@@ -142,5 +157,22 @@ impl Clone for AlignedBuf {
 impl std::fmt::Debug for AlignedBuf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "AlignedBuf({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_any_size_are_aligned_and_zero_and_their_own() {
+        for len in [0, 1, 4096, LARGE - 1, LARGE, LARGE + 1, 5 << 20] {
+            let mut buf = AlignedBuf::try_new(len, "a test").unwrap();
+            assert!(buf.as_ptr().addr().is_multiple_of(ALIGN) && buf.len() == len, "{len} bytes");
+            assert!(buf.iter().all(|byte| *byte == 0), "{len} bytes");
+            let copy = buf.clone();
+            buf.fill(7);
+            assert!(copy.iter().all(|byte| *byte == 0), "{len} bytes");
+        }
     }
 }

@@ -11,8 +11,9 @@ use varve_rt::{Instant, Mutex, hardware_mutex};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A request may be past the engine's own look, and not here yet, when the last handle goes: the thread may have lost
-/// its core in between. (A destructor waits for nobody in a simulation.)
-const UNDER_WAY: Duration = Duration::from_millis(20);
+/// its core in between. (A destructor waits for nobody in a simulation.) A change of an array's drives is several
+/// requests, one after the other, and is not left half done.
+const UNDER_WAY: Duration = Duration::from_millis(100);
 
 /// Stands around the devices of one opening.
 struct Fence {

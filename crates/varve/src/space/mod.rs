@@ -144,8 +144,14 @@ impl Space {
             changes: AtomicU64::new(0),
         };
         let pages = space.store.pages();
+        // Side by side, or a large database would open at the pace of one read after the other.
+        let (ends, window) = (made.min(pages.div_ceil(span)), space.pool.read_ahead_pages().max(1) as u64);
         let mut map = 0;
         while map * span < pages {
+            if map % window == 0 && ends > map + 1 {
+                let ahead: Vec<PageId> = (map..ends.min(map + window)).map(|n| space.map_page(n)).collect();
+                space.pool.prefetch(&ahead);
+            }
             match space.load_map(map, pages) {
                 Ok(true) => map += 1,
                 Err(_) if partly && map > 0 => return Ok(space),

@@ -144,7 +144,7 @@ impl Log {
             let waiters = self.space_waiters.fetch_sub(1, Ordering::AcqRel);
             assert!(waiters > 0, "who waited was counted");
             if varve_rt::dying() {
-                return Err(Error::Poisoned("power lost".into()));
+                return Err(Error::Poisoned("the machine has lost power".into()));
             }
         }
         if let Some(since) = since {

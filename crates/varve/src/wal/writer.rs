@@ -128,7 +128,7 @@ impl Log {
             }
             self.check_sound()?;
             if varve_rt::dying() {
-                return Err(Error::Poisoned("power lost".into()));
+                return Err(Error::Poisoned("the machine has lost power".into()));
             }
             if let Some(range) = self.claim(&mut writer, need) {
                 drop(writer);
