@@ -22,10 +22,14 @@ use crate::space::Core;
 use crate::txn::{Durability, Former, KeyRange, Manager, OpenKeyspace, TxOptions};
 use crate::wal::{FORMER_TREES, GroupKind};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use varve_device::{Health, Mistake};
 use varve_rt::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use varve_rt::{JoinHandle, Mutex, MutexGuard};
 use varve_volume::Lsn;
+
+/// How long who takes trees apart stands back at a time for somebody who waits.
+const TURN: Duration = Duration::from_micros(100);
 
 /// A tree that left and is to be taken apart.
 struct Waiting {
@@ -180,7 +184,10 @@ impl Registry {
     pub fn free_formers(&self, core: &Arc<Core>, txns: &Manager, on: &dyn Fn() -> bool) -> Result<()> {
         let turn = || on() && self.formers.asked.load(Ordering::Acquire) == 0;
         loop {
-            varve_rt::yield_now();
+            // Whoever waits for the lock gets it now: to yield is not enough, for this thread may be back before he is.
+            while on() && self.formers.asked.load(Ordering::Acquire) > 0 {
+                varve_rt::sleep(TURN);
+            }
             let _freeing = self.formers.freeing.lock();
             let early = core.faults().has(Mistake::FormerFreedEarly);
             let oldest = if early { Lsn::MAX } else { txns.oldest_snapshot() };
