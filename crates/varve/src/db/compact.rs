@@ -61,7 +61,7 @@ impl Compaction<'_> {
         let checkpointer = inner.checkpointer.as_ref().expect("a database that is written to has one");
         self.report.pages_before = core.store.pages();
         inner.registry.finish_drops(core)?;
-        inner.registry.free_formers(core, &inner.txns, &|| true)?;
+        inner.registry.free_formers_now(core, &inner.txns)?;
         self.merge()?;
         for _ in 0..PASSES {
             let before = self.report.moved;

@@ -63,12 +63,18 @@ impl Formers {
 
     /// All of them; they stay as they are while the guard is held.
     pub fn hold(&self) -> (MutexGuard<'_, ()>, Vec<Index>) {
+        let freeing = self.freeing();
+        let all = self.waiting.lock().iter().map(|waiting| waiting.index.clone()).collect();
+        (freeing, all)
+    }
+
+    /// Has who takes trees apart stop after the group that it is at.
+    fn freeing(&self) -> MutexGuard<'_, ()> {
         self.asked.fetch_add(1, Ordering::AcqRel);
         let freeing = self.freeing.lock();
         let asked = self.asked.fetch_sub(1, Ordering::AcqRel);
         assert!(asked > 0, "who waited was counted");
-        let all = self.waiting.lock().iter().map(|waiting| waiting.index.clone()).collect();
-        (freeing, all)
+        freeing
     }
 }
 
@@ -180,34 +186,48 @@ impl Registry {
     }
 
     /// Takes the trees apart that left their keyspaces and that no snapshot needs, as long as `on` says so. Whoever
-    /// wants them to stay as they are gets his turn between two groups.
-    pub fn free_formers(&self, core: &Arc<Core>, txns: &Manager, on: &dyn Fn() -> bool) -> Result<()> {
-        let turn = || on() && self.formers.asked.load(Ordering::Acquire) == 0;
+    /// wants them to stay as they are, or to take them apart himself, gets his turn between two groups.
+    fn free_formers(&self, core: &Arc<Core>, txns: &Manager, on: &dyn Fn() -> bool) -> Result<()> {
         loop {
-            // Whoever waits for the lock gets it now: to yield is not enough, for this thread may be back before he is.
+            // To yield is not enough: this thread may be back before he is who waits for the lock.
             while on() && self.formers.asked.load(Ordering::Acquire) > 0 {
                 varve_rt::sleep(TURN);
             }
             let _freeing = self.formers.freeing.lock();
-            let early = core.faults().has(Mistake::FormerFreedEarly);
-            let oldest = if early { Lsn::MAX } else { txns.oldest_snapshot() };
-            let next = self.formers.waiting.lock().iter().find(|waiting| waiting.end <= oldest).cloned();
-            let Some(next) = next else { return Ok(()) };
-            if let Some(keyspace) = next.keyspace.upgrade() {
-                keyspace.forget_former(next.index.root());
-            }
-            if !next.index.dismantle(&turn)? {
-                if on() {
-                    continue;
-                }
+            if !self.free_former(core, txns, on)? || !on() {
                 return Ok(());
             }
-            self.remove_former(core, &next.index)?;
-            let mut waiting = self.formers.waiting.lock();
-            let before = waiting.len();
-            waiting.retain(|other| !Arc::ptr_eq(other, &next));
-            assert_eq!(waiting.len() + 1, before, "a tree is taken apart once");
         }
+    }
+
+    /// The same, for who waits for it: whoever does it already stands back.
+    pub fn free_formers_now(&self, core: &Arc<Core>, txns: &Manager) -> Result<()> {
+        loop {
+            let _freeing = self.formers.freeing();
+            if !self.free_former(core, txns, &|| true)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes a tree apart, or a part of it if others ask for their turn; false: there is none. With `freeing` held.
+    fn free_former(&self, core: &Arc<Core>, txns: &Manager, on: &dyn Fn() -> bool) -> Result<bool> {
+        let early = core.faults().has(Mistake::FormerFreedEarly);
+        let oldest = if early { Lsn::MAX } else { txns.oldest_snapshot() };
+        let next = self.formers.waiting.lock().iter().find(|waiting| waiting.end <= oldest).cloned();
+        let Some(next) = next else { return Ok(false) };
+        if let Some(keyspace) = next.keyspace.upgrade() {
+            keyspace.forget_former(next.index.root());
+        }
+        if !next.index.dismantle(&|| on() && self.formers.asked.load(Ordering::Acquire) == 0)? {
+            return Ok(true);
+        }
+        self.remove_former(core, &next.index)?;
+        let mut waiting = self.formers.waiting.lock();
+        let before = waiting.len();
+        waiting.retain(|other| !Arc::ptr_eq(other, &next));
+        assert_eq!(waiting.len() + 1, before, "a tree is taken apart once");
+        Ok(true)
     }
 
     /// Removes the entry of a tree that was taken apart, and frees its root, in one log group.
