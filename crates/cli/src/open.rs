@@ -13,8 +13,8 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use varve::array::{EXTENT, Layout, UNIT};
-use varve::{Db, DriveLayout, DrivePart, Layout as DbLayout, Options};
-use varve_wire::tcp::loopback;
+use varve::{Db, DriveLayout, DrivePart, Layout as DbLayout, Options, RemotePart};
+use varve_wire::{Keys, tcp};
 
 /// How much of a device is looked at to see whether it holds something.
 const LOOK: u64 = 1 << 20;
@@ -127,17 +127,23 @@ pub fn new_db(dir: &Path, layout: &DbLayout, options: Options) -> Result<Closing
 pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -> Result<Closing, Failure> {
     let mut layout = DbLayout { overwrite: a.devices.overwrite, ..a.layout() };
     let data = a.devices.data.as_deref();
-    layout.remote = data.and_then(|data| data.strip_prefix("remote:")).map(str::to_string);
+    let keys = a.devices.keys.files();
+    let address = data.and_then(|data| data.strip_prefix("remote:"));
+    layout.remote = address.map(|address| RemotePart { address: address.into(), keys: keys.clone() });
+    if keys.is_some() && address.is_none() {
+        return Err(Failure::Usage("keys are for a worker: give --data remote:HOST:PORT, or leave them out".into()));
+    }
     let path = data.filter(|_| layout.remote.is_none()).map(PathBuf::from);
     layout.data = a.devices.slow.clone().or(path);
     if let Some(slow) = &layout.data {
         refuse_used(slow, a.devices.overwrite)?;
     }
-    if let Some(address) = &layout.remote {
+    if let Some(RemotePart { address, keys }) = &layout.remote {
         if a.devices.fast.is_some() {
             return Err(Failure::Usage("a worker's device takes no fast device over it yet: leave --fast out".into()));
         }
-        loopback(address).map_err(|e| Failure::Usage(e.to_string()))?;
+        tcp::address(address, keys.is_some()).map_err(|e| Failure::Usage(e.to_string()))?;
+        keys.as_ref().map(Keys::read).transpose().map_err(|e| Failure::Failed(e.to_string()))?;
     }
     layout.array = drives(a)?;
     if let Some((part, page)) = flash::part(&a.flash)? {

@@ -1,6 +1,7 @@
 //! `varve worker`: a device and its merges for a database elsewhere, and how such a worker is.
 
-use crate::args::worker::{Worker, WorkerCommand};
+use crate::args::worker::{KeyArgs, Worker, WorkerCommand};
+use crate::keygen::keygen;
 use crate::output::{Failure, Out, Stdout, about, bytes, complain, say, table};
 use serde_json::json;
 use std::fs::{File, TryLockError};
@@ -11,8 +12,8 @@ use varve::{JobService, Load, WorkerOptions};
 use varve_device::{Device, FileDevice, Options as FileOptions};
 use varve_rt::{Instant, Mutex, now};
 use varve_wire::metrics::{self, Metrics};
-use varve_wire::tcp::{Listener, TcpConnector, loopback};
-use varve_wire::{Handler, Limits, Op, Role, Session, SessionOptions};
+use varve_wire::tcp::{Incoming, Listener, TcpConnector, address};
+use varve_wire::{Handler, Keys, Limits, Op, Role, Session, SessionOptions};
 
 /// Part of the memory that requests may take; merges have the rest.
 const REQUESTS: u64 = 4;
@@ -22,10 +23,13 @@ const SOON: Duration = Duration::from_secs(5);
 const FRESH: Duration = Duration::from_millis(500);
 /// Between two tries when the system has no connection left to give.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Between two complaints about connections.
+const QUIET: Duration = Duration::from_secs(1);
 
 pub fn run(out: Out, a: &Worker) -> Result<(), Failure> {
     match (&a.command, &a.listen, &a.data) {
-        (Some(WorkerCommand::Status { address }), _, _) => status(out, address),
+        (Some(WorkerCommand::Status { address, keys }), _, _) => status(out, address, keys),
+        (Some(WorkerCommand::Keygen { file }), _, _) => keygen(out, file),
         (None, Some(listen), Some(data)) => serve(out, a, listen, data),
         _ => Err(Failure::Usage("give --listen HOST:PORT and --data PATH".into())),
     }
@@ -54,8 +58,14 @@ fn own(path: &Path) -> Result<(PathBuf, File), Failure> {
     }
 }
 
+/// The keys that were given.
+fn keys(a: &KeyArgs) -> Result<Option<Arc<Keys>>, Failure> {
+    a.files().as_ref().map(Keys::read).transpose().map_err(failed)
+}
+
 fn serve(out: Out, a: &Worker, listen: &str, data: &Path) -> Result<(), Failure> {
-    let address = loopback(listen).map_err(|e| Failure::Usage(e.to_string()))?;
+    let keys = keys(&a.keys)?;
+    let address = address(listen, keys.is_some()).map_err(|e| Failure::Usage(e.to_string()))?;
     let (path, _lock) = own(data)?;
     let how = FileOptions { create: true, direct: !a.buffered, ..FileOptions::default() };
     let device = FileDevice::open(&path, how).map_err(failed)?;
@@ -72,7 +82,7 @@ fn serve(out: Out, a: &Worker, listen: &str, data: &Path) -> Result<(), Failure>
             Some(JobService::new(merges) as Arc<dyn Handler>)
         }
     };
-    let listener = Listener::bind(address).map_err(|e| {
+    let listener = Listener::bind(address, keys).map_err(|e| {
         let help = match e.kind() {
             std::io::ErrorKind::AddrInUse => "another process listens there: choose another port, or 0 for any",
             _ => "choose an address of this machine, as in 127.0.0.1:7070",
@@ -87,26 +97,56 @@ fn serve(out: Out, a: &Worker, listen: &str, data: &Path) -> Result<(), Failure>
         say!("serves {} ({}) at {at}", path.display(), bytes(device.len()))?;
     }
     std::io::Write::flush(&mut Stdout)?;
+    let complaints = Arc::new(Complaints::default());
     loop {
-        let connection = match listener.accept() {
-            Ok(Some(connection)) => connection,
+        let incoming = match listener.accept() {
+            Ok(Some(incoming)) => incoming,
             Ok(None) => return Ok(()),
             Err(e) => {
-                complain(format_args!("varve: a connection was not taken: {e}"));
+                complaints.add(&e);
                 varve_rt::sleep(PAUSE);
                 continue;
             }
         };
-        let serves = worker.clone();
+        let (serves, about) = (worker.clone(), complaints.clone());
         // Without a thread the connection is dropped, and who connected tries again.
-        if let Err(e) = varve_rt::try_spawn_daemon("connection", move || serves.serve(connection)) {
-            complain(format_args!("varve: a connection was not taken: {e}"));
+        if let Err(e) = varve_rt::try_spawn_daemon("connection", move || take(&serves, incoming, &about)) {
+            complaints.add(&e);
         }
     }
 }
 
-fn status(out: Out, address: &str) -> Result<(), Failure> {
-    let connector = TcpConnector::new(address).map_err(|e| Failure::Usage(e.to_string()))?;
+/// Serves who connected, if it is who it should be.
+fn take(worker: &varve_wire::Worker, incoming: Incoming, complaints: &Complaints) {
+    let from = incoming.from();
+    match incoming.establish() {
+        Ok(connection) => worker.serve(connection),
+        Err(e) => complaints.add(&format_args!("from {from}: {e}")),
+    }
+}
+
+/// What is said about connections that were not taken: at most once in a while, since anybody can try.
+#[derive(Default)]
+struct Complaints(Mutex<(Option<Instant>, u64)>);
+
+impl Complaints {
+    fn add(&self, why: &dyn std::fmt::Display) {
+        let unsaid = {
+            let mut state = self.0.lock();
+            if state.0.is_some_and(|last| last.elapsed() < QUIET) {
+                state.1 += 1;
+                return;
+            }
+            state.0 = Some(now());
+            std::mem::take(&mut state.1)
+        };
+        let more = if unsaid > 0 { format!(" ({unsaid} more before)") } else { String::new() };
+        complain(format_args!("varve: a connection was not taken: {why}{more}"));
+    }
+}
+
+fn status(out: Out, address: &str, a: &KeyArgs) -> Result<(), Failure> {
+    let connector = TcpConnector::new(address, keys(a)?).map_err(|e| Failure::Usage(e.to_string()))?;
     let options = SessionOptions { role: Role::Looker, answer: SOON, patience: SOON };
     let session = Session::open(connector, options).map_err(failed)?;
     let reply = session.request(Op::Metrics, &[], Some(SOON)).map_err(failed)?;

@@ -33,6 +33,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("lz4_flex", "pure compression of bytes in memory, the variant without unsafe code"),
     ("libc", "system calls of FileDevice and of the runtime"),
     ("io-uring", "system calls of FileDevice"),
+    ("socket2", "options of sockets, which are on OS threads only"),
+    ("rustls", "pure work on bytes: the sockets are read and written by `varve_wire`"),
 ];
 
 /// What the runtime alone may use.

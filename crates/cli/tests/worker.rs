@@ -2,39 +2,12 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use support::serves::Serves;
 use support::{Scratch, fails, ok};
 
 /// What the command says; it ends with this status.
 fn run(args: &[&str], code: i32) -> String {
     if code == 0 { ok(args, "") } else { fails(args, "", code) }
-}
-
-/// A worker that runs; killed when it is dropped.
-struct Serves {
-    process: Child,
-    at: String,
-}
-
-impl Serves {
-    fn start(data: &str, listen: &str, more: &[&str]) -> Serves {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
-        command.args(["worker", "--listen", listen, "--data", data, "--buffered"]).args(more);
-        let mut process = command.stdout(Stdio::piped()).spawn().expect("the command runs");
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let at = line.trim().rsplit(' ').next().expect("an address").to_string();
-        assert!(line.starts_with("serves "), "{line}");
-        Serves { process, at }
-    }
-}
-
-impl Drop for Serves {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 #[test]

@@ -231,20 +231,20 @@ fn a_worker_that_hangs() {
 /// The same over TCP, on OS threads.
 #[test]
 fn a_device_over_tcp() {
-    let listener = tcp::Listener::bind(tcp::loopback("127.0.0.1:0").unwrap()).unwrap();
+    let listener = tcp::Listener::bind(tcp::address("127.0.0.1:0", false).unwrap(), None).unwrap();
     let at = listener.address().unwrap().to_string();
     let worker = Worker::new(MemDevice::new(1 << 20), None, Limits::within(8 << 20)).unwrap();
     assert!(worker.limits().memory() <= 8 << 20 || worker.limits().threads == 1);
     let accepts = {
         let (listener, worker) = (listener.clone(), worker.clone());
         spawn("accepts", move || {
-            while let Some(connection) = listener.accept().unwrap() {
+            while let Some(incoming) = listener.accept().unwrap() {
                 let worker = worker.clone();
-                spawn("serves", move || worker.serve(connection));
+                spawn("serves", move || worker.serve(incoming.establish().unwrap()));
             }
         })
     };
-    let device = RemoteDevice::new(Session::open(tcp::TcpConnector::new(&at).unwrap(), patient(1)).unwrap());
+    let device = RemoteDevice::new(Session::open(tcp::TcpConnector::new(&at, None).unwrap(), patient(1)).unwrap());
     let threads: Vec<_> = (0..4u8)
         .map(|n| {
             let device = device.clone();
@@ -271,7 +271,8 @@ fn a_device_over_tcp() {
     worker.stop();
     let error = read_at(&*device, 0, &mut [0; 4096]).unwrap_err();
     assert!(matches!(&error, DeviceError::Lost { .. }), "{error}");
-    sim::run(Config::default(), move || assert!(tcp::TcpConnector::new(&at).unwrap().connect().is_err())).unwrap();
+    sim::run(Config::default(), move || assert!(tcp::TcpConnector::new(&at, None).unwrap().connect().is_err()))
+        .unwrap();
 }
 
 /// The link is cut again and again while hosts write, read and flush: everything is done, nothing is lost.

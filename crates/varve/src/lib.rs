@@ -47,8 +47,8 @@ pub use db::{
     BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Compression, Db, Devices, DriveLayout, DrivePart,
     Durability, Figure, FlashDriver, FlashPart, Keyspace, KeyspaceInfo, KeyspaceKind, KeyspaceLeft, KeyspaceUpdates,
     LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME, MIN_CACHE_BYTES, MergeBy, NearOptions, NearStats,
-    OPTIONS, OpenFlash, Options, POOL_OPTIONS, Pick, PoolOptions, Pressure, RestoreOptions, RestoreReport, Rows,
-    SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, WriteBatch, check_keyspace_name,
+    OPTIONS, OpenFlash, Options, POOL_OPTIONS, Pick, PoolOptions, Pressure, RemotePart, RestoreOptions, RestoreReport,
+    Rows, SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, WriteBatch, check_keyspace_name,
     exists, has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, Result};
@@ -70,6 +70,7 @@ pub use varve_volume::setting;
 pub use varve_volume::tier::OPTIONS as TIER_OPTIONS;
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};
+pub use varve_wire::KeyFiles;
 pub use wal::recovery::RecoveryReport;
 
 /// The example of the page is compiled and run.

@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::{Condvar, Event, HashMap, Mutex, spawn_daemon};
 
+/// How the answer begins of who speaks TLS, to bytes in the clear (RFC 8446, 5.1).
+const TLS_ALERT: &[u8] = &[21, 3];
+
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply(Vec<u8>);
@@ -229,6 +232,9 @@ impl Shared {
                 }
                 Ok(None) => match self.connection.recv(decoder.buffer()) {
                     Ok(true) => {}
+                    Ok(false) if decoder.buffer().starts_with(TLS_ALERT) => {
+                        break "it speaks TLS: give --key and --peer".to_string();
+                    }
                     Ok(false) => break "the other side closed it".to_string(),
                     Err(e) => break e.to_string(),
                 },

@@ -8,8 +8,8 @@
 //! Layering: knows of bytes, devices and time; nothing of pages, keys or merges. What jobs are, the engine's module for
 //! near-data merges knows ([`Handler`]).
 //!
-//! Modules, from below: `error fields op` · `frame metrics` · `connection facts failure` · `client tcp` · `session` ·
-//! `blocks marks` · `remote` · `limits served` · `handler` · `worker`.
+//! Modules, from below: `error fields op` · `frame metrics` · `connection facts failure tls` · `client tcp` ·
+//! `session` · `blocks marks` · `remote` · `limits served` · `handler` · `worker`.
 
 mod blocks;
 mod client;
@@ -28,6 +28,7 @@ mod remote;
 mod served;
 mod session;
 pub mod tcp;
+mod tls;
 mod worker;
 
 pub use client::{Client, Pending, Reply};
@@ -41,4 +42,5 @@ pub use limits::Limits;
 pub use op::Op;
 pub use remote::RemoteDevice;
 pub use session::{Session, SessionOptions};
+pub use tls::{KeyError, KeyFiles, Keys};
 pub use worker::Worker;

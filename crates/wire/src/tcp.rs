@@ -1,19 +1,32 @@
 //! Connections over TCP, on OS threads: the one place that knows of sockets.
 //!
-//! Nothing here encrypts, so only loopback addresses are taken: whoever reaches the port reads and writes the device.
+//! Whoever reaches the port of a connection in the clear reads and writes the device, so that only loopback addresses
+//! are taken without keys. With keys ([`Keys`]) any address is.
 
 use crate::connection::{Connection, Connector};
+use crate::tls::{Channel, Keys};
+use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_rt::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Bytes of one receive.
 const PIECE: usize = 64 << 10;
 
 /// How long a connection is waited for, and how long bytes may find no room in it.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Handshakes at a time, of a listener. Whoever comes meanwhile is not taken.
+const HANDSHAKES: usize = 32;
+
+/// Over a connection on which nothing comes for so long the other side is asked whether it is still there, so often,
+/// and after as many questions without an answer it is lost: a machine that lost power does not say so.
+const SILENCE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 4);
 
 /// Why an address is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,18 +36,19 @@ pub enum AddressError {
     NotOne(String, String),
     /// It can be reached from other machines.
     #[error(
-        "{0} is not a loopback address: the connection is neither encrypted nor authenticated, so whoever reaches it \
-         could read and write the whole device; use 127.0.0.1 or [::1], and a tunnel (ssh -L) to another machine"
+        "{0} is not a loopback address, and without keys a connection is neither encrypted nor authenticated: whoever \
+         reaches it could read and write the whole device; make keys by `varve worker keygen` on both sides and give \
+         --key and --peer (docs/near.md), or use 127.0.0.1 or [::1], and a tunnel (ssh -L) to another machine"
     )]
     NotLoopback(String),
 }
 
-/// A loopback address of the text `HOST:PORT`; others are refused.
-pub fn loopback(text: &str) -> Result<SocketAddr, AddressError> {
+/// The address of the text `HOST:PORT`; without keys only a loopback address is taken.
+pub fn address(text: &str, keys: bool) -> Result<SocketAddr, AddressError> {
     let not_one = |why: String| AddressError::NotOne(text.into(), why);
     let mut found = text.to_socket_addrs().map_err(|e| not_one(e.to_string()))?;
     let address = found.next().ok_or_else(|| not_one("it stands for no address".into()))?;
-    if address.ip().is_loopback() && found.all(|other| other.ip().is_loopback()) {
+    if keys || address.ip().is_loopback() && found.all(|other| other.ip().is_loopback()) {
         return Ok(address);
     }
     Err(AddressError::NotLoopback(text.into()))
@@ -52,19 +66,40 @@ struct Tcp {
     stream: TcpStream,
     peer: Arc<str>,
     closed: AtomicBool,
+    /// `None`: in the clear.
+    channel: Option<Channel>,
 }
 
-impl Tcp {
-    fn over(stream: TcpStream, peer: Arc<str>) -> io::Result<Arc<dyn Connection>> {
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Arc::new(Tcp { stream, peer, closed: AtomicBool::new(false) }))
-    }
+/// How connections behave that do not say so themselves.
+fn set_up(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let (idle, pause, times) = SILENCE;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(pause).with_retries(times))?;
+    socket.set_tcp_user_timeout(Some(PATIENCE))
+}
+
+fn receive(mut stream: &TcpStream, into: &mut Vec<u8>) -> io::Result<bool> {
+    let before = into.len();
+    into.resize(before + PIECE, 0);
+    let read = loop {
+        match stream.read(&mut into[before..]) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            read => break read,
+        }
+    };
+    into.truncate(before + *read.as_ref().unwrap_or(&0));
+    read.map(|n| n > 0)
 }
 
 impl Connection for Tcp {
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        (&self.stream).write_all(bytes).map_err(|e| match e.kind() {
+        let sent = match &self.channel {
+            None => (&self.stream).write_all(bytes),
+            Some(channel) => channel.send(&self.stream, bytes),
+        };
+        sent.map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 io::Error::new(io::ErrorKind::TimedOut, "the other side has taken nothing for 30 s")
             }
@@ -73,19 +108,13 @@ impl Connection for Tcp {
     }
 
     fn recv(&self, into: &mut Vec<u8>) -> io::Result<bool> {
-        let before = into.len();
-        into.resize(before + PIECE, 0);
-        let read = loop {
-            match (&self.stream).read(&mut into[before..]) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                read => break read,
-            }
+        let received = match &self.channel {
+            None => receive(&self.stream, into),
+            Some(channel) => channel.recv(&self.stream, into),
         };
-        into.truncate(before + *read.as_ref().unwrap_or(&0));
-        match read {
-            Ok(n) => Ok(n > 0),
+        match received {
             Err(_) if self.closed.load(Ordering::Acquire) => Ok(false),
-            Err(e) => Err(e),
+            received => received,
         }
     }
 
@@ -104,23 +133,27 @@ impl Connection for Tcp {
 pub struct TcpConnector {
     address: SocketAddr,
     name: Arc<str>,
+    keys: Option<Arc<Keys>>,
 }
 
 impl TcpConnector {
-    /// To the worker at a loopback address `HOST:PORT`.
-    pub fn new(text: &str) -> Result<Arc<TcpConnector>, AddressError> {
-        let address = loopback(text)?;
+    /// To the worker at `HOST:PORT`, a loopback address if there are no keys.
+    pub fn new(text: &str, keys: Option<Arc<Keys>>) -> Result<Arc<TcpConnector>, AddressError> {
+        let address = address(text, keys.is_some())?;
         if address.port() == 0 {
             return Err(AddressError::NotOne(text.into(), "port 0 stands for any".into()));
         }
-        Ok(Arc::new(TcpConnector { address, name: format!("remote:{text}").into() }))
+        Ok(Arc::new(TcpConnector { address, name: format!("remote:{text}").into(), keys }))
     }
 }
 
 impl Connector for TcpConnector {
     fn connect(&self) -> io::Result<Arc<dyn Connection>> {
         on_threads()?;
-        Tcp::over(TcpStream::connect_timeout(&self.address, PATIENCE)?, self.name.clone())
+        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        set_up(&stream)?;
+        let channel = self.keys.as_ref().map(|keys| keys.connect(&stream, HANDSHAKE)).transpose()?;
+        Ok(Arc::new(Tcp { stream, peer: self.name.clone(), closed: AtomicBool::new(false), channel }))
     }
 
     fn peer(&self) -> Arc<str> {
@@ -128,18 +161,52 @@ impl Connector for TcpConnector {
     }
 }
 
+/// Somebody who connected, and is not known yet.
+pub struct Incoming {
+    stream: TcpStream,
+    from: SocketAddr,
+    keys: Option<Arc<Keys>>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Incoming {
+    /// From where.
+    pub fn from(&self) -> SocketAddr {
+        self.from
+    }
+
+    /// The connection, after the handshake if there are keys. Waits for the other side for some seconds at most; an
+    /// error says why it is not taken.
+    pub fn establish(self) -> io::Result<Arc<dyn Connection>> {
+        set_up(&self.stream)?;
+        let channel = self.keys.as_ref().map(|keys| keys.accept(&self.stream, HANDSHAKE)).transpose()?;
+        let stream = self.stream.try_clone()?;
+        Ok(Arc::new(Tcp { stream, peer: self.from.to_string().into(), closed: AtomicBool::new(false), channel }))
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Takes connections.
 pub struct Listener {
     listener: TcpListener,
+    keys: Option<Arc<Keys>>,
     closed: AtomicBool,
+    /// Of those who connected, how many are not known yet.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl Listener {
-    /// At a loopback address; port 0 stands for any that is free.
-    pub fn bind(address: SocketAddr) -> io::Result<Arc<Listener>> {
+    /// At an address, a loopback one if there are no keys; port 0 stands for any that is free.
+    pub fn bind(address: SocketAddr, keys: Option<Arc<Keys>>) -> io::Result<Arc<Listener>> {
         on_threads()?;
-        assert!(address.ip().is_loopback(), "others are refused where the address is read");
-        Ok(Arc::new(Listener { listener: TcpListener::bind(address)?, closed: AtomicBool::new(false) }))
+        assert!(keys.is_some() || address.ip().is_loopback(), "others are refused where the address is read");
+        let (listener, closed) = (TcpListener::bind(address)?, AtomicBool::new(false));
+        Ok(Arc::new(Listener { listener, keys, closed, waiting: Arc::default() }))
     }
 
     /// The address with its port.
@@ -147,15 +214,20 @@ impl Listener {
         self.listener.local_addr()
     }
 
-    /// The next connection; `None` after [`Listener::close`].
-    pub fn accept(&self) -> io::Result<Option<Arc<dyn Connection>>> {
+    /// The next who connects; `None` after [`Listener::close`].
+    pub fn accept(&self) -> io::Result<Option<Incoming>> {
         loop {
             let accepted = self.listener.accept();
             if self.closed.load(Ordering::Acquire) {
                 return Ok(None);
             }
             match accepted {
-                Ok((stream, from)) => return Tcp::over(stream, from.to_string().into()).map(Some),
+                Ok(_) if self.waiting.load(Ordering::Acquire) >= HANDSHAKES => {}
+                Ok((stream, from)) => {
+                    self.waiting.fetch_add(1, Ordering::AcqRel);
+                    let (keys, waiting) = (self.keys.clone(), self.waiting.clone());
+                    return Ok(Some(Incoming { stream, from, keys, waiting }));
+                }
                 // The other side gave up meanwhile.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
                 Err(e) => return Err(e),
@@ -182,13 +254,14 @@ mod tests {
 
     #[test]
     fn only_loopback_addresses_are_taken() {
-        assert!(loopback("127.0.0.1:7070").is_ok() && loopback("[::1]:0").is_ok());
+        assert!(address("127.0.0.1:7070", false).is_ok() && address("[::1]:0", false).is_ok());
         for far in ["0.0.0.0:7070", "192.168.1.2:7070", "[::]:1"] {
-            assert_eq!(loopback(far), Err(AddressError::NotLoopback(far.into())));
+            assert_eq!(address(far, false), Err(AddressError::NotLoopback(far.into())));
+            assert!(address(far, true).is_ok(), "{far}");
         }
         for none in ["", "127.0.0.1", ":7070", "127.0.0.1:99999", "no port:x"] {
-            assert!(matches!(loopback(none), Err(AddressError::NotOne(..))), "{none}");
+            assert!(matches!(address(none, true), Err(AddressError::NotOne(..))), "{none}");
         }
-        assert!(TcpConnector::new("127.0.0.1:0").is_err());
+        assert!(TcpConnector::new("127.0.0.1:0", None).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! Arguments that concern a tier: its devices and settings, what opening commands take, and the commands on it.
 
+use super::worker::KeyArgs;
 use super::{Open, Place};
 use crate::table_args::{self, Given};
 use crate::text::size;
@@ -43,6 +44,8 @@ pub struct TierDevices {
     /// Home of the pages: `remote:HOST:PORT`, a worker there (docs/near.md), or a path, as --slow.
     #[arg(long, value_name = "PATH|remote:HOST:PORT", conflicts_with_all = ["slow", "drives"])]
     pub data: Option<String>,
+    #[command(flatten)]
+    pub keys: KeyArgs,
     /// Fast device over it: a file, a folder for one, or a block device. Only of a block device, or a file that is
     /// there, may the size be left out.
     #[arg(long, value_name = "PATH[:SIZE]", help_heading = "Tier")]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use varve::array::KeeperOptions;
 use varve::{
     Db, DriveLayout, DrivePart, Durability, Error, FlashPart, KeyspaceKind, Layout, LsmOptions, MergeBy, Options,
-    TierOptions, TxOptions,
+    RemotePart, TierOptions, TxOptions,
 };
 use varve_models::flash::create_image;
 use varve_rt::Rng;
@@ -167,7 +167,7 @@ impl Orders {
                 let flash = self.pool.has_flash().then(|| self.flash()).transpose()?;
                 // Delta records need pages as the flash has them.
                 let page_size = if flash.is_some() { 4096 } else { Layout::default().page_size };
-                let (fast_bytes, remote) = (FAST_BYTES, self.remote.clone());
+                let (fast_bytes, remote) = (FAST_BYTES, self.remote.as_deref().map(RemotePart::from));
                 let layout =
                     Layout { page_size, log_bytes, fast, fast_bytes, array, flash, remote, ..Layout::default() };
                 Db::create(&self.dir, &layout, self.options()?)

@@ -190,8 +190,8 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
     if let Some(data) = &layout.data {
         link(dir, DATA, data)?;
     }
-    if let Some(address) = &layout.remote {
-        remote::name(dir, address)?;
+    if let Some(part) = &layout.remote {
+        remote::name(dir, part)?;
     }
     if let Some(fast) = &layout.fast {
         link(dir, FAST, fast)?;

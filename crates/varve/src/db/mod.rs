@@ -48,7 +48,7 @@ pub use keyspace::Keyspace;
 pub use keyspaces::KeyspaceInfo;
 pub use memory::MIN_CACHE_BYTES;
 pub use missing::KeyspaceLeft;
-pub use options::{DriveLayout, DrivePart, Layout, OPTIONS, Options};
+pub use options::{DriveLayout, DrivePart, Layout, OPTIONS, Options, RemotePart};
 pub use pool_options::{OPTIONS as POOL_OPTIONS, PoolOptions};
 pub use read_only::SealReport;
 pub use rows::Rows;

@@ -14,6 +14,7 @@ use varve_device::Faults;
 use varve_volume::array::{KeeperOptions, Layout as ArrayLayout};
 use varve_volume::setting::{Accepts, Setting, Table};
 use varve_volume::tier::{self, TierOptions};
+use varve_wire::KeyFiles;
 
 /// What is fixed when a database is created.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,8 +28,8 @@ pub struct Layout {
     pub log_dir: Option<PathBuf>,
     /// Where the pages are, when not in the database directory: a directory, a file, or a block device.
     pub data: Option<PathBuf>,
-    /// The pages lie with a worker at this address, `HOST:PORT`, instead of `data` (`docs/near.md`).
-    pub remote: Option<String>,
+    /// The pages lie with a worker instead of `data` (`docs/near.md`).
+    pub remote: Option<RemotePart>,
     /// A fast device for a tier: a directory, a file, or a block device.
     pub fast: Option<PathBuf>,
     /// Bytes of the fast device, if it is a file; ignored when it is longer already.
@@ -46,6 +47,23 @@ impl Default for Layout {
         let (log_dir, data, remote, fast, array, flash) = (None, None, None, None, None, None);
         let (page_size, log_bytes) = (8192, 1 << 20);
         Layout { page_size, log_bytes, log_dir, data, remote, fast, fast_bytes: 0, array, flash, overwrite: false }
+    }
+}
+
+/// A worker that has the pages (`docs/near.md`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemotePart {
+    /// Its address, `HOST:PORT`; without keys one of this machine.
+    pub address: String,
+    /// Where this side's key and the worker's certificate are, if the connection is encrypted: needs the feature `tls`.
+    /// The database's directory remembers the paths, not what is there: the files are read at each opening.
+    pub keys: Option<KeyFiles>,
+}
+
+impl From<&str> for RemotePart {
+    /// The worker at an address of this machine, in the clear.
+    fn from(address: &str) -> RemotePart {
+        RemotePart { address: address.into(), keys: None }
     }
 }
 
