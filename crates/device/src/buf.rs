@@ -104,6 +104,26 @@ pub fn prefer_huge_pages<T>(start: *const T, bytes: usize) {
     let _ = (start, bytes, HUGE_FROM);
 }
 
+/// Gives the memory of whole pages back to the system: it holds zeros, and takes none until it is written to. A hint:
+/// refused or unknown, the memory stays as it is.
+///
+/// # Safety
+/// The caller owns `bytes` bytes of allocated memory from `start` on, which nobody else looks at meanwhile; what they
+/// hold may be lost.
+pub unsafe fn forget_memory(start: *mut u8, bytes: usize) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        let from = start.addr().next_multiple_of(ALIGN);
+        let to = (start.addr() + bytes) / ALIGN * ALIGN;
+        if to > from {
+            // SAFETY: the caller's promise; the range is within it.
+            unsafe { libc::madvise(start.with_addr(from).cast(), to - from, libc::MADV_DONTNEED) };
+        }
+    }
+    #[cfg(any(miri, not(target_os = "linux")))]
+    let _ = (start, bytes);
+}
+
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.len > 0 {

@@ -151,7 +151,7 @@ mistakes! {
     FlashNoScan "flash-no-scan" "flash" "An opening believes the map's checkpoint and looks at no page programmed since."
     FlashNoNumbers "flash-no-numbers" "flash" "An opening takes the version of a page that it finds last for the newest."
     FlashTornRecords "flash-torn-records" "flash" "A delta record is applied whatever its checksum says."
-    ChangesNotNoted "changes-not-noted" "buffer" "Which bytes of a page change is not noted."
+    ChangesNotNoted "changes-not-noted" "flash" "Which bytes of a page change is not noted."
     TierNoMaps "tier-no-maps" "tier" "A tier writes its first map only."
     TierNoJournal "tier-no-journal" "tier" "A tier's sync writes no journal."
     TierFailedSyncBelieved "tier-failed-sync-believed" "tier" "A tier goes on after a failed sync of the slow device."

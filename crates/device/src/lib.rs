@@ -21,7 +21,7 @@ mod stats;
 mod ticket;
 mod words;
 
-pub use buf::{AlignedBuf, physical_memory, prefer_huge_pages};
+pub use buf::{AlignedBuf, forget_memory, physical_memory, prefer_huge_pages};
 pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, Hint, check, flush, read_at, write_at};
 pub use error::{DeviceError, OpKind};
 #[cfg(feature = "faults")]

@@ -137,6 +137,14 @@ impl Budget {
         self.accounts[class as usize].limit.fetch_max(least, Ordering::Relaxed);
     }
 
+    /// A class that is taken whole, as page frames are, has another size from now on.
+    pub fn resize(&self, class: Class, bytes: u64) {
+        let account = &self.accounts[class as usize];
+        account.limit.store(bytes, Ordering::Relaxed);
+        account.used.store(bytes, Ordering::Relaxed);
+        account.peak.fetch_max(bytes, Ordering::Relaxed);
+    }
+
     /// Charges `bytes` that are in use already, whatever the limit, which rises to what is used.
     pub fn admit(&self, class: Class, bytes: u64) {
         let account = &self.accounts[class as usize];

@@ -8,6 +8,7 @@ mod pool_support;
 use pool_support::store::{CheckedStore, Shared};
 use pool_support::{Gate, change, format, value};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use varve::Error;
 use varve::buffer::{LogGate, Pool, PoolConfig, PoolStats, ReadAhead, cleaner, policy, victim};
@@ -191,6 +192,39 @@ fn scenario(seed: u64) -> PoolStats {
     w.pool.start().unwrap();
     (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
     run_workers(&w, seed, 150);
+    ended(&w)
+}
+
+/// The same while the pool becomes smaller and larger all the time.
+fn scenario_of_sizes(seed: u64) -> PoolStats {
+    let mut rng = Rng::from_seed(seed);
+    let mut config = config(&mut rng);
+    config.frames = 96 + rng.below(64) as usize;
+    let w = world_of(config, seed);
+    w.pool.start().unwrap();
+    (0..VOLATILE).for_each(|p| format(&w.pool, &w.gate, p, 0));
+    let done = Arc::new(AtomicBool::new(false));
+    let resizer = spawn("resizer", {
+        let (w, done) = (w.clone(), done.clone());
+        move || {
+            let (least, most) = (w.pool.least_frames() as u64, w.pool.config().frames as u64);
+            while !done.load(SeqCst) {
+                let frames = least + rng.below(most - least + 1);
+                w.pool.resize(frames as usize).unwrap();
+                assert_eq!(w.pool.stats().frames, frames);
+                sleep(Duration::from_micros(rng.below(2_000)));
+            }
+            w.pool.resize(least as usize).unwrap();
+        }
+    });
+    run_workers(&w, seed, 150);
+    done.store(true, SeqCst);
+    resizer.join().unwrap();
+    ended(&w)
+}
+
+/// Nothing is lost, in memory or in the store.
+fn ended(w: &World) -> PoolStats {
     w.pool.stop();
     w.pool.check_quiescent();
     w.checked.assert_idle();
@@ -201,6 +235,18 @@ fn scenario(seed: u64) -> PoolStats {
     assert_eq!(stored, sum, "no change is lost in the store");
     w.pool.check_quiescent();
     w.pool.stats()
+}
+
+#[test]
+fn chaos_while_the_pool_changes_its_size() {
+    for seed in seeds(60) {
+        let (stats, hash) = simulate(seed, || scenario_of_sizes(seed));
+        let t = stats.total();
+        assert!(t.evicted_clean + t.evicted_dirty > 0, "seed {seed}: a pool that becomes small evicts");
+        if seed % 30 == 0 {
+            assert_eq!(simulate(seed, || scenario_of_sizes(seed)).1, hash, "seed {seed} is not deterministic");
+        }
+    }
 }
 
 #[test]

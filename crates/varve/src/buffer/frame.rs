@@ -369,10 +369,11 @@ impl Frames {
         self.most
     }
 
-    /// Makes some more frames, in the given state. Under the instance's lock. Which; none when all are made.
-    pub(super) fn make(&self, state: u32) -> Range<usize> {
+    /// Makes some more frames, at most `room`, in the given state. Under the instance's lock. Which; none when all are
+    /// made.
+    pub(super) fn make(&self, room: usize, state: u32) -> Range<usize> {
         let made = self.made.load(Relaxed);
-        let more = made..(made + Self::CHUNK).min(self.most);
+        let more = made..(made + Self::CHUNK.min(room)).min(self.most);
         for i in more.clone() {
             let frame = Frame::new(self.pages.wrapping_add(i * self.page_size));
             frame.state.store(state, Relaxed);
@@ -382,6 +383,16 @@ impl Frames {
         assert!(more.end <= self.most, "no more frames are made than there may be");
         self.made.store(more.end, Release);
         more
+    }
+
+    /// Gives the memory of the pages of some neighbouring frames back to the system. The caller has them latched
+    /// exclusively, and they are empty.
+    pub(super) fn forget(&self, first: usize, count: usize) {
+        let some = &self[first..first + count];
+        assert!(some.iter().all(|frame| frame.page.load(Acquire) == NO_PAGE), "frames that are forgotten are empty");
+        // SAFETY: the pages of neighbouring frames are neighbours; nobody reads or writes those of empty frames but who
+        // has them latched, or believes what he read without a latch.
+        unsafe { varve_device::forget_memory(some[0].data(), count * self.page_size) }
     }
 }
 

@@ -4,8 +4,9 @@
 //! log is waited for, and no other lock is taken.
 //!
 //! Invariants, under the lock
-//! - A frame that nobody has latched is on the free list, once, and empty, or its page is in the table and known to the
-//!   policy.
+//! - A frame that nobody has latched is on the free list or retired, once, and empty, or its page is in the table and
+//!   known to the policy.
+//! - Frames are retired while there are more than `allowed`, and used again when more are.
 //! - `dirty` has the slot of each dirty page, with its first change as `first` has it; a page that is just becoming
 //!   dirty, under its exclusive latch, is still to come.
 //! - A page that is taken out of its frame is clean, not being written, not pinned, and out of the policy.
@@ -35,8 +36,12 @@ const EAGER: usize = 32;
 /// What the instance's lock protects.
 pub(super) struct Lists {
     pub(super) free: Vec<Slot>,
-    /// Frames that were not needed yet; they come after those on the free list.
-    unmade: usize,
+    /// Frames that hold pages or are on the free list. More of them are made as they are first needed.
+    in_use: usize,
+    /// Frames that may be in use.
+    allowed: usize,
+    /// Frames that were made and are out of use: empty, their memory given back.
+    retired: Vec<Slot>,
     pub(super) policy: Box<dyn Replacement>,
     /// Dirty pages by their first-change LSN.
     pub(super) dirty: BTreeSet<(Lsn, Slot)>,
@@ -85,7 +90,12 @@ pub(super) struct Instance {
 impl Lists {
     /// Free frames.
     pub(super) fn free_frames(&self) -> usize {
-        self.free.len() + self.unmade
+        self.free.len() + self.to_come()
+    }
+
+    /// Frames that may still be made, or be used again.
+    fn to_come(&self) -> usize {
+        self.allowed.saturating_sub(self.in_use)
     }
 }
 
@@ -101,7 +111,9 @@ impl Instance {
         let entry = policy::find(config.replacement).expect("the configuration was validated");
         let lists = Lists {
             free: Vec::new(),
-            unmade: count,
+            in_use: 0,
+            allowed: count,
+            retired: Vec::new(),
             policy: (entry.make)(count, &config.policy),
             dirty: BTreeSet::new(),
             first: vec![0; count],
@@ -259,11 +271,60 @@ impl Instance {
         self.frame_freed();
     }
 
-    /// Puts an empty frame on the free list.
+    /// Puts an empty frame on the free list; or retires it, if there are too many.
     pub(super) fn put_free(&self, lists: &mut Lists, slot: Slot) {
         let before = self.frame(slot).state.fetch_or(FREE, AcqRel);
         assert!(before & FREE == 0, "no frame is free twice");
         lists.free.push(slot);
+        self.retire_free(lists);
+    }
+
+    /// Takes frames off the free list that are too many.
+    fn retire_free(&self, lists: &mut Lists) {
+        while lists.in_use > lists.allowed {
+            let Some(slot) = lists.free.pop() else { return };
+            lists.retired.push(slot);
+            lists.in_use -= 1;
+        }
+    }
+
+    /// From now on so many frames may be in use; those that are too many are retired as they become free. Returns how
+    /// many that will be.
+    pub(super) fn allow(&self, frames: usize) -> usize {
+        assert!(
+            (1..=self.frames.most()).contains(&frames),
+            "an instance has a frame, and no more than it was made for"
+        );
+        let mut lists = self.lock();
+        lists.allowed = frames;
+        self.retire_free(&mut lists);
+        let (over, more) = (lists.in_use.saturating_sub(frames), lists.to_come());
+        drop(lists);
+        self.frames_freed(more);
+        over
+    }
+
+    /// Frames that may be in use.
+    pub(super) fn allowed(&self) -> usize {
+        self.lock().allowed
+    }
+
+    /// Gives the memory of retired frames back to the system. Meanwhile none of them is used again.
+    pub(super) fn release_retired(&self, pool: &Pool) {
+        let mut slots = std::mem::take(&mut self.lock().retired);
+        slots.sort_unstable();
+        for run in slots.chunk_by(|a, b| a + 1 == *b) {
+            // Latched: who looks at their bytes without a latch finds out that he has seen nothing.
+            let held: Vec<_> = run.iter().map(|slot| pool.at(self, *slot).lock()).collect();
+            self.frames.forget(run[0] as usize, run.len());
+            held.into_iter().for_each(Exclusive::unlatch);
+        }
+        let more = {
+            let mut lists = self.lock();
+            lists.retired.extend(slots);
+            lists.to_come()
+        };
+        self.frames_freed(more);
     }
 
     /// Takes a frame off the free list.
@@ -274,10 +335,16 @@ impl Instance {
         Some(slot)
     }
 
-    /// Makes some more of the instance's frames and takes the first of them; none when all are made.
+    /// Takes a frame that was retired, or makes some more and takes the first of them; none when as many are in use as
+    /// may be.
     fn make_frames(&self, lists: &mut Lists) -> Option<Slot> {
-        let more = self.frames.make(FREE);
-        lists.unmade -= more.len();
+        let room = lists.to_come();
+        if let Some(slot) = (room > 0).then(|| lists.retired.pop()).flatten() {
+            lists.in_use += 1;
+            return Some(slot);
+        }
+        let more = self.frames.make(room, FREE);
+        lists.in_use += more.len();
         lists.free.extend(more.rev().map(|i| i as Slot));
         lists.free.pop()
     }
@@ -496,7 +563,8 @@ impl Instance {
             assert!(!frame.is(WRITING), "page {id} is being written");
             pool.at(self, slot).try_lock().unwrap_or_else(|| panic!("page {id} is latched")).unlatch();
             if id == NO_PAGE {
-                assert!(lists.free.contains(&slot), "an empty frame is not on the free list");
+                let out_of_use = lists.free.contains(&slot) ^ lists.retired.contains(&slot);
+                assert!(out_of_use, "an empty frame is not on the free list, nor retired");
                 assert!(!frame.is(DIRTY | KNOWN), "an empty frame is dirty or known to the policy");
                 continue;
             }
@@ -509,6 +577,8 @@ impl Instance {
         }
         assert_eq!(lists.policy.len(), resident, "pages known to the policy");
         assert_eq!(lists.dirty.len(), dirty, "pages on the dirty list");
-        assert_eq!(lists.free.len() + resident, self.frames.len(), "free and resident frames");
+        assert_eq!(lists.free.len() + resident, lists.in_use, "free and resident frames");
+        assert_eq!(lists.in_use + lists.retired.len(), self.frames.len(), "frames in use, and retired");
+        assert!(lists.in_use <= lists.allowed, "no more frames are in use than may be");
     }
 }

@@ -38,6 +38,7 @@ mod pins;
 pub mod policy;
 mod pool;
 mod prefetch;
+mod resize;
 mod sequence;
 mod settings;
 mod staging;

@@ -8,7 +8,8 @@
 //! A transaction that waits here holds locks on keys and pages set aside, but no latch and no pin. One that has room
 //! waits for latches, frames and the log, never for a lock on a key, and gives the room back with its last pin.
 //!
-//! Invariants: what is free and what is given out make `total`; [`AWAITED`] is set as long as the queue has anybody.
+//! Invariants: what is free and what is given out make `total`, but while that changes; [`AWAITED`] is set as long as
+//! the queue has anybody.
 
 use super::Pool;
 use std::collections::VecDeque;
@@ -29,7 +30,7 @@ pub(super) struct PinRoom {
     /// Frames that are not given out, and [`AWAITED`].
     free: AtomicU64,
     /// Frames that are given out, all together, or free.
-    total: u64,
+    total: AtomicU64,
     queue: Mutex<VecDeque<Arc<Waiter>>>,
 }
 
@@ -37,14 +38,28 @@ impl PinRoom {
     pub(super) fn new(frames: usize) -> PinRoom {
         let total = frames as u64;
         assert!(total < AWAITED, "room is counted below the mark of who waits");
-        PinRoom { free: AtomicU64::new(total), total, queue: Mutex::default() }
+        PinRoom { free: AtomicU64::new(total), total: AtomicU64::new(total), queue: Mutex::default() }
     }
 
-    /// Takes room for so many pins; waits until there is.
+    /// From now on there is room for so many pins; waits until what is too much was given back. One at a time.
+    pub(super) fn resize(&self, frames: usize) {
+        let (frames, before) = (frames as u64, self.total.load(Acquire));
+        assert!(frames < AWAITED, "room is counted below the mark of who waits");
+        if frames > before {
+            self.total.store(frames, Release);
+            return self.give(frames - before);
+        }
+        // Taken, and never given back.
+        let mut pins = self.take((before - frames) as usize);
+        pins.frames = 0;
+        self.total.store(frames, Release);
+    }
+
+    /// Takes room for so many pins, or for as many as there may be; waits until there is.
     #[inline]
     pub(super) fn take(&self, frames: usize) -> Pins<'_> {
-        let frames = frames as u64;
-        assert!(frames <= self.total, "who asks for more room than there is would wait for ever");
+        // (Who asks for more found out how many he may have before the pool became so small.)
+        let frames = (frames as u64).min(self.total.load(Acquire));
         let enough = |free| (free & AWAITED == 0 && free >= frames).then(|| free - frames);
         if self.free.fetch_update(Acquire, Relaxed, enough).is_err() {
             self.wait(frames);
@@ -83,7 +98,8 @@ impl PinRoom {
     #[inline]
     fn give(&self, frames: u64) {
         let before = self.free.fetch_add(frames, AcqRel);
-        assert!((before & !AWAITED) + frames <= self.total, "no more room is given back than was taken");
+        let total = self.total.load(Acquire);
+        assert!((before & !AWAITED) + frames <= total, "no more room is given back than was taken");
         if before & AWAITED != 0 {
             self.grant(&mut self.queue.lock());
         }

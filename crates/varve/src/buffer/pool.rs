@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{DeviceError, Faults, Health};
-use varve_rt::atomic::{AtomicBool, Ordering::*};
+use varve_rt::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use varve_rt::{Cost, Event, Instant, Mutex, charge};
 use varve_volume::{KeyspaceId, Lsn, PageId, PageStore, page};
 
@@ -76,6 +76,10 @@ pub struct Pool {
     pub(super) cleaners: Cleaners,
     pub(super) prefetcher: Prefetcher,
     pub(super) pin_room: PinRoom,
+    /// Frames that may be in use now.
+    pub(super) frames: AtomicUsize,
+    /// Held by who changes that.
+    pub(super) resizing: Mutex<()>,
     /// Boxed: it is there only in pools that are traced.
     pub(super) tracer: Option<Box<Tracer>>,
     /// The same.
@@ -138,6 +142,8 @@ impl Pool {
             cleaners: Cleaners::new(),
             prefetcher: Prefetcher::new(&config.read_ahead),
             pin_room: PinRoom::new(pinnable(config.frames)),
+            frames: AtomicUsize::new(config.frames),
+            resizing: Mutex::new(()),
             tracer: config.trace.as_ref().map(|handle| Box::new(Tracer::new(handle))),
             updates: config.counts_updates().then(|| Box::new(Updates::new(config.kept_flushes))),
             failed: Mutex::new(None),
@@ -420,9 +426,9 @@ impl Pool {
         self.instances.iter().map(Instance::dirty_pages).sum()
     }
 
-    /// Number of frames.
+    /// Number of frames that may be in use now; [`Pool::config`] has how many there are at most.
     pub fn capacity_frames(&self) -> usize {
-        self.config.frames
+        self.frames.load(Acquire)
     }
 
     /// What the pool did so far, and how full it is. Drains the hit buffers, so that every hit is counted.
@@ -435,7 +441,7 @@ impl Pool {
             dirty += (lists.dirty.len() + lists.asides.len()) as u64;
             aside += lists.asides.len() as u64;
         }
-        PoolStats { frames: self.config.frames as u64, free, dirty, aside, ..self.counters.get() }
+        PoolStats { frames: self.capacity_frames() as u64, free, dirty, aside, ..self.counters.get() }
     }
 
     /// The error that poisoned the pool, if a page could not be written for good.

@@ -1,10 +1,12 @@
 //! How one memory figure is divided: the pool gets what the other classes do not need.
 
+use super::Inner;
 use crate::budget::{Budget, CLASSES, Class};
 use crate::buffer::PoolConfig;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use varve_device::{DeviceError, MemoryLimit};
+use varve_rt::atomic::Ordering;
 
 /// The division of `Options::cache_bytes`.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,6 +113,30 @@ pub(crate) fn plan(cache_bytes: u64, page_size: usize) -> Plan {
         limits[class as usize] = bytes;
     }
     Plan { pool, log_buffer, limits }
+}
+
+/// See [`Db::set_cache_bytes`](super::Db::set_cache_bytes). Frames alone come and go.
+pub(super) fn resize(inner: &Inner, bytes: u64) -> Result<()> {
+    inner.txns.live()?;
+    let (pool, most) = (&inner.core.pool, inner.cache.bytes);
+    let page = pool.page_size() as u64;
+    let frames_of = |bytes: u64, others: u64| ((bytes - others) / page) as usize;
+    let others = most.saturating_sub(pool.config().frames as u64 * page);
+    let least = others + pool.least_frames() as u64 * page;
+    let bytes = if bytes == 0 { most } else { bytes };
+    if !(least..=most).contains(&bytes) {
+        return Err(Error::Invalid(format!(
+            "cache of {bytes} bytes: this database was opened with {most}, and may have {least} to {most} now; to give \
+             it more, open it with a larger cache"
+        )));
+    }
+    let frames = if bytes == most { pool.config().frames } else { frames_of(bytes, others) };
+    let resized = pool.resize(frames.clamp(pool.least_frames(), pool.config().frames));
+    // What it came to, also when two ask at a time, or not all could be done.
+    let now = pool.capacity_frames() as u64 * page;
+    inner.core.budget.resize(Class::Frames, now);
+    inner.cache_now.store((others + now).min(most), Ordering::Release);
+    resized
 }
 
 fn prev_power_of_two(n: u64) -> u64 {

@@ -83,6 +83,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use varve_rt::Mutex;
+use varve_rt::atomic::AtomicU64;
 use varve_volume::plan::Volume;
 use varve_volume::{KeyspaceId, Lsn};
 
@@ -126,8 +127,10 @@ pub(crate) struct Inner {
     pub registry: Arc<Registry>,
     indexes: Arc<Indexes>,
     pub options: Options,
-    /// Where the size of the cache comes from.
+    /// The most memory that it takes, and where that comes from.
     cache: Cache,
+    /// Memory that it takes at most now, bytes.
+    cache_now: AtomicU64,
     checkpointer: Option<Arc<Checkpointer>>,
     devices: Devices,
     volume: Volume,
@@ -467,6 +470,18 @@ impl Db {
         self.inner.txns.live()?;
         let _alone = self.inner.walking.lock();
         check::run(&self.inner)
+    }
+
+    /// Takes so much memory at most from now on, while work goes on: as much as it was opened with, or less. 0: as much
+    /// as it was opened with. What there is less comes from the page frames; their memory goes back to the system. A
+    /// cache that is to grow is opened with the most that it may have, which is not taken before it is needed, and made
+    /// smaller at once. Waits until pages that have no place any more are written.
+    ///
+    /// # Errors
+    /// `Invalid` says between what sizes it may be; those of page writes, and `OverBudget` where all pages are in use:
+    /// then it is as large as before, or a part of the way there.
+    pub fn set_cache_bytes(&self, bytes: u64) -> Result<()> {
+        memory::resize(&self.inner, bytes)
     }
 
     /// What the buffer pool was made with, name by name: what preset, cache size and options came to.

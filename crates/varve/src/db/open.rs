@@ -39,6 +39,7 @@ use crate::wal::{Birth, FIRST_LSN, Log, LogConfig, LogState, MAP_COUNT};
 use std::path::Path;
 use std::sync::Arc;
 use varve_device::{Device, DeviceKind, DirLock, Health, Watched};
+use varve_rt::atomic::AtomicU64;
 use varve_volume::Lsn;
 use varve_volume::plan::{DATA, Volume};
 use varve_volume::tier::TierOptions;
@@ -280,6 +281,7 @@ impl Parts {
             registry,
             indexes,
             options,
+            cache_now: AtomicU64::new(cache.bytes),
             cache,
             checkpointer,
             devices,

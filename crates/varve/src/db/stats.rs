@@ -13,6 +13,7 @@ use crate::wal::checkpoint::CheckpointStats;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve_device::{DeviceStats, OpStats};
+use varve_rt::atomic::Ordering;
 use varve_volume::array::{ArrayStats, Moves};
 use varve_volume::plan::{DATA, FAST};
 use varve_volume::tier::{REFUSALS, TierStats};
@@ -52,7 +53,7 @@ pub struct Stats {
     pub near: Option<NearStats>,
     /// Transactions.
     pub txn: TxnStats,
-    /// Memory that the database may take, bytes.
+    /// Memory that the database may take now, bytes.
     pub cache_bytes: u64,
     /// Where that size comes from, in words.
     pub cache_source: String,
@@ -159,7 +160,7 @@ pub(super) fn collect(inner: &Inner) -> Stats {
         lsm: lsm(inner),
         near: inner.indexes.near_stats(),
         txn: inner.txns.stats(),
-        cache_bytes: inner.cache.bytes,
+        cache_bytes: inner.cache_now.load(Ordering::Acquire),
         cache_source: inner.cache.source(),
         budget: core.budget.report(),
         data_device: inner.devices.part(DATA).map(|data| data.stats()).unwrap_or_default(),

@@ -39,7 +39,7 @@ impl Cleaner for Eager {
 /// How many of the oldest dirty pages of an instance are to be written.
 fn wanted(pool: &Pool, inst: &Instance) -> usize {
     let (end, capacity) = (pool.gate().end_lsn(), pool.gate().age().capacity);
-    let frames = pool.config().frames / pool.instances().len();
+    let frames = pool.capacity_frames() / pool.instances().len();
     let lists = inst.lock();
     let oldest = lists.dirty.first().map_or(end, |(lsn, _)| *lsn);
     let old = lists.dirty.iter().take_while(|(lsn, _)| bound(oldest, end, capacity).is_some_and(|b| *lsn < b)).count();
