@@ -71,6 +71,47 @@ fn every_command_works_on_an_image() {
     }
 }
 
+/// Cells that endure few erases: writes wear a region out, which says so and can be read from then on.
+#[test]
+fn a_worn_region_is_read_only_by_name() {
+    let dir = Scratch::new("flash-worn");
+    let (db, chips) = (dir.at("db"), image(&dir, "chips"));
+    let text = std::fs::read_to_string(small(&dir)).unwrap().replace("[flash]", "[flash]\nendurance = 6");
+    std::fs::write(dir.at("small.toml"), text).unwrap();
+    let hot = region("name = \"hot\"\nchips = [0]\nn = 2\nm = 48\nkeyspaces = [\"stock\", \"orders\"]");
+    let text = format!("profile = {:?}\n{hot}{}", dir.at("small.toml"), region("name = \"rest\"\nchips = [1]"));
+    std::fs::write(dir.at("worn.toml"), text).unwrap();
+    ok(&["create", &db, "--flash", &chips, "--layout", &dir.at("worn.toml"), "--log-mb", "1"], "");
+    ok(&["load", &db], rows("orders", 0..50, "kept") + &rows("other", 0..50, "kept"));
+    let values = ["x", "y"].map(|value| value.repeat(900));
+    let mut last = None;
+    let told = (0..200).find_map(|round: usize| {
+        let loaded = support::varve(&["load", &db], rows("stock", 0..1000, &values[round % 2]));
+        if loaded.status.success() {
+            last = Some(round % 2);
+        }
+        (!loaded.status.success()).then(|| String::from_utf8_lossy(&loaded.stderr).into_owned())
+    });
+    let told = told.expect("the region wears out");
+    let names = "region \"hot\" of the flash, where the keyspaces stock, orders live, is worn out and read-only";
+    assert!(told.contains(names) && told.contains("backup"), "{told}");
+    // All of it can be read, and what lives elsewhere be changed.
+    assert!(fails(&["put", &db, "orders", "00007", "new"], "", 1).contains(names));
+    assert!(fails(&["delete", &db, "stock", "00007"], "", 1).contains(names));
+    ok(&["put", &db, "other", "00007", "new"], "");
+    assert_eq!(ok(&["get", &db, "orders", "00007"], ""), "kept\n");
+    assert_eq!(ok(&["scan", &db, "stock", "--count"], ""), "1000\n");
+    assert!(ok(&["check", &db], "").contains("no damage found"));
+    let stat: serde_json::Value = serde_json::from_str(&ok(&["stat", &db, "--json"], "")).unwrap();
+    assert_eq!(stat["region.hot.state"], "worn out: read-only");
+    assert_eq!((&stat["region.rest.state"], last.is_some()), (&"in use".into(), true));
+    // And go elsewhere.
+    let (backup, file) = (dir.at("backup"), dir.at("file"));
+    ok(&["backup", &db, &backup], "");
+    ok(&["restore", &file, &backup, "--log-mb", "1"], "");
+    ok(&["put", &file, "orders", "00007", "new"], "");
+}
+
 #[test]
 fn what_does_not_belong_together_is_refused() {
     let dir = Scratch::new("flash-apart");

@@ -135,6 +135,12 @@ pub enum Error {
          changed again"
     )]
     KeyspaceReadOnly(String),
+    /// The flash that has the pages is worn out; says which region of it, and which keyspaces live there.
+    #[error(
+        "{0}, is worn out and read-only: reads go on; `backup` the database and `restore` it onto other flash, a file \
+         or a drive"
+    )]
+    WornOut(String),
     /// The database was closed.
     #[error("the database is closed; open it again")]
     Closed,

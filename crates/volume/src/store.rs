@@ -6,7 +6,9 @@
 
 use crate::VolumeError;
 use crate::ids::{KeyspaceId, PageId};
+use std::sync::Arc;
 use varve_device::{Hint, Words};
+use varve_rt::atomic::AtomicU64;
 
 /// Why a page is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -334,6 +336,12 @@ pub trait PageStore: Send + Sync {
     /// from page 0 on, and have all pages that the store can hold. None: all pages are for everything.
     fn zones(&self) -> Vec<Zone> {
         Vec::new()
+    }
+
+    /// Which zones are so worn that nothing new should be written there, while what was accepted still can be: a bit for
+    /// each of [`PageStore::zones`], which stays once it is set; the first if there are none. None: nothing wears.
+    fn worn_zones(&self) -> Option<Arc<AtomicU64>> {
+        None
     }
 
     /// How many changed bytes of a page the store wants to know of when it is written ([`PageWrite::changed`]); 0: it

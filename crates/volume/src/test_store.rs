@@ -237,6 +237,10 @@ impl PageStore for TestStore {
         self.inner.zones()
     }
 
+    fn worn_zones(&self) -> Option<Arc<varve_rt::atomic::AtomicU64>> {
+        self.inner.worn_zones()
+    }
+
     fn submit(&self, batch: Vec<PageIo>) -> PageTicket {
         let seen = batch.iter().map(|io| self.admit(io)).collect();
         let inner = self.inner.submit(batch);

@@ -6,6 +6,7 @@ use crate::{
 };
 use std::sync::Arc;
 use varve_device::Hint;
+use varve_rt::atomic::AtomicU64;
 
 /// Is told. Called by the thread that waits for the request, before its wait returns.
 pub trait PageWatch: Send + Sync {
@@ -92,6 +93,10 @@ impl PageStore for WatchedStore {
 
     fn zones(&self) -> Vec<Zone> {
         self.store.zones()
+    }
+
+    fn worn_zones(&self) -> Option<Arc<AtomicU64>> {
+        self.store.worn_zones()
     }
 
     fn noted_changes(&self) -> usize {

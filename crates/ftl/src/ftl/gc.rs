@@ -233,6 +233,7 @@ impl<A: FlashArray> Ftl<A> {
         }
         assert!(self.pools[pool].good > 0, "a pool has the block that it loses");
         self.pools[pool].good -= 1;
+        self.pools[pool].bad += 1;
         if self.pools[pool].logical > self.most_logical(&self.pools[pool]) {
             self.worn_out = true;
         }

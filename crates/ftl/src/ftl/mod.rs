@@ -230,10 +230,12 @@ impl<A: FlashArray> Ftl<A> {
             ftl.meta = Some(meta);
         }
         for block in 0..g.blocks() {
+            let (pool, lane) = ftl.home(block);
             if !ftl.is_meta(block) && !ftl.array.is_bad(block) {
-                let (pool, lane) = ftl.home(block);
                 ftl.pools[pool].good += 1;
                 ftl.pools[pool].give(lane, block);
+            } else if !ftl.is_meta(block) {
+                ftl.pools[pool].bad += 1;
             }
         }
         Ok(ftl)
@@ -533,12 +535,15 @@ impl<A: FlashArray> Ftl<A> {
         self.pools[pool].victims.lost(block, valid);
     }
 
-    /// Whether no more is written, or soon: a pool has not even two blocks more than its pages need.
+    /// Whether no more is written, or soon: of the spare blocks of a pool more than three quarters went bad, or all but
+    /// one.
     pub fn is_worn_out(&self) -> bool {
-        let spare = 2 * u64::from(self.slots);
-        let short = |pool: &Pool| self.most_logical(pool) < pool.logical + spare;
-        // (One that is short from the beginning has what it was given.)
-        self.worn_out || self.pools.iter().any(short) && self.bad_blocks() > 0
+        let short = |pool: &Pool| {
+            let spare = self.most_logical(pool).saturating_sub(pool.logical) / u64::from(self.slots);
+            // (One that is short from the beginning has what it was given.)
+            pool.bad > 0 && (spare < 2 || 3 * spare < u64::from(pool.bad))
+        };
+        self.worn_out || self.pools.iter().any(short)
     }
 
     /// Bad blocks of the array.

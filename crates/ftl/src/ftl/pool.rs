@@ -1,7 +1,7 @@
 //! A pool: blocks that share free lists, open blocks and victims. A chip's, or all.
 //!
 //! Invariants: a block of the pool is in exactly one place: free, open, partial, closed (in `victims`), cached, or bad;
-//! `free_blocks` counts the free ones, which are erased; `good` counts all but the bad ones.
+//! `free_blocks` counts the free ones, which are erased; `good` counts all but the bad ones, `bad` those.
 
 use super::NONE;
 use super::victims::Victims;
@@ -14,6 +14,8 @@ pub(super) struct Pool {
     pub(super) lanes: u32,
     /// Blocks that are not bad.
     pub(super) good: u32,
+    /// Blocks that are.
+    pub(super) bad: u32,
     /// Erased blocks, by lane, in the order of their erases.
     free: Vec<VecDeque<u32>>,
     free_blocks: u32,
@@ -44,6 +46,7 @@ impl Pool {
             first_plane,
             lanes,
             good: 0,
+            bad: 0,
             free: vec![VecDeque::new(); lanes as usize],
             free_blocks: 0,
             fronts: vec![NONE; (lanes * streams.1) as usize],

@@ -106,6 +106,12 @@ impl Tree {
         Ok(())
     }
 
+    /// What it stands on.
+    #[inline]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// The keyspace's id.
     pub(crate) fn keyspace(&self) -> KeyspaceId {
         self.keyspace

@@ -44,6 +44,7 @@ pub(super) fn run(db: &Db) -> Result<CompactReport> {
     if let Some(why) = inner.volume.admin.why_uncut() {
         return Err(Error::Invalid(why.into()));
     }
+    inner.core.space.check_wear(CATALOG)?;
     let _entered = inner.txns.stay()?;
     let _alone = inner.walking.lock();
     Compaction { db, report: CompactReport::default() }.run()
@@ -113,7 +114,7 @@ impl Compaction<'_> {
     fn merge(&mut self) -> Result<()> {
         let registry = &self.db.inner.registry;
         self.report.merged += registry.catalog().merge_all()?;
-        for shared in registry.live().into_iter().filter(|shared| shared.sealed().is_none()) {
+        for shared in registry.live().into_iter().filter(|shared| shared.check_changing().is_ok()) {
             self.report.merged += shared.index().merge_pages()?;
         }
         Ok(())
@@ -127,7 +128,7 @@ impl Compaction<'_> {
         inner.core.lost_writes.as_ref().map_or(Ok(()), |lost| lost.leave(&inner.core, limit))?;
         self.report.moved += inner.registry.catalog().move_nodes(limit)?;
         // What nothing changes stays where it is: hints rest on that.
-        for shared in inner.registry.live().into_iter().filter(|shared| shared.sealed().is_none()) {
+        for shared in inner.registry.live().into_iter().filter(|shared| shared.check_changing().is_ok()) {
             let limit = if space.has_zones() { space.packed_end(shared.id()) } else { limit };
             if shared.index().root() >= limit {
                 self.report.moved += u64::from(inner.registry.move_root(&inner.core, &shared, limit)?);
@@ -135,7 +136,7 @@ impl Compaction<'_> {
             self.report.moved += shared.index().move_pages(limit)?;
             match self.move_values(&shared, limit) {
                 // Dropped meanwhile.
-                Err(Error::NoSuchKeyspace(_) | Error::KeyspaceReadOnly(_)) => {}
+                Err(Error::NoSuchKeyspace(_) | Error::KeyspaceReadOnly(_) | Error::WornOut(_)) => {}
                 result => result?,
             }
         }

@@ -183,6 +183,7 @@ impl Registry {
         }
         let id = KeyspaceId(state.highest + 1);
         core.space.place(id, name);
+        core.space.check_wear(id)?;
         let reserved = core.space.reserve(core, id, 1)?;
         let root = reserved.ids()[0];
         let entry = Entry { kind, id, root, name: name.to_string(), dropping, read_only: None };

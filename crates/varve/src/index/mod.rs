@@ -110,6 +110,15 @@ impl Index {
         }
     }
 
+    /// What it stands on.
+    #[inline]
+    pub fn core(&self) -> &Core {
+        match self {
+            Index::Tree(tree) => tree.core(),
+            Index::Lsm(lsm) => lsm.core(),
+        }
+    }
+
     /// The keyspace's number.
     #[inline]
     pub fn keyspace(&self) -> KeyspaceId {

@@ -112,6 +112,11 @@ impl Lsm {
         Ok(this)
     }
 
+    /// What it stands on.
+    pub(crate) fn core(&self) -> &Core {
+        &self.0.core
+    }
+
     /// The keyspace's number.
     pub(crate) fn keyspace(&self) -> KeyspaceId {
         self.0.keyspace

@@ -77,6 +77,8 @@ impl Shared {
         {
             return Some((next.plan.clone(), Some(next)));
         }
+        // Flash that is worn out keeps what it has for what has to be written.
+        self.core.space.check_wear(self.keyspace).ok()?;
         self.picker.lock().pick(shape, version).map(|plan| (plan, None))
     }
 }

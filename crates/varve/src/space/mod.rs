@@ -74,6 +74,8 @@ const MOST_UNTRIMMED: usize = 1 << 16;
 pub(crate) struct Space {
     pool: Arc<Pool>,
     store: Arc<dyn PageStore>,
+    /// Which zones are worn out, where flash wears.
+    worn: Option<Arc<AtomicU64>>,
     span: u64,
     state: Mutex<Allocation>,
     /// Map pages that exist. Written under the lock of `state`, read by every commit without it.
@@ -132,6 +134,7 @@ impl Space {
         let unripe = redone.map_or_else(|| Unripe::all_below(store.pages()), Unripe::redone);
         let space = Space {
             pool,
+            worn: store.worn_zones(),
             span,
             state: Mutex::new(Allocation::new(Zones::of(&*store), unripe)),
             store,
@@ -490,6 +493,22 @@ impl Space {
             (zone.name.clone(), state.zones.pages_before(number, u64::MAX), used)
         };
         if state.zones.len() == 1 { Vec::new() } else { state.zones.iter().enumerate().map(usage).collect() }
+    }
+
+    /// Fails when the flash that has a keyspace's pages is worn out, or that of the pages that every change needs.
+    #[inline]
+    pub(crate) fn check_wear(&self, keyspace: KeyspaceId) -> Result<()> {
+        match self.worn.as_ref().map_or(0, |worn| worn.load(Ordering::Acquire)) {
+            0 => Ok(()),
+            worn => self.refuse_worn(worn, keyspace),
+        }
+    }
+
+    fn refuse_worn(&self, worn: u64, keyspace: KeyspaceId) -> Result<()> {
+        let state = self.state.lock();
+        let is_worn = |zone: &usize| worn >> zone & 1 == 1;
+        let zone = [0, state.zone_of(keyspace)].into_iter().find(is_worn);
+        zone.map_or(Ok(()), |zone| Err(state.zones.worn_out(zone)))
     }
 
     /// Map pages there are.

@@ -101,14 +101,28 @@ impl Zones {
         self.zones.iter()
     }
 
-    /// A zone has no page left.
-    pub(super) fn full(&self, zone: usize) -> Error {
+    /// A zone, and who lives there.
+    fn describe(&self, zone: usize) -> String {
         let Zone { name, keyspaces, .. } = &self.zones[zone];
         let whose = match keyspaces.is_empty() {
+            _ if self.len() == 1 => "where all keyspaces live".to_string(),
             true => "where the keyspaces live that no region names".to_string(),
             false => format!("where the keyspaces {} live", keyspaces.join(", ")),
         };
-        Error::NoSpace(format!("region {name:?} of the flash, {whose}"))
+        if name.is_empty() {
+            return format!("the flash, {whose}");
+        }
+        format!("region {name:?} of the flash, {whose}")
+    }
+
+    /// A zone has no page left.
+    pub(super) fn full(&self, zone: usize) -> Error {
+        Error::NoSpace(self.describe(zone))
+    }
+
+    /// A zone is worn out.
+    pub(super) fn worn_out(&self, zone: usize) -> Error {
+        Error::WornOut(self.describe(zone))
     }
 }
 

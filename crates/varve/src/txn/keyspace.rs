@@ -118,10 +118,13 @@ impl OpenKeyspace {
         self.sealed.store(bits, Ordering::Release);
     }
 
-    /// Fails when nothing may change it.
+    /// Fails when nothing may change it, or its flash is worn out.
     #[inline]
     pub fn check_changing(&self) -> Result<()> {
-        if self.sealed().is_some() { Err(Error::KeyspaceReadOnly(self.name().to_string())) } else { Ok(()) }
+        if self.sealed().is_some() {
+            return Err(Error::KeyspaceReadOnly(self.name().to_string()));
+        }
+        self.index.core().space.check_wear(self.id())
     }
 
     /// It is one like any other from here on; to snapshots older than `since` it does not exist.

@@ -25,7 +25,7 @@ pub(crate) use store::FlashStore;
 
 use crate::{RegionReport, VolumeError, Zone};
 use flight::{Flight, Part, Slot};
-use region::Region;
+use region::{Region, Worn};
 use std::sync::Arc;
 use varve_device::flash::{FlashError, Geometry, RawFlash, RawTicket};
 use varve_device::{
@@ -47,6 +47,8 @@ pub struct NativeFlash {
     len: AtomicU64,
     /// Whether what a power cut interrupted has been made good: from then on no delta record may be torn.
     whole: Arc<AtomicBool>,
+    /// Which of [`NativeFlash::zones`] are worn out, a bit for each.
+    worn: Arc<AtomicU64>,
     counters: Arc<Counters>,
 }
 
@@ -90,8 +92,12 @@ impl NativeFlash {
     ) -> Result<Arc<NativeFlash>, VolumeError> {
         layout.validate(&raw.geometry(), raw.nop())?;
         let (mut regions, mut layout, mut first) = (Vec::new(), layout.clone(), 0);
+        let (worn, mut named) = (Arc::default(), 0);
         for of in &mut layout.regions {
-            let made = region(&raw, of, first).map_err(of_flash)?;
+            // As `zones` has them.
+            named += usize::from(!of.keyspaces.is_empty());
+            let zone = if of.keyspaces.is_empty() { 0 } else { named };
+            let made = region(&raw, of, first).map_err(of_flash)?.tells(Worn::of_zone(&worn, zone));
             of.pages = Some(made.pages);
             first += made.pages;
             regions.push(made);
@@ -99,7 +105,7 @@ impl NativeFlash {
         let page = u64::from(raw.geometry().page_bytes);
         let (name, len, regions) = (raw.name(), AtomicU64::new(first * page), regions.into());
         let (whole, counters) = (Arc::default(), Arc::default());
-        Ok(Arc::new(NativeFlash { name, raw, page, regions, layout, len, whole, counters }))
+        Ok(Arc::new(NativeFlash { name, raw, page, regions, layout, len, whole, worn, counters }))
     }
 
     /// The regions, as they were made.
@@ -123,12 +129,8 @@ impl NativeFlash {
     }
 
     /// The regions that have keyspaces of their own, in pages of `page_size` bytes; before them the others together.
-    /// None if no region has.
     pub(crate) fn zones(&self, page_size: u64) -> Vec<Zone> {
         let configs = &self.layout.regions;
-        if configs.iter().all(|config| config.keyspaces.is_empty()) {
-            return Vec::new();
-        }
         // A page is of the region that has its first byte.
         let place = |page: u64| (page * self.page).div_ceil(page_size);
         let pages = |region: &Region| place(region.first)..place(region.first + region.pages);
@@ -150,6 +152,11 @@ impl NativeFlash {
         zones
     }
 
+    /// Which of [`NativeFlash::zones`] are worn out: a bit for each.
+    pub(crate) fn worn_zones(&self) -> Arc<AtomicU64> {
+        self.worn.clone()
+    }
+
     /// What each region did since it was opened.
     pub fn region_stats(&self) -> Vec<FtlStats> {
         self.regions.iter().map(Region::stats).collect()
@@ -158,7 +165,7 @@ impl NativeFlash {
     /// What each region did since it was opened, and what is left of it.
     pub fn reports(&self) -> Vec<RegionReport> {
         let regions = self.layout.regions.iter().zip(&*self.regions).enumerate();
-        regions.map(|(number, (of, region))| region.report((number, of), &*self.raw)).collect()
+        regions.map(|(number, (of, region))| region.report((number, of))).collect()
     }
 
     /// Of each region: its logical pages, and the physical ones that it can use for them.

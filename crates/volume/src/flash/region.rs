@@ -6,17 +6,45 @@ use super::delta::{Found, Scheme};
 use super::driver::Driver;
 use super::layout::RegionConfig;
 use crate::RegionReport;
+use std::ops::Range;
 use std::sync::Arc;
-use varve_device::flash::{Contents, FlashArray, FlashError, Page, RawFlash, RawIo, RawOp, RawTicket};
+use varve_device::flash::{BlockInfo, Contents, FlashArray, FlashError, Page, RawFlash, RawIo, RawOp, RawTicket};
 use varve_device::{Faults, Mistake};
 use varve_ftl::{Appends, Capacity, Chips, Ftl, FtlConfig, FtlStats};
 use varve_rt::Mutex;
+use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Page writes between two looks at how many blocks are left.
+const LOOK: u64 = 64;
+/// Erases of each block that a region keeps for what was accepted before it counts as worn out (assumed: what writes
+/// each of its pages once more, at a write amplification of 5).
+const KEPT_ERASES: u64 = 5;
+
+/// Which zones are worn out: a bit for each, which stays.
+#[derive(Clone, Default)]
+pub(super) struct Worn {
+    zones: Arc<AtomicU64>,
+    bit: u64,
+}
+
+impl Worn {
+    /// The same, for a region of this zone.
+    pub(super) fn of_zone(zones: &Arc<AtomicU64>, zone: usize) -> Worn {
+        assert!(zone < 64, "a superblock has no room for so many regions");
+        Worn { zones: zones.clone(), bit: 1 << zone }
+    }
+}
 
 /// A region, open.
 pub(super) struct Region {
     pub(super) first: u64,
     pub(super) pages: u64,
     pub(super) scheme: Scheme,
+    /// Told when it is worn out.
+    worn: Worn,
+    raw: Arc<dyn RawFlash>,
+    /// Its blocks, in runs.
+    blocks: Vec<Range<u32>>,
     /// What is to go wrong on purpose.
     faults: Faults,
     ftl: Mutex<Ftl<Chips<Driver>>>,
@@ -107,7 +135,7 @@ impl Region {
         erase(raw, of)?;
         let mut ftl = Ftl::new(chips, &config(of), None)?;
         layout_of(of).into_iter().for_each(|appends| ftl.lays_out(appends));
-        Ok(Region::over(ftl, of, first))
+        Ok(Region::over(ftl, raw, of, first))
     }
 
     /// The region that its chips hold.
@@ -118,12 +146,16 @@ impl Region {
         faults: &Faults,
     ) -> Result<Region, FlashError> {
         let (ftl, _) = Ftl::open(chips(raw, of)?, &config(of), layout_of(of), faults, 0)?;
-        Ok(Region { faults: faults.clone(), ..Region::over(ftl, of, first) })
+        Ok(Region { faults: faults.clone(), ..Region::over(ftl, raw, of, first) })
     }
 
-    fn over(ftl: Ftl<Chips<Driver>>, of: &RegionConfig, first: u64) -> Region {
+    fn over(ftl: Ftl<Chips<Driver>>, raw: &Arc<dyn RawFlash>, of: &RegionConfig, first: u64) -> Region {
         assert_eq!(ftl.array().contents(), Contents::Full, "a region keeps what it is given");
+        let per = raw.geometry().blocks_per_chip();
         Region {
+            worn: Worn::default(),
+            raw: raw.clone(),
+            blocks: of.chips.iter().map(|chip| chip * per..(chip + 1) * per).collect(),
             first,
             pages: ftl.capacity().logical,
             scheme: of.scheme(),
@@ -173,7 +205,12 @@ impl Region {
             return Err(FlashError::config("regions.n", self.scheme.n, accepted));
         }
         let mut ftl = self.ftl.lock();
-        ftl.write(0, page - self.first, Some(self.scheme.without_room(data)))?;
+        let written = ftl.write(0, page - self.first, Some(self.scheme.without_room(data)));
+        let writes = ftl.stats().host_writes;
+        if written.is_err() || writes.is_multiple_of(LOOK) {
+            self.look(&ftl, writes.is_multiple_of((self.pages / 8).next_multiple_of(LOOK)));
+        }
+        written?;
         let ticket = ftl.array_mut().array_mut().take_ticket();
         Ok(ticket.expect("a page that is written is programmed last"))
     }
@@ -199,16 +236,43 @@ impl Region {
         self.ftl.lock().settle(0)
     }
 
+    /// From here on it tells when it is worn out, and whether it is now.
+    pub(super) fn tells(self, worn: Worn) -> Region {
+        let region = Region { worn, ..self };
+        region.look(&region.ftl.lock(), true);
+        region
+    }
+
+    /// Tells if it is worn out: by its blocks that are left and, if asked, by their erases that are left.
+    fn look(&self, ftl: &Ftl<Chips<Driver>>, erases: bool) {
+        if ftl.is_worn_out() || erases && self.is_used_up() {
+            self.worn.zones.fetch_or(self.worn.bit, SeqCst);
+        }
+    }
+
+    /// Its blocks, as they are.
+    fn blocks(&self) -> impl Iterator<Item = BlockInfo> + '_ {
+        self.blocks.iter().cloned().flatten().map(|block| self.raw.block(block))
+    }
+
+    /// Whether its blocks have fewer erases left than what was accepted may need.
+    fn is_used_up(&self) -> bool {
+        let Some(most) = self.raw.endurance() else { return false };
+        let (left, good) = self
+            .blocks()
+            .filter(|block| !block.bad)
+            .fold((0, 0), |(left, good), block| (left + u64::from(most.saturating_sub(block.erases)), good + 1));
+        left < KEPT_ERASES * good
+    }
+
     /// What it did since it was opened, and what is left of it.
-    pub(super) fn report(&self, (number, of): (usize, &RegionConfig), raw: &dyn RawFlash) -> RegionReport {
+    pub(super) fn report(&self, (number, of): (usize, &RegionConfig)) -> RegionReport {
         let (stats, bad) = {
             let ftl = self.ftl.lock();
             (ftl.stats(), ftl.bad_blocks())
         };
         let moved = stats.gc_copies + stats.wear_copies + stats.disturb_copies;
-        let per = raw.geometry().blocks_per_chip();
-        let blocks = of.chips.iter().flat_map(|chip| chip * per..(chip + 1) * per);
-        let (erases, count) = blocks.fold((0, 0), |(sum, n), b| (sum + u64::from(raw.block(b).erases), n + 1));
+        let (erases, count) = self.blocks().fold((0, 0), |(sum, n), block| (sum + u64::from(block.erases), n + 1));
         assert!(count > 0, "a region has blocks");
         RegionReport {
             name: if of.name.is_empty() { number.to_string() } else { of.name.clone() },
@@ -222,14 +286,9 @@ impl Region {
             erases: stats.erases,
             all_erases: erases,
             bad_blocks: bad.into(),
-            life_used: raw.endurance().map(|most| erases as f64 / (f64::from(count) * f64::from(most))),
-            worn_out: self.worn_out(),
+            life_used: self.raw.endurance().map(|most| erases as f64 / (f64::from(count) * f64::from(most))),
+            worn_out: self.worn.zones.load(SeqCst) & self.worn.bit != 0,
         }
-    }
-
-    /// Whether so many of its blocks are bad that nothing can be written any more, or after the next ones.
-    pub(super) fn worn_out(&self) -> bool {
-        self.ftl.lock().is_worn_out()
     }
 
     /// Its sizes, as they are now.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use varve_device::flash::RawTicket;
 use varve_device::{Hint, OpKind};
 use varve_rt::Instant;
+use varve_rt::atomic::AtomicU64;
 
 /// See the module.
 pub struct FlashStore {
@@ -123,6 +124,10 @@ impl PageStore for FlashStore {
 
     fn zones(&self) -> Vec<Zone> {
         self.flash.zones(self.single.page_size() as u64)
+    }
+
+    fn worn_zones(&self) -> Option<Arc<AtomicU64>> {
+        Some(self.flash.worn_zones())
     }
 
     fn noted_changes(&self) -> usize {
