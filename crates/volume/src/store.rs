@@ -338,8 +338,8 @@ pub trait PageStore: Send + Sync {
         Vec::new()
     }
 
-    /// Which zones are so worn that nothing new should be written there, while what was accepted still can be: a bit for
-    /// each of [`PageStore::zones`], which stays once it is set; the first if there are none. None: nothing wears.
+    /// Which zones are so worn that nothing new should be written there, while what was accepted still can be: a bit
+    /// for each of [`PageStore::zones`], which stays once it is set; the first if there are none. None: nothing wears.
     fn worn_zones(&self) -> Option<Arc<AtomicU64>> {
         None
     }

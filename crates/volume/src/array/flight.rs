@@ -9,7 +9,8 @@
 //! the drive has been given, on behalf of whoever asked.
 //!
 //! Invariants: a piece lies on one drive; all pieces of a request are waited for before its result is given, whatever
-//! the first of them came to; a flush leaves `under_way` when its end was noted; a drive's `flushed` never passes its `written`.
+//! the first of them came to; a flush leaves `under_way` when its end was noted; a drive's `flushed` never passes its
+//! `written`.
 
 use super::map::{Map, Piece, Place};
 use super::slots::Layout;
