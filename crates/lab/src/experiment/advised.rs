@@ -14,7 +14,7 @@ use crate::flash_layout::RegionSpec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use varve::flash::advise::{Ageing, Candidate, FlashAdvice, Goal, Question};
+use varve::flash::advise::{Ageing, Candidate, FlashAdvice, Goal, Predicted, Question};
 use varve::{Flush, KeyspaceId, TraceEvent, TraceHandle, TraceSink};
 use varve_rt::Mutex;
 
@@ -81,27 +81,41 @@ pub(super) fn run(
         metrics.insert(name.to_string(), value);
     };
     advice.keyspaces.iter().for_each(|of| put(&format!("advise.pays.{}", of.name), f64::from(u8::from(of.pays))));
-    let plain = advice.plain;
-    put("advise.plain.erases_per_write", plain.erases as f64 / plain.writes.max(1) as f64);
+    put("advise.plain.erases_per_write", erases_per_write(&advice.plain));
     put("advise.gain", advice.gain());
     put("advise.pays", f64::from(u8::from(advice.pays)));
-    let Some(best) = one_region(&advice) else { return Ok(result) };
-    let region = &best.regions[0];
-    put("advise.n", f64::from(region.n));
-    put("advise.m", f64::from(region.m));
-    put("advise.append_share", best.predicted.append_share);
-    put("advise.erases_per_write", best.predicted.erases as f64 / best.predicted.writes.max(1) as f64);
+    let best = one_region(&advice).map(|best| (&best.regions[0], best.predicted));
+    // Who advises to leave it as it is predicts that too, and has had it run.
+    let (n, m, predicted) = best.as_ref().map_or((0, 0, advice.plain), |(region, of)| (region.n, region.m, *of));
+    put("advise.n", f64::from(n));
+    put("advise.m", f64::from(m));
+    put("advise.append_share", predicted.append_share);
+    put("advise.erases_per_write", erases_per_write(&predicted));
+    let Some((region, _)) = best else {
+        put_advised(&mut result.metrics, None);
+        return Ok(result);
+    };
     let mut spec = asked.spec.clone();
     spec.run.advise = false;
     (spec.layout.scheme, spec.layout.regions) = (None, vec![region_spec(asked, region)]);
     let advised = Point { spec, ..asked.clone() };
     let image = layout::load_alone(&advised.spec)?;
     let ran = point::run_traced(experiment, commit, &advised, (&image, drives), progress, None)?;
-    let figures = ["flash.append_share", "flash.erases_per_write", "flash.migrations_per_write", "ops_per_s"];
-    for name in figures.into_iter().filter(|name| ran.metrics.contains_key(*name)) {
-        put(&format!("advised.{name}"), ran.metrics[name]);
-    }
+    put_advised(&mut result.metrics, Some(&ran.metrics));
     Ok(result)
+}
+
+fn erases_per_write(of: &Predicted) -> f64 {
+    of.erases as f64 / of.writes.max(1) as f64
+}
+
+/// What was measured of what was advised; none: it is what was asked about.
+fn put_advised(metrics: &mut BTreeMap<String, f64>, ran: Option<&BTreeMap<String, f64>>) {
+    let figures = ["flash.append_share", "flash.erases_per_write", "flash.migrations_per_write", "ops_per_s"];
+    let found = figures.map(|name| (name, ran.unwrap_or(&*metrics).get(name).copied()));
+    for (name, value) in found.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        metrics.insert(format!("advised.{name}"), value);
+    }
 }
 
 /// The best layout of one region, if the advice is to have one with records.
