@@ -427,3 +427,32 @@ fn commit_to_many() {
     drop(keyspaces);
     db.close().unwrap();
 }
+
+/// With little memory flushes are small. Merges of them must not write segments anew that were made for more.
+#[test]
+fn with_little_memory_merges_write_a_few_times_what_is_flushed() {
+    const ROWS: u32 = 120_000;
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+    let options = Options { cache_bytes: 4 << 20, ..options() };
+    let db = Db::create_on(devices, &Layout::default(), options).unwrap();
+    let rows = db.create_keyspace_of("rows", KeyspaceKind::Lsm(LsmOptions::default())).unwrap();
+    for delete in [false, true] {
+        // In memory with the first ones: a segment with keys from end to end, over which all that follows lies.
+        rows.put(&ROWS.to_be_bytes(), b"the last one").unwrap();
+        for first in (0..ROWS).step_by(1000) {
+            let one = |tx: &mut varve::Transaction, n: u32| match delete {
+                false => tx.put(&rows, n.to_be_bytes(), b"a value"),
+                true => tx.delete(&rows, n.to_be_bytes()).map(|_| ()),
+            };
+            db.transact(|tx| (first..first + 1000).try_for_each(|n| one(tx, n))).unwrap();
+        }
+    }
+    assert_eq!(rows.len().unwrap(), 1);
+    db.wait_for_merges().unwrap();
+    let stats = &db.stats().lsm[0];
+    let (flushed, merged) = (stats.flushed_bytes, stats.merged_bytes.1);
+    assert!(stats.flushes > 20, "{stats:?}");
+    assert!(merged < 4 * flushed, "{flushed} bytes flushed, {merged} written by merges: {stats:?}");
+    drop(rows);
+    db.close().unwrap();
+}

@@ -53,7 +53,7 @@ impl BulkLoad {
         if self.last.as_deref().is_some_and(|last| last >= key) {
             return Err(Error::Invalid("a bulk load needs keys in ascending order, each once".into()));
         }
-        if self.writer.as_ref().is_some_and(|writer| writer.bytes() >= self.shared.options().segment_bytes) {
+        if self.writer.as_ref().is_some_and(|writer| writer.bytes() >= self.shared.shape().segment_bytes) {
             self.close()?;
         }
         let usable = self.shared.core.usable(self.shared.keyspace);

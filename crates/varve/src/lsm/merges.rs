@@ -14,6 +14,7 @@ use super::offload::Made;
 use super::pages::{PastPool, Sink};
 use super::picker::{GRANDPARENTS, Leveled, Plan, Reason};
 use super::segments::{OpenSegment, Segments};
+use super::services::due_bytes;
 use super::{PageSink, Segment, SegmentMeta};
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -22,10 +23,16 @@ use varve_rt::atomic::Ordering;
 /// Bytes of each queue of a pipelined merge, and at most of a write.
 pub(super) const QUEUE: usize = 256 << 10;
 
+/// Segments are not made smaller than this for the sake of little memory, bytes.
+const LEAST_SEGMENT: u64 = 64 << 10;
+
 impl Shared {
-    /// The sizes of the levels.
+    /// The sizes of the levels. Where memory for memtables is scarce, flushes are small, and each merge of a few of them
+    /// would write a whole segment of the usual size anew: segments are no larger than memtables then.
     pub fn shape(&self) -> Leveled {
-        self.options().shape(self.core.page_size() as u64)
+        let shape = self.options().shape(self.core.page_size() as u64);
+        let most = due_bytes(self, &self.core.budget).max(LEAST_SEGMENT);
+        Leveled { segment_bytes: shape.segment_bytes.min(most), ..shape }
     }
 
     /// From here on flushes go to level 0; the segments of which one is to be merged.

@@ -168,7 +168,7 @@ pub struct LsmOptions {
     pub filter_bits: u8,
     /// Bytes of a block, the unit of compression, before it is compressed.
     pub block_bytes: u32,
-    /// Bytes of a segment that a merge writes, about.
+    /// Bytes of a segment that a merge writes, about; no more than a memtable has room for where memory is scarce.
     pub segment_bytes: u64,
     /// Bytes of entries in memory, bookkeeping included, at which they are flushed.
     pub memtable_bytes: u64,
@@ -248,7 +248,7 @@ pub const LSM_OPTIONS: Table<LsmOptions> = Table {
         Line::new(
             "segment",
             Accepts::Bytes(64 << 10..=1 << 30),
-            "Bytes of a segment that a merge writes, about: larger ones make fewer, longer merges.",
+            "Bytes of a segment that a merge writes, about, or of a memtable where memory is scarce. Larger ones make fewer, longer merges.",
             |o| &mut o.segment_bytes,
         ),
         Line::new(
