@@ -36,8 +36,8 @@ quit
 get fruit apple
 ";
     let said = ok(&["shell", &dir, "--quiet"], script);
-    let expected = "fruit\nmore\norange\n-2.5\n0x00ff\t0x0102\n-1\t-2.5\napple\tred\nbitter orange\torange\napple\tred\n\
-                    bitter orange\torange\napple\tred\n4\n1\n0\n";
+    let expected = "fruit\nmore\norange\n-2.5\n0x00ff\t0x0102\n-1\t-2.5\napple\tred\nbitter orange\torange\n\
+                    apple\tred\nbitter orange\torange\napple\tred\n4\n1\n0\n";
     assert_eq!(said, expected);
     let json = ok(&["shell", &dir, "--json"], "get fruit -1\nscan fruit 0x00\ncount fruit\nkeyspaces\n");
     let lines: Vec<&str> = json.lines().collect();

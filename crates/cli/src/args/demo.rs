@@ -13,6 +13,7 @@ pub struct Demo {
     #[arg(long)]
     pub keep: bool,
     /// Customers of the shop; everything else grows with them.
-    #[arg(long, value_name = "N", default_value_t = 30_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 30_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub customers: u32,
 }

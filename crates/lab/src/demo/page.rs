@@ -15,16 +15,16 @@ fn percent(ratio: f64) -> String {
 pub fn to_html(demo: &Demo, command: &str) -> String {
     let mut out = format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><title>Varve: a small shop</title><style>{STYLE}</style></head>\
-         <body><main><h1>A small shop, and how much cache it needs</h1>"
+         content=\"width=device-width, initial-scale=1\"><title>Varve: a small shop</title><style>{STYLE}</style>\
+         </head><body><main><h1>A small shop, and how much cache it needs</h1>"
     );
     let rows: u64 = demo.rows.iter().map(|(_, rows)| rows).sum();
     let visits: u64 = demo.visits.iter().map(|v| v.count).sum();
     let _ = write!(
         out,
         "<p>{} rows were loaded in {} s, {:.1} MiB on disk. Then {} visits of one client took {} s on this machine; an \
-         order is a transaction, durable when it returns. The {} page accesses of the visits were recorded, and replayed \
-         with caches of other sizes under other policies.</p>",
+         order is a transaction, durable when it returns. The {} page accesses of the visits were recorded, and \
+         replayed with caches of other sizes under other policies.</p>",
         short(rows as f64),
         short(demo.load_seconds),
         demo.bytes as f64 / f64::from(1 << 20),

@@ -27,8 +27,8 @@ pub(super) const QUEUE: usize = 256 << 10;
 const LEAST_SEGMENT: u64 = 64 << 10;
 
 impl Shared {
-    /// The sizes of the levels. Where memory for memtables is scarce, flushes are small, and each merge of a few of them
-    /// would write a whole segment of the usual size anew: segments are no larger than memtables then.
+    /// The sizes of the levels. Where memory for memtables is scarce, flushes are small, and each merge of a few of
+    /// them would write a whole segment of the usual size anew: segments are no larger than memtables then.
     pub fn shape(&self) -> Leveled {
         let shape = self.options().shape(self.core.page_size() as u64);
         let most = due_bytes(self, &self.core.budget).max(LEAST_SEGMENT);

@@ -248,7 +248,7 @@ pub const LSM_OPTIONS: Table<LsmOptions> = Table {
         Line::new(
             "segment",
             Accepts::Bytes(64 << 10..=1 << 30),
-            "Bytes of a segment that a merge writes, about, or of a memtable where memory is scarce. Larger ones make fewer, longer merges.",
+            "Bytes of a segment that a merge writes, about, or of a memtable where that is less. Larger ones: fewer merges.",
             |o| &mut o.segment_bytes,
         ),
         Line::new(
