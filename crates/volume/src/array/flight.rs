@@ -4,13 +4,10 @@
 //! it completed, and a flush stands for the writes that were counted before it was submitted; so a flush that is under
 //! way on behalf of somebody else is never taken for one's own. After a flush of a drive that failed no later one is
 //! believed: what the failed one should have made durable may be forgotten, whoever had written it (Rebello et al.,
-//! "Can Applications Recover from fsync Failures?", ATC 2020). Nor is one believed before those beside it are known:
-//! one that failed may have ended while its waiter has not yet looked. So whoever waits for a flush waits for all that
-//! the drive has been given, on behalf of whoever asked.
+//! "Can Applications Recover from fsync Failures?", ATC 2020).
 //!
 //! Invariants: a piece lies on one drive; all pieces of a request are waited for before its result is given, whatever
-//! the first of them came to; a flush leaves `under_way` when its end was noted; a drive's `flushed` never passes its
-//! `written`.
+//! the first of them came to; a drive's `flushed` never passes its `written`.
 
 use super::map::{Map, Piece, Place};
 use super::slots::Layout;
@@ -34,17 +31,8 @@ pub(super) struct Member {
     written: AtomicU64,
     /// Of those, how many a flush stands for.
     flushed: AtomicU64,
-    /// Flushes that the drive was given and whose end nobody has seen yet.
-    under_way: Mutex<Vec<Arc<Flush>>>,
     /// Why a flush failed, if one did.
     failed: Mutex<Option<DeviceError>>,
-}
-
-/// A flush of one drive.
-struct Flush {
-    /// The writes that it stands for.
-    stands_for: u64,
-    ticket: Mutex<Ticket>,
 }
 
 impl Member {
@@ -58,9 +46,8 @@ impl Member {
     }
 
     fn of(device: Arc<dyn Device>, is_there: bool, written: u64) -> Arc<Member> {
-        let (written, flushed) = (AtomicU64::new(written), AtomicU64::new(0));
-        let (under_way, failed) = (Mutex::default(), Mutex::default());
-        Arc::new(Member { device, is_there, written, flushed, under_way, failed })
+        let (written, flushed, failed) = (AtomicU64::new(written), AtomicU64::new(0), Mutex::default());
+        Arc::new(Member { device, is_there, written, flushed, failed })
     }
 
     /// A write completed.
@@ -79,37 +66,12 @@ impl Member {
         debug_assert!(before.max(written) <= self.written.load(Ordering::Acquire), "what was flushed was written");
     }
 
-    /// Gives the drive a flush; none if what was written is flushed.
-    fn begin_flush(&self) -> Option<Arc<Flush>> {
-        let stands_for = self.unflushed()?;
-        // Known of before it can fail.
-        let mut under_way = self.under_way.lock();
-        let ticket = Mutex::new(self.device.submit(vec![Io::flush()]));
-        let flush = Arc::new(Flush { stands_for, ticket });
-        under_way.push(flush.clone());
-        Some(flush)
-    }
-
-    /// Waits for a flush, and for all others that the drive was given before it ended.
-    fn end_flush(&self, flush: &Arc<Flush>) -> Result<(), DeviceError> {
-        self.see_end(flush);
-        let others = self.under_way.lock().clone();
-        others.iter().for_each(|other| self.see_end(other));
-        self.check()
-    }
-
-    /// Waits for one flush, and takes note of how it ended.
-    fn see_end(&self, flush: &Arc<Flush>) {
-        match flush.ticket.lock().wait(0) {
-            Ok(()) => self.was_flushed(flush.stands_for),
-            Err(why) => drop(self.failed.lock().get_or_insert(why)),
+    /// A flush that stands for so many writes came to this.
+    fn flush_ended(&self, written: u64, result: &Result<(), DeviceError>) {
+        match result {
+            Ok(()) => self.was_flushed(written),
+            Err(why) => drop(self.failed.lock().get_or_insert_with(|| why.clone())),
         }
-        self.forget(flush);
-    }
-
-    /// Its end was seen, or will never be.
-    fn forget(&self, flush: &Arc<Flush>) {
-        self.under_way.lock().retain(|other| !Arc::ptr_eq(other, flush));
     }
 
     /// Fails when a flush did.
@@ -119,8 +81,12 @@ impl Member {
 
     /// Makes what was written durable, and waits.
     pub fn flush(&self) -> Result<(), DeviceError> {
+        if let Some(written) = self.unflushed() {
+            let result = self.device.run(Io::flush());
+            self.flush_ended(written, &result);
+        }
         // One that failed meanwhile may have been about what this one stands for.
-        self.begin_flush().map_or_else(|| self.check(), |flush| self.end_flush(&flush))
+        self.check()
     }
 }
 
@@ -225,16 +191,12 @@ impl Totals {
     }
 }
 
-/// One piece of a request to drive `drive`.
+/// One piece of a request: request `index` of what drive `drive` was given.
 struct Part {
     drive: usize,
-    what: What,
-}
-
-enum What {
-    /// The request of this number among those that the drive was given.
-    Piece(usize),
-    Flush(Arc<Flush>),
+    index: usize,
+    /// Of a flush: the writes that it stands for.
+    stands_for: u64,
 }
 
 struct Request {
@@ -265,8 +227,8 @@ struct Split<'v> {
 }
 
 impl Split<'_> {
-    fn push(&mut self, drive: usize, io: Io) {
-        self.parts.push(Part { drive, what: What::Piece(self.queues[drive].len()) });
+    fn push(&mut self, drive: usize, io: Io, stands_for: u64) {
+        self.parts.push(Part { drive, index: self.queues[drive].len(), stands_for });
         self.queues[drive].push(io);
     }
 
@@ -277,8 +239,9 @@ impl Split<'_> {
             Op::Flush => {
                 refused = self.view.members.iter().find_map(|member| member.check().err());
                 for (drive, member) in self.view.members.iter().enumerate() {
-                    let flush = member.begin_flush().map(What::Flush);
-                    self.parts.extend(flush.map(|what| Part { drive, what }));
+                    if let Some(written) = member.unflushed() {
+                        self.push(drive, Io::flush(), written);
+                    }
                 }
             }
             Op::Read | Op::Write { .. } | Op::Trim => {
@@ -315,9 +278,9 @@ impl Split<'_> {
             let (mut first, after) = rest.split_at(piece.len as usize);
             first.offset = piece.at;
             let twin = self.twin(&first, &piece);
-            self.push(piece.drive, first);
+            self.push(piece.drive, first, 0);
             if let Some((drive, io)) = twin {
-                self.push(drive, io);
+                self.push(drive, io, 0);
             }
             rest = after;
         }
@@ -376,16 +339,18 @@ pub(super) fn run(view: Arc<View>, totals: &Arc<Totals>, mut io: Io) -> Result<(
 impl Flight {
     /// Waits for one piece.
     fn part(&mut self, at: usize, op: Op) -> Result<(), DeviceError> {
-        let Part { drive, what } = &self.parts[at];
-        let member = &self.view.members[*drive];
-        let index = match what {
-            What::Flush(flush) => return member.end_flush(flush),
-            What::Piece(index) => *index,
-        };
-        let result = self.tickets[*drive].as_mut().expect("a drive with a piece has a ticket").wait(index);
-        if op == (Op::Write { durable: false }) {
+        let Part { drive, index, stands_for } = self.parts[at];
+        let ticket = self.tickets[drive].as_mut().expect("a drive with a piece has a ticket");
+        let result = ticket.wait(index);
+        let member = &self.view.members[drive];
+        match op {
             // One that failed may have happened all the same.
-            member.wrote();
+            Op::Write { durable: false } => member.wrote(),
+            Op::Flush => {
+                member.flush_ended(stands_for, &result);
+                return member.check();
+            }
+            _ => {}
         }
         result
     }
@@ -406,14 +371,8 @@ impl Completion for Flight {
     fn try_done(&mut self, i: usize) -> bool {
         let Request { op, parts: ref range, .. } = self.requests[i];
         let done = range.clone().all(|at| {
-            let Part { drive, what } = &self.parts[at];
-            match what {
-                What::Piece(index) => {
-                    self.tickets[*drive].as_mut().expect("a drive with a piece has a ticket").try_done(*index)
-                }
-                // Somebody who holds it waits for it.
-                What::Flush(flush) => flush.ticket.try_lock().is_some_and(|mut ticket| ticket.try_done(0)),
-            }
+            let Part { drive, index, .. } = self.parts[at];
+            self.tickets[drive].as_mut().expect("a drive with a piece has a ticket").try_done(index)
         });
         if done && op.kind() == OpKind::Write {
             // A caller that sees this may flush before it waits.
@@ -425,10 +384,5 @@ impl Completion for Flight {
     fn abandon(&mut self) {
         // The tickets of the drives, dropped right after this, do it. What was under way may have happened.
         self.view.members.iter().for_each(|member| member.wrote());
-        for Part { drive, what } in &self.parts {
-            if let What::Flush(flush) = what {
-                self.view.members[*drive].forget(flush);
-            }
-        }
     }
 }

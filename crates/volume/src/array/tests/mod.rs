@@ -138,19 +138,6 @@ fn a_flush_goes_to_the_drives_that_were_written() {
 
 /// What a flush that failed should have made durable may be forgotten: a later one that succeeds says nothing of it.
 #[test]
-fn a_flush_that_failed_counts_before_its_waiter_has_looked() {
-    let (_, mut devices) = memory(&[4, 4]);
-    let plan = FaultPlan::new(1).nth(1, OpKind::Flush, Fault::Eio);
-    devices[1] = Faulty::new(devices[1].clone(), plan);
-    let array = Array::volatile(devices, (2 * MIB, Layout::Stripe { unit: MIB }), 8 * MIB).unwrap();
-    // The first fails on the drive, and nobody has waited for it; the second succeeds there.
-    let first = array.submit(vec![Io::flush()]);
-    assert!(matches!(flush(&*array), Err(DeviceError::Io { op: OpKind::Flush, .. })));
-    assert!(matches!(first.wait_all(), Err(DeviceError::Io { op: OpKind::Flush, .. })));
-    assert!(array.view().members[1].flush().is_err(), "so it is for who moves extents");
-}
-
-#[test]
 fn after_a_flush_that_failed_no_later_one_is_believed() {
     let (drives, mut devices) = memory(&[4, 4]);
     let plan = FaultPlan::new(1).nth(1, OpKind::Flush, Fault::Eio);
