@@ -248,7 +248,7 @@ pub const LSM_OPTIONS: Table<LsmOptions> = Table {
         Line::new(
             "segment",
             Accepts::Bytes(64 << 10..=1 << 30),
-            "Bytes of a segment that a merge writes, about, or of a memtable where that is less. Larger ones: fewer merges.",
+            "Bytes of a segment that a merge writes; no more than a memtable may have. Larger ones make fewer merges.",
             |o| &mut o.segment_bytes,
         ),
         Line::new(
