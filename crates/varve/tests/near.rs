@@ -43,11 +43,12 @@ fn lsm(merge: MergeBy) -> KeyspaceKind {
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Puts and deletes at random, the same for a seed; with a merge or more each 700.
+/// Puts and deletes at random, the same for a seed. What memory holds is flushed each 140, however fast the thread is
+/// that does so: a merge or more each 700.
 fn fill(db: &Db, keyspace: &Keyspace, rows: &mut Rows, seed: u64, n: u64) {
     let mut rng = Rng::from_seed(seed);
     for i in 0..n {
-        if i % 700 == 699 {
+        if i % 140 == 139 {
             db.wait_for_merges().unwrap();
         }
         let key = format!("key {:05}", rng.below(6000)).into_bytes();
