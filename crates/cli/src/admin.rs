@@ -7,7 +7,7 @@ use crate::output::{Failure, Out, Stdout, bytes, say, table};
 use crate::text;
 use serde_json::json;
 use std::ops::Bound;
-use varve::{KeyspaceKind, Options};
+use varve::{KeyspaceKind, Options, Stats};
 
 /// A keyspace's name and kind, as `create --keyspace` takes them.
 fn keyspace(text: &str) -> Result<(&str, KeyspaceKind), Failure> {
@@ -62,6 +62,27 @@ pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What the pages lie on, in words.
+fn volume(stats: &Stats) -> String {
+    match (&stats.tier, &stats.array) {
+        (Some(tier), _) => {
+            let state = match (tier.failed, tier.attached) {
+                (true, _) => ", failed",
+                (false, false) => ", detached",
+                (false, true) => "",
+            };
+            let fast = tier.slots * stats.page_size as u64;
+            format!("tier ({}): a fast device with room for {} over a slow one{state}", tier.manager, bytes(fast))
+        }
+        (None, Some(array)) => {
+            let drives = array.drives.len();
+            format!("array ({}): {drives} drives, {}", array.layout, bytes(array.drives.iter().map(|d| d.bytes).sum()))
+        }
+        (None, None) if !stats.regions.is_empty() => format!("native flash: {} regions", stats.regions.len()),
+        (None, None) => "one device".to_string(),
+    }
+}
+
 pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
     let db = to_look(out, place)?;
     let keyspaces = db.keyspaces()?;
@@ -75,12 +96,17 @@ pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
             "{}",
             json!({ "dir": place.dir.display().to_string(), "page_size": stats.page_size, "pages": stats.pages,
                 "free_pages": stats.free_pages, "log_bytes": stats.log.capacity,
-                "detect_lost_writes": stats.lost_writes.is_some(), "keyspaces": list })
+                "detect_lost_writes": stats.lost_writes.is_some(), "volume": volume(&stats),
+                "keyspaces": list })
         )?;
     } else {
         let rows = [
+            ("volume".to_string(), volume(&stats)),
             ("page size".to_string(), bytes(stats.page_size as u64)),
-            ("pages".to_string(), format!("{} ({} free)", stats.pages, stats.free_pages)),
+            (
+                "pages".to_string(),
+                format!("{} ({} free), {}", stats.pages, stats.free_pages, bytes(stats.pages * stats.page_size as u64)),
+            ),
             ("log".to_string(), bytes(stats.log.capacity)),
             ("lost writes".to_string(), (if stats.lost_writes.is_some() { "detected" } else { "not detected" }).into()),
             ("keyspaces".to_string(), keyspaces.len().to_string()),
@@ -103,11 +129,23 @@ pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Damage because of which there is no check: who reads it has run the check.
+fn found(failure: Failure) -> Failure {
+    match failure {
+        Failure::Engine(varve::Error::Corrupt(damage)) => Failure::Found(format!(
+            "corruption: {damage}; the rest cannot be checked: restore a backup, or get the rows out with `varve salvage`"
+        )),
+        other => other,
+    }
+}
+
 pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
-    let progress = out.progress("checking", 0);
-    let db = to_look(out, place)?;
-    let report = db.check()?;
-    progress.finish_and_clear();
+    let db = to_look(out, place).map_err(found)?;
+    let stats = db.stats();
+    let (watched, page_size) = (db.clone(), stats.page_size.max(1) as u64);
+    let pages_read = move || watched.stats().data_device.read.bytes / page_size;
+    let report = out.watching("pages read", stats.pages - stats.free_pages, pages_read, || db.check());
+    let report = report.map_err(|e| found(e.into()))?;
     let damages: Vec<String> = report.damages.iter().map(ToString::to_string).collect();
     let unreadable: Vec<String> = report.unreadable.iter().map(ToString::to_string).collect();
     if out.json {
@@ -153,9 +191,9 @@ pub fn compact(out: Out, a: &args::keyspaces::Compact) -> Result<(), Failure> {
         return result;
     }
     let page_size = db.stats().page_size as u64;
-    let progress = out.progress("compacting", 0);
-    let report = db.compact()?;
-    progress.finish_and_clear();
+    let watched = db.clone();
+    let pages_written = move || watched.stats().data_device.write.bytes / page_size.max(1);
+    let report = out.watching("compacting: pages written", 0, pages_written, || db.compact())?;
     db.close()?;
     if out.json {
         say!(

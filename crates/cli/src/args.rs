@@ -39,7 +39,9 @@ pub struct Cli {
     pub quiet: bool,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong arguments; 3 damage, inconsistency or a failed check was found; 4 no such key; 5 the database is in use.";
+const EXIT_CODES: &str = "\
+Exit status: 0 done; 1 failed; 2 wrong arguments or input; 3 damage, inconsistency or a failed check was found; 4 no
+such key, keyspace or database; 5 the database is in use; 6 it is there already; 7 no permission, or read-only.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -275,6 +277,7 @@ pub struct Get {
     /// Keyspace.
     pub keyspace: String,
     /// Key.
+    #[arg(allow_negative_numbers = true)]
     pub key: String,
     /// The value as it is, without a newline behind it.
     #[arg(long)]
@@ -291,8 +294,10 @@ pub struct Put {
     /// Keyspace; made if there is none of that name.
     pub keyspace: String,
     /// Key.
+    #[arg(allow_negative_numbers = true)]
     pub key: String,
     /// Value; read from standard input when left out.
+    #[arg(allow_negative_numbers = true)]
     pub value: Option<String>,
     #[command(flatten)]
     pub hex: Hex,
@@ -306,13 +311,14 @@ pub struct Delete {
     /// Keyspace.
     pub keyspace: String,
     /// Key.
-    #[arg(required_unless_present_any = ["prefix", "range"])]
+    #[arg(required_unless_present_any = ["prefix", "range"], allow_negative_numbers = true)]
     pub key: Option<String>,
     /// All keys that begin so.
-    #[arg(long, conflicts_with = "key")]
+    #[arg(long, conflicts_with = "key", allow_negative_numbers = true)]
     pub prefix: Option<String>,
     /// All keys from the first on, below the second.
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"], conflicts_with_all = ["key", "prefix"])]
+    #[arg(allow_negative_numbers = true)]
     pub range: Option<Vec<String>>,
     #[command(flatten)]
     pub hex: Hex,
@@ -326,13 +332,13 @@ pub struct Scan {
     /// Keyspace.
     pub keyspace: String,
     /// First key (inclusive).
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub from: Option<String>,
     /// End of the range (exclusive).
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub to: Option<String>,
     /// Only keys that begin so.
-    #[arg(long, conflicts_with_all = ["from", "to"])]
+    #[arg(long, conflicts_with_all = ["from", "to"], allow_negative_numbers = true)]
     pub prefix: Option<String>,
     /// From the last key to the first.
     #[arg(long)]
@@ -370,6 +376,9 @@ pub struct Load {
     /// The first CSV line names the columns: key and value, in either order.
     #[arg(long)]
     pub header: bool,
+    /// Leave out so many rows of the input: those that an earlier `load` said are in.
+    #[arg(long, value_name = "ROWS", default_value_t = 0)]
+    pub skip: u64,
     /// Rows per transaction. (Rows in key order into a keyspace without rows are not loaded by transactions: they
     /// appear together, at the end.)
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]

@@ -44,7 +44,9 @@ pub fn settings(dir: &Path) -> Result<ArraySettings, Failure> {
     let path = dir.join(SETTINGS);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(ArraySettings::default()),
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+            return Ok(ArraySettings::default());
+        }
         Err(e) => return Err(about(&path, &e)),
     };
     let settings = serde_json::from_str(&text).ok().and_then(|value: Value| ArraySettings::parse(&value));

@@ -233,7 +233,14 @@ fn drive<W: driver::Workload<VarveStore>>(
     let result = driver::run(&opened.store, workload, &options, each);
     opened.recorded(out)?;
     bar.finish_and_clear();
-    Ok(result?)
+    let result = result?;
+    if result.total.count == 0 {
+        out.note(format!(
+            "nothing was finished in the {:.1} s that were measured: give more --seconds, or fewer --threads than {}",
+            result.seconds, run.threads
+        ));
+    }
+    Ok(result)
 }
 
 impl Opened {

@@ -15,8 +15,8 @@ use varve::{BulkLoad, Db, Keyspace, KeyspaceKind, Layout};
 
 /// How rows get into a keyspace.
 enum Way {
-    /// In order so far; the last key.
-    Bulk(Box<BulkLoad>, Vec<u8>),
+    /// In order so far; the last key, and the number of the first row.
+    Bulk(Box<BulkLoad>, Vec<u8>, u64),
     Transactions(Keyspace),
 }
 
@@ -25,11 +25,17 @@ struct Loader<'a> {
     out: Out,
     default: &'a str,
     ways: BTreeMap<String, Way>,
-    /// Rows for transactions.
+    /// Rows for transactions, and their numbers.
     batch: Vec<Row<'static>>,
+    numbers: Vec<u64>,
     batch_rows: u64,
     /// Rows written, or taken by bulk loads.
     rows: u64,
+    /// Rows of the input that were taken or left out, and to leave out.
+    seen: u64,
+    skip: u64,
+    /// The lowest number of a row that was taken and is not in.
+    missing: Option<u64>,
 }
 
 pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
@@ -45,8 +51,12 @@ pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
         default: &a.keyspace,
         ways: BTreeMap::new(),
         batch: Vec::new(),
+        numbers: Vec::new(),
         batch_rows: a.batch,
         rows: 0,
+        seen: 0,
+        skip: a.skip,
+        missing: None,
     };
     let result = each_row(a, |row| {
         loader.take(row)?;
@@ -56,13 +66,15 @@ pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
         Ok(())
     });
     // What came before a bad row is kept and said, so that the load can go on from there.
-    let (rows, finished) = loader.finish();
+    let Loaded { rows, input, result: finished } = loader.finish();
     progress.finish_and_clear();
     let closed = db.close();
     result.and(finished).map_err(|failure| match failure {
-        Failure::Usage(what) => Failure::Usage(format!("{what}; the {rows} rows before it are loaded")),
+        Failure::Usage(what) => {
+            Failure::Usage(format!("{what}; the {rows} rows before it are loaded; `--skip {input}` goes on after them"))
+        }
         other => {
-            out.note(format!("{rows} rows before the failure are loaded"));
+            out.note(format!("{rows} rows are loaded; when the cause is gone, `--skip {input}` goes on after them"));
             other
         }
     })?;
@@ -75,8 +87,17 @@ pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Begins with a keyspace: a bulk load if there is nothing in it.
-fn begin(db: &Db, name: &str) -> varve::Result<Way> {
+/// What became of a load.
+struct Loaded {
+    /// Rows that are in.
+    rows: u64,
+    /// Rows at the beginning of the input that are in, or were left out.
+    input: u64,
+    result: Result<(), Failure>,
+}
+
+/// Begins with a keyspace: a bulk load if there is nothing in it. `number` is that of its first row.
+fn begin(db: &Db, name: &str, number: u64) -> varve::Result<Way> {
     let kind = match db.keyspace(name) {
         Ok(keyspace) => {
             if db.snapshot()?.scan(&keyspace, ..)?.next_row()?.is_some() {
@@ -91,18 +112,26 @@ fn begin(db: &Db, name: &str) -> varve::Result<Way> {
         Err(varve::Error::NoSuchKeyspace(_)) => KeyspaceKind::Tree,
         Err(e) => return Err(e),
     };
-    Ok(Way::Bulk(Box::new(db.bulk_load_of(name, kind)?), Vec::new()))
+    Ok(Way::Bulk(Box::new(db.bulk_load_of(name, kind)?), Vec::new(), number))
 }
 
 impl Loader<'_> {
     fn take(&mut self, row: Row<'_>) -> Result<(), Failure> {
+        if self.seen >= self.skip {
+            self.add(row)?;
+        }
+        self.seen += 1;
+        Ok(())
+    }
+
+    fn add(&mut self, row: Row<'_>) -> Result<(), Failure> {
         let name = row.keyspace.as_deref().unwrap_or(self.default);
         if !self.ways.contains_key(name) {
-            let way = begin(self.db, name).map_err(|e| refused(&row, e))?;
+            let way = begin(self.db, name, self.seen).map_err(|e| refused(&row, e))?;
             self.ways.insert(name.to_string(), way);
         }
         let way = self.ways.get_mut(name).expect("put in above");
-        if let Way::Bulk(load, last) = way
+        if let Way::Bulk(load, last, _) = way
             && (load.rows() == 0 || **last < *row.key)
         {
             load.push(&row.key, &row.value).map_err(|e| refused(&row, e))?;
@@ -112,49 +141,67 @@ impl Loader<'_> {
             return Ok(());
         }
         if matches!(way, Way::Bulk(..))
-            && let Some((name, Way::Bulk(load, _))) = self.ways.remove_entry(name)
+            && let Some((name, Way::Bulk(load, _, first))) = self.ways.remove_entry(name)
         {
             let n = load.rows();
-            let keyspace = load.finish()?;
+            let keyspace = load.finish().inspect_err(|_| {
+                self.rows -= n;
+                self.missing = Some(first);
+            })?;
             self.out
                 .note(format!("{name}: the keys ascend for {n} rows; what follows is loaded by transactions, slower"));
             self.ways.insert(name, Way::Transactions(keyspace));
         }
         self.batch.push(row.into_owned());
+        self.numbers.push(self.seen);
         if self.batch.len() as u64 >= self.batch_rows { self.write() } else { Ok(()) }
     }
 
     /// Writes the rows that wait for a transaction.
     fn write(&mut self) -> Result<(), Failure> {
-        let batch = std::mem::take(&mut self.batch);
+        let (batch, numbers) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.numbers));
         match put_all(self.db, &self.ways, self.default, &batch) {
             Ok(()) => self.rows += batch.len() as u64,
             // Rows before the one that is refused are kept.
             Err(e) if is_of_row(&e) => {
-                for row in &batch {
+                for (row, number) in batch.iter().zip(&numbers) {
                     let one = std::slice::from_ref(row);
-                    put_all(self.db, &self.ways, self.default, one).map_err(|e| refused(row, e))?;
+                    put_all(self.db, &self.ways, self.default, one).map_err(|e| {
+                        self.lost(*number);
+                        refused(row, e)
+                    })?;
                     self.rows += 1;
                 }
             }
-            Err(e) => return Err(e.into()),
+            Err(e) => {
+                numbers.first().iter().for_each(|number| self.lost(**number));
+                return Err(e.into());
+            }
         }
         Ok(())
     }
 
+    /// Notes that a row that was taken is not in.
+    fn lost(&mut self, number: u64) {
+        self.missing = Some(self.missing.map_or(number, |missing| missing.min(number)));
+    }
+
     /// Makes everything appear that was taken; how many rows that are, and what went wrong with the others.
-    fn finish(mut self) -> (u64, Result<(), Failure>) {
-        let mut done = self.write();
+    fn finish(mut self) -> Loaded {
+        let mut result = self.write();
         for way in std::mem::take(&mut self.ways).into_values() {
-            if let Way::Bulk(load, _) = way {
+            if let Way::Bulk(load, _, first) = way {
                 let rows = load.rows();
                 if let Err(e) = load.finish() {
                     self.rows -= rows;
-                    done = done.and(Err(e.into()));
+                    self.lost(first);
+                    result = result.and(Err(e.into()));
                 }
             }
         }
-        (self.rows, done)
+        let input = self.missing.unwrap_or(self.seen);
+        assert!(input <= self.seen, "what is missing was seen");
+        Loaded { rows: self.rows, input, result }
     }
 }
 

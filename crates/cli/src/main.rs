@@ -56,7 +56,15 @@ use output::{Failure, Out};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) if e.use_stderr() && std::env::args().any(|arg| arg == "--json") => {
+            let failure = output::Failure::Usage(e.to_string().trim_start_matches("error: ").trim_end().into());
+            output::complain(failure.as_json());
+            return ExitCode::from(failure.exit_code());
+        }
+        Err(e) => e.exit(),
+    };
     let out = Out { json: cli.json, quiet: cli.quiet };
     // What is still in the buffer is written now: an error would else go unnoticed.
     let flush = |()| Ok(std::io::Write::flush(&mut output::Stdout)?);
@@ -64,7 +72,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
-            output::complain(format_args!("varve: {failure}"));
+            match out.json {
+                true => output::complain(failure.as_json()),
+                false => output::complain(format_args!("varve: {failure}")),
+            }
             ExitCode::from(failure.exit_code())
         }
     }

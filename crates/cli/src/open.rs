@@ -210,7 +210,12 @@ pub fn to_look(out: Out, place: &Place) -> Result<Closing, Failure> {
     match open_db(&place.dir, read_only) {
         Err(varve::Error::ReadOnly(_)) => {
             out.note("the database was not closed: recovering it first");
-            to_write(place)
+            to_write(place).map_err(|failure| match failure {
+                Failure::Engine(varve::Error::Permission(why)) => Failure::Engine(varve::Error::Permission(format!(
+                    "before it can be read the database must be recovered, and so be written: {why}"
+                ))),
+                other => other,
+            })
         }
         // Readers create nothing: where the lock file is missing, a writer makes it.
         Err(varve::Error::Io(e)) => match open_db(&place.dir, options(place)?) {

@@ -1,7 +1,7 @@
 //! What the command prints: results on stdout, messages and progress on stderr.
 
-use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::Value;
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use serde_json::{Value, json};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -60,18 +60,39 @@ impl From<std::io::Error> for Failure {
 impl Failure {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
+        use varve::Error as E;
         match self {
-            Failure::Engine(varve::Error::Corrupt(_) | varve::Error::Mismatch(_)) | Failure::Found(_) => 3,
-            Failure::Engine(varve::Error::InUse(_)) => 5,
+            Failure::Engine(E::Corrupt(_) | E::Mismatch(_)) | Failure::Found(_) => 3,
+            Failure::Engine(E::NoSuchKeyspace(_) | E::NoDatabase(_) | E::Unfinished(_)) | Failure::NoKey => 4,
+            Failure::Engine(E::InUse(_) | E::LockTimeout { .. }) => 5,
+            Failure::Engine(E::AlreadyExists(_)) => 6,
+            Failure::Engine(E::Permission(_) | E::ReadOnly(_) | E::KeyspaceReadOnly(_)) => 7,
+            Failure::Usage(_) | Failure::Engine(E::KeySize { .. } | E::ValueSize { .. }) => 2,
             Failure::Engine(_) | Failure::Stream(_) | Failure::Failed(_) => 1,
-            Failure::Usage(_) => 2,
-            Failure::NoKey => 4,
         }
+    }
+
+    /// The failure as one line of JSON: what happened, which kind of failure that is, the exit status.
+    pub fn as_json(&self) -> Value {
+        json!({ "error": self.to_string(), "kind": kind(self.exit_code()), "status": self.exit_code() })
     }
 
     /// Whether the reader of our output went away, which is no failure of ours.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Stream(e) if e.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// The word for an exit status.
+pub fn kind(status: u8) -> &'static str {
+    match status {
+        2 => "usage",
+        3 => "damage",
+        4 => "missing",
+        5 => "busy",
+        6 => "exists",
+        7 => "permission",
+        _ => "failed",
     }
 }
 
@@ -153,14 +174,44 @@ impl Out {
         }
         let bar = if len == 0 { ProgressBar::new_spinner() } else { ProgressBar::new(len) };
         let template = if len == 0 {
-            "{spinner} {msg} {human_pos} ({per_sec}, {elapsed})"
+            "{spinner} {msg} {human_pos} ({rate}, {elapsed})"
         } else {
             "{msg} {wide_bar} {human_pos}/{human_len} ({eta})"
         };
-        bar.set_style(ProgressStyle::with_template(template).expect("the template is a constant"));
+        let style = ProgressStyle::with_template(template).expect("the template is a constant");
+        bar.set_style(style.with_key("rate", |state: &ProgressState, to: &mut dyn std::fmt::Write| {
+            let _ = write!(to, "{}/s", digits(state.per_sec()));
+        }));
         bar.set_message(what.to_string());
         bar.enable_steady_tick(Duration::from_millis(200));
         bar
+    }
+
+    /// As [`Out::progress`] while `work` goes on, which does not tell how far it is: `position` is asked instead.
+    pub fn watching<T>(
+        &self,
+        what: &str,
+        len: u64,
+        position: impl Fn() -> u64 + Send + 'static,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let bar = self.progress(what, len);
+        if bar.is_hidden() {
+            return work();
+        }
+        let (done, watched) = (varve_rt::channel::bounded::<()>(1), bar.clone());
+        let watcher = varve_rt::spawn("progress", move || {
+            while matches!(done.1.try_recv(), Err(varve_rt::channel::TryRecvError::Empty)) {
+                watched.set_position(position());
+                varve_rt::sleep(Duration::from_millis(100));
+            }
+        });
+        let result = work();
+        drop(done.0);
+        // It ends by itself, whether it panicked or not.
+        let _ = watcher.join();
+        bar.finish_and_clear();
+        result
     }
 
     /// A message for the person at the terminal.
@@ -190,6 +241,23 @@ pub fn bytes(n: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// A number with the digits that say something: three of them, or all before the point, in groups.
+pub fn digits(n: f64) -> String {
+    match n.abs() {
+        a if a >= 99.95 => indicatif::HumanCount(n.round().max(0.0) as u64).to_string(),
+        a if a >= 9.995 => format!("{n:.1}"),
+        a if a >= 0.01 || a == 0.0 => format!("{n:.2}"),
+        _ => format!("{n:.1e}"),
+    }
+}
+
+/// A time in nanoseconds as a person reads it.
+pub fn nanos(n: f64) -> String {
+    const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let (unit, factor) = UNITS.into_iter().rfind(|(_, factor)| n >= *factor).unwrap_or(UNITS[0]);
+    if unit == "ns" { format!("{n:.0} ns") } else { format!("{} {unit}", digits(n / factor)) }
 }
 
 /// A figure of the statistics, as JSON.

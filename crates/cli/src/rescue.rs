@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use varve::{BackupInfo, BackupOptions, Layout, RestoreOptions, SalvageReport};
+use varve_rt::atomic::{AtomicU64, Ordering};
 
 fn is_stream(path: &Path) -> bool {
     path.as_os_str() == "-"
@@ -22,6 +24,20 @@ fn open_file(path: &Path) -> Result<Box<dyn Read>, Failure> {
         return Ok(Box::new(std::io::stdin().lock()));
     }
     Ok(Box::new(BufReader::with_capacity(1 << 20, File::open(path).map_err(|e| about(path, &e))?)))
+}
+
+/// A reader that counts what was read.
+struct Counted {
+    from: Box<dyn Read>,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.from.read(into)?;
+        self.read.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
 }
 
 /// A file that gets its name when it is whole and durable.
@@ -97,15 +113,19 @@ pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
 }
 
 pub fn restore(out: Out, a: &Restore) -> Result<(), Failure> {
-    let mut files = a.files.iter().map(|path| open_file(path)).collect::<Result<Vec<_>, _>>()?;
-    let mut readers: Vec<&mut dyn Read> = files.iter_mut().map(|f| &mut **f as &mut dyn Read).collect();
+    let (files, read) = (a.files.iter().map(|path| open_file(path)), Arc::new(AtomicU64::new(0)));
+    let counted = |file: Result<_, Failure>| file.map(|from| Counted { from, read: read.clone() });
+    let mut files = files.map(counted).collect::<Result<Vec<_>, _>>()?;
+    let mut readers: Vec<&mut dyn Read> = files.iter_mut().map(|f| f as &mut dyn Read).collect();
     let flash = crate::flash::part(&a.flash)?.map(|(part, _)| part);
     let (log_bytes, log_dir, overwrite) = (a.log_mb << 20, a.log_dir.clone(), a.overwrite);
     let layout = Layout { log_bytes, log_dir, flash, overwrite, ..Layout::default() };
-    let progress = out.progress("restoring", 0);
-    let report = varve::restore(&a.dir, &mut readers, &RestoreOptions { layout });
-    progress.finish_and_clear();
-    let report = report?;
+    let sizes = a.files.iter().map(|path| std::fs::metadata(path).map_or(0, |m| m.len()));
+    // Of a stream nobody knows.
+    let all = if a.files.iter().any(|path| is_stream(path)) { 0 } else { sizes.sum::<u64>() >> 10 };
+    let position = move || read.load(Ordering::Relaxed) >> 10;
+    let work = || varve::restore(&a.dir, &mut readers, &RestoreOptions { layout });
+    let report = out.watching("restoring: KiB read", all, position, work)?;
     if out.json {
         say!(
             "{}",

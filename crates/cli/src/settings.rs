@@ -6,7 +6,7 @@
 use crate::output::{Failure, about};
 use serde_json::Value;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use varve::setting::Setting;
 use varve::{TIER_OPTIONS, TierOptions};
@@ -19,7 +19,9 @@ pub fn settings(dir: &Path) -> Result<TierOptions, Failure> {
     let path = dir.join(SETTINGS);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(TierOptions::default()),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(TierOptions::default());
+        }
         Err(e) => return Err(about(&path, &e)),
     };
     let options = serde_json::from_str(&text).ok().and_then(|value: Value| parse(&value));

@@ -147,7 +147,7 @@ fn worked(name: &str) -> (Scratch, String) {
 #[test]
 fn a_plan_is_made_applied_and_kept() {
     let (dir, db) = worked("plan");
-    let told = tell(&["put", &db, "rows", "row 000001", "x"], 1);
+    let told = tell(&["put", &db, "rows", "row 000001", "x"], 7);
     assert!(told.contains("\"rows\" is read-only") && told.contains("--undo"), "{told}");
     let told = tell(&["array", "plan", &db], 1);
     assert!(told.contains("what drive 0") && told.contains("varve array set"), "{told}");

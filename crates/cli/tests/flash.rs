@@ -119,7 +119,7 @@ fn what_does_not_belong_together_is_refused() {
     // Another database on the same chips, unless they may be lost.
     let again = dir.at("again");
     let chips = image(&dir, "chips");
-    let told = fails(&["create", &again, "--flash", &chips], "", 1);
+    let told = fails(&["create", &again, "--flash", &chips], "", 6);
     assert!(told.contains("chips") && told.contains("already"), "{told}");
     let told =
         fails(&["create", &again, "--flash", &image(&dir, "new"), "--layout", &good(&dir), "--slow", &db], "", 2);

@@ -14,7 +14,7 @@ fn a_keyspace_is_made_looked_at_changed_and_merged() {
     let dir = place.at("db");
     ok(&["create", &dir], "");
     ok(&["keyspace", "create", &dir, "events", "--kind", "lsm,compression=lz4,memtable=64K"], "");
-    assert!(fails(&["keyspace", "create", &dir, "events"], "", 1).contains("already"));
+    assert!(fails(&["keyspace", "create", &dir, "events"], "", 6).contains("already"));
     let said = fails(&["keyspace", "create", &dir, "other", "--kind", "lsm,colour=red"], "", 2);
     assert!(said.contains("compression, filter-bits, block"), "{said}");
     let rows: String =

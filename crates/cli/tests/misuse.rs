@@ -153,6 +153,82 @@ fn a_row_that_is_refused_is_named_and_those_before_it_are_loaded() {
     assert!(told.contains("keyspace name") && told.contains("the 0 rows"), "{told}");
 }
 
+/// One exit status for each kind of failure, and the same as JSON.
+#[test]
+fn failures_have_a_status_by_their_kind() {
+    let place = Scratch::new("kinds");
+    let db = database(&place);
+    let (nothing, damaged) = (place.at("nothing"), place.at("damaged"));
+    std::fs::create_dir(&damaged).expect("a directory");
+    for file in std::fs::read_dir(&db).expect("there").flatten() {
+        std::fs::copy(file.path(), Path::new(&damaged).join(file.file_name())).expect("a copy");
+    }
+    std::fs::write(Path::new(&damaged).join("log"), vec![0x55; 1 << 20]).expect("writable");
+    let long = "k".repeat(5000);
+    let sealed = ["put", &db, "default", "a", "2"];
+    ok(&["read-only", &db, "default"], "");
+    for (args, status, kind) in [
+        (&["get", &db, "default", "zz"][..], 4, "missing"),
+        (&["get", &db, "none", "a"], 4, "missing"),
+        (&["drop", &db, "none"], 4, "missing"),
+        (&["get", &nothing, "default", "a"], 4, "missing"),
+        (&["info", "/etc/passwd"], 4, "missing"),
+        (&["create", &db], 6, "exists"),
+        (&["keyspace", "create", &db, "default"], 6, "exists"),
+        (&sealed, 7, "permission"),
+        (&["check", &damaged], 3, "damage"),
+        (&["put", &db, "more", &long, "v"], 2, "usage"),
+        (&["get", &db], 2, "usage"),
+        (&["fetch"], 2, "usage"),
+    ] {
+        let said = fails(args, "", status);
+        assert!(!said.contains("(os error"), "{args:?}: {said}");
+        let said = fails(&[&["--json"], args].concat(), "", status);
+        let told: serde_json::Value = serde_json::from_str(said.lines().last().expect("a line")).expect("JSON");
+        assert_eq!((&told["status"], &told["kind"]), (&status.into(), &kind.into()), "{args:?}: {said}");
+        assert!(told["error"].as_str().is_some_and(|error| error.len() > 5), "{args:?}: {said}");
+    }
+    let said = fails(&["check", &damaged], "", 3);
+    assert!(!said.contains("run `check`"), "who reads this has run it: {said}");
+}
+
+#[test]
+fn numbers_below_zero_are_keys() {
+    let place = Scratch::new("negative");
+    let db = database(&place);
+    ok(&["put", &db, "default", "-1", "-2.5"], "");
+    ok(&["put", &db, "default", "-2", "x"], "");
+    assert_eq!(ok(&["get", &db, "default", "-1"], ""), "-2.5\n");
+    assert_eq!(ok(&["scan", &db, "default", "--prefix", "-"], ""), "-1\t-2.5\n-2\tx\n");
+    assert_eq!(ok(&["scan", &db, "default", "--from", "-2", "--to", "a"], ""), "-2\tx\n");
+    ok(&["delete", &db, "default", "--range", "-2", "-3"], "");
+    ok(&["delete", &db, "default", "-1"], "");
+    assert_eq!(ok(&["scan", &db, "default", "--count"], ""), "3\n");
+    // What looks like an option and is none is not taken for a key.
+    let said = fails(&["put", &db, "default", "--hx", "v"], "", 2);
+    assert!(said.contains("--hx"), "{said}");
+}
+
+#[test]
+fn a_load_goes_on_after_what_it_said_is_in() {
+    let place = Scratch::new("skip");
+    let rows = |bad: &str| format!("b,1\nc,2\na,3\nd,4\n{bad}\nf,6\n");
+    for batch in ["1", "2", "100"] {
+        let db = place.at(batch);
+        let load = ["load", &db, "--format", "csv", "--batch", batch];
+        let said = fails(&load, rows("e"), 2);
+        assert!(said.contains("line 5") && said.contains("the 4 rows before it are loaded"), "{said}");
+        let skip = said.split("--skip ").nth(1).expect("says how").split('`').next().expect("a number");
+        // Had they been written again, these values would be there.
+        let mended = rows("e,5").replace("b,1", "b,again").replace("d,4", "d,again");
+        ok(&[&load[..], &["--skip", skip]].concat(), mended);
+        assert_eq!(ok(&["scan", &db, "default"], ""), "a\t3\nb\t1\nc\t2\nd\t4\ne\t5\nf\t6\n");
+    }
+    let all = place.at("all");
+    ok(&["load", &all, "--format", "csv", "--skip", "100"], rows("e,5"));
+    assert!(ok(&["--json", "info", &all], "").contains("\"keyspaces\":[]"), "nothing is left to be loaded");
+}
+
 /// A copy without its lock file: the file is made, and what is wrong with the others is said.
 #[test]
 fn without_a_lock_file_damage_is_named_all_the_same() {
@@ -169,8 +245,8 @@ fn what_is_there_already_is_named_as_what_it_is() {
     let place = Scratch::new("there");
     let db = place.at("db");
     ok(&["create", &db, "--keyspace", "a", "--keyspace", "b"], "");
-    assert!(fails(&["rename", &db, "a", "b"], "", 1).contains("there is a keyspace \"b\" already"));
-    assert!(fails(&["create", &db], "", 1).contains("already holds a database"));
+    assert!(fails(&["rename", &db, "a", "b"], "", 6).contains("there is a keyspace \"b\" already"));
+    assert!(fails(&["create", &db], "", 6).contains("already holds a database"));
     std::fs::remove_file(place.at("db/data")).unwrap();
     std::fs::create_dir(place.at("db/data")).unwrap();
     let told = fails(&["info", &db], "", 1);

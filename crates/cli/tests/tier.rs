@@ -190,7 +190,7 @@ fn settings_stay_with_the_database_and_can_be_changed() {
     assert!(fails(&["tier", "set", &db, "--manager", "best"], "", 2).contains("cac"));
     assert!(fails(&["tier", "set", &db, "--zone", "2"], "", 2).contains("share"));
     assert!(fails(&["tier", "set", &db, "--dirty-ceiling", "0.01"], "", 2).contains("0.05"));
-    assert!(fails(&["tier", "stat", &place.at("nothing")], "", 1).contains("no database"));
+    assert!(fails(&["tier", "stat", &place.at("nothing")], "", 4).contains("no database"));
     std::fs::write(Path::new(&db).join("tier.json"), "{}").unwrap();
     assert!(fails(&["stat", &db], "", 1).contains("tier set"));
 }

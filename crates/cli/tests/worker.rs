@@ -68,7 +68,7 @@ fn what_cannot_be_is_refused() {
     run(&["create", &db, "--data", &remote, "--fast", &format!("{}:16M", place.at("fast"))], 2);
     run(&["create", &db, "--data", &remote], 0);
     // Its device belongs to that database now.
-    let error = run(&["create", &place.at("second"), "--data", &remote], 1);
+    let error = run(&["create", &place.at("second"), "--data", &remote], 6);
     assert!(error.contains("already holds a database"), "{error}");
     run(&["put", &db, "k", "a", "1"], 0);
     // What is in the directory may be damaged.

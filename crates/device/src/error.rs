@@ -39,8 +39,8 @@ impl fmt::Display for OpKind {
 #[repr(u64)]
 pub enum DeviceError {
     /// The operating system or the drive reported an error.
-    #[error("{} failed: {} (errno {errno}); {}", request(*op, device, *offset, *len),
-            std::io::Error::from_raw_os_error(*errno), advice(*op, *retryable))]
+    #[error("{} failed: {} (errno {errno}); {}", request(*op, device, *offset, *len), reason(*errno),
+            advice(*op, *retryable))]
     Io {
         /// The failed operation.
         op: OpKind,
@@ -166,6 +166,13 @@ fn request(op: OpKind, device: &str, offset: u64, len: u64) -> String {
     } else {
         format!("{op} of {len} bytes at offset {offset} of {device}")
     }
+}
+
+/// What the operating system calls an error, without its number.
+pub fn reason(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    let number = format!(" (os error {errno})");
+    text.strip_suffix(&number).map_or(text.clone(), str::to_string)
 }
 
 fn advice(op: OpKind, retryable: bool) -> &'static str {

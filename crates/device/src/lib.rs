@@ -23,7 +23,7 @@ mod words;
 
 pub use buf::{AlignedBuf, forget_memory, physical_memory, prefer_huge_pages};
 pub use device::{BLOCK, Capabilities, Device, DeviceInfo, DeviceKind, Hint, check, flush, read_at, write_at};
-pub use error::{DeviceError, OpKind};
+pub use error::{DeviceError, OpKind, reason};
 #[cfg(feature = "faults")]
 pub use faults::Trap;
 pub use faults::{Faults, Mistake, Place};

@@ -1,6 +1,6 @@
 //! The engine's errors: few kinds, each saying what the user can do about it.
 
-use varve_device::DeviceError;
+use varve_device::{DeviceError, OpKind, reason};
 use varve_volume::{KeyspaceId, Lsn, PageDamage, PageId, VolumeError};
 
 /// The engine's result type.
@@ -174,6 +174,10 @@ pub enum Error {
     /// A device is full.
     #[error("no space left on {0}; free space or grow the device, then go on")]
     NoSpace(String),
+    /// The operating system does not permit to open a file as it must be opened: its owner and mode forbid it, or what
+    /// it is on was mounted for reading only.
+    #[error("no permission: {0}; see its owner and mode, and whether it is mounted for reading only")]
+    Permission(String),
     /// The operating system refused memory or a thread; nothing was changed.
     #[error("{0}")]
     Resources(String),
@@ -265,6 +269,9 @@ impl Error {
     }
 }
 
+/// `EPERM`, `EACCES`, `EROFS`.
+const NOT_PERMITTED: [i32; 3] = [1, 13, 30];
+
 impl From<DeviceError> for Error {
     fn from(e: DeviceError) -> Error {
         match e {
@@ -272,6 +279,9 @@ impl From<DeviceError> for Error {
                 Error::NoSpace(format!("{device} ({op} of {len} bytes at offset {offset})"))
             }
             DeviceError::Refused { why, .. } => Error::Poisoned(why.to_string()),
+            DeviceError::Io { op: OpKind::Open, device, errno, .. } if NOT_PERMITTED.contains(&errno) => {
+                Error::Permission(format!("{device} cannot be opened ({})", reason(errno)))
+            }
             DeviceError::Resources { .. } => Error::Resources(e.to_string()),
             _ => Error::Io(e),
         }
@@ -297,6 +307,24 @@ impl From<VolumeError> for Error {
             VolumeError::DriveMissing(what) => Error::DriveMissing(what),
             VolumeError::Mismatch(what) => Error::Mismatch(what),
             other => Error::Volume(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_may_not_be_opened_is_no_broken_drive() {
+        let device = "db/lock".into();
+        for errno in NOT_PERMITTED {
+            let error = Error::from(DeviceError::from_errno(OpKind::Open, &device, 0, 0, errno));
+            let text = error.to_string();
+            assert!(matches!(error, Error::Permission(_)), "{text}");
+            assert!(text.contains("db/lock") && !text.contains("device error") && !text.contains("errno"), "{text}");
+            // While it is open, the drive is to be looked at.
+            assert!(matches!(DeviceError::from_errno(OpKind::Write, &device, 0, 0, errno).into(), Error::Io(_)));
         }
     }
 }

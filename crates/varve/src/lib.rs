@@ -1,13 +1,85 @@
-//! Varve: an embeddable transactional storage engine for layered storage.
+//! Varve is an embeddable, transactional key-value store: ordered keyspaces in B+-trees or LSM trees, serializable
+//! transactions over any number of them, and a redo log, so that committed data survives any crash.
 //!
-//! Layers, from above: [`db`] (the public API), `txn` (locks, snapshots, commit), `index` (kinds of
-//! index), `lsm` (memtables and segments), `btree` (pages as trees), `rows` (what every index deals in; long values),
-//! `space` (which pages are in use, pages that bypass the log, marks of lost writes), `page` (edits and the groups in
-//! which the log has them), `wal` (the redo log) and `buffer` (frames).
+//! ```
+//! use varve::{Db, Options};
+//!
+//! # let dir = std::env::temp_dir().join(format!("varve-doc-front-{}", std::process::id()));
+//! let db = Db::open_or_create(&dir, Options::default())?;
+//! let accounts = db.keyspace_or_create("accounts")?;
+//! accounts.put("alice", "10")?;
+//!
+//! // Runs again by itself when another transaction stands in the way.
+//! db.transact(|tx| {
+//!     let alice = tx.get_for_update(&accounts, "alice")?.unwrap_or_default();
+//!     tx.put(&accounts, "bob", alice)?;
+//!     tx.delete(&accounts, "alice")
+//! })?; // durable when this returns
+//!
+//! for row in accounts.range("a".."c")? {
+//!     let (name, balance) = row?;
+//!     println!("{} {}", String::from_utf8_lossy(&name), String::from_utf8_lossy(&balance));
+//! }
+//! # drop(accounts);
+//! db.close()?;
+//! # std::fs::remove_dir_all(dir).unwrap();
+//! # Ok::<(), varve::Error>(())
+//! ```
+//!
+//! # Features
+//!
+//! - Serializable transactions over any keyspaces, of any size; savepoints; deadlocks are found and reported as
+//!   conflicts that can be retried. [`Snapshot`]s take no locks.
+//! - Rows in order and from both ends, prefixes, range deletes without looking at the rows, queues, counters, batches,
+//!   many keys at once, values longer than memory; [typed](TypedKeyspace) keys and values.
+//! - B+-trees or, where rows are mostly written, LSM trees ([`KeyspaceKind`]), chosen for each keyspace.
+//! - Pages on one device, on several ([`DriveLayout`]), on a fast device over a slow one, on native flash.
+//! - Backups while it works, [`restore`], [`Db::check`], [`salvage`], [`Db::compact`], statistics and metrics.
+//! - Databases [in memory](Db::in_memory) and [in files without a name](Db::temporary), for tests.
+//!
+//! # What it promises
+//!
+//! - **Committed data survives any crash**, and uncommitted data never appears. A commit returns when it is durable,
+//!   unless it was asked to return earlier ([`Durability`]).
+//! - **Transactions are serializable**, read-only ones included.
+//! - **Damage is an error that names the page**; [`Options::detect_lost_writes`] finds lost writes too.
+//! - **One limit for memory**: frames, tables, log buffers, locks, write sets and old values are within
+//!   [`Options::cache_bytes`].
+//! - **Recovery takes a bounded time** ([`Options::recovery_bound`]).
+//!
+//! # Limits
+//!
+//! - Linux. One process at a time has a database open to write, or several to read.
+//! - Keys to 2 KB (1 KB with pages of 4 KB); values to [`MAX_VALUE`]. A value that is put by itself, outside of a
+//!   transaction and not from a reader, must fit a quarter of the cache.
+//! - A snapshot that stays open while much is overwritten takes room on the data device, and becomes too old past a
+//!   limit.
+//! - Calls block the thread: there are no futures. [`Transaction::commit_ticket`] commits without waiting.
+//!
+//! # Map
+//!
+//! | for | see |
+//! |---|---|
+//! | making, opening, closing | [`Db`], [`Options`], [`Layout`] |
+//! | rows | [`Keyspace`], [`TypedKeyspace`], [`KeyRange`], [`Rows`], [`Scan`] |
+//! | several writes as one | [`Db::transact`], [`Db::try_transact`], [`Transaction`], [`WriteBatch`] |
+//! | reading as of one moment | [`Snapshot`] |
+//! | much data | [`Db::bulk_load`], [`Transaction::put_from`], [`Keyspace::multi_get`], [`Keyspace::scan_with`] |
+//! | what went wrong | [`Error`], [`Error::is_retryable`], [`Damage`] |
+//! | operating it | [`Db::backup`], [`Db::check`], [`Db::compact`], [`Db::stats`], [`metrics`] |
+//!
+//! The feature `serde` adds `Json` values to typed keyspaces. The command `varve` does all
+//! of this from a shell.
+//!
+//! # Inside
+//!
+//! Layers, from above: `db` (the public API), `txn` (locks, snapshots, commit), `index` (kinds of index), `lsm`
+//! (memtables and segments), `btree` (pages as trees), `rows` (what every index deals in; long values), `space` (which
+//! pages are in use, pages that bypass the log, marks of lost writes), `page` (edits and the groups in which the log
+//! has them), `wal` (the redo log) and `buffer` (frames).
 //!
 //! Modules, from below: `error role runs` · `budget buffer redo report` · `wal` · `page` · `space` · `rows` ·
 //! `btree` · `lsm` · `index parsers` · `txn` · `db` · `metrics`.
-#![doc = include_str!("../../../README.md")]
 #![warn(missing_docs)]
 
 pub mod budget;
@@ -43,13 +115,16 @@ pub use btree::harness as tree_harness;
 pub use buffer::Baselines;
 pub use buffer::policy::{ClassCosts, Gd2lOptions, History, LirsOptions, Lru2Options, MidpointOptions, PolicyOptions};
 pub use buffer::{Changed, Flush, TraceEvent, TraceHandle, TraceSink, UPDATE_BOUNDS, UpdateSizes};
+#[cfg(feature = "serde")]
+pub use db::Json;
 pub use db::{
-    BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Compression, Db, Devices, DriveLayout, DrivePart,
-    Durability, Figure, FlashDriver, FlashPart, Keyspace, KeyspaceInfo, KeyspaceKind, KeyspaceLeft, KeyspaceUpdates,
-    LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME, MIN_CACHE_BYTES, MergeBy, NearOptions, NearStats,
-    OPTIONS, OpenFlash, Options, POOL_OPTIONS, Pick, PoolOptions, Pressure, RemotePart, RestoreOptions, RestoreReport,
-    Rows, SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, WriteBatch, check_keyspace_name,
-    exists, has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
+    AsKey, BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Compression, Db, Devices, DriveLayout,
+    DrivePart, Durability, Figure, FlashDriver, FlashPart, Key, Keyspace, KeyspaceInfo, KeyspaceKind, KeyspaceLeft,
+    KeyspaceUpdates, LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME, MIN_CACHE_BYTES, MergeBy,
+    NearOptions, NearStats, OPTIONS, OpenFlash, Options, POOL_OPTIONS, Pick, PoolOptions, Pressure, RemotePart,
+    RestoreOptions, RestoreReport, Rows, SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction,
+    TypedKeyspace, TypedRows, Value, WriteBatch, check_keyspace_name, exists, has_tier, is_left_over, restore,
+    restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, Result};
 pub use lsm::near::{
@@ -72,6 +147,11 @@ pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOpti
 pub use varve_volume::{KeyspaceId, Lsn, PageId};
 pub use varve_wire::KeyFiles;
 pub use wal::recovery::RecoveryReport;
+
+/// The example of the page is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct ReadMe;
 
 /// The example of the page is compiled and run.
 #[cfg(doctest)]

@@ -259,7 +259,7 @@ fn a_mark_page_that_cannot_be_read_accuses_nobody() {
             let db = Db::open_on(Devices::new(data.clone(), machine.log.clone()), options(None)).unwrap();
             assert!(data.counts().errors() > 0, "page {unread} was asked for");
             let space = db.keyspace("rows").unwrap();
-            assert_eq!(db.snapshot().unwrap().count(&space, ..).unwrap(), MANY.into());
+            assert_eq!(db.snapshot().unwrap().count(&space, ..).unwrap(), u64::from(MANY));
             assert_eq!(db.stats().lost_writes.unwrap().found, 0, "page {unread}, {when:?}");
             put(&db, 0..MANY, 9);
             drop(space);

@@ -142,7 +142,7 @@ fn what_does_not_belong_together_is_refused() {
         let flash = NativeFlash::create(raw.clone(), &regions()).unwrap();
         let on_flash = Devices::on_flash(flash.clone(), log.clone());
         Db::create_on(on_flash, &layout(4096), options()).unwrap().close().unwrap();
-        let why = |devices: Devices| Db::open_on(devices, options()).err().expect("refused").to_string();
+        let why = |devices: Devices| Db::open_on(devices, options()).expect_err("refused").to_string();
         // Its bytes on a device of another kind.
         let copy = MemDevice::new(flash.len());
         let mut bytes = vec![0; 64 * 4096];
@@ -154,7 +154,7 @@ fn what_does_not_belong_together_is_refused() {
         assert!(why(Devices::on_flash(part, log)).contains("other regions"));
         let new = NativeFlash::create(self::raw(), &regions()).unwrap();
         let tiered = Devices::on_flash(new, MemDevice::new(0)).with("fast", MemDevice::new(1 << 20));
-        let refused = Db::create_on(tiered, &layout(4096), options()).err().expect("refused").to_string();
+        let refused = Db::create_on(tiered, &layout(4096), options()).expect_err("refused").to_string();
         assert!(refused.contains("a tier over native flash"), "{refused}");
     });
 }

@@ -36,10 +36,10 @@ pub struct Compact {
     #[arg(long, value_name = "N", requires = "keyspace")]
     pub level: Option<u8>,
     /// First key (inclusive).
-    #[arg(long, requires = "keyspace")]
+    #[arg(long, requires = "keyspace", allow_negative_numbers = true)]
     pub from: Option<String>,
     /// End of the range (exclusive).
-    #[arg(long, requires = "keyspace")]
+    #[arg(long, requires = "keyspace", allow_negative_numbers = true)]
     pub to: Option<String>,
     #[command(flatten)]
     pub hex: Hex,

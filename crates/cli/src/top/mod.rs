@@ -34,6 +34,8 @@ struct State {
     history: History,
     /// Since when, and why, nothing comes any more.
     silent: Option<(Instant, String)>,
+    /// Words are explained in the place of the figures.
+    help: bool,
 }
 
 /// Rates of past intervals, the newest last.
@@ -47,7 +49,15 @@ struct History {
 
 impl State {
     fn new(address: Address, every: Duration, first: Scrape) -> State {
-        State { address, every, before: first.clone(), now: first, history: History::default(), silent: None }
+        State {
+            address,
+            every,
+            before: first.clone(),
+            now: first,
+            history: History::default(),
+            silent: None,
+            help: false,
+        }
     }
 
     /// A reading, or why there is none.
@@ -118,6 +128,10 @@ fn show(
                     let interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
                     if interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
                         return Ok(());
+                    }
+                    if key.code == KeyCode::Char('?') {
+                        state.help = !state.help;
+                        changed = true;
                     }
                 }
                 Event::Resize(..) => changed = true,

@@ -56,6 +56,18 @@ fn screen(state: &State, width: u16, height: u16) -> Vec<String> {
     (0..height).map(|y| (0..width).map(|x| buffer[(x, y)].symbol()).collect()).collect()
 }
 
+#[test]
+fn words_are_explained_on_the_smallest_screen() {
+    let mut state = state(1000.0, 1.0, false);
+    state.help = true;
+    let lines = screen(&state, view::LEAST.0, view::LEAST.1);
+    let text = lines.concat();
+    for word in ["committed:", "stall:", "log age:", "devices:", "back to the figures", "? explains, q ends"] {
+        assert!(text.contains(word), "{word}: {lines:#?}");
+    }
+    assert!(!text.contains("hit ratio"), "the panels are away meanwhile: {lines:#?}");
+}
+
 /// The text between two borders, of the panel whose title is `title`, line by line.
 fn panel(lines: &[String], title: &str) -> Vec<String> {
     let heading = format!("┌ {title} ");

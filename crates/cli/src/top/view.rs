@@ -44,6 +44,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let [title, upper, devices, lower, charts, status] = Layout::vertical(rows).areas(area);
     let i = state.interval();
     draw_title(frame, title, state);
+    draw_status(frame, status, state);
+    if state.help {
+        draw_help(frame, upper.union(charts));
+        return;
+    }
     let [a, b, c] = Layout::horizontal([Constraint::Ratio(1, 3); 3]).areas(upper);
     panel(frame, a, "transactions", &figures::transactions(&i));
     panel(frame, b, "pool", &figures::pool(&i));
@@ -60,7 +65,29 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         None => panel(frame, c, "tier", &[("none", String::new())]),
     }
     draw_charts(frame, charts, &state.history);
-    draw_status(frame, status, state);
+}
+
+/// What the words mean.
+const HELP: [&str; 9] = [
+    "committed: transactions that took effect; retried: those that gave way to another and ran again",
+    "hit: a page was in memory; miss: it had to be read; stall: somebody waited for an empty frame",
+    "dirty: pages of the cache that are newer than on the device; cleaned in the background",
+    "log age: what recovery would have to read; a checkpoint makes it shorter",
+    "devices: requests and bytes a second, mean time of a request, how much of the time it was busy",
+    "page writes: by the reason for which the page was written (docs/metrics.md)",
+    "tier: a fast device over a slow one; hit: reads that the fast one served",
+    "all figures are of the last interval, unless they are sizes",
+    "q, Esc: end    ?: back to the figures",
+];
+
+fn draw_help(frame: &mut Frame<'_>, area: Rect) {
+    let block = frame_of("what is what");
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    for (n, line) in HELP.iter().enumerate().take(inner.height as usize) {
+        let place = Rect { x: inner.x + 1, y: inner.y + n as u16, width: inner.width.saturating_sub(2), height: 1 };
+        frame.render_widget(Text::raw(cut(line, place.width)), place);
+    }
 }
 
 fn draw_title(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -73,7 +100,7 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, state: &State) {
 }
 
 fn draw_status(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let keys = "q ends";
+    let keys = "? explains, q ends";
     let [l, r] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(keys.len() as u16 + 1)]).areas(area);
     let text = match &state.silent {
         Some((since, why)) => {

@@ -89,6 +89,18 @@ impl FileDevice {
         FileDevice::open_with(path, options, Arc::new(Linux))
     }
 
+    /// Makes a file in memory that nobody else can open and that goes with the device. `name` is for messages.
+    pub fn in_memory(name: &str, options: Options) -> Result<Arc<FileDevice>, DeviceError> {
+        let device: Arc<str> = name.into();
+        if varve_rt::in_simulation() {
+            return Err(DeviceError::InSimulation { device });
+        }
+        let fail = |errno| DeviceError::from_errno(OpKind::Open, &device, 0, 0, errno);
+        let file = sys::memory_file(name).map_err(fail)?;
+        // The device has a descriptor of its own.
+        FileDevice::open(format!("/proc/self/fd/{}", raw(&file)), options)
+    }
+
     /// Opens a file over the given system calls.
     pub fn open_with(
         path: impl AsRef<Path>,

@@ -105,6 +105,18 @@ fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
+/// A new file in memory, without a name.
+pub fn memory_file(name: &str) -> Result<OwnedFd, i32> {
+    let name = std::ffi::CString::new(name).map_err(|_| libc::EINVAL)?;
+    // SAFETY: `name` is a valid C string.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(errno());
+    }
+    // SAFETY: a descriptor just opened, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 fn done(result: i32) -> Result<(), i32> {
     if result == 0 { Ok(()) } else { Err(errno()) }
 }

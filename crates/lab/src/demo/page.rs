@@ -22,9 +22,9 @@ pub fn to_html(demo: &Demo, command: &str) -> String {
     let visits: u64 = demo.visits.iter().map(|v| v.count).sum();
     let _ = write!(
         out,
-        "<p>{} rows were loaded in {} s, {:.1} MiB on disk. Then {} visits of one client took {} s on this machine; an \
-         order is a transaction, durable when it returns. The {} page accesses of the visits were recorded, and \
-         replayed with caches of other sizes under other policies.</p>",
+        "<p>{} rows were loaded in {} s, {:.1} MiB on disk. Then {} visits of one client took {} s on this machine; \
+         an order is a transaction, durable when it returns. The {} page accesses of the visits were \
+         recorded, and replayed with caches of other sizes under other policies.</p>",
         short(rows as f64),
         short(demo.load_seconds),
         demo.bytes as f64 / f64::from(1 << 20),

@@ -11,6 +11,22 @@ use varve_rt::atomic::AtomicU64;
 use varve_volume::KeyspaceId;
 
 /// A keyspace of an open database: an ordered map of its own within the database's transactions. Cheap to clone.
+///
+/// ```
+/// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+/// let fruit = db.keyspace_or_create("fruit")?;
+/// fruit.put("apple", "red")?; // durable when this returns
+/// fruit.put("banana", "yellow")?;
+/// assert_eq!(fruit.get("apple")?, Some(b"red".to_vec()));
+/// for row in fruit.range("b"..)?.rev() {
+///     let (key, value) = row?;
+///     assert_eq!((&key[..], &value[..]), (&b"banana"[..], &b"yellow"[..]));
+/// }
+/// assert!(fruit.delete("apple")?);
+/// assert_eq!(fruit.len()?, 1);
+/// # drop(fruit); db.close()?;
+/// # Ok::<(), varve::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Keyspace {
     pub(crate) shared: Arc<OpenKeyspace>,

@@ -25,6 +25,7 @@ mod open;
 mod options;
 mod patch;
 mod pool_options;
+mod private;
 mod read_only;
 mod remote;
 mod rows;
@@ -34,6 +35,7 @@ mod services;
 mod snapshot;
 mod stats;
 mod transaction;
+mod typed;
 mod volume;
 
 use crate::report::CheckReport;
@@ -57,6 +59,9 @@ pub use scan::Scan;
 pub use snapshot::Snapshot;
 pub use stats::{Figure, KeyspaceUpdates, Stats};
 pub use transaction::Transaction;
+#[cfg(feature = "serde")]
+pub use typed::Json;
+pub use typed::{AsKey, Key, TypedKeyspace, TypedRows, Value};
 pub use volume::tier_managers;
 
 pub use crate::index::{
@@ -116,6 +121,12 @@ use varve_volume::{KeyspaceId, Lsn};
 #[derive(Clone)]
 pub struct Db {
     pub(crate) inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Db {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Db").field("durable_lsn", &self.durable_lsn()).finish_non_exhaustive()
+    }
 }
 
 /// What all handles of a database share.
@@ -399,6 +410,23 @@ impl Db {
         self.inner.txns.live()?;
         let log = &self.inner.core.log;
         log.wait_durable(log.end_lsn())
+    }
+
+    /// Returns when everything up to a place in the log is durable: a commit's, as
+    /// [`Transaction::commit_ticket`] gives it. Writes the log if nobody else does.
+    ///
+    /// # Errors
+    /// `Invalid` for a place past the end of the log; `Poisoned` when the log cannot be written.
+    pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
+        self.inner.txns.live()?;
+        self.inner.core.log.wait_durable(lsn)?;
+        assert!(self.durable_lsn() >= lsn, "that was waited for");
+        Ok(())
+    }
+
+    /// The place in the log up to which everything is durable.
+    pub fn durable_lsn(&self) -> Lsn {
+        self.inner.core.log.durable_lsn()
     }
 
     /// Flushes the memtables of LSM keyspaces and returns when none of their levels is over its limit, if nobody writes

@@ -110,7 +110,18 @@ impl Layout {
     }
 }
 
-/// How a database is opened.
+/// How a database is opened. Fields can be set one by one, by methods, and by name ([`Options::set`]).
+///
+/// ```
+/// use std::time::Duration;
+/// use varve::{Db, Options};
+///
+/// let options = Options::default().cache_mb(64).lock_timeout(Some(Duration::from_secs(1))).log_max_mb(256);
+/// let db = Db::temporary(options)?;
+/// assert_eq!(db.stats().cache_bytes, 64 << 20);
+/// # db.close()?;
+/// # Ok::<(), varve::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Memory for everything: frames, page table, log buffers, locks, write sets, versions. Bytes; 0, the default: a
@@ -118,22 +129,25 @@ pub struct Options {
     /// [`Stats::cache_bytes`](crate::Stats::cache_bytes) says what that came to. It is reserved, and taken as it is
     /// needed.
     pub cache_bytes: u64,
-    /// Open without writing a byte. Needs a database that was closed cleanly.
+    /// Open without writing a byte. Needs a database that was closed cleanly. Default: no.
     pub read_only: bool,
-    /// What `commit` waits for unless a transaction says otherwise.
+    /// What `commit` waits for unless a transaction says otherwise. Default: [`Durability::Sync`].
     pub durability: Durability,
     /// Longest time before an `Async` commit is durable. The log is written at half of it: a log device whose writes
-    /// take more than a quarter of it can be late.
+    /// take more than a quarter of it can be late. Default: 100 ms.
     pub async_delay: Duration,
     /// Longest wait for a lock; then the call fails with [`Error::LockTimeout`] and names who holds the lock. Deadlocks
     /// among transactions are found at once; this ends waits that nobody can see the end of: a thread with two
     /// transactions of [`Db::begin`](crate::Db::begin), or one that was left open. `None`: without end.
+    /// Default: 10 s.
     pub lock_timeout: Option<Duration>,
     /// Redo work that a crash may leave behind, as time at the replay rate measured at the last recovery.
+    /// Default: 10 s.
     pub recovery_bound: Duration,
-    /// Size to which the log may grow, bytes; 1 MiB at least. A log that is larger already shrinks in time.
+    /// Size to which the log may grow, bytes; 1 MiB at least. A log that is larger already shrinks in time. Default: 4
+    /// GiB.
     pub log_max_bytes: u64,
-    /// Checkpoints in a row that need less than a quarter of the log, after which it shrinks.
+    /// Checkpoints in a row that need less than a quarter of the log, after which it shrinks. Default: 10.
     pub log_idle_checkpoints: u32,
     /// Options of the replacement policies; each takes what concerns it.
     pub policy: PolicyOptions,
@@ -142,7 +156,7 @@ pub struct Options {
     /// Most bytes of scratch pages that hold old values for open snapshots. `None`: a quarter of the database, at least
     /// 1 GiB. With 0 old values are in memory alone.
     pub snapshot_disk_bytes: Option<u64>,
-    /// Background page writers.
+    /// Background page writers. Default: yes.
     pub cleaners: bool,
     /// How the pool finds frames and writes pages.
     pub pool: PoolOptions,
@@ -158,7 +172,7 @@ pub struct Options {
     pub without_drive: bool,
     /// Make a tier on the fast device of a database that has none.
     pub attach_tier: bool,
-    /// Bypass the operating system's cache where the file system allows.
+    /// Bypass the operating system's cache where the file system allows. Default: yes.
     pub direct_io: bool,
     /// Whether the data device is told, after each checkpoint, which pages hold nothing any more. `None`: where it
     /// takes that without being asked (models of flash and other drives, memory), not in files. `Some(true)`: files
@@ -376,10 +390,57 @@ This page is made from the tables of the program.
 ";
 
 impl Options {
-    /// These options with another cache size in MiB.
-    pub fn cache_mb(mut self, mb: u64) -> Options {
-        self.cache_bytes = mb << 20;
-        self
+    /// With a cache of so many MiB, which is the memory for everything; 0, the default: a quarter of the memory that
+    /// the process may have.
+    pub fn cache_mb(self, mb: u64) -> Options {
+        Options { cache_bytes: mb << 20, ..self }
+    }
+
+    /// Opened for reading only, or not, the default.
+    pub fn read_only(self, read_only: bool) -> Options {
+        Options { read_only, ..self }
+    }
+
+    /// What commits wait for; the default: [`Durability::Sync`], that they survive a power cut.
+    pub fn durability(self, durability: Durability) -> Options {
+        Options { durability, ..self }
+    }
+
+    /// Longest time before an `Async` commit is durable; the default: 100 ms.
+    pub fn async_delay(self, async_delay: Duration) -> Options {
+        Options { async_delay, ..self }
+    }
+
+    /// Longest wait for a lock, `None` without end; the default: 10 s.
+    pub fn lock_timeout(self, lock_timeout: Option<Duration>) -> Options {
+        Options { lock_timeout, ..self }
+    }
+
+    /// Redo work that a crash may leave behind, as time; the default: 10 s.
+    pub fn recovery_bound(self, recovery_bound: Duration) -> Options {
+        Options { recovery_bound, ..self }
+    }
+
+    /// MiB to which the log may grow; the default: 4096.
+    pub fn log_max_mb(self, mb: u64) -> Options {
+        Options { log_max_bytes: mb << 20, ..self }
+    }
+
+    /// Most MiB of old values on the data device for open snapshots; the default: a quarter of the database, at least
+    /// 1024.
+    pub fn snapshot_disk_mb(self, mb: u64) -> Options {
+        Options { snapshot_disk_bytes: Some(mb << 20), ..self }
+    }
+
+    /// Whether the version of each page that was written last is remembered; the default: as it was, and not in a new
+    /// database.
+    pub fn detect_lost_writes(self, on: bool) -> Options {
+        Options { detect_lost_writes: Some(on), ..self }
+    }
+
+    /// Whether the operating system's cache is bypassed where that can be; the default: yes.
+    pub fn direct_io(self, on: bool) -> Options {
+        Options { direct_io: on, ..self }
     }
 
     /// Sets one option by its name; those of pool and tier as `pool.NAME` and `tier.NAME`. The error of a wrong name or

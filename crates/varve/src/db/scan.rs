@@ -15,6 +15,12 @@ pub struct Scan<'t> {
     pub(super) _db: Option<Arc<Inner>>,
 }
 
+impl std::fmt::Debug for Scan<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scan").finish_non_exhaustive()
+    }
+}
+
 impl Scan<'_> {
     /// Lends the next row; `None` at the end of the range.
     pub fn next_row(&mut self) -> Result<Option<(&[u8], &[u8])>> {

@@ -13,6 +13,18 @@ use varve_volume::Lsn;
 /// Open snapshots make commits keep old values, in memory and on scratch pages; when those outgrow
 /// [`Options::snapshot_disk_bytes`](crate::Options), the oldest snapshot fails with
 /// [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld).
+///
+/// ```
+/// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+/// let prices = db.keyspace_or_create("prices")?;
+/// prices.put("tea", "3")?;
+/// let before = db.snapshot()?;
+/// prices.put("tea", "4")?;
+/// assert_eq!(before.get(&prices, "tea")?, Some(b"3".to_vec()));
+/// assert_eq!(prices.get("tea")?, Some(b"4".to_vec()));
+/// # drop((before, prices)); db.close()?;
+/// # Ok::<(), varve::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Snapshot {
     pub(super) snapshot: Arc<txn::Snapshot>,

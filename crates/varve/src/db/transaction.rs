@@ -4,9 +4,13 @@ use super::{Inner, Keyspace, Scan};
 use crate::error::Result;
 use crate::txn::{self, KeyRange, Savepoint};
 use std::io::{Read, Write};
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_rt::atomic::AtomicU64;
+use varve_volume::Lsn;
+
+/// Bytes of keys that [`Transaction::retain`] removes between two looks at the range.
+const RETAIN_BYTES: usize = 64 << 10;
 
 /// An open transaction, serializable against all others. Nothing of it is seen by anybody before
 /// [`Transaction::commit`]; dropped without, it changes nothing.
@@ -16,6 +20,22 @@ use varve_rt::atomic::AtomicU64;
 /// let [`Db::transact`](crate::Db::transact) do that). A call that has waited for longer than
 /// [`Options::lock_timeout`](crate::Options) returns [`Error::LockTimeout`](crate::Error::LockTimeout); two
 /// transactions that one thread uses in turn can come to that.
+///
+/// ```
+/// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+/// let (stock, orders) = (db.keyspace_or_create("stock")?, db.keyspace_or_create("orders")?);
+/// stock.put("nails", "3")?;
+///
+/// let mut tx = db.begin()?;
+/// let left: u32 = String::from_utf8(tx.get_for_update(&stock, "nails")?.unwrap()).unwrap().parse().unwrap();
+/// tx.put(&stock, "nails", (left - 1).to_string())?;
+/// tx.put(&orders, "1", "nails")?;
+/// assert_eq!(stock.get("nails")?, Some(b"3".to_vec())); // nobody sees it yet
+/// tx.commit()?; // durable when this returns
+/// assert_eq!(stock.get("nails")?, Some(b"2".to_vec()));
+/// # drop((stock, orders)); db.close()?;
+/// # Ok::<(), varve::Error>(())
+/// ```
 pub struct Transaction {
     pub(crate) tx: txn::Transaction,
     /// Last: it may be the last handle, with which everything ends that the others need.
@@ -147,6 +167,58 @@ impl Transaction {
         self.tx.delete_range(&keyspace.shared, &range.into())
     }
 
+    /// Removes the rows of a range that `keep` does not want: looks at each of them, in ascending order. Returns how
+    /// many were removed. Locks the range as [`Transaction::scan`] does. Errors as for [`Transaction::put`]; on an
+    /// error some may have been removed: roll back.
+    ///
+    /// ```
+    /// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+    /// let jobs = db.keyspace_or_create("jobs")?;
+    /// for (key, state) in [("a", "done"), ("b", "waits"), ("c", "done")] {
+    ///     jobs.put(key, state)?;
+    /// }
+    /// assert_eq!(db.transact(|tx| tx.retain(&jobs, .., |_, state| state != b"done"))?, 2);
+    /// assert_eq!(jobs.first()?, Some((b"b".to_vec(), b"waits".to_vec())));
+    /// # drop(jobs); db.close()?;
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn retain<'a>(
+        &mut self,
+        keyspace: &Keyspace,
+        range: impl Into<KeyRange<'a>>,
+        mut keep: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<u64> {
+        let range = range.into();
+        let (mut after, mut removed): (Option<Vec<u8>>, u64) = (None, 0);
+        loop {
+            // A batch of rows is looked at, then those that go are removed: a scan has the transaction to itself.
+            let (mut going, mut bytes, mut ended) = (Vec::new(), 0, false);
+            let from = after.as_deref().map_or(range.bounds().0, Bound::Excluded);
+            let mut rows = self.scan(keyspace, KeyRange::new(from, range.bounds().1))?;
+            while bytes < RETAIN_BYTES {
+                let Some((key, value)) = rows.next_row()? else {
+                    ended = true;
+                    break;
+                };
+                if !keep(key, value) {
+                    bytes += key.len() + size_of::<Vec<u8>>();
+                    going.push(key.to_vec());
+                }
+            }
+            drop(rows);
+            debug_assert!(going.is_sorted(), "rows ascend");
+            for key in &going {
+                self.delete(keyspace, key)?;
+            }
+            removed += going.len() as u64;
+            if ended {
+                return Ok(removed);
+            }
+            after = going.pop();
+            assert!(after.is_some(), "a full batch has a last key");
+        }
+    }
+
     /// The rows of a range in ascending order, this transaction's writes included. What was returned is locked against
     /// changes and insertions, and so is a little beyond it.
     pub fn scan<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'_>> {
@@ -196,6 +268,32 @@ impl Transaction {
     /// is unknown whether the changes are found when the database is opened again.
     pub fn commit(self) -> Result<()> {
         self.tx.commit()
+    }
+
+    /// As [`Transaction::commit`], but returns as soon as the changes have taken effect. They and what was read survive
+    /// a power cut when everything up to the returned place in the log is durable: [`Db::wait_durable`](crate::Db)
+    /// waits for that, and it is so after [`Options::async_delay`](crate::Options) at the latest.
+    ///
+    /// ```
+    /// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+    /// let entries = db.keyspace_or_create("entries")?;
+    /// let mut ticket = 0;
+    /// for n in 0..10u32 {
+    ///     let mut tx = db.begin()?;
+    ///     tx.put(&entries, n.to_be_bytes(), "entry")?;
+    ///     ticket = tx.commit_ticket()?;
+    /// }
+    /// db.wait_durable(ticket)?; // one flush of the log for all ten
+    /// assert!(db.durable_lsn() >= ticket);
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Transaction::commit`].
+    pub fn commit_ticket(self) -> Result<Lsn> {
+        let ticket = self.tx.commit_ticket()?;
+        assert!(ticket <= self._db.core.log.end_lsn(), "it is in the log");
+        Ok(ticket)
     }
 
     /// Ends the transaction without changing anything; the same as dropping it.

@@ -66,7 +66,11 @@ impl Shared {
         let linking = direct::link(core, &mut to_link)?;
         let alloc: Vec<PageId> = change.pages.iter().flat_map(|pages| pages.written()).collect();
         let free: Vec<PageId> = change.dropped.iter().flat_map(|open| open.page_ids()).collect();
-        assert_eq!(alloc.len() as u64, change.added.iter().map(|(_, s)| s.meta.pages).sum(), "pages are of segments");
+        assert_eq!(
+            alloc.len() as u64,
+            change.added.iter().map(|(_, s)| s.meta.pages).sum::<u64>(),
+            "pages are of segments"
+        );
         let end = self.change_list(&writes, (&alloc, &free), change.settled)?;
         if let Some(linking) = &linking {
             change.pages.iter_mut().for_each(|pages| linking.linked_all(pages));

@@ -2,15 +2,18 @@
 
 use super::key::{Bounds, next_key, shortened};
 use std::borrow::Cow;
-use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-/// A range of keys. Made from Rust's ranges over byte strings, from a pair of bounds, or by [`KeyRange::prefix`]:
+/// A range of keys. Made from Rust's ranges over byte strings, borrowed or owned, from a pair of bounds, by
+/// [`KeyRange::of`] from anything that is a range, or by [`KeyRange::prefix`]:
 ///
 /// ```
 /// use varve::KeyRange;
 /// let _: KeyRange = (..).into();
 /// let _: KeyRange = (b"a"..b"m").into();
 /// let _: KeyRange = ("order/".."order0").into();
+/// let _: KeyRange = (String::from("a")..=String::from("m")).into();
+/// let _: KeyRange = (7u64.to_be_bytes()..).into();
 /// let _ = KeyRange::prefix(b"order/");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +30,11 @@ impl<'a> KeyRange<'a> {
     /// All keys between two bounds.
     pub fn new<K: AsRef<[u8]> + ?Sized>(from: Bound<&'a K>, to: Bound<&'a K>) -> KeyRange<'a> {
         KeyRange { from: borrowed(from), to: borrowed(to) }
+    }
+
+    /// The keys of any range over byte strings.
+    pub fn of<K: AsRef<[u8]> + ?Sized + 'a>(range: &'a impl RangeBounds<K>) -> KeyRange<'a> {
+        KeyRange::new(range.start_bound(), range.end_bound())
     }
 
     /// All keys that begin with `prefix`.
@@ -117,6 +125,57 @@ impl<'a, K: AsRef<[u8]> + ?Sized> From<(Bound<&'a K>, Bound<&'a K>)> for KeyRang
     }
 }
 
+/// Ranges over keys that belong to them.
+macro_rules! owned {
+    ($([$($generic:tt)*] $key:ty;)*) => {$(
+        impl<$($generic)*> From<Range<$key>> for KeyRange<'static> {
+            fn from(r: Range<$key>) -> Self {
+                KeyRange::owned(Bound::Included(r.start), Bound::Excluded(r.end))
+            }
+        }
+
+        impl<$($generic)*> From<RangeInclusive<$key>> for KeyRange<'static> {
+            fn from(r: RangeInclusive<$key>) -> Self {
+                let (start, end) = r.into_inner();
+                KeyRange::owned(Bound::Included(start), Bound::Included(end))
+            }
+        }
+
+        impl<$($generic)*> From<RangeFrom<$key>> for KeyRange<'static> {
+            fn from(r: RangeFrom<$key>) -> Self {
+                KeyRange::owned(Bound::Included(r.start), Bound::Unbounded)
+            }
+        }
+
+        impl<$($generic)*> From<RangeTo<$key>> for KeyRange<'static> {
+            fn from(r: RangeTo<$key>) -> Self {
+                KeyRange::owned(Bound::Unbounded, Bound::Excluded(r.end))
+            }
+        }
+
+        impl<$($generic)*> From<RangeToInclusive<$key>> for KeyRange<'static> {
+            fn from(r: RangeToInclusive<$key>) -> Self {
+                KeyRange::owned(Bound::Unbounded, Bound::Included(r.end))
+            }
+        }
+
+        impl<$($generic)*> From<(Bound<$key>, Bound<$key>)> for KeyRange<'static> {
+            fn from((from, to): (Bound<$key>, Bound<$key>)) -> Self {
+                KeyRange::owned(from, to)
+            }
+        }
+    )*};
+}
+
+owned! { [] Vec<u8>; [] String; [const N: usize] [u8; N]; }
+
+impl KeyRange<'static> {
+    fn owned<K: Into<Vec<u8>>>(from: Bound<K>, to: Bound<K>) -> Self {
+        let owned = |bound: Bound<K>| bound.map(|key| Cow::Owned(key.into()));
+        KeyRange { from: owned(from), to: owned(to) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +196,24 @@ mod tests {
                 let inside = span.as_ref().is_some_and(|(l, h)| l <= key && h.as_ref().is_none_or(|h| key < h));
                 assert_eq!(inside, contains((low, high), key), "{key:?} in {low:?}, {high:?}: {span:?}");
             }
+        }
+    }
+
+    #[test]
+    fn ranges_of_owned_and_of_borrowed_keys_are_the_same() {
+        let [a, b] = [b"a", b"b"];
+        let text = |key: &[u8; 1]| String::from_utf8(key.to_vec()).expect("text");
+        for (owned, borrowed) in [
+            ((a.to_vec()..b.to_vec()).into(), KeyRange::from(a..b)),
+            ((text(a)..=text(b)).into(), KeyRange::from(a..=b)),
+            ((*a..).into(), KeyRange::from(a..)),
+            ((..text(b)).into(), KeyRange::from(..b)),
+            ((..=b.to_vec()).into(), KeyRange::from(..=b)),
+            ((Bound::Excluded(*a), Bound::Unbounded).into(), KeyRange::from((Bound::Excluded(a), Bound::Unbounded))),
+            (KeyRange::of(&(text(a)..text(b))).into_owned(), KeyRange::from(a..b)),
+            (KeyRange::of(&("a"..)).into_owned(), KeyRange::from(a..)),
+        ] {
+            assert_eq!(owned, borrowed);
         }
     }
 

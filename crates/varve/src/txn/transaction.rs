@@ -480,6 +480,13 @@ impl Transaction {
         self.commit_numbered().map(|_| ())
     }
 
+    /// As [`Transaction::commit`] with a durability of `Async`, but waits for nothing that was read either; returns the
+    /// place in the log up to which it must be durable to be durable itself.
+    pub fn commit_ticket(mut self) -> Result<Lsn> {
+        (self.durability, self.read) = (Durability::Async, 0);
+        self.commit_numbered().map(|(lsn, _)| lsn)
+    }
+
     /// As [`Transaction::commit`]; returns its place in the serial order: the commit number of a writer, else the
     /// newest commit number when it let go of its locks. True when it changed something.
     pub(super) fn commit_numbered(mut self) -> Result<(Lsn, bool)> {
