@@ -133,7 +133,7 @@ pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
 fn found(failure: Failure) -> Failure {
     match failure {
         Failure::Engine(varve::Error::Corrupt(damage)) => Failure::Found(format!(
-            "corruption: {damage}; the rest cannot be checked: restore a backup, or get the rows out with `varve salvage`"
+            "corruption: {damage}; the rest cannot be checked: restore a backup, or save the rows with `varve salvage`"
         )),
         other => other,
     }

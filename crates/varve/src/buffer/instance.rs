@@ -288,9 +288,8 @@ impl Instance {
         }
     }
 
-    /// From now on so many frames may be in use; those that are too many are retired as they become free. Returns how
-    /// many that will be.
-    pub(super) fn allow(&self, frames: usize) -> usize {
+    /// From now on so many frames may be in use; those that are too many are retired as they become free.
+    pub(super) fn allow(&self, frames: usize) {
         assert!(
             (1..=self.frames.most()).contains(&frames),
             "an instance has a frame, and no more than it was made for"
@@ -298,15 +297,14 @@ impl Instance {
         let mut lists = self.lock();
         lists.allowed = frames;
         self.retire_free(&mut lists);
-        let (over, more) = (lists.in_use.saturating_sub(frames), lists.to_come());
         drop(lists);
-        self.frames_freed(more);
-        over
+        self.wake_all();
     }
 
-    /// Frames that may be in use.
-    pub(super) fn allowed(&self) -> usize {
-        self.lock().allowed
+    /// Whether more frames are in use than may be.
+    pub(super) fn has_too_many(&self) -> bool {
+        let lists = self.lock();
+        lists.in_use > lists.allowed
     }
 
     /// Gives the memory of retired frames back to the system. Meanwhile none of them is used again.
@@ -319,12 +317,8 @@ impl Instance {
             self.frames.forget(run[0] as usize, run.len());
             held.into_iter().for_each(Exclusive::unlatch);
         }
-        let more = {
-            let mut lists = self.lock();
-            lists.retired.extend(slots);
-            lists.to_come()
-        };
-        self.frames_freed(more);
+        self.lock().retired.extend(slots);
+        self.wake_all();
     }
 
     /// Takes a frame off the free list.

@@ -44,11 +44,14 @@ impl Pool {
             let next = frames.max(now.div_ceil(2));
             self.frames.store(next, Release);
             self.pin_room.resize(pinnable(next));
-            let shares = || self.instances().iter().zip(shares(next, self.instances().len()));
-            let over: Vec<usize> = shares().map(|(inst, share)| inst.allow(share)).collect();
-            for ((inst, _), over) in shares().zip(over) {
-                self.retire(inst, over).inspect_err(|_| self.take_back(now))?;
-            }
+            self.allow(next);
+            let mut each = self.instances().iter();
+            each.try_for_each(|inst| self.retire(inst)).inspect_err(|_| {
+                // What could not be emptied stays in use.
+                self.frames.store(now, Release);
+                self.pin_room.resize(pinnable(now));
+                self.allow(now);
+            })?;
             if next == frames {
                 break;
             }
@@ -57,10 +60,17 @@ impl Pool {
         Ok(())
     }
 
+    /// Shares so many frames out among the instances.
+    fn allow(&self, frames: usize) {
+        let count = self.instances().len();
+        let bound = |i: usize| i * frames / count;
+        self.instances().iter().enumerate().for_each(|(i, inst)| inst.allow(bound(i + 1) - bound(i)));
+    }
+
     /// Empties frames until no more are in use than may be.
-    fn retire(&self, inst: &Instance, mut over: usize) -> Result<()> {
+    fn retire(&self, inst: &Instance) -> Result<()> {
         let mut began = varve_rt::now();
-        while over > 0 {
+        while inst.has_too_many() {
             if let Some(held) = self.evict_clean(inst, Ask::any()) {
                 let slot = held.at().slot;
                 held.unlatch();
@@ -78,23 +88,7 @@ impl Pool {
                     inst.wait_for_frame(self, self.config().patience);
                 }
             }
-            over = inst.allow(inst.allowed());
         }
         Ok(())
     }
-
-    /// What could not be emptied stays in use.
-    fn take_back(&self, frames: usize) {
-        self.frames.store(frames, Release);
-        self.pin_room.resize(pinnable(frames));
-        for (inst, share) in self.instances().iter().zip(shares(frames, self.instances().len())) {
-            inst.allow(share);
-        }
-    }
-}
-
-/// The frames of each instance, of so many together.
-pub(super) fn shares(frames: usize, instances: usize) -> impl Iterator<Item = usize> {
-    let bound = move |i: usize| i * frames / instances;
-    (0..instances).map(move |i| bound(i + 1) - bound(i))
 }

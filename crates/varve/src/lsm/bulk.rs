@@ -25,6 +25,8 @@ pub(crate) struct BulkLoad {
     writer: Option<SegmentWriter>,
     /// Number of the segment that is being written.
     id: u64,
+    /// Bytes at which a segment ends.
+    most: u64,
     last: Option<Vec<u8>>,
     done: Vec<(u8, Segment)>,
 }
@@ -35,7 +37,8 @@ impl Lsm {
         let shared = self.0.clone();
         let commit = shared.core.log.end_lsn();
         let sink = Sink::new(&shared.core, shared.keyspace);
-        BulkLoad { shared, commit, sink, writer: None, id: 0, last: None, done: Vec::new() }
+        let most = shared.shape().segment_bytes;
+        BulkLoad { shared, commit, sink, writer: None, id: 0, most, last: None, done: Vec::new() }
     }
 }
 
@@ -53,7 +56,7 @@ impl BulkLoad {
         if self.last.as_deref().is_some_and(|last| last >= key) {
             return Err(Error::Invalid("a bulk load needs keys in ascending order, each once".into()));
         }
-        if self.writer.as_ref().is_some_and(|writer| writer.bytes() >= self.shared.shape().segment_bytes) {
+        if self.writer.as_ref().is_some_and(|writer| writer.bytes() >= self.most) {
             self.close()?;
         }
         let usable = self.shared.core.usable(self.shared.keyspace);

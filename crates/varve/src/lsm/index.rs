@@ -185,7 +185,7 @@ impl Shared {
 
     /// What is in memory, as a share of a memtable.
     pub fn memtables(&self) -> f64 {
-        self.view().memory() as f64 / due_bytes(self, &self.core.budget).max(1) as f64
+        self.view().memory() as f64 / due_bytes(&self.options(), &self.core.budget).max(1) as f64
     }
 
     pub fn view(&self) -> Arc<View> {

@@ -30,9 +30,9 @@ impl Shared {
     /// The sizes of the levels. Where memory for memtables is scarce, flushes are small, and each merge of a few of
     /// them would write a whole segment of the usual size anew: segments are no larger than memtables then.
     pub fn shape(&self) -> Leveled {
-        let shape = self.options().shape(self.core.page_size() as u64);
-        let most = due_bytes(self, &self.core.budget).max(LEAST_SEGMENT);
-        Leveled { segment_bytes: shape.segment_bytes.min(most), ..shape }
+        let options = self.options();
+        let (shape, due) = (options.shape(self.core.page_size() as u64), due_bytes(&options, &self.core.budget));
+        Leveled { segment_bytes: shape.segment_bytes.min(due.max(LEAST_SEGMENT)), ..shape }
     }
 
     /// From here on flushes go to level 0; the segments of which one is to be merged.

@@ -14,6 +14,7 @@ use super::EntryKind;
 use super::index::{Lsm, Shared};
 use super::memtable::{Memtable, bytes_of};
 use super::near::Host;
+use super::options::LsmOptions;
 use super::ranges::RangeDelete;
 use super::record::{self, Record};
 use crate::budget::{Budget, Class};
@@ -236,7 +237,7 @@ impl Services {
     /// `bytes` are those of the memtable that it added to. No lock may be waited for: others wait for the commit.
     pub(super) fn look_at(&self, shared: &Shared, bytes: u64) {
         let budget = &shared.core.budget;
-        if (bytes >= due_bytes(shared, budget) || is_full(budget)) && !self.wanted.is_set() {
+        if (bytes >= due_bytes(&shared.options(), budget) || is_full(budget)) && !self.wanted.is_set() {
             self.wanted.set();
         }
     }
@@ -244,12 +245,12 @@ impl Services {
 
 /// Whether the active memtable of a keyspace is large enough to be flushed.
 fn is_due(shared: &Shared, budget: &Budget) -> bool {
-    shared.view().active.bytes() >= due_bytes(shared, budget)
+    shared.view().active.bytes() >= due_bytes(&shared.options(), budget)
 }
 
 /// Bytes at which a memtable is flushed.
-pub(super) fn due_bytes(shared: &Shared, budget: &Budget) -> u64 {
-    shared.options().memtable_bytes.min(budget.limit(Class::Memtables) / 2)
+pub(super) fn due_bytes(options: &LsmOptions, budget: &Budget) -> u64 {
+    options.memtable_bytes.min(budget.limit(Class::Memtables) / 2)
 }
 
 /// Whether memtables take half of what they may.
