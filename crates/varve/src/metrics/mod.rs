@@ -1,4 +1,4 @@
-//! Metrics: the figures of [`Stats`] under stable names, for whatever gathers them.
+//! Metrics: the figures of [`Stats`](crate::Stats) under stable names, for whatever gathers them.
 //!
 //! [`FAMILIES`] is the list of all there are, with kind, labels and unit; `docs/metrics.md` shows it (a test holds the
 //! two together). A name never changes its meaning; new ones may be added. Names follow the conventions of Prometheus:

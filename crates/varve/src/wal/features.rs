@@ -34,7 +34,7 @@ impl FeatureClass {
 /// A feature that a database may use.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// At most [`LONGEST_NAME`] bytes.
+    /// At most `LONGEST_NAME` bytes.
     pub name: &'static str,
     /// Bit in the word of its class.
     pub bit: u8,

@@ -4,7 +4,7 @@
 //! durable with the next write of its block, and is replayed whole or not at all. `docs/wal.md` tells how and why; the
 //! bytes are in `docs/format.md`.
 //!
-//! Parts, lower to upper: [`format`](self::format) and [`ring`] (bytes and their place), `superblock`, `tail`
+//! Parts, lower to upper: `format` and `ring` (bytes and their place), `superblock`, `tail`
 //! (reservation and buffer), `writer` (group commit), `flusher`, [`Log`], [`LogReader`].
 
 mod check;

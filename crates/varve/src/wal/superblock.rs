@@ -45,7 +45,7 @@ pub struct DbHeader {
     pub room: u16,
     /// When it was created, nanoseconds since 1970-01-01 UTC.
     pub created: u64,
-    /// Options of the upper layers, not looked into; see [`crate::wal::Log::set_options`]. At most [`MAX_OPTIONS`]
+    /// Options of the upper layers, not looked into; see [`crate::wal::Log::set_options`]. At most `MAX_OPTIONS`
     /// bytes.
     pub options: Vec<u8>,
 }

@@ -1,7 +1,7 @@
 //! Cleaners: the background threads that write dirty pages.
 //!
 //! *Replacement writes* make coming victims clean: so many threads as configured, over which the instances are spread,
-//! woken when free frames run low and at each interval; what they do is the configured [`Cleaner`]. *Recoverability
+//! woken when free frames run low and at each interval; what they do is the configured `Cleaner`. *Recoverability
 //! writes* let the oldest log go: one thread for the pool, at each interval (`adaptive`), unless the cleaner does
 //! it. Pages that were set aside are written by as many `drainer` threads, if the victim strategy needs them, and,
 //! where their writes failed, by each pass.
