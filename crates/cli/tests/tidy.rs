@@ -18,6 +18,8 @@ const LAYERS: &[&str] = &[
     "varve",
     "varve-lab",
     "varve-cli",
+    "varve-bindings",
+    "varve-c",
 ];
 
 /// What the crates below the command may use from outside, and why it is harmless there: no threads, no blocking, no

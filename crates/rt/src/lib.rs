@@ -60,8 +60,8 @@ pub use rwlock::{
 pub use spin::spin;
 pub use stack_size::{set_stack_size, stack_size};
 pub use thread::{
-    JoinHandle, catch_panic, current_name, dying, in_simulation, panicking, parallelism, spawn, spawn_daemon,
-    try_spawn, try_spawn_daemon, yield_now,
+    JoinHandle, catch_panic, current_name, dying, in_simulation, panicking, parallelism, running as running_threads,
+    spawn, spawn_daemon, try_spawn, try_spawn_daemon, yield_now,
 };
 pub use time::{now, sleep, unix_time};
 pub use work::{charge, compute};

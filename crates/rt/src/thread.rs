@@ -1,6 +1,7 @@
 //! Threads in both worlds.
 //!
-//! Invariant: the result is there before `done` is set, and is taken once.
+//! Invariant: the result is there before `done` is set, and is taken once. `RUNNING` counts a thread from before it is
+//! started until its body has returned.
 
 use crate::ended::{Panicked, PowerCut};
 use crate::event::Event;
@@ -10,6 +11,33 @@ use crate::wait::What;
 use crate::world::{self, Place};
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Threads of the operating system that were started here and have not ended.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// How many threads of the operating system were started here and have not ended. Reads a number and nothing else, so
+/// it may be asked in a handler of `fork`.
+pub fn running() -> usize {
+    RUNNING.load(Ordering::Acquire)
+}
+
+/// A thread, as long as it is counted.
+struct Counted;
+
+impl Counted {
+    fn new() -> Counted {
+        RUNNING.fetch_add(1, Ordering::AcqRel);
+        Counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let before = RUNNING.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "it was counted");
+    }
+}
 
 /// Where a thread leaves its result.
 pub(crate) struct Packet<T> {
@@ -135,10 +163,12 @@ pub(crate) fn spawn_kind<T: Send + 'static>(
         let id = world::spawn(name.clone(), daemon, place, Box::new(body));
         return Ok(JoinHandle { packet, os: None, sim: Some(id), name });
     }
+    let counted = Counted::new();
     let os = std::thread::Builder::new()
         .name(name.clone())
         .stack_size(stack_size())
         .spawn(move || {
+            let _counted = counted;
             body(true);
         })
         .map_err(|e| std::io::Error::new(e.kind(), format!("cannot start thread '{name}': {e}")))?;

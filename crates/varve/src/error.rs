@@ -242,7 +242,83 @@ pub enum Damage {
     Superblock(String),
 }
 
+/// Kinds of [`Error`]: what a program may do about it differs from kind to kind, not within one. Bindings to other
+/// languages have a code or an exception for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Another transaction stood in the way: run it again.
+    Conflict,
+    /// The thread would wait for its own transaction.
+    Deadlock,
+    /// A lock was waited for too long.
+    Timeout,
+    /// The snapshot lost its old values: open a new one.
+    SnapshotTooOld,
+    /// A key, a value or a transaction is too large.
+    TooLarge,
+    /// There is no memory for it.
+    OutOfMemory,
+    /// An argument, an option or a call that makes no sense here.
+    Invalid,
+    /// No such keyspace or database.
+    NotFound,
+    /// There is one already.
+    Exists,
+    /// Another process has the database open.
+    Busy,
+    /// What was to be changed can only be read.
+    ReadOnly,
+    /// The operating system does not permit it.
+    Permission,
+    /// The database was closed.
+    Closed,
+    /// Bytes on a device are not what was written.
+    Damaged,
+    /// Written by a newer release.
+    Version,
+    /// Files that do not belong together.
+    Mismatch,
+    /// Durability can no longer be promised: reads go on.
+    Poisoned,
+    /// A device is full.
+    NoSpace,
+    /// A device or stream failed.
+    Io,
+    /// A device of the database is not at its place.
+    DeviceMissing,
+    /// A backup cannot be made or restored.
+    Backup,
+}
+
 impl Error {
+    /// Which kind it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Conflict { .. } => ErrorKind::Conflict,
+            Error::WouldDeadlock { .. } => ErrorKind::Deadlock,
+            Error::LockTimeout { .. } => ErrorKind::Timeout,
+            Error::SnapshotTooOld | Error::SnapshotLost(_) => ErrorKind::SnapshotTooOld,
+            Error::TransactionTooLarge { .. } | Error::KeySize { .. } | Error::ValueSize { .. } => ErrorKind::TooLarge,
+            Error::OverBudget { .. } | Error::Resources(_) => ErrorKind::OutOfMemory,
+            Error::Invalid(_) => ErrorKind::Invalid,
+            Error::NoSuchKeyspace(_) | Error::NoDatabase(_) | Error::Unfinished(_) => ErrorKind::NotFound,
+            Error::AlreadyExists(_) => ErrorKind::Exists,
+            Error::InUse(_) => ErrorKind::Busy,
+            Error::ReadOnly(_) | Error::KeyspaceReadOnly(_) | Error::WornOut(_) => ErrorKind::ReadOnly,
+            Error::Permission(_) => ErrorKind::Permission,
+            Error::Closed => ErrorKind::Closed,
+            Error::Corrupt(_) => ErrorKind::Damaged,
+            Error::Version { .. } | Error::UnknownFeature { .. } => ErrorKind::Version,
+            Error::Mismatch(_) => ErrorKind::Mismatch,
+            Error::Poisoned(_) => ErrorKind::Poisoned,
+            Error::NoSpace(_) => ErrorKind::NoSpace,
+            Error::Io(_) | Error::Stream(_) | Error::Volume(_) => ErrorKind::Io,
+            Error::TierMissing(_) | Error::DriveMissing(_) => ErrorKind::DeviceMissing,
+            Error::Backup(_) => ErrorKind::Backup,
+        }
+    }
+
     /// Whether running the same transaction again may succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Conflict { .. } | Error::SnapshotTooOld | Error::SnapshotLost(_))

@@ -126,7 +126,7 @@ pub use db::{
     TypedKeyspace, TypedRows, Value, WriteBatch, check_keyspace_name, exists, has_tier, is_left_over, restore,
     restore_on, salvage, salvage_on, tier_managers,
 };
-pub use error::{Damage, Error, Result};
+pub use error::{Damage, Error, ErrorKind, Result};
 pub use lsm::near::{
     DecisionOptions, Fallbacks, JobService, Jobs, Load, Mode as MergeMode, Near, NotStarted, Progress, RemoteWorker,
     SideStats, Worker, WorkerOptions,
