@@ -9,11 +9,12 @@
 //! at least one write, all of them of keys that it covers.
 
 use super::Tree;
-use super::leaf::{self, CellValue, Change, Intake};
+use super::leaf::{self, CellValue, Change, Intake, Taken};
+use super::split;
 use crate::buffer::{Latched, PagePin, PageRead, PageWrite};
 use crate::error::{Error, Result};
-use crate::page::{Group, PageNo};
-use crate::rows::{Damage, LongValues, NewValue, OverflowRef, Single, ValueRef, Write};
+use crate::page::{Group, PageMut, PageNo};
+use crate::rows::{Damage, Hint, LongValues, NewValue, OverflowRef, Single, ValueRef, Write};
 use varve_volume::{Lsn, PageId};
 
 /// A leaf that takes a run of a commit's writes.
@@ -35,11 +36,12 @@ enum Progress<'a> {
     Joined(PageNo),
 }
 
-/// What a look at a leaf for a run of writes shows.
-enum Look {
-    /// They fit, and replace these long values.
-    Fits(LongValues),
-    Full,
+/// What a look at a leaf for a run of writes shows: how many of them fit, the bytes that they leave, and the long values
+/// that they replace.
+struct Look {
+    fits: usize,
+    spare: usize,
+    long: LongValues,
 }
 
 impl Tree {
@@ -66,9 +68,9 @@ impl Tree {
         len.map_or(0, |len| leaf::cell_size(write.key, &CellValue::Inline(&[])) + len)
     }
 
-    /// The leaf that covers a write's key: by descent, unless it is still the one that the transaction read.
-    fn leaf_of(&self, write: &Write<'_>) -> Result<PageRead<'_>> {
-        if let Some(found) = write.hint
+    /// The leaf that covers a write's key: by descent, unless it is still the one where the key was found.
+    fn leaf_of(&self, write: &Write<'_>, hint: Option<Hint>) -> Result<PageRead<'_>> {
+        if let Some(found) = hint
             && let Some(page) = self.core.pool.read_resident(found.page)
             && page.is_compared()
             && self.core.nodes_left() == found.left
@@ -82,32 +84,49 @@ impl Tree {
     }
 
     /// Finds and pins the leaf of the first of these writes, with room for as many as it takes. Divides it if need be.
-    /// `first`: the place of that write in the commit.
-    pub(crate) fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize) -> Result<LeafWrites<'a>> {
-        let covered = {
-            let page = self.leaf_of(&writes[0])?;
-            let covered = self.covered(&page, writes)?;
-            let writes = &writes[..covered];
-            if let Look::Fits(long) = self.look(page.bytes(), page.id(), writes, first)? {
-                let (pin, seen) = (page.pin(), Some((page.lsn(), long)));
-                return Ok(LeafWrites { tree: self, pin, writes, first, seen, state: Progress::Pinned });
+    /// `first`: the place of that write in the commit; `hint`: where its key was found.
+    pub(crate) fn plan<'a>(
+        &'a self,
+        writes: &'a [Write<'a>],
+        first: usize,
+        hint: Option<Hint>,
+    ) -> Result<LeafWrites<'a>> {
+        let (mut hint, mut divided) = (hint, false);
+        loop {
+            let (fits, spare) = {
+                let page = self.leaf_of(&writes[0], hint.take())?;
+                let covered = self.covered(&page, writes)?;
+                let Look { fits, spare, long } = self.look(page.bytes(), page.id(), &writes[..covered], first)?;
+                if fits > 0 && (fits == covered || divided) {
+                    let (pin, seen, writes) = (page.pin(), Some((page.lsn(), long)), &writes[..fits]);
+                    return Ok(LeafWrites { tree: self, pin, writes, first, seen, state: Progress::Pinned });
+                }
+                assert!(fits < covered, "all that fits was taken");
+                (fits, spare)
+            };
+            if fits == 0 {
+                self.make_room(writes[0].key, self.need(&writes[0]))?;
+            } else {
+                // What fits stays; the rest gets leaves of its own.
+                let (next, boundary) = self.boundary(writes, fits, spare);
+                self.divide_at(next.key, self.need(next), &boundary)?;
+                divided = true;
             }
-            covered
-        };
-        // The exact need was too much; what a division is told is an upper bound. More than a page of writes fits into
-        // no leaf, so the rest is not told.
-        let mut sum = 0;
-        let told = writes[..covered].iter().map(|write| (write.key, self.need(write)));
-        let sizes: Vec<(&[u8], usize)> = told
-            .take_while(|(_, size)| {
-                let more = sum <= self.core.page_size();
-                sum += size;
-                more
-            })
-            .collect();
-        let (pin, taken) = self.leaf_for_writes(&sizes)?;
-        assert!((1..=covered).contains(&taken), "a leaf takes what it covers");
-        Ok(LeafWrites { tree: self, pin, writes: &writes[..taken], first, seen: None, state: Progress::Pinned })
+        }
+    }
+
+    /// The first of these writes that is to go into another leaf, and the fence before it: `fits` of them fit the leaf
+    /// and leave so many bytes, of which the fence needs some.
+    fn boundary<'w>(&self, writes: &'w [Write<'w>], mut fits: usize, mut spare: usize) -> (&'w Write<'w>, Vec<u8>) {
+        loop {
+            let next = &writes[fits];
+            let boundary = split::separator(writes[fits - 1].key, next.key);
+            if boundary.len() <= spare || fits == 1 {
+                return (next, boundary);
+            }
+            fits -= 1;
+            spare += self.need(&writes[fits]);
+        }
     }
 
     /// How many of the writes the leaf covers, of which it covers the first.
@@ -122,23 +141,23 @@ impl Tree {
         }
     }
 
-    /// Whether the leaf has room for these writes, all of which it covers, and is sound enough to take them; which long
+    /// How many of these writes, all of which the leaf covers, it has room for and is sound enough to take; which long
     /// values they replace.
     fn look(&self, bytes: &[u8], page: PageId, writes: &[Write<'_>], first: usize) -> Result<Look> {
         let mut intake = Intake::new(bytes).map_err(self.damaged(page))?;
-        let mut long = Vec::new();
-        for (i, write) in writes.iter().enumerate() {
-            let old = intake.add(write.key, self.cell_value_len(write)).map_err(self.damaged(page))?;
-            if let Some(ValueRef::Overflow(reference)) = old {
-                long.push((first + i, reference));
+        let mut look = Look { fits: 0, spare: 0, long: Vec::new() };
+        for write in writes {
+            match intake.add(write.key, self.cell_value_len(write)).map_err(self.damaged(page))? {
+                // A leaf at the end of the tree covers all that is left of a long run of writes: do not look at it all.
+                Taken::Full => break,
+                Taken::Fits(Some(ValueRef::Overflow(reference))) => look.long.push((first + look.fits, reference)),
+                Taken::Fits(_) => {}
             }
-            // A leaf at the end of the tree covers all that is left of a long run of writes: do not look at it all.
-            if !intake.fits() {
-                return Ok(Look::Full);
-            }
+            look.fits += 1;
         }
         intake.check().map_err(self.damaged(page))?;
-        Ok(Look::Fits(long))
+        look.spare = intake.spare();
+        Ok(look)
     }
 }
 
@@ -166,8 +185,10 @@ impl<'a> LeafWrites<'a> {
                     return Ok(false);
                 }
                 let look = self.tree.look(page.bytes(), page.id(), self.writes, self.first)?;
-                let Look::Fits(found) = look else { return Ok(false) };
-                long.extend(found);
+                if look.fits < self.writes.len() {
+                    return Ok(false);
+                }
+                long.extend(look.long);
             }
         }
         self.state = Progress::Latched(page);
@@ -209,10 +230,16 @@ impl<'a> LeafWrites<'a> {
     /// Makes the changes; `long` are the values that the commit wrote to pages of their own. Returns the place of a
     /// write whose key's leaf became underfull.
     pub(crate) fn change(&self, group: &mut Group<'a>, long: &[(usize, OverflowRef)]) -> Option<usize> {
-        let mut underfull = None;
-        for (i, write) in self.writes.iter().enumerate() {
-            let at = self.first + i;
+        let (mut underfull, mut done) = (None, 0);
+        while done < self.writes.len() {
+            let at = self.first + done;
             let mut page = group.page(self.page());
+            let run = self.insert_run(&mut page, done);
+            if run > 0 {
+                done += run;
+                continue;
+            }
+            let write = &self.writes[done];
             let change = match write.value {
                 None => leaf::remove(&mut page, write.key),
                 Some(NewValue::Stored(reference)) => leaf::put(&mut page, write.key, CellValue::Overflow(reference)),
@@ -225,8 +252,25 @@ impl<'a> LeafWrites<'a> {
             if change.expect("a leaf that was inspected takes the change").underfull {
                 underfull = Some(at);
             }
+            done += 1;
         }
         underfull
+    }
+
+    /// Inserts rows that will lie side by side, from that of write `from` on, at once; returns how many. None if they
+    /// are too few to be worth it.
+    fn insert_run(&self, page: &mut PageMut<'_>, from: usize) -> usize {
+        const WORTH_IT: usize = 4;
+        let rest = &self.writes[from..];
+        if rest.len() < WORTH_IT {
+            return 0;
+        }
+        let short = |write: &Write<'a>| match write.value {
+            Some(NewValue::Bytes(value)) if !self.tree.is_long(write.key, value) => Some((write.key, value)),
+            _ => None,
+        };
+        let rows = rest.iter().map_while(short);
+        leaf::insert_run(page, rows, WORTH_IT).expect("a leaf that was inspected takes the change")
     }
 }
 
@@ -246,12 +290,12 @@ impl Tree {
         let mut page = self.write_leaf(write.key, 0)?;
         loop {
             let mut intake = Intake::new(page.bytes()).map_err(self.damaged(page.id()))?;
-            let old = intake.add(write.key, self.cell_value_len(write)).map_err(self.damaged(page.id()))?;
-            if !intake.fits() {
+            let taken = intake.add(write.key, self.cell_value_len(write)).map_err(self.damaged(page.id()))?;
+            let Taken::Fits(old) = taken else {
                 drop(page);
                 page = self.write_leaf(write.key, self.need(write))?;
                 continue;
-            }
+            };
             let old = match old {
                 Some(ValueRef::Overflow(_)) => return Ok(Single::Long),
                 None if write.value.is_none() => return Ok(Single::Nothing(page.lsn())),

@@ -156,7 +156,7 @@ impl Tree {
             && let Some(found) = self.peek_leaf(key)
         {
             // Its slots, before its header says how many there are.
-            self.core.pool.expect_bytes(found.leaf, 1088);
+            self.expect(found.leaf);
             if let Some(page) = self.core.pool.read_resident(found.leaf)
                 && page.is_compared()
                 && found.confirm()
@@ -198,7 +198,7 @@ impl Tree {
                 };
                 if next == 0 {
                     // Its slots, before its header says how many there are.
-                    self.core.pool.expect_bytes(child, 1088);
+                    self.expect(child);
                 }
                 match self.core.pool.read_resident(child) {
                     Some(p) => {

@@ -131,10 +131,15 @@ fn put_u16(page: &mut [u8], at: usize, v: usize) {
 }
 
 fn slot_bytes(suffix: &[u8], cell: usize) -> [u8; SLOT] {
+    slot_of(head(suffix), cell, suffix.len())
+}
+
+/// The slot of a cell whose key has that head and, without the prefix, that length.
+fn slot_of(head: u32, cell: usize, len: usize) -> [u8; SLOT] {
     let mut s = [0; SLOT];
-    s[..4].copy_from_slice(&head(suffix).to_le_bytes());
+    s[..4].copy_from_slice(&head.to_le_bytes());
     s[4..6].copy_from_slice(&(cell as u16).to_le_bytes());
-    s[6..].copy_from_slice(&(suffix.len() as u16).to_le_bytes());
+    s[6..].copy_from_slice(&(len as u16).to_le_bytes());
     s
 }
 
@@ -305,6 +310,53 @@ pub(crate) fn insert(page: &mut impl PageEdit, key: &[u8], pos: usize, payload: 
     page.write(slot, &slot_bytes(suffix, at));
     write_counts(page, count + 1, at, garbage, pos);
     Ok(())
+}
+
+/// Leaf cells that go side by side into a node: put together first, then written at once.
+#[derive(Default)]
+pub(crate) struct Run {
+    /// The cells, in the order in which they are added.
+    cells: Vec<u8>,
+    /// Where each cell begins in them, the head of its key and the length of that without the prefix.
+    slots: Vec<(usize, u32, usize)>,
+}
+
+impl Run {
+    /// How many rows it has.
+    pub(crate) fn rows(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Adds a cell: a key without the node's prefix, behind those before it, and the length field and value. False if
+    /// it does not fit into so many bytes beside them.
+    pub(crate) fn add(&mut self, suffix: &[u8], payload: [&[u8]; 2], gap: usize) -> bool {
+        let tail = tail(suffix);
+        let size = tail.len() + payload[0].len() + payload[1].len();
+        if self.cells.len() + size + SLOT * (self.slots.len() + 1) > gap {
+            return false;
+        }
+        self.slots.push((self.cells.len(), head(suffix), suffix.len()));
+        [tail, payload[0], payload[1]].iter().for_each(|part| self.cells.extend_from_slice(part));
+        true
+    }
+
+    /// Inserts the cells from slot `pos` on, where their keys belong. They fit the node's gap.
+    pub(crate) fn insert(self, page: &mut impl PageEdit, pos: usize) -> Result<(), Damage> {
+        let node = Node::parse(page.bytes())?;
+        let (count, garbage, rows) = (node.count(), node.garbage(), self.rows());
+        assert!(pos <= count && rows > 0, "{rows} rows at slot {pos} of {count}");
+        assert!(node.level() == 0 && self.cells.len() + SLOT * rows <= node.gap(), "the cells were made to fit a leaf");
+        let at = node.heap() - self.cells.len();
+        page.write(at, &self.cells);
+        let (slot, end) = (SLOTS + SLOT * pos, SLOTS + SLOT * count);
+        if pos < count {
+            page.shift(slot, slot + SLOT * rows, end - slot);
+        }
+        let slots: Vec<u8> = self.slots.iter().flat_map(|(cell, head, len)| slot_of(*head, at + cell, *len)).collect();
+        page.write(slot, &slots);
+        write_counts(page, count + rows, at, garbage, pos + rows - 1);
+        Ok(())
+    }
 }
 
 /// Removes slot `pos`.

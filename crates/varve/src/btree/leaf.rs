@@ -101,26 +101,37 @@ pub(crate) fn fetch_room(bytes: &[u8], size: usize) {
 }
 
 /// What a leaf has to take: the writes of a commit to it, looked at one by one before the first is made. The leaf
-/// covers their keys.
+/// covers their keys, which ascend.
 pub(crate) struct Intake<'a> {
     node: Node<'a>,
-    /// Bytes that the writes so far add to the leaf.
+    /// Bytes that the writes so far add to the leaf while it keeps its prefix.
     need: usize,
-    /// Bytes that it may take: the least of what there is for each of their keys.
+    /// Room for keys that have the prefix.
+    whole: usize,
+    /// The same if it has to give its prefix up, for a key that breaks it: at most, and the room then.
+    most: usize,
     room: usize,
     /// Bytes of gap that they use while nothing is rebuilt.
     gap: usize,
-    /// Writes whose keys break the prefix: with any, the leaf is rebuilt.
-    unprefixed: usize,
-    /// Room for keys that have the prefix.
-    whole: usize,
+    /// A key breaks the prefix: the leaf is rebuilt.
+    unprefixed: bool,
+    /// The last write lies behind all that the leaf holds, so the next one does.
+    beyond: bool,
+}
+
+/// What an [`Intake`] says of a write.
+pub(crate) enum Taken<'a> {
+    /// It fits beside those before it, and replaces this.
+    Fits(Option<ValueRef<'a>>),
+    /// It does not fit, and is not counted.
+    Full,
 }
 
 impl<'a> Intake<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Intake<'a>, Damage> {
         let node = Node::parse(bytes)?;
         let whole = node.gap() + node.garbage();
-        Ok(Intake { node, need: 0, room: usize::MAX, gap: 0, unprefixed: 0, whole })
+        Ok(Intake { node, need: 0, whole, most: 0, room: node.room(), gap: 0, unprefixed: false, beyond: false })
     }
 
     /// Whether the leaf covers `key`, which lies beyond one that it covers.
@@ -129,43 +140,53 @@ impl<'a> Intake<'a> {
         self.node.high().is_none_or(|high| key < high)
     }
 
-    /// Adds a write: `value` is the length that the cell's value will have, none for a deletion. Returns what the leaf
-    /// holds for the key now.
+    /// What the leaf holds for a key.
     #[inline]
-    pub(crate) fn add(&mut self, key: &[u8], value: Option<usize>) -> Result<Option<ValueRef<'a>>, Damage> {
+    fn find(&mut self, key: &[u8]) -> Result<Option<ValueRef<'a>>, Damage> {
         charge(Cost::NodeSearch, 1);
-        let old = match self.node.search_covered(key)? {
-            (pos, true) => Some(value_of(self.node.leaf_cell(pos)?)?),
-            _ => None,
-        };
-        let Some(value) = value else { return Ok(old) };
-        let cell = SLOT + key.len() + 2 + value;
-        let more = match old {
-            None => cell,
-            Some(ValueRef::Inline(old)) => value.saturating_sub(old.len()),
-            Some(ValueRef::Overflow(_)) => value.saturating_sub(OverflowRef::LEN),
-        };
-        if more > 0 {
-            self.need += more;
-            self.gap += cell;
-            let prefixed = self.node.suffix_covered(key).is_some();
-            self.room = self.room.min(if prefixed { self.whole } else { self.node.room() });
-            self.unprefixed += usize::from(!prefixed);
+        if self.beyond {
+            debug_assert_eq!(self.node.search(key), Ok((self.node.count(), false)), "keys ascend");
+            return Ok(None);
         }
-        Ok(old)
+        let (pos, found) = self.node.search_covered(key)?;
+        self.beyond = pos == self.node.count();
+        if found { value_of(self.node.leaf_cell(pos)?).map(Some) } else { Ok(None) }
     }
 
-    /// Whether the leaf has room for the writes so far.
+    /// Adds a write: `value` is the length that the cell's value will have, none for a deletion.
     #[inline]
-    pub(crate) fn fits(&self) -> bool {
-        self.need <= self.room
+    pub(crate) fn add(&mut self, key: &[u8], value: Option<usize>) -> Result<Taken<'a>, Damage> {
+        let old = self.find(key)?;
+        let Some(value) = value else { return Ok(Taken::Fits(old)) };
+        let suffix = self.node.suffix_covered(key);
+        let cell = SLOT + tail(suffix.unwrap_or(key)).len() + 2 + value;
+        let (more, most) = match old {
+            None => (cell, SLOT + key.len() + 2 + value),
+            Some(ValueRef::Inline(old)) => [value.saturating_sub(old.len()); 2].into(),
+            Some(ValueRef::Overflow(_)) => [value.saturating_sub(OverflowRef::LEN); 2].into(),
+        };
+        if more > 0 {
+            let unprefixed = self.unprefixed || suffix.is_none();
+            let fits = if unprefixed { self.most + most <= self.room } else { self.need + more <= self.whole };
+            if !fits {
+                return Ok(Taken::Full);
+            }
+            (self.need, self.most, self.gap) = (self.need + more, self.most + most, self.gap + cell);
+            self.unprefixed = unprefixed;
+        }
+        Ok(Taken::Fits(old))
+    }
+
+    /// Bytes that the writes so far leave.
+    pub(crate) fn spare(&self) -> usize {
+        if self.unprefixed { self.room - self.most } else { self.whole - self.need }
     }
 
     /// Makes sure that making the writes will not find damage: a leaf that will have to be rebuilt is looked at in
     /// full.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Damage> {
-        if self.unprefixed > 0 || self.gap > self.node.gap() { self.node.validate() } else { Ok(()) }
+        if self.unprefixed || self.gap > self.node.gap() { self.node.validate() } else { Ok(()) }
     }
 }
 
@@ -218,6 +239,37 @@ pub(crate) fn put(page: &mut impl PageEdit, key: &[u8], value: CellValue<'_>) ->
     };
     edit::replace(page, key, pos, field, payload)?;
     Ok(Change { existed: true, orphan, underfull: false })
+}
+
+/// Inserts the first of these rows, and those after it that will lie beside it: keys that ascend, are not there, and
+/// are all between the same two that are. Returns how many were inserted: none, or at least `least`, as far as the gap
+/// has room for them and they have the leaf's prefix. The leaf covers the keys.
+pub(crate) fn insert_run<'r>(
+    page: &mut impl PageEdit,
+    rows: impl Iterator<Item = (&'r [u8], &'r [u8])>,
+    least: usize,
+) -> Result<usize, Damage> {
+    let node = Node::parse(page.bytes())?;
+    let mut run = edit::Run::default();
+    let mut pos = None;
+    for (key, value) in rows {
+        let Some(suffix) = node.suffix_covered(key) else { break };
+        // Behind the last one there is nothing that could come between.
+        if pos != Some(node.count()) {
+            let (at, found) = node.search_covered(key)?;
+            if found || *pos.get_or_insert(at) != at {
+                break;
+            }
+        }
+        if !run.add(suffix, [&(value.len() as u16).to_le_bytes(), value], node.gap()) {
+            break;
+        }
+    }
+    let rows = run.rows();
+    let Some(pos) = pos.filter(|_| rows >= least) else { return Ok(0) };
+    charge(Cost::LeafChange, rows as u64);
+    run.insert(page, pos)?;
+    Ok(rows)
 }
 
 /// Removes `key` if it is there.

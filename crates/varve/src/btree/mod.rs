@@ -32,6 +32,7 @@ mod pages;
 mod peek;
 mod read;
 mod relocate;
+mod route;
 mod salvage;
 mod scan;
 mod smo;
@@ -50,6 +51,7 @@ mod tests_tree;
 pub(crate) use bulk::BulkLoad;
 pub(crate) use commit::{LeafWrites, SingleLeaf};
 pub(crate) use leaf::{CellValue, KIND_LEAF, LeafView};
+pub(crate) use route::Route;
 pub(crate) use salvage::salvage_leaf;
 pub(crate) use scan::ReadAhead;
 
@@ -187,44 +189,6 @@ impl Tree {
                 }
             }
             self.make_room(key, room)?;
-        }
-    }
-
-    /// The leaf for the first of several writes (key and cell size, ascending), and how many of them it takes: those it
-    /// covers and has room for. At least the first one. Divides the leaf when that would let it take more of what it
-    /// covers.
-    pub(crate) fn leaf_for_writes<K: AsRef<[u8]>>(&self, writes: &[(K, usize)]) -> Result<(PagePin<'_>, usize)> {
-        debug_assert!(writes.windows(2).all(|w| w[0].0.as_ref() < w[1].0.as_ref()), "writes ascend");
-        let first = writes[0].0.as_ref();
-        let mut divided = false;
-        loop {
-            let (fits, covered) = {
-                let page = self.leaf(first)?;
-                let node = node::Node::parse(page.bytes()).map_err(|d| self.corrupt(page.id(), d))?;
-                let covered = writes.partition_point(|w| node.covers(w.0.as_ref()));
-                if covered == 0 {
-                    return Err(self.astray(page.id()));
-                }
-                let (mut sum, mut least) = (0, usize::MAX);
-                let fits = writes[..covered].iter().take_while(|w| {
-                    (sum, least) = (sum + w.1, least.min(node.room_for(w.0.as_ref())));
-                    sum <= least
-                });
-                let fits = fits.count();
-                if fits > 0 && (fits == covered || divided) {
-                    return Ok((page.pin(), fits));
-                }
-                (fits, covered)
-            };
-            assert!(fits < covered, "all that fits was taken");
-            if fits == 0 {
-                self.make_room(first, writes[0].1)?;
-            } else {
-                // What fits stays; the rest gets leaves of its own.
-                let (next, size) = (writes[fits].0.as_ref(), writes[fits].1);
-                self.divide_at(next, size, &split::separator(writes[fits - 1].0.as_ref(), next))?;
-                divided = true;
-            }
         }
     }
 

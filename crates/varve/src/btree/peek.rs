@@ -38,6 +38,19 @@ impl Found<'_> {
 }
 
 impl Tree {
+    /// The leaf of a key at or after the one that a way led to, where it has the same parent; found without a latch.
+    #[inline]
+    pub(super) fn beside(&self, way: Option<&Found<'_>>, key: &[u8]) -> Option<PageId> {
+        let parent = &way?.parent;
+        let inner = Inner::new(parent, self.keyspace(), Some(1))?;
+        if !inner.is_below_end(key) {
+            return None;
+        }
+        charge(Cost::NodeSearch, 1);
+        let leaf = inner.child_for(key)?;
+        parent.is_valid().then_some(leaf)
+    }
+
     /// The leaf that covers `key`, found without a latch. None when a page is missing or somebody is changing one: the
     /// latched descent waits for it.
     #[inline]
@@ -81,6 +94,8 @@ struct Inner<'a, 't> {
     /// Where the prefix lies, its length, and how much of it the fences guarantee.
     prefix: (usize, usize),
     base: usize,
+    /// Where the high fence lies, and its length or [`NO_HIGH`].
+    high: (usize, usize),
 }
 
 /// A slot: see [`SLOT`].
@@ -134,19 +149,30 @@ impl<'a, 't> Inner<'a, 't> {
         }
         let field = |at: usize| u16_at(&h, at) as usize;
         let (level, count, base) = (h[LEVEL], field(COUNT), field(BASE));
-        let prefix = (field(PREFIX), field(PREFIX + 2));
+        let (prefix, high) = ((field(PREFIX), field(PREFIX + 2)), (field(HIGH), field(HIGH + 2)));
         let sound = page::kind(&h) == KIND_INNER
             && page::keyspace(&h) == keyspace
             && (1..=MAX_LEVEL).contains(&level)
             && expected.is_none_or(|l| l == level)
             && base <= prefix.1;
         let slots = page.words(SLOTS, count)?;
-        sound.then_some(Inner { page, level, slots, prefix, base })
+        sound.then_some(Inner { page, level, slots, prefix, base, high })
     }
 
     #[inline]
     fn slot(&self, i: usize) -> Slot {
         Slot::of(&self.slots[i])
+    }
+
+    /// Whether `key` lies below the node's high fence.
+    #[inline]
+    fn is_below_end(&self, key: &[u8]) -> bool {
+        let (at, len) = self.high;
+        if len == NO_HIGH as usize {
+            return true;
+        }
+        let differs = (0..len.min(key.len())).find(|i| self.page.byte(at + i) != key[*i]);
+        differs.map_or(key.len() < len, |i| key[i] < self.page.byte(at + i))
     }
 
     /// The child that covers `key`, which the node covers. None for a key without the node's prefix: rare, and the

@@ -180,33 +180,6 @@ impl Tree {
         Ok(())
     }
 
-    /// Asks for the leaves of ascending keys. A hint: what is wrong on the way is met by who reads the keys.
-    pub(crate) fn ask_for<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        let mut leaves: Vec<PageId> = Vec::new();
-        for key in keys {
-            let leaf = match self.peek_leaf(key) {
-                Some(found) => Some(found.leaf),
-                None => self.leaf_id(key).ok().flatten(),
-            };
-            leaves.extend(leaf.filter(|leaf| leaves.last() != Some(leaf)));
-        }
-        let pages = self.core.store.pages();
-        leaves.retain(|id| id.0 < pages);
-        self.core.pool.prefetch(&leaves);
-    }
-
-    /// The leaf that covers a key, which is not looked at; none where the root is the leaf.
-    fn leaf_id(&self, key: &[u8]) -> Result<Option<PageId>> {
-        let Some(parent) = self.inner_shared(Target::Key(key), 1)? else { return Ok(None) };
-        let node = self.node(parent.id(), parent.bytes(), Some(1))?;
-        self.child(parent.id(), &node, Target::Key(key)).map(|(_, leaf)| Some(leaf))
-    }
-
-    /// How many leaves may be asked for at a time.
-    pub(crate) fn most_asked_for(&self) -> usize {
-        self.core.pool.scan_window()
-    }
-
     /// Hands the leaves that were noted to the pool.
     pub(super) fn hint(&self, ahead: &mut ReadAhead) {
         let pages = self.core.store.pages();

@@ -23,7 +23,7 @@ enum Want<'k> {
     /// So many bytes of cells are to be added.
     Room(usize),
     /// A cell of so many bytes does not fit, and the ones below the boundary would: they should get a leaf of their
-    /// own.
+    /// own, or what is left of the one that there is.
     Boundary(usize, &'k [u8]),
     /// The right node should begin with this key.
     Exact(&'k [u8]),
@@ -91,7 +91,10 @@ impl Tree {
             drop((fresh, group, reserved, parent, child));
             return self.divide(&plan.separator, level + 1, Want::Room(size));
         }
-        above.validate().map_err(|d| self.corrupt(parent.id(), d))?;
+        if above.gap() < size || !plan.separator.starts_with(above.prefix()) {
+            // It will be rebuilt.
+            above.validate().map_err(|d| self.corrupt(parent.id(), d))?;
+        }
         let (slot, exists) = above.search(&plan.separator).map_err(|d| self.corrupt(parent.id(), d))?;
         if exists {
             return Err(self.corrupt(parent.id(), Damage("has the separator of two of its children already")));
@@ -151,7 +154,7 @@ impl Tree {
     }
 }
 
-/// How to divide a node, after looking at all of it.
+/// How to divide a node, after looking at all of it that is going to be moved.
 fn decide(node: &Node<'_>, key: &[u8], want: Want<'_>) -> Result<Decision, Damage> {
     let room = match want {
         Want::Room(room) | Want::Boundary(room, _) => room,
@@ -159,6 +162,11 @@ fn decide(node: &Node<'_>, key: &[u8], want: Want<'_>) -> Result<Decision, Damag
     };
     if matches!(want, Want::Room(_)) && node.room_for(key) >= room {
         return Ok(Decision::Nothing);
+    }
+    if let Some(end) = end_of_append(node, key, want)?
+        && let Some(plan) = split::plan_append(node, &end, room)?
+    {
+        return Ok(Decision::Divide(plan));
     }
     node.validate()?;
     if let Want::Boundary(_, boundary) = want
@@ -174,6 +182,19 @@ fn decide(node: &Node<'_>, key: &[u8], want: Want<'_>) -> Result<Decision, Damag
         (Some(plan), _) => Decision::Divide(plan),
         (None, Want::Room(_)) => Decision::Impossible,
         (None, Want::Boundary(..) | Want::Exact(_)) => Decision::Nothing,
+    })
+}
+
+/// Where a leaf that takes rows behind all others should end.
+fn end_of_append(node: &Node<'_>, key: &[u8], want: Want<'_>) -> Result<Option<Vec<u8>>, Damage> {
+    let count = node.count();
+    Ok(match want {
+        Want::Boundary(_, boundary) => Some(boundary.to_vec()),
+        Want::Room(_) if node.level() == 0 && count > 0 && node.search(key)? == (count, false) => {
+            let last = node.key(count - 1)?;
+            (last[..] < *key).then(|| split::separator(&last, key))
+        }
+        Want::Room(_) | Want::Exact(_) => None,
     })
 }
 

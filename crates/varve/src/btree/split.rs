@@ -116,6 +116,24 @@ pub(crate) fn plan_leaf(node: &Node<'_>, key: &[u8], room: usize) -> Result<Opti
     })
 }
 
+/// Dividing a leaf behind all that it holds, so that it stays as it is but for its high fence, and `room` bytes of cells
+/// fit the right node. Looks at no cell but the first and the last. None where that cannot be.
+pub(crate) fn plan_append(node: &Node<'_>, separator: &[u8], room: usize) -> Result<Option<Plan>, Damage> {
+    let count = node.count();
+    let fences = separator.len() + node.high().map_or(0, <[u8]>::len);
+    let fits = node.gap() >= separator.len() && fences + room <= node.end() - SLOTS;
+    if node.level() > 0 || !fits || node.low() == separator || !node.covers(separator) {
+        return Ok(None);
+    }
+    if count > 0 {
+        let (first, last) = (node.key(0)?, node.key(count - 1)?);
+        if last < first || last[..] >= *separator {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Plan { at: count, separator: separator.to_vec() }))
+}
+
 /// Dividing a leaf so that `key`, which it covers, becomes the low fence of the right node. None when the fences do not
 /// fit.
 pub(crate) fn plan_boundary(node: &Node<'_>, key: &[u8]) -> Result<Option<Plan>, Damage> {
@@ -135,9 +153,12 @@ pub(crate) fn plan_inner(node: &Node<'_>, key: &[u8]) -> Result<Option<Plan>, Da
 /// Fills the right node of a division on a fresh page.
 pub(crate) fn fill_right(bytes: &mut [u8], old: &Node<'_>, plan: &Plan) -> Result<(), Damage> {
     let [_, (shape, part)] = halves(old, plan)?;
-    if old.level() == 0 && plan.at == old.count() && old.high().is_none() && old.count() >= 16 {
-        // An ascending load: what the full node's keys share, those of the next one will likely share.
-        let prefix = common(&old.key(0)?, &plan.separator);
+    if old.level() == 0 && plan.at == old.count() && old.high().is_none() {
+        // An ascending load: what the full node's keys share, those of the next one will likely share. (The full node
+        // may be one that has yet to be filled: its fences say it then.) The last four bytes of a key have room in its
+        // slot anyway, and are those in which the next keys will differ.
+        let first = if old.count() >= 16 { old.key(0)? } else { old.low().to_vec() };
+        let prefix = common(&first, &plan.separator).min(first.len().saturating_sub(4));
         edit::Builder::new(bytes, &shape, &plan.separator[..prefix]).finish();
         return Ok(());
     }

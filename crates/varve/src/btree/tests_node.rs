@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use varve_volume::page;
 
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
 #[derive(Debug)]
 enum Op {
     Write(usize, Vec<u8>),
@@ -84,6 +86,8 @@ enum Step {
     Put(Vec<u8>, Vec<u8>),
     Remove(usize),
     Update(usize, Vec<u8>),
+    /// Rows side by side, as far as they are.
+    Run(Model),
 }
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
@@ -105,11 +109,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (key(), value()).prop_map(|(k, v)| Step::Put(k, v)),
         1 => (0usize..1000).prop_map(Step::Remove),
         2 => (0usize..1000, value()).prop_map(|(i, v)| Step::Update(i, v)),
+        1 => prop::collection::btree_map(key(), value(), 1..12).prop_map(Step::Run),
     ];
     prop::collection::vec(step, 0..200)
 }
 
-fn check_equal(page: &[u8], model: &BTreeMap<Vec<u8>, Vec<u8>>) {
+fn check_equal(page: &[u8], model: &Model) {
     let node = Node::parse(page).unwrap();
     node.validate().unwrap();
     assert_eq!(node.count(), model.len());
@@ -120,16 +125,50 @@ fn check_equal(page: &[u8], model: &BTreeMap<Vec<u8>, Vec<u8>>) {
     }
 }
 
-/// Splits the model's keys as a plan says.
-fn check_split(r: &Recorder, model: &BTreeMap<Vec<u8>, Vec<u8>>, key: &[u8], room: usize) {
+/// Inserts rows at once: the first of them, as many as belong between the same two keys and fit.
+fn check_run(r: &mut Recorder, model: &mut Model, rows: &Model) {
+    let usable = r.page.len() - HEADER;
+    let fits = |k: &[u8], v: &[u8]| k.len() <= leaf::max_key(usable) && v.len() <= leaf::max_inline(usable, k.len());
+    let node = r.node();
+    let covered = rows.iter().filter(|(k, v)| node.covers(k) && fits(k, v));
+    let rows: Vec<(&[u8], &[u8])> = covered.map(|(k, v)| (&k[..], &v[..])).collect();
+    let Some(first) = rows.first().map(|row| row.0) else { return };
+    let next = model.range(first.to_vec()..).next().map(|(k, _)| k.clone());
+    let beside = rows.iter().take_while(|row| next.as_ref().is_none_or(|next| row.0 < &next[..])).count();
+    let (gap, prefix) = (node.gap(), node.prefix().to_vec());
+    let mut need = 0;
+    let fit = rows.iter().take_while(|row| {
+        need += SLOT + tail(row.0.get(prefix.len()..).unwrap_or_default()).len() + 2 + row.1.len();
+        row.0.starts_with(&prefix) && need <= gap
+    });
+    let expected = fit.count().min(beside);
+    assert_eq!(leaf::insert_run(r, rows.iter().copied(), 2).unwrap(), if expected < 2 { 0 } else { expected });
+    if expected >= 2 {
+        assert!(r.ops.len() <= 4, "a run is written at once");
+        model.extend(rows[..expected].iter().map(|(k, v)| (k.to_vec(), v.to_vec())));
+    }
+}
+
+/// Splits the model's keys as each kind of plan says.
+fn check_split(r: &Recorder, model: &Model, key: &[u8], room: usize) {
+    let node = r.node();
+    if let Some(plan) = split::plan_leaf(&node, key, room).unwrap() {
+        check_plan(r, model, &plan);
+    }
+    if let Some(plan) = split::plan_append(&node, key, room).unwrap() {
+        assert!(model.last_key_value().is_none_or(|(last, _)| &last[..] < key));
+        check_plan(r, model, &plan);
+    }
+}
+
+fn check_plan(r: &Recorder, model: &Model, plan: &split::Plan) {
     let old = r.page.clone();
     let node = Node::parse(&old).unwrap();
-    let Some(plan) = split::plan_leaf(&node, key, room).unwrap() else { return };
     let mut right = vec![0; old.len()];
-    split::fill_right(&mut right, &node, &plan).unwrap();
+    split::fill_right(&mut right, &node, plan).unwrap();
     page::set_kind(&mut right, leaf::KIND_LEAF);
     let mut left = Recorder { page: old.clone(), ops: Vec::new() };
-    split::cut_left(&mut left, &plan).unwrap();
+    split::cut_left(&mut left, plan).unwrap();
     let (mut l, h) = (model.clone(), plan.separator.clone());
     let rest = l.split_off(&h);
     check_equal(&left.page, &l);
@@ -150,7 +189,7 @@ fn check_split(r: &Recorder, model: &BTreeMap<Vec<u8>, Vec<u8>>, key: &[u8], roo
 fn run(size: usize, low: &[u8], high: Option<&[u8]>, steps: Vec<Step>) {
     let usable = size - HEADER;
     let mut r = Recorder::leaf(size, low, high);
-    let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    let mut model: Model = BTreeMap::new();
     for step in steps {
         let pick = |i: usize| model.keys().nth(i % model.len().max(1)).cloned();
         let before = r.page.clone();
@@ -162,6 +201,7 @@ fn run(size: usize, low: &[u8], high: Option<&[u8]>, steps: Vec<Step>) {
                 model.remove(&k);
                 assert!(r.ops.len() <= 2);
             }
+            Step::Run(rows) => check_run(&mut r, &mut model, &rows),
             Step::Put(..) | Step::Update(..) => {
                 let (k, v) = match step {
                     Step::Put(k, v) => (k, v),
@@ -169,7 +209,7 @@ fn run(size: usize, low: &[u8], high: Option<&[u8]>, steps: Vec<Step>) {
                         Some(k) => (k, v),
                         None => continue,
                     },
-                    Step::Remove(_) => unreachable!(),
+                    Step::Remove(_) | Step::Run(_) => unreachable!(),
                 };
                 if k.len() > leaf::max_key(usable)
                     || v.len() > leaf::max_inline(usable, k.len())
@@ -253,6 +293,13 @@ fn exercise(r: &mut Recorder, k: &[u8], v: &[u8]) {
         }
         if node.validate().is_ok() && node.level() == 0 {
             let _ = split::plan_leaf(&node, k, 100);
+        }
+        // (Not validated: an append leaves the cells alone.)
+        if let Ok(Some(plan)) = split::plan_append(&node, k, 100) {
+            let mut right = vec![0; r.page.len()];
+            split::fill_right(&mut right, &node, &plan).unwrap();
+            let mut left = Recorder { page: r.page.clone(), ops: Vec::new() };
+            split::cut_left(&mut left, &plan).unwrap();
         }
     }
     let cell = CellValue::Inline(&v[..v.len().min(200)]);

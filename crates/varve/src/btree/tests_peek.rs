@@ -45,6 +45,40 @@ fn an_unlatched_descent_finds_the_leaf_that_a_latched_one_finds() {
 }
 
 #[test]
+fn a_route_leads_where_descents_lead() {
+    for page_size in [4096, 16384] {
+        let h = fresh(page_size);
+        let mut rng = Rng::from_seed(page_size as u64);
+        let value = vec![b'v'; page_size / 20];
+        for _ in 0..8000 {
+            h.put(&key(&mut rng), &value).unwrap();
+        }
+        for many in [1, 3, 50, 4000] {
+            let mut keys: Vec<Vec<u8>> = (0..many).map(|_| key(&mut rng)).collect();
+            keys.sort();
+            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let route = h.tree.ask_for(&keys);
+            for (at, key) in keys.iter().enumerate() {
+                let leaf = h.tree.latched_leaf_at(Target::Key(key), None).unwrap().id();
+                assert_eq!(route.hint(at).map(|hint| hint.page), Some(leaf), "{key:?}, one of {many}");
+                let next = keys.get(at + 1).map(|key| h.tree.latched_leaf_at(Target::Key(key), None).unwrap().id());
+                assert_eq!(route.next(at), next.filter(|next| *next != leaf));
+            }
+            assert_eq!(route.hint(many), None);
+        }
+        h.stop();
+    }
+}
+
+#[test]
+fn a_root_that_is_a_leaf_has_no_route() {
+    let h = fresh(4096);
+    h.put(b"a", b"1").unwrap();
+    assert_eq!(h.tree.ask_for(&[b"a", b"b"]).hint(0), None);
+    h.stop();
+}
+
+#[test]
 fn each_page_on_the_way_counts_once() {
     let h = fresh(4096);
     for i in 0..20_000u32 {

@@ -221,13 +221,13 @@ impl Pool {
         None
     }
 
-    /// Begins to load the first `bytes` bytes of the page into the processor's cache, if the page table's first look
-    /// finds it: while the frame's latch is taken they come in. A hint without any effect on results.
+    /// Begins to load a part of the page into the processor's cache, if the page table's first look finds it: while the
+    /// frame's latch is taken it comes in. A hint without any effect on results.
     #[inline]
-    pub fn expect_bytes(&self, id: PageId, bytes: usize) {
+    pub fn expect_bytes(&self, id: PageId, part: Range<usize>) {
         let inst = self.instance(id);
         if let Some(slot) = inst.table.first(id) {
-            frame::fetch(inst.address(slot, self.page_size()), bytes);
+            frame::fetch(inst.address(slot, self.page_size()) + part.start, part.len());
         }
     }
 

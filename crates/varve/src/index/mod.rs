@@ -18,6 +18,7 @@ mod open;
 pub(crate) mod salvage;
 mod upkeep;
 
+pub(crate) use crate::btree::Route;
 use crate::btree::{self, ReadAhead, Tree};
 use crate::error::Result;
 pub(crate) use crate::lsm::near::Host as NearHost;
@@ -212,11 +213,21 @@ impl Index {
         }
     }
 
-    /// Asks for the pages of ascending keys that are not in memory. Waits for no leaf, only for what leads there.
-    pub fn ask_for<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+    /// Asks for the pages of ascending keys that are not in memory, and says where they will be. Waits for no leaf, only
+    /// for what leads there.
+    pub fn ask_for(&self, keys: &[&[u8]]) -> Route {
         match self {
             Index::Tree(tree) => tree.ask_for(keys),
             // It has nothing that tells the pages of a key without a search.
+            Index::Lsm(_) => Route::default(),
+        }
+    }
+
+    /// Begins to load a page that a route leads to into the processor's cache.
+    #[inline]
+    pub fn expect(&self, page: PageId) {
+        match self {
+            Index::Tree(tree) => tree.expect_whole(page),
             Index::Lsm(_) => {}
         }
     }
@@ -311,10 +322,10 @@ impl Index {
     }
 
     /// Plans the first of these writes and as many as go with it, makes room for them and pins what takes them.
-    /// `first`: the place of that write in the commit. No latch may be held.
-    pub fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize) -> Result<Planned<'a>> {
+    /// `first`: the place of that write in the commit; `hint`: where its key was found. No latch may be held.
+    pub fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize, hint: Option<Hint>) -> Result<Planned<'a>> {
         let planned = match self {
-            Index::Tree(tree) => tree.plan(writes, first).map(Planned::Leaf)?,
+            Index::Tree(tree) => tree.plan(writes, first, hint).map(Planned::Leaf)?,
             Index::Lsm(lsm) => lsm.plan(writes).map(Planned::Memtable)?,
         };
         assert!((1..=writes.len()).contains(&planned.len()), "a part of an index takes some of the writes");

@@ -114,7 +114,7 @@ impl Shared {
             let mut parts: Vec<LeafWrites<'_>> = Vec::new();
             let mut at = 0;
             while at < writes.len() {
-                let part = self.tree.plan(&writes[at..], at)?;
+                let part = self.tree.plan(&writes[at..], at, None)?;
                 at += part.len();
                 parts.push(part);
             }

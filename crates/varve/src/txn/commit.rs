@@ -228,10 +228,12 @@ impl<'a> Run<'a> {
             let Range { start: mut at, end } = target.writes;
             let (start, mut ahead) = (at, Ahead::new(target.index));
             while at < end {
+                let mut hint = self.writes[at].hint;
                 if end - start >= MANY {
                     ahead.reach(target.index, at - start, end - start, |i| self.writes[start + i].key);
+                    hint = hint.or(ahead.hint(target.index, at - start));
                 }
-                let part = target.index.plan(&self.writes[at..end], at)?;
+                let part = target.index.plan(&self.writes[at..end], at, hint)?;
                 at += part.len();
                 assert!(at <= end, "a plan is of one keyspace");
                 pages += part.pages();

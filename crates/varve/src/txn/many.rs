@@ -8,22 +8,26 @@ use super::snapshot::Snapshot;
 use super::transaction::Transaction;
 use super::{Manager, OpenKeyspace};
 use crate::error::Result;
-use crate::index::Index;
+use crate::index::{Index, Route};
+use crate::rows::Hint;
 use std::sync::Arc;
 
 /// A value, as it is handed out.
 type Value = Option<Vec<u8>>;
 
-/// Asks for the pages of ascending keys, some keys ahead of who reads them one by one.
+/// Asks for the pages of ascending keys, some keys ahead of who reads or writes them one by one.
 pub(super) struct Ahead {
-    asked: usize,
     step: usize,
+    /// Where the keys are that were asked for last, and the ones before: the number of the first, and the way.
+    routes: [(usize, Route); 2],
+    /// How many keys were asked for.
+    asked: usize,
 }
 
 impl Ahead {
     /// For keys of that index.
     pub fn new(index: &Index) -> Ahead {
-        Ahead { asked: 0, step: (index.most_asked_for() / 2).max(1) }
+        Ahead { step: (index.most_asked_for() / 2).max(1), routes: Default::default(), asked: 0 }
     }
 
     /// Called before key `at` of `len` is read; `key` gives the keys.
@@ -31,10 +35,22 @@ impl Ahead {
         if at + self.step <= self.asked || self.asked == len {
             return;
         }
-        let until = (self.asked.max(at) + self.step).min(len);
+        let from = self.asked.max(at);
+        let until = (from + self.step).min(len);
         assert!(at < len && self.asked < until && until <= len, "pages are asked for once, in the order of their keys");
-        index.ask_for((self.asked..until).map(key));
+        let keys: Vec<&[u8]> = (from..until).map(key).collect();
+        self.routes.swap(0, 1);
+        self.routes[0] = (from, index.ask_for(&keys));
         self.asked = until;
+    }
+
+    /// Where key `at`, which was reached, was found. The leaf after it comes nearer meanwhile.
+    pub fn hint(&self, index: &Index, at: usize) -> Option<Hint> {
+        let (from, route) = self.routes.iter().find(|(from, _)| at >= *from)?;
+        if let Some(next) = route.next(at - from) {
+            index.expect(next);
+        }
+        route.hint(at - from)
     }
 }
 
