@@ -36,8 +36,8 @@ enum Progress<'a> {
     Joined(PageNo),
 }
 
-/// What a look at a leaf for a run of writes shows: how many of them fit, the bytes that they leave, and the long values
-/// that they replace.
+/// What a look at a leaf for a run of writes shows: how many of them fit, the bytes that they leave, and the long
+/// values that they replace.
 struct Look {
     fits: usize,
     spare: usize,

@@ -116,8 +116,8 @@ pub(crate) fn plan_leaf(node: &Node<'_>, key: &[u8], room: usize) -> Result<Opti
     })
 }
 
-/// Dividing a leaf behind all that it holds, so that it stays as it is but for its high fence, and `room` bytes of cells
-/// fit the right node. Looks at no cell but the first and the last. None where that cannot be.
+/// Dividing a leaf behind all that it holds, so that it stays as it is but for its high fence, and `room` bytes of
+/// cells fit the right node. Looks at no cell but the first and the last. None where that cannot be.
 pub(crate) fn plan_append(node: &Node<'_>, separator: &[u8], room: usize) -> Result<Option<Plan>, Damage> {
     let count = node.count();
     let fences = separator.len() + node.high().map_or(0, <[u8]>::len);

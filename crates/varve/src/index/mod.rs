@@ -213,8 +213,8 @@ impl Index {
         }
     }
 
-    /// Asks for the pages of ascending keys that are not in memory, and says where they will be. Waits for no leaf, only
-    /// for what leads there.
+    /// Asks for the pages of ascending keys that are not in memory, and says where they will be. Waits for no leaf,
+    /// only for what leads there.
     pub fn ask_for(&self, keys: &[&[u8]]) -> Route {
         match self {
             Index::Tree(tree) => tree.ask_for(keys),
