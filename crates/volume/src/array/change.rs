@@ -197,8 +197,9 @@ impl Array {
         shape.drives.iter_mut().zip(shares).for_each(|(drive, share)| drive.share = share);
         assert_eq!(shape.drives.len(), next.members.len(), "every drive has its record");
         let noted = records.reshape(&next.devices(), shape, (&next.map, zero_from), new);
-        if records.has_failed() {
-            self.failed.store(true, varve_rt::atomic::Ordering::Release);
+        if let Some(cause) = records.failure() {
+            // (The first cause counts.)
+            let _ = self.failed.set(cause.clone());
         }
         noted
     }

@@ -47,14 +47,14 @@ use flight::{Member, Moving, Totals, View};
 use records::Records;
 use slots::{Slots, Taken};
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use uses::Uses;
 use varve_device::{
     AlignedBuf, Capabilities, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Hint, Io, Op, OpKind,
 };
 use varve_device::{Faults, Mistake, Ticket, check, write_at};
 use varve_rt::Mutex;
-use varve_rt::atomic::{AtomicBool, Ordering, fence};
+use varve_rt::atomic::{Ordering, fence};
 
 /// Bytes of an extent unless told otherwise.
 pub const EXTENT: u64 = 8 << 20;
@@ -80,8 +80,8 @@ pub struct Array {
     state: Mutex<State>,
     /// Held while an extent moves.
     mover: Mutex<()>,
-    /// A change of the table failed: nobody knows which table the next opening finds.
-    failed: AtomicBool,
+    /// Why a change of the table failed, if one did: nobody knows which table the next opening finds.
+    failed: OnceLock<DeviceError>,
 }
 
 /// What changes with the table.
@@ -259,7 +259,7 @@ impl Array {
                 left: Vec::new(),
             }),
             mover: Mutex::new(()),
-            failed: AtomicBool::new(false),
+            failed: OnceLock::new(),
         })
     }
 
@@ -267,9 +267,9 @@ impl Array {
     fn check(&self, io: &Io, len: u64) -> Result<(), DeviceError> {
         check(io, &self.name, self.block, len)?;
         let promises = matches!(io.op, Op::Flush | Op::Write { durable: true });
-        if promises && self.failed.load(Ordering::Acquire) {
-            let why = "a change of the array's map failed; open the database again".into();
-            return Err(DeviceError::Refused { device: self.name.clone(), why });
+        if let Some(cause) = self.failed.get().filter(|_| promises) {
+            let why = format!("a change of the array's map failed ({cause}); open the database again");
+            return Err(DeviceError::Refused { device: self.name.clone(), why: why.into() });
         }
         Ok(())
     }
@@ -285,7 +285,7 @@ impl Array {
     ) -> Result<(), DeviceError> {
         if let Some(records) = state.records.as_mut().filter(|_| !state.faults.has(Mistake::ArrayNoMap)) {
             let done = records.commit(&view.devices(), (map, zero_from), changed, touched);
-            done.inspect_err(|_| self.failed.store(true, Ordering::Release))?;
+            done.inspect_err(|e| _ = self.failed.set(e.clone()))?;
         }
         state.zero_from = zero_from;
         Ok(())

@@ -155,9 +155,9 @@ impl Records {
         slots.enumerate().filter(|(_, slots)| *slots > 0).map(|(drive, _)| drive).collect()
     }
 
-    /// Nothing can be noted any more.
-    pub fn has_failed(&self) -> bool {
-        self.failed.is_some()
+    /// Why nothing can be noted any more, if so.
+    pub fn failure(&self) -> Option<&DeviceError> {
+        self.failed.as_ref()
     }
 
     /// Notes that the array is made of something else, its table as it is. A drive that is new knows all before any of

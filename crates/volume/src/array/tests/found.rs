@@ -207,6 +207,19 @@ fn a_drive_that_is_not_what_it_was_is_named() {
 }
 
 #[test]
+fn after_a_change_of_the_map_that_failed_nothing_is_promised_and_the_cause_is_said() {
+    let rig = made(Layout::Stripe { unit: MIB });
+    let array = rig.open().unwrap();
+    rig.supplies[1].cut_at(1, 5);
+    array.set_len(20 * MIB).unwrap_err();
+    for promise in [flush(&*array), write_at(&*array, 0, &[1; 4096], true)] {
+        let told = promise.unwrap_err().to_string();
+        assert!(told.contains("change of the array's map failed") && told.contains("lost power"), "{told}");
+    }
+    write_at(&*array, 0, &[1; 4096], false).unwrap();
+}
+
+#[test]
 fn an_older_drive_is_told_from_a_crash() {
     let rig = made(Layout::Stripe { unit: MIB });
     let images: Vec<Arc<MemDevice>> = rig.drives.iter().map(|drive| drive.clone_image()).collect();
