@@ -198,8 +198,7 @@ impl Array {
         assert_eq!(shape.drives.len(), next.members.len(), "every drive has its record");
         let noted = records.reshape(&next.devices(), shape, (&next.map, zero_from), new);
         if let Some(cause) = records.failure() {
-            // (The first cause counts.)
-            let _ = self.failed.set(cause.clone());
+            self.fail(cause);
         }
         noted
     }

@@ -47,7 +47,7 @@ use flight::{Member, Moving, Totals, View};
 use records::Records;
 use slots::{Slots, Taken};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use uses::Uses;
 use varve_device::{
     AlignedBuf, Capabilities, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Hint, Io, Op, OpKind,
@@ -81,7 +81,7 @@ pub struct Array {
     /// Held while an extent moves.
     mover: Mutex<()>,
     /// Why a change of the table failed, if one did: nobody knows which table the next opening finds.
-    failed: OnceLock<DeviceError>,
+    failed: Mutex<Option<DeviceError>>,
 }
 
 /// What changes with the table.
@@ -259,7 +259,7 @@ impl Array {
                 left: Vec::new(),
             }),
             mover: Mutex::new(()),
-            failed: OnceLock::new(),
+            failed: Mutex::new(None),
         })
     }
 
@@ -267,11 +267,16 @@ impl Array {
     fn check(&self, io: &Io, len: u64) -> Result<(), DeviceError> {
         check(io, &self.name, self.block, len)?;
         let promises = matches!(io.op, Op::Flush | Op::Write { durable: true });
-        if let Some(cause) = self.failed.get().filter(|_| promises) {
+        if promises && let Some(cause) = &*self.failed.lock() {
             let why = format!("a change of the array's map failed ({cause}); open the database again");
             return Err(DeviceError::Refused { device: self.name.clone(), why: why.into() });
         }
         Ok(())
+    }
+
+    /// A change of the table failed: the first cause counts.
+    fn fail(&self, cause: &DeviceError) {
+        self.failed.lock().get_or_insert_with(|| cause.clone());
     }
 
     /// Notes a table before it counts.
@@ -285,7 +290,7 @@ impl Array {
     ) -> Result<(), DeviceError> {
         if let Some(records) = state.records.as_mut().filter(|_| !state.faults.has(Mistake::ArrayNoMap)) {
             let done = records.commit(&view.devices(), (map, zero_from), changed, touched);
-            done.inspect_err(|e| _ = self.failed.set(e.clone()))?;
+            done.inspect_err(|e| self.fail(e))?;
         }
         state.zero_from = zero_from;
         Ok(())
