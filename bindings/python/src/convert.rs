@@ -13,7 +13,7 @@ pub fn bytes(what: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
         return Ok(bytes.as_bytes().to_vec());
     }
     if let Ok(text) = what.cast::<PyString>() {
-        return Ok(text.to_string().into_bytes());
+        return Ok(text.to_cow()?.into_owned().into_bytes());
     }
     if let Ok(bytes) = what.cast::<PyByteArray>() {
         return Ok(bytes.to_vec());

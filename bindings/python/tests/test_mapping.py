@@ -111,6 +111,12 @@ def test_what_is_no_bytes_is_refused(ks, wrong):
         ks[wrong]
 
 
+def test_text_that_has_no_utf8_is_refused(ks):
+    with pytest.raises(UnicodeEncodeError):
+        ks["\ud800"] = "1"
+    assert not ks
+
+
 def test_options():
     for options, text in [
         ({"cash": "1M"}, "cache"),
