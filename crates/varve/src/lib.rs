@@ -119,12 +119,12 @@ pub use buffer::{Changed, Flush, TraceEvent, TraceHandle, TraceSink, UPDATE_BOUN
 pub use db::Json;
 pub use db::{
     AsKey, BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Compression, Db, Devices, DriveLayout,
-    DrivePart, Durability, Figure, FlashDriver, FlashPart, Key, Keyspace, KeyspaceInfo, KeyspaceKind, KeyspaceLeft,
-    KeyspaceUpdates, LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME, MIN_CACHE_BYTES, MergeBy,
-    NearOptions, NearStats, OPTIONS, OpenFlash, Options, POOL_OPTIONS, Pick, PoolOptions, Pressure, RemotePart,
-    RestoreOptions, RestoreReport, Rows, SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction,
-    TypedKeyspace, TypedRows, Value, WriteBatch, check_keyspace_name, exists, has_tier, is_left_over, restore,
-    restore_on, salvage, salvage_on, tier_managers,
+    DrivePart, Durability, Durable, Figure, FlashDriver, FlashPart, Key, Keyspace, KeyspaceInfo, KeyspaceKind,
+    KeyspaceLeft, KeyspaceUpdates, LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME, MIN_CACHE_BYTES,
+    MergeBy, NearOptions, NearStats, OPTIONS, OpenFlash, Options, POOL_OPTIONS, Pick, PoolOptions, Pressure,
+    RemotePart, RestoreOptions, RestoreReport, Rows, SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats,
+    Transaction, TypedKeyspace, TypedRows, Value, WriteBatch, check_keyspace_name, exists, has_tier, is_left_over,
+    restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use lsm::near::{

@@ -336,3 +336,47 @@ fn a_keyspace_that_was_seen_to_be_gone_stays_gone() {
         }
     }
 }
+
+/// Commits that nobody waits for, some of them in a row, until the power fails; returns how many were told to be durable,
+/// and how many of those are there afterwards.
+fn told_until(seed: u64, cut_at: Duration) -> (usize, usize) {
+    simulate(seed, move || {
+        let machine = Machine::new(seed, options(false));
+        let (told, db) = machine.cut_after(seed, move |db| {
+            let rows = db.create_keyspace("rows").unwrap();
+            let told = Arc::new(Mutex::new(Vec::new()));
+            for client in 0..2 {
+                let (db, rows, told) = (db.clone(), rows.clone(), told.clone());
+                let mut rng = varve_rt::Rng::from_seed(seed * 31 + client);
+                spawn(format!("client {client}"), move || {
+                    for n in (client..).step_by(2) {
+                        sleep(Duration::from_micros(rng.below(3000)));
+                        let mut tx = db.begin().unwrap();
+                        tx.put(&rows, n.to_be_bytes(), [7; 100]).unwrap();
+                        let (told, place) = (told.clone(), tx.commit_ticket().unwrap());
+                        let tell = move |result: Result<()>| result.map_or((), |()| told.lock().push(n));
+                        db.on_durable(place, tell).unwrap();
+                    }
+                });
+            }
+            sleep(cut_at);
+            let told: Vec<u64> = told.lock().clone();
+            told
+        });
+        let rows = db.keyspace("rows").unwrap();
+        let found = told.iter().filter(|n| rows.contains(n.to_be_bytes()).unwrap()).count();
+        db.close().unwrap();
+        (told.len(), found)
+    })
+}
+
+#[test]
+fn what_listeners_were_told_of_is_there_after_a_power_cut() {
+    let mut all = 0;
+    for seed in 1..30 {
+        let (told, found) = told_until(seed, Duration::from_micros(20_000 + 777 * seed));
+        assert_eq!(told, found, "seed {seed}: some are lost");
+        all += told;
+    }
+    assert!(all > 100, "only {all} commits were told of");
+}

@@ -214,7 +214,13 @@ impl Shared {
     }
 
     /// The entry's `commit` returned: it is acknowledged, and counts towards the life's goal when it wrote something.
+    ///
+    /// Not if the power is off: a client goes on until it waits the next time, beside others that have ended in the
+    /// middle of a change, and nobody hears of it any more.
     pub(crate) fn acknowledged(&self, at: Written) {
+        if !self.supply.is_on() {
+            return;
+        }
         let mut book = self.book.lock();
         let highest = book.entries.iter().map(|e| e.position.load(SeqCst)).max().unwrap_or(0);
         let last_id = book.next_id;

@@ -1,10 +1,11 @@
 //! The flusher: a daemon that writes out what nobody waits for.
 //!
-//! It keeps the promise of `async` commits (durable within a bounded delay) and drains the buffer when a good part of
-//! it is filled. It holds the log weakly, so a log that is dropped without being stopped ends its flusher.
+//! It keeps the promise of `async` commits (durable within a bounded delay), tells those who listen for a place to be
+//! durable (`listeners`), and drains the buffer when a good part of it is filled. It holds the log weakly, so a log
+//! that is dropped without being stopped ends its flusher.
 //!
 //! Invariants: `wanted` only rises, and is raised before `due` is set; `due` is 0 or lies at most the delay ahead, and
-//! who finds it 0 sets it and wakes the daemon.
+//! who finds it 0 sets it and wakes the daemon; it is told of every listener that is due.
 
 use super::log::Log;
 use crate::error::Result;
@@ -45,7 +46,15 @@ impl Flusher {
         }
     }
 
-    /// Tells that the buffer fills up.
+    /// Asks for everything below `lsn` to be durable as soon as can be.
+    pub fn hurry(&self, lsn: Lsn) {
+        self.wanted.fetch_max(lsn, Ordering::SeqCst);
+        // A moment that has passed.
+        self.due.store(1, Ordering::SeqCst);
+        self.wake.set();
+    }
+
+    /// Tells that the buffer fills up, or that there is somebody to be told.
     pub fn nudge(&self) {
         self.wake.set();
     }
@@ -73,6 +82,7 @@ impl Flusher {
             let due = self.due.load(Ordering::Acquire);
             let Some(log) = log.upgrade() else { return };
             log.faults().pass(Place::Flusher);
+            log.tell_listeners(false);
             log.drain(log.pressure());
             let time = Instant::from_nanos(due);
             if due != 0 && now() >= time {
@@ -84,13 +94,16 @@ impl Flusher {
             }
             drop(log);
             if self.stop.load(Ordering::Acquire) {
-                return;
+                break;
             }
             if due == 0 {
                 self.wake.wait();
             } else {
                 self.wake.wait_for(time - now());
             }
+        }
+        if let Some(log) = log.upgrade() {
+            log.tell_listeners(true);
         }
     }
 }

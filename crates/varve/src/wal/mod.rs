@@ -5,7 +5,7 @@
 //! bytes are in `docs/format.md`.
 //!
 //! Parts, lower to upper: `format` and `ring` (bytes and their place), `superblock`, `tail`
-//! (reservation and buffer), `writer` (group commit), `flusher`, [`Log`], [`LogReader`].
+//! (reservation and buffer), `writer` (group commit), `listeners`, `flusher`, [`Log`], [`LogReader`].
 
 mod check;
 pub mod checkpoint;
@@ -14,6 +14,7 @@ mod flusher;
 mod format;
 mod generation;
 mod hold;
+mod listeners;
 mod log;
 mod reader;
 pub mod recovery;

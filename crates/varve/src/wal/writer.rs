@@ -12,6 +12,7 @@
 //! Lock order: the writer lock is a leaf; it is held neither during I/O nor while waking.
 
 use super::format::{BLOCK, block_floor};
+use super::listeners::Listeners;
 use super::log::Log;
 use super::stats::add;
 use crate::error::{Error, Result};
@@ -40,13 +41,15 @@ pub(super) struct Writer {
     /// Flights not done.
     writing: usize,
     waiters: Vec<(Lsn, Arc<Event>)>,
+    pub(super) listeners: Listeners,
     /// No write begins: the ring is being changed under what comes next.
     paused: bool,
 }
 
 impl Writer {
     pub fn new(next: Lsn) -> Writer {
-        Writer { next, flights: VecDeque::new(), writing: 0, waiters: Vec::new(), paused: false }
+        let (flights, waiters) = (VecDeque::new(), Vec::new());
+        Writer { next, flights, writing: 0, waiters, listeners: Listeners::default(), paused: false }
     }
 
     /// Sets where writing begins, before the first write.
@@ -85,13 +88,17 @@ impl Log {
     /// Returns when everything below `lsn` is on media. The caller itself writes when the device has room for a write.
     /// Fails when the log is poisoned and `lsn` was not reached before, and when `lsn` lies past the end of the log.
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {
-        if lsn > self.end_lsn() {
-            self.check_sound()?;
-            return Err(Error::Invalid(format!(
-                "LSN {lsn} lies past the end of the log: its group was never appended"
-            )));
-        }
+        self.check_appended(lsn)?;
         self.wait_until(|log| log.durable_lsn() >= lsn, lsn, lsn)
+    }
+
+    /// Fails when `lsn` lies past the end of the log.
+    pub(super) fn check_appended(&self, lsn: Lsn) -> Result<()> {
+        if lsn <= self.end_lsn() {
+            return Ok(());
+        }
+        self.check_sound()?;
+        Err(Error::Invalid(format!("LSN {lsn} lies past the end of the log: its group was never appended")))
     }
 
     /// Returns when the byte at `at` has room in the buffer, helping to drain it.
@@ -244,9 +251,13 @@ impl Log {
         }
         debug_assert!(self.durable_lsn() <= writer.next, "nothing is durable that no write has claimed");
         let wake = writer.ready(self.durable_lsn(), self.tail.position(), self.cfg.max_in_flight, false);
+        let tells = writer.listeners.has_due(self.durable_lsn());
         drop(writer);
         for event in wake {
             event.set();
+        }
+        if tells {
+            self.flusher.nudge();
         }
     }
 
@@ -289,11 +300,12 @@ impl Log {
         result
     }
 
-    /// Wakes every waiter: the log was poisoned.
+    /// Wakes every waiter, and has every listener told: the log was poisoned.
     pub(super) fn wake_all(&self) {
         let wake = self.writer.lock().ready(0, 0, 0, true);
         for event in wake {
             event.set();
         }
+        self.flusher.nudge();
     }
 }
