@@ -337,8 +337,8 @@ fn a_keyspace_that_was_seen_to_be_gone_stays_gone() {
     }
 }
 
-/// Commits that nobody waits for, some of them in a row, until the power fails; returns how many were told to be durable,
-/// and how many of those are there afterwards.
+/// Commits that nobody waits for, until the power fails; returns how many were told to be durable, and how many of
+/// those are there afterwards.
 fn told_until(seed: u64, cut_at: Duration) -> (usize, usize) {
     simulate(seed, move || {
         let machine = Machine::new(seed, options(false));
