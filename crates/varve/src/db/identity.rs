@@ -235,7 +235,7 @@ impl Identity {
                 Ok(record) if record.uuid == now.uuid && record.generation == now.generation => continue,
                 // A crash left the generation intended here, not confirmed there; the next opening does that.
                 Ok(record) if record.uuid == now.uuid && !now.confirmed && record.generation == now.before => continue,
-                Ok(_) => "an identity page of another database or time".to_string(),
+                Ok(found) => format!("an identity page of another database or time ({found}; it should be {})", *now),
                 Err(Found::Damaged(why)) => format!("an identity page: {why}"),
                 Err(Found::Failed(error)) => {
                     report.unreadable.push(Unreadable { page: id, keyspace: SPACE_KEYSPACE, error });
@@ -302,6 +302,13 @@ pub(super) fn believed(faults: &Faults, device: Generation, log: Generation) -> 
 
 fn show(uuid: &[u8; 16]) -> String {
     uuid[..4].iter().map(|b| format!("{b:02x}")).collect()
+}
+
+impl std::fmt::Display for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let how = if self.confirmed { "" } else { ", intended" };
+        write!(f, "database {}, generation {}{how}", show(&self.uuid), self.generation.number)
+    }
 }
 
 /// Why there is no record.
