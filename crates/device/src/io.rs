@@ -34,6 +34,36 @@ impl Op {
     }
 }
 
+/// What a write belongs to: what is of one stream is overwritten at about the same time, so a device that can does well
+/// to keep streams apart. Writing in the right one saves work, in a wrong one it costs work and nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stream(u8);
+
+impl Stream {
+    /// Nothing is known.
+    pub const NONE: Stream = Stream(0);
+    /// A log, overwritten from its beginning to its end.
+    pub const LOG: Stream = Stream(1);
+    /// Pages of the engine's own trees and maps.
+    pub const TREE: Stream = Stream(2);
+    /// What is written in one go and goes as a whole: bulk loads, long values, segments.
+    pub const BULK: Stream = Stream(3);
+    /// Streams before those of keyspaces.
+    const FIXED: u8 = 4;
+
+    /// Its number; 0 is that of [`Stream::NONE`].
+    pub fn code(self) -> u8 {
+        self.0
+    }
+
+    /// The own one of the keyspace of this number. There are 252 of them.
+    pub fn of_keyspace(number: u32) -> Stream {
+        let stream = Stream::FIXED + (number % u32::from(u8::MAX - Stream::FIXED + 1)) as u8;
+        assert!(stream >= Stream::FIXED, "the first streams are not a keyspace's");
+        Stream(stream)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     None,
@@ -98,6 +128,8 @@ pub struct Io {
     pub offset: u64,
     /// The memory.
     pub buf: IoBuf,
+    /// Of a write: what it belongs to.
+    pub stream: Stream,
 }
 
 impl Io {
@@ -108,7 +140,7 @@ impl Io {
     /// unless through [`Words`] and to read it.
     pub unsafe fn read(offset: u64, ptr: *mut u8, len: usize) -> Io {
         assert!(!ptr.is_null(), "a read has somewhere to go");
-        Io { op: Op::Read, offset, buf: IoBuf { ptr, len, access: Access::Mut } }
+        Io { op: Op::Read, offset, buf: IoBuf { ptr, len, access: Access::Mut }, stream: Stream::NONE }
     }
 
     /// A write of `len` bytes from `ptr` to `offset`.
@@ -117,17 +149,26 @@ impl Io {
     /// `ptr..ptr+len` is valid for reads and nobody changes it until the request was waited for.
     pub unsafe fn write(offset: u64, ptr: *const u8, len: usize, durable: bool) -> Io {
         assert!(!ptr.is_null(), "a write has something to store");
-        Io { op: Op::Write { durable }, offset, buf: IoBuf { ptr: ptr.cast_mut(), len, access: Access::Const } }
+        let buf = IoBuf { ptr: ptr.cast_mut(), len, access: Access::Const };
+        Io { op: Op::Write { durable }, offset, buf, stream: Stream::NONE }
+    }
+
+    /// The same write, as one of a stream.
+    pub fn in_stream(self, stream: Stream) -> Io {
+        debug_assert!(matches!(self.op, Op::Write { .. }), "only writes are of a stream");
+        Io { stream, ..self }
     }
 
     /// A trim of `len` bytes at `offset`.
     pub fn trim(offset: u64, len: usize) -> Io {
-        Io { op: Op::Trim, offset, buf: IoBuf { ptr: std::ptr::null_mut(), len, access: Access::None } }
+        let buf = IoBuf { ptr: std::ptr::null_mut(), len, access: Access::None };
+        Io { op: Op::Trim, offset, buf, stream: Stream::NONE }
     }
 
     /// A flush of the whole device.
     pub fn flush() -> Io {
-        Io { op: Op::Flush, offset: 0, buf: IoBuf { ptr: std::ptr::null_mut(), len: 0, access: Access::None } }
+        let buf = IoBuf { ptr: std::ptr::null_mut(), len: 0, access: Access::None };
+        Io { op: Op::Flush, offset: 0, buf, stream: Stream::NONE }
     }
 
     /// Length in bytes.
@@ -139,10 +180,11 @@ impl Io {
     /// Splits the request into its first `at` bytes and the rest, both on the same device offsets as before.
     /// Panics if `at` is past the end.
     pub fn split_at(self, at: usize) -> (Io, Io) {
-        let Io { op, offset, buf: IoBuf { ptr, len, access } } = self;
+        let Io { op, offset, buf: IoBuf { ptr, len, access }, stream } = self;
         assert!(at <= len, "split at {at} of a request of {len} bytes");
         let first = IoBuf { ptr, len: at, access };
         let rest = IoBuf { ptr: ptr.wrapping_add(at), len: len - at, access };
-        (Io { op, offset, buf: first }, Io { op, offset: offset + at as u64, buf: rest })
+        let (second, first) = (offset + at as u64, Io { op, offset, buf: first, stream });
+        (first, Io { op, offset: second, buf: rest, stream })
     }
 }

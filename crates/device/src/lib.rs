@@ -29,7 +29,7 @@ pub use faults::Trap;
 pub use faults::{Faults, Mistake, Place};
 pub use file::{DirLock, FileDevice, Options, drive_identity, sys};
 pub use health::{Health, PoisonListener, PoisonOnPanic, Watched};
-pub use io::{Io, IoBuf, Op};
+pub use io::{Io, IoBuf, Op, Stream};
 pub use memory::{MemoryLimit, memory_limit};
 pub use stats::{Busy, BusyStats, Counters, DeviceStats, OpStats};
 pub use ticket::{Completion, Ticket};

@@ -37,6 +37,8 @@ pub struct DeviceStats {
     pub retries: u64,
     /// Requests executed in a slower way than the device's best (see `DeviceInfo::fallback`).
     pub fallbacks: u64,
+    /// Writes of a stream that the device does not keep apart from others.
+    pub streams_ignored: u64,
     /// How busy the device is; none where that is not measured (models have figures of their own).
     pub busy: Option<BusyStats>,
 }
@@ -65,6 +67,7 @@ pub struct Counters {
     durable: AtomicU64,
     retries: AtomicU64,
     fallbacks: AtomicU64,
+    streams_ignored: AtomicU64,
 }
 
 impl Counters {
@@ -99,6 +102,11 @@ impl Counters {
         self.fallbacks.fetch_add(1, Relaxed);
     }
 
+    /// Counts a write whose stream makes no difference.
+    pub fn stream_ignored(&self) {
+        self.streams_ignored.fetch_add(1, Relaxed);
+    }
+
     /// The totals so far.
     pub fn snapshot(&self) -> DeviceStats {
         let op = |i: usize| {
@@ -118,6 +126,7 @@ impl Counters {
             durable_writes: self.durable.load(Relaxed),
             retries: self.retries.load(Relaxed),
             fallbacks: self.fallbacks.load(Relaxed),
+            streams_ignored: self.streams_ignored.load(Relaxed),
             busy: None,
         }
     }

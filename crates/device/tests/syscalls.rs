@@ -39,6 +39,15 @@ struct Script {
     calls: Vec<&'static str>,
     /// Offsets of reads and writes.
     offsets: Vec<u64>,
+    /// Write streams that the drive says it has.
+    streams: u16,
+    /// Writes in a stream are refused.
+    no_streams: bool,
+    /// Streams of the writes through the ring.
+    written: Vec<u8>,
+    /// What was said of how long writes stay.
+    lifetimes: Vec<u64>,
+    lifetime: VecDeque<Answer>,
 }
 
 /// Where two threads wait for each other.
@@ -82,7 +91,9 @@ impl Syscalls for Fake {
         self.real.open(path, OpenMode { direct: false, ..mode })
     }
     fn kind(&self, fd: RawFd) -> Result<FileKind, i32> {
-        self.real.kind(fd)
+        let kind = self.real.kind(fd)?;
+        // What has streams is a block device.
+        Ok(FileKind { block_device: kind.block_device || self.script.lock().streams > 0, ..kind })
     }
     fn clear_direct(&self, fd: RawFd) -> Result<(), i32> {
         self.script.lock().calls.push("clear direct");
@@ -124,6 +135,15 @@ impl Syscalls for Fake {
         self.next("punch", |s| &mut s.punch)?;
         self.real.punch(fd, offset, len)
     }
+
+    fn set_lifetime(&self, fd: RawFd, lifetime: u64) -> Result<(), i32> {
+        self.next("lifetime", |s| &mut s.lifetime)?;
+        self.script.lock().lifetimes.push(lifetime);
+        self.real.set_lifetime(fd, lifetime)
+    }
+    fn write_streams(&self, _fd: RawFd) -> u16 {
+        self.script.lock().streams
+    }
     fn ring(&self, _entries: u32) -> Result<Box<dyn Ring>, i32> {
         self.next("ring", |s| &mut s.ring)?;
         let sys = Fake { script: self.script.clone(), real: Linux };
@@ -157,7 +177,14 @@ impl Ring for FakeRing {
             let result = unsafe {
                 match op {
                     RingOp::Read { ptr, len, offset } => self.sys.pread(fd, ptr, len as usize, offset),
-                    RingOp::Write { ptr, len, offset, dsync } => self.sys.pwrite(fd, ptr, len as usize, offset, dsync),
+                    RingOp::Write { ptr, len, offset, dsync, stream } => {
+                        let refused = {
+                            let mut script = self.sys.script.lock();
+                            script.written.push(stream);
+                            script.no_streams && stream > 0
+                        };
+                        if refused { Err(libc::EINVAL) } else { self.sys.pwrite(fd, ptr, len as usize, offset, dsync) }
+                    }
                     RingOp::Sync => self.sys.fdatasync(fd).map(|()| 0),
                 }
             };
@@ -446,4 +473,69 @@ fn trims_that_are_refused_do_nothing() {
     rig.dev.submit(vec![Io::trim(0, 4096), Io::trim(4096, 4096)]).wait_all().unwrap();
     assert!(!rig.dev.info().capabilities.trim && rig.dev.info().fallback.unwrap().contains("trim"));
     assert_eq!(rig.calls().iter().filter(|c| **c == "punch").count(), 2);
+}
+
+/// Writes a block in each of the streams, singly and as batches by turns.
+fn write_in(rig: &Rig, streams: &[Stream]) {
+    let data = AlignedBuf::new(4096);
+    for (i, stream) in streams.iter().enumerate() {
+        // SAFETY: the buffer outlives the request, which is waited for.
+        let io = unsafe { Io::write(i as u64 * 4096, data.as_ptr(), 4096, i % 3 == 0) }.in_stream(*stream);
+        if i % 2 == 0 { rig.dev.run(io).unwrap() } else { rig.dev.submit(vec![io]).wait_all().unwrap() }
+    }
+}
+
+/// A rig on a file of 64 KiB that says it is a block device with so many write streams.
+fn with_streams(name: &str, streams: u16) -> Rig {
+    let path = std::env::temp_dir().join(format!("varve-sys-{name}-{}", std::process::id()));
+    std::fs::write(&path, vec![0; 65536]).unwrap();
+    let script = Arc::new(Mutex::new(Script { streams, ..Script::default() }));
+    let sys = Arc::new(Fake { script: script.clone(), real: Linux });
+    let dev = FileDevice::open_with(&path, Options { direct: false, ..Options::default() }, sys).unwrap();
+    Rig { dev, script, path }
+}
+
+#[test]
+fn a_drive_with_write_streams_gets_a_number_with_each_write() {
+    let rig = with_streams("streams", 3);
+    let [a, b] = [Stream::of_keyspace(1), Stream::of_keyspace(2)];
+    write_in(&rig, &[Stream::LOG, a, a, Stream::NONE, b, Stream::LOG]);
+    // A write of no stream that comes alone needs no ring; here it came as a batch.
+    assert_eq!(rig.script.lock().written, [1, 2, 2, 0, 3, 1]);
+    assert_eq!((rig.dev.stats().streams_ignored, rig.dev.info().fallback), (0, None));
+    // More streams than there are: the last number stands for them.
+    write_in(&rig, &[Stream::BULK, Stream::TREE, b]);
+    assert_eq!(rig.script.lock().written[6..], [3, 3, 3]);
+    assert_eq!(rig.dev.stats().streams_ignored, 2);
+    assert!(rig.dev.info().fallback.unwrap().contains("more streams"));
+    assert!(rig.script.lock().lifetimes.is_empty(), "who has streams needs no lifetimes");
+}
+
+#[test]
+fn a_drive_that_refuses_streams_gets_none() {
+    let rig = with_streams("no-streams", 3);
+    rig.set(|s| s.no_streams = true);
+    let own = Stream::of_keyspace(1);
+    write_in(&rig, &[own, own, own]);
+    assert_eq!(rig.script.lock().written, [1, 0], "one try; a single write needs no ring");
+    assert!(rig.dev.info().fallback.unwrap().contains("refused a write in a stream"));
+    assert_eq!(rig.dev.stats().write.errors, 0);
+}
+
+#[test]
+fn a_file_is_told_how_long_its_writes_stay_and_ignores_other_streams() {
+    for rig in [Rig::plain("lifetime"), Rig::ring("lifetime-ring")] {
+        let own = Stream::of_keyspace(1);
+        write_in(&rig, &[Stream::NONE, Stream::LOG, Stream::LOG]);
+        assert_eq!((rig.dev.stats().streams_ignored, rig.dev.info().fallback), (0, None));
+        write_in(&rig, &[own, Stream::LOG, own, Stream::BULK]);
+        // RWH_WRITE_LIFE_SHORT of fcntl(2).
+        assert_eq!(rig.script.lock().lifetimes, [2]);
+        assert_eq!(rig.dev.stats().streams_ignored, 3);
+        assert!(rig.dev.info().fallback.unwrap().contains("write streams are ignored"));
+    }
+    let rig = Rig::plain("no-lifetime");
+    rig.set(|s| s.lifetime = [Fail(libc::EINVAL)].into());
+    write_in(&rig, &[Stream::LOG, Stream::LOG]);
+    assert!(rig.dev.info().fallback.unwrap().contains("F_SET_RW_HINT"));
 }

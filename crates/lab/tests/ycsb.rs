@@ -144,7 +144,7 @@ fn wrong_records_are_noticed() {
 #[test]
 fn a_share_of_the_requests_goes_to_what_nothing_changes() {
     let store = loaded(small());
-    let fixed = Fixed { records: 100, sets: 2, share: 0.4, scans: 0.25, max_scan: 10, turn: None };
+    let fixed = Fixed { records: 100, sets: 2, share: 0.4, writes: 0.0, scans: 0.25, max_scan: 10, turn: None };
     let beside = |fixed| Beside::new(&*store, Ycsb::new(&*store, Options::of(Letter::A)).unwrap(), fixed);
     assert!(matches!(beside(fixed), Err(varve_lab::Error::NotLoaded(_))), "there are no such keyspaces");
     for set in 0..2 {
@@ -167,4 +167,12 @@ fn a_share_of_the_requests_goes_to_what_nothing_changes() {
     assert!(((reads + scans) / 6000.0 - 0.4).abs() < 0.03, "{reads} reads, {scans} scans");
     assert!((scans / (reads + scans) - 0.25).abs() < 0.04, "{reads} reads, {scans} scans");
     assert!((count("update") / (count("read") + count("update")) - 0.5).abs() < 0.05, "the rest is YCSB A");
+    assert_eq!(count("fixed_write"), 0.0);
+    // Records that are overwritten are still the records that they were.
+    let written = Fixed { writes: 0.5, ..fixed };
+    let result = run(&store, &Arc::new(beside(written).unwrap()), &options, |_| {}).unwrap();
+    let count = |name: &str| result.kinds.iter().find(|kind| kind.name == name).unwrap().count as f64;
+    let (writes, others) = (count("fixed_write"), count("fixed_read") + count("fixed_scan"));
+    assert!((writes / (writes + others) - 0.5).abs() < 0.04, "{writes} writes, {others} others");
+    assert!((count("fixed_scan") / others - 0.25).abs() < 0.05, "those that do not write are as before");
 }

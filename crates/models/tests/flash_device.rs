@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::*;
-use varve_models::flash::{Allocation, Buffer, BufferKind, Contents, Drive, FlashConfig};
+use varve_models::flash::{Allocation, Buffer, BufferKind, Contents, Drive, FlashConfig, Streams};
 use varve_models::*;
 use varve_rt::sim::{Config, Domain, run};
 use varve_rt::{Mutex, Rng};
@@ -391,4 +391,34 @@ fn commands_bound_the_requests_per_second() {
     let mut d = Drive::new(&c, Contents::Spare).unwrap();
     let last = (0..1000).map(|i| d.read(0, i * PAGE, PAGE).unwrap()).max().unwrap();
     assert_eq!(us(last + 1000) / 10, (10 + 13_500) / 10, "13.5 us each: pages never written need no sensing");
+}
+
+/// Two streams, a fifth of the pages with four fifths of the writes: kept apart they cost less.
+#[test]
+fn streams_that_are_kept_apart_cost_less() {
+    let amplification = |streams| {
+        let mut config = FlashConfig::one_plane(96, 32);
+        (config.ftl.streams, config.ftl.hinted_streams) = (streams, 2);
+        let drive = FlashModel::new(&config, Contents::Spare).unwrap();
+        let (pages, page) = (drive.len() / 4096, AlignedBuf::new(4096));
+        let write = |n: u64| {
+            let stream = if n < pages / 5 { Stream::of_keyspace(1) } else { Stream::of_keyspace(2) };
+            // SAFETY: the buffer outlives the request, which is waited for.
+            drive.run(unsafe { Io::write(n * 4096, page.as_ptr(), 4096, true) }.in_stream(stream)).unwrap();
+        };
+        (0..pages).for_each(write);
+        let mut rng = varve_rt::Rng::from_seed(7);
+        let mut draw = || if rng.f64() < 0.8 { rng.below(pages / 5) } else { pages / 5 + rng.below(pages - pages / 5) };
+        (0..2 * pages).for_each(|_| write(draw()));
+        drive.reset_stats();
+        (0..2 * pages).for_each(|_| write(draw()));
+        drive.verify();
+        (drive.flash_stats().ftl.write_amplification(), drive.streams())
+    };
+    let in_simulation = move || (amplification(Streams::Mixed), amplification(Streams::Hinted));
+    let ((mixed, none), (apart, two)) =
+        varve_rt::sim::run(varve_rt::sim::Config::default(), in_simulation).result.unwrap();
+    assert!(none.is_empty());
+    assert_eq!(two, [Stream::of_keyspace(1), Stream::of_keyspace(2)]);
+    assert!(apart < 0.75 * mixed, "{apart} apart, {mixed} mixed");
 }

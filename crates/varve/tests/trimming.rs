@@ -103,7 +103,7 @@ fn files_give_space_back_where_it_is_asked_for() {
     let (kept, whole_file) = allocated(None, "kept");
     assert_eq!(kept.trims.pages, 0, "files are left alone");
     let (given, file) = allocated(Some(true), "given");
-    if given.access.iter().any(|a| a.contains("fallback")) {
+    if given.access.iter().any(|a| a.contains("trim was refused") || a.contains("space cannot be reserved")) {
         return; // A file system without holes, or without what else we use.
     }
     assert!(given.trims.pages >= 300 && given.trims.extents * 16 <= given.trims.pages, "{:?}", given.trims);

@@ -125,6 +125,7 @@ impl Single {
                 assert_eq!(page::id(bytes), write.page, "a page is sealed under its own id before it is written");
                 // SAFETY: as above; the page ticket waits for the device's ticket.
                 unsafe { Io::write(self.offset(write.page), write.buf(), self.page_size, false) }
+                    .in_stream(write.stream())
             }
         }
     }
@@ -185,7 +186,7 @@ impl Single {
             }
             assert!(len <= MOST_BYTES && matches!(first.op, Op::Write { .. }));
             // SAFETY: the run's buffers follow one another, and their callers promised the same of each.
-            unsafe { Io::write(first.offset, first.buf.as_ptr(), len, false) }
+            unsafe { Io::write(first.offset, first.buf.as_ptr(), len, false) }.in_stream(first.stream)
         };
         let ios: Vec<Io> = runs(batch, self.page_size).map(one).collect();
         (self.device.submit(ios), pieces)

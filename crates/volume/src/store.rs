@@ -7,7 +7,7 @@
 use crate::VolumeError;
 use crate::ids::{KeyspaceId, PageId};
 use std::sync::Arc;
-use varve_device::{Hint, Words};
+use varve_device::{Hint, Stream, Words};
 use varve_rt::atomic::AtomicU64;
 
 /// Why a page is read.
@@ -85,6 +85,18 @@ pub struct PageWrite {
 unsafe impl Send for PageRead {}
 // SAFETY: the buffer does not change until the request was waited for (promised to `PageIo::write`).
 unsafe impl Send for PageWrite {}
+
+impl PageWrite {
+    /// What it belongs to, for the device: pages of a load by themselves, those of each keyspace that has a number, and
+    /// the engine's own.
+    pub fn stream(&self) -> Stream {
+        match (self.why, self.keyspace) {
+            (WriteWhy::Load, _) => Stream::BULK,
+            (_, KeyspaceId(0 | u32::MAX)) => Stream::TREE,
+            (_, KeyspaceId(number)) => Stream::of_keyspace(number - 1),
+        }
+    }
+}
 
 impl PageRead {
     /// Where the page goes: `page_size` bytes.

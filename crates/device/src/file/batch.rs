@@ -49,6 +49,8 @@ impl Rings {
 /// One request of a batch.
 struct Slot {
     io: Io,
+    /// Write stream that it goes with; 0: none.
+    stream: u8,
     /// Handed to the kernel and not yet completed.
     flying: bool,
     result: Option<Result<(), DeviceError>>,
@@ -69,8 +71,9 @@ struct Batch {
 /// Starts `batch`, whose requests were checked (`Some(error)`: refused already).
 pub(super) fn start(inner: &Arc<Inner>, batch: Vec<(Io, Option<DeviceError>)>) -> Ticket {
     let started = varve_rt::now();
-    let slots: Vec<Slot> =
-        batch.into_iter().map(|(io, refused)| Slot { io, flying: false, result: refused.map(Err) }).collect();
+    let slot =
+        |(io, refused): (Io, Option<DeviceError>)| Slot { io, stream: 0, flying: false, result: refused.map(Err) };
+    let slots: Vec<Slot> = batch.into_iter().map(slot).collect();
     inner.busy.begun(slots.iter().filter(|slot| slot.result.is_none()).count() as u64, started);
     let ring = inner.uring.load(Relaxed).then(|| inner.rings.take(&*inner.sys)).and_then(|ring| match ring {
         Ok(ring) => Some(ring),
@@ -95,7 +98,13 @@ impl Batch {
         let mut begun = 0;
         for i in 0..self.slots.len() {
             let slot = &self.slots[i];
-            let (None, Some(op)) = (&slot.result, self.ring_op(&slot.io)) else { continue };
+            if slot.result.is_some() {
+                continue;
+            }
+            let Some(op) = self.ring_op(&slot.io) else { continue };
+            if let RingOp::Write { stream, .. } = op {
+                self.slots[i].stream = stream;
+            }
             // SAFETY: the makers of the Io keep its memory valid until it was waited for, which reaps its completion;
             // a dropped ticket waits in `abandon`.
             while !unsafe { ring.push(raw(&self.inner.fd), i as u64, op) } {
@@ -121,7 +130,11 @@ impl Batch {
                 Ok(n) => {
                     assert!(n <= queued.len() - *begun, "no more begins than is queued");
                     for &i in &queued[*begun..*begun + n] {
-                        self.slots[i].flying = true;
+                        let slot = &mut self.slots[i];
+                        slot.flying = true;
+                        if slot.stream == 0 {
+                            self.inner.goes_without(&slot.io);
+                        }
                     }
                     self.flying += n;
                     *begun += n;
@@ -155,7 +168,8 @@ impl Batch {
             Op::Write { durable } => {
                 // Without RWF_DSYNC a durable write is two calls, which the positional path makes.
                 let able = !durable || self.inner.dsync.load(Relaxed);
-                able.then(|| RingOp::Write { ptr: io.buf.as_ptr(), len, offset, dsync: durable })
+                let stream = if able { self.inner.stream_number(io) } else { 0 };
+                able.then(|| RingOp::Write { ptr: io.buf.as_ptr(), len, offset, dsync: durable, stream })
             }
             Op::Flush => Some(RingOp::Sync),
             Op::Trim => None,
@@ -170,6 +184,7 @@ impl Batch {
                 if slot.io.op != Op::Trim {
                     self.inner.counters.fallback();
                 }
+                self.inner.goes_without(&slot.io);
                 let result = self.inner.execute(&slot.io, 0);
                 self.finish(i, result);
             }
@@ -203,7 +218,15 @@ impl Batch {
                 inner.counters.retry();
                 inner.execute(io, 0)
             }
-            n if matches!(-n, libc::EINVAL | libc::EOPNOTSUPP) && io.op != Op::Flush => inner.execute(io, 0),
+            n if matches!(-n, libc::EINVAL | libc::EOPNOTSUPP) && io.op != Op::Flush => {
+                let direct = inner.direct.load(Relaxed);
+                let result = inner.execute(io, 0);
+                // Without a stream, and else in the same manner, it was taken.
+                if slot.stream > 0 && result.is_ok() && direct == inner.direct.load(Relaxed) {
+                    inner.stream_refused();
+                }
+                result
+            }
             n => Err(inner.error(io, 0, -n)),
         };
         let result = if io.op == Op::Flush { inner.flushed(result) } else { result };

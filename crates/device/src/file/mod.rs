@@ -14,6 +14,7 @@ mod batch;
 mod exec;
 mod identity;
 mod lock;
+mod streams;
 pub mod sys;
 mod wear;
 
@@ -79,6 +80,7 @@ struct Inner {
     /// The first failed flush.
     lost: Mutex<Option<DeviceError>>,
     notes: Mutex<Vec<String>>,
+    streams: streams::Streams,
     counters: Counters,
     busy: Busy,
 }
@@ -115,6 +117,7 @@ impl FileDevice {
         let mut notes = Vec::new();
         let (fd, direct) = open_file(&*sys, path.as_ref(), &options, &mut notes).map_err(fail)?;
         let kind = sys.kind(raw(&fd)).map_err(fail)?;
+        let streams = if kind.block_device { sys.write_streams(raw(&fd)) } else { 0 };
         let ring = if options.io_uring { batch::Rings::open(&*sys).map_err(Some) } else { Err(None) };
         if let Err(Some(errno)) = ring {
             notes.push(format!("io_uring is not available (errno {errno}), using positional I/O"));
@@ -133,6 +136,7 @@ impl FileDevice {
                 flushing: RwLock::new(()),
                 lost: Mutex::new(None),
                 notes: Mutex::new(notes),
+                streams: streams::Streams::new(streams),
                 counters: Counters::default(),
                 busy: Busy::default(),
                 name: name.clone(),
@@ -321,6 +325,10 @@ impl Device for FileDevice {
 
     fn run(&self, io: Io) -> Result<(), DeviceError> {
         self.inner.admit(&io)?;
+        if self.inner.wants_ring(&io) {
+            return batch::start(&self.inner, vec![(io, None)]).wait_all();
+        }
+        self.inner.goes_without(&io);
         let started = varve_rt::now();
         self.inner.busy.begun(1, started);
         let result = self.inner.execute(&io, 0);

@@ -51,6 +51,10 @@ pub trait Syscalls: Send + Sync {
     fn truncate(&self, fd: RawFd, len: u64) -> Result<(), i32>;
     /// Frees the space of a range, which then reads as zeros.
     fn punch(&self, fd: RawFd, offset: u64, len: u64) -> Result<(), i32>;
+    /// Says how long what is written to the file will stay (`F_SET_RW_HINT`, Linux 4.13: `RWH_WRITE_LIFE_*`).
+    fn set_lifetime(&self, fd: RawFd, lifetime: u64) -> Result<(), i32>;
+    /// Write streams of the block device, numbered from 1 (Linux 6.16); 0: none, or nobody says.
+    fn write_streams(&self, fd: RawFd) -> u16;
     /// A new submission ring for `entries` requests.
     fn ring(&self, entries: u32) -> Result<Box<dyn Ring>, i32>;
 }
@@ -77,6 +81,8 @@ pub enum RingOp {
         offset: u64,
         /// On media when it completes.
         dsync: bool,
+        /// Write stream of the block device; 0: none.
+        stream: u8,
     },
     /// `fdatasync`.
     Sync,
@@ -96,6 +102,9 @@ pub trait Ring: Send {
     /// The next completion: its tag, and bytes transferred or `-errno`.
     fn pop(&mut self) -> Option<(u64, i32)>;
 }
+
+/// `F_LINUX_SPECIFIC_BASE` + 12 of `linux/fcntl.h`; the inode takes the hint.
+const F_SET_RW_HINT: libc::c_int = 1024 + 12;
 
 /// Linux.
 #[derive(Clone, Copy, Debug, Default)]
@@ -211,6 +220,17 @@ impl Syscalls for Linux {
         done(unsafe { libc::fallocate(fd, mode, offset as i64, len as i64) })
     }
 
+    fn set_lifetime(&self, fd: RawFd, lifetime: u64) -> Result<(), i32> {
+        // SAFETY: the call reads the number, which outlives it.
+        done(unsafe { libc::fcntl(fd, F_SET_RW_HINT, &raw const lifetime) })
+    }
+
+    fn write_streams(&self, fd: RawFd) -> u16 {
+        let limit = super::wear::drive(fd).map(|drive| drive.join("queue/max_write_streams"));
+        let text = limit.and_then(|path| std::fs::read_to_string(path).ok());
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+
     fn ring(&self, entries: u32) -> Result<Box<dyn Ring>, i32> {
         let raw = |e: std::io::Error| e.raw_os_error().unwrap_or(libc::ENOSYS);
         let ring = io_uring::IoUring::builder().dontfork().build(entries).map_err(raw)?;
@@ -231,9 +251,9 @@ impl Ring for Uring {
         let fd = types::Fd(fd);
         let entry = match op {
             RingOp::Read { ptr, len, offset } => opcode::Read::new(fd, ptr, len).offset(offset).build(),
-            RingOp::Write { ptr, len, offset, dsync } => {
+            RingOp::Write { ptr, len, offset, dsync, stream } => {
                 let flags = if dsync { libc::RWF_DSYNC } else { 0 };
-                opcode::Write::new(fd, ptr, len).offset(offset).rw_flags(flags).build()
+                opcode::Write::new(fd, ptr, len).offset(offset).rw_flags(flags).write_stream(stream).build()
             }
             RingOp::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
         };

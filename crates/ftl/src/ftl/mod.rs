@@ -308,6 +308,11 @@ impl<A: FlashArray> Ftl<A> {
         }
     }
 
+    /// Logical pages that hold something.
+    pub fn mapped(&self) -> u64 {
+        self.blocks.iter().map(|block| u64::from(block.valid)).sum()
+    }
+
     /// The array.
     pub fn array(&self) -> &A {
         &self.array

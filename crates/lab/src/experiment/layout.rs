@@ -37,11 +37,13 @@ enum Load {
     DbBench(dbbench::Load),
 }
 
-/// Keyspaces that nothing changes: how many, and records of each.
+/// Keyspaces beside that of YCSB: how many, records of each, and whether they stay writable.
 #[derive(Clone, Copy, Serialize)]
 struct Fixed {
     sets: u32,
     records: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    writable: bool,
 }
 
 fn load_of(spec: &Spec) -> Load {
@@ -66,7 +68,7 @@ fn load_of(spec: &Spec) -> Load {
                 field_length: y.field_bytes,
                 ..ycsb::Shape::default()
             };
-            let fixed = y.fixed.as_ref().map(|f| Fixed { sets: f.sets, records: f.records });
+            let fixed = y.fixed.as_ref().map(|f| Fixed { sets: f.sets, records: f.records, writable: f.writes > 0.0 });
             Load::Ycsb(shape, y.load_seed, fixed)
         }
         _ => unreachable!("a validated point has a workload"),
@@ -87,7 +89,7 @@ fn key(spec: &Spec) -> String {
 /// The cache that the load itself runs with.
 const LOAD_CACHE: u64 = 64 << 20;
 
-/// Loads keyspaces in bulk, in the order of their keys, and makes them read-only.
+/// Loads keyspaces in bulk, in the order of their keys, and makes them read-only unless they are to be written.
 fn load_fixed(db: &Db, shape: &ycsb::Shape, seed: u64, fixed: Fixed) -> crate::Result<()> {
     let mut keys: Vec<_> = (0..fixed.records).map(|n| (shape.key(n), n)).collect();
     keys.sort_unstable();
@@ -98,7 +100,10 @@ fn load_fixed(db: &Db, shape: &ycsb::Shape, seed: u64, fixed: Fixed) -> crate::R
             shape.fill(*n, &mut rng, &mut record);
             load.push(key, &record)?;
         }
-        load.finish()?.set_read_only(true)?;
+        let keyspace = load.finish()?;
+        if !fixed.writable {
+            keyspace.set_read_only(true)?;
+        }
     }
     Ok(())
 }

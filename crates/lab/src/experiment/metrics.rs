@@ -202,6 +202,10 @@ pub(super) fn device(put: &mut impl FnMut(&str, f64), before: &OneDevice, after:
     for (detail, value) in &now.details {
         put(&format!("{name}.{detail}"), *value);
     }
+    let more = |detail| now.detail(detail).zip(then.detail(detail)).map(|(now, then)| now - then);
+    if let (Some(writes), Some(copies)) = (more("host_writes").filter(|n| *n > 0.0), more("gc_copies")) {
+        put(&format!("{name}.wa"), 1.0 + copies / writes);
+    }
 }
 
 fn pool(put: &mut impl FnMut(&str, f64), before: &Stats, after: &Stats) {

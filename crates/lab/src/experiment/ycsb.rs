@@ -45,7 +45,8 @@ impl Default for Ycsb {
     }
 }
 
-/// `[workload.ycsb.fixed]`: keyspaces loaded in bulk and made read-only, records as those of YCSB.
+/// `[workload.ycsb.fixed]`: keyspaces loaded in bulk, records as those of YCSB, and made read-only unless records of
+/// them are overwritten.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FixedSets {
@@ -55,7 +56,10 @@ pub struct FixedSets {
     pub sets: u32,
     /// Their share of all requests.
     pub share: f64,
-    /// Of those, the share that scans; the others look one record up.
+    /// Of those, the share that overwrites a record.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub writes: f64,
+    /// Of those that do not, the share that scans; the others look one record up.
     pub scans: f64,
     /// Longest scan, records.
     pub max_scan: u32,
@@ -64,9 +68,13 @@ pub struct FixedSets {
     pub turn_s: Option<f64>,
 }
 
+fn is_zero(share: &f64) -> bool {
+    *share == 0.0
+}
+
 impl Default for FixedSets {
     fn default() -> FixedSets {
-        FixedSets { records: 100_000, sets: 1, share: 0.5, scans: 0.05, max_scan: 100, turn_s: None }
+        FixedSets { records: 100_000, sets: 1, share: 0.5, writes: 0.0, scans: 0.05, max_scan: 100, turn_s: None }
     }
 }
 
@@ -78,6 +86,7 @@ impl FixedSets {
             () if self.records == 0 || self.records > 1 << 40 => refuse("records", "1 to 2^40 are possible"),
             () if !(1..=16).contains(&self.sets) => refuse("sets", "1 to 16 are possible"),
             () if !(0.0..=1.0).contains(&self.share) => refuse("share", "0 to 1 are possible"),
+            () if !(0.0..=1.0).contains(&self.writes) => refuse("writes", "0 to 1 are possible"),
             () if !(0.0..=1.0).contains(&self.scans) => refuse("scans", "0 to 1 are possible"),
             () if self.max_scan == 0 => refuse("max_scan", "1 and more are possible"),
             () if self.turn_s.is_some_and(|s| !(1e-3..=1e9).contains(&s)) => {
@@ -90,8 +99,8 @@ impl FixedSets {
     /// As the workload takes it.
     pub(super) fn load(&self) -> ycsb::Fixed {
         let turn = self.turn_s.map(std::time::Duration::from_secs_f64);
-        let FixedSets { records, sets, share, scans, max_scan, .. } = *self;
-        ycsb::Fixed { records, sets, share, scans, max_scan, turn }
+        let FixedSets { records, sets, share, writes, scans, max_scan, .. } = *self;
+        ycsb::Fixed { records, sets, share, writes, scans, max_scan, turn }
     }
 }
 

@@ -1,4 +1,5 @@
-//! YCSB beside keyspaces that nothing changes: a share of all requests looks records of them up, or scans them.
+//! YCSB beside keyspaces of a fixed number of records: a share of all requests looks records of them up, scans them, or
+//! overwrites one.
 //!
 //! Each client draws from all kinds of requests, so that the load keeps its proportions whatever is slow. There may be
 //! several such keyspaces of which one is asked for at a time; after a while it is the next one's turn.
@@ -14,20 +15,22 @@ use crate::adapter::{Durability, Store, bad_option};
 use crate::driver::{Client, Draw, Outcome, Workload};
 use crate::error::{Error, Result};
 
-/// Names of the request types: those of YCSB, then those to what nothing changes.
-pub const KINDS: [&str; 7] = ["read", "update", "insert", "scan", "read_mod_write", "fixed_read", "fixed_scan"];
+/// Names of the request types: those of YCSB, then those to the keyspaces beside it.
+pub const KINDS: [&str; 8] =
+    ["read", "update", "insert", "scan", "read_mod_write", "fixed_read", "fixed_scan", "fixed_write"];
 
 const READ: usize = 5;
 const SCAN: usize = 6;
+const WRITE: usize = 7;
 /// Shares are drawn in millionths.
 const MILLION: f64 = 1e6;
 
-/// The name of a keyspace that nothing changes.
+/// The name of a keyspace beside that of YCSB.
 pub fn fixed_name(set: u32) -> String {
     format!("fixed.{set}")
 }
 
-/// What is asked of the keyspaces that nothing changes.
+/// What is asked of the keyspaces beside that of YCSB.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fixed {
     /// Records of each.
@@ -36,7 +39,9 @@ pub struct Fixed {
     pub sets: u32,
     /// Their share of all requests.
     pub share: f64,
-    /// Of those, the share that scans; the others look one record up.
+    /// Of those, the share that overwrites a record.
+    pub writes: f64,
+    /// Of those that do not, the share that scans; the others look one record up.
     pub scans: f64,
     /// Longest scan in records; lengths are uniform from 1.
     pub max_scan: u32,
@@ -59,7 +64,8 @@ impl<S: Store> Beside<S> {
     /// Errors: a share cannot be, a keyspace is missing, or the store failed.
     pub fn new(store: &S, inner: Ycsb<S>, fixed: Fixed) -> Result<Beside<S>> {
         let share = |s: f64| (0.0..=1.0).contains(&s);
-        if !share(fixed.share) || !share(fixed.scans) || fixed.records == 0 || fixed.sets == 0 || fixed.max_scan == 0 {
+        let shares = [fixed.share, fixed.writes, fixed.scans].into_iter().all(share);
+        if !shares || fixed.records == 0 || fixed.sets == 0 || fixed.max_scan == 0 {
             return bad_option("fixed", "shares are 0 to 1; there is a keyspace, a record, and a scan of one at least");
         }
         let find = |set| {
@@ -89,6 +95,8 @@ impl<S: Store> Workload<S> for Beside<S> {
             sets: self.sets.clone(),
             fixed: self.fixed,
             shape: self.inner.shape,
+            durability: self.inner.options.durability,
+            record: Vec::new(),
             began: self.began,
             rng: Rng::from_seed(self.seed ^ (thread as u64 + 1).wrapping_mul(0xd1b5_4a32_d192_ed03)),
             kind: 0,
@@ -105,6 +113,8 @@ pub struct BesideClient<S: Store> {
     sets: Arc<[S::Keyspace]>,
     fixed: Fixed,
     shape: Shape,
+    durability: Durability,
+    record: Vec<u8>,
     began: Instant,
     rng: Rng,
     kind: usize,
@@ -135,6 +145,14 @@ impl<S: Store> BesideClient<S> {
         verdict.ok_or_else(|| Error::Missing { table: "fixed", key: String::from_utf8_lossy(&key).into_owned() })?
     }
 
+    fn write(&mut self, store: &S) -> Result<()> {
+        let mut record = std::mem::take(&mut self.record);
+        self.shape.fill(self.n, &mut self.rng, &mut record);
+        let written = store.put_one(self.set(), &self.shape.key(self.n), &record, self.durability);
+        self.record = record;
+        written
+    }
+
     fn scan(&mut self, store: &S) -> Result<()> {
         let from = self.shape.key(self.n);
         self.seen += scan(store, self.set(), &from, self.length, Durability::None)?;
@@ -150,7 +168,12 @@ impl<S: Store> Client<S> for BesideClient<S> {
             return draw;
         }
         self.n = self.rng.below(self.fixed.records);
-        self.kind = if self.draws(self.fixed.scans) { SCAN } else { READ };
+        // Who never writes draws as before there were writes.
+        self.kind = match self.fixed.writes > 0.0 && self.draws(self.fixed.writes) {
+            true => WRITE,
+            false if self.draws(self.fixed.scans) => SCAN,
+            false => READ,
+        };
         if self.kind == SCAN {
             self.length = self.rng.between(1, u64::from(self.fixed.max_scan)) as u32;
         }
@@ -161,6 +184,7 @@ impl<S: Store> Client<S> for BesideClient<S> {
         match self.kind {
             READ => self.read(store)?,
             SCAN => self.scan(store)?,
+            WRITE => self.write(store)?,
             _ => return self.inner.attempt(store),
         }
         Ok(Outcome::Committed)

@@ -140,7 +140,7 @@ impl Faulty {
                 let noise = (1 + rng.below(64) as usize).min(io.len() - from);
                 copy[from..from + noise].iter_mut().for_each(|byte| *byte ^= 1 + rng.below(255) as u8);
                 // SAFETY: `copy` is kept in the ticket's slot until the request was waited for.
-                io = unsafe { Io::write(offset, copy.as_ptr(), copy.len(), durable) };
+                io = unsafe { Io::write(offset, copy.as_ptr(), copy.len(), durable) }.in_stream(io.stream);
                 slot.copy = Some(copy);
             }
         }
@@ -192,7 +192,7 @@ impl Faulty {
                 copy[(bit / 8) as usize] ^= 1 << (bit % 8);
                 let durable = matches!(io.op, Op::Write { durable: true });
                 // SAFETY: `copy` is kept in the ticket's slot until the request was waited for.
-                io = unsafe { Io::write(offset, copy.as_ptr(), copy.len(), durable) };
+                io = unsafe { Io::write(offset, copy.as_ptr(), copy.len(), durable) }.in_stream(io.stream);
                 slot.copy = Some(copy);
             }
             Some(Fault::Delay(_) | Fault::PowerCut) | None => {}

@@ -13,6 +13,7 @@ use super::timing::{Bus, Usage};
 use super::{BufferKind, Contents, FlashConfig, FlashError, Ftl, FtlStats, NandCounts, NandCut, Recovery};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use varve_device::Stream;
 use varve_rt::Rng;
 
 /// Totals of a drive since it was made or they were reset.
@@ -34,6 +35,8 @@ pub struct FlashStats {
     pub wear: Vec<u32>,
     /// Bad blocks.
     pub bad_blocks: u32,
+    /// Share of the effective physical pages that hold nothing: what write amplification goes by.
+    pub spare_factor: f64,
     /// Page writes that waited for a place in the buffer.
     pub buffer_waits: u64,
     /// Time that they waited, nanoseconds.
@@ -104,6 +107,8 @@ pub struct Drive {
     programmed: u64,
     buffer_waits: u64,
     buffer_waited: u64,
+    /// The streams that the host's writes were of so far, each kept apart, where the drive does that.
+    streams: Vec<Stream>,
     times: [Histogram; 3],
 }
 
@@ -116,10 +121,6 @@ impl std::fmt::Debug for Drive {
 impl Drive {
     /// An empty drive kept in memory. `contents` must not be [`Contents::Nothing`].
     pub fn new(config: &FlashConfig, contents: Contents) -> Result<Drive, FlashError> {
-        if config.ftl.streams == varve_ftl::Streams::Hinted {
-            let accepted = "another one: requests to a drive do not say their stream yet (`flash-wa` does)";
-            return Err(FlashError::config("ftl.streams", "hinted", accepted));
-        }
         Ok(Drive::over(config, Ftl::new(config, contents)?))
     }
 
@@ -146,6 +147,7 @@ impl Drive {
             programmed: 0,
             buffer_waits: 0,
             buffer_waited: 0,
+            streams: Vec::new(),
             times: Default::default(),
             config: config.clone(),
             ftl,
@@ -199,6 +201,7 @@ impl Drive {
             link: self.link.usage,
             wear,
             bad_blocks: self.ftl.bad_blocks(),
+            spare_factor: 1.0 - self.ftl.mapped() as f64 / self.ftl.capacity().effective.max(1.0),
             buffer_waits: self.buffer_waits,
             buffer_waited: self.buffer_waited,
             read_times,
@@ -320,9 +323,43 @@ impl Drive {
         Ok(())
     }
 
-    /// Writes; gives the time of completion. A durable write completes when a power cut cannot take it back any more.
+    /// The streams of the host's writes that the drive keeps apart, in the order in which they came; the last of as
+    /// many as it can takes later ones too. None if it keeps none apart.
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// The number of a stream, for the translation layer.
+    fn number(&mut self, stream: Stream) -> u8 {
+        if self.config.ftl.streams != varve_ftl::Streams::Hinted {
+            return 0;
+        }
+        let most = usize::from(self.config.ftl.hinted_streams);
+        assert!(self.streams.len() <= most, "a drive keeps so many streams apart");
+        let found = self.streams.iter().position(|other| *other == stream);
+        let number = found.unwrap_or_else(|| {
+            if self.streams.len() < most {
+                self.streams.push(stream);
+            }
+            self.streams.len() - 1
+        });
+        number as u8
+    }
+
+    /// Writes what is of no stream, as [`Drive::write_in`] does.
     pub fn write(&mut self, at: u64, offset: u64, data: &[u8], durable: bool) -> Result<Done, FlashError> {
-        let start = self.begin(at);
+        self.write_in(at, (offset, data), Stream::NONE, durable)
+    }
+
+    /// Writes; gives the time of completion. A durable write completes when a power cut cannot take it back any more.
+    pub fn write_in(
+        &mut self,
+        at: u64,
+        (offset, data): (u64, &[u8]),
+        stream: Stream,
+        durable: bool,
+    ) -> Result<Done, FlashError> {
+        let (start, stream) = (self.begin(at), self.number(stream));
         let (mut end, mut done) = (start, 0);
         let mut promises = Vec::new();
         let mut whole = Vec::new();
@@ -344,7 +381,7 @@ impl Drive {
                     ready = read.end;
                 }
             }
-            let span = self.ftl.write(ready, lpn, Some(bytes))?;
+            let span = self.ftl.write_hinted(ready, lpn, Some(bytes), stream)?;
             assert!(span.end >= ready, "a page is programmed when it is there");
             self.programmed = self.programmed.max(span.end);
             let block = self.ftl.locate(lpn).expect("a page that was written has a place").block;

@@ -19,7 +19,7 @@ use crate::power::Powered;
 use std::sync::{Arc, Weak};
 use varve_device::{
     Capabilities, Completion, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, Op, OpKind,
-    Ticket,
+    Stream, Ticket,
 };
 use varve_rt::{Condvar, Instant, Mutex, hardware_mutex};
 
@@ -137,6 +137,11 @@ impl FlashModel {
         self.state.lock().drive.peek(offset, buf)
     }
 
+    /// The streams that it keeps apart ([`Drive::streams`]).
+    pub fn streams(&self) -> Vec<Stream> {
+        self.state.lock().drive.streams().to_vec()
+    }
+
     /// Checks every invariant of the drive's tables, for tests; panics where one does not hold.
     pub fn verify(&self) {
         self.state.lock().drive.ftl().verify();
@@ -160,7 +165,7 @@ impl FlashModel {
                 if varve_rt::in_simulation() {
                     varve_rt::sim::note(digest(data));
                 }
-                drive.write(now, io.offset, data, durable)
+                drive.write_in(now, (io.offset, data), io.stream, durable)
             }
             Op::Trim => drive.trim(now, io.offset, len).map(Done::at),
             Op::Flush => drive.flush(now),

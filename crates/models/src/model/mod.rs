@@ -143,6 +143,13 @@ pub struct ModelStats {
 }
 
 impl ModelStats {
+    /// What the model tells under this name.
+    pub fn detail(&self, name: &str) -> Option<f64> {
+        self.details.iter().find(|(found, _)| *found == name).map(|(_, value)| *value)
+    }
+}
+
+impl ModelStats {
     /// Share of `elapsed` that the parts were busy.
     pub fn utilisation(&self, elapsed: Duration) -> f64 {
         self.busy.as_secs_f64() / (elapsed.as_secs_f64() * f64::from(self.parts.max(1))).max(1e-12)

@@ -122,6 +122,7 @@ impl Modelled for FlashModel {
                 ("fold_copies", stats.ftl.fold_copies as f64),
                 ("suspensions", (stats.nand.suspended_programs + stats.nand.suspended_erases) as f64),
                 ("write_amplification", stats.ftl.write_amplification()),
+                ("spare_factor", stats.spare_factor),
             ],
         }
     }

@@ -18,7 +18,7 @@ use super::stats::add;
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use varve_device::{Device, DeviceError, Io, Mistake, Place};
+use varve_device::{Device, DeviceError, Io, Mistake, Place, Stream};
 use varve_rt::atomic::Ordering;
 use varve_rt::{Cost, Event, charge};
 use varve_volume::Lsn;
@@ -288,7 +288,8 @@ impl Log {
                 let part = room.min(len - at);
                 // SAFETY: the blocks are complete, so nobody writes to them before they are reclaimed, which happens
                 // after this request was waited for; the buffer lives as long as the log.
-                batch.push(unsafe { Io::write(offset + at, address, part as usize, durable) });
+                let write = unsafe { Io::write(offset + at, address, part as usize, durable) };
+                batch.push(write.in_stream(Stream::LOG));
                 at += part;
             }
         }

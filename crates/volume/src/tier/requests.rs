@@ -54,7 +54,8 @@ impl Part {
 
     fn fast_write(&self, slot: Slot, write: &PageWrite) -> Io {
         // SAFETY: passed on from the caller of `PageIo::write`; the page ticket waits for it.
-        unsafe { Io::write(self.at(slot), write.buf(), self.geometry.page_size as usize, false) }
+        let io = unsafe { Io::write(self.at(slot), write.buf(), self.geometry.page_size as usize, false) };
+        io.in_stream(write.stream())
     }
 }
 
