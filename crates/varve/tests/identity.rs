@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use varve::{Damage, Db, Devices, Durability, Error, Layout, Options, PageId};
-use varve_device::{Device, read_at, write_at};
-use varve_models::{FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply};
+use varve_device::{Device, DeviceError, DeviceInfo, DeviceStats, Io, Op, Ticket, read_at, write_at};
+use varve_models::{FaultPlan, Faulty, Latency, MemDevice, MemOptions, PowerSupply};
 use varve_rt::sim::{self, Domain};
-use varve_rt::{Event, Rng};
+use varve_rt::{Event, Rng, sleep, spawn};
 use varve_volume::page;
 
 const PAGE: u64 = 4096;
@@ -424,5 +425,64 @@ fn a_creation_that_is_cut_leaves_what_was_or_what_will_be() {
             cuts += 1;
         }
         assert!(cuts > 15, "only {cuts} operations");
+    }
+}
+
+/// A device that has what is written to it only after a while.
+struct Late(Arc<MemDevice>);
+
+impl Device for Late {
+    fn info(&self) -> DeviceInfo {
+        self.0.info()
+    }
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn set_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.0.set_len(len)
+    }
+    fn submit(&self, batch: Vec<Io>) -> Ticket {
+        if batch.iter().any(|io| matches!(io.op, Op::Write { .. })) {
+            sleep(Duration::from_millis(2));
+        }
+        self.0.submit(batch)
+    }
+    fn stats(&self) -> DeviceStats {
+        self.0.stats()
+    }
+}
+
+#[test]
+fn a_check_beside_checkpoints_finds_nothing_wrong() {
+    for seed in 1..6 {
+        let config = sim::Config { seed, chaos: true, ..sim::Config::default() };
+        let checks = sim::run(config, move || {
+            let latency = Latency { read: (Duration::ZERO, Duration::from_millis(1)), ..Latency::default() };
+            let data = MemDevice::with(0, MemOptions { latency, seed, ..MemOptions::default() });
+            let devices = Devices::new(Arc::new(Late(data)), MemDevice::new(0));
+            let db = Db::create_on(devices, &layout(), options()).unwrap();
+            let rows = db.create_keyspace("rows").unwrap();
+            let checkpoints = {
+                let db = db.clone();
+                spawn("checkpoints", move || {
+                    for n in 0..20u32 {
+                        rows.put(n.to_be_bytes(), "value").unwrap();
+                        db.checkpoint().unwrap();
+                    }
+                })
+            };
+            let (mut checks, mut rng) = (0, Rng::from_seed(seed));
+            while !checkpoints.is_finished() {
+                // A check ends when no checkpoint is being noted: the next one is to begin at any moment of the next.
+                sleep(Duration::from_micros(rng.below(12_000)));
+                let report = db.check().unwrap();
+                assert!(report.is_clean(), "seed {seed}, check {checks}: {report:?}");
+                checks += 1;
+            }
+            checkpoints.join().unwrap();
+            db.close().unwrap();
+            checks
+        });
+        assert!(checks.unwrap() > 10, "seed {seed}");
     }
 }

@@ -9,8 +9,8 @@
 //! The pages lie outside of the pool and are written to the device itself, also under a tier. The space map has them as
 //! allocated. Bytes: `docs/format.md`, "Identity pages".
 //!
-//! Invariant: the record in memory is what the next write of either page says; `durable` never falls, nor does the
-//! generation.
+//! Invariant: the record in memory is what the next write of either page says, but that it counts as confirmed only when
+//! the second page says so; `durable` never falls, nor does the generation.
 
 use super::devices::Devices;
 use crate::buffer::READ_RETRIES;
@@ -251,7 +251,12 @@ impl Identity {
     }
 
     fn write(&self, id: PageId) -> Result<()> {
-        let bytes = self.now.lock().encode(id, self.page_size);
+        let record = *self.now.lock();
+        self.write_record(id, record)
+    }
+
+    fn write_record(&self, id: PageId, record: Record) -> Result<()> {
+        let bytes = record.encode(id, self.page_size);
         Ok(write_at(&*self.device, id.0 * self.page_size as u64, &bytes, true)?)
     }
 }
@@ -268,8 +273,11 @@ impl Companion for Identity {
     }
 
     fn confirm(&self) -> Result<()> {
+        let confirmed = Record { confirmed: true, ..*self.now.lock() };
+        self.write_record(self.pages[1], confirmed)?;
+        // Not before: who checks the pages meanwhile finds the generation before in the second one.
         self.now.lock().confirmed = true;
-        self.write(self.pages[1])
+        Ok(())
     }
 }
 
