@@ -9,8 +9,8 @@
 //! The pages lie outside of the pool and are written to the device itself, also under a tier. The space map has them as
 //! allocated. Bytes: `docs/format.md`, "Identity pages".
 //!
-//! Invariant: the record in memory is what the next write of either page says, but that it counts as confirmed only when
-//! the second page says so; `durable` never falls, nor does the generation.
+//! Invariant: the record in memory is what the next write of either page says, but that it counts as confirmed only
+//! when the second page says so; `durable` never falls, nor does the generation.
 
 use super::devices::Devices;
 use crate::buffer::READ_RETRIES;
