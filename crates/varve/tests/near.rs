@@ -129,6 +129,8 @@ enum Fault {
     Dead,
     Refuses,
     Garbage,
+    /// It dies when it has told of something that is finished.
+    DiesMidway,
     /// It answers with what it answered before.
     Late,
     /// The answer has the right form, but nothing is on the pages.
@@ -140,6 +142,29 @@ struct AtFault {
     worker: Arc<Worker>,
     fault: Fault,
     before: Mutex<Option<Vec<u8>>>,
+    /// Number of the last job of which something was told to be finished.
+    told: Mutex<u64>,
+}
+
+impl AtFault {
+    /// Something is finished, or all of it; afterwards it is lost.
+    fn die_midway(&self, id: u64) -> Progress {
+        let dies = *self.told.lock() == id;
+        if dies {
+            self.worker.cancel(id);
+        }
+        loop {
+            match self.worker.wait(id, Duration::ZERO) {
+                Progress::Ended(_) if dies => return Progress::Lost("it was restarted".into()),
+                Progress::Further(part) if !dies => {
+                    *self.told.lock() = id;
+                    return Progress::Further(part);
+                }
+                Progress::Running | Progress::Further(_) => varve_rt::yield_now(),
+                ended => return ended,
+            }
+        }
+    }
 }
 
 impl Near for AtFault {
@@ -158,6 +183,9 @@ impl Near for AtFault {
         if id.is_multiple_of(2) && self.fault == Fault::Hung {
             varve_rt::sleep(most);
             return Progress::Running;
+        }
+        if id.is_multiple_of(2) && self.fault == Fault::DiesMidway {
+            return self.die_midway(id);
         }
         let mut progress = self.worker.wait(id, most);
         let Progress::Ended(answer) = &mut progress else { return progress };
@@ -185,12 +213,14 @@ impl Near for AtFault {
 
 #[test]
 fn whatever_a_worker_does_nothing_is_lost_or_doubled() {
-    for fault in [Fault::Hung, Fault::Dead, Fault::Refuses, Fault::Garbage, Fault::Late, Fault::Lies] {
+    use Fault::*;
+    for fault in [Hung, Dead, DiesMidway, Refuses, Garbage, Late, Lies] {
         let drives = Drives::new();
         // One that lies works on a device of its own.
         let on = if fault == Fault::Lies { drives.data.clone_image() } else { drives.data.clone() };
         let worker = Worker::start(on, WorkerOptions::default()).unwrap();
-        let near = Arc::new(AtFault { worker: worker.clone(), fault, before: Mutex::default() });
+        let near =
+            Arc::new(AtFault { worker: worker.clone(), fault, before: Mutex::default(), told: Mutex::default() });
         let patience = Duration::from_millis(if fault == Fault::Hung { 300 } else { 60_000 });
         let near = NearOptions { patience, ..NearOptions::new(near) };
         let db = Db::create_on(drives.devices().with_near(near), &Layout::default(), options()).unwrap();
@@ -203,6 +233,7 @@ fn whatever_a_worker_does_nothing_is_lost_or_doubled() {
         let expected = match fault {
             Fault::Hung => by.late,
             Fault::Dead => by.lost,
+            Fault::DiesMidway => by.lost.min(stats.resumed).min(stats.resumed_bytes),
             Fault::Refuses => by.refused,
             Fault::Garbage | Fault::Late => by.garbage,
             Fault::Lies => by.failed,

@@ -15,9 +15,10 @@ use varve_rt::{Mutex, Rng, hardware_mutex};
 use varve_wire::{Handler, Limits, RemoteDevice, Session, SessionOptions, Worker};
 
 /// Counts of what befell it.
-pub(crate) const COUNTS: [&str; 14] = [
+pub(crate) const COUNTS: [&str; 15] = [
     "near: parts of merges by the worker",
     "near: parts in place of the worker",
+    "near: of these taken up in the middle",
     "near: merges while detached",
     "near: attached again",
     "near: answers of others, or damaged",
@@ -174,17 +175,17 @@ impl NearPart {
         match rng.below(4) {
             0 => {
                 self.die(Some(rng.next_u64()));
-                COUNTS[11]
+                COUNTS[12]
             }
             1 => {
                 self.die(None);
-                COUNTS[12]
+                COUNTS[13]
             }
             _ => {
                 // What is on its way may arrive still.
                 varve_rt::sleep(Duration::from_micros(rng.below(3000)));
                 self.port.cut();
-                COUNTS[13]
+                COUNTS[14]
             }
         }
     }
@@ -295,12 +296,12 @@ impl Breaker {
             match self.rng.below(10) {
                 0..=2 => {
                     near.port.cut();
-                    self.count(5);
+                    self.count(6);
                 }
                 3..=5 => {
                     let longest = if self.rng.one_in(8) { 1_000_000 } else { 20_000 };
                     near.port.link().stall(Duration::from_micros(self.rng.below(longest)));
-                    self.count(6);
+                    self.count(7);
                 }
                 what if self.deaths > 0 => {
                     self.deaths -= 1;
@@ -327,11 +328,11 @@ impl Breaker {
             }
             _ => self.wait_for(MS * 2000, || near.busy()),
         }
-        self.count(if power { 8 } else { 7 });
+        self.count(if power { 9 } else { 8 });
         if near.busy() {
-            self.count(9);
-        } else if near.jobs().1 > done {
             self.count(10);
+        } else if near.jobs().1 > done {
+            self.count(11);
         }
         self.shared.trace.event(|| format!("the worker dies, power {}", if power { "cut" } else { "on" }));
         near.die(power.then_some(seed));
@@ -362,6 +363,7 @@ pub(crate) fn stats(stats: &varve::NearStats, shared: &Shared) {
     for (name, n) in COUNTS.iter().zip([
         stats.device.tasks,
         by.all() - by.detached,
+        stats.resumed,
         by.detached,
         stats.attachments.saturating_sub(1),
         by.garbage,

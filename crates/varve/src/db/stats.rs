@@ -460,6 +460,8 @@ impl Rows {
         for (reason, n) in s.fallbacks.each() {
             self.number(&format!("near.fallbacks.{reason}"), n);
         }
+        self.number("near.resumed", s.resumed);
+        self.number("near.resumed_bytes", s.resumed_bytes);
         self.number("near.answers_dropped", s.dropped);
         self.number("near.given_up", s.orphans);
         for (what, why) in [("last_fallback", &s.last_fallback), ("last_attach_failure", &s.last_attach_failure)] {

@@ -196,7 +196,7 @@ impl PageSink for Output<'_> {
 }
 
 impl Outputs for Output<'_> {
-    fn done(&mut self, id: u64, meta: SegmentMeta) -> Result<()> {
+    fn done(&mut self, id: u64, meta: SegmentMeta, _: Option<Vec<u8>>) -> Result<()> {
         let segment = Segment { id, meta, runs: self.sink.take_runs() };
         let ascends = |last: &Segment| last.meta.compare(&segment.meta.smallest).is_lt();
         assert!(self.done.last().is_none_or(|(_, last)| ascends(last)), "keys ascend");

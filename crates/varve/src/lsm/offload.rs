@@ -1,18 +1,19 @@
 //! Merges in two parts, one of which a worker near the data does (`near`).
 //!
 //! Invariant: the parts have no key in common and together all keys; what a worker did is listed only after the host
-//! has looked at it, and else the host has done it itself.
+//! has looked at it, and else the host has done it itself. What a worker had finished when it was lost nobody made
+//! durable: the host syncs first and looks afterwards, at every byte, so that what it sees is what stays.
 
 use super::executor::{Executor, Outputs as _, Pcp, Sequential, Span, Task};
 use super::index::Lsm;
 use super::merges::{Output, QUEUE};
-use super::near::{Fallback, Host, Job, Mode, Offer, Pages, ShareRule};
+use super::near::{Fallback, Host, Job, Mode, Offer, Pages, Part, ShareRule};
 use super::pages::{PageRuns, PastPool, Place, Sink};
 use super::picker::Plan;
 use super::segment::SegmentReader;
 use super::{Segment, version};
 use crate::error::Result;
-use crate::space::direct::DirectPages;
+use crate::space::direct::{self, DirectPages};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::Mistake;
@@ -36,7 +37,7 @@ impl Lsm {
         plan: &Plan,
         (host, (rule, mode)): (&Host, (ShareRule, Option<Mode>)),
     ) -> Result<Option<Made>> {
-        let shared = &*self.0;
+        let (shared, page_bytes) = (&*self.0, self.0.core.page_size() as u64);
         assert_eq!(task.range, Span::default(), "a whole merge is divided");
         let mut parts = host.divide(rule, plan, plan.input_bytes(&shared.shape()));
         let offer = match &parts.device {
@@ -60,14 +61,21 @@ impl Lsm {
         let theirs = match offer {
             None => return Ok(Some(made)),
             Some(Ok(offer)) => self.collect(offer, plan, host)?,
-            Some(Err(why)) => Collected::Here(why),
+            Some(Err(why)) => Collected::Here(why, None),
         };
         match theirs {
             Collected::Stop => return Ok(None),
             Collected::Done(part) => made.add(part),
-            Collected::Here(why) => {
+            Collected::Here(why, finished) => {
                 host.note_fallback(&why);
-                let range = parts.device.expect("an offer has a range");
+                let mut range = parts.device.expect("an offer has a range");
+                if let Some((part, next)) = finished {
+                    host.note_resumed(
+                        part.pages.iter().map(DirectPages::written_len).sum::<usize>() as u64 * page_bytes,
+                    );
+                    made.add(part);
+                    range.from = Some(next);
+                }
                 let Some(part) = self.merge_here(task, range, plan, (host, mode))? else { return Ok(None) };
                 made.add(part);
             }
@@ -156,11 +164,11 @@ impl Lsm {
     }
 
     /// Waits for the worker, and looks at what it did.
-    fn collect(&self, offer: Offer, plan: &Plan, host: &Host) -> Result<Collected> {
+    fn collect(&self, mut offer: Offer, plan: &Plan, host: &Host) -> Result<Collected> {
         let shared = &*self.0;
         let begun = now();
         let ended = loop {
-            if let Some(ended) = host.wait(&offer, STEP) {
+            if let Some(ended) = host.wait(&mut offer, STEP) {
                 break ended;
             }
             match shared.services.between_batches() {
@@ -178,20 +186,44 @@ impl Lsm {
                 // Only an answer to this very job says that it ended.
                 if matches!(why, Fallback::Late | Fallback::Garbage(_)) {
                     host.give_up(offer);
+                    return Ok(Collected::Here(why, None));
                 }
-                return Ok(Collected::Here(why));
+                return Ok(Collected::Here(why, self.take_up(offer, plan)?));
             }
         };
         let Offer { job, mut pages, .. } = offer;
         if let Err(what) = self.look_at(&job, &done.segments, &mut pages) {
-            host.give_up(Offer { job, pages, until: begun });
-            return Ok(Collected::Here(Fallback::Garbage(what)));
+            host.give_up(Offer { job, pages, until: begun, part: None });
+            return Ok(Collected::Here(Fallback::Garbage(what), None));
         }
         pages.finish()?;
         host.note_device(&done);
         let level = plan.level as u8 + 1;
         let segments = done.segments.into_iter().map(|segment| (level, own(segment))).collect();
         Ok(Collected::Done(Made { segments, pages: vec![pages] }))
+    }
+
+    /// What is finished of a job that has ended without an answer, and the key to go on from; none: nothing that could
+    /// be used. An error: what was written cannot be made durable.
+    fn take_up(&self, offer: Offer, plan: &Plan) -> Result<Option<(Made, Vec<u8>)>> {
+        let (core, level) = (&self.0.core, plan.level as u8 + 1);
+        let Offer { job, mut pages, part: Some(Part { segments, next, .. }), .. } = offer else { return Ok(None) };
+        if check(&job, &segments).is_err() || !follows(&job, &segments, &next) {
+            return Ok(None);
+        }
+        let used: u64 = segments.iter().map(|segment| segment.meta.pages).sum();
+        pages.were_filled(used as usize, job.pages.floor);
+        let unlooked = core.faults().has(Mistake::NearTakenUpUnseen);
+        if !unlooked {
+            direct::sync(core)?;
+        }
+        let seen = |segment: &Arc<Segment>| unlooked || self.look_at_output(segment, true).is_ok();
+        if !segments.iter().all(seen) {
+            return Ok(None);
+        }
+        pages.finish()?;
+        let segments = segments.into_iter().map(|segment| (level, own(segment))).collect();
+        Ok(Some((Made { segments, pages: vec![pages] }, next)))
     }
 
     /// Looks at what the worker did: what it says, and what is on the pages.
@@ -208,19 +240,19 @@ impl Lsm {
         let used: u64 = segments.iter().map(|segment| segment.meta.pages).sum();
         pages.were_filled(used as usize, job.pages.floor);
         let mut outputs = segments.iter().filter(|_| !believed);
-        outputs.try_for_each(|s| self.look_at_output(s)).map_err(|e| format!("what the worker wrote: {e}"))
+        outputs.try_for_each(|s| self.look_at_output(s, false)).map_err(|e| format!("what the worker wrote: {e}"))
     }
 
-    /// Compares what the worker says of a segment with what the segment says of itself.
-    fn look_at_output(&self, segment: &Segment) -> Result<()> {
+    /// Compares what the worker says of a segment with what the segment says of itself; if `whole`, with all of it.
+    fn look_at_output(&self, segment: &Segment, whole: bool) -> Result<()> {
         let shared = &*self.0;
         let (core, runs) = (shared.core.clone(), segment.runs.clone());
         let place = Arc::new(Place { core, keyspace: shared.keyspace, segment: segment.id, runs });
-        let one_page = shared.core.page_size();
-        let source = PastPool::new(&place, one_page);
+        let request = if whole { QUEUE } else { shared.core.page_size() };
+        let source = PastPool::new(&place, request);
         let reader = SegmentReader::open(&source, segment.id, segment.meta.pages)?;
         if reader.footer().meta == segment.meta {
-            return Ok(());
+            return if whole { reader.check(&source) } else { Ok(()) };
         }
         Err(super::PageSource::corrupt(&source, segment.meta.pages - 1, "the worker says other things of it"))
     }
@@ -229,8 +261,8 @@ impl Lsm {
 /// What became of an offer.
 enum Collected {
     Done(Made),
-    /// The host has to do it.
-    Here(Fallback),
+    /// The host has to do it; what was finished, and the key from which on the rest is.
+    Here(Fallback, Option<(Made, Vec<u8>)>),
     /// The thread is to end.
     Stop,
 }
@@ -258,6 +290,12 @@ fn runs_of(pages: impl Iterator<Item = PageId>) -> PageRuns {
         }
     }
     runs
+}
+
+/// Whether a key can be the first that is in none of the segments, which were checked.
+fn follows(job: &Job, segments: &[Arc<Segment>], next: &[u8]) -> bool {
+    let all_before = segments.last().is_some_and(|last| last.meta.compare(next).is_lt());
+    all_before && !job.range.is_after(next) && !job.range.is_before(next)
 }
 
 /// Whether segments can be what the job asked for: their numbers, pages and keys.

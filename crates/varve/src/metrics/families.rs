@@ -150,6 +150,8 @@ families! {
     NEAR_WAITED Counter "varve_near_waited_seconds_total" [] "Time that the host waited for the worker.";
     NEAR_FALLBACKS Counter "varve_near_fallbacks_total" ["why"]
         "Parts that the host did in place of the worker: refused, failed, late, garbage, lost; detached: whole merges.";
+    NEAR_RESUMED Counter "varve_near_resumed_total" []
+        "Of these parts, those that were taken up from the last segment that the worker had finished.";
     NEAR_GIVEN_UP Gauge "varve_near_given_up" [] "Jobs given up that have not ended: their pages are kept from use.";
 
     TIER_SLOTS Gauge "varve_tier_slots" [] "Slots of the fast device, a page each.";

@@ -219,6 +219,7 @@ fn tell_near(s: &NearStats, to: &mut To<'_>) {
     to.0.sample(&NEAR_SHARE, &[], s.share);
     to.0.sample(&NEAR_WAITED, &[], s.host_waited.as_secs_f64());
     to.each(&NEAR_FALLBACKS, &s.fallbacks.each());
+    to.one(&NEAR_RESUMED, s.resumed);
     to.one(&NEAR_GIVEN_UP, s.orphans);
 }
 

@@ -395,7 +395,7 @@ pub(crate) fn link<'c, P: DerefMut<Target = DirectPages>>(core: &'c Core, of: &m
 }
 
 /// What was written survives a power cut from here on.
-fn sync(core: &Core) -> Result<()> {
+pub(crate) fn sync(core: &Core) -> Result<()> {
     // It stands for the writes of everybody: after a failed sync nobody knows which pages are on media.
     let failed = |e: &_| core.log.poison(&format!("sync of the pages: {e}"));
     core.store.sync().inspect_err(failed)?;

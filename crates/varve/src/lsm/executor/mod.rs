@@ -104,8 +104,9 @@ pub(crate) struct Tally {
 
 /// Takes the outputs, one after the other.
 pub(crate) trait Outputs: PageSink {
-    /// The pages since the last call are this segment, whose number is `id`.
-    fn done(&mut self, id: u64, meta: SegmentMeta) -> Result<()>;
+    /// The pages since the last call are this segment, whose number is `id`. With the outputs before it has all keys of
+    /// the task before `next`, and none from there on; without that it is the last one.
+    fn done(&mut self, id: u64, meta: SegmentMeta, next: Option<Vec<u8>>) -> Result<()>;
 
     /// Waits until the pages taken so far are written.
     fn wait(&mut self) -> Result<()>;
@@ -138,7 +139,7 @@ pub(crate) const NAMES: &[&str] = &["sequential", "pcp"];
 /// Some pages of an output, or its end.
 enum Piece {
     Pages(Vec<u8>),
-    Done(u64, SegmentMeta),
+    Done(u64, SegmentMeta, Option<Vec<u8>>),
 }
 
 impl Piece {
@@ -148,7 +149,7 @@ impl Piece {
                 let usable = outputs.usable();
                 bytes.chunks(usable).try_for_each(|page| outputs.page(&mut |to| to.copy_from_slice(page)))
             }
-            Piece::Done(id, meta) => outputs.done(id, meta),
+            Piece::Done(id, meta, next) => outputs.done(id, meta, next),
         }
     }
 }

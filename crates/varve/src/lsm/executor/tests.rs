@@ -31,13 +31,15 @@ fn input(rows: &[Row], ranges: &Fragments, id: u64) -> Input {
 struct Kept {
     now: Memory,
     done: Vec<(u64, SegmentMeta, Memory)>,
+    /// Of each output, the key with which the one after it begins.
+    next: Vec<Option<Vec<u8>>>,
     pages: u64,
     fails: u64,
 }
 
 impl Kept {
     fn new(fails: u64) -> Kept {
-        Kept { now: Memory::new(USABLE), done: Vec::new(), pages: 0, fails }
+        Kept { now: Memory::new(USABLE), done: Vec::new(), next: Vec::new(), pages: 0, fails }
     }
 
     fn rows(self, ranges: &mut Vec<RangeDelete>) -> Vec<Row> {
@@ -73,7 +75,8 @@ impl PageSink for Kept {
 }
 
 impl Outputs for Kept {
-    fn done(&mut self, id: u64, meta: SegmentMeta) -> Result<()> {
+    fn done(&mut self, id: u64, meta: SegmentMeta, next: Option<Vec<u8>>) -> Result<()> {
+        self.next.push(next);
         assert_eq!(meta.pages, self.now.pages.len() as u64, "all its pages are there");
         self.done.push((id, meta, std::mem::replace(&mut self.now, Memory::new(USABLE))));
         Ok(())
@@ -221,6 +224,47 @@ fn both_sides_of_any_cut_leave_what_one_merge_does() {
         both += usize::from(used == 2);
     }
     assert!(both > 10, "{both} merges had outputs on both sides");
+}
+
+#[test]
+fn a_merge_that_was_cut_off_is_taken_up_after_any_of_its_outputs() {
+    let mut rng = Rng::from_seed(15);
+    let mut points = 0;
+    for round in 0..12 {
+        let case = case(&mut rng, [400, 1200][round % 2]);
+        let small = |range: Span, first: u64| {
+            let mut task = part(&case, range, first);
+            Arc::get_mut(&mut task).expect("ours").segment_bytes = 2000;
+            task
+        };
+        let mut retention = Retention::new(case.moments.clone(), Below::default(), case.ranges.clone());
+        let expected: Vec<Row> = case.rows.iter().filter(|row| retention.keeps(&row.entry())).cloned().collect();
+        let executor = by_name(NAMES[round % 2], 64 << 10).expect("it is listed");
+        let whole = || {
+            let mut kept = Kept::new(0);
+            executor.run(small(Span::default(), 100), &mut kept).expect("memory");
+            kept
+        };
+        let outputs = whole().next;
+        assert!(outputs.last().is_none_or(Option::is_none), "nothing follows the last output");
+        for (n, next) in outputs.iter().enumerate().filter(|(n, _)| n + 1 < outputs.len()) {
+            assert!(next.is_some(), "something follows output {n}");
+            let (mut first, mut rest) = (whole(), Kept::new(0));
+            first.done.truncate(n + 1);
+            executor.run(small(Span { from: next.clone(), to: None }, 500), &mut rest).expect("memory");
+            first.done.append(&mut rest.done);
+            // No key is in two outputs, and none in no output.
+            assert!(first.done.windows(2).all(|two| {
+                let (one, other) = (&two[0].1, &two[1].1);
+                one.largest < other.smallest || one.open_end && one.largest <= other.smallest
+            }));
+            let mut ranges = Vec::new();
+            assert_eq!(first.rows(&mut ranges), expected, "from {n} on");
+            assert_eq!(Fragments::new(ranges), retention.ranges());
+            points += 1;
+        }
+    }
+    assert!(points > 20, "{points}");
 }
 
 #[test]

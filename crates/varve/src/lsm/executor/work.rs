@@ -209,7 +209,8 @@ impl Work<'_> {
         });
         if ends {
             let key = key.to_vec();
-            finish(&mut self.writer, &mut self.buffer, &self.ranges.clipped(self.from.as_deref(), Some(&key)), emit)?;
+            let ranges = self.ranges.clipped(self.from.as_deref(), Some(&key));
+            finish(&mut self.writer, &mut self.buffer, (&ranges, Some(&key)), emit)?;
             (self.from, self.overlap) = (Some(key), 0);
         }
         let (_, writer) = self.writer.get_or_insert_with(|| new_writer(task));
@@ -229,7 +230,7 @@ impl Work<'_> {
         if self.writer.is_none() && !ranges.is_empty() {
             self.writer = Some(new_writer(self.task));
         }
-        finish(&mut self.writer, &mut self.buffer, &ranges, emit)?;
+        finish(&mut self.writer, &mut self.buffer, (&ranges, None), emit)?;
         Ok(self.tally)
     }
 }
@@ -239,11 +240,11 @@ fn new_writer(task: &Task) -> (u64, SegmentWriter) {
     (id, SegmentWriter::new(SegmentOptions { id, ..task.options.clone() }, task.usable))
 }
 
-/// Ends the output, if there is one.
+/// Ends the output, if there is one; the one after it begins with the key `next`.
 fn finish(
     writer: &mut Option<(u64, SegmentWriter)>,
     buffer: &mut Buffer,
-    ranges: &Fragments,
+    (ranges, next): (&Fragments, Option<&[u8]>),
     emit: Emit<'_>,
 ) -> Result<()> {
     let Some((id, mut writer)) = writer.take() else { return Ok(()) };
@@ -252,5 +253,5 @@ fn finish(
     if !buffer.bytes.is_empty() {
         emit(Piece::Pages(std::mem::take(&mut buffer.bytes)))?;
     }
-    emit(Piece::Done(id, meta))
+    emit(Piece::Done(id, meta, next.map(<[u8]>::to_vec)))
 }

@@ -9,7 +9,7 @@
 //! ended; an answer is used once, and only if it is to the job that was asked.
 
 use super::decision::{Analyser, Decision, DecisionOptions, Measures, Mode, share_of_inputs};
-use super::job::{Answer, Done, How, Job};
+use super::job::{Answer, Done, How, Job, Part};
 use super::share::{Load, ShareRule, Shares};
 use super::worker::LoadFn;
 use super::{Near, NotStarted, Progress};
@@ -144,6 +144,10 @@ pub struct NearStats {
     pub fallbacks: Fallbacks,
     /// Why it did so last.
     pub last_fallback: Option<String>,
+    /// Of these parts, how many were taken up from the last segment that the worker had finished.
+    pub resumed: u64,
+    /// Bytes of pages of the segments that need not be made again by that.
+    pub resumed_bytes: u64,
     /// Answers that came after the host had done the work itself. They were dropped.
     pub dropped: u64,
     /// Jobs given up that have not ended: their pages are kept from use.
@@ -174,6 +178,8 @@ pub(crate) struct Offer {
     /// The pages that were set aside for it.
     pub pages: DirectPages,
     pub until: Instant,
+    /// What the worker said last of what is finished.
+    pub part: Option<Part>,
 }
 
 fn is_to(answer: &Answer, job: &Job) -> bool {
@@ -415,23 +421,33 @@ impl Host {
         let megabytes = ((inputs * job.pages.size as u64) >> 20) as u32;
         let until = now() + self.options.patience + PER_MEGABYTE * megabytes;
         match self.options.worker.start(job.id, &bytes) {
-            Ok(()) => Ok(Offer { job, pages, until }),
+            Ok(()) => Ok(Offer { job, pages, until, part: None }),
             Err(NotStarted::Detached(why)) => {
                 self.detach(job.generation);
                 Err(Fallback::Refused(why))
             }
             Err(NotStarted::Refused(why)) => {
                 // Whether it has begun nobody knows.
-                self.give_up(Offer { job, pages, until });
+                self.give_up(Offer { job, pages, until, part: None });
                 Err(Fallback::Refused(why))
             }
         }
     }
 
     /// Waits at most so long for a job; none: it is under way. Its pages are the caller's again unless it is late.
-    pub(crate) fn wait(&self, offer: &Offer, most: Duration) -> Option<std::result::Result<Done, Fallback>> {
+    pub(crate) fn wait(&self, offer: &mut Offer, most: Duration) -> Option<std::result::Result<Done, Fallback>> {
         match self.options.worker.wait(offer.job.id, most) {
             Progress::Running => (now() >= offer.until).then_some(Err(Fallback::Late)),
+            Progress::Further(bytes) => {
+                self.state.lock().stats.message_bytes += bytes.len() as u64;
+                let job = &offer.job;
+                // What is damaged, or of another job, says nothing.
+                let ours = |part: &Part| (part.generation, part.id) == (job.generation, job.id);
+                let known = offer.part.as_ref().map_or(0, |part| part.segments.len());
+                let part = Part::decode(&bytes).ok().filter(|part| ours(part) && part.segments.len() > known);
+                offer.part = part.or(offer.part.take());
+                (now() >= offer.until).then_some(Err(Fallback::Late))
+            }
             Progress::Lost(why) => Some(Err(Fallback::Lost(why))),
             Progress::Ended(bytes) => {
                 self.state.lock().stats.message_bytes += bytes.len() as u64;
@@ -444,6 +460,12 @@ impl Host {
                 }
             }
         }
+    }
+
+    /// A part that the worker lost goes on after segments of so many bytes.
+    pub(crate) fn note_resumed(&self, bytes: u64) {
+        let stats = &mut self.state.lock().stats;
+        (stats.resumed, stats.resumed_bytes) = (stats.resumed + 1, stats.resumed_bytes + bytes);
     }
 
     /// The worker has done a job, and what it wrote is as it says.
@@ -465,7 +487,7 @@ impl Host {
         let mut left = Vec::new();
         for (id, pages) in orphans {
             match self.options.worker.wait(id, Duration::ZERO) {
-                Progress::Running => left.push((id, pages)),
+                Progress::Running | Progress::Further(_) => left.push((id, pages)),
                 Progress::Ended(_) => self.state.lock().stats.dropped += 1,
                 Progress::Lost(_) => {}
             }

@@ -91,6 +91,17 @@ pub(crate) struct Done {
     pub time: Duration,
 }
 
+/// What is finished of a job that is under way. It need not be durable.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Part {
+    pub generation: u64,
+    pub id: u64,
+    /// The outputs so far.
+    pub segments: Vec<Arc<Segment>>,
+    /// They have all keys of the job's range before this one, and none from there on.
+    pub next: Vec<u8>,
+}
+
 impl Pages {
     /// Sizes that devices and segments can have.
     fn plausible(self) -> Option<Pages> {
@@ -286,9 +297,31 @@ impl Answer {
     }
 }
 
+impl Part {
+    /// As it is sent.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let to = &mut Writer::default();
+        to.n(self.generation).n(self.id).bytes(&self.next);
+        to.list(&self.segments, |to, segment| write_segment(to, segment));
+        bytes::seal(Kind::Part, &to.0)
+    }
+
+    /// What [`Part::encode`] wrote, or what is wrong with it.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Part, &'static str> {
+        let mut from = Reader::new(bytes::open(Kind::Part, bytes)?);
+        Part::read(&mut from).filter(|_| from.is_at_end()).ok_or("what it says cannot be")
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Part> {
+        let (generation, id, next) = (from.n()?, from.n()?, from.bytes()?.to_vec());
+        let segments = from.list(read_segment)?;
+        (!segments.is_empty()).then_some(Part { generation, id, segments, next })
+    }
+}
+
 /// Messages to begin with, for tests and fuzzing.
 #[cfg(any(test, feature = "testing"))]
-pub(crate) fn examples() -> (Job, Vec<Answer>) {
+pub(crate) fn examples() -> (Job, Vec<Answer>, Part) {
     let key = |n: u64| format!("key {n:03}").into_bytes().into_boxed_slice();
     let segment = |id: u64, runs: Runs| {
         let pages = runs.iter().map(|(_, pages)| pages).sum();
@@ -329,9 +362,10 @@ pub(crate) fn examples() -> (Job, Vec<Answer>) {
     };
     let tally = Tally { pairs: 900, large: 30, read: 90_000, written: 80_000 };
     let time = Duration::from_millis(12);
+    let part = Part { generation: 3, id: 9, segments: vec![one.clone()], next: b"key 020".to_vec() };
     let done = Done { segments: vec![one], tally, mode: Mode::Linear, share: 0.75, time };
     let answer = |done| Answer { generation: 3, id: 9, done };
-    (job, vec![answer(Ok(done)), answer(Err("no space left".into()))])
+    (job, vec![answer(Ok(done)), answer(Err("no space left".into()))], part)
 }
 
 #[cfg(test)]
@@ -341,7 +375,9 @@ mod tests {
 
     #[test]
     fn messages_come_back() {
-        let (job, answers) = examples();
+        let (job, answers, part) = examples();
+        assert_eq!(Part::decode(&part.encode()), Ok(part.clone()));
+        assert!(Answer::decode(&part.encode()).is_err(), "a part is no answer");
         for how in [job.how, How::As(Mode::Linear), How::As(Mode::Pipeline)] {
             let job = Job { how, ..job.clone() };
             assert_eq!(Job::decode(&job.encode().expect("short")), Ok(job));
@@ -362,15 +398,16 @@ mod tests {
 
     #[test]
     fn damaged_messages_are_refused_and_never_panic() {
-        let (job, answers) = examples();
+        let (job, answers, part) = examples();
         let job = job.encode().expect("short");
         let answer = answers[0].encode();
-        for (bytes, kind) in [(&job, Kind::Job), (&answer, Kind::Answer)] {
+        let part = part.encode();
+        let refused = |bytes: &[u8]| {
+            Job::decode(bytes).is_err() && Answer::decode(bytes).is_err() && Part::decode(bytes).is_err()
+        };
+        for (bytes, kind) in [(&job, Kind::Job), (&answer, Kind::Answer), (&part, Kind::Part)] {
             for len in 0..bytes.len() {
-                let cut = &bytes[..len];
-                assert!(Job::decode(cut).is_err() && Answer::decode(cut).is_err());
-                let cut = sealed(kind, cut.to_vec());
-                assert!(Job::decode(&cut).is_err() && Answer::decode(&cut).is_err(), "cut at {len}");
+                assert!(refused(&bytes[..len]) && refused(&sealed(kind, bytes[..len].to_vec())), "cut at {len}");
             }
             let mut rng = Rng::from_seed(4);
             for _ in 0..4000 {
@@ -379,11 +416,11 @@ mod tests {
                     let at = rng.below(bytes.len() as u64) as usize;
                     bytes[at] ^= 1 << rng.below(8);
                 }
-                let unchanged = bytes == job || bytes == answer;
-                assert!(unchanged || Job::decode(&bytes).is_err() && Answer::decode(&bytes).is_err());
+                let unchanged = [&job, &answer, &part].contains(&&bytes);
+                assert!(unchanged || refused(&bytes));
                 // What gets past the checksum is read or refused.
                 let bytes = sealed(kind, bytes);
-                let _ = (Job::decode(&bytes), Answer::decode(&bytes));
+                let _ = (Job::decode(&bytes), Answer::decode(&bytes), Part::decode(&bytes));
             }
         }
         let mut other = job.clone();

@@ -6,6 +6,9 @@
 //! and nowhere else, makes them durable, and answers. The host looks at what came, and lists the outputs of both parts
 //! by one group of the log. Whatever goes wrong with the worker, the host does that part itself.
 //!
+//! A job that is cut off in the middle is taken up: the worker says which outputs are finished as it goes, and what a
+//! worker that is gone had finished the host looks at, whole, and goes on from there.
+//!
 //! What is never linked is free: so nothing that a worker does, or leaves half done, changes what a database holds.
 //! Only pages that a worker may still be writing to must not be given to anybody else. So whoever reports that a job
 //! has ended promises that nothing more is written for it ([`Progress`]), and an opening of the database waits in
@@ -26,6 +29,7 @@ mod worker;
 pub use decision::{DecisionOptions, Mode};
 pub(crate) use host::{Fallback, Host, Offer, merges_near};
 pub use host::{Fallbacks, NearOptions, NearStats, SideStats};
+pub(crate) use job::Part;
 pub(crate) use job::{Job, Pages};
 pub use share::Load;
 pub(crate) use share::ShareRule;
@@ -41,6 +45,8 @@ use std::time::Duration;
 pub enum Progress {
     /// It waits, or is under way, or nobody knows.
     Running,
+    /// It is under way, and more of it is finished than when it was asked for before: this much.
+    Further(Vec<u8>),
     /// It has ended with this answer. Nothing more is written for it.
     Ended(Vec<u8>),
     /// There will be no answer, and this is why. Nothing more is written for it, and it does not begin later.

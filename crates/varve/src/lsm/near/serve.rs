@@ -6,7 +6,7 @@
 //! Invariant: nothing is written but to pages of the job's room, each once, in their order.
 
 use super::decision::Mode;
-use super::job::{Done, Job, Pages, Runs};
+use super::job::{Done, Job, Pages, Part, Runs};
 use crate::error::{Error, Result};
 use crate::lsm::executor::{Executor, Input, Outputs, Pcp, Sequential, Task, block_bytes};
 use crate::lsm::merge::Below;
@@ -16,22 +16,51 @@ use crate::lsm::{PageSink, PageSource, Segment, SegmentMeta};
 use std::sync::Arc;
 use varve_device::{AlignedBuf, Device, read_at, write_at};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
-use varve_rt::{Cost, charge, now};
+use varve_rt::{Cost, Mutex, charge, now};
 use varve_volume::page::{self, HEADER};
 use varve_volume::{PageId, VolumeError};
+
+/// A job that runs, as others see it. Lock order: `finished` is a leaf.
+#[derive(Default)]
+pub(super) struct Running {
+    /// Its answer is not wanted any more.
+    pub cancelled: AtomicBool,
+    finished: Mutex<Finished>,
+}
+
+/// What is written of a job.
+#[derive(Default)]
+struct Finished {
+    segments: Vec<Arc<Segment>>,
+    next: Vec<u8>,
+    /// Of the segments, so many are known to who asks.
+    told: usize,
+}
+
+impl Running {
+    /// What is finished of the job, if that is more than was told before.
+    pub(super) fn news(&self, generation: u64, id: u64) -> Option<Part> {
+        let mut finished = self.finished.lock();
+        if finished.told == finished.segments.len() {
+            return None;
+        }
+        finished.told = finished.segments.len();
+        Some(Part { generation, id, segments: finished.segments.clone(), next: finished.next.clone() })
+    }
+}
 
 /// Does a job. `large` bytes and more make a value large; `share` is what the mode was decided by.
 pub(super) fn run(
     device: &Arc<dyn Device>,
     job: &Job,
     (mode, share, large): (Mode, f64, usize),
-    cancelled: &AtomicBool,
+    running: &Running,
     sync: bool,
 ) -> Result<Done> {
     let begun = now();
     let task = Arc::new(task(device, job, large)?);
     let request = job.request.max(block_bytes(&task.runs)).min(WINDOW.max(job.request));
-    let mut outputs = Written::new(device, job, cancelled, request);
+    let mut outputs = Written::new(device, job, running, request);
     let tally = match mode {
         Mode::Linear => Sequential.run(task, &mut outputs),
         Mode::Pipeline => Pcp::new(job.request.max(64 << 10)).run(task, &mut outputs),
@@ -127,7 +156,7 @@ impl PageSource for Source {
 struct Written<'j> {
     device: &'j dyn Device,
     job: &'j Job,
-    cancelled: &'j AtomicBool,
+    running: &'j Running,
     /// Pages taken of the room.
     taken: u64,
     /// Pages that are not written yet, neighbours.
@@ -137,22 +166,25 @@ struct Written<'j> {
     /// Of the segment that is being written.
     runs: Runs,
     done: Vec<Arc<Segment>>,
+    /// The first key that is in none of them; none: there is no such key.
+    next: Option<Vec<u8>>,
 }
 
 impl<'j> Written<'j> {
     /// Writes so many bytes at a time, to the next page.
-    fn new(device: &'j Arc<dyn Device>, job: &'j Job, cancelled: &'j AtomicBool, request: usize) -> Written<'j> {
+    fn new(device: &'j Arc<dyn Device>, job: &'j Job, running: &'j Running, request: usize) -> Written<'j> {
         let most = request.div_ceil(job.pages.size).max(1);
         Written {
             device: &**device,
             job,
-            cancelled,
+            running,
             taken: 0,
             buf: AlignedBuf::new(most * job.pages.size),
             first: PageId(0),
             filled: 0,
             runs: Runs::new(),
             done: Vec::new(),
+            next: None,
         }
     }
 
@@ -163,6 +195,13 @@ impl<'j> Written<'j> {
             write_at(self.device, self.first.0 * size as u64, &self.buf[..self.filled * size], false)?;
             charge(Cost::IoComplete, 1);
             self.filled = 0;
+        }
+        // The pages of all that is done are written now.
+        if let Some(next) = self.next.take() {
+            let mut finished = self.running.finished.lock();
+            let known = finished.segments.len();
+            finished.segments.extend_from_slice(&self.done[known..]);
+            finished.next = next;
         }
         Ok(())
     }
@@ -200,7 +239,7 @@ impl PageSink for Written<'_> {
 }
 
 impl Outputs for Written<'_> {
-    fn done(&mut self, id: u64, meta: SegmentMeta) -> Result<()> {
+    fn done(&mut self, id: u64, meta: SegmentMeta, next: Option<Vec<u8>>) -> Result<()> {
         let SegmentMeta { pages, .. } = meta;
         let runs = std::mem::take(&mut self.runs);
         assert_eq!(runs.iter().map(|(_, pages)| pages).sum::<u64>(), pages, "all its pages were taken");
@@ -208,6 +247,7 @@ impl Outputs for Written<'_> {
             return Err(Error::Invalid("a merge made more segments than it has numbers for".into()));
         }
         self.done.push(Arc::new(Segment { id, meta, runs }));
+        self.next = next;
         Ok(())
     }
 
@@ -217,6 +257,6 @@ impl Outputs for Written<'_> {
 
     fn pause(&mut self) -> Result<()> {
         varve_rt::yield_now();
-        if self.cancelled.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        if self.running.cancelled.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 }

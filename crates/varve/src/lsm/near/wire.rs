@@ -98,6 +98,7 @@ fn encode(progress: &Progress) -> Vec<u8> {
         Progress::Running => (0, &[][..]),
         Progress::Ended(answer) => (1, &answer[..]),
         Progress::Lost(why) => (2, why.as_bytes()),
+        Progress::Further(part) => (3, &part[..]),
     };
     [&[tag], rest].concat()
 }
@@ -108,6 +109,7 @@ fn decode(body: &[u8]) -> Option<Progress> {
         0 => Some(Progress::Running),
         1 => Some(Progress::Ended(rest.to_vec())),
         2 => Some(Progress::Lost(String::from_utf8_lossy(rest).into_owned())),
+        3 => Some(Progress::Further(rest.to_vec())),
         _ => None,
     }
 }

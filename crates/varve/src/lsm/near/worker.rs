@@ -1,12 +1,13 @@
 //! The worker: takes jobs, does some at a time within bounded memory, and keeps answers until they are asked for.
 //!
-//! Lock order: `state` and `decides` are leaves.
+//! Lock order: `state`, then what is finished of a job; `decides` is a leaf.
 //!
 //! Invariants: a job that is not in `jobs` writes nothing; one that was said not to be there never begins; an answer
 //! belongs to the attachment of now; the memory that is counted is that of the jobs that run.
 
 use super::decision::{Analyser, Decision, DecisionOptions, Measures, Mode, share_of_inputs};
 use super::job::{Answer, Done, How, Job};
+use super::serve::Running;
 use super::share::Load;
 use super::{Jobs, Near, NotStarted, Progress, serve};
 use crate::error::{Error, Result};
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{Device, DeviceError, Faults, Mistake};
-use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_rt::atomic::Ordering;
 use varve_rt::{Condvar, JoinHandle, Mutex, now};
 
 /// Jobs that may wait.
@@ -48,7 +49,7 @@ impl Default for WorkerOptions {
 
 enum Entry {
     Waits(Arc<Job>),
-    Runs(Arc<AtomicBool>),
+    Runs(Arc<Running>),
     Ended(Vec<u8>),
 }
 
@@ -75,8 +76,8 @@ impl State {
         self.queue.clear();
         self.jobs.retain(|_, entry| matches!(entry, Entry::Runs(_)));
         for entry in self.jobs.values() {
-            let Entry::Runs(cancelled) = entry else { unreachable!("the others are gone") };
-            cancelled.store(true, Ordering::Release);
+            let Entry::Runs(running) = entry else { unreachable!("the others are gone") };
+            running.cancelled.store(true, Ordering::Release);
         }
     }
 }
@@ -203,7 +204,11 @@ impl Near for Worker {
                     let Some(Entry::Ended(answer)) = state.jobs.remove(&id) else { unreachable!("seen above") };
                     return Progress::Ended(answer);
                 }
-                Some(_) if now() >= until || varve_rt::dying() => return Progress::Running,
+                Some(entry) if now() >= until || varve_rt::dying() => {
+                    let Entry::Runs(running) = entry else { return Progress::Running };
+                    let news = running.news(state.generation, id);
+                    return news.map_or(Progress::Running, |part| Progress::Further(part.encode()));
+                }
                 Some(_) => drop(self.inner.changed.wait_until(&mut state, until)),
             }
         }
@@ -212,7 +217,7 @@ impl Near for Worker {
     fn cancel(&self, id: u64) {
         let mut state = self.inner.state.lock();
         match state.jobs.get(&id) {
-            Some(Entry::Runs(cancelled)) => cancelled.store(true, Ordering::Release),
+            Some(Entry::Runs(running)) => running.cancelled.store(true, Ordering::Release),
             Some(entry) => {
                 let waits = matches!(entry, Entry::Waits(_));
                 state.sums.failed += u64::from(waits);
@@ -260,9 +265,9 @@ impl Inner {
 
     /// The life of a thread.
     fn serve(&self) {
-        while let Some((job, cancelled)) = self.next() {
+        while let Some((job, running)) = self.next() {
             // A panic ends this job, not the thread that serves others.
-            let done = varve_rt::catch_panic(|| self.run(&job, &cancelled));
+            let done = varve_rt::catch_panic(|| self.run(&job, &running));
             let done = done.unwrap_or_else(|panicked| Err(Error::Resources(format!("the worker failed: {panicked}"))));
             let answer = Answer { generation: job.generation, id: job.id, done: done.map_err(|e| e.to_string()) };
             self.ended(&job, answer);
@@ -270,7 +275,7 @@ impl Inner {
     }
 
     /// The next job for which there is memory; none: the worker ends.
-    fn next(&self) -> Option<(Arc<Job>, Arc<AtomicBool>)> {
+    fn next(&self) -> Option<(Arc<Job>, Arc<Running>)> {
         let mut state = self.state.lock();
         loop {
             if state.stops || varve_rt::dying() {
@@ -284,9 +289,9 @@ impl Inner {
                 state.queue.pop_front();
                 state.memory += memory(&job);
                 state.running += 1;
-                let cancelled = Arc::new(AtomicBool::new(false));
-                state.jobs.insert(job.id, Entry::Runs(cancelled.clone()));
-                return Some((job, cancelled));
+                let running = Arc::<Running>::default();
+                state.jobs.insert(job.id, Entry::Runs(running.clone()));
+                return Some((job, running));
             }
             self.changed.wait(&mut state);
         }
@@ -313,10 +318,10 @@ impl Inner {
         self.changed.notify_all();
     }
 
-    fn run(&self, job: &Job, cancelled: &AtomicBool) -> Result<Done> {
+    fn run(&self, job: &Job, running: &Running) -> Result<Done> {
         let (mode, share, large) = self.decide(job);
         let sync = !self.options.faults.has(Mistake::NearUnsynced);
-        let done = serve::run(&self.device, job, (mode, share, large), cancelled, sync)?;
+        let done = serve::run(&self.device, job, (mode, share, large), running, sync)?;
         if let Some(decides) = &mut *self.decides.lock() {
             decides.analyser.note(done.tally.pairs, done.tally.large);
         }
