@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use support::serves::Serves;
 use support::{Scratch, fails, ok};
 use varve_rt::Mutex;
@@ -81,6 +82,19 @@ fn who_shows_another_certificate_is_refused() {
     // The right one is still served.
     let status = ["worker", "status", &worker.at, "--key", &place.at("host"), "--peer", &place.at("worker.cert")];
     ok(&status, "");
+}
+
+#[test]
+fn connections_that_say_nothing_keep_nobody_out() {
+    let place = Scratch::new("silent");
+    keys(&place, &["host", "worker"]);
+    let worker = secured(&place, "worker", "host");
+    let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&worker.at).expect("it listens")).collect();
+    let begun = varve_rt::now();
+    ok(&["worker", "status", &worker.at, "--key", &place.at("host"), "--peer", &place.at("worker.cert")], "");
+    let took = varve_rt::now() - begun;
+    assert!(took < Duration::from_secs(8), "it took {took:?}");
+    drop(silent);
 }
 
 #[test]

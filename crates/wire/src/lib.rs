@@ -8,8 +8,8 @@
 //! Layering: knows of bytes, devices and time; nothing of pages, keys or merges. What jobs are, the engine's module for
 //! near-data merges knows ([`Handler`]).
 //!
-//! Modules, from below: `error fields op` · `frame metrics` · `connection facts failure tls` · `client tcp` ·
-//! `session` · `blocks marks` · `remote` · `limits served` · `handler` · `worker`.
+//! Modules, from below: `error fields op` · `frame metrics` · `connection facts failure handshakes tls` ·
+//! `client tcp` · `session` · `blocks marks` · `remote` · `limits served` · `handler` · `worker`.
 
 mod blocks;
 mod client;
@@ -20,6 +20,7 @@ mod failure;
 mod fields;
 mod frame;
 mod handler;
+mod handshakes;
 mod limits;
 mod marks;
 pub mod metrics;

@@ -4,6 +4,7 @@
 //! are taken without keys. With keys ([`Keys`]) any address is.
 
 use crate::connection::{Connection, Connector};
+use crate::handshakes::Handshakes;
 use crate::tls::{Channel, Keys};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Read, Write};
@@ -21,8 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Handshakes at a time, of a listener. Whoever comes meanwhile is not taken.
+/// Handshakes at a time, of a listener.
 const HANDSHAKES: usize = 32;
+
+/// Of those who were sent away so many may not have gone yet. With more of them nobody is taken.
+const GOING: usize = 32;
 
 /// Over a connection on which nothing comes for so long the other side is asked whether it is still there, so often,
 /// and after as many questions without an answer it is lost: a machine that lost power does not say so.
@@ -166,7 +170,16 @@ pub struct Incoming {
     stream: TcpStream,
     from: SocketAddr,
     keys: Option<Arc<Keys>>,
-    waiting: Arc<AtomicUsize>,
+    /// Its place among those who are not known yet.
+    number: u64,
+    unknown: Arc<Unknown>,
+}
+
+/// Who is not known yet, of a listener.
+struct Unknown {
+    places: Handshakes<TcpStream>,
+    /// How many there are, those included who lost their place.
+    all: AtomicUsize,
 }
 
 impl Incoming {
@@ -175,11 +188,16 @@ impl Incoming {
         self.from
     }
 
-    /// The connection, after the handshake if there are keys. Waits for the other side for some seconds at most; an
-    /// error says why it is not taken.
+    /// The connection, after the handshake if there are keys. Waits for the other side for some seconds at most, or
+    /// until others want its place; an error says why it is not taken.
     pub fn establish(self) -> io::Result<Arc<dyn Connection>> {
         set_up(&self.stream)?;
-        let channel = self.keys.as_ref().map(|keys| keys.accept(&self.stream, HANDSHAKE)).transpose()?;
+        let channel = self.keys.as_ref().map(|keys| keys.accept(&self.stream, HANDSHAKE)).transpose();
+        if !self.unknown.places.go(self.number) {
+            let why = format!("{HANDSHAKES} others came while its handshake was not done: it has to try again");
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
+        }
+        let channel = channel?;
         let stream = self.stream.try_clone()?;
         Ok(Arc::new(Tcp { stream, peer: self.from.to_string().into(), closed: AtomicBool::new(false), channel }))
     }
@@ -187,7 +205,8 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.unknown.places.go(self.number);
+        self.unknown.all.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -196,8 +215,7 @@ pub struct Listener {
     listener: TcpListener,
     keys: Option<Arc<Keys>>,
     closed: AtomicBool,
-    /// Of those who connected, how many are not known yet.
-    waiting: Arc<AtomicUsize>,
+    unknown: Arc<Unknown>,
 }
 
 impl Listener {
@@ -206,7 +224,8 @@ impl Listener {
         on_threads()?;
         assert!(keys.is_some() || address.ip().is_loopback(), "others are refused where the address is read");
         let (listener, closed) = (TcpListener::bind(address)?, AtomicBool::new(false));
-        Ok(Arc::new(Listener { listener, keys, closed, waiting: Arc::default() }))
+        let unknown = Unknown { places: Handshakes::new(HANDSHAKES), all: AtomicUsize::new(0) };
+        Ok(Arc::new(Listener { listener, keys, closed, unknown: Arc::new(unknown) }))
     }
 
     /// The address with its port.
@@ -214,7 +233,7 @@ impl Listener {
         self.listener.local_addr()
     }
 
-    /// The next who connects; `None` after [`Listener::close`].
+    /// The next who connects; `None` after [`Listener::close`]. If too many are not known yet, one of them has to go.
     pub fn accept(&self) -> io::Result<Option<Incoming>> {
         loop {
             let accepted = self.listener.accept();
@@ -222,11 +241,14 @@ impl Listener {
                 return Ok(None);
             }
             match accepted {
-                Ok(_) if self.waiting.load(Ordering::Acquire) >= HANDSHAKES => {}
+                Ok(_) if self.unknown.all.load(Ordering::Acquire) >= HANDSHAKES + GOING => {}
                 Ok((stream, from)) => {
-                    self.waiting.fetch_add(1, Ordering::AcqRel);
-                    let (keys, waiting) = (self.keys.clone(), self.waiting.clone());
-                    return Ok(Some(Incoming { stream, from, keys, waiting }));
+                    let (number, goes) = self.unknown.places.come(from.ip(), stream.try_clone()?);
+                    // Whoever waits for it finds its end.
+                    goes.map(|stream| stream.shutdown(Shutdown::Both));
+                    self.unknown.all.fetch_add(1, Ordering::AcqRel);
+                    let (keys, unknown) = (self.keys.clone(), self.unknown.clone());
+                    return Ok(Some(Incoming { stream, from, keys, number, unknown }));
                 }
                 // The other side gave up meanwhile.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
@@ -251,6 +273,7 @@ impl Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use socket2::{Domain, Socket, Type};
 
     #[test]
     fn only_loopback_addresses_are_taken() {
@@ -263,5 +286,38 @@ mod tests {
             assert!(matches!(address(none, true), Err(AddressError::NotOne(..))), "{none}");
         }
         assert!(TcpConnector::new("127.0.0.1:0", None).is_err());
+    }
+
+    /// Connects from one of the addresses that a machine has for itself.
+    fn connect_from(from: [u8; 4], to: SocketAddr) -> TcpStream {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+        socket.connect(&to.into()).unwrap();
+        socket.into()
+    }
+
+    #[test]
+    fn who_connects_and_says_nothing_keeps_nobody_out() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+        let at = listener.address().unwrap();
+        let come = |from| (connect_from(from, at), listener.accept().unwrap().unwrap());
+        let slow = come([127, 0, 0, 2]);
+        let mut idle: Vec<_> = (0..HANDSHAKES + GOING - 2).map(|_| come([127, 0, 0, 1])).collect();
+        // The idle ones before lost their places to those after them, and are told.
+        let (mut first, incoming) = idle.remove(0);
+        assert_eq!(first.read(&mut [0]).unwrap(), 0);
+        assert_eq!(incoming.establish().err().map(|e| e.kind()), Some(io::ErrorKind::ConnectionAborted));
+        // Who comes is taken, and who needs its time has it.
+        for (mut stream, incoming) in [come([127, 0, 0, 3]), slow] {
+            incoming.establish().unwrap().send(b"!").unwrap();
+            assert_eq!(stream.read(&mut [0]).unwrap(), 1);
+        }
+        let (last, _) = idle.last_mut().unwrap();
+        last.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        assert!(last.read(&mut [0]).is_err(), "the newest have theirs");
+        // Sent away is not gone: until they are nobody else is taken.
+        assert_eq!(listener.unknown.all.load(Ordering::Acquire), HANDSHAKES + GOING - 3);
+        drop(idle);
+        assert_eq!(listener.unknown.all.load(Ordering::Acquire), 0);
     }
 }
