@@ -167,7 +167,7 @@ mistakes! {
     NearOverlap "near-overlap" "near" "Host and worker both merge the keys from the cut on."
     NearAnyAnswer "near-any-answer" "near" "A worker's answer is believed, whatever job it is to."
     NearUnsynced "near-unsynced" "near" "A worker answers before its outputs are durable."
-    NearTakenUpUnseen "near-taken-up-unseen" "near" "What a lost worker had finished is listed without a look at it."
+    NearTakenUpUnseen "near-taken-up-unseen" "near" "What a worker says is finished, before it is, is listed without a look at it."
     LiveLogGivenUp "live-log-given-up" "log" "A log that shrinks gives up what a recovery needs."
     OlderSuperblockBelieved "older-superblock-believed" "log" "Superblocks are written in turn, and a clean one is believed whatever the log holds."
 }

@@ -131,6 +131,8 @@ enum Fault {
     Garbage,
     /// It dies when it has told of something that is finished.
     DiesMidway,
+    /// The same, and on the pages of what was finished is something else, as sound.
+    DiesAndForgets,
     /// It answers with what it answered before.
     Late,
     /// The answer has the right form, but nothing is on the pages.
@@ -146,6 +148,15 @@ struct AtFault {
     told: Mutex<u64>,
 }
 
+/// A part of an answer in which the checksum of the last segment's last page is another one.
+fn unlike(mut part: Vec<u8>) -> Vec<u8> {
+    // The lowest bits of the last number, and the checksum of head and body (`docs/format.md`).
+    *part.last_mut().unwrap() ^= 1;
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&part[4..12]), &part[16..]);
+    part[12..16].copy_from_slice(&sum.to_le_bytes());
+    part
+}
+
 impl AtFault {
     /// Something is finished, or all of it; afterwards it is lost.
     fn die_midway(&self, id: u64) -> Progress {
@@ -158,7 +169,7 @@ impl AtFault {
                 Progress::Ended(_) if dies => return Progress::Lost("it was restarted".into()),
                 Progress::Further(part) if !dies => {
                     *self.told.lock() = id;
-                    return Progress::Further(part);
+                    return Progress::Further(if self.fault == Fault::DiesAndForgets { unlike(part) } else { part });
                 }
                 Progress::Running | Progress::Further(_) => varve_rt::yield_now(),
                 ended => return ended,
@@ -184,7 +195,7 @@ impl Near for AtFault {
             varve_rt::sleep(most);
             return Progress::Running;
         }
-        if id.is_multiple_of(2) && self.fault == Fault::DiesMidway {
+        if id.is_multiple_of(2) && matches!(self.fault, Fault::DiesMidway | Fault::DiesAndForgets) {
             return self.die_midway(id);
         }
         let mut progress = self.worker.wait(id, most);
@@ -214,7 +225,7 @@ impl Near for AtFault {
 #[test]
 fn whatever_a_worker_does_nothing_is_lost_or_doubled() {
     use Fault::*;
-    for fault in [Hung, Dead, DiesMidway, Refuses, Garbage, Late, Lies] {
+    for fault in [Hung, Dead, DiesMidway, DiesAndForgets, Refuses, Garbage, Late, Lies] {
         let drives = Drives::new();
         // One that lies works on a device of its own.
         let on = if fault == Fault::Lies { drives.data.clone_image() } else { drives.data.clone() };
@@ -234,6 +245,7 @@ fn whatever_a_worker_does_nothing_is_lost_or_doubled() {
             Fault::Hung => by.late,
             Fault::Dead => by.lost,
             Fault::DiesMidway => by.lost.min(stats.resumed).min(stats.resumed_bytes),
+            Fault::DiesAndForgets => by.lost.min(u64::from(stats.resumed == 0)),
             Fault::Refuses => by.refused,
             Fault::Garbage | Fault::Late => by.garbage,
             Fault::Lies => by.failed,

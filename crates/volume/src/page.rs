@@ -93,6 +93,11 @@ pub fn seal(page: &mut [u8], id: PageId) {
     page[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
+/// The checksum that [`seal`] set.
+pub fn checksum(page: &[u8]) -> u32 {
+    u32::from_le_bytes(get(page, CHECKSUM))
+}
+
 /// Whether [`seal`] would change nothing of the page but its checksum.
 pub fn is_sealed_for(page: &[u8], id: PageId) -> bool {
     let (magic, version) = (u16::from_le_bytes(get(page, MAGIC_AT)), page[VERSION_AT]);
@@ -101,7 +106,7 @@ pub fn is_sealed_for(page: &[u8], id: PageId) -> bool {
 
 /// Whether `page` is page `id` as it was sealed.
 pub fn verify(page: &[u8], id: PageId) -> Result<(), PageDamage> {
-    let found = u32::from_le_bytes(get(page, CHECKSUM));
+    let found = checksum(page);
     charge(Cost::ChecksumByte, page.len() as u64);
     let computed = crc32c::crc32c(&page[MAGIC_AT..]);
     if found != computed {

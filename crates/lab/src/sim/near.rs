@@ -15,7 +15,7 @@ use varve_rt::{Mutex, Rng, hardware_mutex};
 use varve_wire::{Handler, Limits, RemoteDevice, Session, SessionOptions, Worker};
 
 /// Counts of what befell it.
-pub(crate) const COUNTS: [&str; 15] = [
+pub(crate) const COUNTS: [&str; 16] = [
     "near: parts of merges by the worker",
     "near: parts in place of the worker",
     "near: of these taken up in the middle",
@@ -24,6 +24,7 @@ pub(crate) const COUNTS: [&str; 15] = [
     "near: answers of others, or damaged",
     "near: link cut",
     "near: link at a standstill",
+    "near: taken by another host",
     "near: worker killed",
     "near: worker without power",
     "near: of these in the middle of a job",
@@ -165,6 +166,13 @@ impl NearPart {
         (jobs.running, jobs.done)
     }
 
+    /// Another host takes the worker, and leaves it again: the jobs of now are given up.
+    fn take(&self) {
+        let merges = self.running.lock().as_ref().map(|running| running.merges.clone());
+        // An error: a job does not end, since the worker's device is without power.
+        let _ = merges.map(|merges| merges.attach());
+    }
+
     fn busy(&self) -> bool {
         self.jobs().0 > 0
     }
@@ -175,17 +183,17 @@ impl NearPart {
         match rng.below(4) {
             0 => {
                 self.die(Some(rng.next_u64()));
-                COUNTS[12]
+                COUNTS[13]
             }
             1 => {
                 self.die(None);
-                COUNTS[13]
+                COUNTS[14]
             }
             _ => {
                 // What is on its way may arrive still.
                 varve_rt::sleep(Duration::from_micros(rng.below(3000)));
                 self.port.cut();
-                COUNTS[14]
+                COUNTS[15]
             }
         }
     }
@@ -216,7 +224,7 @@ impl NearPart {
     }
 }
 
-/// A worker that now and then gives the answer before again, or a damaged one.
+/// A worker that is asked often, and now and then gives the answer before again, or a damaged one.
 struct Rude {
     inner: Arc<RemoteWorker>,
     /// 0: never.
@@ -239,8 +247,16 @@ impl Near for Rude {
     }
 
     fn wait(&self, id: u64, most: Duration) -> Progress {
-        let mut answer = match self.inner.wait(id, most) {
+        // Asked more often than in earnest: its jobs are short.
+        let mut answer = match self.inner.wait(id, most.min(MS / 5)) {
             Progress::Ended(answer) => answer,
+            Progress::Further(part) => {
+                if self.manners.lock().rng.one_in(3) {
+                    // It fails in the middle.
+                    self.inner.cancel(id);
+                }
+                return Progress::Further(part);
+            }
             other => return other,
         };
         let Manners { rng, before } = &mut *self.manners.lock();
@@ -303,6 +319,11 @@ impl Breaker {
                     near.port.link().stall(Duration::from_micros(self.rng.below(longest)));
                     self.count(7);
                 }
+                6 if near.busy() => {
+                    self.count(8);
+                    near.take();
+                }
+                6 => {}
                 what if self.deaths > 0 => {
                     self.deaths -= 1;
                     self.kill(near, what >= 8);
@@ -326,13 +347,16 @@ impl Breaker {
                 self.wait_for(MS * 2000, || near.jobs().1 > done);
                 varve_rt::sleep(Duration::from_micros(self.rng.below(15_000)));
             }
-            _ => self.wait_for(MS * 2000, || near.busy()),
+            _ => {
+                self.wait_for(MS * 2000, || near.busy());
+                varve_rt::sleep(Duration::from_micros(self.rng.below(20_000)));
+            }
         }
-        self.count(if power { 9 } else { 8 });
+        self.count(if power { 10 } else { 9 });
         if near.busy() {
-            self.count(10);
-        } else if near.jobs().1 > done {
             self.count(11);
+        } else if near.jobs().1 > done {
+            self.count(12);
         }
         self.shared.trace.event(|| format!("the worker dies, power {}", if power { "cut" } else { "on" }));
         near.die(power.then_some(seed));

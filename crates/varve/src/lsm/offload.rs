@@ -208,6 +208,7 @@ impl Lsm {
     fn take_up(&self, offer: Offer, plan: &Plan) -> Result<Option<(Made, Vec<u8>)>> {
         let (core, level) = (&self.0.core, plan.level as u8 + 1);
         let Offer { job, mut pages, part: Some(Part { segments, next, .. }), .. } = offer else { return Ok(None) };
+        let (segments, seals): (Vec<_>, Vec<_>) = segments.into_iter().unzip();
         if check(&job, &segments).is_err() || !follows(&job, &segments, &next) {
             return Ok(None);
         }
@@ -217,8 +218,9 @@ impl Lsm {
         if !unlooked {
             direct::sync(core)?;
         }
-        let seen = |segment: &Arc<Segment>| unlooked || self.look_at_output(segment, true).is_ok();
-        if !segments.iter().all(seen) {
+        let mut outputs = segments.iter().zip(seals).filter(|_| !unlooked);
+        // What was not written, or is damaged, is merged again.
+        if outputs.any(|(segment, seal)| self.look_at_output(segment, Some(seal)).is_err()) {
             return Ok(None);
         }
         pages.finish()?;
@@ -240,21 +242,28 @@ impl Lsm {
         let used: u64 = segments.iter().map(|segment| segment.meta.pages).sum();
         pages.were_filled(used as usize, job.pages.floor);
         let mut outputs = segments.iter().filter(|_| !believed);
-        outputs.try_for_each(|s| self.look_at_output(s, false)).map_err(|e| format!("what the worker wrote: {e}"))
+        outputs.try_for_each(|s| self.look_at_output(s, None)).map_err(|e| format!("what the worker wrote: {e}"))
     }
 
-    /// Compares what the worker says of a segment with what the segment says of itself; if `whole`, with all of it.
-    fn look_at_output(&self, segment: &Segment, whole: bool) -> Result<()> {
+    /// Compares what the worker says of a segment with what the segment says of itself; with the checksum of its last
+    /// page, if that is given, and then with all of it.
+    fn look_at_output(&self, segment: &Segment, seal: Option<u32>) -> Result<()> {
         let shared = &*self.0;
         let (core, runs) = (shared.core.clone(), segment.runs.clone());
         let place = Arc::new(Place { core, keyspace: shared.keyspace, segment: segment.id, runs });
-        let request = if whole { QUEUE } else { shared.core.page_size() };
+        let request = if seal.is_some() { QUEUE } else { shared.core.page_size() };
         let source = PastPool::new(&place, request);
+        let last = segment.meta.pages.saturating_sub(1);
+        if let Some(seal) = seal
+            && place.seal(last)? != seal
+        {
+            return Err(super::PageSource::corrupt(&source, last, "the worker wrote another page there"));
+        }
         let reader = SegmentReader::open(&source, segment.id, segment.meta.pages)?;
         if reader.footer().meta == segment.meta {
-            return if whole { reader.check(&source) } else { Ok(()) };
+            return if seal.is_some() { reader.check(&source) } else { Ok(()) };
         }
-        Err(super::PageSource::corrupt(&source, segment.meta.pages - 1, "the worker says other things of it"))
+        Err(super::PageSource::corrupt(&source, last, "the worker says other things of it"))
     }
 }
 

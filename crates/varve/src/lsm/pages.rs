@@ -99,6 +99,14 @@ impl Place {
         page_of(&self.runs, n).ok_or_else(|| self.corrupt(n, "the segment does not have so many pages"))
     }
 
+    /// The checksum of page `n` as it is on the device.
+    pub(super) fn seal(&self, n: u64) -> Result<u32> {
+        let mut bytes = AlignedBuf::new(self.core.page_size());
+        let read = varve_volume::read_pages(&*self.core.store, self.page(n)?.0, ReadWhy::Prefetch, &mut bytes);
+        read.into_iter().try_for_each(|page| page.map(drop))?;
+        Ok(page::checksum(&bytes))
+    }
+
     fn corrupt(&self, n: u64, what: &str) -> Error {
         // Named by the first page if there is no such page.
         let id = page_of(&self.runs, n).or(page_of(&self.runs, 0)).map_or(PageId(0), |(id, _)| id);

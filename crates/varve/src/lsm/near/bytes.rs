@@ -1,7 +1,7 @@
 //! Bytes of jobs and answers: a head with a checksum, then numbers of seven bits a byte and byte strings.
 //!
-//! Head: 0 magic `VRVN`, 4 u16 version (1), 6 u16 kind (1 job, 2 answer, 3 part), 8 u32 bytes of the body, 12 u32 CRC-32C of
-//! bytes 4 to 12 and of the body. All little endian. The body follows, and nothing after it.
+//! Head: 0 magic `VRVN`, 4 u16 version (1), 6 u16 kind (1 job, 2 answer, 3 part), 8 u32 bytes of the body, 12 u32
+//! CRC-32C of bytes 4 to 12 and of the body. All little endian. The body follows, and nothing after it.
 //!
 //! Invariant: reading takes no more memory than the bytes have, whatever they say.
 

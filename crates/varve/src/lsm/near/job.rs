@@ -96,10 +96,11 @@ pub(crate) struct Done {
 pub(crate) struct Part {
     pub generation: u64,
     pub id: u64,
-    /// The outputs so far.
-    pub segments: Vec<Arc<Segment>>,
-    /// They have all keys of the job's range before this one, and none from there on.
+    /// The outputs so far have all keys of the job's range before this one, and none from there on.
     pub next: Vec<u8>,
+    /// The outputs so far, each with the checksum of its last page, which those of all that is in it lead to: what was
+    /// on the pages before is another one, even if it has the same number.
+    pub segments: Vec<(Arc<Segment>, u32)>,
 }
 
 impl Pages {
@@ -302,7 +303,10 @@ impl Part {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let to = &mut Writer::default();
         to.n(self.generation).n(self.id).bytes(&self.next);
-        to.list(&self.segments, |to, segment| write_segment(to, segment));
+        to.list(&self.segments, |to, (segment, seal)| {
+            write_segment(to, segment);
+            to.n((*seal).into());
+        });
         bytes::seal(Kind::Part, &to.0)
     }
 
@@ -314,7 +318,7 @@ impl Part {
 
     fn read(from: &mut Reader<'_>) -> Option<Part> {
         let (generation, id, next) = (from.n()?, from.n()?, from.bytes()?.to_vec());
-        let segments = from.list(read_segment)?;
+        let segments = from.list(|from| Some((read_segment(from)?, from.u32()?)))?;
         (!segments.is_empty()).then_some(Part { generation, id, segments, next })
     }
 }
@@ -362,7 +366,7 @@ pub(crate) fn examples() -> (Job, Vec<Answer>, Part) {
     };
     let tally = Tally { pairs: 900, large: 30, read: 90_000, written: 80_000 };
     let time = Duration::from_millis(12);
-    let part = Part { generation: 3, id: 9, segments: vec![one.clone()], next: b"key 020".to_vec() };
+    let part = Part { generation: 3, id: 9, segments: vec![(one.clone(), 0xfeed_beef)], next: b"key 020".to_vec() };
     let done = Done { segments: vec![one], tally, mode: Mode::Linear, share: 0.75, time };
     let answer = |done| Answer { generation: 3, id: 9, done };
     (job, vec![answer(Ok(done)), answer(Err("no space left".into()))], part)

@@ -14,15 +14,16 @@ use crate::lsm::pages::{KIND_SEGMENT, WINDOW, Window, page_of};
 use crate::lsm::segment::SegmentReader;
 use crate::lsm::{PageSink, PageSource, Segment, SegmentMeta};
 use std::sync::Arc;
-use varve_device::{AlignedBuf, Device, read_at, write_at};
+use varve_device::{AlignedBuf, Device, Faults, Mistake, read_at, write_at};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Cost, Mutex, charge, now};
 use varve_volume::page::{self, HEADER};
 use varve_volume::{PageId, VolumeError};
 
 /// A job that runs, as others see it. Lock order: `finished` is a leaf.
-#[derive(Default)]
 pub(super) struct Running {
+    generation: u64,
+    id: u64,
     /// Its answer is not wanted any more.
     pub cancelled: AtomicBool,
     finished: Mutex<Finished>,
@@ -31,20 +32,28 @@ pub(super) struct Running {
 /// What is written of a job.
 #[derive(Default)]
 struct Finished {
-    segments: Vec<Arc<Segment>>,
+    /// As in [`Part`].
+    segments: Vec<(Arc<Segment>, u32)>,
     next: Vec<u8>,
     /// Of the segments, so many are known to who asks.
     told: usize,
 }
 
 impl Running {
+    /// A job of which nothing is done yet.
+    pub(super) fn new(job: &Job) -> Running {
+        let (generation, id) = (job.generation, job.id);
+        Running { generation, id, cancelled: AtomicBool::new(false), finished: Mutex::default() }
+    }
+
     /// What is finished of the job, if that is more than was told before.
-    pub(super) fn news(&self, generation: u64, id: u64) -> Option<Part> {
+    pub(super) fn news(&self) -> Option<Part> {
         let mut finished = self.finished.lock();
         if finished.told == finished.segments.len() {
             return None;
         }
         finished.told = finished.segments.len();
+        let Running { generation, id, .. } = *self;
         Some(Part { generation, id, segments: finished.segments.clone(), next: finished.next.clone() })
     }
 }
@@ -55,21 +64,22 @@ pub(super) fn run(
     job: &Job,
     (mode, share, large): (Mode, f64, usize),
     running: &Running,
-    sync: bool,
+    faults: &Faults,
 ) -> Result<Done> {
     let begun = now();
     let task = Arc::new(task(device, job, large)?);
     let request = job.request.max(block_bytes(&task.runs)).min(WINDOW.max(job.request));
     let mut outputs = Written::new(device, job, running, request);
+    outputs.hasty = faults.has(Mistake::NearTakenUpUnseen);
     let tally = match mode {
         Mode::Linear => Sequential.run(task, &mut outputs),
         Mode::Pipeline => Pcp::new(job.request.max(64 << 10)).run(task, &mut outputs),
     }?;
     outputs.flush()?;
-    if sync {
+    if !faults.has(Mistake::NearUnsynced) {
         varve_device::flush(&**device)?;
     }
-    let segments = outputs.done;
+    let segments = outputs.done.into_iter().map(|(segment, _)| segment).collect();
     Ok(Done { segments, tally, mode, share, time: now().duration_since(begun) })
 }
 
@@ -165,9 +175,13 @@ struct Written<'j> {
     filled: usize,
     /// Of the segment that is being written.
     runs: Runs,
-    done: Vec<Arc<Segment>>,
+    /// Checksum of the page that was taken last.
+    seal: u32,
+    done: Vec<(Arc<Segment>, u32)>,
     /// The first key that is in none of them; none: there is no such key.
     next: Option<Vec<u8>>,
+    /// A mistake: it tells of segments before they are written.
+    hasty: bool,
 }
 
 impl<'j> Written<'j> {
@@ -183,8 +197,20 @@ impl<'j> Written<'j> {
             first: PageId(0),
             filled: 0,
             runs: Runs::new(),
+            seal: 0,
             done: Vec::new(),
             next: None,
+            hasty: false,
+        }
+    }
+
+    /// All that is done may be told of.
+    fn tell(&mut self) {
+        if let Some(next) = self.next.take() {
+            let mut finished = self.running.finished.lock();
+            let known = finished.segments.len();
+            finished.segments.extend_from_slice(&self.done[known..]);
+            finished.next = next;
         }
     }
 
@@ -197,12 +223,7 @@ impl<'j> Written<'j> {
             self.filled = 0;
         }
         // The pages of all that is done are written now.
-        if let Some(next) = self.next.take() {
-            let mut finished = self.running.finished.lock();
-            let known = finished.segments.len();
-            finished.segments.extend_from_slice(&self.done[known..]);
-            finished.next = next;
-        }
+        self.tell();
         Ok(())
     }
 }
@@ -229,6 +250,7 @@ impl PageSink for Written<'_> {
         fill(&mut bytes[HEADER..HEADER + usable]);
         page::set_lsn(bytes, floor);
         page::seal(bytes, id);
+        self.seal = page::checksum(bytes);
         (self.filled, self.taken) = (self.filled + 1, self.taken + 1);
         match self.runs.last_mut() {
             Some((first, pages)) if first.0 + *pages == id.0 => *pages += 1,
@@ -246,8 +268,11 @@ impl Outputs for Written<'_> {
         if id - self.job.options.id >= self.job.ids {
             return Err(Error::Invalid("a merge made more segments than it has numbers for".into()));
         }
-        self.done.push(Arc::new(Segment { id, meta, runs }));
+        self.done.push((Arc::new(Segment { id, meta, runs }), self.seal));
         self.next = next;
+        if self.hasty {
+            self.tell();
+        }
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::role::{self, Role};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{Device, DeviceError, Faults, Mistake};
+use varve_device::{Device, DeviceError, Faults};
 use varve_rt::atomic::Ordering;
 use varve_rt::{Condvar, JoinHandle, Mutex, now};
 
@@ -204,12 +204,17 @@ impl Near for Worker {
                     let Some(Entry::Ended(answer)) = state.jobs.remove(&id) else { unreachable!("seen above") };
                     return Progress::Ended(answer);
                 }
-                Some(entry) if now() >= until || varve_rt::dying() => {
-                    let Entry::Runs(running) = entry else { return Progress::Running };
-                    let news = running.news(state.generation, id);
-                    return news.map_or(Progress::Running, |part| Progress::Further(part.encode()));
+                Some(entry) => {
+                    if let Entry::Runs(running) = entry
+                        && let Some(part) = running.news()
+                    {
+                        return Progress::Further(part.encode());
+                    }
+                    if now() >= until || varve_rt::dying() {
+                        return Progress::Running;
+                    }
+                    self.inner.changed.wait_until(&mut state, until);
                 }
-                Some(_) => drop(self.inner.changed.wait_until(&mut state, until)),
             }
         }
     }
@@ -289,7 +294,7 @@ impl Inner {
                 state.queue.pop_front();
                 state.memory += memory(&job);
                 state.running += 1;
-                let running = Arc::<Running>::default();
+                let running = Arc::new(Running::new(&job));
                 state.jobs.insert(job.id, Entry::Runs(running.clone()));
                 return Some((job, running));
             }
@@ -320,8 +325,7 @@ impl Inner {
 
     fn run(&self, job: &Job, running: &Running) -> Result<Done> {
         let (mode, share, large) = self.decide(job);
-        let sync = !self.options.faults.has(Mistake::NearUnsynced);
-        let done = serve::run(&self.device, job, (mode, share, large), running, sync)?;
+        let done = serve::run(&self.device, job, (mode, share, large), running, &self.options.faults)?;
         if let Some(decides) = &mut *self.decides.lock() {
             decides.analyser.note(done.tally.pairs, done.tally.large);
         }
