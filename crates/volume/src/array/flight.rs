@@ -4,16 +4,19 @@
 //! it completed, and a flush stands for the writes that were counted before it was submitted; so a flush that is under
 //! way on behalf of somebody else is never taken for one's own. After a flush of a drive that failed no later one is
 //! believed: what the failed one should have made durable may be forgotten, whoever had written it (Rebello et al.,
-//! "Can Applications Recover from fsync Failures?", ATC 2020).
+//! "Can Applications Recover from fsync Failures?", ATC 2020). Nor is one believed before those beside it are known:
+//! one that failed may have ended while its waiter has not yet looked. So whoever waits for a flush waits for all that
+//! the drive has been given, on behalf of whoever asked.
 //!
 //! Invariants: a piece lies on one drive; all pieces of a request are waited for before its result is given, whatever
-//! the first of them came to; a drive's `flushed` never passes its `written`.
+//! the first of them came to; a flush leaves `under_way` when its end was noted; a drive's `flushed` never passes its
+//! `written`.
 
 use super::map::{Map, Piece, Place};
 use super::slots::Layout;
 use super::uses::Uses;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use varve_device::{Busy, Completion, Counters, Device, DeviceError, Io, Op, OpKind, Ticket};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Instant, Mutex};
@@ -31,8 +34,18 @@ pub(super) struct Member {
     written: AtomicU64,
     /// Of those, how many a flush stands for.
     flushed: AtomicU64,
+    /// Flushes that the drive was given and whose end nobody has seen yet. They belong to who waits for them: with a
+    /// waiter that unwinds its flush goes.
+    under_way: Mutex<Vec<Weak<Flush>>>,
     /// Why a flush failed, if one did.
     failed: Mutex<Option<DeviceError>>,
+}
+
+/// A flush of one drive.
+pub(super) struct Flush {
+    /// The writes that it stands for.
+    stands_for: u64,
+    ticket: Mutex<Ticket>,
 }
 
 impl Member {
@@ -46,8 +59,9 @@ impl Member {
     }
 
     fn of(device: Arc<dyn Device>, is_there: bool, written: u64) -> Arc<Member> {
-        let (written, flushed, failed) = (AtomicU64::new(written), AtomicU64::new(0), Mutex::default());
-        Arc::new(Member { device, is_there, written, flushed, failed })
+        let (written, flushed) = (AtomicU64::new(written), AtomicU64::new(0));
+        let (under_way, failed) = (Mutex::default(), Mutex::default());
+        Arc::new(Member { device, is_there, written, flushed, under_way, failed })
     }
 
     /// A write completed.
@@ -66,12 +80,33 @@ impl Member {
         debug_assert!(before.max(written) <= self.written.load(Ordering::Acquire), "what was flushed was written");
     }
 
-    /// A flush that stands for so many writes came to this.
-    fn flush_ended(&self, written: u64, result: &Result<(), DeviceError>) {
-        match result {
-            Ok(()) => self.was_flushed(written),
-            Err(why) => drop(self.failed.lock().get_or_insert_with(|| why.clone())),
+    /// Gives the drive a flush; none if what was written is flushed.
+    pub(super) fn begin_flush(&self) -> Option<Arc<Flush>> {
+        let stands_for = self.unflushed()?;
+        // Known of before it can fail.
+        let mut under_way = self.under_way.lock();
+        let ticket = Mutex::new(self.device.submit(vec![Io::flush()]));
+        let flush = Arc::new(Flush { stands_for, ticket });
+        under_way.retain(|other| other.strong_count() > 0);
+        under_way.push(Arc::downgrade(&flush));
+        Some(flush)
+    }
+
+    /// Waits for a flush, and for all others that the drive was given before it ended.
+    fn end_flush(&self, flush: &Arc<Flush>) -> Result<(), DeviceError> {
+        self.see_end(flush);
+        let others: Vec<Arc<Flush>> = self.under_way.lock().iter().filter_map(Weak::upgrade).collect();
+        others.iter().for_each(|other| self.see_end(other));
+        self.check()
+    }
+
+    /// Waits for one flush, and takes note of how it ended.
+    fn see_end(&self, flush: &Arc<Flush>) {
+        match flush.ticket.lock().wait(0) {
+            Ok(()) => self.was_flushed(flush.stands_for),
+            Err(why) => drop(self.failed.lock().get_or_insert(why)),
         }
+        self.under_way.lock().retain(|other| !std::ptr::eq(other.as_ptr(), &raw const **flush));
     }
 
     /// Fails when a flush did.
@@ -81,12 +116,9 @@ impl Member {
 
     /// Makes what was written durable, and waits.
     pub fn flush(&self) -> Result<(), DeviceError> {
-        if let Some(written) = self.unflushed() {
-            let result = self.device.run(Io::flush());
-            self.flush_ended(written, &result);
-        }
         // One that failed meanwhile may have been about what this one stands for.
-        self.check()
+        let Some(flush) = self.begin_flush() else { return self.check() };
+        self.end_flush(&flush)
     }
 }
 
@@ -191,12 +223,16 @@ impl Totals {
     }
 }
 
-/// One piece of a request: request `index` of what drive `drive` was given.
+/// One piece of a request to drive `drive`.
 struct Part {
     drive: usize,
-    index: usize,
-    /// Of a flush: the writes that it stands for.
-    stands_for: u64,
+    what: What,
+}
+
+enum What {
+    /// The request of this number among those that the drive was given.
+    Piece(usize),
+    Flush(Arc<Flush>),
 }
 
 struct Request {
@@ -227,8 +263,8 @@ struct Split<'v> {
 }
 
 impl Split<'_> {
-    fn push(&mut self, drive: usize, io: Io, stands_for: u64) {
-        self.parts.push(Part { drive, index: self.queues[drive].len(), stands_for });
+    fn push(&mut self, drive: usize, io: Io) {
+        self.parts.push(Part { drive, what: What::Piece(self.queues[drive].len()) });
         self.queues[drive].push(io);
     }
 
@@ -239,9 +275,8 @@ impl Split<'_> {
             Op::Flush => {
                 refused = self.view.members.iter().find_map(|member| member.check().err());
                 for (drive, member) in self.view.members.iter().enumerate() {
-                    if let Some(written) = member.unflushed() {
-                        self.push(drive, Io::flush(), written);
-                    }
+                    let flush = member.begin_flush().map(What::Flush);
+                    self.parts.extend(flush.map(|what| Part { drive, what }));
                 }
             }
             Op::Read | Op::Write { .. } | Op::Trim => {
@@ -268,7 +303,7 @@ impl Split<'_> {
         let bytes = io.buf.as_ptr().wrapping_add(skip as usize);
         // SAFETY: a part of the memory of `io`, which is read by both, and both are waited for before the request's
         // result is given.
-        Some((twin.drive, unsafe { Io::write(twin.at, bytes, twin.len as usize, durable) }))
+        Some((twin.drive, unsafe { Io::write(twin.at, bytes, twin.len as usize, durable) }.in_stream(io.stream)))
     }
 
     fn cut(&mut self, io: Io) {
@@ -278,9 +313,9 @@ impl Split<'_> {
             let (mut first, after) = rest.split_at(piece.len as usize);
             first.offset = piece.at;
             let twin = self.twin(&first, &piece);
-            self.push(piece.drive, first, 0);
+            self.push(piece.drive, first);
             if let Some((drive, io)) = twin {
-                self.push(drive, io, 0);
+                self.push(drive, io);
             }
             rest = after;
         }
@@ -339,18 +374,16 @@ pub(super) fn run(view: Arc<View>, totals: &Arc<Totals>, mut io: Io) -> Result<(
 impl Flight {
     /// Waits for one piece.
     fn part(&mut self, at: usize, op: Op) -> Result<(), DeviceError> {
-        let Part { drive, index, stands_for } = self.parts[at];
-        let ticket = self.tickets[drive].as_mut().expect("a drive with a piece has a ticket");
-        let result = ticket.wait(index);
-        let member = &self.view.members[drive];
-        match op {
+        let Part { drive, what } = &self.parts[at];
+        let member = &self.view.members[*drive];
+        let index = match what {
+            What::Flush(flush) => return member.end_flush(flush),
+            What::Piece(index) => *index,
+        };
+        let result = self.tickets[*drive].as_mut().expect("a drive with a piece has a ticket").wait(index);
+        if op == (Op::Write { durable: false }) {
             // One that failed may have happened all the same.
-            Op::Write { durable: false } => member.wrote(),
-            Op::Flush => {
-                member.flush_ended(stands_for, &result);
-                return member.check();
-            }
-            _ => {}
+            member.wrote();
         }
         result
     }
@@ -371,8 +404,14 @@ impl Completion for Flight {
     fn try_done(&mut self, i: usize) -> bool {
         let Request { op, parts: ref range, .. } = self.requests[i];
         let done = range.clone().all(|at| {
-            let Part { drive, index, .. } = self.parts[at];
-            self.tickets[drive].as_mut().expect("a drive with a piece has a ticket").try_done(index)
+            let Part { drive, what } = &self.parts[at];
+            match what {
+                What::Piece(index) => {
+                    self.tickets[*drive].as_mut().expect("a drive with a piece has a ticket").try_done(*index)
+                }
+                // Somebody who holds it waits for it.
+                What::Flush(flush) => flush.ticket.try_lock().is_some_and(|mut ticket| ticket.try_done(0)),
+            }
         });
         if done && op.kind() == OpKind::Write {
             // A caller that sees this may flush before it waits.

@@ -136,6 +136,38 @@ fn a_flush_goes_to_the_drives_that_were_written() {
     assert!(found.iter().all(|byte| *byte == 9), "what was flushed is there after a power cut");
 }
 
+/// Whoever is told that a flush succeeded knows of all that the drive was given before.
+#[test]
+fn a_flush_that_failed_counts_before_its_waiter_has_looked() {
+    let (_, mut devices) = memory(&[4, 4]);
+    let plan = FaultPlan::new(1).nth(1, OpKind::Flush, Fault::Eio);
+    devices[1] = Faulty::new(devices[1].clone(), plan);
+    let array = Array::volatile(devices, (2 * MIB, Layout::Stripe { unit: MIB }), 8 * MIB).unwrap();
+    // The first fails on the drive, and nobody has waited for it; the second succeeds there.
+    let first = array.submit(vec![Io::flush()]);
+    assert!(matches!(flush(&*array), Err(DeviceError::Io { op: OpKind::Flush, .. })));
+    assert!(matches!(first.wait_all(), Err(DeviceError::Io { op: OpKind::Flush, .. })));
+    assert!(array.view().members[1].flush().is_err(), "so it is for who moves extents");
+}
+
+/// A waiter that unwinds takes its flush along: nothing is left that somebody else would drop.
+#[test]
+fn a_flush_whose_waiter_unwinds_is_nobodys() {
+    let (_, mut devices) = memory(&[4, 4]);
+    devices[1] = Faulty::new(devices[1].clone(), FaultPlan::new(1));
+    let array = Array::volatile(devices, (2 * MIB, Layout::Stripe { unit: MIB }), 8 * MIB).unwrap();
+    let member = array.view().members[1].clone();
+    let begun = member.begin_flush().expect("what an earlier opening left is not flushed");
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _begun = begun;
+        std::panic::resume_unwind(Box::new(()));
+    }));
+    assert!(unwound.is_err());
+    flush(&*array).unwrap();
+    // Its ticket would complain here.
+    drop((member, array));
+}
+
 /// What a flush that failed should have made durable may be forgotten: a later one that succeeds says nothing of it.
 #[test]
 fn after_a_flush_that_failed_no_later_one_is_believed() {
