@@ -92,6 +92,8 @@ pub(crate) struct NearPart {
     starts: AtomicU64,
     /// Times that it died.
     deaths: AtomicU64,
+    /// Jobs that panicked in workers that have died.
+    panics: AtomicU64,
 }
 
 impl NearPart {
@@ -100,8 +102,8 @@ impl NearPart {
         let costs = varve_rt::sim::Config { cores: plan.cores, ..Default::default() }.host();
         let host = Host::new(HostConfig { name: "near".into(), ..costs });
         let port = Port::new(LinkModel::new(plan.link), "remote:near");
-        let (starts, deaths) = (AtomicU64::new(0), AtomicU64::new(0));
-        NearPart { plan, faults, host, port, supply, medium, running: hardware_mutex(None), starts, deaths }
+        let [starts, deaths, panics] = [(); 3].map(|()| AtomicU64::new(0));
+        NearPart { plan, faults, host, port, supply, medium, running: hardware_mutex(None), starts, deaths, panics }
     }
 
     /// Times that the worker died.
@@ -144,8 +146,9 @@ impl NearPart {
     /// The worker dies, and its connections with it; with its machine's power, what was not flushed.
     fn die(&self, power: Option<u64>) {
         let running = self.running.lock().take();
-        if let Some(Running { domain, .. }) = running {
+        if let Some(Running { domain, merges }) = running {
             self.deaths.fetch_add(1, Ordering::SeqCst);
+            self.panics.fetch_add(merges.panics(), Ordering::SeqCst);
             self.port.shut();
             if let Some(seed) = power {
                 self.supply.cut(seed);
@@ -171,6 +174,12 @@ impl NearPart {
         let merges = self.running.lock().as_ref().map(|running| running.merges.clone());
         // An error: a job does not end, since the worker's device is without power.
         let _ = merges.map(|merges| merges.attach());
+    }
+
+    /// Jobs that panicked so far.
+    fn panics(&self) -> u64 {
+        let now = self.running.lock().as_ref().map_or(0, |running| running.merges.panics());
+        self.panics.load(Ordering::SeqCst) + now
     }
 
     fn busy(&self) -> bool {
@@ -381,8 +390,12 @@ impl Breaker {
     }
 }
 
-/// Counts of one life.
+/// Counts of one life. The host makes up for a job that panics, so nobody else would notice.
 pub(crate) fn stats(stats: &varve::NearStats, shared: &Shared) {
+    let panics = shared.machine.near.as_ref().map_or(0, NearPart::panics);
+    if panics > 0 {
+        shared.wrong(format!("{panics} jobs of the worker panicked"));
+    }
     let by = &stats.fallbacks;
     for (name, n) in COUNTS.iter().zip([
         stats.device.tasks,

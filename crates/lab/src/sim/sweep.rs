@@ -171,6 +171,9 @@ pub fn run(options: &SimOptions, mut progress: impl FnMut(SimProgress)) -> SimRe
     if options.pool.flash {
         excused.extend(FLASH_EXCUSED);
     }
+    if options.pool.near {
+        excused.extend(NEAR_EXCUSED);
+    }
     SimReport {
         seeds: first.len() as u64,
         findings,
@@ -206,6 +209,10 @@ const FLASH_EXCUSED: [&str; 6] = [
     "data",
     "large transactions refused by a full device",
 ];
+
+/// What hardly happens beside a worker: a sector with two versions that were not flushed. The log has none, and a page
+/// of the worker's device is seldom written twice between two flushes.
+const NEAR_EXCUSED: [&str; 1] = ["sectors reordered"];
 
 /// What never happened in so many seeds and should have.
 fn zeros(totals: &Totals, seeds: u64, excused: &[&str]) -> Vec<String> {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_device::{Device, DeviceError, Faults};
-use varve_rt::atomic::Ordering;
+use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::{Condvar, JoinHandle, Mutex, now};
 
 /// Jobs that may wait.
@@ -94,6 +94,7 @@ struct Inner {
     state: Mutex<State>,
     changed: Condvar,
     decides: Mutex<Option<Decides>>,
+    panics: AtomicU64,
 }
 
 /// A worker over a device that holds the pages of a database. [`Worker::stop`] ends its threads.
@@ -103,6 +104,11 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// Jobs that a panic ended: a mistake in the program, which a host makes up for.
+    pub fn panics(&self) -> u64 {
+        self.inner.panics.load(Ordering::Relaxed)
+    }
+
     /// Starts a worker. In a simulation its threads belong to the caller's domain and host.
     ///
     /// # Errors
@@ -116,7 +122,14 @@ impl Worker {
         // Of another start of a worker there are other attachments.
         let generation = varve_rt::rng().next_u64() >> 24 << 16;
         let (jobs, state) = (options.jobs, Mutex::new(State { generation, ..State::default() }));
-        let inner = Inner { device, options, state, changed: Condvar::new(), decides: Mutex::new(None) };
+        let inner = Inner {
+            device,
+            options,
+            state,
+            changed: Condvar::new(),
+            decides: Mutex::new(None),
+            panics: AtomicU64::new(0),
+        };
         let worker = Arc::new(Worker { inner: Arc::new(inner), threads: Mutex::default() });
         for _ in 0..jobs {
             let inner = worker.inner.clone();
@@ -273,7 +286,10 @@ impl Inner {
         while let Some((job, running)) = self.next() {
             // A panic ends this job, not the thread that serves others.
             let done = varve_rt::catch_panic(|| self.run(&job, &running));
-            let done = done.unwrap_or_else(|panicked| Err(Error::Resources(format!("the worker failed: {panicked}"))));
+            let done = done.unwrap_or_else(|panicked| {
+                self.panics.fetch_add(1, Ordering::Relaxed);
+                Err(Error::Resources(format!("the worker failed: {panicked}")))
+            });
             let answer = Answer { generation: job.generation, id: job.id, done: done.map_err(|e| e.to_string()) };
             self.ended(&job, answer);
         }
