@@ -176,10 +176,13 @@ impl NearPart {
         let _ = merges.map(|merges| merges.attach());
     }
 
-    /// Jobs that panicked so far.
-    fn panics(&self) -> u64 {
+    /// A job that panicked is a finding: the host makes up for it, so nobody else would notice.
+    fn tell_of_panics(&self, shared: &Shared) {
         let now = self.running.lock().as_ref().map_or(0, |running| running.merges.panics());
-        self.panics.load(Ordering::SeqCst) + now
+        let panics = self.panics.load(Ordering::SeqCst) + now;
+        if panics > 0 {
+            shared.wrong(format!("{panics} jobs of the worker panicked"));
+        }
     }
 
     fn busy(&self) -> bool {
@@ -340,6 +343,10 @@ impl Breaker {
                 _ => {}
             }
         }
+        while !self.is_over() {
+            near.tell_of_panics(&shared);
+            varve_rt::sleep(MS * 20);
+        }
     }
 
     fn kill(&mut self, near: &NearPart, power: bool) {
@@ -390,12 +397,9 @@ impl Breaker {
     }
 }
 
-/// Counts of one life. The host makes up for a job that panics, so nobody else would notice.
+/// Counts of one life.
 pub(crate) fn stats(stats: &varve::NearStats, shared: &Shared) {
-    let panics = shared.machine.near.as_ref().map_or(0, NearPart::panics);
-    if panics > 0 {
-        shared.wrong(format!("{panics} jobs of the worker panicked"));
-    }
+    shared.machine.near.iter().for_each(|near| near.tell_of_panics(shared));
     let by = &stats.fallbacks;
     for (name, n) in COUNTS.iter().zip([
         stats.device.tasks,
