@@ -246,10 +246,17 @@ pub(crate) fn put(page: &mut impl PageEdit, key: &[u8], value: CellValue<'_>) ->
 /// has room for them and they have the leaf's prefix. The leaf covers the keys.
 pub(crate) fn insert_run<'r>(
     page: &mut impl PageEdit,
-    rows: impl Iterator<Item = (&'r [u8], &'r [u8])>,
+    rows: impl Iterator<Item = (&'r [u8], &'r [u8])> + Clone,
     least: usize,
 ) -> Result<usize, Damage> {
     let node = Node::parse(page.bytes())?;
+    // Most rows lie apart: nothing is copied before it is known that enough of them do not.
+    let ends = rows.clone().next().zip(rows.clone().nth(least - 1));
+    let Some(((first, _), (last, _))) = ends else { return Ok(0) };
+    let (beginning, found) = node.search(first)?;
+    if found || node.search(last)? != (beginning, false) {
+        return Ok(0);
+    }
     let mut run = edit::Run::default();
     let mut pos = None;
     for (key, value) in rows {
