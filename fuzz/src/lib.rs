@@ -15,7 +15,7 @@ mod rows;
 
 use std::sync::Arc;
 use varve::wal::{Log, LogConfig};
-use varve_device::{AlignedBuf, Device, read_at, write_at};
+use varve_device::{AlignedBuf, Device, Latched, read_at, write_at};
 use varve_lab::experiment;
 use varve_lab::trace::compact::Writer;
 use varve_lab::trace::{ReadOptions, Reader, Source, TraceError};
@@ -366,7 +366,7 @@ pub fn wire(data: &[u8], on: bool) {
             return matches!(said, Err(WireError::Garbage { .. }));
         }
         let limits = Limits { threads: 1, ..Limits::default() };
-        let worker = Worker::new(MemDevice::new(64 << 10), None, limits).expect("a thread");
+        let worker = Worker::new(Latched::new(MemDevice::new(64 << 10)), None, limits).expect("a thread");
         worker.serve(fed.clone());
         worker.stop();
         let (mut decoder, mut malformed) = (Decoder::from_worker(), false);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{JobService, Load, WorkerOptions};
-use varve_device::{Device, FileDevice, Options as FileOptions};
+use varve_device::{Device, FileDevice, Latched, Options as FileOptions};
 use varve_rt::{Instant, Mutex, now};
 use varve_wire::metrics::{self, Metrics};
 use varve_wire::tcp::{Incoming, Listener, TcpConnector, address};
@@ -68,7 +68,7 @@ fn serve(out: Out, a: &Worker, listen: &str, data: &Path) -> Result<(), Failure>
     let address = address(listen, keys.is_some()).map_err(|e| Failure::Usage(e.to_string()))?;
     let (path, _lock) = own(data)?;
     let how = FileOptions { create: true, direct: !a.buffered, ..FileOptions::default() };
-    let device = FileDevice::open(&path, how).map_err(failed)?;
+    let device = Latched::new(FileDevice::open(&path, how).map_err(failed)?);
     let memory = a.memory_mb << 20;
     let limits = Limits::within(memory / REQUESTS);
     let jobs = match usize::try_from(a.jobs).expect("at most 64") {

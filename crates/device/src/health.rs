@@ -171,6 +171,16 @@ impl Drop for PoisonOnPanic<'_> {
     }
 }
 
+/// Whether a change of length that ended like this changed nothing, as on a full device. Any other failure may be that
+/// of a flush, which stood for the writes of everybody.
+pub(crate) fn resized_nothing(e: &DeviceError) -> bool {
+    match e {
+        DeviceError::NoSpace { op, .. } => *op != OpKind::Flush,
+        DeviceError::Unsupported { .. } | DeviceError::ReadOnly { .. } => true,
+        _ => false,
+    }
+}
+
 /// A device of a database: see the module.
 #[derive(Clone)]
 pub struct Watched {
@@ -240,16 +250,9 @@ impl Device for Watched {
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
         self.refuse(Op::Write { durable: true })?;
         let result = self.inner.set_len(len);
-        // A full device changed nothing. Any other failure may be that of a flush, which stood for the writes of
-        // everybody.
-        let harmless = |e: &DeviceError| match e {
-            DeviceError::NoSpace { op, .. } => *op != OpKind::Flush,
-            DeviceError::Unsupported { .. } | DeviceError::ReadOnly { .. } => true,
-            _ => false,
-        };
         if let Err(e) = &result
             && self.poisons
-            && !harmless(e)
+            && !resized_nothing(e)
         {
             self.failed(e);
         }

@@ -6,7 +6,8 @@
 //!
 //! Layering: knows of bytes and offsets only; imports nothing of Varve but `varve-rt`.
 //!
-//! Modules, from below: `error faults flash words` · `buf io stats ticket` · `memory` · `device` · `file` · `health`.
+//! Modules, from below: `error faults flash words` · `buf io stats ticket` · `memory` · `device` · `file` · `health` ·
+//! `latched`.
 
 mod buf;
 mod device;
@@ -16,6 +17,7 @@ mod file;
 pub mod flash;
 mod health;
 mod io;
+mod latched;
 mod memory;
 mod stats;
 mod ticket;
@@ -30,6 +32,7 @@ pub use faults::{Faults, Mistake, Place};
 pub use file::{DirLock, FileDevice, Options, drive_identity, sys};
 pub use health::{Health, PoisonListener, PoisonOnPanic, Watched};
 pub use io::{Io, IoBuf, Op, Stream};
+pub use latched::Latched;
 pub use memory::{MemoryLimit, memory_limit};
 pub use stats::{Busy, BusyStats, Counters, DeviceStats, OpStats};
 pub use ticket::{Completion, Ticket};

@@ -5,6 +5,7 @@ use varve::{
     Db, Devices, Durability, JobService, KeyspaceKind, Layout, LsmOptions, MergeBy, NearOptions, Options, RemoteWorker,
     WorkerOptions,
 };
+use varve_device::Latched;
 use varve_models::{LinkConfig, LinkModel, MemDevice, Port};
 use varve_rt::sim;
 use varve_wire::{Limits, RemoteDevice, Session, SessionOptions, Worker};
@@ -19,6 +20,7 @@ fn run(merge: MergeBy, cut_after: Option<u64>) -> (varve::NearStats, bool) {
         let (listening, there) = (port.clone(), data.clone());
         let near = sim::Host::new(sim::HostConfig { name: "near".into(), ..sim::Config::default().host() });
         let serve = move || {
+            let there = Latched::new(there);
             let merges = varve::Worker::start(there.clone(), WorkerOptions::default()).unwrap();
             let worker = Worker::new(there, Some(JobService::new(merges.clone())), Limits::default()).unwrap();
             let comes = listening.listen();

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{Device, DeviceError, Io, flush, read_at, write_at};
-use varve_models::{Direction, LinkConfig, LinkModel, MemDevice, Port, PowerSupply};
+use varve_device::{Device, DeviceError, Io, Latched, OpKind, flush, read_at, write_at};
+use varve_models::{Direction, Fault, FaultPlan, Faulty, LinkConfig, LinkModel, MemDevice, Port, PowerSupply};
 use varve_rt::sim::{self, Config, Domain, Host, HostConfig};
 use varve_rt::{sleep, spawn, spawn_daemon};
 use varve_wire::metrics::{Metrics, READ_BYTES, REFUSED, WRITTEN_BYTES};
@@ -34,7 +34,7 @@ fn serve(worker: &Arc<Worker>, port: &Port) {
 }
 
 fn start(device: Arc<dyn Device>, port: &Port) -> Arc<Worker> {
-    let worker = Worker::new(device, None, Limits::default()).unwrap();
+    let worker = Worker::new(Latched::new(device), None, Limits::default()).unwrap();
     serve(&worker, port);
     worker
 }
@@ -205,6 +205,64 @@ fn said_beside(port: &Arc<Port>, pieces: &[&[u8]]) -> (Vec<Answer>, bool) {
     (told, false)
 }
 
+/// A flush fails once at the worker, and those after it would succeed. Nothing is believed any more: not a flush that
+/// was under way beside it, nor one that is asked for again because its answer was lost with the connection, nor
+/// whatever comes over the next connection to the same worker. Reads go on.
+#[test]
+fn after_a_flush_that_failed_a_worker_promises_nothing() {
+    for (what, cut) in [("answered", false), ("its answer lost", true)] {
+        sim::run(Config { seed: 8, ..Config::default() }, move || {
+            let (port, supply) = (port(), PowerSupply::new());
+            let slow = FaultPlan::new(1).nth(1, OpKind::Flush, Fault::Delay(20 * MS));
+            let plan = slow.nth(1, OpKind::Flush, Fault::Eio);
+            let drive = Faulty::powered(memory(&supply), plan, supply.clone());
+            let worker = start(drive.clone(), &port);
+            let device = RemoteDevice::new(Session::open(port.clone(), patient(5)).unwrap());
+            write_at(&*device, 0, &[7; 4096], false).unwrap();
+            let flushes = [Duration::ZERO, 5 * MS].map(|after| {
+                let device = device.clone();
+                spawn("flushes", move || {
+                    sleep(after);
+                    flush(&*device)
+                })
+            });
+            sleep(10 * MS);
+            if cut {
+                port.cut();
+            }
+            for result in flushes.map(|flush| flush.join().unwrap()) {
+                let failed = matches!(&result, Err(DeviceError::Io { .. } | DeviceError::Refused { .. }));
+                assert!(failed, "{what}: {result:?}");
+            }
+            device.session().client().close();
+            let promises =
+                [flush(&*device), write_at(&*device, 0, &[8; 4096], true), device.set_len(2 << 20), flush(&*device)];
+            for result in promises {
+                let said = result.unwrap_err().to_string();
+                assert!(
+                    said.contains("failed there before") && said.contains("open the database again"),
+                    "{what}: {said}"
+                );
+            }
+            let mut back = vec![0; 4096];
+            write_at(&*device, 4096, &[9; 4096], false).unwrap();
+            read_at(&*device, 0, &mut back).unwrap();
+            assert!(back == [7; 4096], "{what}: a durable write that was refused is not done");
+            assert_eq!(drive.counts().eio, 1, "{what}");
+            // A worker that is started anew has forgotten it, and is another one: whoever had written is told.
+            port.shut();
+            worker.stop();
+            start(drive.clone(), &port);
+            let said = flush(&*device).unwrap_err().to_string();
+            assert!(said.contains("started anew") && said.contains("not flushed"), "{what}: {said}");
+            drop(device);
+            sleep(10 * MS);
+            flush(&*RemoteDevice::new(Session::open(port, patient(5)).unwrap())).unwrap();
+        })
+        .unwrap();
+    }
+}
+
 /// A worker that takes the connection and never answers: a clear error after the time that was allowed, and the answer
 /// that comes too late is dropped.
 #[test]
@@ -233,7 +291,7 @@ fn a_worker_that_hangs() {
 fn a_device_over_tcp() {
     let listener = tcp::Listener::bind(tcp::address("127.0.0.1:0", false).unwrap(), None).unwrap();
     let at = listener.address().unwrap().to_string();
-    let worker = Worker::new(MemDevice::new(1 << 20), None, Limits::within(8 << 20)).unwrap();
+    let worker = Worker::new(Latched::new(MemDevice::new(1 << 20)), None, Limits::within(8 << 20)).unwrap();
     assert!(worker.limits().memory() <= 8 << 20 || worker.limits().threads == 1);
     let accepts = {
         let (listener, worker) = (listener.clone(), worker.clone());

@@ -10,6 +10,7 @@ use varve::{
     Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, Load, LsmOptions, MergeBy, Near, NearOptions,
     NearStats, NotStarted, Options, Progress, Worker, WorkerOptions,
 };
+use varve_device::Latched;
 use varve_models::MemDevice;
 use varve_rt::{Mutex, Rng};
 
@@ -24,7 +25,7 @@ impl Drives {
     }
 
     fn worker(&self) -> Arc<Worker> {
-        Worker::start(self.data.clone(), WorkerOptions::default()).unwrap()
+        Worker::start(Latched::new(self.data.clone()), WorkerOptions::default()).unwrap()
     }
 
     fn devices(&self) -> Devices {
@@ -119,7 +120,7 @@ fn what_needs_a_worker_is_refused_where_none_is() {
     db.create_keyspace_of("events", lsm(MergeBy::Pcp)).map(drop).unwrap();
     db.close().unwrap();
     let few = WorkerOptions { jobs: 0, ..WorkerOptions::default() };
-    assert!(Worker::start(drives.data.clone(), few).is_err());
+    assert!(Worker::start(Latched::new(drives.data.clone()), few).is_err());
 }
 
 /// How a worker is at fault.
@@ -243,7 +244,7 @@ fn whatever_a_worker_does_nothing_is_lost_or_doubled() {
         let drives = Drives::new();
         // One that lies works on a device of its own.
         let on = if fault == Fault::Lies { drives.data.clone_image() } else { drives.data.clone() };
-        let worker = Worker::start(on, WorkerOptions::default()).unwrap();
+        let worker = Worker::start(Latched::new(on), WorkerOptions::default()).unwrap();
         let near =
             Arc::new(AtFault { worker: worker.clone(), fault, before: Mutex::default(), told: Mutex::default() });
         let patience = Duration::from_millis(if fault == Fault::Hung { 300 } else { 60_000 });
@@ -277,7 +278,7 @@ fn a_job_that_panics_has_failed_and_the_next_is_done() {
     let drives = Drives::new();
     let there = Trap::over(drives.data.clone(), "");
     there.arm(1);
-    let worker = Worker::start(there, WorkerOptions::default()).unwrap();
+    let worker = Worker::start(Latched::new(there), WorkerOptions::default()).unwrap();
     let devices = drives.devices().with_near(NearOptions::new(worker.clone()));
     let db = Db::create_on(devices, &Layout::default(), options()).unwrap();
     let events = db.create_keyspace_of("events", lsm(MergeBy::Near)).unwrap();

@@ -22,7 +22,11 @@ pub(crate) fn encode(refusal: Refusal, why: &str) -> Vec<u8> {
 
 /// Of a request that the device failed.
 pub(crate) fn encode_device(error: &DeviceError) -> Vec<u8> {
-    let mut body = encode(Refusal::Device, &error.to_string());
+    let why = match error {
+        DeviceError::Refused { why, .. } => why.to_string(),
+        error => error.to_string(),
+    };
+    let mut body = encode(Refusal::Device, &why);
     let (tag, op, numbers) = match error {
         DeviceError::Io { op, offset, len, errno, retryable, .. } => {
             (0u8, *op, [*offset, *len, u64::from(errno.unsigned_abs()), u64::from(*retryable)])
@@ -80,7 +84,8 @@ mod tests {
                 DeviceError::Io { op, device: device.clone(), offset, len, errno: 5, retryable: true },
                 DeviceError::NoSpace { op, device: device.clone(), offset, len },
                 DeviceError::OutOfRange { op, device: device.clone(), offset, len, device_len: 77 },
-                DeviceError::ReadOnly { op: OpKind::Flush, device },
+                DeviceError::ReadOnly { op: OpKind::Flush, device: device.clone() },
+                DeviceError::Refused { device, why: "a flush failed before".into() },
             ]
         };
         for (sent, expected) in of(&there).iter().zip(of(&here)) {

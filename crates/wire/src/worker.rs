@@ -18,7 +18,7 @@ use crate::served::{Guest, Served};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as Count;
 use std::sync::atomic::Ordering::Relaxed;
-use varve_device::{Device, DeviceError};
+use varve_device::{Device, DeviceError, Latched};
 use varve_rt::atomic::Ordering;
 use varve_rt::channel::{Receiver, Sender, bounded};
 use varve_rt::{Instant, JoinHandle, Mutex, now, try_spawn_daemon};
@@ -31,7 +31,7 @@ pub struct Worker {
 }
 
 struct Core {
-    device: Arc<dyn Device>,
+    device: Arc<Latched>,
     jobs: Option<Arc<dyn Handler>>,
     limits: Limits,
     boot: u64,
@@ -60,9 +60,10 @@ struct Seen {
 }
 
 impl Worker {
-    /// A worker that serves `device`, and has `jobs` done, if it does any. Its boot number is drawn here.
+    /// A worker that serves `device`, and has `jobs` done, if it does any: over the same device, since what fails for
+    /// one fails for all. Its boot number is drawn here.
     pub fn new(
-        device: Arc<dyn Device>,
+        device: Arc<Latched>,
         jobs: Option<Arc<dyn Handler>>,
         limits: Limits,
     ) -> Result<Arc<Worker>, DeviceError> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use toml::Value;
 use varve::{JobService, KeyspaceKind, Load, NearOptions, NearStats, RemoteWorker, SideStats, WorkerOptions};
-use varve_device::Device as Storage;
+use varve_device::{Device as Storage, Latched};
 use varve_models::{Direction, LinkConfig, LinkModel, Linked, Port};
 use varve_rt::{Cost, CpuCosts, Instant, Mutex, now, sim};
 use varve_wire::{Handler, Limits, RemoteDevice, Session, SessionOptions, Worker};
@@ -197,6 +197,7 @@ fn serve(device: Arc<dyn Storage>, port: &Port) -> crate::Result<()> {
     let limits = Limits { threads: THREADS, ..Limits::default() };
     let here = sim::Host::current().expect("a point with hosts is simulated");
     let options = WorkerOptions { load: Some(load_of(here, &sim::costs())), ..WorkerOptions::default() };
+    let device = Latched::new(device);
     let jobs = JobService::new(varve::Worker::start(device.clone(), options)?) as Arc<dyn Handler>;
     let worker = Worker::new(device, Some(jobs), limits).map_err(|e| crate::Error::store(e.to_string()))?;
     let comes = port.listen();
@@ -214,7 +215,7 @@ pub(super) fn loader(spec: &Spec, device: Arc<dyn Storage>) -> crate::Result<Opt
     if spec.hosts.near.is_none() {
         return Ok(None);
     }
-    Ok(Some(NearOptions::new(varve::Worker::start(device, WorkerOptions::default())?)))
+    Ok(Some(NearOptions::new(varve::Worker::start(Latched::new(device), WorkerOptions::default())?)))
 }
 
 /// Figures of merges near the data between two moments.

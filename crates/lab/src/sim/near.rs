@@ -7,7 +7,7 @@ use super::plan::Plan;
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{Faults, JobService, Load, Near, NearOptions, NotStarted, Progress, RemoteWorker, WorkerOptions};
-use varve_device::{Device, DeviceError};
+use varve_device::{DeviceError, Latched};
 use varve_models::{FaultPlan, Faulty, LinkConfig, LinkModel, Port, PowerSupply};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::sim::{Domain, Host, HostConfig};
@@ -76,6 +76,7 @@ impl NearPlan {
 struct Running {
     domain: Domain,
     merges: Arc<varve::Worker>,
+    device: Arc<Latched>,
 }
 
 /// The worker's machine, and the link to it.
@@ -115,7 +116,9 @@ impl NearPart {
     fn start(&self) -> Result<(), DeviceError> {
         // Whoever was about to kill it may have lost its power meanwhile.
         self.supply.cut_at(0, 0);
-        if !self.supply.is_on() {
+        // One whose device promises nothing any more is started anew by whoever looks after it.
+        let latched = self.running.lock().as_ref().is_some_and(|running| running.device.cause().is_some());
+        if latched || !self.supply.is_on() {
             self.die(None);
         }
         if self.running.lock().is_some() {
@@ -123,13 +126,14 @@ impl NearPart {
         }
         let n = self.starts.fetch_add(1, Ordering::SeqCst);
         let domain = Domain::new(format!("worker {n}")).on(&self.host);
-        let (device, comes): (Arc<dyn Device>, _) = (self.medium.clone(), self.port.listen());
+        let (device, comes) = (Latched::new(self.medium.clone()), self.port.listen());
+        let served = device.clone();
         let options = WorkerOptions { faults: self.faults.clone(), ..WorkerOptions::default() };
         let life = move || -> Result<Arc<varve::Worker>, DeviceError> {
-            let merges = varve::Worker::start(device.clone(), options).expect("the options are sound");
+            let merges = varve::Worker::start(served.clone(), options).expect("the options are sound");
             let jobs = JobService::new(merges.clone()) as Arc<dyn Handler>;
             let limits = Limits { drain: Duration::from_secs(2), ..Limits::default() };
-            let worker = Worker::new(device, Some(jobs), limits)?;
+            let worker = Worker::new(served, Some(jobs), limits)?;
             varve_rt::spawn_daemon("near accepts", move || {
                 while let Ok(connection) = comes.recv() {
                     let worker = worker.clone();
@@ -139,14 +143,14 @@ impl NearPart {
             Ok(merges)
         };
         let merges = domain.spawn("near starts", life).join().map_err(|_| DeviceError::PowerLost)??;
-        *self.running.lock() = Some(Running { domain, merges });
+        *self.running.lock() = Some(Running { domain, merges, device });
         Ok(())
     }
 
     /// The worker dies, and its connections with it; with its machine's power, what was not flushed.
     fn die(&self, power: Option<u64>) {
         let running = self.running.lock().take();
-        if let Some(Running { domain, merges }) = running {
+        if let Some(Running { domain, merges, .. }) = running {
             self.deaths.fetch_add(1, Ordering::SeqCst);
             self.panics.fetch_add(merges.panics(), Ordering::SeqCst);
             self.port.shut();

@@ -15,7 +15,7 @@ use crate::role::{self, Role};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_device::{Device, DeviceError, Faults};
+use varve_device::{Device, DeviceError, Faults, Latched};
 use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::{Condvar, JoinHandle, Mutex, now};
 
@@ -109,11 +109,12 @@ impl Worker {
         self.inner.panics.load(Ordering::Relaxed)
     }
 
-    /// Starts a worker. In a simulation its threads belong to the caller's domain and host.
+    /// Starts a worker. In a simulation its threads belong to the caller's domain and host. Whoever else writes to the
+    /// device does it through the same [`Latched`]: what a job flushes in vain others may have written.
     ///
     /// # Errors
     /// `Invalid` for options out of range; threads that cannot be had.
-    pub fn start(device: Arc<dyn Device>, options: WorkerOptions) -> Result<Arc<Worker>> {
+    pub fn start(device: Arc<Latched>, options: WorkerOptions) -> Result<Arc<Worker>> {
         if !(1..=QUEUE).contains(&options.jobs) || options.memory < 1 << 20 {
             let (jobs, memory) = (options.jobs, options.memory);
             let what = format!("a worker with {jobs} jobs in {memory} bytes: 1 to {QUEUE} jobs, 1 MiB at least");
