@@ -145,3 +145,13 @@ fn mistakes_are_caught() {
         assert!(caught.seed.is_some(), "{name} is not caught by {SEEDS_TO_CATCH} seeds");
     }
 }
+
+/// Its merges panic each time that they are begun, and scans over what it has listed go round for ever.
+#[test]
+fn a_host_that_panics_in_its_merges_is_a_finding_and_the_life_ends() {
+    let pool = PoolChoice { near: true, ..PoolChoice::default() };
+    let breakage = Some("near-overlap".parse().expect("it is in the table"));
+    let options = SimOptions { breakage, first_seed: 6, pool, ..SimOptions::new(1) };
+    let findings = sim::run(&options, |_| {}).findings;
+    assert!(findings.iter().any(|finding| finding.what.contains("panicked")), "{findings:?}");
+}

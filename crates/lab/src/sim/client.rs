@@ -491,7 +491,22 @@ impl Session<'_> {
 }
 
 fn collect(rows: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>, limit: u32) -> Result<Vec<(Vec<u8>, Digest)>> {
-    rows.take(limit as usize).map(|row| row.map(|(key, value)| (key, Digest::of(&value)))).collect()
+    in_order(rows).take(limit as usize).map(|row| row.map(|(key, value)| (key, Digest::of(&value)))).collect()
+}
+
+/// The rows of a scan as they come. It panics where they go back: such a scan may never come to an end.
+pub(super) fn in_order(
+    rows: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> {
+    let (mut before, mut direction) = (None::<Vec<u8>>, None);
+    rows.inspect(move |row| {
+        let Ok((key, _)) = row else { return };
+        if let Some(before) = before.replace(key.clone()) {
+            let step = key.cmp(&before);
+            let onwards = step.is_ne() && *direction.get_or_insert(step) == step;
+            assert!(onwards, "the rows of a scan go back, from {before:?} to {key:?}");
+        }
+    })
 }
 
 fn pause(us: u64) {

@@ -36,6 +36,8 @@ pub(crate) fn judge(error: &Error, shared: &Shared) -> Verdict {
         Error::TransactionTooLarge { .. } | Error::OverBudget { .. } => Verdict::TooLarge,
         // A tree takes values of any length; the longest of an LSM keyspace depends on its memory.
         Error::ValueSize { .. } if shared.plan.lsm != 0 => Verdict::TooLarge,
+        // A thread of the engine panicked, and not as ordered.
+        Error::Poisoned(why) if why.contains("panicked") && !shared.has_panicked() => Verdict::Wrong,
         Error::Poisoned(_) if faults => Verdict::Poisoned,
         Error::NoSpace(_) | Error::Io(_) | Error::Volume(_) if faults => Verdict::Failed,
         _ => Verdict::Wrong,

@@ -1,7 +1,7 @@
 //! One life of the database, inside its power-cut domain: open or create, compare with the model, load, run clients.
 
 use super::book::{Ending, Goal, Must, Own, Shared};
-use super::client::Client;
+use super::client::{Client, in_order};
 use super::drives::Operator;
 use super::faults::Fault;
 use super::ghosts::Holder;
@@ -320,7 +320,7 @@ pub(super) fn read_all(db: &Db, spaces: &[Keyspace; 3]) -> varve::Result<BTreeMa
             1 => Box::new(snapshot.scan_rev(space, ..)?),
             _ => Box::new(snapshot.scan(space, ..)?),
         };
-        for row in rows {
+        for row in in_order(rows) {
             let (key, value) = row?;
             found.insert((number as u8, key), Digest::of(&value));
         }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::role;
 use std::sync::Arc;
 use varve_rt::channel::{Receiver, Sender, bounded};
-use varve_rt::{JoinHandle, try_spawn};
+use varve_rt::{JoinHandle, Panicked, try_spawn};
 
 /// The executor.
 pub(crate) struct Pcp {
@@ -49,11 +49,9 @@ impl Executor for Pcp {
         // Who waits to send sees that nobody receives any more.
         drop(pieces);
         let (tally, read) = (worker.join(), reader.join());
+        let (tally, read) = (ended(tally), ended(read));
         written?;
-        match (tally, read) {
-            (Ok(tally), Ok(())) => Ok(tally),
-            _ => Err(Error::Poisoned("a thread of a merge panicked".into())),
-        }
+        read.and(tally)
     }
 }
 
@@ -64,6 +62,16 @@ fn stage<T: Send + 'static>(name: &'static str, life: impl FnOnce() -> T + Send 
         life()
     };
     try_spawn(name, life).map_err(|e| Error::Resources(format!("no thread for a merge: {e}")))
+}
+
+/// What a stage came to. Its panic is one of who runs the merge, since it would panic again each time that the merge is
+/// begun anew: it poisons a host's database, and ends a worker's job.
+fn ended<T>(stage: std::result::Result<T, Panicked>) -> Result<T> {
+    match stage {
+        Ok(done) => Ok(done),
+        Err(Panicked { power_cut: true, .. }) => Err(Error::Closed),
+        Err(panicked) => panic!("a stage of a merge failed: {panicked}"),
+    }
 }
 
 fn read(task: Arc<Task>, to_work: &Sender<Sent<Option<Batch>>>) {

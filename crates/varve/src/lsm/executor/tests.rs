@@ -314,6 +314,40 @@ fn what_fails_fails_the_merge_and_nobody_hangs() {
     }
 }
 
+/// The pages of an input; whoever asks for one panics.
+struct Panics;
+
+impl crate::lsm::PageSource for Panics {
+    fn usable(&self) -> usize {
+        USABLE
+    }
+
+    fn page(&self, _n: u64, _see: &mut dyn FnMut(&[u8])) -> Result<()> {
+        panic!("a mistake in a stage");
+    }
+
+    fn prefetch(&self, _n: u64, _pages: u64) {}
+
+    fn corrupt(&self, _n: u64, what: &str) -> Error {
+        Error::Invalid(what.into())
+    }
+}
+
+/// It would panic again each time that the merge is begun anew: whoever runs it has to hear of it.
+#[test]
+fn a_panic_in_a_merge_is_one_of_who_runs_it() {
+    let mut rng = Rng::from_seed(16);
+    let mut case = case(&mut rng, 1500);
+    let reader = case.runs[0][0].reader.clone();
+    case.runs[0][0] = Input { reader, source: Arc::new(Panics) };
+    for name in NAMES {
+        let executor = by_name(name, 64 << 10).expect("it is listed");
+        let merge = || executor.run(task(&case, 6000, Codec::None), &mut Kept::new(0)).map(drop);
+        let panicked = varve_rt::catch_panic(merge).expect_err("a stage panics");
+        assert!(panicked.to_string().contains("a mistake in a stage"), "{name}: {panicked}");
+    }
+}
+
 #[test]
 fn an_output_overlaps_few_grandparents_and_keeps_a_keys_versions_together() {
     let row = |key: u64, commit| Row {
