@@ -135,6 +135,7 @@ fn fnv64(bytes: &[u8]) -> u64 {
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("flash-wa", include_str!("../../../../experiments/flash-wa.toml")),
     ("copro", include_str!("../../../../experiments/copro.toml")),
+    ("copro-ycsb", include_str!("../../../../experiments/copro-ycsb.toml")),
     ("fidelity", include_str!("../../../../experiments/fidelity.toml")),
     ("rodi", include_str!("../../../../experiments/rodi.toml")),
     ("rodi-engine", include_str!("../../../../experiments/rodi-engine.toml")),
