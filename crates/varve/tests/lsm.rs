@@ -122,6 +122,28 @@ fn merges_keep_what_is_seen(merge: &str) {
     db.close().unwrap();
 }
 
+/// No commit comes after the load: nothing but the load itself makes its rows show.
+#[test]
+fn the_rows_of_a_bulk_load_show_at_once() {
+    let dir = Dir::new("lsm-bulk-shows");
+    let db = Db::open_or_create(&dir.0, options()).unwrap();
+    let other = db.create_keyspace("other").unwrap();
+    for n in 0..20u32 {
+        // Commits that write to no LSM keyspace do not move the moment as of which such are read.
+        other.put(n.to_be_bytes(), "row").unwrap();
+        let mut load = db.bulk_load_of(&format!("load-{n}"), lsm()).unwrap();
+        (0..100u32).for_each(|row| load.push(&row.to_be_bytes(), b"loaded").unwrap());
+        let loaded = load.finish().unwrap();
+        let key = (5 * n % 100).to_be_bytes();
+        assert_eq!(loaded.get(key).unwrap().as_deref(), Some(&b"loaded"[..]), "load {n}");
+        let mut tx = db.begin().unwrap();
+        assert_eq!(tx.get(&loaded, key).unwrap().as_deref(), Some(&b"loaded"[..]), "load {n}");
+        assert_eq!(tx.scan(&loaded, ..).unwrap().count(), 100, "load {n}");
+        tx.rollback();
+    }
+    db.close().unwrap();
+}
+
 #[test]
 fn a_bulk_load_is_read_and_written_on() {
     let dir = Dir::new("lsm-bulk");

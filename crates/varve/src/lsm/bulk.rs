@@ -98,9 +98,14 @@ impl BulkLoad {
         self.shared.install(Change { added: std::mem::take(&mut self.done), pages, ..Change::default() })
     }
 
-    /// Ends the load: every row is in a segment that is listed.
+    /// Ends the load: every row is in a segment that is listed, and shows to who reads now.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.close()?;
-        self.list()
+        self.list()?;
+        // Reads are as of the horizon, and no commit has moved it to the load's own number.
+        let core = &self.shared.core;
+        core.horizon.wait(&core.log, self.commit);
+        assert!(core.horizon.reached() >= self.commit || varve_rt::dying(), "what was loaded shows");
+        Ok(())
     }
 }
