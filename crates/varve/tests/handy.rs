@@ -234,3 +234,58 @@ fn a_closure_that_hides_a_conflict_is_run_again() {
     });
     assert!(conflicts.unwrap() > 0, "nothing stood in anybody's way");
 }
+
+/// Rows that are not counted, but judged by a few nodes: near what there is, at each size.
+#[test]
+fn lengths_are_told_without_a_count() {
+    sim::run(sim::Config { seed: 2, ..sim::Config::default() }, || {
+        let db = create();
+        for rows in both_kinds(&db) {
+            assert_eq!(rows.estimated_len().unwrap(), 0);
+            let mut written = 0;
+            for more in [10, 3_000, 40_000] {
+                let mut batch = WriteBatch::new();
+                for n in written..written + more {
+                    // Short rows in front, long ones behind: leaves differ in what they hold.
+                    batch.put(&rows, key(n), vec![7; if n < 20_000 { 10 } else { 100 }]);
+                }
+                db.write(&batch).unwrap();
+                written += more;
+                let (told, near) = (rows.estimated_len().unwrap(), written / 20);
+                assert!(told.abs_diff(written) <= near, "{} of {written} rows: {told}", rows.name());
+            }
+            if rows.kind() == KeyspaceKind::Tree {
+                rows.delete_range(key(1_000)..key(written)).unwrap();
+                assert_eq!(rows.estimated_len().unwrap(), 1_000, "few nodes are looked at whole");
+            }
+        }
+        db.drop_keyspace("tree").unwrap();
+        db.close().unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn bytes_on_disk_are_those_of_pages() {
+    sim::run(sim::Config { seed: 3, ..sim::Config::default() }, || {
+        let db = create();
+        let rows = db.create_keyspace("rows").unwrap();
+        let used = |db: &Db| (db.stats().pages - db.stats().free_pages) * 4096;
+        let empty = used(&db);
+        assert_eq!(rows.size_on_disk().unwrap(), 4096);
+        for n in 0..200 {
+            rows.put(key(n), vec![1; if n % 20 == 0 { 50_000 } else { 100 }]).unwrap();
+        }
+        assert_eq!(rows.size_on_disk().unwrap(), used(&db) - empty + 4096, "long values count");
+        let lsm = db.create_keyspace_of("lsm", KeyspaceKind::Lsm(LsmOptions::default())).unwrap();
+        let before = lsm.size_on_disk().unwrap();
+        (0..2_000).for_each(|n| lsm.put(key(n), [n as u8; 100]).unwrap());
+        lsm.compact(None, ..).unwrap();
+        assert!(lsm.size_on_disk().unwrap() >= before + 4096, "segments count");
+        let kept = rows.clone();
+        db.drop_keyspace("rows").unwrap();
+        assert!(matches!(kept.size_on_disk(), Err(Error::NoSuchKeyspace(_))));
+        db.close().unwrap();
+    })
+    .unwrap();
+}

@@ -94,6 +94,7 @@ impl Default for Config {
 }
 
 /// What a simulation came to.
+#[must_use = "a simulation that failed tells it by its outcome alone: `unwrap` it"]
 #[derive(Debug)]
 pub struct Outcome<T> {
     /// The seed it ran with.

@@ -22,6 +22,7 @@ mod descend;
 mod detach;
 mod dismantle;
 pub(crate) mod edit;
+mod estimate;
 mod fetch;
 #[cfg(any(test, feature = "testing"))]
 pub mod harness;

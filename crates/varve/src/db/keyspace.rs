@@ -3,6 +3,7 @@
 use super::{Durability, Inner, Rows, SealReport};
 use crate::error::{Error, Result};
 use crate::index::{KeyspaceKind, LsmOptions};
+use crate::rows::Estimate;
 use crate::txn::{KeyRange, OpenKeyspace, TxOptions};
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
@@ -325,9 +326,37 @@ impl Keyspace {
         })
     }
 
-    /// The number of rows at this moment. Counts them: it reads every key, but no long value.
+    /// The number of rows at this moment. Counts them: it reads every key, but no long value. See
+    /// [`Keyspace::estimated_len`] for a figure that costs little.
     pub fn len(&self) -> Result<u64> {
         self.db.snapshot()?.count(self, ..)
+    }
+
+    /// The number of rows, about, from a few dozen pages at most, however many rows there are. Exact for a small tree
+    /// that nobody writes to; in an LSM keyspace a row that was overwritten counts again until merges have seen it.
+    ///
+    /// ```
+    /// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+    /// let fruit = db.keyspace_or_create("fruit")?;
+    /// fruit.put("apple", "red")?;
+    /// assert_eq!(fruit.estimated_len()?, 1);
+    /// assert_eq!(fruit.size_on_disk()?, 8192); // the page of its only leaf
+    /// # drop(fruit); db.close()?;
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn estimated_len(&self) -> Result<u64> {
+        Ok(self.estimate()?.rows)
+    }
+
+    /// Bytes that its pages take on the data device, about: as [`Keyspace::estimated_len`], exact for a small tree that
+    /// nobody writes to, and for the segments of an LSM keyspace. Neither old versions nor what waits in memory counts.
+    pub fn size_on_disk(&self) -> Result<u64> {
+        Ok(self.estimate()?.pages * self.db.core.page_size() as u64)
+    }
+
+    fn estimate(&self) -> Result<Estimate> {
+        self.db.txns.live_in(&self.shared)?;
+        self.shared.index().estimate()
     }
 
     /// Whether there is no row at this moment.

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::lsm::{self, Listed, LsmStats};
 use crate::page::Group;
 use crate::report::CheckReport;
-use crate::rows::{FarValue, Span, Write};
+use crate::rows::{Estimate, FarValue, Span, Write};
 use crate::space::{Core, Reserved, SpaceWalk};
 use std::sync::Arc;
 use varve_rt::MutexGuard;
@@ -60,6 +60,14 @@ impl Index {
         match self {
             Index::Tree(_) => None,
             Index::Lsm(lsm) => Some(lsm.stats()),
+        }
+    }
+
+    /// How many rows and pages it has, about; looks at a few dozen pages at most.
+    pub fn estimate(&self) -> Result<Estimate> {
+        match self {
+            Index::Tree(tree) => tree.estimate(),
+            Index::Lsm(lsm) => lsm.estimate(),
         }
     }
 

@@ -20,6 +20,7 @@ use super::stats::{Counters, LsmStats};
 use super::{LsmOptions, Segments};
 use crate::btree::Tree;
 use crate::error::Result;
+use crate::rows::Estimate;
 use crate::space::Core;
 use std::sync::Arc;
 use varve_device::Mistake;
@@ -149,6 +150,21 @@ impl Lsm {
         stats
     }
 
+    /// Rows and pages, about: each entry counts as a row, but that a deletion is taken to hide one.
+    pub(crate) fn estimate(&self) -> Result<Estimate> {
+        let view = self.0.view();
+        let mut estimate = Estimate { rows: 0, pages: self.0.tree.estimate()?.pages };
+        let (mut entries, mut deletions) = (view.in_memory(), 0);
+        for segment in view.segments.levels.iter().flatten().map(|open| &open.segment) {
+            entries += segment.meta.entries;
+            deletions += segment.meta.deletions;
+            assert!(segment.meta.deletions <= segment.meta.entries, "deletions are entries");
+            estimate.pages += segment.runs.iter().map(|(_, pages)| pages).sum::<u64>();
+        }
+        estimate.rows = entries.saturating_sub(2 * deletions);
+        Ok(estimate)
+    }
+
     /// Whether level 0 has so many segments that merges go before flushes: writers wait when memory is used up.
     pub(super) fn is_full(&self) -> bool {
         self.0.view().segments.newest_level() >= self.0.options().l0_stop.into()
@@ -171,6 +187,11 @@ impl Lsm {
 }
 
 impl View {
+    /// Entries of both memtables.
+    fn in_memory(&self) -> u64 {
+        self.active.len() + self.frozen.as_ref().map_or(0, |table| table.len())
+    }
+
     /// Bytes of both memtables.
     pub fn memory(&self) -> u64 {
         self.active.bytes() + self.frozen.as_ref().map_or(0, |table| table.bytes())

@@ -103,6 +103,14 @@ pub(crate) struct BatchEnd {
     pub next: Option<Vec<u8>>,
 }
 
+/// What an index holds, about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Estimate {
+    pub rows: u64,
+    /// Pages of nodes, long values and segments.
+    pub pages: u64,
+}
+
 /// The page that covered a key when a transaction read it, for a commit that writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint {

@@ -225,7 +225,7 @@ impl Manager {
 
     /// Fails when the database was closed or the keyspace dropped.
     #[inline]
-    fn live_in(&self, keyspace: &OpenKeyspace) -> Result<()> {
+    pub fn live_in(&self, keyspace: &OpenKeyspace) -> Result<()> {
         self.live()?;
         if keyspace.is_dropped() {
             return Err(Error::NoSuchKeyspace(keyspace.name().to_string()));
