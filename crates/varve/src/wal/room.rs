@@ -3,7 +3,8 @@
 //!
 //! Invariants: the ring grows and shrinks under the lock `disk`. One that grew is in a durable superblock before
 //! anything is written to what is new; one that shrank, before anything is written to where the stream goes on, and
-//! before the device is cut; who waits is counted for as long as he does, so that checkpoints hurry.
+//! before the device is cut, and until it is in use nobody writes to where the two rings have other places; who waits
+//! is counted for as long as he does, so that checkpoints hurry.
 
 use super::LogConfig;
 use super::format::{BLOCK, block_ceil, group_size};
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::role::{self, Role};
 use std::sync::Arc;
 use varve_device::{Device, Mistake};
-use varve_rt::atomic::Ordering;
+use varve_rt::atomic::{Ordering, fence};
 use varve_rt::{Event, now};
 use varve_volume::Lsn;
 
@@ -233,10 +234,19 @@ impl Log {
             return Ok(());
         }
         let Some(ring) = disk.sb.ring.shrunk((from, to), target) else { return Ok(()) };
-        // First nobody is told of more room than there will be; what was told before lies below `to`.
-        self.limit.store(ring.limit(from), Ordering::Release);
-        self.store_ring(disk, ring)?;
-        self.cut_device(disk)
+        // Up to `to` the two rings have the same places, and no further: nobody writes past it until the new one is in
+        // use.
+        self.limit.store(to, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let stored = if self.durable_lsn() + self.tail.capacity() > to {
+            // A write past it may have begun before it heard of that: another time.
+            Ok(false)
+        } else {
+            self.store_ring(disk, ring).map(|()| true)
+        };
+        self.set_limit(disk);
+        self.tell_of_space();
+        if stored? { self.cut_device(disk) } else { Ok(()) }
     }
 
     /// The same when nothing at all is live: then the stream goes on at the device's beginning. No write begins

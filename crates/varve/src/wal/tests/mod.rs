@@ -6,6 +6,7 @@ mod cuts;
 mod damage;
 mod pages;
 mod recoveries;
+mod shrinking;
 mod stress;
 mod torn_model;
 
