@@ -20,8 +20,8 @@ fn shrinks_beside_a_writer(seed: u64) -> bool {
         log.ensure_space(3000).unwrap();
         log.append(GroupKind::Commit, None, &body(n, 2990)).unwrap().end
     };
-    let grown = (0..400).map(|n| append(&log, n)).last().expect("some groups");
-    log.wait_durable(grown).unwrap();
+    let ends: Vec<Lsn> = (0..400).map(|n| append(&log, n)).collect();
+    log.wait_durable(ends[399]).unwrap();
     let ended = Arc::new(AtomicBool::new(false));
     let writer = {
         let (log, ended) = (log.clone(), ended.clone());
