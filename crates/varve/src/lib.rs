@@ -54,7 +54,10 @@
 //!   transaction and not from a reader, must fit a quarter of the cache.
 //! - A snapshot that stays open while much is overwritten takes room on the data device, and becomes too old past a
 //!   limit.
-//! - Calls block the thread: there are no futures. [`Transaction::commit_ticket`] commits without waiting.
+//! - Calls block the thread, but [`Transaction::commit_async`], a future for any executor, and
+//!   [`Transaction::commit_ticket`], which does not wait.
+//! - A process that was forked must not use a database that its parent opened: both would write one log.
+//! - The closures of `get_with` and `scan_with` must not use the database: they may wait for themselves for ever.
 //!
 //! # Map
 //!
