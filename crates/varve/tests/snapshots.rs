@@ -238,12 +238,16 @@ fn scratch_pages_have_a_limit() {
         assert!(round < 50, "it never came to its limit");
         // Each snapshot makes the next round leave old values.
         let young = db.snapshot().unwrap();
-        (0..N).for_each(|n| rows.put(&key(n), &[round; 90]).unwrap());
+        for n in 0..N {
+            rows.put(&key(n), &[round; 90]).unwrap();
+            most = most.max(db.stats().txn.snapshot_disk);
+        }
         assert_eq!(contents(&young, &rows).len() as u64, N);
         assert!(db.stats().txn.snapshots_evicted > 0 || contents(&old, &rows).len() as u64 == N);
     }
     assert!(matches!(old.get(&rows, &key(1)), Err(Error::SnapshotTooOld)));
-    assert!(most > limit / 4 && most <= limit, "{most}");
+    // While runs are merged both are there, those that are merged and what becomes of them (docs/transactions.md).
+    assert!(most > limit / 4 && most <= limit + limit / 4, "{most}");
     let young = db.snapshot().unwrap();
     rows.put(&key(1), b"new").unwrap();
     assert_ne!(young.get(&rows, &key(1)).unwrap().unwrap(), b"new");

@@ -69,7 +69,9 @@ impl Snapshots {
         while self.sweep(&mut live) {}
         let quarter = core.store.pages() * core.page_size() as u64 / 4;
         let limit = self.disk_limit.unwrap_or(quarter.max(LEAST_DISK));
-        while self.on_disk.load(Ordering::Relaxed) + bytes.min(live.bytes) > limit {
+        // What is taken fills whole pages.
+        let more = bytes.min(live.bytes) + core.page_size() as u64;
+        while self.on_disk.load(Ordering::Relaxed) + more > limit {
             if !self.evict_oldest(&mut live, Lost::Room) {
                 break;
             }
