@@ -246,8 +246,7 @@ fn scratch_pages_have_a_limit() {
         assert!(db.stats().txn.snapshots_evicted > 0 || contents(&old, &rows).len() as u64 == N);
     }
     assert!(matches!(old.get(&rows, &key(1)), Err(Error::SnapshotTooOld)));
-    // While runs are merged both are there, those that are merged and what becomes of them (docs/transactions.md).
-    assert!(most > limit / 4 && most <= limit + limit / 4, "{most}");
+    assert!(most > limit / 4 && most <= limit, "{most}");
     let young = db.snapshot().unwrap();
     rows.put(&key(1), b"new").unwrap();
     assert_ne!(young.get(&rows, &key(1)).unwrap().unwrap(), b"new");

@@ -67,11 +67,8 @@ impl Snapshots {
     fn take_batch(&self, core: &Core, bytes: u64) -> Option<Vec<VersionPlace>> {
         let mut live = self.live.lock();
         while self.sweep(&mut live) {}
-        let quarter = core.store.pages() * core.page_size() as u64 / 4;
-        let limit = self.disk_limit.unwrap_or(quarter.max(LEAST_DISK));
-        // What is taken fills whole pages.
-        let more = bytes.min(live.bytes) + core.page_size() as u64;
-        while self.on_disk.load(Ordering::Relaxed) + more > limit {
+        let more = bytes.min(live.bytes);
+        while !self.has_room(core, more) {
             if !self.evict_oldest(&mut live, Lost::Room) {
                 break;
             }
@@ -87,6 +84,14 @@ impl Snapshots {
         live.bytes -= sum;
         self.in_memory.store(live.bytes, Ordering::Relaxed);
         (!batch.is_empty()).then_some(batch)
+    }
+
+    /// Whether scratch pages may take so many bytes more, which fill whole pages. What a merge under way is going to
+    /// write counts as written.
+    fn has_room(&self, core: &Core, bytes: u64) -> bool {
+        let page = core.page_size() as u64;
+        let limit = self.disk_limit.unwrap_or_else(|| (core.store.pages() * page / 4).max(LEAST_DISK));
+        self.on_disk.load(Ordering::Relaxed) + bytes + page <= limit
     }
 
     /// Writes versions to scratch pages.
@@ -167,20 +172,21 @@ impl Snapshots {
         dropped.len()
     }
 
-    /// Runs that are to be merged.
-    fn to_merge(&self) -> Option<Vec<Arc<Run>>> {
+    /// Runs that are to be merged, if scratch pages have room for a copy of them, and for what spills meanwhile.
+    fn to_merge(&self, core: &Core) -> Option<Vec<Arc<Run>>> {
         let runs = self.runs()?;
         let most = runs.iter().map(|run| run.level).max()?;
         let of = |level| runs.iter().filter(move |run| run.level == level);
         let level = (0..=most).find(|level| of(*level).count() >= FAN_IN)?;
         let chosen: Vec<_> = of(level).take(FAN_IN).cloned().collect();
         assert_eq!(chosen.len(), FAN_IN, "as many were counted");
-        Some(chosen)
+        let spill = self.budget.limit(Class::Versions) / SHARE;
+        self.has_room(core, size(&chosen) + spill).then_some(chosen)
     }
 
     /// Has runs merged if there are many.
     fn merge_soon(self: &Arc<Self>, core: &Arc<Core>) {
-        if self.to_merge().is_none() {
+        if self.to_merge(core).is_none() {
             return;
         }
         let mut thread = self.merger.thread.lock();
@@ -197,21 +203,38 @@ impl Snapshots {
 
     fn merge_all(&self, core: &Arc<Core>) {
         let on = || !self.merger.ended.load(Ordering::Acquire) && self.open() > 0 && !varve_rt::dying();
-        while let Some(runs) = self.to_merge().filter(|_| on()) {
+        while on()
+            && let Some(runs) = self.set_out(core)
+        {
             match merge(core, &runs, self.oldest(), &on) {
                 Ok(merged) if on() => self.exchange_runs(core, &runs, merged),
                 // The next that is written asks again.
-                _ => break,
+                _ => {
+                    self.on_disk.fetch_sub(size(&runs), Ordering::Relaxed);
+                    break;
+                }
             }
         }
         self.merger.thread.lock().1 = false;
+    }
+
+    /// Chooses runs to be merged, and counts their copy as written.
+    fn set_out(&self, core: &Core) -> Option<Vec<Arc<Run>>> {
+        // Who spills looks for room under the same lock.
+        let _live = self.live.lock();
+        let runs = self.to_merge(core)?;
+        self.on_disk.fetch_add(size(&runs), Ordering::Relaxed);
+        Some(runs)
     }
 
     /// Puts a merged run in the place of those that it was made of.
     fn exchange_runs(&self, core: &Core, runs: &[Arc<Run>], merged: Option<Run>) {
         let mut live = self.live.lock();
         let oldest = live.oldest();
+        let copy = self.on_disk.fetch_sub(size(runs), Ordering::Relaxed);
+        assert!(copy >= size(runs), "the copy was counted");
         if let Some(merged) = merged {
+            debug_assert!(merged.pages() * core.page_size() as u64 <= size(runs), "a copy takes no more than they did");
             let held = runs.iter().flat_map(|run| run.held.lock().clone()).filter(|(end, _)| *end > oldest);
             *merged.held.lock() = held.collect();
             self.add_run(&mut live, core, merged);
@@ -230,4 +253,9 @@ impl Snapshots {
         let thread = self.merger.thread.lock().0.take();
         Health::join(thread);
     }
+}
+
+/// Bytes of scratch pages of some runs.
+fn size(runs: &[Arc<Run>]) -> u64 {
+    runs.iter().map(|run| run.size.0).sum()
 }
