@@ -13,7 +13,7 @@ use super::location::Location;
 use super::machine::{self, HostTime, LockPlace};
 use super::moves::Moves;
 use super::near::NearMoment;
-use super::spec::{Clock, Spec, Spread};
+use super::spec::{Clock, Spec};
 use crate::adapter::varve::VarveStore;
 use crate::driver::{self, Client, Draw, Interval, Outcome, RunOptions, RunResult, Until, Workload};
 use crate::models::{Loaded, Part};
@@ -279,15 +279,7 @@ fn measure(
             drive(spec, &store, Arc::new(Marked { inner }), (&probe, moves.as_mut()), progress)?
         }
         (_, Some(y)) => {
-            let mut options =
-                ycsb::Options { theta: y.theta, max_scan: y.max_scan, durability, seed, ..ycsb::Options::of(y.letter) };
-            match y.distribution {
-                Some(Spread::Zipfian) => options.distribution = ycsb::Distribution::Zipfian,
-                Some(Spread::Latest) => options.distribution = ycsb::Distribution::Latest,
-                Some(Spread::Uniform) => options.distribution = ycsb::Distribution::Uniform,
-                None => {}
-            }
-            let inner = ycsb::Ycsb::new(&*store, options)?;
+            let inner = ycsb::Ycsb::new(&*store, y.options(durability, seed))?;
             let seen = (&probe, moves.as_mut());
             match &y.fixed {
                 None => drive(spec, &store, Arc::new(Marked { inner }), seen, progress)?,

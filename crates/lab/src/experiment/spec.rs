@@ -512,7 +512,7 @@ impl Spec {
             None if self.devices.drives.is_empty() => drop((self.devices.profiles()?, self.devices.fast()?)),
             None => drop((array::validate(self)?, self.devices.fast()?)),
         }
-        w.ycsb.as_ref().and_then(|y| y.fixed.as_ref()).map_or(Ok(()), FixedSets::validate)?;
+        w.ycsb.as_ref().map_or(Ok(()), Ycsb::validate)?;
         if let Some(iomix) = w.iomix.as_ref().filter(|_| self.devices.drives.is_empty()) {
             let profile = self.devices.profiles()?.0;
             iomix.validate(&profile, profile.capacity(), &self.layout)?;

@@ -1,5 +1,6 @@
 //! `[workload.ycsb]` of an experiment. Plain data, the shape of the file.
 
+use crate::adapter::Durability;
 use crate::ycsb;
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Ycsb {
     /// `A` to `F`.
     pub letter: ycsb::Letter,
+    /// Shares of reads, updates, inserts, scans and read-modify-writes, instead of the letter's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<ycsb::Shares>,
     /// Records loaded.
     pub records: u64,
     /// Fields of a record.
@@ -28,11 +32,36 @@ pub struct Ycsb {
     pub fixed: Option<FixedSets>,
 }
 
+impl Ycsb {
+    /// What is wrong: the key, and what is accepted.
+    pub(super) fn validate(&self) -> Result<(), (String, String)> {
+        if self.shares.is_some_and(|shares| shares.iter().all(|share| *share == 0)) {
+            let what = "all are 0: five numbers are possible, one of them above 0";
+            return Err(("workload.ycsb.shares".to_string(), what.to_string()));
+        }
+        self.fixed.as_ref().map_or(Ok(()), FixedSets::validate)
+    }
+
+    /// As the workload takes it.
+    pub(super) fn options(&self, durability: Durability, seed: u64) -> ycsb::Options {
+        let of = ycsb::Options::of(self.letter);
+        let distribution = match self.distribution {
+            Some(Spread::Zipfian) => ycsb::Distribution::Zipfian,
+            Some(Spread::Latest) => ycsb::Distribution::Latest,
+            Some(Spread::Uniform) => ycsb::Distribution::Uniform,
+            None => of.distribution,
+        };
+        let shares = self.shares.unwrap_or(of.shares);
+        ycsb::Options { theta: self.theta, max_scan: self.max_scan, shares, distribution, durability, seed, ..of }
+    }
+}
+
 impl Default for Ycsb {
     fn default() -> Ycsb {
         let (shape, options) = (ycsb::Shape::default(), ycsb::Options::of(ycsb::Letter::A));
         Ycsb {
             letter: ycsb::Letter::A,
+            shares: None,
             records: shape.records,
             fields: shape.fields,
             field_bytes: shape.field_length,
@@ -80,7 +109,7 @@ impl Default for FixedSets {
 
 impl FixedSets {
     /// What is wrong: the key, and what is accepted.
-    pub(super) fn validate(&self) -> Result<(), (String, String)> {
+    fn validate(&self) -> Result<(), (String, String)> {
         let refuse = |key: &str, what: &str| Err((format!("workload.ycsb.fixed.{key}"), what.to_string()));
         match () {
             () if self.records == 0 || self.records > 1 << 40 => refuse("records", "1 to 2^40 are possible"),
