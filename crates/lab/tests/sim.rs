@@ -146,7 +146,8 @@ fn mistakes_are_caught() {
     }
 }
 
-/// Its merges panic each time that they are begun, and scans over what it has listed go round for ever.
+/// Its merges panic each time that they are begun. (Without debug assertions they go on for a while, and scans over
+/// what it has listed go round for ever: `in_order` and the executors have tests of their own for that.)
 #[test]
 fn a_host_that_panics_in_its_merges_is_a_finding_and_the_life_ends() {
     let pool = PoolChoice { near: true, ..PoolChoice::default() };

@@ -87,8 +87,13 @@ fn row(n: u64) -> ([u8; 8], Vec<u8>) {
     ((n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes(), vec![n as u8; 300])
 }
 
-/// Writes rows until something fails or there are `most`; how many were acknowledged.
+/// Writes rows until something fails or there are `most`, with a checkpoint now and then; how many were acknowledged.
 fn write(db: &Db, from: u64, most: u64) -> (u64, Option<varve::Error>) {
+    write_each(db, from, most, |n| if n % 50 == 49 { db.checkpoint() } else { Ok(()) })
+}
+
+/// The same, with something else after each row.
+fn write_each(db: &Db, from: u64, most: u64, then: impl Fn(u64) -> varve::Result<()>) -> (u64, Option<varve::Error>) {
     let (tree, lsm) = (db.keyspace("tree").unwrap(), db.keyspace("lsm").unwrap());
     for n in from..most {
         let (key, value) = row(n);
@@ -96,8 +101,7 @@ fn write(db: &Db, from: u64, most: u64) -> (u64, Option<varve::Error>) {
             tx.put(&tree, &key, &value)?;
             tx.put(&lsm, &key, &value)
         });
-        let done = if n % 50 == 49 { done.and_then(|()| db.checkpoint()) } else { done };
-        if let Err(e) = done {
+        if let Err(e) = done.and_then(|()| then(n)) {
             return (n, Some(e));
         }
     }
@@ -280,7 +284,7 @@ fn a_flush_that_fails_for_a_job_poisons_the_host() {
             let before = db.near_stats().unwrap();
             drive.set_plan(FaultPlan::new(seed).nth(1 + seed, OpKind::Flush, Fault::Eio));
             // Checkpoints flush too. They are left to the end: until then it is jobs, and merges of the host.
-            let (acknowledged, error) = unsettled(&db, 400, 3000);
+            let (acknowledged, error) = write_each(&db, 400, 3000, |_| Ok(()));
             let said = error.unwrap_or_else(|| db.checkpoint().unwrap_err()).to_string();
             assert!(drive.counts().eio == 1 && matches!(db.checkpoint(), Err(varve::Error::Poisoned(_))), "{said}");
             let (tree, lsm) = (db.keyspace("tree").unwrap(), db.keyspace("lsm").unwrap());
@@ -302,20 +306,4 @@ fn a_flush_that_fails_for_a_job_poisons_the_host() {
         by_jobs += u32::from(sim::run(sim::Config { seed, ..sim::Config::default() }, main).unwrap());
     }
     assert!(by_jobs > 0, "some of the flushes that failed were those of jobs");
-}
-
-/// Writes rows until something fails or there are `most`, without checkpoints of its own; how many were acknowledged.
-fn unsettled(db: &Db, from: u64, most: u64) -> (u64, Option<varve::Error>) {
-    let (tree, lsm) = (db.keyspace("tree").unwrap(), db.keyspace("lsm").unwrap());
-    for n in from..most {
-        let (key, value) = row(n);
-        let done = db.transact(|tx| {
-            tx.put(&tree, &key, &value)?;
-            tx.put(&lsm, &key, &value)
-        });
-        if let Err(e) = done {
-            return (n, Some(e));
-        }
-    }
-    (most, None)
 }

@@ -514,3 +514,29 @@ fn pause(us: u64) {
         varve_rt::sleep(Duration::from_micros(us));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(keys: &[&str]) -> Vec<Result<(Vec<u8>, Vec<u8>)>> {
+        keys.iter().map(|key| Ok((key.as_bytes().to_vec(), Vec::new()))).collect()
+    }
+
+    #[test]
+    fn rows_that_ascend_or_descend_pass() {
+        for keys in [&["a", "b", "c"][..], &["c", "b", "a"], &["a"], &[]] {
+            assert_eq!(in_order(rows(keys).into_iter()).count(), keys.len());
+        }
+    }
+
+    #[test]
+    fn rows_that_go_back_are_a_finding_at_the_first_of_them() {
+        for keys in [["a", "b", "a"], ["b", "a", "b"], ["a", "b", "b"]] {
+            let mut scan = in_order(rows(&keys).into_iter());
+            assert!(scan.next().is_some() && scan.next().is_some());
+            let panicked = varve_rt::catch_panic(|| scan.next().map(drop)).expect_err("it goes back");
+            assert!(panicked.to_string().contains("go back"), "{panicked}");
+        }
+    }
+}
