@@ -35,13 +35,15 @@ pub fn parameters(table: &Table, sources: &BTreeMap<String, String>) -> Vec<Para
     found
 }
 
-/// The first key of `sources` that names nothing in the table.
-pub fn stray<'a>(table: &Table, sources: &'a BTreeMap<String, String>) -> Option<&'a str> {
-    sources.keys().map(String::as_str).find(|key| {
-        let mut parts = key.split('.');
-        let first = parts.next().and_then(|part| table.get(part));
-        parts.fold(first, |value, part| value?.as_table()?.get(part)).is_none()
-    })
+/// The first key of `sources` that names nothing in any of the tables.
+pub fn stray<'a>(tables: &[&Table], sources: &'a BTreeMap<String, String>) -> Option<&'a str> {
+    sources.keys().map(String::as_str).find(|key| !tables.iter().any(|table| names(table, key)))
+}
+
+fn names(table: &Table, key: &str) -> bool {
+    let mut parts = key.split('.');
+    let first = parts.next().and_then(|part| table.get(part));
+    parts.fold(first, |value, part| value?.as_table()?.get(part)).is_some()
 }
 
 fn leaves(table: &Table, above: &str, found: &mut Vec<Parameter>) {
@@ -79,10 +81,12 @@ mod tests {
         let told: Vec<_> = found.iter().map(|p| (p.key.as_str(), p.source.as_deref(), p.is_assumed())).collect();
         let (half, book) = (Some("assumed: half of it"), Some("a book"));
         assert_eq!(told, [("a.b", book, false), ("a.c", half, true), ("d", None, true), ("e.f.g", Some("e"), false)]);
-        assert_eq!(stray(&table, &sources), None);
+        assert_eq!(stray(&[&table], &sources), None);
         for key in ["a.d", "d.e", "z"] {
             let sources = [(key.to_string(), String::new())].into();
-            assert_eq!(stray(&table, &sources), Some(key));
+            assert_eq!(stray(&[&table], &sources), Some(key));
         }
+        let more: Table = "d.e = 4".parse().unwrap();
+        assert_eq!(stray(&[&table, &more], &[("d.e".to_string(), String::new())].into()), None);
     }
 }

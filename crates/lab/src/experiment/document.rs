@@ -145,7 +145,7 @@ pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Expe
     let mut outer: Outer = understand(&source, &outer_table, &[])?;
     let written = outer.sweep.clone();
     let sets = settle_sets(&whole, &mut outer, &request.sets)?;
-    let stated = parameters::stated(&source, &whole, &outer.sources, &written)?;
+    let stated = parameters::stated(&source, &whole, &outer.sources, &written, &outer.variant)?;
     let common = Swept::read(&source, &written, &outer.sweep)?;
     let mut points = Vec::new();
     let mut variants: Vec<Option<(usize, Table)>> = outer.variant.into_iter().enumerate().map(Some).collect();

@@ -27,14 +27,17 @@ fn is_name(key: &str) -> bool {
     key.ends_with(".profile") || ["devices.drives", "run.jobs", "run.clock", "run.check", "run.reopen"].contains(&key)
 }
 
-/// The numbers that a file states for all points: not those that are swept.
+/// The numbers that a file states for all points: not those that are swept. A source may also be that of a key which
+/// only variants set.
 pub(super) fn stated(
     source: &Source<'_>,
     base: &Table,
     given: &BTreeMap<String, String>,
     swept: &Table,
+    variants: &[Table],
 ) -> Result<Vec<Parameter>, ExperimentError> {
-    if let Some(key) = sources::stray(base, given) {
+    let tables: Vec<&Table> = std::iter::once(base).chain(variants).collect();
+    if let Some(key) = sources::stray(&tables, given) {
         return Err(source.error(&["sources"], format!("{key:?} has a source, but is no key of the experiment")));
     }
     let axes: Vec<String> = sources::parameters(swept, given).into_iter().map(|axis| axis.key).collect();

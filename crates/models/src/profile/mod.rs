@@ -155,7 +155,7 @@ impl Profile {
         let profile: Profile = toml::from_str(text).map_err(|e| ProfileError::of_toml(file, text, &e))?;
         profile.check().map_err(|(key, message)| ProfileError::of_key(file, text, &key, message))?;
         let table: toml::Table = text.parse().expect("it was read just now");
-        if let Some(key) = sources::stray(&table, &profile.sources) {
+        if let Some(key) = sources::stray(&[&table], &profile.sources) {
             let message = format!("{key:?} has a source, but is no key of the profile");
             return Err(ProfileError::of_key(file, text, "sources", message));
         }
