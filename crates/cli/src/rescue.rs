@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve::{BackupInfo, BackupOptions, Layout, RestoreOptions, SalvageReport};
+use varve::{BackupInfo, BackupOptions, Layout, Packing, RestoreOptions, SalvageReport};
 use varve_rt::atomic::{AtomicU64, Ordering};
 
 fn is_stream(path: &Path) -> bool {
@@ -77,7 +77,7 @@ pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
         bar.set_length(all);
         bar.set_position(done);
     };
-    let options = BackupOptions { since, level: a.level, progress: Some(&mut progress) };
+    let options = BackupOptions { since, packing: Packing::Zstd(a.level), progress: Some(&mut progress) };
     let report = if is_stream(&a.file) {
         db.backup(&mut BufWriter::new(Rows), options)
     } else {

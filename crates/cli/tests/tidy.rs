@@ -25,7 +25,10 @@ const LAYERS: &[&str] = &[
 /// What the crates below the command may use from outside, and why it is harmless there: no threads, no blocking, no
 /// clocks, no thread locals, no random hashing of its own.
 const ALLOWED: &[(&str, &str)] = &[
-    ("thiserror", "derives Display and Error for error enums; no code at run time"),
+    (
+        "thiserror",
+        "derives Display and Error for error enums, where an embedder's build does not go; no code at run time",
+    ),
     ("crc32c", "pure arithmetic on bytes"),
     ("serde", "derives; pure"),
     ("serde_json", "pure text"),
@@ -64,8 +67,12 @@ const UNSAFE: &[&str] = &[
     "crates/device/src/file/exec.rs",
     "crates/device/src/file/lock.rs",
     "crates/device/src/file/mod.rs",
-    "crates/device/src/file/sys.rs",
-    "crates/device/src/file/wear.rs",
+    "crates/device/src/file/sys/linux/mod.rs",
+    "crates/device/src/file/sys/linux/wear.rs",
+    "crates/device/src/file/sys/mod.rs",
+    "crates/device/src/file/sys/portable.rs",
+    "crates/device/src/file/sys/posix.rs",
+    "crates/device/src/file/sys/threads.rs",
     "crates/device/src/io.rs",
     "crates/device/src/words.rs",
     "crates/wire/src/remote.rs",
@@ -241,6 +248,28 @@ fn outside_crates_are_on_the_list() {
     none(problems.collect(), "crates below the command use only what is on ALLOWED, with its reason");
 }
 
+/// Lines of `cargo tree -p varve -e normal --prefix none | sort -u`: what an embedder's build compiles. The number only
+/// shrinks; 25 is what must never be passed.
+const EMBEDDED: usize = 17;
+
+#[test]
+fn an_embedder_compiles_few_packages() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let out = Command::new(cargo)
+        .args(["tree", "-p", "varve", "-e", "normal", "--prefix", "none", "--offline", "--locked"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let packages: BTreeSet<String> = String::from_utf8_lossy(&out.stdout).lines().map(str::to_string).collect();
+    assert!(packages.len() > 5, "cargo tells of {packages:?}");
+    assert!(
+        packages.len() <= EMBEDDED,
+        "{} lines, {EMBEDDED} before: put what is new behind a feature\n{packages:#?}",
+        packages.len()
+    );
+}
+
 #[test]
 fn no_hidden_state_outside_the_runtime() {
     let mut problems = Vec::new();
@@ -286,6 +315,22 @@ const ERRORS: &[&str] = &[
     "crates/lab/src/error.rs",
 ];
 
+/// The variants of a file's public enums that are errors.
+fn error_variants(text: &str) -> impl Iterator<Item = &str> {
+    let enums = text.split("\npub enum ").zip(text.split("\npub enum ").skip(1));
+    let errors = enums.filter(move |(before, this)| {
+        let name = this.split(' ').next().expect("a name");
+        let attributes = before.rsplit("\n\n").next().expect("what stands before it");
+        attributes.contains("thiserror::Error") || text.contains(&format!("impl std::error::Error for {name} "))
+    });
+    errors.flat_map(|(_, this)| {
+        let lines = this.lines().take_while(|line| *line != "}");
+        let variants = lines.filter_map(|line| line.strip_prefix("    "));
+        let variants = variants.filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()));
+        variants.map(|line| line.split(|c: char| !c.is_alphanumeric()).next().expect("a name"))
+    })
+}
+
 #[test]
 fn every_error_is_explained() {
     let page = std::fs::read_to_string(root().join("docs/errors.md")).expect("the page");
@@ -293,19 +338,10 @@ fn every_error_is_explained() {
     let mut problems = Vec::new();
     for file in ERRORS {
         let mut variants = 0;
-        let mut after_message = false;
-        for line in sources[*file].lines() {
-            // A variant is the first line after its message that begins with a capital, one level deep.
-            let name = line.strip_prefix("    ").filter(|l| l.starts_with(|c: char| c.is_ascii_uppercase()));
-            if line.starts_with("    #[error(") {
-                after_message = true;
-            } else if after_message && let Some(name) = name {
-                let name = name.split(|c: char| !c.is_alphanumeric()).next().expect("a name");
-                variants += 1;
-                after_message = false;
-                if !page.contains(&format!("`{name}`")) && !DAMAGES.contains(&name) {
-                    problems.push(format!("{file}: {name}"));
-                }
+        for name in error_variants(&sources[*file]) {
+            variants += 1;
+            if !page.contains(&format!("`{name}`")) && !DAMAGES.contains(&name) {
+                problems.push(format!("{file}: {name}"));
             }
         }
         assert!(variants > 3, "{file}: {variants} errors found");
@@ -468,7 +504,7 @@ fn stateful_files_state_their_rules() {
 const LINE_WIDTH: usize = 120;
 
 /// Lines of code that are longer (text in quotes, which is not broken). The number only shrinks.
-const LONG_LINES: usize = 98;
+const LONG_LINES: usize = 93;
 
 #[test]
 fn lines_fit_on_a_page() {

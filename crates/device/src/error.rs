@@ -35,12 +35,10 @@ impl fmt::Display for OpKind {
 
 /// Why a device request failed. Cheap to clone, so that one failure can be told to every waiter.
 // (The tag takes a word, as that of `varve::Error`.)
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum DeviceError {
     /// The operating system or the drive reported an error.
-    #[error("{} failed: {} (errno {errno}); {}", request(*op, device, *offset, *len), reason(*errno),
-            advice(*op, *retryable))]
     Io {
         /// The failed operation.
         op: OpKind,
@@ -56,7 +54,6 @@ pub enum DeviceError {
         retryable: bool,
     },
     /// No space is left on the device or in the quota.
-    #[error("no space left for {op} of {len} bytes at offset {offset} of {device}: free some space, then try again")]
     NoSpace {
         /// The failed operation.
         op: OpKind,
@@ -68,13 +65,8 @@ pub enum DeviceError {
         len: u64,
     },
     /// The (simulated) power is off: nothing works until it is restored and the database is reopened.
-    #[error("the device has lost power: restore it, then open the database again so that it recovers")]
     PowerLost,
     /// The request reaches past the end of the device.
-    #[error(
-        "{op} of {len} bytes at offset {offset} reaches past the end of {device} ({device_len} bytes): the file may \
-             have been truncated; compare its length with the one at creation"
-    )]
     OutOfRange {
         /// The refused operation.
         op: OpKind,
@@ -88,10 +80,6 @@ pub enum DeviceError {
         device_len: u64,
     },
     /// Offset, length or memory of the request is not a multiple of the device's block.
-    #[error(
-        "{op} of {len} bytes at offset {offset} of {device} is not aligned to its blocks of {block} bytes (offset, \
-             length and memory must be): use AlignedBuf and whole blocks"
-    )]
     Misaligned {
         /// The refused operation.
         op: OpKind,
@@ -105,7 +93,6 @@ pub enum DeviceError {
         block: u32,
     },
     /// A change was asked of a device opened for reading only.
-    #[error("{op} refused: {device} was opened read-only; open it for writing")]
     ReadOnly {
         /// The refused operation.
         op: OpKind,
@@ -113,7 +100,6 @@ pub enum DeviceError {
         device: Arc<str>,
     },
     /// The device cannot do what was asked.
-    #[error("{device} cannot {what}; choose another device or option")]
     Unsupported {
         /// The device's name.
         device: Arc<str>,
@@ -121,7 +107,6 @@ pub enum DeviceError {
         what: &'static str,
     },
     /// The operating system refused memory or a thread.
-    #[error("the operating system refused {what}; {advice}")]
     Resources {
         /// What was refused, and why.
         what: Arc<str>,
@@ -129,7 +114,6 @@ pub enum DeviceError {
         advice: &'static str,
     },
     /// The database may not write to the device any more.
-    #[error("{device} is not written to: {why}")]
     Refused {
         /// The device's name.
         device: Arc<str>,
@@ -137,7 +121,6 @@ pub enum DeviceError {
         why: Arc<str>,
     },
     /// The device is at the other end of a connection, and is not reached, or not believed, any more.
-    #[error("{device}: {why}")]
     Lost {
         /// The device's name.
         device: Arc<str>,
@@ -145,7 +128,6 @@ pub enum DeviceError {
         why: Arc<str>,
     },
     /// Another process (or another handle of this one) holds the directory's lock.
-    #[error("{dir} is in use by {}: close it there first", holder(*pid))]
     Locked {
         /// The database directory.
         dir: Arc<str>,
@@ -153,12 +135,58 @@ pub enum DeviceError {
         pid: Option<u32>,
     },
     /// A real file was used inside a simulation, whose clock and crashes it would not follow.
-    #[error("{device} is a real file and cannot be used inside a simulation: use MemDevice or a device model there")]
     InSimulation {
         /// The device's name.
         device: Arc<str>,
     },
 }
+
+impl std::fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DeviceError::Io { op, device, offset, len, errno, retryable } => write!(
+                f,
+                "{} failed: {} (errno {errno}); {}",
+                request(*op, device, *offset, *len),
+                reason(*errno),
+                advice(*op, *retryable)
+            ),
+            DeviceError::NoSpace { op, device, offset, len } => write!(
+                f,
+                "no space left for {op} of {len} bytes at offset {offset} of {device}: free some space, then try again"
+            ),
+            DeviceError::PowerLost => {
+                write!(f, "the device has lost power: restore it, then open the database again so that it recovers")
+            }
+            DeviceError::OutOfRange { op, device, offset, len, device_len } => write!(
+                f,
+                "{op} of {len} bytes at offset {offset} reaches past the end of {device} ({device_len} bytes): the \
+                 file may have been truncated; compare its length with the one at creation"
+            ),
+            DeviceError::Misaligned { op, device, offset, len, block } => write!(
+                f,
+                "{op} of {len} bytes at offset {offset} of {device} is not aligned to its blocks of {block} bytes \
+                 (offset, length and memory must be): use AlignedBuf and whole blocks"
+            ),
+            DeviceError::ReadOnly { op, device } => {
+                write!(f, "{op} refused: {device} was opened read-only; open it for writing")
+            }
+            DeviceError::Unsupported { device, what } => {
+                write!(f, "{device} cannot {what}; choose another device or option")
+            }
+            DeviceError::Resources { what, advice } => write!(f, "the operating system refused {what}; {advice}"),
+            DeviceError::Refused { device, why } => write!(f, "{device} is not written to: {why}"),
+            DeviceError::Lost { device, why } => write!(f, "{device}: {why}"),
+            DeviceError::Locked { dir, pid } => write!(f, "{dir} is in use by {}: close it there first", holder(*pid)),
+            DeviceError::InSimulation { device } => write!(
+                f,
+                "{device} is a real file and cannot be used inside a simulation: use MemDevice or a device model there"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {}
 
 fn request(op: OpKind, device: &str, offset: u64, len: u64) -> String {
     if op == OpKind::Open {

@@ -1,7 +1,8 @@
 //! Real files: contents, batches from many threads, locks of directories.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use varve_device::sys::{Portable, Syscalls, System};
 use varve_device::*;
 use varve_rt::Rng;
 
@@ -27,23 +28,80 @@ fn create() -> Options {
     Options { create: true, ..Options::default() }
 }
 
+/// A way to execute requests.
+#[derive(Clone)]
+struct Variant {
+    options: Options,
+    /// As on any Unix.
+    portable: bool,
+}
+
+impl Variant {
+    fn open(&self, path: impl AsRef<Path>) -> Arc<FileDevice> {
+        let sys: Arc<dyn Syscalls> =
+            if self.portable { Arc::new(Portable::default()) } else { Arc::new(System::default()) };
+        FileDevice::open_with(path, self.options.clone(), sys).unwrap()
+    }
+}
+
 /// The ways to execute requests that this machine has; all must behave alike.
-fn variants() -> Vec<Options> {
+fn variants() -> Vec<Variant> {
     let mut all = Vec::new();
     for (direct, io_uring) in [(true, true), (true, false), (false, true), (false, false)] {
-        for prewrite in [false, true] {
-            all.push(Options { direct, io_uring, prewrite, punch_holes: prewrite, ..create() });
+        for (prewrite, portable) in [(false, false), (false, true), (true, false), (true, true)] {
+            let options = Options { direct, io_uring, prewrite, punch_holes: prewrite, ..create() };
+            all.push(Variant { options, portable });
         }
     }
     all
 }
 
 #[test]
+fn on_any_unix_a_batch_goes_to_threads_and_what_is_lacking_is_said() {
+    let dir = Dir::new("portable");
+    let dev = Variant { options: create(), portable: true }.open(dir.0.join("f"));
+    dev.set_len(64 * 4096).unwrap();
+    let before = varve_rt::running_threads();
+    let data = AlignedBuf::copy_padded(&[7; 64 * 4096], 4096);
+    // SAFETY: `data` outlives the ticket, which is waited for.
+    let write = |i: usize| unsafe { Io::write(i as u64 * 4096, data.as_ptr().add(i * 4096), 4096, i == 63) };
+    dev.submit((0..64).map(write).chain([Io::flush()]).collect()).wait_all().unwrap();
+    assert!(varve_rt::running_threads() > before, "nobody but the caller worked");
+    // The durable write, which is two calls.
+    let (info, stats) = (dev.info(), dev.stats());
+    assert_eq!(
+        (info.access.as_str(), stats.durable_writes, stats.write.count, stats.flush.count),
+        ("cached, threads", 1, 64, 1)
+    );
+    let lacking = info.fallback.unwrap();
+    assert!(
+        lacking.contains("direct I/O") && lacking.contains("RWF_DSYNC") && lacking.contains("fallocate"),
+        "{lacking}"
+    );
+    let mut back = AlignedBuf::new(64 * 4096);
+    read_at(&*dev, 0, &mut back).unwrap();
+    assert!(back[..] == data[..]);
+}
+
+#[test]
+fn a_nameless_file_leaves_nothing_behind() {
+    let dev = FileDevice::in_memory("nameless-test", Options::default()).unwrap();
+    dev.set_len(8192).unwrap();
+    let mut buf = AlignedBuf::copy_padded(&[5; 8192], 4096);
+    write_at(&*dev, 0, &buf, true).unwrap();
+    buf.clear();
+    read_at(&*dev, 0, &mut buf).unwrap();
+    assert!(buf.iter().all(|b| *b == 5));
+    let names = std::fs::read_dir(std::env::temp_dir()).unwrap().map(|e| e.unwrap().file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with("varve-nameless-test")));
+}
+
+#[test]
 fn files_grow_with_zeros_and_keep_their_bytes() {
     let dir = Dir::new("grow");
-    for (i, options) in variants().into_iter().enumerate() {
+    for (i, mut variant) in variants().into_iter().enumerate() {
         let path = dir.0.join(i.to_string());
-        let dev = FileDevice::open(&path, options.clone()).unwrap();
+        let dev = variant.open(&path);
         assert_eq!(dev.len(), 0);
         dev.set_len(3 << 20).unwrap();
         let mut buf = AlignedBuf::copy_padded(&[1; 8192], 4096);
@@ -57,7 +115,8 @@ fn files_grow_with_zeros_and_keep_their_bytes() {
         drop(dev);
 
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 16384);
-        let dev = FileDevice::open(&path, Options { create: false, read_only: true, ..options }).unwrap();
+        variant.options = Options { create: false, read_only: true, ..variant.options };
+        let dev = variant.open(&path);
         assert_eq!(dev.len(), 16384);
         let mut all = AlignedBuf::new(16384);
         read_at(&*dev, 0, &mut all).unwrap();
@@ -104,8 +163,8 @@ fn trims_give_space_back_when_asked() {
 #[test]
 fn a_batch_larger_than_a_ring() {
     let dir = Dir::new("large");
-    for (i, options) in variants().into_iter().enumerate() {
-        let dev = FileDevice::open(dir.0.join(i.to_string()), options).unwrap();
+    for (i, variant) in variants().into_iter().enumerate() {
+        let dev = variant.open(dir.0.join(i.to_string()));
         dev.set_len(1000 * 4096).unwrap();
         let data: Vec<_> = (0..1000u64).map(|i| AlignedBuf::copy_padded(&i.to_le_bytes(), 4096)).collect();
         // SAFETY: the buffers outlive the ticket, which is waited for.
@@ -158,9 +217,9 @@ fn refused_requests_leave_the_rest_of_the_batch_alone() {
 #[test]
 fn many_threads() {
     let dir = Dir::new("threads");
-    for io_uring in [true, false] {
-        let options = Options { io_uring, ..create() };
-        let dev = FileDevice::open(dir.0.join(format!("{io_uring}")), options).unwrap();
+    for (io_uring, portable) in [(true, false), (false, false), (true, true)] {
+        let variant = Variant { options: Options { io_uring, ..create() }, portable };
+        let dev = variant.open(dir.0.join(format!("{io_uring} {portable}")));
         dev.set_len(8 * 64 * 4096).unwrap();
         let workers: Vec<_> = (0..8u64)
             .map(|t| {

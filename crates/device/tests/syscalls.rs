@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve_device::sys::{FileKind, Linux, OpenMode, Ring, RingOp, Syscalls};
+use varve_device::sys::{FileKind, OpenMode, Ring, RingOp, Syscalls, System};
 use varve_device::*;
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::{Event, Mutex};
@@ -69,7 +69,7 @@ impl Meeting {
 /// The real system calls, answered from a script where it has an answer left.
 struct Fake {
     script: Arc<Mutex<Script>>,
-    real: Linux,
+    real: System,
 }
 
 impl Fake {
@@ -146,7 +146,7 @@ impl Syscalls for Fake {
     }
     fn ring(&self, _entries: u32) -> Result<Box<dyn Ring>, i32> {
         self.next("ring", |s| &mut s.ring)?;
-        let sys = Fake { script: self.script.clone(), real: Linux };
+        let sys = Fake { script: self.script.clone(), real: System::default() };
         Ok(Box::new(FakeRing { sys, queued: VecDeque::new(), done: Vec::new() }))
     }
 }
@@ -214,7 +214,7 @@ impl Rig {
         let _ = std::fs::remove_file(&path);
         let script = Arc::new(Mutex::new(Script::default()));
         prepare(&mut script.lock());
-        let sys = Arc::new(Fake { script: script.clone(), real: Linux });
+        let sys = Arc::new(Fake { script: script.clone(), real: System::default() });
         let dev = FileDevice::open_with(&path, Options { create: true, ..options }, sys).unwrap();
         Rig { dev, script, path }
     }
@@ -352,6 +352,7 @@ fn two_durable_writes_refused_at_once_both_fall_back() {
     assert_eq!(rig.calls().iter().filter(|c| **c == "sync").count(), 2, "each is made durable");
 }
 
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
 #[test]
 fn direct_io_is_given_up_where_refused() {
     let rig = Rig::new("nodirect", Options::default(), |s| s.open = [Fail(libc::EINVAL), Fail(libc::EINTR)].into());
@@ -490,11 +491,12 @@ fn with_streams(name: &str, streams: u16) -> Rig {
     let path = std::env::temp_dir().join(format!("varve-sys-{name}-{}", std::process::id()));
     std::fs::write(&path, vec![0; 65536]).unwrap();
     let script = Arc::new(Mutex::new(Script { streams, ..Script::default() }));
-    let sys = Arc::new(Fake { script: script.clone(), real: Linux });
+    let sys = Arc::new(Fake { script: script.clone(), real: System::default() });
     let dev = FileDevice::open_with(&path, Options { direct: false, ..Options::default() }, sys).unwrap();
     Rig { dev, script, path }
 }
 
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
 #[test]
 fn a_drive_with_write_streams_gets_a_number_with_each_write() {
     let rig = with_streams("streams", 3);
@@ -522,6 +524,7 @@ fn a_drive_that_refuses_streams_gets_none() {
     assert_eq!(rig.dev.stats().write.errors, 0);
 }
 
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
 #[test]
 fn a_file_is_told_how_long_its_writes_stay_and_ignores_other_streams() {
     for rig in [Rig::plain("lifetime"), Rig::ring("lifetime-ring")] {

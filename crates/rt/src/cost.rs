@@ -157,6 +157,7 @@ impl Default for CpuUse {
 }
 
 impl CpuUse {
+    #[cfg(feature = "sim")]
     #[inline]
     pub(crate) fn add(&mut self, cost: Cost, n: u64) {
         self.units[cost as usize] += n;

@@ -19,10 +19,12 @@ pub mod atomic;
 pub mod channel;
 mod condvar;
 mod cost;
+#[cfg(feature = "sim")]
 mod domain;
 mod ended;
 mod event;
 mod hash;
+#[cfg(feature = "sim")]
 mod host;
 mod instant;
 mod local;
@@ -32,13 +34,16 @@ pub mod parking;
 mod random;
 mod rng;
 mod rwlock;
+#[cfg(feature = "sim")]
 pub mod sim;
 mod spin;
 mod stack_size;
 mod thread;
 mod time;
+#[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "some words are the simulated world's alone"))]
 mod wait;
 mod work;
+#[cfg_attr(not(feature = "sim"), path = "world/absent.rs")]
 mod world;
 
 pub use lock_api;
@@ -65,6 +70,7 @@ pub use thread::{
 };
 pub use time::{now, sleep, unix_time};
 pub use work::{charge, compute};
+pub use world::{costs_modelled, thread_number};
 
 /// The layer's page, whose examples are tests.
 #[cfg(doctest)]

@@ -4,6 +4,6 @@
 pub use crate::domain::Domain;
 pub use crate::host::Host;
 pub use crate::world::{
-    Config, Failure, HostConfig, HostUse, LockWaits, Outcome, StuckReport, Waiting, core_time, costs, costs_modelled,
-    excuse_panics, lock_waits, name, note, quietly, run, seed, settle, thread_cpu, thread_number,
+    Config, Failure, HostConfig, HostUse, LockWaits, Outcome, StuckReport, Waiting, core_time, costs, excuse_panics,
+    lock_waits, name, note, quietly, run, seed, settle, thread_cpu,
 };

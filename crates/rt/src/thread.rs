@@ -136,7 +136,7 @@ pub(crate) fn spawn_kind<T: Send + 'static>(
     let packet = Arc::new(Packet { result: Mutex::new(None), done: Event::new() });
     let theirs = packet.clone();
     let thread = name.clone();
-    let refused = world::active() && world::refuses_spawn(place.domain);
+    let refused = world::active() && world::refuses_spawn(place);
     let body = move |alive: bool| {
         if !alive {
             drop(f);

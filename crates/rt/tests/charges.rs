@@ -19,7 +19,7 @@ fn charges_by_the_table_add_up() {
     costs.set_ns(Cost::LogByte, 0.125);
     assert_eq!(costs.scaled(2.0).ns(Cost::LogByte), 0.25);
     let outcome = sim::run(Config { costs, ..plain(11) }, || {
-        assert!(sim::costs_modelled());
+        assert!(varve_rt::costs_modelled());
         let start = now();
         charge(Cost::NodeSearch, 1_000_000);
         assert_eq!(now(), start, "free work is free");
@@ -46,7 +46,7 @@ fn charges_by_the_table_add_up() {
     });
     outcome.unwrap();
     charge(Cost::PageAccess, u64::MAX);
-    assert!(!sim::costs_modelled());
+    assert!(!varve_rt::costs_modelled());
 }
 
 /// Two threads with equal charges take turns at a lock in equal runs: same seed, same hash.

@@ -57,7 +57,7 @@ fn a_slow_host_takes_longer() {
         assert_eq!(took(), 100 * US);
         assert_eq!(slow.spawn("slow", took).join().unwrap(), 250 * US);
         assert_eq!(free.spawn("free", took).join().unwrap(), Duration::ZERO);
-        assert!(!free.spawn("asks", sim::costs_modelled).join().unwrap() && sim::costs_modelled());
+        assert!(!free.spawn("asks", varve_rt::costs_modelled).join().unwrap() && varve_rt::costs_modelled());
         let used = |host: &Host| (host.core_time(), host.cpu().units(Cost::MergePair));
         assert_eq!((used(&slow), used(&free)), ((250 * US, 1000), (Duration::ZERO, 0)));
         assert_eq!(sim::core_time(), Some(100 * US));

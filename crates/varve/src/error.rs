@@ -10,12 +10,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// again.
 // The tag takes a word, here and in the errors within: with a byte, results are copied in words that overlap, and each
 // such copy waits for the stores before it (about 6 % of a point read's time).
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 #[repr(u64)]
 pub enum Error {
     /// Another transaction stands in the way: this one was chosen to give way.
-    #[error("conflict on a key of keyspace {keyspace}: {reason}; roll back and run the transaction again")]
     Conflict {
         /// Name (or number) of the keyspace in which the two transactions met.
         keyspace: String,
@@ -24,10 +23,6 @@ pub enum Error {
     },
     /// The calling thread would wait for a transaction that it runs itself, in [`Db::transact`](crate::Db::transact),
     /// and so for ever. What was asked for was not done; transactions are as before.
-    #[error(
-        "transaction {asker} would wait for ever: key {key} of keyspace {keyspace} is locked by transaction {holder}, which this same thread runs in \
-         `transact` and can end only after this call; do it within that transaction, or after its end"
-    )]
     WouldDeadlock {
         /// Name of the keyspace.
         keyspace: String,
@@ -41,10 +36,6 @@ pub enum Error {
     },
     /// A lock was waited for longer than [`Options::lock_timeout`](crate::Options). The transaction is as before the
     /// call, its locks included.
-    #[error(
-        "lock time-out: waited {waited:?} for key {key} of keyspace {keyspace}, held by {holder}; end that transaction (it may be one of this same \
-         thread), or raise lock_timeout"
-    )]
     LockTimeout {
         /// Name of the keyspace.
         keyspace: String,
@@ -56,18 +47,10 @@ pub enum Error {
         waited: std::time::Duration,
     },
     /// The snapshot's old values had to make room.
-    #[error(
-        "snapshot too old: its old values fit neither their share of the cache nor `snapshot_disk`; \
-         open a new snapshot, or raise one of them"
-    )]
     SnapshotTooOld,
     /// The snapshot's old values were to be written to scratch pages, which failed. Nothing else is harmed.
-    #[error("snapshot lost: its old values could not be written to scratch pages ({0}); open a new snapshot")]
     SnapshotLost(String),
     /// The transaction would not fit; nothing was changed.
-    #[error(
-        "transaction too large: needs {needed} bytes of {what}, the limit is {limit}; split it, or raise the cache size"
-    )]
     TransactionTooLarge {
         /// What ran out (pages of the pool, write set, log, locks).
         what: &'static str,
@@ -77,9 +60,6 @@ pub enum Error {
         limit: u64,
     },
     /// A memory class of the budget is used up.
-    #[error(
-        "memory budget exhausted for {class}: {requested} bytes asked, {available} free; end other transactions or raise the cache size"
-    )]
     OverBudget {
         /// The class of the budget.
         class: &'static str,
@@ -90,7 +70,6 @@ pub enum Error {
     },
     /// The key is longer than this database's page size allows, and cannot be put. (Reading and deleting find no such
     /// key.)
-    #[error("key of {len} bytes: this database takes keys of up to {max} bytes")]
     KeySize {
         /// Length given.
         len: usize,
@@ -98,7 +77,6 @@ pub enum Error {
         max: usize,
     },
     /// The value is longer than the engine allows.
-    #[error("value of {len} bytes: the longest value is {max} bytes")]
     ValueSize {
         /// Length given.
         len: u64,
@@ -106,49 +84,30 @@ pub enum Error {
         max: u64,
     },
     /// An argument, an option or a call that does not make sense here.
-    #[error("invalid: {0}")]
     Invalid(String),
     /// No keyspace of that name.
-    #[error("no keyspace named {0:?}; create it first, or list the names with `info`")]
     NoSuchKeyspace(String),
     /// The database directory or device holds no database.
-    #[error("no database at {0}; create one first")]
     NoDatabase(String),
     /// The database's creation, or restoration, did not come to its end.
-    #[error("no database at {0}: its creation did not finish; run the command that makes it again")]
     Unfinished(String),
     /// Files of different databases, or of different times, are together.
-    #[error("the files do not belong together: {0}; put all files of one time back, or restore a backup")]
     Mismatch(String),
     /// A database, or a keyspace of the name, is already there; says which.
-    #[error("{0}; open it, or choose another place or name")]
     AlreadyExists(String),
     /// Another process has the database open.
-    #[error("the database {0}")]
     InUse(String),
     /// A write was asked of something opened for reading only.
-    #[error("read-only: {0}")]
     ReadOnly(String),
     /// The keyspace was made read-only.
-    #[error(
-        "keyspace {0:?} is read-only; `varve read-only DB {0} --undo`, or `Keyspace::set_read_only(false)`, lets it be \
-         changed again"
-    )]
     KeyspaceReadOnly(String),
     /// The flash that has the pages is worn out; says which region of it, and which keyspaces live there.
-    #[error(
-        "{0}, is worn out and read-only: reads go on; `backup` the database and `restore` it onto other flash, a file \
-         or a drive"
-    )]
     WornOut(String),
     /// The database was closed.
-    #[error("the database is closed; open it again")]
     Closed,
     /// Bytes on a device are not what was written there.
-    #[error("corruption: {0}; run `check` for the extent, restore a backup or use `salvage`")]
     Corrupt(Damage),
     /// A format newer than this build, or not ours.
-    #[error("{what}: format version {found} is not understood (this build reads up to {supported}); use a newer build")]
     Version {
         /// Which structure.
         what: &'static str,
@@ -158,48 +117,146 @@ pub enum Error {
         supported: u32,
     },
     /// The database uses something that this release does not know.
-    #[error("the database uses what this build does not know: {names}; use a newer build{}", if *may_read { ", or open it for reading only" } else { "" })]
     UnknownFeature {
         /// The features, by name and number.
         names: String,
         /// Reading only goes without them.
         may_read: bool,
     },
+    /// The database, or what is asked for, needs what this build was made without.
+    NotBuilt {
+        /// What needs it.
+        what: String,
+        /// The feature of the crate `varve`.
+        feature: &'static str,
+    },
     /// A write or flush that durability rests on failed earlier, or a thread of the engine panicked: durability can no
     /// longer be promised.
-    #[error(
-        "database is poisoned after a failure ({0}): reads go on, writes are refused; fix the cause and open again"
-    )]
     Poisoned(String),
     /// A device is full.
-    #[error("no space left on {0}; free space or grow the device, then go on")]
     NoSpace(String),
     /// The operating system does not permit to open a file as it must be opened: its owner and mode forbid it, or what
     /// it is on was mounted for reading only.
-    #[error("no permission: {0}; see its owner and mode, and whether it is mounted for reading only")]
     Permission(String),
     /// The operating system refused memory or a thread; nothing was changed.
-    #[error("{0}")]
     Resources(String),
     /// A device failed.
-    #[error("device error: {0}")]
     Io(DeviceError),
     /// The fast device of a tier is not there.
-    #[error("the fast device of the database's tier is missing: {0}")]
     TierMissing(String),
     /// A drive of the array that holds the pages is not there.
-    #[error("a drive of the database's array is missing: {0}")]
     DriveMissing(String),
     /// A backup cannot be made or restored.
-    #[error("backup: {0}")]
     Backup(String),
     /// What the caller gave to read a value from, or to write it to, failed.
-    #[error("stream: {0}")]
     Stream(String),
     /// The volume failed.
-    #[error("volume error: {0}")]
     Volume(VolumeError),
 }
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Conflict { keyspace, reason } => {
+                write!(f, "conflict on a key of keyspace {keyspace}: {reason}; roll back and run the transaction again")
+            }
+            Error::WouldDeadlock { keyspace, key, asker, holder } => write!(
+                f,
+                "transaction {asker} would wait for ever: key {key} of keyspace {keyspace} is locked by transaction \
+                 {holder}, which this same thread runs in `transact` and can end only after this call; do it within \
+                 that transaction, or after its end"
+            ),
+            Error::LockTimeout { keyspace, key, holder, waited } => write!(
+                f,
+                "lock time-out: waited {waited:?} for key {key} of keyspace {keyspace}, held by {holder}; end that \
+                 transaction (it may be one of this same thread), or raise lock_timeout"
+            ),
+            Error::SnapshotTooOld => write!(
+                f,
+                "snapshot too old: its old values fit neither their share of the cache nor `snapshot_disk`; open a \
+                 new snapshot, or raise one of them"
+            ),
+            Error::SnapshotLost(what) => write!(
+                f,
+                "snapshot lost: its old values could not be written to scratch pages ({what}); open a new snapshot"
+            ),
+            Error::TransactionTooLarge { what, needed, limit } => write!(
+                f,
+                "transaction too large: needs {needed} bytes of {what}, the limit is {limit}; split it, or raise the \
+                 cache size"
+            ),
+            Error::OverBudget { class, requested, available } => write!(
+                f,
+                "memory budget exhausted for {class}: {requested} bytes asked, {available} free; end other \
+                 transactions or raise the cache size"
+            ),
+            Error::KeySize { len, max } => {
+                write!(f, "key of {len} bytes: this database takes keys of up to {max} bytes")
+            }
+            Error::ValueSize { len, max } => write!(f, "value of {len} bytes: the longest value is {max} bytes"),
+            Error::Invalid(what) => write!(f, "invalid: {what}"),
+            Error::NoSuchKeyspace(what) => {
+                write!(f, "no keyspace named {what:?}; create it first, or list the names with `info`")
+            }
+            Error::NoDatabase(what) => write!(f, "no database at {what}; create one first"),
+            Error::Unfinished(what) => {
+                write!(f, "no database at {what}: its creation did not finish; run the command that makes it again")
+            }
+            Error::Mismatch(what) => write!(
+                f,
+                "the files do not belong together: {what}; put all files of one time back, or restore a backup"
+            ),
+            Error::AlreadyExists(what) => write!(f, "{what}; open it, or choose another place or name"),
+            Error::InUse(what) => write!(f, "the database {what}"),
+            Error::ReadOnly(what) => write!(f, "read-only: {what}"),
+            Error::KeyspaceReadOnly(what) => write!(
+                f,
+                "keyspace {what:?} is read-only; `varve read-only DB {what} --undo`, or \
+                 `Keyspace::set_read_only(false)`, lets it be changed again"
+            ),
+            Error::WornOut(what) => write!(
+                f,
+                "{what}, is worn out and read-only: reads go on; `backup` the database and `restore` it onto other \
+                 flash, a file or a drive"
+            ),
+            Error::Closed => write!(f, "the database is closed; open it again"),
+            Error::Corrupt(what) => {
+                write!(f, "corruption: {what}; run `check` for the extent, restore a backup or use `salvage`")
+            }
+            Error::Version { what, found, supported } => write!(
+                f,
+                "{what}: format version {found} is not understood (this build reads up to {supported}); use a newer \
+                 build"
+            ),
+            Error::UnknownFeature { names, may_read } => write!(
+                f,
+                "the database uses what this build does not know: {names}; use a newer build{}",
+                if *may_read { ", or open it for reading only" } else { "" }
+            ),
+            Error::NotBuilt { what, feature } => {
+                write!(f, "{what}: that needs varve built with its feature `{feature}`")
+            }
+            Error::Poisoned(what) => write!(
+                f,
+                "database is poisoned after a failure ({what}): reads go on, writes are refused; fix the cause and \
+                 open again"
+            ),
+            Error::NoSpace(what) => write!(f, "no space left on {what}; free space or grow the device, then go on"),
+            Error::Permission(what) => {
+                write!(f, "no permission: {what}; see its owner and mode, and whether it is mounted for reading only")
+            }
+            Error::Resources(what) => write!(f, "{what}"),
+            Error::Io(what) => write!(f, "device error: {what}"),
+            Error::TierMissing(what) => write!(f, "the fast device of the database's tier is missing: {what}"),
+            Error::DriveMissing(what) => write!(f, "a drive of the database's array is missing: {what}"),
+            Error::Backup(what) => write!(f, "backup: {what}"),
+            Error::Stream(what) => write!(f, "stream: {what}"),
+            Error::Volume(what) => write!(f, "volume error: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
 
 /// Keyspace in the header of the engine's own pages: space maps, marks, identity.
 pub(crate) const SPACE_KEYSPACE: KeyspaceId = KeyspaceId(u32::MAX);
@@ -213,12 +270,11 @@ pub(crate) fn owner(keyspace: KeyspaceId) -> String {
 }
 
 /// Where damage was found.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u64)]
 pub enum Damage {
     /// A page.
-    #[error("page {} ({}): {what}", page.0, keyspace.map_or("keyspace unknown".to_string(), owner))]
     Page {
         /// The page.
         page: PageId,
@@ -230,7 +286,6 @@ pub enum Damage {
         stored: Option<PageDamage>,
     },
     /// A place in the log.
-    #[error("log at LSN {lsn}: {what}")]
     Log {
         /// Position in the log stream.
         lsn: Lsn,
@@ -238,9 +293,22 @@ pub enum Damage {
         what: String,
     },
     /// A superblock.
-    #[error("superblock: {0}")]
     Superblock(String),
 }
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Damage::Page { page, keyspace, what, .. } => {
+                write!(f, "page {} ({}): {what}", page.0, keyspace.map_or("keyspace unknown".to_string(), owner))
+            }
+            Damage::Log { lsn, what } => write!(f, "log at LSN {lsn}: {what}"),
+            Damage::Superblock(what) => write!(f, "superblock: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Damage {}
 
 /// Kinds of [`Error`]: what a program may do about it differs from kind to kind, not within one. Bindings to other
 /// languages have a code or an exception for each.
@@ -275,7 +343,7 @@ pub enum ErrorKind {
     Closed,
     /// Bytes on a device are not what was written.
     Damaged,
-    /// Written by a newer release.
+    /// Written by a newer release, or by a build with a feature that this one lacks.
     Version,
     /// Files that do not belong together.
     Mismatch,
@@ -309,7 +377,7 @@ impl Error {
             Error::Permission(_) => ErrorKind::Permission,
             Error::Closed => ErrorKind::Closed,
             Error::Corrupt(_) => ErrorKind::Damaged,
-            Error::Version { .. } | Error::UnknownFeature { .. } => ErrorKind::Version,
+            Error::Version { .. } | Error::UnknownFeature { .. } | Error::NotBuilt { .. } => ErrorKind::Version,
             Error::Mismatch(_) => ErrorKind::Mismatch,
             Error::Poisoned(_) => ErrorKind::Poisoned,
             Error::NoSpace(_) => ErrorKind::NoSpace,

@@ -26,7 +26,7 @@
 //! # Ok::<(), varve::Error>(())
 //! ```
 //!
-//! # Features
+//! # What it has
 //!
 //! - Serializable transactions over any keyspaces, of any size; savepoints; deadlocks are found and reported as
 //!   conflicts that can be retried. [`Snapshot`]s take no locks.
@@ -49,7 +49,8 @@
 //!
 //! # Limits
 //!
-//! - Linux. One process at a time has a database open to write, or several to read.
+//! - Linux; on macOS and the BSDs through plain files, slower and not tried yet. One process at a time has a database
+//!   open to write, or several to read.
 //! - Keys to 2 KB (1 KB with pages of 4 KB); values to [`MAX_VALUE`]. A value that is put by itself, outside of a
 //!   transaction and not from a reader, must fit a quarter of the cache.
 //! - A snapshot that stays open while much is overwritten takes room on the data device, and becomes too old past a
@@ -71,8 +72,21 @@
 //! | what went wrong | [`Error`], [`Error::is_retryable`], [`Damage`] |
 //! | operating it | [`Db::backup`], [`Db::check`], [`Db::compact`], [`Db::stats`], [`metrics`] |
 //!
-//! The feature `serde` adds `Json` values to typed keyspaces. The command `varve` does all
-//! of this from a shell.
+//! The command `varve` does all of this from a shell.
+//!
+//! # Features of the crate
+//!
+//! None is on by default: what they add is heavy, or for few. A database that needs one which a build lacks is refused
+//! with an error that names it ([`Error::NotBuilt`]); the command `varve` has all.
+//!
+//! | feature | adds | brings |
+//! |---|---|---|
+//! | `near` | pages that lie with a worker, which may merge too ([`Layout::remote`]) | `varve-wire`, `socket2` |
+//! | `tls` | encrypted connections to workers on other machines; turns `near` on | `rustls`, `ring` (in C) |
+//! | `zstd` | [`Compression::Zstd`] of LSM keyspaces, backups packed with it (else LZ4) | `zstd` (in C) |
+//! | `serde` | `Json` values of typed keyspaces | `serde`, `serde_json` |
+//! | `portable` | on Linux, files as on any other Unix: no io_uring, no direct I/O; for tests of that | |
+//! | `testing`, `baselines`, `faults` | for the project's own tests and comparisons | |
 //!
 //! # Inside
 //!
@@ -81,7 +95,7 @@
 //! pages are in use, pages that bypass the log, marks of lost writes), `page` (edits and the groups in which the log
 //! has them), `wal` (the redo log) and `buffer` (frames).
 //!
-//! Modules, from below: `error role runs` · `budget buffer redo report` · `wal` · `page` · `space` · `rows` ·
+//! Modules, from below: `error role runs` · `budget buffer redo report zstandard` · `wal` · `page` · `space` · `rows` ·
 //! `btree` · `lsm` · `index parsers` · `txn` · `db` · `metrics`.
 #![warn(missing_docs)]
 
@@ -110,6 +124,7 @@ pub(crate) mod space;
 pub(crate) mod txn;
 #[doc(hidden)]
 pub mod wal;
+mod zstandard;
 
 #[cfg(feature = "testing")]
 #[doc(hidden)]
@@ -122,18 +137,20 @@ pub use buffer::{Changed, Flush, TraceEvent, TraceHandle, TraceSink, UPDATE_BOUN
 pub use db::Json;
 pub use db::{
     AsKey, BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Compression, Db, Devices, DriveLayout,
-    DrivePart, Durability, Durable, Figure, FlashDriver, FlashPart, Key, Keyspace, KeyspaceInfo, KeyspaceKind,
-    KeyspaceLeft, KeyspaceUpdates, LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME, MIN_CACHE_BYTES,
-    MergeBy, NearOptions, NearStats, OPTIONS, OpenFlash, Options, POOL_OPTIONS, Pick, PoolOptions, Pressure,
-    RemotePart, RestoreOptions, RestoreReport, Rows, SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats,
-    Transaction, TypedKeyspace, TypedRows, Value, WriteBatch, check_keyspace_name, exists, has_tier, is_left_over,
-    restore, restore_on, salvage, salvage_on, tier_managers,
+    DrivePart, Durability, Durable, Figure, FlashDriver, FlashPart, Key, KeyFiles, Keyspace, KeyspaceInfo,
+    KeyspaceKind, KeyspaceLeft, KeyspaceUpdates, LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME,
+    MIN_CACHE_BYTES, MergeBy, NearOptions, NearStats, OPTIONS, OpenFlash, Options, POOL_OPTIONS, Packing, Pick,
+    PoolOptions, Pressure, RemotePart, RestoreOptions, RestoreReport, Rows, SalvageReport, SalvagedRow, Scan,
+    SealReport, Snapshot, Stats, Transaction, TypedKeyspace, TypedRows, Value, WriteBatch, check_keyspace_name, exists,
+    has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use lsm::near::{
-    DecisionOptions, Fallbacks, JobService, Jobs, Load, Mode as MergeMode, Near, NotStarted, Progress, RemoteWorker,
-    SideStats, Worker, WorkerOptions,
+    DecisionOptions, Fallbacks, Jobs, Load, Mode as MergeMode, Near, NotStarted, Progress, SideStats, Worker,
+    WorkerOptions,
 };
+#[cfg(feature = "near")]
+pub use lsm::near::{JobService, RemoteWorker};
 pub use page::PageChangeStats;
 pub use report::{CheckReport, Unreadable};
 pub use space::lost_writes::LostWriteStats;
@@ -148,7 +165,6 @@ pub use varve_volume::setting;
 pub use varve_volume::tier::OPTIONS as TIER_OPTIONS;
 pub use varve_volume::tier::{Alpha, Costs, ManagerOptions, MapRecovery, TierOptions, TierStats};
 pub use varve_volume::{KeyspaceId, Lsn, PageId};
-pub use varve_wire::KeyFiles;
 pub use wal::recovery::RecoveryReport;
 
 /// The example of the page is compiled.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{
-    BackupInfo, BackupOptions, Damage, Db, Devices, Durability, Error, Keyspace, Layout, Options, RestoreOptions,
+    BackupInfo, BackupOptions, Damage, Db, Devices, Durability, Error, Keyspace, Layout, Options, Packing,
+    RestoreOptions,
 };
 use varve_device::{Faults, Place, Trap};
 use varve_models::{Latency, MemDevice, MemOptions};
@@ -486,8 +487,20 @@ fn a_backup_of_the_first_version_is_restored_and_one_of_a_newer_refused() {
     assert_eq!(BackupInfo::read(&mut &old[..]).unwrap(), BackupInfo { pages: 0, ..report.info });
     let copy = restore(&[&old]).unwrap();
     assert_eq!(copy.check().unwrap().keys, 1000);
-    let newer = restore(&[&of_version(&file, 3)]).map(drop);
-    assert!(matches!(newer, Err(Error::Version { found: 3, .. })), "{newer:?}");
+    let newer = restore(&[&of_version(&file, 4)]).map(drop);
+    assert!(matches!(newer, Err(Error::Version { found: 4, .. })), "{newer:?}");
+}
+
+#[test]
+fn a_backup_packed_with_lz4_is_restored_and_kept_from_releases_that_know_zstd_alone() {
+    let (db, _) = loaded(options(), 1000);
+    let version = |packing| {
+        let mut file = Vec::new();
+        db.backup(&mut file, BackupOptions { packing, ..BackupOptions::default() }).unwrap();
+        assert_eq!(restore(&[&file]).unwrap().check().unwrap().keys, 1000, "{packing:?}");
+        u32::from_le_bytes(file[8..12].try_into().unwrap())
+    };
+    assert_eq!((version(Packing::Lz4), version(Packing::Zstd(3))), (3, 2));
 }
 
 #[test]

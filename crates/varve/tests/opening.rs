@@ -165,7 +165,7 @@ fn what_is_no_database_is_said_to_be_none() {
 
 #[test]
 fn a_lock_that_cannot_be_opened_is_named() {
-    let dir = Dir::new("opening-lock");
+    let dir = Dir::new("opening-no-lock");
     filled(&dir.0).close().unwrap();
     std::fs::remove_file(dir.join("lock")).unwrap();
     std::fs::create_dir(dir.join("lock")).unwrap();

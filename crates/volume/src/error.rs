@@ -4,14 +4,12 @@ use crate::PageId;
 use varve_device::DeviceError;
 
 /// What is wrong with the bytes of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum PageDamage {
     /// All zeros: the page was never written, or was discarded.
-    #[error("it was never written")]
     Unwritten,
     /// The bytes do not match their checksum.
-    #[error("its checksum is {found:#010x} but its bytes give {computed:#010x}")]
     Checksum {
         /// The checksum stored in the page.
         found: u32,
@@ -19,19 +17,16 @@ pub enum PageDamage {
         computed: u32,
     },
     /// A sound page, but another one: a write went astray.
-    #[error("it holds page {found}")]
     WrongId {
         /// The id that the page carries.
         found: PageId,
     },
     /// A sound checksum over something that is no page.
-    #[error("its magic is {found:#06x}, not that of a page")]
     WrongMagic {
         /// The magic found.
         found: u16,
     },
     /// A sound page, but an older version than the one that was stored: a write was lost.
-    #[error("it is at LSN {found}, but LSN {expected} was stored")]
     Older {
         /// LSN found.
         found: crate::Lsn,
@@ -39,18 +34,40 @@ pub enum PageDamage {
         expected: crate::Lsn,
     },
     /// A sound page, but not the version that was written last, of which the low bytes of the LSN are known.
-    #[error("it is at LSN {found}, which is not the version that was written last: a write was lost, or went astray")]
     NotLast {
         /// LSN found.
         found: crate::Lsn,
     },
     /// Written by a newer release.
-    #[error("it has format version {found}, newer than this release understands: use a newer release")]
     NewerVersion {
         /// The version found.
         found: u8,
     },
 }
+
+impl std::fmt::Display for PageDamage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PageDamage::Unwritten => write!(f, "it was never written"),
+            PageDamage::Checksum { found, computed } => {
+                write!(f, "its checksum is {found:#010x} but its bytes give {computed:#010x}")
+            }
+            PageDamage::WrongId { found } => write!(f, "it holds page {found}"),
+            PageDamage::WrongMagic { found } => write!(f, "its magic is {found:#06x}, not that of a page"),
+            PageDamage::Older { found, expected } => write!(f, "it is at LSN {found}, but LSN {expected} was stored"),
+            PageDamage::NotLast { found } => write!(
+                f,
+                "it is at LSN {found}, which is not the version that was written last: a write was lost, or went \
+                 astray"
+            ),
+            PageDamage::NewerVersion { found } => {
+                write!(f, "it has format version {found}, newer than this release understands: use a newer release")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PageDamage {}
 
 fn oldest(seconds: u64) -> String {
     if seconds == 0 { String::new() } else { format!(", the oldest since {}", utc(seconds)) }
@@ -79,23 +96,19 @@ fn loss_advice(pages: u64) -> &'static str {
 
 /// Why a page request failed.
 // (The tag takes a word, as that of `varve::Error`.)
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum VolumeError {
     /// The device under the page failed.
-    #[error("page {page}: {source}")]
     Page {
         /// The page asked for.
         page: PageId,
         /// The device's error.
-        #[source]
         source: DeviceError,
     },
     /// The device failed in something that concerns no single page.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
+    Device(DeviceError),
     /// The page was read but is not what was written.
-    #[error("page {page} is damaged: {damage}; run `varve check`, then restore it from a backup")]
     Damaged {
         /// The page asked for.
         page: PageId,
@@ -103,7 +116,6 @@ pub enum VolumeError {
         damage: PageDamage,
     },
     /// No such page: the store is smaller.
-    #[error("page {page} is past the end of the store ({pages} pages): grow the store first")]
     OutOfRange {
         /// The page asked for.
         page: PageId,
@@ -111,13 +123,11 @@ pub enum VolumeError {
         pages: u64,
     },
     /// The page size is not supported.
-    #[error("page size {size} is not supported: use 4096, 8192, 16384 or 32768 bytes")]
     PageSize {
         /// The size asked for, bytes.
         size: usize,
     },
     /// The fast device of a tier is not what it should be.
-    #[error("tier on {device}: {what}")]
     Tier {
         /// The fast device.
         device: std::sync::Arc<str>,
@@ -125,7 +135,6 @@ pub enum VolumeError {
         what: String,
     },
     /// The fast device of a tier is lost, and with it the newest versions of pages.
-    #[error("the tier's fast device {device} is lost with {pages} pages newer than their homes{}: {}", oldest(*since), loss_advice(*pages))]
     TierLost {
         /// The fast device.
         device: std::sync::Arc<str>,
@@ -135,21 +144,61 @@ pub enum VolumeError {
         since: u64,
     },
     /// A volume cannot be configured like that.
-    #[error("{0}")]
     Options(String),
     /// The database cannot be opened like that.
-    #[error("{0}")]
     Invalid(String),
     /// A part of the volume is not there.
-    #[error("a part of the volume is missing: {0}")]
     Missing(String),
     /// A drive of an array is not there.
-    #[error("a drive of the database's array is missing: {0}")]
     DriveMissing(String),
     /// Parts of the volume are of different times or databases.
-    #[error("the parts of the volume do not belong together: {0}")]
     Mismatch(String),
     /// The database could not note what the volume needs.
-    #[error("the superblock could not be written: {0}")]
     Note(String),
+}
+
+impl std::fmt::Display for VolumeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            VolumeError::Page { page, source } => write!(f, "page {page}: {source}"),
+            VolumeError::Device(source) => source.fmt(f),
+            VolumeError::Damaged { page, damage } => {
+                write!(f, "page {page} is damaged: {damage}; run `varve check`, then restore it from a backup")
+            }
+            VolumeError::OutOfRange { page, pages } => {
+                write!(f, "page {page} is past the end of the store ({pages} pages): grow the store first")
+            }
+            VolumeError::PageSize { size } => {
+                write!(f, "page size {size} is not supported: use 4096, 8192, 16384 or 32768 bytes")
+            }
+            VolumeError::Tier { device, what } => write!(f, "tier on {device}: {what}"),
+            VolumeError::TierLost { device, pages, since } => write!(
+                f,
+                "the tier's fast device {device} is lost with {pages} pages newer than their homes{}: {}",
+                oldest(*since),
+                loss_advice(*pages)
+            ),
+            VolumeError::Options(what) => write!(f, "{what}"),
+            VolumeError::Invalid(what) => write!(f, "{what}"),
+            VolumeError::Missing(what) => write!(f, "a part of the volume is missing: {what}"),
+            VolumeError::DriveMissing(what) => write!(f, "a drive of the database's array is missing: {what}"),
+            VolumeError::Mismatch(what) => write!(f, "the parts of the volume do not belong together: {what}"),
+            VolumeError::Note(what) => write!(f, "the superblock could not be written: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for VolumeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            VolumeError::Page { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<DeviceError> for VolumeError {
+    fn from(source: DeviceError) -> VolumeError {
+        VolumeError::Device(source)
+    }
 }

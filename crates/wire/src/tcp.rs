@@ -81,7 +81,10 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
     let (idle, pause, times) = SILENCE;
     let socket = SockRef::from(stream);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(pause).with_retries(times))?;
-    socket.set_tcp_user_timeout(Some(PATIENCE))
+    // Elsewhere keep-alive alone finds out, while nothing is being sent.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(PATIENCE))?;
+    Ok(())
 }
 
 fn receive(mut stream: &TcpStream, into: &mut Vec<u8>) -> io::Result<bool> {

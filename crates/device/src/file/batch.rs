@@ -1,4 +1,4 @@
-//! Batches through `io_uring`.
+//! Batches through rings: `io_uring`, or a few threads where there is none.
 //!
 //! Every outstanding ticket has a ring of its own, checked out of a small pool, so that the thread that waits reaps its
 //! own completions: no reaper thread, no lock while waiting, no wake-up in between.
@@ -78,7 +78,8 @@ pub(super) fn start(inner: &Arc<Inner>, batch: Vec<(Io, Option<DeviceError>)>) -
     let ring = inner.uring.load(Relaxed).then(|| inner.rings.take(&*inner.sys)).and_then(|ring| match ring {
         Ok(ring) => Some(ring),
         Err(errno) => {
-            inner.note(&format!("no further io_uring (errno {errno}), using positional I/O where none is free"));
+            let name = inner.sys.ring_name();
+            inner.note(&format!("no further {name} (errno {errno}), using positional I/O where none is free"));
             None
         }
     });
@@ -153,7 +154,8 @@ impl Batch {
                     varve_rt::sleep(Duration::from_micros(100));
                 }
                 Err(errno) => {
-                    self.inner.note(&format!("io_uring failed to submit (errno {errno}), using positional I/O"));
+                    let name = self.inner.sys.ring_name();
+                    self.inner.note(&format!("{name} failed to submit (errno {errno}), using positional I/O"));
                     self.broken = true;
                     return;
                 }

@@ -1,6 +1,7 @@
 //! A real file or block device.
 //!
-//! Single requests are positional system calls in the calling thread; batches go through `io_uring`. Where the kernel
+//! Single requests are positional system calls in the calling thread; batches go through `io_uring`, or a few threads
+//! elsewhere than on Linux. Where the kernel
 //! or the file system refuses something better (`O_DIRECT`, `io_uring`, `RWF_DSYNC`, hole punching), the next best is
 //! used and [`DeviceInfo::fallback`] says so.
 //!
@@ -12,14 +13,12 @@
 
 mod batch;
 mod exec;
-mod identity;
 mod lock;
 mod streams;
 pub mod sys;
-mod wear;
 
-pub use identity::drive_identity;
 pub use lock::DirLock;
+pub use sys::drive_identity;
 
 use crate::{
     AlignedBuf, Busy, Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, OpKind,
@@ -29,7 +28,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use sys::{Linux, OpenMode, Syscalls, raw};
+use sys::{OpenMode, Syscalls, System, raw};
 use varve_rt::{Instant, Mutex, RwLock};
 
 /// How to open a file.
@@ -41,7 +40,7 @@ pub struct Options {
     pub read_only: bool,
     /// Bypass the operating system's cache where possible. Default true.
     pub direct: bool,
-    /// Send batches through `io_uring` where possible. Default true.
+    /// Send batches through `io_uring`, or else threads, where possible. Default true.
     pub io_uring: bool,
     /// Write zeros to the part that `set_len` adds, so that later writes to it need no change of the file system's
     /// metadata: right for a log, whose durable writes get much faster; a data file can do without. Default false.
@@ -88,7 +87,7 @@ struct Inner {
 impl FileDevice {
     /// Opens a file or block device. The length of a file is rounded down to whole blocks.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Arc<FileDevice>, DeviceError> {
-        FileDevice::open_with(path, options, Arc::new(Linux))
+        FileDevice::open_with(path, options, Arc::new(System::default()))
     }
 
     /// Makes a file in memory that nobody else can open and that goes with the device. `name` is for messages.
@@ -98,9 +97,9 @@ impl FileDevice {
             return Err(DeviceError::InSimulation { device });
         }
         let fail = |errno| DeviceError::from_errno(OpKind::Open, &device, 0, 0, errno);
-        let file = sys::memory_file(name).map_err(fail)?;
-        // The device has a descriptor of its own.
-        FileDevice::open(format!("/proc/self/fd/{}", raw(&file)), options)
+        let sys = System::default();
+        let file = sys.memory_file(name).map_err(fail)?;
+        FileDevice::over((file, false), device.clone(), options, Arc::new(sys), Vec::new()).map_err(fail)
     }
 
     /// Opens a file over the given system calls.
@@ -115,12 +114,23 @@ impl FileDevice {
         }
         let fail = |errno| DeviceError::from_errno(OpKind::Open, &name, 0, 0, errno);
         let mut notes = Vec::new();
-        let (fd, direct) = open_file(&*sys, path.as_ref(), &options, &mut notes).map_err(fail)?;
-        let kind = sys.kind(raw(&fd)).map_err(fail)?;
+        let opened = open_file(&*sys, path.as_ref(), &options, &mut notes).map_err(fail)?;
+        FileDevice::over(opened, name.clone(), options, sys, notes).map_err(fail)
+    }
+
+    /// Over an open file, and whether it was opened directly.
+    fn over(
+        (fd, direct): (OwnedFd, bool),
+        name: Arc<str>,
+        options: Options,
+        sys: Arc<dyn Syscalls>,
+        mut notes: Vec<String>,
+    ) -> Result<Arc<FileDevice>, i32> {
+        let kind = sys.kind(raw(&fd))?;
         let streams = if kind.block_device { sys.write_streams(raw(&fd)) } else { 0 };
         let ring = if options.io_uring { batch::Rings::open(&*sys).map_err(Some) } else { Err(None) };
         if let Err(Some(errno)) = ring {
-            notes.push(format!("io_uring is not available (errno {errno}), using positional I/O"));
+            notes.push(format!("{} is not available (errno {errno}), using positional I/O", sys.ring_name()));
         }
         Ok(Arc::new(FileDevice {
             inner: Arc::new(Inner {
@@ -139,7 +149,7 @@ impl FileDevice {
                 streams: streams::Streams::new(streams),
                 counters: Counters::default(),
                 busy: Busy::default(),
-                name: name.clone(),
+                name,
                 sys,
                 options,
             }),
@@ -263,14 +273,14 @@ impl Inner {
 
 impl Device for FileDevice {
     fn life_used(&self) -> Option<f64> {
-        wear::life_used(raw(&self.inner.fd))
+        self.inner.sys.life_used(raw(&self.inner.fd))
     }
 
     fn info(&self) -> DeviceInfo {
         let d = &*self.inner;
         let notes = d.notes.lock();
         let cache = if d.direct.load(Relaxed) { "O_DIRECT" } else { "cached" };
-        let batches = if d.uring.load(Relaxed) { "io_uring" } else { "positional" };
+        let batches = if d.uring.load(Relaxed) { d.sys.ring_name() } else { "positional" };
         DeviceInfo {
             name: d.name.clone(),
             kind: if d.block_device { DeviceKind::Block } else { DeviceKind::File },

@@ -5,10 +5,9 @@ use crate::{DeviceError, OpKind};
 use std::sync::Arc;
 
 /// Why flash, or what drives it, refused or failed an operation.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlashError {
     /// A value of the configuration cannot be used.
-    #[error("flash.{field} = {value} cannot be used: {accepted}")]
     Config {
         /// The key, as in the profile file.
         field: String,
@@ -18,7 +17,6 @@ pub enum FlashError {
         accepted: String,
     },
     /// There is no such block or page.
-    #[error("block {block}, page {page} does not exist: the geometry has {blocks} blocks of {pages} pages")]
     NoSuchPage {
         /// The block asked for.
         block: u32,
@@ -30,7 +28,6 @@ pub enum FlashError {
         pages: u32,
     },
     /// First programs inside a block go in page order.
-    #[error("page {page} of block {block} cannot be programmed now: the next one in order is {expected}")]
     OutOfOrder {
         /// The block.
         block: u32,
@@ -40,7 +37,6 @@ pub enum FlashError {
         expected: u32,
     },
     /// The cell mode leaves this page unused.
-    #[error("page {page} of block {block} is not used in {mode} mode: use only the pages that the mode lists")]
     PageNotUsed {
         /// The block.
         block: u32,
@@ -50,13 +46,11 @@ pub enum FlashError {
         mode: CellMode,
     },
     /// Only an erased block can be used in another mode.
-    #[error("block {block} is not erased: erase it before it is used with another number of bits per cell")]
     NotErased {
         /// The block.
         block: u32,
     },
     /// A program tried to turn a 0 into a 1.
-    #[error("byte {byte} of page {page} of block {block} would have to turn a 0 into a 1: erase the block first")]
     SetsBits {
         /// The block.
         block: u32,
@@ -66,7 +60,6 @@ pub enum FlashError {
         byte: u32,
     },
     /// The page was programmed `nop` times since its block was erased.
-    #[error("page {page} of block {block} has had its {nop} programs: erase the block, or write the page elsewhere")]
     TooManyPrograms {
         /// The block.
         block: u32,
@@ -76,7 +69,6 @@ pub enum FlashError {
         nop: u8,
     },
     /// The cell mode does not allow appends to this page.
-    #[error("{mode} mode allows no append to page {page} of block {block}: write the page elsewhere")]
     AppendNotAllowed {
         /// The block.
         block: u32,
@@ -86,7 +78,6 @@ pub enum FlashError {
         mode: CellMode,
     },
     /// An append to a page that was never programmed.
-    #[error("page {page} of block {block} is erased: program it before appending to it")]
     NotProgrammed {
         /// The block.
         block: u32,
@@ -94,7 +85,6 @@ pub enum FlashError {
         page: u32,
     },
     /// More bytes than the page or its spare area has.
-    #[error("{bytes} bytes at {offset} do not fit the {area} bytes of the page's {what}: check the geometry")]
     DoesNotFit {
         /// First byte.
         offset: u32,
@@ -106,13 +96,11 @@ pub enum FlashError {
         what: &'static str,
     },
     /// The block is marked bad.
-    #[error("block {block} is bad: use another")]
     BadBlock {
         /// The block.
         block: u32,
     },
     /// The block reached its endurance with this erase and is bad from now on.
-    #[error("block {block} is worn out after {erases} erases and is bad from now on: use another")]
     WornOut {
         /// The block.
         block: u32,
@@ -120,7 +108,6 @@ pub enum FlashError {
         erases: u32,
     },
     /// The page could not be read: its program (or its block's erase) was interrupted, or the fault plan says so.
-    #[error("page {page} of block {block} cannot be read: an operation on it was interrupted or failed")]
     Uncorrectable {
         /// The block.
         block: u32,
@@ -128,7 +115,6 @@ pub enum FlashError {
         page: u32,
     },
     /// A program failed, as the fault plan says. The page is lost, the block should be retired.
-    #[error("programming page {page} of block {block} failed: write the page elsewhere and retire the block")]
     ProgramFailed {
         /// The block.
         block: u32,
@@ -136,13 +122,11 @@ pub enum FlashError {
         page: u32,
     },
     /// An erase failed, as the fault plan says. The block is bad from now on.
-    #[error("erasing block {block} failed; it is bad from now on: use another")]
     EraseFailed {
         /// The block.
         block: u32,
     },
     /// The logical page does not exist.
-    #[error("logical page {page} does not exist: the drive has {pages}")]
     OutOfRange {
         /// The page asked for.
         page: u64,
@@ -150,7 +134,6 @@ pub enum FlashError {
         pages: u64,
     },
     /// A file that an array is kept in is none, or failed.
-    #[error("the image {path} cannot be used: {why}")]
     Image {
         /// The file.
         path: String,
@@ -158,17 +141,82 @@ pub enum FlashError {
         why: String,
     },
     /// The power is off.
-    #[error("the flash has lost power: restore it, then find the map again")]
     PowerLost,
     /// So many blocks are bad that the drive takes no more writes.
-    #[error(
-        "the drive is worn out: {bad} bad blocks leave too little space for its logical pages; it can be read only"
-    )]
     EndOfLife {
         /// Bad blocks.
         bad: u32,
     },
 }
+
+impl std::fmt::Display for FlashError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FlashError::Config { field, value, accepted } => {
+                write!(f, "flash.{field} = {value} cannot be used: {accepted}")
+            }
+            FlashError::NoSuchPage { block, page, blocks, pages } => write!(
+                f,
+                "block {block}, page {page} does not exist: the geometry has {blocks} blocks of {pages} pages"
+            ),
+            FlashError::OutOfOrder { block, page, expected } => {
+                write!(f, "page {page} of block {block} cannot be programmed now: the next one in order is {expected}")
+            }
+            FlashError::PageNotUsed { block, page, mode } => write!(
+                f,
+                "page {page} of block {block} is not used in {mode} mode: use only the pages that the mode lists"
+            ),
+            FlashError::NotErased { block } => write!(
+                f,
+                "block {block} is not erased: erase it before it is used with another number of bits per cell"
+            ),
+            FlashError::SetsBits { block, page, byte } => write!(
+                f,
+                "byte {byte} of page {page} of block {block} would have to turn a 0 into a 1: erase the block first"
+            ),
+            FlashError::TooManyPrograms { block, page, nop } => write!(
+                f,
+                "page {page} of block {block} has had its {nop} programs: erase the block, or write the page elsewhere"
+            ),
+            FlashError::AppendNotAllowed { block, page, mode } => {
+                write!(f, "{mode} mode allows no append to page {page} of block {block}: write the page elsewhere")
+            }
+            FlashError::NotProgrammed { block, page } => {
+                write!(f, "page {page} of block {block} is erased: program it before appending to it")
+            }
+            FlashError::DoesNotFit { offset, bytes, area, what } => write!(
+                f,
+                "{bytes} bytes at {offset} do not fit the {area} bytes of the page's {what}: check the geometry"
+            ),
+            FlashError::BadBlock { block } => write!(f, "block {block} is bad: use another"),
+            FlashError::WornOut { block, erases } => {
+                write!(f, "block {block} is worn out after {erases} erases and is bad from now on: use another")
+            }
+            FlashError::Uncorrectable { block, page } => {
+                write!(f, "page {page} of block {block} cannot be read: an operation on it was interrupted or failed")
+            }
+            FlashError::ProgramFailed { block, page } => write!(
+                f,
+                "programming page {page} of block {block} failed: write the page elsewhere and retire the block"
+            ),
+            FlashError::EraseFailed { block } => {
+                write!(f, "erasing block {block} failed; it is bad from now on: use another")
+            }
+            FlashError::OutOfRange { page, pages } => {
+                write!(f, "logical page {page} does not exist: the drive has {pages}")
+            }
+            FlashError::Image { path, why } => write!(f, "the image {path} cannot be used: {why}"),
+            FlashError::PowerLost => write!(f, "the flash has lost power: restore it, then find the map again"),
+            FlashError::EndOfLife { bad } => write!(
+                f,
+                "the drive is worn out: {bad} bad blocks leave too little space for its logical pages; it can be read \
+                 only"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for FlashError {}
 
 impl FlashError {
     /// The same as the error of a request to a device.

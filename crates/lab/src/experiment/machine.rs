@@ -29,7 +29,7 @@ impl HostTime {
     pub fn now(cores: usize) -> Option<HostTime> {
         if varve_rt::in_simulation() {
             let used = sim::core_time()?.as_secs_f64();
-            return sim::costs_modelled().then_some(HostTime { cores: cores as f64, used, others: None });
+            return varve_rt::costs_modelled().then_some(HostTime { cores: cores as f64, used, others: None });
         }
         let own = own(&std::fs::read_to_string("/proc/self/stat").ok()?)?;
         let all = all(&std::fs::read_to_string("/proc/stat").ok()?)?;

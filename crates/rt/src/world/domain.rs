@@ -5,7 +5,7 @@
 //! payload. While unwinding, a wait returns at once, and a held lock is lent (`ghost_lock`).
 
 use super::record::Status;
-use super::scheduler::{ThreadId, World};
+use super::scheduler::{Place, ThreadId, World};
 use super::world;
 use crate::ended::PowerCut;
 
@@ -37,11 +37,11 @@ pub(crate) fn is_dead_domain(id: u32) -> bool {
     world().is_some_and(|w| w.state.borrow().domains[id as usize].1)
 }
 
-/// A thread spawned now in `domain` (the caller's, when `None`) would be dead already.
-pub(crate) fn refuses_spawn(domain: Option<u32>) -> bool {
+/// A thread spawned now at `place` would be dead already.
+pub(crate) fn refuses_spawn(place: Place) -> bool {
     let w = world().expect("called inside a simulation");
     let me = w.current();
-    me.dying.get() || w.state.borrow().domains[domain.unwrap_or(me.domain) as usize].1
+    me.dying.get() || w.state.borrow().domains[place.domain.unwrap_or(me.domain) as usize].1
 }
 
 /// Called where the calling thread, which is dying, would have to wait: unwinds it, unless that is under way already.

@@ -19,7 +19,7 @@ static THREAD: Local<u32> = Local::new(next_thread);
 
 fn next_thread() -> u32 {
     static NEXT: PlainU32 = PlainU32::new(0);
-    varve_rt::sim::thread_number().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed))
+    varve_rt::thread_number().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed))
 }
 
 #[repr(align(64))]

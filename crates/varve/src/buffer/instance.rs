@@ -124,7 +124,7 @@ impl Instance {
             batch: (false, 0),
         };
         // On a host whose work takes time the lock is taken as seldom as on a real one.
-        let at_once = varve_rt::in_simulation() && !varve_rt::sim::costs_modelled();
+        let at_once = varve_rt::in_simulation() && !varve_rt::costs_modelled();
         let (stripes, entries) = if at_once { (1, 1) } else { (HIT_STRIPES, config.hit_buffer) };
         Ok(Instance {
             pages: pages.addr(),

@@ -18,13 +18,14 @@ use super::formers::Formers;
 use crate::btree::{CellValue, ReadAhead, Tree, leaf};
 use crate::buffer::PageWrite;
 use crate::error::{Error, Result};
-use crate::index::{Index, Indexes, KeyspaceKind};
+use crate::index::{Compression, Index, Indexes, KeyspaceKind};
 use crate::page::Group;
 use crate::rows::{self, Direction, ValueRef};
 use crate::space::Core;
 use crate::txn::lock::LockTable;
 use crate::txn::{OpenKeyspace, Sealed, UNFINISHED};
-use crate::wal::{FORMER_TREES, GroupKind, LSM_KEYSPACES, READ_ONLY_KEYSPACES};
+use crate::wal::{FORMER_TREES, GroupKind, LSM_KEYSPACES, READ_ONLY_KEYSPACES, ZSTD_BLOCKS};
+use crate::zstandard;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -52,7 +53,28 @@ fn entry(shared: &OpenKeyspace, dropping: bool) -> Entry {
     Entry { kind: index.kind(), id: index.keyspace(), root: index.root(), name, dropping, read_only }
 }
 
+/// Switches on what a keyspace of a kind uses of features, before its first byte is written.
+fn note_kind(core: &Core, kind: KeyspaceKind) -> Result<()> {
+    if matches!(kind, KeyspaceKind::Lsm(_)) {
+        core.log.set_feature(&LSM_KEYSPACES, true)?;
+    }
+    if needs_zstd(kind)? {
+        core.log.set_feature(&ZSTD_BLOCKS, true)?;
+    }
+    Ok(())
+}
+
+/// Whether a keyspace of a kind packs its blocks with zstd; fails in a build that has none.
+fn needs_zstd(kind: KeyspaceKind) -> Result<bool> {
+    let needed = matches!(kind, KeyspaceKind::Lsm(options) if options.compression == Compression::Zstd);
+    if needed {
+        zstandard::require("an LSM keyspace with compression=zstd")?;
+    }
+    Ok(needed)
+}
+
 fn opened(core: &Arc<Core>, locks: &Arc<LockTable>, indexes: &Indexes, entry: &Entry) -> Result<Arc<OpenKeyspace>> {
+    needs_zstd(entry.kind)?;
     let index = Index::open(core, indexes, entry.kind, (entry.id, entry.root))?;
     let shared = OpenKeyspace::new(&entry.name, index, locks, entry.dropping);
     shared.seal(entry.read_only);
@@ -178,9 +200,7 @@ impl Registry {
         dropping: bool,
     ) -> Result<Arc<OpenKeyspace>> {
         self.indexes.refuse_without_worker(kind)?;
-        if matches!(kind, KeyspaceKind::Lsm(_)) {
-            core.log.set_feature(&LSM_KEYSPACES, true)?;
-        }
+        note_kind(core, kind)?;
         let id = KeyspaceId(state.highest + 1);
         core.space.place(id, name);
         core.space.check_wear(id)?;
@@ -280,6 +300,7 @@ impl Registry {
         if shared.is_dropped() {
             return Err(Error::NoSuchKeyspace(shared.name().to_string()));
         }
+        note_kind(core, kind)?;
         let end = self.set(core, &Entry { kind, ..entry(shared, false) }, None)?;
         core.log.wait_durable(end)?;
         shared.index().set_kind(kind);
@@ -289,9 +310,8 @@ impl Registry {
     /// Switches on what the catalog uses of features. They are on already, but in a log that was made by a restore.
     pub fn note_features(&self, core: &Core) -> Result<()> {
         let live = self.live();
-        let is_lsm = |shared: &Arc<OpenKeyspace>| matches!(shared.index().kind(), KeyspaceKind::Lsm(_));
+        live.iter().try_for_each(|shared| note_kind(core, shared.index().kind()))?;
         let used = [
-            (&LSM_KEYSPACES, live.iter().any(is_lsm)),
             (&READ_ONLY_KEYSPACES, live.iter().any(|shared| shared.sealed().is_some())),
             (&FORMER_TREES, self.formers.any()),
         ];

@@ -40,7 +40,9 @@ mod typed;
 mod volume;
 
 use crate::report::CheckReport;
-pub use backup::{BackupInfo, BackupOptions, BackupReport, RestoreOptions, RestoreReport, restore, restore_on};
+pub use backup::{
+    BackupInfo, BackupOptions, BackupReport, Packing, RestoreOptions, RestoreReport, restore, restore_on,
+};
 pub use batch::WriteBatch;
 pub use bulk_load::BulkLoad;
 pub use catalog::{MAX_NAME, check_name as check_keyspace_name};
@@ -55,6 +57,7 @@ pub use missing::KeyspaceLeft;
 pub use options::{DriveLayout, DrivePart, Layout, OPTIONS, Options, RemotePart};
 pub use pool_options::{OPTIONS as POOL_OPTIONS, PoolOptions};
 pub use read_only::SealReport;
+pub use remote::KeyFiles;
 pub use rows::Rows;
 pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
 pub use scan::Scan;

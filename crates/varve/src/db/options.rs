@@ -4,6 +4,7 @@
 use super::flash::{FlashDriver, FlashPart};
 use super::memory::Cache;
 use super::pool_options::{self, PoolOptions};
+use super::remote::KeyFiles;
 use crate::buffer::policy::PolicyOptions;
 use crate::buffer::{Flush, TraceHandle};
 use crate::error::{Error, Result};
@@ -14,7 +15,6 @@ use varve_device::Faults;
 use varve_volume::array::{KeeperOptions, Layout as ArrayLayout};
 use varve_volume::setting::{Accepts, Setting, Table};
 use varve_volume::tier::{self, TierOptions};
-use varve_wire::KeyFiles;
 
 /// What is fixed when a database is created.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +28,7 @@ pub struct Layout {
     pub log_dir: Option<PathBuf>,
     /// Where the pages are, when not in the database directory: a directory, a file, or a block device.
     pub data: Option<PathBuf>,
-    /// The pages lie with a worker instead of `data` (`docs/near.md`).
+    /// The pages lie with a worker instead of `data` (`docs/near.md`): needs the feature `near`.
     pub remote: Option<RemotePart>,
     /// A fast device for a tier: a directory, a file, or a block device.
     pub fast: Option<PathBuf>,

@@ -7,6 +7,7 @@
 use super::block::MAX_BLOCK;
 use super::varint::{push_varint, varint};
 use crate::rows::Damage;
+use crate::zstandard;
 use std::borrow::Cow;
 use varve_rt::{Cost, charge};
 
@@ -82,7 +83,7 @@ impl Codec {
             Codec::None => return None,
             Codec::Lz4 => lz4_flex::block::compress(raw),
             // It fails for want of memory only; then the block stays as it is.
-            Codec::Zstd => zstd::bulk::compress(raw, 1).ok()?,
+            Codec::Zstd => zstandard::compress(raw, 1)?,
         };
         // Less than an eighth is not worth the work of each reader.
         (stored.len() <= raw.len() - raw.len() / 8).then_some(stored)
@@ -93,7 +94,8 @@ impl Codec {
         let raw = match code {
             0 => return Ok(Cow::Borrowed(stored)),
             1 => lz4_flex::block::decompress(stored, len).map_err(|_| BAD)?,
-            2 => zstd::bulk::decompress(stored, len).map_err(|_| BAD)?,
+            2 if !zstandard::PRESENT => return Err(Damage("needs varve built with its feature `zstd`")),
+            2 => zstandard::decompress(stored, len).ok_or(BAD)?,
             _ => return Err(Damage("its codec is unknown")),
         };
         charge(Cost::DecompressByte, len as u64);

@@ -5,6 +5,7 @@
 //! switches it on durably, before the first byte of it is written.
 
 use crate::error::{Error, Result};
+use crate::zstandard;
 use std::collections::BTreeMap;
 
 /// What a program may do with a database that uses a feature which it does not know.
@@ -76,8 +77,11 @@ pub const SEGMENT_SIZES: Feature = Feature { name: "log-segment-sizes", bit: 4, 
 /// half of it.
 pub const LARGE_COMMITS: Feature = Feature { name: "large-commits", bit: 5, class: FeatureClass::Incompatible };
 
+/// Some LSM keyspace packs or packed its blocks with zstd: releases, and builds, that have none cannot read it.
+pub const ZSTD_BLOCKS: Feature = Feature { name: "zstd-blocks", bit: 6, class: FeatureClass::Incompatible };
+
 /// All features that this release knows. A bit is never used again for something else.
-pub const FEATURES: [&Feature; 9] = [
+pub const FEATURES: [&Feature; 10] = [
     &IDENTITY,
     &MAP_COUNT,
     &LOST_WRITES,
@@ -87,6 +91,7 @@ pub const FEATURES: [&Feature; 9] = [
     &LSM_KEYSPACES,
     &SEGMENT_SIZES,
     &LARGE_COMMITS,
+    &ZSTD_BLOCKS,
 ];
 
 /// Longest name, bytes.
@@ -132,7 +137,11 @@ impl Features {
         };
         let lacking: Vec<_> = self.0.iter().filter(|(key, _)| matters(key.0) && !known(key)).collect();
         if lacking.is_empty() {
-            return Ok(());
+            return if self.has(&ZSTD_BLOCKS) {
+                zstandard::require("the database has LSM keyspaces with compression=zstd")
+            } else {
+                Ok(())
+            };
         }
         let may_read = lacking.iter().all(|(key, _)| key.0 == FeatureClass::ReadOnlyCompatible);
         let named = |((class, bit), name): &(&(FeatureClass, u8), &String)| match name.is_empty() {

@@ -31,7 +31,7 @@ mod tests;
 pub use check::LogCheck;
 pub use features::{
     FEATURES, FORMER_TREES, Feature, FeatureClass, Features, IDENTITY, LARGE_COMMITS, LOST_WRITES, LSM_KEYSPACES,
-    MAP_COUNT, READ_ONLY_KEYSPACES,
+    MAP_COUNT, READ_ONLY_KEYSPACES, ZSTD_BLOCKS,
 };
 pub use format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupKind, group_size};
 pub use generation::{Companion, Generation};
@@ -157,16 +157,13 @@ pub struct Appended {
 }
 
 /// Why a group was not appended.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AppendError {
     /// A checkpoint began since the floor was read: decide anew which pages are logged whole.
-    #[error("a checkpoint began meanwhile")]
     EpochMoved,
     /// The log is poisoned, closed or not open for writing.
-    #[error("{0}")]
     Poisoned(Arc<str>),
     /// The group is longer than the log allows.
-    #[error("a group of {needed} bytes, at most {limit} fit the log")]
     TooLarge {
         /// Bytes of its body.
         needed: u64,
@@ -174,3 +171,17 @@ pub enum AppendError {
         limit: u64,
     },
 }
+
+impl std::fmt::Display for AppendError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AppendError::EpochMoved => write!(f, "a checkpoint began meanwhile"),
+            AppendError::Poisoned(what) => write!(f, "{what}"),
+            AppendError::TooLarge { needed, limit } => {
+                write!(f, "a group of {needed} bytes, at most {limit} fit the log")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AppendError {}

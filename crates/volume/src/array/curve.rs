@@ -25,25 +25,15 @@ pub struct CurvePoint {
 }
 
 /// What is wrong with a curve, or with what it is asked.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum CurveError {
     /// There are no measurements.
-    #[error("the curve has no measurements: measure the drive with mixes of reads")]
     Empty,
     /// A share, a size or a rate that cannot be.
-    #[error(
-        "the curve has {} MB/s at a read share of {} with requests of {} bytes: shares are 0 to 1, sizes above 0, \
-         rates from {LEAST_MB_S} to {MOST_MB_S}", .0.mb_s, .0.read_share, .0.bytes
-    )]
     Value(CurvePoint),
     /// The same was measured twice.
-    #[error("the curve has a read share of {} with requests of {} bytes twice", .0.read_share, .0.bytes)]
     Twice(CurvePoint),
     /// Nothing was measured between two shares of reads, at a request size.
-    #[error(
-        "the curve has a gap: with requests of {bytes} bytes nothing was measured between read shares of {from} and of \
-         {to}; measure at 0 and 1, and in between at most {SHARE_GAP} apart"
-    )]
     ShareGap {
         /// Bytes of the requests.
         bytes: u64,
@@ -53,10 +43,6 @@ pub enum CurveError {
         to: f64,
     },
     /// Nothing was measured between two request sizes.
-    #[error(
-        "the curve has a gap: nothing was measured between requests of {from} and of {to} bytes; measure sizes at most \
-         a factor of {SIZE_GAP} apart"
-    )]
     SizeGap {
         /// Bytes measured before the gap.
         from: u64,
@@ -64,9 +50,6 @@ pub enum CurveError {
         to: u64,
     },
     /// A request size outside of what was measured.
-    #[error(
-        "the load has requests of {bytes} bytes, and the curve was measured with {from} to {to}: measure that size too"
-    )]
     Beyond {
         /// Bytes asked for.
         bytes: u64,
@@ -76,6 +59,40 @@ pub enum CurveError {
         to: u64,
     },
 }
+
+impl std::fmt::Display for CurveError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CurveError::Empty => write!(f, "the curve has no measurements: measure the drive with mixes of reads"),
+            CurveError::Value(m) => write!(
+                f,
+                "the curve has {} MB/s at a read share of {} with requests of {} bytes: shares are 0 to 1, sizes \
+                 above 0, rates from {LEAST_MB_S} to {MOST_MB_S}",
+                m.mb_s, m.read_share, m.bytes
+            ),
+            CurveError::Twice(m) => {
+                write!(f, "the curve has a read share of {} with requests of {} bytes twice", m.read_share, m.bytes)
+            }
+            CurveError::ShareGap { bytes, from, to } => write!(
+                f,
+                "the curve has a gap: with requests of {bytes} bytes nothing was measured between read shares of \
+                 {from} and of {to}; measure at 0 and 1, and in between at most {SHARE_GAP} apart"
+            ),
+            CurveError::SizeGap { from, to } => write!(
+                f,
+                "the curve has a gap: nothing was measured between requests of {from} and of {to} bytes; measure \
+                 sizes at most a factor of {SIZE_GAP} apart"
+            ),
+            CurveError::Beyond { bytes, from, to } => write!(
+                f,
+                "the load has requests of {bytes} bytes, and the curve was measured with {from} to {to}: measure that \
+                 size too"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for CurveError {}
 
 /// One size: bytes, and rising shares of reads with seconds per MB.
 type Row = (u64, Vec<(f64, f64)>);

@@ -113,32 +113,51 @@ impl Plan {
 }
 
 /// Why there is no plan.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum PlanError {
     /// Fewer than two drives.
-    #[error("an array has at least two drives: give another one")]
     FewDrives,
     /// A drive's curve does not answer for the load.
-    #[error("{drive}: {why}")]
     Curve {
         /// Name of the drive.
         drive: String,
         /// What is wrong.
-        #[source]
         why: CurveError,
     },
     /// The extents do not fit.
-    #[error("the drives have room for {missing} extents too few: give more or larger drives")]
     NoRoom {
         /// Extents that are too many.
         missing: usize,
     },
     /// A number that cannot be, or a place of a drive that is not there.
-    #[error("extent {extent} has a load or a place that cannot be: measure the load again")]
     Load {
         /// The extent.
         extent: usize,
     },
+}
+
+impl std::fmt::Display for PlanError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PlanError::FewDrives => write!(f, "an array has at least two drives: give another one"),
+            PlanError::Curve { drive, why } => write!(f, "{drive}: {why}"),
+            PlanError::NoRoom { missing } => {
+                write!(f, "the drives have room for {missing} extents too few: give more or larger drives")
+            }
+            PlanError::Load { extent } => {
+                write!(f, "extent {extent} has a load or a place that cannot be: measure the load again")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PlanError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PlanError::Curve { why, .. } => Some(why),
+            _ => None,
+        }
+    }
 }
 
 /// Decides where the extents should lie. Staying as it is wins over everything that is not better by more than

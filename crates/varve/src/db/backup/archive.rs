@@ -4,13 +4,14 @@
 //! refused.
 
 use crate::error::{Error, Result};
+use crate::zstandard;
 use std::io::{Read, Write};
 use varve_volume::{Lsn, PageId};
 
 const MAGIC: &[u8; 8] = b"VRVBACKU";
 const FRAME_MAGIC: u32 = 0x3146_4256;
-/// Version 2 says how many pages there were.
-const VERSION: u32 = 2;
+/// Version 2 says how many pages there were; in version 3 frames may be packed with LZ4.
+const VERSION: u32 = 3;
 const HEADER: usize = 96;
 const FRAME: usize = 32;
 /// Most bytes of a frame's body, uncompressed.
@@ -47,6 +48,56 @@ pub struct BackupInfo {
     /// Pages that the database had room for when it began; 0: made by a release that did not say.
     pub pages: u64,
 }
+
+/// How a backup is packed. Its reader finds out by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// LZ4: fast.
+    Lz4,
+    /// Zstandard of this level, 1 (fast) to 19 (small).
+    #[cfg(feature = "zstd")]
+    Zstd(i32),
+}
+
+impl Default for Packing {
+    /// The smallest that takes little time: Zstandard, level 1, in builds that have it.
+    fn default() -> Packing {
+        #[cfg(feature = "zstd")]
+        return Packing::Zstd(1);
+        #[cfg(not(feature = "zstd"))]
+        return Packing::Lz4;
+    }
+}
+
+/// Frames that are packed with zstd, and those with LZ4, say so.
+const ZSTD: u8 = 0;
+const LZ4: u8 = 1;
+
+impl Packing {
+    fn code(self) -> u8 {
+        match self {
+            Packing::Lz4 => LZ4,
+            #[cfg(feature = "zstd")]
+            Packing::Zstd(_) => ZSTD,
+        }
+    }
+
+    /// Oldest version of the format that has it.
+    fn version(self) -> u32 {
+        if self.code() == LZ4 { VERSION } else { 2 }
+    }
+
+    fn pack(self, body: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Packing::Lz4 => Some(lz4_flex::block::compress(body)),
+            #[cfg(feature = "zstd")]
+            Packing::Zstd(level) => zstandard::compress(body, level),
+        }
+    }
+}
+
+/// Most bytes that a body of `MOST` bytes is stored as, whatever packs it.
+const MOST_STORED: usize = MOST + MOST / 8;
 
 pub(super) fn bad(what: impl std::fmt::Display) -> Error {
     Error::Backup(what.to_string())
@@ -100,10 +151,10 @@ impl BackupInfo {
         })
     }
 
-    fn encode(&self) -> [u8; HEADER] {
+    fn encode(&self, version: u32) -> [u8; HEADER] {
         let mut b = [0; HEADER];
         b[..8].copy_from_slice(MAGIC);
-        b[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        b[8..12].copy_from_slice(&version.to_le_bytes());
         b[12..16].copy_from_slice(&(self.page_size as u32 | (self.room as u32) << 16).to_le_bytes());
         b[16..32].copy_from_slice(&self.database);
         b[32..48].copy_from_slice(&self.id);
@@ -120,7 +171,7 @@ impl BackupInfo {
 /// Writes a backup.
 pub(super) struct Writer<'w> {
     to: &'w mut dyn Write,
-    level: i32,
+    packing: Packing,
     frames: u32,
     /// Bytes written.
     pub written: u64,
@@ -132,9 +183,9 @@ pub(super) struct Writer<'w> {
 const FULL: usize = 1 << 20;
 
 impl<'w> Writer<'w> {
-    pub fn begin(to: &'w mut dyn Write, info: &BackupInfo, level: i32) -> Result<Writer<'w>> {
-        let mut writer = Writer { to, level, frames: 0, written: 0, pages: Vec::new(), log: Vec::new() };
-        writer.put(&info.encode())?;
+    pub fn begin(to: &'w mut dyn Write, info: &BackupInfo, packing: Packing) -> Result<Writer<'w>> {
+        let mut writer = Writer { to, packing, frames: 0, written: 0, pages: Vec::new(), log: Vec::new() };
+        writer.put(&info.encode(packing.version()))?;
         Ok(writer)
     }
 
@@ -144,14 +195,17 @@ impl<'w> Writer<'w> {
     }
 
     fn frame(&mut self, kind: Kind, body: &[u8]) -> Result<()> {
+        assert!(body.len() <= MOST, "a reader refuses longer ones");
         let stored =
-            zstd::bulk::compress(body, self.level).map_err(|e| bad(format!("it cannot be compressed: {e}")))?;
+            self.packing.pack(body).ok_or_else(|| bad("it cannot be compressed: there is no memory for it"))?;
+        assert!(stored.len() <= MOST_STORED, "the reader takes it");
         let mut head = [0; FRAME];
         head[..4].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
         head[4..8].copy_from_slice(&(kind as u32).to_le_bytes());
         head[8..12].copy_from_slice(&(stored.len() as u32).to_le_bytes());
         head[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
         head[16..20].copy_from_slice(&self.frames.to_le_bytes());
+        head[20] = self.packing.code();
         head[24..28].copy_from_slice(&crc32c::crc32c(&stored).to_le_bytes());
         let crc = crc32c::crc32c(&head[..28]);
         head[28..].copy_from_slice(&crc.to_le_bytes());
@@ -260,7 +314,7 @@ impl<'r> Reader<'r> {
             other => return Err(damaged(&format!("is of unknown kind {other}"))),
         };
         let (stored_len, len) = (u32_at(&head, 8) as usize, u32_at(&head, 12) as usize);
-        if len > MOST || stored_len > zstd::zstd_safe::compress_bound(MOST) {
+        if len > MOST || stored_len > MOST_STORED {
             return Err(damaged("says that it is longer than frames are"));
         }
         let mut stored = Vec::new();
@@ -268,7 +322,15 @@ impl<'r> Reader<'r> {
         if stored.len() < stored_len || u32_at(&head, 24) != crc32c::crc32c(&stored) {
             return Err(damaged("is damaged or cut short"));
         }
-        let body = zstd::bulk::decompress(&stored, len).map_err(|e| damaged(&format!("does not unpack ({e})")))?;
+        let body = match head[20] {
+            ZSTD => {
+                zstandard::require("the backup is packed with zstd")?;
+                zstandard::decompress(&stored, len)
+            }
+            LZ4 => lz4_flex::block::decompress(&stored, len).ok(),
+            other => return Err(damaged(&format!("is packed in an unknown way, {other}"))),
+        };
+        let body = body.ok_or_else(|| damaged("does not unpack"))?;
         if body.len() != len {
             return Err(damaged("unpacks to another length"));
         }

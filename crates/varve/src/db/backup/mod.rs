@@ -12,7 +12,7 @@
 mod archive;
 mod restore;
 
-pub use archive::BackupInfo;
+pub use archive::{BackupInfo, Packing};
 pub use restore::{RestoreOptions, RestoreReport, restore, restore_on};
 
 use super::Inner;
@@ -26,19 +26,14 @@ use std::io::Write;
 use varve_volume::{Lsn, PageId, page};
 
 /// How a backup is made.
+#[derive(Default)]
 pub struct BackupOptions<'a> {
     /// Only what changed since this backup began; `None`: everything.
     pub since: Option<BackupInfo>,
-    /// Level of zstd, 1 (fast) to 19 (small).
-    pub level: i32,
+    /// How it is packed.
+    pub packing: Packing,
     /// Called now and then with pages looked at, and pages in all.
     pub progress: Option<&'a mut dyn FnMut(u64, u64)>,
-}
-
-impl Default for BackupOptions<'_> {
-    fn default() -> Self {
-        BackupOptions { since: None, level: 1, progress: None }
-    }
 }
 
 /// What a backup took.
@@ -81,7 +76,7 @@ pub(super) fn make(inner: &Inner, to: &mut dyn Write, options: BackupOptions<'_>
         time: varve_rt::unix_time(),
         pages: used + free,
     };
-    let writer = Writer::begin(to, &info, options.level)?;
+    let writer = Writer::begin(to, &info, options.packing)?;
     let number = {
         let _stopped = core.links.stop();
         // (Another one may have begun since, if it was broken.)

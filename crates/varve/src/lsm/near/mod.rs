@@ -23,6 +23,7 @@ mod host;
 mod job;
 mod serve;
 mod share;
+#[cfg(feature = "near")]
 mod wire;
 mod worker;
 
@@ -33,6 +34,7 @@ pub(crate) use job::Part;
 pub(crate) use job::{Job, Pages};
 pub use share::Load;
 pub(crate) use share::ShareRule;
+#[cfg(feature = "near")]
 pub use wire::{JobService, RemoteWorker};
 pub use worker::{Worker, WorkerOptions};
 #[cfg(feature = "testing")]

@@ -5,9 +5,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Model and serial number of the drive under a file, directory or block device; `None`: the system tells neither, or
-/// there is no single drive (a file system over several, or in memory).
-pub fn drive_identity(path: &Path) -> Option<String> {
+/// See [`super::super::drive_identity`].
+pub(super) fn drive_identity(path: &Path) -> Option<String> {
     let file = File::open(path).ok()?;
     of(&wear::drive(file.as_raw_fd())?)
 }
