@@ -51,6 +51,7 @@ fn main() {
     };
     say("all the rest", works(dir));
     say("open zstd", Db::open(dir.join("zstd"), Options::default()).map(drop));
+    say("salvage zstd", salvage(dir.join("zstd"), &mut |_| Ok(())).map(drop));
     say("open remote", Db::open(dir.join("remote"), Options::default()).map(drop));
     let backup = std::fs::read(dir.join("zstd.backup")).expect("a backup");
     say("restore zstd", restore(dir.join("r"), &mut [&mut &backup[..]], &RestoreOptions::default()).map(drop));

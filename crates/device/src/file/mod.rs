@@ -1,9 +1,8 @@
 //! A real file or block device.
 //!
 //! Single requests are positional system calls in the calling thread; batches go through `io_uring`, or a few threads
-//! elsewhere than on Linux. Where the kernel
-//! or the file system refuses something better (`O_DIRECT`, `io_uring`, `RWF_DSYNC`, hole punching), the next best is
-//! used and [`DeviceInfo::fallback`] says so.
+//! elsewhere than on Linux. Where the kernel or the file system refuses something better (`O_DIRECT`, `io_uring`,
+//! `RWF_DSYNC`, hole punching), the next best is used and [`DeviceInfo::fallback`] says so.
 //!
 //! Invariants: the length is whole blocks, and changes under `growing` alone; a request lies within the length that the
 //! device had when it was given; what was refused once (`direct`, `uring`, `dsync`, `trim`) is given up for good; from

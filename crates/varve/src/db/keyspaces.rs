@@ -55,13 +55,8 @@ fn entry(shared: &OpenKeyspace, dropping: bool) -> Entry {
 
 /// Switches on what a keyspace of a kind uses of features, before its first byte is written.
 fn note_kind(core: &Core, kind: KeyspaceKind) -> Result<()> {
-    if matches!(kind, KeyspaceKind::Lsm(_)) {
-        core.log.set_feature(&LSM_KEYSPACES, true)?;
-    }
-    if needs_zstd(kind)? {
-        core.log.set_feature(&ZSTD_BLOCKS, true)?;
-    }
-    Ok(())
+    let used = [(&ZSTD_BLOCKS, needs_zstd(kind)?), (&LSM_KEYSPACES, matches!(kind, KeyspaceKind::Lsm(_)))];
+    used.into_iter().filter(|(_, used)| *used).try_for_each(|(feature, _)| core.log.set_feature(feature, true))
 }
 
 /// Whether a keyspace of a kind packs its blocks with zstd; fails in a build that has none.

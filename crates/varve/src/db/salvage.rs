@@ -77,7 +77,7 @@ const WINDOW: usize = 16 << 20;
 /// Gives every row of a damaged database's intact pages to `each`, in no order. The database must not be open.
 ///
 /// # Errors
-/// `NoDatabase`, `InUse`; what `each` returns; device errors other than of single pages.
+/// `NoDatabase`, `InUse`, `NotBuilt`; what `each` returns; device errors other than of single pages.
 pub fn salvage(dir: impl AsRef<Path>, each: &mut dyn FnMut(SalvagedRow<'_>) -> Result<()>) -> Result<SalvageReport> {
     let open = devices::open(dir.as_ref(), &Options { read_only: true, ..Options::default() })?;
     salvage_on(&open.devices, each)
@@ -146,6 +146,8 @@ impl View {
         let options = Options { read_only: true, ..Options::default() };
         let (log, state) = match Log::look(devices.log.clone(), open::restored_log_config(64 << 20), true) {
             Ok(opened) => opened,
+            // Another build finds all of it.
+            Err(e @ Error::NotBuilt { .. }) => return Err(e),
             Err(e) => {
                 report.notes.push(format!("the log cannot be used, what only it held is lost: {e}"));
                 let store = Single::new(devices.data()?.clone(), guess_page_size(devices)?)?;

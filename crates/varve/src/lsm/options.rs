@@ -54,7 +54,7 @@ pub enum Compression {
     None,
     /// LZ4: fast.
     Lz4,
-    /// Zstandard, level 1: smaller.
+    /// Zstandard, level 1: smaller. Needs the feature `zstd`.
     Zstd,
 }
 

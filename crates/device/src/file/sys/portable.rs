@@ -10,6 +10,7 @@ use super::threads::{ThreadRing, Threads};
 use super::{FileKind, OpenMode, Ring, Syscalls};
 use std::fs::OpenOptions;
 use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -96,13 +97,13 @@ impl Syscalls for Portable {
         "threads"
     }
 
-    /// A file in the folder for temporary files, whose name is gone when this returns.
+    /// A file in the folder for temporary files, whose name is gone when this returns; until then it is its owner's.
     fn memory_file(&self, name: &str) -> Result<OwnedFd, i32> {
         let mut tries = 0;
         loop {
             let file = format!("varve-{name}-{}-{:016x}", std::process::id(), varve_rt::rng().next_u64());
             let path = std::env::temp_dir().join(file);
-            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+            match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
                 Ok(file) => {
                     std::fs::remove_file(&path).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
                     return Ok(file.into());

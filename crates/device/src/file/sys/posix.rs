@@ -5,6 +5,9 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// Bytes that one call transfers at most: some systems refuse more than `i32::MAX` instead of transferring a part.
+const AT_ONCE: usize = 1 << 30;
+
 pub(super) fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
@@ -61,7 +64,7 @@ pub(super) fn kind(fd: RawFd) -> Result<FileKind, i32> {
 pub(super) unsafe fn pread(fd: RawFd, ptr: *mut u8, len: usize, offset: u64) -> Result<usize, i32> {
     debug_assert!(i64::try_from(offset).is_ok(), "the system counts with a sign");
     // SAFETY: promised by the caller.
-    count(unsafe { libc::pread(fd, ptr.cast(), len, offset as libc::off_t) })
+    count(unsafe { libc::pread(fd, ptr.cast(), len.min(AT_ONCE), offset as libc::off_t) })
 }
 
 /// # Safety
@@ -69,7 +72,7 @@ pub(super) unsafe fn pread(fd: RawFd, ptr: *mut u8, len: usize, offset: u64) -> 
 pub(super) unsafe fn pwrite(fd: RawFd, ptr: *const u8, len: usize, offset: u64) -> Result<usize, i32> {
     debug_assert!(i64::try_from(offset).is_ok(), "the system counts with a sign");
     // SAFETY: promised by the caller.
-    count(unsafe { libc::pwrite(fd, ptr.cast(), len, offset as libc::off_t) })
+    count(unsafe { libc::pwrite(fd, ptr.cast(), len.min(AT_ONCE), offset as libc::off_t) })
 }
 
 pub(super) fn truncate(fd: RawFd, len: u64) -> Result<(), i32> {
