@@ -80,6 +80,7 @@ impl From<ErrorKind> for Code {
             ErrorKind::Io => Code::Io,
             ErrorKind::DeviceMissing => Code::DeviceMissing,
             ErrorKind::Backup => Code::Backup,
+            ErrorKind::Forked => Code::Forked,
             // A kind that is newer than the bindings.
             _ => Code::Internal,
         }

@@ -13,7 +13,7 @@
 //! one OS thread only.
 //!
 //! Modules, from below: `cost ended hash instant random stack_size` · `wait` · `world` · `atomic local rng spin
-//! time work` · `park` · `event mutex parking rwlock` · `condvar thread` · `channel host` · `domain` · `sim`.
+//! time work` · `park` · `event mutex parking rwlock` · `condvar thread` · `fork` · `channel host` · `domain` · `sim`.
 
 pub mod atomic;
 pub mod channel;
@@ -23,6 +23,7 @@ mod cost;
 mod domain;
 mod ended;
 mod event;
+mod fork;
 mod hash;
 #[cfg(feature = "sim")]
 mod host;
@@ -52,6 +53,7 @@ pub use condvar::Condvar;
 pub use cost::{Cost, CpuCosts, CpuUse};
 pub use ended::Panicked;
 pub use event::Event;
+pub use fork::{Kept, Process, forked_among_threads, watch_forks};
 pub use hash::{BuildHasher, FastHasher, HashMap, HashSet};
 pub use instant::Instant;
 pub use local::Local;

@@ -105,6 +105,10 @@ pub enum Error {
     WornOut(String),
     /// The database was closed.
     Closed,
+    /// The database was opened by a process of which this one is a fork, or one was open when it was forked. The child
+    /// of `fork` has none of the threads that make writes durable.
+    #[error("this process is a fork of one that had a database open: {0}")]
+    Forked(&'static str),
     /// Bytes on a device are not what was written there.
     Corrupt(Damage),
     /// A format newer than this build, or not ours.
@@ -357,6 +361,8 @@ pub enum ErrorKind {
     DeviceMissing,
     /// A backup cannot be made or restored.
     Backup,
+    /// The process is a fork of one that had a database open.
+    Forked,
 }
 
 impl Error {
@@ -384,6 +390,7 @@ impl Error {
             Error::Io(_) | Error::Stream(_) | Error::Volume(_) => ErrorKind::Io,
             Error::TierMissing(_) | Error::DriveMissing(_) => ErrorKind::DeviceMissing,
             Error::Backup(_) => ErrorKind::Backup,
+            Error::Forked(_) => ErrorKind::Forked,
         }
     }
 

@@ -57,7 +57,9 @@
 //!   limit.
 //! - Calls block the thread, but [`Transaction::commit_async`], a future for any executor, and
 //!   [`Transaction::commit_ticket`], which does not wait.
-//! - A process that was forked must not use a database that its parent opened: both would write one log.
+//! - In a fork of a process that has a database open, each call fails ([`Error::Forked`]), and no database can be
+//!   opened: the child has none of the engine's threads. Handles can be dropped there. Fork first, or start a process
+//!   anew.
 //! - The closures of `get_with` and `scan_with` must not use the database: they may wait for themselves for ever.
 //!
 //! # Map

@@ -14,7 +14,7 @@ use super::drives;
 use super::options::{DrivePart, Options};
 use super::read_only::Sealer;
 use super::services::Services;
-use super::{Db, Inner};
+use super::{Db, Inner, Opened};
 use crate::error::{Error, Result};
 use crate::wal::Log;
 use std::path::PathBuf;
@@ -201,7 +201,7 @@ impl Db {
     /// [`Error::Invalid`] names a drive of which nobody said what it gives, or a request size that was not measured.
     pub fn array_plan(&self, curves: &[Option<Curve>]) -> Result<ArrayPlan> {
         self.inner.txns.live()?;
-        let Inner { core, registry, walking, checkpointer, .. } = &*self.inner;
+        let Opened { core, registry, walking, checkpointer, .. } = &**self.inner;
         let service = self.inner.array()?;
         // The thread may not have come to it yet; opened for reading there is none.
         Sealer::new((core, registry, walking), checkpointer.as_ref()).seal()?;

@@ -90,10 +90,11 @@ use memory::Cache;
 use services::Services;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use varve_rt::Mutex;
 use varve_rt::atomic::AtomicU64;
+use varve_rt::{Kept, Mutex};
 use varve_volume::plan::Volume;
 use varve_volume::{KeyspaceId, Lsn};
 
@@ -134,8 +135,27 @@ impl std::fmt::Debug for Db {
     }
 }
 
-/// What all handles of a database share.
-pub(crate) struct Inner {
+/// What all handles of a database share. A fork of the process that opened it drops nothing of it: neither files nor
+/// locks are touched there.
+pub(crate) struct Inner(Kept<Opened>);
+
+impl Inner {
+    fn new(opened: Opened) -> Inner {
+        Inner(Kept::new(opened))
+    }
+}
+
+impl Deref for Inner {
+    type Target = Opened;
+
+    #[inline]
+    fn deref(&self) -> &Opened {
+        &self.0
+    }
+}
+
+/// An open database.
+pub(crate) struct Opened {
     /// First: their drop needs what follows.
     services: Services,
     pub core: Arc<Core>,

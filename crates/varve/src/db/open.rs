@@ -20,7 +20,7 @@ use super::options::{Layout, MIN_LOG_BYTES, Options};
 use super::read_only::Sealer;
 use super::services::Services;
 use super::volume;
-use super::{Db, Inner};
+use super::{Db, Inner, Opened};
 #[cfg(feature = "baselines")]
 use crate::buffer::DOUBLEWRITE_PAGES;
 use crate::buffer::policy::{self, ClassCosts, Gd2lOptions};
@@ -50,14 +50,14 @@ const HOLE: usize = 64 << 10;
 
 pub(super) fn create_dir(dir: &Path, layout: &Layout, options: Options) -> Result<Db> {
     layout.validate(&options)?;
-    options.validate()?;
+    check(&options)?;
     refuse_read_only(&options)?;
     let open = devices::create(dir, layout, &options)?;
     create_on(open.devices, layout, options, Some(open.lock)).inspect_err(|_| devices::remove(dir))
 }
 
 pub(super) fn open_dir(dir: &Path, options: Options) -> Result<Db> {
-    options.validate()?;
+    check(&options)?;
     let open = devices::open(dir, &options).map_err(|e| missing::explain(dir, &options, e))?;
     let ends_tier = options.without_tier && !options.read_only;
     let db = open_on(open.devices, options, Some(open.lock))?;
@@ -69,7 +69,7 @@ pub(super) fn open_dir(dir: &Path, options: Options) -> Result<Db> {
 
 /// Opens a database that has no tier and makes one.
 pub(super) fn attach_dir(dir: &Path, fast: &Path, bytes: u64, options: Options) -> Result<Db> {
-    options.validate()?;
+    check(&options)?;
     refuse_read_only(&options)?;
     let open = devices::open_attaching(dir, fast, bytes, &options)?;
     let options = Options { attach_tier: true, without_tier: false, ..options };
@@ -85,6 +85,16 @@ pub(super) fn detach_dir(dir: &Path, options: Options) -> Result<()> {
     open_dir(dir, Options { without_tier: true, ..options })?.close()
 }
 
+/// Whether a database can be opened so, in this process.
+fn check(options: &Options) -> Result<()> {
+    options.validate()?;
+    varve_rt::watch_forks().map_err(|why| Error::Resources(format!("no room to watch for forks ({why})")))?;
+    if varve_rt::forked_among_threads() {
+        return Err(Error::Forked("it can use none; close before the fork, or start the process anew (exec, spawn)"));
+    }
+    Ok(())
+}
+
 fn refuse_read_only(options: &Options) -> Result<()> {
     if options.read_only {
         return Err(Error::ReadOnly("a database cannot be created for reading only".into()));
@@ -96,7 +106,7 @@ fn refuse_read_only(options: &Options) -> Result<()> {
 /// short, and is begun anew.
 pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, lock: Option<DirLock>) -> Result<Db> {
     layout.validate(&options)?;
-    options.validate()?;
+    check(&options)?;
     refuse_read_only(&options)?;
     let near = devices.attach_near(&options)?;
     let (options, cache) = sized(options)?;
@@ -115,7 +125,7 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
 }
 
 pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>) -> Result<Db> {
-    options.validate()?;
+    check(&options)?;
     // Before anything is written: a page that is free may still be written to by a worker.
     let near = devices.attach_near(&options)?;
     // The log buffer's size does not depend on the page size; the rest of the plan is made once the page size is known.
@@ -274,7 +284,7 @@ impl Parts {
         indexes.begin(&core, txns.clone())?;
         recovery.finished = finish_commits(&txns, &registry)?;
         let reclaimer = Reclaimer::begin(&services, (&core, &txns, &registry), options.read_only)?;
-        let inner = Inner {
+        let opened = Opened {
             services,
             core,
             txns,
@@ -293,7 +303,7 @@ impl Parts {
             reclaimer,
             array,
         };
-        Ok(Db { inner: Arc::new(inner) })
+        Ok(Db { inner: Arc::new(Inner::new(opened)) })
     }
 }
 

@@ -67,8 +67,8 @@ use lock::LockTable;
 use registry::Snapshots;
 use std::sync::Arc;
 use varve_device::Mistake;
-use varve_rt::Event;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use varve_rt::{Event, Process};
 use varve_volume::Lsn;
 
 /// Longest value, in bytes: 1 GiB. What a transaction puts from memory must fit, all together, in its share of the
@@ -85,6 +85,8 @@ pub(crate) struct Manager {
     /// The database was opened for reading only.
     read_only: bool,
     closed: AtomicBool,
+    /// The one that opened the database.
+    process: Process,
     snapshots: Arc<Snapshots>,
     large: Large,
     /// End of the last `Sync` commit: readers of anything older need not wait for more than this.
@@ -193,6 +195,7 @@ impl Manager {
             durability,
             read_only,
             closed: AtomicBool::new(false),
+            process: Process::current(),
             snapshots: Arc::new(Snapshots::new(core.budget.clone(), snapshot_disk)),
             last_sync: AtomicU64::new(0),
             open: AtomicU64::new(0),
@@ -206,9 +209,20 @@ impl Manager {
         self.durability
     }
 
-    /// Fails when the database was closed.
+    /// Fails in a process that was forked from the one that opened the database: it has none of the engine's threads,
+    /// and nothing that it wrote would last.
+    #[inline]
+    pub fn here(&self) -> Result<()> {
+        if self.process.is_current() {
+            return Ok(());
+        }
+        Err(Error::Forked("use its handles there only; close before the fork, or start a process anew (exec, spawn)"))
+    }
+
+    /// Fails when the database was closed, and in a fork.
     #[inline]
     pub fn live(&self) -> Result<()> {
+        self.here()?;
         if self.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
     }
 
@@ -274,6 +288,7 @@ impl Manager {
 
     /// The database is closed from here on, unless something is still open.
     pub fn close(&self) -> Result<()> {
+        self.here()?;
         self.none_open()?;
         if self.closed.swap(true, Ordering::SeqCst) {
             return Err(Error::Closed);

@@ -23,13 +23,13 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_device::Mistake;
 use varve_rt::atomic::{AtomicU64, Ordering};
-use varve_rt::{Cost, charge};
+use varve_rt::{Cost, Kept, charge};
 use varve_volume::Lsn;
 
 /// An open transaction. Its calls are described where users have them, in `db/transaction.rs`.
 pub(crate) struct Transaction {
-    locks: LockSet,
-    writes: WriteSet,
+    locks: Kept<LockSet>,
+    writes: Kept<WriteSet>,
     /// Greatest LSN of a page it read.
     read: Lsn,
     durability: Durability,
@@ -64,8 +64,8 @@ impl Transaction {
         charge(Cost::TxnBegin, 1);
         manager.enter();
         let transaction = Transaction {
-            locks: LockSet::new(&manager.locks, birth),
-            writes: WriteSet::new(&manager.core),
+            locks: Kept::new(LockSet::new(&manager.locks, birth)),
+            writes: Kept::new(WriteSet::new(&manager.core)),
             read: 0,
             durability: options.durability.unwrap_or(manager.durability),
             snapshot,
@@ -453,6 +453,7 @@ impl Transaction {
 
     /// Marks the present state, to return to it with [`Transaction::rollback_to`].
     pub fn savepoint(&mut self) -> Result<Savepoint> {
+        self.manager.here()?;
         if let Some(error) = &self.doomed {
             return Err(error.clone());
         }
@@ -461,6 +462,7 @@ impl Transaction {
 
     /// Undoes every write since the savepoint, which can be used again. Locks stay.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.manager.here()?;
         if let Some(error) = &self.doomed {
             return Err(error.clone());
         }
@@ -490,6 +492,7 @@ impl Transaction {
     /// As [`Transaction::commit`]; returns its place in the serial order: the commit number of a writer, else the
     /// newest commit number when it let go of its locks. True when it changed something.
     pub(super) fn commit_numbered(mut self) -> Result<(Lsn, bool)> {
+        self.manager.here()?;
         if let Some(error) = &self.doomed {
             return Err(error.clone());
         }
