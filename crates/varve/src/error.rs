@@ -107,7 +107,6 @@ pub enum Error {
     Closed,
     /// The database was opened by a process of which this one is a fork, or one was open when it was forked. The child
     /// of `fork` has none of the threads that make writes durable.
-    #[error("this process is a fork of one that had a database open: {0}")]
     Forked(&'static str),
     /// Bytes on a device are not what was written there.
     Corrupt(Damage),
@@ -224,6 +223,7 @@ impl std::fmt::Display for Error {
                  flash, a file or a drive"
             ),
             Error::Closed => write!(f, "the database is closed; open it again"),
+            Error::Forked(advice) => write!(f, "this process is a fork of one that had a database open: {advice}"),
             Error::Corrupt(what) => {
                 write!(f, "corruption: {what}; run `check` for the extent, restore a backup or use `salvage`")
             }
