@@ -95,6 +95,7 @@ impl<T> Deref for Kept<T> {
 impl<T> DerefMut for Kept<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
+        debug_assert!(self.by.is_current(), "only the process that made it changes it");
         &mut self.inner
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! A commit pins every page that it is going to change. If several did that page by page, all of them could hold frames
 //! and wait for more, and a miss of anybody else would find none. So a commit first takes room for all the pages it may
-//! need, all or none. At most half of the frames are given out, so that misses find one. Room is given in the order of
-//! arrival: a large commit is not passed by small ones for ever.
+//! need, all or none. At most half of the frames are given out, so that misses find one; fewer where instances are so
+//! small that the pages of commits could fill one of them. Room is given in the order of arrival: a large commit is not
+//! passed by small ones for ever.
 //!
 //! A transaction that waits here holds locks on keys and pages set aside, but no latch and no pin. One that has room
 //! waits for latches, frames and the log, never for a lock on a key, and gives the room back with its last pin.
@@ -16,6 +17,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicU64, Ordering::*};
 use varve_rt::{Event, Mutex};
+
+/// A commit may pin so many frames of any pool: a leaf, its parent, and what a split of both adds.
+const LEAST: usize = 4;
 
 /// Set while somebody waits: then nobody takes room but in the queue's order.
 const AWAITED: u64 = 1 << 63;
@@ -133,9 +137,9 @@ impl Drop for Pins<'_> {
 }
 
 impl Pool {
-    /// Most frames that one commit may keep pinned: a quarter of them.
+    /// Most frames that one commit may keep pinned: a quarter of them, or all that commits may pin if that is less.
     pub(crate) fn pin_limit(&self) -> usize {
-        pin_limit(self.capacity_frames())
+        pin_limit(self.capacity_frames(), self.instances().len())
     }
 
     /// Takes room for so many pins, at most [`Pool::pin_limit`]; waits until there is. No latch or pin may be held.
@@ -146,13 +150,20 @@ impl Pool {
     }
 }
 
-fn pin_limit(frames: usize) -> usize {
-    (frames / 4).max(4)
+fn pin_limit(frames: usize, instances: usize) -> usize {
+    (frames / 4).min(pinnable(frames, instances)).max(LEAST)
 }
 
-/// Frames that may be pinned by commits, of so many.
-pub(super) fn pinnable(frames: usize) -> usize {
-    (frames / 2).max(pin_limit(frames))
+/// Frames that may be pinned by commits, of so many in so many instances.
+///
+/// A page can lie in one instance only, by its id's hash, so `n` pinned pages put about `m = n / instances` into each,
+/// give or take `sqrt(m)`. They must leave each instance a frame for misses. So either all fit into half of one
+/// instance, or `m` with eight times its spread fits into one: `m + 8 sqrt(m) <= frames of one`, solved for `m`. From
+/// 128 frames on that is half of an instance or more.
+pub(super) fn pinnable(frames: usize, instances: usize) -> usize {
+    let each = frames / instances;
+    let spread = ((16.0 + each as f64).sqrt() - 4.0).powi(2) * instances as f64;
+    (spread as usize).max(each / 2).min(frames / 2).max(LEAST)
 }
 
 #[cfg(test)]
@@ -197,6 +208,21 @@ mod tests {
             clients.collect::<Vec<_>>().into_iter().for_each(|client| client.join().unwrap());
             assert_eq!((room.free.load(SeqCst), room.queue.lock().len()), (ALL, 0));
         });
+    }
+
+    #[test]
+    fn pinned_pages_leave_each_instance_frames_for_misses() {
+        assert_eq!(pinnable(10_000, 1), 5000);
+        assert_eq!(pinnable(32 << 10, 8), 16 << 10, "half of the frames where instances are large");
+        assert_eq!((pinnable(48, 3), pin_limit(48, 3)), (8, 8), "one instance of 16 can take them all");
+        let mut rng = Rng::from_seed(1);
+        for _ in 0..2000 {
+            let (each, instances) = (8 + rng.below(300) as usize, 1 + rng.below(16) as usize);
+            let pinned = pinnable(each * instances, instances);
+            let mut counts = vec![0; instances];
+            (0..pinned).for_each(|_| counts[rng.below(instances as u64) as usize] += 1);
+            assert!(counts.iter().all(|n| *n < each), "{pinned} in {instances} instances of {each}: {counts:?}");
+        }
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Pool {
             counters,
             cleaners: Cleaners::new(),
             prefetcher: Prefetcher::new(&config.read_ahead),
-            pin_room: PinRoom::new(pinnable(config.frames)),
+            pin_room: PinRoom::new(pinnable(config.frames, n)),
             frames: AtomicUsize::new(config.frames),
             resizing: Mutex::new(()),
             tracer: config.trace.as_ref().map(|handle| Box::new(Tracer::new(handle))),

@@ -3,8 +3,9 @@
 //! Frames that are too many are retired: emptied as a miss empties them, then out of use, their memory given back. The
 //! tables and lists stay as large as they were made. Policies that remember pages go on doing so for the most frames.
 //!
-//! Commits may pin a quarter of the frames, and half of the frames are given out for that (`pins.rs`). A pool that
-//! becomes smaller does so by halves: a commit that found out before how much it may pin still gets it.
+//! Commits may pin a quarter of the frames, and half of the frames are given out for that (`pins.rs`; fewer where
+//! instances are small). A pool that becomes smaller does so by halves: a commit that found out before how much it may
+//! pin still gets it, or all that there is.
 //!
 //! Invariant: no more frames than `allowed` are in use in an instance when this has ended.
 
@@ -43,13 +44,13 @@ impl Pool {
             let now = self.capacity_frames();
             let next = frames.max(now.div_ceil(2));
             self.frames.store(next, Release);
-            self.pin_room.resize(pinnable(next));
+            self.pin_room.resize(pinnable(next, self.instances().len()));
             self.allow(next);
             let mut each = self.instances().iter();
             each.try_for_each(|inst| self.retire(inst)).inspect_err(|_| {
                 // What could not be emptied stays in use.
                 self.frames.store(now, Release);
-                self.pin_room.resize(pinnable(now));
+                self.pin_room.resize(pinnable(now, self.instances().len()));
                 self.allow(now);
             })?;
             if next == frames {
