@@ -65,14 +65,13 @@ impl PinRoom {
         // (Who asks for more found out how many he may have before the pool became so small.)
         let frames = (frames as u64).min(self.total.load(Acquire));
         let enough = |free| (free & AWAITED == 0 && free >= frames).then(|| free - frames);
-        if self.free.fetch_update(Acquire, Relaxed, enough).is_err() {
-            self.wait(frames);
-        }
-        Pins { room: self, frames }
+        let taken = self.free.fetch_update(Acquire, Relaxed, enough).is_ok() || self.wait(frames);
+        Pins { room: self, frames: if taken { frames } else { 0 } }
     }
 
+    /// Waits for its turn; whether it came. (Threads that a simulated power cut ends get nothing, and give nothing back.)
     #[cold]
-    fn wait(&self, frames: u64) {
+    fn wait(&self, frames: u64) -> bool {
         let waiter = Arc::new(Waiter { frames, granted: Event::new() });
         {
             let mut queue = self.queue.lock();
@@ -84,6 +83,7 @@ impl PinRoom {
         while !waiter.granted.is_set() && !varve_rt::dying() {
             waiter.granted.wait();
         }
+        waiter.granted.is_set()
     }
 
     /// Lets those in that come first, as far as there is room.
