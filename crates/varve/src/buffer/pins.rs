@@ -69,7 +69,7 @@ impl PinRoom {
         Pins { room: self, frames: if taken { frames } else { 0 } }
     }
 
-    /// Waits for its turn; whether it came. (Threads that a simulated power cut ends get nothing, and give nothing back.)
+    /// Waits for its turn; whether it came. (Threads that a simulated power cut ends get none, and give none back.)
     #[cold]
     fn wait(&self, frames: u64) -> bool {
         let waiter = Arc::new(Waiter { frames, granted: Event::new() });
