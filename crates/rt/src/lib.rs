@@ -12,8 +12,9 @@
 //! Lock order: nothing in this crate takes two locks at a time; the parking table of the simulation is touched by
 //! one OS thread only.
 //!
-//! Modules, from below: `cost ended hash instant random stack_size` · `wait` · `world` · `atomic local rng spin
-//! time work` · `park` · `event mutex parking rwlock` · `condvar thread` · `fork` · `channel host` · `domain` · `sim`.
+//! Modules, from below: `cost ended hash instant random stack_size` · `wait` · `world` · `atomic local rng spin time
+//! work` · `inside park` · `event mutex parking rwlock` · `condvar thread` · `fork` · `channel host` · `domain` ·
+//! `sim`.
 
 pub mod atomic;
 pub mod channel;
@@ -27,6 +28,7 @@ mod fork;
 mod hash;
 #[cfg(feature = "sim")]
 mod host;
+mod inside;
 mod instant;
 mod local;
 mod mutex;
@@ -55,6 +57,7 @@ pub use ended::Panicked;
 pub use event::Event;
 pub use fork::{Kept, Process, forked_among_threads, watch_forks};
 pub use hash::{BuildHasher, FastHasher, HashMap, HashSet};
+pub use inside::Inside;
 pub use instant::Instant;
 pub use local::Local;
 pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex, hardware_mutex};

@@ -45,6 +45,7 @@ sims!(
     channel_bounds,
     channel_disconnects,
     local_is_per_thread,
+    inside_is_per_thread,
     join_reports_panics,
     sleep_takes_time,
     parking_by_address,

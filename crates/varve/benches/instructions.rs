@@ -5,6 +5,7 @@
 //! name of an operation and how many there shall be; the same with 0 is what set-up costs. One thread, everything in
 //! memory.
 
+use std::ops::ControlFlow;
 use varve::{Db, Devices, Durability, Keyspace, Layout, Options, Transaction};
 use varve_models::MemDevice;
 use varve_rt::Rng;
@@ -19,6 +20,10 @@ fn key(rng: &mut Rng) -> [u8; 8] {
 
 fn get(_: &Db, rows: &Keyspace, rng: &mut Rng) {
     assert!(rows.get(&key(rng)).expect("reads").is_some());
+}
+
+fn get_with(_: &Db, rows: &Keyspace, rng: &mut Rng) {
+    assert!(rows.get_with(key(rng), |value| value.is_some()).expect("reads"));
 }
 
 fn put(_: &Db, rows: &Keyspace, rng: &mut Rng) {
@@ -46,7 +51,24 @@ fn scan(db: &Db, rows: &Keyspace, rng: &mut Rng) {
     assert_eq!(found, 50);
 }
 
-const WORKS: [(&str, Work); 4] = [("get", get), ("put", put), ("transfer", transfer), ("scan", scan)];
+fn scan_with(_: &Db, rows: &Keyspace, rng: &mut Rng) {
+    let (from, mut found) = (rng.below(ROWS - 50).to_be_bytes(), 0);
+    let count = |_: &[u8], _: &[u8]| {
+        found += 1;
+        if found < 50 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    rows.scan_with(&from[..].., count).expect("scans");
+    assert_eq!(found, 50);
+}
+
+const WORKS: [(&str, Work); 6] = [
+    ("get", get),
+    ("get_with", get_with),
+    ("put", put),
+    ("transfer", transfer),
+    ("scan", scan),
+    ("scan_with", scan_with),
+];
 
 fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");

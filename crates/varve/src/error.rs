@@ -34,6 +34,10 @@ pub enum Error {
         /// Number of the one that has it.
         holder: u64,
     },
+    /// The calling thread is in a closure that the database lends rows to
+    /// ([`Keyspace::get_with`](crate::Keyspace::get_with), [`Keyspace::scan_with`](crate::Keyspace::scan_with) and
+    /// their like), and so may hold what the call would wait for. What was asked for was not done.
+    Reentrant,
     /// A lock was waited for longer than [`Options::lock_timeout`](crate::Options). The transaction is as before the
     /// call, its locks included.
     LockTimeout {
@@ -157,6 +161,12 @@ pub enum Error {
     Volume(VolumeError),
 }
 
+const REENTRANT: &str = "the database was called within a closure that it lends rows to (`get_with`, `scan_with`): \
+                         rows are lent under a latch, for which the call could wait for ever; copy out what is \
+                         needed, and call after the closure has returned";
+const SNAPSHOT_TOO_OLD: &str = "snapshot too old: its old values fit neither their share of the cache nor \
+                                `snapshot_disk`; open a new snapshot, or raise one of them";
+
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -169,16 +179,13 @@ impl std::fmt::Display for Error {
                  {holder}, which this same thread runs in `transact` and can end only after this call; do it within \
                  that transaction, or after its end"
             ),
+            Error::Reentrant => f.write_str(REENTRANT),
             Error::LockTimeout { keyspace, key, holder, waited } => write!(
                 f,
                 "lock time-out: waited {waited:?} for key {key} of keyspace {keyspace}, held by {holder}; end that \
                  transaction (it may be one of this same thread), or raise lock_timeout"
             ),
-            Error::SnapshotTooOld => write!(
-                f,
-                "snapshot too old: its old values fit neither their share of the cache nor `snapshot_disk`; open a \
-                 new snapshot, or raise one of them"
-            ),
+            Error::SnapshotTooOld => f.write_str(SNAPSHOT_TOO_OLD),
             Error::SnapshotLost(what) => write!(
                 f,
                 "snapshot lost: its old values could not be written to scratch pages ({what}); open a new snapshot"
@@ -321,7 +328,7 @@ impl std::error::Error for Damage {}
 pub enum ErrorKind {
     /// Another transaction stood in the way: run it again.
     Conflict,
-    /// The thread would wait for its own transaction.
+    /// The thread would wait for itself: for its own transaction, or for rows that it was lent.
     Deadlock,
     /// A lock was waited for too long.
     Timeout,
@@ -370,7 +377,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Conflict { .. } => ErrorKind::Conflict,
-            Error::WouldDeadlock { .. } => ErrorKind::Deadlock,
+            Error::WouldDeadlock { .. } | Error::Reentrant => ErrorKind::Deadlock,
             Error::LockTimeout { .. } => ErrorKind::Timeout,
             Error::SnapshotTooOld | Error::SnapshotLost(_) => ErrorKind::SnapshotTooOld,
             Error::TransactionTooLarge { .. } | Error::KeySize { .. } | Error::ValueSize { .. } => ErrorKind::TooLarge,

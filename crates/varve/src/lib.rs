@@ -60,7 +60,8 @@
 //! - In a fork of a process that has a database open, each call fails ([`Error::Forked`]), and no database can be
 //!   opened: the child has none of the engine's threads. Handles can be dropped there. Fork first, or start a process
 //!   anew.
-//! - The closures of `get_with` and `scan_with` must not use the database: they may wait for themselves for ever.
+//! - In the closures of `get_with` and `scan_with` calls of the database fail ([`Error::Reentrant`]): rows are lent
+//!   under a latch, for which they could wait for ever.
 //!
 //! # Map
 //!

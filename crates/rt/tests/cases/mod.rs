@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use varve_rt::channel::{self, RecvTimeoutError, TryRecvError, TrySendError};
-use varve_rt::{Condvar, Event, Local, Mutex, RwLock, RwLockWriteGuard, now, parking, sleep, spawn, yield_now};
+use varve_rt::{
+    Condvar, Event, Inside, Local, Mutex, RwLock, RwLockWriteGuard, catch_panic, now, parking, sleep, spawn, yield_now,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -275,6 +277,35 @@ pub fn local_is_per_thread() {
     });
     assert_eq!(all(threads.collect()), vec![7_110, 17_110, 27_110]);
     assert_eq!(DROPS.load(SeqCst), before + 3);
+}
+
+/// A thread is inside of what it has entered and not left, by a panic too, and no other thread is.
+pub fn inside_is_per_thread() {
+    let (one, two, three) = (2, 4, 6);
+    let inside = move || [one, two, three].map(Inside::of);
+    let threads = (0..3u64).map(|i| {
+        spawn(format!("inside {i}"), move || {
+            let outer = (i > 0).then(|| Inside::enter(one));
+            sleep(MS);
+            assert_eq!(inside(), [i > 0, false, false]);
+            let panicked = catch_panic(|| {
+                let _same = Inside::enter(one);
+                let _inner = Inside::enter(two);
+                sleep(MS);
+                // Inside of two, it is taken to be inside of all.
+                assert_eq!(inside(), [true; 3]);
+                panic!("on purpose");
+            });
+            assert!(panicked.is_err());
+            sleep(MS);
+            assert_eq!(inside(), [i > 0, false, false]);
+            drop(outer);
+            assert_eq!(inside(), [false; 3]);
+            i
+        })
+    });
+    assert_eq!(all(threads.collect()), vec![0, 1, 2]);
+    assert_eq!(inside(), [false; 3]);
 }
 
 /// A panic is the joiner's error, with name and message.

@@ -182,6 +182,7 @@ fn refused(e: VolumeError) -> Error {
 
 impl Inner {
     fn array(&self) -> Result<&Arc<ArrayService>> {
+        self.txns.may_call()?;
         self.array.as_ref().ok_or_else(|| {
             Error::Invalid(
                 "the database's pages lie on one device: `varve create DB --drive PATH:SIZE --drive ..` makes one on \

@@ -31,6 +31,7 @@ pub struct BulkLoad {
 impl BulkLoad {
     /// Begins to load a keyspace of this name.
     pub(super) fn begin(db: &Arc<Inner>, name: &str, kind: KeyspaceKind) -> Result<BulkLoad> {
+        db.txns.live_for_write()?;
         let core = &db.core;
         // Pages that were freed of late cannot be used: rather than let the file grow for want of a checkpoint, make
         // one.

@@ -51,22 +51,24 @@ impl Keyspace {
         self.shared.id()
     }
 
-    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
-    /// database.
+    /// Reads one key and hands its value (`None`: no such key) to `f`, which may run under a latch. Calls of the
+    /// database within `f` fail with [`Error::Reentrant`](crate::Error::Reentrant), and `f` must not wait for threads
+    /// that make such calls: copy the value out, and call afterwards.
     #[inline]
     pub fn get_with<R>(&self, key: impl AsRef<[u8]>, f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        self.db.txns.get_with(&self.shared, key.as_ref(), f)
+        let txns = &self.db.txns;
+        txns.get_with(&self.shared, key.as_ref(), |value| txns.lend(|| f(value)))
     }
 
     /// The value of a key, as last committed; `None` if there is none.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.get_with(key, |value| value.map(<[u8]>::to_vec))
+        self.db.txns.get_with(&self.shared, key.as_ref(), |value| value.map(<[u8]>::to_vec))
     }
 
     /// Puts the value of a key into `into`, instead of what is there; false (and `into` empty) if there is none.
     pub fn get_into(&self, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
         into.clear();
-        self.get_with(key, |value| {
+        self.db.txns.get_with(&self.shared, key.as_ref(), |value| {
             into.extend_from_slice(value.unwrap_or_default());
             value.is_some()
         })
@@ -381,7 +383,7 @@ impl Keyspace {
     }
 
     /// Lends the rows of a range to `each`, ascending, until it breaks, as of the moment of the call. See
-    /// [`Snapshot::scan_with`](crate::Snapshot::scan_with).
+    /// [`Snapshot::scan_with`](crate::Snapshot::scan_with), also for what `each` may do.
     pub fn scan_with<'a>(
         &self,
         range: impl Into<KeyRange<'a>>,

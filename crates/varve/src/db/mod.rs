@@ -266,8 +266,8 @@ impl Db {
 
     /// Opens a keyspace by name, making it if there is none.
     pub fn keyspace_or_create(&self, name: &str) -> Result<Keyspace> {
+        self.inner.txns.live()?;
         if let Some(shared) = self.inner.registry.find(name) {
-            self.inner.txns.live()?;
             return Ok(self.handle(shared));
         }
         let (shared, _) = self.inner.make_keyspace(name, KeyspaceKind::Tree)?;

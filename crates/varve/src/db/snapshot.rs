@@ -44,20 +44,21 @@ impl Snapshot {
         self.snapshot.lsn()
     }
 
-    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
-    /// database.
+    /// Reads one key and hands its value (`None`: no such key) to `f`, which may run under a latch. Calls of the
+    /// database within `f` fail with [`Error::Reentrant`](crate::Error::Reentrant), and `f` must not wait for threads
+    /// that make such calls: copy the value out, and call afterwards.
     pub fn get_with<R>(
         &self,
         keyspace: &Keyspace,
         key: impl AsRef<[u8]>,
-        f: impl FnMut(Option<&[u8]>) -> R,
+        mut f: impl FnMut(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        self.snapshot.get_with(&keyspace.shared, key.as_ref(), f)
+        self.snapshot.get_with(&keyspace.shared, key.as_ref(), |value| self.db.txns.lend(|| f(value)))
     }
 
     /// The value of a key; `None` if there is none.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.get_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
+        self.snapshot.get_with(&keyspace.shared, key.as_ref(), |value| value.map(<[u8]>::to_vec))
     }
 
     /// The values of many keys, in their order, as of the snapshot; what is not in memory is asked for at once. See
@@ -108,8 +109,9 @@ impl Snapshot {
     }
 
     /// Lends the rows of a range to `each`, ascending, until it breaks: the fastest way to read rows in order, as most
-    /// are lent where they lie. `each` may run under a latch: it must be short, and must not use the database. When an
-    /// error is returned, what was lent before may not count.
+    /// are lent where they lie. `each` may run under a latch: it should be short. Calls of the database within it fail
+    /// with [`Error::Reentrant`](crate::Error::Reentrant), and it must not wait for threads that make such calls: copy
+    /// out what is needed, and call afterwards. When an error is returned, what was lent before may not count.
     pub fn scan_with<'a>(
         &self,
         keyspace: &Keyspace,

@@ -61,20 +61,22 @@ impl Transaction {
         self.tx.id()
     }
 
-    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
-    /// database.
+    /// Reads one key and hands its value (`None`: no such key) to `f`, which may run under a latch. Calls of the
+    /// database within `f` fail with [`Error::Reentrant`](crate::Error::Reentrant), and `f` must not wait for threads
+    /// that make such calls: copy the value out, and call afterwards.
     pub fn get_with<R>(
         &mut self,
         keyspace: &Keyspace,
         key: impl AsRef<[u8]>,
         f: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        self.tx.get_with(&keyspace.shared, key.as_ref(), f)
+        let txns = &self._db.txns;
+        self.tx.get_with(&keyspace.shared, key.as_ref(), |value| txns.lend(|| f(value)))
     }
 
     /// The value of a key; `None` if there is none.
     pub fn get(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.get_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
+        self.tx.get_with(&keyspace.shared, key.as_ref(), |value| value.map(<[u8]>::to_vec))
     }
 
     /// The values of many keys, in their order, each locked as by [`Transaction::get`]; what is not in memory is asked
@@ -87,7 +89,7 @@ impl Transaction {
     /// Puts the value of a key into `into`, instead of what is there; false (and `into` empty) if there is none.
     pub fn get_into(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
         into.clear();
-        self.get_with(keyspace, key, |value| {
+        self.tx.get_with(&keyspace.shared, key.as_ref(), |value| {
             into.extend_from_slice(value.unwrap_or_default());
             value.is_some()
         })
@@ -110,17 +112,18 @@ impl Transaction {
     /// As [`Transaction::get`], for a key that will be written: locks it for writing at once, so that two transactions
     /// that read and then write the same key wait for each other instead of one failing.
     pub fn get_for_update(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.get_for_update_with(keyspace, key, |value| value.map(<[u8]>::to_vec))
+        self.tx.get_for_update_with(&keyspace.shared, key.as_ref(), |value| value.map(<[u8]>::to_vec))
     }
 
-    /// As [`Transaction::get_with`], for a key that will be written.
+    /// As [`Transaction::get_with`], for a key that will be written. What is said there of `f` holds here too.
     pub fn get_for_update_with<R>(
         &mut self,
         keyspace: &Keyspace,
         key: impl AsRef<[u8]>,
         f: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        self.tx.get_for_update_with(&keyspace.shared, key.as_ref(), f)
+        let txns = &self._db.txns;
+        self.tx.get_for_update_with(&keyspace.shared, key.as_ref(), |value| txns.lend(|| f(value)))
     }
 
     /// Sets the value of a key.
@@ -234,7 +237,8 @@ impl Transaction {
 
     /// Lends the rows of a range to `each`, ascending, until it breaks. In a read-only transaction as
     /// [`Snapshot::scan_with`](crate::Snapshot::scan_with); else the rows are those of [`Transaction::scan`], and
-    /// locked like them.
+    /// locked like them. In both, calls of the database within `each` fail with
+    /// [`Error::Reentrant`](crate::Error::Reentrant).
     pub fn scan_with<'a>(
         &mut self,
         keyspace: &Keyspace,

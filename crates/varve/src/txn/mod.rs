@@ -68,7 +68,7 @@ use registry::Snapshots;
 use std::sync::Arc;
 use varve_device::Mistake;
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
-use varve_rt::{Event, Process};
+use varve_rt::{Event, Inside, Process};
 use varve_volume::Lsn;
 
 /// Longest value, in bytes: 1 GiB. What a transaction puts from memory must fit, all together, in its share of the
@@ -219,10 +219,29 @@ impl Manager {
         Err(Error::Forked("use its handles there only; close before the fork, or start a process anew (exec, spawn)"))
     }
 
-    /// Fails when the database was closed, and in a fork.
+    /// Fails where [`Manager::here`] does, and within [`Manager::lend`] of the same thread.
+    #[inline]
+    pub fn may_call(&self) -> Result<()> {
+        self.here()?;
+        if Inside::of(self.address()) { Err(Error::Reentrant) } else { Ok(()) }
+    }
+
+    /// Runs `f`, code of the user's that is lent rows, maybe under a latch. Every call of this database from it fails:
+    /// it could wait for that latch, or for another thread that does.
+    #[inline]
+    pub fn lend<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _inside = Inside::enter(self.address());
+        f()
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Fails when the database was closed, and where it cannot be called.
     #[inline]
     pub fn live(&self) -> Result<()> {
-        self.here()?;
+        self.may_call()?;
         if self.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
     }
 
@@ -288,7 +307,7 @@ impl Manager {
 
     /// The database is closed from here on, unless something is still open.
     pub fn close(&self) -> Result<()> {
-        self.here()?;
+        self.may_call()?;
         self.none_open()?;
         if self.closed.swap(true, Ordering::SeqCst) {
             return Err(Error::Closed);

@@ -21,7 +21,7 @@ use varve_volume::Lsn;
 
 /// A read-only view of the database. Its calls are described where users have them, in `db/snapshot.rs`.
 pub(crate) struct Snapshot {
-    manager: Arc<Manager>,
+    pub(super) manager: Arc<Manager>,
     claim: Arc<Claim>,
 }
 
@@ -162,8 +162,7 @@ impl Snapshot {
         old || keyspace.formers().any(self.as_of()) || self.manager.large.is_active()
     }
 
-    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
-    /// database.
+    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch, and twice.
     pub fn get_with<R>(&self, keyspace: &OpenKeyspace, key: &[u8], mut f: impl FnMut(Option<&[u8]>) -> R) -> Result<R> {
         self.check(keyspace)?;
         let manager = &self.manager;

@@ -40,7 +40,7 @@ pub(crate) struct Transaction {
     /// It had to give way.
     doomed: Option<Error>,
     committed: bool,
-    manager: Arc<Manager>,
+    pub(super) manager: Arc<Manager>,
 }
 
 impl std::fmt::Debug for Transaction {
@@ -244,8 +244,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch: it must not use the
-    /// database.
+    /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch.
     pub fn get_with<R>(
         &mut self,
         keyspace: &Arc<OpenKeyspace>,
@@ -453,7 +452,7 @@ impl Transaction {
 
     /// Marks the present state, to return to it with [`Transaction::rollback_to`].
     pub fn savepoint(&mut self) -> Result<Savepoint> {
-        self.manager.here()?;
+        self.manager.may_call()?;
         if let Some(error) = &self.doomed {
             return Err(error.clone());
         }
@@ -462,7 +461,7 @@ impl Transaction {
 
     /// Undoes every write since the savepoint, which can be used again. Locks stay.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        self.manager.here()?;
+        self.manager.may_call()?;
         if let Some(error) = &self.doomed {
             return Err(error.clone());
         }
@@ -492,7 +491,7 @@ impl Transaction {
     /// As [`Transaction::commit`]; returns its place in the serial order: the commit number of a writer, else the
     /// newest commit number when it let go of its locks. True when it changed something.
     pub(super) fn commit_numbered(mut self) -> Result<(Lsn, bool)> {
-        self.manager.here()?;
+        self.manager.may_call()?;
         if let Some(error) = &self.doomed {
             return Err(error.clone());
         }

@@ -45,9 +45,10 @@ impl Transaction {
         if let Some(snapshot) = self.snapshot() {
             return snapshot.scan_with(keyspace, range, each);
         }
+        let manager = self.manager.clone();
         let mut rows = self.scan(keyspace, range, false)?;
         while let Some((key, value)) = rows.next_row()? {
-            if each(key, value).is_break() {
+            if manager.lend(|| each(key, value)).is_break() {
                 break;
             }
         }
@@ -84,7 +85,7 @@ impl Snapshot {
         let changed = || self.has_old_values(keyspace);
         let (mut first, mut stop) = (true, None);
         let way = (Direction::Forward, self.as_of());
-        let end = keyspace.index().read_batch((low, high), way, state, |key, value| {
+        let lent = |key: &[u8], value: ValueRef<'_>| {
             // A commit leaves its old values before it lets go of the rows, which are latched here: asking once is
             // enough.
             stop = match value {
@@ -93,7 +94,9 @@ impl Snapshot {
                 ValueRef::Overflow(_) => Some(Stop::Long(KeyBuf::new(key))),
             };
             if stop.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        };
+        // Once for all that lie together: what reads them does not call the database either.
+        let end = self.manager.lend(|| keyspace.index().read_batch((low, high), way, state, lent))?;
         self.admit(end.seen.lsn)?;
         match stop {
             Some(Stop::Asked) => Ok(None),
@@ -114,11 +117,14 @@ impl Snapshot {
     ) -> Result<Option<Bound<KeyBuf>>> {
         let mut cursor = Cursor::new(range, false, super::scan::FIRST_UNLOCKED);
         self.next_batch(keyspace, &mut cursor)?;
-        while let Some((key, value)) = cursor.take() {
-            if each(key, value).is_break() {
-                return Ok(None);
+        let stopped = self.manager.lend(|| {
+            while let Some((key, value)) = cursor.take() {
+                if each(key, value).is_break() {
+                    return true;
+                }
             }
-        }
-        Ok((!cursor.is_done()).then_some(cursor.low))
+            false
+        });
+        Ok((!stopped && !cursor.is_done()).then_some(cursor.low))
     }
 }
