@@ -55,8 +55,8 @@
 //!   transaction and not from a reader, must fit a quarter of the cache.
 //! - A snapshot that stays open while much is overwritten takes room on the data device, and becomes too old past a
 //!   limit.
-//! - Calls block the thread, but [`Transaction::commit_async`], a future for any executor, and
-//!   [`Transaction::commit_ticket`], which does not wait.
+//! - Calls block the thread, but [`Keyspace::get_async`], [`Keyspace::multi_get_async`] and
+//!   [`Transaction::commit_async`], which give futures for any executor, and [`Transaction::commit_ticket`].
 //! - In a fork of a process that has a database open, each call fails ([`Error::Forked`]), and no database can be
 //!   opened: the child has none of the engine's threads. Handles can be dropped there. Fork first, or start a process
 //!   anew.
@@ -143,9 +143,9 @@ pub use db::{
     DrivePart, Durability, Durable, Figure, FlashDriver, FlashPart, Key, KeyFiles, Keyspace, KeyspaceInfo,
     KeyspaceKind, KeyspaceLeft, KeyspaceUpdates, LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME,
     MIN_CACHE_BYTES, MergeBy, NearOptions, NearStats, OPTIONS, OpenFlash, Options, POOL_OPTIONS, Packing, Pick,
-    PoolOptions, Pressure, RemotePart, RestoreOptions, RestoreReport, Rows, SalvageReport, SalvagedRow, Scan,
-    SealReport, Snapshot, Stats, Transaction, TypedKeyspace, TypedRows, Value, WriteBatch, check_keyspace_name, exists,
-    has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
+    PoolOptions, Pressure, ReadFuture, RemotePart, RestoreOptions, RestoreReport, Rows, SalvageReport, SalvagedRow,
+    Scan, SealReport, Snapshot, Stats, Transaction, TypedKeyspace, TypedRows, Value, WriteBatch, check_keyspace_name,
+    exists, has_tier, is_left_over, restore, restore_on, salvage, salvage_on, tier_managers,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use lsm::near::{

@@ -2,12 +2,14 @@
 //! both ways; many keys at once; commits that change much.
 
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 use varve::{Db, Devices, Durability, Keyspace, Layout, Options};
 use varve_device::Device;
 use varve_models::{MemDevice, Profile};
-use varve_rt::{Rng, now, sim};
+use varve_rt::{Event, Rng, now, sim};
 
 const PAGE: u64 = 8192;
 
@@ -167,6 +169,45 @@ fn many_keys_at_once_cost_what_the_device_takes_for_their_pages_side_by_side() {
         drop(rows);
         db.close().unwrap();
     });
+}
+
+/// The same of calls that nobody waits for, each of one key.
+#[test]
+fn many_calls_that_nobody_waits_for_keep_the_device_busy() {
+    run(|| {
+        let cold = Cold::new(16 << 20);
+        cold.scatter(1 << 12, 1900);
+        let (db, rows) = cold.open();
+        let began = now();
+        let reads: Vec<_> = permuted(1 << 12).take(1500).map(|n| (n, rows.get_async(n.to_be_bytes()))).collect();
+        let asked = began.elapsed();
+        assert!(asked < Duration::from_millis(1), "the caller waited for {asked:?}");
+        for (n, read) in reads {
+            assert_eq!(block_on(read).unwrap(), Some(vec![n as u8; 1900]));
+        }
+        let rate = Cold::bytes_read(&db) as f64 / began.elapsed().as_secs_f64();
+        assert!(rate >= 0.5 * RANDOM, "{} MB/s", rate / 1e6);
+        drop(rows);
+        db.close().unwrap();
+    });
+}
+
+/// Waits for a future without looking at it in between.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Woken(Event);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.set();
+        }
+    }
+    let (mut future, woken) = (pin!(future), Arc::new(Woken(Event::new())));
+    let waker = woken.clone().into();
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => woken.0.wait(),
+        }
+    }
 }
 
 /// A commit asks for the leaves that it is going to change.

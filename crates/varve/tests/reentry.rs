@@ -2,6 +2,8 @@
 //! wait for the closure itself.
 
 use std::ops::ControlFlow::{self, Break, Continue};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use varve::{
     BackupOptions, Db, Devices, Error, ErrorKind, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, Result,
@@ -59,10 +61,18 @@ const LENDERS: [(&str, Lend); 9] = [
     }),
 ];
 
+/// What a future gives at once.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("it is refused at once"),
+    }
+}
+
 type Call = fn(&Db, &Keyspace) -> Result<()>;
 
 /// Calls that read, write, or wait for others who do.
-const CALLS: [(&str, Call); 27] = [
+const CALLS: [(&str, Call); 29] = [
     ("put", |_, rows| rows.put(key(3), b"new")),
     ("put of a new key", |_, rows| rows.put(b"b and more", b"new")),
     ("delete", |_, rows| rows.delete(key(3)).map(drop)),
@@ -74,6 +84,8 @@ const CALLS: [(&str, Call); 27] = [
     ("get_with", |_, rows| rows.get_with(key(3), |_| ())),
     ("get_to", |_, rows| rows.get_to(key(3), &mut Vec::new()).map(drop)),
     ("multi_get", |_, rows| rows.multi_get(&[key(3), key(4)]).map(drop)),
+    ("get_async", |_, rows| ready(rows.get_async(key(3))).map(drop)),
+    ("multi_get_async", |_, rows| ready(rows.multi_get_async(&[key(3), key(4)])).map(drop)),
     ("contains", |_, rows| rows.contains(key(3)).map(drop)),
     ("scan_with", |_, rows| rows.scan_with(.., |_, _| Continue(()))),
     ("iter", |_, rows| rows.iter().and_then(|mut rows| rows.try_for_each(|row| row.map(drop)))),

@@ -148,6 +148,24 @@ impl Tree {
         self.leaf_at(Target::Key(key), None)
     }
 
+    /// The leaf that covers `key`, latched shared, if that takes no wait; none: it does.
+    pub(super) fn leaf_now(&self, key: &[u8]) -> Result<Option<PageRead<'_>>> {
+        let Some(found) = self.peek_leaf(key) else { return self.root_now() };
+        let page = self.core.pool.try_read_resident(found.leaf);
+        Ok(page.filter(|page| page.is_compared() && found.confirm()))
+    }
+
+    /// The root, if it is a leaf; else as [`Tree::leaf_now`].
+    fn root_now(&self) -> Result<Option<PageRead<'_>>> {
+        let root = self.root();
+        let Some(page) = self.core.pool.try_read_resident(root) else { return Ok(None) };
+        if !page.is_compared() || self.root() != root {
+            return Ok(None);
+        }
+        let is_leaf = self.node(root, page.bytes(), None)?.level() == 0;
+        Ok(is_leaf.then_some(page))
+    }
+
     /// The leaf at `target`, latched shared. With `ahead`, the leaves after it are noted there.
     #[inline]
     pub(super) fn leaf_at(&self, target: Target<'_>, mut ahead: Option<&mut ReadAhead>) -> Result<PageRead<'_>> {

@@ -1,6 +1,7 @@
 //! Reading one key, long values included, with the LSN of the leaf that showed it.
 
 use super::Tree;
+use super::leaf::LeafView;
 use crate::error::{Error, Result};
 use crate::rows::{Copied, Hint, OverflowRef, ValueRef, overflow};
 use varve_volume::{Lsn, PageId};
@@ -26,6 +27,19 @@ impl Tree {
     pub(crate) fn read_for_write<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn, Hint)> {
         let left = self.core.nodes_left();
         self.read_at(key, f).map(|(result, lsn, page)| (result, lsn, Hint { page, left }))
+    }
+
+    /// As [`Tree::read`], if the way to the key is in memory and nobody changes it; none: that takes a wait, and so
+    /// does a long value.
+    pub(crate) fn read_now<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<Option<(R, Lsn)>> {
+        let Some(page) = self.leaf_now(key)? else { return Ok(None) };
+        let leaf = LeafView::found(self.node(page.id(), page.bytes(), Some(0))?, page.id(), key);
+        let found = leaf.find(key).map_err(|d| self.corrupt(leaf.id(), d))?;
+        match found {
+            None => Ok(Some((f(None), leaf.lsn()))),
+            Some(ValueRef::Inline(value)) => Ok(Some((f(Some(value)), leaf.lsn()))),
+            Some(ValueRef::Overflow(_)) => Ok(None),
+        }
     }
 
     #[inline]

@@ -221,6 +221,17 @@ impl Pool {
         None
     }
 
+    /// Latches the page shared if it is resident and its latch is free. Waits for nothing.
+    pub fn try_read_resident(&self, id: PageId) -> Option<PageRead<'_>> {
+        charge(Cost::PageAccess, 1);
+        let inst = self.instance(id);
+        let slot = inst.find(id)?;
+        let read = self.at(inst, slot).try_read().filter(|_| inst.frame(slot).holds(id))?;
+        inst.hit(slot, id, &self.counters);
+        self.trace(TraceEvent::Read(id));
+        Some(read)
+    }
+
     /// Begins to load a part of the page into the processor's cache, if the page table's first look finds it: while the
     /// frame's latch is taken it comes in. A hint without any effect on results.
     #[inline]

@@ -2,10 +2,9 @@
 
 use super::{Db, Transaction};
 use crate::error::Result;
+use crate::txn::Told;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use varve_rt::Mutex;
+use std::task::{Context, Poll};
 use varve_volume::Lsn;
 
 /// When a place in the log is durable: a future, for any executor. It needs nobody who polls it to come true, and may
@@ -13,13 +12,7 @@ use varve_volume::Lsn;
 #[derive(Debug)]
 pub struct Durable {
     lsn: Lsn,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    result: Option<Result<()>>,
-    waker: Option<Waker>,
+    told: Told<Result<()>>,
 }
 
 impl Durable {
@@ -33,12 +26,7 @@ impl Future for Durable {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let mut state = self.state.lock();
-        if let Some(result) = &state.result {
-            return Poll::Ready(result.clone());
-        }
-        state.waker = Some(context.waker().clone());
-        Poll::Pending
+        self.told.poll(context, |result| result.clone().expect("it stays, once told"))
     }
 }
 
@@ -77,19 +65,10 @@ impl Db {
     /// # Errors
     /// Those of [`Db::on_durable`]; the future gives `Poisoned` when the log cannot be written.
     pub fn durable(&self, lsn: Lsn) -> Result<Durable> {
-        let state = Arc::new(Mutex::new(State::default()));
-        let told = state.clone();
-        self.on_durable(lsn, move |result| {
-            let waker = {
-                let mut state = told.lock();
-                state.result = Some(result);
-                state.waker.take()
-            };
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        })?;
-        Ok(Durable { lsn, state })
+        let told = Told::new();
+        let later = told.clone();
+        self.on_durable(lsn, move |result| later.tell(result))?;
+        Ok(Durable { lsn, told })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Keyspaces, as users have them.
 
-use super::{Durability, Inner, Rows, SealReport};
+use super::{Durability, Inner, ReadFuture, Rows, SealReport};
 use crate::error::{Error, Result};
 use crate::index::{KeyspaceKind, LsmOptions};
 use crate::rows::Estimate;
@@ -91,6 +91,33 @@ impl Keyspace {
     pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         self.db.txns.multi_get(&self.shared, &keys)
+    }
+
+    /// As [`Keyspace::get`], but returns at once, with a future for any executor: ready from the beginning where the
+    /// key's page is in memory, else when one of a few threads of the database has read it. No thread waits for each
+    /// call, and nobody needs to poll it meanwhile. LSM keyspaces always read by these threads. What waits takes memory
+    /// beside the cache: a caller who has very many calls open should have a limit.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), varve::Error> {
+    /// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+    /// let colours = db.keyspace_or_create("colours")?;
+    /// colours.put("sky", "blue")?;
+    /// assert_eq!(colours.get_async("sky").await?, Some(b"blue".to_vec()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// By the future: those of [`Keyspace::get`]; `Closed` also when the database is closed or dropped before the key
+    /// was read.
+    pub fn get_async(&self, key: impl AsRef<[u8]>) -> ReadFuture<Option<Vec<u8>>> {
+        self.db.read_async(&self.shared, &[key.as_ref()], |mut values| values.pop().flatten())
+    }
+
+    /// As [`Keyspace::multi_get`], but returns at once, with a future: see [`Keyspace::get_async`].
+    pub fn multi_get_async(&self, keys: &[impl AsRef<[u8]>]) -> ReadFuture<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.db.read_async(&self.shared, &keys, |values| values)
     }
 
     /// Writes the value of a key, as last committed, to `to`. See [`Transaction::get_to`](crate::Transaction::get_to).

@@ -28,6 +28,7 @@ mod patch;
 mod pool_options;
 mod private;
 mod read_only;
+mod reads;
 mod remote;
 mod rows;
 mod salvage;
@@ -57,6 +58,7 @@ pub use missing::KeyspaceLeft;
 pub use options::{DriveLayout, DrivePart, Layout, OPTIONS, Options, RemotePart};
 pub use pool_options::{OPTIONS as POOL_OPTIONS, PoolOptions};
 pub use read_only::SealReport;
+pub use reads::ReadFuture;
 pub use remote::KeyFiles;
 pub use rows::Rows;
 pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
@@ -79,7 +81,7 @@ use crate::buffer::Flush;
 use crate::error::{Error, Result};
 use crate::index::Indexes;
 use crate::space::Core;
-use crate::txn::{self, Manager, OpenKeyspace, TxOptions};
+use crate::txn::{self, Manager, OpenKeyspace, Readers, TxOptions};
 use crate::wal::checkpoint::Checkpointer;
 use crate::wal::recovery::RecoveryReport;
 use arrays::ArrayService;
@@ -177,6 +179,7 @@ pub(crate) struct Opened {
     /// Held by who walks everything and must not have it move: a check, a compaction.
     walking: Arc<Mutex<()>>,
     reclaimer: Arc<Reclaimer>,
+    readers: Arc<Readers>,
     array: Option<Arc<ArrayService>>,
 }
 
@@ -193,7 +196,12 @@ impl Db {
 
     /// Opens the database in a directory, or creates one there with the default layout.
     pub fn open_or_create(path: impl AsRef<Path>, options: Options) -> Result<Db> {
-        if exists(path.as_ref()) { Db::open(path, options) } else { Db::create(path, &Layout::default(), options) }
+        Db::open_or_create_with(path, &Layout::default(), options)
+    }
+
+    /// As [`Db::open_or_create`]; one that has to be created is of that layout. One that is there keeps its own.
+    pub fn open_or_create_with(path: impl AsRef<Path>, layout: &Layout, options: Options) -> Result<Db> {
+        if exists(path.as_ref()) { Db::open(path, options) } else { Db::create(path, layout, options) }
     }
 
     /// Opens a database that has no tier and makes one on `fast`: a block device, a file of `bytes`, or a directory for

@@ -31,8 +31,8 @@ use crate::page::Kernel;
 use crate::space::Core;
 use crate::space::PoolPages;
 use crate::space::{Ripening, Space};
-use crate::txn::Manager;
 use crate::txn::lock::LockTable;
+use crate::txn::{Manager, Readers};
 use crate::wal::checkpoint::{CheckpointConfig, Checkpointer};
 use crate::wal::recovery::{self, IndexRecord, RecoveryOptions, RecoveryReport};
 use crate::wal::{Birth, FIRST_LSN, Log, LogConfig, LogState, MAP_COUNT};
@@ -259,10 +259,7 @@ impl Parts {
         }
         marks.begin(&core, options.read_only)?;
         if !options.read_only {
-            volume::forget_torn(&*volume.admin, &*volume.store, &core)?;
-            if volume.admin.is_unsettled() {
-                volume::settle(&*volume.admin, &pages)?;
-            }
+            settle_volume(&*volume.admin, &*volume.store, (&core, &pages))?;
         }
         #[cfg(feature = "baselines")]
         reserve_doublewrite(&core, &pages, &options)?;
@@ -284,6 +281,8 @@ impl Parts {
         indexes.begin(&core, txns.clone())?;
         recovery.finished = finish_commits(&txns, &registry)?;
         let reclaimer = Reclaimer::begin(&services, (&core, &txns, &registry), options.read_only)?;
+        let readers = Readers::new(txns.clone());
+        services.add_readers(&readers);
         let opened = Opened {
             services,
             core,
@@ -301,10 +300,20 @@ impl Parts {
             opened: varve_rt::now(),
             walking,
             reclaimer,
+            readers,
             array,
         };
         Ok(Db { inner: Arc::new(Inner::new(opened)) })
     }
+}
+
+/// Ends what the volume had under way when the database was left.
+fn settle_volume(admin: &dyn Admin, store: &dyn PageStore, (core, pages): (&Core, &PoolPages)) -> Result<()> {
+    volume::forget_torn(admin, store, core)?;
+    if admin.is_unsettled() {
+        volume::settle(admin, pages)?;
+    }
+    Ok(())
 }
 
 /// The keyspaces that the catalog lists, and the locks of their rows.

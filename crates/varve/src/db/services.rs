@@ -9,6 +9,7 @@ use super::formers::Reclaimer;
 use crate::buffer::Pool;
 use crate::error::Result;
 use crate::index::Indexes;
+use crate::txn::Readers;
 use crate::wal::Log;
 use crate::wal::checkpoint::Checkpointer;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub(super) struct Services {
     array: Mutex<Option<Arc<ArrayService>>>,
     reclaimer: Mutex<Option<Arc<Reclaimer>>>,
     indexes: Mutex<Option<Arc<Indexes>>>,
+    readers: Mutex<Option<Arc<Readers>>>,
     ended: AtomicBool,
 }
 
@@ -40,6 +42,7 @@ impl Services {
             array: Mutex::new(None),
             reclaimer: Mutex::new(None),
             indexes: Mutex::new(None),
+            readers: Mutex::new(None),
             ended: AtomicBool::new(false),
         }
     }
@@ -65,12 +68,18 @@ impl Services {
         *self.indexes.lock() = Some(indexes.clone());
     }
 
+    /// Takes in what reads for others, before it has a thread.
+    pub fn add_readers(&self, readers: &Arc<Readers>) {
+        *self.readers.lock() = Some(readers.clone());
+    }
+
     fn health(&self) -> &Arc<Health> {
         self.log.health()
     }
 
     /// Tells every thread to end; waits for none.
     fn end(&self) {
+        self.readers.lock().as_ref().inspect(|readers| readers.end());
         self.reclaimer.lock().as_ref().inspect(|reclaimer| reclaimer.end());
         self.array.lock().as_ref().inspect(|array| array.end());
         self.indexes.lock().as_ref().inspect(|indexes| indexes.end());
@@ -83,6 +92,8 @@ impl Services {
     /// Ends every thread and waits for it. What they were writing is written.
     pub fn stop(&self) {
         self.end();
+        let readers = self.readers.lock().take();
+        readers.inspect(|readers| readers.stop());
         let reclaimer = self.reclaimer.lock().take();
         reclaimer.inspect(|reclaimer| reclaimer.stop());
         // It asks for checkpoints.

@@ -190,6 +190,15 @@ impl Index {
         }
     }
 
+    /// As [`Index::read`] of the present, if that takes no wait; none: it does, or nobody can say.
+    pub fn read_now<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<Option<(R, Lsn)>> {
+        match self {
+            Index::Tree(tree) => tree.read_now(key, f),
+            // Whether its segments' blocks are in memory only a search finds out.
+            Index::Lsm(_) => Ok(None),
+        }
+    }
+
     /// As [`Index::read`] of the present, with a hint for a commit that writes the key.
     #[inline]
     pub fn read_for_write<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn, Option<Hint>)> {

@@ -7,7 +7,7 @@
 //!   over the index; `own`: the same of those that were spilled.
 //! - `registry`, `version`: snapshots and the old values they need. Snapshots take no locks.
 //! - `commit`: from a write set to one log group; `large`: one that takes many; `single`: the short way for one key.
-//! - `stream`: values that do not fit in memory; `many`: many keys at once.
+//! - `stream`: values that do not fit in memory; `many`: many keys at once; `later`, `told`: reads that nobody waits for.
 //! - `keyspace`: what transactions know of a keyspace; `transaction`, `snapshot`, `scan`, `visit`, `retry`: what users
 //!   call, through `db`.
 //!
@@ -27,6 +27,7 @@ mod former;
 pub(crate) mod key;
 mod keyspace;
 mod large;
+mod later;
 pub(crate) mod lock;
 mod many;
 mod own;
@@ -40,6 +41,7 @@ mod snapshot;
 mod spill;
 mod spilling;
 mod stream;
+mod told;
 mod transaction;
 mod version;
 mod visit;
@@ -52,10 +54,12 @@ pub use durability::Durability;
 pub(crate) use former::Former;
 pub(crate) use keyspace::{OpenKeyspace, Sealed, check_value};
 pub(crate) use large::UNFINISHED;
+pub(crate) use later::{Now, Readers, Values};
 pub use range::KeyRange;
 pub use retry::TxOptions;
 pub(crate) use scan::Scan;
 pub(crate) use snapshot::Snapshot;
+pub(crate) use told::Told;
 pub(crate) use transaction::Transaction;
 pub use write_set::Savepoint;
 
@@ -376,10 +380,19 @@ impl Manager {
     #[cold]
     fn depend_slow(&self, lsn: Lsn) -> Result<()> {
         self.check_read_slow()?;
-        if self.core.faults().has(Mistake::AckBeforeFlush) || self.core.faults().has(Mistake::ReadsUndurable) {
-            return Ok(());
+        match self.dependence(lsn) {
+            0 => Ok(()),
+            lsn => self.core.log.wait_durable(lsn),
         }
-        self.core.log.wait_durable(lsn.min(self.last_sync.load(Ordering::Acquire)))
+    }
+
+    /// Up to where the log must be durable before what pages with LSNs up to `lsn` show may be told; 0: it is.
+    fn dependence(&self, lsn: Lsn) -> Lsn {
+        if self.core.faults().has(Mistake::AckBeforeFlush) || self.core.faults().has(Mistake::ReadsUndurable) {
+            return 0;
+        }
+        let lsn = lsn.min(self.last_sync.load(Ordering::Acquire));
+        if lsn <= self.core.log.durable_lsn() { 0 } else { lsn }
     }
 
     /// Called by a commit with its end LSN while its leaves are latched.

@@ -17,19 +17,30 @@ impl Manager {
     /// Reads one key and hands its value (`None`: no such key) to `f`, maybe under a latch.
     #[inline]
     pub fn get_with<R>(&self, keyspace: &OpenKeyspace, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let (result, lsn) = self.look(keyspace, key, f)?;
+        self.depend(lsn)?;
+        Ok(result)
+    }
+
+    /// The same, with the LSN of what was read: the caller must not show it before that is [durable](Self::depend).
+    #[inline]
+    pub(super) fn look<R>(
+        &self,
+        keyspace: &OpenKeyspace,
+        key: &[u8],
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<(R, Lsn)> {
         charge(Cost::TxnCall, 1);
         self.live_in(keyspace)?;
         if self.large.is_active()
             && let Some((value, commit)) = self.unapplied_value(Lsn::MAX, keyspace.id(), key)?
         {
             self.check_read(commit)?;
-            self.depend(commit)?;
-            return Ok(f(value.as_deref()));
+            return Ok((f(value.as_deref()), commit));
         }
         let (result, lsn) = keyspace.index().read(key, Lsn::MAX, f)?;
         self.check_read(lsn)?;
-        self.depend(lsn)?;
-        Ok(result)
+        Ok((result, lsn))
     }
 
     /// Whether a key is there.

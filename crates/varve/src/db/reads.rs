@@ -1,0 +1,81 @@
+//! Reads that nobody waits for: futures for any executor.
+
+use super::Inner;
+use crate::error::Result;
+use crate::txn::{Now, OpenKeyspace, Told, Values};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// What is being read: a future, for any executor. It may be dropped. Made by
+/// [`Keyspace::get_async`](crate::Keyspace::get_async) and
+/// [`Keyspace::multi_get_async`](crate::Keyspace::multi_get_async).
+#[derive(Debug)]
+#[must_use = "nobody reads what nobody waits for"]
+pub struct ReadFuture<T> {
+    state: State,
+    /// What the caller has of the values.
+    into: fn(Values) -> T,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It is known; none: it was handed over.
+    Known(Option<Result<Values>>),
+    Awaited(Told<Result<Values>>),
+}
+
+impl<T> Future for ReadFuture<T> {
+    type Output = Result<T>;
+
+    /// # Panics
+    /// When it is polled again after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let result = match &mut self.state {
+            State::Known(result) => Poll::Ready(result.take()),
+            State::Awaited(told) => told.poll(context, Option::take),
+        };
+        result.map(|result| result.expect("a future is polled until it is ready").map(self.into))
+    }
+}
+
+impl Inner {
+    /// Reads keys: at once what is in memory, else by the threads that read for others.
+    pub(super) fn read_async<T>(
+        &self,
+        keyspace: &Arc<OpenKeyspace>,
+        keys: &[&[u8]],
+        into: fn(Values) -> T,
+    ) -> ReadFuture<T> {
+        let state = match self.values_now(keyspace, keys) {
+            Ok(Some(state)) => state,
+            Ok(None) => {
+                let owned = keys.iter().map(|key| Box::from(*key)).collect();
+                self.readers.read(keyspace, owned).map_or_else(|error| State::Known(Some(Err(error))), State::Awaited)
+            }
+            Err(error) => State::Known(Some(Err(error))),
+        };
+        ReadFuture { state, into }
+    }
+
+    /// All of the values, if that takes no wait.
+    fn values_now(&self, keyspace: &OpenKeyspace, keys: &[&[u8]]) -> Result<Option<State>> {
+        self.txns.live_in(keyspace)?;
+        let (mut values, mut durable) = (Vec::with_capacity(keys.len()), 0);
+        for key in keys {
+            match self.txns.get_now(keyspace, key)? {
+                Now::Value(value, seen) => {
+                    values.push(value);
+                    durable = durable.max(seen);
+                }
+                Now::Unknown => return Ok(None),
+            }
+        }
+        if durable == 0 {
+            return Ok(Some(State::Known(Some(Ok(values)))));
+        }
+        let told = Told::new();
+        self.txns.tell_durable(durable, &told, values);
+        Ok(Some(State::Awaited(told)))
+    }
+}
