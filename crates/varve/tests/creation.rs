@@ -74,6 +74,23 @@ fn a_log_that_is_gone_is_damage_and_nothing_is_created_beside_the_data() {
 }
 
 #[test]
+fn a_layout_counts_when_the_database_is_made_and_not_afterwards() {
+    let dir = Dir::new("creation-layout");
+    let path = dir.join("db");
+    for page_size in [4096, 16384] {
+        let db = Db::open_or_create_with(&path, &Layout { page_size, ..layout() }, options()).unwrap();
+        let rows = db.keyspace_or_create("rows").unwrap();
+        rows.put("key", "value").unwrap();
+        assert_eq!(rows.size_on_disk().unwrap(), 4096, "one leaf of the first layout");
+        drop(rows);
+        db.close().unwrap();
+    }
+    let wrong = Layout { page_size: 5000, ..layout() };
+    assert!(Db::open_or_create_with(dir.join("other"), &wrong, options()).is_err());
+    assert!(!varve::exists(&dir.join("other")));
+}
+
+#[test]
 fn a_file_that_a_database_owns_is_refused() {
     let dir = Dir::new("creation-owned");
     let (device, first) = (dir.join("device"), dir.join("first"));

@@ -71,6 +71,7 @@ impl Inner {
                 Now::Unknown => return Ok(None),
             }
         }
+        assert_eq!(values.len(), keys.len(), "a value for each key");
         if durable == 0 {
             return Ok(Some(State::Known(Some(Ok(values)))));
         }

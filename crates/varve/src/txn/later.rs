@@ -131,6 +131,7 @@ impl Readers {
             }
             queue.idle += 1;
             self.come.wait(&mut queue);
+            assert!(queue.idle > 0, "who waited was counted");
             queue.idle -= 1;
         }
     }
@@ -183,7 +184,9 @@ impl Readers {
     pub fn stop(&self) {
         self.end();
         let threads = std::mem::take(&mut self.queue.lock().threads);
+        assert!(threads.len() <= MOST_THREADS, "no more threads than that");
         Health::join(threads);
+        assert!(self.queue.lock().due.is_empty() || varve_rt::dying(), "nothing is queued after the end");
     }
 }
 
@@ -204,6 +207,7 @@ impl Queue {
         while taken.len() < most && self.due.front().is_some_and(|next| Arc::ptr_eq(&next.keyspace, &keyspace)) {
             taken.extend(self.due.pop_front());
         }
+        assert!(taken.len() <= most, "no more than can be asked for together");
         taken
     }
 }
@@ -225,7 +229,10 @@ impl Reading {
         let Some(told) = self.told.take() else { return };
         match result {
             Ok(values) if self.seen > 0 => txns.tell_durable(self.seen, &told, values),
-            result => tell(&told, result),
+            result => {
+                assert!(result.is_err() || self.left == 0, "all of its keys were read");
+                tell(&told, result);
+            }
         }
     }
 }

@@ -7,7 +7,8 @@
 //!   over the index; `own`: the same of those that were spilled.
 //! - `registry`, `version`: snapshots and the old values they need. Snapshots take no locks.
 //! - `commit`: from a write set to one log group; `large`: one that takes many; `single`: the short way for one key.
-//! - `stream`: values that do not fit in memory; `many`: many keys at once; `later`, `told`: reads that nobody waits for.
+//! - `stream`: values that do not fit in memory; `many`: many keys at once; `later`, `told`: reads that nobody waits
+//!   for.
 //! - `keyspace`: what transactions know of a keyspace; `transaction`, `snapshot`, `scan`, `visit`, `retry`: what users
 //!   call, through `db`.
 //!
