@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{
-    Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, Transaction, TxOptions,
+    Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, PoolOptions, Transaction,
+    TxOptions,
 };
 use varve_device::{Device, OpKind};
 use varve_models::{Fault, FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply, When};
@@ -367,19 +368,24 @@ fn crash_of_two(seed: u64) -> u64 {
 }
 
 /// What was decided with much memory is finished with little: rows of an LSM keyspace that memtables may not hold by
-/// then are taken all the same.
+/// then are taken all the same, and values of a tree that the pool has no room for at once.
 #[test]
 fn a_large_commit_is_finished_with_less_memory_than_it_was_decided_with() {
-    let mut finished = 0;
-    for seed in 0..4 {
-        let outcome = sim::run(sim::Config { seed, ..sim::Config::default() }, move || decided_with_much_memory(seed));
-        finished += outcome.result.unwrap_or_else(|e| panic!("seed {seed}: {e:?}"));
+    let lsm = KeyspaceKind::Lsm(LsmOptions::default());
+    for (kind, page_size, rows, bytes) in [(lsm, 4096, 10, 100_000), (KeyspaceKind::Tree, 16384, 100, 60_000)] {
+        let mut finished = 0;
+        for seed in 0..10 {
+            let layout = Layout { page_size, ..layout() };
+            let job = move || decided_with_much_memory(seed, kind, &layout, (rows, bytes));
+            let outcome = sim::run(sim::Config { seed, ..sim::Config::default() }, job);
+            finished += outcome.result.unwrap_or_else(|e| panic!("seed {seed}: {e:?}"));
+        }
+        assert!(finished > 1, "{finished} commits were finished by an opening");
     }
-    assert!(finished > 1, "{finished} commits were finished by an opening");
 }
 
 /// Commits, by and by, and loses the power; how many commits the opening with less memory has finished.
-fn decided_with_much_memory(seed: u64) -> u64 {
+fn decided_with_much_memory(seed: u64, kind: KeyspaceKind, layout: &Layout, (rows, bytes): (u64, usize)) -> u64 {
     let supply = PowerSupply::new();
     let mem = [1, 2].map(|n| MemDevice::with(0, MemOptions { seed: seed + n, ..MemOptions::default() }));
     let devices = mem.map(|mem| {
@@ -388,14 +394,15 @@ fn decided_with_much_memory(seed: u64) -> u64 {
     });
     let on = move || Devices::new(devices[0].clone(), devices[1].clone());
     let with = |cache_bytes| Options { cache_bytes, log_max_bytes: 8 << 20, ..options() };
-    let (value, devices, domain) = (|n: u64| vec![n as u8; 100_000], on(), Domain::new("machine"));
-    supply.cut_at(900 + 150 * seed, seed);
+    let value = move |n: u64| vec![n as u8; bytes];
+    let (layout, devices, domain) = (layout.clone(), on(), Domain::new("machine"));
+    supply.cut_at(600 + 350 * seed, seed);
     let job = domain.spawn("database", move || -> varve::Result<()> {
-        let db = Db::create_on(devices, &layout(), with(4 << 20))?;
-        let events = db.create_keyspace_of("events", KeyspaceKind::Lsm(LsmOptions::default()))?;
-        db.transact(|tx| (0..10).try_for_each(|n| tx.put(&events, &key(n), &value(1))))?;
+        let db = Db::create_on(devices, &layout, with(4 << 20))?;
+        let events = db.create_keyspace_of("events", kind)?;
+        db.transact(|tx| (0..rows).try_for_each(|n| tx.put(&events, &key(n), &value(1))))?;
         loop {
-            db.transact(|tx| (0..10).try_for_each(|n| tx.put(&events, &key(n), &value(2))))?;
+            db.transact(|tx| (0..rows).try_for_each(|n| tx.put(&events, &key(n), &value(2))))?;
         }
     });
     supply.off().wait_for(Duration::from_secs(60));
@@ -403,14 +410,15 @@ fn decided_with_much_memory(seed: u64) -> u64 {
     assert!(!matches!(job.join(), Ok(Ok(()))), "the power goes before it ends");
     supply.cut_at(0, 0);
     supply.restore();
-    let db = Db::open_on(on(), with(1 << 20)).unwrap();
+    let db = Db::open_on(on(), Options { pool_frames: 16, ..with(1 << 20) }).unwrap();
     if let Ok(events) = db.keyspace("events") {
-        let rows = contents(&db, &events);
-        let first = rows.values().next().map(|value| value[0]);
-        assert!(rows.is_empty() || rows.len() == 10, "half a commit: {} rows", rows.len());
-        assert!(rows.values().all(|row| row.len() == 100_000 && Some(row[0]) == first), "half a commit");
+        let found = contents(&db, &events);
+        let first = found.values().next().map(|value| value[0]);
+        assert!(found.is_empty() || found.len() as u64 == rows, "half a commit: {} rows", found.len());
+        assert!(found.values().all(|row| row.len() == bytes && Some(row[0]) == first), "half a commit");
     }
     let finished = db.recovery_report().finished;
+    assert!(db.check().unwrap().is_clean());
     db.close().unwrap();
     finished
 }
@@ -496,20 +504,26 @@ fn a_full_device_fails_the_transaction_that_spills_alone() {
 /// A piece of a commit has at least one value: those that a small pool could not take go to pages of their own before.
 #[test]
 fn a_value_as_large_as_a_commit_may_change_at_once_is_committed_with_many_others() {
-    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
-    let options = Options { pool_frames: 24, cache_bytes: 1 << 20, ..options() };
-    let db = Db::create_on(devices, &layout(), options).unwrap();
-    let rows = db.create_keyspace("rows").unwrap();
-    db.transact(|tx| {
-        (0..600).try_for_each(|n| tx.put(&rows, &key(n), &[1; 200]))?;
-        tx.put(&rows, &key(300), &[2; 20_480])
-    })
-    .unwrap();
-    assert_eq!(rows.get(&key(300)).unwrap().unwrap(), [2; 20_480]);
-    assert_eq!(contents(&db, &rows).len(), 600);
-    assert!(db.check().unwrap().is_clean());
-    drop(rows);
-    db.close().unwrap();
+    for (frames, instances, pages) in
+        [(24, 1, 5), (16, 1, 2), (19, 1, 3), (16, 2, 2), (27, 3, 2), (54, 3, 4), (40, 4, 16)]
+    {
+        let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+        let pool = PoolOptions { instances: Some(instances), ..PoolOptions::default() };
+        let options = Options { pool_frames: frames, pool, cache_bytes: 1 << 20, ..options() };
+        let db = Db::create_on(devices, &layout(), options).unwrap();
+        let rows = db.create_keyspace("rows").unwrap();
+        let value = vec![2; pages * 4096];
+        db.transact(|tx| {
+            (0..600).try_for_each(|n| tx.put(&rows, &key(n), &[1; 200]))?;
+            tx.put(&rows, &key(300), &value)
+        })
+        .unwrap_or_else(|e| panic!("{frames} frames in {instances} instances: {e}"));
+        assert_eq!(rows.get(&key(300)).unwrap().unwrap(), value);
+        assert_eq!(contents(&db, &rows).len(), 600);
+        assert!(db.check().unwrap().is_clean());
+        drop(rows);
+        db.close().unwrap();
+    }
 }
 
 /// A long value that was spilled and then overwritten, deleted or rolled back has pages that nothing names.

@@ -25,7 +25,7 @@
 use super::commit::{self, How, Target};
 use super::key::{Bounds, KeyBuf, OwnedBounds, bound_ref, is_possible};
 use super::spill::{Merged, Spill, Version, Window, parts};
-use super::stream::{Stored, store_in};
+use super::stream::{Stored, store_bytes, store_in};
 use super::write_set::{Value, Write};
 use super::{Durability, Manager, OpenKeyspace, count};
 use crate::error::{Error, Result};
@@ -273,6 +273,8 @@ impl Manager {
     fn apply_rest(&self, mut rest: Rest<'_>, next: &mut dyn FnMut() -> Result<Option<Version>>) -> Result<()> {
         let mut most = FIRST_PIECE;
         let mut piece: Vec<Version> = Vec::new();
+        // The pool may have become too small, since the commit was decided, for one of its values.
+        let mut apart = false;
         loop {
             let mut bytes: usize = piece.iter().map(Version::len).sum();
             while piece.len() < most && bytes < MOST_BYTES {
@@ -287,20 +289,41 @@ impl Manager {
             assert!(n > 0 && most <= MOST_ROWS, "a piece has some writes, and not too many");
             debug_assert!(piece.is_sorted_by(|a, b| a.path < b.path), "writes come by path, each path once");
             let applied = rest.applied + piece[..n].iter().map(|version| (LENGTH + version.len()) as u64).sum::<u64>();
-            match self.apply_piece(&rest, &piece[..n], applied) {
+            match self.apply_piece(&rest, &piece[..n], applied, apart) {
                 Ok(()) => {
                     rest.applied = applied;
+                    apart = false;
                     piece.drain(..n);
                     most = (most + most / 8).clamp(1, MOST_ROWS);
                 }
                 Err(Error::TransactionTooLarge { .. }) if n > 1 => most = n / 2,
+                Err(Error::TransactionTooLarge { .. }) if !apart => apart = true,
                 Err(error) => return Err(error),
             }
             most = most.max(1);
         }
     }
 
-    fn apply_piece(&self, rest: &Rest<'_>, piece: &[Version], applied: u64) -> Result<()> {
+    /// Writes the long values of a piece to pages of their own; none for writes that have none.
+    fn store_apart(&self, piece: &[Version], spaces: &[Option<Arc<OpenKeyspace>>]) -> Result<Vec<Option<Arc<Stored>>>> {
+        let mut stored = Vec::with_capacity(piece.len());
+        for (part, space) in piece.chunk_by(|a, b| a.keyspace() == b.keyspace()).zip(spaces) {
+            for version in part {
+                let bytes = match (version.new_value()?, space) {
+                    (Some(NewValue::Bytes(bytes)), Some(space)) => {
+                        Some(bytes).filter(|bytes| space.index().is_long(parts(&version.path).1, bytes))
+                    }
+                    _ => None,
+                };
+                stored.push(bytes.map(|bytes| store_bytes(&self.core, version.keyspace(), bytes)).transpose()?);
+            }
+        }
+        assert_eq!(stored.len(), piece.len(), "each write has its place");
+        Ok(stored)
+    }
+
+    /// Makes the writes of a piece. `apart`: pages of long values are written before, and pinned by nobody.
+    fn apply_piece(&self, rest: &Rest<'_>, piece: &[Version], applied: u64, apart: bool) -> Result<()> {
         assert!(applied > rest.applied, "a piece goes further");
         let value = applied.to_le_bytes();
         let mut rows = vec![RowWrite { key: &rest.names.applied, value: Some(NewValue::Bytes(&value)), hint: None }];
@@ -309,15 +332,24 @@ impl Manager {
             of.map(|part| (rest.find)(part[0].keyspace())).collect()
         };
         let catalog = &*self.large.catalog;
+        let stored: Vec<Option<Arc<Stored>>> =
+            if apart { self.store_apart(piece, &spaces)? } else { vec![None; piece.len()] };
+        let mut stored = stored.iter().map(Option::as_deref);
         let mut targets = vec![Target { index: catalog, writes: 0..1, stored: Vec::new() }];
         for (part, space) in piece.chunk_by(|a, b| a.keyspace() == b.keyspace()).zip(&spaces) {
+            let stored: Vec<Option<&Stored>> = stored.by_ref().take(part.len()).collect();
             // What is written to a keyspace that was dropped is nobody's.
             let Some(space) = space else { continue };
             let first = rows.len();
-            for version in part {
-                rows.push(RowWrite { key: parts(&version.path).1, value: version.new_value()?, hint: None });
+            for (version, stored) in part.iter().zip(&stored) {
+                let value = match stored {
+                    Some(stored) => Some(NewValue::Stored(stored.reference)),
+                    None => version.new_value()?,
+                };
+                rows.push(RowWrite { key: parts(&version.path).1, value, hint: None });
             }
-            targets.push(Target { index: space.index(), writes: first..rows.len(), stored: Vec::new() });
+            let stored = stored.into_iter().flatten().collect();
+            targets.push(Target { index: space.index(), writes: first..rows.len(), stored });
         }
         let how = How { stripe: rest.stripe, tell: None, piece_of: Some(rest.commit.unwrap_or(Lsn::MAX)) };
         let done = commit::run(self, &targets, &rows, Durability::None, how)?;

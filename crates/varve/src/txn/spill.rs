@@ -364,8 +364,10 @@ impl Spill {
         let mut writer = RunWriter::new(&self.core, self.most_index);
         let mut version = Version::default();
         let stored = self.stored.len();
-        // The smallest piece of a commit has one value, and pages beside it.
-        let longest = LONGEST.min(self.core.pool.pin_limit() * self.core.page_size() / 2);
+        // The smallest piece of a commit has one value, on a page more than it would fill without their headers, a leaf
+        // for it, and one of the catalog.
+        let pages = self.core.pool.pin_limit().saturating_sub(3);
+        let longest = LONGEST.min(pages * self.core.page_size());
         for (path, mark, write) in writes {
             version.path.clear();
             version.path.extend_from_slice(&path);
