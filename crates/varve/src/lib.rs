@@ -175,6 +175,16 @@ pub use wal::recovery::RecoveryReport;
 #[doc = include_str!("../../../README.md")]
 struct ReadMe;
 
+/// The example of the page is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/getting-started.md")]
+struct GettingStartedPage;
+
+/// The examples of the page are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embed.md")]
+struct EmbedPage;
+
 /// The example of the page is compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/native-flash.md")]
