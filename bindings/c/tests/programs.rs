@@ -1,5 +1,5 @@
-//! C programs against the library: compiled without a warning, run, and run under valgrind. Where there is no gcc or no
-//! valgrind, a line says what was left out.
+//! C programs against the library: compiled without a warning, run, and run under valgrind; and against the library as it
+//! is installed. Where there is no gcc, no valgrind or no pkg-config, a line says what was left out.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -114,4 +114,57 @@ fn the_page_has_the_example_that_works() {
     let program = compile("examples/hello.c", &scratch);
     let out = Command::new(&program).arg(scratch.0.join("bank")).output().expect("runs");
     assert_eq!(well("hello", &out), "alice has 10\n");
+}
+
+/// What pkg-config says of the installed library.
+fn pkg_config(prefix: &Path, arguments: &[&str]) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.args(arguments).arg("varve").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    let said = well("pkg-config", &command.output().expect("pkg-config runs"));
+    said.split_whitespace().map(str::to_string).collect()
+}
+
+#[test]
+fn what_is_installed_serves_programs_with_the_shared_and_with_the_static_library() {
+    if !found("gcc") || !found("pkg-config") {
+        return;
+    }
+    let scratch = Scratch::new("install");
+    let prefix = scratch.0.join("prefix");
+    let mut install = Command::new("bash");
+    // As this test was built, into a folder of its own: cargo holds that of the tests.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("install");
+    install.arg(here().join("install")).arg(&prefix).env("CARGO_ARGS", "--profile=dev").env("CARGO_TARGET_DIR", target);
+    well("install", &install.output().expect("bash runs"));
+    let prefix = &prefix;
+    assert_eq!(pkg_config(prefix, &["--modversion"]), [env!("CARGO_PKG_VERSION")]);
+
+    let mut sizes = Vec::new();
+    for library in ["libvarve_c.so", "libvarve_c.a"] {
+        let program = scratch.0.join(library).with_extension("program");
+        let mut gcc = Command::new("gcc");
+        gcc.arg(here().join("examples/hello.c")).arg("-o").arg(&program);
+        if library.ends_with(".so") {
+            gcc.args(pkg_config(prefix, &["--cflags", "--libs"]));
+        } else {
+            // Beside the shared library a linker takes that one, unless it is told otherwise for this library alone.
+            for flag in pkg_config(prefix, &["--static", "--cflags", "--libs"]) {
+                match &flag[..] {
+                    "-lvarve_c" => gcc.args(["-Wl,-Bstatic", "-lvarve_c", "-Wl,-Bdynamic"]),
+                    flag => gcc.arg(flag),
+                };
+            }
+        }
+        well(library, &gcc.output().expect("gcc runs"));
+        let run = |libraries: &Path| {
+            let mut run = Command::new(&program);
+            run.arg(scratch.0.join(library).with_extension("bank")).env("LD_LIBRARY_PATH", libraries);
+            run.output().expect("it runs")
+        };
+        assert_eq!(well(library, &run(&prefix.join("lib"))), "alice has 10\n");
+        // Only the program with the shared library needs it when it runs.
+        assert_eq!(run(Path::new("/nowhere")).status.success(), library.ends_with(".a"), "{library}");
+        sizes.push(std::fs::metadata(&program).expect("a program").len());
+    }
+    assert!(sizes[0] < sizes[1], "the programs have {sizes:?} bytes: the second one holds the library");
 }

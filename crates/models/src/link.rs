@@ -35,7 +35,7 @@ pub struct LinkConfig {
 }
 
 /// Links that come with the program: a name and the text of a [`LinkConfig`].
-const LINKS: &[(&str, &str)] = &[("gigabit", include_str!("../../../profiles/links/gigabit.toml"))];
+const LINKS: &[(&str, &str)] = &[("gigabit", include_str!("../profiles/links/gigabit.toml"))];
 
 /// A link's file: the values, and what each rests on.
 #[derive(Deserialize)]

@@ -2,7 +2,7 @@
 
 macro_rules! profiles {
     ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../../../profiles/devices/", $name, ".toml")))),*]
+        &[$(($name, include_str!(concat!("../../profiles/devices/", $name, ".toml")))),*]
     };
 }
 
