@@ -46,11 +46,10 @@ impl Window {
         let mut records: Vec<(PageId, Lsn, Record<'_>)> = Vec::new();
         for (start, end, body) in &groups {
             for record in redo::decode(body, page_size, *start) {
-                match record? {
+                let record = record?;
+                match &record {
                     Record::Extra(_) | Record::Index { .. } => {}
-                    record @ (Record::Ops { page, .. } | Record::Image { page, .. }) => {
-                        records.push((page, *end, record))
-                    }
+                    Record::Ops { page, .. } | Record::Image { page, .. } => records.push((*page, *end, record)),
                 }
             }
         }
