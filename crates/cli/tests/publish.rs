@@ -46,7 +46,7 @@ fn lacks(package: &Value) -> Vec<String> {
     for used in dependencies(package) {
         // A crate's own tests turn its features on: cargo leaves that out of a package.
         let own = used["name"] == package["name"];
-        if !own && used["req"] != Value::from(&version[..]) {
+        if !own && used["req"] != version[..] {
             found.push(format!("{name}: {} needs the version {version} beside its path", used["name"]));
         }
     }
