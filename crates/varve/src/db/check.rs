@@ -1,9 +1,9 @@
 //! `Db::check`: every page, every index, every bit of the space map, against each other; the log and its superblocks.
 
 use super::Inner;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::report::CheckReport;
-use crate::space::lost_writes::LostWrites;
+use crate::space::lost_writes::{self, LostWrites};
 use crate::space::{Core, SPACE_KEYSPACE, SpaceWalk};
 use crate::txn::OpenKeyspace;
 use std::sync::Arc;
@@ -24,6 +24,27 @@ fn mark_unknown(core: &Core, marks: &LostWrites, report: &mut CheckReport) -> Re
         }
     }
     Ok(())
+}
+
+/// Before the keyspaces: pages that one of them gives up may become marks, while marks stay what they are.
+fn check_marks(core: &Core, walk: &mut SpaceWalk, report: &mut CheckReport) {
+    for map in (0..core.space.maps()).map(|map| core.space.map_page(map)) {
+        let pages = match lost_writes::pages_of(&core.pool, &*core.store, map) {
+            Ok(pages) => pages,
+            Err(e) => {
+                report.note(e, map, SPACE_KEYSPACE);
+                walk.broken();
+                continue;
+            }
+        };
+        core.space.widen(walk);
+        report.pages += pages.len() as u64;
+        if let Some(twice) = pages.into_iter().find(|id| !walk.visit(*id)) {
+            let what = "used twice, or not within the store";
+            report.note(Error::corrupt_page(twice, Some(SPACE_KEYSPACE), what), map, SPACE_KEYSPACE);
+            walk.broken();
+        }
+    }
 }
 
 /// Exact when nobody writes rows or frees dropped keyspaces; flushes and merges may go on.
@@ -47,6 +68,7 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let core = &inner.core;
     let mut walk = core.space.begin_check();
+    check_marks(core, &mut walk, &mut report);
     inner.registry.catalog().check(&mut walk, &mut report);
     report.keys = 0;
     let (_still, formers) = inner.registry.formers.hold();
@@ -54,15 +76,6 @@ pub(super) fn run(inner: &Arc<Inner>) -> Result<CheckReport> {
     let keys = report.keys;
     formers.iter().for_each(|former| former.check_rest(None, &mut walk, &mut report));
     report.keys = keys;
-    for map in (0..core.space.maps()).map(|map| core.space.map_page(map)) {
-        match crate::space::lost_writes::visit(&core.pool, &*core.store, map, &mut walk) {
-            Ok(pages) => report.pages += pages,
-            Err(e) => {
-                report.note(e, map, SPACE_KEYSPACE);
-                walk.broken();
-            }
-        }
-    }
     core.space.finish_check(walk, &mut report);
     inner.identity.iter().for_each(|identity| identity.check(&mut report));
     if let Some(marks) = core.lost_writes.as_ref().filter(|_| report.is_clean() && !inner.options.read_only) {

@@ -24,7 +24,7 @@
 
 mod places;
 
-pub(crate) use places::{remove, visit};
+pub(crate) use places::{pages_of, remove};
 
 use crate::wal::{LOST_WRITES, Log};
 use places::MarkPages;

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::page::PageEdit;
 use crate::page::{Group, PageNo};
 use crate::space::Core;
-use crate::space::{KIND_SPACE, Reserved, SPACE_KEYSPACE, SpaceWalk};
+use crate::space::{KIND_SPACE, Reserved, SPACE_KEYSPACE};
 use crate::wal::GroupKind;
 use std::collections::{BTreeMap, BTreeSet};
 use varve_device::{AlignedBuf, Mistake};
@@ -387,18 +387,14 @@ pub(crate) fn remove(core: &Core) -> Result<()> {
     Ok(())
 }
 
-/// Notes the pages of index and marks that a space-map page leads to.
-pub(crate) fn visit(pool: &Pool, store: &dyn PageStore, map: PageId, walk: &mut SpaceWalk) -> Result<u64> {
-    let Some(index) = named_index(pool, map)? else { return Ok(0) };
+/// The pages of index and marks that a space-map page leads to.
+pub(crate) fn pages_of(pool: &Pool, store: &dyn PageStore, map: PageId) -> Result<Vec<PageId>> {
+    let Some(index) = named_index(pool, map)? else { return Ok(Vec::new()) };
     let per_span = crate::space::span(store).div_ceil(marks_per_page(store));
     let page = pool.read(index)?;
     check_index(index, page.bytes(), map.0)?;
-    let mut ids = vec![index];
-    ids.extend(entries(page.bytes(), per_span).filter_map(MarkPages::decode).flat_map(|place| place.pages));
-    match ids.iter().find(|id| !walk.visit(**id)) {
-        Some(twice) => Err(Error::corrupt_page(*twice, Some(SPACE_KEYSPACE), "used twice, or not within the store")),
-        None => Ok(ids.len() as u64),
-    }
+    let marks = entries(page.bytes(), per_span).filter_map(MarkPages::decode).flat_map(|place| place.pages);
+    Ok(std::iter::once(index).chain(marks).collect())
 }
 
 fn entries(index: &[u8], per_span: u64) -> impl Iterator<Item = &[u8]> {
