@@ -3,11 +3,11 @@
 //! Two things are held: the *debt*, in seconds of merging ([`super::debt`]), and level 0, whose segments, with what is
 //! in memory counted by its share of a memtable, must stay below the stop. The nearer one decides.
 //!
-//! Writers have turns: each takes as much time as its bytes are to take, after the one before, so that many writers
-//! together are as slow as one.
+//! Writers stand in a line of bytes, which is let in at the rate of the moment: many writers together are as slow as
+//! one. Who stands there looks again and again, since the rate that was right when it came may be far from right soon.
 //!
-//! Invariants: nobody waits while no level is over its limit and level 0 is below its trigger; a turn ends after the
-//! one before. Lock order: `state` is a leaf.
+//! Invariants: nobody waits for longer than a [`LOOK`] while no level is over its limit and level 0 is below its
+//! trigger; writers are let in as they came. Lock order: `state` is a leaf.
 
 use super::debt::{Average, Limits, Load};
 use super::options::Pressure as How;
@@ -15,7 +15,7 @@ use super::picker::Leveled;
 use super::stats::LsmStats;
 use super::{LsmOptions, Version};
 use std::time::Duration;
-use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
+use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::{Instant, Mutex, now, sleep};
 
 /// Debt at which writers begin to wait, and the one that is not passed, in seconds of merging.
@@ -30,6 +30,9 @@ const HALF_LIFE: f64 = 10.0;
 
 /// A writer whose turn is this near does not wait: a shorter sleep costs more than it is worth.
 const NEAR: Duration = Duration::from_micros(200);
+
+/// A writer that waits looks this often whether it still has to, and for how long.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// More memtables than this are not in memory.
 const MEMTABLES: usize = 2;
@@ -49,6 +52,45 @@ struct State {
     flushed: Option<(Instant, u64, u64)>,
     debt_bytes: f64,
     level_0: usize,
+    line: Line,
+}
+
+/// The bytes of the writers that wait, in the order in which they came.
+#[derive(Default)]
+struct Line {
+    /// Where the line ends: all bytes that ever came.
+    end: f64,
+    /// How many of them were let in, at the time `at`.
+    let_in: f64,
+    at: Instant,
+}
+
+impl Line {
+    /// Lets in what there was time for since the last look, if a byte takes so long. Time in which nobody stood here is
+    /// no credit.
+    fn move_on(&mut self, at: Instant, per_byte: Duration) {
+        debug_assert!(!per_byte.is_zero(), "somebody has to wait");
+        let passed = (at - self.at).as_secs_f64() / per_byte.as_secs_f64();
+        self.let_in = (self.let_in + passed).min(self.end);
+        self.at = at;
+    }
+
+    /// A writer comes; returns where its bytes end.
+    fn join(&mut self, bytes: u64) -> f64 {
+        self.end += bytes as f64;
+        self.end
+    }
+
+    /// How long until what ends there is let in, if a byte goes on to take so long.
+    fn left(&self, until: f64, per_byte: Duration) -> Duration {
+        debug_assert!(self.let_in <= self.end, "nobody is let in who did not come");
+        Duration::from_secs_f64((until - self.let_in).max(0.0) * per_byte.as_secs_f64())
+    }
+
+    /// Nobody has to wait any more.
+    fn let_all_in(&mut self) {
+        self.let_in = self.end;
+    }
 }
 
 /// The back-pressure of a keyspace.
@@ -57,8 +99,6 @@ pub(super) struct BackPressure {
     state: Mutex<State>,
     /// Whether anybody may have to wait.
     pressing: AtomicBool,
-    /// When the last turn ends, in nanoseconds of the clock.
-    turn: AtomicU64,
 }
 
 /// What holds writers up now.
@@ -92,6 +132,13 @@ impl State {
     }
 }
 
+/// Sleeps, and says how long it was.
+fn sleep_for(time: Duration) -> Duration {
+    let from = now();
+    sleep(time);
+    now() - from
+}
+
 impl BackPressure {
     /// The list of segments has changed.
     pub fn changed(&self, shape: &Leveled, version: &Version) {
@@ -122,50 +169,53 @@ impl BackPressure {
         }
     }
 
-    /// Waits as a writer of so many bytes has to, and says how long it was.
-    /// `memory`: memtables, as a share of one.
+    /// Waits as a writer of so many bytes has to, and says how long it was. It ends when `merges` says that there are
+    /// none any more. `memory`: memtables, as a share of one.
     pub fn wait(
         &self,
         options: impl FnOnce() -> LsmOptions,
-        memory: impl FnOnce() -> f64,
+        memory: impl Fn() -> f64,
         bytes: impl FnOnce() -> u64,
+        merges: impl Fn() -> bool,
     ) -> Duration {
         if !self.pressing.load(Ordering::Relaxed) {
             return Duration::ZERO;
         }
-        let (at, options) = (now(), &options());
-        let until = match options.pressure {
-            How::Smooth => {
-                let memory = memory();
-                let per_byte = self.state.lock().held(options, memory).per_byte;
-                if per_byte.is_zero() {
-                    return Duration::ZERO;
-                }
-                self.turn(at, per_byte.mul_f64(bytes() as f64))
-            }
-            How::Steps => {
-                if self.state.lock().level_0 < options.l0_slowdown.into() {
-                    return Duration::ZERO;
-                }
-                at + STEP
-            }
-        };
-        if until - at < NEAR {
-            return Duration::ZERO;
+        let options = &options();
+        match options.pressure {
+            How::Smooth => self.stand_in_line(options, memory, bytes(), merges),
+            How::Steps if self.state.lock().level_0 >= options.l0_slowdown.into() => sleep_for(STEP),
+            How::Steps => Duration::ZERO,
         }
-        sleep(until - at);
-        now() - at
     }
 
-    /// The end of the turn of a writer that takes so long.
-    fn turn(&self, at: Instant, takes: Duration) -> Instant {
-        let takes = takes.as_nanos() as u64;
-        let mut end = 0;
-        let _ = self.turn.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
-            end = before.max(at.as_nanos()) + takes;
-            Some(end)
-        });
-        Instant::from_nanos(end)
+    fn stand_in_line(
+        &self,
+        options: &LsmOptions,
+        memory: impl Fn() -> f64,
+        bytes: u64,
+        merges: impl Fn() -> bool,
+    ) -> Duration {
+        let (mut until, mut waited) = (None, Duration::ZERO);
+        loop {
+            let memory = memory();
+            let left = {
+                let mut state = self.state.lock();
+                let per_byte = state.held(options, memory).per_byte;
+                let line = &mut state.line;
+                if per_byte.is_zero() {
+                    line.let_all_in();
+                    return waited;
+                }
+                line.move_on(now(), per_byte);
+                let until = *until.get_or_insert_with(|| line.join(bytes));
+                line.left(until, per_byte)
+            };
+            if left < NEAR || !merges() {
+                return waited;
+            }
+            waited += sleep_for(left.min(LOOK));
+        }
     }
 
     /// Fills in what the figures say of it.
@@ -175,5 +225,68 @@ impl BackPressure {
         stats.debt_seconds = state.merge_rate.get().map(|_| load.seconds());
         stats.pressure = state.held(options, memory).pressure;
         stats.seconds_to_limit = state.user_rate.get().and_then(|rate| DEBT.time_left(&load, rate));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// A merge that took very long, and much before it: a byte takes a second.
+    fn pressing() -> BackPressure {
+        let pressure = BackPressure::default();
+        pressure.merged(1, Duration::from_secs(1000));
+        pressure.state.lock().debt_bytes = 1e9;
+        pressure.pressing.store(true, Ordering::Relaxed);
+        pressure
+    }
+
+    fn writes(pressure: &BackPressure, bytes: u64) -> Duration {
+        pressure.wait(LsmOptions::default, || 0.0, || bytes, || true)
+    }
+
+    #[test]
+    fn writers_are_let_in_one_after_the_other_at_the_rate_of_the_moment() {
+        varve_rt::sim::run(varve_rt::sim::Config::default(), || {
+            let pressure = Arc::new(pressing());
+            let writers: Vec<_> = (0..3)
+                .map(|_| {
+                    let pressure = pressure.clone();
+                    varve_rt::spawn("writer", move || writes(&pressure, 10))
+                })
+                .collect();
+            let mut waited: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap().as_secs()).collect();
+            waited.sort();
+            assert_eq!(waited, [10, 20, 30], "as slow as one writer");
+            sleep(Duration::from_secs(100));
+            assert_eq!(writes(&pressure, 10).as_secs(), 10, "time in which nobody wrote is no credit");
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn who_waits_is_let_in_when_the_pressure_goes() {
+        varve_rt::sim::run(varve_rt::sim::Config::default(), || {
+            let pressure = Arc::new(pressing());
+            let waiting = pressure.clone();
+            let writer = varve_rt::spawn("writer", move || writes(&waiting, 3600));
+            sleep(Duration::from_secs(5));
+            pressure.state.lock().debt_bytes = 0.0;
+            let waited = writer.join().unwrap();
+            assert!(waited >= Duration::from_secs(5) && waited <= Duration::from_secs(5) + LOOK, "{waited:?}");
+            pressure.state.lock().debt_bytes = 1e9;
+            assert_eq!(writes(&pressure, 2).as_secs(), 2, "nobody waits for those who are gone");
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn who_waits_is_let_in_when_there_are_no_merges_any_more() {
+        varve_rt::sim::run(varve_rt::sim::Config::default(), || {
+            let waited = pressing().wait(LsmOptions::default, || 0.0, || 1000, || now() < Instant::from_nanos(1 << 30));
+            assert!(waited <= Duration::from_secs(2), "{waited:?}");
+        })
+        .unwrap();
     }
 }

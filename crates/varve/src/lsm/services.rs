@@ -326,6 +326,11 @@ impl Services {
         self.near().iter().for_each(|host| host.end());
     }
 
+    /// Whether there may be more flushes and merges.
+    pub(super) fn goes_on(&self, core: &Core) -> bool {
+        !self.stopping() && core.log.check_sound().is_ok()
+    }
+
     fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire) || varve_rt::dying()
     }
