@@ -21,6 +21,7 @@ use crate::buffer::{PageBytes, PageWrite};
 use crate::error::{Error, Result};
 use crate::redo;
 use crate::wal::{AppendError, Floor, GroupKind};
+use smallvec::SmallVec;
 use varve_device::{Mistake, Place};
 use varve_rt::{Cost, Local, charge};
 use varve_volume::page::{self, HEADER};
@@ -84,7 +85,7 @@ pub(crate) struct Group<'c> {
     core: &'c Kernel,
     kind: GroupKind,
     floor: Floor,
-    pages: Vec<GroupPage<'c>>,
+    pages: SmallVec<[GroupPage<'c>; 2]>,
     /// Records that are not page changes, encoded.
     records: Vec<u8>,
 }
@@ -94,7 +95,7 @@ impl<'c> Group<'c> {
     /// held. Fails when the database is poisoned.
     pub fn begin(core: &'c Kernel, kind: GroupKind, max_bytes: usize) -> Result<Group<'c>> {
         core.log.ensure_space(max_bytes)?;
-        Ok(Group { core, kind, floor: current_floor(core), pages: Vec::new(), records: Vec::new() })
+        Ok(Group { core, kind, floor: current_floor(core), pages: SmallVec::new(), records: Vec::new() })
     }
 
     /// Takes a latched page into the group.

@@ -22,6 +22,7 @@ use crate::page::{Group, OnItsWay, PageNo};
 use crate::rows::{LongValues, NewValue, OverflowRef, Single, ValueRef, Write, overflow};
 use crate::space::{Core, HeldPages, Reserved, direct};
 use crate::wal::GroupKind;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +31,9 @@ use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// From so many writes of a keyspace on, a commit asks for their pages before it looks at them one by one.
 const MANY: usize = 16;
+
+/// The parts of indexes that take the writes of a commit; most commits change one or two.
+type Parts<'a> = SmallVec<[Planned<'a>; 2]>;
 
 /// A keyspace that a commit writes to. A commit has them in the order of their numbers.
 pub(super) struct Target<'a> {
@@ -221,8 +225,8 @@ impl<'a> Run<'a> {
     }
 
     /// Has the indexes find what takes each write, and make room in it.
-    fn plan(&self, long: usize) -> Result<Vec<Planned<'a>>> {
-        let mut parts: Vec<Planned<'a>> = Vec::new();
+    fn plan(&self, long: usize) -> Result<Parts<'a>> {
+        let mut parts: Parts<'a> = Parts::new();
         let mut pages = long;
         for target in self.targets {
             let Range { start: mut at, end } = target.writes;
@@ -267,7 +271,7 @@ impl<'a> Run<'a> {
     fn attempt(
         &self,
         mut group: Group<'a>,
-        parts: &mut Vec<Planned<'a>>,
+        parts: &mut Parts<'a>,
         reserved: Option<&Reserved<'_>>,
     ) -> Result<Attempt<'a>> {
         let ids = reserved.map_or(&[][..], |r| r.ids());

@@ -307,6 +307,12 @@ impl Spill {
         Spill { core: core.clone(), runs: Vec::new(), stored: Vec::new(), most_index }
     }
 
+    /// The core that its pages are in.
+    #[inline]
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }

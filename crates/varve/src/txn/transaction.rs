@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::index::ScanState;
 use crate::rows::{Direction, NewValue, ValueRef, Write as RowWrite};
 use crate::space::Core;
+use smallvec::SmallVec;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use varve_device::Mistake;
@@ -533,9 +534,9 @@ impl Transaction {
     /// All writes in one log group.
     fn apply_at_once(&mut self) -> Result<(Lsn, bool)> {
         let stripe = self.locks.id();
-        let mut writes: Vec<RowWrite<'_>> = Vec::with_capacity(self.writes.len());
+        let mut writes: SmallVec<[RowWrite<'_>; 4]> = SmallVec::with_capacity(self.writes.len());
         let spaces = self.writes.spaces();
-        let mut targets: Vec<Target<'_>> = Vec::with_capacity(spaces.len());
+        let mut targets: SmallVec<[Target<'_>; 2]> = SmallVec::with_capacity(spaces.len());
         for space in spaces {
             let (first, mut stored) = (writes.len(), Vec::new());
             for (key, pending) in &space.map {

@@ -18,6 +18,7 @@ use crate::budget::{Budget, Class};
 use crate::error::{Error, Result};
 use crate::rows::Hint;
 use crate::space::Core;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -90,16 +91,14 @@ pub struct Savepoint {
 
 /// The writes of one transaction.
 pub(super) struct WriteSet {
-    core: Arc<Core>,
-    budget: Arc<Budget>,
     spill: Spill,
     /// Runs written.
     spills: u64,
     most_in_memory: u64,
-    spaces: Vec<SpaceWrites>,
+    spaces: SmallVec<[SpaceWrites; 1]>,
     undo: Vec<Undo>,
     /// Places of keys read for a write, one per keyspace.
-    found: Vec<(KeyspaceId, KeyBuf, Hint)>,
+    found: SmallVec<[(KeyspaceId, KeyBuf, Hint); 1]>,
     /// Serial number and length of `undo` of each savepoint, oldest first.
     marks: Vec<(u64, usize)>,
     serial: u64,
@@ -129,21 +128,24 @@ fn held(write: &Write) -> usize {
 
 impl WriteSet {
     pub fn new(core: &Arc<Core>) -> WriteSet {
-        let budget = core.budget.clone();
+        let budget = &core.budget;
         WriteSet {
             spill: Spill::new(core, budget.limit(Class::WriteSets) / INDEX_PART),
             spills: 0,
             most_in_memory: budget.limit(Class::WriteSets) / 4,
-            core: core.clone(),
-            budget,
-            spaces: Vec::new(),
+            spaces: SmallVec::new(),
             undo: Vec::new(),
-            found: Vec::new(),
+            found: SmallVec::new(),
             marks: Vec::new(),
             serial: 0,
             bytes: 0,
             charged: 0,
         }
+    }
+
+    #[inline]
+    fn budget(&self) -> &Budget {
+        &self.spill.core().budget
     }
 
     pub fn is_empty(&self) -> bool {
@@ -182,8 +184,8 @@ impl WriteSet {
         assert!(self.marks.is_empty(), "savepoints end before a commit");
         self.spill()?;
         assert!(self.is_spilled(), "a commit in pieces has writes");
-        let most_index = self.budget.limit(Class::WriteSets) / MERGED_INDEX_PART;
-        let none = Spill::new(&self.core, self.budget.limit(Class::WriteSets) / INDEX_PART);
+        let most_index = self.budget().limit(Class::WriteSets) / MERGED_INDEX_PART;
+        let none = Spill::new(self.spill.core(), self.budget().limit(Class::WriteSets) / INDEX_PART);
         let merged = std::mem::replace(&mut self.spill, none).into_merged(most_index)?;
         let spaces = self.spaces.iter().map(|space| space.keyspace.clone()).collect();
         // What was charged stays charged until the write set is dropped, for the run's index.
@@ -285,7 +287,7 @@ impl WriteSet {
     /// Makes sure of memory for a write: nothing is copied before there is room for it.
     fn reserve(&mut self, key: &[u8], value: usize) -> Result<()> {
         let more = cost(key, value) + if self.marks.is_empty() { 0 } else { note(key) };
-        let half = self.budget.limit(Class::WriteSets) / 2;
+        let half = self.budget().limit(Class::WriteSets) / 2;
         if self.bytes + more > half && self.is_worth_a_run() {
             self.spill()?;
         }
@@ -347,7 +349,7 @@ impl WriteSet {
         let needed = self.bytes.saturating_sub(FREE);
         if needed <= self.charged {
             let keep = needed.next_multiple_of(BLOCK).min(self.charged);
-            self.budget.release(Class::WriteSets, self.charged - keep);
+            self.budget().release(Class::WriteSets, self.charged - keep);
             self.charged = keep;
         }
     }
@@ -375,12 +377,12 @@ impl WriteSet {
         if bytes <= FREE + self.charged {
             return Ok(());
         }
-        let limit = self.budget.limit(Class::WriteSets);
+        let limit = self.budget().limit(Class::WriteSets);
         if bytes > limit {
             return Err(Error::TransactionTooLarge { what: "write set", needed: bytes, limit });
         }
         let more = (bytes - FREE - self.charged).next_multiple_of(BLOCK).min(limit - self.charged);
-        self.budget.charge(Class::WriteSets, more)?;
+        self.budget().charge(Class::WriteSets, more)?;
         self.charged += more;
         Ok(())
     }
@@ -456,7 +458,8 @@ impl WriteSet {
         self.forget_savepoints();
         self.spaces.clear();
         self.spill.clear();
-        self.budget.release(Class::WriteSets, std::mem::take(&mut self.charged));
+        let charged = std::mem::take(&mut self.charged);
+        self.budget().release(Class::WriteSets, charged);
         self.bytes = 0;
     }
 }
@@ -464,7 +467,7 @@ impl WriteSet {
 impl Drop for WriteSet {
     fn drop(&mut self) {
         if self.charged > 0 {
-            self.budget.release(Class::WriteSets, self.charged);
+            self.budget().release(Class::WriteSets, self.charged);
         }
     }
 }

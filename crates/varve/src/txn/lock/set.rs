@@ -11,6 +11,7 @@ use super::{Asker, KeyspaceLocks, LockTable, Mode, OwnerId, coarse, interval, sh
 use crate::budget::Class;
 use crate::error::{Error, Result};
 use crate::txn::key::{Bounds, KeyBuf, OwnedBounds, bound_ref, contains, is_possible};
+use smallvec::SmallVec;
 use std::ops::Bound;
 use std::sync::Arc;
 use varve_rt::atomic::Ordering;
@@ -22,14 +23,14 @@ const MOST: usize = 64;
 
 struct Held {
     locks: Arc<KeyspaceLocks>,
-    keys: Vec<KeyBuf>,
+    keys: SmallVec<[KeyBuf; 2]>,
     ranged: bool,
 }
 
 /// All locks of one transaction. They are released together, by [`LockSet::release`] or when it is dropped.
 pub(crate) struct LockSet {
     asker: Asker,
-    held: Vec<Held>,
+    held: SmallVec<[Held; 1]>,
     /// Bytes that the locks take, or more.
     bytes: u64,
     /// Above this they become coarser.
@@ -41,7 +42,7 @@ impl LockSet {
     pub fn new(table: &LockTable, birth: Option<u64>) -> LockSet {
         let id = table.new_owner();
         let share = table.budget.limit(Class::Locks) / SHARE;
-        LockSet { asker: Asker { id, birth: birth.unwrap_or(id) }, held: Vec::new(), bytes: 0, share }
+        LockSet { asker: Asker { id, birth: birth.unwrap_or(id) }, held: SmallVec::new(), bytes: 0, share }
     }
 
     /// It has another share.
@@ -74,7 +75,7 @@ impl LockSet {
     fn space(&mut self, locks: &Arc<KeyspaceLocks>) -> &mut Held {
         let found = self.held.iter().position(|h| Arc::ptr_eq(&h.locks, locks));
         let at = found.unwrap_or_else(|| {
-            self.held.push(Held { locks: locks.clone(), keys: Vec::new(), ranged: false });
+            self.held.push(Held { locks: locks.clone(), keys: SmallVec::new(), ranged: false });
             self.held.len() - 1
         });
         &mut self.held[at]
