@@ -36,6 +36,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("hdrhistogram", "pure counting"),
     ("zstd", "pure compression of bytes in memory or behind a reader; built without its threads"),
     ("lz4_flex", "pure compression of bytes in memory, the variant without unsafe code"),
+    ("smallvec", "pure lists"),
     ("libc", "system calls of FileDevice and of the runtime"),
     ("io-uring", "system calls of FileDevice"),
     ("socket2", "options of sockets, which are on OS threads only"),
