@@ -6,8 +6,8 @@ use varve::{Db, KeyspaceKind, LsmOptions, Options as DbOptions};
 use varve_lab::adapter::Store;
 use varve_lab::adapter::mem::MemStore;
 use varve_lab::adapter::varve::VarveStore;
-use varve_lab::dbbench::{Benchmark, DbBench, Options, Step, Totals, line};
-use varve_lab::driver::{RunOptions, Until, run};
+use varve_lab::dbbench::{Benchmark, DbBench, Large, Options, Step, Totals, line};
+use varve_lab::driver::{self, RunOptions, Until, run};
 
 const NUM: u64 = 400;
 
@@ -59,6 +59,43 @@ fn what_is_asked_for_is_done_on_every_store() {
         db.close().expect("closes");
         std::fs::remove_dir_all(&dir).expect("removed");
     }
+}
+
+/// Larger values come where they are asked for, in the share that is asked for, and look-ups between the writes.
+#[test]
+fn large_values_and_look_ups_come_as_asked() {
+    let o = Options { value_size: 50, num: 4000, ..options() };
+    let large = |share, from, until| Some(Large { value_size: 1000, share, from, until });
+    let run = |o: Options, n: u64| {
+        let (store, kind) = (Arc::new(MemStore::default()), Benchmark::FillRandom);
+        let workload = Arc::new(DbBench::new(&*store, kind, o).expect("options"));
+        let until = Until::Transactions(o.requests(kind, n, 1));
+        driver::run(&store, &workload, &RunOptions { threads: 1, until, ..RunOptions::default() }, |_| {})
+            .expect("runs");
+        let done = workload.totals();
+        (done, (done.written as f64 / 66.0 - done.operations as f64) * 66.0 / 950.0)
+    };
+    // Half of the second quarter of 4000 entries.
+    let some = Options { large: large(0.5, 1000, 2000), ..o };
+    let (done, larger) = run(some, 4000);
+    assert!(done.operations == 4000 && (larger - 500.0).abs() < 60.0, "{done:?}: {larger} large ones");
+    assert!(run(some, 1000).1.abs() < 1e-6, "none before");
+    assert!((run(some, 2000).1 - larger).abs() < 1e-6, "none after");
+    // By tens, all of them large.
+    let (done, larger) = run(Options { large: large(1.0, 0, u64::MAX), batch: 10, ..o }, 4000);
+    assert!(done.operations == 4000 && (larger - 4000.0).abs() < 1e-6, "{done:?}");
+    // Three quarters of the requests look a key up; what is found was written.
+    let (done, _) = run(Options { reads: 0.75, ..o }, 4000);
+    let writes = done.written / 66;
+    assert!(done.operations == 4000 && (900..1100).contains(&writes) && done.found > 100, "{done:?}");
+    for wrong in [
+        Options { reads: 1.0, ..o },
+        Options { large: large(1.5, 0, 1), ..o },
+        Options { large: large(0.5, 2, 2), ..o },
+    ] {
+        assert!(wrong.validate().is_err(), "{wrong:?}");
+    }
+    assert!(some.fit(Benchmark::ReadRandom).is_err() && some.fit(Benchmark::Overwrite).is_ok());
 }
 
 #[test]

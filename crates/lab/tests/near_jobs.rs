@@ -14,7 +14,7 @@ use varve_wire::{Limits, RemoteDevice, Session, SessionOptions, Worker};
 /// there.
 fn run(merge: MergeBy, cut_after: Option<u64>) -> (varve::NearStats, bool) {
     let main = move || {
-        let link = LinkModel::new(LinkConfig { latency_us: 50.0, mb_s: 118.0, message_us: 10.0 });
+        let link = LinkModel::new(LinkConfig { latency_us: 50.0, mb_s: 118.0, message_us: 10.0, far_message_us: None });
         let (data, log) = (MemDevice::new(0), MemDevice::new(0));
         let port = Port::new(link, "data");
         let (listening, there) = (port.clone(), data.clone());

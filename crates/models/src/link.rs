@@ -32,6 +32,9 @@ pub struct LinkConfig {
     /// receives it. Behind a [`Linked`] there is no thread: there it is a wait.
     #[serde(default)]
     pub message_us: f64,
+    /// The same at the far end; left out: as at this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_message_us: Option<f64>,
 }
 
 /// Links that come with the program: a name and the text of a [`LinkConfig`].
@@ -53,7 +56,8 @@ impl LinkConfig {
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         within("latency_us", self.latency_us, 0.0, 1e9)?;
         within("mb_s", self.mb_s, 1e-3, 1e6)?;
-        within("message_us", self.message_us, 0.0, 1e6)
+        within("message_us", self.message_us, 0.0, 1e6)?;
+        within("far_message_us", self.far_message_us.unwrap_or(0.0), 0.0, 1e6)
     }
 
     /// The link that comes with the program under this name.
@@ -69,9 +73,10 @@ impl LinkConfig {
         LINKS.iter().map(|(name, _)| *name)
     }
 
-    /// [`LinkConfig::message_us`].
-    fn message(&self) -> Duration {
-        millis(self.message_us / 1e3)
+    /// What a message takes of a processor at the host's end, and at the far one.
+    fn message(&self, far: bool) -> Duration {
+        let far = self.far_message_us.filter(|_| far);
+        millis(far.unwrap_or(self.message_us) / 1e3)
     }
 }
 
@@ -168,7 +173,7 @@ impl LinkModel {
     /// A channel for values in one direction, with room for `room` of them under way.
     pub fn pipe<T>(self: &Arc<Self>, direction: Direction, room: usize) -> (PipeSender<T>, PipeReceiver<T>) {
         let (sender, receiver) = bounded(room.max(1));
-        (PipeSender { link: self.clone(), direction, sender }, PipeReceiver { link: self.clone(), receiver })
+        (PipeSender { link: self.clone(), direction, sender }, PipeReceiver { link: self.clone(), direction, receiver })
     }
 }
 
@@ -189,6 +194,7 @@ pub struct PipeSender<T> {
 /// The end of a pipe that values come out of.
 pub struct PipeReceiver<T> {
     link: Arc<LinkModel>,
+    direction: Direction,
     receiver: Receiver<(Instant, T)>,
 }
 
@@ -201,7 +207,7 @@ impl<T> Clone for PipeSender<T> {
 impl<T> PipeSender<T> {
     /// Sends a value that takes `bytes` on the link; waits for room only. Gives it back when nobody receives any more.
     pub fn send(&self, value: T, bytes: u64) -> Result<(), T> {
-        varve_rt::compute(self.link.config.message());
+        varve_rt::compute(self.link.config.message(self.direction == Direction::Up));
         let arrives = self.link.send(self.direction, bytes);
         self.sender.send((arrives, value)).map_err(|e| e.0.1)
     }
@@ -212,7 +218,7 @@ impl<T> PipeReceiver<T> {
     pub fn recv(&self) -> Option<T> {
         let (arrives, value) = self.receiver.recv().ok()?;
         sleep_until(arrives);
-        varve_rt::compute(self.link.config.message());
+        varve_rt::compute(self.link.config.message(self.direction == Direction::Down));
         Some(value)
     }
 }
@@ -271,11 +277,10 @@ impl Device for Linked {
 /// for.
 fn relay(link: &LinkModel, direction: Direction, bytes: u64, messages: usize) {
     assert!(messages > 0 || bytes == 0, "bytes travel in messages");
-    let takes = link.config.message() * messages as u32;
-    varve_rt::compute(takes);
+    varve_rt::compute(link.config.message(false) * messages as u32);
     let arrives = link.send(direction, bytes);
     link.lanes[direction as usize].messages.fetch_add((messages as u64).saturating_sub(1), Relaxed);
-    sleep_until(arrives + takes);
+    sleep_until(arrives + link.config.message(true) * messages as u32);
 }
 
 /// Bytes that a request moves; a trim moves none.

@@ -8,7 +8,7 @@ use varve_rt::sim::{Config, run};
 use varve_rt::{now, spawn};
 
 fn link() -> Arc<LinkModel> {
-    LinkModel::new(LinkConfig { latency_us: 50.0, mb_s: 100.0, message_us: 0.0 })
+    LinkModel::new(LinkConfig { latency_us: 50.0, mb_s: 100.0, message_us: 0.0, far_message_us: None })
 }
 
 #[test]
@@ -51,7 +51,8 @@ fn a_pipe_delivers_in_order_and_in_time() {
 fn messages_take_processor_time_at_both_ends() {
     let config = Config { cores: 1, ..Config::default() };
     let outcome = run(config.clone(), move || {
-        let link = LinkModel::new(LinkConfig { latency_us: 50.0, mb_s: 100.0, message_us: 7.0 });
+        let link =
+            LinkModel::new(LinkConfig { latency_us: 50.0, mb_s: 100.0, message_us: 7.0, far_message_us: Some(9.0) });
         let near = varve_rt::sim::Host::new(varve_rt::sim::HostConfig { name: "near".into(), ..config.host() });
         let (sender, receiver) = link.pipe::<u32>(Direction::Down, 100);
         let got = near.spawn("receiver", move || std::iter::from_fn(|| receiver.recv()).count());
@@ -61,10 +62,13 @@ fn messages_take_processor_time_at_both_ends() {
         let begun = now();
         let dev = Linked::new(Profile::load("gd2l-ssd").unwrap().build(1, 1 << 20).unwrap(), link);
         write_at(&*dev, 4096, &[5; 4096], false).unwrap();
-        assert_eq!(begun.elapsed(), Duration::from_nanos(50_000 + 41_600 + 270_000 + 50_000 + 640 + 4 * 7_000));
+        assert_eq!(
+            begun.elapsed(),
+            Duration::from_nanos(50_000 + 41_600 + 270_000 + 50_000 + 640 + 2 * (7_000 + 9_000))
+        );
     });
     let used: Vec<_> = outcome.hosts.iter().map(|h| h.cpu.core_ns).collect();
-    assert_eq!(used, [12 * 7_000, 10 * 7_000], "ten messages and two, and ten received");
+    assert_eq!(used, [12 * 7_000, 10 * 9_000], "ten messages and two, and ten received");
 }
 
 #[test]

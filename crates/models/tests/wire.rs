@@ -12,7 +12,7 @@ use varve_wire::*;
 const MS: Duration = Duration::from_millis(1);
 
 fn port() -> Arc<Port> {
-    let link = LinkConfig { latency_us: 50.0, mb_s: 100.0, message_us: 5.0 };
+    let link = LinkConfig { latency_us: 50.0, mb_s: 100.0, message_us: 5.0, far_message_us: None };
     Port::new(LinkModel::new(link), "remote:near")
 }
 

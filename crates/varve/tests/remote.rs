@@ -25,7 +25,7 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
-        let link = LinkModel::new(LinkConfig { latency_us: 50.0, mb_s: 118.0, message_us: 2.0 });
+        let link = LinkModel::new(LinkConfig { latency_us: 50.0, mb_s: 118.0, message_us: 2.0, far_message_us: None });
         // A commit takes its time, and so does a flush: most failures come in the middle of something.
         let slow = |us| (Duration::from_micros(us), Duration::from_micros(us));
         let latency = Latency { read: slow(80), write: slow(30), durable: slow(30), flush: slow(3000) };

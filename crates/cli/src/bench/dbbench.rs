@@ -22,6 +22,7 @@ pub(super) fn run(out: Out, a: &args::Dbbench, trace: Option<&Path>) -> Result<(
         seek_nexts: a.seek_nexts,
         durability: durability(a.durability),
         seed: a.seed,
+        ..Options::default()
     };
     options.validate()?;
     let opened = open(out, &a.base, trace)?;

@@ -34,6 +34,10 @@ pub struct DbBenchClient<S: Store> {
     rng: Rng,
     /// Numbers of the keys that were drawn.
     drawn: Vec<u64>,
+    /// Bytes of the values that they get.
+    sizes: Vec<usize>,
+    /// Entries that were drawn, and as many for each look-up among them.
+    asked: u64,
     key: Vec<u8>,
     /// Where in the values it is.
     at: usize,
@@ -70,6 +74,8 @@ impl<S: Store> DbBenchClient<S> {
             aside,
             rng: Rng::from_seed(seed),
             drawn: Vec::new(),
+            sizes: Vec::new(),
+            asked: 0,
             key: Vec::new(),
             at: 0,
             walked: None,
@@ -91,26 +97,23 @@ impl<S: Store> DbBenchClient<S> {
 
     fn write(&mut self, store: &S) -> Result<()> {
         let (o, values) = (self.options, self.values.clone());
-        let size = o.value_size as usize;
         let mut at = self.at;
-        if let ([n], None) = (&self.drawn[..], &self.beside) {
+        if let ([n], [size], None) = (&self.drawn[..], &self.sizes[..], &self.beside) {
             o.key(*n, &mut self.key);
-            store.put_one(&self.keyspace, &self.key, values.next(&mut at, size), o.durability)?;
+            store.put_one(&self.keyspace, &self.key, values.next(&mut at, *size), o.durability)?;
         } else {
             let mut tx = store.begin(TxMode::ReadWrite, o.durability)?;
-            let (here, there) = self.drawn.split_at(o.batch as usize);
-            for n in here {
+            for (i, (n, size)) in self.drawn.iter().zip(&self.sizes).enumerate() {
                 o.key(*n, &mut self.key);
-                tx.put(&self.keyspace, &self.key, values.next(&mut at, size))?;
-            }
-            for (n, beside) in there.iter().zip(std::iter::repeat(&self.beside)) {
-                o.key(*n, &mut self.key);
-                tx.put(beside.as_ref().expect("made where it is written"), &self.key, values.next(&mut at, size))?;
+                let beside = || self.beside.as_ref().expect("made where it is written");
+                let keyspace = if i < o.batch as usize { &self.keyspace } else { beside() };
+                tx.put(keyspace, &self.key, values.next(&mut at, *size))?;
             }
             tx.commit()?;
         }
         self.at = at;
-        self.count(self.drawn.len() as u64, 0, self.drawn.len() as u64 * o.entry());
+        let bytes = self.sizes.iter().map(|size| u64::from(o.key_size) + *size as u64).sum();
+        self.count(self.drawn.len() as u64, 0, bytes);
         Ok(())
     }
 
@@ -187,6 +190,9 @@ impl<S: Store> DbBenchClient<S> {
 impl<S: Store> Client<S> for DbBenchClient<S> {
     fn draw(&mut self) -> Draw {
         let o = &self.options;
+        if o.reads > 0.0 {
+            self.kind = if self.rng.f64() < o.reads { READ } else { WRITE };
+        }
         let keys = match self.kind {
             WRITE => o.batch + o.beside,
             DELETE => o.batch,
@@ -201,6 +207,16 @@ impl<S: Store> Client<S> for DbBenchClient<S> {
         } else {
             self.drawn.extend((0..keys).map(|_| self.rng.below(o.num)));
         }
+        self.sizes.clear();
+        self.sizes.resize(self.drawn.len(), o.value_size as usize);
+        if let Some(large) = o.large.filter(|large| (large.from..large.until).contains(&self.asked)) {
+            for size in &mut self.sizes {
+                if self.rng.f64() < large.share {
+                    *size = large.value_size as usize;
+                }
+            }
+        }
+        self.asked += u64::from(o.batch);
         Draw { kind: self.kind, keying: Default::default(), think: Default::default() }
     }
 

@@ -116,6 +116,19 @@ impl std::str::FromStr for Step {
     }
 }
 
+/// Entries with larger values among those that a thread writes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Large {
+    /// Bytes of their values.
+    pub value_size: u32,
+    /// Their share, from 0 to 1, of the entries from `from` on and before `until`; there are none elsewhere.
+    pub share: f64,
+    /// Entries that a thread was to write or look up before the first of them.
+    pub from: u64,
+    /// The same before there are no more of them.
+    pub until: u64,
+}
+
 /// How a benchmark is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
@@ -125,6 +138,10 @@ pub struct Options {
     pub key_size: u32,
     /// Bytes of a value.
     pub value_size: u32,
+    /// Larger ones among them, of `fillrandom` and `overwrite`.
+    pub large: Option<Large>,
+    /// Of `fillrandom` and `overwrite`: the share of requests that look a random key up instead, from 0 to less than 1.
+    pub reads: f64,
     /// Entries of a commit.
     pub batch: u32,
     /// Entries that each commit writes to [`BESIDE`] besides.
@@ -145,6 +162,8 @@ impl Default for Options {
             num: 1_000_000,
             key_size: 16,
             value_size: 100,
+            large: None,
+            reads: 0.0,
             batch: 1,
             beside: 0,
             compression_ratio: 0.5,
@@ -164,7 +183,14 @@ impl Options {
             () if !(digits..=1000).contains(&self.key_size) => {
                 bad_option("key_size", format!("{digits} (the digits of the last key) to 1000 are possible"))
             }
-            () if self.value_size > 16 << 20 => bad_option("value_size", "at most 16 MiB are possible"),
+            () if self.largest() > 16 << 20 => bad_option("value_size", "at most 16 MiB are possible"),
+            () if self.large.is_some_and(|large| !(0.0..=1.0).contains(&large.share)) => {
+                bad_option("large.share", "0 to 1 are possible")
+            }
+            () if self.large.is_some_and(|large| large.from >= large.until) => {
+                bad_option("large.until", "more than large.from is possible")
+            }
+            () if !(0.0..1.0).contains(&self.reads) => bad_option("reads", "0 and more, less than 1 are possible"),
             () if !(1..=100_000).contains(&self.batch) => bad_option("batch", "1 to 100000 are possible"),
             () if self.beside > 100_000 => bad_option("beside", "at most 100000 are possible"),
             () if !(0.0..=1.0).contains(&self.compression_ratio) || self.compression_ratio == 0.0 => {
@@ -173,6 +199,17 @@ impl Options {
             () if self.seek_nexts > 1_000_000 => bad_option("seek_nexts", "at most 1000000 are possible"),
             () => Ok(()),
         }
+    }
+
+    /// Refuses what this benchmark does not do.
+    pub fn fit(&self, benchmark: Benchmark) -> Result<()> {
+        let random_writes = matches!(benchmark, Benchmark::FillRandom | Benchmark::Overwrite);
+        for (name, given) in [("large", self.large.is_some()), ("reads", self.reads > 0.0)] {
+            if given && !random_writes {
+                return bad_option(name, format!("{} has none: fillrandom and overwrite do", benchmark.name()));
+            }
+        }
+        Ok(())
     }
 
     /// Key `n`, in `to`.
@@ -187,7 +224,12 @@ impl Options {
         assert_eq!(rest, 0, "keys have room for their digits");
     }
 
-    /// Bytes of an entry.
+    /// Bytes of the largest values.
+    fn largest(&self) -> u32 {
+        self.large.map_or(self.value_size, |large| large.value_size.max(self.value_size))
+    }
+
+    /// Bytes of an entry whose value is not a [`Large`] one.
     pub fn entry(&self) -> u64 {
         u64::from(self.key_size) + u64::from(self.value_size)
     }
@@ -256,13 +298,14 @@ impl<S: Store> DbBench<S> {
     /// Errors: an option cannot be used, or the store failed.
     pub fn new(store: &S, benchmark: Benchmark, options: Options) -> Result<DbBench<S>> {
         options.validate()?;
+        options.fit(benchmark)?;
         let beside = if options.beside > 0 { Some(store.keyspace(BESIDE)?) } else { None };
         Ok(DbBench {
             keyspace: store.keyspace(KEYSPACE)?,
             beside,
             benchmark,
             options,
-            values: Arc::new(Values::new(options.compression_ratio, options.value_size, options.seed)),
+            values: Arc::new(Values::new(options.compression_ratio, options.largest(), options.seed)),
             sequence: Arc::default(),
             counters: Mutex::default(),
         })

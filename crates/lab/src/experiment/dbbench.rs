@@ -1,6 +1,7 @@
 //! `[workload.dbbench]` of an experiment: one of the benchmarks, on what another has written.
 
 use super::spec::Spec;
+use crate::adapter::Durability;
 use crate::adapter::varve::VarveStore;
 use crate::dbbench::{self, BESIDE, Benchmark, KEYSPACE, Totals};
 use crate::driver::{self, RunOptions, Until};
@@ -26,6 +27,12 @@ pub struct DbBench {
     pub key_size: u32,
     /// Bytes of a value.
     pub value_size: u32,
+    /// Larger values among them; of `fillrandom` and `overwrite`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub large: Option<Large>,
+    /// Of the same: the share of requests that look a key up instead.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub reads: f64,
     /// Entries of a commit.
     pub batch: u32,
     /// Entries that each commit writes to a tree besides.
@@ -42,6 +49,40 @@ pub struct DbBench {
     pub load_seed: u64,
 }
 
+/// `[workload.dbbench.large]`
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Large {
+    /// Bytes of a large value.
+    pub value_size: u32,
+    /// The share of entries that have one, within the part of the run that follows.
+    pub share: f64,
+    /// Where that part begins and ends, as shares of `operations`.
+    pub from: f64,
+    /// See `from`.
+    pub until: f64,
+}
+
+impl Default for Large {
+    fn default() -> Large {
+        Large { value_size: 65_536, share: 0.5, from: 0.0, until: 1.0 }
+    }
+}
+
+impl Large {
+    /// As one of so many clients takes it; `operations` are those of all.
+    fn of(&self, operations: Option<u64>, clients: usize) -> dbbench::Large {
+        let each = operations.map_or(0.0, |n| n as f64 / clients.max(1) as f64);
+        let (from, until) = ((self.from * each).round() as u64, (self.until * each).round() as u64);
+        let until = if self.until >= 1.0 { u64::MAX } else { until };
+        dbbench::Large { value_size: self.value_size, share: self.share, from, until }
+    }
+}
+
+fn is_nothing(share: &f64) -> bool {
+    *share == 0.0
+}
+
 fn is_zero(n: &u32) -> bool {
     *n == 0
 }
@@ -56,6 +97,8 @@ impl Default for DbBench {
             operations: None,
             key_size: o.key_size,
             value_size: o.value_size,
+            large: None,
+            reads: 0.0,
             batch: o.batch,
             beside: 0,
             compression_ratio: o.compression_ratio,
@@ -91,18 +134,30 @@ impl DbBench {
         if self.operations == Some(0) {
             return Err(("workload.dbbench.operations".into(), "1 and more are possible".into()));
         }
-        match self.options(0, Default::default()).validate() {
+        if let Some(large) = self.large {
+            let refuse = |key: &str, why: &str| Err((format!("workload.dbbench.large.{key}"), why.to_string()));
+            if ![large.from, large.until].iter().all(|place| (0.0..=1.0).contains(place)) {
+                return refuse("from", "large.from and large.until are shares of the run, from 0 to 1");
+            }
+            if self.operations.is_none() && (large.from > 0.0 || large.until < 1.0) {
+                return refuse("from", "give workload.dbbench.operations, of which it is a share");
+            }
+        }
+        let options = self.options(0, Default::default(), 1);
+        match options.validate().and_then(|()| options.fit(self.benchmark)) {
             Err(crate::Error::Option { name, why }) => Err((format!("workload.dbbench.{name}"), why)),
             _ => Ok(()),
         }
     }
 
-    /// As the workload takes them.
-    pub(super) fn options(&self, seed: u64, durability: crate::adapter::Durability) -> dbbench::Options {
+    /// As the workload takes them, with so many clients.
+    pub(super) fn options(&self, seed: u64, durability: Durability, clients: usize) -> dbbench::Options {
         dbbench::Options {
             num: self.num,
             key_size: self.key_size,
             value_size: self.value_size,
+            large: self.large.map(|large| large.of(self.operations, clients)),
+            reads: self.reads,
             batch: self.batch,
             beside: self.beside,
             compression_ratio: self.compression_ratio,
@@ -126,7 +181,7 @@ impl DbBench {
 
     /// When its run ends, with so many clients that count.
     pub(super) fn until(&self, clients: usize, seconds: f64) -> Until {
-        let options = self.options(0, Default::default());
+        let options = self.options(0, Default::default(), clients);
         match self.operations {
             Some(n) => Until::Transactions(options.requests(self.benchmark, n.div_ceil(clients as u64), clients)),
             None => Until::Time(std::time::Duration::from_secs_f64(seconds)),

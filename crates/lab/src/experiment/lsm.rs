@@ -98,7 +98,7 @@ pub(super) fn model(put: &mut impl FnMut(&str, f64), spec: &Spec, then: &[LsmSta
     let Some(bench) = spec.workload.dbbench.as_ref().filter(|b| b.benchmark == Benchmark::Overwrite) else { return };
     let rise = |read: fn(&LsmStats) -> u64| sum(now, read) - sum(then, read);
     let (flushes, user, log) = (rise(|s| s.flushes), rise(|s| s.user_bytes), rise(|s| s.log_bytes));
-    let (keys, entry) = (bench.num as f64, bench.options(0, Default::default()).entry() as f64);
+    let (keys, entry) = (bench.num as f64, bench.options(0, Default::default(), 1).entry() as f64);
     if bench.load == Some(Benchmark::FillSeq) {
         put("dbbench.live_mib", keys * entry / MIB);
     }

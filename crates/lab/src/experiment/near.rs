@@ -3,8 +3,10 @@
 //! With a link alone the data device answers over it by itself. With a near host too, a worker runs there, and the data
 //! device is that worker's: its processor is charged for what it serves.
 
+use super::background;
+use super::decisions::Decisions;
 use super::machine::HostTime;
-use super::spec::{Device, Devices, Host, Spec};
+use super::spec::{Clock, Device, Devices, Host, Spec};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,15 +102,22 @@ pub(super) fn validate(spec: &Spec) -> Result<(), (String, String)> {
             "requests go to the device by itself there: leave workload.iomix.volume out",
         );
     }
+    background::validate(&spec.host, "host")?;
+    let busy = spec.hosts.near.iter().chain([&spec.host]).any(|host| !host.load.is_empty());
+    if busy && (spec.run.clock == Clock::Paced || spec.run.reopen) {
+        return refuse("host.load", "other work is modelled in virtual time, and not where run.reopen is");
+    }
+    spec.engine.decision.validate()?;
     let lsm = matches!(spec.kind(), KeyspaceKind::Lsm(options) if options.merge.needs_worker());
     let Some(near) = &spec.hosts.near else {
         return if lsm { refuse("engine.lsm.merge", "a worker merges: give hosts.near") } else { Ok(()) };
     };
     near_host(near)?;
+    background::validate(near, "hosts.near")?;
     match () {
         () if near.cores.is_some_and(|n| n == 0 || n > 1024) => refuse("hosts.near.cores", "1 to 1024 are possible"),
         () if link.is_none() => refuse("hosts.near", "give devices.data.link, which it is at the other end of"),
-        () if spec.run.clock == super::spec::Clock::Paced => {
+        () if spec.run.clock == Clock::Paced => {
             refuse("hosts.near", "hosts are modelled in virtual time only: leave run.clock = \"paced\" out")
         }
         () => Ok(()),
@@ -122,6 +131,9 @@ pub(super) struct Near {
     host: Option<sim::Host>,
     /// Of the worker on the near host.
     session: Option<Arc<Session>>,
+    decisions: Decisions,
+    /// Shares of the memory of the host and of the near host that other work takes.
+    memory: [f64; 2],
 }
 
 impl Near {
@@ -130,7 +142,12 @@ impl Near {
         let named = |(key, what)| crate::Error::Profile(format!("{key}: {what}"));
         let link = spec.devices.link().map_err(named)?.map(LinkModel::new);
         let host = spec.hosts.near.as_ref().map(near_host).transpose().map_err(named)?.map(sim::Host::new);
-        Ok(Near { link, host, session: None })
+        let begin = |of: Option<&Host>, on: Option<&sim::Host>| {
+            of.zip(on).map_or(0.0, |(h, on)| background::begin(&h.load, on))
+        };
+        let here = sim::Host::current();
+        let memory = [begin(Some(&spec.host), here.as_ref()), begin(spec.hosts.near.as_ref(), host.as_ref())];
+        Ok(Near { link, host, session: None, decisions: spec.engine.decision.clone(), memory })
     }
 
     /// The data device as the host sees it.
@@ -140,8 +157,8 @@ impl Near {
             (Some(link), None) => Ok(Linked::new(inner, link.clone())),
             (Some(link), Some(host)) => {
                 let port = Port::new(link.clone(), "data (behind the link)");
-                let listening = port.clone();
-                let begun = host.spawn("near", move || serve(inner, &listening)).join();
+                let (listening, memory) = (port.clone(), self.memory[1]);
+                let begun = host.spawn("near", move || serve(inner, &listening, memory)).join();
                 begun.map_err(|e| crate::Error::store(e.to_string()))??;
                 let session = Session::open(port, SessionOptions::default());
                 let session = session.map_err(|e| crate::Error::store(e.to_string()))?;
@@ -153,9 +170,9 @@ impl Near {
 
     /// The worker on the near host, for merges.
     pub fn merges(&self) -> Option<NearOptions> {
-        let load = load_of(sim::Host::current()?, &sim::costs());
+        let load = load_of(sim::Host::current()?, &sim::costs(), self.memory[0]);
         let worker = RemoteWorker::new(self.session.clone()?);
-        Some(NearOptions { load: Some(load), ..NearOptions::new(worker) })
+        Some(self.decisions.put(NearOptions { load: Some(load), ..NearOptions::new(worker) }))
     }
 
     /// What was used so far.
@@ -175,8 +192,8 @@ impl Near {
 }
 
 /// What a modelled host has to work with. Its frequency is in pairs merged per nanosecond, times a hundred: by the
-/// table of costs, which is all that is known of its speed.
-fn load_of(host: sim::Host, costs: &CpuCosts) -> Arc<dyn Fn() -> Load + Send + Sync> {
+/// table of costs, which is all that is known of its speed; `memory` is the share of its memory that is in use.
+fn load_of(host: sim::Host, costs: &CpuCosts, memory: f64) -> Arc<dyn Fn() -> Load + Send + Sync> {
     let pair = costs.ns(Cost::MergePair);
     let ghz = if pair > 0.0 { 100.0 / pair } else { 1.0 };
     let last: Mutex<(Instant, Duration, f64)> = Mutex::new((now(), host.core_time(), 0.0));
@@ -188,15 +205,15 @@ fn load_of(host: sim::Host, costs: &CpuCosts) -> Arc<dyn Fn() -> Load + Send + S
             let cpu = (used - last.1).as_secs_f64() / passed.as_secs_f64() / cores;
             *last = (now(), used, cpu.clamp(0.0, 1.0));
         }
-        Load { cores, ghz, cpu: last.2, memory: 0.0, free: u64::MAX }
+        Load { cores, ghz, cpu: last.2, memory, free: u64::MAX }
     })
 }
 
 /// Starts a worker over `device` on the calling thread's host.
-fn serve(device: Arc<dyn Storage>, port: &Port) -> crate::Result<()> {
+fn serve(device: Arc<dyn Storage>, port: &Port, memory: f64) -> crate::Result<()> {
     let limits = Limits { threads: THREADS, ..Limits::default() };
     let here = sim::Host::current().expect("a point with hosts is simulated");
-    let options = WorkerOptions { load: Some(load_of(here, &sim::costs())), ..WorkerOptions::default() };
+    let options = WorkerOptions { load: Some(load_of(here, &sim::costs(), memory)), ..WorkerOptions::default() };
     let device = Latched::new(device);
     let jobs = JobService::new(varve::Worker::start(device.clone(), options)?) as Arc<dyn Handler>;
     let worker = Worker::new(device, Some(jobs), limits).map_err(|e| crate::Error::store(e.to_string()))?;
@@ -338,7 +355,7 @@ mod tests {
         }
         let near = |spec: &mut Spec| spec.hosts.near = Some(Host::default());
         assert!(key(&|s| (near(s), drop(s.devices.data.0.remove("link"))).0).starts_with("hosts.near: give devices"));
-        assert!(key(&|s| (near(s), s.run.clock = super::super::spec::Clock::Paced).0).starts_with("hosts.near: "));
+        assert!(key(&|s| (near(s), s.run.clock = Clock::Paced).0).starts_with("hosts.near: "));
         let cores = |s: &mut Spec| s.hosts.near = Some(Host { cores: Some(0), ..Host::default() });
         assert!(key(&cores).starts_with("hosts.near.cores"));
         let log = |s: &mut Spec| drop(s.devices.log.0.insert("link".into(), Value::String("gigabit".into())));

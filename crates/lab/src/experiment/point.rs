@@ -291,7 +291,11 @@ fn measure(
         }
         _ => {
             let Some(bench) = &spec.workload.dbbench else { unreachable!("a validated point has a workload") };
-            let inner = crate::dbbench::DbBench::new(&*store, bench.benchmark, bench.options(seed, durability))?;
+            let inner = crate::dbbench::DbBench::new(
+                &*store,
+                bench.benchmark,
+                bench.options(seed, durability, spec.run.clients),
+            )?;
             let workload = Arc::new(Marked { inner });
             let counted = workload.clone();
             probe.done = Some(Box::new(move || counted.inner.totals()));

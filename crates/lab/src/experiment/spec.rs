@@ -3,7 +3,9 @@
 //! Every structure refuses keys it does not know. The defaults are those of the engine and of the workloads.
 
 pub use super::array::{ArraySpec, Keeping, LayoutName, ReadOnly};
+pub use super::background::{OtherWork, OtherWorks};
 pub use super::dbbench::DbBench;
+pub use super::decisions::{Deciding, Decisions};
 pub use super::iomix::Iomix;
 pub use super::lsm::IndexName;
 use super::named::{LsmNames, Named, PoolNames};
@@ -67,6 +69,9 @@ pub struct Host {
     /// Single costs, nanoseconds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub costs: BTreeMap<String, f64>,
+    /// What else the machine does, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub load: OtherWorks,
 }
 
 impl Default for Host {
@@ -78,6 +83,7 @@ impl Default for Host {
             lock_data_ns: None,
             cost_factor: 1.0,
             costs: BTreeMap::new(),
+            load: BTreeMap::new(),
         }
     }
 }
@@ -100,6 +106,8 @@ impl Host {
             config.costs.set_ns(*cost, *ns);
         }
         config.cores = self.cores.unwrap_or(config.cores);
+        // The merges that are left at the end of a run may take long, while nobody else does anything.
+        config.patience = Duration::from_secs(86_400);
         if let Some(ns) = self.lock_handoff_ns {
             config.lock_handoff = Duration::from_nanos(ns.max(0.0) as u64);
         }
@@ -301,6 +309,9 @@ pub struct Engine {
     /// LSM keyspaces, where `layout.keyspaces` has them.
     #[serde(skip_serializing_if = "super::lsm::is_default")]
     pub lsm: Named<LsmOptions, LsmNames>,
+    /// How the sides of `merge=copro+` decide.
+    #[serde(skip_serializing_if = "Decisions::is_default")]
+    pub decision: Decisions,
     /// How the pool works: the engine's options by name, `pool` for the preset.
     #[serde(flatten)]
     pub pool: Named<PoolOptions, PoolNames>,
@@ -322,6 +333,7 @@ impl Default for Engine {
             tier: Tier::default(),
             array: ArraySpec::default(),
             lsm: Named::default(),
+            decision: Decisions::default(),
             pool: Named::default(),
         }
     }

@@ -64,6 +64,7 @@ impl NearPlan {
                 latency_us: rng.between(2, 200) as f64,
                 mb_s: [20.0, 118.0, 1000.0][rng.below(3) as usize],
                 message_us: rng.below(5) as f64,
+                far_message_us: None,
             },
             answer: MS * [200, 1000, 5000][rng.below(3) as usize],
             patience: MS * [20, 200, 5000][rng.below(3) as usize],
