@@ -1,5 +1,5 @@
-//! `host.load` and `hosts.near.load`: what else a modelled machine does, by name. It takes its share of the cores
-//! whatever runs beside it: what it could not do in time it makes up for.
+//! `host.load` and `hosts.near.load`: what else a modelled machine does, by name. What it could not do in time it makes
+//! up for. Modelled threads are not interrupted: one that computes keeps its core until it waits or yields.
 
 use super::spec::Host;
 use serde::{Deserialize, Serialize};
@@ -92,6 +92,7 @@ mod tests {
             while own.as_secs_f64() < works && now().duration_since(begun) < Duration::from_secs(2) {
                 varve_rt::compute(Duration::from_micros(100));
                 sim::settle();
+                varve_rt::yield_now();
                 own += Duration::from_micros(100);
             }
             let left = Duration::from_secs(2).saturating_sub(now().duration_since(begun));
