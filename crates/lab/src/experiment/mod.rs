@@ -4,8 +4,8 @@
 //!
 //! - `document` reads a file and expands it into points (`source` finds lines for errors, `sweep` axes); `spec`,
 //!   `units`: its shape;
-//! - `near` is a second machine beside the data device, `background` what machines do besides, `decisions` how the sides
-//!   of a merge decide;
+//! - `near` is a second machine beside the data device, `background` what machines do besides, `decisions` how the
+//!   sides of a merge decide;
 //! - `layout` loads a database once; `devices` models; `machine` processor time and lock waits; `point` runs one point,
 //!   `plain` and `array` one without a database; `rack` is an array under one, `regions` native
 //!   flash, `moves` who watches its extents move;
