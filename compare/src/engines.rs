@@ -13,6 +13,7 @@ use crate::adapter::redb::RedbStore;
 use crate::adapter::rocksdb::RocksStore;
 use crate::adapter::sled::SledStore;
 use crate::adapter::sqlite::SqliteStore;
+use crate::adapter::varve_lsm::VarveLsm;
 #[cfg(feature = "wiredtiger")]
 use crate::adapter::wiredtiger::WtStore;
 use crate::bench::drive::Measured;
@@ -44,6 +45,7 @@ pub struct Entry {
 /// The engines compiled in, Varve first.
 pub const ENGINES: &[Entry] = &[
     entry::<VarveStore>(),
+    entry::<VarveLsm>(),
     entry::<SqliteStore>(),
     #[cfg(feature = "rocksdb")]
     entry::<RocksStore>(),

@@ -200,6 +200,7 @@ macro_rules! engines {
 
 engines! {
     varve: varve_lab::adapter::varve::VarveStore,
+    varve_lsm: varve_compare::adapter::varve_lsm::VarveLsm,
     sqlite: varve_compare::adapter::sqlite::SqliteStore,
     lmdb: varve_compare::adapter::lmdb::LmdbStore,
     redb: varve_compare::adapter::redb::RedbStore,

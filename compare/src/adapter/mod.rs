@@ -8,6 +8,7 @@ pub mod redb;
 pub mod rocksdb;
 pub mod sled;
 pub mod sqlite;
+pub mod varve_lsm;
 #[cfg(feature = "wiredtiger")]
 pub mod wiredtiger;
 

@@ -63,6 +63,7 @@ pub const ROWS: &[Row] = &[
     row("ycsb-c", "YCSB C, 2 threads", "ops/s", Group::Ycsb, READS),
     row("overwrites", "random overwrites, not synced, 1 thread", "writes/s", Group::Small, WRITES),
     row("ycsb-a", "YCSB A, not synced, 2 threads", "ops/s", Group::Ycsb, WRITES),
+    row("ycsb-e", "YCSB E (scans of up to 100, inserts), not synced, 2 threads", "ops/s", Group::Ycsb, &[]),
     row("durable-1", "durable single-put commits, 1 thread", "commits/s", Group::Small, DURABLE),
     row("durable-4", "durable single-put commits, 4 threads", "commits/s", Group::Small, DURABLE),
     row("durable-16", "durable single-put commits, 16 threads", "commits/s", Group::Small, DURABLE),

@@ -11,7 +11,7 @@ use varve_rt::{Instant, Rng};
 
 use super::client::{YcsbClient, scan};
 use super::{Shape, Ycsb};
-use crate::adapter::{Durability, Store, bad_option};
+use crate::adapter::{Durability, Store, TxMode, bad_option};
 use crate::driver::{Client, Draw, Outcome, Workload};
 use crate::error::{Error, Result};
 
@@ -155,7 +155,7 @@ impl<S: Store> BesideClient<S> {
 
     fn scan(&mut self, store: &S) -> Result<()> {
         let from = self.shape.key(self.n);
-        self.seen += scan(store, self.set(), &from, self.length, Durability::None)?;
+        self.seen += scan(store, self.set(), (&from, self.length), TxMode::ReadOnly, Durability::None)?;
         Ok(())
     }
 }

@@ -105,7 +105,7 @@ impl<S: Store> YcsbClient<S> {
 
     fn scan(&mut self, store: &S) -> Result<()> {
         let from = self.shape.key(self.n);
-        self.seen += scan(store, &self.records, &from, self.length, self.options.durability)?;
+        self.seen += scan(store, &self.records, (&from, self.length), self.options.scan_mode, self.options.durability)?;
         Ok(())
     }
 }
@@ -114,11 +114,11 @@ impl<S: Store> YcsbClient<S> {
 pub(super) fn scan<S: Store>(
     store: &S,
     records: &S::Keyspace,
-    from: &[u8],
-    length: u32,
+    (from, length): (&[u8], u32),
+    mode: TxMode,
     durability: Durability,
 ) -> Result<u64> {
-    let mut tx = store.begin(TxMode::ReadOnly, durability)?;
+    let mut tx = store.begin(mode, durability)?;
     let (mut left, mut bytes) = (length, 0);
     tx.scan(records, KeyRange::starting_at(from), Direction::Forward, |_, value| {
         bytes += value.len() as u64;

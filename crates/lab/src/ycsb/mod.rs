@@ -201,6 +201,8 @@ pub struct Options {
     pub theta: f64,
     /// Longest scan in records; lengths are uniform from 1.
     pub max_scan: u32,
+    /// What a scan reads in: a transaction that is serializable and current, or a snapshot.
+    pub scan_mode: TxMode,
     /// Updates and read-modify-writes write one random field instead of the whole record.
     pub write_one_field: bool,
     /// Durability of the commits.
@@ -218,6 +220,7 @@ impl Options {
             distribution: letter.distribution(),
             theta: 0.99,
             max_scan: 100,
+            scan_mode: TxMode::ReadOnly,
             write_one_field: false,
             durability: Durability::Sync,
             seed: 1,
