@@ -49,6 +49,7 @@ const DURABLE: &[Ask] = &[ask(Against::BestThatFlushes, 1.3, 2.0)];
 const LOADS: &[Ask] = &[ask(Against::Best, 0.8, 1.2)];
 const READS: &[Ask] = &[ask(Against::Best, 0.8, 1.2)];
 const SCANS: &[Ask] = &[ask(Against::Best, 0.7, 1.0)];
+const SCANS_AND_INSERTS: &[Ask] = &[ask(Against::One("wiredtiger"), 1.0, 1.0)];
 const TRANSFERS: &[Ask] = &[ask(Against::Best, 1.2, 2.0)];
 const WRITES: &[Ask] = &[ask(Against::Best, 1.0, 2.0)];
 const LARGE: &[Ask] = &[ask(Against::One("rocksdb"), 1.0, 1.5), ask(Against::BestBTree, 1.5, 3.0)];
@@ -63,7 +64,13 @@ pub const ROWS: &[Row] = &[
     row("ycsb-c", "YCSB C, 2 threads", "ops/s", Group::Ycsb, READS),
     row("overwrites", "random overwrites, not synced, 1 thread", "writes/s", Group::Small, WRITES),
     row("ycsb-a", "YCSB A, not synced, 2 threads", "ops/s", Group::Ycsb, WRITES),
-    row("ycsb-e", "YCSB E (scans of up to 100, inserts), not synced, 2 threads", "ops/s", Group::Ycsb, &[]),
+    row(
+        "ycsb-e",
+        "YCSB E (scans of up to 100, inserts), not synced, 2 threads",
+        "ops/s",
+        Group::Ycsb,
+        SCANS_AND_INSERTS,
+    ),
     row("durable-1", "durable single-put commits, 1 thread", "commits/s", Group::Small, DURABLE),
     row("durable-4", "durable single-put commits, 4 threads", "commits/s", Group::Small, DURABLE),
     row("durable-16", "durable single-put commits, 16 threads", "commits/s", Group::Small, DURABLE),

@@ -429,7 +429,8 @@ impl Db {
 
     /// Ends background work, writes what is dirty, marks the database closed and lets go of its directory. Every handle
     /// gets [`Error::Closed`] from here on, also after an error: then the next opening recovers what could not be
-    /// written.
+    /// written. Where a full device has no room for what LSM keyspaces hold in memory, that stays in the log, and is no
+    /// error.
     ///
     /// # Errors
     /// [`Error::Invalid`] while transactions or snapshots are open: nothing was done, and the database goes on.
@@ -477,7 +478,7 @@ impl Db {
         self.inner.txns.live_for_write()?;
         match &self.inner.checkpointer {
             Some(checkpointer) => {
-                self.inner.indexes.write_older_than(Lsn::MAX)?;
+                open::write_memory(&self.inner, checkpointer)?;
                 checkpointer.checkpoint()
             }
             None => Err(Error::ReadOnly("a checkpoint writes".into())),

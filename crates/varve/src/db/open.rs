@@ -483,6 +483,21 @@ fn write_all(inner: &Inner) -> Result<()> {
     let Some(checkpointer) = &inner.checkpointer else { return Ok(()) };
     inner.registry.finish_drops(&inner.core)?;
     inner.indexes.stop();
-    inner.indexes.write_older_than(Lsn::MAX)?;
-    checkpointer.close()
+    match write_memory(inner, checkpointer) {
+        // The log has what memory alone holds; the next opening takes it from there.
+        Err(Error::NoSpace(_)) => checkpointer.leave(),
+        written => written.and_then(|()| checkpointer.close()),
+    }
+}
+
+/// Puts into pages what memory alone holds.
+pub(super) fn write_memory(inner: &Inner, checkpointer: &Checkpointer) -> Result<()> {
+    match inner.indexes.write_older_than(Lsn::MAX) {
+        Err(Error::NoSpace(_)) => {
+            // What was freed since the last checkpoint can be used after another one.
+            checkpointer.with_checkpoint(|make| make())?;
+            inner.indexes.write_older_than(Lsn::MAX)
+        }
+        written => written,
+    }
 }

@@ -1,13 +1,18 @@
-//! Flushing: the frozen memtable becomes a segment of level 0, or further down where nothing overlaps it.
+//! Flushing: the frozen memtable becomes a segment of level 0, or further down where nothing overlaps it. What a range
+//! deletion in it hides from everybody is not written, and segments that it hides as a whole are dropped: so clearing a
+//! keyspace gives its room back at the next flush, also on a full device.
 
 use super::index::{Lsm, Shared};
 use super::install::Change;
-use super::memtable::MemtableEntries;
+use super::memtable::{Memtable, MemtableEntries};
 use super::pages::Sink;
 use super::picker::flush_level;
+use super::ranges::Fragments;
 use super::segment::{SegmentOptions, SegmentWriter};
+use super::segments::OpenSegment;
 use super::{Entries, Segment, SegmentMeta};
 use crate::error::Result;
+use std::sync::Arc;
 use varve_rt::atomic::Ordering;
 use varve_rt::{Cost, charge};
 use varve_volume::Lsn;
@@ -45,6 +50,16 @@ impl Shared {
         flush_level(&self.shape(), &self.view().segments.version(), &meta.smallest, &meta.largest) as u8
     }
 
+    /// Segments of which nobody sees anything for what `ranges` delete, which are newer; none while there is a merge,
+    /// which may be of them. `flushing` is held.
+    fn hidden(&self, ranges: &Fragments, moments: &[Lsn]) -> Vec<Arc<OpenSegment>> {
+        if ranges.is_empty() || self.merging.load(Ordering::SeqCst) {
+            return Vec::new();
+        }
+        let view = self.view();
+        view.segments.all().filter(|open| ranges.hide_all(&open.segment.meta, moments)).cloned().collect()
+    }
+
     /// How the next segment is written.
     pub fn segment_options(&self, id: u64) -> SegmentOptions {
         SegmentOptions {
@@ -57,6 +72,53 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// The deletions of ranges that hide what a frozen memtable has: its own, and those that came after it, which the
+    /// log has until they are flushed. Readers of the present see all of them.
+    fn hiding(&self, frozen: &Memtable) -> Fragments {
+        let later = self.view().active.ranges();
+        let ranges = Fragments::union([&*frozen.ranges(), &*later]);
+        let newest = ranges.deletes().map(|delete| delete.commit).max().unwrap_or(0);
+        self.core.horizon.wait(&self.core.log, newest.max(frozen.newest()));
+        ranges
+    }
+
+    /// Writes what somebody can still see of a frozen memtable; none: that is nothing.
+    fn write_frozen(
+        &self,
+        table: &Arc<Memtable>,
+        hiding: &Fragments,
+        moments: &[Lsn],
+    ) -> Result<Option<(u8, Segment, Sink)>> {
+        let id = self.next_id();
+        let mut sink = Sink::new(&self.core, self.keyspace);
+        let mut writer = SegmentWriter::new(self.segment_options(id), self.core.usable(self.keyspace));
+        let (mut keeper, mut walk) = (Keeper::default(), MemtableEntries::new(table.clone()));
+        let mut nothing = table.ranges().is_empty();
+        walk.first()?;
+        while let Some(entry) = walk.entry() {
+            let kept = keeper.keeps(entry.key, entry.commit, moments);
+            if kept && !hiding.hide(entry.key, entry.commit, moments) {
+                charge(Cost::MergePair, 1);
+                charge(Cost::MergeByte, (entry.key.len() + entry.value.len()) as u64);
+                writer.add(&entry, &mut sink)?;
+                nothing = false;
+            }
+            walk.next()?;
+        }
+        if nothing {
+            return Ok(None);
+        }
+        // Each commit of a stretch deletes for some moment: merges drop those that nobody needs.
+        writer.add_ranges(&table.ranges());
+        let meta = writer.finish(&mut sink)?;
+        assert!(meta.commits.1 <= table.newest(), "what is flushed was in the memtable");
+        let level = self.level_of_flush(&meta);
+        let segment = Segment { id, meta, runs: sink.take_runs() };
+        Ok(Some((level, segment, sink)))
+    }
+}
+
 impl Lsm {
     /// Flushes what the memtables hold by now. What commits add meanwhile stays in memory.
     pub(crate) fn flush(&self) -> Result<()> {
@@ -64,37 +126,25 @@ impl Lsm {
         let _one = shared.flushing.lock();
         let Some(table) = shared.freeze() else { return Ok(()) };
         // Readers of the present do not see what is newer than the horizon: what they see must not go.
-        shared.core.horizon.wait(&shared.core.log, table.newest());
+        let hiding = shared.hiding(&table);
         let moments = shared.services.moments();
-        let id = shared.next_id();
-        let mut sink = Sink::new(&shared.core, shared.keyspace);
-        let mut writer = SegmentWriter::new(shared.segment_options(id), shared.core.usable(shared.keyspace));
-        let (mut keeper, mut walk) = (Keeper::default(), MemtableEntries::new(table.clone()));
-        walk.first()?;
-        while let Some(entry) = walk.entry() {
-            if keeper.keeps(entry.key, entry.commit, &moments) {
-                charge(Cost::MergePair, 1);
-                charge(Cost::MergeByte, (entry.key.len() + entry.value.len()) as u64);
-                writer.add(&entry, &mut sink)?;
-            }
-            walk.next()?;
+        let written = shared.write_frozen(&table, &hiding, &moments)?;
+        let dropped = shared.hidden(&hiding, &moments);
+        let drops = !dropped.is_empty();
+        let mut change = Change { dropped, settled: Some(table.newest()), ..Change::default() };
+        drop(table);
+        let flushed = written.as_ref().map(|(level, segment, _)| (*level, segment.meta.pages));
+        if let Some((level, segment, sink)) = written {
+            change.added.push((level, segment));
+            change.pages.push(sink.into_pages());
         }
-        // Each commit of a stretch deletes for some moment: merges drop those that nobody needs.
-        writer.add_ranges(&table.ranges());
-        let meta = writer.finish(&mut sink)?;
-        assert_eq!(meta.commits.1, table.newest(), "the newest entry is kept");
-        let level = shared.level_of_flush(&meta);
-        let segment = Segment { id, meta, runs: sink.take_runs() };
-        let settled = Some(table.newest());
-        drop((walk, table));
-        let bytes = segment.meta.pages * shared.core.page_size() as u64;
-        shared.install(Change {
-            added: vec![(level, segment)],
-            pages: vec![sink.into_pages()],
-            settled,
-            ..Change::default()
-        })?;
-        shared.counters.flushed(level.into(), bytes);
+        shared.install(change)?;
+        if drops {
+            shared.picker.lock().installed(&shared.view().segments.version());
+        }
+        if let Some((level, pages)) = flushed {
+            shared.counters.flushed(level.into(), pages * shared.core.page_size() as u64);
+        }
         shared.pressure.flushed(shared.counters.user_bytes(), shared.counters.merge_bytes());
         Ok(())
     }

@@ -209,8 +209,7 @@ impl Retention {
             key.extend_from_slice(entry.key);
         }
         self.stripe = stripe;
-        let seen_by = self.moments.get(stripe).copied().unwrap_or(Lsn::MAX);
-        if self.ranges.covering(entry.key, seen_by) > entry.commit {
+        if self.ranges.hide(entry.key, entry.commit, &self.moments) {
             return false;
         }
         !(entry.kind == EntryKind::Delete && stripe == 0 && !self.below.may_hold(entry.key))

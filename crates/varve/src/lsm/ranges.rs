@@ -3,6 +3,7 @@
 //! They are kept as *fragments*, which do not overlap: each is a stretch of keys with the commits that deleted all of
 //! it, the newest first. So a look for a key finds one fragment, and a segment's fragments end where the segment does.
 
+use super::SegmentMeta;
 use std::collections::{BTreeMap, BTreeSet};
 use varve_volume::Lsn;
 
@@ -90,6 +91,23 @@ impl Fragments {
         let at = self.0.partition_point(|fragment| &*fragment.end <= key);
         let fragment = self.0.get(at).filter(|fragment| &*fragment.start <= key);
         fragment.and_then(|fragment| fragment.commits.iter().find(|commit| **commit <= as_of)).map_or(0, |c| *c)
+    }
+
+    /// Whether nobody sees an entry for what is deleted here: neither now nor at a moment (they ascend).
+    #[inline]
+    pub(crate) fn hide(&self, key: &[u8], commit: Lsn, moments: &[Lsn]) -> bool {
+        let seen_by = moments.get(moments.partition_point(|moment| *moment < commit)).copied().unwrap_or(Lsn::MAX);
+        self.covering(key, seen_by) > commit
+    }
+
+    /// Whether nobody sees anything of a segment, range deletions included, for one deletion of all of its keys.
+    pub(crate) fn hide_all(&self, meta: &SegmentMeta, moments: &[Lsn]) -> bool {
+        let at = self.0.partition_point(|fragment| *fragment.end <= *meta.smallest);
+        let Some(fragment) = self.0.get(at).filter(|fragment| *fragment.start <= *meta.smallest) else { return false };
+        let within = *meta.largest < *fragment.end || meta.open_end && *meta.largest == *fragment.end;
+        let (oldest, newest) = meta.commits;
+        let seen_by = moments.get(moments.partition_point(|moment| *moment < oldest)).copied().unwrap_or(Lsn::MAX);
+        within && fragment.commits.iter().any(|commit| *commit <= seen_by && *commit > newest)
     }
 
     /// Fragments of several sources together.
@@ -190,6 +208,45 @@ mod tests {
     fn newest(deletes: &[RangeDelete], key: &[u8], as_of: Lsn) -> Lsn {
         let covers = |d: &&RangeDelete| *d.start <= *key && *key < *d.end && d.commit <= as_of;
         deletes.iter().filter(covers).map(|d| d.commit).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn what_is_hidden_is_seen_at_no_moment() {
+        let mut rng = Rng::from_seed(5);
+        let mut hidden = 0;
+        for _ in 0..2000 {
+            let fragments = Fragments::new(drawn(&mut rng));
+            let mut moments: Vec<Lsn> = (0..rng.below(3)).map(|_| 1 + rng.below(20)).collect();
+            moments.sort();
+            let seen = |key: &[u8], commit| {
+                let at = moments.iter().copied().filter(|moment| *moment >= commit).chain([Lsn::MAX]);
+                at.into_iter().any(|moment| fragments.covering(key, moment) <= commit)
+            };
+            let mut keys = [rng.below(60), rng.below(60)];
+            keys.sort();
+            let mut commits = [1 + rng.below(20), 1 + rng.below(20)];
+            commits.sort();
+            let meta = SegmentMeta {
+                smallest: key(keys[0]).into(),
+                largest: key(keys[1]).into(),
+                open_end: rng.below(3) == 0,
+                commits: commits.into(),
+                ..SegmentMeta::default()
+            };
+            let of_keys = || keys[0]..keys[1] + u64::from(!meta.open_end);
+            for (k, commit) in of_keys().flat_map(|k| (commits[0]..=commits[1]).map(move |commit| (k, commit))) {
+                assert_eq!(fragments.hide(&key(k), commit, &moments), !seen(&key(k), commit));
+            }
+            if fragments.hide_all(&meta, &moments) {
+                hidden += 1;
+                let all = of_keys().flat_map(|k| (commits[0]..=commits[1]).map(move |commit| (k, commit)));
+                assert!(
+                    all.into_iter().all(|(k, commit)| !seen(&key(k), commit)),
+                    "{fragments:?} {meta:?} {moments:?}"
+                );
+            }
+        }
+        assert!(hidden > 20, "{hidden} were hidden as a whole");
     }
 
     #[test]

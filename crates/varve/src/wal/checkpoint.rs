@@ -233,6 +233,15 @@ impl Checkpointer {
         Err(Error::Invalid("the database is still being written to: end all transactions before closing it".into()))
     }
 
+    /// Ends checkpointing where what only the log and memory hold cannot be put into pages: all else is written, the
+    /// log is durable, and the next opening recovers the rest from it.
+    pub fn leave(&self) -> Result<()> {
+        self.stop();
+        self.with_checkpoint(|make| make())?;
+        let end = self.log.end_lsn();
+        self.log.wait_durable(end)
+    }
+
     /// What was done so far.
     pub fn stats(&self) -> CheckpointStats {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
