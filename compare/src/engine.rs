@@ -146,7 +146,7 @@ impl Engine for VarveStore {
     }
 
     fn bulk_load(&self, name: &str, rows: impl FnOnce(&mut Push<'_>) -> Result<()>) -> Result<varve::Keyspace> {
-        let mut load = self.db().bulk_load(name)?;
+        let mut load = self.db().bulk_load_of(name, self.kind())?;
         rows(&mut |key, value| Ok(load.push(key, value)?))?;
         Ok(load.finish()?)
     }

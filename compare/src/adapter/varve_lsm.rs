@@ -69,9 +69,7 @@ impl Engine for VarveLsm {
     }
 
     fn bulk_load(&self, name: &str, rows: impl FnOnce(&mut Push<'_>) -> Result<()>) -> Result<varve::Keyspace> {
-        let mut load = self.0.db().bulk_load_of(name, kind())?;
-        rows(&mut |key, value| Ok(load.push(key, value)?))?;
-        Ok(load.finish()?)
+        self.0.bulk_load(name, rows)
     }
 
     fn scan_from(

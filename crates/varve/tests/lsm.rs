@@ -542,3 +542,26 @@ fn a_full_device_keeps_nobody_from_closing_or_from_making_room() {
     drop(events);
     db.close().unwrap();
 }
+
+/// What clearing hides is gone with the flush at the latest that closing makes, whatever was being merged.
+#[test]
+fn clearing_a_keyspace_gives_its_space_back_when_the_database_is_closed() {
+    for merged in [true, false] {
+        let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+        let db = small(&devices);
+        let events = db.create_keyspace_of("events", lsm()).unwrap();
+        (0..20_000u32).for_each(|n| events.put((n * 7919 % 20_011).to_be_bytes(), [n as u8; 200]).unwrap());
+        if merged {
+            db.wait_for_merges().unwrap();
+        }
+        let before = db.check().unwrap();
+        events.clear().unwrap();
+        drop(events);
+        db.close().unwrap();
+        let db = Db::open_on(devices, options()).unwrap();
+        let report = db.check().unwrap();
+        assert!(report.is_clean() && report.keys == 0, "{report:?}");
+        assert!(before.allocated_pages > 500 && report.allocated_pages < 20, "{before:?} {report:?}");
+        db.close().unwrap();
+    }
+}

@@ -41,6 +41,11 @@ impl VarveStore {
         VarveStore { kind, ..self }
     }
 
+    /// The kind of the keyspaces that it makes.
+    pub fn kind(&self) -> KeyspaceKind {
+        self.kind
+    }
+
     /// The database.
     pub fn db(&self) -> &Db {
         &self.db
