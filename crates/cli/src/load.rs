@@ -11,7 +11,7 @@ use crate::rows::{self, Bad, Row};
 use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::os::fd::AsFd;
-use varve::{BulkLoad, Db, Keyspace, KeyspaceKind, Layout};
+use varve::{BulkLoad, Db, Keyspace, Layout};
 
 /// How rows get into a keyspace.
 enum Way {
@@ -98,21 +98,18 @@ struct Loaded {
 
 /// Begins with a keyspace: a bulk load if there is nothing in it. `number` is that of its first row.
 fn begin(db: &Db, name: &str, number: u64) -> varve::Result<Way> {
-    let kind = match db.keyspace(name) {
+    let load = match db.keyspace(name) {
         Ok(keyspace) => {
             if db.snapshot()?.scan(&keyspace, ..)?.next_row()?.is_some() {
                 return Ok(Way::Transactions(keyspace));
             }
-            // The database is ours alone: nobody misses an empty keyspace meanwhile. What it is made of stays.
-            let kind = keyspace.kind();
-            drop(keyspace);
-            db.drop_keyspace(name)?;
-            kind
+            // It stays, with its kind and its options, until the rows are there: a load that is killed loses nothing.
+            db.bulk_replace(name)?
         }
-        Err(varve::Error::NoSuchKeyspace(_)) => KeyspaceKind::Tree,
+        Err(varve::Error::NoSuchKeyspace(_)) => db.bulk_load(name)?,
         Err(e) => return Err(e),
     };
-    Ok(Way::Bulk(Box::new(db.bulk_load_of(name, kind)?), Vec::new(), number))
+    Ok(Way::Bulk(Box::new(load), Vec::new(), number))
 }
 
 impl Loader<'_> {

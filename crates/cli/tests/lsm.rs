@@ -40,6 +40,34 @@ fn a_keyspace_is_made_looked_at_changed_and_merged() {
     assert!(ok(&["check", &dir], "").contains("no damage found"));
 }
 
+/// An empty keyspace stays what it is when a load into it is killed.
+#[test]
+fn a_keyspace_outlives_a_load_that_is_killed() {
+    use std::io::Write;
+    let place = Scratch::new("killed");
+    let dir = place.at("db");
+    ok(&["create", &dir], "");
+    ok(&["keyspace", "create", &dir, "events", "--kind", "lsm,compression=lz4,memtable=64K"], "");
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_varve"))
+        .args(["load", &dir, "--keyspace", "events"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut input = child.stdin.take().expect("piped");
+    // More than the pipe and what waits between the threads hold: some of it has been taken.
+    for row in 0..100_000 {
+        writeln!(input, "{{\"key\":\"k{row:06}\",\"value\":\"{row:0100}\"}}").expect("it reads");
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let info = json(&["keyspace", "info", &dir, "events", "--json"]);
+    assert_eq!((&info["kind"], &info["options"]["compression"]), (&"lsm".into(), &"lz4".into()));
+    assert_eq!(ok(&["scan", &dir, "events", "--count"], "").trim(), "0");
+    ok(&["load", &dir, "--keyspace", "events"], "{\"key\":\"a\",\"value\":\"1\"}\n");
+    let info = json(&["keyspace", "info", &dir, "events", "--json"]);
+    assert_eq!(&info["kind"], "lsm");
+}
+
 #[test]
 fn db_bench_runs_on_both_kinds() {
     for kind in ["tree", "lsm,memtable=64K,segment=64K,block=4K"] {

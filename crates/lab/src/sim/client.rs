@@ -7,7 +7,7 @@ use super::rows::{self, Digest, MARKS};
 use super::script::{Ending, Script, Scripts, Step};
 use std::sync::Arc;
 use std::time::Duration;
-use varve::{Db, Durability, Error, Keyspace, Result, Snapshot, Transaction, TxOptions};
+use varve::{BulkLoad, Db, Durability, Error, Keyspace, Result, Snapshot, Transaction, TxOptions};
 use varve_rt::Rng;
 use varve_rt::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -200,6 +200,11 @@ impl Client {
         self.shared.set_own(&name, Must::Either);
         self.shared.trace.event(|| format!("client {}: keyspace {name} ({known:?}), {rows} rows", self.number));
         let result = match known {
+            // One that is there can be replaced: it is there before, after, and whenever a crash comes.
+            Must::Exist | Must::Empty if len % 3 == 1 => {
+                self.shared.set_own(&name, Must::Exist);
+                self.bulk_replace(&name, rows, len)
+            }
             Must::Exist | Must::Empty => self.db.drop_keyspace(&name).map(|()| Must::Absent),
             // A name that must be absent can be loaded: with finished pages, beside the log.
             Must::Absent if len % 2 == 1 => self.bulk_load(&name, which, rows, len),
@@ -235,12 +240,20 @@ impl Client {
     }
 
     fn bulk_load(&self, name: &str, which: u8, rows: u32, len: u32) -> Result<Must> {
-        let mut load = self.db.bulk_load_of(name, self.shared.plan.kind(3 + usize::from(which)))?;
+        let load = self.db.bulk_load_of(name, self.shared.plan.kind(3 + usize::from(which)))?;
+        self.load_rows(load, rows, len, "bulk loads")
+    }
+
+    fn bulk_replace(&self, name: &str, rows: u32, len: u32) -> Result<Must> {
+        self.load_rows(self.db.bulk_replace(name)?, rows, len, "bulk loads in the place of a keyspace")
+    }
+
+    fn load_rows(&self, mut load: BulkLoad, rows: u32, len: u32, what: &'static str) -> Result<Must> {
         for row in 0..rows {
             load.push(&row.to_be_bytes(), &rows::value(u64::from(row), len as usize))?;
         }
         load.finish()?;
-        self.shared.count("bulk loads", 1);
+        self.shared.count(what, 1);
         self.shared.backups.loads.fetch_add(1, SeqCst);
         Ok(Must::Exist)
     }

@@ -8,7 +8,7 @@ use super::tables::Table;
 use std::collections::BTreeMap;
 
 /// Every count, in the order of the report.
-pub(crate) const NAMES: [&str; 67] = [
+pub(crate) const NAMES: [&str; 68] = [
     "commits",
     "commits sync",
     "commits async",
@@ -37,6 +37,7 @@ pub(crate) const NAMES: [&str; 67] = [
     "renamed under a snapshot",
     "dropped under a snapshot",
     "bulk loads",
+    "bulk loads in the place of a keyspace",
     "backups, whole",
     "backups, incremental",
     "backups beside a checkpoint",

@@ -9,6 +9,10 @@
 //!
 //! Lock order: the registry's lock before any latch; never taken with a latch held.
 //!
+//! A keyspace that takes the place of another appears in one group; the next one marks the other as dropped. So after
+//! a crash between the two the catalog has two entries of one name. The one with the lower number counts as dropped.
+//! Its mark is made up for before any other change of the catalog, or it would come back with that.
+//!
 //! Invariants, under that lock: no two keyspaces have a name or a number in common; a keyspace that is being dropped is
 //! found by nobody.
 
@@ -97,25 +101,23 @@ impl Inner {
         if state.live.contains_key(name) {
             return Err(Error::keyspace_exists(name));
         }
-        let shared = self.registry.add(&self.core, &mut state, (name, kind), true)?;
-        state.dropped.push(shared.clone());
-        Ok(shared)
+        self.registry.add_hidden(&self.core, &mut state, (name, kind))
     }
 
-    /// Makes a hidden keyspace one like any other, durably.
-    pub(super) fn show(&self, shared: &Arc<OpenKeyspace>) -> Result<()> {
+    /// The same, of the kind of the keyspace that it is to replace, and the number of that one.
+    pub(super) fn make_hidden_for(&self, name: &str) -> Result<(Arc<OpenKeyspace>, KeyspaceId)> {
         self.txns.live_for_write()?;
         let mut state = self.registry.state.lock();
-        if state.live.contains_key(&*shared.name()) {
-            return Err(Error::keyspace_exists(shared.name()));
-        }
-        let end = self.registry.set(&self.core, &entry(shared, false), None)?;
-        // Its rows are older in the log than its entry, and durable with it.
-        self.core.log.wait_durable(end)?;
-        state.dropped.retain(|other| !Arc::ptr_eq(other, shared));
-        shared.appear(end);
-        state.live.insert(shared.name().to_string(), shared.clone());
-        Ok(())
+        let Some(old) = state.live.get(name) else { return Err(Error::NoSuchKeyspace(name.to_string())) };
+        old.check_changing()?;
+        let (kind, id) = (old.index().kind(), old.id());
+        Ok((self.registry.add_hidden(&self.core, &mut state, (name, kind))?, id))
+    }
+
+    /// Makes a hidden keyspace one like any other, durably. It takes the place of the keyspace that is named, if any.
+    pub(super) fn show(&self, shared: &Arc<OpenKeyspace>, replaced: Option<KeyspaceId>) -> Result<()> {
+        self.txns.live_for_write()?;
+        self.registry.show(&self.core, shared, replaced)
     }
 }
 
@@ -129,10 +131,13 @@ pub(crate) struct Registry {
     pub(super) formers: Formers,
 }
 
+#[derive(Default)]
 struct State {
     live: BTreeMap<String, Arc<OpenKeyspace>>,
     /// Dropped, pages not yet given back.
     dropped: Vec<Arc<OpenKeyspace>>,
+    /// Some of those: a newer keyspace has their name, and their entries do not say yet that they are dropped.
+    unmarked: Vec<KeyspaceId>,
     /// Highest number given out. It never falls while the database is open: locks and old values of a keyspace that was
     /// dropped must not be taken for those of a new one. (Neither outlives the opening, so it need not be stored.)
     highest: u32,
@@ -143,7 +148,7 @@ impl Registry {
     pub fn load(core: &Arc<Core>, locks: Arc<LockTable>, indexes: Arc<Indexes>) -> Result<Registry> {
         let index = Arc::new(Index::Tree(Tree::open(core.clone(), CATALOG, CATALOG_ROOT)));
         let catalog = tree_of(&index);
-        let mut state = State { live: BTreeMap::new(), dropped: Vec::new(), highest: 0 };
+        let mut state = State::default();
         let formers = Formers::default();
         let (mut from, mut ahead): (Vec<u8>, _) = (Vec::new(), ReadAhead::default());
         loop {
@@ -174,8 +179,11 @@ impl Registry {
                 indexes.add(shared.index());
                 if entry.dropping {
                     state.dropped.push(shared);
-                } else if state.live.insert(entry.name, shared).is_some() {
-                    return Err(bad_catalog("two keyspaces have one name"));
+                } else if let Some(old) = state.live.insert(entry.name, shared) {
+                    // In the order of their numbers: a crash came between the two groups of a replacement.
+                    old.drop_it(0);
+                    state.unmarked.push(old.id());
+                    state.dropped.push(old);
                 }
             }
             match end.next {
@@ -203,13 +211,77 @@ impl Registry {
         let root = reserved.ids()[0];
         let entry = Entry { kind, id, root, name: name.to_string(), dropping, read_only: None };
         state.highest = id.0;
-        let end = self.set(core, &entry, Some(root))?;
+        let end = self.set(core, state, &entry, Some(root))?;
         reserved.keep();
         core.log.wait_durable(end)?;
         let shared = opened(core, &self.locks, &self.indexes, &entry)?;
         self.indexes.add(shared.index());
         self.indexes.start(core)?;
         Ok(shared)
+    }
+
+    /// Makes a keyspace that is marked as dropped from the beginning.
+    fn add_hidden(
+        &self,
+        core: &Arc<Core>,
+        state: &mut State,
+        named: (&str, KeyspaceKind),
+    ) -> Result<Arc<OpenKeyspace>> {
+        let shared = self.add(core, state, named, true)?;
+        state.dropped.push(shared.clone());
+        Ok(shared)
+    }
+
+    /// Makes a hidden keyspace one like any other, in the place of another if `replaced` names one.
+    fn show(&self, core: &Arc<Core>, shared: &Arc<OpenKeyspace>, replaced: Option<KeyspaceId>) -> Result<()> {
+        let mut state = self.state.lock();
+        let name = shared.name();
+        let old = match (state.live.get(&*name).cloned(), replaced) {
+            (None, Some(_)) => return Err(Error::NoSuchKeyspace(name.to_string())),
+            (Some(old), Some(id)) if old.id() == id => Some(old),
+            (Some(_), _) => return Err(Error::keyspace_exists(name)),
+            (None, None) => None,
+        };
+        let mut shown = entry(shared, false);
+        if let Some(old) = &old {
+            old.check_changing()?;
+            assert!(old.id() < shared.id(), "of two entries of one name the higher number is the newer one");
+            // Its options may have changed since the load began.
+            shown.kind = old.index().kind();
+            note_kind(core, shown.kind)?;
+        }
+        let end = self.set(core, &mut state, &shown, None)?;
+        // Its rows are older in the log than its entry, and durable with it.
+        core.log.wait_durable(end)?;
+        shared.index().set_kind(shown.kind);
+        state.dropped.retain(|other| !Arc::ptr_eq(other, shared));
+        shared.appear(end);
+        state.live.insert(name.to_string(), shared.clone());
+        let Some(old) = old else { return Ok(()) };
+        old.drop_it(end);
+        state.unmarked.push(old.id());
+        state.dropped.push(old);
+        drop(state);
+        // It is replaced, durably. What cannot be marked and given back now is so later.
+        let _ = self.finish_drops(core);
+        Ok(())
+    }
+
+    /// Says in the catalog what a replacement left to be said: that the older keyspace is dropped.
+    fn mark_dropped(&self, core: &Core, state: &mut State) -> Result<()> {
+        while let Some(id) = state.unmarked.last() {
+            let old = state.dropped.iter().find(|shared| shared.id() == *id).expect("dropped until it is marked");
+            self.write_entry(core, &entry(old, true), None)?;
+            state.unmarked.pop();
+        }
+        Ok(())
+    }
+
+    /// Takes back, in the catalog alone, that a keyspace was dropped.
+    #[cfg(test)]
+    pub(super) fn forget_mark(&self, core: &Core, shared: &OpenKeyspace) -> Result<()> {
+        let end = self.write_entry(core, &entry(shared, false), None)?;
+        core.log.wait_durable(end)
     }
 
     pub(super) fn find(&self, name: &str) -> Option<Arc<OpenKeyspace>> {
@@ -246,7 +318,7 @@ impl Registry {
         if state.live.contains_key(to) {
             return Err(Error::keyspace_exists(to));
         }
-        let end = self.set(core, &Entry { name: to.to_string(), ..entry(&shared, false) }, None)?;
+        let end = self.set(core, &mut state, &Entry { name: to.to_string(), ..entry(&shared, false) }, None)?;
         // Callers that ask meanwhile wait: none is told what a power cut could take back.
         core.log.wait_durable(end)?;
         shared.rename(to);
@@ -264,7 +336,7 @@ impl Registry {
             return Err(Error::NoSuchKeyspace(name.to_string()));
         };
         shared.check_changing()?;
-        let end = self.set(core, &entry(&shared, true), None)?;
+        let end = self.set(core, &mut state, &entry(&shared, true), None)?;
         // Callers that ask meanwhile wait: none is told what a power cut could take back.
         core.log.wait_durable(end)?;
         shared.drop_it(end);
@@ -276,14 +348,14 @@ impl Registry {
 
     /// Marks a keyspace as one that nothing changes, or takes the mark away; durably.
     pub(super) fn seal(&self, core: &Core, shared: &OpenKeyspace, sealed: Option<Sealed>) -> Result<()> {
-        let _state = self.state.lock();
+        let mut state = self.state.lock();
         if shared.is_dropped() {
             return Err(Error::NoSuchKeyspace(shared.name().to_string()));
         }
         if sealed.is_some() {
             core.log.set_feature(&READ_ONLY_KEYSPACES, true)?;
         }
-        let end = self.set(core, &Entry { read_only: sealed, ..entry(shared, false) }, None)?;
+        let end = self.set(core, &mut state, &Entry { read_only: sealed, ..entry(shared, false) }, None)?;
         core.log.wait_durable(end)?;
         shared.seal(sealed);
         Ok(())
@@ -291,12 +363,12 @@ impl Registry {
 
     /// Changes the options of a keyspace, durably. What it is made of stays.
     pub(super) fn set_kind(&self, core: &Core, shared: &OpenKeyspace, kind: KeyspaceKind) -> Result<()> {
-        let _state = self.state.lock();
+        let mut state = self.state.lock();
         if shared.is_dropped() {
             return Err(Error::NoSuchKeyspace(shared.name().to_string()));
         }
         note_kind(core, kind)?;
-        let end = self.set(core, &Entry { kind, ..entry(shared, false) }, None)?;
+        let end = self.set(core, &mut state, &Entry { kind, ..entry(shared, false) }, None)?;
         core.log.wait_durable(end)?;
         shared.index().set_kind(kind);
         Ok(())
@@ -336,7 +408,12 @@ impl Registry {
 
     /// Sets a keyspace's entry in one log group; with `new_root` (a reserved page), the index's empty root appears in
     /// it too.
-    fn set(&self, core: &Core, entry: &Entry, new_root: Option<PageId>) -> Result<Lsn> {
+    fn set(&self, core: &Core, state: &mut State, entry: &Entry, new_root: Option<PageId>) -> Result<Lsn> {
+        self.mark_dropped(core, state)?;
+        self.write_entry(core, entry, new_root)
+    }
+
+    fn write_entry(&self, core: &Core, entry: &Entry, new_root: Option<PageId>) -> Result<Lsn> {
         let (key, value) = (catalog::key(entry.id), entry.encode());
         let value = CellValue::Inline(&value);
         let room = leaf::cell_size(&key, &value);
@@ -399,6 +476,7 @@ impl Registry {
     /// Gives back the pages of dropped keyspaces that nobody holds any more.
     pub fn finish_drops(&self, core: &Arc<Core>) -> Result<()> {
         let mut state = self.state.lock();
+        self.mark_dropped(core, &mut state)?;
         let (ready, held): (Vec<_>, Vec<_>) =
             std::mem::take(&mut state.dropped).into_iter().partition(|s| Arc::strong_count(s) == 1);
         state.dropped = held;

@@ -317,34 +317,6 @@ impl Db {
         Keyspace { shared, db: self.inner.clone() }
     }
 
-    /// Begins to load a new keyspace with rows in ascending key order, several times faster than transactions would.
-    /// Counts as an open transaction until it is finished or dropped.
-    ///
-    /// # Errors
-    /// `AlreadyExists` if there is a keyspace of that name; `Invalid` for a name that cannot be one.
-    ///
-    /// ```
-    /// # let dir = std::env::temp_dir().join(format!("varve-doc-bulk-{}", std::process::id()));
-    /// # let db = varve::Db::open_or_create(&dir, varve::Options::default())?;
-    /// let mut load = db.bulk_load("squares")?;
-    /// for n in 0..1000u32 {
-    ///     load.push(&n.to_be_bytes(), &(n * n).to_le_bytes())?;
-    /// }
-    /// let squares = load.finish()?;
-    /// assert_eq!(squares.get(&12u32.to_be_bytes())?, Some(144u32.to_le_bytes().to_vec()));
-    /// # drop(squares); db.close()?; std::fs::remove_dir_all(dir).unwrap();
-    /// # Ok::<(), varve::Error>(())
-    /// ```
-    pub fn bulk_load(&self, name: &str) -> Result<BulkLoad> {
-        BulkLoad::begin(&self.inner, name, KeyspaceKind::Tree)
-    }
-
-    /// As [`Db::bulk_load`], into a keyspace of a kind.
-    pub fn bulk_load_of(&self, name: &str, kind: KeyspaceKind) -> Result<BulkLoad> {
-        kind.check()?;
-        BulkLoad::begin(&self.inner, name, kind)
-    }
-
     /// Begins a transaction with default options.
     pub fn begin(&self) -> Result<Transaction> {
         self.begin_with(TxOptions::default())

@@ -277,6 +277,7 @@ impl View {
                     .into(),
             );
         }
+        names.mark_replaced();
         Ok(names)
     }
 
@@ -373,6 +374,14 @@ impl Names {
             }
             true
         })
+    }
+
+    /// Of two keyspaces with one name the one with the lower number was being replaced by the other.
+    fn mark_replaced(&mut self) {
+        let mut newer: HashSet<String> = HashSet::default();
+        for entry in self.known.values_mut().rev().filter(|entry| !entry.dropping) {
+            entry.dropping = !newer.insert(entry.name.clone());
+        }
     }
 
     /// What a keyspace's rows are exported under; `None`: they are not wanted.

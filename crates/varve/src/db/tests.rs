@@ -189,6 +189,43 @@ fn a_bulk_load_of_nothing_makes_an_empty_keyspace() {
     db.close().unwrap();
 }
 
+/// What a crash between the two groups of a replacement leaves: two entries of one name.
+#[test]
+fn of_two_entries_of_one_name_the_newer_one_counts_also_after_its_drop() {
+    for then in ["rows", "others"] {
+        let devices = devices();
+        let db = Db::create_on(devices.clone(), &layout(), options()).unwrap();
+        let before = db.check().unwrap().allocated_pages;
+        let old = db.create_keyspace("rows").unwrap();
+        old.put(b"old", b"row").unwrap();
+        let mut load = db.bulk_replace("rows").unwrap();
+        load.push(b"new", b"row").unwrap();
+        load.finish().unwrap();
+        db.inner.registry.forget_mark(&db.inner.core, &old.shared).unwrap();
+        drop(old);
+        crash(db);
+
+        // No opening without a drop in between: the mark must be made up for before any change.
+        let db = Db::open_on(devices.clone(), options()).unwrap();
+        assert_eq!(names(&db), ["rows"]);
+        assert_eq!(db.keyspace("rows").unwrap().get(b"new").unwrap().as_deref(), Some(&b"row"[..]));
+        if then != "rows" {
+            db.rename_keyspace("rows", then).unwrap();
+        }
+        crash(db);
+        let db = Db::open_on(devices.clone(), options()).unwrap();
+        assert_eq!(names(&db), [then]);
+        db.drop_keyspace(then).unwrap();
+        crash(db);
+        let db = Db::open_on(devices, options()).unwrap();
+        assert_eq!(names(&db), [""; 0]);
+        let report = db.check().unwrap();
+        assert!(report.is_clean(), "{report:?}");
+        assert_eq!(report.allocated_pages, before);
+        db.close().unwrap();
+    }
+}
+
 /// Power cuts at moments spread over a bulk load: afterwards it is there with every row, or nothing of it is.
 #[test]
 fn a_bulk_load_survives_a_power_cut_whole_or_not_at_all() {
