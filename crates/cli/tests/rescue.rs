@@ -75,3 +75,17 @@ fn completions_and_manual_pages_know_every_command() {
         assert!(std::path::Path::new(&dir).join(format!("varve-{command}.1")).exists(), "no page of {command}");
     }
 }
+
+/// What a file that was cut short held is missed, and said to be.
+#[test]
+fn salvage_of_data_that_was_cut_short_says_what_is_lost() {
+    let place = Scratch::new("cut");
+    let dir = place.at("db");
+    ok(&["create", &dir], "");
+    let rows: String = (0..20_000).map(|n| format!("{{\"key\":\"k{n:06}\",\"value\":\"{n:060}\"}}\n")).collect();
+    ok(&["load", &dir], rows);
+    let data = std::fs::OpenOptions::new().write(true).open(place.path().join("db/data")).expect("a file");
+    data.set_len(20 * 16384).expect("it can be cut");
+    let said = fails(&["salvage", &dir], "", 3);
+    assert!(said.contains("the data ends at page"), "{said}");
+}

@@ -92,6 +92,13 @@ pub fn salvage_on(devices: &Devices, each: &mut dyn FnMut(SalvagedRow<'_>) -> Re
     let view = View::open(devices, &mut report)?;
     report.page_size = view.store.page_size();
     let map = view.space_map(&mut report)?;
+    if let Some((first, pages)) = map.in_use_from(view.store.pages()) {
+        let ends = view.store.pages();
+        report.notes.push(format!(
+            "the data ends at page {ends}: {pages} pages in use behind it, from page {first} on, are lost, and what \
+             they held"
+        ));
+    }
     let names = view.names(&map, &mut report)?;
     let gone = view.former_leaves(&names, &mut report)?;
     let lsm = view.lsm_keyspaces(&map, &names)?;
@@ -138,6 +145,14 @@ impl SpaceMap {
             Some(Some(map)) => space::is_set(map, id.0 % self.span),
             _ => true,
         }
+    }
+
+    /// The first page in use at or behind `end`, and how many there are, as far as the map pages before it tell.
+    fn in_use_from(&self, end: u64) -> Option<(u64, u64)> {
+        let told = self.maps.len() as u64 * self.span;
+        let whole = |id: &u64| self.maps[(id / self.span) as usize].is_some();
+        let mut behind = (end..told).filter(whole).filter(|id| self.in_use(PageId(*id)));
+        behind.next().map(|first| (first, 1 + behind.count() as u64))
     }
 }
 
