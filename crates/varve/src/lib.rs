@@ -68,10 +68,10 @@
 //! | for | see |
 //! |---|---|
 //! | making, opening, closing | [`Db`], [`Options`], [`Layout`] |
-//! | rows | [`Keyspace`], [`TypedKeyspace`], [`KeyRange`], [`Rows`], [`Scan`] |
+//! | rows | [`Keyspace`], [`Keyspace::multi_get`], [`TypedKeyspace`], [`KeyRange`], [`Rows`], [`Scan`] |
 //! | several writes as one | [`Db::transact`], [`Db::try_transact`], [`Transaction`], [`WriteBatch`] |
 //! | reading as of one moment | [`Snapshot`] |
-//! | much data | [`Db::bulk_load`], [`Transaction::put_from`], [`Keyspace::multi_get`], [`Keyspace::scan_with`] |
+//! | much data | [`Db::bulk_load`], [`Db::bulk_replace`], [`Transaction::put_from`], [`Keyspace::scan_with`] |
 //! | what went wrong | [`Error`], [`Error::is_retryable`], [`Damage`] |
 //! | operating it | [`Db::backup`], [`Db::check`], [`Db::compact`], [`Db::stats`], [`metrics`] |
 //!

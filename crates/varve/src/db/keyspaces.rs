@@ -277,10 +277,12 @@ impl Registry {
         Ok(())
     }
 
-    /// Takes back, in the catalog alone, that a keyspace was dropped.
+    /// Takes the mark of a dropped keyspace back, as if it had failed.
     #[cfg(test)]
-    pub(super) fn forget_mark(&self, core: &Core, shared: &OpenKeyspace) -> Result<()> {
+    pub(super) fn unmark(&self, core: &Core, shared: &OpenKeyspace) -> Result<()> {
+        let mut state = self.state.lock();
         let end = self.write_entry(core, &entry(shared, false), None)?;
+        state.unmarked.push(shared.id());
         core.log.wait_durable(end)
     }
 
