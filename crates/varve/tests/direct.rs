@@ -133,14 +133,21 @@ fn contents(db: &Db) -> varve::Result<Spaces> {
 type Known = (Spaces, Spaces);
 
 /// Opens the database that a power cut left, looks whether it holds what is known, and goes on with random steps.
-fn client(devices: Devices, seed: u64, known: &Mutex<Known>, ends: &Mutex<(u32, u32)>) -> varve::Result<()> {
+fn client(
+    (devices, supply): (Devices, &PowerSupply),
+    seed: u64,
+    known: &Mutex<Known>,
+    ends: &Mutex<(u32, u32)>,
+) -> varve::Result<()> {
     let db = match seed % 10 {
         0 => Db::create_on(devices, &layout(), options()),
         _ => Db::open_on(devices, options()),
     }?;
     let (before, after) = known.lock().clone();
     let report = db.check()?;
-    assert!(report.is_clean(), "life {seed}: {report:?}");
+    // Where the cut comes within the check, pages cannot be read; that is no damage.
+    let cut = !supply.is_on() && report.damages.is_empty();
+    assert!(report.is_clean() || cut, "life {seed}: {report:?}");
     let spaces = contents(&db)?;
     let done = spaces == after;
     assert!(done || spaces == before, "life {seed}: neither what was nor what was to be");
@@ -184,7 +191,7 @@ fn what_was_acknowledged_survives_power_cuts_and_no_page_is_lost() {
                     let (devices, supply) = (devices.clone(), supply.clone());
                     let (known, ends) = (known.clone(), ends.clone());
                     domain.spawn("client", move || {
-                        let failed = client(devices, seed, &known, &ends);
+                        let failed = client((devices, &supply), seed, &known, &ends);
                         assert!(!supply.is_on(), "life {seed}: {failed:?}");
                     });
                 }

@@ -253,11 +253,11 @@ impl Registry {
         let end = self.set(core, &mut state, &shown, None)?;
         // Its rows are older in the log than its entry, and durable with it.
         core.log.wait_durable(end)?;
-        shared.index().set_kind(shown.kind);
         state.dropped.retain(|other| !Arc::ptr_eq(other, shared));
         shared.appear(end);
         state.live.insert(name.to_string(), shared.clone());
         let Some(old) = old else { return Ok(()) };
+        shared.index().set_kind(shown.kind);
         old.drop_it(end);
         state.unmarked.push(old.id());
         state.dropped.push(old);
