@@ -367,6 +367,9 @@ pub enum LoadFormat {
 pub struct Load {
     #[command(flatten)]
     pub place: Place,
+    /// Make the database if there is none: the directory must be empty, or not there.
+    #[arg(long)]
+    pub create: bool,
     /// Keyspace for rows that name none; made if there is none of that name.
     #[arg(long, default_value = "default")]
     pub keyspace: String,

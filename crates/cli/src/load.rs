@@ -5,13 +5,15 @@
 //! batches, each of which is one transaction. The input is read and taken apart in a thread of its own.
 
 use crate::args::{self, LoadFormat};
+use crate::closing::Closing;
 use crate::open;
 use crate::output::{Failure, Out, say};
 use crate::rows::{self, Bad, Row};
 use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::os::fd::AsFd;
-use varve::{BulkLoad, Db, Keyspace, Layout};
+use varve::{BulkLoad, Db, Error, Keyspace, Layout};
+use varve_lab::own;
 
 /// How rows get into a keyspace.
 enum Way {
@@ -38,12 +40,25 @@ struct Loader<'a> {
     missing: Option<u64>,
 }
 
+/// The database to load into: one that is there, or with `--create` a new one where nothing else is.
+fn database(a: &args::Load) -> Result<Closing, Failure> {
+    let dir = &a.place.dir;
+    let create = || open::new_db(dir, &Layout::default(), open::options(&a.place)?);
+    match open::to_write(&a.place) {
+        Err(Failure::Engine(Error::NoDatabase(_))) if a.create => {
+            own::refuse_files(dir, "load --create").map_err(Failure::Usage)?;
+            create()
+        }
+        Err(Failure::Engine(Error::Unfinished(_))) if a.create => create(),
+        Err(Failure::Engine(Error::NoDatabase(place))) => Err(Failure::NoPlace(format!(
+            "no database at {place}: if the path is right, `varve create` makes one there, or `varve load --create`"
+        ))),
+        other => other,
+    }
+}
+
 pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
-    let db = if varve::exists(&a.place.dir) {
-        open::to_write(&a.place)?
-    } else {
-        open::new_db(&a.place.dir, &Layout::default(), open::options(&a.place)?)?
-    };
+    let db = database(a)?;
     let progress = out.progress("rows", 0);
     let mut loader = Loader {
         db: &db,

@@ -122,11 +122,11 @@ fn what_is_dumped_can_be_loaded() {
     let (a, b) = (Scratch::new("dump-a"), Scratch::new("dump-b"));
     let (from, to) = (a.path().to_str().unwrap(), b.path().to_str().unwrap());
     let csv: String = (0..2500).map(|i| format!("key{i:05},value {i}\n")).collect();
-    ok(&["load", from, "--format", "csv", "--keyspace", "rows"], &csv);
+    ok(&["load", from, "--create", "--format", "csv", "--keyspace", "rows"], &csv);
     ok(&["put", from, "--hex", "bytes", "ff00", "fe0a"], "");
     let dump = ok(&["dump", from], "");
     assert_eq!(dump.lines().count(), 2501);
-    ok(&["load", to], &dump);
+    ok(&["load", to, "--create"], &dump);
     assert_eq!(ok(&["dump", to], ""), dump);
     assert_eq!(ok(&["get", to, "rows", "key01234"], ""), "value 1234\n");
     assert_eq!(ok(&["get", "--hex", to, "bytes", "ff00"], ""), "fe0a\n");
@@ -142,7 +142,7 @@ fn rows_out_of_order_and_keyspaces_with_rows_are_loaded_all_the_same() {
     (0..3000).for_each(|k| rows += &row("a", 2 * k, k));
     (0..3000).for_each(|k| rows += &(row("b", k, 7) + &row("a", 6000 - k, k)));
     rows += &row("a", 1, 9);
-    let said = String::from_utf8(varve(&["load", dir], &rows).stderr).unwrap();
+    let said = String::from_utf8(varve(&["load", dir, "--create"], &rows).stderr).unwrap();
     assert!(said.contains("a: the keys ascend for 3001 rows") && !said.contains("b:"), "{said}");
     assert_eq!(ok(&["scan", dir, "a", "--count"], ""), "4502\n");
     assert_eq!(ok(&["scan", dir, "b", "--count"], ""), "3000\n");
@@ -160,7 +160,7 @@ fn bad_input_is_named_and_loses_nothing() {
     let place = Scratch::new("bad");
     let dir = place.path().to_str().unwrap();
     let rows = "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n{\"key\":\"c\"}\n";
-    let message = fails(&["load", dir], rows, 2);
+    let message = fails(&["load", dir, "--create"], rows, 2);
     assert!(message.contains("line 3") && message.contains("no \"value\""), "{message}");
     assert_eq!(ok(&["scan", dir, "default", "--count"], ""), "2\n");
     assert!(fails(&["load", dir], "nonsense\n", 2).contains("line 1: not JSON"));
@@ -204,7 +204,7 @@ fn flipped_bits_are_damage_with_an_exit_code_of_its_own() {
     let place = Scratch::new("flip");
     let dir = place.path().to_str().unwrap();
     let csv: String = (0..3000).map(|i| format!("key{i:05},{}\n", "x".repeat(100))).collect();
-    ok(&["load", dir, "--format", "csv"], &csv);
+    ok(&["load", dir, "--create", "--format", "csv"], &csv);
     let data = place.path().join("data");
     let mut bytes = std::fs::read(&data).unwrap();
     let at = bytes.windows(20).position(|w| w == [b'x'; 20]).expect("the values are in the data file");

@@ -32,7 +32,7 @@ fn closed() -> std::io::PipeWriter {
 
 fn database(place: &Scratch) -> String {
     let dir = place.at("db");
-    ok(&["load", &dir, "--format", "csv"], "a,1\nb,2\nc,3\n");
+    ok(&["load", &dir, "--create", "--format", "csv"], "a,1\nb,2\nc,3\n");
     dir
 }
 
@@ -113,11 +113,36 @@ fn benchmarks_and_tortures_write_only_into_what_is_theirs() {
     }
 }
 
+/// A path with a slip in it makes no database, nor does a directory of other files become one.
+#[test]
+fn a_load_makes_a_database_only_where_it_was_told_to() {
+    let place = Scratch::new("slip");
+    let (slip, files, empty) = (place.at("slip"), place.at("files"), place.at("empty"));
+    [&files, &empty].iter().for_each(|dir| std::fs::create_dir(dir).expect("a directory"));
+    std::fs::write(Path::new(&files).join("thesis.txt"), "years of work").expect("a file");
+    let row = "{\"key\":\"a\",\"value\":\"1\"}\n";
+    for dir in [&slip, &files, &empty] {
+        let said = fails(&["load", dir], row, 4);
+        assert!(said.contains(dir) && said.contains("varve create") && said.contains("load --create"), "{said}");
+    }
+    assert!(!Path::new(&slip).exists());
+    let said = fails(&["load", "--create", &files], row, 2);
+    assert!(said.contains("no database") && said.contains("empty or not there"), "{said}");
+    let there = |dir: &str| std::fs::read_dir(dir).expect("there").count();
+    assert_eq!((there(&files), there(&empty)), (1, 0));
+    for dir in [&slip, &empty] {
+        ok(&["load", "--create", dir], row);
+        // It is there now, and goes on being loaded.
+        ok(&["load", "--create", dir], row.replacen("a", "b", 1));
+        assert_eq!(ok(&["scan", dir, "default"], ""), "a\t1\nb\t1\n");
+    }
+}
+
 #[test]
 fn a_bad_row_names_its_line_and_what_is_loaded() {
     let place = Scratch::new("rows");
     let load = |name: &str, args: &[&str], input: &str| {
-        fails(&[&["load", &place.at(name), "--format", "csv"], args].concat(), input, 2)
+        fails(&[&["load", &place.at(name), "--create", "--format", "csv"], args].concat(), input, 2)
     };
     let said = load("open", &[], "a,1\nb,2\nc,\"3\nd,4\ne,5\n");
     assert!(
@@ -128,7 +153,7 @@ fn a_bad_row_names_its_line_and_what_is_loaded() {
     let said = load("names", &["--header"], "id,name\n1,x\n");
     assert!(said.contains("line 1") && said.contains("\"key\" and \"value\" are expected"), "{said}");
     let swapped = place.at("swapped");
-    ok(&["load", &swapped, "--format", "csv", "--header"], "value,key\n1,a\n2,b\n");
+    ok(&["load", &swapped, "--create", "--format", "csv", "--header"], "value,key\n1,a\n2,b\n");
     assert_eq!(ok(&["scan", &swapped, "default"], ""), "a\t1\nb\t2\n");
 }
 
@@ -141,15 +166,15 @@ fn a_row_that_is_refused_is_named_and_those_before_it_are_loaded() {
     for (name, before) in [("ascending", ["a", "b", "c"]), ("shuffled", ["c", "a", "b"])] {
         let db = place.at(name);
         let input = before.map(row).concat() + &row(&long) + &row("z");
-        let told = fails(&["load", &db], input, 2);
+        let told = fails(&["load", &db, "--create"], input, 2);
         let words = ["begins with \"kkk", "3000 bytes", "the 3 rows before it are loaded"];
         assert!(words.iter().all(|word| told.contains(word)), "{name}: {told}");
         assert_eq!(ok(&["scan", &db, "default", "--count"], "").trim(), "3");
     }
     let db = place.at("bytes");
-    let told = fails(&["load", &db], [row("a").as_bytes(), b"\xff\xfe\n"].concat(), 2);
+    let told = fails(&["load", &db, "--create"], [row("a").as_bytes(), b"\xff\xfe\n"].concat(), 2);
     assert!(told.contains("line 2: not UTF-8") && told.contains("the 1 rows before it are loaded"), "{told}");
-    let told = fails(&["load", &db, "--keyspace", ""], row("a"), 2);
+    let told = fails(&["load", &db, "--create", "--keyspace", ""], row("a"), 2);
     assert!(told.contains("keyspace name") && told.contains("the 0 rows"), "{told}");
 }
 
@@ -215,7 +240,7 @@ fn a_load_goes_on_after_what_it_said_is_in() {
     let rows = |bad: &str| format!("b,1\nc,2\na,3\nd,4\n{bad}\nf,6\n");
     for batch in ["1", "2", "100"] {
         let db = place.at(batch);
-        let load = ["load", &db, "--format", "csv", "--batch", batch];
+        let load = ["load", &db, "--create", "--format", "csv", "--batch", batch];
         let said = fails(&load, rows("e"), 2);
         assert!(said.contains("line 5") && said.contains("the 4 rows before it are loaded"), "{said}");
         let skip = said.split("--skip ").nth(1).expect("says how").split('`').next().expect("a number");
@@ -225,7 +250,7 @@ fn a_load_goes_on_after_what_it_said_is_in() {
         assert_eq!(ok(&["scan", &db, "default"], ""), "a\t3\nb\t1\nc\t2\nd\t4\ne\t5\nf\t6\n");
     }
     let all = place.at("all");
-    ok(&["load", &all, "--format", "csv", "--skip", "100"], rows("e,5"));
+    ok(&["load", &all, "--create", "--format", "csv", "--skip", "100"], rows("e,5"));
     assert!(ok(&["--json", "info", &all], "").contains("\"keyspaces\":[]"), "nothing is left to be loaded");
 }
 

@@ -12,7 +12,7 @@ fn rows(n: u32) -> Vec<u8> {
 fn a_backup_and_what_changed_since_become_a_database() {
     let place = Scratch::new("backup");
     let (db, whole, later, copy) = (place.at("db"), place.at("whole"), place.at("later"), place.at("copy"));
-    ok(&["load", &db, "--keyspace", "numbers"], rows(5000));
+    ok(&["load", &db, "--create", "--keyspace", "numbers"], rows(5000));
     let told = ok(&["--json", "backup", &db, &whole], "");
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert!(told["pages"].as_u64().unwrap() > 10 && told["incremental"] == false, "{told}");
@@ -44,7 +44,7 @@ fn a_backup_and_what_changed_since_become_a_database() {
 fn salvage_brings_back_what_is_not_damaged() {
     let place = Scratch::new("salvage");
     let (db, out, again) = (place.at("db"), place.at("rows"), place.at("again"));
-    ok(&["load", &db, "--keyspace", "numbers"], rows(5000));
+    ok(&["load", &db, "--create", "--keyspace", "numbers"], rows(5000));
     assert_eq!(ok(&["salvage", &db], "").lines().count(), 5000);
     // The root of the catalog and one page in the middle: the database does not open any more.
     let data = std::path::Path::new(&db).join("data");
@@ -57,7 +57,7 @@ fn salvage_brings_back_what_is_not_damaged() {
     let told = fails(&["salvage", &db, "--out", &out], "", 3);
     assert!(told.contains("is lost") && told.contains("the catalog is damaged"), "{told}");
     let found = std::fs::read(&out).unwrap();
-    ok(&["load", &again], &found);
+    ok(&["load", &again, "--create"], &found);
     let count = ok(&["scan", &again, "keyspace-1", "--count"], "");
     let count: u32 = count.trim().parse().unwrap();
     assert!((4000..5000).contains(&count), "{count} rows");
